@@ -1,0 +1,217 @@
+//! L1: the one narrow way to the outside world.
+//!
+//! A [`Store`] is a tree of files and directories named by absolute paths; a [`StoreFile`] is one open file, read and written at offsets. Everything that
+//! PLFS keeps goes through these two traits, so a store that forgets, fails or counts is just another implementation: [`PosixStore`] is the real one,
+//! [`MemStore`] lives in memory and can forget what was not synced, [`FaultStore`] injects errors.
+//!
+//! Errors are plain errno values ([`Errno`]); the layers above add what was attempted and on which path.
+
+mod fault;
+mod mem;
+mod posix;
+
+pub use fault::{Fault, FaultStore};
+pub use mem::MemStore;
+pub use posix::{PosixFile, PosixStore};
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An error number as the operating system gives it.
+pub type Errno = rustix::io::Errno;
+
+/// What a store call gives.
+pub type Result<T> = std::result::Result<T, Errno>;
+
+/// How to open a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Open {
+    /// Allow `read_at`.
+    pub read: bool,
+    /// Allow `write_at` and `set_len`.
+    pub write: bool,
+    /// Create the file if it is missing, with `mode` less the process's umask.
+    pub create: bool,
+    /// With `create`: fail with EEXIST if it exists.
+    pub exclusive: bool,
+    /// Permission bits for a created file.
+    pub mode: u32,
+}
+
+impl Open {
+    /// Read only.
+    pub const READ: Open = Open { read: true, write: false, create: false, exclusive: false, mode: 0 };
+    /// Read and write, no creation.
+    pub const READ_WRITE: Open = Open { read: true, write: true, create: false, exclusive: false, mode: 0 };
+    /// Read and write a file that must not exist yet.
+    pub const fn create_new(mode: u32) -> Open {
+        Open { read: true, write: true, create: true, exclusive: true, mode }
+    }
+    /// Read and write, created if missing.
+    pub const fn create(mode: u32) -> Open {
+        Open { read: true, write: true, create: true, exclusive: false, mode }
+    }
+}
+
+/// What kind of thing a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Dir,
+    /// Symbolic link.
+    Symlink,
+    /// Pipe, socket or device.
+    Other,
+}
+
+/// A point in time: seconds since 1970 UTC (may be negative) and nanoseconds (0 to 999,999,999).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time {
+    /// Whole seconds.
+    pub sec: i64,
+    /// Nanoseconds past `sec`.
+    pub nsec: u32,
+}
+
+/// What `stat` says of a file, directory or link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Device of the file system; different for two client mounts of one file system.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits, 0 to 0o7777.
+    pub mode: u32,
+    /// Number of hard links.
+    pub nlink: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Length in bytes.
+    pub len: u64,
+    /// 512-byte blocks in use.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last modification.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name, without `.` and `..`.
+    pub name: OsString,
+    /// Its kind, if the store knows it without a stat.
+    pub kind: Option<Kind>,
+}
+
+/// Room on a store, in bytes and inodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Size in bytes.
+    pub total: u64,
+    /// Bytes free for ordinary users.
+    pub available: u64,
+}
+
+/// A tree of files. All paths are absolute; final symlinks are followed unless a call says otherwise.
+pub trait Store: Send + Sync + Debug {
+    /// Opens a file. Descriptors are close-on-exec.
+    fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>>;
+    /// Stat of what `path` leads to; with `follow` false, of the link itself.
+    fn stat(&self, path: &Path, follow: bool) -> Result<Stat>;
+    /// All names in a directory, in any order.
+    fn list(&self, path: &Path) -> Result<Vec<Entry>>;
+    /// Makes a directory with exactly `mode` (no umask applied).
+    fn mkdir(&self, path: &Path, mode: u32) -> Result<()>;
+    /// Removes an empty directory.
+    fn rmdir(&self, path: &Path) -> Result<()>;
+    /// Removes a name; the file lives on while it has other names or is open.
+    fn unlink(&self, path: &Path) -> Result<()>;
+    /// Moves a name, replacing `to` atomically.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Adds a name for the file `from` (a final symlink is not followed). EEXIST if `to` exists, dangling symlinks included.
+    fn link(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Makes a symbolic link at `path` with text `target`.
+    fn symlink(&self, target: &Path, path: &Path) -> Result<()>;
+    /// The text of a symbolic link.
+    fn readlink(&self, path: &Path) -> Result<PathBuf>;
+    /// Sets permission bits.
+    fn chmod(&self, path: &Path, mode: u32) -> Result<()>;
+    /// Sets owner and group; `None` leaves one as it is.
+    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()>;
+    /// Sets access and modification time; `None` leaves one as it is.
+    fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()>;
+    /// Makes the names in a directory durable (fsync of the directory).
+    fn sync_dir(&self, path: &Path) -> Result<()>;
+    /// Room left where `path` lies.
+    fn space(&self, path: &Path) -> Result<Space>;
+    /// True if writes at `path` go to a page cache on this machine at memory speed (tmpfs, ext4, XFS, Btrfs …), false if each write may travel
+    /// (network and FUSE file systems, which gain from larger writes).
+    fn is_local(&self, path: &Path) -> bool;
+}
+
+/// One open file. Reads and writes name their offset; there is no position.
+pub trait StoreFile: Send + Sync + Debug {
+    /// Reads into `buf` at `offset`; returns the bytes read, less than asked only at the end of the file (0 at or past it). Interrupted calls are repeated.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
+    /// Writes at `offset`; returns the bytes written, which may be fewer than given. Interrupted calls are repeated.
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize>;
+    /// Stat of the open file.
+    fn stat(&self) -> Result<Stat>;
+    /// Sets the length.
+    fn set_len(&self, len: u64) -> Result<()>;
+    /// Makes the bytes and the length durable (fdatasync).
+    fn sync_data(&self) -> Result<()>;
+    /// A shared lock (`exclusive` false) or an exclusive one on the whole file, without waiting: Ok(false) if another holder is in the way. Released when the last
+    /// descriptor of this open closes. Stores that cannot lock answer Ok(true).
+    fn try_lock(&self, exclusive: bool) -> Result<bool>;
+    /// A read-only map of the whole file as it is now, or its bytes in memory. The file must never shrink or change below its current length while the map lives.
+    fn map(&self) -> Result<Bytes>;
+    /// The descriptor behind it, if there is one.
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// Bytes that stay valid as long as this value lives: a file map or memory.
+pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// Reads exactly `buf.len()` bytes at `offset`, or fewer at the end of the file; returns the bytes read.
+pub fn read_full(file: &dyn StoreFile, mut buf: &mut [u8], mut offset: u64) -> Result<usize> {
+    let mut done = 0;
+    while !buf.is_empty() {
+        let n = file.read_at(buf, offset)?;
+        if n == 0 {
+            break;
+        }
+        done += n;
+        offset += n as u64;
+        buf = &mut buf[n..];
+    }
+    Ok(done)
+}
+
+/// Writes all of `buf` at `offset`, going on after short writes. A write of 0 bytes is ENOSPC: POSIX gives it for nothing else on a regular file.
+pub fn write_full(file: &dyn StoreFile, mut buf: &[u8], mut offset: u64) -> Result<()> {
+    while !buf.is_empty() {
+        let n = file.write_at(buf, offset)?;
+        if n == 0 {
+            return Err(Errno::NOSPC);
+        }
+        offset += n as u64;
+        buf = &buf[n..];
+    }
+    Ok(())
+}
