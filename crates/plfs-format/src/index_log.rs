@@ -1,0 +1,385 @@
+//! Blocks and records of an index log (FORMAT.md section 3).
+
+use crate::bytes::{Fields, put};
+use crate::name::SegmentRef;
+use crate::{Bad, MAX_OFFSET, Uuid, crc};
+
+/// Blocks start at multiples of this.
+pub const ALIGN: u64 = 64;
+/// Bytes of a block header.
+pub const HEADER_BYTES: usize = 64;
+/// A block's payload is at most this long, so that damaged lengths cannot make a reader allocate much.
+pub const PAYLOAD_MAX: usize = 16 << 20;
+/// Bytes of a run record.
+pub const RUN_BYTES: usize = 48;
+const MAGIC: [u8; 4] = *b"PLIX";
+const REF_BYTES: usize = 16;
+const FLAG_TRUNCATE: u16 = 1;
+
+/// The next place where a block can start, at or after `offset`.
+pub fn align_up(offset: u64) -> u64 {
+    offset.next_multiple_of(ALIGN)
+}
+
+/// One index record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// `count` pieces: piece i covers `[logical + i*stride, … + length)` and lies at `physical + i*length` of segment reference `segment`.
+    Run {
+        /// Offset of piece 0 in the file.
+        logical: u64,
+        /// Bytes in a piece, at least 1.
+        length: u64,
+        /// Distance from a piece to the next; 0 if `count` is 1.
+        stride: i64,
+        /// Number of pieces, at least 1.
+        count: u32,
+        /// Index into the block's segment references.
+        segment: u16,
+        /// Offset of piece 0 in the segment.
+        physical: u64,
+        /// Who wrote it: the number of a [`Record::Writer`].
+        writer: u32,
+    },
+    /// The file's size became this; what earlier records wrote past it is gone.
+    Truncate(u64),
+    /// Says who a writer number is. For people.
+    Writer {
+        /// The number used in runs.
+        writer: u32,
+        /// Process id on its host.
+        pid: u32,
+        /// User id.
+        uid: u32,
+        /// When it attached, nanoseconds since 1970 UTC.
+        attached_ns: u64,
+        /// Host name.
+        host: String,
+    },
+}
+
+/// The header of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Stamp; orders the block among all blocks of the container.
+    pub hlc: u64,
+    /// Largest logical end of the runs, or the new size of a truncate block.
+    pub eof: u64,
+    /// True if the block is a truncate.
+    pub truncates: bool,
+    /// Number of records.
+    pub records: u32,
+    /// Bytes from the block's start to where the next block may start.
+    pub block_bytes: u64,
+    segments: u16,
+    payload_bytes: u32,
+}
+
+/// A block, decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Header.
+    pub header: Header,
+    /// What runs' segment numbers mean.
+    pub segments: Vec<SegmentRef>,
+    /// The records in order; unknown kinds from 128 on are left out but keep their position, so the position in the block is given with each.
+    pub records: Vec<(u32, Record)>,
+}
+
+/// Where an index log belongs; blocks that say otherwise are not valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogId {
+    /// The container.
+    pub uuid: Uuid,
+    /// The log set.
+    pub set: u32,
+}
+
+/// Encodes one block for offset `offset` of its log, padded to [`ALIGN`].
+///
+/// Errors if records and references are more than [`PAYLOAD_MAX`] bytes, or a truncate is not alone (writer records may be with it).
+pub fn encode_block(log: LogId, offset: u64, hlc: u64, segments: &[SegmentRef], records: &[Record]) -> Result<Vec<u8>, Bad> {
+    let bad = |what| Err(Bad { at_bytes: offset, what });
+    let mut out = vec![0; HEADER_BYTES];
+    for at in segments {
+        let mut field = [0; REF_BYTES];
+        put(&mut field, 0, &at.set.to_le_bytes());
+        put(&mut field, 4, &at.stream.to_le_bytes());
+        put(&mut field, 6, &at.backend.to_le_bytes());
+        put(&mut field, 8, &at.segment.to_le_bytes());
+        out.extend_from_slice(&field);
+    }
+    let (mut eof, mut truncates, mut runs) = (0, 0, 0);
+    for record in records {
+        match record {
+            Record::Run { logical, length, stride, count, segment, physical, writer } => {
+                let Some(end) = run_end(*logical, *length, *stride, *count, *physical) else { return bad("a run leaves the file's range") };
+                eof = end.max(eof);
+                runs += 1;
+                let mut field = [0; RUN_BYTES];
+                field[0] = 1;
+                field[1] = 6;
+                put(&mut field, 2, &segment.to_le_bytes());
+                put(&mut field, 4, &count.to_le_bytes());
+                put(&mut field, 8, &logical.to_le_bytes());
+                put(&mut field, 16, &length.to_le_bytes());
+                put(&mut field, 24, &stride.to_le_bytes());
+                put(&mut field, 32, &physical.to_le_bytes());
+                put(&mut field, 40, &writer.to_le_bytes());
+                out.extend_from_slice(&field);
+            }
+            Record::Truncate(size) => {
+                eof = *size;
+                truncates += 1;
+                let mut field = [0; 16];
+                field[0] = 2;
+                field[1] = 2;
+                put(&mut field, 8, &size.to_le_bytes());
+                out.extend_from_slice(&field);
+            }
+            Record::Writer { writer, pid, uid, attached_ns, host } => {
+                let host = &host.as_bytes()[..host.len().min(255)];
+                let len = (34 + host.len()).next_multiple_of(8);
+                let mut field = vec![0; len];
+                field[0] = 128;
+                field[1] = (len / 8) as u8;
+                put(&mut field, 8, &writer.to_le_bytes());
+                put(&mut field, 12, &pid.to_le_bytes());
+                put(&mut field, 16, &uid.to_le_bytes());
+                put(&mut field, 24, &attached_ns.to_le_bytes());
+                put(&mut field, 32, &(host.len() as u16).to_le_bytes());
+                put(&mut field, 34, host);
+                out.extend_from_slice(&field);
+            }
+        }
+    }
+    if truncates > 0 && (truncates > 1 || runs > 0) {
+        return bad("a truncate shares its block");
+    }
+    let payload = out.len() - HEADER_BYTES;
+    if payload > PAYLOAD_MAX || segments.len() > u16::MAX as usize {
+        return bad("the block is too long");
+    }
+    put(&mut out, 0, &MAGIC);
+    put(&mut out, 8, &(payload as u32).to_le_bytes());
+    put(&mut out, 12, &log.set.to_le_bytes());
+    put(&mut out, 16, &log.uuid.low().to_le_bytes());
+    put(&mut out, 24, &hlc.to_le_bytes());
+    put(&mut out, 40, &offset.to_le_bytes());
+    put(&mut out, 48, &eof.to_le_bytes());
+    put(&mut out, 56, &(records.len() as u32).to_le_bytes());
+    put(&mut out, 60, &(segments.len() as u16).to_le_bytes());
+    put(&mut out, 62, &(if truncates > 0 { FLAG_TRUNCATE } else { 0 }).to_le_bytes());
+    let sum = crc(&out[8..]);
+    put(&mut out, 4, &sum.to_le_bytes());
+    out.resize(align_up(out.len() as u64) as usize, 0);
+    Ok(out)
+}
+
+/// One past the last logical byte of a run, or `None` if it breaks an invariant of section 3.
+pub fn run_end(logical: u64, length: u64, stride: i64, count: u32, physical: u64) -> Option<u64> {
+    let steps = u64::from(count.checked_sub(1)?);
+    if length == 0 || (steps == 0) != (stride == 0) || (steps > 0 && stride.unsigned_abs() < length) {
+        return None;
+    }
+    let reach = stride.unsigned_abs().checked_mul(steps)?;
+    let last = if stride < 0 { logical.checked_sub(reach).map(|_| logical)? } else { logical.checked_add(reach)? };
+    let end = last.checked_add(length)?;
+    let physical_end = length.checked_mul(u64::from(count))?.checked_add(physical)?;
+    (end <= MAX_OFFSET && physical_end <= MAX_OFFSET).then_some(end)
+}
+
+/// What stands at one place of an index log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum At {
+    /// A valid block.
+    Block(Header),
+    /// No valid block starts here: torn, damaged, or not there yet.
+    Nothing,
+}
+
+/// Looks for a block at the start of `bytes`, which lie at `offset` of `log`. Checks the CRC over the whole block, so `bytes` must reach to its end.
+pub fn block_at(log: LogId, offset: u64, bytes: &[u8]) -> At {
+    if bytes.len() < HEADER_BYTES || bytes[..4] != MAGIC {
+        return At::Nothing;
+    }
+    let fields = Fields(bytes);
+    let payload = fields.u32(8) as usize;
+    let fits = payload <= PAYLOAD_MAX && bytes.len() >= HEADER_BYTES + payload;
+    if !fits || fields.u32(12) != log.set || fields.u64(16) != log.uuid.low() || fields.u64(40) != offset {
+        return At::Nothing;
+    }
+    if fields.u32(4) != crc(&bytes[8..HEADER_BYTES + payload]) {
+        return At::Nothing;
+    }
+    At::Block(Header {
+        hlc: fields.u64(24),
+        eof: fields.u64(48),
+        truncates: fields.u16(62) & FLAG_TRUNCATE != 0,
+        records: fields.u32(56),
+        block_bytes: align_up((HEADER_BYTES + payload) as u64),
+        segments: fields.u16(60),
+        payload_bytes: payload as u32,
+    })
+}
+
+/// Decodes the records of a block whose header [`block_at`] found at the start of `bytes`.
+///
+/// An error means that a block with a right CRC contradicts the document: corruption or a newer format, never a torn write.
+pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, Bad> {
+    let bad = |at: usize, what| Err(Bad { at_bytes: offset + (HEADER_BYTES + at) as u64, what });
+    let payload = &bytes[HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize];
+    let table = header.segments as usize * REF_BYTES;
+    if payload.len() < table {
+        return bad(0, "the block ends inside its segment references");
+    }
+    let segments = payload[..table]
+        .chunks_exact(REF_BYTES)
+        .map(|chunk| {
+            let fields = Fields(chunk);
+            SegmentRef { set: fields.u32(0), stream: fields.u16(4), backend: fields.u16(6), segment: fields.u32(8) }
+        })
+        .collect::<Vec<_>>();
+    let mut records = Vec::new();
+    let mut at = table;
+    for position in 0..header.records {
+        let rest = &payload[at..];
+        let len = rest.get(1).map_or(0, |units| *units as usize * 8);
+        if len < 8 || rest.len() < len {
+            return bad(at, "the block ends inside a record");
+        }
+        let fields = Fields(&rest[..len]);
+        match rest[0] {
+            1 if len == RUN_BYTES => {
+                let (logical, length, stride, count, physical) = (fields.u64(8), fields.u64(16), fields.i64(24), fields.u32(4), fields.u64(32));
+                if run_end(logical, length, stride, count, physical).is_none_or(|end| end > header.eof) {
+                    return bad(at, "a run leaves the file's range");
+                }
+                if fields.u16(2) >= header.segments {
+                    return bad(at, "a run names a segment that the block does not list");
+                }
+                records.push((position, Record::Run { logical, length, stride, count, segment: fields.u16(2), physical, writer: fields.u32(40) }));
+            }
+            2 if len == 16 => {
+                if !header.truncates || fields.u64(8) > MAX_OFFSET || fields.u64(8) != header.eof {
+                    return bad(at, "a truncate record does not fit its block's header");
+                }
+                records.push((position, Record::Truncate(fields.u64(8))));
+            }
+            128 if len >= 40 => {
+                let Some(host) = rest[34..len].get(..fields.u16(32) as usize) else { return bad(at, "a writer record ends inside its host name") };
+                let host = String::from_utf8_lossy(host).into_owned();
+                records.push((position, Record::Writer { writer: fields.u32(8), pid: fields.u32(12), uid: fields.u32(16), attached_ns: fields.u64(24), host }));
+            }
+            1 | 2 | 128 => return bad(at, "a record has the wrong length for its kind"),
+            kind if kind < 128 => return bad(at, "a record of a kind that this version does not know"),
+            _ => {}
+        }
+        at += len;
+    }
+    Ok(Block { header, segments, records })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: LogId = LogId { uuid: Uuid([3; 16]), set: 0x0bad_cafe };
+    const SEGMENT: SegmentRef = SegmentRef { set: 0x0bad_cafe, stream: 0, segment: 0, backend: 0 };
+
+    fn sample() -> Vec<Record> {
+        vec![
+            Record::Writer { writer: 5, pid: 6, uid: 7, attached_ns: 8, host: "node1".into() },
+            Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 5 },
+            Record::Run { logical: 100, length: 3, stride: -10, count: 4, segment: 0, physical: 9, writer: 5 },
+        ]
+    }
+
+    fn decode(bytes: &[u8], offset: u64) -> Option<Result<Block, Bad>> {
+        match block_at(LOG, offset, bytes) {
+            At::Block(header) => Some(decode_block(header, offset, bytes)),
+            At::Nothing => None,
+        }
+    }
+
+    #[test]
+    fn round_trip() {
+        let bytes = encode_block(LOG, 128, 42, &[SEGMENT], &sample()).unwrap();
+        assert_eq!(bytes.len() % ALIGN as usize, 0);
+        let block = decode(&bytes, 128).unwrap().unwrap();
+        assert_eq!((block.header.hlc, block.header.eof, block.header.block_bytes), (42, 103, bytes.len() as u64));
+        assert_eq!(block.records.into_iter().map(|(_, record)| record).collect::<Vec<_>>(), sample());
+        assert_eq!(decode(&bytes, 64), None, "a block belongs to its place");
+    }
+
+    #[test]
+    fn the_worked_example_of_the_document() {
+        let run = Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 0 };
+        let bytes = encode_block(LOG, 0, 1, &[SEGMENT], &[run]).unwrap();
+        assert_eq!(bytes[64..80], [0xfe, 0xca, 0xad, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[80..88], [1, 6, 0, 0, 3, 0, 0, 0]);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        let bytes = encode_block(LOG, 0, 42, &[SEGMENT], &sample()).unwrap();
+        let used = HEADER_BYTES + Fields(&bytes).u32(8) as usize;
+        for bit in 0..used * 8 {
+            let mut hurt = bytes.clone();
+            hurt[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(&hurt, 0), None, "bit {bit}");
+        }
+        for len in 0..used {
+            assert_eq!(decode(&bytes[..len], 0), None);
+        }
+    }
+
+    #[test]
+    fn hostile_blocks_with_right_checksums_are_refused() {
+        let bytes = encode_block(LOG, 0, 42, &[SEGMENT], &sample()).unwrap();
+        let used = HEADER_BYTES + Fields(&bytes).u32(8) as usize;
+        for at in 24..used {
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut hurt = bytes.clone();
+                hurt[at] = value;
+                let sum = crc(&hurt[8..used]);
+                put(&mut hurt, 4, &sum.to_le_bytes());
+                if let Some(Ok(block)) = decode(&hurt, 0) {
+                    for (_, record) in block.records {
+                        if let Record::Run { logical, length, stride, count, physical, segment, .. } = record {
+                            assert!(run_end(logical, length, stride, count, physical).is_some() && segment == 0);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_truncate_is_alone() {
+        let run = Record::Run { logical: 0, length: 3, stride: 0, count: 1, segment: 0, physical: 0, writer: 0 };
+        assert!(encode_block(LOG, 0, 1, &[SEGMENT], &[Record::Truncate(1), run]).is_err());
+        let bytes = encode_block(LOG, 0, 1, &[], &[Record::Truncate(77)]).unwrap();
+        assert_eq!(decode(&bytes, 0).unwrap().unwrap().records, [(0, Record::Truncate(77))]);
+    }
+
+    #[test]
+    fn runs_stay_in_range() {
+        assert_eq!(run_end(0, 1, 0, 1, 0), Some(1));
+        assert_eq!(run_end(MAX_OFFSET - 1, 1, 0, 1, 0), Some(MAX_OFFSET));
+        for (logical, length, stride, count, physical) in [
+            (MAX_OFFSET, 1, 0, 1, 0),
+            (0, 0, 0, 1, 0),
+            (0, 1, 0, 0, 0),
+            (0, 1, 0, 2, 0),
+            (0, 1, 5, 1, 0),
+            (0, 6, 5, 2, 0),
+            (4, 1, -5, 2, 0),
+            (0, 1, i64::MAX, 3, 0),
+            (0, 1, i64::MIN, 2, 0),
+            (0, 1, 0, 1, MAX_OFFSET),
+        ] {
+            assert_eq!(run_end(logical, length, stride, count, physical), None);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! L0: the container format of `docs/FORMAT.md`: bytes to structs and back. No I/O, no clock, no paths on disk.
+//!
+//! Each module is one section of the document: [`name`] (1), [`superblock`] (2), [`index_log`] (3), [`summary`] (5), [`flat_index`] (6). Decoders accept any bytes:
+//! they never panic, never allocate more than their input justifies, and say with [`Bad`] where and why bytes contradict the document.
+#![forbid(unsafe_code)]
+
+mod bytes;
+pub mod flat_index;
+pub mod index_log;
+pub mod name;
+pub mod summary;
+pub mod superblock;
+
+pub use name::Uuid;
+
+/// Bytes that contradict the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bad {
+    /// Offset of the contradiction in the decoded bytes.
+    pub at_bytes: u64,
+    /// What was expected there.
+    pub what: &'static str,
+}
+
+impl std::fmt::Display for Bad {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "at byte {}: {}", self.at_bytes, self.what)
+    }
+}
+
+impl std::error::Error for Bad {}
+
+/// The largest size and offset of a logical file: 2^63-1, the largest `off_t`.
+pub const MAX_OFFSET: u64 = i64::MAX as u64;
+
+/// CRC-32C of `bytes`.
+pub(crate) fn crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}

@@ -1,0 +1,157 @@
+//! Names of the files inside a container (FORMAT.md section 1): print and parse.
+
+use std::fmt;
+
+/// Name of the directory that marks a root and holds its containers.
+pub const ROOT_DIR: &str = ".plfs";
+/// Name of the superblock inside a container.
+pub const SUPER: &str = "super";
+/// Name of the flat index.
+pub const FLAT: &str = "flat";
+/// Start of the name of a flat index that is being written.
+pub const FLAT_TMP: &str = "flat.tmp.";
+/// Name of the file that carries applications' record locks.
+pub const LOCK: &str = "lock";
+
+/// Identity of a container: 16 random bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Uuid(pub [u8; 16]);
+
+impl Uuid {
+    /// The first eight bytes as a number: binds index blocks and summaries to their container.
+    pub fn low(&self) -> u64 {
+        let mut low = [0; 8];
+        low.copy_from_slice(&self.0[..8]);
+        u64::from_le_bytes(low)
+    }
+
+    /// Directory of the container below the root directory: `("3f", "9c…")`.
+    pub fn dirs(&self) -> (String, String) {
+        let hex = self.to_string();
+        (hex[..2].to_string(), hex[2..].to_string())
+    }
+}
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where a piece of data lies: one segment of one stream of one log set, on one backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SegmentRef {
+    /// Log set.
+    pub set: u32,
+    /// Stream of the log set.
+    pub stream: u16,
+    /// Segment of the stream.
+    pub segment: u32,
+    /// Index into the superblock's list of backends.
+    pub backend: u16,
+}
+
+/// A file in a container, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// `super`
+    Super,
+    /// `SET.open`: the set has an owner.
+    OpenMark(u32),
+    /// `SET.index`
+    IndexLog(u32),
+    /// `SET.STREAM.SEGMENT.data`
+    DataLog {
+        /// Log set.
+        set: u32,
+        /// Stream, 0 to 255.
+        stream: u16,
+        /// Segment, 0 to 65,535.
+        segment: u32,
+    },
+    /// `flat`
+    Flat,
+    /// `flat.tmp.…`
+    FlatTmp,
+    /// `lock`
+    Lock,
+}
+
+impl Name {
+    /// Parses a file name; `None` for names that the format does not know.
+    pub fn parse(name: &str) -> Option<Name> {
+        match name {
+            SUPER => return Some(Name::Super),
+            FLAT => return Some(Name::Flat),
+            LOCK => return Some(Name::Lock),
+            _ if name.starts_with(FLAT_TMP) => return Some(Name::FlatTmp),
+            _ => {}
+        }
+        let mut parts = name.split('.');
+        let set = hex(parts.next()?, 8)?;
+        let name = match (parts.next()?, parts.next(), parts.next()) {
+            ("open", None, None) => Name::OpenMark(set),
+            ("index", None, None) => Name::IndexLog(set),
+            (stream, Some(segment), Some("data")) => Name::DataLog { set, stream: hex(stream, 2)? as u16, segment: hex(segment, 4)? },
+            _ => return None,
+        };
+        parts.next().is_none().then_some(name)
+    }
+}
+
+fn hex(text: &str, digits: usize) -> Option<u32> {
+    let plain = text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    plain.then(|| u32::from_str_radix(text, 16).ok()).flatten()
+}
+
+/// `SET.open`
+pub fn open_mark(set: u32) -> String {
+    format!("{set:08x}.open")
+}
+
+/// `SET.index`
+pub fn index_log(set: u32) -> String {
+    format!("{set:08x}.index")
+}
+
+/// `SET.STREAM.SEGMENT.data`
+pub fn data_log(at: &SegmentRef) -> String {
+    format!("{:08x}.{:02x}.{:04x}.data", at.set, at.stream, at.segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_print_and_parse() {
+        let at = SegmentRef { set: 0xbadcafe, stream: 255, segment: 0xffff, backend: 0 };
+        assert_eq!(data_log(&at), "0badcafe.ff.ffff.data");
+        assert_eq!(Name::parse(&data_log(&at)), Some(Name::DataLog { set: 0xbadcafe, stream: 255, segment: 0xffff }));
+        assert_eq!(Name::parse(&index_log(7)), Some(Name::IndexLog(7)));
+        assert_eq!(Name::parse(&open_mark(u32::MAX)), Some(Name::OpenMark(u32::MAX)));
+        for (name, parsed) in [(SUPER, Name::Super), (FLAT, Name::Flat), ("flat.tmp.ab", Name::FlatTmp), (LOCK, Name::Lock)] {
+            assert_eq!(Name::parse(name), Some(parsed));
+        }
+    }
+
+    #[test]
+    fn other_names_are_not_ours() {
+        for name in ["", ".", "0badcafe", "0BADCAFE.index", "+badcafe.index", "0badcafe.index.x", "0badcafe.0.0000.data", "0badcafe.00.0000.datax", "superb"] {
+            assert_eq!(Name::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn uuid_names_its_directory() {
+        let uuid = Uuid(*b"\x3f\x9c\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01");
+        assert_eq!(uuid.dirs(), ("3f".into(), "9c0000000000000000000000000001".into()));
+        assert_eq!(uuid.low(), 0x9c3f);
+    }
+}
