@@ -1,0 +1,324 @@
+"""Tests of plfs_decode.py on containers made here, by an encoder written from docs/FORMAT.md alone.
+
+    python3 -m unittest discover -s tests/decoder
+"""
+import json, os, random, struct, subprocess, sys, tempfile, unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import plfs_decode
+from plfs_decode import crc32c
+
+UUID = bytes.fromhex("00112233445566778899aabbccddeeff")
+SET, OTHER = 0x0BADCAFE, 0x1BADCAFE
+TOKEN = 300_000_000                     # a second of 1979
+
+
+def superblock(root, major=1, incompatible=0, streams=4):
+    path = os.fsencode(root)
+    part = struct.pack("<HHQQ16sQIIIHHHHIQHH", major, 0, incompatible, 0, UUID, 1, 0o644, 0, 0, 1, streams, 1, 1, 0,
+                       1 << 30, 2 + len(path), len(path)) + path
+    part = part.ljust(3072 - 76, b"\0")
+    banner = b"A PLFS file; its bytes are in .plfs.".ljust(63) + b"\n"
+    return (banner + b"\x89PLFS\r\n\x1a" + struct.pack("<I", crc32c(part)) + part).ljust(4093, b"\0")
+
+
+def ref(log_set=SET, stream=0, segment=0):
+    return struct.pack("<IHHII", log_set, stream, 0, segment, 0)
+
+def run(logical, length, physical, stride=0, count=1, segref=0):
+    return struct.pack("<BBHIQQqQII", 1, 6, segref, count, logical, length, stride, physical, 7, 0)
+
+def truncate(size):
+    return struct.pack("<BBHIQ", 2, 2, 0, 0, size)
+
+def writer(host=b"node1"):
+    text = struct.pack("<IIIIQH", 7, 4711, 0, 0, 1, len(host)) + host
+    units = -(-(8 + len(text)) // 8)
+    return (struct.pack("<BBHI", 128, units, 0, 0) + text).ljust(8 * units, b"\0")
+
+def block(at, hlc, records, eof, refs=None, flags=0, log_set=SET, version=0):
+    refs = [] if flags else [ref(log_set)] if refs is None else refs
+    body = b"".join(refs) + b"".join(records)
+    rest = struct.pack("<II8sQQQQIHH", len(body), log_set, UUID[:8], hlc, version, at, eof, len(records), len(refs), flags) + body
+    return b"PLIX" + struct.pack("<I", crc32c(rest)) + rest
+
+def pad(raw):
+    return raw + bytes(-len(raw) % 64)
+
+def log(*blocks, log_set=SET):
+    """Blocks are the arguments of block() after `at`, or raw bytes."""
+    raw = b""
+    for b in blocks:
+        raw = pad(raw)
+        raw += b if isinstance(b, bytes) else block(len(raw), *b[0], log_set=log_set, **b[1])
+    return raw
+
+def B(*args, **kw):
+    return args, kw
+
+
+def flat(entries, refs, covered, cuts=(), size=0, hlc=99):
+    rows = sorted(entries, key=lambda x: (x[0], *x[5:8]))       # first end length stride physical hlc set position count ref
+    top = [0] * len(rows)
+    def tree(a, b):
+        if a >= b:
+            return 0
+        m = (a + b) // 2
+        top[m] = max(rows[m][1], tree(a, m), tree(m + 1, b))
+        return top[m]
+    tree(0, len(rows))
+    body = b"".join(struct.pack("<IIQ", s, 0, n) for s, n in covered) + b"".join(refs)
+    body += b"".join(struct.pack("<QIIQ", *c) for c in cuts)
+    body += b"".join(struct.pack("<QQQQqQQIIII", r[0], r[1], t, *r[2:]) for r, t in zip(rows, top))
+    head = struct.pack("<I16sQQQIIIIQ48x", crc32c(body), UUID, size, 0, hlc, len(covered), len(refs), len(cuts), 0, len(rows))
+    return b"PLFSFLAT" + struct.pack("<I", crc32c(head)) + head + body
+
+
+class Decoder(unittest.TestCase):
+    def setUp(self):
+        temp = tempfile.TemporaryDirectory()
+        self.addCleanup(temp.cleanup)
+        self.root, self.name = temp.name, os.path.join(temp.name, "out", "f")
+        self.dir = os.path.join(self.root, ".plfs", UUID.hex()[:2], UUID.hex()[2:])
+        os.makedirs(self.dir)
+        os.mkdir(os.path.dirname(self.name))
+        self.put("super", superblock(self.root))
+        os.link(os.path.join(self.dir, "super"), self.name)
+
+    def put(self, name, data):
+        with open(os.path.join(self.dir, name), "wb") as f:
+            f.write(data)
+
+    def fill(self, index, data, log_set=SET):
+        self.put(f"{log_set:08x}.index", index)
+        self.put(f"{log_set:08x}.00.0000.data", data)
+
+    def decode(self, *args, name=None, code=0):
+        """stdout and stderr of one run into a file, so that holes are sought over."""
+        with tempfile.TemporaryFile() as out:
+            done = subprocess.run([sys.executable, os.path.join(HERE, "plfs_decode.py"), *args, name or self.name],
+                                  stdout=out, stderr=subprocess.PIPE)
+            self.assertEqual(done.returncode, code, done.stderr.decode())
+            out.seek(0)
+            return out.read(), done.stderr.decode()
+
+    def cat(self, *args, **kw):
+        return self.decode("cat", *args, **kw)[0]
+
+    def stat(self, **kw):
+        return json.loads(self.decode("stat", **kw)[0])
+
+    def worked_example(self):
+        self.fill(log(B(1 << 16, [run(0, 3, 0, 10, 3)], 23)), b"aaabbbccc")
+
+    def test_crc(self):
+        self.assertEqual(crc32c(b"123456789"), 0xE3069283)
+        data = random.Random(1).randbytes(70_003)
+        slow = 0xFFFFFFFF
+        for byte in data:
+            slow = plfs_decode.BYTE[(slow ^ byte) & 255] ^ (slow >> 8)
+        self.assertEqual(crc32c(data), slow ^ 0xFFFFFFFF)
+
+    def test_worked_example(self):
+        self.worked_example()
+        self.assertEqual(self.cat(), b"aaa" + bytes(7) + b"bbb" + bytes(7) + b"ccc")
+        s = self.stat()
+        self.assertEqual((s["size"], s["stored_bytes"], s["log_sets"], s["blocks"], s["records"], s["index_bytes"]),
+                         (23, 9, 1, 1, 1, 128))
+        self.assertEqual((s["places"], s["summary"], s["flat"], s["uuid"]), ([], "none", "none", UUID.hex()))
+        with open(self.name + ".pipe", "wb") as out:                # without seeking the same bytes come
+            subprocess.run(f"'{sys.executable}' '{HERE}/plfs_decode.py' cat '{self.name}' | cat", shell=True, stdout=out)
+        with open(self.name + ".pipe", "rb") as f:
+            self.assertEqual(f.read(), self.cat())
+
+    def test_empty_file(self):
+        self.assertEqual(self.cat(), b"")
+        self.assertEqual(self.stat()["size"], 0)
+
+    def test_overlap_newest_wins(self):
+        self.fill(log(B(10, [writer(), run(0, 10, 0), run(4, 2, 10)], 10), B(11, [run(8, 4, 12)], 12)), b"a" * 10 + b"bbcccc")
+        self.assertEqual(self.cat(), b"aaaabbaacccc")
+        rows = [json.loads(line) for line in self.decode("records")[0].splitlines()]
+        self.assertEqual([r["kind"] for r in rows], ["writer", "run", "run", "run"])
+        self.assertEqual(rows[0]["host"], "node1")
+
+    def test_old_block_in_another_log_loses(self):
+        self.fill(log(B(20, [run(0, 4, 0)], 4)), b"AAAA")
+        self.fill(log(B(10, [run(0, 8, 0)], 8), log_set=OTHER), b"bbbbbbbb", OTHER)
+        self.assertEqual(self.cat(), b"AAAAbbbb")
+
+    def test_equal_hlc_larger_set_wins(self):
+        self.fill(log(B(10, [run(0, 4, 0)], 4)), b"AAAA")
+        self.fill(log(B(10, [run(2, 4, 0)], 6), log_set=OTHER), b"bbbb", OTHER)
+        self.assertEqual(self.cat(), b"AAbbbb")
+
+    def test_negative_stride(self):
+        self.fill(log(B(10, [run(8, 2, 0, -4, 3)], 10)), b"xxyyzz")
+        self.assertEqual(self.cat(), b"zz\0\0yy\0\0xx")
+
+    def test_truncate_down_then_up(self):
+        self.fill(log(B(10, [run(0, 3, 0, 5, 4)], 18), B(11, [truncate(6)], 6, flags=1), B(12, [truncate(20)], 20, flags=1),
+                      B(13, [run(16, 1, 12)], 17)), b"aaabbbcccdddE")
+        self.assertEqual(self.cat(), b"aaa\0\0b" + bytes(10) + b"E" + bytes(3))
+        self.assertEqual(self.stat()["size"], 20)
+
+    def test_truncate_cuts_a_late_log_too(self):
+        self.fill(log(B(11, [truncate(2)], 2, flags=1)), b"")
+        self.fill(log(B(10, [run(0, 4, 0)], 4), log_set=OTHER), b"bbbb", OTHER)
+        self.assertEqual(self.cat(), b"bb")
+
+    def test_random_against_a_model(self):
+        for seed in range(20):
+            rng, data, model, blocks = random.Random(seed), b"", bytearray(), []
+            for hlc in range(1, 40):
+                if rng.random() < 0.15:
+                    size = rng.randrange(400)
+                    model = model[:size].ljust(size, b"\0")
+                    blocks.append(B(hlc, [truncate(size)], size, flags=1))
+                    continue
+                length, count = rng.randrange(1, 20), rng.randrange(1, 6)
+                stride = rng.choice((1, -1)) * (length + rng.randrange(9)) if count > 1 else 0
+                logical = rng.randrange(200) + (0 if stride >= 0 else -stride * (count - 1))
+                bytes_ = rng.randbytes(length * count)
+                end = max(logical, logical + stride * (count - 1)) + length
+                blocks.append(B(hlc, [run(logical, length, len(data), stride, count)], end))
+                model.extend(bytes(max(0, end - len(model))))
+                for i in range(count):
+                    at = logical + i * stride
+                    model[at:at + length] = bytes_[i * length:(i + 1) * length]
+                data += bytes_
+            self.fill(log(*blocks), data)
+            c = plfs_decode.Container(self.name)
+            out = os.open(os.path.join(self.root, "model"), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            c.write_to(out)
+            self.assertEqual(os.pread(out, 1 << 20, 0), bytes(model), f"seed {seed}")
+            self.assertEqual(c.stat()["places"], [], f"seed {seed}")
+            os.close(out)
+
+    def test_sparse_to_the_end_of_the_range(self):
+        self.fill(log(B(10, [run(2**63 - 2, 1, 0)], 2**63 - 1)), b"z")
+        self.assertEqual(self.stat()["size"], 2**63 - 1)
+
+    def test_torn_block_between_valid_ones(self):
+        whole = log(B(10, [run(0, 2, 0)], 2))
+        torn = block(len(whole), 11, [run(0, 2, 2)], 2)[:100]
+        self.fill(log(whole, torn, B(12, [run(1, 2, 4)], 3)), b"aabbcc")
+        out, text = self.decode("cat")
+        self.assertEqual(out, b"acc")
+        self.assertIn("at byte 128: no valid block in 128 bytes", text)
+        self.assertEqual([p["kind"] for p in self.stat()["places"]], ["skipped"])
+
+    def test_torn_tail(self):
+        self.fill(log(B(10, [run(0, 2, 0)], 2), block(128, 11, [run(0, 2, 2)], 2)[:-1]), b"aabb")
+        self.assertEqual(self.cat(), b"aa")
+        self.assertEqual([p["kind"] for p in self.stat()["places"]], ["torn"])
+        self.put(f"{SET:08x}.open", b"")
+        self.assertEqual([p["kind"] for p in self.stat()["places"]], ["unfinished"])
+
+    def test_bit_flip_in_a_block(self):
+        raw = bytearray(log(B(10, [run(0, 2, 0)], 2), B(11, [run(0, 2, 2)], 2)))
+        raw[64 + 20] ^= 1
+        self.fill(bytes(raw), b"aabb")
+        self.assertEqual(self.cat(), b"bb")
+
+    def test_record_kinds(self):
+        skipped = struct.pack("<BBHIQ", 200, 2, 0, 0, 0)
+        self.fill(log(B(10, [skipped, run(0, 2, 0)], 2)), b"aa")
+        self.assertEqual(self.cat(), b"aa")
+        self.fill(log(B(10, [run(0, 2, 0)], 2), B(11, [struct.pack("<BBHIQ", 3, 2, 0, 0, 0)], 0)), b"aa")
+        out, text = self.decode("cat", code=1)
+        self.assertEqual(out, b"aa")
+        self.assertIn("unknown kind 3", text)
+
+    def test_contradictions(self):
+        for what, args in {
+            "eof": B(10, [run(0, 2, 0)], 3), "version": B(10, [run(0, 2, 0)], 2, version=1),
+            "count 2": B(10, [run(0, 2, 0, 1, 2)], 3), "not in a truncate block": B(10, [truncate(2)], 2, refs=[]),
+            "logical range": B(10, [run(2**63 - 1, 1, 0)], 2**63), "wrong form": B(10, [run(0, 2, 0, segref=1)], 2),
+            "stream 9": B(10, [run(0, 2, 0)], 2, refs=[ref(stream=9)])}.items():
+            self.fill(log(args), b"aaaa")
+            self.assertIn(what, self.decode("stat", code=1)[1])
+        self.fill(log(B(10, [run(0, 2, 0)], 2), B(10, [run(0, 2, 2)], 2)), b"aabb")
+        self.assertIn("HLC", self.decode("stat", code=1)[1])
+
+    def test_missing_and_short_segment(self):
+        self.worked_example()
+        self.put(f"{SET:08x}.00.0000.data", b"aaabbb")
+        self.assertIn("0badcafe.00.0000.data: at byte 6", self.decode("cat", code=1)[1])
+        self.assertEqual(self.stat(code=1)["places"][0]["kind"], "short")
+        os.unlink(os.path.join(self.dir, f"{SET:08x}.00.0000.data"))
+        self.assertEqual(self.stat(code=1)["places"][0]["kind"], "missing")
+
+    def test_superblock_refused(self):
+        flipped = bytearray(superblock(self.root))
+        flipped[200] ^= 4
+        for raw, text in ((bytes(flipped), "wrong CRC"), (superblock(self.root, major=2), "version 2"), (b"hello", "4093"),
+                          (superblock(self.root, incompatible=8), "0x8"), (superblock(self.root)[:4000], "4093"),
+                          (superblock(self.root, streams=0), "streams 0")):
+            self.put("super", raw)
+            self.assertIn(text, self.decode("stat", code=1)[1])
+
+    def test_copy_of_a_superblock(self):
+        self.worked_example()
+        with open(self.name + ".copy", "wb") as f:
+            f.write(superblock(self.root))
+        self.assertEqual(self.cat(name=self.name + ".copy"), self.cat())
+        self.assertTrue(self.stat(name=self.name + ".copy")["copy"])
+        self.assertFalse(self.stat()["copy"])
+
+    def test_name_without_container(self):
+        with tempfile.TemporaryDirectory() as other:
+            with open(os.path.join(other, "f"), "wb") as f:
+                f.write(superblock(other))
+            self.assertIn("no container", self.decode("stat", name=os.path.join(other, "f"), code=1)[1])
+
+    def test_root_moved(self):
+        """The superblock's path is a hint: a root works wherever it is."""
+        self.worked_example()
+        os.rename(self.root, self.root + ".moved")
+        os.mkdir(self.root)
+        self.addCleanup(lambda: subprocess.run(["rm", "-r", self.root + ".moved"]))
+        self.assertEqual(len(self.cat(name=self.root + ".moved/out/f")), 23)
+
+    def summary(self, size=23, crc=None):
+        body = UUID[:8] + struct.pack("<QIIQQQQQ56x", TOKEN, 5, 1, size, 9, 1 << 16, 128, 1)
+        with open(self.name, "r+b") as f:
+            f.seek(3072)
+            f.write(b"PLSM" + struct.pack("<I", crc32c(body) if crc is None else crc) + body)
+
+    def test_summary(self):
+        self.worked_example()
+        self.summary()
+        self.assertIn("void", self.stat()["summary"])
+        os.utime(self.dir, ns=(0, TOKEN * 10**9 + 5))
+        self.assertEqual(self.stat()["summary"], "valid")
+        self.put(f"{SET:08x}.open", b"")
+        self.assertIn("void", self.stat()["summary"])
+        os.utime(self.dir, ns=(0, TOKEN * 10**9 + 5))
+        self.summary(size=24)
+        self.assertIn("summary says", self.decode("stat", code=1)[1])
+        self.summary(crc=1)
+        self.assertEqual(self.stat()["summary"], "damaged")
+
+    def test_flat(self):
+        index = log(B(10, [run(0, 2, 0, 4, 3), run(8, 2, 6, -4, 2)], 10), B(11, [truncate(9)], 9, flags=1))
+        newer = log(index, B(12, [run(1, 1, 10)], 2))
+        self.fill(newer, b"aabbccddeeX")
+        entries = [(0, 10, 2, 4, 0, 10, SET, 0, 3, 0), (4, 10, 2, -4, 6, 10, SET, 1, 2, 0)]
+        good = flat(entries, [ref()], [(SET, len(index))], [(11, SET, 0, 9)], size=9)
+        self.put("flat", good)
+        self.assertEqual(self.cat("--flat"), b"aX\0\0ee\0\0d")
+        self.assertEqual(self.cat("--flat"), self.cat())
+        self.assertEqual(self.stat()["flat"], "valid")
+        self.put("flat", good[:-1] + b"\1")
+        self.assertIn("wrong CRC of the body", self.decode("cat", "--flat", code=1)[1])
+        self.put("flat", flat(entries, [ref()], [(SET, len(index))], [(11, SET, 0, 9)], size=10))
+        self.assertIn("size 10", self.decode("stat", code=1)[1])
+        self.put("flat", flat(entries, [ref()], [(SET, 10**6)], [(11, SET, 0, 9)], size=9))
+        self.assertEqual(self.stat()["flat"], "stale")
+        self.assertEqual(self.cat("--flat"), self.cat())
+
+
+if __name__ == "__main__":
+    unittest.main()
