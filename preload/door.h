@@ -1,0 +1,80 @@
+/* What the files of the door share. The door translates libc calls to libplfs; the meaning of files is in libplfs. */
+#ifndef PLFS_PRELOAD_DOOR_H
+#define PLFS_PRELOAD_DOOR_H
+
+#include "fdtable.h"
+#include "real.h"
+
+#include <errno.h>
+
+/* Above 0 while this thread is inside libplfs. Its language runtime may call libc (threads, /proc), and that must not come back to it:
+ * wrappers go straight to libc while it is set. */
+extern __thread int inside_plfs __attribute__((tls_model("initial-exec")));
+
+/* Calls libplfs with the mark set. */
+#define PLFS(call)                                     \
+	({                                             \
+		inside_plfs++;                         \
+		__typeof__(call) plfs_result_ = (call); \
+		inside_plfs--;                         \
+		plfs_result_;                          \
+	})
+
+/* Result of libplfs (>= 0 or negative errno) as libc gives it. */
+static inline int64_t to_errno(int64_t rc)
+{
+	extern void debug_last_error(int64_t rc);
+	if (__builtin_expect(rc >= 0, 1))
+		return rc;
+	debug_last_error(rc);
+	errno = (int)-rc;
+	return -1;
+}
+
+/* path.c */
+/* Is `path` lexically below a mount (or one)? Relative paths are taken from dirfd. */
+bool path_below_mount(int dirfd, const char *path);
+/* Has the file the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
+bool path_may_be_name(int dirfd, const char *path, int at_flags);
+/* Is a call on this path for libplfs? Below a mount, or perhaps a name elsewhere. */
+bool path_is_ours(int dirfd, const char *path, int at_flags);
+
+/* open.c */
+int door_openat(int dirfd, const char *path, int flags, mode_t mode);
+int door_close(int fd);
+/* fd was opened by the kernel or inherited: makes it a container if it is a name. 1: it is, 0: plain, or a negative errno. */
+int door_adopt(int fd, int flags, int64_t position);
+/* Before and after the kernel gives fd another file: data must be out before a lock goes with the descriptor. */
+struct ofd *door_detach(int fd);
+/* Forgets an entry that libc replaced behind our back. */
+void door_forget(int fd);
+
+/* io.c: on a description; >= 0 or a negative errno. */
+ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n);
+ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rwf);
+ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset);
+ssize_t ofd_pwritev(struct ofd *o, const struct iovec *iov, int n, int64_t offset, int rwf);
+
+/* lock.c */
+/* Drops the process's record locks of the file, as close(2) of any descriptor does. */
+void lock_drop(struct ofd *o);
+
+/* stdio.c */
+/* Makes stdin, stdout or stderr fit what descriptor 0, 1 or 2 is now. Other descriptors: nothing. */
+void stdio_follow(int fd);
+void stdio_flush_all(void);
+
+/* meta.c */
+ssize_t hide_entries(int fd, char *buf, ssize_t n);
+
+/* spawn.c */
+/* Another process will share our descriptions: commit, and give the positions to the kernel. */
+void share_with_process(void);
+
+/* init.c */
+void commit_all(void);
+
+/* Set when the process is in its last exit handlers: nothing will commit later writes for us. */
+extern _Atomic int exiting;
+
+#endif

@@ -1,0 +1,90 @@
+/* Start, fork and end of the process. */
+#include "door.h"
+
+#include <pthread.h>
+#include <string.h>
+
+__thread int inside_plfs __attribute__((tls_model("initial-exec")));
+_Atomic int exiting;
+
+static bool debug;
+
+/* With PLFS_DEBUG=1: the text of a failure, on the kernel's descriptor 2. */
+void debug_last_error(int64_t rc)
+{
+	if (!debug || inside_plfs || fd_is_container(2))
+		return;
+	const char *text = PLFS(plfs_last_error());
+	char line[1024];
+	int n = snprintf(line, sizeof line, "plfs preload: error %d: %s\n", (int)-rc, text ? text : "");
+	if (n > 0)
+		RAW(SYS_write, 2L, line, (long)((size_t)n < sizeof line ? n : (int)sizeof line - 1));
+}
+
+void commit_all(void)
+{
+	if (inside_plfs || atomic_load(&fd_limit) == 0)
+		return;
+	int saved = errno;
+	to_errno(PLFS(plfs_commit_all()));
+	errno = saved;
+}
+
+static void before_fork(void)
+{
+	fd_share_positions();
+	fd_lock();
+}
+
+static void after_fork(void)
+{
+	fd_unlock();
+}
+
+/* Names that an exec left open. The access mode is lost with the program that had it; O_APPEND is the placeholder's. The position stays in the
+ * kernel, as the parent may share it. */
+static void adopt_inherited(void)
+{
+	int dir = (int)RAW(SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	if (dir < 0)
+		return;
+	char buf[1024];
+	long n;
+	while ((n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0)
+		for (long at = 0; at < n;) {
+			struct dirent64 *e = (struct dirent64 *)(buf + at);
+			at += e->d_reclen;
+			if (e->d_name[0] < '0' || e->d_name[0] > '9')
+				continue;
+			int fd = atoi(e->d_name);
+			struct stat st;
+			if (fd == dir || REAL(fstat)(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != PLFS_SUPER_BYTES)
+				continue;
+			int flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
+			if (flags < 0 || (flags & O_PATH))
+				continue;
+			flags &= O_APPEND | O_NONBLOCK;
+			if (door_adopt(fd, O_RDWR | flags, POSITION_IN_KERNEL) == -EACCES)
+				door_adopt(fd, O_RDONLY | flags, POSITION_IN_KERNEL);
+		}
+	RAW(SYS_close, dir);
+}
+
+/* The library is linked with -z initfirst: libstdc++ remembers stdout in its own constructor, which must find our stream there. */
+__attribute__((constructor)) static void start(void)
+{
+	int saved = errno;
+	real_resolve_all();
+	const char *d = getenv("PLFS_DEBUG");
+	debug = d && *d && strcmp(d, "0") != 0;
+	pthread_atfork(before_fork, after_fork, after_fork);
+	adopt_inherited();
+	errno = saved;
+}
+
+__attribute__((destructor)) static void end(void)
+{
+	stdio_flush_all();
+	commit_all();
+	atomic_store(&exiting, 1);
+}

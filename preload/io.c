@@ -1,0 +1,455 @@
+/* Reading, writing, seeking, syncing and sizes of open containers. */
+#include "door.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/sendfile.h>
+
+/* MAX_RW_COUNT of Linux: what one read or write moves at most. */
+#define MOVE_MAX ((size_t)0x7ffff000)
+
+#define RWF_SYNC_ANY (RWF_DSYNC | RWF_SYNC)
+#define RWF_KNOWN (RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND)
+
+static bool readable(struct ofd *o)
+{
+	return (atomic_load(&o->flags) & O_ACCMODE) != O_WRONLY;
+}
+
+static bool writable(struct ofd *o)
+{
+	return (atomic_load(&o->flags) & O_ACCMODE) != O_RDONLY;
+}
+
+/* Bytes of the vector, or -EINVAL as readv(2). */
+static ssize_t iov_bytes(const struct iovec *iov, int n)
+{
+	if (n < 0 || n > IOV_MAX)
+		return -EINVAL;
+	size_t sum = 0;
+	for (int i = 0; i < n; i++)
+		if (iov[i].iov_len > SSIZE_MAX || (sum += iov[i].iov_len) > SSIZE_MAX)
+			return -EINVAL;
+	return (ssize_t)sum;
+}
+
+ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset)
+{
+	if (offset < 0)
+		return -EINVAL;
+	if (!readable(o))
+		return -EBADF;
+	ssize_t len = iov_bytes(iov, n);
+	if (len <= 0)
+		return len;
+	if (n == 1)
+		return PLFS(plfs_pread(o->file, iov->iov_base, (size_t)len > MOVE_MAX ? MOVE_MAX : (size_t)len, offset));
+	return PLFS(plfs_preadv(o->file, iov, n, offset));
+}
+
+static ssize_t append(struct ofd *o, const struct iovec *iov, int n, int64_t *at)
+{
+	struct iovec one;
+	if (n == 1 && iov->iov_len > MOVE_MAX) {
+		one = (struct iovec){iov->iov_base, MOVE_MAX};
+		iov = &one;
+	}
+	return PLFS(plfs_append(o->file, iov, n, at));
+}
+
+/* What O_SYNC and RWF_SYNC add to a write, and what replaces the commit at exit when that is already over. */
+static ssize_t finish_write(struct ofd *o, ssize_t done, int rwf)
+{
+	int rc = 0;
+	if (done > 0 && ((rwf & RWF_SYNC_ANY) || (atomic_load(&o->flags) & O_DSYNC)))
+		rc = PLFS(plfs_sync(o->file));
+	else if (done > 0 && atomic_load_explicit(&exiting, memory_order_relaxed))
+		rc = PLFS(plfs_commit(o->file));
+	return rc < 0 ? rc : done;
+}
+
+ssize_t ofd_pwritev(struct ofd *o, const struct iovec *iov, int n, int64_t offset, int rwf)
+{
+	if (offset < 0)
+		return -EINVAL;
+	if (!writable(o))
+		return -EBADF;
+	ssize_t len = iov_bytes(iov, n), done;
+	if (len <= 0)
+		return len;
+	int64_t at;
+	/* Linux appends whatever the offset if O_APPEND is set. */
+	if ((atomic_load(&o->flags) & O_APPEND) || (rwf & RWF_APPEND))
+		done = append(o, iov, n, &at);
+	else if (n == 1)
+		done = PLFS(plfs_pwrite(o->file, iov->iov_base, (size_t)len > MOVE_MAX ? MOVE_MAX : (size_t)len, offset));
+	else
+		done = PLFS(plfs_pwritev(o->file, iov, n, offset));
+	return finish_write(o, done, rwf);
+}
+
+ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n)
+{
+	if (!readable(o))
+		return -EBADF;
+	ssize_t len = iov_bytes(iov, n);
+	if (len <= 0)
+		return len;
+	/* The range is taken first and what the file does not have is given back, so that two readers never get the same bytes. */
+	int64_t at = ofd_advance(o, fd, len);
+	if (at < 0)
+		return at;
+	ssize_t done = ofd_preadv(o, iov, n, at);
+	if (done < len)
+		ofd_advance(o, fd, (done < 0 ? 0 : done) - len);
+	return done;
+}
+
+ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rwf)
+{
+	if (!writable(o))
+		return -EBADF;
+	ssize_t len = iov_bytes(iov, n), done;
+	if (len <= 0)
+		return len;
+	int64_t at;
+	if ((atomic_load(&o->flags) & O_APPEND) || (rwf & RWF_APPEND)) {
+		done = append(o, iov, n, &at);
+		if (done > 0)
+			ofd_set_position(o, fd, at + done);
+		return finish_write(o, done, rwf);
+	}
+	at = ofd_advance(o, fd, len);
+	if (at < 0)
+		return at == -EINVAL ? -EFBIG : at;
+	done = ofd_pwritev(o, iov, n, at, rwf);
+	if (done < len)
+		ofd_advance(o, fd, (done < 0 ? 0 : done) - len);
+	return done;
+}
+
+/* The slow part of each call: fd was a container a moment ago. `plain` is what libc does if it no longer is. */
+#define ON_CONTAINER(fd, plain, call)                      \
+	do {                                               \
+		struct ofd *o = NULL;                      \
+		if (inside_plfs || !(o = ofd_get(fd)))     \
+			return plain;                      \
+		__auto_type rc_ = (call);                  \
+		ofd_put(o);                                \
+		return (__typeof__(plain))to_errno(rc_);   \
+	} while (0)
+
+EXPORT ssize_t read(int fd, void *buf, size_t n)
+{
+	if (!fd_is_container(fd))
+		return REAL(read)(fd, buf, n);
+	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
+	ON_CONTAINER(fd, REAL(read)(fd, buf, n), ofd_readv(o, fd, &iov, 1));
+}
+ALIAS(read, __read);
+
+EXPORT ssize_t write(int fd, const void *buf, size_t n)
+{
+	if (!fd_is_container(fd))
+		return REAL(write)(fd, buf, n);
+	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
+	ON_CONTAINER(fd, REAL(write)(fd, buf, n), ofd_writev(o, fd, &iov, 1, 0));
+}
+ALIAS(write, __write);
+
+EXPORT ssize_t pread(int fd, void *buf, size_t n, off_t offset)
+{
+	if (!fd_is_container(fd))
+		return REAL(pread)(fd, buf, n, offset);
+	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
+	ON_CONTAINER(fd, REAL(pread)(fd, buf, n, offset), ofd_preadv(o, &iov, 1, offset));
+}
+ALIAS(pread, __pread64);
+ALIAS(pread, pread64);
+
+EXPORT ssize_t pwrite(int fd, const void *buf, size_t n, off_t offset)
+{
+	if (!fd_is_container(fd))
+		return REAL(pwrite)(fd, buf, n, offset);
+	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
+	ON_CONTAINER(fd, REAL(pwrite)(fd, buf, n, offset), ofd_pwritev(o, &iov, 1, offset, 0));
+}
+ALIAS(pwrite, __pwrite64);
+ALIAS(pwrite, pwrite64);
+
+EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
+{
+	if (!fd_is_container(fd))
+		return REAL(readv)(fd, iov, n);
+	ON_CONTAINER(fd, REAL(readv)(fd, iov, n), ofd_readv(o, fd, iov, n));
+}
+
+EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
+{
+	if (!fd_is_container(fd))
+		return REAL(writev)(fd, iov, n);
+	ON_CONTAINER(fd, REAL(writev)(fd, iov, n), ofd_writev(o, fd, iov, n, 0));
+}
+
+EXPORT ssize_t preadv(int fd, const struct iovec *iov, int n, off_t offset)
+{
+	if (!fd_is_container(fd))
+		return REAL(preadv)(fd, iov, n, offset);
+	ON_CONTAINER(fd, REAL(preadv)(fd, iov, n, offset), ofd_preadv(o, iov, n, offset));
+}
+ALIAS(preadv, preadv64);
+
+EXPORT ssize_t pwritev(int fd, const struct iovec *iov, int n, off_t offset)
+{
+	if (!fd_is_container(fd))
+		return REAL(pwritev)(fd, iov, n, offset);
+	ON_CONTAINER(fd, REAL(pwritev)(fd, iov, n, offset), ofd_pwritev(o, iov, n, offset, 0));
+}
+ALIAS(pwritev, pwritev64);
+
+static ssize_t ofd_preadv2(struct ofd *o, int fd, const struct iovec *iov, int n, off_t offset, int rwf)
+{
+	if (rwf & ~RWF_KNOWN)
+		return -EOPNOTSUPP;
+	return offset == -1 ? ofd_readv(o, fd, iov, n) : ofd_preadv(o, iov, n, offset);
+}
+
+static ssize_t ofd_pwritev2(struct ofd *o, int fd, const struct iovec *iov, int n, off_t offset, int rwf)
+{
+	if (rwf & ~RWF_KNOWN)
+		return -EOPNOTSUPP;
+	return offset == -1 ? ofd_writev(o, fd, iov, n, rwf) : ofd_pwritev(o, iov, n, offset, rwf);
+}
+
+EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t offset, int rwf)
+{
+	if (!fd_is_container(fd))
+		return REAL(preadv2)(fd, iov, n, offset, rwf);
+	ON_CONTAINER(fd, REAL(preadv2)(fd, iov, n, offset, rwf), ofd_preadv2(o, fd, iov, n, offset, rwf));
+}
+ALIAS(preadv2, preadv64v2);
+
+EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t offset, int rwf)
+{
+	if (!fd_is_container(fd))
+		return REAL(pwritev2)(fd, iov, n, offset, rwf);
+	ON_CONTAINER(fd, REAL(pwritev2)(fd, iov, n, offset, rwf), ofd_pwritev2(o, fd, iov, n, offset, rwf));
+}
+ALIAS(pwritev2, pwritev64v2);
+
+/* If the buffer is too small for n, libc ends the program. */
+EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
+{
+	return n > room || !fd_is_container(fd) ? REAL(__read_chk)(fd, buf, n, room) : read(fd, buf, n);
+}
+
+EXPORT ssize_t __pread_chk(int fd, void *buf, size_t n, off_t offset, size_t room)
+{
+	return n > room || !fd_is_container(fd) ? REAL(__pread_chk)(fd, buf, n, offset, room) : pread(fd, buf, n, offset);
+}
+ALIAS(__pread_chk, __pread64_chk);
+
+static int64_t ofd_lseek(struct ofd *o, int fd, int64_t offset, int whence)
+{
+	int64_t at = ofd_position(o, fd);
+	if (at < 0)
+		return at;
+	int64_t next = PLFS(plfs_seek(o->file, at, offset, whence));
+	if (next < 0 || (whence == SEEK_CUR && offset == 0))
+		return next;
+	if (whence == SEEK_CUR) {
+		/* As one step: another process or thread may move the same position. */
+		at = ofd_advance(o, fd, offset);
+		return at < 0 ? at : at + offset;
+	}
+	int rc = ofd_set_position(o, fd, next);
+	return rc < 0 ? rc : next;
+}
+
+EXPORT off_t lseek(int fd, off_t offset, int whence)
+{
+	if (!fd_is_container(fd))
+		return REAL(lseek)(fd, offset, whence);
+	ON_CONTAINER(fd, REAL(lseek)(fd, offset, whence), ofd_lseek(o, fd, offset, whence));
+}
+ALIAS(lseek, __lseek);
+ALIAS(lseek, lseek64);
+
+EXPORT int fsync(int fd)
+{
+	if (!fd_is_container(fd))
+		return REAL(fsync)(fd);
+	ON_CONTAINER(fd, REAL(fsync)(fd), PLFS(plfs_sync(o->file)));
+}
+
+EXPORT int fdatasync(int fd)
+{
+	if (!fd_is_container(fd))
+		return REAL(fdatasync)(fd);
+	ON_CONTAINER(fd, REAL(fdatasync)(fd), PLFS(plfs_sync(o->file)));
+}
+
+/* sync_file_range(2) promises nothing about what a crash leaves; a full sync is the honest reading of "wait after". */
+EXPORT int sync_file_range(int fd, off64_t offset, off64_t n, unsigned flags)
+{
+	if (!fd_is_container(fd))
+		return REAL(sync_file_range)(fd, offset, n, flags);
+	ON_CONTAINER(fd, REAL(sync_file_range)(fd, offset, n, flags),
+		     (flags & SYNC_FILE_RANGE_WAIT_AFTER) ? PLFS(plfs_sync(o->file)) : PLFS(plfs_commit(o->file)));
+}
+
+EXPORT int syncfs(int fd)
+{
+	commit_all();
+	return REAL(syncfs)(fd);
+}
+
+EXPORT void sync(void)
+{
+	commit_all();
+	REAL(sync)();
+}
+
+static int ofd_truncate(struct ofd *o, off_t size)
+{
+	return size < 0 || !writable(o) ? -EINVAL : PLFS(plfs_ftruncate(o->file, size));
+}
+
+EXPORT int ftruncate(int fd, off_t size)
+{
+	if (!fd_is_container(fd))
+		return REAL(ftruncate)(fd, size);
+	ON_CONTAINER(fd, REAL(ftruncate)(fd, size), ofd_truncate(o, size));
+}
+ALIAS(ftruncate, ftruncate64);
+
+EXPORT int truncate(const char *path, off_t size)
+{
+	if (!path_is_ours(AT_FDCWD, path, 0))
+		return REAL(truncate)(path, size);
+	return (int)to_errno(size < 0 ? -EINVAL : PLFS(plfs_door_truncate(path, size)));
+}
+ALIAS(truncate, truncate64);
+
+static int ofd_fallocate(struct ofd *o, int mode, off_t offset, off_t len)
+{
+	if (offset < 0 || len <= 0)
+		return -EINVAL;
+	return writable(o) ? PLFS(plfs_fallocate(o->file, mode, offset, len)) : -EBADF;
+}
+
+EXPORT int fallocate(int fd, int mode, off_t offset, off_t len)
+{
+	if (!fd_is_container(fd))
+		return REAL(fallocate)(fd, mode, offset, len);
+	ON_CONTAINER(fd, REAL(fallocate)(fd, mode, offset, len), ofd_fallocate(o, mode, offset, len));
+}
+ALIAS(fallocate, fallocate64);
+
+EXPORT int posix_fallocate(int fd, off_t offset, off_t len)
+{
+	struct ofd *o;
+	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+		return REAL(posix_fallocate)(fd, offset, len);
+	int rc = ofd_fallocate(o, 0, offset, len);
+	ofd_put(o);
+	return -rc;
+}
+ALIAS(posix_fallocate, posix_fallocate64);
+
+/* Advice about pages of the placeholder would mean nothing. */
+EXPORT int posix_fadvise(int fd, off_t offset, off_t len, int advice)
+{
+	return fd_is_container(fd) ? 0 : REAL(posix_fadvise)(fd, offset, len, advice);
+}
+ALIAS(posix_fadvise, posix_fadvise64);
+
+EXPORT ssize_t readahead(int fd, off64_t offset, size_t n)
+{
+	return fd_is_container(fd) ? 0 : REAL(readahead)(fd, offset, n);
+}
+
+/* Bytes that one step of a copy through memory moves. 256 KiB, as coreutils' cp since 9.2 (ioblksize.h). */
+#define COPY_STEP ((size_t)256 << 10)
+
+/* Copies through memory as copy_file_range and sendfile do. An offset pointer that is NULL means the descriptor's own position. */
+static ssize_t copy_bytes(int in, off_t *in_at, int out, off_t *out_at, size_t len)
+{
+	char *buf = malloc(len < COPY_STEP ? len + 1 : COPY_STEP);
+	if (!buf) {
+		errno = ENOMEM;
+		return -1;
+	}
+	size_t done = 0;
+	bool failed = false;
+	while (done < len) {
+		size_t want = len - done < COPY_STEP ? len - done : COPY_STEP;
+		ssize_t got = in_at ? pread(in, buf, want, *in_at) : read(in, buf, want);
+		if (got <= 0) {
+			failed = got < 0;
+			break;
+		}
+		ssize_t put = 0, n = 0;
+		while (put < got) {
+			n = out_at ? pwrite(out, buf + put, (size_t)(got - put), *out_at) : write(out, buf + put, (size_t)(got - put));
+			if (n <= 0)
+				break;
+			put += n;
+			if (out_at)
+				*out_at += n;
+		}
+		if (in_at)
+			*in_at += put;
+		else if (put < got)
+			lseek(in, put - got, SEEK_CUR);
+		done += (size_t)put;
+		if (put < got) {
+			failed = true;
+			break;
+		}
+		/* Past the first step a caller can go on by itself; a pipe could make it wait for ever. */
+		if ((size_t)got < want)
+			break;
+	}
+	int saved = errno;
+	free(buf);
+	errno = saved;
+	return failed && done == 0 ? -1 : (ssize_t)done;
+}
+
+EXPORT ssize_t copy_file_range(int in, off64_t *in_at, int out, off64_t *out_at, size_t n, unsigned flags)
+{
+	if ((!fd_is_container(in) && !fd_is_container(out)) || inside_plfs)
+		return REAL(copy_file_range)(in, in_at, out, out_at, n, flags);
+	if (flags) {
+		errno = EINVAL;
+		return -1;
+	}
+	return copy_bytes(in, in_at, out, out_at, n > MOVE_MAX ? MOVE_MAX : n);
+}
+
+EXPORT ssize_t sendfile(int out, int in, off_t *in_at, size_t n)
+{
+	if ((!fd_is_container(in) && !fd_is_container(out)) || inside_plfs)
+		return REAL(sendfile)(out, in, in_at, n);
+	return copy_bytes(in, in_at, out, NULL, n > MOVE_MAX ? MOVE_MAX : n);
+}
+ALIAS(sendfile, sendfile64);
+
+/* EINVAL is what a file system without splice gives; programs then read and write. */
+EXPORT ssize_t splice(int in, off64_t *in_at, int out, off64_t *out_at, size_t n, unsigned flags)
+{
+	if (!fd_is_container(in) && !fd_is_container(out))
+		return REAL(splice)(in, in_at, out, out_at, n, flags);
+	errno = EINVAL;
+	return -1;
+}
+
+EXPORT ssize_t tee(int in, int out, size_t n, unsigned flags)
+{
+	if (!fd_is_container(in) && !fd_is_container(out))
+		return REAL(tee)(in, out, n, flags);
+	errno = EINVAL;
+	return -1;
+}

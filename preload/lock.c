@@ -1,0 +1,207 @@
+/* fcntl, record locks, flock and ioctl.
+ *
+ * A lock means that what others did before is to be seen, and what we did is to be seen by the next holder. So a granted lock refreshes the
+ * file, and data is committed before a lock goes. */
+#include "door.h"
+
+#include <linux/fs.h>
+#include <stdarg.h>
+
+int door_dup_at_least(int fd, int command, int least);
+
+/* Did this process ever ask for a record lock on a container? Then closing a descriptor has locks to drop. */
+static _Atomic int record_locks_used;
+
+void lock_drop(struct ofd *o)
+{
+	if (!atomic_load_explicit(&record_locks_used, memory_order_relaxed))
+		return;
+	PLFS(plfs_commit(o->file));
+	int lock_fd = PLFS(plfs_lock_fd(o->file));
+	struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+	if (lock_fd >= 0)
+		RAW(SYS_fcntl, lock_fd, (long)F_SETLK, &all);
+}
+
+/* One of the six lock commands. The kernel keeps the lock, on libplfs's lock file; it knows nothing of our sizes and positions. */
+static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *lock)
+{
+	struct flock l = *lock;
+	int64_t base = 0;
+	if (l.l_whence == SEEK_CUR)
+		base = ofd_position(o, fd);
+	else if (l.l_whence == SEEK_END)
+		base = PLFS(plfs_seek(o->file, 0, 0, SEEK_END));
+	else if (l.l_whence != SEEK_SET)
+		return -EINVAL;
+	if (base < 0)
+		return base;
+	l.l_whence = SEEK_SET;
+	l.l_start += base;
+	bool asks = command == F_GETLK || command == F_OFD_GETLK;
+	int access = atomic_load(&o->flags) & O_ACCMODE;
+	if (!asks && ((l.l_type == F_RDLCK && access == O_WRONLY) || (l.l_type == F_WRLCK && access == O_RDONLY)))
+		return -EBADF;
+	int lock_fd = PLFS(plfs_lock_fd(o->file));
+	if (lock_fd < 0)
+		return lock_fd;
+	if (!asks && l.l_type == F_UNLCK) {
+		int rc = PLFS(plfs_commit(o->file));
+		if (rc < 0)
+			return rc;
+	}
+	/* libc's fcntl and not a raw call: waiting for a lock is a cancellation point. */
+	if (REAL(fcntl)(lock_fd, command, &l) < 0)
+		return -errno;
+	if (asks) {
+		*lock = l;
+		return 0;
+	}
+	if (command == F_SETLK || command == F_SETLKW)
+		atomic_store(&record_locks_used, 1);
+	return l.l_type == F_UNLCK ? 0 : PLFS(plfs_refresh(o->file));
+}
+
+static int64_t set_status_flags(struct ofd *o, int fd, int flags)
+{
+	/* O_DIRECT is a promise about buffers that libplfs does not need; the placeholder might refuse it. */
+	if (REAL(fcntl)(fd, F_SETFL, flags & ~O_DIRECT) < 0)
+		return -errno;
+	int settable = O_APPEND | O_NONBLOCK | O_ASYNC | O_NOATIME | O_DIRECT;
+	int old = atomic_load(&o->flags);
+	while (!atomic_compare_exchange_weak(&o->flags, &old, (old & ~settable) | (flags & settable)))
+		;
+	return 0;
+}
+
+EXPORT int fcntl(int fd, int command, ...)
+{
+	va_list ap;
+	va_start(ap, command);
+	void *argument = va_arg(ap, void *);
+	va_end(ap);
+
+	struct ofd *o;
+	if (!fd_is_container(fd) || inside_plfs)
+		return REAL(fcntl)(fd, command, argument);
+	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+		return door_dup_at_least(fd, command, (int)(intptr_t)argument);
+	if (!(o = ofd_get(fd)))
+		return REAL(fcntl)(fd, command, argument);
+
+	int64_t rc;
+	switch (command) {
+	case F_GETFL:
+		rc = atomic_load(&o->flags);
+		break;
+	case F_SETFL:
+		rc = set_status_flags(o, fd, (int)(intptr_t)argument);
+		break;
+	case F_GETLK:
+	case F_SETLK:
+	case F_SETLKW:
+	case F_OFD_GETLK:
+	case F_OFD_SETLK:
+	case F_OFD_SETLKW:
+		rc = record_lock(o, fd, command, argument);
+		break;
+	default:
+		rc = REAL(fcntl)(fd, command, argument);
+		if (rc < 0)
+			rc = -errno;
+	}
+	ofd_put(o);
+	return (int)to_errno(rc);
+}
+ALIAS(fcntl, fcntl64);
+ALIAS(fcntl, __fcntl);
+
+EXPORT int lockf(int fd, int command, off_t len)
+{
+	if (!fd_is_container(fd))
+		return REAL(lockf)(fd, command, len);
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_CUR, .l_len = len};
+	switch (command) {
+	case F_ULOCK:
+		lock.l_type = F_UNLCK;
+		return fcntl(fd, F_SETLK, &lock);
+	case F_LOCK:
+		return fcntl(fd, F_SETLKW, &lock);
+	case F_TLOCK:
+		return fcntl(fd, F_SETLK, &lock);
+	case F_TEST:
+		if (fcntl(fd, F_GETLK, &lock) < 0)
+			return -1;
+		if (lock.l_type == F_UNLCK || lock.l_pid == getpid())
+			return 0;
+		errno = EACCES;
+		return -1;
+	}
+	errno = EINVAL;
+	return -1;
+}
+ALIAS(lockf, lockf64);
+
+EXPORT int flock(int fd, int operation)
+{
+	struct ofd *o;
+	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+		return REAL(flock)(fd, operation);
+	bool unlocks = (operation & ~LOCK_NB) == LOCK_UN;
+	int64_t rc = unlocks ? PLFS(plfs_commit(o->file)) : 0;
+	if (rc >= 0 && REAL(flock)(fd, operation) < 0)
+		rc = -errno;
+	if (rc >= 0 && !unlocks)
+		rc = PLFS(plfs_refresh(o->file));
+	ofd_put(o);
+	return (int)to_errno(rc);
+}
+
+static int64_t container_ioctl(struct ofd *o, int fd, unsigned long request, void *argument)
+{
+	switch (request) {
+	case FIOCLEX:
+	case FIONCLEX:
+	case FIONBIO:
+	case FIOASYNC:
+		return REAL(ioctl)(fd, request, argument) < 0 ? -errno : 0;
+	case FIONREAD: {
+		int64_t end = PLFS(plfs_seek(o->file, 0, 0, SEEK_END)), at = ofd_position(o, fd);
+		if (end < 0 || at < 0)
+			return end < 0 ? end : at;
+		*(int *)argument = end - at > INT32_MAX ? INT32_MAX : (int)(end > at ? end - at : 0);
+		return 0;
+	}
+	case FICLONE:
+	case FICLONERANGE:
+	case FIDEDUPERANGE:
+		return -EOPNOTSUPP;
+	default:
+		return -ENOTTY;
+	}
+}
+
+EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+	va_list ap;
+	va_start(ap, request);
+	void *argument = va_arg(ap, void *);
+	va_end(ap);
+
+	/* The source of a clone is in the argument. A clone of a placeholder would be a second superblock. */
+	int source = -1;
+	if (request == FICLONE)
+		source = (int)(intptr_t)argument;
+	else if (request == FICLONERANGE && argument)
+		source = (int)((struct file_clone_range *)argument)->src_fd;
+	if (!inside_plfs && fd_is_container(source)) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	struct ofd *o;
+	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+		return REAL(ioctl)(fd, request, argument);
+	int64_t rc = container_ioctl(o, fd, request, argument);
+	ofd_put(o);
+	return (int)to_errno(rc);
+}

@@ -1,0 +1,434 @@
+/* Names and attributes: the stat family, owners, modes, times, unlink, rename, directories. */
+#include "door.h"
+
+#include <string.h>
+#include <sys/sysmacros.h>
+
+/* After a native stat: puts the logical size in if the file is a name. A file that we cannot look into keeps what the kernel said, as a
+ * user who may not read a container cannot learn its size. */
+static int fix_stat(int rc, int dirfd, const char *path, int at_flags, struct stat *st)
+{
+	if (rc != 0 || inside_plfs || !S_ISREG(st->st_mode) || st->st_size != PLFS_SUPER_BYTES)
+		return rc;
+	int saved = errno;
+	to_errno(PLFS(plfs_door_fix_stat(dirfd, path, at_flags, st)));
+	errno = saved;
+	return 0;
+}
+
+EXPORT int fstat(int fd, struct stat *st)
+{
+	struct ofd *o;
+	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+		return fix_stat(REAL(fstat)(fd, st), fd, NULL, AT_EMPTY_PATH, st);
+	int rc = PLFS(plfs_fstat(o->file, st));
+	ofd_put(o);
+	return (int)to_errno(rc);
+}
+ALIAS(fstat, fstat64);
+
+EXPORT int stat(const char *path, struct stat *st)
+{
+	return fix_stat(REAL(stat)(path, st), AT_FDCWD, path, 0, st);
+}
+ALIAS(stat, stat64);
+
+EXPORT int lstat(const char *path, struct stat *st)
+{
+	return fix_stat(REAL(lstat)(path, st), AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, st);
+}
+ALIAS(lstat, lstat64);
+
+EXPORT int fstatat(int dirfd, const char *path, struct stat *st, int at_flags)
+{
+	if ((at_flags & AT_EMPTY_PATH) && path && !*path && fd_is_container(dirfd))
+		return fstat(dirfd, st);
+	return fix_stat(REAL(fstatat)(dirfd, path, st, at_flags), dirfd, path, at_flags, st);
+}
+ALIAS(fstatat, fstatat64);
+
+/* What programs built against glibc before 2.33 call. `version` says which struct stat they mean; on 64-bit machines there is one. */
+EXPORT int __xstat(int version, const char *path, struct stat *st);
+EXPORT int __lxstat(int version, const char *path, struct stat *st);
+EXPORT int __fxstat(int version, int fd, struct stat *st);
+EXPORT int __fxstatat(int version, int dirfd, const char *path, struct stat *st, int at_flags);
+
+int __xstat(int version, const char *path, struct stat *st)
+{
+	(void)version;
+	return stat(path, st);
+}
+ALIAS(__xstat, __xstat64);
+
+int __lxstat(int version, const char *path, struct stat *st)
+{
+	(void)version;
+	return lstat(path, st);
+}
+ALIAS(__lxstat, __lxstat64);
+
+int __fxstat(int version, int fd, struct stat *st)
+{
+	(void)version;
+	return fstat(fd, st);
+}
+ALIAS(__fxstat, __fxstat64);
+
+int __fxstatat(int version, int dirfd, const char *path, struct stat *st, int at_flags)
+{
+	(void)version;
+	return fstatat(dirfd, path, st, at_flags);
+}
+ALIAS(__fxstatat, __fxstatat64);
+
+EXPORT int statx(int dirfd, const char *restrict path, int at_flags, unsigned mask, struct statx *restrict x)
+{
+	int rc = REAL(statx)(dirfd, path, at_flags, mask | STATX_TYPE | STATX_SIZE | STATX_NLINK | STATX_BLOCKS | STATX_INO, x);
+	if (rc != 0 || inside_plfs || !S_ISREG(x->stx_mode) || x->stx_size != PLFS_SUPER_BYTES)
+		return rc;
+	struct stat st = {
+		.st_dev = makedev(x->stx_dev_major, x->stx_dev_minor),
+		.st_ino = x->stx_ino,
+		.st_mode = x->stx_mode,
+		.st_nlink = x->stx_nlink,
+		.st_uid = x->stx_uid,
+		.st_gid = x->stx_gid,
+		.st_size = (off_t)x->stx_size,
+		.st_blocks = (blkcnt_t)x->stx_blocks,
+		.st_blksize = x->stx_blksize,
+		.st_atim = {x->stx_atime.tv_sec, x->stx_atime.tv_nsec},
+		.st_mtim = {x->stx_mtime.tv_sec, x->stx_mtime.tv_nsec},
+		.st_ctim = {x->stx_ctime.tv_sec, x->stx_ctime.tv_nsec},
+	};
+	struct ofd *o = (at_flags & AT_EMPTY_PATH) && !(path && *path) ? ofd_get(dirfd) : NULL;
+	if (o) {
+		rc = PLFS(plfs_fstat(o->file, &st));
+		ofd_put(o);
+		if (rc < 0)
+			return (int)to_errno(rc);
+	} else {
+		fix_stat(0, dirfd, path, at_flags, &st);
+	}
+	x->stx_size = (uint64_t)st.st_size;
+	x->stx_blocks = (uint64_t)st.st_blocks;
+	x->stx_blksize = (uint32_t)st.st_blksize;
+	x->stx_nlink = (uint32_t)st.st_nlink;
+	x->stx_mtime.tv_sec = st.st_mtim.tv_sec;
+	x->stx_mtime.tv_nsec = (uint32_t)st.st_mtim.tv_nsec;
+	return 0;
+}
+
+EXPORT int fchmod(int fd, mode_t mode)
+{
+	struct ofd *o;
+	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+		return REAL(fchmod)(fd, mode);
+	int rc = PLFS(plfs_fchmod(o->file, mode));
+	ofd_put(o);
+	return (int)to_errno(rc);
+}
+
+EXPORT int chmod(const char *path, mode_t mode)
+{
+	if (!path_is_ours(AT_FDCWD, path, 0))
+		return REAL(chmod)(path, mode);
+	return (int)to_errno(PLFS(plfs_door_chmod(AT_FDCWD, path, mode, 0)));
+}
+
+EXPORT int fchmodat(int dirfd, const char *path, mode_t mode, int at_flags)
+{
+	if ((at_flags & AT_SYMLINK_NOFOLLOW) || !path_is_ours(dirfd, path, at_flags))
+		return REAL(fchmodat)(dirfd, path, mode, at_flags);
+	return (int)to_errno(PLFS(plfs_door_chmod(dirfd, path, mode, at_flags)));
+}
+
+EXPORT int fchown(int fd, uid_t uid, gid_t gid)
+{
+	struct ofd *o;
+	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+		return REAL(fchown)(fd, uid, gid);
+	int rc = PLFS(plfs_fchown(o->file, uid, gid));
+	ofd_put(o);
+	return (int)to_errno(rc);
+}
+
+EXPORT int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int at_flags)
+{
+	if ((at_flags & AT_EMPTY_PATH) && path && !*path && fd_is_container(dirfd))
+		return fchown(dirfd, uid, gid);
+	if (!path_is_ours(dirfd, path, at_flags & AT_SYMLINK_NOFOLLOW))
+		return REAL(fchownat)(dirfd, path, uid, gid, at_flags);
+	return (int)to_errno(PLFS(plfs_door_chown(dirfd, path, uid, gid, at_flags)));
+}
+
+EXPORT int chown(const char *path, uid_t uid, gid_t gid)
+{
+	return path_is_ours(AT_FDCWD, path, 0) ? fchownat(AT_FDCWD, path, uid, gid, 0) : REAL(chown)(path, uid, gid);
+}
+
+EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
+{
+	if (!path_is_ours(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW))
+		return REAL(lchown)(path, uid, gid);
+	return fchownat(AT_FDCWD, path, uid, gid, AT_SYMLINK_NOFOLLOW);
+}
+
+/* Times. By path the inode's own call is right; data still in memory is committed before, so that its commit does not come after the call
+ * and move the times again. */
+EXPORT int futimens(int fd, const struct timespec times[2])
+{
+	struct ofd *o;
+	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+		return REAL(futimens)(fd, times);
+	int rc = PLFS(plfs_futimens(o->file, times));
+	ofd_put(o);
+	return (int)to_errno(rc);
+}
+
+EXPORT int utimensat(int dirfd, const char *path, const struct timespec times[2], int at_flags)
+{
+	if ((!path || (!*path && (at_flags & AT_EMPTY_PATH))) && fd_is_container(dirfd))
+		return futimens(dirfd, times);
+	commit_all();
+	return REAL(utimensat)(dirfd, path, times, at_flags);
+}
+
+EXPORT int futimes(int fd, const struct timeval times[2])
+{
+	if (!fd_is_container(fd) || inside_plfs)
+		return REAL(futimes)(fd, times);
+	if (!times)
+		return futimens(fd, NULL);
+	struct timespec ts[2];
+	for (int i = 0; i < 2; i++) {
+		if (times[i].tv_usec < 0 || times[i].tv_usec >= 1000000) {
+			errno = EINVAL;
+			return -1;
+		}
+		ts[i] = (struct timespec){times[i].tv_sec, times[i].tv_usec * 1000};
+	}
+	return futimens(fd, ts);
+}
+
+EXPORT int futimesat(int dirfd, const char *path, const struct timeval times[2])
+{
+	if (!path)
+		return futimes(dirfd, times);
+	commit_all();
+	return REAL(futimesat)(dirfd, path, times);
+}
+
+EXPORT int utime(const char *path, const struct utimbuf *times)
+{
+	commit_all();
+	return REAL(utime)(path, times);
+}
+
+EXPORT int utimes(const char *path, const struct timeval times[2])
+{
+	commit_all();
+	return REAL(utimes)(path, times);
+}
+
+EXPORT int lutimes(const char *path, const struct timeval times[2])
+{
+	commit_all();
+	return REAL(lutimes)(path, times);
+}
+
+/* Removes DIR/.plfs if it holds no container, so that a directory whose last file is gone is empty for its owner. Succeeds only as far as
+ * the directories are empty: rmdir itself is the check, so a container that appears meanwhile is safe. */
+static bool remove_empty_store(int dirfd, const char *path)
+{
+	int dir = (int)RAW(SYS_openat, dirfd, path, (long)(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+	if (dir < 0)
+		return false;
+	char buf[4096];
+	long n;
+	bool only = true;
+	while (only && (n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0)
+		for (long at = 0; at < n;) {
+			struct dirent64 *e = (struct dirent64 *)(buf + at);
+			at += e->d_reclen;
+			only = only && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !strcmp(e->d_name, ".plfs"));
+		}
+	int store = only ? (int)RAW(SYS_openat, dir, ".plfs", (long)(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) : -1;
+	bool removed = false;
+	if (store >= 0) {
+		while ((n = RAW(SYS_getdents64, store, buf, sizeof buf)) > 0)
+			for (long at = 0; at < n;) {
+				struct dirent64 *e = (struct dirent64 *)(buf + at);
+				at += e->d_reclen;
+				if (e->d_name[0] != '.')
+					RAW(SYS_unlinkat, store, e->d_name, (long)AT_REMOVEDIR);
+			}
+		RAW(SYS_close, store);
+		removed = RAW(SYS_unlinkat, dir, ".plfs", (long)AT_REMOVEDIR) == 0;
+	}
+	RAW(SYS_close, dir);
+	return removed;
+}
+
+EXPORT int unlinkat(int dirfd, const char *path, int flags)
+{
+	if (flags & AT_REMOVEDIR) {
+		int rc = REAL(unlinkat)(dirfd, path, flags);
+		if (rc == 0 || (errno != ENOTEMPTY && errno != EEXIST) || inside_plfs)
+			return rc;
+		int saved = errno;
+		if (remove_empty_store(dirfd, path))
+			return REAL(unlinkat)(dirfd, path, flags);
+		errno = saved;
+		return -1;
+	}
+	if (flags || !path_is_ours(dirfd, path, AT_SYMLINK_NOFOLLOW))
+		return REAL(unlinkat)(dirfd, path, flags);
+	return (int)to_errno(PLFS(plfs_door_unlink(dirfd, path)));
+}
+
+EXPORT int unlink(const char *path)
+{
+	return unlinkat(AT_FDCWD, path, 0);
+}
+
+EXPORT int rmdir(const char *path)
+{
+	return unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
+}
+
+EXPORT int remove(const char *path)
+{
+	int rc = unlink(path);
+	return rc < 0 && errno == EISDIR ? rmdir(path) : rc;
+}
+
+static bool rename_is_ours(int old_dir, const char *old, int new_dir, const char *new)
+{
+	return path_is_ours(old_dir, old, AT_SYMLINK_NOFOLLOW) || path_is_ours(new_dir, new, AT_SYMLINK_NOFOLLOW);
+}
+
+EXPORT int renameat2(int old_dir, const char *old, int new_dir, const char *new, unsigned flags)
+{
+	if (!rename_is_ours(old_dir, old, new_dir, new))
+		return REAL(renameat2)(old_dir, old, new_dir, new, flags);
+	return (int)to_errno(PLFS(plfs_door_rename(old_dir, old, new_dir, new, flags)));
+}
+
+EXPORT int renameat(int old_dir, const char *old, int new_dir, const char *new)
+{
+	if (!rename_is_ours(old_dir, old, new_dir, new))
+		return REAL(renameat)(old_dir, old, new_dir, new);
+	return (int)to_errno(PLFS(plfs_door_rename(old_dir, old, new_dir, new, 0)));
+}
+
+EXPORT int rename(const char *old, const char *new)
+{
+	if (!rename_is_ours(AT_FDCWD, old, AT_FDCWD, new))
+		return REAL(rename)(old, new);
+	return (int)to_errno(PLFS(plfs_door_rename(AT_FDCWD, old, AT_FDCWD, new, 0)));
+}
+
+/* Is this entry of directory fd to be hidden? Elsewhere a ".plfs" may be anything, so only below a mount. */
+static bool hidden(int fd, const char *name)
+{
+	return name[0] == '.' && name[1] != 0 && name[1] != '.' && !inside_plfs && PLFS(plfs_door_hidden(name)) && path_below_mount(fd, name);
+}
+
+EXPORT struct dirent *readdir(DIR *dir)
+{
+	struct dirent *e;
+	do
+		e = REAL(readdir)(dir);
+	while (e && hidden(dirfd(dir), e->d_name));
+	return e;
+}
+ALIAS(readdir, readdir64);
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+EXPORT int readdir_r(DIR *dir, struct dirent *entry, struct dirent **result)
+{
+	int rc;
+	do
+		rc = REAL(readdir_r)(dir, entry, result);
+	while (rc == 0 && *result && hidden(dirfd(dir), (*result)->d_name));
+	return rc;
+}
+#pragma GCC diagnostic pop
+ALIAS(readdir_r, readdir64_r);
+
+/* Takes hidden entries out of what getdents64 gave. */
+ssize_t hide_entries(int fd, char *buf, ssize_t n)
+{
+	for (ssize_t at = 0; at < n;) {
+		struct dirent64 *e = (struct dirent64 *)(buf + at);
+		ssize_t len = e->d_reclen;
+		if (hidden(fd, e->d_name)) {
+			memmove(buf + at, buf + at + len, (size_t)(n - at - len));
+			n -= len;
+		} else {
+			at += len;
+		}
+	}
+	return n;
+}
+
+EXPORT ssize_t getdents64(int fd, void *buf, size_t room)
+{
+	ssize_t n, left;
+	do {
+		n = REAL(getdents64)(fd, buf, room);
+		left = n > 0 ? hide_entries(fd, buf, n) : n;
+	} while (n > 0 && left == 0);
+	return left;
+}
+
+/* libc's own scandir reads the directory without calling the exported readdir. */
+EXPORT int scandirat(int at, const char *path, struct dirent ***list, int (*wanted)(const struct dirent *),
+		     int (*compare)(const struct dirent **, const struct dirent **))
+{
+	int fd = door_openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	if (!dir)
+		return -1;
+	struct dirent **v = NULL, *e;
+	int n = 0, room = 0;
+	bool failed = false;
+	for (errno = 0; !failed && (e = readdir(dir)); errno = 0) {
+		if (wanted && !wanted(e))
+			continue;
+		if (n == room) {
+			struct dirent **more = realloc(v, (size_t)(room = room ? 2 * room : 32) * sizeof *v);
+			if (!more) {
+				failed = true;
+				break;
+			}
+			v = more;
+		}
+		if ((v[n] = malloc(e->d_reclen)))
+			memcpy(v[n++], e, e->d_reclen);
+		else
+			failed = true;
+	}
+	int saved = failed ? ENOMEM : errno;
+	closedir(dir);
+	if (saved) {
+		while (n > 0)
+			free(v[--n]);
+		free(v);
+		errno = saved;
+		return -1;
+	}
+	if (n > 0 && compare)
+		qsort(v, (size_t)n, sizeof *v, (int (*)(const void *, const void *))compare);
+	*list = v;
+	return n;
+}
+ALIAS(scandirat, scandirat64);
+
+EXPORT int scandir(const char *path, struct dirent ***list, int (*wanted)(const struct dirent *),
+		   int (*compare)(const struct dirent **, const struct dirent **))
+{
+	return scandirat(AT_FDCWD, path, list, wanted, compare);
+}
+ALIAS(scandir, scandir64);

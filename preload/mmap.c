@@ -1,0 +1,51 @@
+/* mmap of containers: a copy in anonymous memory.
+ *
+ * A container has no pages of its own. A private or read-only mapping gets a copy of the bytes as they are now; later writes do not show in
+ * it, and it costs memory for its whole length. A shared writable mapping cannot be given: ENODEV, and programs fall back to write. */
+#include "door.h"
+
+static void *map_copy(struct ofd *o, void *where, size_t len, int prot, int flags, off_t offset)
+{
+	int access = atomic_load(&o->flags) & O_ACCMODE;
+	int kind = flags & MAP_TYPE;
+	long rc = 0;
+	if (kind != MAP_PRIVATE && (prot & PROT_WRITE))
+		rc = -ENODEV;
+	else if (access == O_WRONLY)
+		rc = -EACCES;
+	else if (offset < 0 || (offset & (sysconf(_SC_PAGESIZE) - 1)) || len == 0)
+		rc = -EINVAL;
+	if (rc < 0) {
+		to_errno(rc);
+		return MAP_FAILED;
+	}
+	int keep = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_LOCKED | MAP_NORESERVE | MAP_32BIT);
+	long at = RAW(SYS_mmap, where, len, (long)(PROT_READ | PROT_WRITE), (long)(MAP_PRIVATE | MAP_ANONYMOUS | keep), -1L, 0L);
+	if (at == -1)
+		return MAP_FAILED;
+	for (size_t done = 0; done < len;) {
+		ssize_t n = PLFS(plfs_pread(o->file, (char *)at + done, len - done, offset + (off_t)done));
+		if (n < 0) {
+			RAW(SYS_munmap, at, len);
+			to_errno(n);
+			return MAP_FAILED;
+		}
+		if (n == 0)
+			break;
+		done += (size_t)n;
+	}
+	if (prot != (PROT_READ | PROT_WRITE))
+		RAW(SYS_mprotect, at, len, (long)prot);
+	return (void *)at;
+}
+
+EXPORT void *mmap(void *where, size_t len, int prot, int flags, int fd, off_t offset)
+{
+	struct ofd *o;
+	if ((flags & MAP_ANONYMOUS) || !fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+		return REAL(mmap)(where, len, prot, flags, fd, offset);
+	void *at = map_copy(o, where, len, prot, flags, offset);
+	ofd_put(o);
+	return at;
+}
+ALIAS(mmap, mmap64);

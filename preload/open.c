@@ -1,0 +1,364 @@
+/* Opening, closing and duplicating descriptors. */
+#include "door.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+/* Makes fd, which libplfs opened as `file`, a container of the table. On failure both are gone. */
+static int install(int fd, plfs_file *file, int flags, int64_t position)
+{
+	struct ofd *o = fd < FD_TABLE_LEN ? ofd_new(file, flags, position) : NULL;
+	if (!o) {
+		PLFS(plfs_close(file));
+		RAW(SYS_close, fd);
+		errno = fd < FD_TABLE_LEN ? ENOMEM : EMFILE;
+		return -1;
+	}
+	fd_install(fd, o);
+	stdio_follow(fd);
+	return fd;
+}
+
+static int open_through_door(int dirfd, const char *path, int flags, mode_t mode)
+{
+	plfs_file *file = NULL;
+	int fd = (int)to_errno(PLFS(plfs_door_open(dirfd, path, flags, mode, &file)));
+	if (fd < 0)
+		return -1;
+	door_forget(fd);
+	if (!file)
+		return fd;
+	return install(fd, file, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC), 0);
+}
+
+int door_adopt(int fd, int flags, int64_t position)
+{
+	plfs_file *file = NULL;
+	int rc = PLFS(plfs_door_adopt(fd, flags, &file));
+	if (rc <= 0 || !file)
+		return rc;
+	return install(fd, file, flags, position) < 0 ? -errno : 1;
+}
+
+/* A native open gave fd. It may be a name all the same: through a symbolic link into a mount, /dev/stdin, or a container outside all mounts. */
+static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t mode)
+{
+	if (fd < 0)
+		return fd;
+	door_forget(fd);
+	struct stat st;
+	if (REAL(fstat)(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != PLFS_SUPER_BYTES)
+		return fd;
+	if ((flags & O_ACCMODE) == O_RDONLY) {
+		int rc = door_adopt(fd, flags & ~O_CLOEXEC, 0);
+		if (rc >= 0)
+			return fd;
+		RAW(SYS_close, fd);
+		return (int)to_errno(rc);
+	}
+	/* A writable descriptor of a superblock must not stay with the application: a write that nobody catches would destroy it. */
+	RAW(SYS_close, fd);
+	return open_through_door(dirfd, path, flags & ~(O_CREAT | O_EXCL), mode);
+}
+
+int door_openat(int dirfd, const char *path, int flags, mode_t mode)
+{
+	bool tmpfile = (flags & O_TMPFILE) == O_TMPFILE;
+	if (inside_plfs || !path || (flags & O_PATH) || ((flags & O_DIRECTORY) && !tmpfile))
+		return REAL(openat)(dirfd, path, flags, mode);
+	int saved = errno;
+	bool ours = path_below_mount(dirfd, path);
+	if (ours && tmpfile) {
+		/* It could get a name by linkat, and that file would not be a container. Programs fall back to a named file. */
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	ours = ours || ((flags & O_TRUNC) && path_may_be_name(dirfd, path, 0));
+	errno = saved;
+	if (ours)
+		return open_through_door(dirfd, path, flags, mode);
+	return adopt_if_name(REAL(openat)(dirfd, path, flags, mode), dirfd, path, flags, mode);
+}
+
+/* The mode argument is there only if the flags ask for it; reading it always is harmless, using it is not. */
+#define MODE_ARGUMENT(flags)                                              \
+	({                                                                \
+		mode_t mode_ = 0;                                         \
+		if ((flags) & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) {   \
+			va_list ap_;                                      \
+			va_start(ap_, flags);                             \
+			mode_ = va_arg(ap_, mode_t);                      \
+			va_end(ap_);                                      \
+		}                                                         \
+		mode_;                                                    \
+	})
+
+EXPORT int open(const char *path, int flags, ...)
+{
+	return door_openat(AT_FDCWD, path, flags, MODE_ARGUMENT(flags));
+}
+ALIAS(open, open64);
+/* Names that libraries built against old libcs use. */
+ALIAS(open, __open);
+ALIAS(open, __open64);
+
+EXPORT int openat(int dirfd, const char *path, int flags, ...)
+{
+	return door_openat(dirfd, path, flags, MODE_ARGUMENT(flags));
+}
+ALIAS(openat, openat64);
+
+EXPORT int creat(const char *path, mode_t mode)
+{
+	return door_openat(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
+ALIAS(creat, creat64);
+
+EXPORT int __open_2(const char *path, int flags)
+{
+	/* libc ends the program for a missing mode; leave that to it. */
+	if (flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY)))
+		return REAL(__open_2)(path, flags);
+	return door_openat(AT_FDCWD, path, flags, 0);
+}
+ALIAS(__open_2, __open64_2);
+
+EXPORT int __openat_2(int dirfd, const char *path, int flags)
+{
+	if (flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY)))
+		return REAL(__openat_2)(dirfd, path, flags);
+	return door_openat(dirfd, path, flags, 0);
+}
+ALIAS(__openat_2, __openat64_2);
+
+/* mknod can make a regular file too. */
+EXPORT int mknodat(int dirfd, const char *path, mode_t mode, dev_t dev)
+{
+	if (((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0) || inside_plfs || !path_below_mount(dirfd, path))
+		return REAL(mknodat)(dirfd, path, mode, dev);
+	int fd = door_openat(dirfd, path, O_CREAT | O_EXCL | O_WRONLY, mode & 07777);
+	return fd < 0 ? -1 : door_close(fd);
+}
+
+EXPORT int mknod(const char *path, mode_t mode, dev_t dev)
+{
+	return mknodat(AT_FDCWD, path, mode, dev);
+}
+
+/* A file that mkstemp makes below a mount. `suffix` characters follow the six X. */
+static int make_temporary(char *template, int suffix, int flags)
+{
+	static const char letters[62] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+	size_t len = strlen(template);
+	if (suffix < 0 || len < 6 + (size_t)suffix || memcmp(template + len - suffix - 6, "XXXXXX", 6) != 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	char *x = template + len - suffix - 6;
+	for (int tries = 0; tries < 1000; tries++) {
+		unsigned char random[6];
+		if (RAW(SYS_getrandom, random, sizeof random, 0L) != sizeof random)
+			return -1;
+		for (int i = 0; i < 6; i++)
+			x[i] = letters[random[i] % sizeof letters];
+		int fd = door_openat(AT_FDCWD, template, (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL, 0600);
+		if (fd >= 0 || errno != EEXIST)
+			return fd;
+	}
+	return -1;
+}
+
+EXPORT int mkstemp(char *template)
+{
+	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, 0, 0) : REAL(mkstemp)(template);
+}
+ALIAS(mkstemp, mkstemp64);
+
+EXPORT int mkostemp(char *template, int flags)
+{
+	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, 0, flags) : REAL(mkostemp)(template, flags);
+}
+ALIAS(mkostemp, mkostemp64);
+
+EXPORT int mkstemps(char *template, int suffix)
+{
+	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, suffix, 0) : REAL(mkstemps)(template, suffix);
+}
+ALIAS(mkstemps, mkstemps64);
+
+EXPORT int mkostemps(char *template, int suffix, int flags)
+{
+	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, suffix, flags) : REAL(mkostemps)(template, suffix, flags);
+}
+ALIAS(mkostemps, mkostemps64);
+
+struct ofd *door_detach(int fd)
+{
+	struct ofd *o = fd_remove(fd);
+	if (!o)
+		return NULL;
+	lock_drop(o);
+	stdio_follow(fd);
+	return o;
+}
+
+void door_forget(int fd)
+{
+	struct ofd *stale = door_detach(fd);
+	if (stale)
+		ofd_put(stale);
+}
+
+/* Is it one of libplfs's own descriptors? The application never opened it, so it may not close it. */
+static bool fd_is_owned(int fd)
+{
+	return atomic_load(&fd_limit) > 0 && PLFS(plfs_door_owns_fd(fd)) == 1;
+}
+
+int door_close(int fd)
+{
+	if (inside_plfs)
+		return REAL(close)(fd);
+	struct ofd *o = door_detach(fd);
+	if (!o) {
+		if (fd_is_owned(fd)) {
+			errno = EBADF;
+			return -1;
+		}
+		return REAL(close)(fd);
+	}
+	int rc = ofd_put(o);
+	int closed = REAL(close)(fd);
+	return rc < 0 ? (int)to_errno(rc) : closed;
+}
+
+EXPORT int close(int fd)
+{
+	return door_close(fd);
+}
+ALIAS(close, __close);
+
+/* After the kernel made `fd` a copy of a descriptor of o. Takes over the reference. */
+static int install_copy(int fd, struct ofd *o)
+{
+	if (fd < 0 || fd >= FD_TABLE_LEN) {
+		if (o)
+			ofd_put(o);
+		if (fd >= 0) {
+			RAW(SYS_close, fd);
+			errno = EMFILE;
+		}
+		return -1;
+	}
+	door_forget(fd);
+	if (o) {
+		fd_install(fd, o);
+		stdio_follow(fd);
+	}
+	return fd;
+}
+
+EXPORT int dup(int fd)
+{
+	if (!fd_is_container(fd))
+		return REAL(dup)(fd);
+	struct ofd *o = ofd_get(fd);
+	return install_copy(REAL(dup)(fd), o);
+}
+
+static int door_dup_to(int from, int to, int flags, bool three)
+{
+	if ((!fd_is_container(from) && !fd_is_container(to) && !fd_is_owned(to)) || inside_plfs || from == to)
+		return three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
+	/* Where our logs are the application sees no open file; EBUSY is what dup2 gives for a number that is just being opened. */
+	if (fd_is_owned(to)) {
+		errno = EBUSY;
+		return -1;
+	}
+	if (RAW(SYS_fcntl, from, (long)F_GETFD) < 0)
+		return -1;
+	struct ofd *o = ofd_get(from);
+	struct ofd *old = fd_remove(to);
+	if (old) {
+		lock_drop(old);
+		ofd_put(old);
+	}
+	int fd = three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
+	if (fd < 0) {
+		if (o)
+			ofd_put(o);
+		stdio_follow(to);
+		return -1;
+	}
+	if (o)
+		fd_install(fd, o);
+	stdio_follow(fd);
+	return fd;
+}
+
+EXPORT int dup2(int from, int to)
+{
+	return door_dup_to(from, to, 0, false);
+}
+ALIAS(dup2, __dup2);
+
+EXPORT int dup3(int from, int to, int flags)
+{
+	return door_dup_to(from, to, flags, true);
+}
+
+/* Closes first..last natively, except libplfs's own descriptors. */
+static int close_plain(unsigned first, unsigned last)
+{
+	if (atomic_load(&fd_limit) == 0)
+		return REAL(close_range)(first, last, 0);
+	int dir = (int)RAW(SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	if (dir < 0)
+		return -1;
+	char buf[4096];
+	long n;
+	bool again = true;
+	/* Closing changes the directory that is read, so it is read again until a pass closes nothing. */
+	while (again) {
+		again = false;
+		RAW(SYS_lseek, dir, 0L, SEEK_SET);
+		while ((n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0) {
+			for (long at = 0; at < n;) {
+				struct dirent64 *e = (struct dirent64 *)(buf + at);
+				at += e->d_reclen;
+				if (e->d_name[0] < '0' || e->d_name[0] > '9')
+					continue;
+				unsigned fd = (unsigned)atoi(e->d_name);
+				if (fd < first || fd > last || (int)fd == dir || fd_is_owned((int)fd))
+					continue;
+				RAW(SYS_close, (long)fd);
+				again = true;
+			}
+		}
+	}
+	RAW(SYS_close, dir);
+	return 0;
+}
+
+EXPORT int close_range(unsigned first, unsigned last, int flags)
+{
+	if (inside_plfs || first > last || (flags & CLOSE_RANGE_CLOEXEC))
+		return REAL(close_range)(first, last, flags);
+	int limit = atomic_load(&fd_limit);
+	for (int fd = (int)first; first < FD_TABLE_LEN && fd < limit && (unsigned)fd <= last; fd++)
+		if (fd_is_container(fd))
+			door_close(fd);
+	return close_plain(first, last);
+}
+
+EXPORT void closefrom(int first)
+{
+	close_range(first < 0 ? 0 : (unsigned)first, ~0U, 0);
+}
+
+/* fcntl(F_DUPFD) and F_DUPFD_CLOEXEC; lock.c has the other commands. */
+int door_dup_at_least(int fd, int command, int least)
+{
+	struct ofd *o = ofd_get(fd);
+	return install_copy(REAL(fcntl)(fd, command, least), o);
+}

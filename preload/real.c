@@ -1,0 +1,36 @@
+/* Looking up the functions of libc behind ours. See real.h. */
+#include "real.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+
+_Atomic(void *) real_table[REAL_COUNT];
+
+static const char *const real_names[REAL_COUNT] = {
+#define REAL_FN(name) #name,
+#include "real.def"
+#undef REAL_FN
+};
+
+static long real_missing(void)
+{
+	errno = ENOSYS;
+	return -1;
+}
+
+void *real_resolve(enum real_id id)
+{
+	int saved = errno;
+	void *p = dlsym(RTLD_NEXT, real_names[id]);
+	if (!p)
+		p = (void *)real_missing;
+	atomic_store_explicit(&real_table[id], p, memory_order_relaxed);
+	errno = saved;
+	return p;
+}
+
+void real_resolve_all(void)
+{
+	for (int id = 0; id < REAL_COUNT; id++)
+		real_get((enum real_id)id);
+}

@@ -1,0 +1,63 @@
+/* The functions of libc behind ours.
+ *
+ * Each is looked up once with dlsym(RTLD_NEXT). The constructor looks up all of them, so that a call from a signal handler never enters the
+ * dynamic linker; a call that comes before the constructor looks up its own. */
+#ifndef PLFS_PRELOAD_REAL_H
+#define PLFS_PRELOAD_REAL_H
+
+#include <aio.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include <utime.h>
+
+_Static_assert(sizeof(off_t) == 8, "the door aliases every 64-bit variant to the plain call");
+
+/* Entry points that only the headers of _FORTIFY_SOURCE declare. */
+ssize_t __read_chk(int fd, void *buf, size_t n, size_t room);
+ssize_t __pread_chk(int fd, void *buf, size_t n, off_t offset, size_t room);
+int __open_2(const char *path, int flags);
+int __openat_2(int dirfd, const char *path, int flags);
+
+enum real_id {
+#define REAL_FN(name) REAL_##name,
+#include "real.def"
+#undef REAL_FN
+	REAL_COUNT
+};
+
+extern _Atomic(void *) real_table[REAL_COUNT];
+
+/* Looks one function up; a function that this libc lacks becomes one that fails with ENOSYS. */
+void *real_resolve(enum real_id id);
+void real_resolve_all(void);
+
+static inline void *real_get(enum real_id id)
+{
+	void *p = atomic_load_explicit(&real_table[id], memory_order_relaxed);
+	return __builtin_expect(p != NULL, 1) ? p : real_resolve(id);
+}
+
+#define REAL(name) ((__typeof__(&name))real_get(REAL_##name))
+
+/* A system call that no wrapper sees. Sets errno as libc does. */
+#define RAW(...) (REAL(syscall)(__VA_ARGS__))
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* `other` is a second exported name of `name`, for the variants with 64-bit offsets. */
+#define ALIAS(name, other) __asm__(".globl " #other "\n\t.type " #other ",@function\n\t.set " #other "," #name)
+
+#endif

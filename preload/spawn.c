@@ -1,0 +1,380 @@
+/* Starting and ending processes.
+ *
+ * A child shares our open file descriptions. Before it exists, data is committed (it opens the files itself after exec) and positions move
+ * to the kernel. After exec the constructor of the child finds the descriptors again; see init.c. */
+#include "door.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/wait.h>
+
+void share_with_process(void)
+{
+	if (inside_plfs || atomic_load(&fd_limit) == 0)
+		return;
+	int saved = errno;
+	commit_all();
+	fd_share_positions();
+	errno = saved;
+}
+
+/* Positions move in our atfork handler (init.c); libplfs has its own. The commit is here and not in the handler, because libplfs may hold
+ * its locks when our handler runs. */
+EXPORT pid_t fork(void)
+{
+	share_with_process();
+	return REAL(fork)();
+}
+ALIAS(fork, __fork);
+
+/* A vfork child shares memory with its parent: its close and dup2 would change the parent's table, and it may open files. So it is a fork.
+ * The parent does not wait for the exec. */
+EXPORT pid_t vfork(void)
+{
+	return fork();
+}
+ALIAS(vfork, __vfork);
+
+/* _Fork skips atfork handlers, and without them libplfs's writers in the child would be the parent's. */
+EXPORT pid_t _Fork(void)
+{
+	return atomic_load(&fd_limit) ? fork() : REAL(_Fork)();
+}
+
+/* libc puts /dev/null on 0, 1 and 2 without our dup2. */
+EXPORT int daemon(int nochdir, int noclose)
+{
+	share_with_process();
+	int rc = REAL(daemon)(nochdir, noclose);
+	if (rc == 0 && !noclose)
+		for (int fd = 0; fd < 3; fd++)
+			door_forget(fd);
+	return rc;
+}
+
+EXPORT int execve(const char *path, char *const argv[], char *const envp[])
+{
+	share_with_process();
+	return REAL(execve)(path, argv, envp);
+}
+
+EXPORT int execv(const char *path, char *const argv[])
+{
+	return execve(path, argv, environ);
+}
+
+EXPORT int execvp(const char *file, char *const argv[])
+{
+	share_with_process();
+	return REAL(execvp)(file, argv);
+}
+
+EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+	share_with_process();
+	return REAL(execvpe)(file, argv, envp);
+}
+
+EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
+{
+	share_with_process();
+	return REAL(fexecve)(fd, argv, envp);
+}
+
+EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
+{
+	share_with_process();
+	return REAL(execveat)(dirfd, path, argv, envp, flags);
+}
+
+/* Collects the arguments of execl and its kin into argv; `ap` stands at the first after `first`. */
+#define COLLECT_ARGUMENTS(argv, first, ap)                                 \
+	int argc_ = 1;                                                     \
+	va_list count_;                                                    \
+	va_start(ap, first);                                               \
+	va_copy(count_, ap);                                               \
+	while (va_arg(count_, const char *))                               \
+		argc_++;                                                   \
+	va_end(count_);                                                    \
+	char *argv[argc_ + 1];                                             \
+	argv[0] = (char *)first;                                           \
+	for (int i_ = 1; i_ <= argc_; i_++)                                \
+		argv[i_] = va_arg(ap, char *)
+
+EXPORT int execl(const char *path, const char *first, ...)
+{
+	va_list ap;
+	COLLECT_ARGUMENTS(argv, first, ap);
+	va_end(ap);
+	return execve(path, argv, environ);
+}
+
+EXPORT int execlp(const char *file, const char *first, ...)
+{
+	va_list ap;
+	COLLECT_ARGUMENTS(argv, first, ap);
+	va_end(ap);
+	return execvp(file, argv);
+}
+
+EXPORT int execle(const char *path, const char *first, ...)
+{
+	va_list ap;
+	COLLECT_ARGUMENTS(argv, first, ap);
+	char *const *envp = va_arg(ap, char *const *);
+	va_end(ap);
+	return execve(path, argv, envp);
+}
+
+EXPORT int system(const char *command)
+{
+	share_with_process();
+	return REAL(system)(command);
+}
+
+EXPORT FILE *popen(const char *command, const char *mode)
+{
+	share_with_process();
+	return REAL(popen)(command, mode);
+}
+
+EXPORT void _exit(int status)
+{
+	commit_all();
+	REAL(_exit)(status);
+	__builtin_unreachable();
+}
+ALIAS(_exit, _Exit);
+
+EXPORT void quick_exit(int status)
+{
+	commit_all();
+	REAL(quick_exit)(status);
+	__builtin_unreachable();
+}
+
+EXPORT void abort(void)
+{
+	commit_all();
+	REAL(abort)();
+	__builtin_unreachable();
+}
+
+/* posix_spawn runs its file actions inside libc, on kernel descriptors; for placeholders that is right. Only an open of one of our paths is
+ * not: it would create a plain file or truncate a superblock. libc's list of actions cannot be read, so we keep our own beside it. If it
+ * holds such an open, the file is opened here and the child gets it by dup2. */
+enum action_kind { ADD_OPEN, ADD_CLOSE, ADD_DUP2, ADD_CHDIR, ADD_FCHDIR, ADD_CLOSEFROM, ADD_TCSETPGRP };
+
+struct action {
+	enum action_kind kind;
+	int fd, to, flags;
+	mode_t mode;
+	char *path;
+};
+
+struct actions {
+	const posix_spawn_file_actions_t *key;
+	struct action *v;
+	int n;
+	struct actions *next;
+};
+
+static pthread_mutex_t actions_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct actions *all_actions;
+
+/* The list of `key`; the lock is held. */
+static struct actions *find_actions(const posix_spawn_file_actions_t *key)
+{
+	struct actions *a = all_actions;
+	while (a && a->key != key)
+		a = a->next;
+	return a;
+}
+
+static void drop_actions(const posix_spawn_file_actions_t *key)
+{
+	pthread_mutex_lock(&actions_lock);
+	for (struct actions **p = &all_actions; *p; p = &(*p)->next)
+		if ((*p)->key == key) {
+			struct actions *a = *p;
+			*p = a->next;
+			for (int i = 0; i < a->n; i++)
+				free(a->v[i].path);
+			free(a->v);
+			free(a);
+			break;
+		}
+	pthread_mutex_unlock(&actions_lock);
+}
+
+/* Notes an action that libc took (rc == 0). Returns what the call is to return. */
+static int note_action(int rc, const posix_spawn_file_actions_t *key, struct action action)
+{
+	if (rc != 0)
+		return rc;
+	char *path = action.path ? strdup(action.path) : NULL;
+	pthread_mutex_lock(&actions_lock);
+	struct actions *a = find_actions(key);
+	if (!a && (a = calloc(1, sizeof *a))) {
+		a->key = key;
+		a->next = all_actions;
+		all_actions = a;
+	}
+	struct action *v = a ? realloc(a->v, (size_t)(a->n + 1) * sizeof *v) : NULL;
+	if (v) {
+		a->v = v;
+		v[a->n] = action;
+		v[a->n++].path = path;
+	}
+	pthread_mutex_unlock(&actions_lock);
+	if (v && (path || !action.path))
+		return 0;
+	return ENOMEM;
+}
+
+EXPORT int posix_spawn_file_actions_init(posix_spawn_file_actions_t *fa)
+{
+	drop_actions(fa);
+	return REAL(posix_spawn_file_actions_init)(fa);
+}
+
+EXPORT int posix_spawn_file_actions_destroy(posix_spawn_file_actions_t *fa)
+{
+	drop_actions(fa);
+	return REAL(posix_spawn_file_actions_destroy)(fa);
+}
+
+EXPORT int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *restrict fa, int fd, const char *restrict path, int flags, mode_t mode)
+{
+	return note_action(REAL(posix_spawn_file_actions_addopen)(fa, fd, path, flags, mode), fa,
+			   (struct action){ADD_OPEN, fd, -1, flags, mode, (char *)path});
+}
+
+EXPORT int posix_spawn_file_actions_addclose(posix_spawn_file_actions_t *fa, int fd)
+{
+	return note_action(REAL(posix_spawn_file_actions_addclose)(fa, fd), fa, (struct action){.kind = ADD_CLOSE, .fd = fd});
+}
+
+EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int fd, int to)
+{
+	return note_action(REAL(posix_spawn_file_actions_adddup2)(fa, fd, to), fa, (struct action){.kind = ADD_DUP2, .fd = fd, .to = to});
+}
+
+EXPORT int posix_spawn_file_actions_addchdir_np(posix_spawn_file_actions_t *restrict fa, const char *restrict path)
+{
+	return note_action(REAL(posix_spawn_file_actions_addchdir_np)(fa, path), fa, (struct action){.kind = ADD_CHDIR, .path = (char *)path});
+}
+
+EXPORT int posix_spawn_file_actions_addfchdir_np(posix_spawn_file_actions_t *fa, int fd)
+{
+	return note_action(REAL(posix_spawn_file_actions_addfchdir_np)(fa, fd), fa, (struct action){.kind = ADD_FCHDIR, .fd = fd});
+}
+
+EXPORT int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t *fa, int fd)
+{
+	return note_action(REAL(posix_spawn_file_actions_addclosefrom_np)(fa, fd), fa, (struct action){.kind = ADD_CLOSEFROM, .fd = fd});
+}
+
+EXPORT int posix_spawn_file_actions_addtcsetpgrp_np(posix_spawn_file_actions_t *fa, int fd)
+{
+	return note_action(REAL(posix_spawn_file_actions_addtcsetpgrp_np)(fa, fd), fa, (struct action){.kind = ADD_TCSETPGRP, .fd = fd});
+}
+
+/* Descriptors for opened files start here, where an earlier action of the list hardly touches them. */
+#define SPAWN_FD_LEAST 200
+
+/* Fills `out` with libc's form of the actions, with opens of our paths done here; their descriptors go to `opened`. Returns an errno. */
+static int translate(const struct actions *a, posix_spawn_file_actions_t *out, int *opened, int *opened_count)
+{
+	bool moved = false;
+	int rc = 0;
+	for (int i = 0; i < a->n && rc == 0; i++) {
+		const struct action *x = &a->v[i];
+		switch (x->kind) {
+		case ADD_OPEN:
+			/* After a chdir a relative path means something that only the child knows. */
+			if ((moved && x->path[0] != '/') || !path_is_ours(AT_FDCWD, x->path, 0)) {
+				rc = REAL(posix_spawn_file_actions_addopen)(out, x->fd, x->path, x->flags, x->mode);
+				break;
+			}
+			int fd = door_openat(AT_FDCWD, x->path, x->flags | O_CLOEXEC, x->mode);
+			if (fd < 0)
+				return errno;
+			int high = fcntl(fd, F_DUPFD_CLOEXEC, SPAWN_FD_LEAST);
+			if (high >= 0) {
+				door_close(fd);
+				fd = high;
+			}
+			opened[(*opened_count)++] = fd;
+			rc = REAL(posix_spawn_file_actions_adddup2)(out, fd, x->fd);
+			break;
+		case ADD_CLOSE:
+			rc = REAL(posix_spawn_file_actions_addclose)(out, x->fd);
+			break;
+		case ADD_DUP2:
+			rc = REAL(posix_spawn_file_actions_adddup2)(out, x->fd, x->to);
+			break;
+		case ADD_CHDIR:
+			moved = true;
+			rc = REAL(posix_spawn_file_actions_addchdir_np)(out, x->path);
+			break;
+		case ADD_FCHDIR:
+			moved = true;
+			rc = REAL(posix_spawn_file_actions_addfchdir_np)(out, x->fd);
+			break;
+		case ADD_CLOSEFROM:
+			rc = REAL(posix_spawn_file_actions_addclosefrom_np)(out, x->fd);
+			break;
+		case ADD_TCSETPGRP:
+			rc = REAL(posix_spawn_file_actions_addtcsetpgrp_np)(out, x->fd);
+			break;
+		}
+	}
+	return rc;
+}
+
+typedef int spawn_call(pid_t *restrict, const char *restrict, const posix_spawn_file_actions_t *restrict,
+		       const posix_spawnattr_t *restrict, char *const[restrict], char *const[restrict]);
+
+static int spawn(spawn_call *call, pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr,
+		 char *const argv[], char *const envp[])
+{
+	pthread_mutex_lock(&actions_lock);
+	struct actions *a = fa ? find_actions(fa) : NULL;
+	pthread_mutex_unlock(&actions_lock);
+	bool ours = false;
+	for (int i = 0; a && i < a->n; i++)
+		ours = ours || (a->v[i].kind == ADD_OPEN && path_is_ours(AT_FDCWD, a->v[i].path, 0));
+	if (!ours) {
+		share_with_process();
+		return call(pid, path, fa, attr, argv, envp);
+	}
+	posix_spawn_file_actions_t translated;
+	int *opened = calloc((size_t)a->n, sizeof *opened), opened_count = 0;
+	int rc = opened ? REAL(posix_spawn_file_actions_init)(&translated) : ENOMEM;
+	if (rc == 0) {
+		rc = translate(a, &translated, opened, &opened_count);
+		share_with_process();
+		if (rc == 0)
+			rc = call(pid, path, &translated, attr, argv, envp);
+		REAL(posix_spawn_file_actions_destroy)(&translated);
+		for (int i = 0; i < opened_count; i++)
+			door_close(opened[i]);
+	}
+	free(opened);
+	return rc;
+}
+
+EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *restrict fa,
+		       const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const envp[restrict])
+{
+	return spawn(REAL(posix_spawn), pid, path, fa, attr, argv, envp);
+}
+
+EXPORT int posix_spawnp(pid_t *restrict pid, const char *restrict file, const posix_spawn_file_actions_t *restrict fa,
+			const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const envp[restrict])
+{
+	return spawn(REAL(posix_spawnp), pid, file, fa, attr, argv, envp);
+}

@@ -1,0 +1,157 @@
+/* syscall(2): programs that go around libc's file calls but still through libc (node's statx, Python's ctypes).
+ *
+ * The number decides; a call that has a wrapper goes to it, every other keeps its six arguments. Programs with their own system call
+ * instructions (Go, static binaries) are not seen here: they need the FUSE mount. */
+#include "door.h"
+
+#include <stdarg.h>
+
+/* openat2 may forbid things on the way (RESOLVE_*), which libplfs does not know: the kernel walks, and only a name that exists is taken.
+ * So a file that this call creates below a mount is made by openat first, if no such limit is asked. */
+static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size)
+{
+	if (size >= 24 && how && how[2] == 0)
+		return door_openat(dirfd, path, (int)how[0], (mode_t)how[1]);
+	if (size >= 24 && how && (how[0] & O_TRUNC) && path_may_be_name(dirfd, path, 0)) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	long fd = RAW(SYS_openat2, dirfd, path, how, size);
+	if (fd >= 0 && !inside_plfs && path_may_be_name((int)fd, "", AT_EMPTY_PATH)) {
+		long rc = door_adopt((int)fd, (int)how[0] & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC), 0);
+		if (rc < 0) {
+			RAW(SYS_close, fd);
+			return to_errno(rc);
+		}
+	}
+	return fd;
+}
+
+EXPORT long syscall(long number, ...)
+{
+	va_list ap;
+	va_start(ap, number);
+	long a = va_arg(ap, long), b = va_arg(ap, long), c = va_arg(ap, long);
+	long d = va_arg(ap, long), e = va_arg(ap, long), f = va_arg(ap, long);
+	va_end(ap);
+
+	if (inside_plfs)
+		return REAL(syscall)(number, a, b, c, d, e, f);
+	switch (number) {
+#ifdef SYS_open
+	case SYS_open:
+		return door_openat(AT_FDCWD, (const char *)a, (int)b, (mode_t)c);
+	case SYS_creat:
+		return door_openat(AT_FDCWD, (const char *)a, O_CREAT | O_WRONLY | O_TRUNC, (mode_t)b);
+	case SYS_stat:
+		return stat((const char *)a, (struct stat *)b);
+	case SYS_lstat:
+		return lstat((const char *)a, (struct stat *)b);
+	case SYS_dup2:
+		return dup2((int)a, (int)b);
+	case SYS_unlink:
+		return unlink((const char *)a);
+	case SYS_rename:
+		return rename((const char *)a, (const char *)b);
+	case SYS_rmdir:
+		return rmdir((const char *)a);
+	case SYS_chmod:
+		return chmod((const char *)a, (mode_t)b);
+	case SYS_chown:
+		return chown((const char *)a, (uid_t)b, (gid_t)c);
+	case SYS_lchown:
+		return lchown((const char *)a, (uid_t)b, (gid_t)c);
+	case SYS_renameat:
+		return renameat((int)a, (const char *)b, (int)c, (const char *)d);
+#endif
+	case SYS_openat:
+		return door_openat((int)a, (const char *)b, (int)c, (mode_t)d);
+	case SYS_openat2:
+		return door_openat2((int)a, (const char *)b, (uint64_t *)c, (size_t)d);
+	case SYS_close:
+		return door_close((int)a);
+	case SYS_close_range:
+		return close_range((unsigned)a, (unsigned)b, (int)c);
+	case SYS_dup:
+		return dup((int)a);
+	case SYS_dup3:
+		return dup3((int)a, (int)b, (int)c);
+	case SYS_fcntl:
+		return fcntl((int)a, (int)b, (void *)c);
+	case SYS_flock:
+		return flock((int)a, (int)b);
+	case SYS_ioctl:
+		return ioctl((int)a, (unsigned long)b, (void *)c);
+	case SYS_read:
+		return read((int)a, (void *)b, (size_t)c);
+	case SYS_write:
+		return write((int)a, (const void *)b, (size_t)c);
+	case SYS_pread64:
+		return pread((int)a, (void *)b, (size_t)c, d);
+	case SYS_pwrite64:
+		return pwrite((int)a, (const void *)b, (size_t)c, d);
+	case SYS_readv:
+		return readv((int)a, (const struct iovec *)b, (int)c);
+	case SYS_writev:
+		return writev((int)a, (const struct iovec *)b, (int)c);
+	/* The kernel takes the offset of the vector calls in two words; on 64-bit machines the first is all of it. */
+	case SYS_preadv:
+		return preadv((int)a, (const struct iovec *)b, (int)c, d);
+	case SYS_pwritev:
+		return pwritev((int)a, (const struct iovec *)b, (int)c, d);
+	case SYS_preadv2:
+		return preadv2((int)a, (const struct iovec *)b, (int)c, d, (int)f);
+	case SYS_pwritev2:
+		return pwritev2((int)a, (const struct iovec *)b, (int)c, d, (int)f);
+	case SYS_lseek:
+		return lseek((int)a, b, (int)c);
+	case SYS_fsync:
+		return fsync((int)a);
+	case SYS_fdatasync:
+		return fdatasync((int)a);
+	case SYS_ftruncate:
+		return ftruncate((int)a, b);
+	case SYS_truncate:
+		return truncate((const char *)a, b);
+	case SYS_fallocate:
+		return fallocate((int)a, (int)b, c, d);
+	case SYS_copy_file_range:
+		return copy_file_range((int)a, (off64_t *)b, (int)c, (off64_t *)d, (size_t)e, (unsigned)f);
+	case SYS_sendfile:
+		return sendfile((int)a, (int)b, (off_t *)c, (size_t)d);
+	case SYS_splice:
+		return splice((int)a, (off64_t *)b, (int)c, (off64_t *)d, (size_t)e, (unsigned)f);
+	case SYS_mmap:
+		return (long)mmap((void *)a, (size_t)b, (int)c, (int)d, (int)e, f);
+	case SYS_fstat:
+		return fstat((int)a, (struct stat *)b);
+	case SYS_newfstatat:
+		return fstatat((int)a, (const char *)b, (struct stat *)c, (int)d);
+	case SYS_statx:
+		return statx((int)a, (const char *)b, (int)c, (unsigned)d, (struct statx *)e);
+	case SYS_fchmod:
+		return fchmod((int)a, (mode_t)b);
+	case SYS_fchmodat:
+		return fchmodat((int)a, (const char *)b, (mode_t)c, 0);
+	case SYS_fchown:
+		return fchown((int)a, (uid_t)b, (gid_t)c);
+	case SYS_fchownat:
+		return fchownat((int)a, (const char *)b, (uid_t)c, (gid_t)d, (int)e);
+	case SYS_utimensat:
+		return utimensat((int)a, (const char *)b, (const struct timespec *)c, (int)d);
+	case SYS_unlinkat:
+		return unlinkat((int)a, (const char *)b, (int)c);
+	case SYS_renameat2:
+		return renameat2((int)a, (const char *)b, (int)c, (const char *)d, (unsigned)e);
+	case SYS_getdents64:
+		return getdents64((int)a, (void *)b, (size_t)c);
+	case SYS_execve:
+		return execve((const char *)a, (char *const *)b, (char *const *)c);
+	case SYS_execveat:
+		return execveat((int)a, (const char *)b, (char *const *)c, (char *const *)d, (int)e);
+	case SYS_exit_group:
+		commit_all();
+		break;
+	}
+	return REAL(syscall)(number, a, b, c, d, e, f);
+}
