@@ -1,0 +1,1085 @@
+//! All runs of all writers of a file, with their order, and exact lookups in them.
+//!
+//! **Shape.** A small unsorted buffer, and *levels* behind it, each at least [`GROWTH`] times as long as the next. A level is a `Vec` of the entries of FORMAT.md
+//! section 6, sorted by (first byte, order) and made an implicit interval tree by `max_end`. A full buffer is merged with the levels that are not much
+//! longer, so an insert costs O(log n) amortised moves and a map has O(log n) levels. The first level may be a flat index that somebody mapped: it is used
+//! without parsing.
+//!
+//! **Lookups** ask each level's tree for the entries that reach into the range, enumerate by arithmetic the pieces inside it, and let the newest win in
+//! a sweep. A run is never expanded outside the range.
+//!
+//! **Garbage.** A merge cuts single extents where newer ones hide them, does the same for runs on one lattice (equal length, stride and phase), drops runs that newer
+//! singles hide, and applies truncates for good. So what overwrites itself stays as small as what is visible of it.
+//!
+//! **Truncates** arrive before or after the records they cut. A record is cut at the smallest new size of the truncates later in the order, its *clip*. The map keeps the
+//! truncates that can still cut something: those with no later one of the same or a smaller size. So their sizes rise with their order, a clip is one binary
+//! search, and the file's size depends on the last truncate and the runs after it alone.
+
+use std::cell::RefCell;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zerocopy::little_endian::{I64, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Order, Run};
+
+/// Entries in the unsorted buffer. A lookup scans it: 64 entries are 4.5 KiB, about as dear as one level's tree.
+const BUFFER: usize = 64;
+
+/// How many times longer a level is than the next. Larger makes lookups faster (fewer levels) and inserts slower (more merges).
+const GROWTH: usize = 4;
+
+/// `ExtentMap::eof` when it must be searched for.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Pieces in a scratch that a thread keeps between lookups; larger ones are given back. 64 Ki pieces are 3 MiB.
+const SCRATCH_KEPT: usize = 1 << 16;
+
+/// One run with its order, as it lies in a flat index (FORMAT.md section 6): 72 bytes, little-endian, no alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Entry {
+    /// Lowest logical byte.
+    pub first: U64,
+    /// One past the highest logical byte.
+    pub end: U64,
+    /// Largest `end` in the subtree of which this entry is the root.
+    pub max_end: U64,
+    /// Bytes in a piece.
+    pub length: U64,
+    /// Logical distance from a piece to the next; negative if piece 0 is the highest; 0 for a single piece.
+    pub stride: I64,
+    /// Offset of piece 0 in the segment.
+    pub physical: U64,
+    /// Stamp of the block.
+    pub hlc: U64,
+    /// Log set that wrote it.
+    pub set: U32,
+    /// Position of the record in its block.
+    pub seq: U32,
+    /// Number of pieces.
+    pub count: U32,
+    /// Index into the table of segments.
+    pub segment: U32,
+}
+
+impl Entry {
+    /// Makes the entry of a valid run. Its `max_end` is its own end until it gets a place in a level.
+    pub fn new(run: Run, order: Order) -> Entry {
+        Entry {
+            first: run.first().into(),
+            end: run.end().into(),
+            max_end: run.end().into(),
+            length: run.length.into(),
+            stride: run.stride.into(),
+            physical: run.physical.into(),
+            hlc: order.hlc.into(),
+            set: order.set.into(),
+            seq: order.seq.into(),
+            count: run.count.into(),
+            segment: run.segment.into(),
+        }
+    }
+
+    /// Gives the order of the record.
+    pub fn order(&self) -> Order {
+        Order { hlc: self.hlc.get(), set: self.set.get(), seq: self.seq.get() }
+    }
+
+    /// Gives the run. It is valid if the entry [is sound](Entry::is_sound); of others it is any run, but no panic.
+    pub fn run(&self) -> Run {
+        let stride = self.stride.get();
+        let length = self.length.get();
+        Run {
+            logical: if stride >= 0 { self.first.get() } else { self.end.get().wrapping_sub(length) },
+            length,
+            stride,
+            count: self.count.get(),
+            segment: self.segment.get(),
+            physical: self.physical.get(),
+        }
+    }
+
+    /// Tells whether the run is valid and `first` and `end` are its bounds. Entries from a file may be anything.
+    pub fn is_sound(&self) -> bool {
+        let run = self.run();
+        run.is_valid() && run.first() == self.first.get() && run.end() == self.end.get()
+    }
+
+    fn set_order(&mut self, order: Order) {
+        self.hlc = order.hlc.into();
+        self.set = order.set.into();
+        self.seq = order.seq.into();
+    }
+
+    fn key(&self) -> (u64, Order) {
+        (self.first.get(), self.order())
+    }
+
+    /// Calls `f(start, end, shift)` for the part of each piece inside `[from, to)`, ascending; logical byte b lies at physical b + shift (wrapping).
+    #[inline]
+    fn pieces(&self, from: u64, to: u64, mut f: impl FnMut(u64, u64, u64)) {
+        let first = self.first.get();
+        let lo = from.max(first);
+        let hi = to.min(self.end.get());
+        if lo >= hi {
+            return;
+        }
+        let stride = self.stride.get();
+        let physical = self.physical.get();
+        if stride == 0 {
+            return f(lo, hi, physical.wrapping_sub(first));
+        }
+        let (step, length, count) = (stride.unsigned_abs(), self.length.get(), u64::from(self.count.get()));
+        let (mut k, mut start) = self.piece_reaching(lo);
+        while start < hi {
+            // k < count, because start < hi <= end.
+            let i = if stride > 0 { k } else { count - 1 - k };
+            f(start.max(lo), (start + length).min(hi), (physical + i * length).wrapping_sub(start));
+            k += 1;
+            start += step;
+        }
+    }
+
+    /// Index (ascending) and start of the first piece that ends past `from`, where first <= from < end and the entry is a run of several pieces.
+    fn piece_reaching(&self, from: u64) -> (u64, u64) {
+        let step = self.stride.get().unsigned_abs();
+        let k = (from - self.first.get()) / step;
+        let start = self.first.get() + k * step;
+        if from < start + self.length.get() { (k, start) } else { (k + 1, start + step) }
+    }
+
+    /// Lowest byte of a piece in `[from, to)`.
+    fn next_byte(&self, from: u64, to: u64) -> Option<u64> {
+        let lo = from.max(self.first.get());
+        let hi = to.min(self.end.get());
+        if lo >= hi {
+            return None;
+        }
+        let byte = if self.stride.get() == 0 { lo } else { self.piece_reaching(lo).1.max(lo) };
+        (byte < hi).then_some(byte)
+    }
+}
+
+/// A visible part of the file: `length` logical bytes at `logical` lie at `physical` of segment `segment`, all in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Logical offset.
+    pub logical: u64,
+    /// Bytes, at least 1.
+    pub length: u64,
+    /// Index into the owner's table of segments.
+    pub segment: u32,
+    /// Offset in the segment.
+    pub physical: u64,
+}
+
+/// A stretch `[start, end)` of something ordered. `tag` stays the same when it is cut, so it holds what does not depend on the place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Span<T> {
+    /// First, so that a heap gives the newest.
+    order: Order,
+    start: u64,
+    end: u64,
+    tag: T,
+}
+
+/// Where a piece's bytes are: segment, and physical minus logical offset, wrapping.
+type Place = (u32, u64);
+
+/// Memory that lookups use again, so that a lookup allocates nothing once it has grown. One a thread.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    pieces: Vec<Span<Place>>,
+    heap: BinaryHeap<Span<Place>>,
+}
+
+impl Scratch {
+    /// Makes an empty scratch. Allocates nothing.
+    pub const fn new() -> Scratch {
+        Scratch { pieces: Vec::new(), heap: BinaryHeap::new() }
+    }
+}
+
+/// Goes through `spans`, ascending by start, and gives `emit` the disjoint parts that the newest wins, ascending. `heap` comes and goes empty.
+///
+/// Spans that start together may come in any order. O(n log n), O(n) if nothing overlaps.
+#[inline]
+fn sweep<T: Copy + Ord>(spans: impl Iterator<Item = Span<T>>, heap: &mut BinaryHeap<Span<T>>, mut emit: impl FnMut(Span<T>)) {
+    // The winner from its `start` on. All in the heap are older than it or end later, and started before.
+    let mut winner: Option<Span<T>> = None;
+    // What wins from `pos` on among those that started before.
+    let next_from = |heap: &mut BinaryHeap<Span<T>>, pos: u64| {
+        while let Some(span) = heap.pop() {
+            if span.end > pos {
+                return Some(Span { start: pos, ..span });
+            }
+        }
+        None
+    };
+    for span in spans {
+        while let Some(w) = winner.filter(|w| w.end <= span.start) {
+            emit(w);
+            winner = next_from(heap, w.end);
+        }
+        match &mut winner {
+            Some(w) if span.order > w.order => {
+                if w.start < span.start {
+                    emit(Span { end: span.start, ..*w });
+                }
+                if w.end > span.end {
+                    heap.push(*w);
+                }
+                *w = span;
+            }
+            Some(w) => {
+                if span.end > w.end {
+                    heap.push(span);
+                }
+            }
+            None => winner = Some(span),
+        }
+    }
+    while let Some(w) = winner {
+        emit(w);
+        winner = next_from(heap, w.end);
+    }
+}
+
+/// Entries of one level.
+enum Backing {
+    Owned(Vec<Entry>),
+    /// `count` entries at byte `offset` of somebody's bytes. They may say anything.
+    Shared {
+        bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
+        offset: usize,
+        count: usize,
+    },
+}
+
+/// Sorted entries that are an implicit interval tree: the root of `[a, b)` is entry (a+b)/2 (FORMAT.md section 6).
+struct Level(Backing);
+
+impl Level {
+    /// Makes the tree of sorted entries.
+    fn new(mut entries: Vec<Entry>) -> Level {
+        fn build(entries: &mut [Entry]) -> u64 {
+            if entries.is_empty() {
+                return 0;
+            }
+            // a + (b-a)/2 is (a+b)/2, also when rounded down.
+            let m = entries.len() / 2;
+            let (left, rest) = entries.split_at_mut(m);
+            let (root, right) = rest.split_first_mut().expect("m < len");
+            let max = root.end.get().max(build(left)).max(build(right));
+            root.max_end = max.into();
+            max
+        }
+        debug_assert!(entries.is_sorted_by_key(Entry::key));
+        build(&mut entries);
+        Level(Backing::Owned(entries))
+    }
+
+    fn entries(&self) -> &[Entry] {
+        match &self.0 {
+            Backing::Owned(entries) => entries,
+            Backing::Shared { bytes, offset, count } => {
+                // An owner that shrinks its bytes would break its promise to `with_base`; it gets an empty level, not a panic.
+                let range = (**bytes).as_ref().get(*offset..*offset + *count * size_of::<Entry>());
+                range.and_then(|b| <[Entry]>::ref_from_bytes(b).ok()).unwrap_or_default()
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        match &self.0 {
+            Backing::Owned(entries) => entries.len(),
+            Backing::Shared { count, .. } => *count,
+        }
+    }
+
+    /// Makes a level with its own copy of the sound entries, sorted in any case.
+    fn to_owned_level(&self) -> Level {
+        let mut entries: Vec<Entry> = self.sound().copied().collect();
+        // One pass if they are sorted already.
+        entries.sort_by_key(Entry::key);
+        Level::new(entries)
+    }
+
+    fn is_owned(&self) -> bool {
+        matches!(self.0, Backing::Owned(_))
+    }
+
+    /// The entries that keep the invariants: all of an owned level.
+    fn sound(&self) -> impl Iterator<Item = &Entry> {
+        let owned = self.is_owned();
+        self.entries().iter().filter(move |e| owned || e.is_sound())
+    }
+
+    /// Calls `f(entry, to)` for the entries that reach into `[from, to)`, ascending. `f` may lower `to` on the way.
+    #[inline]
+    fn visit(&self, from: u64, to: u64, mut f: impl FnMut(&Entry, &mut u64)) {
+        let mut to = to;
+        match &self.0 {
+            Backing::Owned(entries) => walk(entries, from, &mut to, &mut f),
+            Backing::Shared { .. } => walk(self.entries(), from, &mut to, &mut |e: &Entry, to: &mut u64| {
+                if e.is_sound() {
+                    f(e, to)
+                }
+            }),
+        }
+    }
+}
+
+/// Visits the tree `entries` from left to right, without the subtrees that end before `from` or start at `to` or later.
+fn walk<F: FnMut(&Entry, &mut u64)>(mut entries: &[Entry], from: u64, to: &mut u64, f: &mut F) {
+    while !entries.is_empty() {
+        let m = entries.len() / 2;
+        let root = &entries[m];
+        if root.max_end.get() <= from {
+            return;
+        }
+        if root.first.get() >= *to {
+            entries = &entries[..m];
+            continue;
+        }
+        walk(&entries[..m], from, to, f);
+        if root.first.get() < *to && root.end.get() > from {
+            f(root, to);
+        }
+        entries = &entries[m + 1..];
+    }
+}
+
+/// Raises `best` to the largest end of the sound entries later than `after`.
+fn largest_end(mut entries: &[Entry], after: Option<Order>, owned: bool, best: &mut u64) {
+    while !entries.is_empty() {
+        let m = entries.len() / 2;
+        let root = &entries[m];
+        if root.max_end.get() <= *best {
+            return;
+        }
+        if Some(root.order()) > after && root.end.get() > *best && (owned || root.is_sound()) {
+            *best = root.end.get();
+        }
+        largest_end(&entries[m + 1..], after, owned, best);
+        entries = &entries[..m];
+    }
+}
+
+/// The first byte that a record of this order cannot hold, because a later truncate cut it away.
+#[inline]
+fn clip_of(truncates: &[(Order, u64)], order: Order) -> u64 {
+    match truncates.last() {
+        Some(last) if order < last.0 => truncates[truncates.partition_point(|t| t.0 <= order)].1,
+        _ => u64::MAX,
+    }
+}
+
+/// Merges sorted entries into a level and leaves out what can never be seen again (see the head of the module).
+fn merge(sources: &[&[Entry]], truncates: &[(Order, u64)]) -> Level {
+    let total = sources.iter().map(|s| s.len()).sum();
+    let mut heads: Vec<&[Entry]> = sources.iter().copied().filter(|s| !s.is_empty()).collect();
+    let mut next = || {
+        let i = (0..heads.len()).min_by_key(|&i| heads[i][0].key())?;
+        let (entry, rest) = heads[i].split_first()?;
+        if rest.is_empty() {
+            heads.swap_remove(i);
+        } else {
+            heads[i] = rest;
+        }
+        Some(entry)
+    };
+
+    // The singles go through the sweep; runs and the cut pieces of runs, which are not in order, wait in `others`.
+    let mut singles: Vec<Entry> = Vec::with_capacity(total);
+    let mut others: Vec<(Run, Order)> = Vec::new();
+    let spans = std::iter::from_fn(|| {
+        loop {
+            let entry = next()?;
+            // A source may be a mapped file. The check costs little beside the move.
+            if !entry.is_sound() {
+                continue;
+            }
+            let (run, order) = (entry.run(), entry.order());
+            let clip = clip_of(truncates, order);
+            if run.count > 1 {
+                others.extend(run.clipped(clip).into_iter().flatten().map(|r| (r, order)));
+            } else if run.logical < clip {
+                let tag = (run.segment, run.physical.wrapping_sub(run.logical));
+                return Some(Span { order, start: run.logical, end: run.end().min(clip), tag });
+            }
+        }
+    });
+    sweep(spans, &mut BinaryHeap::new(), |s| {
+        let run = Run::single(s.start, s.end - s.start, s.tag.0, s.tag.1.wrapping_add(s.start));
+        singles.push(Entry::new(run, s.order));
+    });
+
+    // Each run may look at a few singles on average, so that a merge stays linear whatever the runs look like.
+    let mut budget = 4 * total + 1024;
+    let mut others = cut_on_lattices(others);
+    others.retain(|(run, order)| !is_hidden(&singles, run, *order, &mut budget));
+    if !others.is_empty() {
+        // Two ascending stretches: the stable sort merges them in one pass.
+        let mut runs: Vec<Entry> = others.into_iter().map(|(run, order)| Entry::new(run, order)).collect();
+        runs.sort_unstable_by_key(Entry::key);
+        singles.append(&mut runs);
+        singles.sort_by_key(Entry::key);
+    }
+    if singles.len() < singles.capacity() / 2 {
+        singles.shrink_to_fit();
+    }
+    Level::new(singles)
+}
+
+/// Cuts runs where newer runs of equal length, stride and phase hide them. The pieces of such runs are places on one lattice, so a run is an interval of places
+/// and the newest wins as with bytes. A stride may be negative on one side: the places are the same.
+fn cut_on_lattices(runs: Vec<(Run, Order)>) -> Vec<(Run, Order)> {
+    let lattice = |run: &Run| {
+        let step = run.stride.unsigned_abs();
+        (run.length, step, if step == 0 { 0 } else { run.first() % step })
+    };
+    let mut sorted: Vec<_> = runs.iter().enumerate().map(|(i, (run, _))| (lattice(run), run.first(), i)).collect();
+    sorted.sort_unstable();
+    let mut kept = Vec::with_capacity(runs.len());
+    let mut heap = BinaryHeap::new();
+    for group in sorted.chunk_by(|a, b| a.0 == b.0) {
+        let step = group[0].0.1;
+        if group.len() == 1 || step == 0 {
+            kept.extend(group.iter().map(|g| runs[g.2]));
+            continue;
+        }
+        let spans = group.iter().map(|&(_, first, i)| {
+            let (run, order) = runs[i];
+            Span { order, start: first / step, end: first / step + u64::from(run.count), tag: i }
+        });
+        sweep(spans, &mut heap, |s| {
+            let (run, order) = runs[s.tag];
+            let place = run.first() / step;
+            // Both differences are at most the run's count.
+            kept.push((run.ascending((s.start - place) as u32, (s.end - place) as u32), order));
+        });
+    }
+    kept
+}
+
+/// Tells whether newer `singles` (disjoint, ascending) cover each piece of `run`. Gives up, with false, when `budget` steps are spent.
+fn is_hidden(singles: &[Entry], run: &Run, order: Order, budget: &mut usize) -> bool {
+    let step = run.stride.unsigned_abs();
+    let (first, end) = (run.first(), run.end());
+    let mut rest = singles;
+    let mut pos = first;
+    loop {
+        // `pos` is the lowest byte of the run that is not known to be hidden.
+        if *budget == 0 {
+            return false;
+        }
+        *budget -= 1;
+        rest = &rest[rest.partition_point(|e| e.end.get() <= pos)..];
+        let Some(cover) = rest.first() else {
+            return false;
+        };
+        if cover.first.get() > pos || cover.order() < order {
+            return false;
+        }
+        pos = cover.end.get();
+        if pos >= end {
+            return true;
+        }
+        if let Some(k) = (pos - first).checked_div(step) {
+            // Skip the gap between two pieces.
+            if pos >= first + k * step + run.length {
+                pos = first + (k + 1) * step;
+            }
+        }
+    }
+}
+
+/// All runs of all writers of a file. Lookups are exact; the newest record wins a byte (FORMAT.md section 4).
+///
+/// Memory is 72 bytes an entry, and up to twice that during a merge. Records may come in any order, truncates too, and twice.
+pub struct ExtentMap {
+    levels: Vec<Level>,
+    /// Levels at the front that inserts leave alone: 1 with a base, else 0.
+    pinned: usize,
+    buffer: Vec<Entry>,
+    buffer_max: usize,
+    /// Truncates that can still cut something: orders and sizes both ascend.
+    truncates: Vec<(Order, u64)>,
+    /// True if a truncate came after entries that it may cut, and no merge of everything has cut them.
+    unclipped: bool,
+    /// The file's size, or UNKNOWN. A cache of a pure function of the rest, so that relaxed loads and stores are enough.
+    eof: AtomicU64,
+    max_order: Order,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch::new()) };
+}
+
+/// Calls `f` with this thread's scratch.
+fn with_scratch<R>(f: impl FnOnce(&mut Scratch) -> R) -> R {
+    let mut f = Some(f);
+    let result = SCRATCH.try_with(|scratch| {
+        let mut scratch = scratch.try_borrow_mut().ok()?;
+        let result = f.take().map(|f| f(&mut scratch));
+        if scratch.pieces.capacity() > SCRATCH_KEPT {
+            *scratch = Scratch::new();
+        }
+        result
+    });
+    // A thread that ends has lost its scratch, and may still close files.
+    match result {
+        Ok(Some(result)) => result,
+        _ => f.take().expect("not called: the scratch was not there")(&mut Scratch::new()),
+    }
+}
+
+impl Default for ExtentMap {
+    fn default() -> ExtentMap {
+        ExtentMap::new()
+    }
+}
+
+impl fmt::Debug for ExtentMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let levels: Vec<usize> = self.levels.iter().map(Level::len).collect();
+        f.debug_struct("ExtentMap").field("levels", &levels).field("buffer", &self.buffer.len()).field("truncates", &self.truncates).finish_non_exhaustive()
+    }
+}
+
+impl ExtentMap {
+    /// Makes an empty map. Allocates nothing.
+    pub fn new() -> ExtentMap {
+        ExtentMap::with_buffer(BUFFER)
+    }
+
+    /// Makes an empty map that merges after each `entries` inserts (at least 1) instead of 64. For tests, which want many merges of few records.
+    pub fn with_buffer(entries: usize) -> ExtentMap {
+        ExtentMap {
+            levels: Vec::new(),
+            pinned: 0,
+            buffer: Vec::new(),
+            buffer_max: entries.max(1),
+            truncates: Vec::new(),
+            unclipped: false,
+            eof: AtomicU64::new(0),
+            max_order: Order::default(),
+        }
+    }
+
+    /// Makes a map on `entries` entries of a flat index (FORMAT.md section 6) that start at `byte_offset` of `bytes`, any alignment. `max_hlc` is the largest stamp
+    /// merged, from the flat index's header. None if the entries do not lie inside `bytes`.
+    ///
+    /// O(1): the entries are used where they are, and inserts never copy them. The caller goes on with [`insert_truncate`](ExtentMap::insert_truncate) for each
+    /// truncate that the flat index lists. Entries that break an invariant are passed over, entries that are not sorted or have a wrong max_end give wrong lookups but no
+    /// panic, so a caller who does not trust the bytes checks their CRC first. The bytes must not change while the map lives.
+    pub fn with_base(bytes: Arc<dyn AsRef<[u8]> + Send + Sync>, byte_offset: usize, entries: usize, max_hlc: u64) -> Option<ExtentMap> {
+        let end = entries.checked_mul(size_of::<Entry>())?.checked_add(byte_offset)?;
+        (*bytes).as_ref().get(byte_offset..end)?;
+        let mut map = ExtentMap::new();
+        if entries > 0 {
+            map.levels.push(Level(Backing::Shared { bytes, offset: byte_offset, count: entries }));
+            map.pinned = 1;
+            map.max_order = Order { hlc: max_hlc, set: u32::MAX, seq: u32::MAX };
+            map.eof = AtomicU64::new(UNKNOWN);
+        }
+        Some(map)
+    }
+
+    /// Adds a valid run, which the caller has checked with [`Run::is_valid`]. What later truncates that are known cut away is not kept.
+    ///
+    /// O(log n) amortised; now and then a call merges the whole map. Records loaded in bulk go faster through [`extend`](ExtentMap::extend).
+    pub fn insert(&mut self, run: Run, order: Order) {
+        for run in self.admit(run, order) {
+            if self.buffer.len() >= self.buffer_max {
+                let full = std::mem::take(&mut self.buffer);
+                self.buffer = self.cascade(full);
+            }
+            self.buffer.push(Entry::new(run, order));
+        }
+    }
+
+    /// Adds many valid runs at once, as [`insert`](ExtentMap::insert) adds one: one sort and one merge.
+    pub fn extend(&mut self, records: impl IntoIterator<Item = (Run, Order)>) {
+        let mut batch = std::mem::take(&mut self.buffer);
+        for (run, order) in records {
+            batch.extend(self.admit(run, order).map(|run| Entry::new(run, order)));
+        }
+        if batch.len() > self.buffer_max {
+            batch = self.cascade(batch);
+        }
+        self.buffer = batch;
+    }
+
+    /// Adds a truncate: bytes from `size` on of all records earlier in the order are gone, whether they are here or come later.
+    pub fn insert_truncate(&mut self, order: Order, size: u64) {
+        let is_newest = order > self.max_order;
+        self.max_order = self.max_order.max(order);
+        let at = self.truncates.partition_point(|t| t.0 < order);
+        if self.truncates.get(at).is_some_and(|later| later.1 <= size) {
+            return;
+        }
+        let keep = self.truncates[..at].partition_point(|t| t.1 < size);
+        let is_last = at == self.truncates.len();
+        self.truncates.splice(keep..at, [(order, size)]);
+        self.unclipped = !self.levels.is_empty() || !self.buffer.is_empty();
+        if is_newest {
+            *self.eof.get_mut() = size;
+            self.forget_past(size);
+        } else if is_last {
+            *self.eof.get_mut() = UNKNOWN;
+        }
+    }
+
+    /// Gives the visible pieces in `[from, to)`, ascending and disjoint, holes left out; `out` is cleared first. Pieces that continue each other logically and physically are one.
+    ///
+    /// Costs O(levels * log n) and the runs and pieces that reach into the range; allocates only while `out` and the thread's scratch grow.
+    pub fn lookup(&self, from: u64, to: u64, out: &mut Vec<Found>) {
+        with_scratch(|scratch| self.lookup_with(from, to, scratch, out));
+    }
+
+    /// Does what [`lookup`](ExtentMap::lookup) does with the caller's scratch.
+    pub fn lookup_with(&self, from: u64, to: u64, scratch: &mut Scratch, out: &mut Vec<Found>) {
+        out.clear();
+        let pieces = &mut scratch.pieces;
+        self.gather(from, to, pieces);
+        let mut push = |s: Span<Place>| {
+            let physical = s.tag.1.wrapping_add(s.start);
+            match out.last_mut() {
+                Some(f) if f.logical + f.length == s.start && f.segment == s.tag.0 && f.physical + f.length == physical => f.length += s.end - s.start,
+                _ => out.push(Found { logical: s.start, length: s.end - s.start, segment: s.tag.0, physical }),
+            }
+        };
+        if let [one] = pieces.as_slice() {
+            push(*one);
+        } else {
+            pieces.sort_unstable_by_key(|p| p.start);
+            sweep(pieces.iter().copied(), &mut scratch.heap, push);
+        }
+    }
+
+    /// Returns the exact size of the file, bytes (FORMAT.md section 4).
+    ///
+    /// O(1); after a truncate that did not come last in the order, the next call searches for the size, O(n) at worst.
+    pub fn eof(&self) -> u64 {
+        let known = self.eof.load(Ordering::Relaxed);
+        if known != UNKNOWN {
+            return known;
+        }
+        // Earlier records are clipped to at most the last truncate's size.
+        let (after, mut best) = self.truncates.last().map_or((None, 0), |t| (Some(t.0), t.1));
+        for e in self.buffer.iter().filter(|e| Some(e.order()) > after) {
+            best = best.max(e.end.get());
+        }
+        for level in &self.levels {
+            largest_end(level.entries(), after, level.is_owned(), &mut best);
+        }
+        self.eof.store(best, Ordering::Relaxed);
+        best
+    }
+
+    /// Returns the lowest offset at or past `from` that holds data, as SEEK_DATA wants it; None if there is none.
+    pub fn next_data(&self, from: u64) -> Option<u64> {
+        let mut best = u64::MAX;
+        let look = |e: &Entry, to: &mut u64| {
+            if let Some(byte) = e.next_byte(from, clip_of(&self.truncates, e.order()).min(*to)) {
+                *to = byte;
+            }
+        };
+        for e in &self.buffer {
+            look(e, &mut best);
+        }
+        for level in &self.levels {
+            level.visit(from, best, |e, to| {
+                look(e, to);
+                best = *to;
+            });
+        }
+        (best != u64::MAX).then_some(best)
+    }
+
+    /// Returns the lowest offset at or past `from` that is in a hole, as SEEK_HOLE wants it: the end of the file counts as one. None if `from` is at or past the end.
+    ///
+    /// Looks at all pieces up to there, in windows of a few thousand.
+    pub fn next_hole(&self, from: u64) -> Option<u64> {
+        let eof = self.eof();
+        if from >= eof {
+            return None;
+        }
+        with_scratch(|scratch| {
+            let pieces = &mut scratch.pieces;
+            let mut covered = from;
+            let mut window = 1 << 16;
+            while covered < eof {
+                let to = eof.min(covered.saturating_add(window));
+                self.gather(covered, to, pieces);
+                pieces.sort_unstable_by_key(|p| p.start);
+                for p in pieces.iter() {
+                    if p.start > covered {
+                        return Some(covered);
+                    }
+                    covered = covered.max(p.end);
+                }
+                if covered < to {
+                    return Some(covered);
+                }
+                match pieces.len() {
+                    0..1024 => window = window.saturating_mul(2),
+                    1024..8192 => {}
+                    _ => window = (window / 2).max(1),
+                }
+            }
+            Some(eof)
+        })
+    }
+
+    /// Returns the number of entries, hidden ones that no merge has dropped included.
+    pub fn len(&self) -> usize {
+        self.buffer.len() + self.levels.iter().map(Level::len).sum::<usize>()
+    }
+
+    /// Returns true if there is no entry. A truncate is none, so an empty map can have a size.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the bytes of memory that this map occupies, a base not counted.
+    pub fn heap_bytes(&self) -> usize {
+        let levels = self.levels.iter().map(|level| match &level.0 {
+            Backing::Owned(entries) => entries.capacity(),
+            Backing::Shared { .. } => 0,
+        });
+        (self.buffer.capacity() + levels.sum::<usize>()) * size_of::<Entry>() + self.truncates.capacity() * size_of::<(Order, u64)>()
+    }
+
+    /// Returns the largest stamp of all records that were ever added, 0 if there were none.
+    pub fn max_hlc(&self) -> u64 {
+        self.max_order.hlc
+    }
+
+    /// Iterates over the entries that are kept, in no particular order. The parts of a run that was cut have its order.
+    pub fn iter(&self) -> impl Iterator<Item = (Run, Order)> {
+        self.levels.iter().flat_map(Level::sound).chain(&self.buffer).map(|e| (e.run(), e.order()))
+    }
+
+    /// Gives the truncates that can still cut a record or that make the size, with their new sizes. Orders and sizes both ascend: a truncate with a later one of the same or a
+    /// smaller size changes nothing and is not kept.
+    pub fn truncates(&self) -> &[(Order, u64)] {
+        &self.truncates
+    }
+
+    /// Merges everything, a base too, and gives the entries as a flat index holds them: sorted, with max_end. Lookups after it have one tree to search.
+    ///
+    /// O(n) and a copy of the map while it runs; free if nothing was added since the last time.
+    pub fn compact(&mut self) -> &[Entry] {
+        if !self.buffer.is_empty() || self.levels.len() > 1 || self.unclipped {
+            for level in &mut self.levels[..self.pinned] {
+                if !level.entries().is_sorted_by_key(Entry::key) {
+                    *level = level.to_owned_level();
+                }
+            }
+            self.pinned = 0;
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.sort_unstable_by_key(Entry::key);
+            self.merge_from(0, &buffer);
+            self.unclipped = false;
+        }
+        self.levels.first().map_or(&[], Level::entries)
+    }
+
+    /// Gives each record the order `f(order)`, truncates included. `f` must be strictly monotone, so that the relative order stays; it is called once or more for each order. O(n); copies a base.
+    ///
+    /// A map of pending records gets its final stamp this way.
+    pub fn rekey(&mut self, mut f: impl FnMut(Order) -> Order) {
+        for level in &mut self.levels {
+            if !level.is_owned() {
+                *level = level.to_owned_level();
+            }
+            if let Backing::Owned(entries) = &mut level.0 {
+                entries.iter_mut().for_each(|e| e.set_order(f(e.order())));
+                debug_assert!(entries.is_sorted_by_key(Entry::key), "not a monotone function");
+            }
+        }
+        self.levels.retain(|level| level.len() > 0);
+        self.pinned = 0;
+        for e in &mut self.buffer {
+            e.set_order(f(e.order()));
+        }
+        for t in &mut self.truncates {
+            t.0 = f(t.0);
+        }
+        debug_assert!(self.truncates.is_sorted());
+        self.max_order = f(self.max_order);
+    }
+
+    /// Accounts for a new run and gives the parts of it that the truncates leave.
+    #[inline]
+    fn admit(&mut self, run: Run, order: Order) -> impl Iterator<Item = Run> + use<> {
+        debug_assert!(run.is_valid(), "{run:?}");
+        self.max_order = self.max_order.max(order);
+        let eof = self.eof.get_mut();
+        let kept = match self.truncates.last() {
+            // The last truncate's size is at least the clip, so the run does not change the size of the file.
+            Some(last) if order < last.0 => run.clipped(clip_of(&self.truncates, order)),
+            _ => {
+                // UNKNOWN stays: it is the maximum.
+                *eof = run.end().max(*eof);
+                [Some(run), None]
+            }
+        };
+        kept.into_iter().flatten().map(|run| {
+            if run.count > 1 && run.stride.unsigned_abs() == run.length && run.stride > 0 {
+                // Pieces without gaps are one piece; a merge can cut that.
+                return Run { length: run.bytes(), stride: 0, count: 1, ..run };
+            }
+            run
+        })
+    }
+
+    /// Calls for the pieces in `[from, to)`, clipped to it, in no particular order.
+    fn gather(&self, from: u64, to: u64, pieces: &mut Vec<Span<Place>>) {
+        pieces.clear();
+        let mut add = |e: &Entry| {
+            let order = e.order();
+            let segment = e.segment.get();
+            let to = to.min(clip_of(&self.truncates, order));
+            e.pieces(from, to, |start, end, shift| pieces.push(Span { order, start, end, tag: (segment, shift) }));
+        };
+        for level in &self.levels {
+            level.visit(from, to, |e, _| add(e));
+        }
+        for e in &self.buffer {
+            if e.first.get() < to && e.end.get() > from {
+                add(e);
+            }
+        }
+    }
+
+    /// Merges a full buffer with the levels that are not much longer, and gives its memory back.
+    fn cascade(&mut self, mut buffer: Vec<Entry>) -> Vec<Entry> {
+        buffer.sort_unstable_by_key(Entry::key);
+        let mut keep = self.levels.len();
+        let mut total = buffer.len();
+        while keep > self.pinned && self.levels[keep - 1].len() <= GROWTH * total {
+            keep -= 1;
+            total += self.levels[keep].len();
+        }
+        self.merge_from(keep, &buffer);
+        buffer.clear();
+        buffer.shrink_to(self.buffer_max);
+        buffer
+    }
+
+    /// Replaces the levels from `keep` on and the sorted `buffer` by their merger.
+    fn merge_from(&mut self, keep: usize, buffer: &[Entry]) {
+        let sources: Vec<&[Entry]> = self.levels[keep..].iter().map(Level::entries).chain([buffer]).collect();
+        let merged = merge(&sources, &self.truncates);
+        self.levels.truncate(keep);
+        if merged.len() > 0 {
+            self.levels.push(merged);
+        }
+    }
+
+    /// Drops entries that start at or past `size` where that is cheap, when all of them are older than a truncate to `size`.
+    fn forget_past(&mut self, size: u64) {
+        self.buffer.retain(|e| e.first.get() < size);
+        for level in &mut self.levels {
+            let kept = level.entries().partition_point(|e| e.first.get() < size);
+            match &mut level.0 {
+                Backing::Owned(entries) if kept <= entries.len() / 2 => {
+                    // Costs what is dropped.
+                    let mut entries = std::mem::take(entries);
+                    entries.truncate(kept);
+                    entries.shrink_to_fit();
+                    *level = Level::new(entries);
+                }
+                Backing::Shared { count, .. } if kept == 0 => *count = 0,
+                _ => {}
+            }
+        }
+        if self.levels.first().is_some_and(|base| base.len() == 0) {
+            self.pinned = 0;
+        }
+        self.levels.retain(|level| level.len() > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(hlc: u64) -> Order {
+        Order { hlc, set: 0, seq: 0 }
+    }
+
+    fn found(map: &ExtentMap, from: u64, to: u64) -> Vec<(u64, u64, u32, u64)> {
+        let mut out = Vec::new();
+        map.lookup(from, to, &mut out);
+        out.into_iter().map(|f| (f.logical, f.length, f.segment, f.physical)).collect()
+    }
+
+    #[test]
+    fn an_entry_is_72_bytes_as_in_the_format() {
+        let run = Run { logical: 30, length: 2, stride: -10, count: 4, segment: 9, physical: 100 };
+        let entry = Entry::new(run, Order { hlc: 5, set: 6, seq: 7 });
+        assert_eq!(size_of::<Entry>(), 72);
+        assert_eq!((entry.run(), entry.order(), entry.first.get(), entry.end.get()), (run, Order { hlc: 5, set: 6, seq: 7 }, 0, 32));
+        let bytes = entry.as_bytes();
+        assert_eq!(bytes[8..16], 32u64.to_le_bytes());
+        assert_eq!(bytes[32..40], (-10i64).to_le_bytes());
+        assert_eq!(bytes[60..72], [7, 0, 0, 0, 4, 0, 0, 0, 9, 0, 0, 0]);
+    }
+
+    #[test]
+    fn the_newest_wins_and_continuations_are_one_piece() {
+        let mut map = ExtentMap::new();
+        map.insert(Run::single(0, 10, 0, 0), order(1));
+        map.insert(Run::single(10, 10, 0, 10), order(2));
+        assert_eq!(found(&map, 0, 100), [(0, 20, 0, 0)]);
+        map.insert(Run::single(5, 3, 1, 70), order(3));
+        map.insert(Run::single(4, 8, 2, 50), order(0));
+        assert_eq!(found(&map, 0, 100), [(0, 5, 0, 0), (5, 3, 1, 70), (8, 12, 0, 8)]);
+        assert_eq!(found(&map, 6, 9), [(6, 2, 1, 71), (8, 1, 0, 8)]);
+        assert_eq!(found(&map, 9, 9), []);
+        assert_eq!(found(&map, 9, 3), []);
+    }
+
+    #[test]
+    fn interleaved_runs_answer_by_arithmetic() {
+        let mut map = ExtentMap::new();
+        for rank in 0..8u32 {
+            map.insert(
+                Run { logical: u64::from(rank) * 100, length: 100, stride: 800, count: 1_000_000, segment: rank, physical: 0 },
+                order(1 + u64::from(rank)),
+            );
+        }
+        assert_eq!(map.eof(), 800_000_000);
+        let at = 800 * 123_456;
+        assert_eq!(found(&map, at + 150, at + 250), [(at + 150, 50, 1, 12_345_650), (at + 200, 50, 2, 12_345_600)]);
+        assert_eq!(map.next_hole(0), Some(800_000_000));
+        assert_eq!(map.next_data(799_999_999), Some(799_999_999));
+        assert_eq!(map.next_data(800_000_000), None);
+    }
+
+    #[test]
+    fn a_truncate_cuts_what_is_earlier_in_the_order_whenever_it_comes() {
+        let run = Run { logical: 0, length: 4, stride: 10, count: 5, segment: 0, physical: 0 };
+        for truncate_first in [false, true] {
+            let mut map = ExtentMap::new();
+            if truncate_first {
+                map.insert_truncate(order(5), 22);
+            }
+            map.insert(run, order(1));
+            if !truncate_first {
+                map.insert_truncate(order(5), 22);
+            }
+            map.insert(Run::single(50, 1, 1, 0), order(9));
+            assert_eq!(found(&map, 0, 100), [(0, 4, 0, 0), (10, 4, 0, 4), (20, 2, 0, 8), (50, 1, 1, 0)]);
+            assert_eq!(map.eof(), 51);
+            assert_eq!(map.compact().len(), 3);
+            assert_eq!(found(&map, 0, 100), [(0, 4, 0, 0), (10, 4, 0, 4), (20, 2, 0, 8), (50, 1, 1, 0)]);
+        }
+    }
+
+    #[test]
+    fn only_truncates_that_can_still_cut_are_kept() {
+        let mut map = ExtentMap::new();
+        map.insert_truncate(order(5), 100);
+        map.insert_truncate(order(3), 100);
+        map.insert_truncate(order(2), 10);
+        map.insert_truncate(order(7), 200);
+        assert_eq!(map.truncates(), [(order(2), 10), (order(5), 100), (order(7), 200)]);
+        assert_eq!(map.eof(), 200);
+        map.insert_truncate(order(6), 0);
+        assert_eq!(map.truncates(), [(order(6), 0), (order(7), 200)]);
+        assert_eq!(map.max_hlc(), 7);
+    }
+
+    #[test]
+    fn a_truncate_to_nothing_frees_everything() {
+        let mut map = ExtentMap::new();
+        map.extend((0..10_000).map(|i| (Run::single(i * 10, 5, 0, i), order(i))));
+        map.insert_truncate(order(20_000), 0);
+        assert!(map.is_empty() && map.heap_bytes() < 64 << 10, "{map:?}");
+        assert_eq!((map.eof(), map.next_data(0), map.next_hole(0)), (0, None, None));
+    }
+
+    #[test]
+    fn runs_that_are_overwritten_by_equal_runs_or_by_singles_are_dropped() {
+        let run = |logical, count, stride: i64| Run { logical, length: 10, stride, count, segment: 0, physical: 0 };
+        let mut map = ExtentMap::new();
+        map.insert(run(5, 60, 100), order(1));
+        map.insert(run(6005, 40, 100), order(2));
+        map.insert(run(5, 30, 100), order(3));
+        map.insert(run(9905, 70, -100), order(4));
+        assert_eq!(map.compact().len(), 2);
+        // Two singles that cover each piece, though not all bytes between.
+        map.insert(Run::single(3005, 3400, 1, 0), order(5));
+        map.insert(Run::single(6400, 5000, 1, 9000), order(6));
+        map.insert(Run::single(0, 2920, 1, 20_000), order(7));
+        assert_eq!(map.compact().len(), 3, "{:?}", map.iter().collect::<Vec<_>>());
+        // An older single hides nothing.
+        map.insert(run(5, 3, 100), order(8));
+        map.insert(Run::single(0, 1000, 1, 50_000), order(0));
+        assert_eq!(map.compact().len(), 4);
+    }
+
+    #[test]
+    fn pieces_without_gaps_become_one_extent() {
+        let mut map = ExtentMap::new();
+        map.insert(Run { logical: 0, length: 10, stride: 10, count: 5, segment: 0, physical: 7 }, order(1));
+        assert_eq!(map.iter().next(), Some((Run::single(0, 50, 0, 7), order(1))));
+        map.insert(Run { logical: 90, length: 10, stride: -10, count: 5, segment: 0, physical: 100 }, order(2));
+        assert_eq!(map.next_hole(0), Some(100));
+    }
+
+    #[test]
+    fn garbage_stays_bounded() {
+        let mut map = ExtentMap::new();
+        let mut x = 1u64;
+        for i in 0..200_000 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            map.insert(Run::single((x >> 33) % (1 << 20), 1 + (x >> 20) % 8000, 0, i * 8000), order(i));
+            assert!(map.len() < 4000, "{i}: {map:?}");
+        }
+        assert!(map.heap_bytes() < 1 << 20, "{}", map.heap_bytes());
+    }
+
+    #[test]
+    fn hostile_entries_do_not_panic() {
+        let good = Entry::new(Run::single(10, 5, 0, 0), order(1));
+        let mut x = 1u64;
+        let mut random = || {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if x >> 62 == 0 { u64::MAX >> (x >> 40 & 63) } else { x >> (x >> 40 & 63) }
+        };
+        for _ in 0..2000 {
+            let mut bytes = vec![0u8; 1];
+            for _ in 0..9 {
+                let mut e = good;
+                for word in e.as_mut_bytes().chunks_mut(8) {
+                    if random() & 3 == 0 {
+                        word.copy_from_slice(&random().to_le_bytes());
+                    }
+                }
+                bytes.extend_from_slice(e.as_bytes());
+            }
+            let mut map = ExtentMap::with_base(Arc::new(bytes), 1, 9, 5).expect("in range");
+            map.insert(Run::single(3, 20, 0, 0), order(7));
+            map.insert_truncate(order(6), random() >> 1);
+            found(&map, 0, 1000);
+            let _ = (map.eof(), map.next_data(random()), map.next_data(4));
+            let _ = (map.iter().count(), map.next_hole(map.eof().saturating_sub(9)));
+            map.rekey(|o| Order { hlc: o.hlc / 2, ..o });
+            map.compact();
+        }
+        assert!(ExtentMap::with_base(Arc::new(vec![0u8; 71]), 0, 1, 0).is_none());
+        assert!(ExtentMap::with_base(Arc::new(vec![0u8; 72]), usize::MAX, 1, 0).is_none());
+        assert!(ExtentMap::with_base(Arc::new(vec![0u8; 72]), 0, usize::MAX, 0).is_none());
+    }
+}
