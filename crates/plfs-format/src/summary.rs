@@ -18,15 +18,17 @@ pub struct Summary {
     pub token_nsec: u32,
     /// Number of log sets.
     pub log_sets: u32,
+    /// Number of data logs.
+    pub data_logs: u32,
     /// Size of the logical file, bytes.
     pub size: u64,
-    /// Bytes of all pieces, overwritten ones included.
+    /// Lengths of all data logs: overwritten bytes and unfilled regions included.
     pub stored_bytes: u64,
     /// Largest stamp in any index log.
     pub max_hlc: u64,
     /// Bytes of all index logs.
     pub index_bytes: u64,
-    /// Number of run and truncate records.
+    /// Number of records in all index logs.
     pub records: u64,
 }
 
@@ -42,6 +44,7 @@ impl Summary {
         for (i, value) in [self.size, self.stored_bytes, self.max_hlc, self.index_bytes, self.records].iter().enumerate() {
             put(&mut out, 32 + 8 * i, &value.to_le_bytes());
         }
+        put(&mut out, 72, &self.data_logs.to_le_bytes());
         let sum = crc(&out[8..]);
         put(&mut out, 4, &sum.to_le_bytes());
         out
@@ -56,6 +59,7 @@ impl Summary {
             token_sec: fields.i64(16),
             token_nsec: fields.u32(24),
             log_sets: fields.u32(28),
+            data_logs: fields.u32(72),
             size: fields.u64(32),
             stored_bytes: fields.u64(40),
             max_hlc: fields.u64(48),
@@ -72,7 +76,7 @@ mod tests {
     #[test]
     fn round_trip_and_damage() {
         let uuid = Uuid([9; 16]);
-        let summary = Summary { token_sec: -5, token_nsec: 6, log_sets: 1, size: 2, stored_bytes: 3, max_hlc: 4, index_bytes: 5, records: 6 };
+        let summary = Summary { token_sec: -5, token_nsec: 6, log_sets: 1, data_logs: 7, size: 2, stored_bytes: 3, max_hlc: 4, index_bytes: 5, records: 6 };
         let bytes = summary.encode(&uuid);
         assert_eq!(Summary::decode(&bytes, &uuid), Some(summary));
         assert_eq!(Summary::decode(&bytes, &Uuid([8; 16])), None);

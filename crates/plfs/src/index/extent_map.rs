@@ -379,29 +379,55 @@ fn clip_of(truncates: &[(Order, u64)], order: Order) -> u64 {
     }
 }
 
-/// Merges sorted entries into a level and leaves out what can never be seen again (see the head of the module).
-fn merge(sources: &[&[Entry]], truncates: &[(Order, u64)]) -> Level {
-    let total = sources.iter().map(|s| s.len()).sum();
-    let mut heads: Vec<&[Entry]> = sources.iter().copied().filter(|s| !s.is_empty()).collect();
-    let mut next = || {
-        let i = (0..heads.len()).min_by_key(|&i| heads[i][0].key())?;
-        let (entry, rest) = heads[i].split_first()?;
-        if rest.is_empty() {
-            heads.swap_remove(i);
-        } else {
-            heads[i] = rest;
+/// Gives the entries of several sorted levels in one ascending sequence.
+struct Ascending<'a> {
+    /// What is left of each level that is not used up, with the key of its next entry. The level that comes next is last; the longest level is nearly always the
+    /// one again, so that a step is one comparison.
+    heads: Vec<((u64, Order), &'a [Entry])>,
+}
+
+impl<'a> Ascending<'a> {
+    fn new(sources: impl Iterator<Item = &'a [Entry]>) -> Ascending<'a> {
+        let mut heads: Vec<_> = sources.filter_map(|s| Some((s.first()?.key(), s))).collect();
+        heads.sort_unstable_by_key(|head| std::cmp::Reverse(head.0));
+        Ascending { heads }
+    }
+}
+
+impl<'a> Iterator for Ascending<'a> {
+    type Item = &'a Entry;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a Entry> {
+        let head = self.heads.last_mut()?;
+        let (entry, rest) = head.1.split_first()?;
+        match rest.first() {
+            None => drop(self.heads.pop()),
+            Some(following) => {
+                *head = (following.key(), rest);
+                let mut i = self.heads.len() - 1;
+                while i > 0 && self.heads[i - 1].0 < self.heads[i].0 {
+                    self.heads.swap(i - 1, i);
+                    i -= 1;
+                }
+            }
         }
         Some(entry)
-    };
+    }
+}
+
+/// Merges sorted entries into a level and leaves out what can never be seen again (see the head of the module). Entries that are not sound are left out if `check`.
+fn merge(sources: &[&[Entry]], check: bool, truncates: &[(Order, u64)]) -> Level {
+    let total = sources.iter().map(|s| s.len()).sum();
+    let mut entries = Ascending::new(sources.iter().copied());
 
     // The singles go through the sweep; runs and the cut pieces of runs, which are not in order, wait in `others`.
     let mut singles: Vec<Entry> = Vec::with_capacity(total);
     let mut others: Vec<(Run, Order)> = Vec::new();
     let spans = std::iter::from_fn(|| {
         loop {
-            let entry = next()?;
-            // A source may be a mapped file. The check costs little beside the move.
-            if !entry.is_sound() {
+            let entry = entries.next()?;
+            if check && !entry.is_sound() {
                 continue;
             }
             let (run, order) = (entry.run(), entry.order());
@@ -878,7 +904,8 @@ impl ExtentMap {
     /// Replaces the levels from `keep` on and the sorted `buffer` by their merger.
     fn merge_from(&mut self, keep: usize, buffer: &[Entry]) {
         let sources: Vec<&[Entry]> = self.levels[keep..].iter().map(Level::entries).chain([buffer]).collect();
-        let merged = merge(&sources, &self.truncates);
+        let check = !self.levels[keep..].iter().all(Level::is_owned);
+        let merged = merge(&sources, check, &self.truncates);
         self.levels.truncate(keep);
         if merged.len() > 0 {
             self.levels.push(merged);

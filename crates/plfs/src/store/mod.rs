@@ -2,15 +2,14 @@
 //!
 //! A [`Store`] is a tree of files and directories named by absolute paths; a [`StoreFile`] is one open file, read and written at offsets. Everything that
 //! PLFS keeps goes through these two traits, so a store that forgets, fails or counts is just another implementation: [`PosixStore`] is the real one,
-//! [`MemStore`] lives in memory and can forget what was not synced, [`FaultStore`] injects errors.
+//! [`MemStore`] lives in memory and can forget what was not synced; `plfs-testkit` has one that injects errors.
 //!
 //! Errors are plain errno values ([`Errno`]); the layers above add what was attempted and on which path.
 
-mod fault;
 mod mem;
-mod posix;
+pub(crate) mod posix;
+pub(crate) mod shm;
 
-pub use fault::{Fault, FaultStore};
 pub use mem::MemStore;
 pub use posix::{PosixFile, PosixStore};
 

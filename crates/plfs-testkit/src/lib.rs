@@ -1,0 +1,6 @@
+//! Reference model, operations and failing stores for testing PLFS.
+#![forbid(unsafe_code)]
+
+mod fault;
+
+pub use fault::{Fault, FaultStore};

@@ -1,0 +1,123 @@
+//! Settings: all have defaults, none is needed. What must outlive a process is recorded in the container instead.
+
+use std::path::PathBuf;
+
+/// How this process uses PLFS. [`Config::from_env`] reads the `PLFS_*` variables that TUNING.md lists.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Directories whose new files become containers, and roots for them. Absolute.
+    pub mounts: Vec<PathBuf>,
+    /// Data logs that the processes of one node share for a new file, 1 to 256. 8: enough that two running processes seldom meet on one inode lock, few
+    /// enough that a file of 64 ranks is 8 logs.
+    pub streams: u16,
+    /// Bytes of not yet written data that this process may hold, all files together. 64 MiB: 16 flushes of 4 MiB.
+    pub buffer_bytes: usize,
+    /// Length past which a stream of a new file goes on in its next segment. 1 TiB.
+    pub segment_bytes: u64,
+    /// More backends for the data of new files; the root is always the first. Absolute.
+    pub backends: Vec<PathBuf>,
+    /// Whether close also forces data to storage, like fsync.
+    pub sync_on_close: bool,
+    /// Where the processes of a node meet. `None`: every process has a log set of its own.
+    pub shared_memory: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            mounts: Vec::new(),
+            streams: 8,
+            buffer_bytes: 64 << 20,
+            segment_bytes: 1 << 40,
+            backends: Vec::new(),
+            sync_on_close: false,
+            shared_memory: Some(PathBuf::from("/dev/shm")),
+        }
+    }
+}
+
+impl Config {
+    /// Defaults, changed by `PLFS_MOUNTS`, `PLFS_BACKENDS` (paths, separated by `:`; a `:` or `\` inside a path is written after a `\`), `PLFS_STREAMS`,
+    /// `PLFS_BUFFER_BYTES`, `PLFS_SEGMENT_BYTES`, `PLFS_SYNC_ON_CLOSE` (1 or 0) and `PLFS_SHARED_MEMORY` (a directory, or empty for none).
+    ///
+    /// A value that is not a number in its range is an error that names the variable: silently using another would be worse.
+    pub fn from_env() -> Result<Config, String> {
+        let mut config = Config::default();
+        let var = |name: &str| std::env::var_os(name);
+        if let Some(paths) = var("PLFS_MOUNTS") {
+            config.mounts = split_paths(&paths);
+        }
+        if let Some(paths) = var("PLFS_BACKENDS") {
+            config.backends = split_paths(&paths);
+        }
+        config.streams = number("PLFS_STREAMS", config.streams as u64, 1, plfs_format::superblock::STREAMS_MAX as u64)? as u16;
+        config.buffer_bytes = number("PLFS_BUFFER_BYTES", config.buffer_bytes as u64, 1 << 16, 1 << 40)? as usize;
+        config.segment_bytes = number("PLFS_SEGMENT_BYTES", config.segment_bytes, 1 << 16, 1 << 46)?;
+        config.sync_on_close = number("PLFS_SYNC_ON_CLOSE", 0, 0, 1)? == 1;
+        if let Some(dir) = var("PLFS_SHARED_MEMORY") {
+            config.shared_memory = (!dir.is_empty()).then(|| PathBuf::from(dir));
+        }
+        for path in config.mounts.iter().chain(&config.backends) {
+            if !path.is_absolute() {
+                return Err(format!("PLFS_MOUNTS and PLFS_BACKENDS need absolute paths, not {}", path.display()));
+            }
+        }
+        Ok(config)
+    }
+}
+
+fn number(name: &str, default: u64, min: u64, max: u64) -> Result<u64, String> {
+    let Some(text) = std::env::var_os(name) else { return Ok(default) };
+    let value = text.to_str().and_then(|text| text.trim().parse().ok());
+    value.filter(|n| (min..=max).contains(n)).ok_or_else(|| format!("{name}={} is not a number from {min} to {max}", text.display()))
+}
+
+/// Splits a `:`-separated list of paths with `\` as escape.
+pub fn split_paths(list: &std::ffi::OsStr) -> Vec<PathBuf> {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let mut paths = vec![Vec::new()];
+    let mut escaped = false;
+    for &byte in list.as_bytes() {
+        match byte {
+            b'\\' if !escaped => escaped = true,
+            b':' if !escaped => paths.push(Vec::new()),
+            _ => {
+                if let Some(path) = paths.last_mut() {
+                    path.push(byte);
+                }
+                escaped = false;
+            }
+        }
+    }
+    paths.into_iter().filter(|path| !path.is_empty()).map(|path| PathBuf::from(std::ffi::OsString::from_vec(path))).collect()
+}
+
+/// The inverse of [`split_paths`].
+pub fn join_paths<'a>(paths: impl IntoIterator<Item = &'a std::path::Path>) -> std::ffi::OsString {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let mut list = Vec::new();
+    for (i, path) in paths.into_iter().enumerate() {
+        if i > 0 {
+            list.push(b':');
+        }
+        for &byte in path.as_os_str().as_bytes() {
+            if byte == b':' || byte == b'\\' {
+                list.push(b'\\');
+            }
+            list.push(byte);
+        }
+    }
+    std::ffi::OsString::from_vec(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_lists_round_trip() {
+        let paths = [PathBuf::from("/a:b"), PathBuf::from("/c\\d"), PathBuf::from("/e")];
+        assert_eq!(split_paths(&join_paths(paths.iter().map(PathBuf::as_path))), paths);
+        assert_eq!(split_paths(std::ffi::OsStr::new("")), Vec::<PathBuf>::new());
+    }
+}

@@ -1,0 +1,142 @@
+//! A new container and its first name. The name appears last and whole, by one link(2): it is there with a complete superblock, or not at all.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plfs_format::name;
+use plfs_format::summary::{self, Summary};
+use plfs_format::superblock::Superblock;
+use plfs_format::Uuid;
+
+use super::layout::{Container, container_dir};
+use super::totals::random_token;
+use crate::config::Config;
+use crate::error::{At, Error, Result};
+use crate::store::{self, Errno, Kind, Open, Store, StoreFile};
+
+/// Makes a container below `root` and links it to `path`. `mode` is cut by the umask. Gives the open superblock too.
+///
+/// Io with EEXIST if `path` exists (a dangling symlink counts); nothing is left behind then. Costs about seven metadata operations on the root backend.
+pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path, mode: u32, now_ns: u64) -> Result<(Container, Arc<dyn StoreFile>)> {
+    let mut uuid = Uuid([0; 16]);
+    fill_random(&mut uuid.0);
+    let mut backends = vec![root.as_os_str().as_bytes().to_vec()];
+    backends.extend(config.backends.iter().map(|path| path.as_os_str().as_bytes().to_vec()));
+    let mut superblock =
+        Superblock { uuid, created_ns: now_ns, mode, uid: 0, gid: 0, streams: config.streams, segment_bytes: config.segment_bytes, backends };
+    let dir = container_dir(root, &superblock);
+    make_dir(store.as_ref(), root, &dir)?;
+    let super_path = dir.join(name::SUPER);
+    let made = (|| {
+        let file = store.open(&super_path, Open::create_new(mode)).at("create", &super_path)?;
+        let stat = file.stat().at("stat", &super_path)?;
+        (superblock.mode, superblock.uid, superblock.gid) = (stat.mode, stat.uid, stat.gid);
+        store.chmod(&dir, dir_mode(stat.mode)).at("set the mode of", &dir)?;
+        let mut bytes = superblock.encode().map_err(|bad| Error::Corrupt { path: super_path.clone(), bad })?;
+        // An empty file's summary: the first stat and the first writer need no listing.
+        let token = random_token();
+        store.set_times(&dir, None, Some(token)).at("set the time of", &dir)?;
+        let summary = Summary { token_sec: token.sec, token_nsec: token.nsec, ..Summary::default() };
+        bytes[summary::OFFSET as usize..][..summary::BYTES].copy_from_slice(&summary.encode(&uuid));
+        store::write_full(file.as_ref(), &bytes, 0).at("write", &super_path)?;
+        store.link(&super_path, path).at("create", path)?;
+        Ok((file, stat))
+    })();
+    match made {
+        Ok((file, stat)) => {
+            let container = Container { store: store.clone(), superblock, dir, identity: (stat.dev, stat.ino) };
+            Ok((container, file))
+        }
+        Err(error) => {
+            // What could not be finished has no name: garbage at worst, which `check` finds.
+            let _ = store.unlink(&super_path);
+            let _ = store.rmdir(&dir);
+            Err(error)
+        }
+    }
+}
+
+/// The mode of the container directory that lets in the classes of users that `mode` lets read (search, list) or write (add logs) the file.
+/// The owner always may, so that owners can repair.
+pub fn dir_mode(mode: u32) -> u32 {
+    let class = |shift: u32| {
+        let bits = mode >> shift & 7;
+        let (read, write) = (bits & 4 != 0, bits & 2 != 0);
+        (if read { 5 } else { 0 } | if write { 3 } else { 0 }) << shift
+    };
+    0o700 | class(3) | class(0)
+}
+
+/// Sets the mode of the logical file: of its superblock, and of the directories that let users in. Restricts before it relaxes.
+pub fn chmod(container: &Container, mode: u32) -> Result<()> {
+    let super_path = container.path(name::SUPER);
+    let store = &container.store;
+    let before = store.stat(&super_path, false).at("stat", &super_path)?.mode;
+    let dirs = |mode: u32| (0..container.superblock.backends.len() as u16).try_for_each(|backend| {
+        let dir = container.backend_dir(backend);
+        match store.chmod(&dir, dir_mode(mode)) {
+            Err(Errno::NOENT) if backend > 0 => Ok(()),
+            other => other.at("set the mode of", &dir),
+        }
+    });
+    dirs(mode & before)?;
+    store.chmod(&super_path, mode).at("set the mode of", &super_path)?;
+    dirs(mode)
+}
+
+/// Makes `root/.plfs`, the shard directory and the container's directory, as far as they are missing.
+pub(crate) fn make_dir(store: &dyn Store, root: &Path, dir: &Path) -> Result<()> {
+    match store.mkdir(dir, 0o700) {
+        Err(Errno::NOENT) => {}
+        other => return other.at("create", dir),
+    }
+    let mut above: Vec<PathBuf> = dir.ancestors().skip(1).take_while(|above| *above != root).map(Path::to_path_buf).collect();
+    above.reverse();
+    for shared in above {
+        match store.mkdir(&shared, 0o1777) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno).at("create", &shared),
+        }
+    }
+    match store.mkdir(dir, 0o700) {
+        Err(Errno::NOENT) if store.stat(root, true).is_ok_and(|stat| stat.kind != Kind::Dir) => Err(Errno::NOTDIR).at("create", dir),
+        other => other.at("create", dir),
+    }
+}
+
+/// Random bytes from the kernel.
+pub(crate) fn fill_random(bytes: &mut [u8]) {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            // A kernel without getrandom(2) is older than Rust supports; the hasher's keys are random as well.
+            Err(_) => {
+                use std::hash::{BuildHasher, Hasher};
+                for byte in &mut bytes[done..] {
+                    *byte = std::hash::RandomState::new().build_hasher().finish() as u8;
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// A random number.
+pub(crate) fn random_u64() -> u64 {
+    let mut bytes = [0; 8];
+    fill_random(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn directory_modes_follow_the_file() {
+        for (file, dir) in [(0o644, 0o755), (0o600, 0o700), (0o664, 0o775), (0o640, 0o750), (0o666, 0o777), (0o444, 0o755), (0o000, 0o700), (0o620, 0o730)] {
+            assert_eq!(super::dir_mode(file), dir, "{file:o}");
+        }
+    }
+}

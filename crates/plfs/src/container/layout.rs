@@ -1,0 +1,122 @@
+//! Where a container's files are, and how a name leads to them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plfs_format::name::{self, Name, SegmentRef};
+use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
+use plfs_format::{summary, summary::Summary};
+
+use crate::error::{At, Error, Result};
+use crate::store::{self, Stat, Store, StoreFile};
+
+/// A container: its superblock and its directory on the root backend.
+#[derive(Debug)]
+pub struct Container {
+    /// Where everything of it is stored.
+    pub store: Arc<dyn Store>,
+    /// What its superblock says.
+    pub superblock: Superblock,
+    /// Its directory on the root backend.
+    pub dir: PathBuf,
+    /// `dev` and `ino` of `super` (and of each name).
+    pub identity: (u64, u64),
+}
+
+/// The directory of container `superblock.uuid` below `root`.
+pub(super) fn container_dir(root: &Path, superblock: &Superblock) -> PathBuf {
+    let (shard, rest) = superblock.uuid.dirs();
+    root.join(name::ROOT_DIR).join(shard).join(rest)
+}
+
+impl Container {
+    /// Path of a file on the root backend.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The backend on which the segments of a stream lie.
+    pub fn backend_of(&self, set: u32, stream: u16) -> u16 {
+        ((set as u64 + stream as u64) % self.superblock.backends.len() as u64) as u16
+    }
+
+    /// The container's directory on a backend.
+    pub fn backend_dir(&self, backend: u16) -> PathBuf {
+        match self.superblock.backends.get(backend as usize) {
+            Some(path) if backend > 0 => container_dir(Path::new(OsStr::from_bytes(path)), &self.superblock),
+            _ => self.dir.clone(),
+        }
+    }
+
+    /// Path of a segment.
+    pub fn segment_path(&self, at: &SegmentRef) -> PathBuf {
+        self.backend_dir(at.backend).join(name::data_log(at))
+    }
+
+    /// The files on the root backend whose names the format knows.
+    pub fn list(&self) -> Result<Vec<Name>> {
+        let entries = self.store.list(&self.dir).at("list the container", &self.dir)?;
+        Ok(entries.iter().filter_map(|entry| entry.name.to_str().and_then(Name::parse)).collect())
+    }
+
+    /// Finds the container of the name at `path` whose superblock was read from a file with stat `stat` (FORMAT.md section 1).
+    ///
+    /// Costs one stat if the nearest root is the right one.
+    pub fn locate(store: Arc<dyn Store>, superblock: Superblock, path: &Path, stat: &Stat, mounts: &[PathBuf]) -> Result<Container> {
+        let recorded = superblock.backends.first().map(|path| Path::new(OsStr::from_bytes(path)));
+        let above_mount = mounts.iter().map(PathBuf::as_path).filter(|mount| path.starts_with(mount));
+        let roots = above_mount.chain(path.ancestors().skip(1)).chain(recorded);
+        let (mut looked, mut copy_of) = (Vec::<PathBuf>::new(), None);
+        for root in roots {
+            let dir = container_dir(root, &superblock);
+            if looked.contains(&dir) {
+                continue;
+            }
+            let found = store.stat(&dir.join(name::SUPER), false);
+            looked.push(dir.clone());
+            match found {
+                Ok(found) if (found.dev, found.ino) == (stat.dev, stat.ino) => {
+                    return Ok(Container { store, superblock, dir, identity: (stat.dev, stat.ino) });
+                }
+                Ok(found) => copy_of = copy_of.or(Some((dir, found))),
+                Err(_) => {}
+            }
+        }
+        match copy_of {
+            Some((dir, found)) => Ok(Container { store, superblock, dir, identity: (found.dev, found.ino) }),
+            None => Err(Error::MissingContainer { name: path.to_path_buf(), uuid: superblock.uuid, looked }),
+        }
+    }
+}
+
+/// Reads the superblock and the summary if `file` is a name. `None`: some other file. `path` is for messages.
+///
+/// Costs one read, and none if the length is not that of a superblock.
+pub fn read_name(file: &dyn StoreFile, stat: &Stat, path: &Path) -> Result<Option<(Superblock, Option<Summary>)>> {
+    if stat.kind != store::Kind::File || stat.len != FILE_BYTES as u64 {
+        return Ok(None);
+    }
+    let mut bytes = [0; FILE_BYTES];
+    let n = store::read_full(file, &mut bytes, 0).at("read", path)?;
+    match Superblock::decode(&bytes[..n]) {
+        Ok(superblock) => {
+            let summary = bytes.get(summary::OFFSET as usize..n).and_then(|bytes| Summary::decode(bytes, &superblock.uuid));
+            Ok(Some((superblock, summary)))
+        }
+        Err(SuperError::NotASuperblock) => Ok(None),
+        Err(SuperError::Unknown { major, features }) => Err(Error::UnknownFormat { path: path.to_path_buf(), major, features }),
+        Err(SuperError::Bad(bad)) => Err(Error::Corrupt { path: path.to_path_buf(), bad }),
+    }
+}
+
+/// The root for a new file at `path`: the innermost configured mount above it, else the nearest ancestor that has a `.plfs`, else its own directory.
+pub fn find_root(store: &dyn Store, path: &Path, mounts: &[PathBuf]) -> PathBuf {
+    let inside = mounts.iter().filter(|mount| path.starts_with(mount) && path != mount.as_path());
+    if let Some(mount) = inside.max_by_key(|mount| mount.as_os_str().len()) {
+        return mount.clone();
+    }
+    let marked = path.ancestors().skip(1).find(|dir| store.stat(&dir.join(name::ROOT_DIR), true).is_ok_and(|stat| stat.kind == store::Kind::Dir));
+    marked.or(path.parent()).unwrap_or(Path::new("/")).to_path_buf()
+}

@@ -1,0 +1,205 @@
+//! What a container's logs add up to: size, bytes, stamps. From the summary if nobody writes, else from block headers; never from records.
+
+use std::collections::{BTreeMap, HashMap};
+
+use plfs_format::index_log::Header;
+use plfs_format::name::{self, Name};
+use plfs_format::summary::{self, Summary};
+
+use super::create::random_u64;
+use super::layout::Container;
+use crate::error::{At, Result};
+use crate::log;
+use crate::store::{self, Open, Stat, Time};
+
+/// Totals of a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Size of the logical file, bytes.
+    pub size: u64,
+    /// Lengths of all data logs: overwritten bytes and unfilled regions included.
+    pub stored_bytes: u64,
+    /// Largest stamp.
+    pub max_hlc: u64,
+    /// Bytes of index logs.
+    pub index_bytes: u64,
+    /// Records in index logs, writer records included.
+    pub records: u64,
+    /// Log sets.
+    pub log_sets: u32,
+    /// Data logs: segments of streams.
+    pub data_logs: u32,
+    /// Whether they came from a valid summary.
+    pub from_summary: bool,
+}
+
+/// Keeps totals up to date: the summary while it is valid, else block headers, of which each look reads only the new ones.
+#[derive(Debug, Default)]
+pub struct Totalizer {
+    summary: Option<Summary>,
+    scanned: HashMap<u32, u64>,
+    size: SizeReplay,
+    max_hlc: u64,
+    records: u64,
+}
+
+impl Totalizer {
+    /// Nothing known but perhaps a summary, which may be void.
+    pub fn new(summary: Option<Summary>) -> Totalizer {
+        Totalizer { summary, ..Totalizer::default() }
+    }
+
+    /// The totals as of the last commit. One stat if the summary is valid; else a listing, a stat for each log and a read of what is new.
+    pub fn look(&mut self, container: &Container) -> Result<Totals> {
+        if let Some(summary) = self.summary {
+            let dir = container.store.stat(&container.dir, true).at("stat", &container.dir)?;
+            if dir.mtime == (Time { sec: summary.token_sec, nsec: summary.token_nsec }) {
+                return Ok(Totals {
+                    size: summary.size,
+                    stored_bytes: summary.stored_bytes,
+                    max_hlc: summary.max_hlc,
+                    index_bytes: summary.index_bytes,
+                    records: summary.records,
+                    log_sets: summary.log_sets,
+                    data_logs: summary.data_logs,
+                    from_summary: true,
+                });
+            }
+            // Void once, void for ever: a new one would have to be read.
+            self.summary = None;
+        }
+        self.look_at_headers(container, &container.list()?)
+    }
+
+    fn look_at_headers(&mut self, container: &Container, names: &[Name]) -> Result<Totals> {
+        if self.scanned.keys().any(|set| !names.contains(&Name::IndexLog(*set))) {
+            *self = Totalizer::default();
+        }
+        let mut totals = Totals::default();
+        for name in names {
+            let Name::IndexLog(set) = *name else { continue };
+            let from = self.scanned.get(&set).copied().unwrap_or(0);
+            let bytes = log::read_index_log_from(container, set, from)?;
+            let end = log::scan(container.superblock.uuid, set, from, &bytes, |_, header, _| {
+                self.size.push((header.hlc, set), &header);
+                self.max_hlc = self.max_hlc.max(header.hlc);
+                self.records += header.records as u64;
+                Ok(())
+            })?;
+            self.scanned.insert(set, end);
+            totals.log_sets += 1;
+            totals.index_bytes += from + bytes.len() as u64;
+        }
+        for backend in 0..container.superblock.backends.len() as u16 {
+            let dir = container.backend_dir(backend);
+            for entry in container.store.list(&dir).unwrap_or_default() {
+                if entry.name.to_str().and_then(Name::parse).is_some_and(|name| matches!(name, Name::DataLog { .. })) {
+                    totals.data_logs += 1;
+                    totals.stored_bytes += container.store.stat(&dir.join(&entry.name), true).map_or(0, |stat| stat.len);
+                }
+            }
+        }
+        (totals.size, totals.max_hlc, totals.records) = (self.size.size(), self.max_hlc, self.records);
+        Ok(totals)
+    }
+}
+
+/// Replays block headers in any order of arrival (FORMAT.md section 4, "Size").
+#[derive(Debug, Default)]
+struct SizeReplay {
+    /// The last truncate: its place in the order and the size it set.
+    cut: Option<((u64, u32), u64)>,
+    /// Ends of later blocks, in order, as far as they matter: each is larger than all behind it.
+    ends: BTreeMap<(u64, u32), u64>,
+}
+
+impl SizeReplay {
+    fn push(&mut self, key: (u64, u32), header: &Header) {
+        if self.cut.is_some_and(|(cut, _)| key < cut) {
+            return;
+        }
+        if header.truncates {
+            self.cut = Some((key, header.eof));
+            self.ends = self.ends.split_off(&key);
+        } else if self.ends.range(key..).next().is_none_or(|(_, later)| *later < header.eof) {
+            while let Some((&before, _)) = self.ends.range(..key).next_back().filter(|(_, end)| **end <= header.eof) {
+                self.ends.remove(&before);
+            }
+            self.ends.insert(key, header.eof);
+        }
+    }
+
+    fn size(&self) -> u64 {
+        let cut = self.cut.map_or(0, |(_, size)| size);
+        self.ends.first_key_value().map_or(cut, |(_, end)| cut.max(*end))
+    }
+}
+
+/// Writes the summary if no owner is left; the last closer of a node calls it after it removed its open mark (FORMAT.md section 5). Whether it did.
+pub fn write_summary(container: &Container, file: &dyn store::StoreFile) -> Result<bool> {
+    let token = random_token();
+    container.store.set_times(&container.dir, None, Some(token)).at("set the time of", &container.dir)?;
+    // Some file systems keep whole seconds only: what they kept is the token.
+    let kept: Stat = container.store.stat(&container.dir, true).at("stat", &container.dir)?;
+    let names = container.list()?;
+    if kept.mtime.sec != token.sec || names.iter().any(|name| matches!(name, Name::OpenMark(_))) {
+        return Ok(false);
+    }
+    let totals = Totalizer::default().look_at_headers(container, &names)?;
+    let summary = Summary {
+        token_sec: kept.mtime.sec,
+        token_nsec: kept.mtime.nsec,
+        log_sets: totals.log_sets,
+        data_logs: totals.data_logs,
+        size: totals.size,
+        stored_bytes: totals.stored_bytes,
+        max_hlc: totals.max_hlc,
+        index_bytes: totals.index_bytes,
+        records: totals.records,
+    };
+    store::write_full(file, &summary.encode(&container.superblock.uuid), summary::OFFSET).at("write the summary of", &container.path(name::SUPER))?;
+    Ok(true)
+}
+
+/// Opens the superblock for writing its summary.
+pub fn open_super(container: &Container) -> Result<std::sync::Arc<dyn store::StoreFile>> {
+    let path = container.path(name::SUPER);
+    container.store.open(&path, Open::READ_WRITE).at("open", &path)
+}
+
+/// A random time between 1978 and 1987: no later change of a directory gives it by chance.
+pub(super) fn random_token() -> Time {
+    let random = random_u64();
+    Time { sec: (1 << 28) + (random >> 36) as i64, nsec: (random as u32) % 1_000_000_000 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plfs_format::index_log::{At as Place, LogId, Record, block_at, encode_block};
+
+    fn header(eof: u64, truncates: bool) -> Header {
+        let log = LogId { uuid: plfs_format::Uuid([0; 16]), set: 0 };
+        let at = plfs_format::name::SegmentRef { set: 0, stream: 0, segment: 0, backend: 0 };
+        let run = Record::Run { logical: 0, length: eof.max(1), stride: 0, count: 1, segment: 0, physical: 0, writer: 0 };
+        let bytes = encode_block(log, 0, 0, &[at], &[if truncates { Record::Truncate(eof) } else { run }]).unwrap();
+        match block_at(log, 0, &bytes) {
+            Place::Block(header) => header,
+            Place::Nothing => panic!("no block"),
+        }
+    }
+
+    /// All orders of arrival of up to five blocks with ends 1 to 3 give the size that replaying them in order gives.
+    #[test]
+    fn size_does_not_depend_on_arrival() {
+        for case in 0..6u32.pow(5) {
+            let blocks: Vec<_> = (0..5u64).map(|i| (i, header((case / 6u32.pow(i as u32) % 3 + 1) as u64, case / 6u32.pow(i as u32) % 6 >= 3))).collect();
+            let expect = blocks.iter().fold(0, |size, (_, block)| if block.truncates { block.eof } else { size.max(block.eof) });
+            for shuffle in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 1, 3], [1, 4, 0, 3, 2], [3, 2, 4, 0, 1]] {
+                let mut replay = SizeReplay::default();
+                shuffle.iter().for_each(|i: &usize| replay.push((blocks[*i].0, 0), &blocks[*i].1));
+                assert_eq!(replay.size(), expect, "{blocks:?} {shuffle:?}");
+            }
+        }
+    }
+}

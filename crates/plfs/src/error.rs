@@ -1,0 +1,118 @@
+//! What can go wrong, and the one table of error numbers.
+
+use std::path::{Path, PathBuf};
+
+use plfs_format::{Bad, Uuid};
+
+use crate::store::Errno;
+
+/// What a PLFS call gives.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Everything that a PLFS call can fail with. Each variant carries what a person needs to act.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The storage refused a call.
+    #[error("cannot {op} {}: {errno}", path.display())]
+    Io {
+        /// What was attempted, as words that follow "cannot".
+        op: &'static str,
+        /// On which backend path.
+        path: PathBuf,
+        /// What the storage said.
+        errno: Errno,
+    },
+    /// The bytes of a data log that an index record promises could not be had.
+    #[error("data is missing: {} has {found_bytes} of {wanted_bytes} bytes at offset {at_bytes} ({errno}); run `plfs check` on the file", path.display())]
+    MissingData {
+        /// The data log.
+        path: PathBuf,
+        /// Where in the data log.
+        at_bytes: u64,
+        /// Bytes that the index promises.
+        wanted_bytes: u64,
+        /// Bytes that are there.
+        found_bytes: u64,
+        /// What the storage said.
+        errno: Errno,
+    },
+    /// Bytes contradict FORMAT.md.
+    #[error("{} is damaged: {bad}", path.display())]
+    Corrupt {
+        /// The damaged file.
+        path: PathBuf,
+        /// Where and how.
+        bad: Bad,
+    },
+    /// A path names something that is not a PLFS file.
+    #[error("{} is not a PLFS file", path.display())]
+    NotAContainer {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file was written by a newer PLFS.
+    #[error("{} has format version {major} with features {features:#x}; this PLFS reads version 1: use a newer PLFS", path.display())]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its major version.
+        major: u16,
+        /// Its incompatible features.
+        features: u64,
+    },
+    /// The name exists, its container does not.
+    #[error("the data of {} is not here: container {uuid} is in none of {looked:?}; was the name moved without its root's .plfs directory?", name.display())]
+    MissingContainer {
+        /// The name.
+        name: PathBuf,
+        /// The container's identity.
+        uuid: Uuid,
+        /// Where it was looked for.
+        looked: Vec<PathBuf>,
+    },
+    /// An earlier write failed after the call that made it had returned; the handle refuses to go on, because bytes are lost.
+    #[error("an earlier write to this file failed, and its bytes are lost: {first}")]
+    Poisoned {
+        /// The first failure.
+        first: Box<Error>,
+    },
+    /// The caller asked for something impossible.
+    #[error("{what}")]
+    Invalid {
+        /// What is wrong with the request.
+        what: &'static str,
+        /// Its error number.
+        errno: Errno,
+    },
+}
+
+impl Error {
+    /// The error number that doors return: the one table.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Error::Io { errno, .. } | Error::Invalid { errno, .. } => *errno,
+            Error::MissingData { .. } | Error::Corrupt { .. } => Errno::IO,
+            Error::NotAContainer { .. } => Errno::MEDIUMTYPE,
+            Error::UnknownFormat { .. } => Errno::OPNOTSUPP,
+            Error::MissingContainer { .. } => Errno::STALE,
+            Error::Poisoned { first } => first.errno(),
+        }
+    }
+
+    pub(crate) fn invalid(errno: Errno, what: &'static str) -> Error {
+        Error::Invalid { what, errno }
+    }
+}
+
+/// Adds what was attempted, and on which path, to a store's errno.
+pub(crate) trait At<T> {
+    /// `op` follows the word "cannot".
+    fn at(self, op: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> At<T> for crate::store::Result<T> {
+    fn at(self, op: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|errno| Error::Io { op, path: path.to_path_buf(), errno })
+    }
+}

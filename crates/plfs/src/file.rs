@@ -1,0 +1,601 @@
+//! L5: one open logical file. Joins a writer and an index; own writes are visible at once.
+//!
+//! All handles of a process on one file share a [`LogicalFile`]; a [`File`] is one handle with its own access mode and read-ahead.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+
+use plfs_format::superblock::FILE_BYTES;
+use plfs_format::{Bad, MAX_OFFSET, name};
+use plfs_format::summary::Summary;
+
+use crate::config::Config;
+use crate::container::{self, Container, Totalizer, Totals};
+use crate::error::{At, Error, Result};
+use crate::index::{Found, Index};
+use crate::log::{LogSet, Seen, lock};
+use crate::read::{Prefetch, SegmentFiles, fetch};
+use crate::store::{Errno, Open, Stat, StoreFile, Time};
+use crate::write::{Identity, Writer};
+
+/// What the handles of one process on one logical file share.
+#[derive(Debug)]
+pub(crate) struct LogicalFile {
+    pub(crate) container: Arc<Container>,
+    config: Arc<Config>,
+    /// The summary as it was when the file was opened, and the block headers read since.
+    totals: Mutex<Totalizer>,
+    /// `None` until the first read.
+    index: RwLock<Option<Index>>,
+    /// Someone opened the file after the index was loaded: look again before the next read.
+    stale: AtomicBool,
+    segments: SegmentFiles,
+    writer: RwLock<Option<Arc<Writer>>>,
+    /// The superblock, open for writing, if this process created it.
+    creation: Mutex<Option<Arc<dyn StoreFile>>>,
+    /// Held with a shared lock while the file is open, so that unlink in another process leaves the container to us.
+    guard: OnceLock<Arc<dyn StoreFile>>,
+    /// Data was written since the last explicit setting of the times.
+    touched: AtomicBool,
+    /// Largest logical end written through this process.
+    written_end: AtomicU64,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("set", self.set()).finish_non_exhaustive()
+    }
+}
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LogicalFile {
+    pub(crate) fn new(container: Container, config: Arc<Config>, summary: Option<Summary>, creation: Option<Arc<dyn StoreFile>>) -> LogicalFile {
+        LogicalFile {
+            container: Arc::new(container),
+            config,
+            totals: Mutex::new(Totalizer::new(summary)),
+            index: RwLock::new(None),
+            stale: AtomicBool::new(false),
+            segments: SegmentFiles::default(),
+            writer: RwLock::new(None),
+            creation: Mutex::new(creation),
+            guard: OnceLock::new(),
+            touched: AtomicBool::new(false),
+            written_end: AtomicU64::new(0),
+        }
+    }
+
+    /// The next read looks for others' commits.
+    pub(crate) fn acquire(&self) {
+        self.stale.store(true, Ordering::Release);
+    }
+
+    fn hold(&self) -> Result<()> {
+        if self.guard.get().is_none() {
+            let dir = self.container.store.open(&self.container.dir, Open::READ).at("open", &self.container.dir)?;
+            dir.try_lock(false).at("lock", &self.container.dir)?;
+            let _ = self.guard.set(dir);
+        }
+        Ok(())
+    }
+
+    /// The index, with everything in it that a read must see.
+    fn index(&self) -> Result<RwLockReadGuard<'_, Option<Index>>> {
+        let dirty = || read(&self.writer).as_ref().is_some_and(|writer| writer.is_dirty());
+        let index = read(&self.index);
+        if index.is_some() && !self.stale.load(Ordering::Acquire) && !dirty() {
+            return Ok(index);
+        }
+        drop(index);
+        self.hold()?;
+        {
+            let mut slot = write(&self.index);
+            let stale = self.stale.swap(false, Ordering::AcqRel);
+            let looked = match slot.as_mut() {
+                None => Index::load(&self.container).map(|index| {
+                    // What was frozen for an index that is gone is committed or lost with it; nothing was frozen before the first load.
+                    *slot = Some(index);
+                }),
+                Some(index) if stale => index.refresh(&self.container),
+                Some(_) => Ok(()),
+            };
+            if let Err(error) = looked {
+                self.stale.store(true, Ordering::Release);
+                return Err(error);
+            }
+            if let (Some(index), Some(writer)) = (slot.as_mut(), read(&self.writer).as_ref()) {
+                if writer.is_dirty() {
+                    index.add_frozen(&writer.freeze()?);
+                }
+                writer.set().observe(index.max_hlc());
+            }
+        }
+        Ok(read(&self.index))
+    }
+
+    /// Totals as of the last commits, by summary or block headers.
+    fn totals(&self) -> Result<Totals> {
+        lock(&self.totals).look(&self.container)
+    }
+
+    fn writer(&self, fresh: bool) -> Result<Arc<Writer>> {
+        if let Some(writer) = read(&self.writer).as_ref() {
+            return Ok(writer.clone());
+        }
+        let mut slot = write(&self.writer);
+        if let Some(writer) = slot.as_ref() {
+            return Ok(writer.clone());
+        }
+        self.hold()?;
+        let totals = self.totals()?;
+        let identity = identity();
+        let mark = format!("host {}\npid {}\nuid {}\nattached_ns {}\n", identity.host, identity.pid, identity.uid, identity.attached_ns);
+        let set = LogSet::join(self.container.clone(), &self.config, Seen { max_hlc: totals.max_hlc, size: totals.size }, fresh, &mark)?;
+        let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity));
+        *slot = Some(writer.clone());
+        Ok(writer)
+    }
+
+    /// Size with this process's own writes, and the totals as of the last commits.
+    pub(crate) fn size(&self) -> Result<(u64, Totals)> {
+        let totals = self.totals()?;
+        // Own commits are in both. Truncates commit at once and reset the second.
+        Ok((totals.size.max(self.written_end.load(Ordering::Acquire)), totals))
+    }
+
+    pub(crate) fn commit(&self, sync: bool, truncate: Option<u64>) -> Result<()> {
+        let Some(writer) = read(&self.writer).clone() else {
+            if sync {
+                self.sync_names()?;
+            }
+            return Ok(());
+        };
+        // The index is locked first, as in `index`: a read sees the records as pending or as committed, never neither.
+        let mut slot = write(&self.index);
+        let committed = writer.commit(sync, truncate)?;
+        if let Some(index) = slot.as_mut() {
+            index.add_committed(&committed);
+        }
+        drop(slot);
+        if sync && !writer.container_was_synced() {
+            self.sync_names()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the superblock and the directories between it and the root durable.
+    fn sync_names(&self) -> Result<()> {
+        let store = &self.container.store;
+        let path = self.container.path(name::SUPER);
+        store.open(&path, Open::READ).at("open", &path)?.sync_data().at("sync", &path)?;
+        for dir in self.container.dir.ancestors().take(4) {
+            match store.sync_dir(dir) {
+                // A directory that we may not open was made by someone else, before.
+                Ok(()) | Err(Errno::ACCESS | Errno::PERM) => {}
+                Err(errno) => return Err(errno).at("sync", dir),
+            }
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        if read(&self.writer).is_none() && self.totals()?.size == size {
+            return Ok(());
+        }
+        let to_nothing = size == 0;
+        let writer = self.writer(to_nothing)?;
+        // The old logs may go only when the truncate is durable: or a power cut would bring back a part of the old bytes.
+        self.commit(to_nothing, Some(size))?;
+        self.written_end.store(0, Ordering::Release);
+        writer.set().truncated(size);
+        self.touched.store(true, Ordering::Release);
+        if to_nothing {
+            container::remove_stale_sets(&self.container, writer.set().id())?;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let writer = self.writer(false)?;
+        let written = writer.write(offset, bytes)?;
+        let end = offset + written.bytes as u64;
+        if self.written_end.load(Ordering::Relaxed) < end {
+            self.written_end.fetch_max(end, Ordering::AcqRel);
+        }
+        writer.set().reached(end);
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Release);
+        }
+        if written.crowded {
+            self.commit(false, None)?;
+        }
+        Ok(written.bytes)
+    }
+
+    /// Forgets the writer without leaving its log set: the child of a fork, whose parent goes on with it.
+    pub(crate) fn forget_writer(&self) {
+        if let Some(writer) = write(&self.writer).take() {
+            // Its memory is shared history: dropping it would close descriptors that are the child's own copies, which is right, and unlock
+            // nothing, because flock locks belong to the parent's descriptors too.
+            drop(writer);
+        }
+    }
+
+    /// The last handle of the process is gone: commit, leave the log set, sum up, remove what has no name.
+    fn finish(self, nameless: bool) -> Result<()> {
+        let mut result = Ok(());
+        if let Some(writer) = write(&self.writer).take() {
+            result = writer.commit(self.config.sync_on_close, None).map(drop);
+            let last = match Arc::into_inner(writer) {
+                Some(writer) => writer.leave(),
+                None => Ok(false),
+            };
+            result = result.and(last.and_then(|last| self.sum_up(last)));
+        }
+        if nameless {
+            // Our own claim on the directory goes first.
+            drop(self.guard);
+            container::remove_if_nameless(&self.container)?;
+        }
+        result
+    }
+
+    /// Sets the modification time, and writes the summary if this was the node's last writer.
+    fn sum_up(&self, last: bool) -> Result<()> {
+        let touched = self.touched.swap(false, Ordering::AcqRel);
+        let path = self.container.path(name::SUPER);
+        let before = match self.container.store.stat(&path, false) {
+            // Removed under us: nothing to sum up.
+            Err(Errno::NOENT) => return Ok(()),
+            other => other.at("stat", &path)?,
+        };
+        let creation = lock(&self.creation).take();
+        if last {
+            // A summary that this user may not write costs the next stat a look at the logs, nothing else.
+            if let Ok(file) = creation.map_or_else(|| container::open_super(&self.container), Ok) {
+                container::write_summary(&self.container, file.as_ref())?;
+            }
+        }
+        match touched {
+            true => self.touch(),
+            false => self.container.store.set_times(&path, Some(before.atime), Some(before.mtime)).or(Ok(())),
+        }
+    }
+
+    /// Sets the modification time to now.
+    fn touch(&self) -> Result<()> {
+        let path = self.container.path(name::SUPER);
+        match self.container.store.set_times(&path, None, Some(now())) {
+            // Only the owner may set times; whoever may write can change an unused byte, which does the same.
+            Err(Errno::PERM | Errno::ACCESS) => {
+                if let Ok(file) = container::open_super(&self.container) {
+                    let _ = file.write_at(&[0], FILE_BYTES as u64 - 1);
+                }
+                Ok(())
+            }
+            other => other.at("set the times of", &path),
+        }
+    }
+}
+
+fn now() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+}
+
+pub(crate) fn now_ns() -> u64 {
+    let now = now();
+    now.sec as u64 * 1_000_000_000 + now.nsec as u64
+}
+
+fn identity() -> Identity {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Identity {
+        writer: container::random_u64() as u32,
+        pid: std::process::id(),
+        uid: rustix::process::geteuid().as_raw(),
+        attached_ns: now_ns(),
+        host,
+    }
+}
+
+/// What a handle may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Read.
+    pub read: bool,
+    /// Write.
+    pub write: bool,
+}
+
+/// One handle on a logical file. Thread-safe; calls name their offsets.
+///
+/// Closing commits. Dropping closes too, but nobody hears of its errors.
+#[derive(Debug)]
+pub struct File {
+    logical: Option<Arc<LogicalFile>>,
+    /// The superblock, as the name was opened.
+    name_file: Arc<dyn StoreFile>,
+    path: PathBuf,
+    access: Access,
+    local: bool,
+    reader: Mutex<Reader>,
+    wrote: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Reader {
+    prefetch: Prefetch,
+    pieces: Vec<Found>,
+}
+
+impl File {
+    pub(crate) fn new(logical: Arc<LogicalFile>, name_file: Arc<dyn StoreFile>, path: PathBuf, access: Access) -> File {
+        let local = logical.container.store.is_local(&logical.container.dir);
+        let reader = Reader { prefetch: Prefetch::new(local), pieces: Vec::new() };
+        File { logical: Some(logical), name_file, path, access, local, reader: Mutex::new(reader), wrote: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn logical(&self) -> &Arc<LogicalFile> {
+        // INVARIANT: `logical` is taken by close and drop only, which end the handle.
+        self.logical.as_ref().expect("an open handle has its logical file")
+    }
+
+    /// The container, for tools.
+    pub fn container(&self) -> &Container {
+        &self.logical().container
+    }
+
+    /// The path that the handle was opened with, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The superblock file behind the name.
+    pub fn name_file(&self) -> &Arc<dyn StoreFile> {
+        &self.name_file
+    }
+
+    /// What the handle may do.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Reads into `buf` at `offset`; returns the bytes read, fewer than asked only at the end of the file. Sees all own writes, and others' commits as of the last open,
+    /// refresh or read at the end of the file.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.may_read()?;
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let n = self.read_known(buf, offset)?;
+        if n == buf.len() {
+            return Ok(n);
+        }
+        // At the end: others may have gone on.
+        self.logical().acquire();
+        self.read_known(buf, offset)
+    }
+
+    fn read_known(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        match self.try_read(buf, offset) {
+            // The logs were removed under us: after a truncate to nothing there are new ones.
+            Err(Error::MissingData { errno: Errno::NOENT, .. }) => {
+                self.logical().acquire();
+                self.logical().segments.clear();
+                self.try_read(buf, offset)
+            }
+            other => other,
+        }
+    }
+
+    fn try_read(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let logical = self.logical();
+        let index = logical.index()?;
+        // INVARIANT: `index()` loads it.
+        let known = index.as_ref().expect("the index is loaded");
+        let eof = known.eof();
+        if offset >= eof {
+            return Ok(0);
+        }
+        let n = buf.len().min(usize::try_from(eof - offset).unwrap_or(usize::MAX));
+        let buf = &mut buf[..n];
+        let mut reader = match self.reader.try_lock() {
+            Ok(reader) => Some(reader),
+            Err(TryLockError::Poisoned(reader)) => Some(reader.into_inner()),
+            // Another thread is reading through this handle: side by side beats read-ahead.
+            Err(TryLockError::WouldBlock) => None,
+        };
+        let lies = || Error::Corrupt { path: logical.container.path(name::FLAT), bad: Bad { at_bytes: 0, what: "an entry names a segment that is not listed" } };
+        let read = |piece: &Found, out: &mut [u8]| {
+            let at = known.segment(piece.segment).ok_or_else(lies)?;
+            logical.segments.read(&logical.container, at, piece.physical, out)
+        };
+        match reader.as_deref_mut() {
+            Some(Reader { prefetch, pieces }) => {
+                known.lookup(offset, offset + n as u64, pieces);
+                fetch(offset, buf, pieces, |piece, out| {
+                    let at = known.segment(piece.segment).ok_or_else(lies)?;
+                    let ahead = |physical, buf: &mut [u8]| logical.segments.read_some(&logical.container, at, physical, buf);
+                    match prefetch.read(known.generation(), piece, out, ahead)? {
+                        got if got < out.len() => read(piece, out),
+                        _ => Ok(()),
+                    }
+                })?;
+            }
+            None => {
+                let mut pieces = Vec::new();
+                known.lookup(offset, offset + n as u64, &mut pieces);
+                fetch(offset, buf, &pieces, read)?;
+            }
+        }
+        Ok(n)
+    }
+
+    /// Writes `buf` at `offset`; returns the bytes written. Visible to this process at once, to others after a commit.
+    ///
+    /// EFBIG past 2^63-1. A short count means that the store is full behind it.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        self.may_write()?;
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if offset >= MAX_OFFSET {
+            return Err(Error::invalid(Errno::FBIG, "a file ends at 2^63-1 bytes"));
+        }
+        let n = buf.len().min(usize::try_from(MAX_OFFSET - offset).unwrap_or(usize::MAX));
+        self.mark_written();
+        self.logical().write_at(offset, &buf[..n])
+    }
+
+    /// Writes `buf` at the end of the file, atomically among the processes of this node; gives the offset where it went and the bytes written.
+    pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
+        self.may_write()?;
+        let writer = self.logical().writer(false)?;
+        let offset = writer.set().append_position(buf.len() as u64);
+        drop(writer);
+        Ok((offset, self.write_at(buf, offset)?))
+    }
+
+    fn mark_written(&self) {
+        if !self.wrote.load(Ordering::Relaxed) {
+            self.wrote.store(true, Ordering::Release);
+        }
+    }
+
+    /// Makes all writes through this process visible to later opens and refreshes elsewhere. Not forced to storage.
+    pub fn commit(&self) -> Result<()> {
+        self.logical().commit(false, None)
+    }
+
+    /// Makes all writes through this process visible and durable.
+    pub fn sync(&self) -> Result<()> {
+        self.logical().commit(true, None)
+    }
+
+    /// The next reads see what others have committed until now.
+    pub fn refresh(&self) -> Result<()> {
+        self.logical().acquire();
+        self.logical().index().map(drop)
+    }
+
+    /// Sets the size: cuts, or extends with a hole. Visible at once everywhere.
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        self.may_write()?;
+        if size > MAX_OFFSET {
+            return Err(Error::invalid(Errno::FBIG, "a file ends at 2^63-1 bytes"));
+        }
+        self.mark_written();
+        self.logical().truncate(size)
+    }
+
+    /// Size of the logical file: all commits, and this process's own writes.
+    pub fn len(&self) -> Result<u64> {
+        Ok(self.logical().size()?.0)
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Stat of the logical file.
+    pub fn stat(&self) -> Result<Stat> {
+        let path = self.container().path(name::SUPER);
+        if self.logical().touched.swap(false, Ordering::AcqRel) {
+            self.logical().touch()?;
+        }
+        let stat = self.name_file.stat().at("stat", &path)?;
+        let (size, totals) = self.logical().size()?;
+        Ok(logical_stat(stat, size, totals.stored_bytes))
+    }
+
+    /// What the container's logs add up to.
+    pub fn totals(&self) -> Result<Totals> {
+        self.logical().totals()
+    }
+
+    /// Offset of the first written byte at or after `from` (SEEK_DATA); `None` if there is none.
+    pub fn next_data(&self, from: u64) -> Result<Option<u64>> {
+        let index = self.logical().index()?;
+        Ok(index.as_ref().and_then(|index| index.next_data(from)))
+    }
+
+    /// Offset of the first hole at or after `from` (SEEK_HOLE); the end of the file is one.
+    pub fn next_hole(&self, from: u64) -> Result<u64> {
+        let index = self.logical().index()?;
+        Ok(index.as_ref().map_or(from, |index| index.next_hole(from)))
+    }
+
+    /// Calls `visit` with the index as a read would use it.
+    pub fn with_index<T>(&self, visit: impl FnOnce(&Index) -> T) -> Result<T> {
+        let index = self.logical().index()?;
+        // INVARIANT: `index()` loads it.
+        Ok(visit(index.as_ref().expect("the index is loaded")))
+    }
+
+    /// Sets times; they stay as set until data is written again.
+    pub fn set_times(&self, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
+        let path = self.container().path(name::SUPER);
+        self.container().store.set_times(&path, atime, mtime).at("set the times of", &path)?;
+        if mtime.is_some() {
+            self.logical().touched.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Sets permission bits, of the superblock and of what lets users into the container.
+    pub fn chmod(&self, mode: u32) -> Result<()> {
+        container::chmod(self.container(), mode)
+    }
+
+    /// Commits and ends the handle; the last handle of the last process on the node also leaves a summary.
+    pub fn close(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let Some(logical) = self.logical.take() else { return Ok(()) };
+        let committed = match self.wrote.load(Ordering::Acquire) {
+            true => logical.commit(logical.config.sync_on_close, None),
+            false => Ok(()),
+        };
+        let finished = match Arc::into_inner(logical) {
+            Some(logical) => logical.finish(self.name_file.stat().is_ok_and(|stat| stat.nlink <= 1)),
+            None => Ok(()),
+        };
+        committed.and(finished)
+    }
+
+    fn may_read(&self) -> Result<()> {
+        if self.access.read { Ok(()) } else { Err(Error::invalid(Errno::BADF, "the file is not open for reading")) }
+    }
+
+    fn may_write(&self) -> Result<()> {
+        if self.access.write { Ok(()) } else { Err(Error::invalid(Errno::BADF, "the file is not open for writing")) }
+    }
+
+    /// Whether the storage behind the file is local (see [`crate::store::Store::is_local`]).
+    pub fn is_local(&self) -> bool {
+        self.local
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// A name's stat, turned into the logical file's.
+pub(crate) fn logical_stat(stat: Stat, size: u64, stored_bytes: u64) -> Stat {
+    Stat { len: size, blocks: stored_bytes.div_ceil(512), nlink: stat.nlink.saturating_sub(1).max(1), ..stat }
+}

@@ -1,0 +1,45 @@
+//! PLFS: a parallel log-structured file system as a library. Many processes write one file in small pieces; storage sees large appends to a few logs; an index
+//! finds every byte again.
+//!
+//! ```
+//! use plfs::{Config, OpenOptions, Opened, Plfs};
+//!
+//! # fn main() -> plfs::Result<()> {
+//! let dir = std::env::temp_dir().join(format!("plfs-doc-{}", std::process::id()));
+//! std::fs::create_dir_all(&dir).unwrap();
+//! let plfs = Plfs::posix(Config::default());
+//! let Opened::Logical(file) = plfs.open(&dir.join("ckpt"), OpenOptions::create())? else { panic!("a plain file was there") };
+//! file.write_at(b"world", 6)?;
+//! file.write_at(b"hello ", 0)?;
+//! let mut text = [0; 11];
+//! assert_eq!(file.read_at(&mut text, 0)?, 11);
+//! assert_eq!(&text, b"hello world");
+//! file.sync()?;
+//! file.close()?;
+//! assert_eq!(plfs.stat(&dir.join("ckpt"), true)?.stat.len, 11);
+//! plfs.unlink(&dir.join("ckpt"))?;
+//! # std::fs::remove_dir_all(&dir).unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The layers, from the ground: [`store`] (L1), logs and index (L2), container (L3), write and read (L4), file and [`Plfs`] (L5). A module uses only lower layers;
+//! docs/ARCHITECTURE.md has the picture, docs/FORMAT.md the bytes.
+#![deny(unsafe_code)]
+
+pub mod config;
+mod container;
+mod error;
+mod file;
+pub mod index;
+mod log;
+mod plfs;
+mod read;
+pub mod store;
+mod write;
+
+pub use config::Config;
+pub use container::{Container, Totals};
+pub use error::{Error, Result};
+pub use file::{Access, File};
+pub use plfs::{FileStat, OpenOptions, Opened, Plfs};

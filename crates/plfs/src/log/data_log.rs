@@ -1,0 +1,223 @@
+//! One process's bytes on their way into a stream: placed in reserved regions, gathered in a buffer, written as large appends.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use plfs_format::name::SegmentRef;
+
+use super::LogSet;
+use super::flusher::{InFlight, write_behind};
+use crate::container::{Container, dir_mode, make_dir};
+use crate::error::{At, Result};
+use crate::store::{self, Open, StoreFile};
+
+/// First region of a writer. 64 KiB: a small file takes no more.
+const REGION_FIRST_BYTES: u64 = 64 << 10;
+/// Largest region. 32 MiB: a writer of 4 GiB beside others leaves some 130 records.
+const REGION_MAX_BYTES: u64 = 32 << 20;
+
+/// How bytes travel on one kind of file system.
+#[derive(Clone, Copy, Debug)]
+struct Travel {
+    /// Writes of this length or more skip the buffer.
+    direct_bytes: usize,
+    /// Length of a full buffer, a power of two.
+    buffer_bytes: usize,
+    /// Whether full buffers are written by background threads.
+    behind: bool,
+}
+
+/// On a local file system the page cache is the buffer: ours only saves system calls, and should stay in the processor's L2 cache.
+const LOCAL: Travel = Travel { direct_bytes: 16 << 10, buffer_bytes: 256 << 10, behind: false };
+/// On a file system where a write travels, larger is better and the application should not wait. 4 MiB: an object of CephFS, a stripe of many Lustre layouts.
+const REMOTE: Travel = Travel { direct_bytes: 4 << 20, buffer_bytes: 4 << 20, behind: true };
+
+struct Segment {
+    at: SegmentRef,
+    path: PathBuf,
+    file: Arc<dyn StoreFile>,
+    dirty: bool,
+}
+
+struct Region {
+    segment: u32,
+    next: u64,
+    end: u64,
+}
+
+/// The data side of one writer. Not shared: its owner locks.
+pub struct DataLog {
+    container: Arc<Container>,
+    set: Arc<LogSet>,
+    stream: u16,
+    travel: Travel,
+    budget_bytes: usize,
+    segments: Vec<Segment>,
+    region: Option<Region>,
+    region_bytes: u64,
+    buffer: Vec<u8>,
+    buffer_segment: u32,
+    buffer_at: u64,
+    in_flight: Arc<InFlight>,
+    new_dirs: Vec<PathBuf>,
+}
+
+/// A place for bytes that the caller writes itself.
+pub struct Place {
+    /// Index into [`DataLog::segments`].
+    pub segment: u32,
+    /// Offset in the segment.
+    pub physical: u64,
+    /// The segment's file.
+    pub file: Arc<dyn StoreFile>,
+    /// Its path, for messages.
+    pub path: PathBuf,
+}
+
+impl DataLog {
+    /// A log that nothing was written to yet; no file is made before the first byte. `budget_bytes` bounds what may wait for storage.
+    pub fn new(container: Arc<Container>, set: Arc<LogSet>, budget_bytes: usize) -> DataLog {
+        let mut travel = if container.store.is_local(&container.dir) { LOCAL } else { REMOTE };
+        // A small budget makes small buffers, so that two fit.
+        let most = (budget_bytes / 2).max(4096);
+        travel.buffer_bytes = travel.buffer_bytes.min(1 << most.ilog2());
+        travel.direct_bytes = travel.direct_bytes.min(travel.buffer_bytes);
+        DataLog {
+            stream: set.next_stream(),
+            container,
+            set,
+            travel,
+            budget_bytes,
+            segments: Vec::new(),
+            region: None,
+            region_bytes: REGION_FIRST_BYTES,
+            buffer: Vec::new(),
+            buffer_segment: 0,
+            buffer_at: 0,
+            in_flight: Arc::default(),
+            new_dirs: Vec::new(),
+        }
+    }
+
+    /// What segment numbers of this log mean.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = SegmentRef> + '_ {
+        self.segments.iter().map(|segment| segment.at)
+    }
+
+    /// Whether a write of `bytes` should skip the buffer: then [`DataLog::place`] it, write, and record it.
+    pub fn is_direct(&self, bytes: usize) -> bool {
+        bytes >= self.travel.direct_bytes
+    }
+
+    /// Reserves `bytes` in one piece.
+    pub fn place(&mut self, bytes: u64) -> Result<Place> {
+        let (segment, physical) = self.reserve(bytes)?;
+        let of = &mut self.segments[segment as usize];
+        of.dirty = true;
+        Ok(Place { segment, physical, file: of.file.clone(), path: of.path.clone() })
+    }
+
+    /// Copies `bytes` into the buffer, which goes to storage when it is full. Gives segment and offset.
+    pub fn buffer(&mut self, mut bytes: &[u8]) -> Result<(u32, u64)> {
+        self.in_flight.failure()?;
+        let (segment, physical) = self.reserve(bytes.len() as u64)?;
+        let mut at = physical;
+        if !self.buffer.is_empty() && (self.buffer_segment, self.buffer_at + self.buffer.len() as u64) != (segment, at) {
+            self.write_buffer()?;
+        }
+        while !bytes.is_empty() {
+            if self.buffer.is_empty() {
+                (self.buffer_segment, self.buffer_at) = (segment, at);
+            }
+            // Buffers end at multiples of their size, so that appends become aligned.
+            let full = self.travel.buffer_bytes - (self.buffer_at as usize & (self.travel.buffer_bytes - 1));
+            let n = bytes.len().min(full - self.buffer.len());
+            self.buffer.extend_from_slice(&bytes[..n]);
+            bytes = &bytes[n..];
+            at += n as u64;
+            if self.buffer.len() == full {
+                self.write_buffer()?;
+            }
+        }
+        Ok((segment, physical))
+    }
+
+    /// Hands everything to the store and waits until it has it. An error means that acknowledged bytes are lost.
+    pub fn flush(&mut self) -> Result<()> {
+        self.write_buffer()?;
+        self.in_flight.wait()
+    }
+
+    /// Makes flushed bytes durable, and the names of new files.
+    pub fn sync(&mut self) -> Result<()> {
+        for segment in self.segments.iter_mut().filter(|segment| segment.dirty) {
+            segment.file.sync_data().at("sync the data log", &segment.path)?;
+            segment.dirty = false;
+        }
+        while let Some(dir) = self.new_dirs.last() {
+            self.container.store.sync_dir(dir).at("sync the directory", dir)?;
+            self.new_dirs.pop();
+        }
+        Ok(())
+    }
+
+    fn write_buffer(&mut self) -> Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let segment = &mut self.segments[self.buffer_segment as usize];
+        segment.dirty = true;
+        if self.travel.behind {
+            let bytes = std::mem::replace(&mut self.buffer, self.in_flight.spare());
+            write_behind(&segment.file, segment.path.clone(), self.buffer_at, bytes, &self.in_flight, self.budget_bytes - self.travel.buffer_bytes);
+            return Ok(());
+        }
+        let result = store::write_full(segment.file.as_ref(), &self.buffer, self.buffer_at).at("write the data log", &segment.path);
+        self.buffer.clear();
+        result
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(u32, u64)> {
+        if let Some(region) = &mut self.region
+            && region.end - region.next >= bytes
+        {
+            region.next += bytes;
+            return Ok((region.segment, region.next - bytes));
+        }
+        let want = self.region_bytes.max(bytes).next_multiple_of(super::log_set::REGION_ALIGN);
+        let (number, offset) = self.set.reserve(self.stream, want);
+        self.region_bytes = (self.region_bytes * 2).min(REGION_MAX_BYTES);
+        let at = SegmentRef { set: self.set.id(), stream: self.stream, segment: number, backend: self.container.backend_of(self.set.id(), self.stream) };
+        let segment = self.segment(at)?;
+        // A writer that has its stream to itself gets neighbouring regions and goes on without a gap: its records keep folding.
+        let next = match &self.region {
+            Some(region) if (region.segment, region.end) == (segment, offset) => region.next,
+            _ => offset,
+        };
+        self.region = Some(Region { segment, next: next + bytes, end: offset + want });
+        Ok((segment, next))
+    }
+
+    fn segment(&mut self, at: SegmentRef) -> Result<u32> {
+        if let Some(i) = self.segments.iter().rposition(|segment| segment.at == at) {
+            return Ok(i as u32);
+        }
+        let dir = self.container.backend_dir(at.backend);
+        let path = self.container.segment_path(&at);
+        let opened = match self.container.store.open(&path, Open::create(0o644)) {
+            Err(store::Errno::NOENT) if at.backend > 0 => {
+                let root = dir.ancestors().nth(3).unwrap_or(&dir);
+                match make_dir(self.container.store.as_ref(), root, &dir) {
+                    Err(error) if error.errno() != store::Errno::EXIST => return Err(error),
+                    _ => self.container.store.chmod(&dir, dir_mode(self.container.superblock.mode)).at("set the mode of", &dir)?,
+                }
+                self.container.store.open(&path, Open::create(0o644))
+            }
+            other => other,
+        };
+        let file = opened.at("create the data log", &path)?;
+        self.new_dirs.push(dir);
+        self.segments.push(Segment { at, path, file, dirty: false });
+        Ok(self.segments.len() as u32 - 1)
+    }
+}

@@ -1,0 +1,154 @@
+//! Background writing: full buffers go to storage while the application computes. One queue and two threads a process, a bounded number of bytes.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::error::{At, Error, Result};
+use crate::store::{self, StoreFile};
+
+/// Threads that write. Two: one waits for storage while the other copies; more gain nothing against one storage system and disturb the application.
+const THREADS: usize = 2;
+
+/// What one writer has under way, and its first failure.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    state: Mutex<State>,
+    idle: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: usize,
+    failed: Option<Error>,
+    spare: Vec<Vec<u8>>,
+}
+
+struct Job {
+    file: Arc<dyn StoreFile>,
+    path: PathBuf,
+    offset: u64,
+    bytes: Vec<u8>,
+    owner: Arc<InFlight>,
+}
+
+struct Flusher {
+    queue: Mutex<Queue>,
+    work: Condvar,
+    room: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    bytes: usize,
+    threads: usize,
+}
+
+/// A lock whose holders cannot leave bad state behind: a panic while holding it is no reason to stop others.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl InFlight {
+    /// Waits until nothing is under way; gives the first failure since the beginning, for ever.
+    pub fn wait(&self) -> Result<()> {
+        let mut state = lock(&self.state);
+        while state.jobs > 0 {
+            state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// The first failure so far, without waiting.
+    pub fn failure(&self) -> Result<()> {
+        lock(&self.state).failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// An empty buffer, used before if there is one.
+    pub fn spare(&self) -> Vec<u8> {
+        lock(&self.state).spare.pop().unwrap_or_default()
+    }
+}
+
+/// Queues `bytes` to be written at `offset` of `file`. Waits while more than `budget_bytes` are under way in this process.
+pub(super) fn write_behind(file: &Arc<dyn StoreFile>, path: PathBuf, offset: u64, bytes: Vec<u8>, owner: &Arc<InFlight>, budget_bytes: usize) {
+    let flusher = flusher();
+    lock(&owner.state).jobs += 1;
+    let mut queue = lock(&flusher.queue);
+    while queue.bytes > 0 && queue.bytes + bytes.len() > budget_bytes {
+        queue = flusher.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    }
+    queue.bytes += bytes.len();
+    queue.jobs.push_back(Job { file: file.clone(), path, offset, bytes, owner: owner.clone() });
+    if queue.threads < THREADS {
+        let spawned = std::thread::Builder::new().name("plfs-flush".into()).spawn(move || run(flusher));
+        queue.threads += usize::from(spawned.is_ok());
+        if queue.threads == 0 {
+            // No thread to be had: the caller is one.
+            if let Some(job) = queue.jobs.pop_back() {
+                queue.bytes -= job.bytes.len();
+                drop(queue);
+                finish(job);
+            }
+            return;
+        }
+    }
+    drop(queue);
+    flusher.work.notify_one();
+}
+
+/// The process's flusher. Threads do not survive fork, so a child gets a new one; the old one is idle then, because fork commits first.
+fn flusher() -> &'static Flusher {
+    static CURRENT: Mutex<Option<(u32, &'static Flusher)>> = Mutex::new(None);
+    static FIRST: OnceLock<Flusher> = OnceLock::new();
+    let new = || Flusher { queue: Mutex::default(), work: Condvar::new(), room: Condvar::new() };
+    let pid = std::process::id();
+    let mut current = lock(&CURRENT);
+    match *current {
+        Some((of, flusher)) if of == pid => flusher,
+        Some(_) => {
+            let flusher = &*Box::leak(Box::new(new()));
+            *current = Some((pid, flusher));
+            flusher
+        }
+        None => {
+            let flusher = FIRST.get_or_init(new);
+            *current = Some((pid, flusher));
+            flusher
+        }
+    }
+}
+
+fn run(flusher: &'static Flusher) {
+    loop {
+        let mut queue = lock(&flusher.queue);
+        let job = loop {
+            match queue.jobs.pop_front() {
+                Some(job) => break job,
+                None => queue = flusher.work.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        drop(queue);
+        let bytes = job.bytes.len();
+        finish(job);
+        lock(&flusher.queue).bytes -= bytes;
+        flusher.room.notify_all();
+    }
+}
+
+fn finish(mut job: Job) {
+    let result = store::write_full(job.file.as_ref(), &job.bytes, job.offset).at("write the data log", &job.path);
+    let mut state = lock(&job.owner.state);
+    if let Err(error) = result {
+        state.failed.get_or_insert(error);
+    }
+    job.bytes.clear();
+    if state.spare.is_empty() {
+        state.spare.push(job.bytes);
+    }
+    state.jobs -= 1;
+    if state.jobs == 0 {
+        job.owner.idle.notify_all();
+    }
+}

@@ -1,0 +1,302 @@
+//! L5: the file system as programs see it: paths to files. Keeps the table of open files, so that all handles of a process on one file agree.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+
+use plfs_format::name;
+use plfs_format::summary::Summary;
+use plfs_format::superblock::{FILE_BYTES, Superblock};
+
+use crate::config::Config;
+use crate::container::{self, Container, Totalizer, Totals};
+use crate::error::{At, Error, Result};
+use crate::file::{Access, File, LogicalFile, logical_stat, now_ns};
+use crate::index::{Flattened, flatten};
+use crate::log::lock;
+use crate::store::{Errno, Kind, Open, PosixStore, Stat, Store, StoreFile};
+
+/// How to open a file, as `open(2)`'s flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Read and write access.
+    pub access: Access,
+    /// Create it if it is missing.
+    pub create: bool,
+    /// With `create`: it must be missing.
+    pub exclusive: bool,
+    /// Cut to 0 bytes.
+    pub truncate: bool,
+    /// Permission bits of a new file, cut by the umask.
+    pub mode: u32,
+}
+
+impl OpenOptions {
+    /// Open for reading.
+    pub fn read() -> OpenOptions {
+        OpenOptions { access: Access { read: true, write: false }, create: false, exclusive: false, truncate: false, mode: 0o666 }
+    }
+
+    /// Open for reading and writing, created if missing.
+    pub fn create() -> OpenOptions {
+        OpenOptions { access: Access { read: true, write: true }, create: true, ..OpenOptions::read() }
+    }
+}
+
+/// What a path turned out to be.
+#[derive(Debug)]
+pub enum Opened {
+    /// A logical file.
+    Logical(File),
+    /// Some other file; open as asked, but not truncated.
+    Plain(Arc<dyn StoreFile>),
+}
+
+/// What `stat` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStat {
+    /// Sizes and link count are the logical file's if it is one.
+    pub stat: Stat,
+    /// Totals of its container, if it is a logical file.
+    pub totals: Option<Totals>,
+}
+
+/// PLFS in one process. Paths are absolute.
+#[derive(Debug)]
+pub struct Plfs {
+    store: Arc<dyn Store>,
+    config: Arc<Config>,
+    open: Mutex<HashMap<(u64, u64), Weak<LogicalFile>>>,
+}
+
+impl Plfs {
+    /// PLFS on a store.
+    pub fn new(store: Arc<dyn Store>, config: Config) -> Plfs {
+        Plfs { store, config: Arc::new(config), open: Mutex::default() }
+    }
+
+    /// PLFS on this machine's file systems.
+    pub fn posix(config: Config) -> Plfs {
+        Plfs::new(Arc::new(PosixStore::new()), config)
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether new files at `path` become containers by configuration: it lies below a mount.
+    pub fn is_mounted(&self, path: &Path) -> bool {
+        self.config.mounts.iter().any(|mount| path.starts_with(mount) && path != mount)
+    }
+
+    /// Opens or creates a logical file.
+    ///
+    /// A plain file is opened as it is ([`Opened::Plain`]). Opening costs three calls on the name and one on the container; index logs are not read before the first read.
+    pub fn open(&self, path: &Path, options: OpenOptions) -> Result<Opened> {
+        loop {
+            if !(options.create && options.exclusive) {
+                let how = Open { read: options.access.read, write: options.access.write, ..Open::default() };
+                match self.store.open(path, how) {
+                    Ok(file) => return self.opened(file, path, options),
+                    Err(Errno::NOENT) if options.create => {}
+                    Err(errno) => return Err(errno).at("open", path),
+                }
+            }
+            match self.create(path, options) {
+                // Somebody was faster: theirs is the file.
+                Err(Error::Io { errno: Errno::EXIST, path: at, .. }) if !options.exclusive && at == path => {
+                    if self.store.stat(path, false).is_ok_and(|stat| stat.kind == Kind::Symlink) {
+                        let target = self.store.readlink(path).at("read the link", path)?;
+                        let target = path.parent().unwrap_or(Path::new("/")).join(target);
+                        return self.open(&target, options);
+                    }
+                }
+                other => return other.map(Opened::Logical),
+            }
+        }
+    }
+
+    fn opened(&self, file: Arc<dyn StoreFile>, path: &Path, options: OpenOptions) -> Result<Opened> {
+        let stat = file.stat().at("stat", path)?;
+        if stat.kind != Kind::File || stat.len != FILE_BYTES as u64 {
+            return Ok(Opened::Plain(file));
+        }
+        // The superblock is read through a descriptor that cannot write, which also is what a door hands out: stray writes fail instead of destroying it.
+        let reader = if options.access.write { self.store.open(path, Open::READ).at("open", path)? } else { file.clone() };
+        match self.adopt(reader, path, options.access)? {
+            Some(logical) => {
+                if options.truncate && options.access.write {
+                    logical.set_len(0)?;
+                }
+                Ok(Opened::Logical(logical))
+            }
+            None => Ok(Opened::Plain(file)),
+        }
+    }
+
+    /// Makes a new logical file. EEXIST if there is anything at `path`.
+    pub fn create(&self, path: &Path, options: OpenOptions) -> Result<File> {
+        let root = container::find_root(self.store.as_ref(), path, &self.config.mounts);
+        let (container, creation) = container::create(&self.store, &self.config, &root, path, options.mode, now_ns())?;
+        // The name may refuse to be read (mode 0200): then the creation's own descriptor serves.
+        let name_file = self.store.open(&container.path(name::SUPER), Open::READ).unwrap_or_else(|_| creation.clone());
+        let summary = container::read_name(creation.as_ref(), &creation.stat().at("stat", path)?, path)?.and_then(|(_, summary)| summary);
+        let key = container.identity;
+        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), summary, Some(creation)));
+        lock(&self.open).insert(key, Arc::downgrade(&logical));
+        Ok(File::new(logical, name_file, path.to_path_buf(), options.access))
+    }
+
+    /// A handle on the logical file whose superblock is open as `name_file`; `None` if it is some other file. `path` leads to the container.
+    pub fn adopt(&self, name_file: Arc<dyn StoreFile>, path: &Path, access: Access) -> Result<Option<File>> {
+        let stat = name_file.stat().at("stat", path)?;
+        if let Some(logical) = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade) {
+            logical.acquire();
+            return Ok(Some(File::new(logical, name_file, path.to_path_buf(), access)));
+        }
+        let Some((superblock, summary)) = container::read_name(name_file.as_ref(), &stat, path)? else { return Ok(None) };
+        let container = Container::locate(self.store.clone(), superblock, path, &stat, &self.config.mounts)?;
+        let logical = self.share(container, summary);
+        Ok(Some(File::new(logical, name_file, path.to_path_buf(), access)))
+    }
+
+    fn share(&self, container: Container, summary: Option<Summary>) -> Arc<LogicalFile> {
+        let mut open = lock(&self.open);
+        if let Some(logical) = open.get(&container.identity).and_then(Weak::upgrade) {
+            logical.acquire();
+            return logical;
+        }
+        if open.len() >= 64 && open.len().is_power_of_two() {
+            open.retain(|_, file| file.strong_count() > 0);
+        }
+        let key = container.identity;
+        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), summary, None));
+        open.insert(key, Arc::downgrade(&logical));
+        logical
+    }
+
+    /// Stat; logical files have their logical size. Reads no index log if the file is closed everywhere.
+    pub fn stat(&self, path: &Path, follow: bool) -> Result<FileStat> {
+        let stat = self.store.stat(path, follow).at("stat", path)?;
+        self.resolve(path, stat)
+    }
+
+    /// Turns a store's stat of `path` into the logical file's, if it is one. Costs nothing for files of other lengths than a superblock's.
+    pub fn resolve(&self, path: &Path, stat: Stat) -> Result<FileStat> {
+        let plain = FileStat { stat, totals: None };
+        if stat.kind != Kind::File || stat.len != FILE_BYTES as u64 {
+            return Ok(plain);
+        }
+        let open = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade);
+        if let Some(logical) = open {
+            let (size, totals) = logical.size()?;
+            return Ok(FileStat { stat: logical_stat(self.store.stat(path, true).unwrap_or(stat), size, totals.stored_bytes), totals: Some(totals) });
+        }
+        let file = match self.store.open(path, Open::READ) {
+            Ok(file) => file,
+            // Who may not read the file cannot learn its size; it is still a file.
+            Err(Errno::ACCESS | Errno::PERM) => return Ok(plain),
+            Err(errno) => return Err(errno).at("open", path),
+        };
+        let Some((superblock, summary)) = container::read_name(file.as_ref(), &stat, path)? else { return Ok(plain) };
+        let container = Container::locate(self.store.clone(), superblock, path, &stat, &self.config.mounts)?;
+        let totals = Totalizer::new(summary).look(&container)?;
+        Ok(FileStat { stat: logical_stat(stat, totals.size, totals.stored_bytes), totals: Some(totals) })
+    }
+
+    /// The container that `path` names; `None` for other files and for nothing.
+    pub fn container(&self, path: &Path) -> Result<Option<(Container, Superblock)>> {
+        let stat = match self.store.stat(path, false) {
+            Ok(stat) if stat.kind == Kind::File && stat.len == FILE_BYTES as u64 => stat,
+            _ => return Ok(None),
+        };
+        let file = self.store.open(path, Open::READ).at("open", path)?;
+        let Some((superblock, _)) = container::read_name(file.as_ref(), &stat, path)? else { return Ok(None) };
+        let container = Container::locate(self.store.clone(), superblock.clone(), path, &stat, &self.config.mounts)?;
+        Ok(Some((container, superblock)))
+    }
+
+    /// Removes a name of any file. The container goes with the last name, as soon as nobody has it open.
+    pub fn unlink(&self, path: &Path) -> Result<()> {
+        // A name that cannot be understood can still be removed; what it leaves is garbage for `check`.
+        let container = self.container(path).unwrap_or(None);
+        self.store.unlink(path).at("remove", path)?;
+        self.drop_container(container)
+    }
+
+    /// Renames any file or directory; replaces atomically.
+    pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.rename_with(to, || self.store.rename(from, to).at("rename", from))
+    }
+
+    /// Runs `rename`, which replaces `to`, and removes the container of what was there if it lost its last name.
+    pub fn rename_with<T>(&self, to: &Path, rename: impl FnOnce() -> Result<T>) -> Result<T> {
+        let replaced = self.container(to).unwrap_or(None);
+        let done = rename()?;
+        self.drop_container(replaced)?;
+        Ok(done)
+    }
+
+    /// After one of the container's names is gone: removes it if that was the last. For doors that unlink on their own.
+    pub fn drop_container(&self, container: Option<(Container, Superblock)>) -> Result<()> {
+        let Some((container, _)) = container else { return Ok(()) };
+        if lock(&self.open).get(&container.identity).is_some_and(|file| file.strong_count() > 0) {
+            return Ok(());
+        }
+        container::remove_if_nameless(&container).map(drop)
+    }
+
+    /// Sets permission bits of any file or directory.
+    pub fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
+        match self.container(path)? {
+            Some((container, _)) => container::chmod(&container, mode),
+            None => self.store.chmod(path, mode).at("set the mode of", path),
+        }
+    }
+
+    /// Sets the size of a file.
+    pub fn truncate(&self, path: &Path, size: u64) -> Result<()> {
+        let options = OpenOptions { access: Access { read: false, write: true }, ..OpenOptions::read() };
+        match self.open(path, options)? {
+            Opened::Logical(file) => {
+                file.set_len(size)?;
+                file.close()
+            }
+            Opened::Plain(file) => file.set_len(size).at("truncate", path),
+        }
+    }
+
+    /// Makes the flat index of a logical file.
+    pub fn flatten(&self, path: &Path) -> Result<Flattened> {
+        let Some((container, _)) = self.container(path)? else { return Err(Error::NotAContainer { path: path.to_path_buf() }) };
+        let made = flatten(&container)?;
+        // The new file moved the directory's time, which made the summary void.
+        if let Ok(file) = container::open_super(&container) {
+            container::write_summary(&container, file.as_ref())?;
+        }
+        Ok(made)
+    }
+
+    /// Commits every open file of this process. Gives the first error; the others are tried all the same.
+    pub fn commit_all(&self) -> Result<()> {
+        let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
+        files.into_iter().map(|file| file.commit(false, None)).fold(Ok(()), Result::and)
+    }
+
+    /// In the child of a fork, after [`Plfs::commit_all`] in the parent: the parent's writers are not ours.
+    pub fn after_fork_in_child(&self) {
+        let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
+        files.iter().for_each(|file| file.forget_writer());
+    }
+
+    /// The name's own path made absolute, for doors: `path` below `dir`.
+    pub fn absolute(dir: &Path, path: &Path) -> PathBuf {
+        dir.join(path)
+    }
+}

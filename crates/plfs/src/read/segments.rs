@@ -1,0 +1,70 @@
+//! Data logs open for reading, at most a bounded number.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use plfs_format::name::SegmentRef;
+
+use crate::container::Container;
+use crate::error::{Error, Result};
+use crate::log::lock;
+use crate::store::{self, Errno, Open, StoreFile};
+
+/// Data logs that one logical file keeps open for reading. 64: a node's eight streams of eight nodes; far below the usual limit of 1,024 descriptors, at which
+/// the original died with EMFILE.
+const OPEN_MAX: usize = 64;
+
+/// The open data logs of one logical file.
+#[derive(Debug, Default)]
+pub struct SegmentFiles {
+    open: Mutex<HashMap<SegmentRef, Arc<dyn StoreFile>>>,
+}
+
+impl SegmentFiles {
+    /// Reads all of `buf` at `physical` of a segment. Fewer bytes are there only if they were never made durable or were damaged: MissingData.
+    pub fn read(&self, container: &Container, at: SegmentRef, physical: u64, buf: &mut [u8]) -> Result<()> {
+        let found = self.read_some(container, at, physical, buf)?;
+        if found < buf.len() {
+            let path = container.segment_path(&at);
+            return Err(missing(path, physical, buf.len(), found, Errno::IO));
+        }
+        Ok(())
+    }
+
+    /// Reads as much of `buf` as the segment has.
+    pub fn read_some(&self, container: &Container, at: SegmentRef, physical: u64, buf: &mut [u8]) -> Result<usize> {
+        let file = self.file(container, at).map_err(|errno| missing(container.segment_path(&at), physical, buf.len(), 0, errno))?;
+        store::read_full(file.as_ref(), buf, physical).map_err(|errno| missing(container.segment_path(&at), physical, buf.len(), 0, errno))
+    }
+
+    fn file(&self, container: &Container, at: SegmentRef) -> store::Result<Arc<dyn StoreFile>> {
+        let mut open = lock(&self.open);
+        if let Some(file) = open.get(&at) {
+            return Ok(file.clone());
+        }
+        if open.len() >= OPEN_MAX {
+            open.clear();
+        }
+        let path = container.segment_path(&at);
+        let file = match container.store.open(&path, Open::READ) {
+            // Out of descriptors: ours are the ones to give up.
+            Err(Errno::MFILE | Errno::NFILE) if !open.is_empty() => {
+                open.clear();
+                container.store.open(&path, Open::READ)?
+            }
+            other => other?,
+        };
+        open.insert(at, file.clone());
+        Ok(file)
+    }
+
+    /// Closes all.
+    pub fn clear(&self) {
+        lock(&self.open).clear();
+    }
+}
+
+fn missing(path: PathBuf, at_bytes: u64, wanted: usize, found: usize, errno: Errno) -> Error {
+    Error::MissingData { path, at_bytes, wanted_bytes: wanted as u64, found_bytes: found as u64, errno }
+}

@@ -1,0 +1,482 @@
+//! The real file system, through system calls of rustix alone.
+//!
+//! The preload shim puts itself between a program and libc, so nothing here may go through libc's file calls: PLFS would call itself. That covers closing, too:
+//! dropping an [`OwnedFd`] calls libc's close, therefore every descriptor of this module is closed by [`rustix::io::close`], a bare system call.
+//!
+//! Descriptors that PLFS keeps for itself stay out of the low numbers, which programs expect to get from their own open calls (and which some close in bulk or
+//! replace by dup2). They are recorded, so that the shim can tell them from the program's ([`owns_fd`]) without a lock. Descriptors that are meant for the
+//! program ([`PosixFile::open`], [`PosixFile::from_fd`]) keep the number they have and are not recorded.
+#![allow(unsafe_code)]
+
+use std::ffi::{OsStr, OsString};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, Timespec, Timestamps, UTIME_OMIT, Uid};
+use rustix::io::retry_on_intr;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::Resource;
+
+use super::{Bytes, Entry, Errno, Kind, Open, Result, Space, Stat, Store, StoreFile, Time};
+
+/// Descriptor numbers that can be recorded: twice the highest base, so that 65,536 descriptors fit above it.
+const RECORDED_FDS: usize = 131_072;
+
+/// The highest number above which PLFS moves its descriptors. Linux gives 1,048,576 as the usual hard limit of open files, so there is room above it for both.
+const BASE_MAX: u64 = 65_536;
+
+/// The lowest such number: with fewer than 128 descriptors allowed, keeping clear of a program's first 64 is still possible.
+const BASE_MIN: u64 = 64;
+
+/// Room for directory entries per system call, as glibc's readdir takes.
+const LIST_BUFFER_BYTES: usize = 32 * 1024;
+
+/// One bit per descriptor number, set while the descriptor is PLFS's own.
+static OWN: [AtomicU64; RECORDED_FDS / 64] = [const { AtomicU64::new(0) }; RECORDED_FDS / 64];
+
+fn bit_of(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    let fd = usize::try_from(fd).ok()?;
+    Some((OWN.get(fd / 64)?, 1 << (fd % 64)))
+}
+
+/// True if the descriptor number `fd` is PLFS's own and none of the program's business. Takes no lock and makes no system call; safe in signal handlers and
+/// after fork.
+pub fn owns_fd(fd: RawFd) -> bool {
+    bit_of(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+}
+
+/// The number from which PLFS's own descriptors start: half of the soft limit of open files, within [`BASE_MIN`] and [`BASE_MAX`].
+fn base_fd() -> RawFd {
+    let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit / 2).clamp(BASE_MIN, BASE_MAX) as RawFd
+}
+
+/// A descriptor that is closed by a system call of our own rather than libc's close.
+#[derive(Debug)]
+struct BareFd(ManuallyDrop<OwnedFd>);
+
+impl BareFd {
+    fn new(fd: OwnedFd) -> BareFd {
+        BareFd(ManuallyDrop::new(fd))
+    }
+
+    fn into_owned(self) -> OwnedFd {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped or used again, so the descriptor has one owner as before.
+        unsafe { ManuallyDrop::take(&mut this.0) }
+    }
+}
+
+impl AsFd for BareFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for BareFd {
+    fn drop(&mut self) {
+        // SAFETY: this is the drop of the value that holds the descriptor; nothing uses it afterwards.
+        let fd = unsafe { ManuallyDrop::take(&mut self.0) };
+        // SAFETY: into_raw_fd gave up the descriptor, so this is its only close.
+        unsafe { rustix::io::close(fd.into_raw_fd()) };
+    }
+}
+
+/// A descriptor that PLFS keeps for itself: out of the program's low numbers where the limit allows, and known to [`owns_fd`].
+#[derive(Debug)]
+pub struct HighFd(BareFd);
+
+impl HighFd {
+    /// Takes `fd` over, moves it up and records it. If there is no room above the base, it keeps its number.
+    pub fn new(fd: OwnedFd) -> HighFd {
+        let low = BareFd::new(fd);
+        let base = base_fd();
+        let fd = if low.as_fd().as_raw_fd() >= base {
+            low
+        } else {
+            match rustix::io::fcntl_dupfd_cloexec(low.as_fd(), base).map(BareFd::new) {
+                // A number too high to be recorded is worse than a low one.
+                Ok(high) if bit_of(high.as_fd().as_raw_fd()).is_some() => high,
+                // EINVAL: the limit is below the base. EMFILE: all numbers above it are taken. Either way the low one serves.
+                Ok(_) | Err(_) => low,
+            }
+        };
+        if let Some((word, bit)) = bit_of(fd.as_fd().as_raw_fd()) {
+            word.fetch_or(bit, Ordering::AcqRel);
+        }
+        HighFd(fd)
+    }
+
+    fn forget_number(&self) {
+        if let Some((word, bit)) = bit_of(self.0.as_fd().as_raw_fd()) {
+            word.fetch_and(!bit, Ordering::AcqRel);
+        }
+    }
+
+    fn into_owned(self) -> OwnedFd {
+        self.forget_number();
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped or used again, so the BareFd read out of it is the only one.
+        unsafe { std::ptr::read(&this.0) }.into_owned()
+    }
+}
+
+impl AsFd for HighFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for HighFd {
+    fn drop(&mut self) {
+        // Before the close, which follows in BareFd: from then on the kernel may give the number to another thread.
+        self.forget_number();
+    }
+}
+
+/// The file system of this machine. Has no state.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PosixStore;
+
+impl PosixStore {
+    /// The one there is.
+    pub const fn new() -> PosixStore {
+        PosixStore
+    }
+
+    /// True if the descriptor number `fd` is PLFS's own, rather than one of the program's. Takes no lock and makes no system call.
+    pub fn owns_fd(fd: RawFd) -> bool {
+        owns_fd(fd)
+    }
+}
+
+#[derive(Debug)]
+enum Fd {
+    Own(HighFd),
+    Programs(BareFd),
+}
+
+/// An open file of a [`PosixStore`].
+#[derive(Debug)]
+pub struct PosixFile(Fd);
+
+impl PosixFile {
+    /// Opens a file for the program: the descriptor has the lowest free number, as POSIX promises, and PLFS does not claim it. [`Store::open`] is for files that
+    /// PLFS keeps.
+    pub fn open(path: &Path, how: Open) -> Result<PosixFile> {
+        open_fd(path, how).map(PosixFile::from_fd)
+    }
+
+    /// Takes over a descriptor of the program. It keeps its number and PLFS does not claim it.
+    pub fn from_fd(fd: OwnedFd) -> PosixFile {
+        PosixFile(Fd::Programs(BareFd::new(fd)))
+    }
+
+    /// Gives the descriptor away; PLFS no longer claims it. Mind that dropping an [`OwnedFd`] calls libc's close.
+    pub fn into_fd(self) -> OwnedFd {
+        match self.0 {
+            Fd::Own(fd) => fd.into_owned(),
+            Fd::Programs(fd) => fd.into_owned(),
+        }
+    }
+}
+
+impl AsFd for PosixFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Fd::Own(fd) => fd.as_fd(),
+            Fd::Programs(fd) => fd.as_fd(),
+        }
+    }
+}
+
+fn open_fd(path: &Path, how: Open) -> Result<OwnedFd> {
+    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+    flags |= match (how.read, how.write) {
+        (true, true) => OFlags::RDWR,
+        (false, true) => OFlags::WRONLY,
+        (_, false) => OFlags::RDONLY,
+    };
+    if how.create {
+        flags |= OFlags::CREATE;
+        if how.exclusive {
+            flags |= OFlags::EXCL;
+        }
+    }
+    retry_on_intr(|| rustix::fs::open(path, flags, mode_bits(how.mode)))
+}
+
+fn open_dir(path: &Path) -> Result<BareFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty())).map(BareFd::new)
+}
+
+fn mode_bits(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode & 0o7777)
+}
+
+fn kind_of(kind: FileType) -> Kind {
+    match kind {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Dir,
+        FileType::Symlink => Kind::Symlink,
+        _ => Kind::Other,
+    }
+}
+
+// The types of the fields differ from architecture to architecture.
+#[allow(clippy::unnecessary_cast)]
+fn stat_of(stat: &rustix::fs::Stat) -> Stat {
+    let time = |sec, nsec| Time { sec, nsec };
+    Stat {
+        dev: stat.st_dev as u64,
+        ino: stat.st_ino as u64,
+        kind: kind_of(FileType::from_raw_mode(stat.st_mode)),
+        mode: stat.st_mode as u32 & 0o7777,
+        nlink: stat.st_nlink as u64,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        len: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        atime: time(stat.st_atime as i64, stat.st_atime_nsec as u32),
+        mtime: time(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+        ctime: time(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
+    }
+}
+
+fn timespec(time: Option<Time>) -> Result<Timespec> {
+    match time {
+        // The kernel takes some numbers above this range as commands.
+        Some(time) if time.nsec > 999_999_999 => Err(Errno::INVAL),
+        Some(time) => Ok(Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() }),
+        None => Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }),
+    }
+}
+
+impl Store for PosixStore {
+    fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
+        Ok(Arc::new(PosixFile(Fd::Own(HighFd::new(open_fd(path, how)?)))))
+    }
+
+    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
+        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        retry_on_intr(|| rustix::fs::statat(CWD, path, flags)).map(|stat| stat_of(&stat))
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        let dir = open_dir(path)?;
+        let mut buffer = Vec::with_capacity(LIST_BUFFER_BYTES);
+        let mut entries = RawDir::new(dir.as_fd(), buffer.spare_capacity_mut());
+        let mut found = Vec::new();
+        while let Some(entry) = entries.next() {
+            let entry = match entry {
+                Err(Errno::INTR) => continue,
+                entry => entry?,
+            };
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::Unknown => None,
+                kind => Some(kind_of(kind)),
+            };
+            found.push(Entry { name: OsStr::from_bytes(name).to_owned(), kind });
+        }
+        Ok(found)
+    }
+
+    /// The kernel applies the umask, which belongs to the whole process and is not ours to change; bits it cut are put back by a chmod. Bits it added stay: a
+    /// directory below one with the set-group-ID bit inherits it, as from mkdir(2).
+    fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
+        let mode = mode & 0o7777;
+        retry_on_intr(|| rustix::fs::mkdir(path, mode_bits(mode)))?;
+        let made = self.stat(path, false)?.mode;
+        if mode & !made != 0 {
+            self.chmod(path, mode | made)?;
+        }
+        Ok(())
+    }
+
+    fn rmdir(&self, path: &Path) -> Result<()> {
+        retry_on_intr(|| rustix::fs::rmdir(path))
+    }
+
+    fn unlink(&self, path: &Path) -> Result<()> {
+        retry_on_intr(|| rustix::fs::unlink(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        retry_on_intr(|| rustix::fs::rename(from, to))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        retry_on_intr(|| rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty()))
+    }
+
+    fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
+        retry_on_intr(|| rustix::fs::symlink(target, path))
+    }
+
+    fn readlink(&self, path: &Path) -> Result<PathBuf> {
+        let text = retry_on_intr(|| rustix::fs::readlink(path, Vec::new()))?;
+        Ok(OsString::from_vec(text.into_bytes()).into())
+    }
+
+    fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
+        retry_on_intr(|| rustix::fs::chmod(path, mode_bits(mode)))
+    }
+
+    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
+        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        // chown(2) takes the number -1 as "leave as it is", which is what None says.
+        let uid = uid.filter(|&id| id != u32::MAX).map(Uid::from_raw);
+        let gid = gid.filter(|&id| id != u32::MAX).map(Gid::from_raw);
+        retry_on_intr(|| rustix::fs::chownat(CWD, path, uid, gid, flags))
+    }
+
+    fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
+        if atime.is_none() && mtime.is_none() {
+            // With nothing to set, utimensat(2) does not even look whether the path exists.
+            return self.stat(path, true).map(drop);
+        }
+        let times = Timestamps { last_access: timespec(atime)?, last_modification: timespec(mtime)? };
+        retry_on_intr(|| rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()))
+    }
+
+    /// A file system that does not know fsync on directories (EINVAL) has nothing to offer here and counts as done.
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        let dir = open_dir(path)?;
+        match retry_on_intr(|| rustix::fs::fsync(dir.as_fd())) {
+            Err(Errno::INVAL) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        let found = retry_on_intr(|| rustix::fs::statvfs(path))?;
+        Ok(Space { total: found.f_blocks.saturating_mul(found.f_frsize), available: found.f_bavail.saturating_mul(found.f_frsize) })
+    }
+
+    /// Asks the nearest ancestor that exists. False if that cannot be asked.
+    fn is_local(&self, path: &Path) -> bool {
+        for path in path.ancestors() {
+            match retry_on_intr(|| rustix::fs::statfs(path)) {
+                // The magic numbers are 32 bits wide; the field is signed or not, wider or not, depending on the architecture.
+                Ok(found) => return LOCAL_MAGIC.iter().any(|&(magic, _)| magic == found.f_type as u32),
+                Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+/// `f_type` of the file systems whose writes end in this machine's page cache. All others count as remote: FUSE, Ceph, NFS, Lustre, GPFS, BeeGFS and what we do not
+/// know. Numbers from Linux include/uapi/linux/magic.h unless another source is named.
+const LOCAL_MAGIC: [(u32, &str); 8] = [
+    (0x0102_1994, "tmpfs"),     // TMPFS_MAGIC
+    (0x8584_58f6, "ramfs"),     // RAMFS_MAGIC
+    (0x0000_ef53, "ext4"),      // EXT4_SUPER_MAGIC; ext2 and ext3 have the same
+    (0x5846_5342, "XFS"),       // XFS_SUPER_MAGIC
+    (0x9123_683e, "Btrfs"),     // BTRFS_SUPER_MAGIC
+    (0xf2f5_2010, "F2FS"),      // F2FS_SUPER_MAGIC
+    (0x2fc1_2fc1, "ZFS"),       // ZFS_SUPER_MAGIC in OpenZFS include/sys/fs/zfs.h
+    (0x794c_7630, "overlayfs"), // OVERLAYFS_SUPER_MAGIC; containers of the docker kind lie on a local file system
+];
+
+impl StoreFile for PosixFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            // One read(2) gives at most 0x7ffff000 bytes, and a network file system may give less than there is: only 0 means the end.
+            match rustix::io::pread(self.as_fd(), &mut buf[done..], offset.saturating_add(done as u64)) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        retry_on_intr(|| rustix::io::pwrite(self.as_fd(), buf, offset))
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        retry_on_intr(|| rustix::fs::fstat(self.as_fd())).map(|stat| stat_of(&stat))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        retry_on_intr(|| rustix::fs::ftruncate(self.as_fd(), len))
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        retry_on_intr(|| rustix::fs::fdatasync(self.as_fd()))
+    }
+
+    /// A POSIX record lock (F_SETLK) over the whole file, however long it grows. It belongs to the process, not to this open file:
+    ///
+    /// * Two opens of a file in one process never stand in each other's way; the later call replaces the kind of lock the process holds.
+    /// * The process loses the lock when it closes **any** descriptor of the file, or dies in whatever way. So a process opens a file that it locks only once.
+    ///   [`Store::open`] of such a file is enough to lose the lock, as it moves the descriptor and closes the first one.
+    /// * A child made by fork does not inherit the lock, even though it inherits the descriptor; a program started by exec in the same process keeps it only as
+    ///   long as the descriptor, which is close-on-exec.
+    /// * A shared lock wants a descriptor open for reading, an exclusive one a descriptor open for writing: else EBADF.
+    ///
+    /// File systems without locks (ENOSYS, EOPNOTSUPP; Lustre without `-o flock`) answer Ok(true).
+    fn try_lock(&self, exclusive: bool) -> Result<bool> {
+        let how = if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
+        match retry_on_intr(|| rustix::fs::flock(self.as_fd(), how)) {
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(true),
+            Err(Errno::ACCESS | Errno::AGAIN) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn map(&self) -> Result<Bytes> {
+        let len = usize::try_from(StoreFile::stat(self)?.len).map_err(|_| Errno::NOMEM)?;
+        if len == 0 {
+            return Ok(Arc::new([]));
+        }
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
+        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, self.as_fd(), 0)? };
+        let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::FAULT)?;
+        Ok(Arc::new(Map { start, len }))
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+}
+
+/// A read-only map of a file, undone in drop. memmap2 would go through libc's mmap, which the shim wraps.
+struct Map {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the map is read-only memory without ties to a thread.
+unsafe impl Send for Map {}
+// SAFETY: as above; all access is reading.
+unsafe impl Sync for Map {}
+
+impl AsRef<[u8]> for Map {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: mapped with this length until drop. That the bytes do not change or vanish is what StoreFile::map asks of its caller.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: mapped by StoreFile::map with this length; references into it cannot outlive self. Unmapping a valid range does not fail.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}

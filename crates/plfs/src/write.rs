@@ -1,0 +1,272 @@
+//! L4: the writing side of one open logical file in one process.
+//!
+//! A [`Writer`] gets bytes into data logs and remembers where they went as folded runs. A commit hands the bytes to the store first and appends the index block after, so
+//! an index block never points at bytes that the store has not been given. After a failure it refuses to go on.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use plfs_format::index_log::Record;
+use plfs_format::name::SegmentRef;
+
+use crate::config::Config;
+use crate::container::Container;
+use crate::error::{At, Error, Result};
+use crate::index::{Folder, Item, Order};
+use crate::log::{DataLog, LogSet, lock};
+use crate::store::{self, Errno};
+
+/// Records in one index block at most: 48 KB each thousand, far below the format's limit.
+const BLOCK_RECORDS: usize = 65_536;
+/// Records a writer may hold before it appends them on its own: about 3 MB.
+const PENDING_RECORDS: usize = 65_536;
+
+/// Who this process is, for people who read the index.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Random number that the run records carry.
+    pub writer: u32,
+    /// Process id.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+    /// When it attached, ns since 1970 UTC.
+    pub attached_ns: u64,
+    /// Host name.
+    pub host: String,
+}
+
+/// One process's writing side of a container.
+pub struct Writer {
+    set: Arc<LogSet>,
+    identity: Identity,
+    dirty: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    data: DataLog,
+    folder: Folder,
+    /// Records that readers of this process already have; they no longer fold.
+    frozen: Vec<Item>,
+    announced: bool,
+    /// Index blocks were appended since the last sync.
+    index_dirty: bool,
+    container_synced: bool,
+    poison: Option<Error>,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// Bytes taken; fewer than given only if the store had no room for the rest.
+    pub bytes: usize,
+    /// So many records wait that the caller should commit.
+    pub crowded: bool,
+}
+
+/// Records and what their segment numbers mean, on their way to the process's readers.
+pub struct Frozen {
+    /// First record's place among all that were frozen since the last commit.
+    pub from: usize,
+    /// The records.
+    pub items: Vec<Item>,
+    /// What segment numbers mean.
+    pub segments: Vec<SegmentRef>,
+}
+
+/// What a commit appended.
+#[derive(Default)]
+pub struct Committed {
+    /// The order that each frozen record got, in sequence. Records that were not frozen before follow with their item.
+    pub orders: Vec<Order>,
+    /// All records of the commit, in sequence with `orders`.
+    pub items: Vec<Item>,
+    /// What segment numbers mean.
+    pub segments: Vec<SegmentRef>,
+}
+
+impl Writer {
+    /// A writer in the node's log set.
+    pub fn new(container: Arc<Container>, set: LogSet, config: &Config, identity: Identity) -> Writer {
+        let set = Arc::new(set);
+        let state = State {
+            data: DataLog::new(container, set.clone(), config.buffer_bytes),
+            folder: Folder::new(),
+            frozen: Vec::new(),
+            announced: false,
+            index_dirty: false,
+            container_synced: false,
+            poison: None,
+        };
+        Writer { set, identity, dirty: AtomicBool::new(false), state: Mutex::new(state) }
+    }
+
+    /// The node's log set.
+    pub fn set(&self) -> &LogSet {
+        &self.set
+    }
+
+    /// Writes `bytes` at `offset`.
+    ///
+    /// Short writes are copied and acknowledged before storage has them; a failure then shows at a later call and at commit.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<Written> {
+        let mut state = lock(&self.state);
+        state.check()?;
+        let mut written = bytes.len();
+        if state.data.is_direct(bytes.len()) {
+            let place = state.data.place(bytes.len() as u64)?;
+            drop(state);
+            // Large writes of several threads go to storage side by side.
+            written = write_some(place.file.as_ref(), bytes, place.physical).at("write the data log", &place.path)?;
+            state = lock(&self.state);
+            state.folder.push(offset, written as u64, place.segment, place.physical);
+        } else {
+            match state.data.buffer(bytes) {
+                Ok((segment, physical)) => state.folder.push(offset, bytes.len() as u64, segment, physical),
+                Err(error) => return Err(state.poison(error)),
+            }
+        }
+        self.dirty.store(true, Ordering::Release);
+        Ok(Written { bytes: written, crowded: state.folder.len() + state.frozen.len() >= PENDING_RECORDS })
+    }
+
+    /// Whether there are writes that readers of this process do not have.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty.load(Ordering::Acquire)
+    }
+
+    /// Hands all bytes to the store and gives the records that readers of this process do not have yet.
+    pub fn freeze(&self) -> Result<Frozen> {
+        let mut state = lock(&self.state);
+        state.check()?;
+        if let Err(error) = state.data.flush() {
+            return Err(state.poison(error));
+        }
+        self.dirty.store(false, Ordering::Release);
+        let from = state.frozen.len();
+        let items = state.folder.take();
+        state.frozen.extend_from_slice(&items);
+        Ok(Frozen { from, items, segments: state.data.segments().collect() })
+    }
+
+    /// Makes everything written so far visible to all who open, refresh or lock the file from now on; with `sync` also durable.
+    ///
+    /// `truncate` adds a truncate to that size behind what was written. Costs one append to the index log if there is anything to say.
+    pub fn commit(&self, sync: bool, truncate: Option<u64>) -> Result<Committed> {
+        let mut state = lock(&self.state);
+        state.check()?;
+        self.dirty.store(false, Ordering::Release);
+        match self.try_commit(&mut state, sync, truncate) {
+            Ok(committed) => Ok(committed),
+            Err(error) => Err(state.poison(error)),
+        }
+    }
+
+    fn try_commit(&self, state: &mut State, sync: bool, truncate: Option<u64>) -> Result<Committed> {
+        state.data.flush()?;
+        if sync {
+            state.data.sync()?;
+        }
+        let mut items = std::mem::take(&mut state.frozen);
+        items.extend(state.folder.take());
+        items.extend(truncate.map(Item::Truncate));
+        let segments: Vec<SegmentRef> = state.data.segments().collect();
+        let mut orders = Vec::with_capacity(items.len());
+        let mut rest = &items[..];
+        while !rest.is_empty() {
+            let n = match rest.iter().position(|item| matches!(item, Item::Truncate(_))) {
+                Some(0) => 1,
+                Some(n) => n.min(BLOCK_RECORDS),
+                None => rest.len().min(BLOCK_RECORDS),
+            };
+            self.append_block(state, &segments, &rest[..n], &mut orders)?;
+            rest = &rest[n..];
+        }
+        if sync && state.index_dirty {
+            self.set.sync_index()?;
+            state.index_dirty = false;
+        }
+        Ok(Committed { orders, items, segments })
+    }
+
+    fn append_block(&self, state: &mut State, all: &[SegmentRef], items: &[Item], orders: &mut Vec<Order>) -> Result<()> {
+        // The block lists only segments that it uses.
+        let (mut segments, mut local) = (Vec::new(), vec![None::<u16>; all.len()]);
+        let mut records = Vec::with_capacity(items.len() + 1);
+        if !state.announced {
+            let Identity { writer, pid, uid, attached_ns, host } = self.identity.clone();
+            records.push(Record::Writer { writer, pid, uid, attached_ns, host });
+        }
+        let first = records.len() as u32;
+        for item in items {
+            records.push(match item {
+                Item::Truncate(size) => Record::Truncate(*size),
+                Item::Run(run) => {
+                    let segment = *local[run.segment as usize].get_or_insert_with(|| {
+                        segments.push(all[run.segment as usize]);
+                        segments.len() as u16 - 1
+                    });
+                    Record::Run {
+                        logical: run.logical,
+                        length: run.length,
+                        stride: run.stride,
+                        count: run.count,
+                        segment,
+                        physical: run.physical,
+                        writer: self.identity.writer,
+                    }
+                }
+            });
+        }
+        let hlc = self.set.append_index(&segments, &records)?;
+        state.announced = true;
+        state.index_dirty = true;
+        orders.extend((0..items.len() as u32).map(|i| Order { hlc, set: self.set.id(), seq: first + i }));
+        Ok(())
+    }
+
+    /// Whether the directories that lead to the container have been synced by this writer; says yes from the second call on.
+    pub fn container_was_synced(&self) -> bool {
+        std::mem::replace(&mut lock(&self.state).container_synced, true)
+    }
+
+    /// Leaves the log set; true if this was the node's last writer. Commit first: what was not committed is dropped.
+    pub fn leave(self) -> Result<bool> {
+        drop(self.state);
+        match Arc::into_inner(self.set) {
+            Some(set) => set.leave(),
+            None => Ok(false),
+        }
+    }
+}
+
+impl State {
+    fn check(&self) -> Result<()> {
+        match &self.poison {
+            Some(first) => Err(Error::Poisoned { first: Box::new(first.clone()) }),
+            None => Ok(()),
+        }
+    }
+
+    fn poison(&mut self, error: Error) -> Error {
+        self.poison.get_or_insert(error.clone());
+        error
+    }
+}
+
+/// Writes as much as the store takes: an error only if it took nothing.
+fn write_some(file: &dyn store::StoreFile, bytes: &[u8], offset: u64) -> store::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write_at(&bytes[done..], offset + done as u64) {
+            Ok(0) if done == 0 => return Err(Errno::NOSPC),
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}

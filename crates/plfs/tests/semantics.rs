@@ -1,0 +1,315 @@
+//! What one program, and several, see of a logical file. Each test runs on real files in memory (/dev/shm) and on the memory store.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use plfs::store::{Errno, MemStore, Open, PosixStore, Store};
+use plfs::{Access, Config, File, OpenOptions, Opened, Plfs};
+
+struct Bed {
+    store: Arc<dyn Store>,
+    root: PathBuf,
+    config: Config,
+}
+
+impl Bed {
+    /// Another process, as far as one process can play it: a table of open files of its own.
+    fn process(&self) -> Plfs {
+        Plfs::new(self.store.clone(), self.config.clone())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}
+
+fn on_each_bed(test: impl Fn(&Bed)) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let root = PathBuf::from(format!("/dev/shm/plfs-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    std::fs::create_dir_all(&root).unwrap();
+    test(&Bed { store: Arc::new(PosixStore::new()), root, config: Config::default() });
+    let memory = MemStore::new();
+    memory.mkdir(Path::new("/m"), 0o755).unwrap();
+    let config = Config { shared_memory: None, ..Config::default() };
+    test(&Bed { store: Arc::new(memory), root: "/m".into(), config });
+}
+
+fn open(plfs: &Plfs, path: &Path, options: OpenOptions) -> File {
+    match plfs.open(path, options).unwrap() {
+        Opened::Logical(file) => file,
+        Opened::Plain(_) => panic!("{} is plain", path.display()),
+    }
+}
+
+fn create(plfs: &Plfs, path: &Path) -> File {
+    open(plfs, path, OpenOptions::create())
+}
+
+fn read(plfs: &Plfs, path: &Path) -> Vec<u8> {
+    let file = open(plfs, path, OpenOptions::read());
+    let mut bytes = vec![0xee; 1 << 20];
+    let n = file.read_at(&mut bytes, 0).unwrap();
+    bytes.truncate(n);
+    bytes
+}
+
+#[test]
+fn own_writes_are_visible_at_once() {
+    on_each_bed(|bed| {
+        let plfs = bed.process();
+        let file = create(&plfs, &bed.path("f"));
+        file.write_at(b"ccc", 20).unwrap();
+        file.write_at(b"aaa", 0).unwrap();
+        file.write_at(b"bbb", 10).unwrap();
+        let mut buf = [9; 30];
+        assert_eq!(file.read_at(&mut buf, 0).unwrap(), 23);
+        assert_eq!(&buf[..23], b"aaa\0\0\0\0\0\0\0bbb\0\0\0\0\0\0\0ccc");
+        file.write_at(b"XY", 1).unwrap();
+        assert_eq!(file.read_at(&mut buf[..4], 0).unwrap(), 4);
+        assert_eq!(&buf[..4], b"aXY\0");
+        assert_eq!(file.len().unwrap(), 23);
+        file.close().unwrap();
+        assert_eq!(read(&bed.process(), &bed.path("f")), b"aXY\0\0\0\0\0\0\0bbb\0\0\0\0\0\0\0ccc");
+        assert!(plfs.stat(&bed.path("f"), true).unwrap().totals.unwrap().from_summary);
+    });
+}
+
+#[test]
+fn commits_of_others_are_seen_by_open_and_refresh() {
+    on_each_bed(|bed| {
+        let (one, two) = (bed.process(), bed.process());
+        let writer = create(&one, &bed.path("f"));
+        writer.write_at(b"first", 0).unwrap();
+        writer.commit().unwrap();
+        let reader = open(&two, &bed.path("f"), OpenOptions::read());
+        let mut buf = [0; 16];
+        assert_eq!(reader.read_at(&mut buf, 0).unwrap(), 5);
+        writer.write_at(b"second", 0).unwrap();
+        writer.sync().unwrap();
+        assert_eq!(reader.len().unwrap(), 6);
+        reader.refresh().unwrap();
+        assert_eq!(reader.read_at(&mut buf, 0).unwrap(), 6);
+        assert_eq!(&buf[..6], b"second");
+        writer.write_at(b"!", 6).unwrap();
+        writer.commit().unwrap();
+        assert_eq!(reader.read_at(&mut buf, 6).unwrap(), 1, "a read at the end looks again");
+    });
+}
+
+#[test]
+fn the_later_commit_wins_in_every_process() {
+    on_each_bed(|bed| {
+        let (one, two) = (bed.process(), bed.process());
+        let (a, b) = (create(&one, &bed.path("f")), create(&two, &bed.path("f")));
+        a.write_at(b"aaaa", 0).unwrap();
+        b.write_at(b"bbbb", 2).unwrap();
+        b.commit().unwrap();
+        a.commit().unwrap();
+        for plfs in [&one, &two, &bed.process()] {
+            assert_eq!(read(plfs, &bed.path("f")), b"aaaabb");
+        }
+        a.close().unwrap();
+        b.close().unwrap();
+        let totals = one.stat(&bed.path("f"), true).unwrap().totals.unwrap();
+        assert!(totals.from_summary, "the last closer leaves a summary");
+        assert_eq!(totals.size, 6);
+    });
+}
+
+#[test]
+fn truncate_cuts_and_extends() {
+    on_each_bed(|bed| {
+        let plfs = bed.process();
+        let file = create(&plfs, &bed.path("f"));
+        file.write_at(b"0123456789", 0).unwrap();
+        file.set_len(4).unwrap();
+        assert_eq!(file.len().unwrap(), 4);
+        file.set_len(8).unwrap();
+        assert_eq!(read(&plfs, &bed.path("f")), b"0123\0\0\0\0");
+        file.write_at(b"x", 9).unwrap();
+        assert_eq!(read(&plfs, &bed.path("f")), b"0123\0\0\0\0\0x");
+        file.close().unwrap();
+        assert_eq!(read(&bed.process(), &bed.path("f")), b"0123\0\0\0\0\0x");
+        let again = open(&plfs, &bed.path("f"), OpenOptions { truncate: true, ..OpenOptions::create() });
+        assert_eq!(again.len().unwrap(), 0);
+        again.write_at(b"new", 0).unwrap();
+        again.close().unwrap();
+        assert_eq!(read(&plfs, &bed.path("f")), b"new");
+        let totals = plfs.stat(&bed.path("f"), true).unwrap().totals.unwrap();
+        assert_eq!(totals.log_sets, 1, "the logs of the old content are gone");
+    });
+}
+
+#[test]
+fn rename_replaces_and_removes_what_was_there() {
+    on_each_bed(|bed| {
+        let plfs = bed.process();
+        for (name, text) in [("a", "new"), ("b", "old")] {
+            let file = create(&plfs, &bed.path(name));
+            file.write_at(text.as_bytes(), 0).unwrap();
+            file.close().unwrap();
+        }
+        let open_a = open(&plfs, &bed.path("a"), OpenOptions::read());
+        plfs.rename(&bed.path("a"), &bed.path("b")).unwrap();
+        assert_eq!(read(&plfs, &bed.path("b")), b"new");
+        assert!(plfs.stat(&bed.path("a"), true).is_err());
+        let mut buf = [0; 3];
+        assert_eq!(open_a.read_at(&mut buf, 0).unwrap(), 3, "an open handle follows the rename");
+        drop(open_a);
+        plfs.unlink(&bed.path("b")).unwrap();
+        let left = bed.store.list(&bed.path(".plfs")).unwrap();
+        assert!(left.is_empty(), "no container is left: {left:?}");
+    });
+}
+
+#[test]
+fn an_unlinked_file_lives_until_it_is_closed() {
+    on_each_bed(|bed| {
+        let (one, two) = (bed.process(), bed.process());
+        let file = create(&one, &bed.path("f"));
+        file.write_at(b"still here", 0).unwrap();
+        file.commit().unwrap();
+        two.unlink(&bed.path("f")).unwrap();
+        let mut buf = [0; 10];
+        assert_eq!(file.read_at(&mut buf, 0).unwrap(), 10);
+        assert_eq!(file.stat().unwrap().nlink, 1);
+        file.close().unwrap();
+        assert!(bed.store.list(&bed.path(".plfs")).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn exclusive_creation_has_one_winner() {
+    on_each_bed(|bed| {
+        let plfs = bed.process();
+        let exclusive = OpenOptions { exclusive: true, ..OpenOptions::create() };
+        open(&plfs, &bed.path("f"), exclusive).close().unwrap();
+        assert_eq!(plfs.open(&bed.path("f"), exclusive).unwrap_err().errno(), Errno::EXIST);
+        let winners: u32 = std::thread::scope(|scope| {
+            let tries: Vec<_> = (0..8).map(|_| scope.spawn(|| u32::from(bed.process().open(&bed.path("g"), exclusive).is_ok()))).collect();
+            tries.into_iter().map(|t| t.join().unwrap()).sum()
+        });
+        assert_eq!(winners, 1);
+        assert_eq!(bed.store.list(&bed.path(".plfs")).unwrap().iter().map(|shard| bed.store.list(&bed.path(".plfs").join(&shard.name)).unwrap().len()).sum::<usize>(), 2);
+    });
+}
+
+#[test]
+fn many_reopenings_leave_one_log_set() {
+    on_each_bed(|bed| {
+        for i in 0..50u8 {
+            let plfs = bed.process();
+            let file = create(&plfs, &bed.path("f"));
+            let (at, n) = file.append(&[i]).unwrap();
+            assert_eq!((at, n), (i as u64, 1));
+            file.close().unwrap();
+        }
+        assert_eq!(read(&bed.process(), &bed.path("f")), (0..50).collect::<Vec<u8>>());
+        assert_eq!(bed.process().stat(&bed.path("f"), true).unwrap().totals.unwrap().log_sets, 1);
+    });
+}
+
+#[test]
+fn a_million_strided_writes_are_one_record() {
+    on_each_bed(|bed| {
+        let plfs = bed.process();
+        let file = create(&plfs, &bed.path("f"));
+        let piece = [7; 16];
+        for i in 0..1_000_000u64 {
+            file.write_at(&piece, i * 64).unwrap();
+        }
+        file.close().unwrap();
+        let totals = plfs.stat(&bed.path("f"), true).unwrap().totals.unwrap();
+        assert!(totals.index_bytes <= 4096, "{totals:?}");
+        assert_eq!(totals.size, 999_999 * 64 + 16);
+    });
+}
+
+#[test]
+fn a_flat_index_answers_the_same_and_follows_later_writes() {
+    on_each_bed(|bed| {
+        let plfs = bed.process();
+        let file = create(&plfs, &bed.path("f"));
+        for i in (0..1000u64).rev() {
+            file.write_at(&i.to_le_bytes(), i * i % 5000).unwrap();
+        }
+        file.close().unwrap();
+        let before = read(&bed.process(), &bed.path("f"));
+        plfs.flatten(&bed.path("f")).unwrap();
+        let reader = open(&bed.process(), &bed.path("f"), OpenOptions::read());
+        assert!(reader.with_index(|index| index.flat().0).unwrap());
+        assert_eq!(read(&bed.process(), &bed.path("f")), before);
+        let file = create(&plfs, &bed.path("f"));
+        file.write_at(b"later", 100).unwrap();
+        file.close().unwrap();
+        let after = read(&bed.process(), &bed.path("f"));
+        assert_eq!(&after[100..105], b"later");
+        assert_eq!(after[105..], before[105..]);
+    });
+}
+
+#[test]
+fn sparse_files_reach_to_the_last_offset() {
+    on_each_bed(|bed| {
+        let plfs = bed.process();
+        let file = create(&plfs, &bed.path("f"));
+        let last = i64::MAX as u64 - 1;
+        assert_eq!(file.write_at(b"zz", last).unwrap(), 1, "cut at the largest offset");
+        assert_eq!(file.write_at(b"z", last + 1).unwrap_err().errno(), Errno::FBIG);
+        assert_eq!(file.len().unwrap(), i64::MAX as u64);
+        let mut buf = [1; 4];
+        assert_eq!(file.read_at(&mut buf, last - 3).unwrap(), 4);
+        assert_eq!(buf, [0, 0, 0, b'z']);
+        assert_eq!(file.next_data(5).unwrap(), Some(last));
+        assert_eq!(file.next_hole(5).unwrap(), 5);
+        file.set_len(3).unwrap();
+        assert_eq!(file.len().unwrap(), 3);
+    });
+}
+
+#[test]
+fn access_modes_are_kept() {
+    on_each_bed(|bed| {
+        let plfs = bed.process();
+        create(&plfs, &bed.path("f")).close().unwrap();
+        let reader = open(&plfs, &bed.path("f"), OpenOptions::read());
+        assert_eq!(reader.write_at(b"x", 0).unwrap_err().errno(), Errno::BADF);
+        let writer = open(&plfs, &bed.path("f"), OpenOptions { access: Access { read: false, write: true }, ..OpenOptions::read() });
+        assert_eq!(writer.read_at(&mut [0], 0).unwrap_err().errno(), Errno::BADF);
+    });
+}
+
+#[test]
+fn a_plain_file_stays_plain() {
+    on_each_bed(|bed| {
+        let path = bed.path("plain");
+        let file = bed.store.open(&path, Open::create(0o644)).unwrap();
+        file.write_at(&[1; 4093], 0).unwrap();
+        assert!(matches!(bed.process().open(&path, OpenOptions::create()).unwrap(), Opened::Plain(_)));
+        assert!(bed.process().stat(&path, true).unwrap().totals.is_none());
+    });
+}
+
+#[test]
+fn times_stay_as_set_and_move_with_writes() {
+    on_each_bed(|bed| {
+        let plfs = bed.process();
+        let file = create(&plfs, &bed.path("f"));
+        file.write_at(b"x", 0).unwrap();
+        let old = plfs::store::Time { sec: 1_000_000, nsec: 5 };
+        file.set_times(Some(old), Some(old)).unwrap();
+        file.close().unwrap();
+        assert_eq!(plfs.stat(&bed.path("f"), true).unwrap().stat.mtime, old, "cp -p keeps the time");
+        let file = create(&plfs, &bed.path("f"));
+        file.write_at(b"y", 0).unwrap();
+        file.close().unwrap();
+        assert!(plfs.stat(&bed.path("f"), true).unwrap().stat.mtime > old);
+    });
+}
