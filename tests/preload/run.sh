@@ -1,0 +1,84 @@
+#!/bin/bash
+# tests/preload/run.sh BUILD_DIR [TEST...]
+#
+# BUILD_DIR holds lib/libplfs.so and lib/plfs/libplfs_preload.so. Each test (t_*.c, s_*.sh) runs in an empty directory twice, once plain and
+# once below a mount with the preload library; output and the files left behind must be the same. only_*.c run below the mount alone.
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).
+set -u
+build=$(realpath "$1") && shift || exit 2
+here=$(dirname "$(realpath "$0")")
+preload=$build/lib/plfs/libplfs_preload.so
+[ -e "$preload" ] || { echo "no $preload"; exit 2; }
+work=$(mktemp -d "${T_DIR:-/tmp}/plfs-preload-test.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0 skipped=0
+export T_BIN=$work/bin LC_ALL=C TZ=UTC
+mkdir "$T_BIN"
+limit="timeout -k 5 ${T_TIMEOUT_S:-120}"
+
+shimmed() { env LD_PRELOAD="$preload" PLFS_MOUNTS="$work/mount" "$@"; }
+result() { # NAME STATUS [DETAIL]
+    case $2 in
+        ok) passed=$((passed + 1)); echo "ok   $1" ;;
+        skip) skipped=$((skipped + 1)); echo "skip $1: $3" ;;
+        *) failed=$((failed + 1)); echo "FAIL $1${3:+: $3}" ;;
+    esac
+}
+
+# Type, mode, links, size and checksum of all that is below the current directory.
+dump='find . -mindepth 1 | sort | while read -r f; do
+        stat -c "%n %F %a %h $([ -d "$f" ] || stat -c %s "$f")" "$f"; if [ -f "$f" ]; then cksum < "$f"; fi
+      done'
+
+run_twice() { # NAME COMMAND...
+    local name=$1 plain=0 door=0; shift
+    rm -rf "$work/plain"; mkdir -p "$work/plain/t"
+    [ -d "$work/mount" ] && shimmed rm -rf "$work/mount"
+    rm -rf "$work/mount"; mkdir -p "$work/mount/t"
+    (cd "$work/plain/t" && T_HERE=$PWD T_MOUNT=$work/plain $limit "$@" < /dev/null > "$work/plain.out" 2> "$work/plain.err") || plain=$?
+    if [ $plain = 77 ]; then result "$name" skip "$(tail -1 "$work/plain.err")"; return; fi
+    (cd "$work/mount/t" && T_HERE=$PWD T_MOUNT=$work/mount shimmed $limit "$@" < /dev/null > "$work/mount.out" 2> "$work/mount.err") || door=$?
+    (cd "$work/plain/t" && bash -c "$dump") >> "$work/plain.out" 2>&1
+    (cd "$work/mount/t" && shimmed bash -c "$dump") >> "$work/mount.out" 2>&1
+    if [ $plain = $door ] && cmp -s "$work/plain.out" "$work/mount.out"; then
+        result "$name" ok
+    else
+        result "$name" fail "exit $plain plain, $door mounted"
+        diff "$work/plain.out" "$work/mount.out" | head -${T_LINES:-15}
+        head -5 "$work/mount.err"
+    fi
+}
+
+wanted() { [ $# = 1 ] || { local n=$1; shift; case " $* " in *" $n "*) ;; *) return 1 ;; esac; }; }
+
+for source in "$here"/t_*.c "$here"/only_*.c; do
+    name=$(basename "$source" .c)
+    wanted "$name" "$@" || continue
+    if ! gcc -std=gnu11 -D_GNU_SOURCE -g -O1 -w -o "$T_BIN/$name" "$source" -pthread; then
+        result "$name" fail "does not compile"
+        continue
+    fi
+    case $name in
+        t_*) run_twice "$name" "$T_BIN/$name" ;;
+        *)
+            rm -rf "$work/mount"; mkdir -p "$work/mount/t"
+            out=$(cd "$work/mount/t" && T_HERE=$PWD T_MOUNT=$work/mount shimmed $limit "$T_BIN/$name" 2>&1)
+            result "$name" "$([ $? = 0 ] && echo ok || echo fail)" "$out" ;;
+    esac
+done
+for script in "$here"/s_*.sh; do
+    name=$(basename "$script" .sh)
+    wanted "$name" "$@" && run_twice "$name" bash "$script"
+done
+
+# calls.def names exactly what the library exports.
+if wanted calls "$@"; then
+    list=$(awk '$1 == "wrap" { print $2 }' "$here/../../preload/calls.def" | sort)
+    if difference=$(diff <(echo "$list") <(nm -D --defined-only "$preload" | awk '{ print $3 }' | sort)); then
+        result calls ok
+    else
+        result calls fail "$difference"
+    fi
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]

@@ -1,0 +1,48 @@
+/* Shared by the test programs. Each runs twice in an empty directory, once plain and once below a mount, and must print the same. */
+#ifndef T_H
+#define T_H
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Prints the call and what it gave. */
+#define R(e)                                                                                          \
+	({                                                                                            \
+		errno = 0;                                                                            \
+		long r_ = (long)(e);                                                                  \
+		int errno_ = errno;                                                                   \
+		printf("%d: %s = %ld %s\n", __LINE__, #e, r_, r_ < 0 ? strerrorname_np(errno_) : ""); \
+		errno = errno_;                                                                       \
+		r_;                                                                                   \
+	})
+
+/* Prints the bytes of a file, read by descriptor 'at' in pieces. */
+static inline void show(const char *path)
+{
+	char buf[300];
+	int fd = open(path, O_RDONLY);
+	ssize_t n = fd < 0 ? -1 : pread(fd, buf, sizeof buf, 0);
+	printf("%s:", path);
+	for (ssize_t i = 0; i < n; i++)
+		printf(buf[i] >= ' ' && buf[i] <= '~' ? "%c" : "<%02x>", (unsigned char)buf[i]);
+	printf(n < 0 ? " %s\n" : "\n", strerrorname_np(errno));
+	if (fd >= 0)
+		close(fd);
+}
+
+static inline int make(const char *path, const char *text)
+{
+	int fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0644);
+	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		perror(path);
+	lseek(fd, 0, SEEK_SET);
+	return fd;
+}
+#endif

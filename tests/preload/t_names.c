@@ -1,0 +1,139 @@
+/* Names, links, attributes, directories. */
+#include "t.h"
+
+#include <dirent.h>
+#include <sys/sysmacros.h>
+#include <sys/time.h>
+#include <utime.h>
+
+static void list(const char *dir)
+{
+	struct dirent **v;
+	int n = scandir(dir, &v, NULL, alphasort);
+	printf("%s has %d:", dir, n);
+	for (int i = 0; i < n; i++)
+		printf(" %s/%d", v[i]->d_name, v[i]->d_type);
+	printf("\n");
+	int count = 0;
+	DIR *d = opendir(dir);
+	while (d && readdir(d))
+		count++;
+	if (d)
+		closedir(d);
+	printf("readdir %d\n", count);
+}
+
+static void attributes(const char *path)
+{
+	struct stat st;
+	struct statx x;
+	if (lstat(path, &st)) {
+		printf("%s: %s\n", path, strerrorname_np(errno));
+		return;
+	}
+	printf("%s: size %ld nlink %ld mode %o times %ld %ld", path, (long)st.st_size, (long)st.st_nlink, st.st_mode,
+	       st.st_mtim.tv_sec < 1000000 ? (long)st.st_mtim.tv_sec : -1, st.st_atim.tv_sec < 1000000 ? (long)st.st_atim.tv_sec : -1);
+	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &x) == 0)
+		printf(" statx %ld %d %o %d", (long)x.stx_size, x.stx_nlink, x.stx_mode, x.stx_ino == st.st_ino && makedev(x.stx_dev_major, x.stx_dev_minor) == st.st_dev);
+	printf("\n");
+}
+
+int main(void)
+{
+	char c[32];
+	umask(022);
+	close(make("a", "file a"));
+	attributes("a");
+	R(link("a", "b"));
+	attributes("b");
+	R(rename("a", "c"));
+	attributes("a");
+	attributes("c");
+	close(make("d", "file d"));
+	R(rename("d", "c"));
+	show("c");
+	show("b");
+	attributes("b");
+	R(rename("missing", "x"));
+	R(mkdir("dir", 0755));
+	R(rename("c", "dir"));
+	R(rename("c", "dir/c"));
+	attributes("dir/c");
+	R(renameat2(AT_FDCWD, "b", AT_FDCWD, "dir/c", RENAME_NOREPLACE));
+	list("dir");
+	R(unlink("dir"));
+	R(rmdir("dir"));
+	R(rename("dir", "moved"));
+	show("moved/c");
+	R(remove("moved/c"));
+	R(remove("moved"));
+	attributes("moved");
+	R(rmdir("b"));
+	R(unlink("missing"));
+
+	/* A file lives on after its last name. */
+	int fd = make("gone", "still here");
+	R(unlink("gone"));
+	R(pread(fd, c, 32, 0));
+	R(write(fd, "x", 1));
+	struct stat st;
+	R(fstat(fd, &st) ? -1 : (long)st.st_nlink);
+	R(open("gone", O_RDONLY));
+	close(fd);
+	/* A file replaced while it is open. */
+	fd = make("old", "old bytes");
+	close(make("new", "new bytes"));
+	R(rename("new", "old"));
+	R(pread(fd, c, 3, 0));
+	R(memcmp(c, "old", 3));
+	close(fd);
+	show("old");
+
+	R(chmod("old", 0600));
+	attributes("old");
+	fd = R(open("old", O_RDWR));
+	R(fchmod(fd, 0444));
+	attributes("old");
+	R(fchmodat(AT_FDCWD, "old", 0644, 0));
+	R(chown("old", 12, 13));
+	R(lstat("old", &st) ? -1 : (long)(st.st_uid * 100 + st.st_gid));
+	R(fchown(fd, 0, (gid_t)-1));
+	R(lstat("old", &st) ? -1 : (long)(st.st_uid * 100 + st.st_gid));
+	struct timespec t[2] = {{1000, 5}, {2000, 6}};
+	R(futimens(fd, t));
+	attributes("old");
+	t[0].tv_sec = 3000;
+	t[1].tv_nsec = UTIME_OMIT;
+	R(utimensat(AT_FDCWD, "old", t, 0));
+	attributes("old");
+	R(write(fd, "N", 1));
+	struct timeval tv[2] = {{5000, 0}, {6000, 0}};
+	R(utimes("old", tv));
+	attributes("old");
+	R(futimes(fd, tv));
+	struct utimbuf ub = {7000, 8000};
+	R(utime("old", &ub));
+	close(fd);
+	attributes("old");
+	R(access("old", R_OK | W_OK));
+	R(access("old", X_OK));
+	R(access("missing", F_OK));
+	R(symlink("old", "sl"));
+	attributes("sl");
+	R(stat("sl", &st) ? -1 : (long)st.st_size);
+	R(unlink("sl"));
+	attributes("old");
+	R(fstatat(AT_FDCWD, "old", &st, 0) ? -1 : (long)st.st_size);
+	R(stat("", &st));
+	R(stat("old/x", &st));
+	R(mkdir("e", 0700));
+	close(make("e/1", "one"));
+	close(make("e/2", "two2"));
+	list("e");
+	list(".");
+	R(unlink("e/1"));
+	R(unlink("e/2"));
+	R(rmdir("e"));
+	list(".");
+	return 0;
+}

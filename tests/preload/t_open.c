@@ -1,0 +1,137 @@
+/* The flags of open, descriptor numbers, and what an open file allows. */
+#include "t.h"
+
+int __open_2(const char *, int);
+
+int main(void)
+{
+	char c[8] = "1234567";
+	struct stat st;
+	int fd;
+	umask(022);
+	R(open("none", O_RDONLY));
+	R(open("none", O_WRONLY | O_TRUNC));
+	fd = R(open("a", O_CREAT | O_EXCL | O_WRONLY, 0640));
+	R(write(fd, "hello world", 11));
+	R(read(fd, c, 1));
+	R(fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND));
+	R(fcntl(fd, F_GETFD));
+	R(fstat(fd, &st) ? -1 : (long)st.st_size);
+	R(stat("a", &st) ? -1 : (long)st.st_size);
+	R(st.st_mode);
+	R(close(fd));
+	R(close(fd));
+	R(open("a", O_CREAT | O_EXCL | O_WRONLY, 0640));
+	fd = R(open("a", O_RDONLY | O_CLOEXEC));
+	R(fcntl(fd, F_GETFD));
+	R(write(fd, "x", 1));
+	R(pwrite(fd, "x", 1, 0));
+	R(ftruncate(fd, 0));
+	R(read(fd, c, 3));
+	R(c[0]);
+	int fd2 = R(dup(fd));
+	R(fcntl(fd2, F_GETFD));
+	R(lseek(fd2, 0, SEEK_CUR));
+	close(fd2);
+	R(fcntl(fd, F_DUPFD, 40));
+	R(fcntl(fd, F_DUPFD_CLOEXEC, 40));
+	R(fcntl(41, F_GETFD));
+	R(read(40, c, 2));
+	R(lseek(41, 0, SEEK_CUR));
+	R(close(40));
+	R(read(41, c, 2));
+	R(dup2(41, 50));
+	R(dup3(41, 51, O_CLOEXEC));
+	R(dup3(41, 41, 0));
+	R(dup2(41, 41));
+	R(dup2(999, 41));
+	R(read(41, c, 1));
+	R(dup2(1, 50));
+	R(lseek(50, 0, SEEK_CUR) >= 0);
+	closefrom(40);
+	R(fcntl(51, F_GETFD));
+	R(close(fd));
+
+	R(open("a/", O_RDONLY));
+	R(open("a/b", O_CREAT | O_RDWR, 0600));
+	R(open("a", O_RDONLY | O_DIRECTORY));
+	R(open(".", O_RDWR));
+	R(open("nodir/x", O_CREAT | O_RDWR, 0600));
+	R(open("", O_RDONLY));
+	R(open(NULL, O_RDONLY));
+	R(symlink("a", "link"));
+	R(open("link", O_RDONLY | O_NOFOLLOW));
+	fd = R(open("link", O_RDWR));
+	R(read(fd, c, 5));
+	R(close(fd));
+	R(symlink("made", "dangling"));
+	R(open("dangling", O_CREAT | O_EXCL | O_RDWR, 0600));
+	fd = R(open("dangling", O_CREAT | O_RDWR, 0600));
+	R(write(fd, "via link", 8));
+	close(fd);
+	show("made");
+
+	R(mkdir("d", 0755));
+	int dir = R(open("d", O_RDONLY | O_DIRECTORY));
+	fd = R(openat(dir, "in", O_CREAT | O_RDWR, 0644));
+	R(write(fd, "inside", 6));
+	close(fd);
+	show("d/in");
+	fd = R(openat(dir, "../a", O_RDWR | O_APPEND));
+	R(fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND));
+	R(write(fd, "++", 2));
+	R(lseek(fd, 0, SEEK_CUR));
+	R(fcntl(fd, F_SETFL, 0));
+	R(fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND));
+	R(pwrite(fd, "J", 1, 0));
+	R(fcntl(fd, F_SETFL, O_APPEND));
+	R(pwrite(fd, "E", 1, 0));
+	close(fd);
+	close(dir);
+	show("a");
+	fd = R(creat("a", 0600));
+	R(fstat(fd, &st) ? -1 : (long)st.st_size);
+	close(fd);
+	R(stat("a", &st) ? -1 : (long)st.st_mode);
+
+	char name[] = "tmpXXXXXX", name2[] = "tmpXXXXXX.txt", bad[] = "tmpXXX";
+	fd = R(mkstemp(name));
+	R(write(fd, "temp", 4));
+	R(fcntl(fd, F_GETFL) & O_ACCMODE);
+	R(fstat(fd, &st) ? -1 : (long)st.st_mode);
+	R(pread(fd, c, 4, 0));
+	R(memcmp(c, "temp", 4));
+	close(fd);
+	R(unlink(name));
+	fd = R(mkostemps(name2, 4, O_APPEND));
+	R(strcmp(name2 + 9, ".txt"));
+	close(fd);
+	R(unlink(name2));
+	R(mkstemp(bad));
+
+	fd = make("again", "reopened");
+	R(read(fd, c, 2));
+	char proc[40];
+	sprintf(proc, "/proc/self/fd/%d", fd);
+	int again = R(open(proc, O_RDONLY));
+	R(read(again, c, 4));
+	R(memcmp(c, "reop", 4));
+	close(again);
+	again = R(open(proc, O_WRONLY | O_APPEND));
+	R(write(again, "!", 1));
+	close(again);
+	R(truncate("again", 3));
+	R(fstat(fd, &st) ? -1 : (long)st.st_size);
+	close(fd);
+	show("again");
+	fd = R(__open_2("again", O_RDONLY));
+	close(fd);
+	R(mknod("node", S_IFREG | 0644, 0));
+	R(stat("node", &st) ? -1 : (long)st.st_size);
+	R(open("again", O_PATH) >= 0);
+	/* Numbers are the lowest free ones. */
+	R(close(0));
+	R(open("again", O_RDONLY));
+	R(read(0, c, 2));
+	return 0;
+}

@@ -1,0 +1,140 @@
+/* Positions, vectors, holes, sizes, copies. */
+#include "t.h"
+
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+
+int main(void)
+{
+	char c[64];
+	struct stat st;
+	int fd = make("f", "");
+	R(write(fd, "0123456789", 10));
+	R(lseek(fd, 0, SEEK_CUR));
+	R(lseek(fd, -3, SEEK_END));
+	R(read(fd, c, 10));
+	R(read(fd, c, 10));
+	R(lseek(fd, 0, SEEK_CUR));
+	R(lseek(fd, -1, SEEK_SET));
+	R(lseek(fd, -100, SEEK_CUR));
+	R(lseek(fd, 0, 99));
+	R(lseek(fd, 20, SEEK_SET));
+	R(read(fd, c, 1));
+	R(write(fd, "tail", 4));
+	R(fstat(fd, &st) ? -1 : (long)st.st_size);
+	memset(c, 'z', sizeof c);
+	R(pread(fd, c, sizeof c, 8));
+	R(c[0] == '8' && c[1] == '9' && c[2] == 0 && c[11] == 0 && c[12] == 't' && c[16] == 'z');
+	R(pread(fd, c, 4, -1));
+	R(pwrite(fd, c, 4, -1));
+	R(pread(fd, c, 0, 5));
+	R(pwrite(fd, c, 0, 500));
+	R(write(fd, c, 0));
+	R(lseek(fd, 0, SEEK_CUR));
+	struct iovec v[3] = {{"ab", 2}, {"", 0}, {"cdef", 4}}, w[2] = {{c, 3}, {c + 10, 5}};
+	R(pwritev(fd, v, 3, 30));
+	R(preadv(fd, w, 2, 29));
+	R(c[0] == 0 && c[1] == 'a' && memcmp(c + 10, "cdef", 4) == 0);
+	R(lseek(fd, 0, SEEK_SET));
+	R(writev(fd, v, 3));
+	R(readv(fd, w, 2));
+	R(lseek(fd, 0, SEEK_CUR));
+	R(readv(fd, w, -1));
+	R(preadv2(fd, w, 2, -1, 0));
+	R(lseek(fd, 0, SEEK_CUR));
+	R(pwritev2(fd, v, 3, 0, RWF_DSYNC));
+	R(pwritev2(fd, v, 1, 0, RWF_APPEND));
+	R(pwritev2(fd, v, 1, -1, 0));
+	R(lseek(fd, 0, SEEK_CUR));
+	R(pwritev2(fd, v, 1, 0, 1 << 20));
+	R(fsync(fd));
+	R(fdatasync(fd));
+	show("f");
+	R(ftruncate(fd, 5));
+	R(ftruncate(fd, 9));
+	show("f");
+	R(ftruncate(fd, -1));
+	R(truncate("f", 3));
+	R(truncate("missing", 3));
+	R(lseek(fd, 0, SEEK_END));
+	R(posix_fallocate(fd, 0, 100));
+	R(fstat(fd, &st) ? -1 : (long)st.st_size);
+	R(posix_fallocate(fd, 0, 0));
+	R(posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL));
+	R(ftruncate(fd, 10));
+	int left = -1;
+	R(lseek(fd, 4, SEEK_SET));
+	R(ioctl(fd, FIONREAD, &left));
+	R(left);
+	R(isatty(fd));
+
+	/* dup'ed descriptors share the position and the flags. */
+	int two = dup(fd);
+	R(lseek(two, 2, SEEK_SET));
+	R(lseek(fd, 0, SEEK_CUR));
+	R(fcntl(two, F_SETFL, O_APPEND));
+	R(fcntl(fd, F_GETFL) & O_APPEND);
+	R(write(fd, "app", 3));
+	R(lseek(two, 0, SEEK_CUR));
+	close(two);
+	show("f");
+
+	struct pollfd p = {fd, POLLIN | POLLOUT, 0};
+	R(poll(&p, 1, 0));
+	R(p.revents);
+	fd_set set;
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	R(select(fd + 1, &set, NULL, NULL, NULL));
+	close(fd);
+
+	/* Copies between two files and a pipe. */
+	char *big = malloc(1 << 20);
+	for (int i = 0; i < 1 << 20; i++)
+		big[i] = (char)(i * 7 + i / 1000);
+	int in = make("in", ""), out = make("out", "");
+	R(write(in, big, 1 << 20));
+	off_t at = 100, to = 50;
+	R(copy_file_range(in, &at, out, &to, 5000, 0));
+	R(at);
+	R(to);
+	R(lseek(in, 1000, SEEK_SET));
+	R(sendfile(out, in, NULL, 3000));
+	R(lseek(in, 0, SEEK_CUR));
+	R(lseek(out, 0, SEEK_CUR));
+	int pipes[2];
+	R(pipe(pipes));
+	at = 0;
+	R(sendfile(pipes[1], in, &at, 4000));
+	R(at);
+	R(read(pipes[0], c, 10));
+	R(memcmp(c, big, 10));
+	close(pipes[0]);
+	close(pipes[1]);
+	int plain = open("/tmp/t_rw.plain", O_CREAT | O_TRUNC | O_RDWR, 0600);
+	at = 0;
+	R(copy_file_range(in, &at, plain, NULL, 10000, 0));
+	R(pread(plain, big, 10000, 0));
+	R(big[9999] == (char)(9999 * 7 + 9));
+	R(ftruncate(out, 0));
+	R(lseek(out, 0, SEEK_SET));
+	at = 5;
+	R(sendfile(out, plain, &at, 20));
+	R(fstat(out, &st) ? -1 : (long)st.st_size);
+	close(plain);
+	unlink("/tmp/t_rw.plain");
+
+	/* A position far out. */
+	R(lseek(out, (off_t)1 << 40, SEEK_SET));
+	R(write(out, "far", 3));
+	R(fstat(out, &st) ? -1 : (long)(st.st_size >> 20));
+	R(ftruncate(out, 10));
+
+	/* Closed by range. */
+	R(close_range((unsigned)in, (unsigned)out, 0));
+	R(read(in, c, 1));
+	R(write(out, c, 1));
+	return 0;
+}

@@ -1,0 +1,51 @@
+/* Calls made with syscall(2). */
+#include "t.h"
+
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+
+int main(void)
+{
+	char c[32] = "";
+	struct stat st;
+	struct statx x;
+	int fd = (int)R(syscall(SYS_openat, AT_FDCWD, "f", O_CREAT | O_RDWR, 0644));
+	R(syscall(SYS_write, fd, "0123456789", 10));
+	R(syscall(SYS_pwrite64, fd, "ab", 2, 4));
+	R(syscall(SYS_lseek, fd, 2, SEEK_SET));
+	R(syscall(SYS_read, fd, c, 4));
+	R(strcmp(c, "23ab"));
+	R(syscall(SYS_pread64, fd, c, 3, 7));
+	R(syscall(SYS_fstat, fd, &st) ? -1 : (long)st.st_size);
+	R(syscall(SYS_newfstatat, AT_FDCWD, "f", &st, 0) ? -1 : (long)st.st_size);
+	R(syscall(SYS_statx, AT_FDCWD, "f", 0, STATX_SIZE, &x) ? -1 : (long)x.stx_size);
+	R(syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_SIZE, &x) ? -1 : (long)x.stx_size);
+	R(syscall(SYS_ftruncate, fd, 6));
+	R(syscall(SYS_fcntl, fd, F_GETFL) & O_ACCMODE);
+	int two = (int)R(syscall(SYS_dup, fd));
+	R(syscall(SYS_lseek, two, 0, SEEK_CUR));
+	R(syscall(SYS_close, two));
+	struct open_how how = {.flags = O_RDONLY};
+	two = (int)R(syscall(SYS_openat2, AT_FDCWD, "f", &how, sizeof how));
+	R(syscall(SYS_read, two, c, 3));
+	R(memcmp(c, "012", 3));
+	R(syscall(SYS_close, two));
+	how.resolve = RESOLVE_BENEATH;
+	two = (int)R(syscall(SYS_openat2, AT_FDCWD, "f", &how, sizeof how));
+	R(syscall(SYS_read, two, c, 3));
+	R(memcmp(c, "012", 3));
+	R(syscall(SYS_close, two));
+	R(syscall(SYS_openat2, AT_FDCWD, "../f", &how, sizeof how));
+	struct iovec v[2] = {{"xy", 2}, {"z", 1}};
+	R(syscall(SYS_pwritev, fd, v, 2, 20L, 0L));
+	R(syscall(SYS_fsync, fd));
+	R(syscall(SYS_renameat2, AT_FDCWD, "f", AT_FDCWD, "g", 0));
+	R(syscall(SYS_close, fd));
+	R(syscall(SYS_close, fd));
+	R(syscall(SYS_getppid) > 0);
+	R(syscall(SYS_mmap, NULL, 4096L, 3L, 0x22L, -1L, 0L) != -1);
+	show("g");
+	R(syscall(SYS_unlinkat, AT_FDCWD, "g", 0));
+	R(syscall(SYS_faccessat, AT_FDCWD, "g", F_OK));
+	return 0;
+}
