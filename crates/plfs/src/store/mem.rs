@@ -176,15 +176,45 @@ struct Found {
     slash: bool,
 }
 
+/// What to do at the last part of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// Follow a symbolic link.
+    Follow,
+    /// Take a symbolic link itself, unless a slash comes after it.
+    Stay,
+    /// Find the entry for a call that makes, removes or moves it: a link is not followed, a slash is left to the call.
+    Entry,
+    /// As `Follow`, for a call that may make a file: with a slash it cannot, even if the path exists.
+    Create,
+    /// As `Create`, for a call that must make a file, so that a link is as bad as a file.
+    CreateNew,
+}
+
+impl Last {
+    fn of(follow: bool) -> Last {
+        if follow { Last::Follow } else { Last::Stay }
+    }
+
+    fn follows(self, slash: bool) -> bool {
+        match self {
+            Last::Follow | Last::Create => true,
+            Last::Stay => slash,
+            Last::Entry | Last::CreateNew => false,
+        }
+    }
+}
+
 impl Found {
     fn exists(&self) -> Result<u64> {
         self.ino.ok_or(Errno::NOENT)
     }
 
     /// The place for a new name.
-    fn vacant(self) -> Result<(u64, OsString, bool)> {
+    fn vacant(self, is_dir: bool) -> Result<(u64, OsString)> {
         match (self.ino, self.name) {
-            (None, Some(name)) => Ok((self.dir, name, self.slash)),
+            (None, Some(_)) if self.slash && !is_dir => Err(Errno::NOENT),
+            (None, Some(name)) => Ok((self.dir, name)),
             _ => Err(Errno::EXIST),
         }
     }
@@ -391,14 +421,9 @@ impl Node {
     }
 }
 
-/// The parts of a path that lead somewhere, last first.
+/// The parts of a path, last first.
 fn parts_reversed(path: &[u8]) -> impl Iterator<Item = OsString> {
-    path.rsplit(|&byte| byte == b'/').filter(|part| !part.is_empty() && part != b".").map(|part| OsString::from_vec(part.to_vec()))
-}
-
-/// True if a path that ends thus can only mean a directory.
-fn wants_dir(path: &[u8]) -> bool {
-    path.ends_with(b"/") || path.ends_with(b"/.") || path == b"."
+    path.rsplit(|&byte| byte == b'/').filter(|part| !part.is_empty()).map(|part| OsString::from_vec(part.to_vec()))
 }
 
 impl Tree {
@@ -436,8 +461,8 @@ impl Tree {
         Time { sec: CLOCK_START_SEC + (self.ticks / 1_000_000_000) as i64, nsec: (self.ticks % 1_000_000_000) as u32 }
     }
 
-    /// Where `path` leads. With `follow`, a final symbolic link is followed, to a missing name perhaps. All but the last part must exist.
-    fn walk(&self, path: &Path, follow: bool) -> Result<Found> {
+    /// Where `path` leads. All but the last part must exist.
+    fn walk(&self, path: &Path, how: Last) -> Result<Found> {
         let bytes = path.as_os_str().as_bytes();
         match bytes {
             b"" => return Err(Errno::NOENT),
@@ -445,12 +470,15 @@ impl Tree {
             _ if bytes.len() >= PATH_MAX => return Err(Errno::NAMETOOLONG),
             _ => {}
         }
-        let mut slash = wants_dir(bytes);
+        let mut slash = bytes.ends_with(b"/");
         let mut todo: Vec<OsString> = parts_reversed(bytes).collect();
         let mut here = ROOT;
         let mut links = 0;
         while let Some(name) = todo.pop() {
             let dir = self.dir(here)?;
+            if name == "." {
+                continue;
+            }
             if name == ".." {
                 here = dir.parent;
                 continue;
@@ -459,11 +487,14 @@ impl Tree {
                 return Err(Errno::NAMETOOLONG);
             }
             let last = todo.is_empty();
+            if last && slash && matches!(how, Last::Create | Last::CreateNew) {
+                return Err(Errno::ISDIR);
+            }
             let Some(&ino) = dir.names.get(&name) else {
                 return if last { Ok(Found { dir: here, name: Some(name), ino: None, slash }) } else { Err(Errno::NOENT) };
             };
             match &self.node(ino).body {
-                Body::Link(target) if !last || follow || slash => {
+                Body::Link(target) if !last || how.follows(slash) => {
                     links += 1;
                     if links > LINKS_MAX {
                         return Err(Errno::LOOP);
@@ -472,12 +503,12 @@ impl Tree {
                     if target.starts_with(b"/") {
                         here = ROOT;
                     }
-                    slash |= last && wants_dir(target);
+                    slash |= last && target.ends_with(b"/");
                     todo.extend(parts_reversed(target));
                 }
                 Body::Dir(_) if !last => here = ino,
                 Body::Dir(_) => return Ok(Found { dir: here, name: Some(name), ino: Some(ino), slash }),
-                _ if !last || slash => return Err(Errno::NOTDIR),
+                _ if !last || (slash && how != Last::Entry) => return Err(Errno::NOTDIR),
                 _ => return Ok(Found { dir: here, name: Some(name), ino: Some(ino), slash }),
             }
         }
@@ -587,11 +618,14 @@ impl Tree {
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> Result<()> {
-        let from = self.walk(from, false)?;
-        let to = self.walk(to, false)?;
+        let from = self.walk(from, Last::Entry)?;
+        let to = self.walk(to, Last::Entry)?;
         let (Some(from_name), Some(to_name)) = (&from.name, &to.name) else { return Err(Errno::BUSY) };
         let ino = from.exists()?;
         let moves_dir = self.node(ino).is_dir();
+        if !moves_dir && (from.slash || to.slash) {
+            return Err(Errno::NOTDIR);
+        }
         if moves_dir && self.is_ancestor(ino, to.dir)? {
             return Err(Errno::INVAL);
         }
@@ -607,7 +641,6 @@ impl Tree {
                 (true, Body::File(_) | Body::Link(_)) => return Err(Errno::NOTDIR),
                 (true, Body::Dir(_)) | (false, _) => {}
             },
-            None if to.slash && !moves_dir => return Err(Errno::NOTDIR),
             None => {}
         }
         let now = self.now();
@@ -670,7 +703,19 @@ impl Tree {
             Body::Dir(_) => Body::Dir(Dir::new(parent)),
             Body::Link(target) => Body::Link(target.clone()),
         };
-        Node { body, mode: old.mode, uid: old.uid, gid: old.gid, atime: old.atime, mtime: old.mtime, ctime: old.ctime, names: 0, kept: 0, opens: 0, locks: vec![] }
+        Node {
+            body,
+            mode: old.mode,
+            uid: old.uid,
+            gid: old.gid,
+            atime: old.atime,
+            mtime: old.mtime,
+            ctime: old.ctime,
+            names: 0,
+            kept: 0,
+            opens: 0,
+            locks: vec![],
+        }
     }
 }
 
@@ -678,17 +723,23 @@ impl Store for MemStore {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
         let mut tree = self.lock();
         let exclusive = how.create && how.exclusive;
-        let found = tree.walk(path, !exclusive)?;
+        let found = tree.walk(
+            path,
+            if exclusive {
+                Last::CreateNew
+            } else if how.create {
+                Last::Create
+            } else {
+                Last::Follow
+            },
+        )?;
         let ino = match found.ino {
             Some(_) if exclusive => return Err(Errno::EXIST),
             Some(ino) if tree.node(ino).is_dir() && (how.write || how.create) => return Err(Errno::ISDIR),
             Some(ino) => ino,
             None if !how.create => return Err(Errno::NOENT),
             None => {
-                let (dir, name, slash) = found.vacant()?;
-                if slash {
-                    return Err(Errno::ISDIR);
-                }
+                let (dir, name) = found.vacant(false)?;
                 tree.add(dir, &name, Body::File(Content::default()), how.mode & 0o7777 & !UMASK)?
             }
         };
@@ -701,28 +752,32 @@ impl Store for MemStore {
 
     fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
         let tree = self.lock();
-        let ino = tree.walk(path, follow)?.exists()?;
+        let ino = tree.walk(path, Last::of(follow))?.exists()?;
         Ok(tree.node(ino).stat(ino))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         let tree = self.lock();
-        let ino = tree.walk(path, true)?.exists()?;
+        let ino = tree.walk(path, Last::Follow)?.exists()?;
         Ok(tree.dir(ino)?.names.iter().map(|(name, &ino)| Entry { name: name.clone(), kind: Some(tree.node(ino).kind()) }).collect())
     }
 
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
         let mut tree = self.lock();
-        let (dir, name, _) = tree.walk(path, false)?.vacant()?;
+        let (dir, name) = tree.walk(path, Last::Entry)?.vacant(true)?;
         tree.add(dir, &name, Body::Dir(Dir::new(dir)), mode & 0o7777).map(drop)
     }
 
     fn rmdir(&self, path: &Path) -> Result<()> {
         let mut tree = self.lock();
-        let found = tree.walk(path, false)?;
+        let found = tree.walk(path, Last::Entry)?;
         let ino = found.exists()?;
         let Some(name) = &found.name else {
-            return Err(if path.as_os_str().as_bytes().ends_with(b"..") { Errno::NOTEMPTY } else { Errno::BUSY });
+            return Err(match parts_reversed(path.as_os_str().as_bytes()).next() {
+                Some(last) if last == "." => Errno::INVAL,
+                Some(_) => Errno::NOTEMPTY,
+                None => Errno::BUSY,
+            });
         };
         if !tree.dir(ino)?.names.is_empty() {
             return Err(Errno::NOTEMPTY);
@@ -732,9 +787,10 @@ impl Store for MemStore {
 
     fn unlink(&self, path: &Path) -> Result<()> {
         let mut tree = self.lock();
-        let found = tree.walk(path, false)?;
+        let found = tree.walk(path, Last::Entry)?;
         let ino = found.exists()?;
         match &found.name {
+            Some(_) if found.slash && !tree.node(ino).is_dir() => Err(Errno::NOTDIR),
             Some(name) if !tree.node(ino).is_dir() => tree.remove(found.dir, name),
             _ => Err(Errno::ISDIR),
         }
@@ -746,11 +802,8 @@ impl Store for MemStore {
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
         let mut tree = self.lock();
-        let ino = tree.walk(from, false)?.exists()?;
-        let (dir, name, slash) = tree.walk(to, false)?.vacant()?;
-        if slash {
-            return Err(Errno::NOENT);
-        }
+        let ino = tree.walk(from, Last::Stay)?.exists()?;
+        let (dir, name) = tree.walk(to, Last::Entry)?.vacant(false)?;
         if tree.node(ino).is_dir() {
             return Err(Errno::PERM);
         }
@@ -766,16 +819,13 @@ impl Store for MemStore {
             _ => {}
         }
         let mut tree = self.lock();
-        let (dir, name, slash) = tree.walk(path, false)?.vacant()?;
-        if slash {
-            return Err(Errno::NOENT);
-        }
+        let (dir, name) = tree.walk(path, Last::Entry)?.vacant(false)?;
         tree.add(dir, &name, Body::Link(target.to_owned()), 0o777).map(drop)
     }
 
     fn readlink(&self, path: &Path) -> Result<PathBuf> {
         let tree = self.lock();
-        let ino = tree.walk(path, false)?.exists()?;
+        let ino = tree.walk(path, Last::Stay)?.exists()?;
         match &tree.node(ino).body {
             Body::Link(target) => Ok(target.clone()),
             _ => Err(Errno::INVAL),
@@ -784,7 +834,7 @@ impl Store for MemStore {
 
     fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
         let mut tree = self.lock();
-        let ino = tree.walk(path, true)?.exists()?;
+        let ino = tree.walk(path, Last::Follow)?.exists()?;
         let now = tree.now();
         let node = tree.node_mut(ino);
         node.mode = mode & 0o7777;
@@ -794,7 +844,7 @@ impl Store for MemStore {
 
     fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
         let mut tree = self.lock();
-        let ino = tree.walk(path, follow)?.exists()?;
+        let ino = tree.walk(path, Last::of(follow))?.exists()?;
         let now = tree.now();
         let node = tree.node_mut(ino);
         // chown(2) takes the number -1 as "leave as it is", which is what None says.
@@ -809,7 +859,7 @@ impl Store for MemStore {
             return Err(Errno::INVAL);
         }
         let mut tree = self.lock();
-        let ino = tree.walk(path, true)?.exists()?;
+        let ino = tree.walk(path, Last::Follow)?.exists()?;
         if atime.is_none() && mtime.is_none() {
             return Ok(());
         }
@@ -823,13 +873,13 @@ impl Store for MemStore {
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
         let mut tree = self.lock();
-        let ino = tree.walk(path, true)?.exists()?;
+        let ino = tree.walk(path, Last::Follow)?.exists()?;
         tree.sync_dir(ino)
     }
 
     fn space(&self, path: &Path) -> Result<Space> {
         let tree = self.lock();
-        tree.walk(path, true)?.exists()?;
+        tree.walk(path, Last::Follow)?.exists()?;
         let pages = |node: &Node| if let Body::File(content) = &node.body { content.pages.len() as u64 } else { 0 };
         let used = tree.nodes.values().map(pages).sum::<u64>() * PAGE;
         Ok(Space { total: SPACE_TOTAL, available: SPACE_TOTAL.saturating_sub(used) })
@@ -934,16 +984,17 @@ impl StoreFile for MemFile {
         }
     }
 
+    /// As flock(2), a failed attempt to change the kind of lock loses the lock held before.
     fn try_lock(&self, exclusive: bool) -> Result<bool> {
-        if (exclusive && !self.write) || (!exclusive && !self.read) {
-            return Err(Errno::BADF);
-        }
         let mut tree = lock(&self.tree);
         let locks = &mut tree.node_mut(self.ino).locks;
-        if locks.iter().any(|&(id, other)| id != self.id && (exclusive || other)) {
-            return Ok(false);
+        if locks.contains(&(self.id, exclusive)) {
+            return Ok(true);
         }
         locks.retain(|&(id, _)| id != self.id);
+        if locks.iter().any(|&(_, other)| exclusive || other) {
+            return Ok(false);
+        }
         locks.push((self.id, exclusive));
         Ok(true)
     }
@@ -960,5 +1011,40 @@ impl StoreFile for MemFile {
         let mut bytes = vec![0; content.len as usize];
         content.read_at(&mut bytes, 0);
         Ok(Arc::new(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_crash_could_bring_back_is_forgotten() {
+        let store = MemStore::new();
+        let path = |name: &str| PathBuf::from(format!("/{name}"));
+        for round in 0..3 {
+            store.mkdir(&path("d"), 0o700).unwrap();
+            store.mkdir(&path("d/e"), 0o700).unwrap();
+            let file = store.open(&path("d/e/f"), Open::create_new(0o600)).unwrap();
+            store.link(&path("d/e/f"), &path("g")).unwrap();
+            store.symlink(Path::new("x"), &path("d/s")).unwrap();
+            if round > 0 {
+                store.sync_dir(&path("d")).unwrap();
+                store.sync_dir(Path::new("/")).unwrap();
+            }
+            store.rename(&path("d/e/f"), &path("g2")).unwrap();
+            store.rename(&path("g"), &path("g2")).unwrap();
+            store.unlink(&path("g")).unwrap();
+            store.unlink(&path("g2")).unwrap();
+            store.rename(&path("d/e"), &path("e")).unwrap();
+            store.unlink(&path("d/s")).unwrap();
+            store.rename(&path("e"), &path("d")).unwrap();
+            store.rmdir(&path("d")).unwrap();
+            assert!(store.lock().nodes.len() > 4);
+            store.sync_dir(Path::new("/")).unwrap();
+            assert_eq!(store.lock().nodes.len(), 2, "the root and the open file");
+            drop(file);
+            assert_eq!(store.lock().nodes.len(), 1);
+        }
     }
 }

@@ -421,21 +421,20 @@ impl StoreFile for PosixFile {
         retry_on_intr(|| rustix::fs::fdatasync(self.as_fd()))
     }
 
-    /// A POSIX record lock (F_SETLK) over the whole file, however long it grows. It belongs to the process, not to this open file:
+    /// A lock of flock(2) on the whole file or directory. It belongs to this open file:
     ///
-    /// * Two opens of a file in one process never stand in each other's way; the later call replaces the kind of lock the process holds.
-    /// * The process loses the lock when it closes **any** descriptor of the file, or dies in whatever way. So a process opens a file that it locks only once.
-    ///   [`Store::open`] of such a file is enough to lose the lock, as it moves the descriptor and closes the first one.
-    /// * A child made by fork does not inherit the lock, even though it inherits the descriptor; a program started by exec in the same process keeps it only as
-    ///   long as the descriptor, which is close-on-exec.
-    /// * A shared lock wants a descriptor open for reading, an exclusive one a descriptor open for writing: else EBADF.
+    /// * Two opens exclude each other within a process as they do between processes.
+    /// * The kernel releases it when the last descriptor of this open closes, at the latest when the process dies. A child made by fork shares the open file and so
+    ///   the lock: it lasts until parent and child have both closed it. The descriptor is close-on-exec, so a program started by exec does not keep it.
+    /// * The kind of lock can be changed, but not atomically, and a failed attempt (Ok(false)) loses the lock held before.
+    /// * The descriptor may be open for reading, writing or both. NFS alone wants one open for writing for an exclusive lock on a file, else EBADF.
     ///
-    /// File systems without locks (ENOSYS, EOPNOTSUPP; Lustre without `-o flock`) answer Ok(true).
+    /// File systems without such locks (ENOSYS, EOPNOTSUPP; Lustre without `-o flock`) answer Ok(true).
     fn try_lock(&self, exclusive: bool) -> Result<bool> {
         let how = if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
         match retry_on_intr(|| rustix::fs::flock(self.as_fd(), how)) {
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(true),
-            Err(Errno::ACCESS | Errno::AGAIN) => Ok(false),
+            Err(Errno::AGAIN) => Ok(false),
             Err(errno) => Err(errno),
         }
     }
