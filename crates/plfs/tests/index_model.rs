@@ -146,9 +146,11 @@ fn reopen(map: &mut ExtentMap) -> ExtentMap {
     let entries = map.compact();
     bytes.extend_from_slice(entries.as_bytes());
     let count = entries.len();
+    let ends: Vec<(u64, Order)> = entries.iter().map(|e| (e.end.get(), e.order())).collect();
     bytes.push(0xaa);
     let mut again = ExtentMap::with_base(Arc::new(bytes), 13, count, map.max_hlc()).expect("in range");
     for &(order, size) in map.truncates() {
+        assert!(ends.iter().all(|e| e.1 > order || e.0 <= size), "a merged entry is not clipped");
         again.insert_truncate(order, size);
     }
     assert_eq!(again.eof(), map.eof());
@@ -243,6 +245,7 @@ fn check_folder(writes: &[(u64, u64, u8)]) {
             _ => (at, length),
         };
         match what {
+            7 => physical += 1,
             8 => {
                 physical += 1;
                 segment = u32::from(length == 1);
@@ -471,6 +474,15 @@ fn speed() {
         map.insert(run, order(rank));
     }
     time_lookups("8 interleaved runs of a million pieces", &map, map.eof());
+    let start = Instant::now();
+    let hole = map.next_hole(0);
+    println!("next_hole over 8 million pieces: {:.2} s, {hole:?}", start.elapsed().as_secs_f64());
+    let mut map = ExtentMap::new();
+    for rank in 0..1024u64 {
+        let run = Run { logical: rank * 47_001, length: 47_001, stride: 1024 * 47_001, count: 10_000, segment: rank as u32, physical: 0 };
+        map.insert(run, order(rank));
+    }
+    time_lookups("1024 interleaved runs of 10,000 pieces", &map, map.eof());
 
     let mut rng = Lcg(1);
     let n = 5_000_000u64;

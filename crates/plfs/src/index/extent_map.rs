@@ -1022,8 +1022,11 @@ mod tests {
         map.insert_truncate(order(7), 200);
         assert_eq!(map.truncates(), [(order(2), 10), (order(5), 100), (order(7), 200)]);
         assert_eq!(map.eof(), 200);
-        map.insert_truncate(order(6), 0);
-        assert_eq!(map.truncates(), [(order(6), 0), (order(7), 200)]);
+        map.insert_truncate(order(6), 100);
+        assert_eq!(map.truncates(), [(order(2), 10), (order(6), 100), (order(7), 200)]);
+        let later = Order { set: 1, ..order(6) };
+        map.insert_truncate(later, 0);
+        assert_eq!(map.truncates(), [(later, 0), (order(7), 200)]);
         assert_eq!(map.max_hlc(), 7);
     }
 
@@ -1045,6 +1048,7 @@ mod tests {
         map.insert(run(5, 30, 100), order(3));
         map.insert(run(9905, 70, -100), order(4));
         assert_eq!(map.compact().len(), 2);
+        assert_eq!(map.iter().map(|(run, _)| run.bytes()).sum::<u64>(), 1000, "parts that are hidden were kept");
         // Two singles that cover each piece, though not all bytes between.
         map.insert(Run::single(3005, 3400, 1, 0), order(5));
         map.insert(Run::single(6400, 5000, 1, 9000), order(6));
@@ -1054,6 +1058,23 @@ mod tests {
         map.insert(run(5, 3, 100), order(8));
         map.insert(Run::single(0, 1000, 1, 50_000), order(0));
         assert_eq!(map.compact().len(), 4);
+    }
+
+    #[test]
+    fn a_run_is_hidden_by_singles_that_cover_its_pieces_exactly() {
+        let mut map = ExtentMap::new();
+        map.insert(Run { logical: 400, length: 10, stride: -100, count: 5, segment: 0, physical: 0 }, order(1));
+        for i in 0..5 {
+            assert_eq!(map.compact().len(), 1 + i as usize);
+            map.insert(Run::single(i * 100, 10, 1, i * 20), order(2 + i));
+        }
+        assert_eq!(map.compact().len(), 5);
+    }
+
+    #[test]
+    fn a_map_is_shared_between_threads() {
+        fn shared<T: Send + Sync>() {}
+        shared::<ExtentMap>();
     }
 
     #[test]
