@@ -44,7 +44,7 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode);
 int door_close(int fd);
 /* fd was opened by the kernel or inherited: makes it a container if it is a name. 1: it is, 0: plain, or a negative errno. */
 int door_adopt(int fd, int flags, int64_t position);
-/* Before and after the kernel gives fd another file: data must be out before a lock goes with the descriptor. */
+/* Takes the entry of fd out, with what goes with a closed descriptor: record locks, a standard stream. The caller gets its reference. */
 struct ofd *door_detach(int fd);
 /* Forgets an entry that libc replaced behind our back. */
 void door_forget(int fd);
@@ -63,6 +63,9 @@ void lock_drop(struct ofd *o);
 /* Makes stdin, stdout or stderr fit what descriptor 0, 1 or 2 is now. Other descriptors: nothing. */
 void stdio_follow(int fd);
 void stdio_flush_all(void);
+/* Around fork, as fd_lock. */
+void stdio_lock(void);
+void stdio_unlock(void);
 
 /* meta.c */
 ssize_t hide_entries(int fd, char *buf, ssize_t n);
@@ -70,6 +73,9 @@ ssize_t hide_entries(int fd, char *buf, ssize_t n);
 /* spawn.c */
 /* Another process will share our descriptions: commit, and give the positions to the kernel. */
 void share_with_process(void);
+/* Around fork, as fd_lock. */
+void spawn_lock(void);
+void spawn_unlock(void);
 
 /* init.c */
 void commit_all(void);

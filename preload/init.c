@@ -33,12 +33,16 @@ void commit_all(void)
 static void before_fork(void)
 {
 	fd_share_positions();
+	spawn_lock();
+	stdio_lock();
 	fd_lock();
 }
 
 static void after_fork(void)
 {
 	fd_unlock();
+	stdio_unlock();
+	spawn_unlock();
 }
 
 /* Names that an exec left open. The access mode is lost with the program that had it; O_APPEND is the placeholder's. The position stays in the
@@ -74,7 +78,7 @@ static void adopt_inherited(void)
 __attribute__((constructor)) static void start(void)
 {
 	int saved = errno;
-	real_resolve_all();
+	real_resolve_early();
 	const char *d = getenv("PLFS_DEBUG");
 	debug = d && *d && strcmp(d, "0") != 0;
 	pthread_atfork(before_fork, after_fork, after_fork);

@@ -137,8 +137,11 @@ EXPORT int chmod(const char *path, mode_t mode)
 
 EXPORT int fchmodat(int dirfd, const char *path, mode_t mode, int at_flags)
 {
-	if ((at_flags & AT_SYMLINK_NOFOLLOW) || !path_is_ours(dirfd, path, at_flags))
+	bool follows = !(at_flags & AT_SYMLINK_NOFOLLOW);
+	/* What is not followed matters only if it is a name, and then there is nothing to follow. */
+	if (inside_plfs || !(follows ? path_is_ours(dirfd, path, 0) : path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW)))
 		return REAL(fchmodat)(dirfd, path, mode, at_flags);
+	at_flags &= ~AT_SYMLINK_NOFOLLOW;
 	return (int)to_errno(PLFS(plfs_door_chmod(dirfd, path, mode, at_flags)));
 }
 

@@ -8,7 +8,9 @@ _Atomic(void *) real_table[REAL_COUNT];
 
 static const char *const real_names[REAL_COUNT] = {
 #define REAL_FN(name) #name,
+#define REAL_EARLY(name) #name,
 #include "real.def"
+#undef REAL_EARLY
 #undef REAL_FN
 };
 
@@ -29,8 +31,11 @@ void *real_resolve(enum real_id id)
 	return p;
 }
 
-void real_resolve_all(void)
+void real_resolve_early(void)
 {
-	for (int id = 0; id < REAL_COUNT; id++)
-		real_get((enum real_id)id);
+#define REAL_FN(name)
+#define REAL_EARLY(name) real_get(REAL_##name);
+#include "real.def"
+#undef REAL_EARLY
+#undef REAL_FN
 }

@@ -1,7 +1,7 @@
 /* The functions of libc behind ours.
  *
- * Each is looked up once with dlsym(RTLD_NEXT). The constructor looks up all of them, so that a call from a signal handler never enters the
- * dynamic linker; a call that comes before the constructor looks up its own. */
+ * Each is looked up once with dlsym(RTLD_NEXT): by the constructor or at the first call, see real.def. A call that comes before the
+ * constructor looks up its own. */
 #ifndef PLFS_PRELOAD_REAL_H
 #define PLFS_PRELOAD_REAL_H
 
@@ -33,7 +33,9 @@ int __openat_2(int dirfd, const char *path, int flags);
 
 enum real_id {
 #define REAL_FN(name) REAL_##name,
+#define REAL_EARLY(name) REAL_##name,
 #include "real.def"
+#undef REAL_EARLY
 #undef REAL_FN
 	REAL_COUNT
 };
@@ -42,7 +44,7 @@ extern _Atomic(void *) real_table[REAL_COUNT];
 
 /* Looks one function up; a function that this libc lacks becomes one that fails with ENOSYS. */
 void *real_resolve(enum real_id id);
-void real_resolve_all(void);
+void real_resolve_early(void);
 
 static inline void *real_get(enum real_id id)
 {

@@ -184,6 +184,16 @@ struct actions {
 static pthread_mutex_t actions_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct actions *all_actions;
 
+void spawn_lock(void)
+{
+	pthread_mutex_lock(&actions_lock);
+}
+
+void spawn_unlock(void)
+{
+	pthread_mutex_unlock(&actions_lock);
+}
+
 /* The list of `key`; the lock is held. */
 static struct actions *find_actions(const posix_spawn_file_actions_t *key)
 {

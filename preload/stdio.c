@@ -14,6 +14,9 @@
 /* Buffer of a stream. 64 KiB: a write of this size is one record of the index log, and read(2) of 64 KiB is past the knee of the cost per byte. */
 #define STREAM_BUFFER 65536
 
+/* _IO_UNBUFFERED of glibc's libio.h, part of its ABI since putc was a macro. */
+#define STREAM_UNBUFFERED 2
+
 struct stream {
 	int fd;
 	int std; /* 0, 1 or 2 for the stand-in of stdin, stdout, stderr, else -1 */
@@ -27,6 +30,16 @@ static struct stream *streams;
 
 static FILE *original[3];	 /* what libc had in stdin, stdout, stderr */
 static struct stream *stand_in[3]; /* kept once made: programs may hold the pointer */
+
+void stdio_lock(void)
+{
+	pthread_mutex_lock(&streams_lock);
+}
+
+void stdio_unlock(void)
+{
+	pthread_mutex_unlock(&streams_lock);
+}
 
 static FILE **global_of(int fd)
 {
@@ -63,11 +76,11 @@ static int stream_seek(void *cookie, off64_t *at, int whence)
 static int stream_close(void *cookie)
 {
 	struct stream *s = cookie;
-	pthread_mutex_lock(&streams_lock);
+	stdio_lock();
 	*s->link = s->next;
 	if (s->next)
 		s->next->link = s->link;
-	pthread_mutex_unlock(&streams_lock);
+	stdio_unlock();
 	if (s->std >= 0) {
 		stand_in[s->std] = NULL;
 		if (*global_of(s->std) == s->fp)
@@ -94,23 +107,23 @@ static struct stream *stream_new(int fd, const char *how, int std)
 	setvbuf(fp, buf, _IOFBF, STREAM_BUFFER);
 	fp->_fileno = fd;
 	*s = (struct stream){.fd = fd, .std = std, .fp = fp, .buf = buf};
-	pthread_mutex_lock(&streams_lock);
+	stdio_lock();
 	s->next = streams;
 	s->link = &streams;
 	if (streams)
 		streams->link = &s->next;
 	streams = s;
-	pthread_mutex_unlock(&streams_lock);
+	stdio_unlock();
 	return s;
 }
 
 static bool is_ours(FILE *fp)
 {
-	pthread_mutex_lock(&streams_lock);
+	stdio_lock();
 	struct stream *s = streams;
 	while (s && s->fp != fp)
 		s = s->next;
-	pthread_mutex_unlock(&streams_lock);
+	stdio_unlock();
 	return s != NULL;
 }
 
@@ -138,15 +151,17 @@ void stdio_follow(int fd)
 			if (!s)
 				return;
 			stand_in[fd] = s;
-			if (fd == 2)
-				setvbuf(s->fp, NULL, _IONBF, 0);
 		}
 		FILE *old = *global;
 		original[fd] = old;
 		clearerr(s->fp);
 		__fpurge(s->fp);
-		if (fd > 0)
+		if (fd > 0) {
+			/* The mode of buffering stays what the program or its terminal made it. */
+			int how = (old->_flags & STREAM_UNBUFFERED) ? _IONBF : __flbf(old) ? _IOLBF : _IOFBF;
+			setvbuf(s->fp, s->buf, how, STREAM_BUFFER);
 			move_pending(old, s->fp);
+		}
 		*global = s->fp;
 	} else if (s && *global == s->fp) {
 		*global = original[fd];
