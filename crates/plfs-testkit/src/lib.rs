@@ -3,4 +3,4 @@
 
 mod fault;
 
-pub use fault::{Fault, FaultStore};
+pub use fault::{Call, Fault, FaultStore, Op};

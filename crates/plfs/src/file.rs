@@ -32,14 +32,17 @@ pub(crate) struct LogicalFile {
     stale: AtomicBool,
     segments: SegmentFiles,
     writer: RwLock<Option<Arc<Writer>>>,
-    /// The superblock, open for writing, if this process created it.
+    /// The superblock, open for writing, if this process created it with a mode that would not let it open it again.
     creation: Mutex<Option<Arc<dyn StoreFile>>>,
     /// Held with a shared lock while the file is open, so that unlink in another process leaves the container to us.
     guard: OnceLock<Arc<dyn StoreFile>>,
+    /// This process removed a name of the file while it was open.
+    pub(crate) nameless: AtomicBool,
     /// Data was written since the last explicit setting of the times.
     touched: AtomicBool,
     /// Largest logical end written through this process.
     written_end: AtomicU64,
+    finished: bool,
 }
 
 impl std::fmt::Debug for Writer {
@@ -68,8 +71,10 @@ impl LogicalFile {
             writer: RwLock::new(None),
             creation: Mutex::new(creation),
             guard: OnceLock::new(),
+            nameless: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             written_end: AtomicU64::new(0),
+            finished: false,
         }
     }
 
@@ -142,6 +147,11 @@ impl LogicalFile {
         let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity));
         *slot = Some(writer.clone());
         Ok(writer)
+    }
+
+    /// The times were set explicitly: they stay until more is written.
+    pub(crate) fn times_were_set(&self) {
+        self.touched.store(false, Ordering::Release);
     }
 
     /// Size with this process's own writes, and the totals as of the last commits.
@@ -230,7 +240,10 @@ impl LogicalFile {
     }
 
     /// The last handle of the process is gone: commit, leave the log set, sum up, remove what has no name.
-    fn finish(self, nameless: bool) -> Result<()> {
+    fn finish(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.finished, true) {
+            return Ok(());
+        }
         let mut result = Ok(());
         if let Some(writer) = write(&self.writer).take() {
             result = writer.commit(self.config.sync_on_close, None).map(drop);
@@ -240,10 +253,14 @@ impl LogicalFile {
             };
             result = result.and(last.and_then(|last| self.sum_up(last)));
         }
-        if nameless {
-            // Our own claim on the directory goes first.
-            drop(self.guard);
-            container::remove_if_nameless(&self.container)?;
+        // Whoever removed the last name while we held the container left it to us; if we never held it, they removed it themselves.
+        if self.guard.get().is_some() || self.nameless.load(Ordering::Acquire) {
+            let super_path = self.container.path(name::SUPER);
+            if self.container.store.stat(&super_path, false).is_ok_and(|stat| stat.nlink <= 1) {
+                // Our own claim on the directory goes first.
+                drop(self.guard.take());
+                container::remove_if_nameless(&self.container)?;
+            }
         }
         result
     }
@@ -286,6 +303,13 @@ impl LogicalFile {
     }
 }
 
+impl Drop for LogicalFile {
+    fn drop(&mut self) {
+        // `File::close` has finished already, unless someone who only looked was the last to let go.
+        let _ = self.finish();
+    }
+}
+
 fn now() -> Time {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
@@ -316,14 +340,25 @@ pub struct Access {
     pub write: bool,
 }
 
+/// One visible piece of a logical file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset in the file.
+    pub logical: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Offset in the data log.
+    pub physical: u64,
+    /// The data log.
+    pub data_log: PathBuf,
+}
+
 /// One handle on a logical file. Thread-safe; calls name their offsets.
 ///
 /// Closing commits. Dropping closes too, but nobody hears of its errors.
 #[derive(Debug)]
 pub struct File {
     logical: Option<Arc<LogicalFile>>,
-    /// The superblock, as the name was opened.
-    name_file: Arc<dyn StoreFile>,
     path: PathBuf,
     access: Access,
     local: bool,
@@ -338,10 +373,10 @@ struct Reader {
 }
 
 impl File {
-    pub(crate) fn new(logical: Arc<LogicalFile>, name_file: Arc<dyn StoreFile>, path: PathBuf, access: Access) -> File {
+    pub(crate) fn new(logical: Arc<LogicalFile>, path: PathBuf, access: Access) -> File {
         let local = logical.container.store.is_local(&logical.container.dir);
         let reader = Reader { prefetch: Prefetch::new(local), pieces: Vec::new() };
-        File { logical: Some(logical), name_file, path, access, local, reader: Mutex::new(reader), wrote: AtomicBool::new(false) }
+        File { logical: Some(logical), path, access, local, reader: Mutex::new(reader), wrote: AtomicBool::new(false) }
     }
 
     pub(crate) fn logical(&self) -> &Arc<LogicalFile> {
@@ -357,11 +392,6 @@ impl File {
     /// The path that the handle was opened with, for messages.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// The superblock file behind the name.
-    pub fn name_file(&self) -> &Arc<dyn StoreFile> {
-        &self.name_file
     }
 
     /// What the handle may do.
@@ -513,7 +543,7 @@ impl File {
         if self.logical().touched.swap(false, Ordering::AcqRel) {
             self.logical().touch()?;
         }
-        let stat = self.name_file.stat().at("stat", &path)?;
+        let stat = self.container().store.stat(&path, false).at("stat", &path)?;
         let (size, totals) = self.logical().size()?;
         Ok(logical_stat(stat, size, totals.stored_bytes))
     }
@@ -547,7 +577,7 @@ impl File {
         let path = self.container().path(name::SUPER);
         self.container().store.set_times(&path, atime, mtime).at("set the times of", &path)?;
         if mtime.is_some() {
-            self.logical().touched.store(false, Ordering::Release);
+            self.logical().times_were_set();
         }
         Ok(())
     }
@@ -555,6 +585,39 @@ impl File {
     /// Sets permission bits, of the superblock and of what lets users into the container.
     pub fn chmod(&self, mode: u32) -> Result<()> {
         container::chmod(self.container(), mode)
+    }
+
+    /// Sets owner and group, of the superblock and of the container; logs stay their writers'.
+    pub fn chown(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        container::chown(self.container(), uid, gid)
+    }
+
+    /// The visible pieces of `[from, to)`, ascending; what they leave out is holes.
+    pub fn extents(&self, from: u64, to: u64) -> Result<Vec<Extent>> {
+        self.with_index(|index| {
+            let mut pieces = Vec::new();
+            index.lookup(from, to.min(index.eof()), &mut pieces);
+            let extent = |piece: Found| {
+                let data_log = index.segment(piece.segment).map(|at| self.container().segment_path(&at)).unwrap_or_default();
+                Extent { logical: piece.logical, length: piece.length, physical: piece.physical, data_log }
+            };
+            pieces.into_iter().map(extent).collect()
+        })
+    }
+
+    /// Makes `[offset, offset + length)` read as zeros, without changing the size.
+    pub fn zero(&self, offset: u64, length: u64) -> Result<()> {
+        // Zeros are bytes like others; only what is written already is worth overwriting.
+        let zeros = vec![0; 256 << 10];
+        for piece in self.extents(offset, offset.saturating_add(length))? {
+            let mut at = piece.logical;
+            while at < piece.logical + piece.length {
+                let n = (piece.logical + piece.length - at).min(zeros.len() as u64) as usize;
+                let written = self.write_at(&zeros[..n], at)?;
+                at += written as u64;
+            }
+        }
+        Ok(())
     }
 
     /// Commits and ends the handle; the last handle of the last process on the node also leaves a summary.
@@ -569,7 +632,7 @@ impl File {
             false => Ok(()),
         };
         let finished = match Arc::into_inner(logical) {
-            Some(logical) => logical.finish(self.name_file.stat().is_ok_and(|stat| stat.nlink <= 1)),
+            Some(mut logical) => logical.finish(),
             None => Ok(()),
         };
         committed.and(finished)

@@ -41,5 +41,13 @@ mod write;
 pub use config::Config;
 pub use container::{Container, Totals};
 pub use error::{Error, Result};
-pub use file::{Access, File};
+pub use file::{Access, Extent, File};
 pub use plfs::{FileStat, OpenOptions, Opened, Plfs};
+
+/// Length of every name's file on the storage: what a stat without PLFS shows.
+pub const SUPERBLOCK_BYTES: usize = plfs_format::superblock::FILE_BYTES;
+
+/// Whether a directory entry is PLFS's own and none of a program's business.
+pub fn is_hidden(name: &std::ffi::OsStr) -> bool {
+    name == plfs_format::name::ROOT_DIR
+}

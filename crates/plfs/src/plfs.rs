@@ -1,10 +1,9 @@
 //! L5: the file system as programs see it: paths to files. Keeps the table of open files, so that all handles of a process on one file agree.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
-use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, Superblock};
 
@@ -14,7 +13,7 @@ use crate::error::{At, Error, Result};
 use crate::file::{Access, File, LogicalFile, logical_stat, now_ns};
 use crate::index::{Flattened, flatten};
 use crate::log::lock;
-use crate::store::{Errno, Kind, Open, PosixStore, Stat, Store, StoreFile};
+use crate::store::{Errno, Kind, Open, PosixStore, Stat, Store, StoreFile, Time};
 
 /// How to open a file, as `open(2)`'s flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,9 +126,8 @@ impl Plfs {
         if stat.kind != Kind::File || stat.len != FILE_BYTES as u64 {
             return Ok(Opened::Plain(file));
         }
-        // The superblock is read through a descriptor that cannot write, which also is what a door hands out: stray writes fail instead of destroying it.
-        let reader = if options.access.write { self.store.open(path, Open::READ).at("open", path)? } else { file.clone() };
-        match self.adopt(reader, path, options.access)? {
+        let reader = if options.access.read { file.clone() } else { self.store.open(path, Open::READ).at("open", path)? };
+        match self.adopt(reader.as_ref(), path, options.access)? {
             Some(logical) => {
                 if options.truncate && options.access.write {
                     logical.set_len(0)?;
@@ -143,27 +141,25 @@ impl Plfs {
     /// Makes a new logical file. EEXIST if there is anything at `path`.
     pub fn create(&self, path: &Path, options: OpenOptions) -> Result<File> {
         let root = container::find_root(self.store.as_ref(), path, &self.config.mounts);
-        let (container, creation) = container::create(&self.store, &self.config, &root, path, options.mode, now_ns())?;
-        // The name may refuse to be read (mode 0200): then the creation's own descriptor serves.
-        let name_file = self.store.open(&container.path(name::SUPER), Open::READ).unwrap_or_else(|_| creation.clone());
-        let summary = container::read_name(creation.as_ref(), &creation.stat().at("stat", path)?, path)?.and_then(|(_, summary)| summary);
-        let key = container.identity;
-        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), summary, Some(creation)));
+        let (container, summary, creation) = container::create(&self.store, &self.config, &root, path, options.mode, now_ns())?;
+        let (key, mode) = (container.identity, container.superblock.mode);
+        let reopens = mode & 0o600 == 0o600;
+        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), Some(summary), (!reopens).then_some(creation)));
         lock(&self.open).insert(key, Arc::downgrade(&logical));
-        Ok(File::new(logical, name_file, path.to_path_buf(), options.access))
+        Ok(File::new(logical, path.to_path_buf(), options.access))
     }
 
     /// A handle on the logical file whose superblock is open as `name_file`; `None` if it is some other file. `path` leads to the container.
-    pub fn adopt(&self, name_file: Arc<dyn StoreFile>, path: &Path, access: Access) -> Result<Option<File>> {
+    pub fn adopt(&self, name_file: &dyn StoreFile, path: &Path, access: Access) -> Result<Option<File>> {
         let stat = name_file.stat().at("stat", path)?;
         if let Some(logical) = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade) {
             logical.acquire();
-            return Ok(Some(File::new(logical, name_file, path.to_path_buf(), access)));
+            return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
-        let Some((superblock, summary)) = container::read_name(name_file.as_ref(), &stat, path)? else { return Ok(None) };
+        let Some((superblock, summary)) = container::read_name(name_file, &stat, path)? else { return Ok(None) };
         let container = Container::locate(self.store.clone(), superblock, path, &stat, &self.config.mounts)?;
         let logical = self.share(container, summary);
-        Ok(Some(File::new(logical, name_file, path.to_path_buf(), access)))
+        Ok(Some(File::new(logical, path.to_path_buf(), access)))
     }
 
     fn share(&self, container: Container, summary: Option<Summary>) -> Arc<LogicalFile> {
@@ -189,6 +185,11 @@ impl Plfs {
 
     /// Turns a store's stat of `path` into the logical file's, if it is one. Costs nothing for files of other lengths than a superblock's.
     pub fn resolve(&self, path: &Path, stat: Stat) -> Result<FileStat> {
+        self.resolve_via(path, path, stat)
+    }
+
+    /// [`Plfs::resolve`] of a file that is opened as `path` and whose directory is that of `at`: `/proc/self/fd/N` and what that links to.
+    pub fn resolve_via(&self, path: &Path, at: &Path, stat: Stat) -> Result<FileStat> {
         let plain = FileStat { stat, totals: None };
         if stat.kind != Kind::File || stat.len != FILE_BYTES as u64 {
             return Ok(plain);
@@ -205,14 +206,19 @@ impl Plfs {
             Err(errno) => return Err(errno).at("open", path),
         };
         let Some((superblock, summary)) = container::read_name(file.as_ref(), &stat, path)? else { return Ok(plain) };
-        let container = Container::locate(self.store.clone(), superblock, path, &stat, &self.config.mounts)?;
+        let container = Container::locate(self.store.clone(), superblock, at, &stat, &self.config.mounts)?;
         let totals = Totalizer::new(summary).look(&container)?;
         Ok(FileStat { stat: logical_stat(stat, totals.size, totals.stored_bytes), totals: Some(totals) })
     }
 
     /// The container that `path` names; `None` for other files and for nothing.
     pub fn container(&self, path: &Path) -> Result<Option<(Container, Superblock)>> {
-        let stat = match self.store.stat(path, false) {
+        self.container_behind(path, false)
+    }
+
+    /// The container that `path` names, or with `follow` what its symbolic links lead to.
+    pub fn container_behind(&self, path: &Path, follow: bool) -> Result<Option<(Container, Superblock)>> {
+        let stat = match self.store.stat(path, follow) {
             Ok(stat) if stat.kind == Kind::File && stat.len == FILE_BYTES as u64 => stat,
             _ => return Ok(None),
         };
@@ -246,7 +252,8 @@ impl Plfs {
     /// After one of the container's names is gone: removes it if that was the last. For doors that unlink on their own.
     pub fn drop_container(&self, container: Option<(Container, Superblock)>) -> Result<()> {
         let Some((container, _)) = container else { return Ok(()) };
-        if lock(&self.open).get(&container.identity).is_some_and(|file| file.strong_count() > 0) {
+        if let Some(open) = lock(&self.open).get(&container.identity).and_then(Weak::upgrade) {
+            open.nameless.store(true, std::sync::atomic::Ordering::Release);
             return Ok(());
         }
         container::remove_if_nameless(&container).map(drop)
@@ -254,10 +261,27 @@ impl Plfs {
 
     /// Sets permission bits of any file or directory.
     pub fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
-        match self.container(path)? {
+        match self.container_behind(path, true)? {
             Some((container, _)) => container::chmod(&container, mode),
             None => self.store.chmod(path, mode).at("set the mode of", path),
         }
+    }
+
+    /// Sets owner and group of any file or directory; `None` leaves one as it is.
+    pub fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
+        match self.container_behind(path, follow)? {
+            Some((container, _)) => container::chown(&container, uid, gid),
+            None => self.store.chown(path, uid, gid, follow).at("set the owner of", path),
+        }
+    }
+
+    /// Sets times of any file or directory; `None` leaves one as it is. They stay until data is written.
+    pub fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
+        let stat = self.store.stat(path, true).at("stat", path)?;
+        if let Some(open) = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade) {
+            open.times_were_set();
+        }
+        self.store.set_times(path, atime, mtime).at("set the times of", path)
     }
 
     /// Sets the size of a file.
@@ -293,10 +317,5 @@ impl Plfs {
     pub fn after_fork_in_child(&self) {
         let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
         files.iter().for_each(|file| file.forget_writer());
-    }
-
-    /// The name's own path made absolute, for doors: `path` below `dir`.
-    pub fn absolute(dir: &Path, path: &Path) -> PathBuf {
-        dir.join(path)
     }
 }

@@ -15,10 +15,11 @@ use crate::config::Config;
 use crate::error::{At, Error, Result};
 use crate::store::{self, Errno, Kind, Open, Store, StoreFile};
 
-/// Makes a container below `root` and links it to `path`. `mode` is cut by the umask. Gives the open superblock too.
+/// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a set-group-id directory gives its group. Gives the summary of the empty file and the
+/// open superblock too.
 ///
 /// Io with EEXIST if `path` exists (a dangling symlink counts); nothing is left behind then. Costs about seven metadata operations on the root backend.
-pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path, mode: u32, now_ns: u64) -> Result<(Container, Arc<dyn StoreFile>)> {
+pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path, mode: u32, now_ns: u64) -> Result<(Container, Summary, Arc<dyn StoreFile>)> {
     let mut uuid = Uuid([0; 16]);
     fill_random(&mut uuid.0);
     let mut backends = vec![root.as_os_str().as_bytes().to_vec()];
@@ -30,6 +31,13 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
     let super_path = dir.join(name::SUPER);
     let made = (|| {
         let file = store.open(&super_path, Open::create_new(mode)).at("create", &super_path)?;
+        if let Some(parent) = path.parent()
+            && let Ok(parent) = store.stat(parent, true)
+            && parent.mode & 0o2000 != 0
+        {
+            store.chown(&super_path, None, Some(parent.gid), false).at("set the group of", &super_path)?;
+            store.chown(&dir, None, Some(parent.gid), false).at("set the group of", &dir)?;
+        }
         let stat = file.stat().at("stat", &super_path)?;
         (superblock.mode, superblock.uid, superblock.gid) = (stat.mode, stat.uid, stat.gid);
         store.chmod(&dir, dir_mode(stat.mode)).at("set the mode of", &dir)?;
@@ -41,12 +49,12 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
         bytes[summary::OFFSET as usize..][..summary::BYTES].copy_from_slice(&summary.encode(&uuid));
         store::write_full(file.as_ref(), &bytes, 0).at("write", &super_path)?;
         store.link(&super_path, path).at("create", path)?;
-        Ok((file, stat))
+        Ok((file, stat, summary))
     })();
     match made {
-        Ok((file, stat)) => {
+        Ok((file, stat, summary)) => {
             let container = Container { store: store.clone(), superblock, dir, identity: (stat.dev, stat.ino) };
-            Ok((container, file))
+            Ok((container, summary, file))
         }
         Err(error) => {
             // What could not be finished has no name: garbage at worst, which `check` finds.
@@ -83,6 +91,20 @@ pub fn chmod(container: &Container, mode: u32) -> Result<()> {
     dirs(mode & before)?;
     store.chmod(&super_path, mode).at("set the mode of", &super_path)?;
     dirs(mode)
+}
+
+/// Sets owner and group of the logical file: of its superblock, and of its directories as far as this user may.
+pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    let super_path = container.path(name::SUPER);
+    container.store.chown(&super_path, uid, gid, false).at("set the owner of", &super_path)?;
+    for backend in 0..container.superblock.backends.len() as u16 {
+        let dir = container.backend_dir(backend);
+        match container.store.chown(&dir, uid, gid, false) {
+            Err(Errno::NOENT) if backend > 0 => {}
+            other => other.at("set the owner of", &dir)?,
+        }
+    }
+    Ok(())
 }
 
 /// Makes `root/.plfs`, the shard directory and the container's directory, as far as they are missing.

@@ -8,7 +8,7 @@ mod remove;
 mod totals;
 
 pub use create::create;
-pub use create::chmod;
+pub use create::{chmod, chown};
 pub(crate) use create::{dir_mode, make_dir, random_u64};
 pub use layout::{Container, find_root, read_name};
 pub use remove::{remove_if_nameless, remove_stale_sets};

@@ -1,0 +1,337 @@
+//! What doors need beyond the API: the system's own calls on any file, with PLFS files recognised.
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::path::Path;
+
+use libc::{gid_t, mode_t, uid_t};
+use plfs_core::store::{Errno, Kind, PosixFile, PosixStore, Stat};
+use plfs_core::{File, OpenOptions, SUPERBLOCK_BYTES};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+
+use crate::file::{BLOCK_BYTES, PlfsFile, access_of, offset_arg};
+use crate::{Failure, Result, absolute, borrow, call, link_of, path_arg, plfs};
+
+/// Flags of a placeholder that the kernel answers for.
+const KEPT: c_int = libc::O_CLOEXEC | libc::O_APPEND | libc::O_NONBLOCK;
+
+/// Opens `path` as openat(2), except that a regular file that it creates is a PLFS file. Gives a descriptor, which is the caller's.
+///
+/// `*out` is NULL for anything but a PLFS file: the descriptor was opened with exactly `flags`. Else `*out` is a handle and the descriptor a placeholder: open for reading
+/// on the superblock, it holds the number and answers stat, locks and F_GETFL; close both.
+///
+/// # Safety
+/// `path` is a C string, `out` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_open(dirfd: c_int, path: *const c_char, flags: c_int, mode: mode_t, out: *mut *mut PlfsFile) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let out = unsafe { out.as_mut() }.ok_or_else(|| Failure::new(Errno::FAULT, "the place for the handle is NULL"))?;
+        *out = std::ptr::null_mut();
+        // SAFETY: the caller's promises.
+        let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
+        let native = |flags: c_int| -> std::result::Result<OwnedFd, Errno> {
+            let how = OFlags::from_bits_retain(flags as u32);
+            loop {
+                match rustix::fs::openat(dir, path, how, Mode::from_raw_mode(mode)) {
+                    Err(Errno::INTR) => {}
+                    other => return other,
+                }
+            }
+        };
+        if flags & (libc::O_PATH | libc::O_DIRECTORY) != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
+            return Ok(native(flags)?.into_raw_fd() as i64);
+        }
+        let (create, exclusive) = (flags & libc::O_CREAT != 0, flags & libc::O_EXCL != 0);
+        loop {
+            if !(create && exclusive) {
+                // Not truncated yet: it may be a superblock.
+                match native(flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC)) {
+                    Ok(fd) => return existing(fd, dirfd, path, flags, &native, out),
+                    Err(Errno::NOENT) if create => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+                return Ok(native(flags)?.into_raw_fd() as i64);
+            }
+            let at = absolute(dirfd, path)?;
+            let options = OpenOptions { access: access_of(flags), create, exclusive, truncate: false, mode: mode & 0o7777 };
+            match plfs()?.create(&at, options) {
+                Ok(file) => return created(file, flags, out),
+                Err(error) if error.errno() == Errno::EXIST && !exclusive => {
+                    let is_link = rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFLNK);
+                    if is_link && flags & libc::O_NOFOLLOW == 0 {
+                        // A link to nothing: what it leads to is to be created.
+                        let target = at.parent().unwrap_or(Path::new("/")).join(plfs()?.store().readlink(&at)?);
+                        if plfs()?.is_mounted(&target) {
+                            match plfs()?.create(&target, options) {
+                                Ok(file) => return created(file, flags, out),
+                                Err(error) if error.errno() == Errno::EXIST => continue,
+                                Err(error) => return Err(error.into()),
+                            }
+                        }
+                        return Ok(native(flags)?.into_raw_fd() as i64);
+                    }
+                    if is_link {
+                        return Err(Errno::LOOP.into());
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }) as c_int
+}
+
+fn existing(
+    fd: OwnedFd,
+    dirfd: c_int,
+    path: &Path,
+    flags: c_int,
+    native: &dyn Fn(c_int) -> std::result::Result<OwnedFd, Errno>,
+    out: &mut *mut PlfsFile,
+) -> Result<i64> {
+    let stat = rustix::fs::fstat(&fd)?;
+    let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+    let access = access_of(flags);
+    if regular && stat.st_size == SUPERBLOCK_BYTES as i64 {
+        let reader = match access.write {
+            true => reopen(&fd, flags).ok(),
+            false => None,
+        };
+        let probe = PosixFile::from_fd(reader.as_ref().unwrap_or(&fd).as_fd().try_clone_to_owned().map_err(|_| Failure::from(Errno::MFILE))?);
+        if let Some(file) = plfs()?.adopt(&probe, &absolute(dirfd, path)?, access)? {
+            if flags & libc::O_TRUNC != 0 && access.write {
+                file.set_len(0)?;
+            }
+            *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
+            return Ok(match reader {
+                // The placeholder cannot write, and has the lowest free number, as open(2) promises.
+                Some(reader) => {
+                    let (mut low, close) = (fd, flags & libc::O_CLOEXEC != 0);
+                    rustix::io::dup3(&reader, &mut low, if close { rustix::io::DupFlags::CLOEXEC } else { rustix::io::DupFlags::empty() })?;
+                    close_bare(reader);
+                    low
+                }
+                None => fd,
+            }
+            .into_raw_fd() as i64);
+        }
+        if let Some(reader) = reader {
+            close_bare(reader);
+        }
+    }
+    if flags & libc::O_TRUNC != 0 && regular {
+        match access.write {
+            true => rustix::fs::ftruncate(&fd, 0)?,
+            false => {
+                close_bare(fd);
+                return Ok(native(flags & !libc::O_CREAT)?.into_raw_fd() as i64);
+            }
+        }
+    }
+    Ok(fd.into_raw_fd() as i64)
+}
+
+fn created(file: File, flags: c_int, out: &mut *mut PlfsFile) -> Result<i64> {
+    let container = file.container();
+    let how = OFlags::from_bits_retain((flags & KEPT) as u32) | OFlags::RDONLY;
+    let fd = match rustix::fs::open(container.path("super"), how, Mode::empty()) {
+        // A file whose mode refuses its owner: the creation's descriptor was allowed, others are not.
+        Err(Errno::ACCESS) => rustix::fs::open(&container.dir, how | OFlags::DIRECTORY, Mode::empty())?,
+        other => other?,
+    };
+    *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
+    Ok(fd.into_raw_fd() as i64)
+}
+
+/// A second descriptor on the file of `fd` that can only read.
+fn reopen(fd: &OwnedFd, flags: c_int) -> Result<OwnedFd> {
+    let how = OFlags::from_bits_retain((flags & KEPT) as u32) | OFlags::RDONLY;
+    Ok(rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), how, Mode::empty())?)
+}
+
+/// Closes without libc, which may be a shim's.
+fn close_bare(fd: OwnedFd) {
+    // SAFETY: the descriptor is ours and given up.
+    unsafe { rustix::io::close(fd.into_raw_fd()) };
+}
+
+/// Makes a handle for `fd` if it is open on a PLFS file: 1 and the handle in `*out`; 0 for any other. The access mode is `flags`'s, as is O_APPEND. `fd` stays the caller's.
+///
+/// # Safety
+/// `fd` is open, `out` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_adopt(fd: c_int, flags: c_int, out: *mut *mut PlfsFile) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (out, of) = unsafe { (out.as_mut().ok_or_else(|| Failure::from(Errno::FAULT))?, borrow(fd)?) };
+        *out = std::ptr::null_mut();
+        let stat = rustix::fs::fstat(of)?;
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_size != SUPERBLOCK_BYTES as i64 {
+            return Ok(0);
+        }
+        let reader = rustix::fs::open(format!("/proc/self/fd/{fd}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        match plfs()?.adopt(&PosixFile::from_fd(reader), &link_of(fd)?, access_of(flags))? {
+            Some(file) => {
+                *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
+                Ok(1)
+            }
+            None => Ok(0),
+        }
+    }) as c_int
+}
+
+/// Corrects what a stat of the system gave for `path` (NULL or empty: for `dirfd` itself) if that is a PLFS file: size, blocks, block size, link count; then 1, else 0.
+/// Only regular files of PLFS_SUPER_BYTES can be.
+///
+/// # Safety
+/// `path` is NULL or a C string, `st` points to a filled struct stat.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_fix_stat(dirfd: c_int, path: *const c_char, at_flags: c_int, st: *mut libc::stat) -> c_int {
+    let _ = at_flags;
+    call(|| {
+        // SAFETY: the caller's promise.
+        let st = unsafe { st.as_mut() }.ok_or_else(|| Failure::from(Errno::FAULT))?;
+        if st.st_mode & libc::S_IFMT != libc::S_IFREG || st.st_size != SUPERBLOCK_BYTES as i64 {
+            return Ok(0);
+        }
+        let stat = Stat {
+            dev: st.st_dev,
+            ino: st.st_ino,
+            kind: Kind::File,
+            mode: st.st_mode & 0o7777,
+            nlink: st.st_nlink as u64,
+            uid: st.st_uid,
+            gid: st.st_gid,
+            len: st.st_size as u64,
+            blocks: st.st_blocks as u64,
+            ..EMPTY
+        };
+        // SAFETY: the caller's promise.
+        let fixed = if path.is_null() || unsafe { *path } == 0 {
+            plfs()?.resolve_via(Path::new(&format!("/proc/self/fd/{dirfd}")), &link_of(dirfd)?, stat)?
+        } else {
+            // SAFETY: the caller's promise.
+            plfs()?.resolve(&absolute(dirfd, unsafe { path_arg(path) }?)?, stat)?
+        };
+        if fixed.totals.is_none() {
+            return Ok(0);
+        }
+        st.st_size = fixed.stat.len as i64;
+        st.st_blocks = fixed.stat.blocks as _;
+        st.st_nlink = fixed.stat.nlink as _;
+        st.st_blksize = BLOCK_BYTES;
+        Ok(1)
+    }) as c_int
+}
+
+const EMPTY: Stat = {
+    let never = plfs_core::store::Time { sec: 0, nsec: 0 };
+    Stat { dev: 0, ino: 0, kind: Kind::File, mode: 0, nlink: 0, uid: 0, gid: 0, len: 0, blocks: 0, atime: never, mtime: never, ctime: never }
+};
+
+/// unlinkat(2) without flags, for any file; the data of a PLFS file goes with its last name.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_unlink(dirfd: c_int, path: *const c_char) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
+        let plfs = plfs()?;
+        let container = plfs.container(&absolute(dirfd, path)?).unwrap_or(None);
+        rustix::fs::unlinkat(dir, path, AtFlags::empty())?;
+        plfs.drop_container(container)?;
+        Ok(0)
+    }) as c_int
+}
+
+/// renameat2(2), for any file; the data of a PLFS file that it replaces goes if that was the last name.
+///
+/// # Safety
+/// The paths are C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_rename(olddirfd: c_int, old: *const c_char, newdirfd: c_int, new: *const c_char, flags: c_uint) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (old, olddir, new, newdir) = unsafe { (path_arg(old)?, borrow(olddirfd)?, path_arg(new)?, borrow(newdirfd)?) };
+        let to = absolute(newdirfd, new)?;
+        let rename = || {
+            let done = match flags {
+                0 => rustix::fs::renameat(olddir, old, newdir, new),
+                _ => rustix::fs::renameat_with(olddir, old, newdir, new, RenameFlags::from_bits_retain(flags)),
+            };
+            done.map_err(|errno| plfs_core::Error::Io { op: "rename", path: old.to_path_buf(), errno })
+        };
+        plfs()?.rename_with(&to, rename)?;
+        Ok(0)
+    }) as c_int
+}
+
+/// truncate(2), for any file.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_truncate(path: *const c_char, size: i64) -> c_int {
+    // SAFETY: the caller's promise.
+    call(|| Ok(plfs()?.truncate(&absolute(libc::AT_FDCWD, unsafe { path_arg(path) }?)?, offset_arg(size)?).map(|()| 0)?)) as c_int
+}
+
+/// fchmodat(2), for any file.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_chmod(dirfd: c_int, path: *const c_char, mode: mode_t, at_flags: c_int) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
+        let plfs = plfs()?;
+        let follow = at_flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+        let at = absolute(dirfd, path)?;
+        match plfs.container_behind(&at, follow)? {
+            Some(_) => plfs.chmod(&at, mode & 0o7777)?,
+            None => rustix::fs::chmodat(dir, path, Mode::from_raw_mode(mode), AtFlags::from_bits_retain(at_flags as u32))?,
+        }
+        Ok(0)
+    }) as c_int
+}
+
+/// fchownat(2), for any file.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_chown(dirfd: c_int, path: *const c_char, uid: uid_t, gid: gid_t, at_flags: c_int) -> c_int {
+    let some = |id: u32| (id != u32::MAX).then_some(id);
+    call(|| {
+        // SAFETY: the caller's promise.
+        let at = absolute(dirfd, unsafe { path_arg(path) }?)?;
+        plfs()?.chown(&at, some(uid), some(gid), at_flags & libc::AT_SYMLINK_NOFOLLOW == 0)?;
+        Ok(0)
+    }) as c_int
+}
+
+/// 1 if the descriptor number is one of PLFS's own, which a program must not close or replace. Cheap; safe in signal handlers.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_owns_fd(fd: c_int) -> c_int {
+    c_int::from(PosixStore::owns_fd(fd))
+}
+
+/// 1 for directory entries that programs should not see.
+///
+/// # Safety
+/// `name` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_hidden(name: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    c_int::from(unsafe { path_arg(name) }.is_ok_and(|name| plfs_core::is_hidden(name.as_os_str())))
+}
+
+/// Length of a superblock file: the st_size that the system gives for every PLFS file.
+pub const PLFS_SUPER_BYTES: usize = 4093;
+
+const _: () = assert!(PLFS_SUPER_BYTES == SUPERBLOCK_BYTES);

@@ -1,0 +1,178 @@
+//! libplfs.so: the C API. Raw pointers live in this crate; every export runs inside the panic boundary of [`call`], checks for NULL and says who owns what.
+//!
+//! `file`, `path`, `dir` and `map` are the API for programs; `door` is what the preload door needs beyond it.
+#![allow(non_camel_case_types)]
+
+mod dir;
+mod door;
+mod file;
+mod map;
+mod path;
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+
+use plfs_core::store::Errno;
+use plfs_core::{Config, Error, Plfs};
+
+/// A failed call: error number and sentence.
+pub(crate) struct Failure {
+    errno: Errno,
+    text: String,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure { errno: error.errno(), text: error.to_string() }
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Failure {
+        Failure { errno, text: errno.to_string() }
+    }
+}
+
+impl Failure {
+    pub(crate) fn new(errno: Errno, text: impl Into<String>) -> Failure {
+        Failure { errno, text: text.into() }
+    }
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// Every call holds it shared; fork takes it alone, so that no lock of ours is held by a thread that the child does not have.
+static GATE: RwLock<()> = RwLock::new(());
+
+/// Runs the body of an export: behind the fork gate, inside the panic boundary. Gives the value or the negative error number, and keeps the sentence.
+pub(crate) fn call(body: impl FnOnce() -> Result<i64>) -> i64 {
+    let _gate = GATE.read().unwrap_or_else(PoisonError::into_inner);
+    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => return value,
+        Ok(Err(failure)) => failure,
+        Err(_) => Failure::new(Errno::IO, "PLFS has a bug and stopped this call; please report what it printed"),
+    };
+    // A thread that is ending has no place for the sentence any more; the number is enough then.
+    let _ = LAST_ERROR.try_with(|last| {
+        if let Ok(mut last) = last.try_borrow_mut() {
+            *last = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
+        }
+    });
+    -i64::from(failure.errno.raw_os_error())
+}
+
+/// The process's PLFS, set up at the first call from the environment.
+pub(crate) fn plfs() -> Result<&'static Plfs> {
+    static PLFS: OnceLock<std::result::Result<Plfs, String>> = OnceLock::new();
+    let plfs = PLFS.get_or_init(|| {
+        let plfs = Config::from_env().map(Plfs::posix);
+        if plfs.is_ok() {
+            // SAFETY: the handlers are plain functions that stay loaded as long as this library, which is never unloaded once it has threads.
+            unsafe {
+                libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child));
+                libc::atexit(at_exit);
+            }
+        }
+        plfs
+    });
+    plfs.as_ref().map_err(|text| Failure::new(Errno::INVAL, text.clone()))
+}
+
+/// The gate, held over a fork by the thread that forks.
+static HELD: std::sync::Mutex<Option<Held>> = std::sync::Mutex::new(None);
+
+struct Held(#[allow(dead_code)] RwLockWriteGuard<'static, ()>);
+
+// SAFETY: the guard is put in by `before_fork` and taken out by the same thread in `after_fork` or `after_fork_in_child`: it never changes threads.
+unsafe impl Send for Held {}
+
+extern "C" fn before_fork() {
+    // What is not committed would be written by both or by neither.
+    call(|| plfs()?.commit_all().map(|()| 0).map_err(Failure::from));
+    let held = Held(GATE.write().unwrap_or_else(PoisonError::into_inner));
+    *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
+}
+
+extern "C" fn after_fork() {
+    drop(HELD.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+extern "C" fn after_fork_in_child() {
+    after_fork();
+    call(|| {
+        plfs()?.after_fork_in_child();
+        Ok(0)
+    });
+}
+
+extern "C" fn at_exit() {
+    call(|| plfs()?.commit_all().map(|()| 0).map_err(Failure::from));
+}
+
+/// # Safety
+/// `path` is NULL or a C string.
+pub(crate) unsafe fn path_arg<'a>(path: *const c_char) -> Result<&'a Path> {
+    if path.is_null() {
+        return Err(Failure::new(Errno::FAULT, "a path is NULL"));
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if bytes.is_empty() {
+        return Err(Failure::new(Errno::NOENT, "a path is empty"));
+    }
+    Ok(Path::new(OsStr::from_bytes(bytes)))
+}
+
+/// `path` as seen from `dirfd` (AT_FDCWD included), absolute.
+pub(crate) fn absolute(dirfd: c_int, path: &Path) -> Result<PathBuf> {
+    if path.is_absolute() {
+        return Ok(path.to_path_buf());
+    }
+    let dir = match dirfd {
+        libc::AT_FDCWD => PathBuf::from(OsStr::from_bytes(rustix::process::getcwd(Vec::new())?.as_bytes())),
+        _ => link_of(dirfd)?,
+    };
+    Ok(dir.join(path))
+}
+
+/// The path of an open descriptor.
+pub(crate) fn link_of(fd: c_int) -> Result<PathBuf> {
+    let link = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new()).map_err(|_| Failure::from(Errno::BADF))?;
+    let bytes = link.as_bytes();
+    Ok(PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(b" (deleted)").unwrap_or(bytes))))
+}
+
+/// A descriptor number of the caller's.
+///
+/// # Safety
+/// The caller keeps `fd` open while the result lives.
+pub(crate) unsafe fn borrow<'a>(fd: c_int) -> Result<BorrowedFd<'a>> {
+    match fd {
+        libc::AT_FDCWD => Ok(rustix::fs::CWD.as_fd()),
+        // SAFETY: not -1, and open by the caller's promise; a closed number makes system calls fail with EBADF, nothing worse.
+        0.. => Ok(unsafe { BorrowedFd::borrow_raw(fd) }),
+        _ => Err(Failure::from(Errno::BADF)),
+    }
+}
+
+/// The sentence of this thread's last failed call; empty if none failed. Valid until the thread's next failing call.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_last_error() -> *const c_char {
+    LAST_ERROR.try_with(|last| last.try_borrow().map_or(c"".as_ptr(), |last| last.as_ptr())).unwrap_or(c"".as_ptr())
+}
+
+/// The version, such as "0.1.0". Static.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}

@@ -1,0 +1,213 @@
+//! Calls on paths. They work on any file; PLFS files get their logical answers.
+
+use std::ffi::{c_char, c_int};
+
+use libc::{gid_t, mode_t, size_t, ssize_t, timespec, uid_t};
+use plfs_core::store::Errno;
+use rustix::fs::{Access, AtFlags, CWD};
+
+use crate::file::{offset_arg, put_stat, times_arg};
+use crate::{Failure, absolute, call, path_arg, plfs};
+
+/// Runs `body` on an absolute path.
+///
+/// # Safety
+/// `path` is NULL or a C string.
+unsafe fn on_path(path: *const c_char, body: impl FnOnce(&std::path::Path) -> crate::Result<i64>) -> c_int {
+    // SAFETY: the caller's promise.
+    call(|| body(&absolute(libc::AT_FDCWD, unsafe { path_arg(path) }?)?)) as c_int
+}
+
+/// Stat; follows links. The size of a PLFS file comes from its summary, or from its index logs' block headers if it is being written.
+///
+/// # Safety
+/// `path` is a C string, `out` a place for a struct stat.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_stat(path: *const c_char, out: *mut libc::stat) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe { on_path(path, |path| put_stat(&plfs()?.stat(path, true)?.stat, out)) }
+}
+
+/// Stat of a link itself.
+///
+/// # Safety
+/// As plfs_stat.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_lstat(path: *const c_char, out: *mut libc::stat) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe { on_path(path, |path| put_stat(&plfs()?.stat(path, false)?.stat, out)) }
+}
+
+/// Sets the size of a file.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_truncate(path: *const c_char, size: i64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { on_path(path, |path| Ok(plfs()?.truncate(path, offset_arg(size)?).map(|()| 0)?)) }
+}
+
+/// Removes a name. The data goes with the last name, when nobody has the file open.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_unlink(path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { on_path(path, |path| Ok(plfs()?.unlink(path).map(|()| 0)?)) }
+}
+
+/// Renames, replacing atomically.
+///
+/// # Safety
+/// `from` and `to` are C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_rename(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe {
+        on_path(from, |from| {
+            let to = absolute(libc::AT_FDCWD, path_arg(to)?)?;
+            Ok(plfs()?.rename(from, &to).map(|()| 0)?)
+        })
+    }
+}
+
+/// Adds a name (hard link).
+///
+/// # Safety
+/// `from` and `to` are C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_link(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe { on_path(from, |from| Ok(plfs()?.store().link(from, &absolute(libc::AT_FDCWD, path_arg(to)?)?).map(|()| 0)?)) }
+}
+
+/// Makes a symbolic link at `path` with text `target`.
+///
+/// # Safety
+/// `target` and `path` are C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_symlink(target: *const c_char, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe { on_path(path, |path| Ok(plfs()?.store().symlink(path_arg(target)?, path).map(|()| 0)?)) }
+}
+
+/// The text of a symbolic link, cut at `n` bytes, not terminated. Gives its length.
+///
+/// # Safety
+/// `path` is a C string, `buf` has room for `n` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_readlink(path: *const c_char, buf: *mut c_char, n: size_t) -> ssize_t {
+    use std::os::unix::ffi::OsStrExt;
+    let read = |path: &std::path::Path| {
+        let target = plfs()?.store().readlink(path)?;
+        let text = target.as_os_str().as_bytes();
+        let n = n.min(text.len());
+        if buf.is_null() {
+            return Err(Failure::new(Errno::FAULT, "the buffer is NULL"));
+        }
+        // SAFETY: not NULL; the caller promises room for n bytes.
+        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buf.cast(), n) };
+        Ok(n as i64)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { on_path(path, read) as ssize_t }
+}
+
+/// Makes a directory; `mode` is cut by the umask.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_mkdir(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { on_path(path, |path| Ok(rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(mode)).map(|()| 0)?)) }
+}
+
+/// Removes an empty directory.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_rmdir(path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { on_path(path, |path| Ok(plfs()?.store().rmdir(path).map(|()| 0)?)) }
+}
+
+/// Sets permission bits.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_chmod(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { on_path(path, |path| Ok(plfs()?.chmod(path, mode & 0o7777).map(|()| 0)?)) }
+}
+
+/// Sets owner and group; -1 leaves one as it is. Follows links.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_chown(path: *const c_char, uid: uid_t, gid: gid_t) -> c_int {
+    let some = |id: u32| (id != u32::MAX).then_some(id);
+    // SAFETY: the caller's promise.
+    unsafe { on_path(path, |path| Ok(plfs()?.chown(path, some(uid), some(gid), true).map(|()| 0)?)) }
+}
+
+/// Sets access and modification time, as utimensat(2) with AT_FDCWD and no flags.
+///
+/// # Safety
+/// `path` is a C string, `times` is NULL or points to two timespecs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_utimens(path: *const c_char, times: *const timespec) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe {
+        on_path(path, |path| {
+            let [atime, mtime] = times_arg(times)?;
+            Ok(plfs()?.set_times(path, atime, mtime).map(|()| 0)?)
+        })
+    }
+}
+
+/// Whether this user may read (R_OK), write (W_OK), execute (X_OK) the file, or whether it exists (F_OK). With the effective ids.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_access(path: *const c_char, mode: c_int) -> c_int {
+    let access = Access::from_bits_truncate(mode as u32);
+    // SAFETY: the caller's promise.
+    unsafe { on_path(path, |path| Ok(rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).map(|()| 0)?)) }
+}
+
+/// Room on the file system of the root.
+///
+/// # Safety
+/// `path` is a C string, `out` a place for a struct statvfs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_statvfs(path: *const c_char, out: *mut libc::statvfs) -> c_int {
+    let fill = |path: &std::path::Path| {
+        let room = rustix::fs::statvfs(path)?;
+        // SAFETY: the caller's promise.
+        let out = unsafe { out.as_mut() }.ok_or_else(|| Failure::new(Errno::FAULT, "the place for the answer is NULL"))?;
+        // SAFETY: struct statvfs is plain numbers; zeros are valid.
+        *out = unsafe { std::mem::zeroed() };
+        (out.f_bsize, out.f_frsize, out.f_blocks, out.f_bfree, out.f_bavail) = (room.f_bsize, room.f_frsize, room.f_blocks, room.f_bfree, room.f_bavail);
+        (out.f_files, out.f_ffree, out.f_favail, out.f_fsid, out.f_namemax) = (room.f_files, room.f_ffree, room.f_favail, room.f_fsid, room.f_namemax);
+        Ok(0)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { on_path(path, fill) }
+}
+
+/// Merges the file's index logs into one flat index that readers map. Readers and writers are not disturbed.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_flatten(path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { on_path(path, |path| Ok(plfs()?.flatten(path).map(|_| 0)?)) }
+}
