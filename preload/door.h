@@ -6,6 +6,8 @@
 #include "real.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <wchar.h>
 
 /* Above 0 while this thread is inside libplfs. Its language runtime may call libc (threads, /proc), and that must not come back to it:
  * wrappers go straight to libc while it is set. */
@@ -63,6 +65,12 @@ void lock_drop(struct ofd *o);
 /* Makes stdin, stdout or stderr fit what descriptor 0, 1 or 2 is now. Other descriptors: nothing. */
 void stdio_follow(int fd);
 void stdio_flush_all(void);
+/* What wide.c keeps for a stream of ours; NULL for others. */
+struct wide_state {
+	mbstate_t in, out;
+	int orientation; /* as fwide() */
+};
+struct wide_state *stdio_wide_state(FILE *fp);
 /* Around fork, as fd_lock. */
 void stdio_lock(void);
 void stdio_unlock(void);

@@ -331,6 +331,17 @@ EXPORT int rename(const char *old, const char *new)
 	return (int)to_errno(PLFS(plfs_door_rename(AT_FDCWD, old, AT_FDCWD, new, 0)));
 }
 
+/* Writes go to logs, so a name never has an event; whoever waits for one would wait for ever. ENOSPC makes programs (tail -f) poll. */
+EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
+{
+	struct stat st;
+	if (inside_plfs || REAL(stat)(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != PLFS_SUPER_BYTES ||
+	    PLFS(plfs_door_fix_stat(AT_FDCWD, path, 0, &st)) != 1)
+		return REAL(inotify_add_watch)(fd, path, mask);
+	errno = ENOSPC;
+	return -1;
+}
+
 /* Is this entry of directory fd to be hidden? Elsewhere a ".plfs" may be anything, so only below a mount. */
 static bool hidden(int fd, const char *name)
 {

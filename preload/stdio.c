@@ -22,6 +22,7 @@ struct stream {
 	int std; /* 0, 1 or 2 for the stand-in of stdin, stdout, stderr, else -1 */
 	FILE *fp;
 	char *buf;
+	struct wide_state wide;
 	struct stream *next, **link;
 };
 
@@ -117,14 +118,20 @@ static struct stream *stream_new(int fd, const char *how, int std)
 	return s;
 }
 
-static bool is_ours(FILE *fp)
+static struct stream *find_stream(FILE *fp)
 {
 	stdio_lock();
 	struct stream *s = streams;
 	while (s && s->fp != fp)
 		s = s->next;
 	stdio_unlock();
-	return s != NULL;
+	return s;
+}
+
+struct wide_state *stdio_wide_state(FILE *fp)
+{
+	struct stream *s = find_stream(fp);
+	return s ? &s->wide : NULL;
 }
 
 /* Bytes that wait in one stream are for the descriptor, whatever it is when they are flushed; so they move to the other stream. */
@@ -279,7 +286,7 @@ EXPORT int fclose(FILE *fp)
 {
 	/* A stream of libc whose descriptor became a container (by dup2): libc closes it without us. */
 	int fd = fp->_fileno;
-	if (!inside_plfs && fd_is_container(fd) && !is_ours(fp)) {
+	if (!inside_plfs && fd_is_container(fd) && !find_stream(fp)) {
 		int rc = REAL(fclose)(fp);
 		door_forget(fd);
 		return rc;
