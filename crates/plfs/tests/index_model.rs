@@ -216,6 +216,49 @@ proptest! {
         run_steps(&steps, buffer);
     }
 
+    /// Many runs of few lengths and strides: what a thousand ranks leave, at a small scale.
+    #[test]
+    fn interleaved_ranks_agree_with_bytes(
+        shapes in prop::collection::vec((0..30u64, 0..6u64, 1..8u64, any::<bool>(), 0..12u8, 0..999u64), 60..120),
+        cut in 0..400u64,
+        ranges in prop::collection::vec((0..400u64, 0..80u64), 30),
+    ) {
+        let mut records: Vec<(Item, Order)> = Vec::new();
+        for (i, &(phase, from, count, backwards, odd, physical)) in shapes.iter().enumerate() {
+            let step = if odd == 0 { 17 } else { 30 };
+            let length = if odd == 1 { 7 } else { 3 };
+            let (low, high) = (phase + from * step, phase + (from + count - 1) * step);
+            let stride = if count == 1 { 0 } else if backwards { -(step as i64) } else { step as i64 };
+            let run = Run { logical: if backwards { high } else { low }, length, stride, count: count as u32, segment: 0, physical };
+            // A prime above the length: each order once.
+            records.push((Item::Run(run), nth(i * 127 % shapes.len(), 0)));
+        }
+        let mut map = ExtentMap::with_buffer(5);
+        for (item, order) in &records {
+            insert(&mut map, item, *order);
+        }
+        let look = |map: &ExtentMap, file: &Bytes| {
+            check_whole(map, file);
+            let mut out = Vec::new();
+            for (from, length) in &ranges {
+                map.lookup(*from, from + length, &mut out);
+                assert_eq!(out, pieces(file, *from, from + length));
+            }
+        };
+        look(&map, &model(&records));
+        map.compact();
+        look(&map, &model(&records));
+        let order = nth(shapes.len() / 2, 0);
+        let truncate = (Item::Truncate(cut), Order { seq: order.seq + 9, ..order });
+        insert(&mut map, &truncate.0, truncate.1);
+        records.push(truncate);
+        look(&map, &model(&records));
+        map.rekey(|o| Order { hlc: o.hlc + 1000, ..o });
+        records.iter_mut().for_each(|r| r.1.hlc += 1000);
+        look(&map, &model(&records));
+        look(&reopen(&mut map), &model(&records));
+    }
+
     #[test]
     fn the_folder_agrees_with_bytes(writes in prop::collection::vec((0..60u64, 1..5u64, 0..12u8), 0..60)) {
         check_folder(&writes);
@@ -482,7 +525,9 @@ fn speed() {
         let run = Run { logical: rank * 47_001, length: 47_001, stride: 1024 * 47_001, count: 10_000, segment: rank as u32, physical: 0 };
         map.insert(run, order(rank));
     }
-    time_lookups("1024 interleaved runs of 10,000 pieces", &map, map.eof());
+    time_lookups("1024 interleaved runs of 10,000 pieces, as inserted", &map, map.eof());
+    map.compact();
+    time_lookups("1024 interleaved runs of 10,000 pieces, compact", &map, map.eof());
 
     let mut rng = Lcg(1);
     let n = 5_000_000u64;

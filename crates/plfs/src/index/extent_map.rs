@@ -6,7 +6,7 @@
 //! without parsing.
 //!
 //! **Lookups** ask each level's tree for the entries that reach into the range, enumerate by arithmetic the pieces inside it, and let the newest win in
-//! a sweep. A run is never expanded outside the range.
+//! a sweep. A run is never expanded outside the range. A level of long interleaved runs, one or more a rank, is also sorted by phase, so that a lookup does not ask each rank.
 //!
 //! **Garbage.** A merge cuts single extents where newer ones hide them, does the same for runs on one lattice (equal length, stride and phase), drops runs that newer
 //! singles hide, and applies truncates for good. So what overwrites itself stays as small as what is visible of it.
@@ -18,8 +18,8 @@
 use std::cell::RefCell;
 use std::collections::BinaryHeap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -31,6 +31,12 @@ const BUFFER: usize = 64;
 
 /// How many times longer a level is than the next. Larger makes lookups faster (fewer levels) and inserts slower (more merges).
 const GROWTH: usize = 4;
+
+/// Entries that a level has at least before its runs are sorted by phase: below, the tree is as fast.
+const LATTICE_ENTRIES: usize = 32;
+
+/// Phases that a group of runs of equal length and stride has at least.
+const LATTICE_PHASES: usize = 8;
 
 /// `ExtentMap::eof` when it must be searched for.
 const UNKNOWN: u64 = u64::MAX;
@@ -261,30 +267,36 @@ enum Backing {
 }
 
 /// Sorted entries that are an implicit interval tree: the root of `[a, b)` is entry (a+b)/2 (FORMAT.md section 6).
-struct Level(Backing);
+struct Level {
+    backing: Backing,
+    /// A second way in for lookups, made by the first one. None if the level is not made of long interleaved runs.
+    lattices: OnceLock<Option<Box<Lattices>>>,
+}
+
+/// Makes sorted entries an implicit interval tree and returns the largest end.
+fn make_tree(entries: &mut [Entry]) -> u64 {
+    if entries.is_empty() {
+        return 0;
+    }
+    // a + (b-a)/2 is (a+b)/2, also when rounded down.
+    let m = entries.len() / 2;
+    let (left, rest) = entries.split_at_mut(m);
+    let (root, right) = rest.split_first_mut().expect("m < len");
+    let max = root.end.get().max(make_tree(left)).max(make_tree(right));
+    root.max_end = max.into();
+    max
+}
 
 impl Level {
-    /// Makes the tree of sorted entries.
+    /// Makes the level of sorted entries.
     fn new(mut entries: Vec<Entry>) -> Level {
-        fn build(entries: &mut [Entry]) -> u64 {
-            if entries.is_empty() {
-                return 0;
-            }
-            // a + (b-a)/2 is (a+b)/2, also when rounded down.
-            let m = entries.len() / 2;
-            let (left, rest) = entries.split_at_mut(m);
-            let (root, right) = rest.split_first_mut().expect("m < len");
-            let max = root.end.get().max(build(left)).max(build(right));
-            root.max_end = max.into();
-            max
-        }
         debug_assert!(entries.is_sorted_by_key(Entry::key));
-        build(&mut entries);
-        Level(Backing::Owned(entries))
+        make_tree(&mut entries);
+        Level { backing: Backing::Owned(entries), lattices: OnceLock::new() }
     }
 
     fn entries(&self) -> &[Entry] {
-        match &self.0 {
+        match &self.backing {
             Backing::Owned(entries) => entries,
             Backing::Shared { bytes, offset, count } => {
                 // An owner that shrinks its bytes would break its promise to `with_base`; it gets an empty level, not a panic.
@@ -295,7 +307,7 @@ impl Level {
     }
 
     fn len(&self) -> usize {
-        match &self.0 {
+        match &self.backing {
             Backing::Owned(entries) => entries.len(),
             Backing::Shared { count, .. } => *count,
         }
@@ -310,7 +322,7 @@ impl Level {
     }
 
     fn is_owned(&self) -> bool {
-        matches!(self.0, Backing::Owned(_))
+        matches!(self.backing, Backing::Owned(_))
     }
 
     /// The entries that keep the invariants: all of an owned level.
@@ -323,7 +335,7 @@ impl Level {
     #[inline]
     fn visit(&self, from: u64, to: u64, mut f: impl FnMut(&Entry, &mut u64)) {
         let mut to = to;
-        match &self.0 {
+        match &self.backing {
             Backing::Owned(entries) => walk(entries, from, &mut to, &mut f),
             Backing::Shared { .. } => walk(self.entries(), from, &mut to, &mut |e: &Entry, to: &mut u64| {
                 if e.is_sound() {
@@ -331,6 +343,104 @@ impl Level {
                 }
             }),
         }
+    }
+}
+
+/// Long runs that interleave, by where they lie in their period. In the tree each of the runs of a thousand ranks reaches into each range; here a lookup asks only for those
+/// whose phase has a piece there.
+struct Lattices {
+    groups: Vec<Group>,
+    /// The entries of no group, as a level has them.
+    rest: Vec<Entry>,
+}
+
+/// Runs of one length and stride.
+struct Group {
+    length: u64,
+    step: u64,
+    first: u64,
+    end: u64,
+    /// Phases (first modulo step), ascending, each with the index of its first run. The runs of a phase are a tree.
+    phases: Vec<(u64, usize)>,
+    runs: Vec<Entry>,
+}
+
+impl Lattices {
+    /// Makes the lattices of a level, None if they would not help. O(n log n), and a look at 256 entries if the level is mostly singles.
+    fn new(level: &Level) -> Option<Box<Lattices>> {
+        let entries = level.entries();
+        let is_run = |e: &&Entry| e.count.get() > 1;
+        let sample = || entries.iter().step_by(entries.len().div_ceil(256));
+        if entries.len() < LATTICE_ENTRIES || sample().filter(is_run).count() * 2 < sample().count() {
+            return None;
+        }
+        let (runs, mut rest): (Vec<Entry>, Vec<Entry>) = level.sound().partition(is_run);
+        let key = |e: &Entry| (e.length.get(), e.stride.get().unsigned_abs());
+        let mut sorted: Vec<_> = runs.into_iter().map(|e| (key(&e), e.first.get() % key(&e).1, e)).collect();
+        sorted.sort_unstable_by_key(|(key, phase, e)| (*key, *phase, e.key()));
+        let mut groups = Vec::new();
+        for of_group in sorted.chunk_by(|a, b| a.0 == b.0) {
+            let mut phases = Vec::new();
+            let mut runs = Vec::with_capacity(of_group.len());
+            for of_phase in of_group.chunk_by(|a, b| a.1 == b.1) {
+                let at = runs.len();
+                phases.push((of_phase[0].1, at));
+                runs.extend(of_phase.iter().map(|run| run.2));
+                make_tree(&mut runs[at..]);
+            }
+            if phases.len() < LATTICE_PHASES {
+                rest.extend(runs);
+                continue;
+            }
+            let first = runs.iter().map(|e| e.first.get()).min().unwrap_or(0);
+            let end = runs.iter().map(|e| e.end.get()).max().unwrap_or(0);
+            let (length, step) = of_group[0].0;
+            groups.push(Group { length, step, first, end, phases, runs });
+        }
+        if groups.is_empty() {
+            return None;
+        }
+        rest.sort_unstable_by_key(Entry::key);
+        make_tree(&mut rest);
+        Some(Box::new(Lattices { groups, rest }))
+    }
+
+    /// Calls `f` for all entries that have a piece in `[from, to)`, and few others, in no particular order.
+    fn visit(&self, from: u64, to: u64, mut f: impl FnMut(&Entry)) {
+        let mut f = |e: &Entry, _: &mut u64| f(e);
+        walk(&self.rest, from, &mut { to }, &mut f);
+        for group in &self.groups {
+            let (from, mut to) = (from.max(group.first), to.min(group.end));
+            if from >= to {
+                continue;
+            }
+            // Where the pieces start that reach into the range.
+            let (lo, hi) = ((from + 1).saturating_sub(group.length), to - 1);
+            let mut visit_phases = |range: std::ops::Range<usize>| {
+                for i in range {
+                    let end = group.phases.get(i + 1).map_or(group.runs.len(), |next| next.1);
+                    walk(&group.runs[group.phases[i].1..end], from, &mut to, &mut f);
+                }
+            };
+            let n = group.phases.len();
+            if hi - lo >= group.step - 1 {
+                visit_phases(0..n);
+                continue;
+            }
+            let (a, b) = (lo % group.step, hi % group.step);
+            let (from_a, past_b) = (group.phases.partition_point(|p| p.0 < a), group.phases.partition_point(|p| p.0 <= b));
+            if a <= b {
+                visit_phases(from_a..past_b);
+            } else {
+                visit_phases(0..past_b);
+                visit_phases(from_a..n);
+            }
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let groups = self.groups.iter().map(|g| g.runs.capacity() * size_of::<Entry>() + g.phases.capacity() * size_of::<(u64, usize)>());
+        groups.sum::<usize>() + self.rest.capacity() * size_of::<Entry>()
     }
 }
 
@@ -527,7 +637,7 @@ fn is_hidden(singles: &[Entry], run: &Run, order: Order, budget: &mut usize) -> 
 
 /// All runs of all writers of a file. Lookups are exact; the newest record wins a byte (FORMAT.md section 4).
 ///
-/// Memory is 72 bytes an entry, and up to twice that during a merge. Records may come in any order, truncates too, and twice.
+/// Memory is 72 bytes an entry, up to twice that during a merge and for levels of interleaved runs that were read. Records may come in any order, truncates too, and twice.
 pub struct ExtentMap {
     levels: Vec<Level>,
     /// Levels at the front that inserts leave alone: 1 with a base, else 0.
@@ -609,7 +719,8 @@ impl ExtentMap {
         (*bytes).as_ref().get(byte_offset..end)?;
         let mut map = ExtentMap::new();
         if entries > 0 {
-            map.levels.push(Level(Backing::Shared { bytes, offset: byte_offset, count: entries }));
+            let backing = Backing::Shared { bytes, offset: byte_offset, count: entries };
+            map.levels.push(Level { backing, lattices: OnceLock::new() });
             map.pinned = 1;
             map.max_order = Order { hlc: max_hlc, set: u32::MAX, seq: u32::MAX };
             map.eof = AtomicU64::new(UNKNOWN);
@@ -776,11 +887,14 @@ impl ExtentMap {
 
     /// Returns the bytes of memory that this map occupies, a base not counted.
     pub fn heap_bytes(&self) -> usize {
-        let levels = self.levels.iter().map(|level| match &level.0 {
-            Backing::Owned(entries) => entries.capacity(),
-            Backing::Shared { .. } => 0,
+        let levels = self.levels.iter().map(|level| {
+            let lattices = level.lattices.get().and_then(|l| l.as_ref()).map_or(0, |l| l.heap_bytes());
+            match &level.backing {
+                Backing::Owned(entries) => entries.capacity() * size_of::<Entry>() + lattices,
+                Backing::Shared { .. } => lattices,
+            }
         });
-        (self.buffer.capacity() + levels.sum::<usize>()) * size_of::<Entry>() + self.truncates.capacity() * size_of::<(Order, u64)>()
+        levels.sum::<usize>() + self.buffer.capacity() * size_of::<Entry>() + self.truncates.capacity() * size_of::<(Order, u64)>()
     }
 
     /// Returns the largest stamp of all records that were ever added, 0 if there were none.
@@ -826,7 +940,8 @@ impl ExtentMap {
             if !level.is_owned() {
                 *level = level.to_owned_level();
             }
-            if let Backing::Owned(entries) = &mut level.0 {
+            level.lattices = OnceLock::new();
+            if let Backing::Owned(entries) = &mut level.backing {
                 entries.iter_mut().for_each(|e| e.set_order(f(e.order())));
                 debug_assert!(entries.is_sorted_by_key(Entry::key), "not a monotone function");
             }
@@ -877,7 +992,10 @@ impl ExtentMap {
             e.pieces(from, to, |start, end, shift| pieces.push(Span { order, start, end, tag: (segment, shift) }));
         };
         for level in &self.levels {
-            level.visit(from, to, |e, _| add(e));
+            match level.lattices.get_or_init(|| Lattices::new(level)) {
+                Some(lattices) => lattices.visit(from, to, &mut add),
+                None => level.visit(from, to, |e, _| add(e)),
+            }
         }
         for e in &self.buffer {
             if e.first.get() < to && e.end.get() > from {
@@ -917,7 +1035,7 @@ impl ExtentMap {
         self.buffer.retain(|e| e.first.get() < size);
         for level in &mut self.levels {
             let kept = level.entries().partition_point(|e| e.first.get() < size);
-            match &mut level.0 {
+            match &mut level.backing {
                 Backing::Owned(entries) if kept <= entries.len() / 2 => {
                     // Costs what is dropped.
                     let mut entries = std::mem::take(entries);
@@ -1069,6 +1187,17 @@ mod tests {
             map.insert(Run::single(i * 100, 10, 1, i * 20), order(2 + i));
         }
         assert_eq!(map.compact().len(), 5);
+    }
+
+    #[test]
+    fn a_run_is_cut_at_both_sides_by_newer_ones_on_its_lattice() {
+        let run = |logical, count, physical| Run { logical, length: 10, stride: 100, count, segment: 0, physical };
+        let mut map = ExtentMap::new();
+        map.insert(run(5, 100, 0), order(1));
+        map.insert(run(5, 30, 5000), order(2));
+        map.insert(run(8005, 20, 6000), order(3));
+        map.compact();
+        assert_eq!(map.iter().map(|r| r.0).collect::<Vec<_>>(), [run(5, 30, 5000), run(3005, 50, 300), run(8005, 20, 6000)]);
     }
 
     #[test]
