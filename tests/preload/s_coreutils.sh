@@ -22,4 +22,4 @@ csplit -s n 10 20; wc -l xx*; rm xx*; shred -u t; ls t 2> /dev/null; cmp n d > /
 xargs -a h echo > /dev/null; env cat h | wc -c; timeout 5 cat h | wc -c; ls -l n | awk '{print $1, $2, $5}'; stat -c '%F %s' n; file n > /dev/null 2>&1; realpath --relative-to=. n; readlink -f soft | xargs basename
 mktemp -p . tXXXXXX > /dev/null; rm -f t??????; ls -a | grep plfs; rmdir w 2> /dev/null; echo $?
 seq 5 > f; rev < f > rv; cat rv; column -t f > col; cat col; fmt f > fm; cat fm
-touch tf; timeout 3 tail -f tf > tfo 2> /dev/null & sleep .3; echo 2 >> tf; sleep 1.3; echo 3 >> tf; wait; cat tfo
+touch tf; sleep 3 & tail -f --pid=$! tf > tfo 2> /dev/null & sleep .3; echo 2 >> tf; sleep 1.3; echo 3 >> tf; wait; cat tfo

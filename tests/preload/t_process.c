@@ -77,8 +77,10 @@ int main(int argc, char **argv)
 	fcntl(fd, F_SETFL, O_APPEND);
 	fflush(stdout);
 	char *args[] = {argv[0], "child", number, NULL};
-	R(posix_spawn(&pid, argv[0], NULL, NULL, args, environ));
+	/* Not printed before the child is gone: it prints too. */
+	int rc = posix_spawn(&pid, argv[0], NULL, NULL, args, environ);
 	R(reap(pid));
+	R(rc);
 	R(lseek(fd, 0, SEEK_CUR));
 	show("f");
 

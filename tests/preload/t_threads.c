@@ -106,15 +106,13 @@ int main(void)
 	int number = shared_fd;
 	for (int i = 0; i < 4; i++)
 		pthread_create(&t[i], NULL, prober, NULL);
-	int moved = 0;
 	for (int i = 0; i < 3000; i++) {
 		close(number);
-		moved += open("probe", O_RDONLY) != number;
+		number = open("probe", O_RDONLY);
 	}
 	stop = 1;
 	for (int i = 0; i < 4; i++)
 		pthread_join(t[i], NULL);
 	R(odd);
-	R(moved);
 	return 0;
 }
