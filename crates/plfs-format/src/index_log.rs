@@ -11,7 +11,9 @@ pub const HEADER_BYTES: usize = 64;
 /// A block's payload is at most this long, so that damaged lengths cannot make a reader allocate much.
 pub const PAYLOAD_MAX: usize = 16 << 20;
 /// Bytes of a run record.
-pub const RUN_BYTES: usize = 48;
+pub const RUN_BYTES: usize = 56;
+/// Bytes of a truncate record.
+pub const TRUNCATE_BYTES: usize = 24;
 const MAGIC: [u8; 4] = *b"PLIX";
 const REF_BYTES: usize = 16;
 const FLAG_TRUNCATE: u16 = 1;
@@ -40,9 +42,16 @@ pub enum Record {
         physical: u64,
         /// Who wrote it: the number of a [`Record::Writer`].
         writer: u32,
+        /// When its first piece was written; orders it.
+        stamp: u64,
     },
     /// The file's size became this; what earlier records wrote past it is gone.
-    Truncate(u64),
+    Truncate {
+        /// The new size.
+        size: u64,
+        /// When; orders it.
+        stamp: u64,
+    },
     /// Says who a writer number is. For people.
     Writer {
         /// The number used in runs.
@@ -112,13 +121,13 @@ pub fn encode_block(log: LogId, offset: u64, hlc: u64, segments: &[SegmentRef], 
     let (mut eof, mut truncates, mut runs) = (0, 0, 0);
     for record in records {
         match record {
-            Record::Run { logical, length, stride, count, segment, physical, writer } => {
+            Record::Run { logical, length, stride, count, segment, physical, writer, stamp } => {
                 let Some(end) = run_end(*logical, *length, *stride, *count, *physical) else { return bad("a run leaves the file's range") };
                 eof = end.max(eof);
                 runs += 1;
                 let mut field = [0; RUN_BYTES];
                 field[0] = 1;
-                field[1] = 6;
+                field[1] = (RUN_BYTES / 8) as u8;
                 put(&mut field, 2, &segment.to_le_bytes());
                 put(&mut field, 4, &count.to_le_bytes());
                 put(&mut field, 8, &logical.to_le_bytes());
@@ -126,15 +135,17 @@ pub fn encode_block(log: LogId, offset: u64, hlc: u64, segments: &[SegmentRef], 
                 put(&mut field, 24, &stride.to_le_bytes());
                 put(&mut field, 32, &physical.to_le_bytes());
                 put(&mut field, 40, &writer.to_le_bytes());
+                put(&mut field, 48, &stamp.to_le_bytes());
                 out.extend_from_slice(&field);
             }
-            Record::Truncate(size) => {
+            Record::Truncate { size, stamp } => {
                 eof = *size;
                 truncates += 1;
-                let mut field = [0; 16];
+                let mut field = [0; TRUNCATE_BYTES];
                 field[0] = 2;
-                field[1] = 2;
+                field[1] = (TRUNCATE_BYTES / 8) as u8;
                 put(&mut field, 8, &size.to_le_bytes());
+                put(&mut field, 16, &stamp.to_le_bytes());
                 out.extend_from_slice(&field);
             }
             Record::Writer { writer, pid, uid, attached_ns, host } => {
@@ -240,6 +251,9 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
             SegmentRef { set: fields.u32(0), stream: fields.u16(4), backend: fields.u16(6), segment: fields.u32(8) }
         })
         .collect::<Vec<_>>();
+    if Fields(bytes).u64(32) != 0 || Fields(bytes).u16(62) & !FLAG_TRUNCATE != 0 {
+        return bad(0, "the block has a version or flags that this version does not know");
+    }
     let mut records = Vec::new();
     let mut at = table;
     for position in 0..header.records {
@@ -255,16 +269,22 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
                 if run_end(logical, length, stride, count, physical).is_none_or(|end| end > header.eof) {
                     return bad(at, "a run leaves the file's range");
                 }
+                if fields.u64(48) > header.hlc {
+                    return bad(at, "a record is younger than its block");
+                }
                 if fields.u16(2) >= header.segments {
                     return bad(at, "a run names a segment that the block does not list");
                 }
-                records.push((position, Record::Run { logical, length, stride, count, segment: fields.u16(2), physical, writer: fields.u32(40) }));
+                records.push((position, Record::Run { logical, length, stride, count, segment: fields.u16(2), physical, writer: fields.u32(40), stamp: fields.u64(48) }));
             }
-            2 if len == 16 => {
+            2 if len == TRUNCATE_BYTES => {
                 if !header.truncates || fields.u64(8) > MAX_OFFSET || fields.u64(8) != header.eof {
                     return bad(at, "a truncate record does not fit its block's header");
                 }
-                records.push((position, Record::Truncate(fields.u64(8))));
+                if fields.u64(16) > header.hlc {
+                    return bad(at, "a record is younger than its block");
+                }
+                records.push((position, Record::Truncate { size: fields.u64(8), stamp: fields.u64(16) }));
             }
             128 if len >= 40 => {
                 let Some(host) = rest[34..len].get(..fields.u16(32) as usize) else { return bad(at, "a writer record ends inside its host name") };
@@ -276,6 +296,9 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
             _ => {}
         }
         at += len;
+    }
+    if at != payload.len() {
+        return bad(at, "the payload goes on behind the last record");
     }
     Ok(Block { header, segments, records })
 }
@@ -290,8 +313,8 @@ mod tests {
     fn sample() -> Vec<Record> {
         vec![
             Record::Writer { writer: 5, pid: 6, uid: 7, attached_ns: 8, host: "node1".into() },
-            Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 5 },
-            Record::Run { logical: 100, length: 3, stride: -10, count: 4, segment: 0, physical: 9, writer: 5 },
+            Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 5, stamp: 41 },
+            Record::Run { logical: 100, length: 3, stride: -10, count: 4, segment: 0, physical: 9, writer: 5, stamp: 41 },
         ]
     }
 
@@ -314,10 +337,10 @@ mod tests {
 
     #[test]
     fn the_worked_example_of_the_document() {
-        let run = Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 0 };
+        let run = Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 0, stamp: 1 };
         let bytes = encode_block(LOG, 0, 1, &[SEGMENT], &[run]).unwrap();
         assert_eq!(bytes[64..80], [0xfe, 0xca, 0xad, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(bytes[80..88], [1, 6, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(bytes[80..88], [1, 7, 0, 0, 3, 0, 0, 0]);
     }
 
     #[test]
@@ -357,10 +380,10 @@ mod tests {
 
     #[test]
     fn a_truncate_is_alone() {
-        let run = Record::Run { logical: 0, length: 3, stride: 0, count: 1, segment: 0, physical: 0, writer: 0 };
-        assert!(encode_block(LOG, 0, 1, &[SEGMENT], &[Record::Truncate(1), run]).is_err());
-        let bytes = encode_block(LOG, 0, 1, &[], &[Record::Truncate(77)]).unwrap();
-        assert_eq!(decode(&bytes, 0).unwrap().unwrap().records, [(0, Record::Truncate(77))]);
+        let run = Record::Run { logical: 0, length: 3, stride: 0, count: 1, segment: 0, physical: 0, writer: 0, stamp: 1 };
+        assert!(encode_block(LOG, 0, 1, &[SEGMENT], &[Record::Truncate { size: 1, stamp: 1 }, run]).is_err());
+        let bytes = encode_block(LOG, 0, 1, &[], &[Record::Truncate { size: 77, stamp: 1 }]).unwrap();
+        assert_eq!(decode(&bytes, 0).unwrap().unwrap().records, [(0, Record::Truncate { size: 77, stamp: 1 })]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::write::{Identity, Writer};
 pub(crate) struct LogicalFile {
     pub(crate) container: Arc<Container>,
     config: Arc<Config>,
-    /// The summary as it was when the file was opened, and the block headers read since.
+    /// The summary as it was when the file was opened, and the index logs read since.
     totals: Mutex<Totalizer>,
     /// `None` until the first read.
     index: RwLock<Option<Index>>,
@@ -104,29 +104,38 @@ impl LogicalFile {
         {
             let mut slot = write(&self.index);
             let stale = self.stale.swap(false, Ordering::AcqRel);
-            let looked = match slot.as_mut() {
-                None => Index::load(&self.container).map(|index| {
-                    // What was frozen for an index that is gone is committed or lost with it; nothing was frozen before the first load.
-                    *slot = Some(index);
-                }),
-                Some(index) if stale => index.refresh(&self.container),
-                Some(_) => Ok(()),
-            };
-            if let Err(error) = looked {
+            if let Err(error) = self.look(&mut slot, stale) {
                 self.stale.store(true, Ordering::Release);
                 return Err(error);
-            }
-            if let (Some(index), Some(writer)) = (slot.as_mut(), read(&self.writer).as_ref()) {
-                if writer.is_dirty() {
-                    index.add_frozen(&writer.freeze()?);
-                }
-                writer.set().observe(index.max_hlc());
             }
         }
         Ok(read(&self.index))
     }
 
-    /// Totals as of the last commits, by summary or block headers.
+    fn look(&self, slot: &mut Option<Index>, stale: bool) -> Result<()> {
+        let begun = match slot.as_mut() {
+            None => {
+                *slot = Some(Index::load(&self.container)?);
+                true
+            }
+            Some(index) => stale && index.refresh(&self.container)?,
+        };
+        if let (Some(index), Some(writer)) = (slot.as_mut(), read(&self.writer).as_ref()) {
+            if begun {
+                index.add_own(&writer.frozen());
+            }
+            if writer.is_dirty() {
+                index.add_own(&writer.freeze()?);
+            }
+            if stale || begun {
+                writer.set().observe(index.max_hlc());
+                writer.seal();
+            }
+        }
+        Ok(())
+    }
+
+    /// Totals as of the last commits, by summary or index logs.
     fn totals(&self) -> Result<Totals> {
         lock(&self.totals).look(&self.container)
     }
@@ -168,13 +177,16 @@ impl LogicalFile {
             }
             return Ok(());
         };
-        // The index is locked first, as in `index`: a read sees the records as pending or as committed, never neither.
+        // The index is locked first, as in `index`: a read that follows sees what was committed.
         let mut slot = write(&self.index);
+        let end = self.written_end.load(Ordering::Acquire);
         let committed = writer.commit(sync, truncate)?;
         if let Some(index) = slot.as_mut() {
             index.add_committed(&committed);
         }
         drop(slot);
+        // From now on the logs say it, and truncates by others count.
+        let _ = self.written_end.compare_exchange(end, 0, Ordering::AcqRel, Ordering::Relaxed);
         if sync && !writer.container_was_synced() {
             self.sync_names()?;
         }

@@ -13,11 +13,11 @@ use plfs_format::name::SegmentRef;
 use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
-use crate::index::{Folder, Item, Order};
+use crate::index::{Folder, Stamped};
 use crate::log::{DataLog, LogSet, lock};
 use crate::store::{self, Errno};
 
-/// Records in one index block at most: 48 KB each thousand, far below the format's limit.
+/// Records in one index block at most: 56 KB each thousand, far below the format's limit.
 const BLOCK_RECORDS: usize = 65_536;
 /// Records a writer may hold before it appends them on its own: about 3 MB.
 const PENDING_RECORDS: usize = 65_536;
@@ -48,8 +48,8 @@ pub struct Writer {
 struct State {
     data: DataLog,
     folder: Folder,
-    /// Records that readers of this process already have; they no longer fold.
-    frozen: Vec<Item>,
+    /// Records that readers of this process have and no index log has yet.
+    frozen: Vec<Stamped>,
     announced: bool,
     /// Index blocks were appended since the last sync.
     index_dirty: bool,
@@ -66,25 +66,25 @@ pub struct Written {
     pub crowded: bool,
 }
 
-/// Records and what their segment numbers mean, on their way to the process's readers.
-pub struct Frozen {
-    /// First record's place among all that were frozen since the last commit.
-    pub from: usize,
+/// Records, and what their segment numbers mean.
+#[derive(Default)]
+pub struct Fresh {
+    /// The log set whose stamps they have.
+    pub set: u32,
     /// The records.
-    pub items: Vec<Item>,
+    pub runs: Vec<Stamped>,
     /// What segment numbers mean.
     pub segments: Vec<SegmentRef>,
 }
 
 /// What a commit appended.
-#[derive(Default)]
 pub struct Committed {
-    /// The order that each frozen record got, in sequence. Records that were not frozen before follow with their item.
-    pub orders: Vec<Order>,
-    /// All records of the commit, in sequence with `orders`.
-    pub items: Vec<Item>,
-    /// What segment numbers mean.
-    pub segments: Vec<SegmentRef>,
+    /// The records that readers of this process did not have before.
+    pub fresh: Fresh,
+    /// The truncate: stamp and size.
+    pub truncate: Option<(u64, u64)>,
+    /// Stamps of the index blocks.
+    pub blocks: Vec<u64>,
 }
 
 impl Writer {
@@ -121,10 +121,10 @@ impl Writer {
             // Large writes of several threads go to storage side by side.
             written = write_some(place.file.as_ref(), bytes, place.physical).at("write the data log", &place.path)?;
             state = lock(&self.state);
-            state.folder.push(offset, written as u64, place.segment, place.physical);
+            state.folder.push(offset, written as u64, place.segment, place.physical, || self.set.tick());
         } else {
             match state.data.buffer(bytes) {
-                Ok((segment, physical)) => state.folder.push(offset, bytes.len() as u64, segment, physical),
+                Ok((segment, physical)) => state.folder.push(offset, bytes.len() as u64, segment, physical, || self.set.tick()),
                 Err(error) => return Err(state.poison(error)),
             }
         }
@@ -138,17 +138,31 @@ impl Writer {
     }
 
     /// Hands all bytes to the store and gives the records that readers of this process do not have yet.
-    pub fn freeze(&self) -> Result<Frozen> {
+    pub fn freeze(&self) -> Result<Fresh> {
         let mut state = lock(&self.state);
         state.check()?;
         if let Err(error) = state.data.flush() {
             return Err(state.poison(error));
         }
         self.dirty.store(false, Ordering::Release);
-        let from = state.frozen.len();
-        let items = state.folder.take();
-        state.frozen.extend_from_slice(&items);
-        Ok(Frozen { from, items, segments: state.data.segments().collect() })
+        let runs = state.folder.take(|| self.set.tick());
+        state.frozen.extend_from_slice(&runs);
+        Ok(self.fresh(&state, runs))
+    }
+
+    /// The records that were frozen and are in no index log yet, for readers that start anew.
+    pub fn frozen(&self) -> Fresh {
+        let state = lock(&self.state);
+        self.fresh(&state, state.frozen.clone())
+    }
+
+    /// What is written from now on is younger than everything seen until now.
+    pub fn seal(&self) {
+        lock(&self.state).folder.seal(|| self.set.tick());
+    }
+
+    fn fresh(&self, state: &State, runs: Vec<Stamped>) -> Fresh {
+        Fresh { set: self.set.id(), runs, segments: state.data.segments().collect() }
     }
 
     /// Makes everything written so far visible to all who open, refresh or lock the file from now on; with `sync` also durable.
@@ -169,62 +183,57 @@ impl Writer {
         if sync {
             state.data.sync()?;
         }
-        let mut items = std::mem::take(&mut state.frozen);
-        items.extend(state.folder.take());
-        items.extend(truncate.map(Item::Truncate));
+        let fresh = state.folder.take(|| self.set.tick());
+        let mut runs = std::mem::take(&mut state.frozen);
+        runs.extend_from_slice(&fresh);
         let segments: Vec<SegmentRef> = state.data.segments().collect();
-        let mut orders = Vec::with_capacity(items.len());
-        let mut rest = &items[..];
-        while !rest.is_empty() {
-            let n = match rest.iter().position(|item| matches!(item, Item::Truncate(_))) {
-                Some(0) => 1,
-                Some(n) => n.min(BLOCK_RECORDS),
-                None => rest.len().min(BLOCK_RECORDS),
-            };
-            self.append_block(state, &segments, &rest[..n], &mut orders)?;
-            rest = &rest[n..];
+        let mut blocks = Vec::new();
+        for runs in runs.chunks(BLOCK_RECORDS) {
+            blocks.push(self.append_runs(state, &segments, runs)?);
+        }
+        let truncate = truncate.map(|size| (self.set.tick(), size));
+        if let Some((stamp, size)) = truncate {
+            blocks.push(self.append_block(state, &[], vec![Record::Truncate { size, stamp }])?);
         }
         if sync && state.index_dirty {
             self.set.sync_index()?;
             state.index_dirty = false;
         }
-        Ok(Committed { orders, items, segments })
+        Ok(Committed { fresh: self.fresh(state, fresh), truncate, blocks })
     }
 
-    fn append_block(&self, state: &mut State, all: &[SegmentRef], items: &[Item], orders: &mut Vec<Order>) -> Result<()> {
+    fn append_runs(&self, state: &mut State, all: &[SegmentRef], runs: &[Stamped]) -> Result<u64> {
         // The block lists only segments that it uses.
         let (mut segments, mut local) = (Vec::new(), vec![None::<u16>; all.len()]);
-        let mut records = Vec::with_capacity(items.len() + 1);
-        if !state.announced {
-            let Identity { writer, pid, uid, attached_ns, host } = self.identity.clone();
-            records.push(Record::Writer { writer, pid, uid, attached_ns, host });
-        }
-        let first = records.len() as u32;
-        for item in items {
-            records.push(match item {
-                Item::Truncate(size) => Record::Truncate(*size),
-                Item::Run(run) => {
-                    let segment = *local[run.segment as usize].get_or_insert_with(|| {
-                        segments.push(all[run.segment as usize]);
-                        segments.len() as u16 - 1
-                    });
-                    Record::Run {
-                        logical: run.logical,
-                        length: run.length,
-                        stride: run.stride,
-                        count: run.count,
-                        segment,
-                        physical: run.physical,
-                        writer: self.identity.writer,
-                    }
-                }
+        let mut records = Vec::with_capacity(runs.len() + 1);
+        for Stamped { run, stamp } in runs {
+            let segment = *local[run.segment as usize].get_or_insert_with(|| {
+                segments.push(all[run.segment as usize]);
+                segments.len() as u16 - 1
+            });
+            records.push(Record::Run {
+                logical: run.logical,
+                length: run.length,
+                stride: run.stride,
+                count: run.count,
+                segment,
+                physical: run.physical,
+                writer: self.identity.writer,
+                stamp: *stamp,
             });
         }
-        let hlc = self.set.append_index(&segments, &records)?;
+        self.append_block(state, &segments, records)
+    }
+
+    fn append_block(&self, state: &mut State, segments: &[SegmentRef], mut records: Vec<Record>) -> Result<u64> {
+        if !state.announced {
+            let Identity { writer, pid, uid, attached_ns, host } = self.identity.clone();
+            records.insert(0, Record::Writer { writer, pid, uid, attached_ns, host });
+        }
+        let stamp = self.set.append_index(segments, &records)?;
         state.announced = true;
         state.index_dirty = true;
-        orders.extend((0..items.len() as u32).map(|i| Order { hlc, set: self.set.id(), seq: first + i }));
-        Ok(())
+        Ok(stamp)
     }
 
     /// Whether the directories that lead to the container have been synced by this writer; says yes from the second call on.

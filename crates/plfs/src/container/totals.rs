@@ -1,8 +1,8 @@
-//! What a container's logs add up to: size, bytes, stamps. From the summary if nobody writes, else from block headers; never from records.
+//! What a container's logs add up to: size, bytes, stamps. From the summary if nobody writes, else by replaying the index logs, which builds no index.
 
 use std::collections::{BTreeMap, HashMap};
 
-use plfs_format::index_log::Header;
+use plfs_format::index_log::{Record, decode_block, run_end};
 use plfs_format::name::{self, Name};
 use plfs_format::summary::{self, Summary};
 
@@ -33,7 +33,7 @@ pub struct Totals {
     pub from_summary: bool,
 }
 
-/// Keeps totals up to date: the summary while it is valid, else block headers, of which each look reads only the new ones.
+/// Keeps totals up to date: the summary while it is valid, else the index logs, of which each look reads only what is new.
 #[derive(Debug, Default)]
 pub struct Totalizer {
     summary: Option<Summary>,
@@ -68,10 +68,10 @@ impl Totalizer {
             // Void once, void for ever: a new one would have to be read.
             self.summary = None;
         }
-        self.look_at_headers(container, &container.list()?)
+        self.look_at_logs(container, &container.list()?)
     }
 
-    fn look_at_headers(&mut self, container: &Container, names: &[Name]) -> Result<Totals> {
+    fn look_at_logs(&mut self, container: &Container, names: &[Name]) -> Result<Totals> {
         if self.scanned.keys().any(|set| !names.contains(&Name::IndexLog(*set))) {
             *self = Totalizer::default();
         }
@@ -80,8 +80,12 @@ impl Totalizer {
             let Name::IndexLog(set) = *name else { continue };
             let from = self.scanned.get(&set).copied().unwrap_or(0);
             let bytes = log::read_index_log_from(container, set, from)?;
-            let end = log::scan(container.superblock.uuid, set, from, &bytes, |_, header, _| {
-                self.size.push((header.hlc, set), &header);
+            let end = log::scan(container.superblock.uuid, set, from, &bytes, |offset, header, at| {
+                match decode_block(header, offset, at) {
+                    Ok(block) => block.records.iter().for_each(|(_, record)| self.size.push_record(set, record)),
+                    // Damage that reading will report; the header still tells a size.
+                    Err(_) => self.size.push((header.hlc, set), header.eof, header.truncates),
+                }
                 self.max_hlc = self.max_hlc.max(header.hlc);
                 self.records += header.records as u64;
                 Ok(())
@@ -104,28 +108,40 @@ impl Totalizer {
     }
 }
 
-/// Replays block headers in any order of arrival (FORMAT.md section 4, "Size").
+/// Replays records in any order of arrival (FORMAT.md section 4, "Size").
 #[derive(Debug, Default)]
 struct SizeReplay {
     /// The last truncate: its place in the order and the size it set.
     cut: Option<((u64, u32), u64)>,
-    /// Ends of later blocks, in order, as far as they matter: each is larger than all behind it.
+    /// Ends of later runs, in order, as far as they matter: each is larger than all behind it.
     ends: BTreeMap<(u64, u32), u64>,
 }
 
 impl SizeReplay {
-    fn push(&mut self, key: (u64, u32), header: &Header) {
+    fn push_record(&mut self, set: u32, record: &Record) {
+        match record {
+            Record::Run { logical, length, stride, count, physical, stamp, .. } => {
+                // Decoding has checked that there is an end.
+                let end = run_end(*logical, *length, *stride, *count, *physical).unwrap_or(0);
+                self.push((*stamp, set), end, false);
+            }
+            Record::Truncate { size, stamp } => self.push((*stamp, set), *size, true),
+            Record::Writer { .. } => {}
+        }
+    }
+
+    fn push(&mut self, key: (u64, u32), end: u64, truncates: bool) {
         if self.cut.is_some_and(|(cut, _)| key < cut) {
             return;
         }
-        if header.truncates {
-            self.cut = Some((key, header.eof));
+        if truncates {
+            self.cut = Some((key, end));
             self.ends = self.ends.split_off(&key);
-        } else if self.ends.range(key..).next().is_none_or(|(_, later)| *later < header.eof) {
-            while let Some((&before, _)) = self.ends.range(..key).next_back().filter(|(_, end)| **end <= header.eof) {
+        } else if self.ends.range(key..).next().is_none_or(|(_, later)| *later < end) {
+            while let Some((&before, _)) = self.ends.range(..key).next_back().filter(|(_, known)| **known <= end) {
                 self.ends.remove(&before);
             }
-            self.ends.insert(key, header.eof);
+            self.ends.insert(key, end);
         }
     }
 
@@ -145,7 +161,7 @@ pub fn write_summary(container: &Container, file: &dyn store::StoreFile) -> Resu
     if kept.mtime.sec != token.sec || names.iter().any(|name| matches!(name, Name::OpenMark(_))) {
         return Ok(false);
     }
-    let totals = Totalizer::default().look_at_headers(container, &names)?;
+    let totals = Totalizer::default().look_at_logs(container, &names)?;
     let summary = Summary {
         token_sec: kept.mtime.sec,
         token_nsec: kept.mtime.nsec,
@@ -176,29 +192,17 @@ pub(super) fn random_token() -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plfs_format::index_log::{At as Place, LogId, Record, block_at, encode_block};
 
-    fn header(eof: u64, truncates: bool) -> Header {
-        let log = LogId { uuid: plfs_format::Uuid([0; 16]), set: 0 };
-        let at = plfs_format::name::SegmentRef { set: 0, stream: 0, segment: 0, backend: 0 };
-        let run = Record::Run { logical: 0, length: eof.max(1), stride: 0, count: 1, segment: 0, physical: 0, writer: 0 };
-        let bytes = encode_block(log, 0, 0, &[at], &[if truncates { Record::Truncate(eof) } else { run }]).unwrap();
-        match block_at(log, 0, &bytes) {
-            Place::Block(header) => header,
-            Place::Nothing => panic!("no block"),
-        }
-    }
-
-    /// All orders of arrival of up to five blocks with ends 1 to 3 give the size that replaying them in order gives.
+    /// All kinds of five records with ends 1 to 3, in several orders of arrival, give the size that replaying them in order gives.
     #[test]
     fn size_does_not_depend_on_arrival() {
-        for case in 0..6u32.pow(5) {
-            let blocks: Vec<_> = (0..5u64).map(|i| (i, header((case / 6u32.pow(i as u32) % 3 + 1) as u64, case / 6u32.pow(i as u32) % 6 >= 3))).collect();
-            let expect = blocks.iter().fold(0, |size, (_, block)| if block.truncates { block.eof } else { size.max(block.eof) });
-            for shuffle in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 1, 3], [1, 4, 0, 3, 2], [3, 2, 4, 0, 1]] {
+        for case in 0..6u64.pow(5) {
+            let records: Vec<(u64, u64, bool)> = (0..5u32).map(|i| (i as u64, case / 6u64.pow(i) % 3 + 1, case / 6u64.pow(i) % 6 >= 3)).collect();
+            let expect = records.iter().fold(0, |size, (_, end, truncates)| if *truncates { *end } else { size.max(*end) });
+            for arrival in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 1, 3], [1, 4, 0, 3, 2], [3, 2, 4, 0, 1]] {
                 let mut replay = SizeReplay::default();
-                shuffle.iter().for_each(|i: &usize| replay.push((blocks[*i].0, 0), &blocks[*i].1));
-                assert_eq!(replay.size(), expect, "{blocks:?} {shuffle:?}");
+                arrival.iter().map(|i: &usize| records[*i]).for_each(|(stamp, end, truncates)| replay.push((stamp, 0), end, truncates));
+                assert_eq!(replay.size(), expect, "{records:?} {arrival:?}");
             }
         }
     }

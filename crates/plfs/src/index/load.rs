@@ -7,12 +7,12 @@ use plfs_format::index_log::{Block, Header, Record, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use zerocopy::IntoBytes;
 
-use super::{ExtentMap, Found, Item, Order, Run};
+use super::{ExtentMap, Found, Order, Run, Stamped};
 use crate::container::Container;
 use crate::error::{At, Error, Result};
 use crate::log;
 use crate::store::{Bytes, Errno, Open};
-use crate::write::{Committed, Frozen};
+use crate::write::{Committed, Fresh};
 
 /// Threads that read index logs side by side: storage latency, not computing, is what they hide.
 const THREADS: usize = 8;
@@ -20,9 +20,7 @@ const THREADS: usize = 8;
 /// Where every byte of a logical file lives, as far as this process has looked.
 #[derive(Debug, Default)]
 pub struct Index {
-    committed: ExtentMap,
-    /// This process's writes that are not committed yet: newer than everything committed.
-    pending: ExtentMap,
+    extents: ExtentMap,
     segments: Vec<SegmentRef>,
     numbers: HashMap<SegmentRef, u32>,
     /// How far each index log has been read.
@@ -52,22 +50,17 @@ impl Index {
         Ok(index)
     }
 
-    /// Reads what others committed since the last look. Costs a listing and a stat for each index log; reads only what is new.
-    pub fn refresh(&mut self, container: &Container) -> Result<()> {
+    /// Reads what others committed since the last look. Costs a listing and a stat for each index log; reads only what is new. True if it had to begin
+    /// anew: then writes of this process that are in no log must be added again.
+    pub fn refresh(&mut self, container: &Container) -> Result<bool> {
         let names = container.list()?;
         if self.scanned.keys().any(|set| !names.contains(&Name::IndexLog(*set))) {
             // Logs were removed, after a truncate to nothing or by a compaction: what we knew may be gone.
-            let pending = std::mem::take(&mut self.pending);
-            let (segments, generation) = (std::mem::take(&mut self.segments), self.generation);
-            *self = Index::load(container)?;
-            for (run, order) in pending.iter() {
-                let segment = self.number(segments[run.segment as usize]);
-                self.pending.insert(Run { segment, ..run }, order);
-            }
-            self.generation = generation + 1;
-            return Ok(());
+            let generation = self.generation;
+            *self = Index { generation: generation + 1, ..Index::load(container)? };
+            return Ok(true);
         }
-        self.read_logs(container, &names)
+        self.read_logs(container, &names).map(|()| false)
     }
 
     fn load_flat(&mut self, container: &Container, names: &[Name]) -> Result<std::result::Result<(), String>> {
@@ -93,12 +86,12 @@ impl Index {
             self.scanned.insert(covered.set, covered.bytes);
         }
         let (at, count) = (flat.entries_at, flat.entries as usize);
-        self.committed = match ExtentMap::with_base(bytes, at, count, flat.max_hlc) {
+        self.extents = match ExtentMap::with_base(bytes, at, count, flat.max_hlc) {
             Some(map) => map,
             None => return Ok(Err("it is damaged: its entries end outside the file".into())),
         };
         for cut in &flat.truncates {
-            self.committed.insert_truncate(Order { hlc: cut.hlc, set: cut.set, seq: cut.seq }, cut.size);
+            self.extents.insert_truncate(Order { hlc: cut.hlc, set: cut.set, seq: cut.seq }, cut.size);
         }
         self.segments = flat.segments;
         self.numbers = self.segments.iter().enumerate().map(|(i, at)| (*at, i as u32)).collect();
@@ -129,14 +122,14 @@ impl Index {
         self.generation += 1;
         self.max_hlc = self.max_hlc.max(block.header.hlc);
         let numbers: Vec<u32> = block.segments.iter().map(|at| self.number(*at)).collect();
-        for (seq, record) in &block.records {
-            let order = Order { hlc: block.header.hlc, set, seq: *seq };
+        for (_, record) in &block.records {
             match record {
-                Record::Run { logical, length, stride, count, segment, physical, .. } => {
+                Record::Run { logical, length, stride, count, segment, physical, stamp, .. } => {
                     let segment = numbers[*segment as usize];
-                    self.committed.insert(Run { logical: *logical, length: *length, stride: *stride, count: *count, segment, physical: *physical }, order);
+                    let run = Run { logical: *logical, length: *length, stride: *stride, count: *count, segment, physical: *physical };
+                    self.extents.insert(run, order(*stamp, set));
                 }
-                Record::Truncate(size) => self.committed.insert_truncate(order, *size),
+                Record::Truncate { size, stamp } => self.extents.insert_truncate(order(*stamp, set), *size),
                 Record::Writer { .. } => {}
             }
         }
@@ -149,82 +142,47 @@ impl Index {
         })
     }
 
-    /// Takes in writes of this process that are not committed yet.
-    pub fn add_frozen(&mut self, frozen: &Frozen) {
-        self.generation += 1;
-        let numbers: Vec<u32> = frozen.segments.iter().map(|at| self.number(*at)).collect();
-        for (i, item) in frozen.items.iter().enumerate() {
-            if let Item::Run(run) = item {
-                let order = Order { hlc: u64::MAX, set: 0, seq: (frozen.from + i) as u32 };
-                self.pending.insert(Run { segment: numbers[run.segment as usize], ..*run }, order);
-            }
-        }
-    }
-
-    /// Gives this process's writes the order that their commit fixed.
-    pub fn add_committed(&mut self, commit: &Committed) {
-        if commit.items.is_empty() {
+    /// Takes in writes of this process.
+    pub fn add_own(&mut self, fresh: &Fresh) {
+        if fresh.runs.is_empty() {
             return;
         }
         self.generation += 1;
-        self.pending = ExtentMap::default();
-        let numbers: Vec<u32> = commit.segments.iter().map(|at| self.number(*at)).collect();
-        for (item, order) in commit.items.iter().zip(&commit.orders) {
-            match item {
-                Item::Run(run) => self.committed.insert(Run { segment: numbers[run.segment as usize], ..*run }, *order),
-                Item::Truncate(size) => self.committed.insert_truncate(*order, *size),
-            }
-            self.own.insert(order.hlc);
-            self.max_hlc = self.max_hlc.max(order.hlc);
+        let numbers: Vec<u32> = fresh.segments.iter().map(|at| self.number(*at)).collect();
+        for Stamped { run, stamp } in &fresh.runs {
+            self.extents.insert(Run { segment: numbers[run.segment as usize], ..*run }, order(*stamp, fresh.set));
         }
+    }
+
+    /// Takes in a commit of this process.
+    pub fn add_committed(&mut self, commit: &Committed) {
+        self.add_own(&commit.fresh);
+        if let Some((stamp, size)) = commit.truncate {
+            self.generation += 1;
+            self.extents.insert_truncate(order(stamp, commit.fresh.set), size);
+        }
+        self.own.extend(&commit.blocks);
+        self.max_hlc = commit.blocks.iter().fold(self.max_hlc, |max, hlc| max.max(*hlc));
     }
 
     /// The visible pieces in `[from, to)`, ascending; what they leave out is holes.
     pub fn lookup(&self, from: u64, to: u64, out: &mut Vec<Found>) {
-        out.clear();
-        if self.pending.is_empty() {
-            return self.committed.lookup(from, to, out);
-        }
-        let mut newest = Vec::new();
-        self.pending.lookup(from, to, &mut newest);
-        let mut older = Vec::new();
-        let mut at = from;
-        for piece in newest {
-            if at < piece.logical {
-                self.committed.lookup(at, piece.logical, &mut older);
-                out.append(&mut older);
-            }
-            at = piece.logical + piece.length;
-            out.push(piece);
-        }
-        if at < to {
-            self.committed.lookup(at, to, &mut older);
-            out.append(&mut older);
-        }
+        self.extents.lookup(from, to, out);
     }
 
     /// Size of the logical file, own writes included.
     pub fn eof(&self) -> u64 {
-        self.committed.eof().max(self.pending.eof())
+        self.extents.eof()
     }
 
     /// Offset of the next byte at or after `from` that was written, or `None` if only holes follow.
     pub fn next_data(&self, from: u64) -> Option<u64> {
-        let (a, b) = (self.committed.next_data(from), self.pending.next_data(from));
-        a.into_iter().chain(b).min()
+        self.extents.next_data(from)
     }
 
     /// Offset of the next hole at or after `from`; the end of the file counts as one.
     pub fn next_hole(&self, from: u64) -> u64 {
-        let mut at = from;
-        loop {
-            let hole = self.committed.next_hole(at).unwrap_or(at);
-            let hole = self.pending.next_hole(hole).filter(|_| self.pending.next_data(hole) == Some(hole)).unwrap_or(hole);
-            if hole == at || hole >= self.eof() {
-                return hole.max(from).min(self.eof().max(from));
-            }
-            at = hole;
-        }
+        self.extents.next_hole(from).unwrap_or(from)
     }
 
     /// What segment number `number` of a [`Found`] means; `None` only if a flat index lies.
@@ -247,14 +205,14 @@ impl Index {
         self.max_hlc
     }
 
-    /// The committed extents, merged, as a flat index stores them.
+    /// All extents, merged, as a flat index stores them.
     pub fn merged_entries(&mut self) -> Vec<u8> {
-        self.committed.compact().as_bytes().to_vec()
+        self.extents.compact().as_bytes().to_vec()
     }
 
-    /// The committed extents.
+    /// All extents.
     pub fn extents(&self) -> &ExtentMap {
-        &self.committed
+        &self.extents
     }
 
     /// How far each index log has been read: (set, bytes).
@@ -266,6 +224,10 @@ impl Index {
     pub fn flat(&self) -> (bool, Option<&str>) {
         (self.uses_flat, self.flat_ignored.as_deref())
     }
+}
+
+fn order(stamp: u64, set: u32) -> Order {
+    Order { hlc: stamp, set, seq: 0 }
 }
 
 type Blocks = Vec<(Header, Block)>;

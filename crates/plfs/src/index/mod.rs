@@ -11,7 +11,7 @@ mod pattern;
 pub use extent_map::{Entry, ExtentMap, Found, Scratch};
 pub use flatten::{Flattened, flatten};
 pub use load::Index;
-pub use pattern::{Folder, Item};
+pub use pattern::{Folder, Stamped};
 
 /// The largest offset one past a byte, logical or physical: 2^63-1, because off_t is signed (FORMAT.md section 3).
 const MAX_END: u64 = i64::MAX as u64;
@@ -19,11 +19,11 @@ const MAX_END: u64 = i64::MAX as u64;
 /// A place in the total order of all records of a file: larger wins (FORMAT.md section 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order {
-    /// Stamp of the block.
+    /// Stamp of the record.
     pub hlc: u64,
     /// Log set that wrote it.
     pub set: u32,
-    /// Position of the record in its block.
+    /// Position of the record in its block; stamps of one log set are unique, so it decides nothing and may be 0.
     pub seq: u32,
 }
 

@@ -187,8 +187,8 @@ impl LogSet {
         self.index.sync_data().at("sync the index log", &self.index_path)
     }
 
-    /// The next stamp: at least the wall clock, larger than every stamp seen (FORMAT.md section 4).
-    fn tick(&self) -> u64 {
+    /// The next stamp: at least the wall clock, larger than every stamp seen on this node (FORMAT.md section 4).
+    pub fn tick(&self) -> u64 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         let wall = ((now.tv_sec as u64) * 1000 + now.tv_nsec as u64 / 1_000_000) << 16;
         let clock = &self.shared.words()[CLOCK];
