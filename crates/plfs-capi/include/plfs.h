@@ -346,7 +346,7 @@ int plfs_commit(plfs_file *file);
 int plfs_refresh(plfs_file *file);
 
 /*
- Commits every open file of the process. For the moments before exec and _exit; exit(3) and fork(2) do it by themselves.
+ Commits every open file of the process, as closing would; handles stay usable. For the moments before exec and _exit; exit(3) and fork(2) do it by themselves.
  */
 int plfs_commit_all(void);
 

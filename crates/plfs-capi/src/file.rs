@@ -2,13 +2,14 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t, timespec};
 use plfs_core::store::{Errno, Open, Stat, StoreFile, Time};
 use plfs_core::{Access, File, OpenOptions, Opened};
 
-use crate::{Failure, Result, absolute, call, path_arg, plfs};
+use crate::{EXITING, Failure, Result, absolute, call, path_arg, plfs};
 
 /// An open PLFS file.
 pub struct PlfsFile {
@@ -146,7 +147,7 @@ pub unsafe extern "C" fn plfs_pread(file: *mut PlfsFile, buf: *mut c_void, n: si
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_pwrite(file: *mut PlfsFile, buf: *const c_void, n: size_t, offset: i64) -> ssize_t {
     // SAFETY: the caller's promises.
-    call(|| unsafe { Ok(handle(file)?.file.write_at(bytes(buf, n)?, offset_arg(offset)?)? as i64) }) as ssize_t
+    call(|| unsafe { written(handle(file)?.file.write_at(bytes(buf, n)?, offset_arg(offset)?)? as i64) }) as ssize_t
 }
 
 /// plfs_pread into `n` vectors, at most 1,024.
@@ -166,7 +167,15 @@ pub unsafe extern "C" fn plfs_preadv(file: *mut PlfsFile, iov: *const iovec, n: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_pwritev(file: *mut PlfsFile, iov: *const iovec, n: c_int, offset: i64) -> ssize_t {
     // SAFETY: the caller's promises.
-    call(|| unsafe { writev(handle(file)?, vectors(iov, n)?, offset_arg(offset)?) }) as ssize_t
+    call(|| unsafe { written(writev(handle(file)?, vectors(iov, n)?, offset_arg(offset)?)?) }) as ssize_t
+}
+
+/// What every write ends with: `n`, and while the process exits a commit, because no later moment may come.
+pub(crate) fn written(n: i64) -> Result<i64> {
+    if EXITING.load(Ordering::Relaxed) {
+        plfs()?.leave_all()?;
+    }
+    Ok(n)
 }
 
 /// # Safety
@@ -236,7 +245,7 @@ pub unsafe extern "C" fn plfs_append(file: *mut PlfsFile, iov: *const iovec, n: 
             // SAFETY: not NULL; the caller's promise.
             unsafe { *at = offset as i64 };
         }
-        Ok(written as i64)
+        crate::file::written(written as i64)
     }) as ssize_t
 }
 
@@ -416,10 +425,10 @@ pub unsafe extern "C" fn plfs_refresh(file: *mut PlfsFile) -> c_int {
     call(|| unsafe { handle(file) }?.file.refresh().map(|()| 0).map_err(Failure::from)) as c_int
 }
 
-/// Commits every open file of the process. For the moments before exec and _exit; exit(3) and fork(2) do it by themselves.
+/// Commits every open file of the process, as closing would; handles stay usable. For the moments before exec and _exit; exit(3) and fork(2) do it by themselves.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_commit_all() -> c_int {
-    call(|| plfs()?.commit_all().map(|()| 0).map_err(Failure::from)) as c_int
+    call(|| plfs()?.leave_all().map(|()| 0).map_err(Failure::from)) as c_int
 }
 
 /// Sets the size: cuts, or extends with a hole.

@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use plfs_core::store::Errno;
@@ -114,8 +115,12 @@ extern "C" fn after_fork_in_child() {
     });
 }
 
+/// Set once exit handlers run: stdio flushes its buffers after them, so from then on every write is committed by itself.
+pub(crate) static EXITING: AtomicBool = AtomicBool::new(false);
+
 extern "C" fn at_exit() {
-    call(|| plfs()?.commit_all().map(|()| 0).map_err(Failure::from));
+    EXITING.store(true, Ordering::Release);
+    call(|| plfs()?.leave_all().map(|()| 0).map_err(Failure::from));
 }
 
 /// # Safety

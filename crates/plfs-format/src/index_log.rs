@@ -275,7 +275,10 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
                 if fields.u16(2) >= header.segments {
                     return bad(at, "a run names a segment that the block does not list");
                 }
-                records.push((position, Record::Run { logical, length, stride, count, segment: fields.u16(2), physical, writer: fields.u32(40), stamp: fields.u64(48) }));
+                records.push((
+                    position,
+                    Record::Run { logical, length, stride, count, segment: fields.u16(2), physical, writer: fields.u32(40), stamp: fields.u64(48) },
+                ));
             }
             2 if len == TRUNCATE_BYTES => {
                 if !header.truncates || fields.u64(8) > MAX_OFFSET || fields.u64(8) != header.eof {

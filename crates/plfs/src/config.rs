@@ -69,7 +69,7 @@ impl Config {
 fn number(name: &str, default: u64, min: u64, max: u64) -> Result<u64, String> {
     let Some(text) = std::env::var_os(name) else { return Ok(default) };
     let value = text.to_str().and_then(|text| text.trim().parse().ok());
-    value.filter(|n| (min..=max).contains(n)).ok_or_else(|| format!("{name}={} is not a number from {min} to {max}", text.display()))
+    value.filter(|n| (min..=max).contains(n)).ok_or_else(|| format!("{name}={} is not a number from {min} to {max}", text.to_string_lossy()))
 }
 
 /// Splits a `:`-separated list of paths with `\` as escape.

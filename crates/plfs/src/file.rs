@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
+use plfs_format::summary::Summary;
 use plfs_format::superblock::FILE_BYTES;
 use plfs_format::{Bad, MAX_OFFSET, name};
-use plfs_format::summary::Summary;
 
 use crate::config::Config;
 use crate::container::{self, Container, Totalizer, Totals};
@@ -251,20 +251,32 @@ impl LogicalFile {
         }
     }
 
+    /// Commits and gives up the log set; the next write joins again.
+    pub(crate) fn leave(&self) -> Result<()> {
+        if read(&self.writer).is_none() {
+            return Ok(());
+        }
+        let committed = self.commit(self.config.sync_on_close, None);
+        let mut slot = write(&self.writer);
+        let Some(writer) = slot.take() else { return committed };
+        let left = match Arc::try_unwrap(writer) {
+            Ok(writer) => writer.leave(),
+            Err(busy) => {
+                // Another thread is writing: it goes on with the set.
+                *slot = Some(busy);
+                return committed;
+            }
+        };
+        drop(slot);
+        committed.and(left.and_then(|last| self.sum_up(last)))
+    }
+
     /// The last handle of the process is gone: commit, leave the log set, sum up, remove what has no name.
     fn finish(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
         }
-        let mut result = Ok(());
-        if let Some(writer) = write(&self.writer).take() {
-            result = writer.commit(self.config.sync_on_close, None).map(drop);
-            let last = match Arc::into_inner(writer) {
-                Some(writer) => writer.leave(),
-                None => Ok(false),
-            };
-            result = result.and(last.and_then(|last| self.sum_up(last)));
-        }
+        let result = self.leave();
         // Whoever removed the last name while we held the container left it to us; if we never held it, they removed it themselves.
         if self.guard.get().is_some() || self.nameless.load(Ordering::Acquire) {
             let super_path = self.container.path(name::SUPER);
@@ -334,13 +346,7 @@ pub(crate) fn now_ns() -> u64 {
 
 fn identity() -> Identity {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Identity {
-        writer: container::random_u64() as u32,
-        pid: std::process::id(),
-        uid: rustix::process::geteuid().as_raw(),
-        attached_ns: now_ns(),
-        host,
-    }
+    Identity { writer: container::random_u64() as u32, pid: std::process::id(), uid: rustix::process::geteuid().as_raw(), attached_ns: now_ns(), host }
 }
 
 /// What a handle may do.
@@ -456,7 +462,8 @@ impl File {
             // Another thread is reading through this handle: side by side beats read-ahead.
             Err(TryLockError::WouldBlock) => None,
         };
-        let lies = || Error::Corrupt { path: logical.container.path(name::FLAT), bad: Bad { at_bytes: 0, what: "an entry names a segment that is not listed" } };
+        let lies =
+            || Error::Corrupt { path: logical.container.path(name::FLAT), bad: Bad { at_bytes: 0, what: "an entry names a segment that is not listed" } };
         let read = |piece: &Found, out: &mut [u8]| {
             let at = known.segment(piece.segment).ok_or_else(lies)?;
             logical.segments.read(&logical.container, at, piece.physical, out)

@@ -313,6 +313,12 @@ impl Plfs {
         files.into_iter().map(|file| file.commit(false, None)).fold(Ok(()), Result::and)
     }
 
+    /// Commits every open file and gives up its log set, as if all were closed; a later write joins again. For a process that is about to end or to become another program.
+    pub fn leave_all(&self) -> Result<()> {
+        let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
+        files.into_iter().map(|file| file.leave()).fold(Ok(()), Result::and)
+    }
+
     /// In the child of a fork, after [`Plfs::commit_all`] in the parent: the parent's writers are not ours.
     pub fn after_fork_in_child(&self) {
         let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();

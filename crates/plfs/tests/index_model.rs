@@ -3,7 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use plfs::index::{ExtentMap, Folder, Found, Item, Order, Run};
+use plfs::index::{ExtentMap, Folder, Found, Order, Run};
+
+/// One record of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Item {
+    Run(Run),
+    Truncate(u64),
+}
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
@@ -275,11 +282,21 @@ proptest! {
 }
 
 fn check_folder(writes: &[(u64, u64, u8)]) {
-    let mut folder = Folder::new();
-    let mut truth = Bytes::new();
-    let mut folded = Bytes::new();
-    let (mut physical, mut segment, mut last, mut largest) = (0, 0, (0, 1, 0i64), 0);
-    let mut stable: Vec<Item> = Vec::new();
+    let (mut folder, mut now, mut last_stamp) = (Folder::new(), 0, 0);
+    let (mut truth, mut folded) = (Bytes::new(), Bytes::new());
+    let (mut physical, mut segment, mut last) = (0, 0, (0, 1, 0i64));
+    let mut stamp = || {
+        now += 1;
+        now
+    };
+    let mut take = |folder: &mut Folder, folded: &mut Bytes, stamp: &mut dyn FnMut() -> u64| {
+        for item in folder.take(stamp) {
+            assert!(item.run.is_valid() && item.stamp > last_stamp, "stamps follow the order of the records");
+            last_stamp = item.stamp;
+            replay(folded, &Item::Run(item.run));
+        }
+        assert!(folder.is_empty());
+    };
     for &(at, length, what) in writes {
         // Often the write continues the last one, or keeps its distance, so that much folds.
         let (at, length) = match what {
@@ -293,43 +310,20 @@ fn check_folder(writes: &[(u64, u64, u8)]) {
                 physical += 1;
                 segment = u32::from(length == 1);
             }
-            9 => {
-                replay(&mut truth, &Item::Truncate(at));
-                folder.truncate(at);
-            }
+            9 => folder.seal(&mut stamp),
             10 => {
-                let expected: Vec<Item> = folder.snapshot_from(0).collect();
-                assert_eq!(folder.len(), expected.len());
-                assert_eq!(folder.eof(), largest);
-                let items = folder.take();
-                assert_eq!(items, expected);
-                assert!(folder.is_empty() && folder.stable_len() == 0);
-                items.iter().for_each(|item| replay(&mut folded, item));
+                take(&mut folder, &mut folded, &mut stamp);
                 assert_eq!(folded, truth);
-                stable.clear();
-                largest = 0;
             }
             _ => {}
         }
         replay(&mut truth, &Item::Run(Run::single(at, length, segment, physical)));
-        folder.push(at, length, segment, physical);
+        folder.push(at, length, segment, physical, &mut stamp);
         physical += length;
-        largest = largest.max(at + length);
         last = (at, length, at as i64 - last.0 as i64);
-
-        let all: Vec<Item> = folder.snapshot_from(0).collect();
-        assert_eq!(all[..stable.len()], stable[..], "a stable record changed");
-        assert!(folder.stable_len() <= all.len() && all.len() <= folder.stable_len() + 3);
-        stable = all[..folder.stable_len()].to_vec();
-        let mut seen = folded.clone();
-        for item in stable.iter().copied().chain(folder.snapshot_from(stable.len())) {
-            assert!(!matches!(item, Item::Run(run) if !run.is_valid()));
-            replay(&mut seen, &item);
-        }
-        assert_eq!(seen, truth);
-        assert_eq!(folder.snapshot_from(all.len()).count(), 0);
-        assert_eq!(folder.snapshot_from(all.len() + 5).count(), 0);
     }
+    take(&mut folder, &mut folded, &mut stamp);
+    assert_eq!(folded, truth);
 }
 
 /// All runs of pieces of `lengths` bytes inside a file of `size` bytes.
@@ -468,12 +462,12 @@ fn repeated_strided_checkpoints_stay_small() {
     let (mut physical, mut hlc) = (0, 0);
     for round in 0..50u64 {
         for i in 0..5000u64 {
-            folder.push(i * 640, 10, 0, physical);
+            folder.push(i * 640, 10, 0, physical, || 0);
             physical += 10;
             if i % (700 + 13 * round) == 0 || i == 4999 {
                 hlc += 1;
-                for (seq, item) in folder.take().iter().enumerate() {
-                    insert(&mut map, item, Order { hlc, set: 1, seq: seq as u32 });
+                for (seq, item) in folder.take(|| 0).iter().enumerate() {
+                    map.insert(item.run, Order { hlc, set: 1, seq: seq as u32 });
                 }
             }
         }
@@ -563,7 +557,7 @@ fn speed() {
     let mut folder = Folder::new();
     let start = Instant::now();
     for i in 0..100_000_000u64 {
-        folder.push(i * 64 * 47_001, 47_001, 0, i * 47_001);
+        folder.push(i * 64 * 47_001, 47_001, 0, i * 47_001, || 0);
     }
-    println!("strided push: {:.2} ns each, {} record", start.elapsed().as_nanos() as f64 / 1e8, folder.take().len());
+    println!("strided push: {:.2} ns each, {} record", start.elapsed().as_nanos() as f64 / 1e8, folder.take(|| 0).len());
 }

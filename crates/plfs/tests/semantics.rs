@@ -197,7 +197,10 @@ fn exclusive_creation_has_one_winner() {
             tries.into_iter().map(|t| t.join().unwrap()).sum()
         });
         assert_eq!(winners, 1);
-        assert_eq!(bed.store.list(&bed.path(".plfs")).unwrap().iter().map(|shard| bed.store.list(&bed.path(".plfs").join(&shard.name)).unwrap().len()).sum::<usize>(), 2);
+        assert_eq!(
+            bed.store.list(&bed.path(".plfs")).unwrap().iter().map(|shard| bed.store.list(&bed.path(".plfs").join(&shard.name)).unwrap().len()).sum::<usize>(),
+            2
+        );
     });
 }
 

@@ -4,10 +4,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plfs_format::Uuid;
 use plfs_format::name;
 use plfs_format::summary::{self, Summary};
 use plfs_format::superblock::Superblock;
-use plfs_format::Uuid;
 
 use super::layout::{Container, container_dir};
 use super::totals::random_token;
@@ -24,8 +24,7 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
     fill_random(&mut uuid.0);
     let mut backends = vec![root.as_os_str().as_bytes().to_vec()];
     backends.extend(config.backends.iter().map(|path| path.as_os_str().as_bytes().to_vec()));
-    let mut superblock =
-        Superblock { uuid, created_ns: now_ns, mode, uid: 0, gid: 0, streams: config.streams, segment_bytes: config.segment_bytes, backends };
+    let mut superblock = Superblock { uuid, created_ns: now_ns, mode, uid: 0, gid: 0, streams: config.streams, segment_bytes: config.segment_bytes, backends };
     let dir = container_dir(root, &superblock);
     make_dir(store.as_ref(), root, &dir)?;
     let super_path = dir.join(name::SUPER);
@@ -81,13 +80,15 @@ pub fn chmod(container: &Container, mode: u32) -> Result<()> {
     let super_path = container.path(name::SUPER);
     let store = &container.store;
     let before = store.stat(&super_path, false).at("stat", &super_path)?.mode;
-    let dirs = |mode: u32| (0..container.superblock.backends.len() as u16).try_for_each(|backend| {
-        let dir = container.backend_dir(backend);
-        match store.chmod(&dir, dir_mode(mode)) {
-            Err(Errno::NOENT) if backend > 0 => Ok(()),
-            other => other.at("set the mode of", &dir),
-        }
-    });
+    let dirs = |mode: u32| {
+        (0..container.superblock.backends.len() as u16).try_for_each(|backend| {
+            let dir = container.backend_dir(backend);
+            match store.chmod(&dir, dir_mode(mode)) {
+                Err(Errno::NOENT) if backend > 0 => Ok(()),
+                other => other.at("set the mode of", &dir),
+            }
+        })
+    };
     dirs(mode & before)?;
     store.chmod(&super_path, mode).at("set the mode of", &super_path)?;
     dirs(mode)

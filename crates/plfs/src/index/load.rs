@@ -47,6 +47,10 @@ impl Index {
             }
         }
         index.read_logs(container, &names)?;
+        if !index.uses_flat {
+            // One sorted level: lookups in what was loaded search one tree.
+            index.extents.compact();
+        }
         Ok(index)
     }
 
@@ -122,15 +126,17 @@ impl Index {
         self.generation += 1;
         self.max_hlc = self.max_hlc.max(block.header.hlc);
         let numbers: Vec<u32> = block.segments.iter().map(|at| self.number(*at)).collect();
+        let runs = block.records.iter().filter_map(|(_, record)| match record {
+            Record::Run { logical, length, stride, count, segment, physical, stamp, .. } => {
+                let segment = numbers[*segment as usize];
+                Some((Run { logical: *logical, length: *length, stride: *stride, count: *count, segment, physical: *physical }, order(*stamp, set)))
+            }
+            Record::Truncate { .. } | Record::Writer { .. } => None,
+        });
+        self.extents.extend(runs);
         for (_, record) in &block.records {
-            match record {
-                Record::Run { logical, length, stride, count, segment, physical, stamp, .. } => {
-                    let segment = numbers[*segment as usize];
-                    let run = Run { logical: *logical, length: *length, stride: *stride, count: *count, segment, physical: *physical };
-                    self.extents.insert(run, order(*stamp, set));
-                }
-                Record::Truncate { size, stamp } => self.extents.insert_truncate(order(*stamp, set), *size),
-                Record::Writer { .. } => {}
+            if let Record::Truncate { size, stamp } = record {
+                self.extents.insert_truncate(order(*stamp, set), *size);
             }
         }
     }

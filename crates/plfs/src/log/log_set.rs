@@ -243,7 +243,8 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<u32> {
     });
     for set in free {
         let path = container.path(&name::index_log(set));
-        let writable = container.store.open(&path, Open::READ_WRITE).is_ok_and(|file| file.stat().is_ok_and(|stat| stat.uid == rustix::process::geteuid().as_raw()));
+        let writable =
+            container.store.open(&path, Open::READ_WRITE).is_ok_and(|file| file.stat().is_ok_and(|stat| stat.uid == rustix::process::geteuid().as_raw()));
         if writable && own(set)? {
             return Ok(set);
         }

@@ -60,7 +60,8 @@ impl Prefetch {
         }
         self.turn += 1;
         let (mut at, wanted) = (piece.physical, buf.len());
-        let near = |window: &Window| window.segment == piece.segment && (window.next == at || (window.start..window.start + window.bytes.len() as u64).contains(&at));
+        let near =
+            |window: &Window| window.segment == piece.segment && (window.next == at || (window.start..window.start + window.bytes.len() as u64).contains(&at));
         let Some(i) = self.windows.iter().position(near) else {
             let oldest = self.windows.iter().enumerate().min_by_key(|(_, window)| window.used).map(|(i, _)| i);
             let i = match oldest {
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn sequential_pieces_cost_few_reads_and_give_the_right_bytes() {
-        let log: Vec<u8> = (0..1_000_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+        let log: Vec<u8> = (0..1_000_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
         let mut prefetch = Prefetch::new(true);
         let mut reads = 0;
         for i in 0..900 {

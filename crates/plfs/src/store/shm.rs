@@ -125,7 +125,6 @@ fn same_file(fd: BorrowedFd<'_>, path: &Path) -> bool {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
