@@ -61,6 +61,10 @@ ssize_t ofd_pwritev(struct ofd *o, const struct iovec *iov, int n, int64_t offse
 /* Drops the process's record locks of the file, as close(2) of any descriptor does. */
 void lock_drop(struct ofd *o);
 
+/* mmap.c */
+/* mmap by system call if fd is plain; for callers that must not go through the exported mmap. */
+void *door_mmap(void *where, size_t len, int prot, int flags, int fd, off_t offset);
+
 /* stdio.c */
 /* Makes stdin, stdout or stderr fit what descriptor 0, 1 or 2 is now. Other descriptors: nothing. */
 void stdio_follow(int fd);

@@ -39,13 +39,20 @@ static void *map_copy(struct ofd *o, void *where, size_t len, int prot, int flag
 	return (void *)at;
 }
 
-EXPORT void *mmap(void *where, size_t len, int prot, int flags, int fd, off_t offset)
+void *door_mmap(void *where, size_t len, int prot, int flags, int fd, off_t offset)
 {
-	struct ofd *o;
-	if ((flags & MAP_ANONYMOUS) || !fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
-		return REAL(mmap)(where, len, prot, flags, fd, offset);
+	struct ofd *o = inside_plfs ? NULL : ofd_get(fd);
+	if (!o)
+		return (void *)RAW(SYS_mmap, where, len, (long)prot, (long)flags, (long)fd, offset);
 	void *at = map_copy(o, where, len, prot, flags, offset);
 	ofd_put(o);
 	return at;
+}
+
+EXPORT void *mmap(void *where, size_t len, int prot, int flags, int fd, off_t offset)
+{
+	if ((flags & MAP_ANONYMOUS) || !fd_is_container(fd))
+		return REAL(mmap)(where, len, prot, flags, fd, offset);
+	return door_mmap(where, len, prot, flags, fd, offset);
 }
 ALIAS(mmap, mmap64);

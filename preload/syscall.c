@@ -27,6 +27,13 @@ static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size
 	return fd;
 }
 
+/* A call whose descriptor is plain goes to the kernel and not through our export: tools that put their own code into libc's functions (UCX, in
+ * most MPI libraries, does so with mmap) use syscall() as the way to the original, and would come back to themselves. */
+#define ON_CONTAINER_ONLY(fd, call)             \
+	if (!fd_is_container((int)(fd)))        \
+		break;                          \
+	return call
+
 EXPORT long syscall(long number, ...)
 {
 	va_list ap;
@@ -77,44 +84,44 @@ EXPORT long syscall(long number, ...)
 	case SYS_dup3:
 		return dup3((int)a, (int)b, (int)c);
 	case SYS_fcntl:
-		return fcntl((int)a, (int)b, (void *)c);
+		ON_CONTAINER_ONLY(a, fcntl((int)a, (int)b, (void *)c));
 	case SYS_flock:
-		return flock((int)a, (int)b);
+		ON_CONTAINER_ONLY(a, flock((int)a, (int)b));
 	case SYS_ioctl:
 		return ioctl((int)a, (unsigned long)b, (void *)c);
 	case SYS_read:
-		return read((int)a, (void *)b, (size_t)c);
+		ON_CONTAINER_ONLY(a, read((int)a, (void *)b, (size_t)c));
 	case SYS_write:
-		return write((int)a, (const void *)b, (size_t)c);
+		ON_CONTAINER_ONLY(a, write((int)a, (const void *)b, (size_t)c));
 	case SYS_pread64:
-		return pread((int)a, (void *)b, (size_t)c, d);
+		ON_CONTAINER_ONLY(a, pread((int)a, (void *)b, (size_t)c, d));
 	case SYS_pwrite64:
-		return pwrite((int)a, (const void *)b, (size_t)c, d);
+		ON_CONTAINER_ONLY(a, pwrite((int)a, (const void *)b, (size_t)c, d));
 	case SYS_readv:
-		return readv((int)a, (const struct iovec *)b, (int)c);
+		ON_CONTAINER_ONLY(a, readv((int)a, (const struct iovec *)b, (int)c));
 	case SYS_writev:
-		return writev((int)a, (const struct iovec *)b, (int)c);
+		ON_CONTAINER_ONLY(a, writev((int)a, (const struct iovec *)b, (int)c));
 	/* The kernel takes the offset of the vector calls in two words; on 64-bit machines the first is all of it. */
 	case SYS_preadv:
-		return preadv((int)a, (const struct iovec *)b, (int)c, d);
+		ON_CONTAINER_ONLY(a, preadv((int)a, (const struct iovec *)b, (int)c, d));
 	case SYS_pwritev:
-		return pwritev((int)a, (const struct iovec *)b, (int)c, d);
+		ON_CONTAINER_ONLY(a, pwritev((int)a, (const struct iovec *)b, (int)c, d));
 	case SYS_preadv2:
-		return preadv2((int)a, (const struct iovec *)b, (int)c, d, (int)f);
+		ON_CONTAINER_ONLY(a, preadv2((int)a, (const struct iovec *)b, (int)c, d, (int)f));
 	case SYS_pwritev2:
-		return pwritev2((int)a, (const struct iovec *)b, (int)c, d, (int)f);
+		ON_CONTAINER_ONLY(a, pwritev2((int)a, (const struct iovec *)b, (int)c, d, (int)f));
 	case SYS_lseek:
-		return lseek((int)a, b, (int)c);
+		ON_CONTAINER_ONLY(a, lseek((int)a, b, (int)c));
 	case SYS_fsync:
-		return fsync((int)a);
+		ON_CONTAINER_ONLY(a, fsync((int)a));
 	case SYS_fdatasync:
-		return fdatasync((int)a);
+		ON_CONTAINER_ONLY(a, fdatasync((int)a));
 	case SYS_ftruncate:
-		return ftruncate((int)a, b);
+		ON_CONTAINER_ONLY(a, ftruncate((int)a, b));
 	case SYS_truncate:
 		return truncate((const char *)a, b);
 	case SYS_fallocate:
-		return fallocate((int)a, (int)b, c, d);
+		ON_CONTAINER_ONLY(a, fallocate((int)a, (int)b, c, d));
 	case SYS_copy_file_range:
 		return copy_file_range((int)a, (off64_t *)b, (int)c, (off64_t *)d, (size_t)e, (unsigned)f);
 	case SYS_sendfile:
@@ -122,7 +129,9 @@ EXPORT long syscall(long number, ...)
 	case SYS_splice:
 		return splice((int)a, (off64_t *)b, (int)c, (off64_t *)d, (size_t)e, (unsigned)f);
 	case SYS_mmap:
-		return (long)mmap((void *)a, (size_t)b, (int)c, (int)d, (int)e, f);
+		if ((d & MAP_ANONYMOUS) || !fd_is_container((int)e))
+			break;
+		return (long)door_mmap((void *)a, (size_t)b, (int)c, (int)d, (int)e, f);
 	case SYS_fstat:
 		return fstat((int)a, (struct stat *)b);
 	case SYS_newfstatat:
@@ -130,11 +139,11 @@ EXPORT long syscall(long number, ...)
 	case SYS_statx:
 		return statx((int)a, (const char *)b, (int)c, (unsigned)d, (struct statx *)e);
 	case SYS_fchmod:
-		return fchmod((int)a, (mode_t)b);
+		ON_CONTAINER_ONLY(a, fchmod((int)a, (mode_t)b));
 	case SYS_fchmodat:
 		return fchmodat((int)a, (const char *)b, (mode_t)c, 0);
 	case SYS_fchown:
-		return fchown((int)a, (uid_t)b, (gid_t)c);
+		ON_CONTAINER_ONLY(a, fchown((int)a, (uid_t)b, (gid_t)c));
 	case SYS_fchownat:
 		return fchownat((int)a, (const char *)b, (uid_t)c, (gid_t)d, (int)e);
 	case SYS_utimensat:

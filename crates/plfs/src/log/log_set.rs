@@ -190,7 +190,7 @@ impl LogSet {
     /// The next stamp: at least the wall clock, larger than every stamp seen on this node (FORMAT.md section 4).
     pub fn tick(&self) -> u64 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        let wall = ((now.tv_sec as u64) * 1000 + now.tv_nsec as u64 / 1_000_000) << 16;
+        let wall = (((now.tv_sec as u64) * 1000) << 16) + ((now.tv_nsec as u64) << 16) / 1_000_000;
         let clock = &self.shared.words()[CLOCK];
         let mut last = clock.load(Ordering::SeqCst);
         loop {
