@@ -83,16 +83,14 @@ void stdio_unlock(void);
 ssize_t hide_entries(int fd, char *buf, ssize_t n);
 
 /* spawn.c */
-/* Another process will share our descriptions: commit, and give the positions to the kernel. */
+/* Another program will share our descriptions: commit, and give the positions to the kernel. */
 void share_with_process(void);
 /* Around fork, as fd_lock. */
 void spawn_lock(void);
 void spawn_unlock(void);
 
 /* init.c */
+/* Commits all files and leaves their log sets; they stay usable. Nothing if there are none. */
 void commit_all(void);
-
-/* Set when the process is in its last exit handlers: nothing will commit later writes for us. */
-extern _Atomic int exiting;
 
 #endif

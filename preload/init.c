@@ -5,7 +5,6 @@
 #include <string.h>
 
 __thread int inside_plfs __attribute__((tls_model("initial-exec")));
-_Atomic int exiting;
 
 static bool debug;
 
@@ -32,7 +31,6 @@ void commit_all(void)
 
 static void before_fork(void)
 {
-	fd_share_positions();
 	spawn_lock();
 	stdio_lock();
 	fd_lock();
@@ -86,9 +84,9 @@ __attribute__((constructor)) static void start(void)
 	errno = saved;
 }
 
+/* What is written after this is committed by libplfs, write by write: it knows that the process is exiting. */
 __attribute__((destructor)) static void end(void)
 {
 	stdio_flush_all();
 	commit_all();
-	atomic_store(&exiting, 1);
 }

@@ -58,14 +58,12 @@ static ssize_t append(struct ofd *o, const struct iovec *iov, int n, int64_t *at
 	return PLFS(plfs_append(o->file, iov, n, at));
 }
 
-/* What O_SYNC and RWF_SYNC add to a write, and what replaces the commit at exit when that is already over. */
+/* What O_SYNC and RWF_SYNC add to a write. */
 static ssize_t finish_write(struct ofd *o, ssize_t done, int rwf)
 {
 	int rc = 0;
 	if (done > 0 && ((rwf & RWF_SYNC_ANY) || (atomic_load(&o->flags) & O_DSYNC)))
 		rc = PLFS(plfs_sync(o->file));
-	else if (done > 0 && atomic_load_explicit(&exiting, memory_order_relaxed))
-		rc = PLFS(plfs_commit(o->file));
 	return rc < 0 ? rc : done;
 }
 

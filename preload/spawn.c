@@ -20,11 +20,12 @@ void share_with_process(void)
 	errno = saved;
 }
 
-/* Positions move in our atfork handler (init.c); libplfs has its own. The commit is here and not in the handler, because libplfs may hold
- * its locks when our handler runs. */
+/* The positions move here and not in an atfork handler: another thread may close the last descriptor of a file meanwhile, and libplfs's own
+ * handler would already have stopped it. That handler also commits, so there is no commit here. */
 EXPORT pid_t fork(void)
 {
-	share_with_process();
+	if (!inside_plfs)
+		fd_share_positions();
 	return REAL(fork)();
 }
 ALIAS(fork, __fork);
