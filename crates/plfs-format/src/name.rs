@@ -57,24 +57,15 @@ pub struct SegmentRef {
     pub backend: u16,
 }
 
-/// A file in a container, by its name.
+/// A file or directory in a container, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     /// `super`
     Super,
     /// `SET.open`: the set has an owner.
     OpenMark(u32),
-    /// `SET.index`
-    IndexLog(u32),
-    /// `SET.STREAM.SEGMENT.data`
-    DataLog {
-        /// Log set.
-        set: u32,
-        /// Stream, 0 to 255.
-        stream: u16,
-        /// Segment, 0 to 65,535.
-        segment: u32,
-    },
+    /// `SET`: the directory of a log set.
+    LogSet(u32),
     /// `flat`
     Flat,
     /// `flat.tmp.…`
@@ -84,25 +75,25 @@ pub enum Name {
 }
 
 impl Name {
-    /// Parses a file name; `None` for names that the format does not know.
+    /// Parses a name; `None` for names that the format does not know.
     pub fn parse(name: &str) -> Option<Name> {
         match name {
-            SUPER => return Some(Name::Super),
-            FLAT => return Some(Name::Flat),
-            LOCK => return Some(Name::Lock),
-            _ if name.starts_with(FLAT_TMP) => return Some(Name::FlatTmp),
-            _ => {}
+            SUPER => Some(Name::Super),
+            FLAT => Some(Name::Flat),
+            LOCK => Some(Name::Lock),
+            _ if name.starts_with(FLAT_TMP) => Some(Name::FlatTmp),
+            _ => match name.strip_suffix(".open") {
+                Some(set) => hex(set, 8).map(Name::OpenMark),
+                None => hex(name, 8).map(Name::LogSet),
+            },
         }
-        let mut parts = name.split('.');
-        let set = hex(parts.next()?, 8)?;
-        let name = match (parts.next()?, parts.next(), parts.next()) {
-            ("open", None, None) => Name::OpenMark(set),
-            ("index", None, None) => Name::IndexLog(set),
-            (stream, Some(segment), Some("data")) => Name::DataLog { set, stream: hex(stream, 2)? as u16, segment: hex(segment, 4)? },
-            _ => return None,
-        };
-        parts.next().is_none().then_some(name)
     }
+}
+
+/// Stream and segment of a data log, by its name in the directory of its log set: `STREAM.SEGMENT.data`.
+pub fn parse_data_log(name: &str) -> Option<(u16, u32)> {
+    let (stream, segment) = name.strip_suffix(".data")?.split_once('.')?;
+    Some((hex(stream, 2)? as u16, hex(segment, 4)?))
 }
 
 fn hex(text: &str, digits: usize) -> Option<u32> {
@@ -115,14 +106,19 @@ pub fn open_mark(set: u32) -> String {
     format!("{set:08x}.open")
 }
 
-/// `SET.index`
-pub fn index_log(set: u32) -> String {
-    format!("{set:08x}.index")
+/// `SET`
+pub fn log_set(set: u32) -> String {
+    format!("{set:08x}")
 }
 
-/// `SET.STREAM.SEGMENT.data`
+/// `SET/index`
+pub fn index_log(set: u32) -> String {
+    format!("{set:08x}/index")
+}
+
+/// `SET/STREAM.SEGMENT.data`
 pub fn data_log(at: &SegmentRef) -> String {
-    format!("{:08x}.{:02x}.{:04x}.data", at.set, at.stream, at.segment)
+    format!("{:08x}/{:02x}.{:04x}.data", at.set, at.stream, at.segment)
 }
 
 #[cfg(test)]
@@ -132,9 +128,10 @@ mod tests {
     #[test]
     fn names_print_and_parse() {
         let at = SegmentRef { set: 0xbadcafe, stream: 255, segment: 0xffff, backend: 0 };
-        assert_eq!(data_log(&at), "0badcafe.ff.ffff.data");
-        assert_eq!(Name::parse(&data_log(&at)), Some(Name::DataLog { set: 0xbadcafe, stream: 255, segment: 0xffff }));
-        assert_eq!(Name::parse(&index_log(7)), Some(Name::IndexLog(7)));
+        assert_eq!(data_log(&at), "0badcafe/ff.ffff.data");
+        assert_eq!(parse_data_log("ff.ffff.data"), Some((255, 0xffff)));
+        assert_eq!(index_log(7), "00000007/index");
+        assert_eq!(Name::parse(&log_set(7)), Some(Name::LogSet(7)));
         assert_eq!(Name::parse(&open_mark(u32::MAX)), Some(Name::OpenMark(u32::MAX)));
         for (name, parsed) in [(SUPER, Name::Super), (FLAT, Name::Flat), ("flat.tmp.ab", Name::FlatTmp), (LOCK, Name::Lock)] {
             assert_eq!(Name::parse(name), Some(parsed));
@@ -143,8 +140,11 @@ mod tests {
 
     #[test]
     fn other_names_are_not_ours() {
-        for name in ["", ".", "0badcafe", "0BADCAFE.index", "+badcafe.index", "0badcafe.index.x", "0badcafe.0.0000.data", "0badcafe.00.0000.datax", "superb"] {
+        for name in ["", ".", "0badcaf", "0BADCAFE", "+badcafe", "0badcafe.index", "0badcafe.open.x", "superb"] {
             assert_eq!(Name::parse(name), None, "{name}");
+        }
+        for name in ["", "0.0000.data", "00.0000", "00.0000.datax", "00.000g.data", "index"] {
+            assert_eq!(parse_data_log(name), None, "{name}");
         }
     }
 

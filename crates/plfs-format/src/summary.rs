@@ -22,7 +22,7 @@ pub struct Summary {
     pub data_logs: u32,
     /// Size of the logical file, bytes.
     pub size: u64,
-    /// Lengths of all data logs: overwritten bytes and unfilled regions included.
+    /// Bytes of all data logs up to the last one that a record names.
     pub stored_bytes: u64,
     /// Largest stamp in any index log.
     pub max_hlc: u64,

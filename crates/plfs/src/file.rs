@@ -152,7 +152,13 @@ impl LogicalFile {
         let totals = self.totals()?;
         let identity = identity();
         let mark = format!("host {}\npid {}\nuid {}\nattached_ns {}\n", identity.host, identity.pid, identity.uid, identity.attached_ns);
-        let set = LogSet::join(self.container.clone(), &self.config, Seen { max_hlc: totals.max_hlc, size: totals.size }, fresh, &mark)?;
+        let set = LogSet::join(
+            self.container.clone(),
+            &self.config,
+            Seen { max_hlc: totals.max_hlc, size: totals.size, is_new: totals.from_summary && totals.log_sets == 0 },
+            fresh,
+            &mark,
+        )?;
         let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity));
         *slot = Some(writer.clone());
         Ok(writer)
@@ -187,7 +193,7 @@ impl LogicalFile {
         drop(slot);
         // From now on the logs say it, and truncates by others count.
         let _ = self.written_end.compare_exchange(end, 0, Ordering::AcqRel, Ordering::Relaxed);
-        if sync && !writer.container_was_synced() {
+        if sync && !writer.set().names_were_synced() {
             self.sync_names()?;
         }
         Ok(())
@@ -289,8 +295,11 @@ impl LogicalFile {
         result
     }
 
-    /// Sets the modification time, and writes the summary if this was the node's last writer.
+    /// Sets the modification time, and writes the summary if this was the node's last writer. Others leave both to the last one.
     fn sum_up(&self, last: bool) -> Result<()> {
+        if !last {
+            return Ok(());
+        }
         let touched = self.touched.swap(false, Ordering::AcqRel);
         let path = self.container.path(name::SUPER);
         let before = match self.container.store.stat(&path, false) {
@@ -299,15 +308,16 @@ impl LogicalFile {
             other => other.at("stat", &path)?,
         };
         let creation = lock(&self.creation).take();
-        if last {
-            // A summary that this user may not write costs the next stat a look at the logs, nothing else.
-            if let Ok(file) = creation.map_or_else(|| container::open_super(&self.container), Ok) {
-                container::write_summary(&self.container, file.as_ref())?;
-            }
+        let mut rewrote = false;
+        // A summary that this user may not write costs the next stat a look at the logs, nothing else.
+        if let Ok(file) = creation.map_or_else(|| container::open_super(&self.container), Ok) {
+            rewrote = container::write_summary(&self.container, file.as_ref())?;
         }
-        match touched {
-            true => self.touch(),
-            false => self.container.store.set_times(&path, Some(before.atime), Some(before.mtime)).or(Ok(())),
+        match (touched, rewrote) {
+            // Writing the summary has set the time already.
+            (true, true) | (false, false) => Ok(()),
+            (true, false) => self.touch(),
+            (false, true) => self.container.store.set_times(&path, Some(before.atime), Some(before.mtime)).or(Ok(())),
         }
     }
 

@@ -40,6 +40,7 @@ mod write;
 
 pub use config::Config;
 pub use container::{Container, Totals};
+pub use container::{FlatState, OpenMark, flat_state, open_marks};
 pub use error::{Error, Result};
 pub use file::{Access, Extent, File};
 pub use plfs::{FileStat, OpenOptions, Opened, Plfs};

@@ -53,7 +53,6 @@ struct State {
     announced: bool,
     /// Index blocks were appended since the last sync.
     index_dirty: bool,
-    container_synced: bool,
     poison: Option<Error>,
 }
 
@@ -97,7 +96,6 @@ impl Writer {
             frozen: Vec::new(),
             announced: false,
             index_dirty: false,
-            container_synced: false,
             poison: None,
         };
         Writer { set, identity, dirty: AtomicBool::new(false), state: Mutex::new(state) }
@@ -234,11 +232,6 @@ impl Writer {
         state.announced = true;
         state.index_dirty = true;
         Ok(stamp)
-    }
-
-    /// Whether the directories that lead to the container have been synced by this writer; says yes from the second call on.
-    pub fn container_was_synced(&self) -> bool {
-        std::mem::replace(&mut lock(&self.state).container_synced, true)
     }
 
     /// Leaves the log set; true if this was the node's last writer. Commit first: what was not committed is dropped.

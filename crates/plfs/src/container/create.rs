@@ -1,5 +1,6 @@
 //! A new container and its first name. The name appears last and whole, by one link(2): it is there with a complete superblock, or not at all.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,15 +14,22 @@ use super::layout::{Container, container_dir};
 use super::totals::random_token;
 use crate::config::Config;
 use crate::error::{At, Error, Result};
-use crate::store::{self, Errno, Kind, Open, Store, StoreFile};
+use crate::store::{self, Errno, Kind, Open, Store, StoreFile, shm};
 
 /// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a set-group-id directory gives its group. Gives the summary of the empty file and the
 /// open superblock too.
 ///
 /// Io with EEXIST if `path` exists (a dangling symlink counts); nothing is left behind then. Costs about seven metadata operations on the root backend.
 pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path, mode: u32, now_ns: u64) -> Result<(Container, Summary, Arc<dyn StoreFile>)> {
+    // Processes of a node that all create the same file take turns: one builds a container, the others find its name.
+    let _turn = config.shared_memory.as_deref().map(|dir| shm::turn(dir, hash_of(path)));
+    if store.stat(path, false).is_ok() {
+        return Err(Errno::EXIST).at("create", path);
+    }
     let mut uuid = Uuid([0; 16]);
     fill_random(&mut uuid.0);
+    // One client's containers share a directory, and have it for themselves.
+    uuid.0[0] = client_byte(store.as_ref(), root);
     let mut backends = vec![root.as_os_str().as_bytes().to_vec()];
     backends.extend(config.backends.iter().map(|path| path.as_os_str().as_bytes().to_vec()));
     let mut superblock = Superblock { uuid, created_ns: now_ns, mode, uid: 0, gid: 0, streams: config.streams, segment_bytes: config.segment_bytes, backends };
@@ -126,6 +134,18 @@ pub(crate) fn make_dir(store: &dyn Store, root: &Path, dir: &Path) -> Result<()>
         Err(Errno::NOENT) if store.stat(root, true).is_ok_and(|stat| stat.kind != Kind::Dir) => Err(Errno::NOTDIR).at("create", dir),
         other => other.at("create", dir),
     }
+}
+
+/// A number for this client of the file system: the same for all processes of a host that use the same mount.
+fn client_byte(store: &dyn Store, root: &Path) -> u8 {
+    let dev = store.stat(root, true).map_or(0, |stat| stat.dev);
+    hash_of((rustix::system::uname().nodename(), dev)) as u8
+}
+
+fn hash_of(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Random bytes from the kernel.

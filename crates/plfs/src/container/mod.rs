@@ -2,11 +2,13 @@
 //!
 //! Knows nothing of open handles. A [`Container`] is cheap: a superblock and paths.
 
+mod check;
 mod create;
 mod layout;
 mod remove;
 mod totals;
 
+pub use check::{FlatState, OpenMark, flat_state, open_marks};
 pub use create::create;
 pub use create::{chmod, chown};
 pub(crate) use create::{dir_mode, make_dir, random_u64};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plfs_format::name::{self, Name, SegmentRef};
+use plfs_format::name::{self, Name};
 
 use super::layout::Container;
 use crate::error::{At, Result};
@@ -69,28 +69,25 @@ pub fn remove_stale_sets(container: &Container, keep: u32) -> Result<()> {
     let names = container.list()?;
     remove(store, &container.path(name::FLAT))?;
     for name in &names {
-        let Name::IndexLog(set) = *name else { continue };
+        let Name::LogSet(set) = *name else { continue };
         let mark = container.path(&name::open_mark(set));
         if set == keep || names.contains(&Name::OpenMark(set)) || store.open(&mark, Open::create_new(0o644)).is_err() {
             continue;
         }
         // The index log first: a data log without records is garbage, records without data would be damage.
-        let removed = remove(store, &container.path(&name::index_log(set))).and_then(|()| remove_data_logs(container, set));
+        let removed = remove(store, &container.path(&name::index_log(set))).and_then(|()| remove_log_set(container, set));
         remove(store, &mark)?;
         removed?;
     }
     Ok(())
 }
 
-fn remove_data_logs(container: &Container, set: u32) -> Result<()> {
+fn remove_log_set(container: &Container, set: u32) -> Result<()> {
     for backend in 0..container.superblock.backends.len() as u16 {
-        let dir = container.backend_dir(backend);
-        for entry in container.store.list(&dir).unwrap_or_default() {
-            if let Some(Name::DataLog { set: of, stream, segment }) = entry.name.to_str().and_then(Name::parse)
-                && of == set
-            {
-                remove(container.store.as_ref(), &dir.join(name::data_log(&SegmentRef { set, stream, segment, backend })))?;
-            }
+        match remove_tree(container.store.as_ref(), &container.backend_dir(backend).join(name::log_set(set))) {
+            // Another user's set: its bytes are hidden, not freed.
+            Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => {}
+            other => other?,
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use plfs_format::index_log::{Record, decode_block, run_end};
-use plfs_format::name::{self, Name};
+use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::{self, Summary};
 
 use super::create::random_u64;
@@ -17,7 +17,7 @@ use crate::store::{self, Open, Stat, Time};
 pub struct Totals {
     /// Size of the logical file, bytes.
     pub size: u64,
-    /// Lengths of all data logs: overwritten bytes and unfilled regions included.
+    /// Bytes of all data logs up to the last one that a record names: overwritten bytes and unfilled regions included.
     pub stored_bytes: u64,
     /// Largest stamp.
     pub max_hlc: u64,
@@ -27,7 +27,7 @@ pub struct Totals {
     pub records: u64,
     /// Log sets.
     pub log_sets: u32,
-    /// Data logs: segments of streams.
+    /// Data logs that records name.
     pub data_logs: u32,
     /// Whether they came from a valid summary.
     pub from_summary: bool,
@@ -41,6 +41,8 @@ pub struct Totalizer {
     size: SizeReplay,
     max_hlc: u64,
     records: u64,
+    /// Largest physical end in each segment.
+    segments: HashMap<SegmentRef, u64>,
 }
 
 impl Totalizer {
@@ -72,17 +74,23 @@ impl Totalizer {
     }
 
     fn look_at_logs(&mut self, container: &Container, names: &[Name]) -> Result<Totals> {
-        if self.scanned.keys().any(|set| !names.contains(&Name::IndexLog(*set))) {
+        if self.scanned.keys().any(|set| !names.contains(&Name::LogSet(*set))) {
             *self = Totalizer::default();
         }
         let mut totals = Totals::default();
         for name in names {
-            let Name::IndexLog(set) = *name else { continue };
+            let Name::LogSet(set) = *name else { continue };
             let from = self.scanned.get(&set).copied().unwrap_or(0);
             let bytes = log::read_index_log_from(container, set, from)?;
             let end = log::scan(container.superblock.uuid, set, from, &bytes, |offset, header, at| {
                 match decode_block(header, offset, at) {
-                    Ok(block) => block.records.iter().for_each(|(_, record)| self.size.push_record(set, record)),
+                    Ok(block) => block.records.iter().for_each(|(_, record)| {
+                        self.size.push_record(set, record);
+                        if let Record::Run { segment, physical, length, count, .. } = record {
+                            let end = self.segments.entry(block.segments[*segment as usize]).or_default();
+                            *end = (*end).max(physical + length * *count as u64);
+                        }
+                    }),
                     // Damage that reading will report; the header still tells a size.
                     Err(_) => self.size.push((header.hlc, set), header.eof, header.truncates),
                 }
@@ -94,15 +102,8 @@ impl Totalizer {
             totals.log_sets += 1;
             totals.index_bytes += from + bytes.len() as u64;
         }
-        for backend in 0..container.superblock.backends.len() as u16 {
-            let dir = container.backend_dir(backend);
-            for entry in container.store.list(&dir).unwrap_or_default() {
-                if entry.name.to_str().and_then(Name::parse).is_some_and(|name| matches!(name, Name::DataLog { .. })) {
-                    totals.data_logs += 1;
-                    totals.stored_bytes += container.store.stat(&dir.join(&entry.name), true).map_or(0, |stat| stat.len);
-                }
-            }
-        }
+        totals.data_logs = self.segments.len() as u32;
+        totals.stored_bytes = self.segments.values().sum();
         (totals.size, totals.max_hlc, totals.records) = (self.size.size(), self.max_hlc, self.records);
         Ok(totals)
     }
@@ -153,12 +154,17 @@ impl SizeReplay {
 
 /// Writes the summary if no owner is left; the last closer of a node calls it after it removed its open mark (FORMAT.md section 5). Whether it did.
 pub fn write_summary(container: &Container, file: &dyn store::StoreFile) -> Result<bool> {
+    let is_mark = |name: &Name| matches!(name, Name::OpenMark(_));
+    // The usual case of many nodes that close one after the other: others are still there, and one of them will be the last.
+    if container.list()?.iter().any(is_mark) {
+        return Ok(false);
+    }
     let token = random_token();
     container.store.set_times(&container.dir, None, Some(token)).at("set the time of", &container.dir)?;
     // Some file systems keep whole seconds only: what they kept is the token.
     let kept: Stat = container.store.stat(&container.dir, true).at("stat", &container.dir)?;
     let names = container.list()?;
-    if kept.mtime.sec != token.sec || names.iter().any(|name| matches!(name, Name::OpenMark(_))) {
+    if kept.mtime.sec != token.sec || names.iter().any(is_mark) {
         return Ok(false);
     }
     let totals = Totalizer::default().look_at_logs(container, &names)?;

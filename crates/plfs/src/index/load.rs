@@ -58,7 +58,7 @@ impl Index {
     /// anew: then writes of this process that are in no log must be added again.
     pub fn refresh(&mut self, container: &Container) -> Result<bool> {
         let names = container.list()?;
-        if self.scanned.keys().any(|set| !names.contains(&Name::IndexLog(*set))) {
+        if self.scanned.keys().any(|set| !names.contains(&Name::LogSet(*set))) {
             // Logs were removed, after a truncate to nothing or by a compaction: what we knew may be gone.
             let generation = self.generation;
             *self = Index { generation: generation + 1, ..Index::load(container)? };
@@ -80,7 +80,7 @@ impl Index {
         };
         for covered in &flat.covered {
             let path = container.path(&name::index_log(covered.set));
-            let len = match names.contains(&Name::IndexLog(covered.set)) {
+            let len = match names.contains(&Name::LogSet(covered.set)) {
                 true => container.store.stat(&path, true).map_or(0, |stat| stat.len),
                 false => 0,
             };
@@ -107,7 +107,7 @@ impl Index {
         let sets: Vec<(u32, u64)> = names
             .iter()
             .filter_map(|name| match name {
-                Name::IndexLog(set) => Some((*set, self.scanned.get(set).copied().unwrap_or(0))),
+                Name::LogSet(set) => Some((*set, self.scanned.get(set).copied().unwrap_or(0))),
                 _ => None,
             })
             .collect();

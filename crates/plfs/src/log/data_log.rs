@@ -1,9 +1,9 @@
 //! One process's bytes on their way into a stream: placed in reserved regions, gathered in a buffer, written as large appends.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs_format::name::SegmentRef;
+use plfs_format::name::{self, SegmentRef};
 
 use super::LogSet;
 use super::flusher::{InFlight, write_behind};
@@ -202,22 +202,34 @@ impl DataLog {
         if let Some(i) = self.segments.iter().rposition(|segment| segment.at == at) {
             return Ok(i as u32);
         }
-        let dir = self.container.backend_dir(at.backend);
         let path = self.container.segment_path(&at);
         let opened = match self.container.store.open(&path, Open::create(0o644)) {
             Err(store::Errno::NOENT) if at.backend > 0 => {
-                let root = dir.ancestors().nth(3).unwrap_or(&dir);
-                match make_dir(self.container.store.as_ref(), root, &dir) {
-                    Err(error) if error.errno() != store::Errno::EXIST => return Err(error),
-                    _ => self.container.store.chmod(&dir, dir_mode(self.container.superblock.mode)).at("set the mode of", &dir)?,
-                }
+                self.make_backend_dirs(&at)?;
                 self.container.store.open(&path, Open::create(0o644))
             }
             other => other,
         };
         let file = opened.at("create the data log", &path)?;
-        self.new_dirs.push(dir);
+        self.new_dirs.extend(path.parent().map(Path::to_path_buf));
         self.segments.push(Segment { at, path, file, dirty: false });
         Ok(self.segments.len() as u32 - 1)
+    }
+
+    /// The root backend has the container's directory and the log set's; others get them with the first segment.
+    fn make_backend_dirs(&self, at: &SegmentRef) -> Result<()> {
+        let store = self.container.store.as_ref();
+        let dir = self.container.backend_dir(at.backend);
+        let root = dir.ancestors().nth(3).unwrap_or(&dir);
+        match make_dir(store, root, &dir) {
+            Err(error) if error.errno() != store::Errno::EXIST => return Err(error),
+            Err(_) => {}
+            Ok(()) => store.chmod(&dir, dir_mode(self.container.superblock.mode)).at("set the mode of", &dir)?,
+        }
+        let set = dir.join(name::log_set(at.set));
+        match store.mkdir(&set, 0o755) {
+            Ok(()) | Err(store::Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno).at("create", &set),
+        }
     }
 }

@@ -5,9 +5,8 @@
 //! its holder dies.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use plfs_format::index_log::{LogId, Record, align_up, encode_block};
 use plfs_format::name::{self, Name, SegmentRef};
@@ -27,6 +26,7 @@ const SET: usize = 0;
 const CLOCK: usize = 1;
 const NEXT_STREAM: usize = 2;
 const EOF: usize = 3;
+const SYNCED: usize = 4;
 const TAILS: usize = 8;
 /// Word 0 = this bit + the set's number: set 0 is a valid number.
 const READY: u64 = 1 << 32;
@@ -52,7 +52,8 @@ pub struct LogSet {
     container: Arc<Container>,
     shared: Shared,
     set: u32,
-    index: Arc<dyn StoreFile>,
+    /// Opened by the first append: a node that has nothing to say yet leaves nothing for others to read.
+    index: OnceLock<Arc<dyn StoreFile>>,
     index_path: PathBuf,
 }
 
@@ -69,6 +70,8 @@ pub struct Seen {
     pub max_hlc: u64,
     /// Size of the logical file.
     pub size: u64,
+    /// No set was there to take over.
+    pub is_new: bool,
 }
 
 impl LogSet {
@@ -100,9 +103,11 @@ impl LogSet {
         let set = if ready != 0 && container.store.stat(&mark(ready as u32), true).is_ok() {
             ready as u32
         } else {
-            let set = found(&container, fresh, mark_text)?;
+            let (set, is_new) = found(&container, fresh || seen.is_new, mark_text)?;
             words[EOF].store(0, Ordering::SeqCst);
-            for (stream, tail) in tails(&container, set)?.into_iter().enumerate() {
+            words[SYNCED].store(0, Ordering::SeqCst);
+            let tails = if is_new { vec![0; container.superblock.streams as usize] } else { tails(&container, set)? };
+            for (stream, tail) in tails.into_iter().enumerate() {
                 words[TAILS + stream].store(tail, Ordering::SeqCst);
             }
             words[SET].store(READY | set as u64, Ordering::SeqCst);
@@ -111,8 +116,7 @@ impl LogSet {
         words[EOF].fetch_max(seen.size, Ordering::SeqCst);
         drop(guard);
         let index_path = container.path(&name::index_log(set));
-        let index = container.store.open(&index_path, Open::create(0o644)).at("open the index log", &index_path)?;
-        Ok(LogSet { container, shared, set, index, index_path })
+        Ok(LogSet { container, shared, set, index: OnceLock::new(), index_path })
     }
 
     /// Number of the set.
@@ -174,17 +178,31 @@ impl LogSet {
             Shared::Page(page) => _page = page.lock().at("lock the shared page of", &self.index_path)?,
             Shared::Private(_, mutex) => _private = mutex.lock(),
         }
-        let offset = align_up(self.index.stat().at("stat the index log", &self.index_path)?.len);
+        let index = self.index()?;
+        let offset = align_up(index.stat().at("stat the index log", &self.index_path)?.len);
         let hlc = self.tick();
         let log = LogId { uuid: self.container.superblock.uuid, set: self.set };
         let block = encode_block(log, offset, hlc, segments, records).map_err(|bad| Error::Corrupt { path: self.index_path.clone(), bad })?;
-        store::write_full(self.index.as_ref(), &block, offset).at("append to the index log", &self.index_path)?;
+        store::write_full(index.as_ref(), &block, offset).at("append to the index log", &self.index_path)?;
         Ok(hlc)
     }
 
     /// Makes the index log durable.
     pub fn sync_index(&self) -> Result<()> {
-        self.index.sync_data().at("sync the index log", &self.index_path)
+        self.index()?.sync_data().at("sync the index log", &self.index_path)
+    }
+
+    fn index(&self) -> Result<&Arc<dyn StoreFile>> {
+        if let Some(index) = self.index.get() {
+            return Ok(index);
+        }
+        let index = self.container.store.open(&self.index_path, Open::create(0o644)).at("open the index log", &self.index_path)?;
+        Ok(self.index.get_or_init(|| index))
+    }
+
+    /// Whether some process of the node has made the container's names durable; says yes from the second call on.
+    pub fn names_were_synced(&self) -> bool {
+        self.shared.words()[SYNCED].swap(1, Ordering::SeqCst) != 0
     }
 
     /// The next stamp: at least the wall clock, larger than every stamp seen on this node (FORMAT.md section 4).
@@ -226,9 +244,9 @@ fn unmark(container: &Container, mark: &Path) -> Result<bool> {
     }
 }
 
-/// Becomes owner of a set: one without a mark whose index log this user may write, else a new one. Creating the mark exclusively is what makes us the owner.
-fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<u32> {
-    let names = container.list()?;
+/// Becomes owner of a set: one without a mark whose index log this user may write, else (or if `fresh`) a new one; true if it is new. Creating the mark exclusively is what
+/// makes us the owner.
+fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, bool)> {
     let own = |set: u32| -> Result<bool> {
         let path = container.path(&name::open_mark(set));
         match container.store.open(&path, Open::create_new(0o644)) {
@@ -237,38 +255,48 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<u32> {
             Err(errno) => Err(errno).at("create", &path),
         }
     };
-    let free = names.iter().filter_map(|name| match name {
-        Name::IndexLog(set) if !fresh && !names.contains(&Name::OpenMark(*set)) => Some(*set),
-        _ => None,
-    });
-    for set in free {
+    let names = if fresh { Vec::new() } else { container.list()? };
+    for name in &names {
+        let Name::LogSet(set) = *name else { continue };
+        if names.contains(&Name::OpenMark(set)) {
+            continue;
+        }
         let path = container.path(&name::index_log(set));
-        let writable =
-            container.store.open(&path, Open::READ_WRITE).is_ok_and(|file| file.stat().is_ok_and(|stat| stat.uid == rustix::process::geteuid().as_raw()));
-        if writable && own(set)? {
-            return Ok(set);
+        let ours = |file: Arc<dyn StoreFile>| file.stat().is_ok_and(|stat| stat.uid == rustix::process::geteuid().as_raw());
+        if container.store.open(&path, Open::READ_WRITE).is_ok_and(ours) && own(set)? {
+            return Ok((set, false));
         }
     }
     loop {
         let set = random_u64() as u32;
-        if !names.contains(&Name::IndexLog(set)) && own(set)? {
-            return Ok(set);
+        if !own(set)? {
+            continue;
+        }
+        let dir = container.path(&name::log_set(set));
+        match container.store.mkdir(&dir, 0o755) {
+            Ok(()) => return Ok((set, true)),
+            Err(Errno::EXIST) => remove_mark(container, set)?,
+            Err(errno) => return Err(errno).at("create", &dir),
         }
     }
+}
+
+fn remove_mark(container: &Container, set: u32) -> Result<()> {
+    let path = container.path(&name::open_mark(set));
+    container.store.unlink(&path).at("remove", &path)
 }
 
 /// Where each stream of a set goes on: behind the last byte of its last segment.
 fn tails(container: &Container, set: u32) -> Result<Vec<u64>> {
     let mut last = vec![None; container.superblock.streams as usize];
     for backend in 0..container.superblock.backends.len() as u16 {
-        let dir = container.backend_dir(backend);
+        let dir = container.backend_dir(backend).join(name::log_set(set));
         let entries = match container.store.list(&dir) {
             Err(Errno::NOENT) => continue,
             other => other.at("list", &dir)?,
         };
         for entry in entries {
-            if let Some(Name::DataLog { set: of, stream, segment }) = entry.name.to_str().and_then(Name::parse)
-                && of == set
+            if let Some((stream, segment)) = entry.name.to_str().and_then(name::parse_data_log)
                 && let Some(last) = last.get_mut(stream as usize)
             {
                 *last = (*last).max(Some((segment, backend)));

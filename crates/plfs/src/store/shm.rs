@@ -103,6 +103,15 @@ impl Drop for SharedPage {
     }
 }
 
+/// One process of the node at a time, for things named by `key` (or, by chance, another key): waits for its turn, which ends when the result is dropped.
+/// `None` if there is no memory file system: then nobody waits.
+pub fn turn(dir: &Path, key: u64) -> Option<impl Drop> {
+    let uid = rustix::process::geteuid().as_raw();
+    let file = open(&dir.join(format!("plfs-{uid}-turn-{:02x}", key % 64))).ok()?;
+    flock(file.as_fd(), FlockOperation::LockExclusive).ok()?;
+    Some(file)
+}
+
 fn open(path: &Path) -> Result<HighFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fd: OwnedFd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;

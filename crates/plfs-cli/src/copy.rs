@@ -1,0 +1,309 @@
+//! `plfs cat`, `cp`, `import`, `export`: bytes from one file to another, of either kind.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use plfs_core::store::{Errno, Kind, Open, Stat, StoreFile, write_full};
+use plfs_core::{Access, Extent, File, OpenOptions, Opened, Plfs};
+use rustix::fs::SeekFrom;
+
+use crate::out::{self, Fail, Out, absolute, show};
+
+/// Bytes moved at once: large enough that storage sees large requests, small enough for any machine.
+const STEP: usize = 8 << 20;
+/// Pieces at least this long are left to the storage to copy; below it, gathering many pieces into one write is faster.
+const CLONE_MIN: u64 = 1 << 20;
+/// Holes shorter than a block of most file systems cannot be kept, so they are written.
+const HOLE_MIN: u64 = 4096;
+/// Work below this is done before a progress bar would have been read.
+const PROGRESS_MIN: u64 = 256 << 20;
+
+pub fn cat(out: &mut Out, from: u64, length: Option<u64>, files: &[PathBuf]) -> Result<(), Fail> {
+    let plfs = out::plfs()?;
+    let mut buf = vec![0; 1 << 20];
+    for path in files {
+        let file = open(&plfs, path)?;
+        let (mut at, mut left) = (from, length.unwrap_or(u64::MAX));
+        while left > 0 {
+            let want = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let n = match &file {
+                Opened::Logical(file) => file.read_at(&mut buf[..want], at)?,
+                Opened::Plain(file) => file.read_at(&mut buf[..want], at).map_err(|errno| Fail::on("read", path, errno))?,
+            };
+            if n == 0 {
+                break;
+            }
+            out.bytes(&buf[..n])?;
+            (at, left) = (at + n as u64, left - n as u64);
+        }
+    }
+    Ok(())
+}
+
+fn open(plfs: &Plfs, path: &Path) -> Result<Opened, Fail> {
+    Ok(plfs.open(&absolute(path)?, OpenOptions::read())?)
+}
+
+pub fn cp(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
+    let plfs = out::plfs()?;
+    let dst = target(src, dst)?;
+    let marked = |dir: &Path| plfs.store().stat(&dir.join(".plfs"), true).is_ok_and(|stat| stat.kind == Kind::Dir);
+    let logical = plfs.is_mounted(&dst) || dst.ancestors().skip(1).any(marked);
+    copy(&plfs, open(&plfs, src)?, src, &dst, logical, force)
+}
+
+pub fn import(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
+    let plfs = out::plfs()?;
+    copy(&plfs, open(&plfs, src)?, src, &target(src, dst)?, true, force)
+}
+
+pub fn export(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
+    let plfs = out::plfs()?;
+    match open(&plfs, src)? {
+        Opened::Plain(_) => Err(Fail::Say(format!("{} is not a PLFS file; `plfs cp` copies any file", show(src)))),
+        file => copy(&plfs, file, src, &target(src, dst)?, false, force),
+    }
+}
+
+/// The file to make: `dst`, or in the directory `dst` a file of the same name. Links are followed, so that -f replaces what they lead to.
+fn target(src: &Path, dst: &Path) -> Result<PathBuf, Fail> {
+    let dst = match (dst.is_dir(), src.file_name()) {
+        (true, Some(name)) => dst.join(name),
+        (true, None) => return Err(Fail::Say(format!("{} is a directory; name a file", show(src)))),
+        _ => dst.to_path_buf(),
+    };
+    match std::fs::canonicalize(&dst) {
+        Ok(real) => Ok(real),
+        Err(_) => absolute(&dst),
+    }
+}
+
+fn copy(plfs: &Plfs, from: Opened, src: &Path, dst: &Path, logical: bool, force: bool) -> Result<(), Fail> {
+    let stat = match &from {
+        Opened::Logical(file) => file.stat()?,
+        Opened::Plain(file) => file.stat().map_err(|errno| Fail::on("stat", src, errno))?,
+    };
+    if stat.kind != Kind::File {
+        return Err(Fail::Say(format!("{} is not a regular file", show(src))));
+    }
+    if !force && plfs.store().stat(dst, false).is_ok() {
+        return Err(exists(dst));
+    }
+    let tmp = temporary(dst);
+    let made = fill(plfs, &from, &stat, src, &tmp, dst, logical).and_then(|()| appear(plfs, &tmp, dst, force));
+    if made.is_err() {
+        let _ = plfs.unlink(&tmp);
+    }
+    made
+}
+
+fn exists(dst: &Path) -> Fail {
+    Fail::Say(format!("{} exists; replace it with -f", show(dst)))
+}
+
+/// A name beside `dst` that nobody else uses; short enough for any name that `dst` may have.
+fn temporary(dst: &Path) -> PathBuf {
+    use std::hash::{BuildHasher, Hasher};
+    let random = std::hash::RandomState::new().build_hasher().finish();
+    dst.with_file_name(format!(".plfs-copy-{random:016x}"))
+}
+
+/// The new file at `tmp` with all that the copy shall have, on storage.
+fn fill(plfs: &Plfs, from: &Opened, stat: &Stat, src: &Path, tmp: &Path, dst: &Path, logical: bool) -> Result<(), Fail> {
+    let to = match logical {
+        true => {
+            let options = OpenOptions { access: Access { read: true, write: true }, create: true, exclusive: true, mode: 0o600, ..OpenOptions::read() };
+            Target::Logical(plfs.create(tmp, options).map_err(|error| Fail::on("create", dst, error.errno()))?)
+        }
+        false => Target::Plain(plfs.store().open(tmp, Open::create_new(0o600)).map_err(|errno| Fail::on("create", dst, errno))?),
+    };
+    let bar = progress(stat.len);
+    let mut copy = Copy { to: &to, src, dst, buf: Vec::new(), logs: HashMap::new(), direct: true, bar };
+    match from {
+        Opened::Logical(file) => copy.logical(file, plfs, stat.len)?,
+        Opened::Plain(file) => copy.plain(file.as_ref(), stat.len)?,
+    }
+    copy.bar.finish_and_clear();
+    let failed = |errno: Errno| Fail::on("write", dst, errno);
+    let (uid, gid) = rustix::process::geteuid().is_root().then_some((stat.uid, stat.gid)).unzip();
+    match to {
+        Target::Logical(file) => {
+            file.set_len(stat.len)?;
+            file.sync()?;
+            file.close()?;
+            if uid.is_some() {
+                plfs.chown(tmp, uid, gid, false)?;
+            }
+            plfs.chmod(tmp, stat.mode & 0o777)?;
+            Ok(plfs.set_times(tmp, Some(stat.atime), Some(stat.mtime))?)
+        }
+        Target::Plain(file) => {
+            file.set_len(stat.len).map_err(failed)?;
+            if uid.is_some() {
+                plfs.store().chown(tmp, uid, gid, false).map_err(failed)?;
+            }
+            plfs.store().chmod(tmp, stat.mode & 0o777).map_err(failed)?;
+            plfs.store().set_times(tmp, Some(stat.atime), Some(stat.mtime)).map_err(failed)?;
+            let fd = file.fd().ok_or_else(|| failed(Errno::BADF))?;
+            rustix::fs::fsync(fd).map_err(failed)
+        }
+    }
+}
+
+/// Gives the complete file its name.
+fn appear(plfs: &Plfs, tmp: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
+    let store = plfs.store();
+    if force {
+        plfs.rename(tmp, dst).map_err(|error| Fail::on("replace", dst, error.errno()))?;
+    } else {
+        // A link is exclusive on every file system that has links.
+        match store.link(tmp, dst) {
+            Ok(()) => store.unlink(tmp).map_err(|errno| Fail::on("remove", tmp, errno))?,
+            Err(Errno::EXIST) => return Err(exists(dst)),
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK) => plfs.rename(tmp, dst)?,
+            Err(errno) => return Err(Fail::on("create", dst, errno)),
+        }
+    }
+    match store.sync_dir(dst.parent().unwrap_or(Path::new("/"))) {
+        Ok(()) | Err(Errno::ACCESS | Errno::PERM) => Ok(()),
+        Err(errno) => Err(Fail::on("sync the directory of", dst, errno)),
+    }
+}
+
+fn progress(bytes: u64) -> ProgressBar {
+    if bytes < PROGRESS_MIN || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left");
+    ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+enum Target {
+    Logical(File),
+    Plain(Arc<dyn StoreFile>),
+}
+
+struct Copy<'a> {
+    to: &'a Target,
+    src: &'a Path,
+    dst: &'a Path,
+    buf: Vec<u8>,
+    /// Data logs that the storage copies from.
+    logs: HashMap<PathBuf, Arc<dyn StoreFile>>,
+    /// Whether the storage can copy by itself, as far as tried.
+    direct: bool,
+    bar: ProgressBar,
+}
+
+impl Copy<'_> {
+    /// Copies what is written of a PLFS file; holes stay holes.
+    fn logical(&mut self, file: &File, plfs: &Plfs, len: u64) -> Result<(), Fail> {
+        let mut at = 0;
+        while let Some(start) = file.next_data(at)?.filter(|start| *start < len) {
+            let end = (start + STEP as u64).min(len);
+            let extents = file.extents(start, end)?;
+            let mut i = 0;
+            while i < extents.len() {
+                let first = &extents[i];
+                i += 1;
+                if first.length >= CLONE_MIN && self.clone(first, plfs) {
+                    continue;
+                }
+                let mut stop = first.logical + first.length;
+                while let Some(next) = extents.get(i).filter(|next| next.logical - stop < HOLE_MIN && next.length < CLONE_MIN) {
+                    stop = next.logical + next.length;
+                    i += 1;
+                }
+                self.move_bytes(first.logical, stop, |buf, at| Ok(file.read_at(buf, at)?))?;
+            }
+            at = end;
+            self.bar.set_position(at);
+        }
+        Ok(())
+    }
+
+    /// Copies a plain file; holes stay holes where the file system can tell them.
+    fn plain(&mut self, file: &dyn StoreFile, len: u64) -> Result<(), Fail> {
+        let (src, mut at) = (self.src, 0);
+        let seek = |to: SeekFrom| file.fd().map(|fd| rustix::fs::seek(fd, to)).unwrap_or(Err(Errno::INVAL));
+        while at < len {
+            let start = match seek(SeekFrom::Data(at)) {
+                Ok(start) => start,
+                Err(Errno::NXIO) => break,
+                Err(_) => at,
+            };
+            let end = seek(SeekFrom::Hole(start)).unwrap_or(len).min(start + (64 << 20));
+            self.move_bytes(start, end.max(start + 1), |buf, at| file.read_at(buf, at).map_err(|errno| Fail::on("read", src, errno)))?;
+            at = end.max(start + 1);
+            self.bar.set_position(at);
+        }
+        Ok(())
+    }
+
+    /// Copies bytes `[from, to)` by reading and writing; less if the source ends before.
+    fn move_bytes(&mut self, mut from: u64, to: u64, mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Fail>) -> Result<(), Fail> {
+        self.buf.resize(STEP, 0);
+        while from < to {
+            let n = self.buf.len().min((to - from) as usize);
+            let n = read(&mut self.buf[..n], from)?;
+            if n == 0 {
+                break;
+            }
+            match self.to {
+                Target::Plain(file) => write_full(file.as_ref(), &self.buf[..n], from).map_err(|errno| Fail::on("write", self.dst, errno))?,
+                Target::Logical(file) => {
+                    let mut done = 0;
+                    while done < n {
+                        match file.write_at(&self.buf[done..n], from + done as u64)? {
+                            0 => return Err(Fail::on("write", self.dst, Errno::NOSPC)),
+                            more => done += more,
+                        }
+                    }
+                }
+            }
+            from += n as u64;
+        }
+        Ok(())
+    }
+
+    /// Lets the storage copy a piece from its data log to a plain file. False if it cannot: then nothing is lost but time.
+    fn clone(&mut self, piece: &Extent, plfs: &Plfs) -> bool {
+        let Target::Plain(to) = self.to else { return false };
+        if !self.direct {
+            return false;
+        }
+        if self.logs.len() > 256 {
+            self.logs.clear();
+        }
+        let log = match self.logs.get(&piece.data_log) {
+            Some(log) => log.clone(),
+            None => match plfs.store().open(&piece.data_log, Open::READ) {
+                Ok(log) => self.logs.entry(piece.data_log.clone()).or_insert(log).clone(),
+                Err(_) => return false,
+            },
+        };
+        match (log.fd(), to.fd()) {
+            (Some(log), Some(to)) => {
+                self.direct = copy_range(log, to, piece);
+                self.direct
+            }
+            _ => false,
+        }
+    }
+}
+
+fn copy_range(log: BorrowedFd<'_>, to: BorrowedFd<'_>, piece: &Extent) -> bool {
+    let (mut from, mut into, mut left) = (piece.physical, piece.logical, piece.length);
+    while left > 0 {
+        match rustix::fs::copy_file_range(log, Some(&mut from), to, Some(&mut into), usize::try_from(left).unwrap_or(usize::MAX)) {
+            Ok(n) if n > 0 => left -= n as u64,
+            Err(Errno::INTR) => {}
+            _ => return false,
+        }
+    }
+    true
+}

@@ -1,0 +1,116 @@
+//! `plfs ls`.
+
+use std::path::{Path, PathBuf};
+
+use plfs_core::store::Kind;
+use plfs_core::{FileStat, Plfs, is_hidden};
+use serde::Serialize;
+
+use crate::out::{self, Fail, Out, absolute, say, show, time};
+
+#[derive(Serialize)]
+struct Item {
+    path: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    plfs: bool,
+    size: u64,
+    mode: String,
+    nlink: u64,
+    uid: u32,
+    gid: u32,
+    mtime: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+pub fn ls(out: &mut Out, long: bool, json: bool, paths: &[PathBuf]) -> Result<(), Fail> {
+    let plfs = out::plfs()?;
+    let (mut items, mut failed) = (Vec::new(), false);
+    for path in paths {
+        let full = absolute(path)?;
+        match plfs.stat(&full, true) {
+            Err(error) => {
+                failed = true;
+                say("ls", &error.to_string());
+            }
+            Ok(found) if found.stat.kind != Kind::Dir => items.push(item(path, found)),
+            Ok(_) => match plfs.store().list(&full) {
+                Err(errno) => {
+                    failed = true;
+                    say("ls", &format!("cannot list {}: {errno}", show(path)));
+                }
+                Ok(mut entries) => {
+                    entries.sort_by(|a, b| a.name.cmp(&b.name));
+                    for entry in entries.iter().filter(|entry| !is_hidden(&entry.name)) {
+                        let shown = if path == Path::new(".") { PathBuf::from(&entry.name) } else { path.join(&entry.name) };
+                        let (one, error) = entry_of(&plfs, &full.join(&entry.name), &shown);
+                        items.extend(one);
+                        if let Some(error) = error {
+                            failed = true;
+                            say("ls", &error);
+                        }
+                    }
+                }
+            },
+        }
+    }
+    if json {
+        out.json(&items)?;
+    } else {
+        print(out, long, &items)?;
+    }
+    if failed { out.end().and(Err(Fail::Said)) } else { Ok(()) }
+}
+
+/// A directory's entry; one whose container is damaged or gone is listed as the storage sees it.
+fn entry_of(plfs: &Plfs, full: &Path, shown: &Path) -> (Option<Item>, Option<String>) {
+    match plfs.stat(full, false) {
+        Ok(found) => (Some(item(shown, found)), None),
+        Err(error) => match plfs.store().stat(full, false) {
+            Ok(stat) => (Some(Item { error: Some(error.to_string()), ..item(shown, FileStat { stat, totals: None }) }), Some(error.to_string())),
+            Err(_) => (None, Some(error.to_string())),
+        },
+    }
+}
+
+fn item(path: &Path, found: FileStat) -> Item {
+    let stat = found.stat;
+    let kind = match stat.kind {
+        Kind::File => "file",
+        Kind::Dir => "directory",
+        Kind::Symlink => "link",
+        Kind::Other => "special",
+    };
+    Item {
+        path: path.to_string_lossy().into_owned(),
+        kind,
+        plfs: found.totals.is_some(),
+        size: stat.len,
+        mode: format!("{:04o}", stat.mode),
+        nlink: stat.nlink,
+        uid: stat.uid,
+        gid: stat.gid,
+        mtime: time(stat.mtime.sec, stat.mtime.nsec),
+        error: None,
+    }
+}
+
+fn print(out: &mut Out, long: bool, items: &[Item]) -> Result<(), Fail> {
+    let width = items.iter().map(|item| item.size.to_string().len()).max().unwrap_or(0);
+    for item in items {
+        let name = show(Path::new(&item.path));
+        let slash = if item.kind == "directory" { "/" } else { "" };
+        match long {
+            true => {
+                let kind = if item.plfs { "plfs" } else { item.kind };
+                out.line(format_args!(
+                    "{kind:9} {} {:>3} {:>5} {:>5} {:>width$} {} {name}{slash}",
+                    item.mode, item.nlink, item.uid, item.gid, item.size, item.mtime
+                ))?;
+            }
+            false => out.line(format_args!("{:>width$} {name}{slash}", item.size))?,
+        }
+    }
+    Ok(())
+}

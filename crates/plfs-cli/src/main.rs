@@ -1,0 +1,263 @@
+//! `plfs`: the command line of PLFS. The flags of all commands are the table below; each command is a module that uses the public names of the core.
+#![forbid(unsafe_code)]
+
+mod check;
+mod copy;
+mod elf;
+mod explain;
+mod list;
+mod map;
+mod out;
+mod remove;
+mod run;
+mod stat;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use out::{Fail, Out};
+
+/// Shared files become logs that storage likes.
+///
+/// PLFS lets many processes write one file at the speed of a file each, without changing the program. Start with `plfs run`.
+#[derive(Parser)]
+#[command(
+    name = "plfs",
+    version,
+    max_term_width = 100,
+    after_help = "Example:\n  plfs run -- mpiexec -n 8 ./app      files that app creates in ./plfs.d go through PLFS"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// One place says what each command takes; completions and man pages are made from it.
+#[derive(Subcommand)]
+enum Command {
+    /// Run a program so that files which it creates below a mount become PLFS files
+    ///
+    /// Nothing needs to be configured. Without --mount, files created in ./plfs.d go through PLFS; the directory is made if it is missing (if PLFS_MOUNTS is set, it
+    /// decides instead). Everything else the program does is untouched. Signals and the exit status are the program's own.
+    ///
+    /// Programs that are static, written in Go, for musl, or set-user-id cannot be helped this way; `plfs run` says so and what to do instead.
+    #[command(
+        after_help = "Examples:\n  plfs run -- dd if=/dev/zero of=plfs.d/f bs=1M count=10\n  plfs run --mount /scratch/out -- mpiexec -n 64 ./simulation /scratch/out/checkpoint"
+    )]
+    Run {
+        /// Directory whose new files become PLFS files; must exist; may be given several times
+        #[arg(long, value_name = "DIR")]
+        mount: Vec<PathBuf>,
+        /// Directory on other storage over which the data of new files is spread as well; may be given several times
+        #[arg(long, value_name = "DIR")]
+        backend: Vec<PathBuf>,
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+        command: Vec<OsString>,
+    },
+    /// List files with their logical sizes
+    #[command(after_help = "Example:\n  plfs ls -l plfs.d")]
+    Ls {
+        /// Mode, links, owner, size and time of each
+        #[arg(short, long)]
+        long: bool,
+        /// An array with an object for each file
+        #[arg(long)]
+        json: bool,
+        /// Directories and files; the current directory if none
+        #[arg(value_name = "DIR|FILE", default_value = ".")]
+        paths: Vec<PathBuf>,
+    },
+    /// Show what a file consists of: size, container, logs, writers
+    #[command(after_help = "Example:\n  plfs stat plfs.d/checkpoint")]
+    Stat {
+        /// An object for one file, an array of objects for several
+        #[arg(long)]
+        json: bool,
+        /// PLFS files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Show who wrote what where
+    ///
+    /// Without --records: the pieces that a reader sees, in the order of the file, each with its data log, the offset there, and its writer; holes are left out.
+    /// With --records: every index record in the order that decides overlaps.
+    #[command(after_help = "Examples:\n  plfs map plfs.d/checkpoint --to 1000000\n  plfs map --records plfs.d/checkpoint")]
+    Map {
+        /// An object with an array of pieces or records
+        #[arg(long)]
+        json: bool,
+        /// First byte
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = out::bytes)]
+        from: u64,
+        /// One past the last byte; the end of the file if not given
+        #[arg(long, value_name = "N", value_parser = out::bytes)]
+        to: Option<u64>,
+        /// Index records as they were written instead of what is visible
+        #[arg(long)]
+        records: bool,
+        /// A PLFS file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Write files to standard output, byte for byte
+    #[command(after_help = "Example:\n  plfs cat plfs.d/checkpoint | md5sum")]
+    Cat {
+        /// Offset of the first byte
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = out::bytes)]
+        from: u64,
+        /// Number of bytes at most
+        #[arg(long, value_name = "N", value_parser = out::bytes)]
+        length: Option<u64>,
+        /// Files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Copy a file; the copy is a PLFS file if its directory is in a mount
+    ///
+    /// A directory is in a mount if it or one above it has a .plfs, or PLFS_MOUNTS names it.
+    #[command(after_help = "Example:\n  plfs cp plfs.d/checkpoint plfs.d/checkpoint.old")]
+    Cp(CopyFlags),
+    /// Make a PLFS file of a plain one
+    #[command(after_help = "Example:\n  plfs import input.dat plfs.d/input.dat")]
+    Import(CopyFlags),
+    /// Make a plain file of a PLFS file
+    ///
+    /// Holes, mode and times are kept. Large pieces are copied by the storage itself where it can (copy_file_range). The name appears when the file is
+    /// complete and on storage, never before.
+    #[command(after_help = "Example:\n  plfs export plfs.d/checkpoint /archive/checkpoint")]
+    Export(CopyFlags),
+    /// Merge the index logs of files, so that opening them for reading costs little
+    #[command(after_help = "Example:\n  plfs flatten plfs.d/checkpoint")]
+    Flatten {
+        /// PLFS files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Say whether files are healthy, and where not
+    ///
+    /// healthy: all is as it should be. busy: somebody has it open for writing, or crashed with it open. torn: a crash cut an append that nobody was promised;
+    /// nothing is lost. corrupt: bytes contradict the format, or promised bytes are missing. unknown: made by a newer PLFS.
+    ///
+    /// The exit status is 1 if anything is corrupt or unknown, else 0. Without --repair and --clear-marks nothing is changed.
+    #[command(after_help = "Examples:\n  plfs check plfs.d/checkpoint\n  plfs check --repair plfs.d        also removes what crashes left behind")]
+    Check {
+        /// An array with an object for each container
+        #[arg(long)]
+        json: bool,
+        /// Remove garbage (containers without names, unfinished and stale flat indexes, data without records) and write missing summaries
+        #[arg(long)]
+        repair: bool,
+        /// Remove the open marks of writers that crashed. NEVER while a writer of the file lives, on any machine: only its own machine's are recognised
+        #[arg(long)]
+        clear_marks: bool,
+        /// Leave garbage alone that is younger: it may be a file that is being created right now
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "repair")]
+        min_age: u64,
+        /// Files, or directories: then all files below, and all containers of a root
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+    },
+    /// Remove files with their data, also damaged ones
+    #[command(after_help = "Example:\n  plfs rm -r plfs.d/old")]
+    Rm {
+        /// Directories with all that is in them, too
+        #[arg(short, long)]
+        recursive: bool,
+        /// No complaint about what is missing
+        #[arg(short, long)]
+        force: bool,
+        /// What to remove
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+    },
+    /// Print the version
+    Version {
+        /// An object with version, format and where the libraries are
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show which file calls of a program PLFS can see
+    ///
+    /// covered: PLFS handles the call. passed: the system's is right on PLFS files. missed: wrong or incomplete on them.
+    #[command(after_help = "Example:\n  plfs explain-calls /usr/bin/rsync")]
+    ExplainCalls {
+        /// An object with an array of calls
+        #[arg(long)]
+        json: bool,
+        /// A program, by path or as the shell would find it, or a shared library
+        #[arg(value_name = "BINARY")]
+        binary: PathBuf,
+    },
+    /// Print completions for a shell
+    #[command(after_help = "Example:\n  plfs completions bash > ~/.local/share/bash-completion/completions/plfs")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// The directory
+        dir: PathBuf,
+    },
+}
+
+#[derive(clap::Args)]
+struct CopyFlags {
+    /// Replace what is there
+    #[arg(short, long)]
+    force: bool,
+    /// The file to read
+    #[arg(value_name = "SRC")]
+    src: PathBuf,
+    /// The file to make, or a directory for a file of the same name
+    #[arg(value_name = "DST")]
+    dst: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = Out::new();
+    let (name, done) = match cli.command {
+        Command::Run { mount, backend, command } => ("run", run::run(&mount, &backend, &command)),
+        Command::Ls { long, json, paths } => ("ls", list::ls(&mut out, long, json, &paths)),
+        Command::Stat { json, files } => ("stat", stat::stat(&mut out, json, &files)),
+        Command::Map { json, from, to, records, file } => ("map", map::map(&mut out, json, from, to, records, &file)),
+        Command::Cat { from, length, files } => ("cat", copy::cat(&mut out, from, length, &files)),
+        Command::Cp(flags) => ("cp", copy::cp(&flags.src, &flags.dst, flags.force)),
+        Command::Import(flags) => ("import", copy::import(&flags.src, &flags.dst, flags.force)),
+        Command::Export(flags) => ("export", copy::export(&flags.src, &flags.dst, flags.force)),
+        Command::Flatten { files } => ("flatten", stat::flatten(&mut out, &files)),
+        Command::Check { json, repair, clear_marks, min_age, paths } => ("check", check::check(&mut out, json, repair.then_some(min_age), clear_marks, &paths)),
+        Command::Rm { recursive, force, paths } => ("rm", remove::rm(&paths, recursive, force)),
+        Command::Version { json } => ("version", run::version(&mut out, json)),
+        Command::ExplainCalls { json, binary } => ("explain-calls", explain::explain(&mut out, json, &binary)),
+        Command::Completions { shell } => ("completions", completions(&mut out, shell)),
+        Command::Man { dir } => ("man", clap_mangen::generate_to(Cli::command(), &dir).map_err(|error| Fail::on("write man pages to", &dir, error))),
+    };
+    let done = done.and_then(|()| out.end());
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fail) => fail.report(name),
+    }
+}
+
+fn completions(out: &mut Out, shell: clap_complete::Shell) -> Result<(), Fail> {
+    // Into memory first: the generator panics when a pipe breaks.
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "plfs", &mut text);
+    out.bytes(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_table_of_flags_is_sound() {
+        use clap::CommandFactory;
+        super::Cli::command().debug_assert();
+    }
+}

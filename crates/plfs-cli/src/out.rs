@@ -1,0 +1,161 @@
+//! What all commands share: how they print, how they fail, how they name files.
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use plfs_core::{Config, Plfs};
+
+/// Why a command ends early.
+pub enum Fail {
+    /// A sentence for people; exit status 1.
+    Say(String),
+    /// A sentence about how the command was used, or a program that cannot be run: with its own exit status.
+    Exit(u8, String),
+    /// Standard output was closed by its reader: nothing to say. Exit status 141, as of a program that SIGPIPE ends.
+    Pipe,
+    /// What went wrong was said already; exit status 1.
+    Said,
+}
+
+impl Fail {
+    /// "cannot OP PATH: why".
+    pub fn on(op: &str, path: &Path, why: impl std::fmt::Display) -> Fail {
+        Fail::Say(format!("cannot {op} {}: {why}", show(path)))
+    }
+
+    /// Prints the one line and gives the exit status.
+    pub fn report(self, command: &str) -> ExitCode {
+        match self {
+            Fail::Say(text) => {
+                say(command, &text);
+                ExitCode::from(1)
+            }
+            Fail::Exit(code, text) => {
+                say(command, &text);
+                ExitCode::from(code)
+            }
+            Fail::Pipe => ExitCode::from(141),
+            Fail::Said => ExitCode::from(1),
+        }
+    }
+}
+
+/// One line on standard error. Nobody listening is no reason to fail.
+pub fn say(command: &str, text: &str) {
+    let _ = writeln!(std::io::stderr(), "plfs: {command}: {}", text.replace('\n', "\\n"));
+}
+
+impl From<plfs_core::Error> for Fail {
+    fn from(error: plfs_core::Error) -> Fail {
+        Fail::Say(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Fail {
+    fn from(error: std::io::Error) -> Fail {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Fail::Pipe,
+            _ => Fail::Say(format!("cannot write to standard output: {error}")),
+        }
+    }
+}
+
+/// Standard output, buffered; a closed pipe is an error, not a panic.
+pub struct Out(BufWriter<std::io::Stdout>);
+
+impl Out {
+    pub fn new() -> Out {
+        Out(BufWriter::with_capacity(1 << 16, std::io::stdout()))
+    }
+
+    pub fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Fail> {
+        Ok(writeln!(self.0, "{text}")?)
+    }
+
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Fail> {
+        Ok(self.0.write_all(bytes)?)
+    }
+
+    pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), Fail> {
+        serde_json::to_writer_pretty(&mut self.0, value).map_err(std::io::Error::from)?;
+        self.line("")
+    }
+
+    pub fn end(&mut self) -> Result<(), Fail> {
+        Ok(self.0.flush()?)
+    }
+}
+
+/// PLFS as the environment configures it.
+pub fn plfs() -> Result<Plfs, Fail> {
+    Config::from_env().map(Plfs::posix).map_err(|text| Fail::Exit(2, text))
+}
+
+/// The absolute form of a path; links stay.
+pub fn absolute(path: &Path) -> Result<PathBuf, Fail> {
+    std::path::absolute(path).map_err(|error| Fail::on("use the path", path, error))
+}
+
+/// A path on one line: control characters are escaped.
+pub fn show(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    match text.chars().any(char::is_control) {
+        true => text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect(),
+        false => text.into_owned(),
+    }
+}
+
+/// Bytes for people: exact below 10 KiB, else also in the unit that fits.
+pub fn size(bytes: u64) -> String {
+    if bytes < 10 << 10 { count(bytes) } else { format!("{} ({})", count(bytes), indicatif::BinaryBytes(bytes)) }
+}
+
+/// A number with separators.
+pub fn count(n: u64) -> String {
+    indicatif::HumanCount(n).to_string()
+}
+
+/// A time in UTC.
+pub fn time(sec: i64, nsec: u32) -> String {
+    let at = u64::try_from(sec).ok().and_then(|sec| std::time::UNIX_EPOCH.checked_add(std::time::Duration::new(sec, nsec)));
+    // The formatter takes four-digit years.
+    at.filter(|_| sec < 253_402_300_800).map_or_else(|| format!("{sec} s since 1970"), |at| humantime::format_rfc3339_seconds(at).to_string())
+}
+
+/// A number of bytes on the command line: digits, perhaps K, M, G, T or P for powers of 1,024.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text} is not a number of bytes, such as 4096, 64K or 10M");
+    let (digits, shift) = match text.strip_suffix(|c: char| c.is_ascii_alphabetic()) {
+        Some(digits) => (digits, 10 * (1 + "KMGTP".find(text[digits.len()..].to_ascii_uppercase().as_str()).ok_or_else(wrong)?)),
+        None => (text, 0),
+    };
+    let n: u64 = digits.parse().map_err(|_| wrong())?;
+    n.checked_mul(1 << shift).ok_or_else(|| format!("{text} is more than 2^64 bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_bytes() {
+        assert_eq!((bytes("0"), bytes("64K"), bytes("3p")), (Ok(0), Ok(65536), Ok(3 << 50)));
+        for wrong in ["", "K", "1KB", "-1", "1 K", "1x", "99999999P", "1é"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_at_the_edges() {
+        assert_eq!(time(0, 0), "1970-01-01T00:00:00Z");
+        for sec in [-1, i64::MIN, i64::MAX, 253_402_300_800] {
+            assert_eq!(time(sec, 0), format!("{sec} s since 1970"));
+        }
+    }
+
+    #[test]
+    fn one_line_for_a_path() {
+        assert_eq!(show(Path::new("a\nb c")), "a\\nb c");
+    }
+}

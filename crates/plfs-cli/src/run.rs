@@ -1,0 +1,146 @@
+//! `plfs run`: sets two variables and becomes the program. `plfs version`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+
+use plfs_core::config::join_paths;
+use plfs_core::store::{Errno, Kind, PosixStore, Store};
+
+use crate::elf;
+use crate::out::{Fail, Out, absolute, show};
+
+/// Mount if none is named.
+const DEFAULT_MOUNT: &str = "plfs.d";
+
+pub fn run(mounts: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> Result<(), Fail> {
+    let config = plfs_core::Config::from_env().map_err(|text| Fail::Exit(2, text))?;
+    let mounts = match mounts {
+        [] if !config.mounts.is_empty() => config.mounts.clone(),
+        [] => vec![default_mount()?],
+        given => given.to_vec(),
+    };
+    let mut paths = Vec::new();
+    for mount in &mounts {
+        let (real, given) = directory("--mount", mount)?;
+        mark(&real, mount)?;
+        add(&mut paths, real);
+        add(&mut paths, given);
+    }
+    let mut program = std::process::Command::new(&command[0]);
+    program.args(&command[1..]).env("PLFS_MOUNTS", join_paths(paths.iter().map(PathBuf::as_path)));
+    if !backends.is_empty() {
+        let mut paths = Vec::new();
+        for backend in backends {
+            let (real, _) = directory("--backend", backend)?;
+            mark(&real, backend)?;
+            add(&mut paths, real);
+        }
+        program.env("PLFS_BACKENDS", join_paths(paths.iter().map(PathBuf::as_path)));
+    }
+    let preload = preload()?;
+    if let Some(path) = elf::find(Path::new(&command[0]))
+        && let Some(why) = elf::refusal(&path)
+    {
+        return Err(Fail::Exit(2, format!("{} {why}", show(&path))));
+    }
+    program.env("LD_PRELOAD", prepend(&preload, std::env::var_os("LD_PRELOAD").as_deref()));
+    let error = program.exec();
+    let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    Err(Fail::Exit(code, format!("cannot run {}: {error}", show(Path::new(&command[0])))))
+}
+
+fn add(paths: &mut Vec<PathBuf>, path: PathBuf) {
+    if !paths.contains(&path) {
+        paths.push(path);
+    }
+}
+
+fn default_mount() -> Result<PathBuf, Fail> {
+    let mount = PathBuf::from(DEFAULT_MOUNT);
+    match std::fs::create_dir(&mount) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(Fail::Say(format!("cannot create the directory {DEFAULT_MOUNT} here: {error}; name another with --mount DIR")))
+        }
+        _ => Ok(mount),
+    }
+}
+
+/// The real path of a directory that must exist, and the path as given, absolute.
+fn directory(flag: &str, dir: &Path) -> Result<(PathBuf, PathBuf), Fail> {
+    let shown = show(dir);
+    let real = std::fs::canonicalize(dir).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Fail::Exit(2, format!("{flag} {shown}: there is no such directory; create it first: mkdir -p {shown}")),
+        _ => Fail::Exit(2, format!("{flag} {shown}: {error}")),
+    })?;
+    if !real.is_dir() {
+        return Err(Fail::Exit(2, format!("{flag} {shown}: this is not a directory; name the directory in which the program makes its files")));
+    }
+    Ok((real, absolute(dir)?))
+}
+
+/// Makes `dir/.plfs`, which marks a root and holds what its names stand for.
+fn mark(dir: &Path, shown: &Path) -> Result<(), Fail> {
+    match PosixStore::new().mkdir(&dir.join(".plfs"), 0o1777) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(Fail::Say(format!("cannot create .plfs in {}: {errno}; PLFS keeps the data of its files there", show(shown)))),
+    }
+}
+
+/// The library that the program loads: beside this executable, the same in the build tree and where it is installed.
+fn preload() -> Result<PathBuf, Fail> {
+    let path = match std::env::var_os("PLFS_PRELOAD").filter(|path| !path.is_empty()) {
+        Some(path) => absolute(Path::new(&path))?,
+        None => {
+            let exe = std::env::current_exe()
+                .map_err(|error| Fail::Say(format!("cannot find out where plfs is installed: {error}; set PLFS_PRELOAD to libplfs_preload.so")))?;
+            exe.parent().and_then(Path::parent).unwrap_or(Path::new("/")).join("lib/plfs/libplfs_preload.so")
+        }
+    };
+    if !PosixStore::new().stat(&path, true).is_ok_and(|stat| stat.kind == Kind::File) {
+        return Err(Fail::Say(format!("{} is missing; install PLFS with make install, or set PLFS_PRELOAD to libplfs_preload.so", show(&path))));
+    }
+    if path.as_os_str().as_bytes().iter().any(|byte| b" :\t\n".contains(byte)) {
+        let text = "contains a space or a colon, which the dynamic linker takes for a separator; install PLFS under another prefix (make install PREFIX=DIR)";
+        return Err(Fail::Say(format!("the path {} {text}", show(&path))));
+    }
+    Ok(path)
+}
+
+/// `preload` in front of what `LD_PRELOAD` has, once.
+fn prepend(preload: &Path, old: Option<&OsStr>) -> OsString {
+    let mut list = preload.as_os_str().to_owned();
+    let old = old.unwrap_or_default().as_bytes();
+    for other in old.split(|byte| b": ".contains(byte)).filter(|other| !other.is_empty() && *other != preload.as_os_str().as_bytes()) {
+        list.push(":");
+        list.push(OsStr::from_bytes(other));
+    }
+    list
+}
+
+#[derive(serde::Serialize)]
+struct Version {
+    version: &'static str,
+    format: &'static str,
+    preload: Option<String>,
+}
+
+pub fn version(out: &mut Out, json: bool) -> Result<(), Fail> {
+    let version = Version { version: env!("CARGO_PKG_VERSION"), format: "1.0", preload: preload().ok().map(|path| path.to_string_lossy().into_owned()) };
+    match json {
+        true => out.json(&version),
+        false => out.line(format_args!("plfs {}, container format {}", version.version, version.format)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_first_and_once() {
+        let list = |old: &str| prepend(Path::new("/p.so"), Some(OsStr::new(old)));
+        assert_eq!((list(""), list("/a.so /b.so"), list("/a.so:/p.so")), ("/p.so".into(), "/p.so:/a.so:/b.so".into(), "/p.so:/a.so".into()));
+    }
+}

@@ -1,0 +1,166 @@
+//! `plfs stat` and `plfs flatten`.
+
+use std::path::{Path, PathBuf};
+
+use plfs_core::store::Kind;
+use plfs_core::{Error, FlatState, OpenMark, Plfs};
+use serde::Serialize;
+
+use crate::out::{self, Fail, Out, absolute, count, say, show, size, time};
+
+#[derive(Serialize)]
+struct Mark {
+    set: String,
+    host: String,
+    pid: u32,
+    uid: u32,
+    attached: String,
+}
+
+impl From<OpenMark> for Mark {
+    fn from(mark: OpenMark) -> Mark {
+        let attached = time((mark.attached_ns / 1_000_000_000) as i64, 0);
+        Mark { set: format!("{:08x}", mark.set), host: mark.host, pid: mark.pid, uid: mark.uid, attached }
+    }
+}
+
+#[derive(Serialize)]
+struct Stat {
+    path: String,
+    size: u64,
+    uuid: String,
+    container: String,
+    stored_bytes: u64,
+    log_sets: u32,
+    data_logs: u32,
+    index_logs: u32,
+    index_bytes: u64,
+    records: u64,
+    open_marks: Vec<Mark>,
+    mode: String,
+    uid: u32,
+    gid: u32,
+    mtime: String,
+    nlink: u64,
+    flat: String,
+    summary: &'static str,
+    #[serde(skip)]
+    created: String,
+}
+
+#[derive(Serialize)]
+struct Failed {
+    path: String,
+    error: String,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Answer {
+    Stat(Box<Stat>),
+    Failed(Failed),
+}
+
+pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
+    let plfs = out::plfs()?;
+    let (mut answers, mut failed) = (Vec::new(), false);
+    for (i, path) in files.iter().enumerate() {
+        match look(&plfs, path) {
+            Ok(stat) if json => answers.push(Answer::Stat(Box::new(stat))),
+            Ok(stat) => {
+                if i > 0 {
+                    out.line("")?;
+                }
+                print(out, path, &stat)?;
+            }
+            Err(error) => {
+                failed = true;
+                say("stat", &error.to_string());
+                answers.push(Answer::Failed(Failed { path: path.to_string_lossy().into_owned(), error: error.to_string() }));
+            }
+        }
+    }
+    match (json, answers.as_slice()) {
+        (true, [one]) => out.json(one)?,
+        (true, all) => out.json(&all)?,
+        (false, _) => {}
+    }
+    if failed { out.end().and(Err(Fail::Said)) } else { Ok(()) }
+}
+
+fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
+    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let found = plfs.stat(&full, true)?;
+    let (Some(totals), Some((container, superblock))) = (found.totals, plfs.container_behind(&full, true)?) else {
+        return Err(match found.stat.kind {
+            Kind::File => Error::NotAContainer { path: path.to_path_buf() },
+            _ => Error::Invalid { what: "stat wants PLFS files; this is a directory or a special file: see `plfs ls`", errno: plfs_core::store::Errno::ISDIR },
+        });
+    };
+    let flat = match plfs_core::flat_state(&container)? {
+        FlatState::None => "none".into(),
+        FlatState::Used => "used".into(),
+        FlatState::Stale(why) | FlatState::Damaged(why) => format!("ignored: {why}"),
+    };
+    let stat = found.stat;
+    Ok(Stat {
+        path: path.to_string_lossy().into_owned(),
+        size: stat.len,
+        uuid: superblock.uuid.to_string(),
+        container: container.dir.to_string_lossy().into_owned(),
+        stored_bytes: totals.stored_bytes,
+        log_sets: totals.log_sets,
+        data_logs: totals.data_logs,
+        index_logs: totals.log_sets,
+        index_bytes: totals.index_bytes,
+        records: totals.records,
+        open_marks: plfs_core::open_marks(&container)?.into_iter().map(Mark::from).collect(),
+        mode: format!("{:04o}", stat.mode),
+        uid: stat.uid,
+        gid: stat.gid,
+        mtime: time(stat.mtime.sec, stat.mtime.nsec),
+        nlink: stat.nlink,
+        flat,
+        summary: if totals.from_summary { "valid" } else { "none" },
+        created: time((superblock.created_ns / 1_000_000_000) as i64, 0),
+    })
+}
+
+fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
+    let mut field = |name: &str, value: String| out.line(format_args!("{name:>14}  {value}"));
+    field("file", show(path))?;
+    field("size", format!("{} bytes", size(stat.size)))?;
+    field("stored", format!("{} bytes in {} data logs of {} log sets", size(stat.stored_bytes), stat.data_logs, stat.log_sets))?;
+    field("index", format!("{} bytes in {} index logs, {} records", size(stat.index_bytes), stat.index_logs, count(stat.records)))?;
+    if stat.size > 0 {
+        field("index per GiB", format!("{} bytes", count((u128::from(stat.index_bytes) << 30).div_ceil(u128::from(stat.size)) as u64)))?;
+    }
+    field("flat index", stat.flat.clone())?;
+    field("summary", if stat.summary == "valid" { "valid".into() } else { "none: sizes come from the index logs".into() })?;
+    field("mode", format!("{}, uid {}, gid {}, {} name{}", stat.mode, stat.uid, stat.gid, stat.nlink, if stat.nlink == 1 { "" } else { "s" }))?;
+    field("created", stat.created.clone())?;
+    field("modified", stat.mtime.clone())?;
+    field("uuid", stat.uuid.clone())?;
+    field("container", show(Path::new(&stat.container)))?;
+    match stat.open_marks.as_slice() {
+        [] => field("open by", "nobody".into()),
+        marks => marks.iter().try_for_each(|mark| {
+            field("open by", format!("host {}, process {}, uid {}, since {} (log set {})", mark.host, mark.pid, mark.uid, mark.attached, mark.set))
+        }),
+    }
+}
+
+pub fn flatten(out: &mut Out, files: &[PathBuf]) -> Result<(), Fail> {
+    let plfs = out::plfs()?;
+    let mut failed = false;
+    for path in files {
+        match plfs.flatten(&absolute(path)?) {
+            Ok(made) => out.line(format_args!("{}: {} entries, {} bytes", show(path), count(made.entries), count(made.bytes)))?,
+            Err(error) => {
+                failed = true;
+                say("flatten", &error.to_string());
+            }
+        }
+    }
+    if failed { out.end().and(Err(Fail::Said)) } else { Ok(()) }
+}
