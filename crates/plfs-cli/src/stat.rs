@@ -132,7 +132,7 @@ fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
     field("size", format!("{} bytes", size(stat.size)))?;
     field("stored", format!("{} bytes in {} data logs of {} log sets", size(stat.stored_bytes), stat.data_logs, stat.log_sets))?;
     field("index", format!("{} bytes in {} index logs, {} records", size(stat.index_bytes), stat.index_logs, count(stat.records)))?;
-    if stat.size > 0 {
+    if stat.size >= 1 << 20 {
         field("index per GiB", format!("{} bytes", count((u128::from(stat.index_bytes) << 30).div_ceil(u128::from(stat.size)) as u64)))?;
     }
     field("flat index", stat.flat.clone())?;

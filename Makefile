@@ -1,0 +1,79 @@
+# PLFS: build, test, install. `make help` lists the targets; each works alone on a fresh clone.
+#
+# Variables: PREFIX (default /usr/local), DESTDIR, BUILD (default build), CARGO, CC. CARGO_TARGET_DIR is honoured.
+# With CI=true a test that cannot run here is a failure.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+BUILD ?= build
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+INSTALL = install
+
+# What Debian calls what the build and the tests need.
+PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev libhdf5-mpich-dev rsync attr acl bc file perl git curl ca-certificates
+
+.PHONY: help deps build install test lint demo bench ci clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+deps: ## install what is missing (Debian packages, Rust); needs root or says what to run
+	@missing=$$(for p in $(PACKAGES); do dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null | grep -qx installed || echo $$p; done | tr '\n' ' '); \
+	if [ -n "$$missing" ]; then \
+		command -v apt-get > /dev/null || { echo "make deps knows Debian only; install what these packages of Debian have: $$missing" >&2; exit 1; }; \
+		[ $$(id -u) = 0 ] || { echo "as root, run: apt-get install $$missing" >&2; exit 1; }; \
+		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing || exit 1; \
+	fi
+	@command -v $(CARGO) > /dev/null && $(CARGO) --version > /dev/null || { \
+		if command -v rustup > /dev/null; then rustup toolchain install stable --profile minimal -c rustfmt -c clippy; \
+		else echo "PLFS needs Rust 1.85 or later: install it from https://rustup.rs, then run make again" >&2; exit 1; fi; }
+
+build: ## release build into build/, laid out as it is installed
+	$(CARGO) build --release --locked -p plfs-cli -p plfs-capi
+	@mkdir -p $(BUILD)/bin $(BUILD)/lib/plfs $(BUILD)/lib/pkgconfig $(BUILD)/include $(BUILD)/share/man/man1 \
+		$(BUILD)/share/bash-completion/completions $(BUILD)/share/zsh/site-functions $(BUILD)/share/fish/vendor_completions.d
+	@# Through a second name: a program that is running keeps its file.
+	@$(INSTALL) -m 755 $(TARGET)/release/plfs $(BUILD)/bin/.plfs.new && mv -f $(BUILD)/bin/.plfs.new $(BUILD)/bin/plfs
+	@$(INSTALL) -m 755 $(TARGET)/release/libplfs.so $(BUILD)/lib/.libplfs.new && mv -f $(BUILD)/lib/.libplfs.new $(BUILD)/lib/libplfs.so.$(VERSION)
+	@ln -sf libplfs.so.$(VERSION) $(BUILD)/lib/libplfs.so.0
+	@ln -sf libplfs.so.0 $(BUILD)/lib/libplfs.so
+	@$(INSTALL) -m 644 crates/plfs-capi/include/plfs.h $(BUILD)/include/plfs.h
+	@printf '%s\n' 'prefix=$${pcfiledir}/../..' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: plfs' \
+		'Description: Shared files become logs that storage likes' 'Version: $(VERSION)' \
+		'Libs: -L$${libdir} -lplfs' 'Cflags: -I$${includedir}' > $(BUILD)/lib/pkgconfig/plfs.pc
+	$(MAKE) --no-print-directory -C preload OUT=$(abspath $(BUILD))/lib/plfs PLFS_INC=$(abspath $(BUILD))/include PLFS_LIB=$(abspath $(BUILD))/lib
+	@$(BUILD)/bin/plfs man $(BUILD)/share/man/man1
+	@$(BUILD)/bin/plfs completions bash > $(BUILD)/share/bash-completion/completions/plfs
+	@$(BUILD)/bin/plfs completions zsh > $(BUILD)/share/zsh/site-functions/_plfs
+	@$(BUILD)/bin/plfs completions fish > $(BUILD)/share/fish/vendor_completions.d/plfs.fish
+
+install: build ## copy build/ to DESTDIR/PREFIX (make install PREFIX=$HOME/plfs)
+	@mkdir -p "$(DESTDIR)$(PREFIX)"
+	@cd $(BUILD) && tar cf - --owner=0 --group=0 bin lib include share | tar xf - --no-same-owner -C "$(abspath $(DESTDIR)$(PREFIX))"
+	@echo "installed in $(DESTDIR)$(PREFIX); try: $(PREFIX)/bin/plfs run -- COMMAND"
+
+test: build ## all tests; the last line sums them up
+	@BUILD="$(abspath $(BUILD))" CARGO="$(CARGO)" tests/cli/all.sh
+
+lint: ## formatting, clippy, and the committed header is the generated one
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	git diff --exit-code crates/plfs-capi/include/plfs.h
+
+demo: deps build ## the main job, direct and through PLFS, in one table
+	python3 bench/demo.py --build $(abspath $(BUILD))
+
+bench: build ## measure: shared file and file per process, direct and through PLFS; single calls
+	python3 bench/run.py --build $(abspath $(BUILD)) --storage tmpfs
+	python3 bench/micro.py --build $(abspath $(BUILD))
+
+ci: ## what the gate runs: lint and test, where a skipped test is a failure
+	$(MAKE) --no-print-directory lint
+	CI=true $(MAKE) --no-print-directory test
+
+clean: ## remove everything built
+	rm -rf $(BUILD)
+	$(CARGO) clean
