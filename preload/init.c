@@ -43,6 +43,19 @@ static void after_fork(void)
 	spawn_unlock();
 }
 
+/* A name that cannot be adopted (another user's, or damaged): reads would give the superblock's bytes as if they were the file's. With an O_PATH
+ * descriptor in its place they fail with EBADF. */
+static void make_unreadable(int fd)
+{
+	char link[40];
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	int path = (int)RAW(SYS_openat, AT_FDCWD, link, (long)(O_PATH | O_CLOEXEC));
+	if (path >= 0) {
+		RAW(SYS_dup3, path, fd, 0L);
+		RAW(SYS_close, path);
+	}
+}
+
 /* Names that an exec left open. The access mode is lost with the program that had it; O_APPEND is the placeholder's. The position stays in the
  * kernel, as the parent may share it. */
 static void adopt_inherited(void)
@@ -66,16 +79,25 @@ static void adopt_inherited(void)
 			if (flags < 0 || (flags & O_PATH))
 				continue;
 			flags &= O_APPEND | O_NONBLOCK;
-			if (door_adopt(fd, O_RDWR | flags, POSITION_IN_KERNEL) == -EACCES)
-				door_adopt(fd, O_RDONLY | flags, POSITION_IN_KERNEL);
+			int rc = door_adopt(fd, O_RDWR | flags, POSITION_IN_KERNEL);
+			if (rc == -EACCES || rc == -EROFS)
+				rc = door_adopt(fd, O_RDONLY | flags, POSITION_IN_KERNEL);
+			if (rc < 0) {
+				to_errno(rc);
+				make_unreadable(fd);
+			}
 		}
 	RAW(SYS_close, dir);
 }
 
 /* The library is linked with -z initfirst: libstdc++ remembers stdout in its own constructor, which must find our stream there. */
-__attribute__((constructor)) static void start(void)
+__attribute__((constructor)) static void start(int argc, char **argv, char **envp)
 {
+	(void)argc, (void)argv;
 	int saved = errno;
+	/* That early, libc has not set its own either; libplfs reads its configuration there. */
+	if (!environ)
+		environ = envp;
 	real_resolve_early();
 	const char *d = getenv("PLFS_DEBUG");
 	debug = d && *d && strcmp(d, "0") != 0;
