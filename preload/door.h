@@ -22,10 +22,12 @@ extern __thread int inside_plfs __attribute__((tls_model("initial-exec")));
 		plfs_result_;                          \
 	})
 
+/* init.c: with PLFS_DEBUG=1 prints why the last call of libplfs failed. */
+void debug_last_error(int64_t rc);
+
 /* Result of libplfs (>= 0 or negative errno) as libc gives it. */
 static inline int64_t to_errno(int64_t rc)
 {
-	extern void debug_last_error(int64_t rc);
 	if (__builtin_expect(rc >= 0, 1))
 		return rc;
 	debug_last_error(rc);
