@@ -1,11 +1,12 @@
 //! What doors need beyond the API: the system's own calls on any file, with PLFS files recognised.
 
 use std::ffi::{c_char, c_int, c_uint};
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use libc::{gid_t, mode_t, uid_t};
-use plfs_core::store::{Errno, Kind, PosixFile, PosixStore, Stat};
+use plfs_core::store::{Errno, Kind, PosixFile, PosixStore, Stat, StoreFile};
 use plfs_core::{File, OpenOptions, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 
@@ -57,7 +58,7 @@ pub unsafe extern "C" fn plfs_door_open(dirfd: c_int, path: *const c_char, flags
             }
             let at = absolute(dirfd, path)?;
             let options = OpenOptions { access: access_of(flags), create, exclusive, truncate: false, mode: mode & 0o7777 };
-            match plfs()?.create(&at, options) {
+            match plfs()?.create_with_name(&at, options) {
                 Ok(file) => return created(file, flags, out),
                 Err(error) if error.errno() == Errno::EXIST && !exclusive => {
                     let is_link = rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFLNK);
@@ -65,7 +66,7 @@ pub unsafe extern "C" fn plfs_door_open(dirfd: c_int, path: *const c_char, flags
                         // A link to nothing: what it leads to is to be created.
                         let target = at.parent().unwrap_or(Path::new("/")).join(plfs()?.store().readlink(&at)?);
                         if plfs()?.is_mounted(&target) {
-                            match plfs()?.create(&target, options) {
+                            match plfs()?.create_with_name(&target, options) {
                                 Ok(file) => return created(file, flags, out),
                                 Err(error) if error.errno() == Errno::EXIST => continue,
                                 Err(error) => return Err(error.into()),
@@ -96,7 +97,7 @@ fn existing(
     let access = access_of(flags);
     if regular && stat.st_size == SUPERBLOCK_BYTES as i64 {
         let reader = match access.write {
-            true => reopen(&fd, flags).ok(),
+            true => reopen(fd.as_fd(), flags).ok(),
             false => None,
         };
         let probe = PosixFile::from_fd(reader.as_ref().unwrap_or(&fd).as_fd().try_clone_to_owned().map_err(|_| Failure::from(Errno::MFILE))?);
@@ -133,20 +134,19 @@ fn existing(
     Ok(fd.into_raw_fd() as i64)
 }
 
-fn created(file: File, flags: c_int, out: &mut *mut PlfsFile) -> Result<i64> {
-    let container = file.container();
+fn created((file, name): (File, Arc<dyn StoreFile>), flags: c_int, out: &mut *mut PlfsFile) -> Result<i64> {
     let how = OFlags::from_bits_retain((flags & KEPT) as u32) | OFlags::RDONLY;
-    let fd = match rustix::fs::open(container.path("super"), how, Mode::empty()) {
+    let fd = match name.fd().map(|fd| reopen(fd, flags)) {
+        Some(Ok(fd)) => fd,
         // A file whose mode refuses its owner: the creation's descriptor was allowed, others are not.
-        Err(Errno::ACCESS) => rustix::fs::open(&container.dir, how | OFlags::DIRECTORY, Mode::empty())?,
-        other => other?,
+        _ => rustix::fs::open(&file.container().dir, how | OFlags::DIRECTORY, Mode::empty())?,
     };
     *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
     Ok(fd.into_raw_fd() as i64)
 }
 
 /// A second descriptor on the file of `fd` that can only read.
-fn reopen(fd: &OwnedFd, flags: c_int) -> Result<OwnedFd> {
+fn reopen(fd: BorrowedFd<'_>, flags: c_int) -> Result<OwnedFd> {
     let how = OFlags::from_bits_retain((flags & KEPT) as u32) | OFlags::RDONLY;
     Ok(rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), how, Mode::empty())?)
 }

@@ -11,7 +11,7 @@ use plfs_format::superblock::FILE_BYTES;
 use plfs_format::{Bad, MAX_OFFSET, name};
 
 use crate::config::Config;
-use crate::container::{self, Container, Totalizer, Totals};
+use crate::container::{self, Container, Hold, Totalizer, Totals};
 use crate::error::{At, Error, Result};
 use crate::index::{Found, Index};
 use crate::log::{LogSet, Seen, lock};
@@ -35,14 +35,18 @@ pub(crate) struct LogicalFile {
     /// The superblock, open for writing, if this process created it with a mode that would not let it open it again.
     creation: Mutex<Option<Arc<dyn StoreFile>>>,
     /// Held with a shared lock while the file is open, so that unlink in another process leaves the container to us.
-    guard: OnceLock<Arc<dyn StoreFile>>,
+    guard: OnceLock<Hold>,
     /// This process removed a name of the file while it was open.
     pub(crate) nameless: AtomicBool,
     /// Data was written since the last explicit setting of the times.
     touched: AtomicBool,
+    /// The times were set explicitly since.
+    times_set: AtomicBool,
     /// Largest logical end written through this process.
     written_end: AtomicU64,
     finished: bool,
+    /// Created by this process, and nothing was asked of it yet: there is nothing of others to know.
+    is_new: AtomicBool,
 }
 
 impl std::fmt::Debug for Writer {
@@ -60,8 +64,17 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 }
 
 impl LogicalFile {
-    pub(crate) fn new(container: Container, config: Arc<Config>, summary: Option<Summary>, creation: Option<Arc<dyn StoreFile>>) -> LogicalFile {
+    /// A file that this process has just created, with its superblock if it could not open that again.
+    pub(crate) fn created(container: Container, config: Arc<Config>, creation: Option<Arc<dyn StoreFile>>) -> LogicalFile {
+        let file = LogicalFile::new(container, config, None);
+        file.is_new.store(true, Ordering::Release);
+        *lock(&file.creation) = creation;
+        file
+    }
+
+    pub(crate) fn new(container: Container, config: Arc<Config>, summary: Option<Summary>) -> LogicalFile {
         LogicalFile {
+            is_new: AtomicBool::new(false),
             container: Arc::new(container),
             config,
             totals: Mutex::new(Totalizer::new(summary)),
@@ -69,10 +82,11 @@ impl LogicalFile {
             stale: AtomicBool::new(false),
             segments: SegmentFiles::default(),
             writer: RwLock::new(None),
-            creation: Mutex::new(creation),
+            creation: Mutex::new(None),
             guard: OnceLock::new(),
             nameless: AtomicBool::new(false),
             touched: AtomicBool::new(false),
+            times_set: AtomicBool::new(false),
             written_end: AtomicU64::new(0),
             finished: false,
         }
@@ -85,9 +99,7 @@ impl LogicalFile {
 
     fn hold(&self) -> Result<()> {
         if self.guard.get().is_none() {
-            let dir = self.container.store.open(&self.container.dir, Open::READ).at("open", &self.container.dir)?;
-            dir.try_lock(false).at("lock", &self.container.dir)?;
-            let _ = self.guard.set(dir);
+            let _ = self.guard.set(Hold::take(&self.container, self.config.shared_memory.as_deref())?);
         }
         Ok(())
     }
@@ -149,16 +161,16 @@ impl LogicalFile {
             return Ok(writer.clone());
         }
         self.hold()?;
-        let totals = self.totals()?;
+        let seen = match self.is_new.swap(false, Ordering::AcqRel) {
+            true => Seen { max_hlc: 0, size: 0, is_new: true },
+            false => {
+                let totals = self.totals()?;
+                Seen { max_hlc: totals.max_hlc, size: totals.size, is_new: totals.log_sets == 0 }
+            }
+        };
         let identity = identity();
         let mark = format!("host {}\npid {}\nuid {}\nattached_ns {}\n", identity.host, identity.pid, identity.uid, identity.attached_ns);
-        let set = LogSet::join(
-            self.container.clone(),
-            &self.config,
-            Seen { max_hlc: totals.max_hlc, size: totals.size, is_new: totals.from_summary && totals.log_sets == 0 },
-            fresh,
-            &mark,
-        )?;
+        let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, &mark)?;
         let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity));
         *slot = Some(writer.clone());
         Ok(writer)
@@ -167,6 +179,7 @@ impl LogicalFile {
     /// The times were set explicitly: they stay until more is written.
     pub(crate) fn times_were_set(&self) {
         self.touched.store(false, Ordering::Release);
+        self.times_set.store(true, Ordering::Release);
     }
 
     /// Size with this process's own writes, and the totals as of the last commits.
@@ -289,18 +302,18 @@ impl LogicalFile {
             if self.container.store.stat(&super_path, false).is_ok_and(|stat| stat.nlink <= 1) {
                 // Our own claim on the directory goes first.
                 drop(self.guard.take());
-                container::remove_if_nameless(&self.container)?;
+                container::remove_if_nameless(&self.container, self.config.shared_memory.as_deref())?;
             }
         }
         result
     }
 
-    /// Sets the modification time, and writes the summary if this was the node's last writer. Others leave both to the last one.
+    /// The node's last writer has left: if it was the last of all, it writes the summary, which also moves the modification time. Others leave both to the last one.
     fn sum_up(&self, last: bool) -> Result<()> {
-        if !last {
+        if !last || container::has_owner(&self.container)? {
             return Ok(());
         }
-        let touched = self.touched.swap(false, Ordering::AcqRel);
+        let (touched, set) = (self.touched.swap(false, Ordering::AcqRel), self.times_set.swap(false, Ordering::AcqRel));
         let path = self.container.path(name::SUPER);
         let before = match self.container.store.stat(&path, false) {
             // Removed under us: nothing to sum up.
@@ -314,10 +327,10 @@ impl LogicalFile {
             rewrote = container::write_summary(&self.container, file.as_ref())?;
         }
         match (touched, rewrote) {
-            // Writing the summary has set the time already.
-            (true, true) | (false, false) => Ok(()),
             (true, false) => self.touch(),
-            (false, true) => self.container.store.set_times(&path, Some(before.atime), Some(before.mtime)).or(Ok(())),
+            // Times that were set after the last write stay.
+            (false, true) if set => self.container.store.set_times(&path, Some(before.atime), Some(before.mtime)).or(Ok(())),
+            _ => Ok(()),
         }
     }
 
@@ -402,7 +415,7 @@ struct Reader {
 
 impl File {
     pub(crate) fn new(logical: Arc<LogicalFile>, path: PathBuf, access: Access) -> File {
-        let local = logical.container.store.is_local(&logical.container.dir);
+        let local = logical.container.local;
         let reader = Reader { prefetch: Prefetch::new(local), pieces: Vec::new() };
         File { logical: Some(logical), path, access, local, reader: Mutex::new(reader), wrote: AtomicBool::new(false) }
     }

@@ -39,8 +39,11 @@ pub mod store;
 mod write;
 
 pub use config::Config;
+pub use container::{
+    Cleared, Finding, FlatState, Health, IndexRecord, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree, clear_marks,
+    flat_state, open_marks, records, repair,
+};
 pub use container::{Container, Totals};
-pub use container::{FlatState, OpenMark, flat_state, open_marks};
 pub use error::{Error, Result};
 pub use file::{Access, Extent, File};
 pub use plfs::{FileStat, OpenOptions, Opened, Plfs};

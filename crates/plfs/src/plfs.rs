@@ -140,13 +140,18 @@ impl Plfs {
 
     /// Makes a new logical file. EEXIST if there is anything at `path`.
     pub fn create(&self, path: &Path, options: OpenOptions) -> Result<File> {
+        self.create_with_name(path, options).map(|(file, _)| file)
+    }
+
+    /// [`Plfs::create`] that also gives the new superblock, open for reading and writing.
+    pub fn create_with_name(&self, path: &Path, options: OpenOptions) -> Result<(File, Arc<dyn StoreFile>)> {
         let root = container::find_root(self.store.as_ref(), path, &self.config.mounts);
-        let (container, summary, creation) = container::create(&self.store, &self.config, &root, path, options.mode, now_ns())?;
+        let (container, creation) = container::create(&self.store, &self.config, &root, path, options.mode, now_ns())?;
         let (key, mode) = (container.identity, container.superblock.mode);
         let reopens = mode & 0o600 == 0o600;
-        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), Some(summary), (!reopens).then_some(creation)));
+        let logical = Arc::new(LogicalFile::created(container, self.config.clone(), (!reopens).then(|| creation.clone())));
         lock(&self.open).insert(key, Arc::downgrade(&logical));
-        Ok(File::new(logical, path.to_path_buf(), options.access))
+        Ok((File::new(logical, path.to_path_buf(), options.access), creation))
     }
 
     /// A handle on the logical file whose superblock is open as `name_file`; `None` if it is some other file. `path` leads to the container.
@@ -172,7 +177,7 @@ impl Plfs {
             open.retain(|_, file| file.strong_count() > 0);
         }
         let key = container.identity;
-        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), summary, None));
+        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), summary));
         open.insert(key, Arc::downgrade(&logical));
         logical
     }
@@ -256,7 +261,7 @@ impl Plfs {
             open.nameless.store(true, std::sync::atomic::Ordering::Release);
             return Ok(());
         }
-        container::remove_if_nameless(&container).map(drop)
+        container::remove_if_nameless(&container, self.config.shared_memory.as_deref()).map(drop)
     }
 
     /// Sets permission bits of any file or directory.

@@ -1,31 +1,34 @@
 //! A new container and its first name. The name appears last and whole, by one link(2): it is there with a complete superblock, or not at all.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use plfs_format::Uuid;
 use plfs_format::name;
-use plfs_format::summary::{self, Summary};
 use plfs_format::superblock::Superblock;
 
 use super::layout::{Container, container_dir};
-use super::totals::random_token;
 use crate::config::Config;
 use crate::error::{At, Error, Result};
+use crate::log::lock;
 use crate::store::{self, Errno, Kind, Open, Store, StoreFile, shm};
 
-/// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a set-group-id directory gives its group. Gives the summary of the empty file and the
-/// open superblock too.
+/// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a root with the set-group-id bit gives its group. Gives the open
+/// superblock too.
 ///
 /// Io with EEXIST if `path` exists (a dangling symlink counts); nothing is left behind then. Costs about seven metadata operations on the root backend.
-pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path, mode: u32, now_ns: u64) -> Result<(Container, Summary, Arc<dyn StoreFile>)> {
+pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path, mode: u32, now_ns: u64) -> Result<(Container, Arc<dyn StoreFile>)> {
     // Processes of a node that all create the same file take turns: one builds a container, the others find its name.
     let _turn = config.shared_memory.as_deref().map(|dir| shm::turn(dir, hash_of(path)));
     if store.stat(path, false).is_ok() {
         return Err(Errno::EXIST).at("create", path);
     }
+    let local = store.is_local(root);
+    // Opened before anything changes in it: looking it up afterwards could wait for what we changed.
+    let parent = path.parent().filter(|_| !local).and_then(|parent| store.open(parent, Open::READ).ok());
     let mut uuid = Uuid([0; 16]);
     fill_random(&mut uuid.0);
     // One client's containers share a directory, and have it for themselves.
@@ -34,34 +37,27 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
     backends.extend(config.backends.iter().map(|path| path.as_os_str().as_bytes().to_vec()));
     let mut superblock = Superblock { uuid, created_ns: now_ns, mode, uid: 0, gid: 0, streams: config.streams, segment_bytes: config.segment_bytes, backends };
     let dir = container_dir(root, &superblock);
-    make_dir(store.as_ref(), root, &dir)?;
+    make_dir(store.as_ref(), root, &dir, dir_mode(mode))?;
     let super_path = dir.join(name::SUPER);
     let made = (|| {
         let file = store.open(&super_path, Open::create_new(mode)).at("create", &super_path)?;
-        if let Some(parent) = path.parent()
-            && let Ok(parent) = store.stat(parent, true)
-            && parent.mode & 0o2000 != 0
-        {
-            store.chown(&super_path, None, Some(parent.gid), false).at("set the group of", &super_path)?;
-            store.chown(&dir, None, Some(parent.gid), false).at("set the group of", &dir)?;
-        }
         let stat = file.stat().at("stat", &super_path)?;
         (superblock.mode, superblock.uid, superblock.gid) = (stat.mode, stat.uid, stat.gid);
-        store.chmod(&dir, dir_mode(stat.mode)).at("set the mode of", &dir)?;
-        let mut bytes = superblock.encode().map_err(|bad| Error::Corrupt { path: super_path.clone(), bad })?;
-        // An empty file's summary: the first stat and the first writer need no listing.
-        let token = random_token();
-        store.set_times(&dir, None, Some(token)).at("set the time of", &dir)?;
-        let summary = Summary { token_sec: token.sec, token_nsec: token.nsec, ..Summary::default() };
-        bytes[summary::OFFSET as usize..][..summary::BYTES].copy_from_slice(&summary.encode(&uuid));
+        // The umask cut the directory's mode as it cut the file's, if it treats searching as it treats reading; all usual ones do.
+        let cut = mode & !stat.mode;
+        if dir_mode(mode) & !(cut | (cut & 0o444) >> 2) != dir_mode(stat.mode) {
+            store.chmod(&dir, dir_mode(stat.mode)).at("set the mode of", &dir)?;
+        }
+        let bytes = superblock.encode().map_err(|bad| Error::Corrupt { path: super_path.clone(), bad })?;
         store::write_full(file.as_ref(), &bytes, 0).at("write", &super_path)?;
         store.link(&super_path, path).at("create", path)?;
-        Ok((file, stat, summary))
+        publish(parent.as_deref());
+        Ok((file, stat))
     })();
     match made {
-        Ok((file, stat, summary)) => {
-            let container = Container { store: store.clone(), superblock, dir, identity: (stat.dev, stat.ino) };
-            Ok((container, summary, file))
+        Ok((file, stat)) => {
+            let container = Container { store: store.clone(), superblock, dir, identity: (stat.dev, stat.ino), local };
+            Ok((container, file))
         }
         Err(error) => {
             // What could not be finished has no name: garbage at worst, which `check` finds.
@@ -117,8 +113,8 @@ pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Resul
 }
 
 /// Makes `root/.plfs`, the shard directory and the container's directory, as far as they are missing.
-pub(crate) fn make_dir(store: &dyn Store, root: &Path, dir: &Path) -> Result<()> {
-    match store.mkdir(dir, 0o700) {
+pub(crate) fn make_dir(store: &dyn Store, root: &Path, dir: &Path, mode: u32) -> Result<()> {
+    match store.mkdir(dir, mode) {
         Err(Errno::NOENT) => {}
         other => return other.at("create", dir),
     }
@@ -126,20 +122,38 @@ pub(crate) fn make_dir(store: &dyn Store, root: &Path, dir: &Path) -> Result<()>
     above.reverse();
     for shared in above {
         match store.mkdir(&shared, 0o1777) {
-            Ok(()) | Err(Errno::EXIST) => {}
+            Ok(()) => store.chmod(&shared, 0o1777).at("set the mode of", &shared)?,
+            Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno).at("create", &shared),
         }
     }
-    match store.mkdir(dir, 0o700) {
+    match store.mkdir(dir, mode) {
         Err(Errno::NOENT) if store.stat(root, true).is_ok_and(|stat| stat.kind != Kind::Dir) => Err(Errno::NOTDIR).at("create", dir),
         other => other.at("create", dir),
     }
 }
 
+/// Lets other clients see without delay what was just created or removed in `dir`, a directory on a file system that has other clients. A metadata server may make
+/// others wait for its next journal flush (CephFS: its tick, up to 5 s) where one client asks about what another has just changed; a sync of the directory flushes now, in
+/// about a millisecond. The directory must be open already: to look it up would wait as well.
+pub(crate) fn publish(dir: Option<&dyn StoreFile>) {
+    if let Some(dir) = dir {
+        // Only a matter of speed: durability is asked for elsewhere.
+        let _ = dir.sync_data();
+    }
+}
+
 /// A number for this client of the file system: the same for all processes of a host that use the same mount.
 fn client_byte(store: &dyn Store, root: &Path) -> u8 {
+    // Asked for the same few roots again and again; on a network file system a stat can wait for other clients.
+    static KNOWN: Mutex<BTreeMap<PathBuf, u8>> = Mutex::new(BTreeMap::new());
+    if let Some(byte) = lock(&KNOWN).get(root) {
+        return *byte;
+    }
     let dev = store.stat(root, true).map_or(0, |stat| stat.dev);
-    hash_of((rustix::system::uname().nodename(), dev)) as u8
+    let byte = hash_of((rustix::system::uname().nodename(), dev)) as u8;
+    lock(&KNOWN).insert(root.to_path_buf(), byte);
+    byte
 }
 
 fn hash_of(value: impl Hash) -> u64 {

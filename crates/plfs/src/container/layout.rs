@@ -23,6 +23,8 @@ pub struct Container {
     pub dir: PathBuf,
     /// `dev` and `ino` of `super` (and of each name).
     pub identity: (u64, u64),
+    /// Whether writes end in this machine's page cache (see [`Store::is_local`]).
+    pub local: bool,
 }
 
 /// The directory of container `superblock.uuid` below `root`.
@@ -78,14 +80,18 @@ impl Container {
             looked.push(dir.clone());
             match found {
                 Ok(found) if (found.dev, found.ino) == (stat.dev, stat.ino) => {
-                    return Ok(Container { store, superblock, dir, identity: (stat.dev, stat.ino) });
+                    let local = store.is_local(root);
+                    return Ok(Container { store, superblock, dir, identity: (stat.dev, stat.ino), local });
                 }
-                Ok(found) => copy_of = copy_of.or(Some((dir, found))),
+                Ok(found) => copy_of = copy_of.or(Some((root, dir, found))),
                 Err(_) => {}
             }
         }
         match copy_of {
-            Some((dir, found)) => Ok(Container { store, superblock, dir, identity: (found.dev, found.ino) }),
+            Some((root, dir, found)) => {
+                let local = store.is_local(root);
+                Ok(Container { store, superblock, dir, identity: (found.dev, found.ino), local })
+            }
             None => Err(Error::MissingContainer { name: path.to_path_buf(), uuid: superblock.uuid, looked }),
         }
     }

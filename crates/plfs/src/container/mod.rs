@@ -8,10 +8,13 @@ mod layout;
 mod remove;
 mod totals;
 
-pub use check::{FlatState, OpenMark, flat_state, open_marks};
+pub use check::{
+    Cleared, Finding, FlatState, Health, IndexRecord, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree, clear_marks,
+    flat_state, open_marks, records, repair,
+};
 pub use create::create;
 pub use create::{chmod, chown};
-pub(crate) use create::{dir_mode, make_dir, random_u64};
+pub(crate) use create::{dir_mode, make_dir, publish, random_u64};
 pub use layout::{Container, find_root, read_name};
-pub use remove::{remove_if_nameless, remove_stale_sets};
-pub use totals::{Totalizer, Totals, open_super, write_summary};
+pub use remove::{Hold, remove_if_nameless, remove_stale_sets};
+pub use totals::{Totalizer, Totals, has_owner, open_super, write_summary};

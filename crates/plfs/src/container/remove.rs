@@ -1,37 +1,70 @@
 //! How a container goes away: when its last name is gone and nobody has it open.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use plfs_format::name::{self, Name};
 
 use super::layout::Container;
 use crate::error::{At, Result};
-use crate::store::{Errno, Kind, Open, Store};
+use crate::store::{Errno, Kind, Open, Store, StoreFile, shm};
+
+/// Held while a process uses a container, so that whoever removes its last name leaves the data to it.
+///
+/// On a local file system it is a lock on the container's directory. Elsewhere locks are slow or do not reach other clients anyway: there a file in the node's
+/// shared memory serves, and a removal by another node takes the data away, as on NFS.
+#[derive(Debug)]
+pub struct Hold(#[allow(dead_code)] HoldKind);
+
+#[derive(Debug)]
+enum HoldKind {
+    Dir(#[allow(dead_code)] Arc<dyn StoreFile>),
+    Node(#[allow(dead_code)] Option<shm::Presence>),
+}
+
+impl Hold {
+    /// Holds the container. One open on a local file system, two calls on shared memory elsewhere.
+    pub fn take(container: &Container, shared_memory: Option<&Path>) -> Result<Hold> {
+        if container.local {
+            let dir = container.store.open(&container.dir, Open::READ).at("open", &container.dir)?;
+            dir.try_lock(false).at("lock", &container.dir)?;
+            return Ok(Hold(HoldKind::Dir(dir)));
+        }
+        Ok(Hold(HoldKind::Node(shared_memory.and_then(|dir| shm::Presence::join(&presence_path(container, dir)).ok()))))
+    }
+
+    /// True if no process holds it, as far as this node can know.
+    fn is_free(container: &Container, shared_memory: Option<&Path>) -> Result<bool> {
+        if container.local {
+            return match container.store.open(&container.dir, Open::READ) {
+                Ok(dir) => dir.try_lock(true).at("lock", &container.dir),
+                Err(Errno::NOENT) => Ok(false),
+                Err(errno) => Err(errno).at("open", &container.dir),
+            };
+        }
+        Ok(shared_memory.is_none_or(|dir| shm::Presence::is_free(&presence_path(container, dir))))
+    }
+}
+
+fn presence_path(container: &Container, dir: &Path) -> PathBuf {
+    dir.join(format!("plfs-hold-{:x}-{}", container.identity.0, container.superblock.uuid))
+}
 
 /// Removes the container if its superblock has no name left and no process holds it open. Whether it did.
 ///
 /// A container that is open stays; the last one to close it calls this again. A crash in between leaves garbage that `check` removes.
-pub fn remove_if_nameless(container: &Container) -> Result<bool> {
+pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -> Result<bool> {
     let super_path = container.path(name::SUPER);
     match container.store.stat(&super_path, false) {
         Ok(stat) if stat.nlink > 1 => return Ok(false),
         Ok(_) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno).at("stat", &super_path),
     }
-    let dir = match container.store.open(&container.dir, Open::READ) {
-        Ok(dir) => dir,
-        Err(Errno::NOENT) => return Ok(false),
-        Err(errno) => return Err(errno).at("open", &container.dir),
-    };
-    if !dir.try_lock(true).at("lock", &container.dir)? {
+    if !Hold::is_free(container, shared_memory)? {
         return Ok(false);
     }
     for backend in (0..container.superblock.backends.len() as u16).rev() {
         remove_tree(container.store.as_ref(), &container.backend_dir(backend))?;
-    }
-    // The shard directory usually serves others; if this was the last, an empty directory is not worth keeping.
-    if let Some(shard) = container.dir.parent() {
-        let _ = container.store.rmdir(shard);
     }
     Ok(true)
 }

@@ -152,19 +152,19 @@ impl SizeReplay {
     }
 }
 
+/// Whether a log set has an owner.
+pub fn has_owner(container: &Container) -> Result<bool> {
+    Ok(container.list()?.iter().any(|name| matches!(name, Name::OpenMark(_))))
+}
+
 /// Writes the summary if no owner is left; the last closer of a node calls it after it removed its open mark (FORMAT.md section 5). Whether it did.
 pub fn write_summary(container: &Container, file: &dyn store::StoreFile) -> Result<bool> {
-    let is_mark = |name: &Name| matches!(name, Name::OpenMark(_));
-    // The usual case of many nodes that close one after the other: others are still there, and one of them will be the last.
-    if container.list()?.iter().any(is_mark) {
-        return Ok(false);
-    }
     let token = random_token();
     container.store.set_times(&container.dir, None, Some(token)).at("set the time of", &container.dir)?;
     // Some file systems keep whole seconds only: what they kept is the token.
     let kept: Stat = container.store.stat(&container.dir, true).at("stat", &container.dir)?;
     let names = container.list()?;
-    if kept.mtime.sec != token.sec || names.iter().any(is_mark) {
+    if kept.mtime.sec != token.sec || names.iter().any(|name| matches!(name, Name::OpenMark(_))) {
         return Ok(false);
     }
     let totals = Totalizer::default().look_at_logs(container, &names)?;

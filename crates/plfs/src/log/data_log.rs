@@ -7,6 +7,7 @@ use plfs_format::name::{self, SegmentRef};
 
 use super::LogSet;
 use super::flusher::{InFlight, write_behind};
+use super::log_set::open_to_readers;
 use crate::container::{Container, dir_mode, make_dir};
 use crate::error::{At, Result};
 use crate::store::{self, Open, StoreFile};
@@ -77,7 +78,7 @@ pub struct Place {
 impl DataLog {
     /// A log that nothing was written to yet; no file is made before the first byte. `budget_bytes` bounds what may wait for storage.
     pub fn new(container: Arc<Container>, set: Arc<LogSet>, budget_bytes: usize) -> DataLog {
-        let mut travel = if container.store.is_local(&container.dir) { LOCAL } else { REMOTE };
+        let mut travel = if container.local { LOCAL } else { REMOTE };
         // A small budget makes small buffers, so that two fit.
         let most = (budget_bytes / 2).max(4096);
         travel.buffer_bytes = travel.buffer_bytes.min(1 << most.ilog2());
@@ -211,6 +212,7 @@ impl DataLog {
             other => other,
         };
         let file = opened.at("create the data log", &path)?;
+        open_to_readers(&self.container, &path, 0o644)?;
         self.new_dirs.extend(path.parent().map(Path::to_path_buf));
         self.segments.push(Segment { at, path, file, dirty: false });
         Ok(self.segments.len() as u32 - 1)
@@ -221,14 +223,16 @@ impl DataLog {
         let store = self.container.store.as_ref();
         let dir = self.container.backend_dir(at.backend);
         let root = dir.ancestors().nth(3).unwrap_or(&dir);
-        match make_dir(store, root, &dir) {
+        let mode = dir_mode(self.container.superblock.mode);
+        match make_dir(store, root, &dir, mode) {
             Err(error) if error.errno() != store::Errno::EXIST => return Err(error),
             Err(_) => {}
-            Ok(()) => store.chmod(&dir, dir_mode(self.container.superblock.mode)).at("set the mode of", &dir)?,
+            Ok(()) => store.chmod(&dir, mode).at("set the mode of", &dir)?,
         }
         let set = dir.join(name::log_set(at.set));
         match store.mkdir(&set, 0o755) {
-            Ok(()) | Err(store::Errno::EXIST) => Ok(()),
+            Ok(()) => open_to_readers(&self.container, &set, 0o755),
+            Err(store::Errno::EXIST) => Ok(()),
             Err(errno) => Err(errno).at("create", &set),
         }
     }

@@ -13,7 +13,7 @@ use plfs_format::name::{self, Name, SegmentRef};
 
 use crate::config::Config;
 use crate::container::Container;
-use crate::container::random_u64;
+use crate::container::{publish, random_u64};
 use crate::error::{At, Error, Result};
 use crate::store::shm::{SharedPage, WORDS};
 use crate::store::{self, Errno, Open, StoreFile};
@@ -55,6 +55,8 @@ pub struct LogSet {
     /// Opened by the first append: a node that has nothing to say yet leaves nothing for others to read.
     index: OnceLock<Arc<dyn StoreFile>>,
     index_path: PathBuf,
+    /// The container's directory on a file system with other clients, to publish through.
+    dir: Option<Arc<dyn StoreFile>>,
 }
 
 impl std::fmt::Debug for LogSet {
@@ -92,6 +94,8 @@ impl LogSet {
             Some(page) => Shared::Page(page),
             None => Shared::Private(Box::new([const { AtomicU64::new(0) }; WORDS]), Mutex::new(())),
         };
+        // Opened before anything is created in it: looking it up afterwards could wait for what we created.
+        let dir = (!container.local).then(|| container.store.open(&container.dir, Open::READ)).transpose().at("open", &container.dir)?;
         let guard = match &shared {
             Shared::Page(page) => Some(page.lock().at("lock the shared page of", &container.dir)?),
             Shared::Private(..) => None,
@@ -111,12 +115,13 @@ impl LogSet {
                 words[TAILS + stream].store(tail, Ordering::SeqCst);
             }
             words[SET].store(READY | set as u64, Ordering::SeqCst);
+            publish(dir.as_deref());
             set
         };
         words[EOF].fetch_max(seen.size, Ordering::SeqCst);
         drop(guard);
         let index_path = container.path(&name::index_log(set));
-        Ok(LogSet { container, shared, set, index: OnceLock::new(), index_path })
+        Ok(LogSet { container, shared, set, index: OnceLock::new(), index_path, dir })
     }
 
     /// Number of the set.
@@ -197,6 +202,7 @@ impl LogSet {
             return Ok(index);
         }
         let index = self.container.store.open(&self.index_path, Open::create(0o644)).at("open the index log", &self.index_path)?;
+        open_to_readers(&self.container, &self.index_path, 0o644)?;
         Ok(self.index.get_or_init(|| index))
     }
 
@@ -229,18 +235,21 @@ impl LogSet {
                 return Ok(false);
             }
             page.remove();
-            return unmark(&self.container, &mark);
+            return self.unmark(&mark);
         }
-        unmark(&self.container, &mark)
+        self.unmark(&mark)
     }
-}
 
-fn unmark(container: &Container, mark: &Path) -> Result<bool> {
-    match container.store.unlink(mark) {
-        Ok(()) => Ok(true),
-        // The container was removed, or somebody cleared the mark: nothing to sum up for us.
-        Err(Errno::NOENT) => Ok(false),
-        Err(errno) => Err(errno).at("remove", mark),
+    fn unmark(&self, mark: &Path) -> Result<bool> {
+        match self.container.store.unlink(mark) {
+            Ok(()) => {
+                publish(self.dir.as_deref());
+                Ok(true)
+            }
+            // The container was removed, or somebody cleared the mark: nothing to sum up for us.
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(errno).at("remove", mark),
+        }
     }
 }
 
@@ -274,11 +283,23 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, bo
         }
         let dir = container.path(&name::log_set(set));
         match container.store.mkdir(&dir, 0o755) {
-            Ok(()) => return Ok((set, true)),
+            Ok(()) => {
+                open_to_readers(container, &dir, 0o755)?;
+                return Ok((set, true));
+            }
             Err(Errno::EXIST) => remove_mark(container, set)?,
             Err(errno) => return Err(errno).at("create", &dir),
         }
     }
+}
+
+/// Logs are there for all whom the container's directory lets in; a strict umask must not say otherwise.
+pub(super) fn open_to_readers(container: &Container, path: &Path, mode: u32) -> Result<()> {
+    let stat = container.store.stat(path, true).at("stat", path)?;
+    if stat.mode & 0o044 != 0o044 && stat.uid == rustix::process::geteuid().as_raw() {
+        container.store.chmod(path, mode).at("set the mode of", path)?;
+    }
+    Ok(())
 }
 
 fn remove_mark(container: &Container, set: u32) -> Result<()> {

@@ -765,7 +765,7 @@ impl Store for MemStore {
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
         let mut tree = self.lock();
         let (dir, name) = tree.walk(path, Last::Entry)?.vacant(true)?;
-        tree.add(dir, &name, Body::Dir(Dir::new(dir)), mode & 0o7777).map(drop)
+        tree.add(dir, &name, Body::Dir(Dir::new(dir)), mode & 0o7777 & !UMASK).map(drop)
     }
 
     fn rmdir(&self, path: &Path) -> Result<()> {

@@ -132,7 +132,7 @@ pub trait Store: Send + Sync + Debug {
     fn stat(&self, path: &Path, follow: bool) -> Result<Stat>;
     /// All names in a directory, in any order.
     fn list(&self, path: &Path) -> Result<Vec<Entry>>;
-    /// Makes a directory with exactly `mode` (no umask applied).
+    /// Makes a directory with `mode`, less the process's umask.
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()>;
     /// Removes an empty directory.
     fn rmdir(&self, path: &Path) -> Result<()>;

@@ -8,14 +8,15 @@
 //! program ([`PosixFile::open`], [`PosixFile::from_fd`]) keep the number they have and are not recorded.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, Timespec, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::retry_on_intr;
@@ -294,13 +295,7 @@ impl Store for PosixStore {
     /// The kernel applies the umask, which belongs to the whole process and is not ours to change; bits it cut are put back by a chmod. Bits it added stay: a
     /// directory below one with the set-group-ID bit inherits it, as from mkdir(2).
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
-        let mode = mode & 0o7777;
-        retry_on_intr(|| rustix::fs::mkdir(path, mode_bits(mode)))?;
-        let made = self.stat(path, false)?.mode;
-        if mode & !made != 0 {
-            self.chmod(path, mode | made)?;
-        }
-        Ok(())
+        retry_on_intr(|| rustix::fs::mkdir(path, mode_bits(mode & 0o7777)))
     }
 
     fn rmdir(&self, path: &Path) -> Result<()> {
@@ -365,16 +360,31 @@ impl Store for PosixStore {
 
     /// Asks the nearest ancestor that exists. False if that cannot be asked.
     fn is_local(&self, path: &Path) -> bool {
-        for path in path.ancestors() {
-            match retry_on_intr(|| rustix::fs::statfs(path)) {
-                // The magic numbers are 32 bits wide; the field is signed or not, wider or not, depending on the architecture.
-                Ok(found) => return LOCAL_MAGIC.iter().any(|&(magic, _)| magic == found.f_type as u32),
-                Err(Errno::NOENT | Errno::NOTDIR) => {}
-                Err(_) => return false,
-            }
+        // Asked for the same few roots again and again; on a network file system a statfs can wait for other clients.
+        static KNOWN: Mutex<BTreeMap<PathBuf, bool>> = Mutex::new(BTreeMap::new());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(local) = known.get(path) {
+            return *local;
         }
-        false
+        let local = ask_is_local(path);
+        if known.len() >= 1024 {
+            known.clear();
+        }
+        known.insert(path.to_path_buf(), local);
+        local
     }
+}
+
+fn ask_is_local(path: &Path) -> bool {
+    for path in path.ancestors() {
+        match retry_on_intr(|| rustix::fs::statfs(path)) {
+            // The magic numbers are 32 bits wide; the field is signed or not, wider or not, depending on the architecture.
+            Ok(found) => return LOCAL_MAGIC.iter().any(|&(magic, _)| magic == found.f_type as u32),
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 /// `f_type` of the file systems whose writes end in this machine's page cache. All others count as remote: FUSE, Ceph, NFS, Lustre, GPFS, BeeGFS and what we do not

@@ -103,6 +103,46 @@ impl Drop for SharedPage {
     }
 }
 
+/// A sign that this process uses something. Many may have it; the last one that drops it removes its file.
+#[derive(Debug)]
+pub struct Presence {
+    file: HighFd,
+    path: PathBuf,
+}
+
+impl Presence {
+    /// Puts the sign up. All users of the node may share it.
+    pub fn join(path: &Path) -> Result<Presence> {
+        loop {
+            let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let file = HighFd::new(rustix::fs::open(path, flags, Mode::from_raw_mode(0o444))?);
+            flock(file.as_fd(), FlockOperation::LockShared)?;
+            // The last user may have removed the file between our open and our lock.
+            if same_file(file.as_fd(), path) {
+                return Ok(Presence { file, path: path.to_path_buf() });
+            }
+        }
+    }
+
+    /// True if nobody has the sign up.
+    pub fn is_free(path: &Path) -> bool {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match rustix::fs::open(path, flags, Mode::empty()).map(HighFd::new) {
+            Ok(file) => flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok(),
+            Err(_) => true,
+        }
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        if flock(self.file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // Left behind, an empty file does no harm.
+            let _ = rustix::fs::unlink(&self.path);
+        }
+    }
+}
+
 /// One process of the node at a time, for things named by `key` (or, by chance, another key): waits for its turn, which ends when the result is dropped.
 /// `None` if there is no memory file system: then nobody waits.
 pub fn turn(dir: &Path, key: u64) -> Option<impl Drop> {
