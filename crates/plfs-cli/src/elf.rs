@@ -83,7 +83,7 @@ fn elf64(file: std::fs::File, deep: bool) -> object::Result<Program> {
     let table = elf.elf_dynamic_table()?;
     let named = table.iter().any(|entry| entry.tag == elf::DT_SONAME);
     let dynamic = elf.elf_header().e_type(endian) == elf::ET_DYN;
-    let pie = table.iter().any(|entry| entry.tag == elf::DT_FLAGS_1 && entry.val & u64::from(elf::DF_1_PIE.0) != 0);
+    let pie = table.iter().any(|entry| entry.tag == elf::DT_FLAGS_1 && entry.val & elf::DF_1_PIE.0 != 0);
     program.library = program.interpreter.is_none() && dynamic && (named || !pie) && !table.is_empty();
     if deep {
         program.imports = elf.dynamic_symbols().filter(|symbol| symbol.is_undefined()).filter_map(|symbol| symbol.name().ok().map(String::from)).collect();

@@ -1,4 +1,247 @@
-use crate::out::{Fail, Out};
-pub fn map(_: &mut Out, _: bool, _: u64, _: Option<u64>, _: bool, _: &std::path::Path) -> Result<(), Fail> {
-    Err(Fail::Say("not there yet".into()))
+//! `plfs map`: who wrote what where.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use plfs_core::{Extent, File, OpenOptions, Opened, Records, Said, WrittenBy};
+use serde::Serialize;
+
+use crate::out::{self, Fail, Out, absolute, count, show, time};
+
+#[derive(Serialize)]
+struct Piece<'a> {
+    logical: u64,
+    length: u64,
+    data_log: String,
+    physical: u64,
+    #[serde(flatten)]
+    writer: Writer<'a>,
+}
+
+#[derive(Default, Serialize)]
+struct Writer<'a> {
+    host: Option<&'a str>,
+    pid: Option<u32>,
+    uid: Option<u32>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(writer: Option<&'a WrittenBy>) -> Writer<'a> {
+        writer.map(|by| Writer { host: Some(&by.host), pid: Some(by.pid), uid: Some(by.uid) }).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Display for Writer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.host, self.pid) {
+            (Some(host), Some(pid)) => write!(f, "{host}:{pid}"),
+            _ => f.write_str("unknown"),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Record<'a> {
+    Run {
+        stamp: u64,
+        set: String,
+        logical: u64,
+        length: u64,
+        stride: i64,
+        count: u32,
+        data_log: String,
+        physical: u64,
+        #[serde(flatten)]
+        writer: Writer<'a>,
+    },
+    Truncate {
+        stamp: u64,
+        set: String,
+        size: u64,
+    },
+}
+
+#[derive(Serialize)]
+struct Map<'a> {
+    path: String,
+    size: u64,
+    container: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extents: Option<Vec<Piece<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    records: Option<Vec<Record<'a>>>,
+}
+
+pub fn map(out: &mut Out, json: bool, from: u64, to: Option<u64>, with_records: bool, path: &Path) -> Result<(), Fail> {
+    let plfs = out::plfs()?;
+    let Opened::Logical(file) = plfs.open(&absolute(path)?, OpenOptions::read())? else {
+        return Err(Fail::Say(format!("{} is not a PLFS file", show(path))));
+    };
+    let size = file.len()?;
+    let to = to.unwrap_or(size).min(size);
+    let all = plfs_core::records(file.container())?;
+    if json {
+        let mut map = Map {
+            path: path.to_string_lossy().into_owned(),
+            size,
+            container: file.container().dir.to_string_lossy().into_owned(),
+            extents: None,
+            records: None,
+        };
+        match with_records {
+            true => map.records = Some(all.records.iter().filter(|record| reaches(&record.said, from, to)).map(|record| as_json(&all, record)).collect()),
+            false => {
+                let owners = Owners::new(&all);
+                let mut pieces = Vec::new();
+                visible(&file, from, to, |extent| {
+                    pieces.push(extent);
+                    Ok(())
+                })?;
+                let piece = |extent: Extent| Piece {
+                    writer: Writer::new(owners.of(&extent)),
+                    logical: extent.logical,
+                    length: extent.length,
+                    data_log: extent.data_log.to_string_lossy().into_owned(),
+                    physical: extent.physical,
+                };
+                map.extents = Some(pieces.into_iter().map(piece).collect());
+            }
+        }
+        return out.json(&map);
+    }
+    out.line(format_args!("{}: {} bytes; data logs in {}", show(path), count(size), show(&file.container().dir)))?;
+    match with_records {
+        true => print_records(out, &file, &all, from, to),
+        false => {
+            let owners = Owners::new(&all);
+            let mut pieces = 0u64;
+            out.line(format_args!("{:>16} {:>14}  {:26} {:>14}  writer", "offset", "bytes", "data log", "at"))?;
+            visible(&file, from, to, |extent| {
+                pieces += 1;
+                let writer = Writer::new(owners.of(&extent));
+                let log = shorten(&file, &extent.data_log);
+                out.line(format_args!("{:>16} {:>14}  {log:26} {:>14}  {writer}", extent.logical, extent.length, extent.physical))
+            })?;
+            out.line(format_args!("{} pieces", count(pieces)))
+        }
+    }
+}
+
+/// Calls `visit` for the visible pieces of `[from, to)`; what is contiguous in file and log is one piece.
+fn visible(file: &File, from: u64, to: u64, mut visit: impl FnMut(Extent) -> Result<(), Fail>) -> Result<(), Fail> {
+    let (mut at, mut step) = (from, 16u64 << 20);
+    let mut last: Option<Extent> = None;
+    while let Some(start) = file.next_data(at)?.filter(|start| *start < to) {
+        let end = start.saturating_add(step).min(to);
+        let extents = file.extents(start, end)?;
+        // Windows follow the density of the file, so that neither their number nor their contents get large.
+        match extents.len() {
+            0..1000 => step = step.saturating_mul(4).min(1 << 50),
+            100_000.. => step = (step / 4).max(1 << 16),
+            _ => {}
+        }
+        for extent in extents {
+            match &mut last {
+                Some(last)
+                    if last.logical + last.length == extent.logical && last.physical + last.length == extent.physical && last.data_log == extent.data_log =>
+                {
+                    last.length += extent.length;
+                }
+                _ => {
+                    if let Some(done) = last.replace(extent) {
+                        visit(done)?;
+                    }
+                }
+            }
+        }
+        at = end;
+    }
+    last.map_or(Ok(()), visit)
+}
+
+/// A part of a data log, by its ends, and its writer.
+type Part = (u64, u64, Option<u32>);
+
+/// Who wrote which part of which data log.
+struct Owners<'a> {
+    all: &'a Records,
+    by_log: HashMap<&'a Path, Vec<Part>>,
+}
+
+impl<'a> Owners<'a> {
+    fn new(all: &'a Records) -> Owners<'a> {
+        let mut by_log: HashMap<&Path, Vec<Part>> = HashMap::new();
+        for record in &all.records {
+            if let (Said::Run(run), Some(log)) = (&record.said, run_log(all, &record.said)) {
+                by_log.entry(log).or_default().push((run.physical, run.physical + run.bytes(), record.writer));
+            }
+        }
+        by_log.values_mut().for_each(|parts| parts.sort_unstable());
+        Owners { all, by_log }
+    }
+
+    fn of(&self, extent: &Extent) -> Option<&'a WrittenBy> {
+        let parts = self.by_log.get(extent.data_log.as_path())?;
+        let (_, end, writer) = parts.get(parts.partition_point(|(start, ..)| *start <= extent.physical).checked_sub(1)?)?;
+        self.all.writers.get((*writer).filter(|_| extent.physical < *end)? as usize)
+    }
+}
+
+fn run_log<'a>(all: &'a Records, said: &Said) -> Option<&'a Path> {
+    match said {
+        Said::Run(run) => all.data_logs.get(run.segment as usize).map(PathBuf::as_path),
+        Said::Truncate(_) => None,
+    }
+}
+
+fn reaches(said: &Said, from: u64, to: u64) -> bool {
+    match said {
+        Said::Run(run) => run.first() < to && from < run.end(),
+        Said::Truncate(_) => true,
+    }
+}
+
+fn as_json<'a>(all: &'a Records, record: &plfs_core::IndexRecord) -> Record<'a> {
+    let (stamp, set) = (record.stamp, format!("{:08x}", record.set));
+    match &record.said {
+        Said::Run(run) => Record::Run {
+            stamp,
+            set,
+            logical: run.logical,
+            length: run.length,
+            stride: run.stride,
+            count: run.count,
+            data_log: run_log(all, &record.said).unwrap_or(Path::new("")).to_string_lossy().into_owned(),
+            physical: run.physical,
+            writer: Writer::new(record.writer.and_then(|writer| all.writers.get(writer as usize))),
+        },
+        Said::Truncate(size) => Record::Truncate { stamp, set, size: *size },
+    }
+}
+
+fn print_records(out: &mut Out, file: &File, all: &Records, from: u64, to: u64) -> Result<(), Fail> {
+    for record in all.records.iter().filter(|record| reaches(&record.said, from, to)) {
+        let ns = (u128::from(record.stamp) * 1_000_000) >> 16;
+        let when = time((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as u32);
+        let when = format!("{}.{:06}Z", when.trim_end_matches('Z'), ns % 1_000_000_000 / 1000);
+        match &record.said {
+            Said::Truncate(size) => out.line(format_args!("{when}  truncate to {size}  log set {:08x}", record.set))?,
+            Said::Run(run) => {
+                let pieces = match run.count {
+                    1 => format!("{} bytes at {}", run.length, run.logical),
+                    n => format!("{n} x {} bytes at {} + i*{}", run.length, run.logical, run.stride),
+                };
+                let log = run_log(all, &record.said).map(|log| shorten(file, log)).unwrap_or_default();
+                let writer = Writer::new(record.writer.and_then(|writer| all.writers.get(writer as usize)));
+                out.line(format_args!("{when}  {pieces}  in {log} at {}  by {writer}", run.physical))?;
+            }
+        }
+    }
+    out.line(format_args!("{} records", count(all.records.len() as u64)))
+}
+
+/// A data log as the container's directory knows it.
+fn shorten(file: &File, log: &Path) -> String {
+    show(log.strip_prefix(&file.container().dir).unwrap_or(log))
 }

@@ -1,4 +1,70 @@
-use crate::out::Fail;
-pub fn rm(_: &[std::path::PathBuf], _: bool, _: bool) -> Result<(), Fail> {
-    Err(Fail::Say("not there yet".into()))
+//! `plfs rm`.
+
+use std::path::{Path, PathBuf};
+
+use plfs_core::store::{Errno, Kind};
+use plfs_core::{Plfs, is_hidden};
+
+use crate::out::{self, Fail, absolute, say, show};
+
+pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
+    let plfs = out::plfs()?;
+    let mut failed = false;
+    for path in paths {
+        let full = absolute(path)?;
+        let removed = match plfs.store().stat(&full, false) {
+            Err(Errno::NOENT) if force => Ok(()),
+            Err(errno) => Err(format!("cannot remove {}: {errno}", show(path))),
+            Ok(_) if full.file_name().is_some_and(is_hidden) => {
+                Err(format!("{} holds the data of all PLFS files beside it; remove those, or their directory", show(path)))
+            }
+            Ok(stat) if stat.kind == Kind::Dir && !recursive => Err(format!("{} is a directory; remove it with -r", show(path))),
+            Ok(_) if full.parent().is_none() => Err("the root directory stays".into()),
+            Ok(stat) if stat.kind == Kind::Dir => remove_dir(&plfs, &full),
+            Ok(_) => plfs.unlink(&full).map_err(|error| error.to_string()),
+        };
+        if let Err(text) = removed {
+            failed = true;
+            say("rm", &text);
+        }
+    }
+    if failed { Err(Fail::Said) } else { Ok(()) }
+}
+
+fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
+    let cannot = |path: &Path, errno: Errno| format!("cannot remove {}: {errno}", show(path));
+    let mut is_root = false;
+    for entry in plfs.store().list(dir).map_err(|errno| cannot(dir, errno))? {
+        let path = dir.join(&entry.name);
+        if is_hidden(&entry.name) {
+            is_root = true;
+            continue;
+        }
+        match plfs.store().stat(&path, false) {
+            Ok(stat) if stat.kind == Kind::Dir => remove_dir(plfs, &path)?,
+            Ok(_) => plfs.unlink(&path).map_err(|error| error.to_string())?,
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(cannot(&path, errno)),
+        }
+    }
+    if is_root {
+        remove_root(plfs, dir)?;
+    }
+    plfs.store().rmdir(dir).map_err(|errno| cannot(dir, errno))
+}
+
+/// The `.plfs` of a directory that has no names any more: what is left in it is garbage, or held open.
+fn remove_root(plfs: &Plfs, dir: &Path) -> Result<(), String> {
+    let store = plfs.store();
+    for report in plfs_core::check_tree(store, dir, &[], |_| {}).map_err(|error| error.to_string())? {
+        plfs_core::repair(store, plfs.config(), &report, 0).map_err(|error| error.to_string())?;
+    }
+    let top = dir.join(".plfs");
+    for shard in store.list(&top).unwrap_or_default() {
+        let _ = store.rmdir(&top.join(shard.name));
+    }
+    match store.rmdir(&top) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(format!("{}: {errno}; it has data of files that are open, or whose names are elsewhere: see `plfs check`", show(&top))),
+    }
 }

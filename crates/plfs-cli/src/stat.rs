@@ -111,7 +111,7 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
         stored_bytes: totals.stored_bytes,
         log_sets: totals.log_sets,
         data_logs: totals.data_logs,
-        index_logs: totals.log_sets,
+        index_logs: index_logs(plfs, &container.dir),
         index_bytes: totals.index_bytes,
         records: totals.records,
         open_marks: plfs_core::open_marks(&container)?.into_iter().map(Mark::from).collect(),
@@ -124,6 +124,12 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
         summary: if totals.from_summary { "valid" } else { "none" },
         created: time((superblock.created_ns / 1_000_000_000) as i64, 0),
     })
+}
+
+/// Log sets that have an index log: one that was never written has none.
+fn index_logs(plfs: &Plfs, container: &Path) -> u32 {
+    let sets = plfs.store().list(container).unwrap_or_default();
+    sets.iter().filter(|set| plfs.store().stat(&container.join(&set.name).join("index"), true).is_ok()).count() as u32
 }
 
 fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {

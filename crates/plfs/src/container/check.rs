@@ -305,13 +305,14 @@ fn is_torn(log: LogId, offset: u64, piece: &[u8]) -> bool {
     }
     let payload = u32::from_le_bytes([piece[8], piece[9], piece[10], piece[11]]);
     let declared = (HEADER_BYTES as u64 + u64::from(payload)) as usize;
-    if declared > piece.len() {
-        // Cut short, unless the length itself is what was damaged: then the block is whole with the right one.
-        let mut fixed = piece.to_vec();
-        return !(0..25).any(|bit| {
-            fixed[8..12].copy_from_slice(&(payload ^ 1 << bit).to_le_bytes());
-            matches!(block_at(log, offset, &fixed), Place::Block(_))
-        });
+    // If the block is whole with another length, then the length is what was damaged.
+    let mut fixed = piece.to_vec();
+    let whole = (0..32).any(|bit| {
+        fixed[8..12].copy_from_slice(&(payload ^ 1 << bit).to_le_bytes());
+        matches!(block_at(log, offset, &fixed), Place::Block(_))
+    });
+    if whole || declared > piece.len() {
+        return !whole;
     }
     // All of it seems to be there. A cut inside the last 64 bytes was padded by the next append; a power cut leaves zeros in whole sectors.
     const SECTOR: usize = 512;
@@ -534,6 +535,9 @@ pub fn check_tree(store: &Arc<dyn Store>, top: &Path, mounts: &[PathBuf], mut pr
     for root in &walk.roots {
         check_root(store, root, &mut walk.by_inode, &walk.by_uuid, &mut progress, &mut reports);
     }
+    // A backend of a container of another root in this tree.
+    let rooted: HashSet<Uuid> = reports.iter().filter(|report| !report.nameless).filter_map(|report| report.uuid).collect();
+    reports.retain(|report| !report.nameless || !report.uuid.is_some_and(|uuid| rooted.contains(&uuid)));
     // Names whose containers lie elsewhere, or nowhere.
     let mut rest: Vec<PathBuf> = walk.by_inode.into_values().flatten().collect();
     rest.sort();
@@ -547,11 +551,18 @@ pub fn check_tree(store: &Arc<dyn Store>, top: &Path, mounts: &[PathBuf], mut pr
     Ok(reports)
 }
 
+/// A file's identity on its file system.
+type Inode = (u64, u64);
+/// Names by the superblock that they are.
+type ByInode = HashMap<Inode, Vec<PathBuf>>;
+/// Names by the container that they name.
+type ByUuid = HashMap<Uuid, Vec<(PathBuf, Inode)>>;
+
 #[derive(Default)]
 struct Walk {
     roots: Vec<PathBuf>,
-    by_inode: HashMap<(u64, u64), Vec<PathBuf>>,
-    by_uuid: HashMap<Uuid, Vec<(PathBuf, (u64, u64))>>,
+    by_inode: ByInode,
+    by_uuid: ByUuid,
     uuids: HashMap<PathBuf, Uuid>,
     others: Vec<Report>,
 }
@@ -572,14 +583,7 @@ impl Walk {
     }
 }
 
-fn check_root(
-    store: &Arc<dyn Store>,
-    root: &Path,
-    by_inode: &mut HashMap<(u64, u64), Vec<PathBuf>>,
-    by_uuid: &HashMap<Uuid, Vec<(PathBuf, (u64, u64))>>,
-    progress: &mut impl FnMut(&Path),
-    reports: &mut Vec<Report>,
-) {
+fn check_root(store: &Arc<dyn Store>, root: &Path, by_inode: &mut ByInode, by_uuid: &ByUuid, progress: &mut impl FnMut(&Path), reports: &mut Vec<Report>) {
     let top = root.join(name::ROOT_DIR);
     let mut stray = Report { dir: top.clone(), ..Report::default() };
     let is_hex = |name: &std::ffi::OsStr, digits: usize| {
@@ -747,7 +751,9 @@ pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_
     }
     let lacks_summary =
         report.findings.iter().any(|finding| finding.path == super_path && finding.at_bytes == summary::OFFSET && finding.severity == Severity::Garbage);
-    if (lacks_summary || !done.is_empty()) && sum_up(&container)? && lacks_summary {
+    // Removing anything made the old one void.
+    let wrote = (lacks_summary || !done.is_empty()) && sum_up(&container)?;
+    if wrote && lacks_summary {
         done.push(format!("wrote the summary in {}", super_path.display()));
     }
     Ok(done)
