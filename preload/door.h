@@ -94,5 +94,6 @@ void spawn_unlock(void);
 /* init.c */
 /* Commits all files and leaves their log sets; they stay usable. Nothing if there are none. */
 void commit_all(void);
+void leave_process(void);
 
 #endif

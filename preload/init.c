@@ -29,6 +29,13 @@ void commit_all(void)
 	errno = saved;
 }
 
+void leave_process(void)
+{
+	if (inside_plfs || atomic_load(&fd_limit) == 0)
+		return;
+	to_errno(PLFS(plfs_exit()));
+}
+
 static void before_fork(void)
 {
 	spawn_lock();

@@ -143,7 +143,7 @@ EXPORT FILE *popen(const char *command, const char *mode)
 
 EXPORT void _exit(int status)
 {
-	commit_all();
+	leave_process();
 	REAL(_exit)(status);
 	__builtin_unreachable();
 }
@@ -151,7 +151,7 @@ ALIAS(_exit, _Exit);
 
 EXPORT void quick_exit(int status)
 {
-	commit_all();
+	leave_process();
 	REAL(quick_exit)(status);
 	__builtin_unreachable();
 }

@@ -159,7 +159,7 @@ EXPORT long syscall(long number, ...)
 	case SYS_execveat:
 		return execveat((int)a, (const char *)b, (char *const *)c, (char *const *)d, (int)e);
 	case SYS_exit_group:
-		commit_all();
+		leave_process();
 		break;
 	}
 	return REAL(syscall)(number, a, b, c, d, e, f);

@@ -351,6 +351,11 @@ int plfs_refresh(plfs_file *file);
 int plfs_commit_all(void);
 
 /*
+ What exit(3) does by itself, for the moment before _exit: commits every open file, and removes the data of files that have no name any more.
+ */
+int plfs_exit(void);
+
+/*
  Sets the size: cuts, or extends with a hole.
 
  # Safety

@@ -100,7 +100,7 @@ fn existing(
             true => reopen(fd.as_fd(), flags).ok(),
             false => None,
         };
-        let probe = PosixFile::from_fd(reader.as_ref().unwrap_or(&fd).as_fd().try_clone_to_owned().map_err(|_| Failure::from(Errno::MFILE))?);
+        let probe = PosixFile::from_fd(rustix::io::fcntl_dupfd_cloexec(reader.as_ref().unwrap_or(&fd), 0)?);
         if let Some(file) = plfs()?.adopt(&probe, &absolute(dirfd, path)?, access)? {
             if flags & libc::O_TRUNC != 0 && access.write {
                 file.set_len(0)?;
@@ -171,7 +171,12 @@ pub unsafe extern "C" fn plfs_door_adopt(fd: c_int, flags: c_int, out: *mut *mut
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_size != SUPERBLOCK_BYTES as i64 {
             return Ok(0);
         }
-        let reader = rustix::fs::open(format!("/proc/self/fd/{fd}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        // An inherited descriptor may be of a file that this user could not open; one that cannot read must be opened again.
+        let can_read = rustix::fs::fcntl_getfl(of).is_ok_and(|how| how & OFlags::ACCMODE != OFlags::WRONLY);
+        let reader = match can_read {
+            true => rustix::io::fcntl_dupfd_cloexec(of, 0)?,
+            false => rustix::fs::open(format!("/proc/self/fd/{fd}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?,
+        };
         match plfs()?.adopt(&PosixFile::from_fd(reader), &link_of(fd)?, access_of(flags))? {
             Some(file) => {
                 *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);

@@ -431,6 +431,12 @@ pub extern "C" fn plfs_commit_all() -> c_int {
     call(|| plfs()?.leave_all().map(|()| 0).map_err(Failure::from)) as c_int
 }
 
+/// What exit(3) does by itself, for the moment before _exit: commits every open file, and removes the data of files that have no name any more.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_exit() -> c_int {
+    call(|| plfs()?.exit().map(|()| 0).map_err(Failure::from)) as c_int
+}
+
 /// Sets the size: cuts, or extends with a hole.
 ///
 /// # Safety

@@ -16,10 +16,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{OnceLock, PoisonError, RwLockWriteGuard};
 
 use plfs_core::store::Errno;
-use plfs_core::{Config, Error, Plfs};
+use plfs_core::{Config, Error, FORK_GATE, Plfs};
 
 /// A failed call: error number and sentence.
 pub(crate) struct Failure {
@@ -51,12 +51,10 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Every call holds it shared; fork takes it alone, so that no lock of ours is held by a thread that the child does not have.
-static GATE: RwLock<()> = RwLock::new(());
-
 /// Runs the body of an export: behind the fork gate, inside the panic boundary. Gives the value or the negative error number, and keeps the sentence.
 pub(crate) fn call(body: impl FnOnce() -> Result<i64>) -> i64 {
-    let _gate = GATE.read().unwrap_or_else(PoisonError::into_inner);
+    // Every call holds the gate shared; fork takes it alone, so that no lock of ours is held by a thread that the child does not have.
+    let _gate = FORK_GATE.read().unwrap_or_else(PoisonError::into_inner);
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
@@ -99,7 +97,7 @@ unsafe impl Send for Held {}
 extern "C" fn before_fork() {
     // What is not committed would be written by both or by neither.
     call(|| plfs()?.commit_all().map(|()| 0).map_err(Failure::from));
-    let held = Held(GATE.write().unwrap_or_else(PoisonError::into_inner));
+    let held = Held(FORK_GATE.write().unwrap_or_else(PoisonError::into_inner));
     *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
 }
 
@@ -120,7 +118,7 @@ pub(crate) static EXITING: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn at_exit() {
     EXITING.store(true, Ordering::Release);
-    call(|| plfs()?.leave_all().map(|()| 0).map_err(Failure::from));
+    call(|| plfs()?.exit().map(|()| 0).map_err(Failure::from));
 }
 
 /// # Safety

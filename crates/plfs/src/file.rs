@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use plfs_format::summary::Summary;
 use plfs_format::superblock::FILE_BYTES;
@@ -17,6 +17,7 @@ use crate::index::{Found, Index};
 use crate::log::{LogSet, Seen, lock};
 use crate::read::{Prefetch, SegmentFiles, fetch};
 use crate::store::{Errno, Open, Stat, StoreFile, Time};
+use crate::ticker;
 use crate::write::{Identity, Writer};
 
 /// What the handles of one process on one logical file share.
@@ -35,7 +36,7 @@ pub(crate) struct LogicalFile {
     /// The superblock, open for writing, if this process created it with a mode that would not let it open it again.
     creation: Mutex<Option<Arc<dyn StoreFile>>>,
     /// Held with a shared lock while the file is open, so that unlink in another process leaves the container to us.
-    guard: OnceLock<Hold>,
+    guard: Mutex<Option<Hold>>,
     /// This process removed a name of the file while it was open.
     pub(crate) nameless: AtomicBool,
     /// Data was written since the last explicit setting of the times.
@@ -45,6 +46,8 @@ pub(crate) struct LogicalFile {
     /// Largest logical end written through this process.
     written_end: AtomicU64,
     finished: bool,
+    /// The ticker will commit it.
+    pub(crate) watched: AtomicBool,
     /// Created by this process, and nothing was asked of it yet: there is nothing of others to know.
     is_new: AtomicBool,
 }
@@ -75,6 +78,7 @@ impl LogicalFile {
     pub(crate) fn new(container: Container, config: Arc<Config>, summary: Option<Summary>) -> LogicalFile {
         LogicalFile {
             is_new: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
             container: Arc::new(container),
             config,
             totals: Mutex::new(Totalizer::new(summary)),
@@ -83,7 +87,7 @@ impl LogicalFile {
             segments: SegmentFiles::default(),
             writer: RwLock::new(None),
             creation: Mutex::new(None),
-            guard: OnceLock::new(),
+            guard: Mutex::new(None),
             nameless: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             times_set: AtomicBool::new(false),
@@ -97,9 +101,11 @@ impl LogicalFile {
         self.stale.store(true, Ordering::Release);
     }
 
-    fn hold(&self) -> Result<()> {
-        if self.guard.get().is_none() {
-            let _ = self.guard.set(Hold::take(&self.container, self.config.shared_memory.as_deref())?);
+    /// Keeps the data while a process uses it, though another removes the last name.
+    pub(crate) fn hold(&self) -> Result<()> {
+        let mut guard = lock(&self.guard);
+        if guard.is_none() {
+            *guard = Some(Hold::take(&self.container, self.config.shared_memory.as_deref())?);
         }
         Ok(())
     }
@@ -162,10 +168,10 @@ impl LogicalFile {
         }
         self.hold()?;
         let seen = match self.is_new.swap(false, Ordering::AcqRel) {
-            true => Seen { max_hlc: 0, size: 0, is_new: true },
+            true => Seen { max_hlc: 0, is_new: true },
             false => {
                 let totals = self.totals()?;
-                Seen { max_hlc: totals.max_hlc, size: totals.size, is_new: totals.log_sets == 0 }
+                Seen { max_hlc: totals.max_hlc, is_new: totals.log_sets == 0 }
             }
         };
         let identity = identity();
@@ -244,7 +250,10 @@ impl LogicalFile {
         Ok(())
     }
 
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+    fn write_at(self: &Arc<Self>, offset: u64, bytes: &[u8]) -> Result<usize> {
+        if !self.watched.swap(true, Ordering::AcqRel) {
+            ticker::watch(self);
+        }
         let writer = self.writer(false)?;
         let written = writer.write(offset, bytes)?;
         let end = offset + written.bytes as u64;
@@ -261,8 +270,25 @@ impl LogicalFile {
         Ok(written.bytes)
     }
 
+    /// Commits if anything was written since the last commit; else the next write is to be watched anew. Whether it did.
+    pub(crate) fn tick(&self) -> bool {
+        let uncommitted = read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted());
+        if !uncommitted {
+            self.watched.store(false, Ordering::Release);
+            // Written between the look and the store: it would be forgotten.
+            if !read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted()) || self.watched.swap(true, Ordering::AcqRel) {
+                return false;
+            }
+        }
+        // An error poisons the writer and shows at its next call.
+        let _ = self.commit(false, None);
+        true
+    }
+
     /// Forgets the writer without leaving its log set: the child of a fork, whose parent goes on with it.
     pub(crate) fn forget_writer(&self) {
+        self.is_new.store(false, Ordering::Release);
+        self.watched.store(false, Ordering::Release);
         if let Some(writer) = write(&self.writer).take() {
             // Its memory is shared history: dropping it would close descriptors that are the child's own copies, which is right, and unlock
             // nothing, because flock locks belong to the parent's descriptors too.
@@ -296,16 +322,22 @@ impl LogicalFile {
             return Ok(());
         }
         let result = self.leave();
+        let removed = self.remove_if_nameless();
+        result.and(removed)
+    }
+
+    /// Removes the container if its last name went while this process had it open and nobody else has.
+    pub(crate) fn remove_if_nameless(&self) -> Result<()> {
         // Whoever removed the last name while we held the container left it to us; if we never held it, they removed it themselves.
-        if self.guard.get().is_some() || self.nameless.load(Ordering::Acquire) {
+        if lock(&self.guard).is_some() || self.nameless.load(Ordering::Acquire) {
             let super_path = self.container.path(name::SUPER);
             if self.container.store.stat(&super_path, false).is_ok_and(|stat| stat.nlink <= 1) {
-                // Our own claim on the directory goes first.
-                drop(self.guard.take());
+                // Our own claim goes first.
+                drop(lock(&self.guard).take());
                 container::remove_if_nameless(&self.container, self.config.shared_memory.as_deref())?;
             }
         }
-        result
+        Ok(())
     }
 
     /// The node's last writer has left: if it was the last of all, it writes the summary, which also moves the modification time. Others leave both to the last one.
@@ -532,7 +564,7 @@ impl File {
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.may_write()?;
         let writer = self.logical().writer(false)?;
-        let offset = writer.set().append_position(buf.len() as u64);
+        let offset = writer.append_position(buf.len() as u64, || Ok(self.logical().totals()?.size))?;
         drop(writer);
         Ok((offset, self.write_at(buf, offset)?))
     }
@@ -702,5 +734,5 @@ impl Drop for File {
 
 /// A name's stat, turned into the logical file's.
 pub(crate) fn logical_stat(stat: Stat, size: u64, stored_bytes: u64) -> Stat {
-    Stat { len: size, blocks: stored_bytes.div_ceil(512), nlink: stat.nlink.saturating_sub(1).max(1), ..stat }
+    Stat { len: size, blocks: stored_bytes.div_ceil(512), nlink: stat.nlink.saturating_sub(1), ..stat }
 }

@@ -36,6 +36,7 @@ mod log;
 mod plfs;
 mod read;
 pub mod store;
+mod ticker;
 mod write;
 
 pub use config::Config;
@@ -47,6 +48,7 @@ pub use container::{Container, Totals};
 pub use error::{Error, Result};
 pub use file::{Access, Extent, File};
 pub use plfs::{FileStat, OpenOptions, Opened, Plfs};
+pub use ticker::FORK_GATE;
 
 /// Length of every name's file on the storage: what a stat without PLFS shows.
 pub const SUPERBLOCK_BYTES: usize = plfs_format::superblock::FILE_BYTES;

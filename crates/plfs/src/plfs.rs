@@ -164,6 +164,10 @@ impl Plfs {
         let Some((superblock, summary)) = container::read_name(name_file, &stat, path)? else { return Ok(None) };
         let container = Container::locate(self.store.clone(), superblock, path, &stat, &self.config.mounts)?;
         let logical = self.share(container, summary);
+        if stat.nlink <= 1 {
+            // Inherited without a name: only who holds it keeps it.
+            logical.hold()?;
+        }
         Ok(Some(File::new(logical, path.to_path_buf(), access)))
     }
 
@@ -322,6 +326,13 @@ impl Plfs {
     pub fn leave_all(&self) -> Result<()> {
         let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
         files.into_iter().map(|file| file.leave()).fold(Ok(()), Result::and)
+    }
+
+    /// [`Plfs::leave_all`], and gives up files that have no name any more: for a process that is about to end.
+    pub fn exit(&self) -> Result<()> {
+        let left = self.leave_all();
+        let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
+        files.into_iter().map(|file| file.remove_if_nameless()).fold(left, Result::and)
     }
 
     /// In the child of a fork, after [`Plfs::commit_all`] in the parent: the parent's writers are not ours.

@@ -42,6 +42,8 @@ pub struct Writer {
     set: Arc<LogSet>,
     identity: Identity,
     dirty: AtomicBool,
+    /// Whether the node's append position has this process's blessing: see [`Writer::append_position`].
+    knows_end: Mutex<bool>,
     state: Mutex<State>,
 }
 
@@ -98,7 +100,7 @@ impl Writer {
             index_dirty: false,
             poison: None,
         };
-        Writer { set, identity, dirty: AtomicBool::new(false), state: Mutex::new(state) }
+        Writer { set, identity, dirty: AtomicBool::new(false), knows_end: Mutex::new(false), state: Mutex::new(state) }
     }
 
     /// The node's log set.
@@ -130,9 +132,26 @@ impl Writer {
         Ok(Written { bytes: written, crowded: state.folder.len() + state.frozen.len() >= PENDING_RECORDS })
     }
 
+    /// Where an O_APPEND write of `bytes` goes. The first one of a writer asks for the `size` of the file: after joining the log set, so that what processes that left it before
+    /// have appended counts; those that are in it move the position themselves.
+    pub fn append_position(&self, bytes: u64, size: impl FnOnce() -> Result<u64>) -> Result<u64> {
+        let mut knows_end = lock(&self.knows_end);
+        if !*knows_end {
+            self.set.reached(size()?);
+            *knows_end = true;
+        }
+        Ok(self.set.append_position(bytes))
+    }
+
     /// Whether there are writes that readers of this process do not have.
     pub fn is_dirty(&self) -> bool {
         self.dirty.load(Ordering::Acquire)
+    }
+
+    /// Whether there are records that no index log has.
+    pub fn has_uncommitted(&self) -> bool {
+        let state = lock(&self.state);
+        state.poison.is_none() && !(state.folder.is_empty() && state.frozen.is_empty())
     }
 
     /// Hands all bytes to the store and gives the records that readers of this process do not have yet.

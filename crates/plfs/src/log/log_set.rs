@@ -70,8 +70,6 @@ impl std::fmt::Debug for LogSet {
 pub struct Seen {
     /// Largest stamp in any index log.
     pub max_hlc: u64,
-    /// Size of the logical file.
-    pub size: u64,
     /// No set was there to take over.
     pub is_new: bool,
 }
@@ -118,7 +116,6 @@ impl LogSet {
             publish(dir.as_deref());
             set
         };
-        words[EOF].fetch_max(seen.size, Ordering::SeqCst);
         drop(guard);
         let index_path = container.path(&name::index_log(set));
         Ok(LogSet { container, shared, set, index: OnceLock::new(), index_path, dir })
@@ -157,7 +154,8 @@ impl LogSet {
         self.shared.words()[CLOCK].fetch_max(hlc, Ordering::SeqCst);
     }
 
-    /// Where the next O_APPEND write of `bytes` bytes goes: the node's end of file, moved on in the same step.
+    /// Where the next O_APPEND write of `bytes` bytes goes: the node's end of file, moved on in the same step. It is 0 in a new page until someone has said how far the
+    /// file [reaches](LogSet::reached).
     pub fn append_position(&self, bytes: u64) -> u64 {
         self.shared.words()[EOF].fetch_add(bytes, Ordering::SeqCst)
     }

@@ -209,6 +209,13 @@ fn open_fd(path: &Path, how: Open) -> Result<OwnedFd> {
             flags |= OFlags::EXCL;
         }
     }
+    if !how.write && !how.create {
+        // Looking at a superblock or a log is not the program's reading. Only a file's owner may leave its access time alone.
+        match retry_on_intr(|| rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty())) {
+            Err(Errno::PERM) => {}
+            other => return other,
+        }
+    }
     retry_on_intr(|| rustix::fs::open(path, flags, mode_bits(how.mode)))
 }
 
