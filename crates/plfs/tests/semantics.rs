@@ -185,7 +185,7 @@ fn an_unlinked_file_lives_until_it_is_closed() {
         two.unlink(&bed.path("f")).unwrap();
         let mut buf = [0; 10];
         assert_eq!(file.read_at(&mut buf, 0).unwrap(), 10);
-        assert_eq!(file.stat().unwrap().nlink, 1);
+        assert_eq!(file.stat().unwrap().nlink, 0);
         file.close().unwrap();
         assert_eq!(containers(bed), 0);
     });
