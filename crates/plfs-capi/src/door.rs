@@ -9,6 +9,7 @@ use libc::{gid_t, mode_t, uid_t};
 use plfs_core::store::{Errno, Kind, PosixFile, PosixStore, Stat, StoreFile};
 use plfs_core::{File, OpenOptions, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::DupFlags;
 
 use crate::file::{BLOCK_BYTES, PlfsFile, access_of, offset_arg};
 use crate::{Failure, Result, absolute, borrow, call, link_of, path_arg, plfs};
@@ -92,46 +93,40 @@ fn existing(
     native: &dyn Fn(c_int) -> std::result::Result<OwnedFd, Errno>,
     out: &mut *mut PlfsFile,
 ) -> Result<i64> {
-    let stat = rustix::fs::fstat(&fd)?;
-    let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-    let access = access_of(flags);
-    if regular && stat.st_size == SUPERBLOCK_BYTES as i64 {
-        let reader = match access.write {
-            true => reopen(fd.as_fd(), flags).ok(),
+    // A PosixFile closes itself, and not through libc, on every way out but the last.
+    let opened = PosixFile::from_fd(fd);
+    let stat = opened.stat()?;
+    let (regular, access, truncate) = (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
+    if regular && stat.len == SUPERBLOCK_BYTES as u64 {
+        let placeholder = match access.write {
+            true => reopen(opened.as_fd(), flags).map(PosixFile::from_fd).ok(),
             false => None,
         };
-        let probe = PosixFile::from_fd(rustix::io::fcntl_dupfd_cloexec(reader.as_ref().unwrap_or(&fd), 0)?);
-        if let Some(file) = plfs()?.adopt(&probe, &absolute(dirfd, path)?, access)? {
-            if flags & libc::O_TRUNC != 0 && access.write {
+        let name = placeholder.as_ref().unwrap_or(&opened);
+        if let Some(file) = plfs()?.adopt_known(name, &absolute(dirfd, path)?, &stat, access)? {
+            if truncate && access.write {
                 file.set_len(0)?;
             }
             *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
-            return Ok(match reader {
-                // The placeholder cannot write, and has the lowest free number, as open(2) promises.
-                Some(reader) => {
-                    let (mut low, close) = (fd, flags & libc::O_CLOEXEC != 0);
-                    rustix::io::dup3(&reader, &mut low, if close { rustix::io::DupFlags::CLOEXEC } else { rustix::io::DupFlags::empty() })?;
-                    close_bare(reader);
-                    low
-                }
-                None => fd,
+            let mut fd = opened.into_fd();
+            if let Some(placeholder) = placeholder {
+                // The placeholder cannot write, and gets the lowest free number, as open(2) promises.
+                let close = if flags & libc::O_CLOEXEC != 0 { DupFlags::CLOEXEC } else { DupFlags::empty() };
+                rustix::io::dup3(&placeholder, &mut fd, close)?;
             }
-            .into_raw_fd() as i64);
-        }
-        if let Some(reader) = reader {
-            close_bare(reader);
+            return Ok(fd.into_raw_fd() as i64);
         }
     }
-    if flags & libc::O_TRUNC != 0 && regular {
+    if truncate && regular {
         match access.write {
-            true => rustix::fs::ftruncate(&fd, 0)?,
+            true => opened.set_len(0)?,
             false => {
-                close_bare(fd);
+                drop(opened);
                 return Ok(native(flags & !libc::O_CREAT)?.into_raw_fd() as i64);
             }
         }
     }
-    Ok(fd.into_raw_fd() as i64)
+    Ok(opened.into_fd().into_raw_fd() as i64)
 }
 
 fn created((file, name): (File, Arc<dyn StoreFile>), flags: c_int, out: &mut *mut PlfsFile) -> Result<i64> {
@@ -149,12 +144,6 @@ fn created((file, name): (File, Arc<dyn StoreFile>), flags: c_int, out: &mut *mu
 fn reopen(fd: BorrowedFd<'_>, flags: c_int) -> Result<OwnedFd> {
     let how = OFlags::from_bits_retain((flags & KEPT) as u32) | OFlags::RDONLY;
     Ok(rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), how, Mode::empty())?)
-}
-
-/// Closes without libc, which may be a shim's.
-fn close_bare(fd: OwnedFd) {
-    // SAFETY: the descriptor is ours and given up.
-    unsafe { rustix::io::close(fd.into_raw_fd()) };
 }
 
 /// Makes a handle for `fd` if it is open on a PLFS file: 1 and the handle in `*out`; 0 for any other. The access mode is `flags`'s, as is O_APPEND. `fd` stays the caller's.

@@ -68,18 +68,18 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 
 impl LogicalFile {
     /// A file that this process has just created, with its superblock if it could not open that again.
-    pub(crate) fn created(container: Container, config: Arc<Config>, creation: Option<Arc<dyn StoreFile>>) -> LogicalFile {
+    pub(crate) fn created(container: Arc<Container>, config: Arc<Config>, creation: Option<Arc<dyn StoreFile>>) -> LogicalFile {
         let file = LogicalFile::new(container, config, None);
         file.is_new.store(true, Ordering::Release);
         *lock(&file.creation) = creation;
         file
     }
 
-    pub(crate) fn new(container: Container, config: Arc<Config>, summary: Option<Summary>) -> LogicalFile {
+    pub(crate) fn new(container: Arc<Container>, config: Arc<Config>, summary: Option<Summary>) -> LogicalFile {
         LogicalFile {
             is_new: AtomicBool::new(false),
             watched: AtomicBool::new(false),
-            container: Arc::new(container),
+            container,
             config,
             totals: Mutex::new(Totalizer::new(summary)),
             index: RwLock::new(None),

@@ -66,12 +66,27 @@ pub struct Plfs {
     store: Arc<dyn Store>,
     config: Arc<Config>,
     open: Mutex<HashMap<(u64, u64), Weak<LogicalFile>>>,
+    known: Mutex<HashMap<(u64, u64), Known>>,
 }
+
+/// What a name's superblock file said when it was last read.
+#[derive(Clone, Debug)]
+struct Known {
+    ctime: Time,
+    container: Arc<Container>,
+    summary: Option<Summary>,
+}
+
+/// Names that are remembered. 4,096: some MB, and a directory of that many files is listed without reading one twice.
+const KNOWN_MAX: usize = 4096;
+/// A superblock file is remembered only if it has not changed for so long: whatever takes its inode later, or changes it, then has another change time, even where
+/// the file system's clock ticks coarsely.
+const SETTLED_NS: i128 = 1_000_000_000;
 
 impl Plfs {
     /// PLFS on a store.
     pub fn new(store: Arc<dyn Store>, config: Config) -> Plfs {
-        Plfs { store, config: Arc::new(config), open: Mutex::default() }
+        Plfs { store, config: Arc::new(config), open: Mutex::default(), known: Mutex::default() }
     }
 
     /// PLFS on this machine's file systems.
@@ -149,7 +164,7 @@ impl Plfs {
         let (container, creation) = container::create(&self.store, &self.config, &root, path, options.mode, now_ns())?;
         let (key, mode) = (container.identity, container.superblock.mode);
         let reopens = mode & 0o600 == 0o600;
-        let logical = Arc::new(LogicalFile::created(container, self.config.clone(), (!reopens).then(|| creation.clone())));
+        let logical = Arc::new(LogicalFile::created(Arc::new(container), self.config.clone(), (!reopens).then(|| creation.clone())));
         lock(&self.open).insert(key, Arc::downgrade(&logical));
         Ok((File::new(logical, path.to_path_buf(), options.access), creation))
     }
@@ -157,12 +172,16 @@ impl Plfs {
     /// A handle on the logical file whose superblock is open as `name_file`; `None` if it is some other file. `path` leads to the container.
     pub fn adopt(&self, name_file: &dyn StoreFile, path: &Path, access: Access) -> Result<Option<File>> {
         let stat = name_file.stat().at("stat", path)?;
+        self.adopt_known(name_file, path, &stat, access)
+    }
+
+    /// [`Plfs::adopt`] by one who has the file's stat already. A name that was open before and has not changed costs no call at all.
+    pub fn adopt_known(&self, name_file: &dyn StoreFile, path: &Path, stat: &Stat, access: Access) -> Result<Option<File>> {
         if let Some(logical) = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade) {
             logical.acquire();
             return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
-        let Some((superblock, summary)) = container::read_name(name_file, &stat, path)? else { return Ok(None) };
-        let container = Container::locate(self.store.clone(), superblock, path, &stat, &self.config.mounts)?;
+        let Some((container, summary)) = self.know(path, stat, || Ok(name_file))? else { return Ok(None) };
         let logical = self.share(container, summary);
         if stat.nlink <= 1 {
             // Inherited without a name: only who holds it keeps it.
@@ -171,7 +190,28 @@ impl Plfs {
         Ok(Some(File::new(logical, path.to_path_buf(), access)))
     }
 
-    fn share(&self, container: Container, summary: Option<Summary>) -> Arc<LogicalFile> {
+    /// Container and summary of a superblock file with stat `stat`; `file` is opened only if they are not remembered. `None`: some other file.
+    fn know<F: AsStoreFile>(&self, path: &Path, stat: &Stat, file: impl FnOnce() -> Result<F>) -> Result<Option<(Arc<Container>, Option<Summary>)>> {
+        let key = (stat.dev, stat.ino);
+        if let Some(known) = lock(&self.known).get(&key)
+            && known.ctime == stat.ctime
+        {
+            return Ok(Some((known.container.clone(), known.summary)));
+        }
+        let Some((superblock, summary)) = container::read_name(file()?.as_store_file(), stat, path)? else { return Ok(None) };
+        let container = Arc::new(Container::locate(self.store.clone(), superblock, path, stat, &self.config.mounts)?);
+        let age_ns = now_ns() as i128 - (stat.ctime.sec as i128 * 1_000_000_000 + stat.ctime.nsec as i128);
+        if age_ns > SETTLED_NS {
+            let mut known = lock(&self.known);
+            if known.len() >= KNOWN_MAX {
+                known.clear();
+            }
+            known.insert(key, Known { ctime: stat.ctime, container: container.clone(), summary });
+        }
+        Ok(Some((container, summary)))
+    }
+
+    fn share(&self, container: Arc<Container>, summary: Option<Summary>) -> Arc<LogicalFile> {
         let mut open = lock(&self.open);
         if let Some(logical) = open.get(&container.identity).and_then(Weak::upgrade) {
             logical.acquire();
@@ -208,14 +248,13 @@ impl Plfs {
             let (size, totals) = logical.size()?;
             return Ok(FileStat { stat: logical_stat(self.store.stat(path, true).unwrap_or(stat), size, totals.stored_bytes), totals: Some(totals) });
         }
-        let file = match self.store.open(path, Open::READ) {
-            Ok(file) => file,
+        let (container, summary) = match self.know(at, &stat, || self.store.open(path, Open::READ).at("open", path)) {
+            Ok(Some(known)) => known,
+            Ok(None) => return Ok(plain),
             // Who may not read the file cannot learn its size; it is still a file.
-            Err(Errno::ACCESS | Errno::PERM) => return Ok(plain),
-            Err(errno) => return Err(errno).at("open", path),
+            Err(Error::Io { errno: Errno::ACCESS | Errno::PERM, .. }) => return Ok(plain),
+            Err(error) => return Err(error),
         };
-        let Some((superblock, summary)) = container::read_name(file.as_ref(), &stat, path)? else { return Ok(plain) };
-        let container = Container::locate(self.store.clone(), superblock, at, &stat, &self.config.mounts)?;
         let totals = Totalizer::new(summary).look(&container)?;
         Ok(FileStat { stat: logical_stat(stat, totals.size, totals.stored_bytes), totals: Some(totals) })
     }
@@ -339,5 +378,22 @@ impl Plfs {
     pub fn after_fork_in_child(&self) {
         let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
         files.iter().for_each(|file| file.forget_writer());
+    }
+}
+
+/// A file that is borrowed or was opened for the purpose.
+trait AsStoreFile {
+    fn as_store_file(&self) -> &dyn StoreFile;
+}
+
+impl AsStoreFile for &dyn StoreFile {
+    fn as_store_file(&self) -> &dyn StoreFile {
+        *self
+    }
+}
+
+impl AsStoreFile for Arc<dyn StoreFile> {
+    fn as_store_file(&self) -> &dyn StoreFile {
+        self.as_ref()
     }
 }

@@ -16,7 +16,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, Timespec, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::retry_on_intr;
@@ -53,6 +53,12 @@ pub fn owns_fd(fd: RawFd) -> bool {
 
 /// The number from which PLFS's own descriptors start: half of the soft limit of open files, within [`BASE_MIN`] and [`BASE_MAX`].
 fn base_fd() -> RawFd {
+    // A limit that changes later moves later descriptors of a process that asks again: too rare to pay for at each open.
+    static BASE: OnceLock<RawFd> = OnceLock::new();
+    *BASE.get_or_init(ask_base_fd)
+}
+
+fn ask_base_fd() -> RawFd {
     let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     (limit / 2).clamp(BASE_MIN, BASE_MAX) as RawFd
 }
