@@ -7,45 +7,34 @@
     plfs_decode.py cat --flat NAME     the same through the flat index and the blocks that it does not cover
 
 It is a second opinion on the engine: written from the document alone, slow and simple. § marks a section of the document.
-Exit status: 0, or 1 if the file cannot be read or a block, summary or flat index contradicts the document. A region that a
-crash tore is reported on stderr and is no error.
+Exit status: 0, or 1 if the file cannot be read or a block, summary or flat index contradicts the document (`cat` then writes
+nothing). A region that a crash tore is reported on stderr and is no error.
 """
-import array, fcntl, heapq, json, os, re, stat, struct, sys
+import collections, heapq, json, os, re, struct, sys
 
 MAX = 2**63 - 1
-NAME_BYTES, BLOCK_ALIGN, PAYLOAD_MAX = 4093, 64, 16 << 20
+NAME_BYTES, ALIGN, PAYLOAD_MAX = 4093, 64, 16 << 20
+Ref = collections.namedtuple("Ref", "log_set stream backend segment")
 
 
 class Bad(Exception):
     """Bytes that contradict the document. The text names file and offset."""
-    def __init__(self, path, offset, what):
+    def __init__(self, path, offset, what, kind="corrupt"):
         super().__init__(f"{path}: at byte {offset}: {what}")
-        self.place = {"kind": "corrupt", "file": path, "offset": offset, "what": what}
+        self.place = {"kind": kind, "file": path, "offset": offset, "what": what}
 
 
-# ---- CRC-32C: byte by byte for short inputs, four bytes a step through two tables of 65,536 for long ones
-def _shift(crc, bits):
-    for _ in range(bits):
+def _table(crc):
+    for _ in range(8):
         crc = (crc >> 1) ^ (0x82F63B78 & -(crc & 1))
     return crc
 
-BYTE = [_shift(i, 8) for i in range(256)]
-WIDE = []
+TABLE = [_table(i) for i in range(256)]
 
 def crc32c(data):
-    crc, done = 0xFFFFFFFF, 0
-    if len(data) > 1 << 16 and sys.byteorder == "little":
-        if not WIDE:
-            step = lambda c: BYTE[c & 255] ^ (c >> 8)
-            high = [step(step(i)) for i in range(1 << 16)]
-            WIDE.extend(([step(step(c)) for c in high], high))
-        low, high = WIDE
-        done = len(data) & ~3
-        for word in array.array("I", bytes(data[:done])):
-            word ^= crc
-            crc = low[word & 0xFFFF] ^ high[word >> 16]
-    for byte in data[done:]:
-        crc = BYTE[(crc ^ byte) & 255] ^ (crc >> 8)
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = TABLE[(crc ^ byte) & 255] ^ (crc >> 8)
     return crc ^ 0xFFFFFFFF
 
 
@@ -54,241 +43,206 @@ class Super:
     def __init__(self, path):
         with open(path, "rb") as f:
             raw, self.inode = f.read(NAME_BYTES + 1), os.fstat(f.fileno())
-        if not stat.S_ISREG(self.inode.st_mode) or len(raw) != NAME_BYTES:
-            raise Bad(path, 0, f"not a PLFS name: its length is not {NAME_BYTES}")
-        if raw[64:72] != b"\x89PLFS\r\n\x1a":
-            raise Bad(path, 64, "not a PLFS name: wrong magic")
-        crc, major, self.minor, incompatible, _ = struct.unpack_from("<IHHQQ", raw, 72)
+        if len(raw) != NAME_BYTES or raw[64:72] != b"\x89PLFS\r\n\x1a":
+            raise Bad(path, 64, f"not a PLFS name: not {NAME_BYTES} bytes, or another magic")
+        crc, major, _, incompatible = struct.unpack_from("<IHHQ", raw, 72)
         if crc != crc32c(raw[76:3072]):
             raise Bad(path, 72, "superblock: wrong CRC")
-        if major != 1:
-            raise Bad(path, 76, f"format version {major} is unknown")
-        if incompatible:
-            raise Bad(path, 80, f"unknown incompatible features {incompatible:#x}")
-        if raw[63:64] != b"\n":
-            raise Bad(path, 63, "banner does not end in a newline")
+        if major != 1 or incompatible:
+            raise Bad(path, 76, f"format version {major} or features {incompatible:#x} are unknown")
         self.uuid = raw[96:112]
         self.streams, subdirs, backends = struct.unpack_from("<HHH", raw, 134)
         if not 1 <= self.streams <= 256 or subdirs != 1 or backends < 1:
             raise Bad(path, 134, f"streams {self.streams}, subdirs {subdirs}, backends {backends}")
-        self.segment_bytes, table = struct.unpack_from("<QH", raw, 144)
-        self.paths, at = [], 154
-        for _ in range(backends):
-            end = at + 2 + struct.unpack_from("<H", raw, at)[0]
-            if end > min(154 + table, 3072):
-                raise Bad(path, at, "path table: an entry does not fit")
-            self.paths.append(os.fsdecode(raw[at + 2:end]))
-            at = end
-        if at != 154 + table:
-            raise Bad(path, 152, f"path table has {at - 154} bytes, not {table}")
+        self.paths, at, end = [], 154, 154 + struct.unpack_from("<H", raw, 152)[0]
+        while at + 2 <= min(end, 3072):
+            length, = struct.unpack_from("<H", raw, at)
+            self.paths.append(os.fsdecode(raw[at + 2:at + 2 + length]))
+            at += 2 + length
+        if at != end or at > 3072 or len(self.paths) != backends:
+            raise Bad(path, 152, "path table: its entries do not fit")
         self.path, self.summary = path, raw[3072:3200]
 
     def read_summary(self, directory_mtime_ns):
         """The valid summary as a dict, or a text that says why there is none."""
-        magic, crc, uuid, sec, nsec, sets = struct.unpack_from("<4sI8sqII", self.summary)
+        magic, crc, uuid, sec, nsec, index_logs, *rest, data_logs = struct.unpack_from("<4sI8sqII5QI", self.summary)
         if not any(self.summary):
             return "none"
         if magic != b"PLSM" or crc != crc32c(self.summary[8:]) or uuid != self.uuid[:8]:
             return "damaged"
         if sec * 10**9 + nsec != directory_mtime_ns:
             return "void: the token is not the directory's time"
-        keys = ("size", "stored_bytes", "hlc", "index_bytes", "records")
-        return {"log_sets": sets, **dict(zip(keys, struct.unpack_from("<5Q", self.summary, 32)))}
+        names = "size", "stored_bytes", "stamp", "index_bytes", "records"
+        return {"index_logs": index_logs, "data_logs": data_logs, **dict(zip(names, rest))}
 
 
 def find_container(name):
     """§1: (superblock, container directory, root, is a copy). An equal inode anywhere beats a copy's container."""
-    sb = Super(name)
-    hexa, copy, d = sb.uuid.hex(), None, os.path.dirname(os.path.realpath(name))
-    roots = [d]
+    sb, copy, roots = Super(name), None, [os.path.dirname(os.path.realpath(name))]
     while os.path.dirname(roots[-1]) != roots[-1]:
         roots.append(os.path.dirname(roots[-1]))
     for root in roots + sb.paths[:1]:
-        there = os.path.join(root, ".plfs", hexa[:2], hexa[2:])
+        there = os.path.join(root, ".plfs", sb.uuid.hex()[:2], sb.uuid.hex()[2:])
         try:
-            s = os.stat(os.path.join(there, "super"))
-        except OSError:
-            continue
-        if os.path.samestat(s, sb.inode):
-            if s.st_nlink < 2:
-                raise Bad(name, 0, "the superblock has no name (link count 1)")
-            return sb, there, root, False
-        if copy is None:
             other = Super(os.path.join(there, "super"))
-            if other.uuid == sb.uuid:
-                copy = other, there, root, True
+        except FileNotFoundError:
+            continue
+        if os.path.samestat(other.inode, sb.inode):
+            return sb, there, root, False
+        if other.uuid == sb.uuid:
+            copy = copy or (other, there, root, True)
     if copy is None:
-        raise Bad(name, 96, f"no container {hexa} beside or above it, nor in {sb.paths[0]}")
+        raise Bad(name, 96, f"no container {sb.uuid.hex()} beside or above it, nor in {sb.paths[0]}")
     return copy
 
 
-# ---- §3 index log
+# ---- §3 records
 class Run:
-    __slots__ = "order logical length stride count physical segment clip".split()
-
-    def __init__(self, order, logical, length, stride, count, physical, segment):
-        self.order, self.logical, self.length, self.stride = order, logical, length, stride
-        self.count, self.physical, self.segment, self.clip = count, physical, segment, None
-
-    def check(self, path, at, streams, backends):
-        last = self.logical + (self.count - 1) * self.stride
-        log_set, stream, backend, _ = self.segment
-        if self.count < 1 or self.length < 1 or (self.stride != 0 if self.count == 1 else abs(self.stride) < self.length):
-            raise Bad(path, at, f"run: count {self.count}, length {self.length}, stride {self.stride}")
-        if min(self.logical, last) < 0 or max(self.logical, last) + self.length > MAX:
-            raise Bad(path, at, "run: logical range outside 0 to 2^63-1")
-        if self.physical + self.count * self.length > MAX:
-            raise Bad(path, at, "run: physical range past 2^63-1")
-        if stream >= streams or backend != (log_set + stream) % backends:
-            raise Bad(path, at, f"segment reference: stream {stream}, backend {backend}")
-
-    def end(self):
-        return max(self.logical, self.logical + (self.count - 1) * self.stride) + self.length
+    def __init__(self, order, logical, length, stride, count, physical, segment, writer=0):
+        self.order, self.logical, self.length, self.stride, self.count = order, logical, length, stride, count
+        self.physical, self.segment, self.writer, self.clip = physical, segment, writer, MAX
+        last = logical + (count - 1) * stride
+        self.end, self.physical_end = max(logical, last) + length, physical + count * length
+        ref_fits = segment.stream < 256 and segment.segment < 1 << 16
+        if (count < 1 or length < 1 or min(logical, last) < 0 or self.end > MAX or self.physical_end > MAX or not ref_fits
+                or (stride != 0 if count == 1 else abs(stride) < length)):
+            raise ValueError(f"run: logical {logical}, length {length}, stride {stride}, count {count}, physical {physical}, {segment}")
 
     def pieces(self):
         """(start, end, physical) from the lowest logical byte up, cut at the clip."""
         for i in range(self.count) if self.stride >= 0 else range(self.count - 1, -1, -1):
             start = self.logical + i * self.stride
-            if self.clip is not None and start >= self.clip:
+            if start >= self.clip:
                 return
-            end = start + self.length
-            yield start, end if self.clip is None else min(end, self.clip), self.physical + i * self.length
+            yield start, min(start + self.length, self.clip), self.physical + i * self.length
 
 
 class Truncate:
-    def __init__(self, order, size):
-        self.order, self.size, self.clip = order, size, None
+    def __init__(self, order, end):
+        self.order, self.end, self.clip = order, end, MAX
+        if end > MAX:
+            raise ValueError(f"truncate: size {end}")
 
 
+# ---- §3 index log
 class Log:
-    """The valid blocks of one index log from `start` on; `places` lists what lies between and behind them."""
+    """The valid blocks of one index log from `start` on; `places` lists what lies between and behind them, and the refused."""
     def __init__(self, path, log_set, sb, is_open, start=0):
-        self.path, self.set, self.sb = path, log_set, sb
-        self.blocks, self.records, self.rows, self.places = 0, [], [], []
-        self.headers = []                                # (order, is truncate, eof)
+        self.path, self.set, self.sb, self.records, self.rows, self.places = path, log_set, sb, [], [], []
+        self.blocks = self.count = self.stamp = 0
         with open(path, "rb") as f:
             raw = memoryview(f.read())
-        self.bytes, at, hlc, bad = len(raw), -(-start // BLOCK_ALIGN) * BLOCK_ALIGN, 0, None
+        self.bytes, at, bad = len(raw), -(-start // ALIGN) * ALIGN, None
+        def place(kind, what):
+            self.places.append(Bad(path, bad, what, kind).place)
         while at < len(raw):
             header = self.header(raw, at)
             if header is None:
                 bad = at if bad is None else bad
-                at += BLOCK_ALIGN
+                at += ALIGN
                 continue
             if bad is not None:
-                self.place("skipped", bad, f"no valid block in {at - bad} bytes in front of one")
-                bad = None
+                place("skipped", f"no valid block in {at - bad} bytes in front of one")
+            bad = None
             try:
-                if header[5] <= hlc:
-                    raise Bad(path, at, "block: its HLC stamp is not above the last one")
-                hlc = header[5]
-                self.block(raw, at, header)
+                self.block(raw, at, *header)
             except Bad as e:
                 self.places.append(e.place)
-            self.blocks += 1
-            at += -(-(64 + header[2]) // BLOCK_ALIGN) * BLOCK_ALIGN
+            at += -(-(64 + header[0]) // ALIGN) * ALIGN
         if bad is not None:
-            self.place("unfinished" if is_open else "torn", bad, "no valid block from here to the end")
-
-    def place(self, kind, at, what):
-        self.places.append({"kind": kind, "file": self.path, "offset": at, "what": what})
+            place("unfinished" if is_open else "torn", "no valid block from here to the end")
 
     def header(self, raw, at):
+        """Payload bytes, stamp, version, eof, records, references, flags; None if no valid block starts here."""
         if len(raw) - at < 64 or raw[at:at + 4] != b"PLIX":
             return None
-        h = struct.unpack_from("<4sIII8sQQQQIHH", raw, at)
-        _, crc, payload, log_set, uuid, _, _, offset = h[:8]
+        crc, payload, log_set, uuid, stamp, version, offset, *rest = struct.unpack_from("<III8sQQQQIHH", raw, at + 4)
         if (payload > PAYLOAD_MAX or at + 64 + payload > len(raw) or log_set != self.set or offset != at
                 or uuid != self.sb.uuid[:8] or crc != crc32c(raw[at + 8:at + 64 + payload])):
             return None
-        return h
+        return payload, stamp, version, *rest
 
-    def block(self, raw, at, header):
-        payload, (hlc, version, _, eof, count, refs, flags) = header[2], header[5:]
-        if version != 0 or flags & ~1:
-            raise Bad(self.path, at, f"block: version {version}, flags {flags:#x}")
+    def block(self, raw, at, payload, stamp, version, eof, count, refs, flags):
         pos, stop = at + 64 + 16 * refs, at + 64 + payload
-        if pos > stop:
-            raise Bad(self.path, at, f"block: no room for {refs} segment references")
-        table = [struct.unpack_from("<IHHI", raw, at + 64 + 16 * i) for i in range(refs)]
-        records, rows, end = [], [], 0
+        if version != 0 or flags & ~1 or pos > stop or stamp <= self.stamp:
+            raise Bad(self.path, at, f"block: version {version}, flags {flags:#x}, {refs} references, stamp {stamp:#x}")
+        table = [Ref(*struct.unpack_from("<IHHI", raw, at + 64 + 16 * i)) for i in range(refs)]
+        for ref in table:
+            if ref.stream >= self.sb.streams or ref.backend != (ref.log_set + ref.stream) % len(self.sb.paths):
+                raise Bad(self.path, at, f"block: segment reference {ref}")
+        records, rows = [], []
         for position in range(count):
-            if stop - pos < 8 or not (units := raw[pos + 1]) or pos + 8 * units > stop:
-                raise Bad(self.path, pos, "record does not fit its block")
-            kind, _, ref, n = struct.unpack_from("<BBHI", raw, pos)
-            order, row = (version, hlc, self.set, position), {}
-            if kind == 1 and units == 6 and ref < refs:
-                logical, length, stride, physical, writer = struct.unpack_from("<QQqQI", raw, pos + 8)
-                run = Run(order, logical, length, stride, n, physical, table[ref])
-                run.check(self.path, pos, self.sb.streams, len(self.sb.paths))
-                records.append(run)
-                end = max(end, run.end())
-                row = {"kind": "run", "logical": logical, "length": length, "stride": stride, "count": n,
-                       "physical": physical, "segment": segment_name(table[ref]), "writer": writer}
-            elif kind == 2 and units == 2 and ref == n == 0:
-                end = struct.unpack_from("<Q", raw, pos + 8)[0]
-                if end > MAX or not flags & 1:
-                    raise Bad(self.path, pos, "truncate record: too large, or not in a truncate block")
-                records.append(Truncate(order, end))
-                row = {"kind": "truncate", "size": end}
-            elif kind == 128 and units >= 5:
-                writer, pid, uid, _, ns, text = struct.unpack_from("<IIIIQH", raw, pos + 8)
-                if 34 + text > 8 * units:
-                    raise Bad(self.path, pos, "writer record: its text does not fit")
-                host = bytes(raw[pos + 34:pos + 34 + text]).decode("utf-8", "replace")
-                row = {"kind": "writer", "writer": writer, "pid": pid, "uid": uid, "host": host, "attached_ns": ns}
-            elif kind < 128:
-                raise Bad(self.path, pos, f"record of unknown kind {kind} or wrong form")
-            else:
-                row = {"kind": kind}
-            rows.append((order, {"set": f"{self.set:08x}", "hlc": hlc, "block": at, "position": position, **row}))
+            try:
+                record, units = self.record(raw, pos, stop, table, (version, self.set, position))
+            except (ValueError, struct.error) as e:
+                raise Bad(self.path, pos, str(e)) from None
+            row = record if isinstance(record, dict) else {"kind": type(record).__name__.lower(), **vars(record)}
+            if row is not record:
+                records.append(record)
+            rows.append({"order": (version, stamp, self.set, position), "block": at, **row})
             pos += 8 * units
-        if pos != stop or end != eof or (flags & 1 and (len(records) != 1 or isinstance(records[0], Run))):
-            raise Bad(self.path, at, f"block: payload, eof {eof} or flags {flags} do not fit its records")
+        kinds = [type(r) for r in records]
+        if (pos != stop or max((r.end for r in records), default=0) != eof or any(r.order[1] > stamp for r in records)
+                or (kinds != [Truncate] if flags else Truncate in kinds)):
+            raise Bad(self.path, at, f"block: payload, stamp, eof {eof} or flags {flags} do not fit its records")
         self.records += records
         self.rows += rows
-        self.headers.append(((version, hlc, self.set), flags & 1, eof))
+        self.blocks, self.count, self.stamp = self.blocks + 1, self.count + count, stamp
+
+    def record(self, raw, pos, stop, table, place):
+        """(a Run, a Truncate, or a dict for people; units of 8 bytes)"""
+        kind, units, ref, n = struct.unpack_from("<BBHI", raw, pos)
+        order = lambda stamp: (place[0], stamp, *place[1:])
+        if units < 1 or pos + 8 * units > stop:
+            raise ValueError("record does not fit its block")
+        if kind == 1 and units == 7 and ref < len(table):
+            logical, length, stride, physical, writer, _, stamp = struct.unpack_from("<QQqQIIQ", raw, pos + 8)
+            return Run(order(stamp), logical, length, stride, n, physical, table[ref], writer), units
+        if kind == 2 and units == 3 and ref == n == 0:
+            size, stamp = struct.unpack_from("<QQ", raw, pos + 8)
+            return Truncate(order(stamp), size), units
+        if kind == 128 and units >= 5:
+            writer, pid, uid, _, ns, text = struct.unpack_from("<IIIIQH", raw, pos + 8)
+            if 34 + text <= 8 * units:
+                host = bytes(raw[pos + 34:pos + 34 + text]).decode("utf-8", "replace")
+                return {"kind": "writer", "writer": writer, "pid": pid, "uid": uid, "host": host, "attached_ns": ns}, units
+        if kind <= 128:
+            raise ValueError(f"record of unknown kind {kind} or wrong form")
+        return {"kind": kind}, units
 
 
 def segment_name(ref):
-    return f"{ref[0]:08x}.{ref[1]:02x}.{ref[3]:04x}.data"
+    return f"{ref.log_set:08x}/{ref.stream:02x}.{ref.segment:04x}.data"
 
 
 # ---- §6 flat index
 class Flat:
     def __init__(self, path, sb):
         with open(path, "rb") as f:
-            raw = f.read()
-        if len(raw) < 128 or raw[:8] != b"PLFSFLAT":
-            raise Bad(path, 0, "not a flat index")
-        if struct.unpack_from("<I", raw, 8)[0] != crc32c(raw[12:128]):
-            raise Bad(path, 8, "flat index: wrong CRC of the header")
-        if struct.unpack_from("<I", raw, 12)[0] != crc32c(raw[128:]):
-            raise Bad(path, 12, "flat index: wrong CRC of the body")
-        if raw[16:32] != sb.uuid:
-            raise Bad(path, 16, "flat index of another container")
-        self.size, self.stored, self.hlc, c, s, t, _, e = struct.unpack_from("<QQQIIIIQ", raw, 32)
-        if len(raw) != 128 + 16 * c + 16 * s + 24 * t + 72 * e:
-            raise Bad(path, 56, "flat index: the counts do not fit its length")
-        body, at = memoryview(raw), 128
-        def part(form, n):
-            nonlocal at
+            raw = memoryview(f.read())
+        if len(raw) < 128 or raw[:8] != b"PLFSFLAT" or raw[16:32] != sb.uuid:
+            raise Bad(path, 0, "not a flat index of this container")
+        if struct.unpack_from("<II", raw, 8) != (crc32c(raw[12:128]), crc32c(raw[128:])):
+            raise Bad(path, 8, "flat index: wrong CRC of the header or the body")
+        size, self.stored, newest, c, s, t, _, e = struct.unpack_from("<QQQIIIIQ", raw, 32)
+        forms, parts, at = (("<IIQ", c), ("<IHHII", s), ("<QIIQ", t), ("<QQQQqQQIIII", e)), [], 128
+        for form, n in forms:
             begin, at = at, at + n * struct.calcsize(form)
-            return list(struct.iter_unpack(form, body[begin:at]))
-        self.covered = {log_set: length for log_set, _, length in part("<IIQ", c)}
-        refs = [(a, b, k, seg) for a, b, k, seg, _ in part("<IHHII", s)]
-        cuts, entries = part("<QIIQ", t), part("<QQQQqQQIIII", e)
-        if cuts != sorted(cuts, key=lambda x: x[:3]) or entries != sorted(entries, key=lambda x: (x[0], *x[6:9])):
-            raise Bad(path, 128, "flat index: truncates or entries are not sorted")
+            if at > len(raw):
+                raise Bad(path, 56, "flat index: the counts do not fit its length")
+            parts.append(list(struct.iter_unpack(form, raw[begin:at])))
+        covered, refs, cuts, entries = parts
+        self.covered, refs = {log_set: length for log_set, _, length in covered}, [Ref(*r[:4]) for r in refs]
+        if at != len(raw) or cuts != sorted(cuts) or entries != sorted(entries, key=lambda x: (x[0], *x[6:9])):
+            raise Bad(path, 56, "flat index: counts do not fit its length, or truncates or entries are not sorted")
         self.records = [Truncate((0, *x[:3]), x[3]) for x in cuts]
-        begin = at - 72 * e
-        for i, (first, end, _, length, stride, physical, hlc, log_set, pos, count, ref) in enumerate(entries):
-            if ref >= s:
-                raise Bad(path, begin + 72 * i, "flat index: entry without segment reference")
-            run = Run((0, hlc, log_set, pos), first if stride >= 0 else end - length, length, stride, count, physical, refs[ref])
-            run.check(path, begin + 72 * i, sb.streams, len(sb.paths))
-            if first + (count - 1) * abs(stride) + length != end or hlc > self.hlc:
-                raise Bad(path, begin + 72 * i, "flat index: entry's end or HLC does not fit")
+        for i, (first, end, _, length, stride, physical, stamp, log_set, pos, count, ref) in enumerate(entries):
+            try:
+                run = Run((0, stamp, log_set, pos), first if stride >= 0 else end - length, length, stride, count, physical, refs[ref])
+                if first + (count - 1) * abs(stride) + length != end or stamp > newest:
+                    raise ValueError("entry: its end or stamp does not fit")
+            except (ValueError, IndexError) as e:
+                raise Bad(path, begin + 72 * i, f"flat index: {e}") from None
             self.records.append(run)
         def tree(a, b):
             if a >= b:
@@ -298,28 +252,27 @@ class Flat:
                 raise Bad(path, begin + 72 * m + 16, "flat index: wrong max_end")
             return entries[m][2]
         tree(0, e)
-        if logical_size(self.records) != self.size:
-            raise Bad(path, 32, f"flat index: size {self.size} does not fit its entries")
+        if logical_size(self.records) != size:
+            raise Bad(path, 32, f"flat index: size {size} does not fit its entries")
 
 
 # ---- §4 order
 def logical_size(records):
     """Sorts the records, sets every clip, returns the size."""
     records.sort(key=lambda r: r.order)
-    clip, size = None, 0
+    clip, size = MAX, 0
     for r in reversed(records):
         r.clip = clip
-        end = r.size if isinstance(r, Truncate) else r.end()
-        size = max(size, end if clip is None else min(end, clip))
+        size = max(size, min(r.end, clip))
         if isinstance(r, Truncate):
-            clip = end if clip is None else min(clip, end)
+            clip = min(clip, r.end)
     return size
 
 
 def extents(records):
     """(start, end, segment, physical) of every byte that is no hole, ascending, the newest record's. Runs unfold one piece at a
     time: pieces of a run never overlap, so at most one piece a run is active."""
-    todo, active, pos, held = [], [], 0, None
+    todo, active, pos = [], [], 0
     def push(rank, pieces):
         piece = next(pieces, None)
         if piece:
@@ -328,9 +281,7 @@ def extents(records):
         if isinstance(r, Run):
             push(rank, r.pieces())
     while todo or active:
-        while active and active[0][1] <= pos:
-            heapq.heappop(active)
-        if not active and todo:
+        if not active:
             pos = max(pos, todo[0][0])
         while todo and todo[0][0] <= pos:
             _, rank, (start, end, physical), pieces = heapq.heappop(todo)
@@ -338,20 +289,11 @@ def extents(records):
             push(rank, pieces)
         while active and active[0][1] <= pos:
             heapq.heappop(active)
-        if not active:
-            continue
-        rank, end, start, physical = active[0]
-        stop = min(end, todo[0][0]) if todo else end
-        segment, physical = records[-rank].segment, physical + pos - start
-        if held and held[1] == pos and held[2] == segment and held[3] + pos - held[0] == physical:
-            held = held[0], stop, segment, held[3]
-        else:
-            if held:
-                yield held
-            held = pos, stop, segment, physical
-        pos = stop
-    if held:
-        yield held
+        if active:
+            rank, end, start, physical = active[0]
+            stop = min(end, todo[0][0]) if todo else end
+            yield pos, stop, records[-rank].segment, physical + pos - start
+            pos = stop
 
 
 # ---- the container as a whole
@@ -360,71 +302,65 @@ class Container:
     def __init__(self, name, flat="check"):
         self.sb, self.dir, self.root, self.copy = find_container(name)
         names = sorted(os.listdir(self.dir))
-        pick = lambda form: [n for n in names if re.fullmatch(form, n)]
-        self.marks = [n[:8] for n in pick(r"[0-9a-f]{8}\.open")]
-        sets = {int(n[:8], 16): os.path.join(self.dir, n) for n in pick(r"[0-9a-f]{8}\.index")}
-        self.records, self.places, self.flat, self.flat_state = [], [], None, "none"
+        self.marks = [n[:8] for n in names if re.fullmatch(r"[0-9a-f]{8}\.open", n)]
+        self.sets = [n for n in names if re.fullmatch(r"[0-9a-f]{8}", n)]
+        paths = {int(n, 16): os.path.join(self.dir, n, "index") for n in self.sets}
+        paths = {s: p for s, p in paths.items() if os.path.exists(p)}
+        self.places, self.flat_state, covered, self.records = [], "none", {}, []
         if "flat" in names and flat != "ignore":
             try:
-                self.flat, self.flat_state = Flat(os.path.join(self.dir, "flat"), self.sb), "valid"
-                if any(s not in sets or os.stat(sets[s]).st_size < n for s, n in self.flat.covered.items()):
-                    self.flat_state = "stale"
+                merged = Flat(os.path.join(self.dir, "flat"), self.sb)
+                fits = all(s in paths and os.stat(paths[s]).st_size >= n for s, n in merged.covered.items())
+                self.flat_state = "valid" if fits else "stale"
+                if fits and flat == "use":
+                    covered, self.records = merged.covered, merged.records
             except Bad as e:
                 self.flat_state = "damaged"
                 self.places.append(e.place)
-        use_flat = flat == "use" and self.flat_state == "valid"
-        covered = self.flat.covered if use_flat else {}
-        self.records = list(self.flat.records) if use_flat else []
-        self.logs = [Log(p, s, self.sb, f"{s:08x}" in self.marks, covered.get(s, 0)) for s, p in sets.items()]
+        self.logs = [Log(p, s, self.sb, f"{s:08x}" in self.marks, covered.get(s, 0)) for s, p in paths.items()]
         for log in self.logs:
             self.records += log.records
             self.places += log.places
         self.size = logical_size(self.records)
 
+    def damage(self):
+        return [p for p in self.places if p["kind"] not in ("torn", "unfinished", "skipped")]
+
     def segment_path(self, ref):
-        root = self.sb.paths[ref[2]] if ref[2] else self.root
+        root = self.sb.paths[ref.backend] if ref.backend else self.root
         return os.path.join(root, os.path.relpath(self.dir, self.root), segment_name(ref))
 
     def stat(self):
-        runs = [r for r in self.records if isinstance(r, Run)]
-        ends, headers = {}, 0
-        for r in runs:
-            ends[r.segment] = max(ends.get(r.segment, 0), r.physical + r.count * r.length)
+        ends = {}
+        for r in self.records:
+            if isinstance(r, Run):
+                ends[r.segment] = max(ends.get(r.segment, 0), r.physical_end)
         for ref, end in ends.items():
             path = self.segment_path(ref)
             have = os.stat(path).st_size if os.path.exists(path) else -1
             if have < end:
-                self.places.append({"kind": "missing" if have < 0 else "short", "file": path, "offset": max(have, 0),
-                                    "what": f"records point at {end} bytes"})
-        for _, truncates, eof in sorted(h for log in self.logs for h in log.headers):
-            headers = eof if truncates else max(headers, eof)
-        if headers != self.size:
-            self.places.append(Bad(self.dir, 0, f"size {headers} from block headers, {self.size} from records").place)
-        found = {"log_sets": len(self.logs), "size": self.size, "stored_bytes": sum(r.count * r.length for r in runs),
-                 "hlc": max((r[0][1] for log in self.logs for r in log.rows), default=0),
-                 "index_bytes": sum(log.bytes for log in self.logs), "records": len(self.records)}
+                kind = "missing" if have < 0 else "short"
+                self.places.append(Bad(path, max(have, 0), f"records point at {end} bytes", kind).place)
+        found = {"index_logs": len(self.logs), "data_logs": len(ends), "size": self.size, "stored_bytes": sum(ends.values()),
+                 "stamp": max((log.stamp for log in self.logs), default=0),
+                 "index_bytes": sum(log.bytes for log in self.logs), "records": sum(log.count for log in self.logs)}
         summary = self.sb.read_summary(os.stat(self.dir).st_mtime_ns)
         if isinstance(summary, dict) and summary != found:
-            self.places.append(Bad(self.sb.path, 3072, f"summary says {summary}").place)
-        return {**found, "uuid": self.sb.uuid.hex(), "copy": self.copy, "open_marks": self.marks, "segments": len(ends),
-                "sets": [{"set": f"{log.set:08x}", "blocks": log.blocks, "bytes": log.bytes} for log in self.logs],
-                "blocks": sum(log.blocks for log in self.logs), "flat": self.flat_state,
+            self.places.append(Bad(self.sb.path, 3072, f"summary says {summary}, the logs {found}").place)
+        return {**found, "uuid": self.sb.uuid.hex(), "container": self.dir, "copy": self.copy, "open_marks": self.marks,
+                "sets": self.sets, "blocks": sum(log.blocks for log in self.logs), "flat": self.flat_state,
                 "summary": "valid" if isinstance(summary, dict) else summary, "places": self.places}
 
     def write_to(self, fd):
-        """Holes are left out if fd can seek, and are zeros if not."""
-        seeks = stat.S_ISREG(os.fstat(fd).st_mode) and not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND
-        at, fds = 0, {}
+        fds, at = {}, 0
         def put(data):
             while data:
                 data = data[os.write(fd, data):]
-        def hole(to):
-            if seeks:
-                return os.lseek(fd, to, os.SEEK_SET)
-            for off in range(at, to, 1 << 20):
-                put(bytes(min(1 << 20, to - off)))
+        def zeros(n):
+            for done in range(0, n, 1 << 20):
+                put(bytes(min(1 << 20, n - done)))
         for start, end, ref, physical in extents(self.records):
-            hole(start)
+            zeros(start - at)
             at, path = start, self.segment_path(ref)
             if path not in fds:
                 fds[path] = os.open(path, os.O_RDONLY)
@@ -434,26 +370,24 @@ class Container:
                     raise Bad(path, physical + at - start, "segment ends before the bytes of a record")
                 put(data)
                 at += len(data)
-        hole(self.size)
-        if seeks:
-            os.ftruncate(fd, self.size)
+        zeros(self.size - at)
 
 
 def main(args):
     command, name = [a for a in args if a != "--flat"]
+    if command not in ("stat", "records", "cat"):
+        raise ValueError(command)
     c = Container(name, "use" if "--flat" in args else "check" if command == "stat" else "ignore")
     if command == "stat":
         print(json.dumps(c.stat(), indent=1))
     elif command == "records":
-        for _, row in sorted((r for log in c.logs for r in log.rows), key=lambda r: r[0]):
+        for row in sorted((r for log in c.logs for r in log.rows), key=lambda r: r["order"]):
             print(json.dumps(row))
-    elif command == "cat":
+    elif not [p for p in c.damage() if p["kind"] == "corrupt" and not p["file"].endswith("/flat")]:
         c.write_to(1)
-    else:
-        raise ValueError(command)
     for place in c.places:
         print("plfs_decode: {kind}: {file}: at byte {offset}: {what}".format(**place), file=sys.stderr)
-    return int(any(p["kind"] not in ("torn", "unfinished", "skipped") for p in c.places))
+    return bool(c.damage())
 
 
 if __name__ == "__main__":
