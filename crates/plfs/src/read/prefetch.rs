@@ -17,7 +17,7 @@ pub struct Bounds {
 }
 
 /// On a local file system a read is a copy: windows save system calls only, and should stay in the processor's cache.
-const LOCAL: Bounds = Bounds { first: 32 << 10, last: 128 << 10, direct: 32 << 10 };
+const LOCAL: Bounds = Bounds { first: 64 << 10, last: 128 << 10, direct: 32 << 10 };
 /// On a file system where a read travels the kernel reads ahead in each log as in any file that is read from front to back; a window saves it the many small
 /// calls. Larger windows gained nothing on CephFS (measured: 128 KiB to 2 MiB) and cost a copy out of the cache.
 const REMOTE: Bounds = Bounds { first: 64 << 10, last: 256 << 10, direct: 32 << 10 };
