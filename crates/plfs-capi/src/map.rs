@@ -34,21 +34,28 @@ pub unsafe extern "C" fn plfs_map(
     visit: Option<unsafe extern "C" fn(piece: *const PlfsMapping, user: *mut c_void) -> c_int>,
     user: *mut c_void,
 ) -> c_int {
-    call(|| {
-        let visit = visit.ok_or_else(|| Failure::new(Errno::FAULT, "the callback is NULL"))?;
+    let mut pieces = Vec::new();
+    let looked = call(|| {
         // SAFETY: the caller's promise.
         let file = &unsafe { handle(file) }?.file;
         let (from, length) = (offset_arg(offset)?, offset_arg(length)?);
-        file.refresh()?;
-        for piece in file.extents(from, from.saturating_add(length))? {
-            let data_log = CString::new(piece.data_log.as_os_str().as_bytes()).unwrap_or_default();
-            let mapping = PlfsMapping { logical: piece.logical, length: piece.length, physical: piece.physical, data_log: data_log.as_ptr() };
-            // SAFETY: the caller's promise; the mapping lives through the call.
-            let answer = unsafe { visit(&mapping, user) };
-            if answer != 0 {
-                return Ok(answer as i64);
-            }
+        if visit.is_none() {
+            return Err(Failure::new(Errno::FAULT, "the callback is NULL"));
         }
+        file.refresh()?;
+        pieces = file.extents(from, from.saturating_add(length))?;
         Ok(0)
-    }) as c_int
+    });
+    let (0, Some(visit)) = (looked, visit) else { return looked as c_int };
+    // Outside of the call: the callback may call PLFS itself.
+    for piece in pieces {
+        let data_log = CString::new(piece.data_log.as_os_str().as_bytes()).unwrap_or_default();
+        let mapping = PlfsMapping { logical: piece.logical, length: piece.length, physical: piece.physical, data_log: data_log.as_ptr() };
+        // SAFETY: the caller's promise; the mapping lives through the call.
+        let answer = unsafe { visit(&mapping, user) };
+        if answer != 0 {
+            return answer;
+        }
+    }
+    0
 }

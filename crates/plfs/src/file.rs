@@ -212,8 +212,8 @@ impl LogicalFile {
         drop(slot);
         // From now on the logs say it, and truncates by others count.
         let _ = self.written_end.compare_exchange(end, 0, Ordering::AcqRel, Ordering::Relaxed);
-        if sync && !writer.set().names_were_synced() {
-            self.sync_names()?;
+        if sync {
+            writer.set().sync_names_once(|| self.sync_names())?;
         }
         Ok(())
     }

@@ -161,7 +161,15 @@ impl Plfs {
     /// [`Plfs::create`] that also gives the new superblock, open for reading and writing.
     pub fn create_with_name(&self, path: &Path, options: OpenOptions) -> Result<(File, Arc<dyn StoreFile>)> {
         let root = container::find_root(self.store.as_ref(), path, &self.config.mounts);
-        let (container, creation) = container::create(&self.store, &self.config, &root, path, options.mode, now_ns())?;
+        let made = match container::create(&self.store, &self.config, &root, path, options.mode, now_ns()) {
+            // A directory below the root is on another file system: there the file's own directory is the root.
+            Err(Error::Io { errno: Errno::XDEV, .. }) => {
+                let own = path.parent().unwrap_or(Path::new("/"));
+                container::create(&self.store, &self.config, own, path, options.mode, now_ns())
+            }
+            other => other,
+        };
+        let (container, creation) = made?;
         let (key, mode) = (container.identity, container.superblock.mode);
         let reopens = mode & 0o600 == 0o600;
         let logical = Arc::new(LogicalFile::created(Arc::new(container), self.config.clone(), (!reopens).then(|| creation.clone())));

@@ -50,7 +50,12 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
         }
         let bytes = superblock.encode().map_err(|bad| Error::Corrupt { path: super_path.clone(), bad })?;
         store::write_full(file.as_ref(), &bytes, 0).at("write", &super_path)?;
-        store.link(&super_path, path).at("create", path)?;
+        match store.link(&super_path, path) {
+            Err(errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS)) => {
+                return Err(errno).at("make a hard link between directories, which PLFS needs for each file, at", path);
+            }
+            other => other.at("create", path)?,
+        }
         publish(parent.as_deref());
         Ok((file, stat))
     })();

@@ -204,9 +204,14 @@ impl LogSet {
         Ok(self.index.get_or_init(|| index))
     }
 
-    /// Whether some process of the node has made the container's names durable; says yes from the second call on.
-    pub fn names_were_synced(&self) -> bool {
-        self.shared.words()[SYNCED].swap(1, Ordering::SeqCst) != 0
+    /// Runs `sync`, which makes the container's names durable, unless some process of the node has done it.
+    pub fn sync_names_once(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        let synced = &self.shared.words()[SYNCED];
+        if synced.load(Ordering::SeqCst) == 0 {
+            sync()?;
+            synced.store(1, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     /// The next stamp: at least the wall clock, larger than every stamp seen on this node (FORMAT.md section 4).
