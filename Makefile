@@ -40,10 +40,11 @@ build: ## release build into build/, laid out as it is installed
 	@$(INSTALL) -m 755 $(TARGET)/release/libplfs.so $(BUILD)/lib/.libplfs.new && mv -f $(BUILD)/lib/.libplfs.new $(BUILD)/lib/libplfs.so.$(VERSION)
 	@ln -sf libplfs.so.$(VERSION) $(BUILD)/lib/libplfs.so.0
 	@ln -sf libplfs.so.0 $(BUILD)/lib/libplfs.so
-	@$(INSTALL) -m 644 crates/plfs-capi/include/plfs.h $(BUILD)/include/plfs.h
+	@cmp -s crates/plfs-capi/include/plfs.h $(BUILD)/include/plfs.h || $(INSTALL) -m 644 crates/plfs-capi/include/plfs.h $(BUILD)/include/plfs.h
 	@printf '%s\n' 'prefix=$${pcfiledir}/../..' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: plfs' \
 		'Description: Shared files become logs that storage likes' 'Version: $(VERSION)' \
 		'Libs: -L$${libdir} -lplfs' 'Cflags: -I$${includedir}' > $(BUILD)/lib/pkgconfig/plfs.pc
+	@[ $(BUILD)/lib/plfs/libplfs_preload.so -nt $(BUILD)/include/plfs.h ] || rm -f $(BUILD)/lib/plfs/libplfs_preload.so
 	$(MAKE) --no-print-directory -C preload OUT=$(abspath $(BUILD))/lib/plfs PLFS_INC=$(abspath $(BUILD))/include PLFS_LIB=$(abspath $(BUILD))/lib
 	@$(BUILD)/bin/plfs man $(BUILD)/share/man/man1
 	@$(BUILD)/bin/plfs completions bash > $(BUILD)/share/bash-completion/completions/plfs

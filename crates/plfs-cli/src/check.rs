@@ -82,7 +82,7 @@ pub fn check(out: &mut Out, json: bool, repair: Option<u64>, clear_marks: bool, 
             if json {
                 answers.push(answer(&report, done));
             } else if !is_dir || health != Health::Healthy || !done.is_empty() || report.findings.iter().any(|finding| finding.severity > Severity::Note) {
-                print(out, &report, &done)?;
+                print(out, &report, &done, (&full, path))?;
             }
         }
     }
@@ -172,9 +172,15 @@ fn answer(report: &Report, done: Vec<String>) -> Answer {
     }
 }
 
-fn print(out: &mut Out, report: &Report, done: &[String]) -> Result<(), Fail> {
+/// The last argument: the absolute form of a path, and the path as the user knows it.
+fn print(out: &mut Out, report: &Report, done: &[String], (full, path): (&Path, &Path)) -> Result<(), Fail> {
     let shown = report.names.first().unwrap_or(&report.dir);
-    out.line(format_args!("{}: {}", show(shown), word(report.health())))?;
+    let shown = match shown.strip_prefix(full) {
+        Ok(rest) if rest.as_os_str().is_empty() => path.to_path_buf(),
+        Ok(rest) => path.join(rest),
+        Err(_) => shown.clone(),
+    };
+    out.line(format_args!("{}: {}", show(&shown), word(report.health())))?;
     for finding in &report.findings {
         // Paths inside of the container are short; the container is named by `plfs stat`.
         let path = finding.path.strip_prefix(&report.dir).ok().filter(|path| !path.as_os_str().is_empty()).unwrap_or(&finding.path);

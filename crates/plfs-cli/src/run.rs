@@ -82,7 +82,9 @@ fn directory(flag: &str, dir: &Path) -> Result<(PathBuf, PathBuf), Fail> {
 
 /// Makes `dir/.plfs`, which marks a root and holds what its names stand for.
 fn mark(dir: &Path, shown: &Path) -> Result<(), Fail> {
-    match PosixStore::new().mkdir(&dir.join(".plfs"), 0o1777) {
+    let (store, path) = (PosixStore::new(), dir.join(".plfs"));
+    // The umask is for the user's files; other users of the directory need this one.
+    match store.mkdir(&path, 0o1777).and_then(|()| store.chmod(&path, 0o1777)) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(Fail::Say(format!("cannot create .plfs in {}: {errno}; PLFS keeps the data of its files there", show(shown)))),
     }

@@ -1,0 +1,622 @@
+#!/bin/bash
+# tests/cli/run.sh BUILD_DIR [TEST...]
+#
+# End-to-end tests of the plfs command as it is installed: BUILD_DIR holds bin/plfs, lib/libplfs.so and lib/plfs/libplfs_preload.so. Each function t_NAME below runs in an
+# empty directory of its own, and fails at its first failing command. A test that cannot run here calls `skip WHY`.
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).
+set -u
+build=$(realpath "$1") && shift || exit 2
+work=$(mktemp -d "${T_DIR:-/tmp}/plfs-cli-test.XXXXXX")
+trap 'chmod -R u+rwx "$work" 2> /dev/null; rm -rf "$work"' EXIT
+export PATH=$build/bin:$PATH LC_ALL=C TZ=UTC build work
+unset PLFS_MOUNTS PLFS_BACKENDS PLFS_PRELOAD LD_PRELOAD
+passed=0 failed=0 skipped=0
+
+skip() { echo "$*" > "$work/skip"; exit 77; }
+fail() { echo "failed: $*" >&2; exit 1; }
+# Fails unless the command fails with this status and one line on standard error that begins with "plfs: " and has this text.
+refuses() { # STATUS TEXT COMMAND...
+    local want=$1 text=$2 status=0; shift 2
+    "$@" > "$work/out" 2> "$work/err" || status=$?
+    [ $status = "$want" ] || fail "exit $status, not $want: $* ($(cat "$work/err"))"
+    [ "$(wc -l < "$work/err")" = 1 ] || fail "not one line: $(cat "$work/err")"
+    grep -q "^plfs: $3\|^plfs: ${2##*/}" "$work/err" || has '^plfs: ' "$work/err" || fail "$(cat "$work/err")"
+    grep -qF -- "$text" "$work/err" || fail "no '$text' in: $(cat "$work/err")"
+}
+fails() { # COMMAND...
+    local status=0
+    "$@" || status=$?
+    [ $status != 0 ] || fail "exit 0: $*"
+}
+# grep -q ends at the first match, and what writes to it would fail.
+has() { grep -- "$@" > /dev/null || fail "no $*"; }
+json() { python3 -c "import json,sys; d = json.load(sys.stdin); $1"; }
+same() { cmp "$1" "$2" || fail "$1 and $2 differ"; }
+# The container of a file, and its largest file with this ending.
+container() { plfs stat --json "$1" | json 'print(d["container"])'; }
+log_of() { find "$(container "$1")" -name "*$2" -printf '%s %p\n' | sort -n | tail -1 | cut -d' ' -f2-; }
+flip() { python3 -c "import sys; f = open(sys.argv[1], 'r+b'); f.seek(int(sys.argv[2])); b = f.read(1); f.seek(int(sys.argv[2])); f.write(bytes([b[0] ^ 1]))" "$1" "$2"; }
+# A file of several blocks of records with holes.
+make_file() { # FILE
+    plfs run --mount "$(dirname "$1")" -- python3 -c '
+import os, random, sys
+random.seed(4)
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+for block in range(3):
+    for i in range(50):
+        os.pwrite(fd, random.randbytes(random.randrange(1, 5000)), random.randrange(300000))
+    os.fsync(fd)
+os.pwrite(fd, b"end", 1 << 20)
+' "$1"
+}
+
+t_run_default_mount() {
+    plfs run -- bash -c 'echo hello > plfs.d/f; cat plfs.d/f' > out
+    [ "$(cat out)" = hello ]
+    [ "$(stat -c %a plfs.d/.plfs)" = 1777 ]
+    [ "$(stat -c %s plfs.d/f)" = 4093 ] # the name, seen without PLFS
+    [ "$(plfs cat plfs.d/f)" = hello ]
+    plfs run -- bash -c '[ "$(ls -A plfs.d)" = f ] && [ "$(stat -c %s plfs.d/f)" = 6 ]'
+}
+t_run_outside_of_the_mount_is_untouched() {
+    plfs run -- bash -c 'echo plain > f'
+    [ "$(cat f)" = plain ]
+    [ ! -e .plfs ]
+}
+t_run_named_mounts() {
+    mkdir a b
+    ln -s "$PWD/a" link
+    plfs run --mount link --mount b -- bash -c 'echo 1 > a/f; echo 2 > link/g; echo 3 > b/f; echo 4 > h'
+    plfs stat a/f > /dev/null
+    plfs stat a/g > /dev/null
+    plfs stat b/f > /dev/null
+    [ "$(cat h)" = 4 ]
+    [ ! -e plfs.d ]
+}
+t_run_missing_mount() {
+    refuses 2 "mkdir -p $PWD/absent" plfs run --mount "$PWD/absent" -- true
+    touch file
+    refuses 2 "not a directory" plfs run --mount file -- true
+}
+t_run_exit_status_and_signals() {
+    local status=0
+    plfs run -- sh -c 'exit 7' || status=$?
+    [ $status = 7 ]
+    status=0; plfs run -- bash -c 'kill -TERM $$' || status=$?
+    [ $status = 143 ]
+    status=0; plfs run -- ./absent 2> err || status=$?
+    [ $status = 127 ]
+    grep -q '^plfs: run: cannot run ./absent' err
+    touch noexec
+    status=0; plfs run -- ./noexec 2> err || status=$?
+    [ $status = 126 ]
+    status=0; plfs run 2> err || status=$?
+    [ $status = 2 ]
+    grep -q COMMAND err
+}
+t_run_flags_after_the_command_are_the_commands() {
+    [ "$(plfs run -- echo --mount x -h)" = "--mount x -h" ]
+    [ "$(plfs run echo --mount x)" = "--mount x" ]
+}
+t_run_nested_and_with_other_preloads() {
+    plfs run -- plfs run -- bash -c 'echo hi > plfs.d/f; echo "$LD_PRELOAD"' > out
+    [ "$(tail -1 out)" = "$build/lib/plfs/libplfs_preload.so" ]
+    [ "$(plfs cat plfs.d/f)" = hi ]
+}
+t_run_backends() {
+    mkdir m other
+    plfs run --mount m --backend other -- dd if=/dev/zero of=m/f bs=1M count=20 status=none
+    [ "$(plfs cat m/f | wc -c)" = $((20 << 20)) ]
+    plfs run --mount m --backend other -- bash -c 'for i in 1 2 3 4; do head -c 100000 /dev/urandom > m/$i & done; wait'
+    [ -n "$(find other -name '*.data')" ] || fail "no data on the second backend"
+    plfs check m > /dev/null
+    plfs check other > /dev/null
+    refuses 2 "no such directory" plfs run --backend absent -- true
+}
+t_run_refuses_static_programs() {
+    echo 'int main(void) { return 0; }' > s.c
+    cc -static -o s s.c 2> /dev/null || skip "no static libc"
+    refuses 2 "static program" plfs run -- ./s
+    printf '#!%s/s\n' "$PWD" > script
+    chmod +x script
+    refuses 2 "static program" plfs run -- ./script
+    PATH=$PWD:$PATH refuses 2 "plfs import" plfs run -- s
+    cc -o d s.c
+    plfs run -- ./d
+    cc -static-pie -o sp s.c
+    refuses 2 "static program" plfs run -- ./sp
+    cp d go
+    objcopy --add-section .go.buildinfo=s.c go
+    refuses 2 "Go program" plfs run -- ./go
+}
+t_run_refuses_setuid_programs() {
+    [ "$(id -u)" = 0 ] || skip "needs root to make one"
+    cp /bin/true su
+    chown 1:1 su
+    chmod 4755 su
+    refuses 2 "set-user-id" plfs run -- ./su
+}
+t_run_bad_variables() {
+    PLFS_STREAMS=many refuses 2 PLFS_STREAMS=many plfs run -- true
+    PLFS_PRELOAD=/absent/x.so refuses 1 /absent/x.so plfs run -- true
+}
+t_odd_names() {
+    local dir=$'a dir\nwith: \\ odd'
+    mkdir "$dir"
+    plfs run --mount "$dir" -- bash -c 'cd "$1" && printf "\0\1\2" > "$2"' - "$dir" $'f\n:x'
+    plfs cat "$dir"/$'f\n:x' | cmp - <(printf '\0\1\2')
+    plfs stat --json "$dir"/$'f\n:x' | json 'assert d["path"].endswith("f\n:x") and d["size"] == 3'
+    [ "$(plfs ls "$dir" | wc -l)" = 1 ]
+    plfs check "$dir" > /dev/null
+    plfs export "$dir"/$'f\n:x' $'out\n'
+    [ "$(stat -c %s $'out\n')" = 3 ]
+    refuses 1 'absent\nx' plfs stat $'absent\nx'
+}
+t_stat_json() {
+    mkdir m
+    make_file m/f
+    plfs stat --json m/f | json '
+fields = "path size uuid container stored_bytes log_sets data_logs index_logs index_bytes records open_marks mode uid gid mtime nlink flat summary"
+assert list(d) == fields.split(), list(d)
+assert d["size"] == (1 << 20) + 3 and d["flat"] == "none" and d["summary"] == "valid" and d["nlink"] == 1 and d["open_marks"] == [] and d["index_logs"] == 1'
+    plfs flatten m/f > /dev/null
+    plfs stat --json m/f m/f | json 'assert [x["flat"] for x in d] == ["used", "used"] and d[0]["summary"] == "valid"'
+    plfs stat m/f | has '1,048,579 (1.00 MiB) bytes'
+    echo x > plain
+    refuses 1 "not a PLFS file" plfs stat plain
+    fails plfs stat --json plain m/f absent > out 2> /dev/null
+    json 'assert "error" in d[0] and d[1]["size"] and "error" in d[2]' < out
+}
+t_stat_open_file() {
+    plfs run -- python3 -c '
+import os, subprocess, json
+f = open("plfs.d/f", "wb"); f.write(b"x" * 100); f.flush(); os.fsync(f.fileno())
+s = json.loads(subprocess.run(["plfs", "stat", "--json", "plfs.d/f"], capture_output=True, check=True).stdout)
+assert s["size"] == 100 and len(s["open_marks"]) == 1 and s["open_marks"][0]["pid"] == os.getpid(), s
+assert subprocess.run(["plfs", "check", "plfs.d/f"], capture_output=True, check=True, text=True).stdout.splitlines()[0].endswith("plfs.d/f: busy")
+'
+}
+t_ls() {
+    mkdir m
+    make_file m/f
+    mkdir m/sub
+    echo x > m/plain
+    ln -s f m/link
+    [ "$(plfs ls m | awk '{ print $2 }' | xargs)" = "m/f m/link m/plain m/sub/" ]
+    plfs ls -l m | has '^plfs  *0[0-7]*  *1 .* 1048579 .*m/f$'
+    plfs ls --json m | json 'assert [x["plfs"] for x in d] == [True, False, False, False] and d[0]["size"] == 1048579 and d[3]["type"] == "directory"'
+    refuses 1 "absent" plfs ls absent
+    (cd m && plfs ls) | has ' f$'
+}
+t_map() {
+    plfs run -- python3 -c '
+import os
+fd = os.open("plfs.d/f", os.O_RDWR | os.O_CREAT)
+for i in range(1000): os.pwrite(fd, bytes([i % 251]) * 10, i * 30)
+os.close(fd)'
+    plfs map --records plfs.d/f | has '1000 x 10 bytes at 0 + i\*30 '
+    plfs map --json plfs.d/f | json '
+import os
+host = os.uname().nodename
+assert d["size"] == 999 * 30 + 10 and len(d["extents"]) == 1000
+for i, x in enumerate(d["extents"]):
+    assert (x["logical"], x["length"], x["host"]) == (i * 30, 10, host), x
+    with open(x["data_log"], "rb") as f:
+        f.seek(x["physical"]); assert f.read(10) == bytes([i % 251]) * 10'
+    plfs map --json --from 35 --to 70 plfs.d/f | json 'assert [(x["logical"], x["length"]) for x in d["extents"]] == [(35, 5), (60, 10)]'
+    plfs map --json --records plfs.d/f | json 'assert [(x["kind"], x["count"]) for x in d["records"]] == [("run", 1000)]'
+    [ "$(plfs map plfs.d/f | tail -1)" = "1,000 pieces" ]
+    # Far holes cost nothing.
+    plfs run -- truncate -s 4E plfs.d/f
+    [ "$(timeout 10 plfs map plfs.d/f | tail -1)" = "1,000 pieces" ]
+}
+t_cat() {
+    head -c 3000000 /dev/urandom > plain
+    plfs run -- cp plain plfs.d/f
+    plfs cat plfs.d/f | cmp - plain
+    plfs cat plain plfs.d/f | cmp - <(cat plain plain)
+    plfs cat --from 1000 --length 70001 plfs.d/f | cmp - <(tail -c +1001 plain | head -c 70001)
+    [ "$(plfs cat --from 1G plfs.d/f | wc -c)" = 0 ]
+    refuses 1 "absent" plfs cat absent
+    plfs cat --from x plfs.d/f 2> err && fail "took x" || [ $? = 2 ]
+}
+t_broken_pipe() {
+    plfs run -- dd if=/dev/zero of=plfs.d/f bs=1M count=8 status=none
+    set +o pipefail
+    plfs cat plfs.d/f 2> err | head -c 1 > /dev/null
+    plfs help 2>> err | head -1 > /dev/null
+    plfs completions bash 2>> err | head -1 > /dev/null
+    plfs map --json plfs.d/f 2>> err | true
+    plfs explain-calls --json plfs 2>> err | true
+    [ ! -s err ] || fail "$(cat err)"
+}
+t_export_gives_the_plain_file_back() {
+    mkdir m
+    make_file m/f
+    plfs cat m/f > want
+    chmod 640 m/f
+    touch -d '2001-02-03 04:05:06.789' m/f
+    plfs export m/f out
+    same out want
+    [ "$(stat -c '%a %y' out)" = "640 2001-02-03 04:05:06.789000000 +0000" ]
+    [ "$(stat -c %b out)" -lt $((1 << 10)) ] || fail "holes were filled: $(stat -c %b out) blocks"
+    refuses 1 "exists; replace it with -f" plfs export m/f out
+    same out want
+    echo old > out
+    plfs export -f m/f out
+    same out want
+    mkdir dir
+    plfs export m/f dir
+    same dir/f want
+    refuses 1 "cannot create" plfs export m/f absent/dir/f
+    refuses 1 "is not a PLFS file" plfs export want out2
+    [ -z "$(find . -name '.plfs-copy*')" ] || fail "left a temporary file"
+}
+t_export_large_pieces() {
+    head -c 20000003 /dev/urandom > plain
+    plfs import plain m
+    plfs export m out
+    same plain out
+    mkdir d
+    plfs run --mount d -- bash -c 'for i in 0 1 2 3; do dd if=plain of=d/f bs=1000003 skip=$((i * 5)) seek=$((i * 5)) count=5 conv=notrunc status=none & done; wait'
+    plfs export d/f out2
+    same plain out2
+}
+t_export_to_a_full_device_leaves_nothing() {
+    mkdir small
+    mount -t tmpfs -o size=1m none small 2> /dev/null || skip "needs the right to mount"
+    trap 'umount small' EXIT
+    head -c 3000000 /dev/urandom > plain
+    plfs import plain m
+    refuses 1 "No space left" plfs export m small/f
+    [ -z "$(ls -A small)" ] || fail "left $(ls -A small)"
+    umount small
+    trap - EXIT
+}
+t_import_and_cp() {
+    head -c 100000 /dev/urandom > plain
+    truncate -s 50M plain
+    chmod 600 plain
+    mkdir m
+    plfs import plain m/f
+    plfs cat m/f | cmp - plain
+    [ "$(plfs stat --json m/f | json 'print(d["mode"], d["stored_bytes"] < 1 << 20)')" = "0600 True" ]
+    plfs check m/f > /dev/null
+    plfs cp m/f m/g
+    plfs cat m/g | cmp - plain
+    plfs stat m/g > /dev/null
+    plfs cp m/f back
+    same back plain
+    plfs cp plain m/h
+    plfs stat m/h > /dev/null
+    refuses 1 "exists" plfs cp plain m/h
+    echo new > plain2
+    plfs cp -f plain2 m/h
+    [ "$(plfs cat m/h)" = new ]
+    refuses 1 "not a regular file" plfs cp m m/x
+    refuses 1 "absent" plfs import absent m/y
+    refuses 1 "not a regular file" plfs import /dev/null m/empty
+    plfs check m > /dev/null
+}
+t_flatten() {
+    mkdir m
+    make_file m/f
+    plfs cat m/f > before
+    plfs flatten m/f | has entries
+    plfs cat m/f | cmp - before
+    refuses 1 "not a PLFS file" plfs flatten before
+}
+t_check_healthy() {
+    mkdir m
+    make_file m/f
+    make_file m/g
+    [ "$(plfs check m/f)" = "m/f: healthy" ]
+    [ "$(plfs check m)" = "2 healthy" ]
+    plfs check --json m m/f | json 'assert [x["health"] for x in d] == ["healthy"] * 3 and all(x["findings"] == [] for x in d)'
+    refuses 1 "absent" plfs check absent
+}
+t_check_torn() {
+    plfs run -- bash -c 'echo one > plfs.d/f'
+    local log; log=$(log_of plfs.d/f index)
+    # A writer that dies in its second append, and whose mark an operator clears.
+    head -c 100 "$log" > start
+    python3 -c '
+import struct, sys
+log, at = bytearray(open(sys.argv[1], "rb").read()), 0
+at = len(log); block = bytearray(log[:100]); struct.pack_into("<Q", block, 40, at)
+open(sys.argv[1], "ab").write(block)
+f = open(sys.argv[2], "r+b"); f.seek(3072); f.write(bytes(128))' "$log" plfs.d/f
+    plfs check plfs.d/f > out
+    grep -q ': torn$' out
+    grep -q 'at byte' out
+    [ "$(plfs cat plfs.d/f)" = one ]
+    plfs run -- bash -c 'echo two >> plfs.d/f'
+    plfs check plfs.d/f | head -1 | has ': healthy$'
+    [ "$(plfs cat plfs.d/f | xargs)" = "one two" ]
+}
+t_check_corrupt_index() {
+    mkdir m
+    make_file m/f
+    flip "$(log_of m/f index)" 200
+    fails plfs check m/f > out || fail "exit 0"
+    grep -q ': corrupt$' out
+    grep -q 'index.*: a block of' out
+    fails plfs check --json m > out || fail "exit 0"
+    json 'assert d[0]["health"] == "corrupt" and any(f["path"].endswith("index") for f in d[0]["findings"])' < out
+}
+t_check_missing_data() {
+    mkdir m
+    make_file m/f
+    local log; log=$(log_of m/f .data)
+    truncate -s 1000 "$log"
+    fails plfs check m/f > out
+    grep -q '.data at byte 1000: .* bytes are missing' out
+    refuses 1 "data is missing" plfs cat m/f
+    rm "$log"
+    fails plfs check m/f > out
+    grep -q '.data: .* bytes are missing' out
+    refuses 1 "data is missing" plfs export m/f exported
+    [ ! -e exported ]
+    [ -z "$(find . -name '.plfs-copy*')" ]
+    plfs rm m/f
+    plfs check m > /dev/null
+}
+t_damaged_superblock() {
+    mkdir m
+    make_file m/f
+    flip m/f 100
+    refuses 1 "damaged" plfs cat m/f
+    refuses 1 "damaged" plfs stat m/f
+    fails plfs check m > out
+    grep -q corrupt out
+    fails plfs ls m > out 2> err
+    grep -q m/f out
+    fails plfs run --mount m -- cat m/f > out 2> err && [ ! -s out ] || fail "gave bytes of a damaged file"
+    plfs rm m/f
+    [ ! -e m/f ]
+    plfs check --repair --min-age 0 m > /dev/null
+    [ -z "$(find m/.plfs -type f)" ] || fail "$(find m/.plfs -type f)"
+}
+t_unknown_version() {
+    mkdir m
+    make_file m/f
+    python3 - m/f <<'P'
+import struct, sys
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+f = open(sys.argv[1], "r+b"); b = bytearray(f.read())
+struct.pack_into("<H", b, 76, 9); struct.pack_into("<I", b, 72, crc32c(b[76:3072]))
+f.seek(0); f.write(b)
+P
+    refuses 1 "format version 9" plfs cat m/f
+    fails plfs check m/f > out
+    grep -q ': unknown$' out
+    grep -q 'version 9' out
+    plfs rm m/f
+}
+t_looks_like_a_container() {
+    mkdir -p m/.plfs/ab/0123456789abcdef0123456789abcd m/.plfs/zz
+    head -c 4093 /dev/urandom > m/plain
+    cp m/plain want
+    [ "$(plfs check --repair m | tail -1)" != "" ]
+    plfs cat m/plain | cmp - want
+    refuses 1 "not a PLFS file" plfs stat m/plain
+    plfs run --mount m -- cmp m/plain want
+    plfs rm m/plain
+}
+t_damaged_flat_index_is_not_used() {
+    mkdir m
+    make_file m/f
+    plfs cat m/f > want
+    plfs flatten m/f > /dev/null
+    flip "$(container m/f)/flat" 300
+    plfs cat m/f | cmp - want
+    plfs stat m/f | has 'flat index  ignored: .*checksum'
+    fails plfs check m/f > /dev/null
+    plfs check --repair m/f > out
+    grep -q 'done  *removed .*flat' out
+    plfs check m/f > /dev/null
+}
+t_copied_and_moved_names() {
+    mkdir m
+    make_file m/f
+    plfs cat m/f > want
+    cp m/f m/copy
+    plfs cat m/copy | cmp - want
+    plfs rm m/copy
+    plfs cat m/f | cmp - want
+    mkdir other
+    cp m/f other/f
+    plfs cat other/f | cmp - want # by the root that it records
+    mv m moved
+    refuses 1 "is not here" plfs cat other/f
+    plfs cat moved/f | cmp - want
+    fails plfs check other > out
+    grep -q "is not here" out
+    plfs rm other/f
+}
+t_crashed_writer() {
+    plfs run -- python3 -c '
+import os, signal
+fd = os.open("plfs.d/f", os.O_RDWR | os.O_CREAT)
+os.write(fd, b"safe"); os.fsync(fd)
+os.write(fd, b"x" * 100000)
+os.kill(os.getpid(), signal.SIGKILL)' || [ $? = 137 ]
+    [ "$(plfs cat plfs.d/f | head -c 4)" = safe ]
+    plfs check plfs.d/f | head -1 | has ': busy$'
+    plfs check --clear-marks --repair plfs.d/f | has 'removed the open mark'
+    plfs check plfs.d/f | head -1 | has ': healthy$'
+    [ "$(plfs stat --json plfs.d/f | json 'print(d["summary"], len(d["open_marks"]))')" = "valid 0" ]
+}
+t_marks_of_the_living_stay() {
+    plfs run -- python3 -c '
+import os, subprocess
+fd = os.open("plfs.d/f", os.O_RDWR | os.O_CREAT); os.write(fd, b"x"); os.fsync(fd)
+done = subprocess.run(["plfs", "check", "--clear-marks", "plfs.d/f"], capture_output=True, text=True)
+assert "lives" in done.stderr and "busy" in done.stdout, done
+os.write(fd, b"y"); os.close(fd)'
+    [ "$(plfs cat plfs.d/f)" = xy ]
+    plfs check plfs.d/f | head -1 | has ': healthy$'
+}
+t_garbage_is_removed() {
+    mkdir m
+    make_file m/f
+    make_file m/g
+    rm m/g # by a program that does not know PLFS
+    plfs check m | has '1 healthy, 1 garbage'
+    plfs check --repair m > /dev/null # too young
+    [ "$(find m/.plfs -name super | wc -l)" = 2 ]
+    plfs check --repair --min-age 0 m | has '^  done  *removed'
+    [ "$(find m/.plfs -name super | wc -l)" = 1 ]
+    [ "$(plfs check m)" = "1 healthy" ]
+}
+t_a_root_copied_without_links_survives_repair() {
+    mkdir m
+    make_file m/f
+    plfs cat m/f > want
+    cp -r m n
+    plfs check --repair --min-age 0 n > /dev/null
+    mv m gone
+    plfs cat n/f | cmp - want
+    # A copy with links is whole.
+    rsync -aH gone/ r/ 2> /dev/null || cp -a gone/. r
+    plfs cat r/f | cmp - want
+    [ "$(plfs check r)" = "1 healthy" ]
+}
+t_rm() {
+    mkdir -p m/sub
+    make_file m/f
+    plfs run --mount m -- bash -c 'echo 1 > m/sub/g; ln m/f m/sub/second; echo 2 > m/h'
+    refuses 1 "is a directory" plfs rm m/sub
+    plfs rm m/f
+    [ "$(plfs cat m/sub/second | wc -c)" = 1048579 ]
+    plfs rm -r m/sub
+    [ ! -e m/sub ]
+    [ "$(find m/.plfs -name super | wc -l)" = 1 ]
+    refuses 1 "holds the data" plfs rm -rf m/.plfs
+    refuses 1 "absent" plfs rm absent
+    plfs rm -f absent
+    plfs rm -r m
+    [ ! -e m ]
+}
+t_two_programs_create_one_name() {
+    for i in 1 2 3; do
+        plfs run -- bash -c 'for i in 1 2 3 4 5 6 7 8; do python3 -c "import os
+try:
+    os.write(os.open(\"plfs.d/f\", os.O_WRONLY | os.O_CREAT | os.O_EXCL), b\"x\"); print(\"made\")
+except FileExistsError:
+    pass" & done; wait' > out
+        [ "$(cat out)" = made ]
+        plfs check plfs.d > /dev/null
+        plfs rm plfs.d/f
+        [ -z "$(find plfs.d/.plfs -type f)" ]
+    done
+}
+t_read_only_storage() {
+    mkdir m
+    make_file m/f
+    plfs cat m/f > want
+    mkdir ro && mount --bind m ro 2> /dev/null && mount -o remount,bind,ro ro || skip "needs the right to mount"
+    trap 'umount ro' EXIT
+    plfs cat ro/f | cmp - want
+    plfs check ro/f > /dev/null
+    plfs map ro/f > /dev/null
+    plfs export ro/f out
+    same out want
+    refuses 1 "Read-only" plfs import want ro/g
+    refuses 1 "Read-only" plfs rm ro/f
+    fails plfs run --mount ro -- bash -c 'echo x > ro/g' 2> err
+    grep -q 'Read-only' err
+    umount ro
+    trap - EXIT
+}
+t_long_and_far() {
+    mkdir m
+    local long; long=$(printf 'x%.0s' {1..255})
+    echo hi > plain
+    plfs import plain "m/$long"
+    [ "$(plfs cat "m/$long")" = hi ]
+    refuses 1 "File name too long" plfs import plain "m/y$long"
+    plfs export "m/$long" "$long"
+    [ "$(cat "$long")" = hi ]
+    plfs run --mount m -- python3 -c '
+import os
+fd = os.open("m/far", os.O_RDWR | os.O_CREAT)
+os.pwrite(fd, b"x", (1 << 63) - 2)
+try: os.pwrite(fd, b"x", (1 << 63) - 1); raise SystemExit("wrote past the end")
+except OSError as e: print(e)'
+    [ "$(plfs stat --json m/far | json 'print(d["size"])')" = 9223372036854775807 ]
+    [ "$(plfs cat --from 9223372036854775800 m/far | tr -d '\0')" = x ]
+    timeout 10 plfs check m/far > /dev/null
+}
+t_explain_calls() {
+    plfs explain-calls cat > out
+    grep -q '^covered:' out
+    grep -q '  read' out
+    plfs explain-calls --json /bin/cp | json 'c = {x["call"]: x["verdict"] for x in d["calls"]}; assert c["copy_file_range"] == "covered" and d["refused"] is None'
+    printf '#!/usr/bin/env python3\n' > s
+    chmod +x s
+    plfs explain-calls ./s | head -1 | has 'script'
+    refuses 1 "neither a program" plfs explain-calls /etc/passwd
+    refuses 1 "no program absent-program" plfs explain-calls absent-program
+    echo 'int main(void) { return 0; }' > s.c
+    if cc -static -o static s.c 2> /dev/null; then plfs explain-calls ./static | has 'static program'; fi
+    plfs explain-calls "$build/lib/libplfs.so" | has 'a library'
+}
+t_version_help_and_pages() {
+    plfs version | has '^plfs [0-9]'
+    plfs --version | has '^plfs [0-9]'
+    plfs version --json | json 'assert d["version"] and d["preload"].endswith("libplfs_preload.so")'
+    local command
+    for command in run ls stat map cat cp import export flatten check rm version explain-calls completions; do
+        plfs help $command > out && grep -q 'Usage: plfs' out || fail "no help for $command"
+        case $command in version) ;; *) grep -q Example out || fail "no example for $command" ;; esac
+        [ -s "$build/share/man/man1/plfs-$command.1" ] || fail "no page for $command"
+    done
+    bash -n "$build/share/bash-completion/completions/plfs"
+    plfs completions zsh | has explain-calls
+    local status=0; plfs nonsense 2> /dev/null || status=$?
+    [ $status = 2 ]
+}
+t_installed_elsewhere() {
+    mkdir prefix
+    (cd "$build" && tar cf - bin lib include share) | tar xf - -C prefix
+    env -i PATH=/usr/bin:/bin HOME="$PWD" prefix/bin/plfs run -- sh -c 'echo hi > plfs.d/f; cat plfs.d/f' > out
+    [ "$(cat out)" = hi ]
+    [ "$(env -i prefix/bin/plfs version --json | json 'print(d["preload"])')" = "$PWD/prefix/lib/plfs/libplfs_preload.so" ]
+    cat > p.c <<'C'
+#include <plfs.h>
+#include <stdio.h>
+int main(void) { puts(plfs_version()); return 0; }
+C
+    export PKG_CONFIG_PATH=$PWD/prefix/lib/pkgconfig
+    cc -o p p.c $(pkg-config --cflags --libs plfs) -Wl,-rpath,"$(pkg-config --variable=libdir plfs)"
+    [ "$(./p)" = "$(pkg-config --modversion plfs)" ]
+    ln -s "$PWD/prefix/bin/plfs" link
+    ./link run -- true
+    mv prefix 'pre fix'
+    refuses 1 "space" 'pre fix/bin/plfs' run -- true
+}
+
+wanted() { [ $# = 1 ] || { local n=$1; shift; case " $* " in *" $n "*) ;; *) return 1 ;; esac; }; }
+# Each test is a new shell, so that its `set -e` holds everywhere.
+export -f $(declare -F | awk '{ print $3 }')
+for name in $(declare -F | awk '$3 ~ /^t_/ { print substr($3, 3) }'); do
+    wanted "$name" "$@" || continue
+    mkdir "$work/$name"
+    status=0
+    timeout -k 5 "${T_TIMEOUT_S:-120}" bash -e -o pipefail -c "cd '$work/$name'; t_$name" > "$work/log" 2>&1 < /dev/null || status=$?
+    case $status in
+        0) passed=$((passed + 1)); echo "ok   $name" ;;
+        77) skipped=$((skipped + 1)); echo "skip $name: $(cat "$work/skip")" ;;
+        *) failed=$((failed + 1)); echo "FAIL $name: exit $status"; tail -5 "$work/log" | sed 's/^/       /' ;;
+    esac
+    rm -rf "${work:?}/$name"
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
