@@ -25,7 +25,7 @@ pub struct Folder {
     items: Vec<Stamped>,
     /// The piece that the next write may still extend; always a single.
     piece: Option<Run>,
-    /// The piece's stamp; `None` while it looks as if it will fold into the last run.
+    /// The piece's stamp; `None` if it is what the last run expects next, into which it folds: a piece that may yet turn out otherwise has one from its first write on.
     piece_stamp: Option<u64>,
     /// Items before this one no longer fold.
     barrier: usize,
@@ -48,10 +48,13 @@ impl Folder {
         let write = Run::single(logical, length, segment, physical);
         debug_assert!(write.is_valid(), "{write:?}");
         match &mut self.piece {
-            Some(p) if p.segment == segment && p.logical + p.length == logical && p.physical + p.length == physical => p.length += length,
+            // A piece without a stamp is whole: what goes on behind it is a piece of its own, or it would take its stamp too late.
+            Some(p) if self.piece_stamp.is_some() && p.segment == segment && p.logical + p.length == logical && p.physical + p.length == physical => {
+                p.length += length;
+            }
             _ => {
                 self.finish(&mut stamp);
-                self.piece_stamp = if self.continues_run(&write) { None } else { Some(stamp()) };
+                self.piece_stamp = if self.continues_run(&write) && self.run_length() == Some(length) { None } else { Some(stamp()) };
                 self.piece = Some(write);
             }
         }
@@ -78,6 +81,10 @@ impl Folder {
         self.finish(&mut stamp);
         self.barrier = 0;
         std::mem::take(&mut self.items)
+    }
+
+    fn run_length(&self) -> Option<u64> {
+        self.items.last().map(|item| item.run.length)
     }
 
     /// Whether a piece that starts like `write` stands where the last run expects its next one.
@@ -181,14 +188,31 @@ mod tests {
 
     #[test]
     fn a_tail_that_grows_leaves_the_run() {
-        assert_eq!(fold(&[(0, 2), (10, 2), (20, 2), (30, 2), (32, 1)]), [run(0, 2, 10, 3, 0), run(30, 3, 0, 1, 6)]);
+        assert_eq!(fold(&[(0, 2), (10, 2), (20, 2), (30, 2), (32, 1)]), [run(0, 2, 10, 4, 0), run(32, 1, 0, 1, 8)]);
         assert_eq!(fold(&[(0, 2), (10, 2), (20, 2), (22, 1)]), [run(0, 2, 0, 1, 0), run(10, 2, 0, 1, 2), run(20, 3, 0, 1, 4)]);
     }
 
-    /// A run that goes backwards, whose next piece grows over the run's last one: the piece is later and must win.
+    /// A run that goes backwards, whose next piece grows over the run's last one: what grows is later and must win.
     #[test]
     fn a_piece_that_grows_over_its_run_is_younger() {
-        assert_eq!(fold(&[(40, 5), (30, 5), (20, 5), (10, 5), (15, 6)]), [run(40, 5, -10, 3, 0), run(10, 11, 0, 1, 15)]);
+        assert_eq!(fold(&[(40, 5), (30, 5), (20, 5), (10, 5), (15, 6)]), [run(40, 5, -10, 4, 0), run(15, 6, 0, 1, 20)]);
+        assert_eq!(fold(&[(40, 5), (30, 5), (20, 5), (10, 4), (14, 7)]), [run(40, 5, -10, 3, 0), run(10, 11, 0, 1, 15)]);
+    }
+
+    /// The short last piece of a run, and one that grows past its length, are records of their own. Their stamps were put off until that was known, and then were younger
+    /// than what other processes had written in between.
+    #[test]
+    fn a_piece_that_does_not_fold_has_the_stamp_of_its_first_write() {
+        for last in [&[(30, 1)][..], &[(30, 2), (32, 1)], &[(30, 1), (31, 3)]] {
+            let (mut folder, mut now, mut physical) = (Folder::new(), 0, 0);
+            for &(logical, length) in [(0, 2), (10, 2), (20, 2)].iter().chain(last) {
+                now += 100;
+                folder.push(logical, length, 0, physical, || now);
+                physical += length;
+            }
+            let items = folder.take(|| 9999);
+            assert!(items[1].stamp <= now && items[1].stamp >= 400, "{items:?}");
+        }
     }
 
     #[test]
