@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+"""The independent decoder and the engine read the same bytes and the same numbers out of the same containers.
+
+    agree.py BUILD_DIR [--seed N] [--rounds 1] [--only WORD] [--keep]
+
+Ordinary Python programs write below `BUILD_DIR/bin/plfs run`, some are killed, some index logs are torn by hand. After every step
+all readers must agree: the program's own `cat` under `plfs run`, `plfs cat`, `plfs_decode.py cat` and `cat --flat`; where the
+bytes are determined also a plain file written by the same program. `plfs stat --json` must hold the decoder's numbers.
+Containers made by hand that contradict docs/FORMAT.md must be refused by both. A failure names the seed that repeats it.
+"""
+import argparse, hashlib, json, os, random, shutil, signal, subprocess, sys, tempfile, time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DECODE = [sys.executable, os.path.join(HERE, "plfs_decode.py")]
+
+
+# ---- programs: each runs as `agree.py --do NAME FILE SEED RANK RANKS` and knows nothing of PLFS
+def open_file(path, flags=0):
+    return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
+
+def strided(path, rng, rank, ranks):
+    fd = open_file(path)
+    for i in range(150):
+        os.pwrite(fd, rng.randbytes(1777), (i * ranks + rank) * 1777)
+
+def backwards(path, rng, rank, ranks):
+    fd = open_file(path)
+    for i in reversed(range(100)):
+        os.pwrite(fd, rng.randbytes(900), (i * ranks + rank) * 1000)
+
+def overwrites(path, rng, rank, ranks):
+    """Within a part of the file of its own, so that the bytes are determined."""
+    fd, part = open_file(path), 60_000
+    for _ in range(300):
+        at = rng.randrange(part)
+        os.pwrite(fd, rng.randbytes(rng.randrange(1, min(4000, part - at) + 1)), rank * part + at)
+        if rng.random() < 0.02:
+            os.fsync(fd)
+
+def conflicts(path, rng, rank, ranks):
+    fd = open_file(path)
+    for _ in range(200):
+        os.pwrite(fd, bytes([65 + rank]) * rng.randrange(1, 3000), rng.randrange(50_000))
+        if rng.random() < 0.05:
+            os.ftruncate(fd, rng.randrange(60_000))
+
+def truncates(path, rng, rank, ranks):
+    fd = open_file(path)
+    for _ in range(200):
+        if rng.random() < 0.3:
+            os.ftruncate(fd, rng.randrange(40_000))
+        else:
+            os.pwrite(fd, rng.randbytes(rng.randrange(1, 2000)), rng.randrange(40_000))
+        if rng.random() < 0.1:
+            os.close(fd)
+            fd = open_file(path)
+
+def sparse(path, rng, rank, ranks):
+    fd = open_file(path)
+    for _ in range(20):
+        os.pwrite(fd, rng.randbytes(rng.randrange(1, 5000)), rng.randrange(20 << 20))
+    os.ftruncate(fd, 21 << 20)
+
+def appends(path, rng, rank, ranks):
+    fd = open_file(path, os.O_APPEND)
+    for i in range(200):
+        os.write(fd, b"%d:%d;" % (rank, i) * rng.randrange(1, 30))
+
+def rewrite(path, rng, rank, ranks):
+    with open(path, "wb") as f:
+        f.write(rng.randbytes(rng.randrange(200_000)))
+    with open(path, "r+b") as f:
+        f.seek(1000)
+        f.write(b"again")
+
+def large(path, rng, rank, ranks):
+    fd, block = open_file(path), rng.randbytes(1 << 20)
+    for i in range(12):
+        os.pwritev(fd, [block, block[:77]], i * (1 << 20) + rng.randrange(1 << 18))
+
+def endless(path, rng, rank, ranks):
+    fd = open_file(path)
+    while True:                                      # slowly: the decoder is slow too
+        time.sleep(0.001)
+        os.pwrite(fd, bytes([97 + rank]) * rng.randrange(1, 5000), rng.randrange(300_000))
+        if rng.random() < 0.03:
+            os.fsync(fd)
+        if rng.random() < 0.01:
+            os.ftruncate(fd, rng.randrange(200_000, 300_000))
+
+
+# ---- cases: a name and steps. A step is a program and options, or the name of a method of Agree
+def program(name, ranks=1, plain=True, nodes=1, kill=0, **env):
+    return {"program": name, "ranks": ranks, "plain": plain, "nodes": nodes, "kill": kill, "env": env}
+
+CASES = [
+    ("empty", [program("rewrite"), "empty"]),
+    ("strided by 4", [program("strided", ranks=4), "flatten", program("strided", ranks=4)]),
+    ("strided, 3 nodes", [program("strided", ranks=6, nodes=3), "flatten", program("overwrites", ranks=3, nodes=3)]),
+    ("backwards", [program("backwards", ranks=2), program("backwards"), "flatten"]),
+    ("overwrites", [program("overwrites", ranks=3), program("overwrites", ranks=2), "flatten", program("overwrites")]),
+    ("conflicts", [program("conflicts", ranks=4, plain=False), "flatten", program("conflicts", ranks=4, nodes=2, plain=False)]),
+    ("truncates", [program("truncates"), "flatten", program("truncates"), "flatten"]),
+    ("truncates, then other node", [program("truncates"), program("truncates", nodes=2), program("truncates", nodes=3), "flatten"]),
+    ("sparse", [program("sparse"), "flatten", program("sparse")]),
+    ("appends", [program("appends"), program("appends", ranks=3, plain=False), "flatten", program("appends", ranks=2, nodes=2, plain=False)]),
+    ("O_TRUNC", [program("overwrites"), program("rewrite"), program("strided"), "flatten", program("rewrite"), program("appends")]),
+    ("small segments", [program("large", PLFS_SEGMENT_BYTES="65536", PLFS_STREAMS="2"),
+                        program("overwrites", ranks=2, PLFS_SEGMENT_BYTES="65536"), "flatten"]),
+    ("small buffer", [program("large", PLFS_BUFFER_BYTES="65536"), program("overwrites", PLFS_BUFFER_BYTES="65536")]),
+    ("backends", [program("strided", ranks=4, PLFS_BACKENDS="%1:%2"), program("overwrites", ranks=4, nodes=3), "flatten"]),
+    ("kill -9", [program("endless", kill=0.4, plain=False), program("overwrites", plain=False), "flatten",
+                 program("endless", ranks=3, nodes=2, kill=0.6, plain=False), program("strided", plain=False), "flatten"]),
+    ("kill -9 of one in four", [program("endless", ranks=4, kill=0.5, plain=False), program("endless", kill=0.1, plain=False),
+                                program("truncates", plain=False)]),
+    ("torn", [program("strided", ranks=2, plain=False), "tear", program("overwrites", ranks=2, plain=False), "tear", "junk",
+              program("strided", plain=False), "flatten", "junk", program("overwrites", nodes=2, plain=False), "tear"]),
+    ("flat damaged", [program("overwrites"), "flatten", "flip_flat"]),
+    ("flat stale", [program("strided", plain=False), "flatten", "tear"]),
+]
+
+
+class Failed(Exception):
+    pass
+
+
+class Agree:
+    def __init__(self, build, base, seed):
+        self.plfs, self.base, self.rng = os.path.join(build, "bin", "plfs"), base, random.Random(seed)
+        for d in ("root", "plain", "b1", "b2", "node0", "node1", "node2"):
+            os.mkdir(os.path.join(base, d))
+        self.file, self.model, self.plain = os.path.join(base, "root", "f"), os.path.join(base, "plain", "f"), True
+        self.door = [self.plfs, "run", "--mount", os.path.join(base, "root"), "--"]
+
+    def run(self, *command):
+        done = subprocess.run(command, capture_output=True)
+        if done.returncode:
+            raise Failed(f"{os.path.basename(command[0])} {command[1]}: status {done.returncode}: {done.stderr.decode()[-600:]}")
+        return done.stdout
+
+    def program(self, step):
+        seed = self.rng.randrange(1 << 30)
+        words = lambda file, r: [sys.executable, os.path.abspath(__file__), "--do", step["program"], file, f"{seed + r}", f"{r}", f"{step['ranks']}"]
+        env = {k: v.replace("%", self.base + "/b") for k, v in step["env"].items()}
+        first = self.rng.randrange(3)
+        children = []
+        for r in range(step["ranks"]):
+            node = os.path.join(self.base, f"node{(first + r) % step['nodes']}")
+            children.append(subprocess.Popen([*self.door, *words(self.file, r)], env={**os.environ, **env, "PLFS_SHARED_MEMORY": node}))
+        if step["kill"]:
+            time.sleep(step["kill"])
+            for child in children:
+                child.send_signal(signal.SIGKILL)
+                time.sleep(self.rng.random() / 20)
+        want = -signal.SIGKILL if step["kill"] else 0
+        if [c.wait() for c in children] != [want] * len(children):
+            raise Failed(f"{step['program']} failed")
+        self.plain = self.plain and step["plain"]
+        if self.plain:
+            for r in range(step["ranks"]):
+                self.run(*words(self.model, r))
+
+    # steps without a program
+    def empty(self):
+        self.run(*self.door, "truncate", "-s", "0", self.file)
+        open(self.model, "w").close()
+
+    def flatten(self):
+        self.run(self.plfs, "flatten", self.file)
+
+    def logs(self):
+        there = self.stat()["container"]
+        return [os.path.join(there, d, "index") for d in sorted(os.listdir(there)) if os.path.isfile(os.path.join(there, d, "index"))]
+
+    def tear(self):
+        """An append that a crash cut short."""
+        path = self.rng.choice(self.logs())
+        os.truncate(path, max(0, os.stat(path).st_size - self.rng.randrange(1, 60)))
+        self.touched()
+
+    def junk(self):
+        with open(self.rng.choice(self.logs()), "ab") as f:
+            f.write(b"PLIX" * self.rng.randrange(1, 50))
+        self.touched()
+
+    def touched(self):
+        """Logs do not change behind the back of a container that nobody has open: its summary would still count."""
+        os.utime(self.stat()["container"])
+
+    def flip_flat(self):
+        path = os.path.join(self.stat()["container"], "flat")
+        with open(path, "r+b") as f:
+            f.seek(self.rng.randrange(8, os.stat(path).st_size))
+            byte = f.read(1)
+            f.seek(-1, os.SEEK_CUR)
+            f.write(bytes([byte[0] ^ 4]))
+
+    def stat(self):
+        done = subprocess.run([*DECODE, "stat", self.file], capture_output=True)
+        return json.loads(done.stdout or "{}")
+
+    def decoded(self, *args, damaged_flat):
+        """Status 1 is right if the flat index is damaged: it is reported and not used."""
+        done = subprocess.run([*DECODE, "cat", *args, self.file], capture_output=True)
+        if done.returncode != int(damaged_flat and "--flat" in args):
+            raise Failed(f"plfs_decode.py cat {args}: status {done.returncode}: {done.stderr.decode()[-600:]}")
+        return done.stdout
+
+    def compare(self):
+        ours, theirs = self.stat(), json.loads(self.run(self.plfs, "stat", "--json", self.file))
+        damaged = ours["flat"] == "damaged"
+        readers = {"cat under plfs run": self.run(*self.door, "cat", self.file), "plfs cat": self.run(self.plfs, "cat", self.file),
+                   "decoder": self.decoded(damaged_flat=damaged), "decoder --flat": self.decoded("--flat", damaged_flat=damaged)}
+        if self.plain:
+            readers["plain file"] = self.run("cat", self.model)
+        sums = {name: (len(data), hashlib.md5(data).hexdigest()) for name, data in readers.items()}
+        if len(set(sums.values())) != 1:
+            a, b = readers["plfs cat"], readers["decoder" if sums["decoder"] != sums["plfs cat"] else "decoder --flat"]
+            first = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+            raise Failed(f"bytes differ: {sums}; plfs cat and decoder at byte {first}")
+        for key in ("size", "stored_bytes", "data_logs", "index_logs", "index_bytes", "records", "uuid", "container"):
+            if ours[key] != theirs[key]:
+                raise Failed(f"stat: {key}: decoder {ours[key]}, plfs {theirs[key]}")
+        marks = sorted(m["set"] for m in theirs["open_marks"])
+        states = {"none": "none", "valid": "used"}.get(ours["flat"], "ignored")
+        if marks != ours["open_marks"] or not theirs["flat"].startswith(states) or (ours["summary"] == "valid") != (theirs["summary"] == "valid"):
+            raise Failed(f"stat: decoder {ours['open_marks']}, {ours['flat']}, {ours['summary']}; "
+                         f"plfs {marks}, {theirs['flat']}, {theirs['summary']}")
+        damage = [p for p in ours["places"] if p["kind"] not in ("torn", "skipped", "unfinished") and not p["file"].endswith("/flat")]
+        if damage:
+            raise Failed(f"decoder finds damage: {damage}")
+
+
+def by_hand():
+    """(what, index log, whether readers must refuse it; None: they may): all CRCs are right, the data log holds b"aaaa"."""
+    import test_decode as t
+    B, run, truncate, pack = t.B, t.run, t.truncate, t.struct.pack
+    wrong = {
+        "run past eof": B(10, [run(0, 2, 0)], 1), "eof past the runs": B(10, [run(0, 2, 0)], 3),
+        "version": B(10, [run(0, 2, 0)], 2, version=1), "flag 2": B(10, [], 0, flags=2),
+        "overlapping pieces": B(10, [run(0, 2, 0, 1, 2)], 3), "count 0": B(10, [run(0, 2, 0, 0, 0)], 2),
+        "length 0": B(10, [run(0, 0, 0)], 0), "stride of one piece": B(10, [run(0, 2, 0, 9, 1)], 2),
+        "below 0": B(10, [run(1, 2, 0, -2, 2)], 3), "past 2^63-1": B(10, [run(2**63 - 1, 1, 0)], 2**63),
+        "physical past 2^63": B(10, [run(0, 2, 2**63 - 1)], 2), "no such reference": B(10, [run(0, 2, 0, segref=1)], 2),
+        "stream 9 of 4": B(10, [run(0, 2, 0)], 2, refs=[t.ref(stream=9)]),
+        "backend 1 of 1": B(10, [run(0, 2, 0)], 2, refs=[pack("<IHHII", t.SET, 0, 1, 0, 0)]),
+        "segment 65536": B(10, [run(0, 2, 0)], 2, refs=[t.ref(segment=65536)]),
+        "run newer than its block": B(10, [run(0, 2, 0, stamp=11)], 2), "truncate without flag": B(10, [truncate(2)], 2, refs=[]),
+        "truncate newer than its block": B(10, [truncate(2, 11)], 2, flags=1),
+        "truncate past 2^63-1": B(10, [truncate(2**63)], 2**63, flags=1), "truncate with another eof": B(10, [truncate(2)], 3, flags=1),
+        "two truncates": B(10, [truncate(2, 9), truncate(2)], 2, flags=1), "flag 1 without truncate": B(10, [], 0, flags=1),
+        "truncate and run": B(10, [truncate(2, 9), run(0, 2, 0)], 2, refs=[t.ref()], flags=1),
+        "truncate with a count": B(10, [pack("<BBHIQQ", 2, 3, 0, 1, 2, 10)], 2, flags=1),
+        "kind 3": B(10, [pack("<BBHIQ", 3, 2, 0, 0, 0)], 0), "kind 0": B(10, [pack("<BBHIQ", 0, 2, 0, 0, 0)], 0),
+        "run of 48 bytes": B(10, [pack("<BBHIQQqQII", 1, 6, 0, 1, 0, 2, 0, 0, 7, 0)], 2),
+        "record of length 0": B(10, [pack("<BBHI", 200, 0, 0, 0)], 0), "record past the payload": B(10, [pack("<BBHI", 200, 2, 0, 0)], 0),
+        "host name past its record": B(10, [pack("<BBHIIIIIQHHI", 128, 5, 0, 0, 7, 1, 0, 0, 1, 60, 0, 0)], 0),
+        "fewer records than the payload": B(10, [run(0, 2, 0), bytes([200, 1]) + bytes(6)], 2, count=1),
+        "more records than the payload": B(10, [run(0, 2, 0)], 2, count=2),
+    }
+    right = {
+        "nothing in a block": [B(10, [], 0)], "unknown kind 200": [B(10, [bytes([200, 2]) + bytes(14), run(0, 2, 0)], 2)],
+        "writer in a truncate block": [B(10, [run(0, 4, 0)], 4), B(11, [t.writer(), truncate(3)], 3, flags=1)],
+        "negative stride": [B(10, [run(8, 1, 0, -3, 3)], 9)], "stamps below the block's": [B(10, [run(0, 2, 0, stamp=9), run(1, 2, 2, stamp=8)], 3)],
+        "equal stamps": [B(10, [run(0, 2, 0), run(1, 2, 2)], 3)], "truncate older than its run": [B(10, [run(0, 4, 0)], 4), B(11, [truncate(1, 9)], 1, flags=1)],
+        "references to another set": [B(10, [run(0, 2, 0)], 2, refs=[t.ref(), t.ref(t.OTHER)])],
+    }
+    # What a writer must not do, and no reader is told to refuse: the engine does not look, the decoder does.
+    loose = "eof past the runs", "backend 1 of 1", "two truncates", "flag 1 without truncate", "truncate with a count"
+    for what, block in wrong.items():
+        yield what, t.log(block), None if what in loose else True
+    yield "the same stamp twice", t.log(B(10, [run(0, 2, 0)], 2), B(10, [run(2, 2, 2)], 4)), None
+    for what, blocks in right.items():
+        yield what, t.log(*blocks), False
+
+
+def compare_by_hand(plfs, index, refuse):
+    """None, or how the readers differ from what they should do."""
+    import test_decode as t
+    case = t.Decoder("test_crc")
+    case.setUp()
+    try:
+        case.fill(index, b"aaaa")
+        decoder = subprocess.run([*DECODE, "cat", case.name], capture_output=True)
+        engine = subprocess.run([plfs, "cat", case.name], capture_output=True)
+    finally:
+        case.doCleanups()
+    texts = [done.stderr.decode().strip()[-300:] or done.stdout for done in (decoder, engine)]
+    if refuse is None:
+        return None if decoder.returncode in (0, 1) and engine.returncode in (0, 1) else f"a reader fell over: {texts}"
+    if (decoder.returncode != 0, engine.returncode != 0) != (refuse, refuse) or (not refuse and decoder.stdout != engine.stdout):
+        return f"must be {'refused' if refuse else 'read'}: decoder {decoder.returncode} {texts[0]}; plfs cat {engine.returncode} {texts[1]}"
+
+
+def main():
+    if sys.argv[1:2] == ["--do"]:
+        name, path, seed, rank, ranks = sys.argv[2:]
+        return globals()[name](path, random.Random(int(seed)), int(rank), int(ranks))
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("build")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--rounds", type=int, default=1, help="repeat with the following seeds")
+    p.add_argument("--only", default="", help="cases with this word in their names")
+    p.add_argument("--keep", action="store_true", help="leave the files of failed cases behind")
+    a = p.parse_args()
+    counts = {"passed": 0, "failed": 0}
+    def result(name, why):
+        counts["failed" if why else "passed"] += 1
+        print(f"FAIL {name}: {why}" if why else f"ok   {name}", flush=True)
+    for seed in range(a.seed, a.seed + a.rounds):
+        for name, steps in CASES:
+            if a.only not in name:
+                continue
+            begin, base, why = time.monotonic(), tempfile.mkdtemp(prefix="plfs-agree."), None
+            try:
+                agree = Agree(os.path.abspath(a.build), base, f"{seed} {name}")
+                for i, step in enumerate(steps):
+                    agree.program(step) if isinstance(step, dict) else getattr(agree, step)()
+                    agree.compare()
+            except (Failed, OSError, ValueError, KeyError) as e:
+                why = f"seed {seed}, step {i + 1} ({step if isinstance(step, str) else step['program']}): {e!r}" + (f"; kept {base}" if a.keep else "")
+            if not (why and a.keep):
+                shutil.rmtree(base, ignore_errors=True)
+            result(f"{name} ({time.monotonic() - begin:.1f} s)", why)
+    sys.path.insert(0, HERE)
+    for what, index, refuse in by_hand():
+        if a.only in what:
+            result(f"by hand: {what}", compare_by_hand(os.path.join(a.build, "bin", "plfs"), index, refuse))
+    print(f"{counts['passed']} passed, {counts['failed']} failed, 0 skipped")
+    return counts["failed"] > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
