@@ -31,6 +31,8 @@ pub(crate) struct LogicalFile {
     index: RwLock<Option<Index>>,
     /// Someone opened the file after the index was loaded: look again before the next read.
     stale: AtomicBool,
+    /// Someone opened the file after the writer joined: what is written from now on is younger than what is there now, and appends go behind it.
+    unordered: AtomicBool,
     segments: SegmentFiles,
     writer: RwLock<Option<Arc<Writer>>>,
     /// The superblock, open for writing, if this process created it with a mode that would not let it open it again.
@@ -84,6 +86,7 @@ impl LogicalFile {
             totals: Mutex::new(Totalizer::new(summary)),
             index: RwLock::new(None),
             stale: AtomicBool::new(false),
+            unordered: AtomicBool::new(false),
             segments: SegmentFiles::default(),
             writer: RwLock::new(None),
             creation: Mutex::new(None),
@@ -99,6 +102,27 @@ impl LogicalFile {
     /// The next read looks for others' commits.
     pub(crate) fn acquire(&self) {
         self.stale.store(true, Ordering::Release);
+        self.unordered.store(true, Ordering::Release);
+        self.is_new.store(false, Ordering::Release);
+    }
+
+    /// The writer, ready to write behind everything that was there at the last acquire.
+    fn ordered_writer(&self, fresh: bool) -> Result<Arc<Writer>> {
+        let writer = self.writer(fresh)?;
+        if self.unordered.load(Ordering::Acquire) && self.unordered.swap(false, Ordering::AcqRel) {
+            match self.totals() {
+                Ok(totals) => {
+                    writer.set().observe(totals.max_hlc);
+                    writer.set().reached(totals.size);
+                    writer.seal();
+                }
+                Err(error) => {
+                    self.unordered.store(true, Ordering::Release);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(writer)
     }
 
     /// Keeps the data while a process uses it, though another removes the last name.
@@ -238,7 +262,7 @@ impl LogicalFile {
             return Ok(());
         }
         let to_nothing = size == 0;
-        let writer = self.writer(to_nothing)?;
+        let writer = self.ordered_writer(to_nothing)?;
         // The old logs may go only when the truncate is durable: or a power cut would bring back a part of the old bytes.
         self.commit(to_nothing, Some(size))?;
         self.written_end.store(0, Ordering::Release);
@@ -254,7 +278,7 @@ impl LogicalFile {
         if !self.watched.swap(true, Ordering::AcqRel) {
             ticker::watch(self);
         }
-        let writer = self.writer(false)?;
+        let writer = self.ordered_writer(false)?;
         let written = writer.write(offset, bytes)?;
         let end = offset + written.bytes as u64;
         if self.written_end.load(Ordering::Relaxed) < end {
@@ -563,7 +587,7 @@ impl File {
     /// Writes `buf` at the end of the file, atomically among the processes of this node; gives the offset where it went and the bytes written.
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.may_write()?;
-        let writer = self.logical().writer(false)?;
+        let writer = self.logical().ordered_writer(false)?;
         let offset = writer.append_position(buf.len() as u64, || Ok(self.logical().totals()?.size))?;
         drop(writer);
         Ok((offset, self.write_at(buf, offset)?))
