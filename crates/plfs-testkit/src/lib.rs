@@ -1,6 +1,17 @@
 //! Reference model, operations and failing stores for testing PLFS.
+//!
+//! Random tests make a list of [`Step`]s ([`steps`]), run it on PLFS and on the model at once ([`World`]), and when they differ look for a short list that still
+//! does ([`shrink`]). [`FaultStore`] fails on demand.
 #![forbid(unsafe_code)]
 
 mod fault;
+mod model;
+mod rng;
+mod step;
+mod world;
 
 pub use fault::{Call, Fault, FaultStore, Op};
+pub use model::{Eyes, FileModel, Sparse, Values, Who, byte_of};
+pub use rng::Rng;
+pub use step::{Step, shrink, steps};
+pub use world::{Outcome, World};
