@@ -17,7 +17,8 @@ suite() { # NAME COMMAND...
     "$@" 2>&1 | tee "$log"
     status=${PIPESTATUS[0]}
     counts=$(awk '
-        /^test result:/ { p += $4; f += $6; s += $8 }
+        /^test result:/ { p += $4; f += $6 }
+        /^test .* \.\.\. ignored/ && !/ignored, prints / { s++ } # a measurement is no test
         /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { p += $1; f += $3; s += $5 }
         /^Ran [0-9]+ tests? in/ { ran = $2 }
         /^(OK|FAILED)( \(|$)/ && ran {
