@@ -1,0 +1,183 @@
+#!/bin/bash
+# tests/programs/run.sh BUILD_DIR [quick|full] [TEST...]
+#
+# Unmodified programs of others under `BUILD_DIR/bin/plfs run --mount D --` and the same on a plain directory: exit status, output and the
+# bytes of all files left behind must be equal. quick (the default) takes a minute; full uses more data and gives fsx a million operations.
+# What has to be installed first (fsx from crates.io, h5py from PyPI) goes to PLFS_TEST_CACHE, by default ~/.cache/plfs-tests.
+# Environment: T_DIR, where the directories are made (default /tmp); CI=true makes a skipped test a failure.
+set -u
+build=$(realpath "$1") && shift || exit 2
+mode=quick
+case ${1:-} in quick | full) mode=$1; shift ;; esac
+wanted=" $* "
+here=$(dirname "$(realpath "$0")")
+[ -x "$build/bin/plfs" ] || { echo "no $build/bin/plfs"; exit 2; }
+cache=${PLFS_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/plfs-tests}
+work=$(mktemp -d "${T_DIR:-/tmp}/plfs-programs.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/in" "$work/bin" "$cache" -p
+export LC_ALL=C TZ=UTC IN=$work/in BIN=$work/bin MIB=8 OPS=20000 SEEDS="1 2 3 4 5"
+[ $mode = full ] && MIB=256
+passed=0 failed=0 skipped=0
+
+result() { # NAME STATUS [DETAIL]
+    case $2 in
+        ok) passed=$((passed + 1)); echo "ok   $1" ;;
+        skip) echo "SKIP $1: $3"
+            if [ "${CI:-}" = true ]; then failed=$((failed + 1)); else skipped=$((skipped + 1)); fi ;;
+        *) failed=$((failed + 1)); echo "FAIL $1${3:+: $3}" ;;
+    esac
+}
+is_wanted() { [ "$wanted" = "  " ] || [[ "$wanted" = *" $1 "* ]]; }
+door() { "$build/bin/plfs" run --mount "$work/mount" -- "$@"; }
+limit() { timeout -k 5 ${T_TIMEOUT_S:-900} "$@"; }
+dump='find . -type f | sort | xargs -d "\n" -r md5sum; find . | sort | xargs -d "\n" -r stat -c "%n %F %a %h"; find . -type f | sort | xargs -d "\n" -r stat -c "%n %s"'
+
+same() { # NAME COMMAND: a text for bash, run in an empty directory, twice
+    local name=$1 plain=0 ours=0
+    is_wanted "${name%% *}" || return 0
+    [ -d "$work/mount" ] && door rm -rf "$work/mount/d"
+    rm -rf "$work/plain" "$work/mount"
+    mkdir -p "$work/plain/d" "$work/mount/d"
+    (cd "$work/plain/d" && limit bash -c "$2" > "$work/plain.out" 2>&1 < /dev/null; s=$?; bash -c "$dump" >> "$work/plain.out" 2>&1; exit $s) || plain=$?
+    (cd "$work/mount/d" && door timeout -k 5 ${T_TIMEOUT_S:-900} bash -c "$2" > "$work/ours.out" 2>&1 < /dev/null; s=$?; door bash -c "$dump" >> "$work/ours.out" 2>&1; exit $s) || ours=$?
+    sed -i "s|$work/mount|$work/plain|g" "$work/ours.out"
+    if [ $plain != 0 ]; then result "$name" fail "status $plain without PLFS: $(tail -2 "$work/plain.out")"
+    elif [ $ours = 0 ] && cmp -s "$work/plain.out" "$work/ours.out"; then
+        # The comparison means nothing if the files went past PLFS.
+        if [[ $name != fio\ verify* ]] && [ -z "$(find "$work/mount/.plfs" -name '*.data' 2>/dev/null | head -1)" ]; then
+            result "$name" fail "left no data in a container"
+        else result "$name" ok; fi
+    else
+        result "$name" fail "status $plain plain, $ours mounted"
+        diff "$work/plain.out" "$work/ours.out" | head -${T_LINES:-15}
+    fi
+}
+needs() { # NAME PROGRAM...: false, and a skip, if one is missing
+    local name=$1 p; shift
+    is_wanted "$name" || return 1
+    for p; do command -v "$p" > /dev/null || { result "$name" skip "no $p"; return 1; }; done
+}
+
+# Input that is the same for both sides.
+python3 - "$work/in" $MIB <<'END'
+import random, sys
+rng, (where, mib) = random.Random(1), sys.argv[1:]
+for name, n in (("big", int(mib) << 20), ("odd", 1_234_567), ("small", 10)):
+    with open(f"{where}/{name}", "wb") as f:
+        for at in range(0, n, 1 << 20):
+            f.write(rng.randbytes(min(1 << 20, n - at)))
+with open(f"{where}/text", "w") as f:
+    f.writelines(f"{rng.randrange(10**9)} {rng.choice('abcdefgh') * rng.randrange(1, 30)}\n" for _ in range(60_000))
+END
+
+same dd 'dd if=$IN/big of=a bs=47001 status=none && dd if=a of=b bs=1M status=none && cmp a $IN/big && cmp b $IN/big
+    dd if=$IN/odd of=a bs=1000 seek=77 conv=notrunc status=none; dd if=/dev/zero of=a bs=4k count=3 seek=20 conv=notrunc,fsync status=none
+    dd if=$IN/odd of=c bs=512 seek=9999 status=none; dd if=b bs=4096 skip=100 count=50 status=none | md5sum; dd if=$IN/small of=c oflag=append conv=notrunc status=none'
+same cp 'cp $IN/big a && cp a b && cp --sparse=always a c && cp -a a d && cp --reflink=auto b e && cp a a2 && ln a l && cp -l a l2 && cp --backup=numbered b a && cmp b $IN/big; truncate -s 3M s; cp --sparse=auto s s2'
+same cat 'cat $IN/* > a; cat a a > b; cat < b | md5sum; tac $IN/text > t; head -c 5000 b; tail -c 5000 b; tail -n 3 t; cat b b >> a; wc t'
+same tar 'mkdir t; cp $IN/* t; tar cf t.tar --sort=name --mtime=@1 t && tar tvf t.tar | awk "{print \$3, \$6}" && mkdir x && tar xf t.tar -C x && diff -r t x/t && tar rf t.tar --mtime=@2 -C t small && tar czf t.tgz -C t . ; rm t.tgz'
+same gzip 'cp $IN/text t; gzip -9kn t; gunzip -c t.gz | cmp - t; gzip -t t.gz; gunzip -f t.gz; xz -k t 2> /dev/null && xz -dc t.xz | cmp - t; true'
+needs rsync rsync && same rsync 'mkdir a; cp $IN/* a; rsync -a a/ b && diff -r a b && printf x >> a/text && dd if=$IN/small of=a/odd seek=500 conv=notrunc status=none && rsync -a --inplace a/ b && diff -r a b
+    rsync -ac --no-whole-file --checksum-choice=md5 a/ c; printf y >> a/big; rsync -a --no-whole-file a/ c && diff -r a c && rm a/odd && rsync -a --delete a/ c && ls c; rsync -a --append a/ b; rsync -ain a/ c'
+same md5sum 'cp $IN/* .; md5sum * > sums; md5sum -c sums; sha256sum big > s2; sha256sum -c s2; cksum *'
+same sort 'sort $IN/text > a; sort -k2 -n -o b a; sort -u a -o a; sort -T . -S 200K --parallel=2 $IN/text -o c; sort -c c && uniq -c c | tail -3; comm -12 a c | wc -l; split -l 10000 c part. && cat part.* | cmp - c; join a a | md5sum'
+same bash 'for i in {1..500}; do echo "line $i" >> log; done; exec 5<> rw; echo hello >&5; echo again >&5; exec 5>&-; while read -r a b; do n=$((n + b)); done < log; echo $n
+    { echo a; echo b >&2; } > out 2> err; cat <<< here > h; set -o noclobber; echo x > h || echo refused; echo y >| h; set +o noclobber; (echo sub; echo shell) > s; exec 3< log; read -r -u 3 l; read -r -u 3 m; echo "$l|$m"; : > log; ls -A
+    { head -c 100000 /dev/zero | tr "\0" z & head -c 100000 /dev/zero | tr "\0" z & wait; } >> par; wc -c par; cat rw h s; [ -s s ] && [ log -nt nothing ]; echo $?'
+same sed 'cp $IN/text t; sed -i.bak "s/abc*/X/g" t; grep -c X t; awk "{print \$1 > (\"f\" NR % 7)}" t; grep -rl 77777 . | sort | head; diff t t.bak | wc -l; patch --version > /dev/null && diff -u t.bak t > p; patch -s t.bak < p && cmp t t.bak'
+same python3 'python3 - <<END
+import os, shutil, random, sqlite3, zipfile, pickle, shelve
+r = random.Random(3)
+with open("a", "wb+") as f:
+    for _ in range(2000):
+        f.seek(r.randrange(1 << 20)); f.write(r.randbytes(r.randrange(3000)))
+        if r.random() < .1: f.seek(r.randrange(1 << 20)); f.read(100); f.truncate(max(f.tell(), 1000))
+shutil.copyfile("a", "b"); os.rename("b", "c")
+with zipfile.ZipFile("z", "w") as z: z.writestr(zipfile.ZipInfo("a"), open("a", "rb").read()); z.writestr(zipfile.ZipInfo("t"), "text")
+print(zipfile.ZipFile("z").testzip())
+c = sqlite3.connect("db")
+with c: c.execute("create table t (a, b)"); c.executemany("insert into t values (?, ?)", ((i, "x" * (i % 300)) for i in range(5000)))
+with c: c.execute("delete from t where a % 3 = 0"); c.execute("create index i on t (b)")
+c.execute("vacuum"); print(c.execute("select count(*), sum(a) from t").fetchall(), c.execute("pragma integrity_check").fetchall()); c.close()
+END
+for i in 1 2 3 4; do python3 -c "
+import os
+fd = os.open(\"n1\", os.O_RDWR | os.O_CREAT, 0o644)
+for i in range(400): os.pwrite(fd, b\"$i\" * 4701, (i * 4 + $i - 1) * 4701)" & done; wait; md5sum n1'
+needs gcc gcc ar make && same gcc 'printf "#include <stdio.h>\nint f(int);int main(){printf(\"%%d\\\\n\",f(3));return 0;}\n" > m.c; echo "int f(int a){return a*a;}" > f.c
+    printf "all: m\nm: m.o libf.a\n\tgcc -o m m.o libf.a\nlibf.a: f.o\n\tar rcD libf.a f.o\n" > Makefile; make -s && ls -A && ar t libf.a && nm libf.a && strip m.o && size m.o'
+needs git git && same git 'git init -q . && cp $IN/text $IN/odd . && git add . && git -c user.name=a -c user.email=b commit -qm one --date=@1 && echo x >> text && git diff --stat && git -c user.name=a -c user.email=b commit -qam two && git gc -q && git fsck && git clone -q . ../c && git -C ../c log --format=%s; git checkout -q HEAD~1 && md5sum text; rm -rf .git ../c'
+
+# A job that verifies has times in its blocks, so it leaves nothing behind; a job that does not verify must leave the same bytes.
+fio_job() { same "fio $1" "fio --name=j --directory=. --fallocate=none --randseed=7 --allrandrepeat=1 --output=/dev/null $2"; }
+if needs fio fio; then
+    verify="--ioengine=psync --verify=crc32c --verify_fatal=1 --do_verify=1 --unlink=1"
+    fio_job "verify shared" "--filename=shared --rw=write --bs=47001 --size=${MIB}m --numjobs=4 --offset_increment=${MIB}m --end_fsync=1 ${verify/--unlink=1/} && stat -c %s shared && rm shared"
+    fio_job "verify randwrite" "--filename=shared --rw=randwrite --bsrange=1k-64k --bs_unaligned --size=${MIB}m --numjobs=4 --offset_increment=${MIB}m --fsync=32 $verify; ls -A"
+    fio_job "verify randrw" "--rw=randrw --bs=4k --size=${MIB}m --numjobs=3 $verify; ls -A"
+    fio_job "verify threads" "--filename=shared --thread --rw=randwrite --bs=3000 --size=${MIB}m --numjobs=4 --offset_increment=${MIB}m $verify; ls -A"
+    fio_job strided "--filename=shared --ioengine=psync --rw=write:141003 --bs=47001 --size=${MIB}m --numjobs=1 --offset=47001 --buffer_pattern=0x1badcafe"
+    fio_job overwrites "--filename=shared --ioengine=pvsync --rw=randwrite --norandommap --bsrange=512-32k --size=${MIB}m --numjobs=4 --buffer_pattern=0x5eed --fdatasync=16"
+fi
+
+# The file system exerciser: random operations against a model of its own. Its plain side would only show that ext4 works.
+if is_wanted fsx; then
+    fsx=$cache/bin/fsx
+    [ -x "$fsx" ] || cargo install --quiet --locked fsx --version 0.3.2 --root "$cache" > "$work/fsx.log" 2>&1
+    # Writable shared mappings of containers are refused, and fsx maps for reading with PROT_WRITE too: no mmap.
+    common=$'read = 10\nwrite = 10\nmapread = 0\nmapwrite = 0\ntruncate = 4\nfsync = 1\nfdatasync = 1\nclose_open = 1'
+    # Reopening replays the index logs, so the million operations reopen rarely.
+    printf 'flen = 20000\n[opsize]\nmax = 300\n[weights]\n%s\n' "$common" > "$work/small.toml"
+    printf 'flen = 400000\n[opsize]\nmax = 20000\n[weights]\n%s\nsendfile = 2\nposix_fadvise = 2\ncopy_file_range = 3\nposix_fallocate = 2\npunch_hole = 2\n' "$common" > "$work/all.toml"
+    printf 'flen = 16777216\n[opsize]\nmax = 131072\nalign = 4096\n[weights]\n%s\n' "$common" > "$work/large.toml"
+    run_fsx() { # CONFIG SEED OPERATIONS
+        rm -rf "$work/mount"; mkdir -p "$work/mount" "$work/artifacts"
+        local n="fsx $1, seed $2, $3 operations"
+        if door timeout -k 5 3600 "$fsx" -v -f "$work/$1.toml" -S "$2" -N "$3" -P "$work/artifacts" "$work/mount/f" > "$work/fsx.log" 2>&1 < /dev/null; then
+            [ -n "$(find "$work/mount/.plfs" -name '*.data' | head -1)" ] && result "$n" ok || result "$n" fail "left no data in a container"
+        else result "$n" fail "status $?"; tail -${T_LINES:-30} "$work/fsx.log"; fi
+    }
+    if [ -x "$fsx" ]; then
+        for seed in $SEEDS; do run_fsx all $seed $OPS; done
+        run_fsx small 6 $OPS; run_fsx large 7 $OPS
+        [ $mode = full ] && sed 's/^close_open = 1$/close_open = 0.01/' "$work/all.toml" > "$work/long.toml" && run_fsx long 8 1000000
+    else result fsx skip "cargo install fsx: $(tail -1 "$work/fsx.log")"; fi
+fi
+
+if is_wanted h5py; then
+    python=$cache/venv/bin/python3
+    "$python" -c 'import h5py' 2> /dev/null || { python3 -m venv "$cache/venv" && "$cache/venv/bin/pip" install -q h5py; } > "$work/pip.log" 2>&1
+    export PYTHON=$python
+    if "$python" -c 'import h5py' 2> /dev/null; then same h5py '$PYTHON - <<END
+import h5py, numpy as np
+r = np.random.default_rng(5)
+with h5py.File("f.h5", "w") as f:
+    f["plain"] = r.random((300, 400))
+    d = f.create_dataset("chunked", (0, 500), maxshape=(None, 500), chunks=(16, 500), compression="gzip", dtype="f8")
+    for i in range(40):
+        d.resize(16 * (i + 1), 0); d[16 * i:] = r.random((16, 500))
+    g = f.create_group("g/h"); g.attrs["name"] = "value"; g["text"] = ["a", "bc"]
+with h5py.File("f.h5", "r+") as f:
+    f["plain"][10:20, ::3] = 7; del f["g/h/text"]; f["new"] = np.arange(100_000); f.flush(); f["chunked"][::50] = 1
+with h5py.File("f.h5", "r") as f:
+    print(f["plain"][:].sum(), f["chunked"][:].sum(), f["new"][-1], f["g/h"].attrs["name"], sorted(f))
+END
+cp f.h5 g.h5; h5dump -H f.h5 2> /dev/null | head -50'
+    else result h5py skip "$(tail -1 "$work/pip.log")"; fi
+fi
+
+if is_wanted hdf5; then
+    mpicc=$(command -v mpicc.mpich || command -v mpicc); mpiexec=$(command -v mpiexec.mpich || command -v mpiexec)
+    if [ -n "$mpicc" ] && [ -n "$mpiexec" ] && flags=$(pkg-config --cflags --libs hdf5-mpich 2> /dev/null); then
+        export MPIEXEC=$mpiexec MPIR_CVAR_POLLS_BEFORE_YIELD=1
+        if "$mpicc" -O2 -o "$BIN/hdf5_shared" "$here/hdf5_shared.c" $flags; then
+            for how in independent collective; do
+                same "hdf5 $how" '$MPIEXEC -n 4 $BIN/hdf5_shared $PWD/f.h5 '$how' $((MIB * 2)) > /dev/null && md5sum f.h5'
+            done
+        else result hdf5 fail "does not compile"; fi
+    else result hdf5 skip "needs mpich, libmpich-dev and libhdf5-mpich-dev"; fi
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
