@@ -190,6 +190,8 @@ pub unsafe extern "C" fn plfs_door_fix_stat(dirfd: c_int, path: *const c_char, a
         if st.st_mode & libc::S_IFMT != libc::S_IFREG || st.st_size != SUPERBLOCK_BYTES as i64 {
             return Ok(0);
         }
+        // The type of st_nlink differs between architectures.
+        #[allow(clippy::unnecessary_cast)]
         let stat = Stat {
             dev: st.st_dev,
             ino: st.st_ino,

@@ -25,6 +25,8 @@ use crate::write::{Identity, Writer};
 pub(crate) struct LogicalFile {
     pub(crate) container: Arc<Container>,
     config: Arc<Config>,
+    /// The directory of the name that it was opened by.
+    name_dir: Option<PathBuf>,
     /// The summary as it was when the file was opened, and the index logs read since.
     totals: Mutex<Totalizer>,
     /// `None` until the first read.
@@ -70,15 +72,17 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 
 impl LogicalFile {
     /// A file that this process has just created, with its superblock if it could not open that again.
-    pub(crate) fn created(container: Arc<Container>, config: Arc<Config>, creation: Option<Arc<dyn StoreFile>>) -> LogicalFile {
-        let file = LogicalFile::new(container, config, None);
+    pub(crate) fn created(container: Arc<Container>, config: Arc<Config>, creation: Option<Arc<dyn StoreFile>>, name: &Path) -> LogicalFile {
+        let file = LogicalFile::new(container, config, None, name);
         file.is_new.store(true, Ordering::Release);
         *lock(&file.creation) = creation;
         file
     }
 
-    pub(crate) fn new(container: Arc<Container>, config: Arc<Config>, summary: Option<Summary>) -> LogicalFile {
+    /// A file that was opened as `name`.
+    pub(crate) fn new(container: Arc<Container>, config: Arc<Config>, summary: Option<Summary>, name: &Path) -> LogicalFile {
         LogicalFile {
+            name_dir: name.parent().map(Path::to_path_buf),
             is_new: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             container,
@@ -242,15 +246,18 @@ impl LogicalFile {
         Ok(())
     }
 
-    /// Makes the superblock and the directories between it and the root durable.
+    /// Makes the superblock durable, the directories between it and the root, and the name.
     fn sync_names(&self) -> Result<()> {
         let store = &self.container.store;
         let path = self.container.path(name::SUPER);
         store.open(&path, Open::READ).at("open", &path)?.sync_data().at("sync", &path)?;
-        for dir in self.container.dir.ancestors().take(4) {
+        let above: Vec<&Path> = self.container.dir.ancestors().take(4).collect();
+        let below = self.name_dir.as_deref().filter(|dir| !above.contains(dir));
+        for dir in above.iter().copied().chain(below) {
             match store.sync_dir(dir) {
-                // A directory that we may not open was made by someone else, before.
+                // A directory that we may not open was made by someone else, before; and the name may have moved.
                 Ok(()) | Err(Errno::ACCESS | Errno::PERM) => {}
+                Err(Errno::NOENT | Errno::NOTDIR) if Some(dir) == below => {}
                 Err(errno) => return Err(errno).at("sync", dir),
             }
         }
@@ -355,7 +362,7 @@ impl LogicalFile {
         // Whoever removed the last name while we held the container left it to us; if we never held it, they removed it themselves.
         if lock(&self.guard).is_some() || self.nameless.load(Ordering::Acquire) {
             let super_path = self.container.path(name::SUPER);
-            if self.container.store.stat(&super_path, false).is_ok_and(|stat| stat.nlink <= 1) {
+            if !self.container.copied && self.container.store.stat(&super_path, false).is_ok_and(|stat| stat.nlink <= 1) {
                 // Our own claim goes first.
                 drop(lock(&self.guard).take());
                 container::remove_if_nameless(&self.container, self.config.shared_memory.as_deref())?;

@@ -172,7 +172,7 @@ impl Plfs {
         let (container, creation) = made?;
         let (key, mode) = (container.identity, container.superblock.mode);
         let reopens = mode & 0o600 == 0o600;
-        let logical = Arc::new(LogicalFile::created(Arc::new(container), self.config.clone(), (!reopens).then(|| creation.clone())));
+        let logical = Arc::new(LogicalFile::created(Arc::new(container), self.config.clone(), (!reopens).then(|| creation.clone()), path));
         lock(&self.open).insert(key, Arc::downgrade(&logical));
         Ok((File::new(logical, path.to_path_buf(), options.access), creation))
     }
@@ -190,7 +190,7 @@ impl Plfs {
             return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
         let Some((container, summary)) = self.know(path, stat, || Ok(name_file))? else { return Ok(None) };
-        let logical = self.share(container, summary);
+        let logical = self.share(container, summary, path);
         if stat.nlink <= 1 {
             // Inherited without a name: only who holds it keeps it.
             logical.hold()?;
@@ -219,7 +219,7 @@ impl Plfs {
         Ok(Some((container, summary)))
     }
 
-    fn share(&self, container: Arc<Container>, summary: Option<Summary>) -> Arc<LogicalFile> {
+    fn share(&self, container: Arc<Container>, summary: Option<Summary>, path: &Path) -> Arc<LogicalFile> {
         let mut open = lock(&self.open);
         if let Some(logical) = open.get(&container.identity).and_then(Weak::upgrade) {
             logical.acquire();
@@ -229,7 +229,7 @@ impl Plfs {
             open.retain(|_, file| file.strong_count() > 0);
         }
         let key = container.identity;
-        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), summary));
+        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), summary, path));
         open.insert(key, Arc::downgrade(&logical));
         logical
     }

@@ -341,3 +341,26 @@ fn processes_of_a_node_are_ordered_as_they_wrote() {
         assert_eq!(read(&bed.process(), &bed.path("f")), b"again");
     });
 }
+
+/// `cp -r` of a root copies superblocks instead of linking to them. Opening such a file, or removing one of several copies of its name, took the container with it: its
+/// superblock had no other link.
+#[test]
+fn copies_of_names_never_take_the_data_with_them() {
+    on_each_bed(|bed| {
+        let file = create(&bed.process(), &bed.path("f"));
+        file.write_at(b"precious", 0).unwrap();
+        file.close().unwrap();
+        let mut superblock = vec![0; plfs::SUPERBLOCK_BYTES];
+        bed.store.open(&bed.path("f"), Open::READ).unwrap().read_at(&mut superblock, 0).unwrap();
+        for copy in ["copy1", "copy2"] {
+            bed.store.open(&bed.path(copy), Open::create_new(0o644)).unwrap().write_at(&superblock, 0).unwrap();
+        }
+        bed.store.unlink(&bed.path("f")).unwrap();
+        assert_eq!(read(&bed.process(), &bed.path("copy1")), b"precious");
+        bed.process().unlink(&bed.path("copy1")).unwrap();
+        let writer = create(&bed.process(), &bed.path("copy2"));
+        writer.write_at(b"P", 0).unwrap();
+        writer.close().unwrap();
+        assert_eq!(read(&bed.process(), &bed.path("copy2")), b"Precious");
+    });
+}

@@ -25,6 +25,8 @@ pub struct Container {
     pub identity: (u64, u64),
     /// Whether writes end in this machine's page cache (see [`Store::is_local`]).
     pub local: bool,
+    /// The name that led here is a copy of the superblock, not a link to it: others may be, too, so nobody can tell when the last one is gone.
+    pub copied: bool,
 }
 
 /// The directory of container `superblock.uuid` below `root`.
@@ -81,7 +83,7 @@ impl Container {
             match found {
                 Ok(found) if (found.dev, found.ino) == (stat.dev, stat.ino) => {
                     let local = store.is_local(root);
-                    return Ok(Container { store, superblock, dir, identity: (stat.dev, stat.ino), local });
+                    return Ok(Container { store, superblock, dir, identity: (stat.dev, stat.ino), local, copied: false });
                 }
                 Ok(found) => copy_of = copy_of.or(Some((root, dir, found))),
                 Err(_) => {}
@@ -90,7 +92,7 @@ impl Container {
         match copy_of {
             Some((root, dir, found)) => {
                 let local = store.is_local(root);
-                Ok(Container { store, superblock, dir, identity: (found.dev, found.ino), local })
+                Ok(Container { store, superblock, dir, identity: (found.dev, found.ino), local, copied: true })
             }
             None => Err(Error::MissingContainer { name: path.to_path_buf(), uuid: superblock.uuid, looked }),
         }

@@ -7,6 +7,7 @@ use plfs_format::name::{self, Name};
 
 use super::layout::Container;
 use crate::error::{At, Result};
+use crate::log::LogSet;
 use crate::store::{Errno, Kind, Open, Store, StoreFile, shm};
 
 /// Held while a process uses a container, so that whoever removes its last name leaves the data to it.
@@ -27,8 +28,14 @@ impl Hold {
     pub fn take(container: &Container, shared_memory: Option<&Path>) -> Result<Hold> {
         if container.local {
             let dir = container.store.open(&container.dir, Open::READ).at("open", &container.dir)?;
-            dir.try_lock(false).at("lock", &container.dir)?;
-            return Ok(Hold(HoldKind::Dir(dir)));
+            for _ in 0..100 {
+                if dir.try_lock(false).at("lock", &container.dir)? {
+                    return Ok(Hold(HoldKind::Dir(dir)));
+                }
+                // Somebody looks whether it may go; if it does, the name is gone already.
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            return Err(Errno::STALE).at("use, because it is being removed,", &container.dir);
         }
         Ok(Hold(HoldKind::Node(shared_memory.and_then(|dir| shm::Presence::join(&presence_path(container, dir)).ok()))))
     }
@@ -54,6 +61,9 @@ fn presence_path(container: &Container, dir: &Path) -> PathBuf {
 ///
 /// A container that is open stays; the last one to close it calls this again. A crash in between leaves garbage that `check` removes.
 pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -> Result<bool> {
+    if container.copied {
+        return Ok(false);
+    }
     let super_path = container.path(name::SUPER);
     match container.store.stat(&super_path, false) {
         Ok(stat) if stat.nlink > 1 => return Ok(false),
@@ -65,6 +75,9 @@ pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -
     }
     for backend in (0..container.superblock.backends.len() as u16).rev() {
         remove_tree(container.store.as_ref(), &container.backend_dir(backend))?;
+    }
+    if let Some(dir) = shared_memory {
+        LogSet::forget_page(container, dir);
     }
     Ok(true)
 }

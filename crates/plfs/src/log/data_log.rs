@@ -213,7 +213,9 @@ impl DataLog {
         };
         let file = opened.at("create the data log", &path)?;
         open_to_readers(&self.container, &path, 0o644)?;
-        self.new_dirs.extend(path.parent().map(Path::to_path_buf));
+        // On the root backend the directories above are the container's, which a sync makes durable; on others they came with the first segment.
+        let dirs = if at.backend > 0 { 5 } else { 1 };
+        self.new_dirs.extend(path.ancestors().skip(1).take(dirs).map(Path::to_path_buf));
         self.segments.push(Segment { at, path, file, dirty: false });
         Ok(self.segments.len() as u32 - 1)
     }

@@ -27,6 +27,7 @@ const CLOCK: usize = 1;
 const NEXT_STREAM: usize = 2;
 const EOF: usize = 3;
 const SYNCED: usize = 4;
+const INDEX_NAMED: usize = 5;
 const TAILS: usize = 8;
 /// Word 0 = this bit + the set's number: set 0 is a valid number.
 const READY: u64 = 1 << 32;
@@ -81,10 +82,8 @@ impl LogSet {
     pub fn join(container: Arc<Container>, config: &Config, seen: Seen, fresh: bool, mark_text: &str) -> Result<LogSet> {
         let page = match &config.shared_memory {
             Some(dir) => {
-                let (dev, uid) = (container.identity.0, rustix::process::geteuid().as_raw());
-                let path = dir.join(format!("plfs-{uid}-{dev:x}-{}", container.superblock.uuid));
                 // Without shared memory a process has a set of its own: slower to read, never wrong.
-                SharedPage::join(&path).ok()
+                SharedPage::join(&page_path(&container, dir)).ok()
             }
             None => None,
         };
@@ -108,6 +107,7 @@ impl LogSet {
             let (set, is_new) = found(&container, fresh || seen.is_new, mark_text)?;
             words[EOF].store(0, Ordering::SeqCst);
             words[SYNCED].store(0, Ordering::SeqCst);
+            words[INDEX_NAMED].store(0, Ordering::SeqCst);
             let tails = if is_new { vec![0; container.superblock.streams as usize] } else { tails(&container, set)? };
             for (stream, tail) in tails.into_iter().enumerate() {
                 words[TAILS + stream].store(tail, Ordering::SeqCst);
@@ -192,7 +192,15 @@ impl LogSet {
 
     /// Makes the index log durable.
     pub fn sync_index(&self) -> Result<()> {
-        self.index()?.sync_data().at("sync the index log", &self.index_path)
+        self.index()?.sync_data().at("sync the index log", &self.index_path)?;
+        // Its name too, once: what was found under no name after a power loss would be found by nobody.
+        let named = &self.shared.words()[INDEX_NAMED];
+        if named.load(Ordering::SeqCst) == 0 {
+            let dir = self.index_path.parent().unwrap_or(&self.container.dir);
+            self.container.store.sync_dir(dir).at("sync the directory", dir)?;
+            named.store(1, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     fn index(&self) -> Result<&Arc<dyn StoreFile>> {
@@ -229,6 +237,11 @@ impl LogSet {
         }
     }
 
+    /// Removes what killed writers of a container left in shared memory. For a container that is gone.
+    pub fn forget_page(container: &Container, dir: &Path) {
+        SharedPage::remove_files(&page_path(container, dir));
+    }
+
     /// Leaves the set. True if this was the node's last process: then the open mark is gone and the caller owes a summary.
     pub fn leave(self) -> Result<bool> {
         let mark = self.container.path(&name::open_mark(self.set));
@@ -254,6 +267,12 @@ impl LogSet {
             Err(errno) => Err(errno).at("remove", mark),
         }
     }
+}
+
+/// Where the processes of this node and user meet for a container.
+fn page_path(container: &Container, dir: &Path) -> PathBuf {
+    let (dev, uid) = (container.identity.0, rustix::process::geteuid().as_raw());
+    dir.join(format!("plfs-{uid}-{dev:x}-{}", container.superblock.uuid))
 }
 
 /// Becomes owner of a set: one without a mark whose index log this user may write, else (or if `fresh`) a new one; true if it is new. Creating the mark exclusively is what

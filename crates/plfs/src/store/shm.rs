@@ -45,9 +45,7 @@ impl Drop for PageGuard<'_> {
 impl SharedPage {
     /// Maps the page at `path`, creating it with zeros, and marks this process as alive. `path` + `.lock` carries the short lock.
     pub fn join(path: &Path) -> Result<SharedPage> {
-        let mut lock_path = path.as_os_str().to_owned();
-        lock_path.push(".lock");
-        let lock_path = PathBuf::from(lock_path);
+        let lock_path = lock_path(path);
         loop {
             let mutex = open(&lock_path)?;
             flock(mutex.as_fd(), FlockOperation::LockExclusive)?;
@@ -85,6 +83,13 @@ impl SharedPage {
     pub fn try_be_last(&self) -> bool {
         // Turning the shared lock into an exclusive one may lose it for a moment; nobody else looks without the short lock.
         flock(self.alive.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok()
+    }
+
+    /// Removes the files of the page at `path`, which nobody will join any more.
+    pub fn remove_files(path: &Path) {
+        for path in [path, &lock_path(path)] {
+            let _ = rustix::fs::unlink(path);
+        }
     }
 
     /// Removes the page's files. Only for the last process, with the short lock held.
@@ -150,6 +155,12 @@ pub fn turn(dir: &Path, key: u64) -> Option<impl Drop> {
     let file = open(&dir.join(format!("plfs-{uid}-turn-{:02x}", key % 64))).ok()?;
     flock(file.as_fd(), FlockOperation::LockExclusive).ok()?;
     Some(file)
+}
+
+fn lock_path(page: &Path) -> PathBuf {
+    let mut path = page.as_os_str().to_owned();
+    path.push(".lock");
+    PathBuf::from(path)
 }
 
 fn open(path: &Path) -> Result<HighFd> {
