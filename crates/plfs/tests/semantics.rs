@@ -364,3 +364,27 @@ fn copies_of_names_never_take_the_data_with_them() {
         assert_eq!(read(&bed.process(), &bed.path("copy2")), b"Precious");
     });
 }
+
+/// A flipped bit in the only index block made the file read as empty, without an error.
+#[test]
+fn a_damaged_index_block_is_an_error_and_not_a_hole() {
+    on_each_bed(|bed| {
+        let file = create(&bed.process(), &bed.path("f"));
+        file.write_at(b"0123456789", 0).unwrap();
+        let container = file.container().dir.clone();
+        file.close().unwrap();
+        let set = bed.store.list(&container).unwrap().into_iter().find(|entry| entry.name.len() == 8).unwrap();
+        let index = bed.store.open(&container.join(set.name).join("index"), Open::READ_WRITE).unwrap();
+        for at in [0, 5, 70, 100] {
+            let mut byte = [0];
+            index.read_at(&mut byte, at).unwrap();
+            index.write_at(&[byte[0] ^ 4], at).unwrap();
+            let file = open(&bed.process(), &bed.path("f"), OpenOptions::read());
+            let error = file.read_at(&mut [0; 10], 0).unwrap_err();
+            assert_eq!(error.errno(), Errno::IO, "byte {at}");
+            assert!(error.to_string().contains("/index is damaged"), "{error}");
+            index.write_at(&byte, at).unwrap();
+        }
+        assert_eq!(read(&bed.process(), &bed.path("f")), b"0123456789");
+    });
+}

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs_format::index_log::{At as Place, Block, HEADER_BYTES, LogId, Record, align_up, block_at, decode_block};
+use plfs_format::index_log::{Block, LogId, Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 use plfs_format::{Uuid, flat_index, summary, summary::Summary};
@@ -263,15 +263,10 @@ fn promise(
     }
 }
 
-/// Says what bytes are that are no valid block, between two blocks or (`next` is `None`) at the end.
-///
-/// An append is a block written from its start: what a crash leaves of it is a beginning, or, after a power cut, pages of zeros. Bytes that are neither were whole once.
+/// Reports bytes that are no valid block, between two blocks or (`next` is `None`) at the end.
 fn judge(log: LogId, path: &Path, offset: u64, region: &[u8], next: Option<u64>, report: &mut Report) {
-    let starts: Vec<usize> = (0..region.len()).step_by(64).filter(|&i| i == 0 || header_fits(log, offset + i as u64, &region[i..])).collect();
-    for (n, &start) in starts.iter().enumerate() {
-        let piece = &region[start..starts.get(n + 1).copied().unwrap_or(region.len())];
-        let (at, len) = (offset + start as u64, piece.len());
-        if !is_torn(log, at, piece) {
+    for (at, len, torn) in log::judge(log, offset, region) {
+        if !torn {
             report.find(Severity::Corrupt, path, at, format!("a block of {len} bytes is damaged; the writes that it recorded are lost"));
         } else if next.is_some() {
             report.find(Severity::Note, path, at, format!("{len} bytes of an append that a crash cut; skipped, nobody was promised them"));
@@ -279,46 +274,6 @@ fn judge(log: LogId, path: &Path, offset: u64, region: &[u8], next: Option<u64>,
             report.find(Severity::Torn, path, at, format!("{len} bytes of an append that a crash cut; nobody was promised them"));
         }
     }
-}
-
-/// Whether a header stands here that belongs here, whatever its checksum says. `bytes` may be cut.
-fn header_fits(log: LogId, offset: u64, bytes: &[u8]) -> bool {
-    let number = |at: usize| bytes.get(at..at + 8).and_then(|field| field.try_into().ok()).map(u64::from_le_bytes);
-    let set = bytes.get(12..16).and_then(|field| field.try_into().ok()).map(u32::from_le_bytes);
-    bytes.starts_with(b"PLIX") && set == Some(log.set) && number(16) == Some(log.uuid.low()) && number(40) == Some(offset)
-}
-
-fn is_torn(log: LogId, offset: u64, piece: &[u8]) -> bool {
-    let header = &piece[..piece.len().min(HEADER_BYTES)];
-    if header.iter().all(|byte| *byte == 0) {
-        return true;
-    }
-    let written = piece.len() - piece.iter().rev().take_while(|byte| **byte == 0).count();
-    if written < HEADER_BYTES - 2 {
-        // The fields that a beginning of a header would have, up to where it was cut. (Its last bytes, flags, are zero.)
-        let expected =
-            [(0, b"PLIX".to_vec()), (12, log.set.to_le_bytes().to_vec()), (16, log.uuid.low().to_le_bytes().to_vec()), (40, offset.to_le_bytes().to_vec())];
-        return expected.iter().all(|(at, field)| piece.iter().skip(*at).take(written.saturating_sub(*at)).zip(field).all(|(a, b)| a == b));
-    }
-    if !header_fits(log, offset, piece) {
-        return false;
-    }
-    let payload = u32::from_le_bytes([piece[8], piece[9], piece[10], piece[11]]);
-    let declared = (HEADER_BYTES as u64 + u64::from(payload)) as usize;
-    // If the block is whole with another length, then the length is what was damaged.
-    let mut fixed = piece.to_vec();
-    let whole = (0..32).any(|bit| {
-        fixed[8..12].copy_from_slice(&(payload ^ 1 << bit).to_le_bytes());
-        matches!(block_at(log, offset, &fixed), Place::Block(_))
-    });
-    if whole || declared > piece.len() {
-        return !whole;
-    }
-    // All of it seems to be there. A cut inside the last 64 bytes was padded by the next append; a power cut leaves zeros in whole sectors.
-    const SECTOR: usize = 512;
-    let first = (SECTOR - offset as usize % SECTOR) % SECTOR;
-    let sectors = piece.get(first..declared).unwrap_or_default().chunks_exact(SECTOR);
-    piece[declared - 2..declared] == [0, 0] || sectors.clone().any(|sector| sector.iter().all(|byte| *byte == 0))
 }
 
 fn check_data(container: &Container, names: &[Name], promised: &Promised, report: &mut Report) {

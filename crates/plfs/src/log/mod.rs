@@ -8,5 +8,5 @@ mod log_set;
 
 pub use data_log::DataLog;
 pub(crate) use flusher::lock;
-pub use index_log::{read_index_log_from, scan};
+pub use index_log::{judge, read_index_log_from, scan, scan_whole};
 pub use log_set::{LogSet, Seen};
