@@ -13,6 +13,9 @@ use crate::{Eyes, FileModel, Step, Who};
 /// What went wrong, in words.
 pub type Outcome = std::result::Result<(), String>;
 
+/// Pieces of a file.
+type Content = Vec<(u64, Vec<u8>)>;
+
 /// Names in a world.
 const NAMES: u8 = 3;
 /// Handles that may be open at once.
@@ -388,7 +391,7 @@ impl World {
             let mut ranges = self.files[&file].ranges();
             // A hole, and what lies behind the end.
             ranges.push(((1 << 41) - 5, (1 << 41) + 5));
-            let mut seen: Option<(String, u64, Vec<(u64, Vec<u8>)>)> = None;
+            let mut seen: Option<(String, u64, Content)> = None;
             let mut sight = |whose: String, open: &File| -> Outcome {
                 at(open.refresh(), || format!("refresh by {whose}"))?;
                 let content = ranges.iter().map(|(from, to)| {
