@@ -12,7 +12,8 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 INSTALL = install
 
 # What Debian calls what the build and the tests need.
-PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev libhdf5-mpich-dev rsync attr acl bc file perl git curl ca-certificates
+PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev libhdf5-mpich-dev gfortran rsync attr acl bc file perl git curl ca-certificates \
+	sqlite3 zip unzip cpio python3-venv
 
 .PHONY: help deps build install test lint demo bench ci clean
 .DEFAULT_GOAL := help
@@ -22,6 +23,7 @@ help: ## this list
 
 deps: ## install what is missing (Debian packages, Rust); needs root or says what to run
 	@missing=$$(for p in $(PACKAGES); do dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null | grep -qx installed || echo $$p; done | tr '\n' ' '); \
+	command -v javac > /dev/null || missing="$$missing default-jdk-headless"; \
 	if [ -n "$$missing" ]; then \
 		command -v apt-get > /dev/null || { echo "make deps knows Debian only; install what these packages of Debian have: $$missing" >&2; exit 1; }; \
 		[ $$(id -u) = 0 ] || { echo "as root, run: apt-get install $$missing" >&2; exit 1; }; \
