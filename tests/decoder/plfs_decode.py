@@ -224,7 +224,8 @@ class Flat:
             raise Bad(path, 0, "not a flat index of this container")
         if struct.unpack_from("<II", raw, 8) != (crc32c(raw[12:128]), crc32c(raw[128:])):
             raise Bad(path, 8, "flat index: wrong CRC of the header or the body")
-        size, self.stored, newest, c, s, t, _, e = struct.unpack_from("<QQQIIIIQ", raw, 32)
+        size, stored, newest, c, s, t, _, e = struct.unpack_from("<QQQIIIIQ", raw, 32)
+        self.header = {"size": size, "stored_bytes": stored, "stamp": newest}
         forms, parts, at = (("<IIQ", c), ("<IHHII", s), ("<QIIQ", t), ("<QQQQqQQIIII", e)), [], 128
         for form, n in forms:
             begin, at = at, at + n * struct.calcsize(form)
@@ -306,10 +307,10 @@ class Container:
         self.sets = [n for n in names if re.fullmatch(r"[0-9a-f]{8}", n)]
         paths = {int(n, 16): os.path.join(self.dir, n, "index") for n in self.sets}
         paths = {s: p for s, p in paths.items() if os.path.exists(p)}
-        self.places, self.flat_state, covered, self.records = [], "none", {}, []
+        self.places, self.flat, self.flat_state, covered, self.records = [], None, "none", {}, []
         if "flat" in names and flat != "ignore":
             try:
-                merged = Flat(os.path.join(self.dir, "flat"), self.sb)
+                merged = self.flat = Flat(os.path.join(self.dir, "flat"), self.sb)
                 fits = all(s in paths and os.stat(paths[s]).st_size >= n for s, n in merged.covered.items())
                 self.flat_state = "valid" if fits else "stale"
                 if fits and flat == "use":
@@ -344,6 +345,8 @@ class Container:
         found = {"index_logs": len(self.logs), "data_logs": len(ends), "size": self.size, "stored_bytes": sum(ends.values()),
                  "stamp": max((log.stamp for log in self.logs), default=0),
                  "index_bytes": sum(log.bytes for log in self.logs), "records": sum(log.count for log in self.logs)}
+        if self.flat and self.flat.covered == {log.set: log.bytes for log in self.logs} and self.flat.header.items() - found.items():
+            self.places.append(Bad(os.path.join(self.dir, "flat"), 32, f"flat index says {self.flat.header}, the logs {found}").place)
         summary = self.sb.read_summary(os.stat(self.dir).st_mtime_ns)
         if isinstance(summary, dict) and summary != found:
             self.places.append(Bad(self.sb.path, 3072, f"summary says {summary}, the logs {found}").place)

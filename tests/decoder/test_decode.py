@@ -312,6 +312,9 @@ class Decoder(unittest.TestCase):
         self.assertEqual(self.cat("--flat"), b"aX\0\0ee\0\0d")
         self.assertEqual(self.cat("--flat"), self.cat())
         self.assertEqual(self.stat()["flat"], "valid")
+        self.fill(index, b"aabbccddeeX")                            # a flat index that covers all must have the logs' numbers
+        self.assertIn("flat index says {'size': 9, 'stored_bytes': 0, 'stamp': 99}", self.decode("stat", code=1)[1])
+        self.fill(newer, b"aabbccddeeX")
         self.put("flat", good[:-1] + b"\1")
         self.assertIn("wrong CRC of the header or the body", self.decode("cat", "--flat", code=1)[1])
         self.put("flat", flat(entries, [ref()], [(SET, len(index))], [(11, SET, 0, 9)], size=10))
