@@ -1,0 +1,339 @@
+//! Threads and processes that use one file at once: nobody waits for ever, nothing is lost, and memory and the number of logs stay bounded.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
+
+use plfs::store::{Bytes, Entry, MemStore, Open, PosixStore, Result, Space, Stat, Store, StoreFile, Time};
+use plfs::{Config, File, OpenOptions, Opened, Plfs};
+use plfs_testkit::Rng;
+
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Dir {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let dir = PathBuf::from(format!("/dev/shm/plfs-concurrency-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        std::fs::create_dir_all(dir.join("shm")).unwrap();
+        Dir(dir)
+    }
+
+    fn config(&self) -> Config {
+        Config { shared_memory: Some(self.0.join("shm")), ..Config::default() }
+    }
+
+    fn files(&self, end: &str) -> usize {
+        fn count(dir: &Path, end: &str) -> usize {
+            let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+            entries.map(|path| if path.is_dir() { count(&path, end) } else { usize::from(path.to_string_lossy().ends_with(end)) }).sum()
+        }
+        count(&self.0.join(".plfs"), end)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn open(plfs: &Plfs, path: &Path) -> File {
+    match plfs.open(path, OpenOptions::create()).unwrap() {
+        Opened::Logical(file) => file,
+        Opened::Plain(_) => panic!("{} is plain", path.display()),
+    }
+}
+
+/// Ends the program if `run` takes longer than a deadlock would be forgiven.
+fn in_time<T>(run: impl FnOnce() -> T) -> T {
+    let done = Arc::new(AtomicBool::new(false));
+    let seen = done.clone();
+    std::thread::spawn(move || {
+        for _ in 0..1200 {
+            std::thread::sleep(Duration::from_millis(100));
+            if seen.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+        eprintln!("deadlock: two minutes are over");
+        std::process::abort();
+    });
+    let result = run();
+    done.store(true, Ordering::Relaxed);
+    result
+}
+
+/// Threads write blocks of their own through one handle, through handles of their own and through another process's, while others read, commit, sync, extend and flatten.
+/// All end, readers see only zeros and what was written, and in the end every block is the last that its thread wrote. (In the original two threads of one process
+/// corrupted 1,932 of 8,000 blocks.)
+#[test]
+fn threads_on_one_file_keep_their_blocks() {
+    const THREADS: u64 = 6;
+    const BLOCK: usize = 700;
+    const BLOCKS: u64 = 60;
+    in_time(|| {
+        for memory in [false, true] {
+            let dir = Dir::new();
+            let store: Arc<dyn Store> = if memory { Arc::new(MemStore::new()) } else { Arc::new(PosixStore::new()) };
+            let path = if memory { PathBuf::from("/f") } else { dir.0.join("f") };
+            let (one, two) = (Plfs::new(store.clone(), dir.config()), Plfs::new(store.clone(), dir.config()));
+            let shared = open(&one, &path);
+            let ended = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let writers: Vec<_> = (0..THREADS)
+                    .map(|thread| {
+                        let (shared, one, two, path) = (&shared, &one, &two, &path);
+                        scope.spawn(move || {
+                            let own = (thread % 3 > 0).then(|| open(if thread % 3 == 1 { one } else { two }, path));
+                            let file = own.as_ref().unwrap_or(shared);
+                            let mut rng = Rng::new(thread);
+                            for turn in 0..20u8 {
+                                for block in 0..BLOCKS {
+                                    let at = (block * THREADS + thread) * BLOCK as u64;
+                                    assert_eq!(file.write_at(&[turn + 1; BLOCK], at).unwrap(), BLOCK);
+                                    if rng.one_in(50) {
+                                        file.commit().unwrap();
+                                    }
+                                    if rng.one_in(50) {
+                                        let mut bytes = [0; BLOCK];
+                                        assert_eq!(file.read_at(&mut bytes, at).unwrap(), BLOCK);
+                                        assert_eq!(bytes, [turn + 1; BLOCK], "own writes are seen at once");
+                                    }
+                                }
+                            }
+                            file.commit().unwrap();
+                        })
+                    })
+                    .collect();
+                for reader in 0..2 {
+                    let (shared, two, path, ended) = (&shared, &two, &path, &ended);
+                    scope.spawn(move || {
+                        let own = (reader > 0).then(|| open(two, path));
+                        let file = own.as_ref().unwrap_or(shared);
+                        let (mut rng, mut bytes) = (Rng::new(99), vec![0; 5000]);
+                        while !ended.load(Ordering::Relaxed) {
+                            let n = file.read_at(&mut bytes, rng.below(THREADS * BLOCKS * BLOCK as u64)).unwrap();
+                            assert!(bytes[..n].iter().all(|byte| *byte <= 20));
+                            if rng.one_in(10) {
+                                file.refresh().unwrap();
+                            }
+                        }
+                    });
+                }
+                let (shared, one, path, ended_here) = (&shared, &one, &path, &ended);
+                scope.spawn(move || {
+                    let mut size = 1 << 20;
+                    while !ended_here.load(Ordering::Relaxed) {
+                        size += 1;
+                        shared.set_len(size).unwrap();
+                        shared.sync().unwrap();
+                        one.flatten(path).unwrap();
+                        assert!(shared.len().unwrap() >= 1 << 20);
+                    }
+                });
+                for writer in writers {
+                    writer.join().unwrap();
+                }
+                ended.store(true, Ordering::Relaxed);
+            });
+            shared.close().unwrap();
+            let file = open(&Plfs::new(store, dir.config()), &path);
+            let mut bytes = vec![0; (THREADS * BLOCKS) as usize * BLOCK];
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+            assert_eq!(bytes.iter().position(|byte| *byte != 20), None);
+        }
+    });
+}
+
+/// Sixty-four writers on one node share one index log and no more data logs than the file has streams; all they wrote is there.
+#[test]
+fn sixty_four_writers_make_few_logs() {
+    let dir = Dir::new();
+    let path = dir.0.join("f");
+    in_time(|| {
+        std::thread::scope(|scope| {
+            for writer in 0..64u64 {
+                let (dir, path) = (&dir, &path);
+                scope.spawn(move || {
+                    let file = open(&Plfs::posix(dir.config()), path);
+                    for i in 0..50 {
+                        file.write_at(&[writer as u8 + 1; 500], (i * 64 + writer) * 500).unwrap();
+                    }
+                    file.close().unwrap();
+                });
+            }
+        });
+    });
+    assert!(dir.files(".data") <= usize::from(Config::default().streams), "{} data logs", dir.files(".data"));
+    assert_eq!(dir.files("/index"), 1);
+    let (file, mut bytes) = (open(&Plfs::posix(dir.config()), &path), vec![0; 64 * 50 * 500]);
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+    assert_eq!(bytes.chunks(500).enumerate().find(|(i, chunk)| chunk.iter().any(|byte| *byte != (i % 64) as u8 + 1)), None);
+}
+
+/// A store far away, whose data logs take their time. Counts the bytes that it was given.
+#[derive(Debug)]
+struct Slow {
+    inner: MemStore,
+    taken: Arc<AtomicI64>,
+}
+
+#[derive(Debug)]
+struct SlowFile {
+    inner: Arc<dyn StoreFile>,
+    taken: Option<Arc<AtomicI64>>,
+}
+
+impl Store for Slow {
+    fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
+        let taken = path.to_string_lossy().ends_with(".data").then(|| self.taken.clone());
+        Ok(Arc::new(SlowFile { inner: self.inner.open(path, how)?, taken }))
+    }
+    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
+        self.inner.stat(path, follow)
+    }
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        self.inner.list(path)
+    }
+    fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
+        self.inner.mkdir(path, mode)
+    }
+    fn rmdir(&self, path: &Path) -> Result<()> {
+        self.inner.rmdir(path)
+    }
+    fn unlink(&self, path: &Path) -> Result<()> {
+        self.inner.unlink(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.inner.link(from, to)
+    }
+    fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
+        self.inner.symlink(target, path)
+    }
+    fn readlink(&self, path: &Path) -> Result<PathBuf> {
+        self.inner.readlink(path)
+    }
+    fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
+        self.inner.chmod(path, mode)
+    }
+    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
+        self.inner.chown(path, uid, gid, follow)
+    }
+    fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
+        self.inner.set_times(path, atime, mtime)
+    }
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.inner.sync_dir(path)
+    }
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.inner.space(path)
+    }
+    fn is_local(&self, _path: &Path) -> bool {
+        false
+    }
+}
+
+impl StoreFile for SlowFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.inner.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        if self.taken.is_some() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let n = self.inner.write_at(buf, offset)?;
+        if let Some(taken) = &self.taken {
+            taken.fetch_add(n as i64, Ordering::SeqCst);
+        }
+        Ok(n)
+    }
+    fn stat(&self) -> Result<Stat> {
+        self.inner.stat()
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.inner.set_len(len)
+    }
+    fn sync_data(&self) -> Result<()> {
+        self.inner.sync_data()
+    }
+    fn try_lock(&self, exclusive: bool) -> Result<bool> {
+        self.inner.try_lock(exclusive)
+    }
+    fn map(&self) -> Result<Bytes> {
+        self.inner.map()
+    }
+}
+
+/// The most that `files` files of one process hold back with a buffer of 1 MiB on slow storage.
+fn held_back(files: usize) -> i64 {
+    let taken = Arc::new(AtomicI64::new(0));
+    let store = Slow { inner: MemStore::new(), taken: taken.clone() };
+    let plfs = Plfs::new(Arc::new(store), Config { shared_memory: None, buffer_bytes: 1 << 20, ..Config::default() });
+    let files: Vec<File> = (0..files).map(|i| open(&plfs, &PathBuf::from(format!("/f{i}")))).collect();
+    let (mut given, mut most) = (0, 0);
+    for i in 0..4000u64 {
+        files[i as usize % files.len()].write_at(&[7; 3000], i * 3000).unwrap();
+        given += 3000;
+        most = most.max(given - taken.load(Ordering::SeqCst));
+    }
+    files.into_iter().for_each(|file| file.close().unwrap());
+    assert_eq!(taken.load(Ordering::SeqCst), given, "everything arrived");
+    most
+}
+
+/// A writer that is faster than its storage waits: it never holds back more than the configured buffer.
+#[test]
+fn a_fast_writer_holds_back_no_more_than_its_buffer() {
+    let most = in_time(|| held_back(1));
+    assert!(most <= (1 << 20) + 3000, "{most} bytes held back");
+    assert!(most > 100_000, "{most} bytes: it does not write behind");
+}
+
+/// The bound is the process's, all files together.
+#[test]
+#[ignore = "bug: each open file fills a buffer of its own, which nobody counts"]
+fn many_files_hold_back_no_more_than_one_buffer() {
+    let most = in_time(|| held_back(16));
+    assert!(most <= (1 << 20) + 16 * 3000, "{most} bytes held back");
+}
+
+/// Eight processes append a thousand lines each to one file at once: each line is there once and whole. (In the original O_APPEND lost lines.)
+#[test]
+fn appends_of_many_processes_lose_nothing() {
+    const VARIABLE: &str = "PLFS_TEST_APPEND";
+    if let Ok(child) = std::env::var(VARIABLE) {
+        let (number, root) = child.split_once(' ').unwrap();
+        let config = Config { shared_memory: Some(Path::new(root).join("shm")), ..Config::default() };
+        let file = open(&Plfs::posix(config), &Path::new(root).join("f"));
+        for i in 0..1000 {
+            let line = format!("process {number} line {i} {}\n", "x".repeat(i % 50));
+            assert_eq!(file.append(line.as_bytes()).unwrap().1, line.len());
+        }
+        return file.close().unwrap();
+    }
+    let dir = Dir::new();
+    let children: Vec<_> = (0..8)
+        .map(|i| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "appends_of_many_processes_lose_nothing", "--test-threads=1"]);
+            command.env(VARIABLE, format!("{i} {}", dir.0.display())).stdout(std::process::Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let file = open(&Plfs::posix(dir.config()), &dir.0.join("f"));
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    let mut lines: Vec<&str> = std::str::from_utf8(&bytes).unwrap().lines().collect();
+    let mut expected: Vec<String> = (0..8).flat_map(|p| (0..1000).map(move |i| format!("process {p} line {i} {}", "x".repeat(i % 50)))).collect();
+    lines.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(lines.len(), expected.len());
+    assert!(lines == expected);
+}

@@ -1,0 +1,149 @@
+//! Writers that really die: processes killed with SIGKILL at random moments lose nothing that they synced, and hinder nobody.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use plfs::store::PosixStore;
+use plfs::{Config, File, Health, OpenOptions, Opened, Plfs};
+use plfs_testkit::{Rng, byte_of};
+
+const VARIABLE: &str = "PLFS_TEST_KILL";
+const WRITERS: u64 = 3;
+/// Writers take turns with blocks of this length.
+const BLOCK: u64 = 1000;
+const BLOCKS: u64 = 120;
+
+fn open(plfs: &Plfs, path: &Path) -> File {
+    match plfs.open(path, OpenOptions::create()).unwrap() {
+        Opened::Logical(file) => file,
+        Opened::Plain(_) => panic!("{} is plain", path.display()),
+    }
+}
+
+/// The child: writes its blocks in order and at random, syncs now and then, and notes each step in a plain file: what it is about to write, and what it has synced.
+fn write_until_killed(dir: &Path, writer: u64, round: u64) -> ! {
+    let mut rng = Rng::new(round * 100 + writer);
+    let mut note = std::fs::OpenOptions::new().append(true).create(true).open(dir.join(format!("notes.{writer}"))).unwrap();
+    let plfs = Plfs::posix(Config { shared_memory: Some(dir.join("shm")), ..Config::default() });
+    let mut file = open(&plfs, &dir.join("f"));
+    println!("writing");
+    for step in 0u64.. {
+        let block = if rng.one_in(3) { rng.below(BLOCKS) } else { step % BLOCKS };
+        let (from, seed) = (rng.below(BLOCK), rng.next_u64() as u32);
+        let len = 1 + rng.below(BLOCK - from);
+        let offset = (block * WRITERS + writer) * BLOCK + from;
+        note.write_all(format!("write {offset} {len} {seed}\n").as_bytes()).unwrap();
+        let bytes: Vec<u8> = (0..len).map(|i| byte_of(seed, i)).collect();
+        assert_eq!(file.write_at(&bytes, offset).unwrap() as u64, len);
+        match rng.below(40) {
+            0..=2 => {
+                file.sync().unwrap();
+                note.write_all(b"synced\n").unwrap();
+            }
+            3 => {
+                file.read_at(&mut [0; 100], rng.below(100_000)).unwrap();
+            }
+            4 => {
+                file.close().unwrap();
+                // Closing commits, and the page cache outlives the process.
+                note.write_all(b"synced\n").unwrap();
+                file = open(&plfs, &dir.join("f"));
+            }
+            _ => {}
+        }
+    }
+    unreachable!()
+}
+
+/// What the notes of a writer say that a byte may be: the value synced last, and those written later.
+fn take_notes(dir: &Path, writer: u64, bytes: &mut HashMap<u64, Vec<u8>>) -> usize {
+    let path = dir.join(format!("notes.{writer}"));
+    let Ok(notes) = std::fs::File::open(&path) else { return 0 };
+    let (mut writes, mut syncs) = (Vec::new(), 0);
+    for line in BufReader::new(notes).lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["write", offset, len, seed] => {
+                let (offset, len, seed): (u64, u64, u32) = (offset.parse().unwrap(), len.parse().unwrap(), seed.parse().unwrap());
+                (0..len).for_each(|i| bytes.entry(offset + i).or_insert_with(|| vec![0]).push(byte_of(seed, i)));
+                writes.push((offset, len));
+            }
+            ["synced"] => {
+                syncs += 1;
+                for (offset, len) in writes.drain(..) {
+                    (offset..offset + len).for_each(|at| {
+                        if let Some(values) = bytes.get_mut(&at) {
+                            values.drain(..values.len() - 1);
+                        }
+                    });
+                }
+            }
+            // The last line may be cut off.
+            _ => {}
+        }
+    }
+    std::fs::remove_file(path).unwrap();
+    syncs
+}
+
+/// Several processes write one file, in a pattern and at random, and sync; all are killed at a random moment, forty times. Each time every byte that was synced (or closed) is
+/// there, all others are an older or newer state, reading works, the check finds nothing worse than a torn append or a mark, and new writers go on in the same log set.
+#[test]
+fn killed_writers_lose_nothing_that_they_synced() {
+    if let Ok(child) = std::env::var(VARIABLE) {
+        let words: Vec<&str> = child.split(' ').collect();
+        write_until_killed(Path::new(words[2]), words[0].parse().unwrap(), words[1].parse().unwrap());
+    }
+    let dir = PathBuf::from(format!("/dev/shm/plfs-kill-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("shm")).unwrap();
+    let rounds: u64 = std::env::var("PLFS_KILL_ROUNDS").map_or(40, |text| text.parse().unwrap());
+    let config = Config { shared_memory: Some(dir.join("shm")), ..Config::default() };
+    let (mut known, mut syncs, mut rng) = (HashMap::<u64, Vec<u8>>::new(), 0, Rng::new(u64::from(std::process::id())));
+    for round in 0..rounds {
+        let mut writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let mut command = Command::new(std::env::current_exe().unwrap());
+                command.args(["--exact", "killed_writers_lose_nothing_that_they_synced", "--nocapture", "--test-threads=1"]);
+                command.env(VARIABLE, format!("{writer} {round} {}", dir.display())).stdout(Stdio::piped()).spawn().unwrap()
+            })
+            .collect();
+        for writer in &mut writers {
+            let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+            assert!(lines.map_while(Result::ok).any(|line| line.ends_with("writing")), "the writer died of something else");
+        }
+        std::thread::sleep(Duration::from_micros(rng.below(30_000)));
+        for writer in &mut writers {
+            writer.kill().unwrap();
+        }
+        for mut writer in writers {
+            assert!(!writer.wait().unwrap().success());
+        }
+        syncs += (0..WRITERS).map(|writer| take_notes(&dir, writer, &mut known)).sum::<usize>();
+        let plfs = Plfs::posix(config.clone());
+        let report = plfs::check_name(&(std::sync::Arc::new(PosixStore::new()) as _), &dir.join("f"), &[]);
+        assert!(matches!(report.health(), Health::Healthy | Health::Torn | Health::Busy), "round {round}: {report:#?}");
+        let file = open(&plfs, &dir.join("f"));
+        let mut content = vec![0xee; (BLOCKS * WRITERS * BLOCK) as usize];
+        let n = file.read_at(&mut content, 0).unwrap();
+        content[n..].fill(0);
+        for (at, values) in &mut known {
+            let value = content[*at as usize];
+            assert!(values.contains(&value), "round {round}: byte {at} of {n} is {value}, expected one of {values:?}");
+            // It has been read: it stays.
+            *values = vec![value];
+        }
+        // Whoever comes next takes over, closes as the last one, and leaves the file as if nobody had died.
+        file.write_at(&[round as u8], 1 << 30).unwrap();
+        file.close().unwrap();
+        let stat = plfs.stat(&dir.join("f"), true).unwrap();
+        let totals = stat.totals.unwrap();
+        assert!(totals.from_summary && totals.log_sets == 1, "round {round}: {totals:?}");
+        assert_eq!(stat.stat.len, (1 << 30) + 1);
+    }
+    assert!(syncs > rounds as usize, "{syncs} syncs in {rounds} rounds: too few to show anything");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
