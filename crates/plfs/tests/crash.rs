@@ -105,7 +105,7 @@ fn values(events: &[Event], byte: u64) -> (Vec<u8>, bool) {
             }
         }
     }
-    let certain = !events.iter().rev().find(|event| event.at(byte).is_some()).is_some_and(|event| !event.durable);
+    let certain = events.iter().rev().find(|event| event.at(byte).is_some()).is_none_or(|event| event.durable);
     values.push(0);
     (values[..if certain { 1 } else { values.len() }].to_vec(), certain)
 }
@@ -350,7 +350,8 @@ fn shows(plfs: &Plfs, name: &str, chain: &Chain, mixed: bool) -> Result<(), Stri
         Err(_) if missing => return Ok(()),
         Err(error) => return Err(format!("{name}: {error}")),
     };
-    if !missing && !(known.iter().map(|s| s.len()).min() <= Some(size) && known.iter().map(|s| s.len()).max() >= Some(size)) {
+    let (least, most) = (known.iter().map(|s| s.len()).min(), known.iter().map(|s| s.len()).max());
+    if !missing && (least > Some(size) || most < Some(size)) {
         return Err(format!("{name}: the size is {size}; known are {:?}", known.iter().map(|k| k.len()).collect::<Vec<_>>()));
     }
     for at in 0..size {
