@@ -192,7 +192,7 @@ fn short_writes_are_continued() {
         let plfs = bed.process();
         bed.faults.short_write_at(n, 13);
         let file = open(&plfs, Path::new(NAME));
-        let bytes: Vec<u8> = (0..100_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..100_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
         let mut at = 0;
         for len in [100, 20_000, 3000, 70_000].into_iter().cycle() {
             let end = (at + len).min(bytes.len());
