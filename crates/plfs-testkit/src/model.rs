@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn own_writes_are_seen_and_others_after_commit_and_look() {
         let mut file = FileModel::default();
-        [A, B].map(|who| file.look(who, 1));
+        [A, B].into_iter().for_each(|who| file.look(who, 1));
         file.write(A, 2, 0, 10, 5);
         assert_eq!(value(&file, Eyes::Of(A), 3, 4), [byte_of(5, 4)]);
         assert_eq!(value(&file, Eyes::Of(B), 3, 4).len(), 2, "perhaps");
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(value(&file, Eyes::All, 9, 0), [byte_of(2, 0)]);
         file.write(C, 4, 0, 10, 3);
         assert_eq!(value(&file, Eyes::All, 9, 0).len(), 2);
-        [A, B].map(|who| file.commit(who, 5));
+        [A, B].into_iter().for_each(|who| file.commit(who, 5));
         file.look(C, 6);
         file.write(C, 7, 0, 10, 4);
         assert_eq!(value(&file, Eyes::All, 9, 0), [byte_of(4, 0)]);

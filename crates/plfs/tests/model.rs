@@ -79,7 +79,7 @@ fn number(name: &str, default: u64) -> u64 {
 /// Whatever several processes of several nodes do, each sees its own writes at once and others' commits when it looks; and when all have looked, all agree for ever.
 #[test]
 fn random_steps_agree_with_the_model() {
-    let (total, first) = (number("PLFS_MODEL_STEPS", 30_000), number("PLFS_MODEL_SEED", 1));
+    let (total, first) = (number("PLFS_MODEL_STEPS", 200_000), number("PLFS_MODEL_SEED", 1));
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(8);
     let episodes = total.div_ceil(EPISODE as u64);
     std::thread::scope(|scope| {

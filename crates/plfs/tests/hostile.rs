@@ -1,0 +1,307 @@
+//! Containers whose bytes lie: random and altered superblocks, index logs and flat indexes, with right checksums too. Whatever they say, PLFS does not panic, reads nothing
+//! but the container's own files, and takes memory in proportion to what is there.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use plfs::store::{Kind, MemStore, Open, Store, write_full};
+use plfs::{Config, OpenOptions, Opened, Plfs};
+use plfs_testkit::{FaultStore, Op, Rng};
+
+/// Counts what is allocated, and the most at one time.
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: passes every call on to the system's allocator, with the same arguments.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        MOST.fetch_max(NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps `alloc`'s contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        MOST.fetch_max(NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps `alloc_zeroed`'s contract.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps `dealloc`'s contract.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// The tests count memory, so one runs at a time.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// What one look at a hostile container may take. Everything in it is a few KB; a read of 100,000 bytes and its read-ahead are all that is asked for.
+const MEMORY_MAX: usize = 32 << 20;
+
+const NAME: &str = "/m/f";
+const SECRET: &str = "/m/secret";
+
+struct Bed {
+    memory: MemStore,
+    faults: FaultStore,
+    config: Config,
+    container: PathBuf,
+}
+
+fn open(plfs: &Plfs, path: &str) -> plfs::File {
+    match plfs.open(Path::new(path), OpenOptions::create()).unwrap() {
+        Opened::Logical(file) => file,
+        Opened::Plain(_) => panic!("{path} is plain"),
+    }
+}
+
+impl Bed {
+    /// A file of two log sets with patterns, overwrites and truncates, a flat index of most of it, and beside it one that is nobody's business.
+    fn new() -> Bed {
+        let memory = MemStore::new();
+        memory.mkdir(Path::new("/m"), 0o755).unwrap();
+        let faults = FaultStore::new(Arc::new(memory.clone()));
+        let config = Config { shared_memory: None, ..Config::default() };
+        let plfs = |_| Plfs::new(Arc::new(memory.clone()), config.clone());
+        let (one, two) = (plfs(1), plfs(2));
+        let secret = open(&one, SECRET);
+        secret.write_at(&[b'S'; 5000], 0).unwrap();
+        secret.close().unwrap();
+        let (a, b) = (open(&one, NAME), open(&two, NAME));
+        for i in 0..40 {
+            a.write_at(&[b'a'; 20], i * 50).unwrap();
+            b.write_at(&[b'b'; 30], i * i * 7 % 2000).unwrap();
+        }
+        a.commit().unwrap();
+        b.set_len(1500).unwrap();
+        one.flatten(Path::new(NAME)).unwrap();
+        for i in 0..20 {
+            a.write_at(&[b'c'; 10], 3000 - i * 17).unwrap();
+        }
+        a.close().unwrap();
+        b.close().unwrap();
+        let container = one.container(Path::new(NAME)).unwrap().unwrap().0.dir;
+        Bed { memory, faults, config, container }
+    }
+
+    fn find(&self, end: &str) -> Vec<PathBuf> {
+        let (mut found, mut todo) = (Vec::new(), vec![self.container.clone()]);
+        while let Some(dir) = todo.pop() {
+            for entry in self.memory.list(&dir).unwrap() {
+                let path = dir.join(entry.name);
+                match self.memory.stat(&path, false).unwrap().kind {
+                    Kind::Dir => todo.push(path),
+                    _ if path.to_string_lossy().ends_with(end) => found.push(path),
+                    _ => {}
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    fn bytes(&self, path: &Path) -> Vec<u8> {
+        let file = self.memory.open(path, Open::READ).unwrap();
+        let mut bytes = vec![0; file.stat().unwrap().len as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    fn put(&self, path: &Path, bytes: &[u8]) {
+        let file = self.memory.open(path, Open::READ_WRITE).unwrap();
+        file.set_len(0).unwrap();
+        write_full(file.as_ref(), bytes, 0).unwrap();
+    }
+
+    /// Does everything that reads a container. No call may panic, read what is not the container's, ask for much, or show a byte of another file.
+    fn look(&self, story: &dyn std::fmt::Display) {
+        self.faults.reset();
+        let store: Arc<dyn Store> = Arc::new(self.faults.clone());
+        let plfs = Plfs::new(store.clone(), self.config.clone());
+        let before = NOW.load(Ordering::Relaxed);
+        MOST.store(before, Ordering::Relaxed);
+        let _ = plfs.stat(Path::new(NAME), true);
+        if let Ok(Opened::Logical(file)) = plfs.open(Path::new(NAME), OpenOptions::read()) {
+            let mut bytes = vec![0; 100_000];
+            for offset in [0, 700, 2990, 1 << 40, i64::MAX as u64 - 50_000] {
+                if let Ok(n) = file.read_at(&mut bytes, offset) {
+                    assert!(!bytes[..n].contains(&b'S'), "{story}: a byte of another file");
+                }
+            }
+            let _ = file.len();
+            let _ = file.next_data(10);
+            let _ = file.next_hole(10);
+            let _ = file.extents(0, 3000);
+            let _ = file.close();
+        }
+        let report = plfs::check_name(&store, Path::new(NAME), &[]);
+        let _ = report.health();
+        let took = MOST.load(Ordering::Relaxed) - before;
+        assert!(took < MEMORY_MAX, "{story}: {took} bytes of memory");
+        for call in self.faults.log().iter().filter(|call| call.op == Op::ReadAt || call.op == Op::Map) {
+            // By its own name or the superblock's, or below a container of the same name on whatever backend.
+            let own = call.path == Path::new(NAME) || call.path.to_string_lossy().contains(&*self.container.file_name().unwrap().to_string_lossy());
+            assert!(own, "{story}: {call}");
+            assert!(call.len <= 16 << 20, "{story}: {call}");
+        }
+    }
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc: u32, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 }))
+}
+
+fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+fn get_u32(bytes: &[u8], at: usize) -> usize {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
+}
+
+/// Changes a few places of `bytes[range]`: to random bytes, to numbers that overflow, to others' bytes.
+fn alter(rng: &mut Rng, bytes: &mut [u8], range: std::ops::Range<usize>) {
+    for _ in 0..1 + rng.below(4) {
+        let at = range.start + rng.below(range.len() as u64) as usize;
+        let aligned = at & !7;
+        match rng.below(6) {
+            0 => bytes[at] ^= 1 << rng.below(8),
+            1 => bytes[at] = rng.next_u64() as u8,
+            2 if range.contains(&(aligned + 7)) && aligned >= range.start => {
+                let extreme = rng.pick(&[u64::MAX, 1 << 63, i64::MAX as u64, 0, 1, u64::from(u32::MAX), (1 << 63) - 51, 1 << 40]);
+                bytes[aligned..aligned + 8].copy_from_slice(&extreme.to_le_bytes());
+            }
+            3 if range.contains(&((at & !3) + 3)) && at & !3 >= range.start => put_u32(bytes, at & !3, rng.pick(&[u32::MAX, 0x8000_0000, 65_535, 0, 1 << 24])),
+            4 => {
+                let n = (range.end - at).min(1 + rng.below(40) as usize);
+                rng.fill(&mut bytes[at..at + n]);
+            }
+            _ => {
+                let (from, n) = (range.start + rng.below(range.len() as u64) as usize, rng.below(60) as usize);
+                let n = n.min(range.end - at).min(range.end - from);
+                bytes.copy_within(from..from + n, at);
+            }
+        }
+    }
+}
+
+/// Makes all checksums of an index log right, block after block as far as they can be found.
+fn seal_index(bytes: &mut [u8]) {
+    let mut at = 0;
+    while at + 64 <= bytes.len() {
+        let payload = get_u32(bytes, at + 8);
+        if bytes[at..at + 4] == *b"PLIX" && at + 64 + payload <= bytes.len() {
+            let sum = crc32c(&bytes[at + 8..at + 64 + payload]);
+            put_u32(bytes, at + 4, sum);
+            at += (64 + payload).next_multiple_of(64);
+        } else {
+            at += 64;
+        }
+    }
+}
+
+fn rounds() -> u64 {
+    std::env::var("PLFS_HOSTILE_ROUNDS").map_or(1500, |text| text.parse().unwrap())
+}
+
+/// Superblocks altered anywhere, with checksums made right or not, cut, or random.
+#[test]
+fn hostile_superblocks() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bed = Bed::new();
+    let original = bed.bytes(Path::new(NAME));
+    for seed in 0..rounds() {
+        let (mut rng, mut bytes) = (Rng::new(seed), original.clone());
+        match rng.below(10) {
+            0 => rng.fill(&mut bytes[72..3200]),
+            1 => bytes.truncate(rng.below(4093) as usize),
+            // The uuid stays, or it would be a name of something else.
+            2..=5 => alter(&mut rng, &mut bytes, 112..400),
+            6 => alter(&mut rng, &mut bytes, 3072..3200),
+            _ => alter(&mut rng, &mut bytes, 64..3200),
+        }
+        if bytes.len() == 4093 && !rng.one_in(4) {
+            let sum = crc32c(&bytes[76..3072]);
+            put_u32(&mut bytes, 72, sum);
+            let sum = crc32c(&bytes[3080..3200]);
+            put_u32(&mut bytes, 3076, sum);
+        }
+        bed.put(Path::new(NAME), &bytes);
+        bed.look(&format_args!("seed {seed}"));
+    }
+}
+
+/// Index logs altered anywhere, with checksums made right or not, cut, or random.
+#[test]
+fn hostile_index_logs() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bed = Bed::new();
+    bed.memory.unlink(&bed.find("/flat")[0]).unwrap();
+    let logs: Vec<(PathBuf, Vec<u8>)> = bed.find("/index").into_iter().map(|path| (path.clone(), bed.bytes(&path))).collect();
+    for seed in 0..rounds() {
+        let mut rng = Rng::new(seed);
+        let (path, original) = &logs[rng.below(logs.len() as u64) as usize];
+        let mut bytes = original.clone();
+        match rng.below(10) {
+            0 => {
+                let from = rng.below(bytes.len() as u64) as usize;
+                rng.fill(&mut bytes[from..]);
+            }
+            1 => bytes.truncate(rng.below(original.len() as u64) as usize),
+            // Headers.
+            2 => alter(&mut rng, &mut bytes, 8..64),
+            _ => {
+                let all = 0..bytes.len();
+                alter(&mut rng, &mut bytes, all);
+            }
+        }
+        if !rng.one_in(4) {
+            seal_index(&mut bytes);
+        }
+        bed.put(path, &bytes);
+        bed.look(&format_args!("seed {seed}"));
+        bed.put(path, original);
+    }
+}
+
+/// Flat indexes altered anywhere, with checksums made right or not, cut, or random.
+#[test]
+fn hostile_flat_indexes() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bed = Bed::new();
+    let flat = bed.find("/flat").remove(0);
+    let original = bed.bytes(&flat);
+    for seed in 0..rounds() {
+        let (mut rng, mut bytes) = (Rng::new(seed), original.clone());
+        match rng.below(10) {
+            0 => {
+                let from = 128 + rng.below(bytes.len() as u64 - 128) as usize;
+                rng.fill(&mut bytes[from..]);
+            }
+            1 => bytes.truncate(rng.below(original.len() as u64) as usize),
+            2 => alter(&mut rng, &mut bytes, 12..128),
+            _ => {
+                let all = 128..bytes.len();
+                alter(&mut rng, &mut bytes, all);
+            }
+        }
+        if bytes.len() > 128 && !rng.one_in(4) {
+            let sum = crc32c(&bytes[128..]);
+            put_u32(&mut bytes, 12, sum);
+            let sum = crc32c(&bytes[12..128]);
+            put_u32(&mut bytes, 8, sum);
+        }
+        bed.put(&flat, &bytes);
+        bed.look(&format_args!("seed {seed}"));
+        bed.put(&flat, &original);
+    }
+}
