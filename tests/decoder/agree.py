@@ -180,7 +180,7 @@ class Agree:
 
     def junk(self):
         with open(self.rng.choice(self.logs()), "ab") as f:
-            f.write(b"PLIX" * self.rng.randrange(1, 50))
+            f.write(bytes(-f.tell() % 64) + b"PLIX"[:self.rng.randrange(1, 5)])
         self.touched()
 
     def touched(self):
@@ -232,7 +232,7 @@ class Agree:
 
 
 def by_hand():
-    """(what, index log, whether readers must refuse it; None: they may): all CRCs are right, the data log holds b"aaaa"."""
+    """(what, index log, whether readers must refuse it; None: they may). The data log holds b"aaaa"."""
     import test_decode as t
     B, run, truncate, pack = t.B, t.run, t.truncate, t.struct.pack
     wrong = {
@@ -269,6 +269,11 @@ def by_hand():
     loose = "eof past the runs", "backend 1 of 1", "two truncates", "flag 1 without truncate", "truncate with a count"
     for what, block in wrong.items():
         yield what, t.log(block), None if what in loose else True
+    flipped = bytearray(t.log(B(1 << 60, [run(0, 2, 0)], 2), B((1 << 60) + 1, [run(0, 2, 2)], 2)))
+    for at in (0, 5, 20, 70, 130):
+        yield f"bit of byte {at} flipped", bytes(flipped[:at]) + bytes([flipped[at] ^ 16]) + bytes(flipped[at + 1:]), True
+    for what, tail in (("cut", t.block(len(t.pad(bytes(flipped))), 1 << 62, [run(0, 1, 0)], 1)[:90]), ("zeros", bytes(300))):
+        yield f"{what} at the end", bytes(flipped).ljust(len(t.pad(bytes(flipped))), b"\0") + tail, False
     yield "the same stamp twice", t.log(B(10, [run(0, 2, 0)], 2), B(10, [run(2, 2, 2)], 4)), None
     for what, blocks in right.items():
         yield what, t.log(*blocks), False

@@ -142,7 +142,7 @@ class Log:
                 at += ALIGN
                 continue
             if bad is not None:
-                place("skipped", f"no valid block in {at - bad} bytes in front of one")
+                place("skipped" if self.torn(raw[:at], bad) else "corrupt", f"no valid block in {at - bad} bytes in front of one")
             bad = None
             try:
                 self.block(raw, at, *header)
@@ -150,7 +150,27 @@ class Log:
                 self.places.append(e.place)
             at += -(-(64 + header[0]) // ALIGN) * ALIGN
         if bad is not None:
-            place("unfinished" if is_open else "torn", "no valid block from here to the end")
+            place("corrupt" if not self.torn(raw, bad) else "unfinished" if is_open else "torn", "no valid block from here to the end")
+
+    def torn(self, raw, at):
+        """Whether [at, end of raw) is what crashes leave of appends: cut beginnings of blocks, or blocks with zeros for sectors."""
+        known = lambda at: {0: b"PLIX", 12: struct.pack("<I8s", self.set, self.sb.uuid[:8]), 40: struct.pack("<Q", at)}.items()
+        fits = lambda at: all(raw[at + i:at + i + len(field)] == field for i, field in known(at))
+        starts = [at] + [i for i in range(at + ALIGN, len(raw), ALIGN) if fits(i)] + [len(raw)]
+        for at, end in zip(starts, starts[1:]):
+            piece = bytes(raw[at:end])
+            written = len(piece.rstrip(b"\0"))
+            if not any(piece[:64]):
+                continue
+            if written < 62:                                        # cut inside the header, whose last field is mostly zero
+                if not all(piece[i:min(written, i + len(f))] == f[:max(0, written - i)] for i, f in known(at)):
+                    return False
+                continue
+            stop = 64 + struct.unpack_from("<I", piece, 8)[0]
+            sectors = range(-at % 512, min(stop, len(piece)) - 511, 512)
+            if not fits(at) or (stop <= len(piece) and piece[stop - 2:stop] != b"\0\0" and all(any(piece[i:i + 512]) for i in sectors)):
+                return False
+        return True
 
     def header(self, raw, at):
         """Payload bytes, stamp, version, eof, records, references, flags; None if no valid block starts here."""

@@ -218,10 +218,23 @@ class Decoder(unittest.TestCase):
         self.assertEqual([p["kind"] for p in self.stat()["places"]], ["unfinished"])
 
     def test_bit_flip_in_a_block(self):
-        raw = bytearray(log(B(10, [run(0, 2, 0)], 2), B(11, [run(0, 2, 2)], 2)))
+        raw = bytearray(log(B(1 << 60, [run(0, 2, 0)], 2), B((1 << 60) + 1, [run(0, 2, 2)], 2)))
         raw[64 + 20] ^= 1
         self.fill(bytes(raw), b"aabb")
-        self.assertEqual(self.cat(), b"bb")
+        self.assertEqual(self.cat(code=1), b"")
+        self.assertIn("corrupt", self.decode("cat", code=1)[1])
+
+    def test_what_crashes_leave(self):
+        whole = pad(log(B(10, [run(0, 2, 0)], 2)))
+        late = pad(block(len(whole), 1 << 60, [run(i, 1, 2) for i in range(40)], 40))
+        hole = late[:320] + bytes(512) + late[832:]
+        for tail in (late[:3], late[:50], late[:64], late[:700], hole, bytes(500)):
+            for end in (b"", block(len(pad(whole + tail)), 1 << 61, [run(1, 1, 3)], 2)):
+                self.fill((pad(whole + tail) if end else whole + tail) + end, b"aabb")
+                self.assertEqual(self.cat(), b"ab" if end else b"aa")
+        for junk in (b"PLIX" * 20, b"hello", late[64:], late[:100] + b"?" + late[101:]):
+            self.fill(whole + junk, b"aabb")
+            self.assertEqual(self.cat(code=1), b"")
 
     def test_record_kinds(self):
         skipped = struct.pack("<BBHIQ", 200, 2, 0, 0, 0)
