@@ -250,8 +250,10 @@ impl LogSet {
             if !page.try_be_last() {
                 return Ok(false);
             }
+            // In this order: who dies in between leaves a set that the next process takes over, not a mark whose owner nobody knows.
+            let left = self.unmark(&mark);
             page.remove();
-            return self.unmark(&mark);
+            return left;
         }
         self.unmark(&mark)
     }
