@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use plfs::store::{Bytes, Entry, MemStore, Open, PosixStore, Result, Space, Stat, Store, StoreFile, Time};
@@ -152,15 +152,18 @@ fn threads_on_one_file_keep_their_blocks() {
 fn sixty_four_writers_make_few_logs() {
     let dir = Dir::new();
     let path = dir.0.join("f");
+    let all = Barrier::new(64);
     in_time(|| {
         std::thread::scope(|scope| {
             for writer in 0..64u64 {
-                let (dir, path) = (&dir, &path);
+                let (dir, path, all) = (&dir, &path, &all);
                 scope.spawn(move || {
                     let file = open(&Plfs::posix(dir.config()), path);
                     for i in 0..50 {
                         file.write_at(&[writer as u8 + 1; 500], (i * 64 + writer) * 500).unwrap();
                     }
+                    // All have it open at once.
+                    all.wait();
                     file.close().unwrap();
                 });
             }
