@@ -226,6 +226,7 @@ impl LogicalFile {
     pub(crate) fn commit(&self, sync: bool, truncate: Option<u64>) -> Result<()> {
         let Some(writer) = read(&self.writer).clone() else {
             if sync {
+                container::sync_logs(&self.container, None)?;
                 self.sync_names()?;
             }
             return Ok(());
@@ -241,7 +242,11 @@ impl LogicalFile {
         // From now on the logs say it, and truncates by others count.
         let _ = self.written_end.compare_exchange(end, 0, Ordering::AcqRel, Ordering::Relaxed);
         if sync {
-            writer.set().sync_names_once(|| self.sync_names())?;
+            // What was written in earlier sessions, and closed without a sync, counts as well.
+            writer.set().sync_names_once(|| {
+                container::sync_logs(&self.container, Some(writer.set().id()))?;
+                self.sync_names()
+            })?;
         }
         Ok(())
     }

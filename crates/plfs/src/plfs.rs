@@ -301,6 +301,11 @@ impl Plfs {
     pub fn rename_with<T>(&self, to: &Path, rename: impl FnOnce() -> Result<T>) -> Result<T> {
         let replaced = self.container(to).unwrap_or(None);
         let done = rename()?;
+        if replaced.is_some() {
+            // A power cut may undo a rename that is not durable: then the name must still find what it had.
+            let dir = to.parent().unwrap_or(Path::new("/"));
+            self.store.sync_dir(dir).at("sync", dir)?;
+        }
         self.drop_container(replaced)?;
         Ok(done)
     }

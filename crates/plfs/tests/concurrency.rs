@@ -299,7 +299,6 @@ fn a_fast_writer_holds_back_no_more_than_its_buffer() {
 
 /// The bound is the process's, all files together.
 #[test]
-#[ignore = "bug: each open file fills a buffer of its own, which nobody counts"]
 fn many_files_hold_back_no_more_than_one_buffer() {
     let most = in_time(|| held_back(16));
     assert!(most <= (1 << 20) + 16 * 3000, "{most} bytes held back");

@@ -17,4 +17,4 @@ pub use create::{chmod, chown};
 pub(crate) use create::{dir_mode, make_dir, publish, random_u64};
 pub use layout::{Container, find_root, read_name};
 pub use remove::{Hold, remove_if_nameless, remove_stale_sets};
-pub use totals::{Totalizer, Totals, has_owner, open_super, write_summary};
+pub use totals::{Totalizer, Totals, has_owner, open_super, sync_logs, write_summary};

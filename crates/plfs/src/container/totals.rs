@@ -10,7 +10,7 @@ use super::create::random_u64;
 use super::layout::Container;
 use crate::error::{At, Result};
 use crate::log;
-use crate::store::{self, Open, Stat, Time};
+use crate::store::{self, Errno, Open, Stat, Time};
 
 /// Totals of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -181,6 +181,30 @@ pub fn write_summary(container: &Container, file: &dyn store::StoreFile) -> Resu
     };
     store::write_full(file, &summary.encode(&container.superblock.uuid), summary::OFFSET).at("write the summary of", &container.path(name::SUPER))?;
     Ok(true)
+}
+
+/// Makes all logs of a log set durable, or of all sets, as far as this user may open them.
+pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
+    for name in container.list()? {
+        let Name::LogSet(set) = name else { continue };
+        if only.is_some_and(|only| only != set) {
+            continue;
+        }
+        for backend in 0..container.superblock.backends.len() as u16 {
+            let dir = container.backend_dir(backend).join(name::log_set(set));
+            for entry in container.store.list(&dir).unwrap_or_default() {
+                let path = dir.join(&entry.name);
+                if let Ok(file) = container.store.open(&path, Open::READ) {
+                    file.sync_data().at("sync", &path)?;
+                }
+            }
+            match container.store.sync_dir(&dir) {
+                Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
+                other => other.at("sync", &dir)?,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Opens the superblock for writing its summary.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plfs_format::name::{self, SegmentRef};
 
@@ -32,6 +33,9 @@ struct Travel {
 const LOCAL: Travel = Travel { direct_bytes: 16 << 10, buffer_bytes: 256 << 10, behind: false };
 /// On a file system where a write travels, larger is better and the application should not wait. 4 MiB: an object of CephFS, a stripe of many Lustre layouts.
 const REMOTE: Travel = Travel { direct_bytes: 4 << 20, buffer_bytes: 4 << 20, behind: true };
+
+/// Bytes in the buffers of all data logs of this process.
+static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 struct Segment {
     at: SegmentRef,
@@ -73,6 +77,12 @@ pub struct Place {
     pub file: Arc<dyn StoreFile>,
     /// Its path, for messages.
     pub path: PathBuf,
+}
+
+impl Drop for DataLog {
+    fn drop(&mut self) {
+        HELD_BYTES.fetch_sub(self.buffer.len(), Ordering::Relaxed);
+    }
 }
 
 impl DataLog {
@@ -134,9 +144,11 @@ impl DataLog {
             let full = self.travel.buffer_bytes - (self.buffer_at as usize & (self.travel.buffer_bytes - 1));
             let n = bytes.len().min(full - self.buffer.len());
             self.buffer.extend_from_slice(&bytes[..n]);
+            let held = HELD_BYTES.fetch_add(n, Ordering::Relaxed) + n;
             bytes = &bytes[n..];
             at += n as u64;
-            if self.buffer.len() == full {
+            // Many open files share the budget: past a half of it nobody holds back; the other half may be on its way.
+            if self.buffer.len() == full || held > self.budget_bytes / 2 {
                 self.write_buffer()?;
             }
         }
@@ -168,9 +180,10 @@ impl DataLog {
         }
         let segment = &mut self.segments[self.buffer_segment as usize];
         segment.dirty = true;
+        HELD_BYTES.fetch_sub(self.buffer.len(), Ordering::Relaxed);
         if self.travel.behind {
             let bytes = std::mem::replace(&mut self.buffer, self.in_flight.spare());
-            write_behind(&segment.file, segment.path.clone(), self.buffer_at, bytes, &self.in_flight, self.budget_bytes - self.travel.buffer_bytes);
+            write_behind(&segment.file, segment.path.clone(), self.buffer_at, bytes, &self.in_flight, self.budget_bytes / 2);
             return Ok(());
         }
         let result = store::write_full(segment.file.as_ref(), &self.buffer, self.buffer_at).at("write the data log", &segment.path);

@@ -4,13 +4,15 @@
 //! compare-and-swap on a tail; nobody waits for anybody's data. Index blocks are appended under the page's lock, which the kernel releases when
 //! its holder dies.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use plfs_format::index_log::{LogId, Record, align_up, encode_block};
+use plfs_format::index_log::{LogId, Record, align_up, decode_block, encode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 
+use super::index_log::{read_index_log_from, scan_whole};
 use crate::config::Config;
 use crate::container::Container;
 use crate::container::{publish, random_u64};
@@ -20,6 +22,8 @@ use crate::store::{self, Errno, Open, StoreFile};
 
 /// Regions start at multiples of this: a page of every common file system.
 pub const REGION_ALIGN: u64 = 4096;
+/// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short sessions.
+const TAKEOVER_MAX_BYTES: u64 = 1 << 20;
 
 // Places in the shared page. Word 0 is 0 until the owner has set the page up.
 const SET: usize = 0;
@@ -82,8 +86,12 @@ impl LogSet {
     pub fn join(container: Arc<Container>, config: &Config, seen: Seen, fresh: bool, mark_text: &str) -> Result<LogSet> {
         let page = match &config.shared_memory {
             Some(dir) => {
-                // Without shared memory a process has a set of its own: slower to read, never wrong.
-                SharedPage::join(&page_path(&container, dir)).ok()
+                let path = page_path(&container, dir);
+                match SharedPage::join(&path) {
+                    // Without shared memory a process has a set of its own: slower to read, never wrong.
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NODEV) => None,
+                    other => Some(other.at("share memory through", &path)?),
+                }
             }
             None => None,
         };
@@ -295,9 +303,12 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, bo
             continue;
         }
         let path = container.path(&name::index_log(set));
-        let ours = |file: Arc<dyn StoreFile>| file.stat().is_ok_and(|stat| stat.uid == rustix::process::geteuid().as_raw());
+        let ours = |file: Arc<dyn StoreFile>| file.stat().is_ok_and(|stat| stat.uid == rustix::process::geteuid().as_raw() && stat.len <= TAKEOVER_MAX_BYTES);
         if container.store.open(&path, Open::READ_WRITE).is_ok_and(ours) && own(set)? {
-            return Ok((set, false));
+            if is_complete(container, set)? {
+                return Ok((set, false));
+            }
+            remove_mark(container, set)?;
         }
     }
     loop {
@@ -315,6 +326,27 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, bo
             Err(errno) => return Err(errno).at("create", &dir),
         }
     }
+}
+
+/// Whether the data logs of a set are as long as its records say. After a power cut they may not be: what was lost must not come back as other bytes, so nobody appends there.
+fn is_complete(container: &Container, set: u32) -> Result<bool> {
+    let bytes = read_index_log_from(container, set, 0)?;
+    let mut ends = HashMap::<SegmentRef, u64>::new();
+    let scanned = scan_whole(container, set, 0, &bytes, |offset, header, at| {
+        let path = container.path(&name::index_log(set));
+        let block = decode_block(header, offset, at).map_err(|bad| Error::Corrupt { path, bad })?;
+        for (_, record) in &block.records {
+            if let Record::Run { segment, physical, length, count, .. } = record {
+                let end = ends.entry(block.segments[*segment as usize]).or_default();
+                *end = (*end).max(physical + length * u64::from(*count));
+            }
+        }
+        Ok(())
+    });
+    if scanned.is_err() {
+        return Ok(false);
+    }
+    Ok(ends.iter().all(|(at, end)| container.store.stat(&container.segment_path(at), true).is_ok_and(|stat| stat.len >= *end)))
 }
 
 /// Logs are there for all whom the container's directory lets in; a strict umask must not say otherwise.
