@@ -393,6 +393,8 @@ impl LogicalFile {
         // A summary that this user may not write costs the next stat a look at the logs, nothing else.
         if let Ok(file) = creation.map_or_else(|| container::open_super(&self.container), Ok) {
             rewrote = container::write_summary(&self.container, file.as_ref())?;
+            // Other clients look at the superblock first of all: they should not wait for what this one changed in it.
+            container::publish((!self.container.local).then_some(file.as_ref()));
         }
         match (touched, rewrote) {
             (true, false) => self.touch(),
