@@ -156,8 +156,12 @@ pub unsafe extern "C" fn plfs_pwrite(file: *mut PlfsFile, buf: *const c_void, n:
 /// `file` is a handle, `iov` points to `n` vectors with room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_preadv(file: *mut PlfsFile, iov: *const iovec, n: c_int, offset: i64) -> ssize_t {
-    // SAFETY: the caller's promises.
-    call(|| unsafe { readv(handle(file)?, vectors(iov, n)?, offset_arg(offset)?) }) as ssize_t
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (file, vectors) = unsafe { (handle(file)?, vectors(iov, n)?) };
+        // SAFETY: each vector has room.
+        each_vector(vectors, offset_arg(offset)?, |one, at| Ok(file.file.read_at(unsafe { bytes_mut(one.iov_base, one.iov_len) }?, at)?))
+    }) as ssize_t
 }
 
 /// plfs_pwrite from `n` vectors, at most 1,024.
@@ -166,8 +170,12 @@ pub unsafe extern "C" fn plfs_preadv(file: *mut PlfsFile, iov: *const iovec, n: 
 /// `file` is a handle, `iov` points to `n` vectors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_pwritev(file: *mut PlfsFile, iov: *const iovec, n: c_int, offset: i64) -> ssize_t {
-    // SAFETY: the caller's promises.
-    call(|| unsafe { written(writev(handle(file)?, vectors(iov, n)?, offset_arg(offset)?)?) }) as ssize_t
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (file, vectors) = unsafe { (handle(file)?, vectors(iov, n)?) };
+        // SAFETY: each vector points to its bytes.
+        written(each_vector(vectors, offset_arg(offset)?, |one, at| Ok(file.file.write_at(unsafe { bytes(one.iov_base, one.iov_len) }?, at)?))?)
+    }) as ssize_t
 }
 
 /// What every write ends with: `n`, and while the process exits a commit, because no later moment may come.
@@ -178,42 +186,19 @@ pub(crate) fn written(n: i64) -> Result<i64> {
     Ok(n)
 }
 
-/// # Safety
-/// Each vector has room.
-unsafe fn readv(file: &PlfsFile, vectors: &[iovec], offset: u64) -> Result<i64> {
+/// Moves vectors one after the other from `offset` on with `step(vector, offset)`, which gives the bytes that it moved. Stops at the first that is not moved whole; an error
+/// counts only if nothing was moved before it.
+fn each_vector(vectors: &[iovec], offset: u64, step: impl Fn(&iovec, u64) -> Result<usize>) -> Result<i64> {
     let mut done = 0;
     for vector in vectors {
-        // SAFETY: the caller's promise.
-        let buf = unsafe { bytes_mut(vector.iov_base, vector.iov_len) }?;
-        match file.file.read_at(buf, offset + done) {
+        match step(vector, offset + done) {
             Ok(n) => {
                 done += n as u64;
-                if n < buf.len() {
+                if n < vector.iov_len {
                     break;
                 }
             }
-            Err(error) if done == 0 => return Err(error.into()),
-            Err(_) => break,
-        }
-    }
-    Ok(done as i64)
-}
-
-/// # Safety
-/// Each vector points to its bytes.
-unsafe fn writev(file: &PlfsFile, vectors: &[iovec], offset: u64) -> Result<i64> {
-    let mut done = 0;
-    for vector in vectors {
-        // SAFETY: the caller's promise.
-        let buf = unsafe { bytes(vector.iov_base, vector.iov_len) }?;
-        match file.file.write_at(buf, offset + done) {
-            Ok(n) => {
-                done += n as u64;
-                if n < buf.len() {
-                    break;
-                }
-            }
-            Err(error) if done == 0 => return Err(error.into()),
+            Err(failure) if done == 0 => return Err(failure),
             Err(_) => break,
         }
     }

@@ -472,7 +472,6 @@ pub struct File {
     logical: Option<Arc<LogicalFile>>,
     path: PathBuf,
     access: Access,
-    local: bool,
     reader: Mutex<Reader>,
     wrote: AtomicBool,
 }
@@ -485,9 +484,8 @@ struct Reader {
 
 impl File {
     pub(crate) fn new(logical: Arc<LogicalFile>, path: PathBuf, access: Access) -> File {
-        let local = logical.container.local;
-        let reader = Reader { prefetch: Prefetch::new(local), pieces: Vec::new() };
-        File { logical: Some(logical), path, access, local, reader: Mutex::new(reader), wrote: AtomicBool::new(false) }
+        let reader = Reader { prefetch: Prefetch::new(logical.container.local), pieces: Vec::new() };
+        File { logical: Some(logical), path, access, reader: Mutex::new(reader), wrote: AtomicBool::new(false) }
     }
 
     pub(crate) fn logical(&self) -> &Arc<LogicalFile> {
@@ -756,11 +754,6 @@ impl File {
 
     fn may_write(&self) -> Result<()> {
         if self.access.write { Ok(()) } else { Err(Error::invalid(Errno::BADF, "the file is not open for writing")) }
-    }
-
-    /// Whether the storage behind the file is local (see [`crate::store::Store::is_local`]).
-    pub fn is_local(&self) -> bool {
-        self.local
     }
 }
 
