@@ -34,6 +34,12 @@ int main(void)
 	IS(plfs_write_list(f, list, 0, buf), 0);
 	plfs_extent wrong[] = {{-1, 10}};
 	IS(plfs_read_list(f, wrong, 1, back), -EINVAL);
+	/* what was done before a failure counts; the failure comes at the next call */
+	plfs_extent half[] = {{1000, 10}, {-1, 10}, {1000, 10}};
+	IS(plfs_read_list(f, half, 3, back), 10);
+	IS(plfs_write_list(f, half, 3, buf), 10);
+	IS(plfs_read_list(f, half + 1, 2, back), -EINVAL);
+	IS(plfs_write_list(f, half + 1, 2, buf), -EINVAL);
 	OK(plfs_close(f));
 	return 0;
 }

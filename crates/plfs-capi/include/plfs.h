@@ -260,6 +260,39 @@ ssize_t plfs_preadv(plfs_file *file, const struct iovec *iov, int n, int64_t off
 ssize_t plfs_pwritev(plfs_file *file, const struct iovec *iov, int n, int64_t offset);
 
 /*
+ Writes `count` pieces of `length` bytes, one after the other from `buf`: piece i goes to `offset + i * stride`. Gives the bytes written, as plfs_pwrite.
+
+ `stride` is in bytes and may be negative. -EINVAL if there are several pieces and its magnitude is less than `length`, or if a piece would begin before the file;
+ -EFBIG if one would end past 2^63-1; then nothing is written. Costs what one plfs_pwrite of `length * count` bytes costs, whatever `count` is: the bytes go to the storage in
+ one piece, and the index gets one record, which a call that goes on with the pattern of the one before makes longer.
+
+ # Safety
+ `file` is a handle, `buf` has `length * count` bytes.
+ */
+ssize_t plfs_pwrite_strided(plfs_file *file,
+                            const void *buf,
+                            size_t length,
+                            int64_t stride,
+                            size_t count,
+                            int64_t offset);
+
+/*
+ Reads `count` pieces of `length` bytes, one after the other into `buf`: piece i comes from `offset + i * stride`. Gives the bytes read; stops at the first piece that
+ the file does not fill, or that cannot be read when others before it were: then the next call that begins there gives the error.
+
+ Arguments and errors are plfs_pwrite_strided's. Costs one lookup in the index for each piece; pieces that were written one after the other are fetched together.
+
+ # Safety
+ `file` is a handle, `buf` has room for `length * count` bytes.
+ */
+ssize_t plfs_pread_strided(plfs_file *file,
+                           void *buf,
+                           size_t length,
+                           int64_t stride,
+                           size_t count,
+                           int64_t offset);
+
+/*
  Writes `n` vectors at the end of the file, as one piece, atomically among the processes of this node. `*at` (may be NULL) gets the offset.
 
  # Safety
@@ -271,7 +304,8 @@ ssize_t plfs_append(plfs_file *file,
                     int64_t *at);
 
 /*
- Reads `n` pieces of the file, one after the other into `buf`. Gives the bytes read; stops at the first piece that the file does not fill.
+ Reads `n` pieces of the file, one after the other into `buf`. Gives the bytes read; stops at the first piece that the file does not fill, or that fails when others
+ before it were read: then the next call that begins there gives the error.
 
  # Safety
  `file` is a handle, `list` points to `n` extents, `buf` has room for all of them.
@@ -282,12 +316,16 @@ ssize_t plfs_read_list(plfs_file *file,
                        void *buf);
 
 /*
- Writes `n` pieces of the file, one after the other from `buf`. Gives the bytes written.
+ Writes `n` pieces of the file, one after the other from `buf`. Gives the bytes written; stops at the first piece for which the storage is full, or that fails when others
+ before it were written: then the next call that begins there gives the error. Pieces at regular distances cost less with plfs_pwrite_strided.
 
  # Safety
  `file` is a handle, `list` points to `n` extents, `buf` has the bytes of all of them.
  */
-ssize_t plfs_write_list(plfs_file *file, const plfs_extent *list, size_t n, const void *buf);
+ssize_t plfs_write_list(plfs_file *file,
+                        const plfs_extent *list,
+                        size_t n,
+                        const void *buf);
 
 /*
  Reads at the handle's position and moves it.

@@ -158,9 +158,9 @@ pub unsafe extern "C" fn plfs_pwrite(file: *mut PlfsFile, buf: *const c_void, n:
 pub unsafe extern "C" fn plfs_preadv(file: *mut PlfsFile, iov: *const iovec, n: c_int, offset: i64) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promises.
-        let (file, vectors) = unsafe { (handle(file)?, vectors(iov, n)?) };
+        let (file, vectors, offset) = unsafe { (handle(file)?, vectors(iov, n)?, offset_arg(offset)?) };
         // SAFETY: each vector has room.
-        each_vector(vectors, offset_arg(offset)?, |one, at| Ok(file.file.read_at(unsafe { bytes_mut(one.iov_base, one.iov_len) }?, at)?))
+        each(vectors, |one| one.iov_len, |one, done| Ok(file.file.read_at(unsafe { bytes_mut(one.iov_base, one.iov_len) }?, offset + done as u64)?))
     }) as ssize_t
 }
 
@@ -172,9 +172,10 @@ pub unsafe extern "C" fn plfs_preadv(file: *mut PlfsFile, iov: *const iovec, n: 
 pub unsafe extern "C" fn plfs_pwritev(file: *mut PlfsFile, iov: *const iovec, n: c_int, offset: i64) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promises.
-        let (file, vectors) = unsafe { (handle(file)?, vectors(iov, n)?) };
+        let (file, vectors, offset) = unsafe { (handle(file)?, vectors(iov, n)?, offset_arg(offset)?) };
         // SAFETY: each vector points to its bytes.
-        written(each_vector(vectors, offset_arg(offset)?, |one, at| Ok(file.file.write_at(unsafe { bytes(one.iov_base, one.iov_len) }?, at)?))?)
+        let write = |one: &iovec, done| Ok(file.file.write_at(unsafe { bytes(one.iov_base, one.iov_len) }?, offset + done as u64)?);
+        written(each(vectors, |one| one.iov_len, write)?)
     }) as ssize_t
 }
 
@@ -186,15 +187,15 @@ pub(crate) fn written(n: i64) -> Result<i64> {
     Ok(n)
 }
 
-/// Moves vectors one after the other from `offset` on with `step(vector, offset)`, which gives the bytes that it moved. Stops at the first that is not moved whole; an error
-/// counts only if nothing was moved before it.
-fn each_vector(vectors: &[iovec], offset: u64, step: impl Fn(&iovec, u64) -> Result<usize>) -> Result<i64> {
+/// Moves pieces one after the other with `step(piece, bytes moved before)`, which gives the bytes that it moved. Stops at the first that is not moved whole; an error counts
+/// only if nothing was moved before it: else it comes at the next call, which begins there.
+fn each<T>(pieces: &[T], length: impl Fn(&T) -> usize, step: impl Fn(&T, usize) -> Result<usize>) -> Result<i64> {
     let mut done = 0;
-    for vector in vectors {
-        match step(vector, offset + done) {
+    for piece in pieces {
+        match step(piece, done) {
             Ok(n) => {
-                done += n as u64;
-                if n < vector.iov_len {
+                done += n;
+                if n < length(piece) {
                     break;
                 }
             }
@@ -203,6 +204,44 @@ fn each_vector(vectors: &[iovec], offset: u64, step: impl Fn(&iovec, u64) -> Res
         }
     }
     Ok(done as i64)
+}
+
+/// Writes `count` pieces of `length` bytes, one after the other from `buf`: piece i goes to `offset + i * stride`. Gives the bytes written, as plfs_pwrite.
+///
+/// `stride` is in bytes and may be negative. -EINVAL if there are several pieces and its magnitude is less than `length`, or if a piece would begin before the file;
+/// -EFBIG if one would end past 2^63-1; then nothing is written. Costs what one plfs_pwrite of `length * count` bytes costs, whatever `count` is: the bytes go to the storage in
+/// one piece, and the index gets one record, which a call that goes on with the pattern of the one before makes longer.
+///
+/// # Safety
+/// `file` is a handle, `buf` has `length * count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_pwrite_strided(file: *mut PlfsFile, buf: *const c_void, length: size_t, stride: i64, count: size_t, offset: i64) -> ssize_t {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (file, buf) = unsafe { (handle(file)?, bytes(buf, strided_bytes(length, count)?)?) };
+        written(file.file.write_strided(buf, length, stride, offset_arg(offset)?)? as i64)
+    }) as ssize_t
+}
+
+/// Reads `count` pieces of `length` bytes, one after the other into `buf`: piece i comes from `offset + i * stride`. Gives the bytes read; stops at the first piece that
+/// the file does not fill, or that cannot be read when others before it were: then the next call that begins there gives the error.
+///
+/// Arguments and errors are plfs_pwrite_strided's. Costs one lookup in the index for each piece; pieces that were written one after the other are fetched together.
+///
+/// # Safety
+/// `file` is a handle, `buf` has room for `length * count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_pread_strided(file: *mut PlfsFile, buf: *mut c_void, length: size_t, stride: i64, count: size_t, offset: i64) -> ssize_t {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (file, buf) = unsafe { (handle(file)?, bytes_mut(buf, strided_bytes(length, count)?)?) };
+        Ok(file.file.read_strided(buf, length, stride, offset_arg(offset)?)? as i64)
+    }) as ssize_t
+}
+
+fn strided_bytes(length: size_t, count: size_t) -> Result<usize> {
+    let bytes = length.checked_mul(count).filter(|bytes| isize::try_from(*bytes).is_ok());
+    bytes.ok_or_else(|| Failure::new(Errno::INVAL, format!("{count} pieces of {length} bytes are no buffer")))
 }
 
 /// Writes `n` vectors at the end of the file, as one piece, atomically among the processes of this node. `*at` (may be NULL) gets the offset.
@@ -244,7 +283,8 @@ pub struct PlfsExtent {
     pub length: size_t,
 }
 
-/// Reads `n` pieces of the file, one after the other into `buf`. Gives the bytes read; stops at the first piece that the file does not fill.
+/// Reads `n` pieces of the file, one after the other into `buf`. Gives the bytes read; stops at the first piece that the file does not fill, or that fails when others
+/// before it were read: then the next call that begins there gives the error.
 ///
 /// # Safety
 /// `file` is a handle, `list` points to `n` extents, `buf` has room for all of them.
@@ -253,21 +293,17 @@ pub unsafe extern "C" fn plfs_read_list(file: *mut PlfsFile, list: *const PlfsEx
     call(|| {
         // SAFETY: the caller's promises.
         let (file, list) = unsafe { (handle(file)?, extents(list, n)?) };
-        let mut done = 0;
-        for extent in list {
+        let read = |extent: &PlfsExtent, done| {
             // SAFETY: the buffer has room for all extents, and `done` is the sum of those before.
             let into = unsafe { bytes_mut(buf.cast::<u8>().wrapping_add(done).cast(), extent.length) }?;
-            let n = file.file.read_at(into, offset_arg(extent.offset)?)?;
-            done += n;
-            if n < extent.length {
-                break;
-            }
-        }
-        Ok(done as i64)
+            Ok(file.file.read_at(into, offset_arg(extent.offset)?)?)
+        };
+        each(list, |extent| extent.length, read)
     }) as ssize_t
 }
 
-/// Writes `n` pieces of the file, one after the other from `buf`. Gives the bytes written.
+/// Writes `n` pieces of the file, one after the other from `buf`. Gives the bytes written; stops at the first piece for which the storage is full, or that fails when others
+/// before it were written: then the next call that begins there gives the error. Pieces at regular distances cost less with plfs_pwrite_strided.
 ///
 /// # Safety
 /// `file` is a handle, `list` points to `n` extents, `buf` has the bytes of all of them.
@@ -276,17 +312,12 @@ pub unsafe extern "C" fn plfs_write_list(file: *mut PlfsFile, list: *const PlfsE
     call(|| {
         // SAFETY: the caller's promises.
         let (file, list) = unsafe { (handle(file)?, extents(list, n)?) };
-        let mut done = 0;
-        for extent in list {
+        let write = |extent: &PlfsExtent, done| {
             // SAFETY: the buffer has the bytes of all extents, and `done` is the sum of those before.
             let from = unsafe { bytes(buf.cast::<u8>().wrapping_add(done).cast(), extent.length) }?;
-            let n = file.file.write_at(from, offset_arg(extent.offset)?)?;
-            done += n;
-            if n < extent.length {
-                break;
-            }
-        }
-        Ok(done as i64)
+            Ok(file.file.write_at(from, offset_arg(extent.offset)?)?)
+        };
+        written(each(list, |extent| extent.length, write)?)
     }) as ssize_t
 }
 

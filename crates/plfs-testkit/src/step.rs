@@ -32,6 +32,8 @@ pub enum Step {
         stride: i32,
         /// Number of pieces.
         count: u8,
+        /// In one strided call, if they do not overlap.
+        at_once: bool,
     },
     /// Writes at the end of the file.
     Append {
@@ -143,7 +145,7 @@ fn step(rng: &mut Rng) -> Step {
             let count = if rng.one_in(3) { 2 + rng.below(8) as u8 } else { 1 };
             // Touching, apart, overlapping; forwards or back.
             let stride = rng.pick(&[1, 1, 2, 3]) * len as i32 + rng.pick(&[0, 0, 5, -1]);
-            Step::Write { handle, offset: offset(rng), len, stride: if rng.one_in(4) { -stride } else { stride }, count }
+            Step::Write { handle, offset: offset(rng), len, stride: if rng.one_in(4) { -stride } else { stride }, count, at_once: rng.one_in(3) }
         }
         35..=39 => Step::Append { handle, len: len(rng) },
         40..=59 => Step::Read { handle, offset: offset(rng), len: 1 + rng.below(3000) as u32 },

@@ -177,19 +177,28 @@ impl World {
     fn on_handle(&mut self, i: usize, step: Step) -> Outcome {
         let (file, who) = (self.handles[i].file, self.processes[self.handles[i].process].who);
         match step {
-            Step::Write { offset, len, stride, count, .. } => {
+            Step::Write { offset, len, stride, count, at_once, .. } => {
                 if !self.handles[i].write {
                     let denied = self.handles[i].open.write_at(b"x", offset).map_err(|error| error.errno());
                     return if denied == Err(Errno::BADF) { Ok(()) } else { Err(format!("{denied:?} on a handle for reading")) };
                 }
-                for piece in 0..i64::from(count) {
-                    let Some(offset) = offset.checked_add_signed(piece * i64::from(stride)) else { break };
-                    let (now, seed) = (self.tick(), self.now as u32);
-                    let bytes: Vec<u8> = (0..u64::from(len)).map(|at| byte_of(seed, at)).collect();
-                    let n = at(self.handles[i].open.write_at(&bytes, offset), || "write".into())?;
+                let offsets = (0..i64::from(count)).map_while(|piece| offset.checked_add_signed(piece * i64::from(stride)));
+                let pieces: Vec<(u64, u64, u32)> = offsets.map(|offset| (offset, self.tick(), self.now as u32)).collect();
+                let bytes: Vec<u8> = pieces.iter().flat_map(|(_, _, seed)| (0..u64::from(len)).map(|at| byte_of(*seed, at))).collect();
+                if at_once && stride.unsigned_abs() >= len {
+                    let n = at(self.handles[i].open.write_strided(&bytes, len as usize, i64::from(stride), offset), || "write_strided".into())?;
                     if n != bytes.len() {
-                        return Err(format!("wrote {n} of {len} bytes"));
+                        return Err(format!("wrote {n} of {} bytes", bytes.len()));
                     }
+                } else {
+                    for ((offset, ..), bytes) in pieces.iter().zip(bytes.chunks(len as usize)) {
+                        let n = at(self.handles[i].open.write_at(bytes, *offset), || "write".into())?;
+                        if n != bytes.len() {
+                            return Err(format!("wrote {n} of {len} bytes"));
+                        }
+                    }
+                }
+                for (offset, now, seed) in pieces {
                     self.model(file).write(who, now, offset, u64::from(len), seed);
                 }
                 self.handles[i].wrote = true;

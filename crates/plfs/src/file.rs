@@ -13,7 +13,7 @@ use plfs_format::{Bad, MAX_OFFSET, name};
 use crate::config::Config;
 use crate::container::{self, Container, Hold, Totalizer, Totals};
 use crate::error::{At, Error, Result};
-use crate::index::{Found, Index};
+use crate::index::{Found, Index, Run};
 use crate::log::{LogSet, Seen, lock};
 use crate::read::{Prefetch, SegmentFiles, fetch};
 use crate::store::{Errno, Open, Stat, StoreFile, Time};
@@ -286,13 +286,13 @@ impl LogicalFile {
         Ok(())
     }
 
-    fn write_at(self: &Arc<Self>, offset: u64, bytes: &[u8]) -> Result<usize> {
+    fn write(self: &Arc<Self>, run: Run, bytes: &[u8]) -> Result<usize> {
         if !self.watched.swap(true, Ordering::AcqRel) {
             ticker::watch(self);
         }
         let writer = self.ordered_writer(false)?;
-        let written = writer.write(offset, bytes)?;
-        let end = offset + written.bytes as u64;
+        let written = writer.write(run, bytes)?;
+        let end = written.end;
         if self.written_end.load(Ordering::Relaxed) < end {
             self.written_end.fetch_max(end, Ordering::AcqRel);
         }
@@ -512,54 +512,87 @@ impl File {
     /// refresh or read at the end of the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.may_read()?;
+        self.read_pieces(buf, buf.len(), 0, offset)
+    }
+
+    /// Reads pieces of `length` bytes into `buf`, one after the other: piece i comes from `offset + i * stride`. Returns the bytes read; stops at the first piece that the
+    /// file does not fill, or that fails when others have been read: then the next call that begins there gives the error. Otherwise as [`read_at`](File::read_at).
+    ///
+    /// The arguments are [`write_strided`](File::write_strided)'s, with the same errors. Costs one lookup a piece; pieces that are neighbours in a data log are fetched together.
+    pub fn read_strided(&self, buf: &mut [u8], length: usize, stride: i64, offset: u64) -> Result<usize> {
+        self.may_read()?;
+        if is_contiguous(buf.len(), length, stride, offset)? {
+            return self.read_at(buf, offset);
+        }
+        self.read_pieces(buf, length, stride, offset)
+    }
+
+    fn read_pieces(&self, buf: &mut [u8], length: usize, stride: i64, offset: u64) -> Result<usize> {
         if buf.is_empty() {
             return Ok(0);
         }
-        let n = self.read_known(buf, offset)?;
+        let n = self.read_known(buf, length, stride, offset)?;
         if n == buf.len() {
             return Ok(n);
         }
         // At the end: others may have gone on.
         self.logical().acquire();
-        self.read_known(buf, offset)
+        self.read_known(buf, length, stride, offset)
     }
 
-    fn read_known(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        match self.try_read(buf, offset) {
+    fn read_known(&self, buf: &mut [u8], length: usize, stride: i64, offset: u64) -> Result<usize> {
+        match self.try_read(buf, length, stride, offset) {
             // The logs were removed under us: after a truncate to nothing there are new ones.
             Err(Error::MissingData { errno: Errno::NOENT, .. }) => {
                 self.logical().acquire();
                 self.logical().segments.clear();
-                self.try_read(buf, offset)
+                self.try_read(buf, length, stride, offset)
             }
             other => other,
         }
     }
 
-    fn try_read(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        let logical = self.logical();
-        let index = logical.index()?;
+    fn try_read(&self, buf: &mut [u8], length: usize, stride: i64, offset: u64) -> Result<usize> {
+        let index = self.logical().index()?;
         // INVARIANT: `index()` loads it.
         let known = index.as_ref().expect("the index is loaded");
-        let eof = known.eof();
-        if offset >= eof {
-            return Ok(0);
-        }
-        let n = buf.len().min(usize::try_from(eof - offset).unwrap_or(usize::MAX));
-        let buf = &mut buf[..n];
         let mut reader = match self.reader.try_lock() {
             Ok(reader) => Some(reader),
             Err(TryLockError::Poisoned(reader)) => Some(reader.into_inner()),
             // Another thread is reading through this handle: side by side beats read-ahead.
             Err(TryLockError::WouldBlock) => None,
         };
+        let (mut done, mut at) = (0, offset);
+        for piece in buf.chunks_mut(length) {
+            let n = match self.read_piece(known, reader.as_deref_mut(), piece, at) {
+                Ok(n) => n,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            };
+            done += n;
+            if n < piece.len() {
+                break;
+            }
+            at = at.wrapping_add_signed(stride);
+        }
+        Ok(done)
+    }
+
+    fn read_piece(&self, known: &Index, reader: Option<&mut Reader>, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let logical = self.logical();
+        let eof = known.eof();
+        if offset >= eof {
+            return Ok(0);
+        }
+        let n = buf.len().min(usize::try_from(eof - offset).unwrap_or(usize::MAX));
+        let buf = &mut buf[..n];
         let lies =
             || Error::Corrupt { path: logical.container.path(name::FLAT), bad: Bad { at_bytes: 0, what: "an entry names a segment that is not listed" } };
         let read = |piece: &Found, out: &mut [u8]| {
             let at = known.segment(piece.segment).ok_or_else(lies)?;
             logical.segments.read(&logical.container, at, piece.physical, out)
         };
-        match reader.as_deref_mut() {
+        match reader {
             Some(Reader { prefetch, pieces }) => {
                 known.lookup(offset, offset + n as u64, pieces);
                 fetch(offset, buf, pieces, |piece, out| {
@@ -593,7 +626,39 @@ impl File {
         }
         let n = buf.len().min(usize::try_from(MAX_OFFSET - offset).unwrap_or(usize::MAX));
         self.mark_written();
-        self.logical().write_at(offset, &buf[..n])
+        self.logical().write(Run::single(offset, n as u64, 0, 0), &buf[..n])
+    }
+
+    /// Writes `buf` as pieces of `length` bytes: piece i goes to `offset + i * stride`. Returns the bytes written, in the order of `buf`; otherwise as
+    /// [`write_at`](File::write_at).
+    ///
+    /// `buf` is a whole number of pieces. `stride` may be negative; if there are several pieces its magnitude must be at least `length` (EINVAL). EINVAL if a piece would
+    /// begin before the file, EFBIG if one would end past 2^63-1; then nothing is written. All pieces have the same place in the order of writes (SEMANTICS S9).
+    ///
+    /// Costs what one contiguous write of `buf` costs: the bytes go to the data log in one piece, and the index gets one record; a call that goes on with the pattern of the one
+    /// before adds none.
+    pub fn write_strided(&self, buf: &[u8], length: usize, stride: i64, offset: u64) -> Result<usize> {
+        self.may_write()?;
+        if is_contiguous(buf.len(), length, stride, offset)? {
+            return self.write_at(buf, offset);
+        }
+        self.mark_written();
+        let (mut done, mut logical) = (0, offset);
+        // The count of a record is 32 bits.
+        for part in buf.chunks(length.saturating_mul(u32::MAX as usize)) {
+            let count = (part.len() / length) as u32;
+            let run = Run { logical, length: length as u64, stride: if count == 1 { 0 } else { stride }, count, segment: 0, physical: 0 };
+            let n = match self.logical().write(run, part) {
+                Err(error) if done == 0 => return Err(error),
+                result => result.unwrap_or(0),
+            };
+            done += n;
+            if n < part.len() {
+                break;
+            }
+            logical = logical.wrapping_add_signed(stride.wrapping_mul(i64::from(count)));
+        }
+        Ok(done)
     }
 
     /// Writes `buf` at the end of the file, atomically among the processes of this node; gives the offset where it went and the bytes written.
@@ -761,6 +826,31 @@ impl Drop for File {
     fn drop(&mut self) {
         let _ = self.end();
     }
+}
+
+/// Checks the arguments of a strided call on `total` bytes. True if the pieces follow each other without gaps, or there is only one.
+fn is_contiguous(total: usize, length: usize, stride: i64, offset: u64) -> Result<bool> {
+    if total == 0 {
+        return Ok(true);
+    }
+    if length == 0 || total % length != 0 {
+        return Err(Error::invalid(Errno::INVAL, "the buffer is not a whole number of pieces"));
+    }
+    let (length, steps) = (length as u64, (total / length - 1) as u64);
+    if steps == 0 {
+        return Ok(true);
+    }
+    if stride.unsigned_abs() < length {
+        return Err(Error::invalid(Errno::INVAL, "the pieces of a strided call overlap"));
+    }
+    let last = i128::from(offset) + i128::from(steps) * i128::from(stride);
+    if last < 0 {
+        return Err(Error::invalid(Errno::INVAL, "a piece begins before the file"));
+    }
+    if last.max(offset.into()) + i128::from(length) > MAX_OFFSET.into() {
+        return Err(Error::invalid(Errno::FBIG, "a file ends at 2^63-1 bytes"));
+    }
+    Ok(stride == length as i64)
 }
 
 /// A name's stat, turned into the logical file's.

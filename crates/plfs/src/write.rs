@@ -13,7 +13,7 @@ use plfs_format::name::SegmentRef;
 use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
-use crate::index::{Folder, Stamped};
+use crate::index::{Folder, Run, Stamped};
 use crate::log::{DataLog, LogSet, lock};
 use crate::store::{self, Errno};
 
@@ -63,6 +63,8 @@ struct State {
 pub struct Written {
     /// Bytes taken; fewer than given only if the store had no room for the rest.
     pub bytes: usize,
+    /// Largest logical end of what was taken.
+    pub end: u64,
     /// So many records wait that the caller should commit.
     pub crowded: bool,
 }
@@ -108,28 +110,35 @@ impl Writer {
         &self.set
     }
 
-    /// Writes `bytes` at `offset`.
+    /// Writes `bytes` as the pieces of `run`, whose segment and physical offset mean nothing: it gets them here.
     ///
-    /// Short writes are copied and acknowledged before storage has them; a failure then shows at a later call and at commit.
-    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<Written> {
+    /// Short writes are copied and acknowledged before storage has them; a failure then shows at a later call and at commit. Pieces cost nothing each: the bytes travel as
+    /// one piece of the log, and are one record.
+    pub fn write(&self, run: Run, bytes: &[u8]) -> Result<Written> {
+        debug_assert_eq!(run.bytes(), bytes.len() as u64);
         let mut state = lock(&self.state);
         state.check()?;
         let mut written = bytes.len();
-        if state.data.is_direct(bytes.len()) {
+        let (segment, physical) = if state.data.is_direct(bytes.len()) {
             let place = state.data.place(bytes.len() as u64)?;
             drop(state);
             // Large writes of several threads go to storage side by side.
             written = write_some(place.file.as_ref(), bytes, place.physical).at("write the data log", &place.path)?;
             state = lock(&self.state);
-            state.folder.push(offset, written as u64, place.segment, place.physical, || self.set.tick());
+            (place.segment, place.physical)
         } else {
             match state.data.buffer(bytes) {
-                Ok((segment, physical)) => state.folder.push(offset, bytes.len() as u64, segment, physical, || self.set.tick()),
+                Ok(place) => place,
                 Err(error) => return Err(state.poison(error)),
             }
+        };
+        let mut end = 0;
+        for part in taken(Run { segment, physical, ..run }, written as u64).into_iter().flatten() {
+            end = part.end().max(end);
+            state.folder.push_run(part, || self.set.tick());
         }
         self.dirty.store(true, Ordering::Release);
-        Ok(Written { bytes: written, crowded: state.folder.len() + state.frozen.len() >= PENDING_RECORDS })
+        Ok(Written { bytes: written, end, crowded: state.folder.len() + state.frozen.len() >= PENDING_RECORDS })
     }
 
     /// Where an O_APPEND write of `bytes` goes. The first one of a writer asks for the `size` of the file: after joining the log set, so that what processes that left it before
@@ -275,6 +284,19 @@ impl State {
         self.poison.get_or_insert(error.clone());
         error
     }
+}
+
+/// What the first `bytes` of a run's bytes are: whole pieces, and a part of the next.
+fn taken(run: Run, bytes: u64) -> [Option<Run>; 2] {
+    if bytes == run.bytes() {
+        return [Some(run), None];
+    }
+    let (whole, rest) = ((bytes / run.length) as u32, bytes % run.length);
+    let pieces = (whole > 0).then_some(Run { stride: if whole == 1 { 0 } else { run.stride }, count: whole, ..run });
+    // A piece of the run: it begins inside the file.
+    let next = (run.logical as i64 + i64::from(whole) * run.stride) as u64;
+    let part = (rest > 0).then(|| Run::single(next, rest, run.segment, run.physical + bytes - rest));
+    [pieces, part]
 }
 
 /// Writes as much as the store takes: an error only if it took nothing.

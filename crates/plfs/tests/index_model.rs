@@ -267,7 +267,8 @@ proptest! {
     }
 
     #[test]
-    fn the_folder_agrees_with_bytes(writes in prop::collection::vec((0..60u64, 1..5u64, 0..12u8), 0..60)) {
+    fn the_folder_agrees_with_bytes(writes in prop::collection::vec((0..60u64, 1..5u64, 0..12u8, 1..4u32), 0..60), strided in any::<bool>()) {
+        let writes: Vec<_> = writes.iter().map(|w| (w.0, w.1, w.2, if strided { w.3 } else { 1 })).collect();
         check_folder(&writes);
     }
 }
@@ -281,7 +282,8 @@ proptest! {
     }
 }
 
-fn check_folder(writes: &[(u64, u64, u8)]) {
+/// Writes as (offset, length, what else, pieces).
+fn check_folder(writes: &[(u64, u64, u8, u32)]) {
     let (mut folder, mut now, mut last_stamp) = (Folder::new(), 0, 0);
     let (mut truth, mut folded) = (Bytes::new(), Bytes::new());
     let (mut physical, mut segment, mut last) = (0, 0, (0, 1, 0i64));
@@ -297,9 +299,9 @@ fn check_folder(writes: &[(u64, u64, u8)]) {
         }
         assert!(folder.is_empty());
     };
-    for &(at, length, what) in writes {
+    for &(at, length, what, count) in writes {
         // Often the write continues the last one, or keeps its distance, so that much folds.
-        let (at, length) = match what {
+        let (at, length): (u64, u64) = match what {
             0..3 => (last.0 + last.1, length),
             3..8 => ((last.0 as i64 + last.2).max(0) as u64, last.1),
             _ => (at, length),
@@ -317,10 +319,13 @@ fn check_folder(writes: &[(u64, u64, u8)]) {
             }
             _ => {}
         }
-        replay(&mut truth, &Item::Run(Run::single(at, length, segment, physical)));
-        folder.push(at, length, segment, physical, &mut stamp);
-        physical += length;
-        last = (at, length, at as i64 - last.0 as i64);
+        let run = Run { logical: at, length, stride: last.2, count, segment, physical };
+        let run = if count > 1 && run.is_valid() { run } else { Run::single(at, length, segment, physical) };
+        replay(&mut truth, &Item::Run(run));
+        folder.push_run(run, &mut stamp);
+        physical += run.bytes();
+        let end = (at as i64 + i64::from(run.count - 1) * run.stride) as u64;
+        last = (end, length, if run.count > 1 { run.stride } else { at as i64 - last.0 as i64 });
     }
     take(&mut folder, &mut folded, &mut stamp);
     assert_eq!(folded, truth);

@@ -60,6 +60,30 @@ impl Folder {
         }
     }
 
+    /// Adds one write of many pieces, as [`push`](Folder::push) adds one of one piece. Constant time: it becomes one record, or makes the last one longer if it goes on with
+    /// its pattern.
+    ///
+    /// `run` must be valid; the segment and physical offset are those of its first piece.
+    pub fn push_run(&mut self, run: Run, mut stamp: impl FnMut() -> u64) {
+        debug_assert!(run.is_valid(), "{run:?}");
+        if run.count == 1 {
+            return self.push(run.logical, run.length, run.segment, run.physical, stamp);
+        }
+        self.finish(&mut stamp);
+        if let Some(Stamped { run: last, .. }) = self.items[self.barrier..].last_mut()
+            && (last.count == 1 || last.stride == run.stride)
+            && (last.segment, last.length) == (run.segment, run.length)
+            && last.physical + last.bytes() == run.physical
+            && i128::from(last.logical) + i128::from(last.count) * i128::from(run.stride) == i128::from(run.logical)
+            && let Some(count) = last.count.checked_add(run.count)
+        {
+            *last = Run { stride: run.stride, count, ..*last };
+            return;
+        }
+        let stamp = stamp();
+        self.items.push(Stamped { run, stamp });
+    }
+
     /// Ends the records under way: what is pushed from now on gets stamps of its own.
     pub fn seal(&mut self, mut stamp: impl FnMut() -> u64) {
         self.finish(&mut stamp);
@@ -251,6 +275,29 @@ mod tests {
         }
         let items = folder.take(|| 0);
         assert_eq!(items.iter().map(|item| item.run).collect::<Vec<_>>(), [full, run(n * 2, 1, 2, 3, n)]);
+    }
+
+    #[test]
+    fn runs_that_go_on_with_a_pattern_are_one_record() {
+        let fold = |pushes: &[Run]| {
+            let (mut folder, mut clock, mut physical) = (Folder::new(), clock(), 0);
+            for push in pushes {
+                folder.push_run(Run { physical, ..*push }, &mut clock);
+                physical += push.bytes();
+            }
+            folder.take(&mut clock)
+        };
+        let one = |run: Run, stamp| [Stamped { run, stamp }];
+        let ahead = |from: u64, count: u32| run(from * 10, 4, if count == 1 { 0 } else { 10 }, count, 0);
+        let back = |from: u64, count: u32| run(1000 - from * 10, 4, if count == 1 { 0 } else { -10 }, count, 0);
+        for shape in [&ahead as &dyn Fn(u64, u32) -> Run, &back] {
+            assert_eq!(fold(&[shape(0, 5), shape(5, 5), shape(10, 1), shape(11, 2)]), one(shape(0, 13), 1), "the last run goes on");
+            assert_eq!(fold(&[shape(0, 1), shape(1, 2)]), one(shape(0, 3), 1), "a single is a run's first piece");
+            assert_eq!(fold(&[shape(0, 1), shape(1, 1), shape(2, 1), shape(3, 4)]), one(shape(0, 7), 1));
+        }
+        let apart = [ahead(0, 3), ahead(4, 3), run(70, 3, 10, 3, 0), run(100, 3, 11, 3, 0), run(133, 3, -11, 2, 0)];
+        assert_eq!(fold(&apart).len(), 5, "a gap, a length, a stride, a direction");
+        assert_eq!(fold(&[run(0, 1, 2, u32::MAX, 0), run(2 * u64::from(u32::MAX), 1, 2, 2, 0)]).len(), 2, "a count is 32 bits");
     }
 
     #[test]
