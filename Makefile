@@ -12,7 +12,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 INSTALL = install
 
 # What Debian calls what the build and the tests need.
-PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev libhdf5-mpich-dev gfortran rsync attr acl bc file perl git curl ca-certificates \
+PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev gfortran rsync attr acl bc file perl git curl ca-certificates \
 	sqlite3 zip unzip cpio python3-venv
 
 .PHONY: help deps build install test lint demo bench ci clean
@@ -48,6 +48,7 @@ build: ## release build into build/, laid out as it is installed
 		'Libs: -L$${libdir} -lplfs' 'Cflags: -I$${includedir}' > $(BUILD)/lib/pkgconfig/plfs.pc
 	@[ $(BUILD)/lib/plfs/libplfs_preload.so -nt $(BUILD)/include/plfs.h ] || rm -f $(BUILD)/lib/plfs/libplfs_preload.so
 	$(MAKE) --no-print-directory -C preload OUT=$(abspath $(BUILD))/lib/plfs PLFS_INC=$(abspath $(BUILD))/include PLFS_LIB=$(abspath $(BUILD))/lib
+	$(MAKE) --no-print-directory -C mpi OUT=$(abspath $(BUILD))/lib/plfs OBJ=$(abspath $(BUILD))/obj/mpi PLFS_INC=$(abspath $(BUILD))/include PLFS_LIB=$(abspath $(BUILD))/lib
 	@$(BUILD)/bin/plfs man $(BUILD)/share/man/man1
 	@$(BUILD)/bin/plfs completions bash > $(BUILD)/share/bash-completion/completions/plfs
 	@$(BUILD)/bin/plfs completions zsh > $(BUILD)/share/zsh/site-functions/_plfs

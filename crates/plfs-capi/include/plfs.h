@@ -110,6 +110,24 @@ const char *plfs_readdir(plfs_dir *dir);
 int plfs_closedir(plfs_dir *dir);
 
 /*
+ 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is one of PLFS_MOUNTS or lies below one, by its text; else 0. Opens nothing and allocates nothing after the first call.
+
+ # Safety
+ `path` is NULL or a C string.
+ */
+int plfs_door_below_mount(int dirfd,
+                          const char *path);
+
+/*
+ 1 if `path`, followed through links, is a PLFS file, 0 if it is anything else, -ENOENT if nothing is there.
+
+ # Safety
+ `path` is a C string.
+ */
+int plfs_door_is_plfs(int dirfd,
+                      const char *path);
+
+/*
  Opens `path` as openat(2), except that a regular file that it creates is a PLFS file. Gives a descriptor, which is the caller's.
 
  `*out` is NULL for anything but a PLFS file: the descriptor was opened with exactly `flags`. Else `*out` is a handle and the descriptor a placeholder: open for reading

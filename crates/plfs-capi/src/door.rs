@@ -1,11 +1,14 @@
-//! What doors need beyond the API: the system's own calls on any file, with PLFS files recognised.
+//! What doors need beyond the API: which paths are PLFS's, and the system's own calls on any file, with PLFS files recognised.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
-use std::path::Path;
-use std::sync::Arc;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use libc::{gid_t, mode_t, uid_t};
+use plfs_core::config::split_paths;
 use plfs_core::store::{Errno, Kind, PosixFile, PosixStore, Stat, StoreFile};
 use plfs_core::{File, OpenOptions, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
@@ -16,6 +19,121 @@ use crate::{Failure, Result, absolute, borrow, call, link_of, path_arg, plfs};
 
 /// Flags of a placeholder that the kernel answers for.
 const KEPT: c_int = libc::O_CLOEXEC | libc::O_APPEND | libc::O_NONBLOCK;
+
+/// Longest path looked at, with its directory. The kernel refuses paths of half of it (PATH_MAX is 4,096).
+const PATH_ROOM: usize = 8192;
+
+/// A normal absolute path under construction, without a slash at the end; empty for the root. On the stack, as signal handlers may open files.
+struct Normal {
+    bytes: [u8; PATH_ROOM],
+    len: usize,
+}
+
+impl Normal {
+    const ROOT: Normal = Normal { bytes: [0; PATH_ROOM], len: 0 };
+
+    /// Follows `path` by its text: `.` and empty parts vanish, `..` takes the last part away. False if there is no room.
+    fn follow(&mut self, path: &[u8]) -> bool {
+        for part in path.split(|byte| *byte == b'/') {
+            match part {
+                b"" | b"." => {}
+                b".." => self.len = self.bytes[..self.len].iter().rposition(|byte| *byte == b'/').unwrap_or(0),
+                _ if self.len + 1 + part.len() > PATH_ROOM => return false,
+                _ => {
+                    self.bytes[self.len] = b'/';
+                    self.bytes[self.len + 1..][..part.len()].copy_from_slice(part);
+                    self.len += 1 + part.len();
+                }
+            }
+        }
+        true
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// The mounts, normal. Not those of [`plfs`], which is not to be set up by a process that only asks.
+fn mounts() -> &'static [Vec<u8>] {
+    static MOUNTS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    MOUNTS.get_or_init(|| {
+        let paths = std::env::var_os("PLFS_MOUNTS").map_or(Vec::new(), |list| split_paths(&list));
+        let normal = |path: &PathBuf| {
+            let mut normal = Normal::ROOT;
+            // A relative one has no fixed meaning.
+            (path.is_absolute() && normal.follow(path.as_os_str().as_bytes())).then(|| normal.as_bytes().to_vec())
+        };
+        paths.iter().filter_map(normal).collect()
+    })
+}
+
+/// 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is one of PLFS_MOUNTS or lies below one, by its text; else 0. Opens nothing and allocates nothing after the first call.
+///
+/// # Safety
+/// `path` is NULL or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_below_mount(dirfd: c_int, path: *const c_char) -> c_int {
+    let mounts = mounts();
+    // SAFETY: the caller's promise.
+    if mounts.is_empty() || path.is_null() || unsafe { *path } == 0 {
+        return 0;
+    }
+    // SAFETY: as above.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let mut full = Normal::ROOT;
+    if path[0] != b'/' {
+        let mut dir = [0u8; PATH_ROOM / 2];
+        let len = match dirfd {
+            // SAFETY: the buffer has that room.
+            libc::AT_FDCWD if unsafe { libc::getcwd(dir.as_mut_ptr().cast(), dir.len()) }.is_null() => return 0,
+            libc::AT_FDCWD => dir.iter().position(|byte| *byte == 0).unwrap_or(0),
+            _ => match link_into(dirfd, &mut dir) {
+                Some(len) => len,
+                None => return 0,
+            },
+        };
+        if dir[0] != b'/' || !full.follow(&dir[..len]) {
+            return 0;
+        }
+    }
+    if !full.follow(path) {
+        return 0;
+    }
+    let below = |mount: &Vec<u8>| full.as_bytes().strip_prefix(mount.as_slice()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+    c_int::from(mounts.iter().any(below))
+}
+
+/// The path of an open descriptor, without allocating.
+fn link_into(fd: c_int, dir: &mut [u8]) -> Option<usize> {
+    let mut name = [0u8; 32];
+    let rest = {
+        let mut room = &mut name[..];
+        write!(room, "/proc/self/fd/{fd}").ok()?;
+        room.len()
+    };
+    let used = name.len() - rest;
+    let name = CStr::from_bytes_until_nul(&name[..used + 1]).ok()?;
+    rustix::fs::readlinkat_raw(rustix::fs::CWD, name, dir).ok()
+}
+
+/// 1 if `path`, followed through links, is a PLFS file, 0 if it is anything else, -ENOENT if nothing is there.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_is_plfs(dirfd: c_int, path: *const c_char) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
+        let stat = rustix::fs::statat(dir, path, AtFlags::empty())?;
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_size != SUPERBLOCK_BYTES as i64 {
+            return Ok(0);
+        }
+        // A damaged one is one, too: opened as a plain file, it would be overwritten.
+        Ok(i64::from(!matches!(plfs()?.container_behind(&absolute(dirfd, path)?, true), Ok(None))))
+    }) as c_int
+}
 
 /// Opens `path` as openat(2), except that a regular file that it creates is a PLFS file. Gives a descriptor, which is the caller's.
 ///

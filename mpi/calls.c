@@ -1,0 +1,174 @@
+/* The data access calls, made from functions.def, and the table of all calls that the front gets. */
+#include "door.h"
+
+#include <stdlib.h>
+
+const struct real *real;
+
+static void set_status(MPI_Status *status, MPI_Count bytes)
+{
+	if (status == MPI_STATUS_IGNORE)
+		return;
+	PMPI_Status_set_elements_x(status, MPI_BYTE, bytes);
+	PMPI_Status_set_cancelled(status, 0);
+}
+
+static int blocking(struct file *f, enum direction direction, enum where where, MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype type, MPI_Status *status)
+{
+	MPI_Count bytes = 0;
+	int rc = transfer(f, direction, where, offset, buf, count, type, &bytes);
+	set_status(status, bytes);
+	return fail(f, rc);
+}
+
+/* --- Non-blocking: done at once, as a generalized request that is complete. A write into a log does not wait for storage anyway. --- */
+
+static int query_request(void *bytes, MPI_Status *status)
+{
+	status->MPI_SOURCE = MPI_UNDEFINED;
+	status->MPI_TAG = MPI_UNDEFINED;
+	set_status(status, *(MPI_Count *)bytes);
+	return MPI_SUCCESS;
+}
+
+static int free_request(void *bytes)
+{
+	free(bytes);
+	return MPI_SUCCESS;
+}
+
+static int cancel_request(void *bytes, int complete)
+{
+	(void)bytes, (void)complete;
+	return MPI_SUCCESS;
+}
+
+static int nonblocking(struct file *f, enum direction direction, enum where where, MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype type, MPI_Request *request)
+{
+	MPI_Count *bytes = calloc(1, sizeof *bytes);
+	int rc = bytes ? transfer(f, direction, where, offset, buf, count, type, bytes) : MPI_ERR_NO_MEM;
+	*request = MPI_REQUEST_NULL;
+	if (rc == MPI_SUCCESS)
+		rc = PMPI_Grequest_start(query_request, free_request, cancel_request, bytes, request);
+	if (rc == MPI_SUCCESS)
+		return fail(f, PMPI_Grequest_complete(*request));
+	free(bytes);
+	return fail(f, rc);
+}
+
+/* --- Split: done in begin; end gives the status. `name` is one address for both. --- */
+
+static int begin(struct file *f, const void *name, enum direction direction, enum where where, MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype type)
+{
+	if (f->split)
+		return fail(f, MPI_ERR_OTHER);
+	f->split_bytes = 0;
+	int rc = transfer(f, direction, where, offset, buf, count, type, &f->split_bytes);
+	if (rc == MPI_SUCCESS)
+		f->split = name;
+	return fail(f, rc);
+}
+
+static int end(struct file *f, const void *name, MPI_Status *status)
+{
+	if (f->split != name)
+		return fail(f, MPI_ERR_OTHER);
+	f->split = NULL;
+	set_status(status, f->split_bytes);
+	return MPI_SUCCESS;
+}
+
+/* A call: the door's for its own files, else the MPI's. */
+#define CALL(name, params, args, ours)                                    \
+	static int door_##name params                                     \
+	{                                                                 \
+		struct file *f = file_of(fh);                             \
+		return f ? ours : real->name args;                        \
+	}
+#define PLAIN(name, ret, params)
+#define BLOCKING_ONE(name, count_t, direction, where) \
+	CALL(name, (MPI_File fh, void *buf, count_t count, MPI_Datatype type, MPI_Status *status), (fh, buf, count, type, status), \
+	     blocking(f, direction, where, 0, buf, count, type, status))
+#define BLOCKING(name, direction, where)                       \
+	BLOCKING_ONE(name, int, direction, where)              \
+	BLOCKING_ONE(name##_c, MPI_Count, direction, where)
+#define BLOCKING_AT_ONE(name, count_t, direction) \
+	CALL(name, (MPI_File fh, MPI_Offset offset, void *buf, count_t count, MPI_Datatype type, MPI_Status *status), (fh, offset, buf, count, type, status), \
+	     blocking(f, direction, EXPLICIT, offset, buf, count, type, status))
+#define BLOCKING_AT(name, direction)            \
+	BLOCKING_AT_ONE(name, int, direction)   \
+	BLOCKING_AT_ONE(name##_c, MPI_Count, direction)
+#define NONBLOCKING_ONE(name, count_t, direction, where) \
+	CALL(name, (MPI_File fh, void *buf, count_t count, MPI_Datatype type, MPI_Request *request), (fh, buf, count, type, request), \
+	     nonblocking(f, direction, where, 0, buf, count, type, request))
+#define NONBLOCKING(name, direction, where)            \
+	NONBLOCKING_ONE(name, int, direction, where)   \
+	NONBLOCKING_ONE(name##_c, MPI_Count, direction, where)
+#define NONBLOCKING_AT_ONE(name, count_t, direction) \
+	CALL(name, (MPI_File fh, MPI_Offset offset, void *buf, count_t count, MPI_Datatype type, MPI_Request *request), (fh, offset, buf, count, type, request), \
+	     nonblocking(f, direction, EXPLICIT, offset, buf, count, type, request))
+#define NONBLOCKING_AT(name, direction)            \
+	NONBLOCKING_AT_ONE(name, int, direction)   \
+	NONBLOCKING_AT_ONE(name##_c, MPI_Count, direction)
+#define BEGIN_ONE(name, id, count_t, direction, where) \
+	CALL(name, (MPI_File fh, void *buf, count_t count, MPI_Datatype type), (fh, buf, count, type), begin(f, id, direction, where, 0, buf, count, type))
+#define BEGIN(name, direction, where)                                                \
+	static const char split_##name[1];                                           \
+	BEGIN_ONE(name##_begin, split_##name, int, direction, where)                 \
+	BEGIN_ONE(name##_begin_c, split_##name, MPI_Count, direction, where)
+#define BEGIN_AT_ONE(name, id, count_t, direction) \
+	CALL(name, (MPI_File fh, MPI_Offset offset, void *buf, count_t count, MPI_Datatype type), (fh, offset, buf, count, type), \
+	     begin(f, id, direction, EXPLICIT, offset, buf, count, type))
+#define BEGIN_AT(name, direction)                                                \
+	static const char split_##name[1];                                       \
+	BEGIN_AT_ONE(name##_begin, split_##name, int, direction)                 \
+	BEGIN_AT_ONE(name##_begin_c, split_##name, MPI_Count, direction)
+#define END(name, direction) \
+	CALL(name##_end, (MPI_File fh, void *buf, MPI_Status *status), (fh, buf, status), end(f, split_##name, status))
+#include "functions.def"
+
+/* Conversions are of the real handle. */
+MPI_Fint door_c2f(MPI_File fh)
+{
+	return real->c2f(fh);
+}
+
+MPI_File door_f2c(MPI_Fint fh)
+{
+	return real->f2c(fh);
+}
+
+int door_toint(MPI_File fh)
+{
+	return real->toint(fh);
+}
+
+MPI_File door_fromint(int fh)
+{
+	return real->fromint(fh);
+}
+
+#ifndef PLFS_MPI_STATIC
+
+static void *const calls[FUNCTIONS] = {
+#undef PLAIN
+#undef BLOCKING
+#undef BLOCKING_AT
+#undef NONBLOCKING
+#undef NONBLOCKING_AT
+#undef BEGIN
+#undef BEGIN_AT
+#undef END
+#define NAME(name) (void *)door_##name,
+#include "functions.h"
+};
+
+__attribute__((visibility("default"))) void *const *plfs_mpi_backend(void *const functions[FUNCTIONS]);
+
+void *const *plfs_mpi_backend(void *const functions[FUNCTIONS])
+{
+	real = (const void *)functions;
+	return calls;
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* What ranks do together: agree on results, open through rank 0, close with rank 0 last. */
+#include "door.h"
+
+#include <stdlib.h>
+
+int agree(MPI_Comm comm, int code)
+{
+	int worst = code;
+	int rc = PMPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MAX, comm);
+	return rc == MPI_SUCCESS ? worst : rc;
+}
+
+int hear(MPI_Comm comm, int64_t *values, int n)
+{
+	return PMPI_Bcast(values, n, MPI_INT64_T, 0, comm);
+}
+
+int agree_same(MPI_Comm comm, int code, const int64_t *values, int n, int different)
+{
+	/* The smallest of x and the smallest of ~x agree where all x are one. */
+	int64_t all[2 * 8 + 1];
+	if (n > 8)
+		return MPI_ERR_INTERN;
+	for (int i = 0; i < n; i++) {
+		all[2 * i] = values[i];
+		all[2 * i + 1] = ~values[i];
+	}
+	all[2 * n] = -(int64_t)code;
+	int rc = PMPI_Allreduce(MPI_IN_PLACE, all, 2 * n + 1, MPI_INT64_T, MPI_MIN, comm);
+	if (rc != MPI_SUCCESS)
+		return rc;
+	if (all[2 * n] != 0)
+		return (int)-all[2 * n];
+	for (int i = 0; i < n; i++)
+		if (all[2 * i] != ~all[2 * i + 1])
+			return different;
+	return MPI_SUCCESS;
+}
+
+int collective_attach(struct file *f, int flags)
+{
+	int rc = MPI_SUCCESS;
+	if (f->rank != 0)
+		rc = error_class(plfs_open(f->path, flags, 0, &f->plfs));
+	return agree(f->comm, rc);
+}
+
+int collective_close(struct file *f)
+{
+	int rc = MPI_SUCCESS;
+	if (f->rank != 0)
+		rc = error_class(plfs_close(f->plfs));
+	rc = agree(f->comm, rc);
+	if (f->rank == 0) {
+		int own = error_class(plfs_close(f->plfs));
+		if (rc == MPI_SUCCESS)
+			rc = own;
+		if (f->amode & MPI_MODE_DELETE_ON_CLOSE) {
+			own = error_class(plfs_unlink(f->path));
+			if (rc == MPI_SUCCESS)
+				rc = own;
+		}
+	}
+	f->plfs = NULL;
+	int64_t heard = rc;
+	rc = hear(f->comm, &heard, 1);
+	return rc == MPI_SUCCESS ? (int)heard : rc;
+}

@@ -1,0 +1,17 @@
+/* Between libplfs_mpi.so, which knows no MPI, and its backends, which each know one. */
+#ifndef PLFS_MPI_FRONT_H
+#define PLFS_MPI_FRONT_H
+
+enum function {
+#define NAME(name) FN_##name,
+#include "functions.h"
+	FUNCTIONS
+};
+
+_Static_assert(FUNCTIONS == 92, "functions.def lists all of MPI-IO");
+
+/* What a backend exports as plfs_mpi_backend: takes the MPI's own functions, which stay valid, and gives the door's. Both are in the order of functions.def. A function that the MPI
+ * lacks has a stand-in. */
+typedef void *const *backend_fn(void *const real[FUNCTIONS]);
+
+#endif

@@ -1,0 +1,199 @@
+/* Opening, closing and removing; which files are the door's. */
+#include "door.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define PREFIX "plfs:"
+
+static const char *without_prefix(const char *name)
+{
+	return strncmp(name, PREFIX, sizeof PREFIX - 1) == 0 ? name + sizeof PREFIX - 1 : NULL;
+}
+
+/* Is a file of this name for us: by its prefix, because it is a PLFS file, or because it would be created below a mount? */
+static bool is_ours(const char *name, int amode)
+{
+	if (without_prefix(name))
+		return true;
+	int kind = plfs_door_is_plfs(AT_FDCWD, name);
+	return kind == 1 || (kind == -ENOENT && (amode & MPI_MODE_CREATE) && plfs_door_below_mount(AT_FDCWD, name) == 1);
+}
+
+static int check_amode(int amode)
+{
+	int access = amode & (MPI_MODE_RDONLY | MPI_MODE_WRONLY | MPI_MODE_RDWR);
+	if (access != MPI_MODE_RDONLY && access != MPI_MODE_WRONLY && access != MPI_MODE_RDWR)
+		return MPI_ERR_AMODE;
+	if (access == MPI_MODE_RDONLY && (amode & (MPI_MODE_CREATE | MPI_MODE_EXCL)))
+		return MPI_ERR_AMODE;
+	if (access == MPI_MODE_RDWR && (amode & MPI_MODE_SEQUENTIAL))
+		return MPI_ERR_AMODE;
+	return MPI_SUCCESS;
+}
+
+static int open_flags(int amode)
+{
+	return O_CLOEXEC | (amode & MPI_MODE_RDWR ? O_RDWR : amode & MPI_MODE_WRONLY ? O_WRONLY : O_RDONLY);
+}
+
+static void file_free(struct file *f)
+{
+	if (f->plfs)
+		plfs_close(f->plfs);
+	view_free(&f->view);
+	if (f->comm != MPI_COMM_NULL)
+		PMPI_Comm_free(&f->comm);
+	pthread_mutex_destroy(&f->lock);
+	free(f->path);
+	free(f);
+}
+
+/* Rank 0 opens or creates; all hear how it went, and what a shared pointer needs to know. */
+static int open_at_rank_0(struct file *f)
+{
+	int64_t heard[3] = { MPI_SUCCESS, 0, 0 };
+	if (f->rank == 0) {
+		int create = (f->amode & MPI_MODE_CREATE ? O_CREAT : 0) | (f->amode & MPI_MODE_EXCL ? O_EXCL : 0);
+		struct stat st = { 0 };
+		int rc = plfs_open(f->path, open_flags(f->amode) | create, 0666, &f->plfs);
+		if (rc == 0 && (f->amode & MPI_MODE_APPEND))
+			rc = plfs_fstat(f->plfs, &st);
+		heard[0] = error_class(rc);
+		heard[1] = st.st_size;
+		if (getrandom(&heard[2], sizeof heard[2], GRND_NONBLOCK) != sizeof heard[2])
+			heard[2] = (int64_t)(uintptr_t)f ^ (int64_t)getpid() << 32;
+	}
+	int rc = hear(f->comm, heard, 3);
+	if (rc == MPI_SUCCESS)
+		rc = (int)heard[0];
+	/* All pointers are at the end with MPI_MODE_APPEND, and the first view has etypes of one byte. */
+	f->position = heard[1];
+	f->shared_id = (uint64_t)heard[2];
+	f->shared_start = heard[1];
+	return rc;
+}
+
+/* Are all ranks' names one file? Names may differ where the file does not, and inode numbers are the same on all nodes. */
+static int check_identity(struct file *f)
+{
+	struct stat st = { 0 };
+	int rc = error_class(plfs_fstat(f->plfs, &st));
+	int64_t ino = (int64_t)st.st_ino;
+	return agree_same(f->comm, rc, &ino, 1, MPI_ERR_NOT_SAME);
+}
+
+static int open_ours(MPI_Comm comm, const char *name, int amode, const struct hints *hints, bool one_name, MPI_File *fh)
+{
+	struct file *f = calloc(1, sizeof *f);
+	const char *path = without_prefix(name);
+	if (f) {
+		f->comm = MPI_COMM_NULL;
+		f->amode = amode;
+		f->hints = *hints;
+		pthread_mutex_init(&f->lock, NULL);
+		f->path = strdup(path ? path : name);
+	}
+	int rc = f && f->path ? view_init(&f->view) : MPI_ERR_NO_MEM;
+	rc = agree(comm, rc);
+	if (rc == MPI_SUCCESS)
+		rc = PMPI_Comm_dup(comm, &f->comm);
+	if (rc == MPI_SUCCESS) {
+		PMPI_Comm_rank(f->comm, &f->rank);
+		PMPI_Comm_size(f->comm, &f->ranks);
+		rc = open_at_rank_0(f);
+	}
+	if (rc == MPI_SUCCESS)
+		rc = collective_attach(f, open_flags(amode));
+	if (rc == MPI_SUCCESS && !one_name)
+		rc = check_identity(f);
+	/* Never with the program's mode: MPI_MODE_DELETE_ON_CLOSE would remove /dev/null. */
+	if (rc == MPI_SUCCESS)
+		rc = real->open(f->comm, "/dev/null", MPI_MODE_RDONLY, MPI_INFO_NULL, fh);
+	if (rc != MPI_SUCCESS) {
+		if (f)
+			file_free(f);
+		return rc;
+	}
+	f->fh = *fh;
+	file_add(f);
+	return MPI_SUCCESS;
+}
+
+static int64_t digest(int64_t h, const void *bytes, size_t n)
+{
+	uint64_t x = (uint64_t)h;
+	for (size_t i = 0; i < n; i++)
+		x = (x ^ ((const unsigned char *)bytes)[i]) * 0x100000001B3u;
+	return (int64_t)x;
+}
+
+/* Of the name as a path from the root, if it can be had. */
+static int64_t digest_name(const char *name)
+{
+	char cwd[PATH_MAX];
+	int64_t h = 0;
+	if (*name != '/' && getcwd(cwd, sizeof cwd))
+		h = digest(h, cwd, strlen(cwd));
+	return digest(h, name, strlen(name));
+}
+
+int door_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_File *fh)
+{
+	int inter = 0, rank = 0;
+	if (comm == MPI_COMM_NULL || !name || !fh || PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS || inter)
+		return real->open(comm, name, amode, info, fh);
+	PMPI_Comm_rank(comm, &rank);
+
+	struct hints hints;
+	hints_default(&hints);
+	int hints_rc = hints_read(&hints, info);
+	const char *path = without_prefix(name);
+	/* One message: rank 0's decision, and whether all ranks mean the same. The smallest of x and of ~x agree where all x are one. */
+	int64_t mode = amode, hint = digest(hints_rc, &hints, sizeof hints), at = digest_name(path ? path : name);
+	int64_t say[] = { rank == 0 ? is_ours(name, amode) : 1, mode, ~mode, hint, ~hint, at, ~at };
+	int rc = PMPI_Allreduce(MPI_IN_PLACE, say, sizeof say / sizeof *say, MPI_INT64_T, MPI_MIN, comm);
+	if (rc != MPI_SUCCESS)
+		return fail_without_file(rc);
+	if (!say[0])
+		return real->open(comm, name, amode, info, fh);
+	*fh = MPI_FILE_NULL;
+	if (say[1] != ~say[2])
+		rc = MPI_ERR_AMODE;
+	else if (say[3] != ~say[4])
+		rc = MPI_ERR_NOT_SAME;
+	else
+		rc = check_amode(amode) != MPI_SUCCESS ? MPI_ERR_AMODE : hints_rc;
+	if (rc == MPI_SUCCESS)
+		rc = open_ours(comm, name, amode, &hints, say[5] == ~say[6], fh);
+	return fail_without_file(rc);
+}
+
+int door_close(MPI_File *fh)
+{
+	struct file *f = fh ? file_of(*fh) : NULL;
+	if (!f)
+		return real->close(fh);
+	if (f->split)
+		return fail(f, MPI_ERR_OTHER);
+	int rc = collective_close(f);
+	/* While there is a handle to call the handler with. */
+	fail(f, rc);
+	file_remove(f);
+	file_free(f);
+	real->close(fh);
+	return rc;
+}
+
+int door_delete(const char *name, MPI_Info info)
+{
+	const char *path = name ? without_prefix(name) : NULL;
+	if (!name || (!path && plfs_door_is_plfs(AT_FDCWD, name) != 1))
+		return real->delete(name, info);
+	return fail_without_file(error_class(plfs_unlink(path ? path : name)));
+}

@@ -1,0 +1,84 @@
+/* MPI_File_X and PMPI_File_X for all of functions.def: each jumps to plfs_mpi_calls[X], and has it filled at the first call.
+ *
+ * The profiling names are here because Fortran bindings call them (all of Open MPI's, MPICH's mpi_f08), and so do tools that sit above us. No argument is
+ * looked at: every function has at most six, all of them integers or pointers, so all of them are in registers. */
+	.text
+	.hidden plfs_mpi_calls
+	.hidden plfs_mpi_find
+	.set index, 0
+
+	.macro TRAMPOLINE name
+	.globl MPI_File_\name, PMPI_File_\name
+	.type MPI_File_\name, %function
+	.type PMPI_File_\name, %function
+	.p2align 4
+MPI_File_\name:
+PMPI_File_\name:
+#if defined(__x86_64__)
+	endbr64
+	movq plfs_mpi_calls + 8 * index(%rip), %rax
+	testq %rax, %rax
+	je 1f
+	jmpq *%rax
+1:	movl $index, %eax
+	jmp find_and_jump
+#elif defined(__aarch64__)
+	bti c
+	adrp x16, plfs_mpi_calls + 8 * index
+	add x16, x16, :lo12:(plfs_mpi_calls + 8 * index)
+	ldar x16, [x16]
+	cbz x16, 1f
+	br x16
+1:	mov x17, #index
+	b find_and_jump
+#else
+#error "libplfs_mpi.so knows x86-64 and aarch64; link libplfs_mpiio instead"
+#endif
+	.size MPI_File_\name, . - MPI_File_\name
+	.size PMPI_File_\name, . - PMPI_File_\name
+	.set index, index + 1
+	.endm
+
+	.type find_and_jump, %function
+find_and_jump:
+#if defined(__x86_64__)
+	pushq %rdi
+	pushq %rsi
+	pushq %rdx
+	pushq %rcx
+	pushq %r8
+	pushq %r9
+	subq $8, %rsp
+	movl %eax, %edi
+	call plfs_mpi_find
+	addq $8, %rsp
+	popq %r9
+	popq %r8
+	popq %rcx
+	popq %rdx
+	popq %rsi
+	popq %rdi
+	jmpq *%rax
+#else
+	stp x29, x30, [sp, #-80]!
+	mov x29, sp
+	stp x0, x1, [sp, #16]
+	stp x2, x3, [sp, #32]
+	stp x4, x5, [sp, #48]
+	stp x6, x7, [sp, #64]
+	mov x0, x17
+	bl plfs_mpi_find
+	mov x16, x0
+	ldp x0, x1, [sp, #16]
+	ldp x2, x3, [sp, #32]
+	ldp x4, x5, [sp, #48]
+	ldp x6, x7, [sp, #64]
+	ldp x29, x30, [sp], #80
+	br x16
+#endif
+	.size find_and_jump, . - find_and_jump
+
+#define NAME(name) TRAMPOLINE name;
+#include "functions.h"
+
+	.section .note.GNU-stack, "", %progbits

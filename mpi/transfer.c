@@ -1,0 +1,251 @@
+/* Data access: all 64 calls come down to transfer().
+ *
+ * A collective write is an independent write: in a log, there is nothing to gain from ranks exchanging data first. */
+#include "door.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes packed at a time, if memory is not one piece. As large as the engine's writes need to be, small enough to have a few at once. */
+#define PACK_BYTES (16 << 20)
+
+/* Extents of one call of list I/O: a page of them. */
+#define LIST 256
+
+/* One access of a contiguous buffer. */
+struct move {
+	plfs_file *plfs;
+	enum direction direction;
+	char *buf;     /* where the next piece's bytes are */
+	int64_t moved; /* bytes, until the end of the file or an error */
+	int rc;        /* negative error number */
+	int n;
+	int64_t listed; /* bytes in the list */
+	plfs_extent list[LIST];
+};
+
+/* Looks at what a call of the engine gave; 1 ends the walk. */
+static int note(struct move *m, ssize_t done, int64_t wanted)
+{
+	if (done < 0) {
+		m->rc = (int)done;
+		return 1;
+	}
+	m->moved += done;
+	m->buf += wanted;
+	if (done < wanted) {
+		/* A read meets the end of the file. A write is short only on a full disk. */
+		if (m->direction == WRITE)
+			m->rc = -ENOSPC;
+		return 1;
+	}
+	return 0;
+}
+
+static int flush_list(struct move *m)
+{
+	if (m->n == 0)
+		return 0;
+	ssize_t done = m->direction == WRITE ? plfs_write_list(m->plfs, m->list, (size_t)m->n, m->buf) : plfs_read_list(m->plfs, m->list, (size_t)m->n, m->buf);
+	int64_t wanted = m->listed;
+	m->n = 0;
+	m->listed = 0;
+	return note(m, done, wanted);
+}
+
+static int move_piece(void *user, int64_t offset, int64_t length, int64_t stride, int64_t count)
+{
+	struct move *m = user;
+	if (count == 1 && m->n == 0 && length >= 1 << 20) {
+		ssize_t done = m->direction == WRITE ? plfs_pwrite(m->plfs, m->buf, (size_t)length, offset) : plfs_pread(m->plfs, m->buf, (size_t)length, offset);
+		return note(m, done, length);
+	}
+	for (int64_t i = 0; i < count; i++) {
+		m->list[m->n++] = (plfs_extent){ offset + i * stride, (size_t)length };
+		m->listed += length;
+		if (m->n == LIST && flush_list(m))
+			return 1;
+	}
+	return 0;
+}
+
+/* Moves `n` bytes between `buf` and the view from its data byte `at` on. */
+static int move(struct file *f, enum direction direction, int64_t at, char *buf, int64_t n, int64_t *moved)
+{
+	struct move m = { .plfs = f->plfs, .direction = direction, .buf = buf };
+	if (shape_walk(&f->view.root, f->view.disp, at, n, move_piece, &m) == 0)
+		flush_list(&m);
+	*moved = m.moved;
+	return error_class(m.rc);
+}
+
+struct copy {
+	char *memory, *packed;
+	bool pack;
+};
+
+static int copy_piece(void *user, int64_t offset, int64_t length, int64_t stride, int64_t count)
+{
+	struct copy *c = user;
+	for (int64_t i = 0; i < count; i++) {
+		char *at = c->memory + offset + i * stride;
+		if (c->pack)
+			memcpy(c->packed, at, (size_t)length);
+		else
+			memcpy(at, c->packed, (size_t)length);
+		c->packed += length;
+	}
+	return 0;
+}
+
+/* As move, for memory in pieces. */
+static int move_packed(struct file *f, enum direction direction, int64_t at, char *memory, const struct type *type, int64_t count, int64_t n, int64_t *moved)
+{
+	struct shape root;
+	struct part part;
+	type_tile(type, count, &root, &part);
+	char *packed = malloc(n < PACK_BYTES ? (size_t)n : PACK_BYTES);
+	if (!packed)
+		return MPI_ERR_NO_MEM;
+	int rc = MPI_SUCCESS;
+	*moved = 0;
+	while (rc == MPI_SUCCESS && *moved < n) {
+		int64_t want = n - *moved < PACK_BYTES ? n - *moved : PACK_BYTES, done = 0;
+		struct copy c = { memory, packed, direction == WRITE };
+		if (direction == WRITE)
+			shape_walk(&root, 0, *moved, want, copy_piece, &c);
+		rc = move(f, direction, at + *moved, packed, want, &done);
+		if (direction == READ)
+			shape_walk(&root, 0, *moved, done, copy_piece, &c);
+		*moved += done;
+		if (done < want)
+			break;
+	}
+	free(packed);
+	return rc;
+}
+
+/* In atomic mode: a lock over all that an access may touch, so that others see all of it or nothing. */
+static int lock_range(struct file *f, short kind, int64_t from, int64_t to)
+{
+	int fd = plfs_lock_fd(f->plfs);
+	if (fd < 0)
+		return fd;
+	struct flock lock = { .l_type = kind, .l_whence = SEEK_SET, .l_start = from, .l_len = to - from };
+	int rc;
+	do
+		rc = fcntl(fd, F_OFD_SETLKW, &lock);
+	while (rc < 0 && errno == EINTR);
+	return rc < 0 ? -errno : 0;
+}
+
+static int move_bytes(struct file *f, enum direction direction, int64_t at, char *buf, const struct type *type, int64_t count, int64_t n, int64_t *moved)
+{
+	int64_t first;
+	if (type_is_dense(type, count, &first))
+		return move(f, direction, at, buf + first, n, moved);
+	return move_packed(f, direction, at, buf, type, count, n, moved);
+}
+
+static int move_atomically(struct file *f, enum direction direction, int64_t at, char *buf, const struct type *type, int64_t count, int64_t n, int64_t *moved)
+{
+	int64_t from = view_offset(&f->view, at), to = view_offset(&f->view, at + n - 1) + 1;
+	/* The lock is between descriptors; threads of a rank share one. */
+	pthread_mutex_lock(&f->lock);
+	int rc = lock_range(f, direction == WRITE ? F_WRLCK : F_RDLCK, from, to);
+	if (rc == 0) {
+		/* Before a write, too: what was seen is older than what is written now. */
+		rc = plfs_refresh(f->plfs);
+		int code = rc < 0 ? error_class(rc) : move_bytes(f, direction, at, buf, type, count, n, moved);
+		rc = direction == WRITE && code == MPI_SUCCESS ? plfs_commit(f->plfs) : 0;
+		lock_range(f, F_UNLCK, from, to);
+		pthread_mutex_unlock(&f->lock);
+		return code != MPI_SUCCESS ? code : error_class(rc);
+	}
+	pthread_mutex_unlock(&f->lock);
+	return error_class(rc);
+}
+
+static int check(const struct file *f, enum direction direction, enum where where, MPI_Offset offset, MPI_Count count, MPI_Datatype type)
+{
+	if (count < 0)
+		return MPI_ERR_COUNT;
+	if (type == MPI_DATATYPE_NULL)
+		return MPI_ERR_TYPE;
+	if (where == EXPLICIT && offset < 0)
+		return MPI_ERR_ARG;
+	if (direction == READ && (f->amode & MPI_MODE_WRONLY))
+		return MPI_ERR_ACCESS;
+	if (direction == WRITE && (f->amode & MPI_MODE_RDONLY))
+		return MPI_ERR_READ_ONLY;
+	if ((f->amode & MPI_MODE_SEQUENTIAL) && (where == EXPLICIT || where == POINTER))
+		return MPI_ERR_UNSUPPORTED_OPERATION;
+	return MPI_SUCCESS;
+}
+
+/* Where an access of `n` bytes begins, in data bytes of the view; moves the pointer that it goes by. */
+static int locate(struct file *f, enum where where, MPI_Offset offset, int64_t n, int64_t *at)
+{
+	int64_t size = f->view.etype_size;
+	if (where == SHARED)
+		return shared_advance(f, n, at);
+	if (where == POINTER) {
+		pthread_mutex_lock(&f->lock);
+		offset = f->position;
+		f->position += n / size;
+		pthread_mutex_unlock(&f->lock);
+	}
+	return __builtin_mul_overflow(offset, size, at) ? MPI_ERR_ARG : MPI_SUCCESS;
+}
+
+/* As locate, for all ranks at once, in order of rank: the last one moves the pointer for all. */
+static int locate_ordered(struct file *f, int code, int64_t n, int64_t *at)
+{
+	int64_t before = 0, heard[2] = { code, 0 };
+	if (code != MPI_SUCCESS)
+		n = 0;
+	int rc = PMPI_Exscan(&n, &before, 1, MPI_INT64_T, MPI_SUM, f->comm);
+	if (f->rank == 0)
+		before = 0;
+	if (rc == MPI_SUCCESS && f->rank == f->ranks - 1)
+		heard[0] = shared_advance(f, before + n, &heard[1]);
+	if (rc == MPI_SUCCESS)
+		rc = PMPI_Bcast(heard, 2, MPI_INT64_T, f->ranks - 1, f->comm);
+	*at = heard[1] + before;
+	if (code != MPI_SUCCESS)
+		return code;
+	return rc != MPI_SUCCESS ? rc : (int)heard[0];
+}
+
+int transfer(struct file *f, enum direction direction, enum where where, MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype datatype, MPI_Count *bytes)
+{
+	struct type *type = NULL;
+	int64_t n = 0, at = 0, moved = 0;
+	*bytes = 0;
+	int rc = check(f, direction, where, offset, count, datatype);
+	if (rc == MPI_SUCCESS)
+		rc = type_get(datatype, &type);
+	if (rc == MPI_SUCCESS && __builtin_mul_overflow(count, type->size, &n))
+		rc = MPI_ERR_COUNT;
+	if (rc == MPI_SUCCESS && n % f->view.etype_size != 0)
+		rc = MPI_ERR_IO;
+	if (where == ORDERED)
+		rc = locate_ordered(f, rc, n, &at);
+	else if (rc == MPI_SUCCESS)
+		rc = locate(f, where, offset, n, &at);
+	if (rc == MPI_SUCCESS && n > 0) {
+		int64_t last;
+		if (__builtin_add_overflow(at, n - 1, &last) || view_offset(&f->view, last) == INT64_MAX)
+			rc = MPI_ERR_ARG;
+		else if (f->atomic)
+			rc = move_atomically(f, direction, at, buf, type, count, n, &moved);
+		else
+			rc = move_bytes(f, direction, at, buf, type, count, n, &moved);
+	}
+	type_put(type);
+	*bytes = moved;
+	return rc;
+}
