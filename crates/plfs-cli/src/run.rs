@@ -1,4 +1,4 @@
-//! `plfs run`: sets two variables and becomes the program. `plfs version`.
+//! `plfs run`: sets the mounts and the libraries to load, and becomes the program. `plfs version`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -45,7 +45,11 @@ pub fn run(mounts: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> Re
     {
         return Err(Fail::Exit(2, format!("{} {why}", show(&path))));
     }
-    program.env("LD_PRELOAD", prepend(&preload, std::env::var_os("LD_PRELOAD").as_deref()));
+    let mut libraries = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    if let Some(mpi) = mpi(&preload) {
+        libraries = prepend(&mpi, &libraries);
+    }
+    program.env("LD_PRELOAD", prepend(&preload, &libraries));
     let error = program.exec();
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
     Err(Fail::Exit(code, format!("cannot run {}: {error}", show(Path::new(&command[0])))))
@@ -110,11 +114,25 @@ fn preload() -> Result<PathBuf, Fail> {
     Ok(path)
 }
 
-/// `preload` in front of what `LD_PRELOAD` has, once.
-fn prepend(preload: &Path, old: Option<&OsStr>) -> OsString {
+/// The library for MPI-IO, if it is installed beside `preload`. Programs without MPI never enter it.
+fn mpi(preload: &Path) -> Option<PathBuf> {
+    let path = preload.with_file_name("libplfs_mpi.so");
+    PosixStore::new().stat(&path, true).is_ok_and(|stat| stat.kind == Kind::File).then_some(path)
+}
+
+/// The MPIs that the library for MPI-IO has a backend for: each is libplfs_mpi_NAME.so beside it.
+fn mpi_backends(preload: &Path) -> Vec<String> {
+    let Some(entries) = mpi(preload).and_then(|mpi| std::fs::read_dir(mpi.parent()?).ok()) else { return Vec::new() };
+    let name = |file: std::fs::DirEntry| Some(file.file_name().to_str()?.strip_prefix("libplfs_mpi_")?.strip_suffix(".so")?.to_owned());
+    let mut names: Vec<String> = entries.flatten().filter_map(name).collect();
+    names.sort();
+    names
+}
+
+/// `preload` in front of what `old`, a list for `LD_PRELOAD`, has; once.
+fn prepend(preload: &Path, old: &OsStr) -> OsString {
     let mut list = preload.as_os_str().to_owned();
-    let old = old.unwrap_or_default().as_bytes();
-    for other in old.split(|byte| b": ".contains(byte)).filter(|other| !other.is_empty() && *other != preload.as_os_str().as_bytes()) {
+    for other in old.as_bytes().split(|byte| b": ".contains(byte)).filter(|other| !other.is_empty() && *other != preload.as_os_str().as_bytes()) {
         list.push(":");
         list.push(OsStr::from_bytes(other));
     }
@@ -126,10 +144,18 @@ struct Version {
     version: &'static str,
     format: &'static str,
     preload: Option<String>,
+    /// Backends of the MPI-IO library.
+    mpi: Vec<String>,
 }
 
 pub fn version(out: &mut Out, json: bool) -> Result<(), Fail> {
-    let version = Version { version: env!("CARGO_PKG_VERSION"), format: "1.0", preload: preload().ok().map(|path| path.to_string_lossy().into_owned()) };
+    let preload = preload().ok();
+    let version = Version {
+        version: env!("CARGO_PKG_VERSION"),
+        format: "1.0",
+        mpi: preload.as_deref().map_or(Vec::new(), mpi_backends),
+        preload: preload.map(|path| path.to_string_lossy().into_owned()),
+    };
     match json {
         true => out.json(&version),
         false => out.line(format_args!("plfs {}, container format {}", version.version, version.format)),
@@ -142,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_library_is_first_and_once() {
-        let list = |old: &str| prepend(Path::new("/p.so"), Some(OsStr::new(old)));
+        let list = |old: &str| prepend(Path::new("/p.so"), OsStr::new(old));
         assert_eq!((list(""), list("/a.so /b.so"), list("/a.so:/p.so")), ("/p.so".into(), "/p.so:/a.so:/b.so".into(), "/p.so:/a.so".into()));
     }
 }
