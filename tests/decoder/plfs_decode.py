@@ -188,7 +188,7 @@ class Log:
             raise Bad(self.path, at, f"block: version {version}, flags {flags:#x}, {refs} references, stamp {stamp:#x}")
         table = [Ref(*struct.unpack_from("<IHHI", raw, at + 64 + 16 * i)) for i in range(refs)]
         for ref in table:
-            if ref.stream >= self.sb.streams or ref.backend != (ref.log_set + ref.stream) % len(self.sb.paths):
+            if ref.stream >= self.sb.streams or ref.segment >= 1 << 16 or ref.backend != (ref.log_set + ref.stream) % len(self.sb.paths):
                 raise Bad(self.path, at, f"block: segment reference {ref}")
         records, rows = [], []
         for position in range(count):

@@ -39,7 +39,8 @@ def writer(host=b"node1"):
     return (struct.pack("<BBHI", 128, units, 0, 0) + text).ljust(8 * units, b"\0")
 
 def block(at, stamp, records, eof, refs=None, flags=0, log_set=SET, version=0, count=None):
-    refs = [] if flags else [ref(log_set)] if refs is None else refs
+    if refs is None:
+        refs = [] if flags else [ref(log_set)]
     body = b"".join(refs) + b"".join(r if isinstance(r, bytes) else r(stamp) for r in records)
     rest = struct.pack("<II8sQQQQIHH", len(body), log_set, UUID[:8], stamp, version, at, eof,
                        len(records) if count is None else count, len(refs), flags) + body

@@ -17,6 +17,8 @@ pub const TRUNCATE_BYTES: usize = 24;
 const MAGIC: [u8; 4] = *b"PLIX";
 const REF_BYTES: usize = 16;
 const FLAG_TRUNCATE: u16 = 1;
+/// The largest segment: its name has four hex digits.
+pub const SEGMENT_MAX: u32 = 0xffff;
 
 /// The next place where a block can start, at or after `offset`.
 pub fn align_up(offset: u64) -> u64 {
@@ -95,13 +97,17 @@ pub struct Block {
     pub records: Vec<(u32, Record)>,
 }
 
-/// Where an index log belongs; blocks that say otherwise are not valid.
+/// Where an index log belongs; blocks that say otherwise are not valid. And what its superblock says about segments; blocks that name others are corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogId {
     /// The container.
     pub uuid: Uuid,
     /// The log set.
     pub set: u32,
+    /// Streams that a log set may have.
+    pub streams: u16,
+    /// Number of backends, at least 1.
+    pub backends: u16,
 }
 
 /// Encodes one block for offset `offset` of its log, padded to [`ALIGN`].
@@ -234,10 +240,11 @@ pub fn block_at(log: LogId, offset: u64, bytes: &[u8]) -> At {
     })
 }
 
-/// Decodes the records of a block whose header [`block_at`] found at the start of `bytes`.
+/// Decodes the records of a block of `log` whose header [`block_at`] found at the start of `bytes`, which lie at `offset`.
 ///
-/// An error means that a block with a right CRC contradicts the document: corruption or a newer format, never a torn write.
-pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, Bad> {
+/// An error means that a block with a right CRC contradicts the document: corruption or a newer format, never a torn write. What it cannot see is whether the block is
+/// younger than the one before it.
+pub fn decode_block(log: LogId, header: Header, offset: u64, bytes: &[u8]) -> Result<Block, Bad> {
     let bad = |at: usize, what| Err(Bad { at_bytes: offset + (HEADER_BYTES + at) as u64, what });
     let payload = &bytes[HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize];
     let table = header.segments as usize * REF_BYTES;
@@ -251,11 +258,18 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
             SegmentRef { set: fields.u32(0), stream: fields.u16(4), backend: fields.u16(6), segment: fields.u32(8) }
         })
         .collect::<Vec<_>>();
+    let fits = |at: &SegmentRef| {
+        let backend = (u64::from(at.set) + u64::from(at.stream)) % u64::from(log.backends.max(1));
+        at.stream < log.streams && at.segment <= SEGMENT_MAX && u64::from(at.backend) == backend
+    };
+    if let Some(wrong) = segments.iter().position(|at| !fits(at)) {
+        return bad(wrong * REF_BYTES, "a segment reference names a segment that its superblock does not allow");
+    }
     if Fields(bytes).u64(32) != 0 || Fields(bytes).u16(62) & !FLAG_TRUNCATE != 0 {
         return bad(0, "the block has a version or flags that this version does not know");
     }
     let mut records = Vec::new();
-    let mut at = table;
+    let (mut at, mut eof, mut runs, mut truncates) = (table, 0, 0, 0);
     for position in 0..header.records {
         let rest = &payload[at..];
         let len = rest.get(1).map_or(0, |units| *units as usize * 8);
@@ -266,9 +280,11 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
         match rest[0] {
             1 if len == RUN_BYTES => {
                 let (logical, length, stride, count, physical) = (fields.u64(8), fields.u64(16), fields.i64(24), fields.u32(4), fields.u64(32));
-                if run_end(logical, length, stride, count, physical).is_none_or(|end| end > header.eof) {
-                    return bad(at, "a run leaves the file's range");
+                match run_end(logical, length, stride, count, physical) {
+                    Some(end) if end <= header.eof => eof = end.max(eof),
+                    _ => return bad(at, "a run leaves the file's range"),
                 }
+                runs += 1;
                 if fields.u64(48) > header.hlc {
                     return bad(at, "a record is younger than its block");
                 }
@@ -284,6 +300,10 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
                 if !header.truncates || fields.u64(8) > MAX_OFFSET || fields.u64(8) != header.eof {
                     return bad(at, "a truncate record does not fit its block's header");
                 }
+                if fields.u16(2) != 0 || fields.u32(4) != 0 {
+                    return bad(at, "a truncate record has a segment or a count");
+                }
+                (eof, truncates) = (header.eof, truncates + 1);
                 if fields.u64(16) > header.hlc {
                     return bad(at, "a record is younger than its block");
                 }
@@ -303,6 +323,12 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
     if at != payload.len() {
         return bad(at, "the payload goes on behind the last record");
     }
+    if header.truncates && (runs, truncates) != (0, 1) {
+        return bad(table, "a truncate block has not one truncate record, or has a run");
+    }
+    if eof != header.eof {
+        return bad(table, "the block's eof is not the end of a run");
+    }
     Ok(Block { header, segments, records })
 }
 
@@ -310,7 +336,7 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
 mod tests {
     use super::*;
 
-    const LOG: LogId = LogId { uuid: Uuid([3; 16]), set: 0x0bad_cafe };
+    const LOG: LogId = LogId { uuid: Uuid([3; 16]), set: 0x0bad_cafe, streams: 4, backends: 1 };
     const SEGMENT: SegmentRef = SegmentRef { set: 0x0bad_cafe, stream: 0, segment: 0, backend: 0 };
 
     fn sample() -> Vec<Record> {
@@ -323,7 +349,7 @@ mod tests {
 
     fn decode(bytes: &[u8], offset: u64) -> Option<Result<Block, Bad>> {
         match block_at(LOG, offset, bytes) {
-            At::Block(header) => Some(decode_block(header, offset, bytes)),
+            At::Block(header) => Some(decode_block(LOG, header, offset, bytes)),
             At::Nothing => None,
         }
     }
@@ -377,6 +403,93 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    fn run(logical: u64) -> Record {
+        Record::Run { logical, length: 3, stride: 0, count: 1, segment: 0, physical: 0, writer: 0, stamp: 1 }
+    }
+
+    fn cut(size: u64) -> Record {
+        Record::Truncate { size, stamp: 1 }
+    }
+
+    /// What the engine says to a block of `records` that was changed by hand and has a right checksum.
+    fn after(segments: &[SegmentRef], records: &[Record], change: impl FnOnce(&mut Vec<u8>)) -> Result<Block, Bad> {
+        let mut bytes = encode_block(LOG, 0, 42, segments, records).unwrap();
+        let used = HEADER_BYTES + Fields(&bytes).u32(8) as usize;
+        bytes.truncate(used);
+        change(&mut bytes);
+        let payload = (bytes.len() - HEADER_BYTES) as u32;
+        put(&mut bytes, 8, &payload.to_le_bytes());
+        let sum = crc(&bytes[8..]);
+        put(&mut bytes, 4, &sum.to_le_bytes());
+        decode(&bytes, 0).expect("the checksum is right")
+    }
+
+    /// The first record of a block with one reference, and of a block with none.
+    const FIRST: usize = HEADER_BYTES + REF_BYTES;
+    const ALONE: usize = HEADER_BYTES;
+
+    /// A test for each block that contradicts section 3 of the document. `tests/decoder/agree.py` asks both readers about the same blocks.
+    macro_rules! refused {
+        ($($name:ident: $segments:expr, $records:expr, $change:expr, $why:literal;)*) => {
+            $(#[test]
+            fn $name() {
+                after(&$segments, &$records, |_| {}).expect("the block that was changed is a good one");
+                assert!(after(&$segments, &$records, $change).unwrap_err().what.contains($why));
+            })*
+        };
+    }
+
+    refused! {
+        eof_past_the_runs: [SEGMENT], [run(0)], |b| put(b, 48, &[4]), "eof";
+        eof_without_records: [], [], |b| put(b, 48, &[1]), "eof";
+        run_past_eof: [SEGMENT], [run(0)], |b| put(b, 48, &[2]), "range";
+        version_1: [SEGMENT], [run(0)], |b| put(b, 32, &[1]), "version";
+        flag_2: [SEGMENT], [run(0)], |b| put(b, 62, &[2]), "flags";
+        flag_1_without_a_truncate: [], [], |b| put(b, 62, &[1]), "not one truncate";
+        flag_1_with_a_run: [SEGMENT], [run(0)], |b| put(b, 62, &[1]), "not one truncate";
+        truncate_beside_a_run: [], [cut(9)], |b| {
+            let one = encode_block(LOG, 0, 42, &[SEGMENT], &[run(0)]).unwrap();
+            b.splice(ALONE..ALONE, one[HEADER_BYTES..FIRST + RUN_BYTES].iter().copied());
+            put(b, 56, &[2, 0, 0, 0, 1]);
+        }, "not one truncate";
+        two_truncates: [], [cut(9)], |b| {
+            b.extend_from_within(ALONE..);
+            put(b, 56, &[2]);
+        }, "not one truncate";
+        truncate_without_flag_1: [], [cut(9)], |b| put(b, 62, &[0]), "truncate record does not fit";
+        truncate_with_another_eof: [], [cut(9)], |b| put(b, 48, &[8]), "truncate record does not fit";
+        truncate_with_a_segment: [], [cut(9)], |b| put(b, ALONE + 2, &[1]), "segment or a count";
+        truncate_with_a_count: [], [cut(9)], |b| put(b, ALONE + 4, &[1]), "segment or a count";
+        truncate_younger_than_its_block: [], [cut(9)], |b| put(b, ALONE + 16, &[43]), "younger";
+        run_younger_than_its_block: [SEGMENT], [run(0)], |b| put(b, FIRST + 48, &[43]), "younger";
+        run_in_no_listed_segment: [SEGMENT], [run(0)], |b| put(b, FIRST + 2, &[1]), "does not list";
+        run_of_another_length: [SEGMENT], [run(0)], |b| {
+            b.extend([0; 8]);
+            put(b, FIRST + 1, &[8]);
+        }, "wrong length";
+        record_of_kind_3: [SEGMENT], [run(0)], |b| put(b, FIRST, &[3]), "kind";
+        record_of_no_length: [SEGMENT], [run(0)], |b| put(b, FIRST, &[200, 0]), "inside a record";
+        records_that_do_not_fill_the_payload: [SEGMENT], [run(0)], |b| b.extend([200, 1, 0, 0, 0, 0, 0, 0]), "goes on behind";
+        more_records_than_the_payload: [SEGMENT], [run(0)], |b| put(b, 56, &[2]), "inside a record";
+        backend_that_the_stream_does_not_lie_on: [SEGMENT], [run(0)], |b| put(b, HEADER_BYTES + 6, &[1]), "superblock";
+        stream_that_the_superblock_does_not_have: [SEGMENT], [run(0)], |b| put(b, HEADER_BYTES + 4, &[4]), "superblock";
+        segment_without_a_name: [SEGMENT], [run(0)], |b| put(b, HEADER_BYTES + 8, &[0, 0, 1]), "superblock";
+    }
+
+    #[test]
+    fn a_stream_lies_on_the_backend_of_its_set() {
+        let log = LogId { backends: 3, ..LOG };
+        for stream in 0..4 {
+            for backend in 0..4 {
+                let at = SegmentRef { set: u32::MAX, stream, segment: 1, backend };
+                let bytes = encode_block(log, 0, 42, &[at], &[run(0)]).unwrap();
+                let At::Block(header) = block_at(log, 0, &bytes) else { panic!("the checksum is right") };
+                let right = (u64::from(u32::MAX) + u64::from(stream)) % 3 == u64::from(backend);
+                assert_eq!(decode_block(log, header, 0, &bytes).is_ok(), right, "{at:?}");
             }
         }
     }

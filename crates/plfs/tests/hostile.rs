@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use plfs::store::{Kind, MemStore, Open, Store, write_full};
-use plfs::{Config, OpenOptions, Opened, Plfs};
+use plfs::store::{Errno, Kind, MemStore, Open, Store, write_full};
+use plfs::{Config, OpenOptions, Opened, Plfs, Severity};
 use plfs_testkit::{FaultStore, Op, Rng};
 
 /// Counts what is allocated, and the most at one time.
@@ -270,6 +270,45 @@ fn hostile_index_logs() {
         bed.put(path, &bytes);
         bed.look(&format_args!("seed {seed}"));
         bed.put(path, original);
+    }
+}
+
+/// Two blocks of one log of which the second is not younger: nobody appends so, and which bytes won would hang on who reads. The message names the log and the block.
+#[test]
+fn a_block_that_is_not_younger_than_the_one_before_is_refused() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bed = Bed::new();
+    bed.memory.unlink(&bed.find("/flat")[0]).unwrap();
+    let store: Arc<dyn Store> = Arc::new(bed.memory.clone());
+    let plfs = Plfs::new(store.clone(), bed.config.clone());
+    for (path, younger) in bed.find("/index").into_iter().flat_map(|path| [(path.clone(), 0), (path, 1)]) {
+        let original = bed.bytes(&path);
+        let second = (64 + get_u32(&original, 8)).next_multiple_of(64);
+        let mut bytes = original.clone();
+        let stamp = u64::from_le_bytes(bytes[24..32].try_into().unwrap()) + younger;
+        bytes[second + 24..second + 32].copy_from_slice(&stamp.to_le_bytes());
+        // Their records are older than both.
+        for block in [0, second] {
+            let mut record = block + 64 + 16 * (get_u32(&bytes, block + 60) & 0xffff);
+            while record < block + 64 + get_u32(&bytes, block + 8) {
+                let stamp = [(1, 48), (2, 16)].into_iter().find(|(kind, _)| bytes[record] == *kind);
+                stamp.iter().for_each(|(_, at)| bytes[record + at..record + at + 8].fill(0));
+                record += 8 * usize::from(bytes[record + 1]);
+            }
+        }
+        bytes.truncate((second + 64 + get_u32(&bytes, second + 8)).next_multiple_of(64));
+        seal_index(&mut bytes);
+        bed.put(&path, &bytes);
+        let Opened::Logical(file) = plfs.open(Path::new(NAME), OpenOptions::read()).unwrap() else { panic!("it is plain") };
+        let refused = file.read_at(&mut [0; 10], 0).map_err(|error| (error.errno(), error.to_string()));
+        let report = plfs::check_name(&store, Path::new(NAME), &[]);
+        let corrupt = report.findings.iter().any(|finding| finding.path == path && finding.at_bytes == second as u64 && finding.severity == Severity::Corrupt);
+        assert_eq!((refused.is_err(), corrupt), (younger == 0, younger == 0), "{refused:?} {:?}", report.findings);
+        if let Err((errno, text)) = refused {
+            assert!(errno == Errno::IO && text.contains("not younger") && text.contains(&*path.to_string_lossy()), "{errno} {text}");
+        }
+        file.close().unwrap();
+        bed.put(&path, &original);
     }
 }
 

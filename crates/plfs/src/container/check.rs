@@ -188,14 +188,14 @@ fn said(mark: &OpenMark) -> String {
 
 fn check_index_log(container: &Container, set: u32, open: bool, promised: &mut Promised, report: &mut Report) {
     let path = container.path(&name::index_log(set));
-    let uuid = container.superblock.uuid;
+    let log_id = container.log_id(set);
     let bytes = match log::read_index_log_from(container, set, 0) {
         Ok(bytes) => bytes,
         Err(error) => return report.fail(&path, &error),
     };
     let (mut end, mut last_hlc, mut gaps) = (0u64, 0, Vec::new());
     let ends = promised.block_ends.entry(set).or_default();
-    let scanned = log::scan(uuid, set, 0, &bytes, |offset, header, at| {
+    let scanned = log::scan(log_id, 0, &bytes, |offset, header, at| {
         if offset > end {
             gaps.push((end, offset));
         }
@@ -206,8 +206,8 @@ fn check_index_log(container: &Container, set: u32, open: bool, promised: &mut P
         }
         last_hlc = header.hlc;
         promised.records += u64::from(header.records);
-        match decode_block(header, offset, at) {
-            Ok(block) => promise(container, &block, offset, &path, &mut promised.ends, &mut promised.emptied, report),
+        match decode_block(log_id, header, offset, at) {
+            Ok(block) => promise(&block, offset, &path, &mut promised.ends, &mut promised.emptied),
             Err(bad) => report.find(Severity::Corrupt, &path, bad.at_bytes, bad.what),
         }
         Ok(())
@@ -216,11 +216,11 @@ fn check_index_log(container: &Container, set: u32, open: bool, promised: &mut P
         report.fail(&path, &error);
     }
     for (from, to) in gaps {
-        judge(LogId { uuid, set }, &path, from, &bytes[from as usize..to as usize], Some(to), report);
+        judge(log_id, &path, from, &bytes[from as usize..to as usize], Some(to), report);
     }
     if end < bytes.len() as u64 {
         let mut tail = Report::default();
-        judge(LogId { uuid, set }, &path, end, &bytes[end as usize..], None, &mut tail);
+        judge(log_id, &path, end, &bytes[end as usize..], None, &mut tail);
         for finding in tail.findings {
             report.findings.push(match finding.severity {
                 Severity::Torn if open => {
@@ -233,20 +233,7 @@ fn check_index_log(container: &Container, set: u32, open: bool, promised: &mut P
 }
 
 /// Notes what a block's runs promise about segments.
-fn promise(
-    container: &Container,
-    block: &Block,
-    offset: u64,
-    path: &Path,
-    ends: &mut BTreeMap<SegmentRef, (u64, PathBuf, u64)>,
-    emptied: &mut bool,
-    report: &mut Report,
-) {
-    for at in &block.segments {
-        if usize::from(at.backend) >= container.superblock.backends.len() {
-            report.find(Severity::Corrupt, path, offset, format!("a segment reference names backend {}, of which there is none", at.backend));
-        }
-    }
+fn promise(block: &Block, offset: u64, path: &Path, ends: &mut BTreeMap<SegmentRef, (u64, PathBuf, u64)>, emptied: &mut bool) {
     for (_, record) in &block.records {
         match record {
             Record::Run { segment, physical, length, count, .. } => {
@@ -990,8 +977,8 @@ pub fn records(container: &Container) -> Result<Records> {
         let bytes = log::read_index_log_from(container, set, 0)?;
         let mut writers = HashMap::new();
         let mut wrote = Vec::new();
-        log::scan(container.superblock.uuid, set, 0, &bytes, |offset, header, at| {
-            let block = decode_block(header, offset, at).map_err(|bad| Error::Corrupt { path: path.clone(), bad })?;
+        log::scan(container.log_id(set), 0, &bytes, |offset, header, at| {
+            let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path: path.clone(), bad })?;
             for (_, record) in block.records {
                 match record {
                     Record::Run { logical, length, stride, count, segment, physical, writer, stamp } => {

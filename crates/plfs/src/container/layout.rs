@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plfs_format::index_log::LogId;
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 use plfs_format::{summary, summary::Summary};
@@ -44,6 +45,11 @@ impl Container {
     /// The backend on which the segments of a stream lie.
     pub fn backend_of(&self, set: u32, stream: u16) -> u16 {
         ((set as u64 + stream as u64) % self.superblock.backends.len() as u64) as u16
+    }
+
+    /// What the blocks of a log set's index log must say.
+    pub fn log_id(&self, set: u32) -> LogId {
+        LogId { uuid: self.superblock.uuid, set, streams: self.superblock.streams, backends: self.superblock.backends.len() as u16 }
     }
 
     /// The container's directory on a backend.

@@ -82,8 +82,8 @@ impl Totalizer {
             let Name::LogSet(set) = *name else { continue };
             let from = self.scanned.get(&set).copied().unwrap_or(0);
             let bytes = log::read_index_log_from(container, set, from)?;
-            let end = log::scan(container.superblock.uuid, set, from, &bytes, |offset, header, at| {
-                match decode_block(header, offset, at) {
+            let end = log::scan(container.log_id(set), from, &bytes, |offset, header, at| {
+                match decode_block(container.log_id(set), header, offset, at) {
                     Ok(block) => block.records.iter().for_each(|(_, record)| {
                         self.size.push_record(set, record);
                         if let Record::Run { segment, physical, length, count, .. } = record {

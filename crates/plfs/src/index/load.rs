@@ -243,7 +243,8 @@ fn read_side_by_side(container: &Container, sets: &[(u32, u64)]) -> Result<Vec<(
         let bytes = log::read_index_log_from(container, set, from)?;
         let mut blocks = Vec::new();
         let end = log::scan_whole(container, set, from, &bytes, |offset, header, at| {
-            let block = decode_block(header, offset, at).map_err(|bad| Error::Corrupt { path: container.path(&name::index_log(set)), bad })?;
+            let block =
+                decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path: container.path(&name::index_log(set)), bad })?;
             blocks.push((header, block));
             Ok(())
         })?;

@@ -1,7 +1,7 @@
 //! Reading index logs: whole, or from where the last look ended (FORMAT.md section 3, "Torn tails").
 
 use plfs_format::index_log::{ALIGN, At as Place, HEADER_BYTES, Header, LogId, align_up, block_at};
-use plfs_format::{Bad, Uuid, name};
+use plfs_format::{Bad, name};
 
 use crate::container::Container;
 use crate::error::{At, Error, Result};
@@ -21,10 +21,9 @@ pub fn read_index_log_from(container: &Container, set: u32, offset: u64) -> Resu
     Ok(bytes)
 }
 
-/// Calls `visit(offset, header, bytes from the block on)` for every valid block in `bytes`, which lie at `offset` of the log of `set`. Gives where the log ends for now:
+/// Calls `visit(offset, header, bytes from the block on)` for every valid block in `bytes`, which lie at `offset` of `log`. Gives where the log ends for now:
 /// a later look starts there. Torn bytes in front of a valid block are skipped.
-pub fn scan(uuid: Uuid, set: u32, offset: u64, bytes: &[u8], mut visit: impl FnMut(u64, Header, &[u8]) -> Result<()>) -> Result<u64> {
-    let log = LogId { uuid, set };
+pub fn scan(log: LogId, offset: u64, bytes: &[u8], mut visit: impl FnMut(u64, Header, &[u8]) -> Result<()>) -> Result<u64> {
     let (mut at, mut end) = (0, offset);
     while at < bytes.len() {
         match block_at(log, offset + at as u64, &bytes[at..]) {
@@ -40,17 +39,22 @@ pub fn scan(uuid: Uuid, set: u32, offset: u64, bytes: &[u8], mut visit: impl FnM
     Ok(align_up(end))
 }
 
-/// [`scan`] for who relies on the records: also fails, with Corrupt, where a block is damaged that was whole once. What a crash tore is skipped as ever.
+/// [`scan`] for who relies on the records: also fails, with Corrupt, where a block is damaged that was whole once, or is not younger than the one before it in `bytes`. What a
+/// crash tore is skipped as ever.
 pub fn scan_whole(container: &Container, set: u32, offset: u64, bytes: &[u8], mut visit: impl FnMut(u64, Header, &[u8]) -> Result<()>) -> Result<u64> {
-    let uuid = container.superblock.uuid;
-    let (mut at, mut damaged) = (offset, None);
+    let log = container.log_id(set);
+    let corrupt = |at_bytes, what| Error::Corrupt { path: container.path(&name::index_log(set)), bad: Bad { at_bytes, what } };
+    let (mut at, mut damaged, mut youngest) = (offset, None, None);
     let mut look = |from: u64, to: u64| {
         let region = &bytes[(from - offset) as usize..(to - offset) as usize];
-        damaged = damaged.or(judge(LogId { uuid, set }, from, region).into_iter().find(|(_, _, torn)| !torn).map(|(at, _, _)| at));
+        damaged = damaged.or(judge(log, from, region).into_iter().find(|(_, _, torn)| !torn).map(|(at, _, _)| at));
     };
-    let end = scan(uuid, set, offset, bytes, |block, header, rest| {
+    let end = scan(log, offset, bytes, |block, header, rest| {
         if block > at {
             look(at, block);
+        }
+        if youngest.replace(header.hlc) >= Some(header.hlc) {
+            return Err(corrupt(block, "an index block is not younger than the one before it"));
         }
         at = block + header.block_bytes;
         visit(block, header, rest)
@@ -60,10 +64,7 @@ pub fn scan_whole(container: &Container, set: u32, offset: u64, bytes: &[u8], mu
         look(at, len);
     }
     match damaged {
-        Some(at_bytes) => {
-            let bad = Bad { at_bytes, what: "an index block does not match its checksum; the writes that it recorded are lost" };
-            Err(Error::Corrupt { path: container.path(&name::index_log(set)), bad })
-        }
+        Some(at) => Err(corrupt(at, "an index block does not match its checksum; the writes that it recorded are lost")),
         None => Ok(end),
     }
 }

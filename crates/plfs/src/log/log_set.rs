@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use plfs_format::index_log::{LogId, Record, align_up, decode_block, encode_block};
+use plfs_format::index_log::{Record, SEGMENT_MAX, align_up, decode_block, encode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 
 use super::index_log::{read_index_log_from, scan_whole};
@@ -147,7 +147,8 @@ impl LogSet {
         let mut now = tail.load(Ordering::Relaxed);
         loop {
             let (mut segment, mut offset) = (now >> OFFSET_BITS, now & ((1 << OFFSET_BITS) - 1));
-            if offset > 0 && offset + bytes > self.container.superblock.segment_bytes {
+            // The last segment that has a name takes all the rest.
+            if offset > 0 && offset + bytes > self.container.superblock.segment_bytes && segment < u64::from(SEGMENT_MAX) {
                 (segment, offset) = (segment + 1, 0);
             }
             match tail.compare_exchange_weak(now, segment << OFFSET_BITS | (offset + bytes), Ordering::Relaxed, Ordering::Relaxed) {
@@ -192,8 +193,8 @@ impl LogSet {
         let index = self.index()?;
         let offset = align_up(index.stat().at("stat the index log", &self.index_path)?.len);
         let hlc = self.tick();
-        let log = LogId { uuid: self.container.superblock.uuid, set: self.set };
-        let block = encode_block(log, offset, hlc, segments, records).map_err(|bad| Error::Corrupt { path: self.index_path.clone(), bad })?;
+        let block = encode_block(self.container.log_id(self.set), offset, hlc, segments, records)
+            .map_err(|bad| Error::Corrupt { path: self.index_path.clone(), bad })?;
         store::write_full(index.as_ref(), &block, offset).at("append to the index log", &self.index_path)?;
         Ok(hlc)
     }
@@ -334,7 +335,7 @@ fn is_complete(container: &Container, set: u32) -> Result<bool> {
     let mut ends = HashMap::<SegmentRef, u64>::new();
     let scanned = scan_whole(container, set, 0, &bytes, |offset, header, at| {
         let path = container.path(&name::index_log(set));
-        let block = decode_block(header, offset, at).map_err(|bad| Error::Corrupt { path, bad })?;
+        let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path, bad })?;
         for (_, record) in &block.records {
             if let Record::Run { segment, physical, length, count, .. } = record {
                 let end = ends.entry(block.segments[*segment as usize]).or_default();
@@ -392,4 +393,37 @@ fn tails(container: &Container, set: u32) -> Result<Vec<u64>> {
         });
     }
     Ok(tails)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{MemStore, Store};
+    use crate::{OpenOptions, Opened, Plfs};
+
+    fn container() -> (Config, Arc<Container>) {
+        let memory = MemStore::new();
+        memory.mkdir(Path::new("/m"), 0o755).unwrap();
+        let config = Config { shared_memory: None, ..Config::default() };
+        match Plfs::new(Arc::new(memory), config.clone()).open(Path::new("/m/f"), OpenOptions::create()).unwrap() {
+            Opened::Logical(file) => (config, file.logical().container.clone()),
+            Opened::Plain(_) => panic!("it is plain"),
+        }
+    }
+
+    fn join(config: &Config, container: &Arc<Container>, seen: Seen) -> LogSet {
+        LogSet::join(container.clone(), config, seen, false, "").unwrap()
+    }
+
+    /// With the smallest segments a stream has 65,536 after 4 GiB. The number of the next did not fit: the stream went on in segment 0, over bytes that records pointed to.
+    #[test]
+    fn the_last_segment_takes_all_the_rest() {
+        let (config, container) = container();
+        let set = join(&config, &container, Seen { max_hlc: 0, is_new: true });
+        let (limit, region) = (container.superblock.segment_bytes, REGION_ALIGN);
+        set.shared.words()[TAILS].store((u64::from(SEGMENT_MAX) - 1) << OFFSET_BITS | limit, Ordering::SeqCst);
+        assert_eq!(set.reserve(0, limit), (SEGMENT_MAX, 0));
+        assert_eq!(set.reserve(0, 1), (SEGMENT_MAX, limit));
+        assert_eq!(set.reserve(0, 1), (SEGMENT_MAX, limit + region));
+    }
 }
