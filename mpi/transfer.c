@@ -15,6 +15,9 @@
 /* Extents of one call of list I/O: a page of them. */
 #define LIST 256
 
+/* Pieces at equal distances that are worth a call of their own, which makes one record of them; fewer go into the list. */
+#define STRIDED 4
+
 /* One access of a contiguous buffer. */
 struct move {
 	plfs_file *plfs;
@@ -35,21 +38,20 @@ static int note(struct move *m, ssize_t done, int64_t wanted)
 		return 1;
 	}
 	m->moved += done;
-	m->buf += wanted;
-	if (done < wanted) {
-		/* A read meets the end of the file. A write is short only on a full disk. */
-		if (m->direction == WRITE)
-			m->rc = -ENOSPC;
-		return 1;
-	}
-	return 0;
+	m->buf += done;
+	return done < wanted;
 }
 
 static int flush_list(struct move *m)
 {
 	if (m->n == 0)
 		return 0;
-	ssize_t done = m->direction == WRITE ? plfs_write_list(m->plfs, m->list, (size_t)m->n, m->buf) : plfs_read_list(m->plfs, m->list, (size_t)m->n, m->buf);
+	size_t n = (size_t)m->n;
+	ssize_t done;
+	if (m->direction == WRITE)
+		done = n == 1 ? plfs_pwrite(m->plfs, m->buf, m->list[0].length, m->list[0].offset) : plfs_write_list(m->plfs, m->list, n, m->buf);
+	else
+		done = n == 1 ? plfs_pread(m->plfs, m->buf, m->list[0].length, m->list[0].offset) : plfs_read_list(m->plfs, m->list, n, m->buf);
 	int64_t wanted = m->listed;
 	m->n = 0;
 	m->listed = 0;
@@ -59,9 +61,14 @@ static int flush_list(struct move *m)
 static int move_piece(void *user, int64_t offset, int64_t length, int64_t stride, int64_t count)
 {
 	struct move *m = user;
-	if (count == 1 && m->n == 0 && length >= 1 << 20) {
-		ssize_t done = m->direction == WRITE ? plfs_pwrite(m->plfs, m->buf, (size_t)length, offset) : plfs_pread(m->plfs, m->buf, (size_t)length, offset);
-		return note(m, done, length);
+	bool write = m->direction == WRITE;
+	/* What is in the list is before this in the buffer. */
+	if (count >= STRIDED && (stride >= length || -stride >= length)) {
+		if (flush_list(m))
+			return 1;
+		return note(m, write ? plfs_pwrite_strided(m->plfs, m->buf, (size_t)length, stride, (size_t)count, offset)
+				     : plfs_pread_strided(m->plfs, m->buf, (size_t)length, stride, (size_t)count, offset),
+			length * count);
 	}
 	for (int64_t i = 0; i < count; i++) {
 		m->list[m->n++] = (plfs_extent){ offset + i * stride, (size_t)length };
@@ -75,9 +82,29 @@ static int move_piece(void *user, int64_t offset, int64_t length, int64_t stride
 /* Moves `n` bytes between `buf` and the view from its data byte `at` on. */
 static int move(struct file *f, enum direction direction, int64_t at, char *buf, int64_t n, int64_t *moved)
 {
-	struct move m = { .plfs = f->plfs, .direction = direction, .buf = buf };
-	if (shape_walk(&f->view.root, f->view.disp, at, n, move_piece, &m) == 0)
-		flush_list(&m);
+	struct move m;
+	/* Not the list, which is large. */
+	memset(&m, 0, offsetof(struct move, list));
+	m.plfs = f->plfs;
+	m.direction = direction;
+	m.buf = buf;
+	while (m.moved < n) {
+		if (shape_walk(&f->view.root, f->view.disp, at + m.moved, n - m.moved, move_piece, &m) == 0)
+			flush_list(&m);
+		if (m.rc < 0 || m.moved >= n)
+			break;
+		/* Something ended it early. One byte more says what: an error, the end of the file, a full disk, or nothing any more. */
+		int64_t offset = view_offset(&f->view, at + m.moved);
+		ssize_t one = direction == WRITE ? plfs_pwrite(f->plfs, m.buf, 1, offset) : plfs_pread(f->plfs, m.buf, 1, offset);
+		if (one <= 0) {
+			m.rc = one < 0 ? (int)one : direction == WRITE ? -ENOSPC : 0;
+			break;
+		}
+		m.moved++;
+		m.buf++;
+		m.n = 0;
+		m.listed = 0;
+	}
 	*moved = m.moved;
 	return error_class(m.rc);
 }
