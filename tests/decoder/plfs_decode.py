@@ -65,7 +65,7 @@ class Super:
 
     def read_summary(self, directory_mtime_ns):
         """The valid summary as a dict, or a text that says why there is none."""
-        magic, crc, uuid, sec, nsec, index_logs, *rest, data_logs = struct.unpack_from("<4sI8sqII5QI", self.summary)
+        magic, crc, uuid, sec, nsec, index_logs, *rest, data_logs, self.flat_id = struct.unpack_from("<4sI8sqII5QII", self.summary)
         if not any(self.summary):
             return "none"
         if magic != b"PLSM" or crc != crc32c(self.summary[8:]) or uuid != self.uuid[:8]:
@@ -244,18 +244,19 @@ class Flat:
             raise Bad(path, 0, "not a flat index of this container")
         if struct.unpack_from("<II", raw, 8) != (crc32c(raw[12:128]), crc32c(raw[128:])):
             raise Bad(path, 8, "flat index: wrong CRC of the header or the body")
-        size, stored, newest, c, s, t, _, e = struct.unpack_from("<QQQIIIIQ", raw, 32)
-        self.header = {"size": size, "stored_bytes": stored, "stamp": newest}
-        forms, parts, at = (("<IIQ", c), ("<IHHII", s), ("<QIIQ", t), ("<QQQQqQQIIII", e)), [], 128
+        size, count, newest, c, s, t, _, e = struct.unpack_from("<QQQIIIIQ", raw, 32)
+        forms, parts, at = (("<IIQ", c), ("<IHHIIQ", s), ("<QIIQ", t), ("<QQQQqQQIIII", e)), [], 128
         for form, n in forms:
             begin, at = at, at + n * struct.calcsize(form)
             if at > len(raw):
                 raise Bad(path, 56, "flat index: the counts do not fit its length")
             parts.append(list(struct.iter_unpack(form, raw[begin:at])))
         covered, refs, cuts, entries = parts
+        self.id, stored = struct.unpack_from("<I", raw, 8)[0], sum(r[5] for r in refs)
         self.covered, refs = {log_set: length for log_set, _, length in covered}, [Ref(*r[:4]) for r in refs]
         if at != len(raw) or cuts != sorted(cuts) or entries != sorted(entries, key=lambda x: (x[0], *x[6:9])):
             raise Bad(path, 56, "flat index: counts do not fit its length, or truncates or entries are not sorted")
+        self.header = {"size": size, "stored_bytes": stored, "stamp": newest, "records": count}
         self.records = [Truncate((0, *x[:3]), x[3]) for x in cuts]
         for i, (first, end, _, length, stride, physical, stamp, log_set, pos, count, ref) in enumerate(entries):
             try:
@@ -365,11 +366,14 @@ class Container:
         found = {"index_logs": len(self.logs), "data_logs": len(ends), "size": self.size, "stored_bytes": sum(ends.values()),
                  "stamp": max((log.stamp for log in self.logs), default=0),
                  "index_bytes": sum(log.bytes for log in self.logs), "records": sum(log.count for log in self.logs)}
-        if self.flat and self.flat.covered == {log.set: log.bytes for log in self.logs} and self.flat.header.items() - found.items():
+        whole = self.flat and self.flat.covered == {log.set: log.bytes for log in self.logs}
+        if whole and self.flat.header.items() - found.items():
             self.places.append(Bad(os.path.join(self.dir, "flat"), 32, f"flat index says {self.flat.header}, the logs {found}").place)
         summary = self.sb.read_summary(os.stat(self.dir).st_mtime_ns)
         if isinstance(summary, dict) and summary != found:
             self.places.append(Bad(self.sb.path, 3072, f"summary says {summary}, the logs {found}").place)
+        if isinstance(summary, dict) and self.sb.flat_id and not (whole and self.flat.id == self.sb.flat_id):
+            self.places.append(Bad(self.sb.path, 3148, "the flat index that the summary names is not there or lacks something").place)
         return {**found, "uuid": self.sb.uuid.hex(), "container": self.dir, "copy": self.copy, "open_marks": self.marks,
                 "sets": self.sets, "blocks": sum(log.blocks for log in self.logs), "flat": self.flat_state,
                 "summary": "valid" if isinstance(summary, dict) else summary, "places": self.places}

@@ -61,7 +61,7 @@ def B(*args, **kw):
     return args, kw
 
 
-def flat(entries, refs, covered, cuts=(), size=0, newest=99):
+def flat(entries, refs, covered, cuts=(), size=0, newest=99, stored=11, records=3):
     rows = sorted(entries, key=lambda x: (x[0], *x[5:8]))       # first end length stride physical stamp set position count ref
     top = [0] * len(rows)
     def tree(a, b):
@@ -71,10 +71,10 @@ def flat(entries, refs, covered, cuts=(), size=0, newest=99):
         top[m] = max(rows[m][1], tree(a, m), tree(m + 1, b))
         return top[m]
     tree(0, len(rows))
-    body = b"".join(struct.pack("<IIQ", s, 0, n) for s, n in covered) + b"".join(refs)
+    body = b"".join(struct.pack("<IIQ", s, 0, n) for s, n in covered) + b"".join(r + struct.pack("<Q", stored) for r in refs)
     body += b"".join(struct.pack("<QIIQ", *c) for c in cuts)
     body += b"".join(struct.pack("<QQQQqQQIIII", r[0], r[1], t, *r[2:]) for r, t in zip(rows, top))
-    head = struct.pack("<I16sQQQIIIIQ48x", crc32c(body), UUID, size, 0, newest, len(covered), len(refs), len(cuts), 0, len(rows))
+    head = struct.pack("<I16sQQQIIIIQ48x", crc32c(body), UUID, size, records, newest, len(covered), len(refs), len(cuts), 0, len(rows))
     return b"PLFSFLAT" + struct.pack("<I", crc32c(head)) + head + body
 
 
@@ -327,7 +327,7 @@ class Decoder(unittest.TestCase):
         self.assertEqual(self.cat("--flat"), self.cat())
         self.assertEqual(self.stat()["flat"], "valid")
         self.fill(index, b"aabbccddeeX")                            # a flat index that covers all must have the logs' numbers
-        self.assertIn("flat index says {'size': 9, 'stored_bytes': 0, 'stamp': 99}", self.decode("stat", code=1)[1])
+        self.assertIn("flat index says {'size': 9, 'stored_bytes': 11, 'stamp': 99, 'records': 3}, the logs {'index_logs': 1", self.decode("stat", code=1)[1])
         self.fill(newer, b"aabbccddeeX")
         self.put("flat", good[:-1] + b"\1")
         self.assertIn("wrong CRC of the header or the body", self.decode("cat", "--flat", code=1)[1])

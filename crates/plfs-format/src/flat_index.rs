@@ -21,6 +21,15 @@ pub struct Covered {
     pub bytes: u64,
 }
 
+/// A segment that entries name, or that lost all its bytes to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Which.
+    pub at: SegmentRef,
+    /// Largest physical end of a merged run in it, bytes.
+    pub bytes: u64,
+}
+
 /// A truncate that late blocks must still be clipped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncate {
@@ -41,37 +50,40 @@ pub struct FlatIndex {
     pub uuid: Uuid,
     /// Size of the logical file when it was made.
     pub size: u64,
-    /// Bytes of all pieces.
-    pub stored_bytes: u64,
+    /// Records merged, of all kinds.
+    pub records: u64,
     /// Largest stamp merged.
     pub max_hlc: u64,
     /// What is merged.
     pub covered: Vec<Covered>,
     /// What entries' segment numbers mean.
-    pub segments: Vec<SegmentRef>,
+    pub segments: Vec<Segment>,
     /// Truncates in order.
     pub truncates: Vec<Truncate>,
     /// Number of entries.
     pub entries: u64,
     /// Offset of the first entry in the file.
     pub entries_at: usize,
+    /// A checksum of everything in it, by which a summary names it: bytes 8 to 11 of the file.
+    pub id: u32,
 }
 
 /// Encodes a whole flat index file around entries that are already in their stored form (`entries.len()` is a multiple of [`ENTRY_BYTES`]).
-/// `flat.entries` and `flat.entries_at` are ignored.
+/// `flat.entries`, `flat.entries_at` and `flat.id` are ignored.
 pub fn encode(flat: &FlatIndex, entries: &[u8]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(entries.len() + 16 * flat.covered.len() + 16 * flat.segments.len() + 24 * flat.truncates.len());
+    let mut body = Vec::with_capacity(entries.len() + 16 * flat.covered.len() + 24 * flat.segments.len() + 24 * flat.truncates.len());
     for covered in &flat.covered {
         body.extend_from_slice(&covered.set.to_le_bytes());
         body.extend_from_slice(&[0; 4]);
         body.extend_from_slice(&covered.bytes.to_le_bytes());
     }
-    for at in &flat.segments {
+    for Segment { at, bytes } in &flat.segments {
         body.extend_from_slice(&at.set.to_le_bytes());
         body.extend_from_slice(&at.stream.to_le_bytes());
         body.extend_from_slice(&at.backend.to_le_bytes());
         body.extend_from_slice(&at.segment.to_le_bytes());
         body.extend_from_slice(&[0; 4]);
+        body.extend_from_slice(&bytes.to_le_bytes());
     }
     for cut in &flat.truncates {
         body.extend_from_slice(&cut.hlc.to_le_bytes());
@@ -85,7 +97,7 @@ pub fn encode(flat: &FlatIndex, entries: &[u8]) -> Vec<u8> {
     put(&mut out, 12, &crc(&body).to_le_bytes());
     put(&mut out, 16, &flat.uuid.0);
     put(&mut out, 32, &flat.size.to_le_bytes());
-    put(&mut out, 40, &flat.stored_bytes.to_le_bytes());
+    put(&mut out, 40, &flat.records.to_le_bytes());
     put(&mut out, 48, &flat.max_hlc.to_le_bytes());
     put(&mut out, 56, &(flat.covered.len() as u32).to_le_bytes());
     put(&mut out, 60, &(flat.segments.len() as u32).to_le_bytes());
@@ -95,6 +107,11 @@ pub fn encode(flat: &FlatIndex, entries: &[u8]) -> Vec<u8> {
     put(&mut out, 8, &sum.to_le_bytes());
     out.extend_from_slice(&body);
     out
+}
+
+/// The [`FlatIndex::id`] of an encoded flat index of at least [`HEADER_BYTES`].
+pub fn id(file: &[u8]) -> u32 {
+    Fields(file).u32(8)
 }
 
 /// Decodes header and tables and verifies both checksums (one pass over the file at memory speed); entries stay where they are, and each is checked against its invariants.
@@ -111,7 +128,7 @@ pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
         return bad(16, "the flat index is of another container");
     }
     let (covered, segments, truncates, entries) = (fields.u32(56) as u64, fields.u32(60) as u64, fields.u32(64) as u64, fields.u64(72));
-    let tables = HEADER_BYTES as u64 + 16 * covered + 16 * segments + 24 * truncates;
+    let tables = HEADER_BYTES as u64 + 16 * covered + 24 * segments + 24 * truncates;
     if entries.checked_mul(ENTRY_BYTES as u64).and_then(|bytes| bytes.checked_add(tables)) != Some(file.len() as u64) {
         return bad(56, "the file's length does not match its header");
     }
@@ -126,13 +143,14 @@ pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
         FlatIndex {
             uuid: *uuid,
             size: fields.u64(32),
-            stored_bytes: fields.u64(40),
+            records: fields.u64(40),
             max_hlc: fields.u64(48),
             covered: Vec::new(),
             segments: Vec::new(),
             truncates: Vec::new(),
             entries,
             entries_at: tables as usize,
+            id: id(file),
         },
     );
     for _ in 0..covered {
@@ -140,8 +158,9 @@ pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
         at += 16;
     }
     for _ in 0..segments {
-        flat.segments.push(SegmentRef { set: fields.u32(at), stream: fields.u16(at + 4), backend: fields.u16(at + 6), segment: fields.u32(at + 8) });
-        at += 16;
+        let segment = SegmentRef { set: fields.u32(at), stream: fields.u16(at + 4), backend: fields.u16(at + 6), segment: fields.u32(at + 8) };
+        flat.segments.push(Segment { at: segment, bytes: fields.u64(at + 16) });
+        at += 24;
     }
     for _ in 0..truncates {
         flat.truncates.push(Truncate { hlc: fields.u64(at), set: fields.u32(at + 8), seq: fields.u32(at + 12), size: fields.u64(at + 16) });
@@ -160,15 +179,17 @@ mod tests {
         let flat = FlatIndex {
             uuid,
             size: 10,
-            stored_bytes: 20,
+            records: 20,
             max_hlc: 30,
             covered: vec![Covered { set: 1, bytes: 64 }],
-            segments: vec![SegmentRef { set: 1, stream: 2, segment: 3, backend: 0 }],
+            segments: vec![Segment { at: SegmentRef { set: 1, stream: 2, segment: 3, backend: 0 }, bytes: 8 }],
             truncates: vec![Truncate { hlc: 4, set: 5, seq: 6, size: 7 }],
             entries: 1,
-            entries_at: 128 + 16 + 16 + 24,
+            entries_at: 128 + 16 + 24 + 24,
+            id: 0,
         };
         let file = encode(&flat, &[0x55; ENTRY_BYTES]);
+        let flat = FlatIndex { id: id(&file), ..flat };
         assert_eq!(decode(&file, &uuid), Ok(flat));
         assert!(decode(&file, &Uuid([2; 16])).is_err());
         for bit in 0..file.len() * 8 {

@@ -30,6 +30,8 @@ pub struct Summary {
     pub index_bytes: u64,
     /// Number of records in all index logs.
     pub records: u64,
+    /// Which flat index has all that the logs have: its [`FlatIndex::id`](crate::flat_index::FlatIndex::id). 0: none.
+    pub flat: u32,
 }
 
 impl Summary {
@@ -45,6 +47,7 @@ impl Summary {
             put(&mut out, 32 + 8 * i, &value.to_le_bytes());
         }
         put(&mut out, 72, &self.data_logs.to_le_bytes());
+        put(&mut out, 76, &self.flat.to_le_bytes());
         let sum = crc(&out[8..]);
         put(&mut out, 4, &sum.to_le_bytes());
         out
@@ -65,6 +68,7 @@ impl Summary {
             max_hlc: fields.u64(48),
             index_bytes: fields.u64(56),
             records: fields.u64(64),
+            flat: fields.u32(76),
         })
     }
 }
@@ -76,7 +80,7 @@ mod tests {
     #[test]
     fn round_trip_and_damage() {
         let uuid = Uuid([9; 16]);
-        let summary = Summary { token_sec: -5, token_nsec: 6, log_sets: 1, data_logs: 7, size: 2, stored_bytes: 3, max_hlc: 4, index_bytes: 5, records: 6 };
+        let summary = Summary { token_sec: -5, token_nsec: 6, log_sets: 1, data_logs: 7, size: 2, stored_bytes: 3, max_hlc: 4, index_bytes: 5, records: 6, flat: 8 };
         let bytes = summary.encode(&uuid);
         assert_eq!(Summary::decode(&bytes, &uuid), Some(summary));
         assert_eq!(Summary::decode(&bytes, &Uuid([8; 16])), None);

@@ -161,7 +161,7 @@ impl LogicalFile {
     fn look(&self, slot: &mut Option<Index>, stale: bool) -> Result<()> {
         let begun = match slot.as_mut() {
             None => {
-                *slot = Some(Index::load(&self.container)?);
+                *slot = Some(Index::load_summed_up(&self.container, self.summary().as_ref())?);
                 true
             }
             Some(index) => stale && index.refresh(&self.container)?,
@@ -179,6 +179,10 @@ impl LogicalFile {
             }
         }
         Ok(())
+    }
+
+    fn summary(&self) -> Option<Summary> {
+        lock(&self.totals).summary().copied()
     }
 
     /// Totals as of the last commits, by summary or index logs.
@@ -378,7 +382,11 @@ impl LogicalFile {
 
     /// The node's last writer has left: if it was the last of all, it writes the summary, which also moves the modification time. Others leave both to the last one.
     fn sum_up(&self, last: bool) -> Result<()> {
-        if !last || container::has_owner(&self.container)? {
+        if !last {
+            return Ok(());
+        }
+        let names = self.container.list()?;
+        if container::has_owner(&names) {
             return Ok(());
         }
         let (touched, set) = (self.touched.swap(false, Ordering::AcqRel), self.times_set.swap(false, Ordering::AcqRel));
@@ -392,7 +400,7 @@ impl LogicalFile {
         let mut rewrote = false;
         // A summary that this user may not write costs the next stat a look at the logs, nothing else.
         if let Ok(file) = creation.map_or_else(|| container::open_super(&self.container), Ok) {
-            rewrote = container::write_summary(&self.container, file.as_ref())?;
+            rewrote = container::write_summary(&self.container, file.as_ref(), &names)?;
             // Other clients look at the superblock first of all: they should not wait for what this one changed in it.
             container::publish((!self.container.local).then_some(file.as_ref()));
         }

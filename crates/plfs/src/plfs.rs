@@ -363,7 +363,7 @@ impl Plfs {
         let made = flatten(&container)?;
         // The new file moved the directory's time, which made the summary void.
         if let Ok(file) = container::open_super(&container) {
-            container::write_summary(&container, file.as_ref())?;
+            container::write_summary(&container, file.as_ref(), &container.list()?)?;
         }
         Ok(made)
     }

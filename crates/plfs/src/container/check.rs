@@ -705,7 +705,7 @@ pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_
 fn sum_up(container: &Container) -> Result<bool> {
     let path = container.path(name::SUPER);
     let before = container.store.stat(&path, false).at("stat", &path)?;
-    let wrote = write_summary(container, open_super(container)?.as_ref())?;
+    let wrote = write_summary(container, open_super(container)?.as_ref(), &container.list()?)?;
     container.store.set_times(&path, Some(before.atime), Some(before.mtime)).at("set the times of", &path)?;
     Ok(wrote)
 }

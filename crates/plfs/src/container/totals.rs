@@ -9,6 +9,7 @@ use plfs_format::summary::{self, Summary};
 use super::create::random_u64;
 use super::layout::Container;
 use crate::error::{At, Result};
+use crate::index::{flatten_if_worth, load_if_cheap};
 use crate::log;
 use crate::store::{self, Errno, Open, Stat, Time};
 
@@ -49,6 +50,11 @@ impl Totalizer {
     /// Nothing known but perhaps a summary, which may be void.
     pub fn new(summary: Option<Summary>) -> Totalizer {
         Totalizer { summary, ..Totalizer::default() }
+    }
+
+    /// The summary, which may be void by now.
+    pub(crate) fn summary(&self) -> Option<&Summary> {
+        self.summary.as_ref()
     }
 
     /// The totals as of the last commit. One stat if the summary is valid; else a listing, a stat for each log and a read of what is new.
@@ -152,22 +158,32 @@ impl SizeReplay {
     }
 }
 
-/// Whether a log set has an owner.
-pub fn has_owner(container: &Container) -> Result<bool> {
-    Ok(container.list()?.iter().any(|name| matches!(name, Name::OpenMark(_))))
+/// Whether a log set has an owner, going by the names in the container.
+pub fn has_owner(names: &[Name]) -> bool {
+    names.iter().any(|name| matches!(name, Name::OpenMark(_)))
 }
 
-/// Writes the summary if no owner is left; the last closer of a node calls it after it removed its open mark (FORMAT.md section 5). Whether it did.
-pub fn write_summary(container: &Container, file: &dyn store::StoreFile) -> Result<bool> {
+/// Writes the summary if no owner is left, and before it a flat index if that is worth it; the last closer of a node calls it after it removed its open mark (FORMAT.md section 5),
+/// with the container's listing since. Whether it did.
+pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: &[Name]) -> Result<bool> {
+    // The flat index comes first, because it moves the directory's time. Whoever writes while it is made is found by the second look.
+    let mut index = load_if_cheap(container, names);
+    if let Some(index) = &mut index {
+        flatten_if_worth(container, index);
+    }
     let token = random_token();
     container.store.set_times(&container.dir, None, Some(token)).at("set the time of", &container.dir)?;
     // Some file systems keep whole seconds only: what they kept is the token.
     let kept: Stat = container.store.stat(&container.dir, true).at("stat", &container.dir)?;
     let names = container.list()?;
-    if kept.mtime.sec != token.sec || names.iter().any(|name| matches!(name, Name::OpenMark(_))) {
+    if kept.mtime.sec != token.sec || has_owner(&names) {
         return Ok(false);
     }
-    let totals = Totalizer::default().look_at_logs(container, &names)?;
+    let current = index.filter(|index| index.has_all(&names)).and_then(|mut index| index.read_logs(container, &names).is_ok().then_some(index));
+    let (totals, flat) = match current {
+        Some(index) => (index.totals(), index.whole_flat()),
+        None => (Totalizer::default().look_at_logs(container, &names)?, 0),
+    };
     let summary = Summary {
         token_sec: kept.mtime.sec,
         token_nsec: kept.mtime.nsec,
@@ -178,6 +194,7 @@ pub fn write_summary(container: &Container, file: &dyn store::StoreFile) -> Resu
         max_hlc: totals.max_hlc,
         index_bytes: totals.index_bytes,
         records: totals.records,
+        flat,
     };
     store::write_full(file, &summary.encode(&container.superblock.uuid), summary::OFFSET).at("write the summary of", &container.path(name::SUPER))?;
     Ok(true)

@@ -1,10 +1,9 @@
 //! Makes the flat index (FORMAT.md section 6): everything committed, sorted, in one file that readers map.
 
-use plfs_format::flat_index::{self, Covered, FlatIndex, Truncate};
-use plfs_format::name;
+use plfs_format::name::{self, Name};
 
 use super::load::Index;
-use crate::container::{Container, Totalizer, random_u64};
+use crate::container::{Container, random_u64};
 use crate::error::{At, Result};
 use crate::store::{self, Open};
 
@@ -20,33 +19,58 @@ pub struct Flattened {
 /// Writes a flat index of everything committed so far. Atomic: readers see the old one or the new one; durable on return.
 pub fn flatten(container: &Container) -> Result<Flattened> {
     let mut index = Index::load(container)?;
-    let entries = index.merged_entries();
-    let mut covered: Vec<Covered> = index.scanned().map(|(set, bytes)| Covered { set, bytes }).collect();
-    covered.sort_by_key(|covered| covered.set);
-    let truncates = index.extents().truncates().iter().map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, seq: order.seq, size: *size }).collect();
-    let flat = FlatIndex {
-        uuid: container.superblock.uuid,
-        size: index.eof(),
-        stored_bytes: Totalizer::default().look(container)?.stored_bytes,
-        max_hlc: index.max_hlc(),
-        covered,
-        segments: index.segments().to_vec(),
-        truncates,
-        entries: 0,
-        entries_at: 0,
-    };
-    let bytes = flat_index::encode(&flat, &entries);
+    let bytes = index.make_flat(container);
+    store_flat(container, &bytes, true)?;
+    Ok(Flattened { entries: index.extents().len() as u64, bytes: bytes.len() as u64 })
+}
+
+/// Bytes of index that a last closer merges without being asked. 8 MiB are 150,000 records: a few tenths of a second.
+const CHEAP_BYTES: u64 = 8 << 20;
+/// Bytes in index logs from which on a flat index pays for a single log: 1,000 records.
+const WORTH_BYTES: u64 = 64 << 10;
+
+/// Writes a flat index if that spares readers more than it costs; `index` has read everything. Not forced to storage: one that a power cut tears does not count.
+///
+/// It pays where readers would have to open several logs, which other clients wrote; and where a long log would be replayed again and again, by whoever opens or closes the file. A
+/// flat index is written anew when the logs have grown by a quarter of what it covers, so that n closes cost O(n) in all, not O(n^2).
+pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) {
+    let (logs, bytes) = index.uncovered();
+    let covered = index.totals().index_bytes.saturating_sub(bytes);
+    let least = if logs >= 2 { 1 } else { WORTH_BYTES };
+    if bytes >= (covered / 4).clamp(least, CHEAP_BYTES / 2) {
+        let flat = index.make_flat(container);
+        if store_flat(container, &flat, false).is_err() {
+            index.forget_flat();
+        }
+    }
+}
+
+/// The index, if it is cheap to load: most of the logs is in a flat index, or there is not much of them. `None` too if some of it cannot be read.
+pub(crate) fn load_if_cheap(container: &Container, names: &[Name]) -> Option<Index> {
+    let mut index = Index::begin(container, names).ok()?;
+    (index.unread_bytes(container, names) <= CHEAP_BYTES).then_some(())?;
+    index.finish(container, names).ok()?;
+    Some(index)
+}
+
+/// Puts an encoded flat index in its place, atomically.
+pub(crate) fn store_flat(container: &Container, bytes: &[u8], durable: bool) -> Result<()> {
     let tmp = container.path(&format!("{}{:08x}", name::FLAT_TMP, random_u64() as u32));
     let path = container.path(name::FLAT);
     let written = (|| {
         let file = container.store.open(&tmp, Open::create_new(0o644)).at("create", &tmp)?;
-        store::write_full(file.as_ref(), &bytes, 0).at("write", &tmp)?;
-        file.sync_data().at("sync", &tmp)?;
+        store::write_full(file.as_ref(), bytes, 0).at("write", &tmp)?;
+        if durable {
+            file.sync_data().at("sync", &tmp)?;
+        }
         container.store.rename(&tmp, &path).at("rename", &tmp)?;
-        container.store.sync_dir(&container.dir).at("sync", &container.dir)
+        match durable {
+            true => container.store.sync_dir(&container.dir).at("sync", &container.dir),
+            false => Ok(()),
+        }
     })();
     if written.is_err() {
         let _ = container.store.unlink(&tmp);
     }
-    written.map(|()| Flattened { entries: (entries.len() / flat_index::ENTRY_BYTES) as u64, bytes: bytes.len() as u64 })
+    written
 }

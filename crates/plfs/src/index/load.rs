@@ -2,16 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use plfs_format::flat_index;
-use plfs_format::index_log::{Block, Header, Record, decode_block};
+use plfs_format::flat_index::{self, Covered, FlatIndex, Segment, Truncate};
+use plfs_format::index_log::{Block, Header, Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
+use plfs_format::summary::Summary;
 use zerocopy::IntoBytes;
 
 use super::{ExtentMap, Found, Order, Run, Stamped};
-use crate::container::Container;
+use crate::container::{Container, Totals};
 use crate::error::{At, Error, Result};
 use crate::log;
-use crate::store::{Bytes, Errno, Open};
+use crate::store::{Bytes, Errno, Open, Time};
 use crate::write::{Committed, Fresh};
 
 /// Threads that read index logs side by side: storage latency, not computing, is what they hide.
@@ -22,9 +23,13 @@ const THREADS: usize = 8;
 pub struct Index {
     extents: ExtentMap,
     segments: Vec<SegmentRef>,
+    /// Largest physical end of a run read from logs in each of `segments`.
+    ends: Vec<u64>,
     numbers: HashMap<SegmentRef, u32>,
     /// How far each index log has been read.
-    scanned: HashMap<u32, u64>,
+    scanned: HashMap<u32, Scanned>,
+    /// Records read from logs, of all kinds.
+    records: u64,
     /// Stamps of this process's blocks, which it need not read.
     own: HashSet<u64>,
     max_hlc: u64,
@@ -32,33 +37,88 @@ pub struct Index {
     generation: u64,
     /// Why a flat index that exists is not used.
     flat_ignored: Option<String>,
-    uses_flat: bool,
+    /// The flat index in use.
+    flat: Option<Flat>,
+    /// While the container directory has this time, nobody has written since the index was loaded.
+    token: Option<Time>,
+}
+
+/// How far an index log has been read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Scanned {
+    /// Where the next look starts.
+    end: u64,
+    /// Bytes that the log had.
+    length: u64,
+}
+
+/// A flat index in use.
+#[derive(Debug)]
+struct Flat {
+    /// [`FlatIndex::id`].
+    id: u32,
+    /// How far each index log is in it.
+    covered: HashMap<u32, u64>,
 }
 
 impl Index {
     /// Reads the flat index if it fits, and all index logs as far as it does not cover them.
     pub fn load(container: &Container) -> Result<Index> {
-        let mut index = Index::default();
         let names = container.list()?;
-        if names.contains(&Name::Flat) {
-            match index.load_flat(container, &names)? {
-                Ok(()) => index.uses_flat = true,
-                Err(why) => index = Index { flat_ignored: Some(why), ..Index::default() },
+        let mut index = Index::begin(container, &names)?;
+        index.finish(container, &names)?;
+        Ok(index)
+    }
+
+    /// [`Index::load`] by who has read a summary: if that counts still and names the flat index, nothing else is looked at. Costs two calls and a read then.
+    pub fn load_summed_up(container: &Container, summary: Option<&Summary>) -> Result<Index> {
+        if let Some(summary) = summary.filter(|summary| summary.flat != 0) {
+            let token = Time { sec: summary.token_sec, nsec: summary.token_nsec };
+            let mut index = Index { token: Some(token), ..Index::default() };
+            if index.is_settled(container)? && index.load_flat(container, Expect::Id(summary.flat))?.is_ok() {
+                return Ok(index);
             }
         }
-        index.read_logs(container, &names)?;
-        if !index.uses_flat {
-            // One sorted level: lookups in what was loaded search one tree.
-            index.extents.compact();
+        Index::load(container)
+    }
+
+    /// The index without the tails of the logs: [`Index::finish`] reads them.
+    pub(crate) fn begin(container: &Container, names: &[Name]) -> Result<Index> {
+        let mut index = Index::default();
+        if names.contains(&Name::Flat)
+            && let Err(why) = index.load_flat(container, Expect::Logs(names))?
+        {
+            index = Index { flat_ignored: Some(why), ..Index::default() };
         }
         Ok(index)
     }
 
-    /// Reads what others committed since the last look. Costs a listing and a stat for each index log; reads only what is new. True if it had to begin
-    /// anew: then writes of this process that are in no log must be added again.
+    pub(crate) fn finish(&mut self, container: &Container, names: &[Name]) -> Result<()> {
+        self.read_logs(container, names)?;
+        if self.flat.is_none() {
+            // One sorted level: lookups in what was loaded search one tree.
+            self.extents.compact();
+        }
+        Ok(())
+    }
+
+    /// Whether nobody can have written since the index was loaded.
+    fn is_settled(&self, container: &Container) -> Result<bool> {
+        match self.token {
+            Some(token) => Ok(container.store.stat(&container.dir, true).at("stat", &container.dir)?.mtime == token),
+            None => Ok(false),
+        }
+    }
+
+    /// Reads what others committed since the last look. Costs a listing and a stat for each index log, or one stat if nobody came; reads only what is new. True if it had to
+    /// begin anew: then writes of this process that are in no log must be added again.
     pub fn refresh(&mut self, container: &Container) -> Result<bool> {
+        if self.is_settled(container)? {
+            return Ok(false);
+        }
+        self.token = None;
         let names = container.list()?;
-        if self.scanned.keys().any(|set| !names.contains(&Name::LogSet(*set))) {
+        if !self.has_all(&names) {
             // Logs were removed, after a truncate to nothing or by a compaction: what we knew may be gone.
             let generation = self.generation;
             *self = Index { generation: generation + 1, ..Index::load(container)? };
@@ -67,7 +127,12 @@ impl Index {
         self.read_logs(container, &names).map(|()| false)
     }
 
-    fn load_flat(&mut self, container: &Container, names: &[Name]) -> Result<std::result::Result<(), String>> {
+    /// Whether all logs that were read are there still.
+    pub(crate) fn has_all(&self, names: &[Name]) -> bool {
+        self.scanned.keys().all(|set| names.contains(&Name::LogSet(*set)))
+    }
+
+    fn load_flat(&mut self, container: &Container, expect: Expect) -> Result<std::result::Result<(), String>> {
         let path = container.path(name::FLAT);
         let bytes: Bytes = match container.store.open(&path, Open::READ) {
             Ok(file) => file.map().at("map", &path)?,
@@ -79,47 +144,97 @@ impl Index {
             Err(bad) => return Ok(Err(format!("it is damaged {bad}"))),
         };
         for covered in &flat.covered {
-            let path = container.path(&name::index_log(covered.set));
-            let len = match names.contains(&Name::LogSet(covered.set)) {
-                true => container.store.stat(&path, true).map_or(0, |stat| stat.len),
-                false => 0,
+            let length = match expect {
+                Expect::Id(id) if id == flat.id => covered.bytes,
+                Expect::Id(_) => return Ok(Err("the summary means another".into())),
+                Expect::Logs(names) => {
+                    let path = container.path(&name::index_log(covered.set));
+                    let length = match names.contains(&Name::LogSet(covered.set)) {
+                        true => container.store.stat(&path, true).map_or(0, |stat| stat.len),
+                        false => 0,
+                    };
+                    if length < covered.bytes {
+                        return Ok(Err(format!("it is stale: it covers {} bytes of {}, which has {length}", covered.bytes, path.display())));
+                    }
+                    length
+                }
             };
-            if len < covered.bytes {
-                return Ok(Err(format!("it is stale: it covers {} bytes of {}, which has {len}", covered.bytes, path.display())));
-            }
-            self.scanned.insert(covered.set, covered.bytes);
+            self.scanned.insert(covered.set, Scanned { end: align_up(covered.bytes), length });
         }
-        let (at, count) = (flat.entries_at, flat.entries as usize);
-        self.extents = match ExtentMap::with_base(bytes, at, count, flat.max_hlc) {
+        match self.take_flat(bytes, flat) {
+            true => Ok(Ok(())),
+            false => Ok(Err("it is damaged: its entries end outside the file".into())),
+        }
+    }
+
+    /// Uses a decoded flat index where it lies; false if it contradicts itself.
+    fn take_flat(&mut self, bytes: Bytes, flat: FlatIndex) -> bool {
+        self.extents = match ExtentMap::with_base(bytes, flat.entries_at, flat.entries as usize, flat.max_hlc) {
             Some(map) => map,
-            None => return Ok(Err("it is damaged: its entries end outside the file".into())),
+            None => return false,
         };
         for cut in &flat.truncates {
             self.extents.insert_truncate(Order { hlc: cut.hlc, set: cut.set, seq: cut.seq }, cut.size);
         }
-        self.segments = flat.segments;
+        (self.segments, self.ends) = flat.segments.iter().map(|segment| (segment.at, segment.bytes)).unzip();
         self.numbers = self.segments.iter().enumerate().map(|(i, at)| (*at, i as u32)).collect();
-        self.max_hlc = flat.max_hlc;
-        Ok(Ok(()))
+        (self.max_hlc, self.records) = (flat.max_hlc, flat.records);
+        self.flat = Some(Flat { id: flat.id, covered: flat.covered.iter().map(|covered| (covered.set, covered.bytes)).collect() });
+        true
     }
 
-    fn read_logs(&mut self, container: &Container, names: &[Name]) -> Result<()> {
+    /// Everything that was read, as a flat index, which is in use from now on; write it to [`name::FLAT`].
+    pub(crate) fn make_flat(&mut self, container: &Container) -> Vec<u8> {
+        // A log is covered as far as blocks were found, but not past its length: the last block's padding may be missing.
+        let mut covered: Vec<Covered> = self.scanned.iter().map(|(set, log)| Covered { set: *set, bytes: log.end.min(log.length) }).collect();
+        covered.sort_by_key(|covered| covered.set);
+        let mut flat = FlatIndex {
+            uuid: container.superblock.uuid,
+            size: self.eof(),
+            records: self.records,
+            max_hlc: self.max_hlc,
+            covered,
+            segments: self.segments.iter().zip(&self.ends).map(|(at, bytes)| Segment { at: *at, bytes: *bytes }).collect(),
+            truncates: self.extents.truncates().iter().map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, seq: order.seq, size: *size }).collect(),
+            entries: 0,
+            entries_at: 0,
+            id: 0,
+        };
+        let bytes = flat_index::encode(&flat, self.extents.compact().as_bytes());
+        flat.id = flat_index::id(&bytes);
+        self.flat = Some(Flat { id: flat.id, covered: flat.covered.iter().map(|covered| (covered.set, covered.bytes)).collect() });
+        bytes
+    }
+
+    /// Reads what the logs among `names` have beyond what was read.
+    pub(crate) fn read_logs(&mut self, container: &Container, names: &[Name]) -> Result<()> {
         let sets: Vec<(u32, u64)> = names
             .iter()
             .filter_map(|name| match name {
-                Name::LogSet(set) => Some((*set, self.scanned.get(set).copied().unwrap_or(0))),
+                Name::LogSet(set) => Some((*set, self.scanned.get(set).map_or(0, |log| log.end))),
                 _ => None,
             })
             .collect();
-        for (set, end, blocks) in read_side_by_side(container, &sets)? {
-            self.scanned.insert(set, end);
+        for (set, scanned, blocks) in read_side_by_side(container, &sets)? {
+            self.scanned.insert(set, scanned);
             for (header, block) in blocks {
+                self.count(&block);
                 if !self.own.remove(&header.hlc) {
                     self.insert_block(set, &block);
                 }
             }
         }
         Ok(())
+    }
+
+    fn count(&mut self, block: &Block) {
+        self.records += u64::from(block.header.records);
+        for (_, record) in &block.records {
+            if let Record::Run { segment, physical, length, count, .. } = record {
+                let number = self.number(block.segments[*segment as usize]) as usize;
+                self.ends[number] = self.ends[number].max(physical + length * u64::from(*count));
+            }
+        }
     }
 
     fn insert_block(&mut self, set: u32, block: &Block) {
@@ -144,6 +259,7 @@ impl Index {
     fn number(&mut self, at: SegmentRef) -> u32 {
         *self.numbers.entry(at).or_insert_with(|| {
             self.segments.push(at);
+            self.ends.push(0);
             self.segments.len() as u32 - 1
         })
     }
@@ -211,25 +327,79 @@ impl Index {
         self.max_hlc
     }
 
-    /// All extents, merged, as a flat index stores them.
-    pub fn merged_entries(&mut self) -> Vec<u8> {
-        self.extents.compact().as_bytes().to_vec()
-    }
-
     /// All extents.
     pub fn extents(&self) -> &ExtentMap {
         &self.extents
     }
 
-    /// How far each index log has been read: (set, bytes).
-    pub fn scanned(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        self.scanned.iter().map(|(set, bytes)| (*set, *bytes))
+    /// The flat index that [`Index::make_flat`] made is not where readers look.
+    pub(crate) fn forget_flat(&mut self) {
+        self.flat = None;
+    }
+
+    /// What was read of one log set: the largest physical end in each of its segments, and where in its index log the next look starts.
+    pub(crate) fn read_of(&self, set: u32) -> (HashMap<SegmentRef, u64>, u64) {
+        let ends = self.segments.iter().copied().zip(self.ends.iter().copied()).filter(|(at, _)| at.set == set);
+        (ends.collect(), self.scanned.get(&set).map_or(0, |log| log.end))
+    }
+
+    /// Bytes of index logs that have not been read.
+    pub(crate) fn unread_bytes(&self, container: &Container, names: &[Name]) -> u64 {
+        let unread = |name: &Name| match name {
+            Name::LogSet(set) => {
+                let length = container.store.stat(&container.path(&name::index_log(*set)), true).map_or(0, |stat| stat.len);
+                length.saturating_sub(self.scanned.get(set).map_or(0, |log| log.end))
+            }
+            _ => 0,
+        };
+        names.iter().map(unread).sum()
+    }
+
+    /// How much of the logs no flat index has: (logs, bytes).
+    pub(crate) fn uncovered(&self) -> (usize, u64) {
+        let covered = |set: &u32| self.flat.as_ref().and_then(|flat| flat.covered.get(set)).map_or(0, |bytes| align_up(*bytes));
+        self.scanned
+            .iter()
+            .map(|(set, log)| log.end.saturating_sub(covered(set)))
+            .filter(|bytes| *bytes > 0)
+            .fold((0, 0), |(n, sum), bytes| (n + 1, sum + bytes))
+    }
+
+    /// Which flat index has everything that was read; 0 if there is none.
+    pub(crate) fn whole_flat(&self) -> u32 {
+        match &self.flat {
+            Some(flat) if self.uncovered() == (0, 0) && flat.covered.len() == self.scanned.len() => flat.id,
+            _ => 0,
+        }
+    }
+
+    /// What the logs add up to, without writes of this process that are in none.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            size: self.eof(),
+            stored_bytes: self.ends.iter().sum(),
+            max_hlc: self.max_hlc,
+            index_bytes: self.scanned.values().map(|log| log.length).sum(),
+            records: self.records,
+            log_sets: self.scanned.len() as u32,
+            data_logs: self.ends.iter().filter(|end| **end > 0).count() as u32,
+            from_summary: false,
+        }
     }
 
     /// Whether a flat index is in use, and if one exists but is not, why.
     pub fn flat(&self) -> (bool, Option<&str>) {
-        (self.uses_flat, self.flat_ignored.as_deref())
+        (self.flat.is_some(), self.flat_ignored.as_deref())
     }
+}
+
+/// Which flat index is the right one.
+#[derive(Clone, Copy)]
+enum Expect<'a> {
+    /// The one that the summary names.
+    Id(u32),
+    /// One that fits the logs, which are among these names.
+    Logs(&'a [Name]),
 }
 
 fn order(stamp: u64, set: u32) -> Order {
@@ -238,8 +408,8 @@ fn order(stamp: u64, set: u32) -> Order {
 
 type Blocks = Vec<(Header, Block)>;
 
-fn read_side_by_side(container: &Container, sets: &[(u32, u64)]) -> Result<Vec<(u32, u64, Blocks)>> {
-    let read = |(set, from): (u32, u64)| -> Result<(u32, u64, Blocks)> {
+fn read_side_by_side(container: &Container, sets: &[(u32, u64)]) -> Result<Vec<(u32, Scanned, Blocks)>> {
+    let read = |(set, from): (u32, u64)| -> Result<(u32, Scanned, Blocks)> {
         let bytes = log::read_index_log_from(container, set, from)?;
         let mut blocks = Vec::new();
         let end = log::scan_whole(container, set, from, &bytes, |offset, header, at| {
@@ -248,7 +418,7 @@ fn read_side_by_side(container: &Container, sets: &[(u32, u64)]) -> Result<Vec<(
             blocks.push((header, block));
             Ok(())
         })?;
-        Ok((set, end, blocks))
+        Ok((set, Scanned { end, length: from + bytes.len() as u64 }, blocks))
     };
     // Where a read travels, the first look at each log that another client wrote costs milliseconds; where it does not, a thread costs more than a few reads.
     let worth = if container.local { THREADS } else { 2 };

@@ -4,7 +4,6 @@
 //! compare-and-swap on a tail; nobody waits for anybody's data. Index blocks are appended under the page's lock, which the kernel releases when
 //! its holder dies.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -17,6 +16,7 @@ use crate::config::Config;
 use crate::container::Container;
 use crate::container::{publish, random_u64};
 use crate::error::{At, Error, Result};
+use crate::index::Index;
 use crate::store::shm::{SharedPage, WORDS};
 use crate::store::{self, Errno, Open, StoreFile};
 
@@ -304,9 +304,12 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, bo
             continue;
         }
         let path = container.path(&name::index_log(set));
-        let ours = |file: Arc<dyn StoreFile>| file.stat().is_ok_and(|stat| stat.uid == rustix::process::geteuid().as_raw() && stat.len <= TAKEOVER_MAX_BYTES);
-        if container.store.open(&path, Open::READ_WRITE).is_ok_and(ours) && own(set)? {
-            if is_complete(container, set)? {
+        let Ok(found) = container.store.open(&path, Open::READ_WRITE).and_then(|file| file.stat()) else { continue };
+        let ours = found.uid == rustix::process::geteuid().as_raw() && found.len <= TAKEOVER_MAX_BYTES;
+        // The look comes before the mark, because who dies in between leaves a mark whose owner nobody knows.
+        if ours && is_complete(container, &names, set)? && own(set)? {
+            let now = container.store.stat(&path, true).at("stat the index log", &path)?;
+            if now.len == found.len || is_complete(container, &names, set)? {
                 return Ok((set, false));
             }
             remove_mark(container, set)?;
@@ -330,15 +333,16 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, bo
 }
 
 /// Whether the data logs of a set are as long as its records say. After a power cut they may not be: what was lost must not come back as other bytes, so nobody appends there.
-fn is_complete(container: &Container, set: u32) -> Result<bool> {
-    let bytes = read_index_log_from(container, set, 0)?;
-    let mut ends = HashMap::<SegmentRef, u64>::new();
-    let scanned = scan_whole(container, set, 0, &bytes, |offset, header, at| {
+fn is_complete(container: &Container, names: &[Name], set: u32) -> Result<bool> {
+    // A flat index spares most of the log: a file that is opened and closed many times has a long one.
+    let (mut ends, from) = Index::begin(container, names).map_or_else(|_| Default::default(), |index| index.read_of(set));
+    let bytes = read_index_log_from(container, set, from)?;
+    let scanned = scan_whole(container, set, from, &bytes, |offset, header, at| {
         let path = container.path(&name::index_log(set));
         let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path, bad })?;
         for (_, record) in &block.records {
             if let Record::Run { segment, physical, length, count, .. } = record {
-                let end = ends.entry(block.segments[*segment as usize]).or_default();
+                let end: &mut u64 = ends.entry(block.segments[*segment as usize]).or_default();
                 *end = (*end).max(physical + length * u64::from(*count));
             }
         }
