@@ -10,11 +10,10 @@ It is a second opinion on the engine: written from the document alone, slow and 
 Exit status: 0, or 1 if the file cannot be read or a block, summary or flat index contradicts the document (`cat` then writes
 nothing). A region that a crash tore is reported on stderr and is no error.
 """
-import collections, heapq, json, os, re, struct, sys
+import bisect, collections, json, os, pathlib, re, struct, sys
+from types import SimpleNamespace
 
-MAX = 2**63 - 1
-NAME_BYTES, ALIGN, PAYLOAD_MAX = 4093, 64, 16 << 20
-Ref = collections.namedtuple("Ref", "log_set stream backend segment")
+MAX, PAYLOAD_MAX, SEGMENT_MAX = 2**63 - 1, 16 << 20, 65535
 
 
 class Bad(Exception):
@@ -24,298 +23,264 @@ class Bad(Exception):
         self.place = {"kind": kind, "file": path, "offset": offset, "what": what}
 
 
-def _table(crc):
-    for _ in range(8):
-        crc = (crc >> 1) ^ (0x82F63B78 & -(crc & 1))
-    return crc
+class Table:
+    """One table of the document: fields as name:form, the forms as in struct."""
+    def __init__(self, fields):
+        names, forms = zip(*(field.split(":") for field in fields.split()))
+        self.row, self.struct = collections.namedtuple("Row", names), struct.Struct("<" + "".join(forms))
 
-TABLE = [_table(i) for i in range(256)]
+    def at(self, raw, offset=0):
+        return self.row(*self.struct.unpack_from(raw, offset))
+
+    def each(self, raw, offset, n):
+        """n rows, and the offset behind them."""
+        return [self.at(raw, offset + i * self.struct.size) for i in range(n)], offset + n * self.struct.size
+
+
+SUPERBLOCK = Table("banner:64s magic:8s crc:I major:H minor:H incompatible:Q compatible:Q uuid:16s created:Q mode:I uid:I gid:I "
+                   "workload:H streams:H subdirs:H backends:H zero:I segment_bytes:Q path_bytes:H")
+BLOCK = Table("magic:4s crc:I payload:I log_set:I uuid:8s stamp:Q version:Q offset:Q eof:Q records:I references:H flags:H")
+REFERENCE = Table("log_set:I stream:H backend:H segment:I zero:I")
+RECORD = Table("kind:B units:B reference:H count:I")
+RUN = Table("kind:B units:B reference:H count:I logical:Q length:Q stride:q physical:Q writer:I zero:I stamp:Q")
+TRUNCATE = Table("kind:B units:B reference:H count:I size:Q stamp:Q")
+WRITER = Table("kind:B units:B reference:H count:I writer:I pid:I uid:I zero:I attached_ns:Q host_bytes:H")
+SUMMARY = Table("magic:4s crc:I uuid:8s seconds:q nanoseconds:I index_logs:I size:Q stored_bytes:Q stamp:Q index_bytes:Q "
+                "records:Q data_logs:I flat:I")
+FLAT = Table("magic:8s crc:I body_crc:I uuid:16s size:Q records:Q stamp:Q covered:I segments:I truncates:I zero:I entries:Q")
+COVERED = Table("log_set:I zero:I length:Q")
+SEGMENT = Table("log_set:I stream:H backend:H segment:I zero:I physical_end:Q")
+CUT = Table("stamp:Q log_set:I position:I size:Q")
+ENTRY = Table("first:Q end:Q max_end:Q length:Q stride:q physical:Q stamp:Q log_set:I position:I count:I reference:I")
+
+
+CRC = list(range(256))
+for _ in range(8):
+    CRC = [crc >> 1 ^ (0x82F63B78 & -(crc & 1)) for crc in CRC]
 
 def crc32c(data):
     crc = 0xFFFFFFFF
     for byte in data:
-        crc = TABLE[(crc ^ byte) & 255] ^ (crc >> 8)
+        crc = CRC[(crc ^ byte) & 255] ^ (crc >> 8)
     return crc ^ 0xFFFFFFFF
 
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
 
-# ---- §2 superblock, §5 summary
+
+# ---- §1 names, §2 superblock
 class Super:
     def __init__(self, path):
-        with open(path, "rb") as f:
-            raw, self.inode = f.read(NAME_BYTES + 1), os.fstat(f.fileno())
-        if len(raw) != NAME_BYTES or raw[64:72] != b"\x89PLFS\r\n\x1a":
-            raise Bad(path, 64, f"not a PLFS name: not {NAME_BYTES} bytes, or another magic")
-        crc, major, _, incompatible = struct.unpack_from("<IHHQ", raw, 72)
-        if crc != crc32c(raw[76:3072]):
+        self.path, self.inode, raw = path, os.stat(path), read(path)
+        if len(raw) != 4093 or raw[64:72] != b"\x89PLFS\r\n\x1a":
+            raise Bad(path, 64, "not a PLFS name: not 4093 bytes, or another magic")
+        head = SUPERBLOCK.at(raw)
+        if head.crc != crc32c(raw[76:3072]):
             raise Bad(path, 72, "superblock: wrong CRC")
-        if major != 1 or incompatible:
-            raise Bad(path, 76, f"format version {major} or features {incompatible:#x} are unknown")
-        self.uuid = raw[96:112]
-        self.streams, subdirs, backends = struct.unpack_from("<HHH", raw, 134)
-        if not 1 <= self.streams <= 256 or subdirs != 1 or backends < 1:
-            raise Bad(path, 134, f"streams {self.streams}, subdirs {subdirs}, backends {backends}")
-        self.paths, at, end = [], 154, 154 + struct.unpack_from("<H", raw, 152)[0]
-        while at + 2 <= min(end, 3072):
-            length, = struct.unpack_from("<H", raw, at)
+        if head.major != 1 or head.incompatible:
+            raise Bad(path, 76, f"format version {head.major} or features {head.incompatible:#x} are unknown")
+        if not 1 <= head.streams <= 256 or head.subdirs != 1 or head.backends < 1:
+            raise Bad(path, 134, f"streams {head.streams}, subdirs {head.subdirs}, backends {head.backends}")
+        self.paths, at = [], 154
+        while at < 154 + head.path_bytes:
+            length = int.from_bytes(raw[at:at + 2], "little")
             self.paths.append(os.fsdecode(raw[at + 2:at + 2 + length]))
             at += 2 + length
-        if at != end or at > 3072 or len(self.paths) != backends:
+        if at != 154 + head.path_bytes or at > 3072 or len(self.paths) != head.backends:
             raise Bad(path, 152, "path table: its entries do not fit")
-        self.path, self.summary = path, raw[3072:3200]
-
-    def read_summary(self, directory_mtime_ns):
-        """The valid summary as a dict, or a text that says why there is none."""
-        magic, crc, uuid, sec, nsec, index_logs, *rest, data_logs, self.flat_id = struct.unpack_from("<4sI8sqII5QII", self.summary)
-        if not any(self.summary):
-            return "none"
-        if magic != b"PLSM" or crc != crc32c(self.summary[8:]) or uuid != self.uuid[:8]:
-            return "damaged"
-        if sec * 10**9 + nsec != directory_mtime_ns:
-            return "void: the token is not the directory's time"
-        names = "size", "stored_bytes", "stamp", "index_bytes", "records"
-        return {"index_logs": index_logs, "data_logs": data_logs, **dict(zip(names, rest))}
+        self.uuid, self.streams, self.summary = head.uuid, head.streams, raw[3072:3200]
 
 
 def find_container(name):
     """§1: (superblock, container directory, root, is a copy). An equal inode anywhere beats a copy's container."""
-    sb, copy, roots = Super(name), None, [os.path.dirname(os.path.realpath(name))]
-    while os.path.dirname(roots[-1]) != roots[-1]:
-        roots.append(os.path.dirname(roots[-1]))
-    for root in roots + sb.paths[:1]:
+    sb, found = Super(name), []
+    for root in [*pathlib.Path(os.path.realpath(name)).parents, sb.paths[0]]:
         there = os.path.join(root, ".plfs", sb.uuid.hex()[:2], sb.uuid.hex()[2:])
         try:
             other = Super(os.path.join(there, "super"))
         except FileNotFoundError:
             continue
-        if os.path.samestat(other.inode, sb.inode):
-            return sb, there, root, False
         if other.uuid == sb.uuid:
-            copy = copy or (other, there, root, True)
-    if copy is None:
+            found.append((other, there, str(root), not os.path.samestat(other.inode, sb.inode)))
+    if not found:
         raise Bad(name, 96, f"no container {sb.uuid.hex()} beside or above it, nor in {sb.paths[0]}")
-    return copy
-
-
-# ---- §3 records
-class Run:
-    def __init__(self, order, logical, length, stride, count, physical, segment, writer=0):
-        self.order, self.logical, self.length, self.stride, self.count = order, logical, length, stride, count
-        self.physical, self.segment, self.writer, self.clip = physical, segment, writer, MAX
-        last = logical + (count - 1) * stride
-        self.end, self.physical_end = max(logical, last) + length, physical + count * length
-        ref_fits = segment.stream < 256 and segment.segment < 1 << 16
-        if (count < 1 or length < 1 or min(logical, last) < 0 or self.end > MAX or self.physical_end > MAX or not ref_fits
-                or (stride != 0 if count == 1 else abs(stride) < length)):
-            raise ValueError(f"run: logical {logical}, length {length}, stride {stride}, count {count}, physical {physical}, {segment}")
-
-    def pieces(self):
-        """(start, end, physical) from the lowest logical byte up, cut at the clip."""
-        for i in range(self.count) if self.stride >= 0 else range(self.count - 1, -1, -1):
-            start = self.logical + i * self.stride
-            if start >= self.clip:
-                return
-            yield start, min(start + self.length, self.clip), self.physical + i * self.length
-
-
-class Truncate:
-    def __init__(self, order, end):
-        self.order, self.end, self.clip = order, end, MAX
-        if end > MAX:
-            raise ValueError(f"truncate: size {end}")
+    return min(found, key=lambda candidate: candidate[3])
 
 
 # ---- §3 index log
+def run(order, logical, length, stride, count, physical, segment, **more):
+    last = logical + (count - 1) * stride
+    end, physical_end = max(logical, last) + length, physical + count * length
+    if (count < 1 or length < 1 or (stride != 0 if count == 1 else abs(stride) < length)
+            or min(logical, last) < 0 or end > MAX or physical_end > MAX):
+        raise ValueError(f"run: logical {logical}, length {length}, stride {stride}, count {count}, physical {physical}")
+    return SimpleNamespace(kind="run", order=order, logical=logical, length=length, stride=stride, count=count, physical=physical,
+                           segment=segment, end=end, physical_end=physical_end, **more)
+
+def truncate(order, size):
+    if size > MAX:
+        raise ValueError(f"truncate: size {size}")
+    return SimpleNamespace(kind="truncate", order=order, end=size)
+
+
 class Log:
-    """The valid blocks of one index log from `start` on; `places` lists what lies between and behind them, and the refused."""
+    """The valid blocks of one index log from `start` on. `places` lists what lies between and behind them, and the refused."""
     def __init__(self, path, log_set, sb, is_open, start=0):
-        self.path, self.set, self.sb, self.records, self.rows, self.places = path, log_set, sb, [], [], []
-        self.blocks = self.count = self.stamp = 0
-        with open(path, "rb") as f:
-            raw = memoryview(f.read())
-        self.bytes, at, bad = len(raw), -(-start // ALIGN) * ALIGN, None
-        def place(kind, what):
-            self.places.append(Bad(path, bad, what, kind).place)
-        while at < len(raw):
-            header = self.header(raw, at)
-            if header is None:
-                bad = at if bad is None else bad
-                at += ALIGN
+        self.path, self.set, self.sb, self.raw, self.records, self.places = path, log_set, sb, read(path), [], []
+        self.bytes, self.blocks, self.count, self.stamp, at, gap = len(self.raw), 0, 0, 0, -(-start // 64) * 64, None
+        while at < self.bytes:
+            head = self.header(at)
+            if head is None:
+                gap, at = at if gap is None else gap, at + 64
                 continue
-            if bad is not None:
-                place("skipped" if self.torn(raw[:at], bad) else "corrupt", f"no valid block in {at - bad} bytes in front of one")
-            bad = None
+            self.judge(gap, at, "skipped")
             try:
-                self.block(raw, at, *header)
+                self.block(at, head)
             except Bad as e:
                 self.places.append(e.place)
-            at += -(-(64 + header[0]) // ALIGN) * ALIGN
-        if bad is not None:
-            place("corrupt" if not self.torn(raw, bad) else "unfinished" if is_open else "torn", "no valid block from here to the end")
+            gap, at = None, at + -(-(64 + head.payload) // 64) * 64
+        self.judge(gap, self.bytes, "unfinished" if is_open else "torn")
 
-    def torn(self, raw, at):
-        """Whether [at, end of raw) is what crashes leave of appends: cut beginnings of blocks, or blocks with zeros for sectors."""
-        known = lambda at: {0: b"PLIX", 12: struct.pack("<I8s", self.set, self.sb.uuid[:8]), 40: struct.pack("<Q", at)}.items()
-        fits = lambda at: all(raw[at + i:at + i + len(field)] == field for i, field in known(at))
-        starts = [at] + [i for i in range(at + ALIGN, len(raw), ALIGN) if fits(i)] + [len(raw)]
-        for at, end in zip(starts, starts[1:]):
-            piece = bytes(raw[at:end])
-            written = len(piece.rstrip(b"\0"))
-            if not any(piece[:64]):
-                continue
-            if written < 62:                                        # cut inside the header, whose last field is mostly zero
-                if not all(piece[i:min(written, i + len(f))] == f[:max(0, written - i)] for i, f in known(at)):
-                    return False
-                continue
-            stop = 64 + struct.unpack_from("<I", piece, 8)[0]
-            sectors = range(-at % 512, min(stop, len(piece)) - 511, 512)
-            if not fits(at) or (stop <= len(piece) and piece[stop - 2:stop] != b"\0\0" and all(any(piece[i:i + 512]) for i in sectors)):
-                return False
-        return True
+    def header(self, at):
+        """None if no valid block starts here."""
+        if self.fits(at) and self.bytes - at >= 64:
+            head = BLOCK.at(self.raw, at)
+            stop = at + 64 + head.payload
+            if head.payload <= PAYLOAD_MAX and stop <= self.bytes and head.crc == crc32c(self.raw[at + 8:stop]):
+                return head
 
-    def header(self, raw, at):
-        """Payload bytes, stamp, version, eof, records, references, flags; None if no valid block starts here."""
-        if len(raw) - at < 64 or raw[at:at + 4] != b"PLIX":
-            return None
-        crc, payload, log_set, uuid, stamp, version, offset, *rest = struct.unpack_from("<III8sQQQQIHH", raw, at + 4)
-        if (payload > PAYLOAD_MAX or at + 64 + payload > len(raw) or log_set != self.set or offset != at
-                or uuid != self.sb.uuid[:8] or crc != crc32c(raw[at + 8:at + 64 + payload])):
-            return None
-        return payload, stamp, version, *rest
+    def fits(self, at, n=48):
+        """Whether magic, set, uuid and offset are those of a block here, as far as they are in its first n bytes."""
+        fields = {0: b"PLIX", 12: struct.pack("<I8s", self.set, self.sb.uuid[:8]), 40: struct.pack("<Q", at)}
+        return all(self.raw[at + i:at + min(n, i + len(field))] == field[:max(0, n - i)] for i, field in fields.items())
 
-    def block(self, raw, at, payload, stamp, version, eof, count, refs, flags):
-        pos, stop = at + 64 + 16 * refs, at + 64 + payload
-        if version != 0 or flags & ~1 or pos > stop or stamp <= self.stamp:
-            raise Bad(self.path, at, f"block: version {version}, flags {flags:#x}, {refs} references, stamp {stamp:#x}")
-        table = [Ref(*struct.unpack_from("<IHHI", raw, at + 64 + 16 * i)) for i in range(refs)]
-        for ref in table:
-            if ref.stream >= self.sb.streams or ref.segment >= 1 << 16 or ref.backend != (ref.log_set + ref.stream) % len(self.sb.paths):
+    def judge(self, start, end, kind):
+        if start is not None:
+            starts = [start] + [at for at in range(start + 64, end, 64) if self.fits(at)]
+            torn = all(self.torn(at, self.raw[at:stop]) for at, stop in zip(starts, starts[1:] + [end]))
+            self.places.append(Bad(self.path, start, f"no valid block in {end - start} bytes", kind if torn else "corrupt").place)
+
+    def torn(self, at, piece):
+        """Whether a crash leaves that of an append: a cut beginning of a block, or a block with zeros for sectors."""
+        written = len(piece.rstrip(b"\0"))
+        if not any(piece[:64]):
+            return True
+        if written < 62:                                            # cut inside the header, whose last field is mostly zero
+            return self.fits(at, written)
+        stop = 64 + BLOCK.at(piece.ljust(64, b"\0")).payload
+        sectors = (piece[i:i + 512] for i in range(-at % 512, min(stop, len(piece)) - 511, 512))
+        return self.fits(at) and (stop > len(piece) or piece[stop - 2:stop] == b"\0\0" or not all(map(any, sectors)))
+
+    def block(self, at, head):
+        stop = at + 64 + head.payload
+        if head.version != 0 or head.flags > 1 or 16 * head.references > head.payload or head.stamp <= self.stamp:
+            raise Bad(self.path, at, f"block: version {head.version}, flags {head.flags:#x}, {head.references} references, stamp {head.stamp:#x}")
+        references, pos = REFERENCE.each(self.raw, at + 64, head.references)
+        for ref in references:
+            if ref.stream >= self.sb.streams or ref.segment > SEGMENT_MAX or ref.backend != (ref.log_set + ref.stream) % len(self.sb.paths):
                 raise Bad(self.path, at, f"block: segment reference {ref}")
-        records, rows = [], []
-        for position in range(count):
+        records = []
+        for position in range(head.records):
             try:
-                record, units = self.record(raw, pos, stop, table, (version, self.set, position))
-            except (ValueError, struct.error) as e:
+                record, units = self.record(pos, stop, references, lambda stamp=head.stamp: (0, stamp, self.set, position))
+            except ValueError as e:
                 raise Bad(self.path, pos, str(e)) from None
-            row = record if isinstance(record, dict) else {"kind": type(record).__name__.lower(), **vars(record)}
-            if row is not record:
-                records.append(record)
-            rows.append({"order": (version, stamp, self.set, position), "block": at, **row})
-            pos += 8 * units
-        kinds = [type(r) for r in records]
-        if (pos != stop or max((r.end for r in records), default=0) != eof or any(r.order[1] > stamp for r in records)
-                or (kinds != [Truncate] if flags else Truncate in kinds)):
-            raise Bad(self.path, at, f"block: payload, stamp, eof {eof} or flags {flags} do not fit its records")
+            records.append(record)
+            record.block, pos = at, pos + 8 * units
+        runs, cuts = ([r for r in records if r.kind == kind] for kind in ("run", "truncate"))
+        if (pos != stop or any(r.order[1] > head.stamp for r in records) or max((r.end for r in runs + cuts), default=0) != head.eof
+                or len(cuts) != head.flags or cuts and runs):
+            raise Bad(self.path, at, f"block: payload, stamp, eof {head.eof} or flags {head.flags} do not fit its records")
         self.records += records
-        self.rows += rows
-        self.blocks, self.count, self.stamp = self.blocks + 1, self.count + count, stamp
+        self.blocks, self.count, self.stamp = self.blocks + 1, self.count + len(records), head.stamp
 
-    def record(self, raw, pos, stop, table, place):
-        """(a Run, a Truncate, or a dict for people; units of 8 bytes)"""
-        kind, units, ref, n = struct.unpack_from("<BBHI", raw, pos)
-        order = lambda stamp: (place[0], stamp, *place[1:])
+    def record(self, pos, stop, references, order):
+        """The record and its length in units of 8 bytes."""
+        kind, units, reference, count = RECORD.at(self.raw, pos) if pos + 8 <= stop else (0, 0, 0, 0)
         if units < 1 or pos + 8 * units > stop:
             raise ValueError("record does not fit its block")
-        if kind == 1 and units == 7 and ref < len(table):
-            logical, length, stride, physical, writer, _, stamp = struct.unpack_from("<QQqQIIQ", raw, pos + 8)
-            return Run(order(stamp), logical, length, stride, n, physical, table[ref], writer), units
-        if kind == 2 and units == 3 and ref == n == 0:
-            size, stamp = struct.unpack_from("<QQ", raw, pos + 8)
-            return Truncate(order(stamp), size), units
+        if (kind, units) == (1, 7) and reference < len(references):
+            r = RUN.at(self.raw, pos)
+            return run(order(r.stamp), r.logical, r.length, r.stride, count, r.physical, references[reference], writer=r.writer), units
+        if (kind, units) == (2, 3) and reference == count == 0:
+            r = TRUNCATE.at(self.raw, pos)
+            return truncate(order(r.stamp), r.size), units
         if kind == 128 and units >= 5:
-            writer, pid, uid, _, ns, text = struct.unpack_from("<IIIIQH", raw, pos + 8)
-            if 34 + text <= 8 * units:
-                host = bytes(raw[pos + 34:pos + 34 + text]).decode("utf-8", "replace")
-                return {"kind": "writer", "writer": writer, "pid": pid, "uid": uid, "host": host, "attached_ns": ns}, units
+            r = WRITER.at(self.raw, pos)
+            if 34 + r.host_bytes <= 8 * units:
+                host = self.raw[pos + 34:pos + 34 + r.host_bytes].decode("utf-8", "replace")
+                who = {"writer": r.writer, "pid": r.pid, "uid": r.uid, "host": host, "attached_ns": r.attached_ns}
+                return SimpleNamespace(kind="writer", order=order(), **who), units
         if kind <= 128:
             raise ValueError(f"record of unknown kind {kind} or wrong form")
-        return {"kind": kind}, units
+        return SimpleNamespace(kind=kind, order=order()), units
 
 
-def segment_name(ref):
-    return f"{ref.log_set:08x}/{ref.stream:02x}.{ref.segment:04x}.data"
+# ---- §4 order
+def replay(records):
+    """The size, and what lies where: (start, end, segment, physical of start), ascending, apart."""
+    size, pieces = 0, []
+
+    def put(start, end, *new):
+        """New pieces for all of [start, end)."""
+        i, j = bisect.bisect_left(pieces, (start,)), bisect.bisect_left(pieces, (end,))
+        i -= i > 0 and pieces[i - 1][1] > start
+        left = [(a, start, segment, at) for a, b, segment, at in pieces[i:j] if a < start]
+        right = [(end, b, segment, at + end - a) for a, b, segment, at in pieces[i:j] if b > end]
+        pieces[i:j] = left + list(new) + right
+
+    for r in sorted((r for r in records if r.kind in ("run", "truncate")), key=lambda r: r.order):
+        if r.kind == "truncate":
+            put(r.end, MAX)
+            size = r.end
+            continue
+        for i in range(r.count):
+            start = r.logical + i * r.stride
+            put(start, start + r.length, (start, start + r.length, r.segment, r.physical + i * r.length))
+        size = max(size, r.end)
+    return size, pieces
 
 
 # ---- §6 flat index
 class Flat:
     def __init__(self, path, sb):
-        with open(path, "rb") as f:
-            raw = memoryview(f.read())
+        raw = read(path)
         if len(raw) < 128 or raw[:8] != b"PLFSFLAT" or raw[16:32] != sb.uuid:
             raise Bad(path, 0, "not a flat index of this container")
-        if struct.unpack_from("<II", raw, 8) != (crc32c(raw[12:128]), crc32c(raw[128:])):
+        head = FLAT.at(raw)
+        if (head.crc, head.body_crc) != (crc32c(raw[12:128]), crc32c(raw[128:])):
             raise Bad(path, 8, "flat index: wrong CRC of the header or the body")
-        size, count, newest, c, s, t, _, e = struct.unpack_from("<QQQIIIIQ", raw, 32)
-        forms, parts, at = (("<IIQ", c), ("<IHHIIQ", s), ("<QIIQ", t), ("<QQQQqQQIIII", e)), [], 128
-        for form, n in forms:
-            begin, at = at, at + n * struct.calcsize(form)
-            if at > len(raw):
-                raise Bad(path, 56, "flat index: the counts do not fit its length")
-            parts.append(list(struct.iter_unpack(form, raw[begin:at])))
-        covered, refs, cuts, entries = parts
-        self.id, stored = struct.unpack_from("<I", raw, 8)[0], sum(r[5] for r in refs)
-        self.covered, refs = {log_set: length for log_set, _, length in covered}, [Ref(*r[:4]) for r in refs]
-        if at != len(raw) or cuts != sorted(cuts) or entries != sorted(entries, key=lambda x: (x[0], *x[6:9])):
-            raise Bad(path, 56, "flat index: counts do not fit its length, or truncates or entries are not sorted")
-        self.header = {"size": size, "stored_bytes": stored, "stamp": newest, "records": count}
-        self.records = [Truncate((0, *x[:3]), x[3]) for x in cuts]
-        for i, (first, end, _, length, stride, physical, stamp, log_set, pos, count, ref) in enumerate(entries):
+        if len(raw) != 128 + 16 * head.covered + 24 * (head.segments + head.truncates) + 72 * head.entries:
+            raise Bad(path, 56, "flat index: the counts do not fit its length")
+        covered, at = COVERED.each(raw, 128, head.covered)
+        segments, at = SEGMENT.each(raw, at, head.segments)
+        cuts, begin = CUT.each(raw, at, head.truncates)
+        entries, _ = ENTRY.each(raw, begin, head.entries)
+        if cuts != sorted(cuts) or entries != sorted(entries, key=lambda e: (e.first, e.stamp, e.log_set, e.position)):
+            raise Bad(path, 128, "flat index: truncates or entries are not sorted")
+        self.id, self.covered = head.crc, {c.log_set: c.length for c in covered}
+        self.totals = {"size": head.size, "stored_bytes": sum(s.physical_end for s in segments), "stamp": head.stamp, "records": head.records}
+        self.records = [truncate((0, *cut[:3]), cut.size) for cut in cuts]
+        for i, e in enumerate(entries):
             try:
-                run = Run((0, stamp, log_set, pos), first if stride >= 0 else end - length, length, stride, count, physical, refs[ref])
-                if first + (count - 1) * abs(stride) + length != end or stamp > newest:
+                order, ref = (0, e.stamp, e.log_set, e.position), REFERENCE.row(*segments[e.reference][:5])
+                logical = e.first if e.stride >= 0 else e.end - e.length
+                self.records.append(run(order, logical, e.length, e.stride, e.count, e.physical, ref))
+                if e.first + (e.count - 1) * abs(e.stride) + e.length != e.end or e.stamp > head.stamp:
                     raise ValueError("entry: its end or stamp does not fit")
-            except (ValueError, IndexError) as e:
-                raise Bad(path, begin + 72 * i, f"flat index: {e}") from None
-            self.records.append(run)
+            except (ValueError, IndexError) as error:
+                raise Bad(path, begin + 72 * i, f"flat index: {error}") from None
         def tree(a, b):
             if a >= b:
                 return 0
             m = (a + b) // 2
-            if max(entries[m][1], tree(a, m), tree(m + 1, b)) != entries[m][2]:
+            if max(entries[m].end, tree(a, m), tree(m + 1, b)) != entries[m].max_end:
                 raise Bad(path, begin + 72 * m + 16, "flat index: wrong max_end")
-            return entries[m][2]
-        tree(0, e)
-        if logical_size(self.records) != size:
-            raise Bad(path, 32, f"flat index: size {size} does not fit its entries")
-
-
-# ---- §4 order
-def logical_size(records):
-    """Sorts the records, sets every clip, returns the size."""
-    records.sort(key=lambda r: r.order)
-    clip, size = MAX, 0
-    for r in reversed(records):
-        r.clip = clip
-        size = max(size, min(r.end, clip))
-        if isinstance(r, Truncate):
-            clip = min(clip, r.end)
-    return size
-
-
-def extents(records):
-    """(start, end, segment, physical) of every byte that is no hole, ascending, the newest record's. Runs unfold one piece at a
-    time: pieces of a run never overlap, so at most one piece a run is active."""
-    todo, active, pos = [], [], 0
-    def push(rank, pieces):
-        piece = next(pieces, None)
-        if piece:
-            heapq.heappush(todo, (piece[0], rank, piece, pieces))
-    for rank, r in enumerate(records):
-        if isinstance(r, Run):
-            push(rank, r.pieces())
-    while todo or active:
-        if not active:
-            pos = max(pos, todo[0][0])
-        while todo and todo[0][0] <= pos:
-            _, rank, (start, end, physical), pieces = heapq.heappop(todo)
-            heapq.heappush(active, (-rank, end, start, physical))
-            push(rank, pieces)
-        while active and active[0][1] <= pos:
-            heapq.heappop(active)
-        if active:
-            rank, end, start, physical = active[0]
-            stop = min(end, todo[0][0]) if todo else end
-            yield pos, stop, records[-rank].segment, physical + pos - start
-            pos = stop
+            return entries[m].max_end
+        tree(0, len(entries))
+        if replay(self.records)[0] != head.size:
+            raise Bad(path, 32, f"flat index: size {head.size} does not fit its entries")
 
 
 # ---- the container as a whole
@@ -326,78 +291,82 @@ class Container:
         names = sorted(os.listdir(self.dir))
         self.marks = [n[:8] for n in names if re.fullmatch(r"[0-9a-f]{8}\.open", n)]
         self.sets = [n for n in names if re.fullmatch(r"[0-9a-f]{8}", n)]
-        paths = {int(n, 16): os.path.join(self.dir, n, "index") for n in self.sets}
-        paths = {s: p for s, p in paths.items() if os.path.exists(p)}
+        paths = {int(n, 16): p for n in self.sets if os.path.exists(p := os.path.join(self.dir, n, "index"))}
         self.places, self.flat, self.flat_state, covered, self.records = [], None, "none", {}, []
         if "flat" in names and flat != "ignore":
             try:
-                merged = self.flat = Flat(os.path.join(self.dir, "flat"), self.sb)
-                fits = all(s in paths and os.stat(paths[s]).st_size >= n for s, n in merged.covered.items())
+                self.flat = Flat(os.path.join(self.dir, "flat"), self.sb)
+                fits = all(s in paths and os.stat(paths[s]).st_size >= n for s, n in self.flat.covered.items())
                 self.flat_state = "valid" if fits else "stale"
                 if fits and flat == "use":
-                    covered, self.records = merged.covered, merged.records
+                    covered, self.records = self.flat.covered, self.flat.records
             except Bad as e:
                 self.flat_state = "damaged"
                 self.places.append(e.place)
         self.logs = [Log(p, s, self.sb, f"{s:08x}" in self.marks, covered.get(s, 0)) for s, p in paths.items()]
         for log in self.logs:
-            self.records += log.records
+            self.records = self.records + log.records
             self.places += log.places
-        self.size = logical_size(self.records)
+        self.size, self.pieces = replay(self.records)
 
     def damage(self):
         return [p for p in self.places if p["kind"] not in ("torn", "unfinished", "skipped")]
 
     def segment_path(self, ref):
         root = self.sb.paths[ref.backend] if ref.backend else self.root
-        return os.path.join(root, os.path.relpath(self.dir, self.root), segment_name(ref))
+        return os.path.join(root, os.path.relpath(self.dir, self.root), f"{ref.log_set:08x}/{ref.stream:02x}.{ref.segment:04x}.data")
+
+    def summary(self):
+        """§5: the valid summary as a dict, or a text that says why there is none."""
+        s = SUMMARY.at(self.sb.summary)
+        if not any(self.sb.summary):
+            return "none"
+        if s.magic != b"PLSM" or s.crc != crc32c(self.sb.summary[8:]) or s.uuid != self.sb.uuid[:8]:
+            return "damaged"
+        if s.seconds * 10**9 + s.nanoseconds != os.stat(self.dir).st_mtime_ns:
+            return "void: the token is not the directory's time"
+        return s._asdict()
 
     def stat(self):
         ends = {}
         for r in self.records:
-            if isinstance(r, Run):
+            if r.kind == "run":
                 ends[r.segment] = max(ends.get(r.segment, 0), r.physical_end)
         for ref, end in ends.items():
             path = self.segment_path(ref)
             have = os.stat(path).st_size if os.path.exists(path) else -1
             if have < end:
-                kind = "missing" if have < 0 else "short"
-                self.places.append(Bad(path, max(have, 0), f"records point at {end} bytes", kind).place)
+                self.places.append(Bad(path, max(have, 0), f"records point at {end} bytes", "missing" if have < 0 else "short").place)
         found = {"index_logs": len(self.logs), "data_logs": len(ends), "size": self.size, "stored_bytes": sum(ends.values()),
                  "stamp": max((log.stamp for log in self.logs), default=0),
                  "index_bytes": sum(log.bytes for log in self.logs), "records": sum(log.count for log in self.logs)}
         whole = self.flat and self.flat.covered == {log.set: log.bytes for log in self.logs}
-        if whole and self.flat.header.items() - found.items():
-            self.places.append(Bad(os.path.join(self.dir, "flat"), 32, f"flat index says {self.flat.header}, the logs {found}").place)
-        summary = self.sb.read_summary(os.stat(self.dir).st_mtime_ns)
-        if isinstance(summary, dict) and summary != found:
+        if whole and self.flat.totals.items() - found.items():
+            self.places.append(Bad(os.path.join(self.dir, "flat"), 32, f"flat index says {self.flat.totals}, the logs {found}").place)
+        summary = self.summary()
+        if isinstance(summary, dict) and found.items() - summary.items():
             self.places.append(Bad(self.sb.path, 3072, f"summary says {summary}, the logs {found}").place)
-        if isinstance(summary, dict) and self.sb.flat_id and not (whole and self.flat.id == self.sb.flat_id):
+        named = isinstance(summary, dict) and summary["flat"] and self.flat_state != "damaged"
+        if named and not (whole and self.flat.id == summary["flat"]):
             self.places.append(Bad(self.sb.path, 3148, "the flat index that the summary names is not there or lacks something").place)
         return {**found, "uuid": self.sb.uuid.hex(), "container": self.dir, "copy": self.copy, "open_marks": self.marks,
                 "sets": self.sets, "blocks": sum(log.blocks for log in self.logs), "flat": self.flat_state,
                 "summary": "valid" if isinstance(summary, dict) else summary, "places": self.places}
 
     def write_to(self, fd):
-        fds, at = {}, 0
-        def put(data):
-            while data:
-                data = data[os.write(fd, data):]
-        def zeros(n):
-            for done in range(0, n, 1 << 20):
-                put(bytes(min(1 << 20, n - done)))
-        for start, end, ref, physical in extents(self.records):
-            zeros(start - at)
-            at, path = start, self.segment_path(ref)
-            if path not in fds:
-                fds[path] = os.open(path, os.O_RDONLY)
-            while at < end:
-                data = os.pread(fds[path], min(end - at, 8 << 20), physical + at - start)
-                if not data:
-                    raise Bad(path, physical + at - start, "segment ends before the bytes of a record")
-                put(data)
-                at += len(data)
-        zeros(self.size - at)
+        with open(fd, "wb", closefd=False) as out:
+            at = 0
+            for start, end, ref, physical in self.pieces + [(self.size, self.size, None, 0)]:
+                for hole in range(at, start, 1 << 20):
+                    out.write(bytes(min(1 << 20, start - hole)))
+                if ref:
+                    with open(self.segment_path(ref), "rb") as log:
+                        log.seek(physical)
+                        data = log.read(end - start)
+                    out.write(data)
+                    if len(data) < end - start:
+                        raise Bad(log.name, physical + len(data), "segment ends before the bytes of a record")
+                at = end
 
 
 def main(args):
@@ -408,8 +377,8 @@ def main(args):
     if command == "stat":
         print(json.dumps(c.stat(), indent=1))
     elif command == "records":
-        for row in sorted((r for log in c.logs for r in log.rows), key=lambda r: r["order"]):
-            print(json.dumps(row))
+        for record in sorted(c.records, key=lambda record: record.order):
+            print(json.dumps(vars(record)))
     elif not [p for p in c.damage() if p["kind"] == "corrupt" and not p["file"].endswith("/flat")]:
         c.write_to(1)
     for place in c.places:
