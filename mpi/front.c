@@ -197,12 +197,14 @@ static void connect(void)
 		real_calls[i] = call ? call : STAND_INS[i];
 	}
 	/* On 64-bit machines these differ in name only. */
-	if (!real_calls[FN_toint])
-		real_calls[FN_toint] = real_calls[FN_c2f];
-	if (!real_calls[FN_fromint])
-		real_calls[FN_fromint] = real_calls[FN_f2c];
-	if (!real_calls[FN_get_type_extent_c])
-		real_calls[FN_get_type_extent_c] = real_calls[FN_get_type_extent];
+	static const struct {
+		enum function missing, same;
+	} TWINS[] = {
+		{ FN_toint, FN_c2f }, { FN_fromint, FN_f2c }, { FN_c2f, FN_toint }, { FN_f2c, FN_fromint }, { FN_get_type_extent_c, FN_get_type_extent },
+	};
+	for (size_t i = 0; i < sizeof TWINS / sizeof *TWINS; i++)
+		if (!real_calls[TWINS[i].missing])
+			real_calls[TWINS[i].missing] = real_calls[TWINS[i].same];
 	for (int i = 0; i < FUNCTIONS; i++)
 		if (!real_calls[i])
 			real_calls[i] = (void *)without_mpi;

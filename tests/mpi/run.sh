@@ -1,0 +1,136 @@
+#!/bin/bash
+# tests/mpi/run.sh BUILD_DIR [TEST...]
+#
+# The MPI-IO door. Each t_*.c runs below a mount under every MPI that is here, on 1, 2, 3 and 4 ranks: Debian's MPICH and Open MPI, and the MPICH that make deps put into
+# BUILD_DIR/deps (as libmpi.so.12 and as the standard ABI). Then what is not a program of its own: Fortran, static linking, death of a rank, exports.
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120). With CI=true an MPI that is missing is a failure.
+set -u
+build=$(realpath "$1") && shift || exit 2
+here=$(dirname "$(realpath "$0")")
+plfs=$build/bin/plfs lib=$build/lib/plfs deps=$build/deps/mpich
+[ -x "$plfs" ] || { echo "no $plfs"; exit 2; }
+work=$(mktemp -d "${T_DIR:-/tmp}/plfs-mpi-test.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0 skipped=0 wanted=" $* "
+limit="timeout -k 5 ${T_TIMEOUT_S:-120}"
+# Ranks wait for each other without spinning: there may be fewer processors.
+export MPIR_CVAR_POLLS_BEFORE_YIELD=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LC_ALL=C
+
+result() { # NAME STATUS [DETAIL]
+    case $2 in
+        ok) passed=$((passed + 1)); echo "ok   $1" ;;
+        skip) skipped=$((skipped + 1)); echo "skip $1: $3" ;;
+        *) failed=$((failed + 1)); echo "FAIL $1${3:+: $3}" ;;
+    esac
+}
+is_wanted() { [ "$wanted" = "  " ] || [[ "$wanted" = *" $1 "* ]]; }
+check() { # NAME COMMAND...: the command succeeds
+    local name=$1 out; shift
+    is_wanted "$name" || return 0
+    if out=$("$@" 2>&1); then result "$name" ok; else result "$name" fail "$(tail -n 12 <<< "$out")"; fi
+}
+
+# For each MPI: its name, compiler, mpiexec.
+mpis="mpich openmpi mpich5 abi"
+declare -A cc=([mpich]=mpicc.mpich [openmpi]=mpicc.openmpi [mpich5]=$deps/bin/mpicc [abi]=$deps/bin/mpicc_abi)
+declare -A exec=([mpich]=mpiexec.mpich [openmpi]=mpiexec.openmpi [mpich5]=$deps/bin/mpiexec [abi]=$deps/bin/mpiexec)
+declare -A backend=([mpich]=mpich12 [openmpi]=ompi40 [mpich5]=mpi12 [abi]=abi)
+
+fresh() { [ ! -d "$work/mount" ] || "$plfs" run --mount "$work/mount" -- rm -rf "$work/mount/d" || true; rm -rf "$work/mount" "$work/plain"; mkdir -p "$work/mount/d" "$work/plain"; }
+ranks() { # MPI N COMMAND...: below the mount
+    local mpi=$1 n=$2; shift 2
+    T_PLAIN=$work/plain $limit "$plfs" run --mount "$work/mount" -- "${exec[$mpi]}" -n "$n" "$@"
+}
+
+for mpi in $mpis; do
+    if ! command -v "${cc[$mpi]}" > /dev/null || ! command -v "${exec[$mpi]}" > /dev/null; then
+        result "$mpi" skip "no ${cc[$mpi]} (make deps installs it)"
+        mpis=${mpis//$mpi/}
+    elif [ ! -e "$lib/libplfs_mpi_${backend[$mpi]}.so" ]; then
+        result "$mpi" skip "no backend ${backend[$mpi]}: its headers were not there at build"
+        mpis=${mpis//$mpi/}
+    fi
+done
+
+for source in "$here"/t_*.c; do
+    name=$(basename "$source" .c)
+    is_wanted "$name" || continue
+    for mpi in $mpis; do
+        program=$work/$name.$mpi
+        if ! out=$("${cc[$mpi]}" -std=gnu11 -g -O1 -w -o "$program" "$source" 2>&1); then
+            result "$name $mpi" fail "does not compile: $(head -3 <<< "$out")"
+            continue
+        fi
+        for n in 1 2 3 4; do
+            # The two of one wheel differ in ABI only.
+            [[ $mpi = mpich5 && $n -gt 2 || $mpi = abi && $n -lt 3 ]] && continue
+            fresh
+            if out=$(ranks $mpi $n "$program" "$work/mount/d" 2>&1); then
+                # It means nothing if the files went past PLFS.
+                if [ -n "$(find "$work/mount/.plfs" -mindepth 3 2> /dev/null | head -1)" ]; then result "$name $mpi $n" ok; else result "$name $mpi $n" fail "left no container"; fi
+            else
+                result "$name $mpi $n" fail "status $?"
+                head -${T_LINES:-15} <<< "$out"
+            fi
+        done
+    done
+done
+
+# All 184 names, and nothing that a program without MPI does not have.
+exports() {
+    local names; names=$(nm -D --defined-only "$lib/libplfs_mpi.so" | awk '$2 == "T" { print $3 }' | sort)
+    [ "$(wc -l <<< "$names")" = 184 ] || { echo "exports $(wc -l <<< "$names") functions"; return 1; }
+    ! grep -vE '^P?MPI_File_' <<< "$names" || return 1
+    ! nm -D --undefined-only "$lib/libplfs_mpi.so" | grep -iE 'mpi_' || return 1
+    LD_PRELOAD=$lib/libplfs_mpi.so /bin/true
+}
+check exports exports
+
+# No function of an MPI that has some is left out of functions.def.
+complete() {
+    local real; real=$(nm -D --defined-only "$(ldconfig -p | awk '/libmpich.so.12 / { print $NF; exit }')" | awk '$3 ~ /^MPI_File_/ { print $3 }' | sort -u)
+    [ -n "$real" ] || { echo "no libmpich.so.12"; return 1; }
+    ! comm -23 <(echo "$real") <(nm -D --defined-only "$lib/libplfs_mpi.so" | awk '{ print $3 }' | sort) | grep .
+}
+[[ $mpis != *"mpich "* ]] || check complete complete
+
+# Fortran: mpif.h, which calls MPI_ or PMPI_ names, and mpi_f08, which calls PMPI_ ones.
+fortran() { # MPI FILE
+    local mpi=$1 compiler=${cc[$1]/mpicc/mpifort}
+    "$compiler" -w -o "$work/fortran.$mpi" "$here/$2" 2>&1 || return 1
+    fresh
+    ranks "$mpi" 3 "$work/fortran.$mpi" "$work/mount/d/f" > "$work/out" 2>&1 && [ "$(grep -c fine "$work/out")" = 3 ] || { cat "$work/out"; return 1; }
+    [ "$("$plfs" stat --json "$work/mount/d/f" | python3 -c 'import json, sys; d = json.load(sys.stdin); d = d[0] if isinstance(d, list) else d; print(d["size"])')" = 1200 ]
+}
+for mpi in mpich openmpi; do
+    [[ " $mpis " = *" $mpi "* ]] || continue
+    for source in f_mpif.f f_f08.f90; do
+        if command -v gfortran > /dev/null; then check "$source $mpi" fortran $mpi $source; else result "$source $mpi" skip "no gfortran"; fi
+    done
+done
+
+# A rank that dies while the others close leaves a container that opens, with what was committed before.
+killed() { # MPI
+    local mpi=$1
+    "${cc[$mpi]}" -std=gnu11 -w -o "$work/killed.$mpi" "$here/killed.c" || return 1
+    fresh
+    ranks "$mpi" 4 "$work/killed.$mpi" "$work/mount/d" write > "$work/out" 2>&1 && { echo "the job did not notice"; return 1; }
+    "$plfs" check "$work/mount/d/killed" > "$work/out" 2>&1 || { cat "$work/out"; return 1; }
+    ranks "$mpi" 2 "$work/killed.$mpi" "$work/mount/d" read 2>&1
+}
+for mpi in mpich openmpi; do
+    [[ " $mpis " != *" $mpi "* ]] || check "killed $mpi" killed $mpi
+done
+
+# An MPI that no backend is for goes on as without us, and says so if asked.
+unknown() {
+    mpicc.mpich -std=gnu11 -w -o "$work/unknown" "$here/t_pointers.c" || return 1
+    mkdir -p "$work/alone/lib/plfs" && cp "$lib/libplfs_mpi.so" "$work/alone/lib/plfs/" || return 1
+    PLFS_DEBUG=1 LD_PRELOAD=$work/alone/lib/plfs/libplfs_mpi.so $limit mpiexec.mpich -n 2 "$work/unknown" "$work/plain" > "$work/out" 2>&1
+    [ "$(grep -c 'plfs mpi: left alone' "$work/out")" = 2 ] || { cat "$work/out"; return 1; }
+    [ "$(head -c 6 "$work/plain/pointers" | head -c 4 | wc -c)" = 4 ]
+}
+[[ " $mpis " != *" mpich "* ]] || { fresh; check unknown unknown; }
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
