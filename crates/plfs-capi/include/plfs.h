@@ -486,6 +486,69 @@ int plfs_map(plfs_file *file,
              void *user);
 
 /*
+ Frees what plfs_index_part, plfs_index_own and plfs_index_merge gave. NULL: nothing.
+
+ # Safety
+ `bytes` came from one of them and is not used afterwards.
+ */
+void plfs_free(void *bytes);
+
+/*
+ For processes that load an index together: the share `part` of `parts` (counted from 0), every parts-th index log, as bytes that plfs_index_merge takes. All shares merged are
+ everything that was committed before the first was asked for. Part 0 has what the flat index has; the others may be nearly empty. Gives the length.
+
+ # Safety
+ `file` is a handle, `out` a place for a pointer; free it with plfs_free.
+ */
+ssize_t plfs_index_part(plfs_file *file,
+                        uint32_t part,
+                        uint32_t parts,
+                        void **out);
+
+/*
+ For processes that close a file together: what this node's processes committed and no flat index has yet, as bytes that plfs_index_merge takes; if `with_base` is not 0, also what
+ the flat index has. One process of each node asks, one of all with the base. Gives the length.
+
+ # Safety
+ As plfs_index_part.
+ */
+ssize_t plfs_index_own(plfs_file *file,
+                       int with_base,
+                       void **out);
+
+/*
+ Merges `n` parts of the index of `file`; regular patterns stay patterns. Gives the length. -EIO if a part is damaged or of another file.
+
+ # Safety
+ `parts` and `lengths` have `n` elements, part i has lengths[i] bytes; `file` and `out` as for plfs_index_part.
+ */
+ssize_t plfs_index_merge(plfs_file *file,
+                         const void *const *parts,
+                         const size_t *lengths,
+                         uint32_t n,
+                         void **out);
+
+/*
+ Makes the handle read by a merged index that lies in the file `fd`, from its start to its end: of a node's processes one writes it (to a memfd, or below /dev/shm) and all map
+ it. The caller closes `fd`; the file must not change. Refreshing later reads what was committed since.
+
+ # Safety
+ `file` is a handle, `fd` is open for reading.
+ */
+int plfs_index_use(plfs_file *file,
+                   int fd);
+
+/*
+ Puts a merged index in the container, where every later reader finds it. Atomic, and never wrong: what is committed later is read from the logs. Not forced to storage.
+
+ # Safety
+ `file` is a handle open for writing, `data` has `length` bytes.
+ */
+int plfs_index_store(plfs_file *file,
+                     const void *data,
+                     size_t length);
+
+/*
  Stat; follows links. The size of a PLFS file comes from its summary, or from its index logs' block headers if it is being written.
 
  # Safety

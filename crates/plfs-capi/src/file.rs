@@ -38,7 +38,7 @@ pub(crate) fn offset_arg(offset: i64) -> Result<u64> {
 
 /// # Safety
 /// `buf` points to `n` readable bytes, or `n` is 0.
-unsafe fn bytes<'a>(buf: *const c_void, n: size_t) -> Result<&'a [u8]> {
+pub(crate) unsafe fn bytes<'a>(buf: *const c_void, n: size_t) -> Result<&'a [u8]> {
     if n == 0 {
         return Ok(&[]);
     }

@@ -1,12 +1,13 @@
-//! Where the bytes of a file are.
+//! Where the bytes of a file are: for people, and for processes that load or write the index together.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 
-use plfs_core::store::Errno;
+use libc::{size_t, ssize_t};
+use plfs_core::store::{Errno, Open};
 
-use crate::file::{PlfsFile, handle, offset_arg};
-use crate::{Failure, call};
+use crate::file::{PlfsFile, bytes, handle, offset_arg};
+use crate::{Failure, Result, call};
 
 /// One visible piece of a file.
 #[repr(C)]
@@ -58,4 +59,117 @@ pub unsafe extern "C" fn plfs_map(
         }
     }
     0
+}
+
+/// Hands `bytes` to the caller, who frees them with plfs_free.
+unsafe fn give(bytes: Vec<u8>, out: *mut *mut c_void) -> Result<i64> {
+    // SAFETY: malloc has no conditions; never 0 bytes, so that NULL is a failure.
+    let copy = unsafe { libc::malloc(bytes.len().max(1)) };
+    if copy.is_null() {
+        return Err(Errno::NOMEM.into());
+    }
+    // SAFETY: fresh memory of that length; the caller promises a place for the pointer.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.cast::<u8>(), bytes.len());
+        *out = copy;
+    }
+    Ok(bytes.len() as i64)
+}
+
+/// Frees what plfs_index_part, plfs_index_own and plfs_index_merge gave. NULL: nothing.
+///
+/// # Safety
+/// `bytes` came from one of them and is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_free(bytes: *mut c_void) {
+    // SAFETY: the caller's promise; `give` took it from malloc.
+    unsafe { libc::free(bytes) }
+}
+
+/// For processes that load an index together: the share `part` of `parts` (counted from 0), every parts-th index log, as bytes that plfs_index_merge takes. All shares merged are
+/// everything that was committed before the first was asked for. Part 0 has what the flat index has; the others may be nearly empty. Gives the length.
+///
+/// # Safety
+/// `file` is a handle, `out` a place for a pointer; free it with plfs_free.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_index_part(file: *mut PlfsFile, part: u32, parts: u32, out: *mut *mut c_void) -> ssize_t {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = unsafe { handle(file) }?;
+        not_null(out)?;
+        // SAFETY: the caller's promise.
+        unsafe { give(file.file.index_part(part, parts)?, out) }
+    }) as ssize_t
+}
+
+/// For processes that close a file together: what this node's processes committed and no flat index has yet, as bytes that plfs_index_merge takes; if `with_base` is not 0, also what
+/// the flat index has. One process of each node asks, one of all with the base. Gives the length.
+///
+/// # Safety
+/// As plfs_index_part.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_index_own(file: *mut PlfsFile, with_base: c_int, out: *mut *mut c_void) -> ssize_t {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = unsafe { handle(file) }?;
+        not_null(out)?;
+        // SAFETY: the caller's promise.
+        unsafe { give(file.file.index_own(with_base != 0)?, out) }
+    }) as ssize_t
+}
+
+/// Merges `n` parts of the index of `file`; regular patterns stay patterns. Gives the length. -EIO if a part is damaged or of another file.
+///
+/// # Safety
+/// `parts` and `lengths` have `n` elements, part i has lengths[i] bytes; `file` and `out` as for plfs_index_part.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_index_merge(file: *mut PlfsFile, parts: *const *const c_void, lengths: *const size_t, n: u32, out: *mut *mut c_void) -> ssize_t {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = unsafe { handle(file) }?;
+        not_null(out)?;
+        not_null(parts)?;
+        not_null(lengths)?;
+        // SAFETY: the caller's promise.
+        let (parts, lengths) = unsafe { (std::slice::from_raw_parts(parts, n as usize), std::slice::from_raw_parts(lengths, n as usize)) };
+        // SAFETY: the caller's promise.
+        let parts = parts.iter().zip(lengths).map(|(part, length)| unsafe { bytes(*part, *length) }).collect::<Result<Vec<_>>>()?;
+        // SAFETY: the caller's promise.
+        unsafe { give(file.file.index_merge(&parts)?, out) }
+    }) as ssize_t
+}
+
+/// Makes the handle read by a merged index that lies in the file `fd`, from its start to its end: of a node's processes one writes it (to a memfd, or below /dev/shm) and all map
+/// it. The caller closes `fd`; the file must not change. Refreshing later reads what was committed since.
+///
+/// # Safety
+/// `file` is a handle, `fd` is open for reading.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_index_use(file: *mut PlfsFile, fd: c_int) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = unsafe { handle(file) }?;
+        let path = std::path::PathBuf::from(format!("/proc/self/fd/{fd}"));
+        let map = file.file.container().store.open(&path, Open::READ)?.map()?;
+        file.file.index_use(map)?;
+        Ok(0)
+    }) as c_int
+}
+
+/// Puts a merged index in the container, where every later reader finds it. Atomic, and never wrong: what is committed later is read from the logs. Not forced to storage.
+///
+/// # Safety
+/// `file` is a handle open for writing, `data` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_index_store(file: *mut PlfsFile, data: *const c_void, length: size_t) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (file, data) = unsafe { (handle(file)?, bytes(data, length)?) };
+        file.file.index_store(data)?;
+        Ok(0)
+    }) as c_int
+}
+
+fn not_null<T>(pointer: *const T) -> Result<()> {
+    if pointer.is_null() { Err(Errno::FAULT.into()) } else { Ok(()) }
 }

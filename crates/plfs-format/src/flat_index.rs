@@ -3,6 +3,7 @@
 //! This module knows the header, the tables and the entry's layout. Looking things up in entries is the index layer's work.
 
 use crate::bytes::{Fields, put};
+use crate::index_log::ALIGN;
 use crate::name::SegmentRef;
 use crate::{Bad, MAX_OFFSET, Uuid, crc};
 
@@ -17,6 +18,8 @@ const MAGIC: [u8; 8] = *b"PLFSFLAT";
 pub struct Covered {
     /// Log set.
     pub set: u32,
+    /// Blocks from this offset on are in: 0 in a container's flat index; more in a part that was loaded past one. A multiple of 64.
+    pub from: u64,
     /// Blocks below this offset are in.
     pub bytes: u64,
 }
@@ -74,7 +77,7 @@ pub fn encode(flat: &FlatIndex, entries: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(entries.len() + 16 * flat.covered.len() + 24 * flat.segments.len() + 24 * flat.truncates.len());
     for covered in &flat.covered {
         body.extend_from_slice(&covered.set.to_le_bytes());
-        body.extend_from_slice(&[0; 4]);
+        body.extend_from_slice(&((covered.from / ALIGN) as u32).to_le_bytes());
         body.extend_from_slice(&covered.bytes.to_le_bytes());
     }
     for Segment { at, bytes } in &flat.segments {
@@ -154,7 +157,7 @@ pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
         },
     );
     for _ in 0..covered {
-        flat.covered.push(Covered { set: fields.u32(at), bytes: fields.u64(at + 8) });
+        flat.covered.push(Covered { set: fields.u32(at), from: u64::from(fields.u32(at + 4)) * ALIGN, bytes: fields.u64(at + 8) });
         at += 16;
     }
     for _ in 0..segments {
@@ -181,7 +184,7 @@ mod tests {
             size: 10,
             records: 20,
             max_hlc: 30,
-            covered: vec![Covered { set: 1, bytes: 64 }],
+            covered: vec![Covered { set: 1, from: 128, bytes: 256 }],
             segments: vec![Segment { at: SegmentRef { set: 1, stream: 2, segment: 3, backend: 0 }, bytes: 8 }],
             truncates: vec![Truncate { hlc: 4, set: 5, seq: 6, size: 7 }],
             entries: 1,

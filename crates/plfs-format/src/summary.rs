@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn round_trip_and_damage() {
         let uuid = Uuid([9; 16]);
-        let summary = Summary { token_sec: -5, token_nsec: 6, log_sets: 1, data_logs: 7, size: 2, stored_bytes: 3, max_hlc: 4, index_bytes: 5, records: 6, flat: 8 };
+        let summary =
+            Summary { token_sec: -5, token_nsec: 6, log_sets: 1, data_logs: 7, size: 2, stored_bytes: 3, max_hlc: 4, index_bytes: 5, records: 6, flat: 8 };
         let bytes = summary.encode(&uuid);
         assert_eq!(Summary::decode(&bytes, &uuid), Some(summary));
         assert_eq!(Summary::decode(&bytes, &Uuid([8; 16])), None);

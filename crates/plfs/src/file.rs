@@ -13,10 +13,10 @@ use plfs_format::{Bad, MAX_OFFSET, name};
 use crate::config::Config;
 use crate::container::{self, Container, Hold, Totalizer, Totals};
 use crate::error::{At, Error, Result};
-use crate::index::{Found, Index, Run};
+use crate::index::{Found, Index, Run, store_flat};
 use crate::log::{LogSet, Seen, lock};
 use crate::read::{Prefetch, SegmentFiles, fetch};
-use crate::store::{Errno, Open, Stat, StoreFile, Time};
+use crate::store::{Bytes, Errno, Open, Stat, StoreFile, Time};
 use crate::ticker;
 use crate::write::{Identity, Writer};
 
@@ -183,6 +183,22 @@ impl LogicalFile {
 
     fn summary(&self) -> Option<Summary> {
         lock(&self.totals).summary().copied()
+    }
+
+    /// Reads by an index that processes have loaded together; what this process wrote and has not committed is added.
+    fn use_index(&self, bytes: Bytes) -> Result<()> {
+        self.hold()?;
+        let mut slot = write(&self.index);
+        let generation = slot.as_ref().map_or(0, |index| index.generation() + 1);
+        self.stale.store(false, Ordering::Release);
+        let mut index = Index::use_encoded(&self.container, bytes, self.summary().as_ref(), generation)?;
+        if let Some(writer) = read(&self.writer).as_ref() {
+            index.add_own(&writer.frozen());
+            writer.set().observe(index.max_hlc());
+            writer.seal();
+        }
+        *slot = Some(index);
+        Ok(())
     }
 
     /// Totals as of the last commits, by summary or index logs.
@@ -753,6 +769,41 @@ impl File {
         let index = self.logical().index()?;
         // INVARIANT: `index()` loads it.
         Ok(visit(index.as_ref().expect("the index is loaded")))
+    }
+
+    /// A share of the index for processes that load it together: every `parts`-th index log from the `part`-th on, encoded as a flat index. All of them merged are everything committed
+    /// so far.
+    pub fn index_part(&self, part: u32, parts: u32) -> Result<Vec<u8>> {
+        if part >= parts {
+            return Err(Error::invalid(Errno::INVAL, "a part of an index is counted from 0 and below the number of parts"));
+        }
+        let container = self.container();
+        Ok(Index::load_part(container, self.logical().summary().as_ref(), part, parts)?.encode(container))
+    }
+
+    /// What this node's log set has that no flat index has, encoded as one; `with_base` adds the flat index.
+    pub fn index_own(&self, with_base: bool) -> Result<Vec<u8>> {
+        let set = read(&self.logical().writer).as_ref().map(|writer| writer.set().id());
+        Ok(Index::load_own(self.container(), set, with_base)?.encode(self.container()))
+    }
+
+    /// One encoded index of several.
+    pub fn index_merge(&self, parts: &[&[u8]]) -> Result<Vec<u8>> {
+        Ok(Index::merge(self.container(), parts)?.encode(self.container()))
+    }
+
+    /// Reads by this encoded index, where it lies, until others' commits are looked for.
+    pub fn index_use(&self, bytes: Bytes) -> Result<()> {
+        self.may_read()?;
+        self.logical().use_index(bytes)
+    }
+
+    /// Makes an encoded index the container's flat index, atomically; not forced to storage.
+    pub fn index_store(&self, bytes: &[u8]) -> Result<()> {
+        self.may_write()?;
+        // What cannot be read back must not replace what can.
+        Index::merge(self.container(), &[bytes])?.must_be_whole()?;
+        store_flat(self.container(), bytes, false)
     }
 
     /// Sets times; they stay as set until data is written again.

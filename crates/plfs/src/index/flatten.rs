@@ -19,7 +19,7 @@ pub struct Flattened {
 /// Writes a flat index of everything committed so far. Atomic: readers see the old one or the new one; durable on return.
 pub fn flatten(container: &Container) -> Result<Flattened> {
     let mut index = Index::load(container)?;
-    let bytes = index.make_flat(container);
+    let bytes = index.encode(container);
     store_flat(container, &bytes, true)?;
     Ok(Flattened { entries: index.extents().len() as u64, bytes: bytes.len() as u64 })
 }
@@ -38,7 +38,7 @@ pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) {
     let covered = index.totals().index_bytes.saturating_sub(bytes);
     let least = if logs >= 2 { 1 } else { WORTH_BYTES };
     if bytes >= (covered / 4).clamp(least, CHEAP_BYTES / 2) {
-        let flat = index.make_flat(container);
+        let flat = index.encode(container);
         if store_flat(container, &flat, false).is_err() {
             index.forget_flat();
         }

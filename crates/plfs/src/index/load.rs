@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
+use plfs_format::Bad;
 use plfs_format::flat_index::{self, Covered, FlatIndex, Segment, Truncate};
 use plfs_format::index_log::{Block, Header, Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::Summary;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::{ExtentMap, Found, Order, Run, Stamped};
+use super::{Entry, ExtentMap, Found, Order, Run, Stamped};
 use crate::container::{Container, Totals};
 use crate::error::{At, Error, Result};
 use crate::log;
@@ -46,6 +47,8 @@ pub struct Index {
 /// How far an index log has been read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Scanned {
+    /// Where it was begun: past 0 in a part that leaves what a flat index covers to another.
+    from: u64,
     /// Where the next look starts.
     end: u64,
     /// Bytes that the log had.
@@ -72,14 +75,17 @@ impl Index {
 
     /// [`Index::load`] by who has read a summary: if that counts still and names the flat index, nothing else is looked at. Costs two calls and a read then.
     pub fn load_summed_up(container: &Container, summary: Option<&Summary>) -> Result<Index> {
-        if let Some(summary) = summary.filter(|summary| summary.flat != 0) {
-            let token = Time { sec: summary.token_sec, nsec: summary.token_nsec };
-            let mut index = Index { token: Some(token), ..Index::default() };
-            if index.is_settled(container)? && index.load_flat(container, Expect::Id(summary.flat))?.is_ok() {
-                return Ok(index);
-            }
+        match Index::load_settled(container, summary)? {
+            Some(index) => Ok(index),
+            None => Index::load(container),
         }
-        Index::load(container)
+    }
+
+    fn load_settled(container: &Container, summary: Option<&Summary>) -> Result<Option<Index>> {
+        let Some(summary) = summary.filter(|summary| summary.flat != 0) else { return Ok(None) };
+        let mut index = Index { token: Some(token_of(summary)), ..Index::default() };
+        let whole = index.is_settled(container)? && index.load_flat(container, Expect::Id(summary.flat))?.is_ok();
+        Ok(whole.then_some(index))
     }
 
     /// The index without the tails of the logs: [`Index::finish`] reads them.
@@ -91,6 +97,96 @@ impl Index {
             index = Index { flat_ignored: Some(why), ..Index::default() };
         }
         Ok(index)
+    }
+
+    /// A share of the index, for processes that load it together: every `parts`-th index log from the `part`-th on, past what the flat index covers; part 0 has that too.
+    /// [`Index::merge`] of all parts is what [`Index::load`] gives.
+    pub(crate) fn load_part(container: &Container, summary: Option<&Summary>, part: u32, parts: u32) -> Result<Index> {
+        if let Some(index) = Index::load_settled(container, summary)? {
+            return Ok(if part == 0 { index } else { Index::default() });
+        }
+        let names = container.list()?;
+        let mut sets: Vec<u32> = names.iter().filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None }).collect();
+        sets.sort_unstable();
+        let share: Vec<Name> = sets.into_iter().skip(part as usize).step_by(parts as usize).map(Name::LogSet).collect();
+        Index::begin(container, &names)?.tails(container, &share, part == 0)
+    }
+
+    /// What the index log of `set` has past the flat index; `with_base` adds the flat index.
+    pub(crate) fn load_own(container: &Container, set: Option<u32>, with_base: bool) -> Result<Index> {
+        let own: Vec<Name> = set.map(Name::LogSet).into_iter().collect();
+        Index::begin(container, &container.list()?)?.tails(container, &own, with_base)
+    }
+
+    fn tails(mut self, container: &Container, names: &[Name], with_base: bool) -> Result<Index> {
+        if !with_base {
+            self = Index { scanned: self.scanned, ..Index::default() };
+            self.scanned.retain(|set, _| names.contains(&Name::LogSet(*set)));
+            self.scanned.values_mut().for_each(|log| log.from = log.end);
+        }
+        self.read_logs(container, names)?;
+        Ok(self)
+    }
+
+    /// One index of several encoded ones ([`Index::encode`]). EAGAIN if they do not follow each other, because somebody flattened the file between one load and another.
+    pub(crate) fn merge(container: &Container, parts: &[&[u8]]) -> Result<Index> {
+        let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
+        let (mut all, mut shares) = (Index::default(), Vec::new());
+        for bytes in parts {
+            let flat = flat_index::decode(bytes, &container.superblock.uuid).map_err(corrupt)?;
+            let lies = corrupt(Bad { at_bytes: flat.entries_at as u64, what: "an entry of a part of the index contradicts the format" });
+            let numbers: Vec<u32> = flat.segments.iter().map(|segment| all.number(segment.at)).collect();
+            for (segment, number) in flat.segments.iter().zip(&numbers) {
+                all.ends[*number as usize] = all.ends[*number as usize].max(segment.bytes);
+            }
+            let entries = bytes.get(flat.entries_at..).and_then(|bytes| <[Entry]>::ref_from_bytes(bytes).ok()).unwrap_or_default();
+            if !entries.iter().all(|entry| entry.is_sound() && (entry.run().segment as usize) < numbers.len()) {
+                return Err(lies);
+            }
+            all.extents.extend(entries.iter().map(|entry| (Run { segment: numbers[entry.run().segment as usize], ..entry.run() }, entry.order())));
+            for cut in &flat.truncates {
+                all.extents.insert_truncate(Order { hlc: cut.hlc, set: cut.set, seq: cut.seq }, cut.size);
+            }
+            (all.max_hlc, all.records) = (all.max_hlc.max(flat.max_hlc), all.records + flat.records);
+            shares.extend(flat.covered);
+        }
+        shares.sort_unstable_by_key(|share| (share.set, share.from, share.bytes));
+        for share in shares {
+            let (end, length) = (align_up(share.bytes), share.bytes);
+            let log = all.scanned.entry(share.set).or_insert(Scanned { from: share.from, end: share.from, length });
+            if log.end != share.from {
+                return Err(Error::invalid(Errno::AGAIN, "the parts of the index do not follow each other: somebody flattened the file meanwhile"));
+            }
+            *log = Scanned { end, length, ..*log };
+        }
+        all.extents.compact();
+        Ok(all)
+    }
+
+    /// An index that other processes have merged, used where it lies. It counts as complete while `summary`, read before they began, does.
+    pub(crate) fn use_encoded(container: &Container, bytes: Bytes, summary: Option<&Summary>, generation: u64) -> Result<Index> {
+        let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
+        let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(corrupt)?;
+        let mut index = Index { token: summary.map(token_of), generation, ..Index::default() };
+        if !index.is_settled(container)? {
+            index.token = None;
+        }
+        for covered in &flat.covered {
+            index.scanned.insert(covered.set, Scanned { from: covered.from, end: align_up(covered.bytes), length: covered.bytes });
+        }
+        index.must_be_whole()?;
+        match index.take_flat(bytes, flat) {
+            true => Ok(index),
+            false => Err(corrupt(Bad { at_bytes: 0, what: "the entries of a merged index end outside of it" })),
+        }
+    }
+
+    /// Refuses a part that lacks the beginning of some log.
+    pub(crate) fn must_be_whole(&self) -> Result<()> {
+        match self.scanned.values().all(|log| log.from == 0) {
+            true => Ok(()),
+            false => Err(Error::invalid(Errno::AGAIN, "a part of the index is missing: what the flat index has")),
+        }
     }
 
     pub(crate) fn finish(&mut self, container: &Container, names: &[Name]) -> Result<()> {
@@ -143,6 +239,9 @@ impl Index {
             Ok(flat) => flat,
             Err(bad) => return Ok(Err(format!("it is damaged {bad}"))),
         };
+        if flat.covered.iter().any(|covered| covered.from != 0) {
+            return Ok(Err("it is a part of one".into()));
+        }
         for covered in &flat.covered {
             let length = match expect {
                 Expect::Id(id) if id == flat.id => covered.bytes,
@@ -159,7 +258,7 @@ impl Index {
                     length
                 }
             };
-            self.scanned.insert(covered.set, Scanned { end: align_up(covered.bytes), length });
+            self.scanned.insert(covered.set, Scanned { from: 0, end: align_up(covered.bytes), length });
         }
         match self.take_flat(bytes, flat) {
             true => Ok(Ok(())),
@@ -183,10 +282,10 @@ impl Index {
         true
     }
 
-    /// Everything that was read, as a flat index, which is in use from now on; write it to [`name::FLAT`].
-    pub(crate) fn make_flat(&mut self, container: &Container) -> Vec<u8> {
+    /// Everything that was read, as a flat index. It counts as the one in use from now on.
+    pub(crate) fn encode(&mut self, container: &Container) -> Vec<u8> {
         // A log is covered as far as blocks were found, but not past its length: the last block's padding may be missing.
-        let mut covered: Vec<Covered> = self.scanned.iter().map(|(set, log)| Covered { set: *set, bytes: log.end.min(log.length) }).collect();
+        let mut covered: Vec<Covered> = self.scanned.iter().map(|(set, log)| Covered { set: *set, from: log.from, bytes: log.end.min(log.length) }).collect();
         covered.sort_by_key(|covered| covered.set);
         let mut flat = FlatIndex {
             uuid: container.superblock.uuid,
@@ -216,7 +315,8 @@ impl Index {
             })
             .collect();
         for (set, scanned, blocks) in read_side_by_side(container, &sets)? {
-            self.scanned.insert(set, scanned);
+            let log = self.scanned.entry(set).or_default();
+            *log = Scanned { from: log.from, ..scanned };
             for (header, block) in blocks {
                 self.count(&block);
                 if !self.own.remove(&header.hlc) {
@@ -332,7 +432,7 @@ impl Index {
         &self.extents
     }
 
-    /// The flat index that [`Index::make_flat`] made is not where readers look.
+    /// The flat index that [`Index::encode`] made is not where readers look.
     pub(crate) fn forget_flat(&mut self) {
         self.flat = None;
     }
@@ -402,6 +502,10 @@ enum Expect<'a> {
     Logs(&'a [Name]),
 }
 
+fn token_of(summary: &Summary) -> Time {
+    Time { sec: summary.token_sec, nsec: summary.token_nsec }
+}
+
 fn order(stamp: u64, set: u32) -> Order {
     Order { hlc: stamp, set, seq: 0 }
 }
@@ -418,7 +522,7 @@ fn read_side_by_side(container: &Container, sets: &[(u32, u64)]) -> Result<Vec<(
             blocks.push((header, block));
             Ok(())
         })?;
-        Ok((set, Scanned { end, length: from + bytes.len() as u64 }, blocks))
+        Ok((set, Scanned { from: 0, end, length: from + bytes.len() as u64 }, blocks))
     };
     // Where a read travels, the first look at each log that another client wrote costs milliseconds; where it does not, a thread costs more than a few reads.
     let worth = if container.local { THREADS } else { 2 };

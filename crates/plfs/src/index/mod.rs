@@ -10,7 +10,7 @@ mod pattern;
 
 pub use extent_map::{Entry, ExtentMap, Found, Scratch};
 pub use flatten::{Flattened, flatten};
-pub(crate) use flatten::{flatten_if_worth, load_if_cheap};
+pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
 pub use load::Index;
 pub use pattern::{Folder, Stamped};
 

@@ -1,0 +1,159 @@
+//! Processes that load an index together, or write one together at close: the parts merged are what one process would have loaded.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use plfs::store::{MemStore, Store};
+use plfs::{Config, File, OpenOptions, Opened, Plfs};
+use plfs_testkit::Rng;
+
+const NAME: &str = "/m/f";
+
+struct Bed(MemStore);
+
+impl Bed {
+    fn new() -> Bed {
+        let memory = MemStore::new();
+        memory.mkdir(Path::new("/m"), 0o755).unwrap();
+        Bed(memory)
+    }
+
+    /// Without shared memory every process is a node of its own.
+    fn process(&self) -> Plfs {
+        Plfs::new(Arc::new(self.0.clone()), Config { shared_memory: None, ..Config::default() })
+    }
+}
+
+fn open(plfs: &Plfs) -> File {
+    match plfs.open(Path::new(NAME), OpenOptions::create()).unwrap() {
+        Opened::Logical(file) => file,
+        Opened::Plain(_) => panic!("a plain file"),
+    }
+}
+
+fn content(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    let n = file.read_at(&mut bytes, 0).unwrap();
+    assert_eq!(n, bytes.len());
+    bytes
+}
+
+/// Random overwrites and a truncate by several nodes, some committed before a flat index and some after; any number of parts, merged in any order.
+#[test]
+fn parts_merged_are_the_whole() {
+    for seed in 0..40 {
+        let (bed, mut rng) = (Bed::new(), Rng::new(seed));
+        for round in 0..3 {
+            let processes: Vec<Plfs> = (0..4).map(|_| bed.process()).collect();
+            let files: Vec<File> = processes.iter().map(open).collect();
+            for _ in 0..40 {
+                let file = &files[rng.below(4) as usize];
+                let (at, len) = (rng.below(500), 1 + rng.below(60));
+                file.write_at(&vec![1 + rng.below(255) as u8; len as usize], at).unwrap();
+                match rng.below(20) {
+                    0 => file.set_len(rng.below(400)).unwrap(),
+                    1..4 => file.commit().unwrap(),
+                    _ => {}
+                }
+            }
+            drop(files);
+            if round == 0 && rng.one_in(2) {
+                bed.process().flatten(Path::new(NAME)).unwrap();
+            }
+        }
+        let (one, two) = (bed.process(), bed.process());
+        let whole = content(&open(&one));
+        let file = open(&two);
+        let parts_n = 1 + rng.below(6) as u32;
+        let mut parts: Vec<Vec<u8>> = (0..parts_n).map(|part| file.index_part(part, parts_n).unwrap()).collect();
+        let turn = rng.below(u64::from(parts_n)) as usize;
+        parts.rotate_left(turn);
+        let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        // In two steps, as node leaders do.
+        let (first, rest) = slices.split_at(slices.len() / 2);
+        let (first, rest) = (file.index_merge(first).unwrap(), file.index_merge(rest).unwrap());
+        let merged = file.index_merge(&[&first, &rest]).unwrap();
+        file.index_use(Arc::new(merged.clone())).unwrap();
+        assert_eq!(content(&file), whole, "seed {seed}, {parts_n} parts");
+        // Own writes and others' commits go on top.
+        file.write_at(b"own", 3).unwrap();
+        let other = open(&one);
+        other.write_at(b"other", 600).unwrap();
+        other.commit().unwrap();
+        assert_eq!(&content(&file)[..6], [&whole[..3], b"own"].concat());
+        file.refresh().unwrap();
+        assert_eq!(&content(&file)[600..], b"other");
+        // It will do as the flat index, too.
+        file.index_store(&merged).unwrap();
+        drop((file, other));
+        let last = open(&bed.process()).with_index(|index| index.flat().0).unwrap();
+        assert!(last);
+        let after = content(&open(&bed.process()));
+        assert_eq!((&after[..3], &after[3..6], &after[600..]), (&whole[..3], b"own".as_slice(), b"other".as_slice()), "seed {seed}");
+    }
+}
+
+/// What nodes gather at a collective close covers all logs: the last one to close has nothing left to read, and the next to open looks at nothing else.
+#[test]
+fn what_the_nodes_gather_is_complete() {
+    let bed = Bed::new();
+    for round in 0..3u8 {
+        let processes: Vec<Plfs> = (0..4).map(|_| bed.process()).collect();
+        let files: Vec<File> = processes.iter().map(open).collect();
+        for i in 0..100u64 {
+            files[(i % 4) as usize].write_at(&[round + i as u8; 47], i * 47).unwrap();
+        }
+        files.iter().for_each(|file| file.commit().unwrap());
+        let parts: Vec<Vec<u8>> = files.iter().enumerate().map(|(i, file)| file.index_own(i == 0).unwrap()).collect();
+        let merged = files[0].index_merge(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+        files[0].index_store(&merged).unwrap();
+        drop(files);
+        let plfs = bed.process();
+        let file = open(&plfs);
+        assert!(file.with_index(|index| index.flat().0).unwrap());
+        let expect: Vec<u8> = (0..100u8).flat_map(|i| [round + i; 47]).collect();
+        assert_eq!(content(&file), expect);
+        let report = plfs::check_name(&(Arc::new(bed.0.clone()) as _), Path::new(NAME), &[]);
+        assert_eq!(report.health(), plfs::Health::Healthy, "{report:#?}");
+    }
+}
+
+/// Somebody flattens the file while nodes load their parts: the gap, or the double part, is noticed. (Without the look, records between two flat indexes would be lost.)
+#[test]
+fn parts_from_before_and_after_a_flattening_do_not_mix() {
+    let bed = Bed::new();
+    let (one, two) = (bed.process(), bed.process());
+    let (a, b) = (open(&one), open(&two));
+    a.write_at(b"aaa", 0).unwrap();
+    b.write_at(b"bbb", 3).unwrap();
+    a.commit().unwrap();
+    b.commit().unwrap();
+    let (early_base, early_tail) = (a.index_own(true).unwrap(), b.index_own(false).unwrap());
+    bed.process().flatten(Path::new(NAME)).unwrap();
+    let (late_base, late_tail) = (a.index_own(true).unwrap(), b.index_own(false).unwrap());
+    let again = |parts: &[&[u8]]| a.index_merge(parts).unwrap_err().errno() == plfs::store::Errno::AGAIN;
+    assert!(again(&[&late_base, &early_tail]));
+    assert!(a.index_merge(&[&early_base, &early_tail]).is_ok() && a.index_merge(&[&late_base, &late_tail]).is_ok());
+    // The tail alone merges, but is no index.
+    let gap = a.index_merge(&[&early_base, &late_tail]).unwrap();
+    assert!(a.index_store(&gap).is_err() && a.index_use(Arc::new(gap)).is_err());
+    assert_eq!(content(&a), b"aaabbb");
+}
+
+/// Damaged or foreign parts are refused, and nothing changes.
+#[test]
+fn a_damaged_part_is_refused() {
+    let bed = Bed::new();
+    let plfs = bed.process();
+    let file = open(&plfs);
+    file.write_at(b"abc", 0).unwrap();
+    file.commit().unwrap();
+    let part = file.index_part(0, 1).unwrap();
+    for bit in 0..part.len() * 8 {
+        let mut hurt = part.clone();
+        hurt[bit / 8] ^= 1 << (bit % 8);
+        assert!(file.index_merge(&[&part, &hurt]).is_err() && file.index_store(&hurt).is_err() && file.index_use(Arc::new(hurt)).is_err(), "bit {bit}");
+    }
+    assert!(file.index_part(1, 1).is_err() && file.index_part(0, 0).is_err());
+    assert_eq!(content(&file), b"abc");
+}
