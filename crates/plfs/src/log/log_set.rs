@@ -112,11 +112,12 @@ impl LogSet {
         let set = if ready != 0 && container.store.stat(&mark(ready as u32), true).is_ok() {
             ready as u32
         } else {
-            let (set, is_new) = found(&container, fresh || seen.is_new, mark_text)?;
+            let (set, youngest) = found(&container, fresh || seen.is_new, mark_text)?;
+            words[CLOCK].fetch_max(youngest.unwrap_or(0), Ordering::SeqCst);
             words[EOF].store(0, Ordering::SeqCst);
             words[SYNCED].store(0, Ordering::SeqCst);
             words[INDEX_NAMED].store(0, Ordering::SeqCst);
-            let tails = if is_new { vec![0; container.superblock.streams as usize] } else { tails(&container, set)? };
+            let tails = if youngest.is_none() { vec![0; container.superblock.streams as usize] } else { tails(&container, set)? };
             for (stream, tail) in tails.into_iter().enumerate() {
                 words[TAILS + stream].store(tail, Ordering::SeqCst);
             }
@@ -286,9 +287,9 @@ fn page_path(container: &Container, dir: &Path) -> PathBuf {
     dir.join(format!("plfs-{uid}-{dev:x}-{}", container.superblock.uuid))
 }
 
-/// Becomes owner of a set: one without a mark whose index log this user may write, else (or if `fresh`) a new one; true if it is new. Creating the mark exclusively is what
-/// makes us the owner.
-fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, bool)> {
+/// Becomes owner of a set: one without a mark whose index log this user may write, else (or if `fresh`) a new one. Gives the set and a stamp that none of its blocks exceeds;
+/// `None` if it is new. Creating the mark exclusively is what makes us the owner.
+fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Option<u64>)> {
     let own = |set: u32| -> Result<bool> {
         let path = container.path(&name::open_mark(set));
         match container.store.open(&path, Open::create_new(0o644)) {
@@ -307,10 +308,14 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, bo
         let Ok(found) = container.store.open(&path, Open::READ_WRITE).and_then(|file| file.stat()) else { continue };
         let ours = found.uid == rustix::process::geteuid().as_raw() && found.len <= TAKEOVER_MAX_BYTES;
         // The look comes before the mark, because who dies in between leaves a mark whose owner nobody knows.
-        if ours && is_complete(container, &names, set)? && own(set)? {
+        if ours
+            && let Some(youngest) = complete(container, &names, set)?
+            && own(set)?
+        {
             let now = container.store.stat(&path, true).at("stat the index log", &path)?;
-            if now.len == found.len || is_complete(container, &names, set)? {
-                return Ok((set, false));
+            let youngest = if now.len == found.len { Some(youngest) } else { complete(container, &names, set)? };
+            if youngest.is_some() {
+                return Ok((set, youngest));
             }
             remove_mark(container, set)?;
         }
@@ -324,7 +329,7 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, bo
         match container.store.mkdir(&dir, 0o755) {
             Ok(()) => {
                 open_to_readers(container, &dir, 0o755)?;
-                return Ok((set, true));
+                return Ok((set, None));
             }
             Err(Errno::EXIST) => remove_mark(container, set)?,
             Err(errno) => return Err(errno).at("create", &dir),
@@ -332,14 +337,17 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, bo
     }
 }
 
-/// Whether the data logs of a set are as long as its records say. After a power cut they may not be: what was lost must not come back as other bytes, so nobody appends there.
-fn is_complete(container: &Container, names: &[Name], set: u32) -> Result<bool> {
+/// A stamp that no block of a set exceeds, if the data logs of the set are as long as its records say. After a power cut they may not be: what was lost must not come back as
+/// other bytes, so nobody appends there.
+fn complete(container: &Container, names: &[Name], set: u32) -> Result<Option<u64>> {
     // A flat index spares most of the log: a file that is opened and closed many times has a long one.
-    let (mut ends, from) = Index::begin(container, names).map_or_else(|_| Default::default(), |index| index.read_of(set));
+    let index = Index::begin(container, names).unwrap_or_default();
+    let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_hlc());
     let bytes = read_index_log_from(container, set, from)?;
     let scanned = scan_whole(container, set, from, &bytes, |offset, header, at| {
         let path = container.path(&name::index_log(set));
         let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path, bad })?;
+        youngest = youngest.max(header.hlc);
         for (_, record) in &block.records {
             if let Record::Run { segment, physical, length, count, .. } = record {
                 let end: &mut u64 = ends.entry(block.segments[*segment as usize]).or_default();
@@ -348,10 +356,8 @@ fn is_complete(container: &Container, names: &[Name], set: u32) -> Result<bool> 
         }
         Ok(())
     });
-    if scanned.is_err() {
-        return Ok(false);
-    }
-    Ok(ends.iter().all(|(at, end)| container.store.stat(&container.segment_path(at), true).is_ok_and(|stat| stat.len >= *end)))
+    let are_whole = || ends.iter().all(|(at, end)| container.store.stat(&container.segment_path(at), true).is_ok_and(|stat| stat.len >= *end));
+    Ok((scanned.is_ok() && are_whole()).then_some(youngest))
 }
 
 /// Logs are there for all whom the container's directory lets in; a strict umask must not say otherwise.
@@ -417,6 +423,22 @@ mod tests {
 
     fn join(config: &Config, container: &Arc<Container>, seen: Seen) -> LogSet {
         LogSet::join(container.clone(), config, seen, false, "").unwrap()
+    }
+
+    /// A process looks at the logs, to take one over; before it does, another node whose clock is ahead takes it, appends and leaves. The stamps of the first went on from what it
+    /// had seen, so the log's last block was older than the one before it, and what it wrote lost against what was there.
+    #[test]
+    fn who_takes_a_log_over_goes_on_behind_its_last_block() {
+        let (config, container) = container();
+        let old = join(&config, &container, Seen { max_hlc: 1 << 62, is_new: true });
+        let cut = |set: &LogSet| set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }]).unwrap();
+        let stamp = cut(&old);
+        assert!(stamp > 1 << 62);
+        let id = old.id();
+        assert!(old.leave().unwrap());
+        let new = join(&config, &container, Seen { max_hlc: 0, is_new: false });
+        assert_eq!(new.id(), id);
+        assert!(cut(&new) > stamp);
     }
 
     /// With the smallest segments a stream has 65,536 after 4 GiB. The number of the next did not fit: the stream went on in segment 0, over bytes that records pointed to.
