@@ -57,7 +57,7 @@ for source in "$here"/t_*.c; do
     is_wanted "$name" || continue
     for mpi in $mpis; do
         program=$work/$name.$mpi
-        if ! out=$("${cc[$mpi]}" -std=gnu11 -g -O1 -w -o "$program" "$source" 2>&1); then
+        if ! out=$("${cc[$mpi]}" -std=gnu11 -g -O1 -w -o "$program" "$source" -ldl 2>&1); then
             result "$name $mpi" fail "does not compile: $(head -3 <<< "$out")"
             continue
         fi
