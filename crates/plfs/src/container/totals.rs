@@ -11,7 +11,7 @@ use super::layout::Container;
 use crate::error::{At, Result};
 use crate::index::{flatten_if_worth, load_if_cheap};
 use crate::log;
-use crate::store::{self, Errno, Open, Stat, Time};
+use crate::store::{self, Errno, Open, Time};
 
 /// Totals of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -171,33 +171,56 @@ pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: 
     if let Some(index) = &mut index {
         flatten_if_worth(container, index);
     }
+    for _ in 0..SUMMARY_TRIES {
+        let Some(token) = take_token(container)? else { return Ok(false) };
+        let names = container.list()?;
+        if has_owner(&names) {
+            return Ok(false);
+        }
+        let current = index.take().filter(|index| index.has_all(&names)).and_then(|mut index| index.read_logs(container, &names).is_ok().then_some(index));
+        let (totals, flat) = match &current {
+            Some(index) => (index.totals(), index.whole_flat()),
+            None => (Totalizer::default().look_at_logs(container, &names)?, 0),
+        };
+        index = current;
+        let summary = Summary {
+            token_sec: token.sec,
+            token_nsec: token.nsec,
+            log_sets: totals.log_sets,
+            data_logs: totals.data_logs,
+            size: totals.size,
+            stored_bytes: totals.stored_bytes,
+            max_hlc: totals.max_hlc,
+            index_bytes: totals.index_bytes,
+            records: totals.records,
+            flat,
+        };
+        // Several clients may each find that nobody is left. The one with the last token writes; who has written over its summary all the same begins again.
+        if !has_token(container, token)? {
+            return Ok(false);
+        }
+        store::write_full(file, &summary.encode(&container.superblock.uuid), summary::OFFSET).at("write the summary of", &container.path(name::SUPER))?;
+        if has_token(container, token)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// How often a last closer tries to write a summary that counts. Each failure takes another client in a window of two calls; without a summary, stat reads the logs.
+const SUMMARY_TRIES: usize = 3;
+
+/// Gives the container's directory a random time, and says which it kept; `None` if another change came between.
+fn take_token(container: &Container) -> Result<Option<Time>> {
     let token = random_token();
     container.store.set_times(&container.dir, None, Some(token)).at("set the time of", &container.dir)?;
     // Some file systems keep whole seconds only: what they kept is the token.
-    let kept: Stat = container.store.stat(&container.dir, true).at("stat", &container.dir)?;
-    let names = container.list()?;
-    if kept.mtime.sec != token.sec || has_owner(&names) {
-        return Ok(false);
-    }
-    let current = index.filter(|index| index.has_all(&names)).and_then(|mut index| index.read_logs(container, &names).is_ok().then_some(index));
-    let (totals, flat) = match current {
-        Some(index) => (index.totals(), index.whole_flat()),
-        None => (Totalizer::default().look_at_logs(container, &names)?, 0),
-    };
-    let summary = Summary {
-        token_sec: kept.mtime.sec,
-        token_nsec: kept.mtime.nsec,
-        log_sets: totals.log_sets,
-        data_logs: totals.data_logs,
-        size: totals.size,
-        stored_bytes: totals.stored_bytes,
-        max_hlc: totals.max_hlc,
-        index_bytes: totals.index_bytes,
-        records: totals.records,
-        flat,
-    };
-    store::write_full(file, &summary.encode(&container.superblock.uuid), summary::OFFSET).at("write the summary of", &container.path(name::SUPER))?;
-    Ok(true)
+    let kept = container.store.stat(&container.dir, true).at("stat", &container.dir)?.mtime;
+    Ok((kept.sec == token.sec).then_some(kept))
+}
+
+fn has_token(container: &Container, token: Time) -> Result<bool> {
+    Ok(container.store.stat(&container.dir, true).at("stat", &container.dir)?.mtime == token)
 }
 
 /// Makes all logs of a log set durable, or of all sets, as far as this user may open them.
