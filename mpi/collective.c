@@ -1,8 +1,6 @@
 /* What ranks do together: agree on results, open through rank 0, close with rank 0 last. */
 #include "door.h"
 
-#include <stdlib.h>
-
 int agree(MPI_Comm comm, int code)
 {
 	int worst = code;
@@ -45,11 +43,28 @@ int collective_attach(struct file *f, int flags)
 	return agree(f->comm, rc);
 }
 
+/* Commits at all ranks; `*wrote` tells whether any has written. */
+static int commit_all(struct file *f, bool *wrote)
+{
+	int rc = f->wrote ? error_class(plfs_commit(f->plfs)) : MPI_SUCCESS;
+	int own[2] = { rc, f->wrote }, all[2] = { rc, f->wrote };
+	int sent = PMPI_Allreduce(own, all, 2, MPI_INT, MPI_MAX, f->comm);
+	*wrote = all[1];
+	return sent == MPI_SUCCESS ? all[0] : sent;
+}
+
 int collective_close(struct file *f)
 {
-	int rc = MPI_SUCCESS;
-	if (f->rank != 0)
-		rc = error_class(plfs_close(f->plfs));
+	bool wrote = false;
+	int rc = commit_all(f, &wrote);
+	if (rc == MPI_SUCCESS && wrote && f->ranks > 1)
+		index_store_together(f);
+	/* Rank 0 last: the last to close sums the file up, and has the least to look for when all others are gone. */
+	if (f->rank != 0) {
+		int own = error_class(plfs_close(f->plfs));
+		if (rc == MPI_SUCCESS)
+			rc = own;
+	}
 	rc = agree(f->comm, rc);
 	if (f->rank == 0) {
 		int own = error_class(plfs_close(f->plfs));

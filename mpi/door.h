@@ -140,11 +140,14 @@ int64_t view_bytes_before(const struct view *view, int64_t offset);
 enum where { POINTER, EXPLICIT, SHARED, ORDERED };
 enum direction { READ, WRITE };
 
+/* As ROMIO's hints: the door chooses, or the program does. */
+enum { HINT_AUTOMATIC, HINT_ENABLE, HINT_DISABLE };
+
+/* docs/TUNING.md says what they mean. */
 struct hints {
-	int flatten_on_close; /* see info.c */
+	int flatten_on_close;
 	int64_t flatten_threshold;
 	int parallel_index_read;
-	int64_t streams;
 };
 
 /* An open file of ours. The program's handle is a real one of its MPI, open on /dev/null for reading: so conversions, groups and error handlers are the MPI's own, and a call that is
@@ -157,8 +160,8 @@ struct file {
 	MPI_Comm comm; /* a duplicate: our messages never meet the program's */
 	int rank, ranks;
 	int amode;
-	bool created;
-	int atomic;
+	bool atomic;
+	bool wrote; /* anything, through this handle */
 	struct view view;
 	struct hints hints;
 
@@ -195,6 +198,15 @@ int agree_same(MPI_Comm comm, int code, const int64_t *values, int n, int differ
 int collective_attach(struct file *file, int flags);
 /* Closes at all ranks, rank 0 last. */
 int collective_close(struct file *file);
+
+/* --- index.c: one index for all ranks. Collective; what does not work is left to each rank alone --- */
+
+/* At rank 0: how many bytes of index logs make it worth for the ranks to load them together; negative if it is not to be done. */
+int64_t index_pending(const struct file *file);
+/* At open: loads the index once for all ranks of a node, if rank 0's `pending` says so. */
+void index_load_together(struct file *file, int64_t pending);
+/* At close, when all ranks have committed and some wrote: puts one index of all in the container, if hints and sizes say so. */
+void index_store_together(struct file *file);
 
 /* --- info.c --- */
 

@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As ROMIO's hints: the library chooses, or the program does. */
-enum { AUTOMATIC, ENABLE, DISABLE };
-static const char *const CHOICES[] = { "automatic", "enable", "disable" };
+static const char *const CHOICES[] = { [HINT_AUTOMATIC] = "automatic", [HINT_ENABLE] = "enable", [HINT_DISABLE] = "disable" };
 
 static const struct hint {
 	const char *key;
@@ -15,10 +13,10 @@ static const struct hint {
 	size_t at;
 	int64_t standard, min, max;
 } HINTS[] = {
-	{ "plfs_flatten_on_close", CHOICE, offsetof(struct hints, flatten_on_close), AUTOMATIC, 0, 0 },
-	/* Bytes of index that rank 0 may gather at a close. 4 MiB: below a second even where the network gives 100 Mbit/s, and 87,000 irregular records. */
-	{ "plfs_flatten_threshold", NUMBER, offsetof(struct hints, flatten_threshold), 4 << 20, 0, INT64_MAX },
-	{ "plfs_parallel_index_read", CHOICE, offsetof(struct hints, parallel_index_read), AUTOMATIC, 0, 0 },
+	{ "plfs_flatten_on_close", CHOICE, offsetof(struct hints, flatten_on_close), HINT_AUTOMATIC, 0, 0 },
+	/* Bytes of index that a close may gather. 8 MiB, as the engine's last closer: 150,000 irregular records, a few tenths of a second. */
+	{ "plfs_flatten_threshold", NUMBER, offsetof(struct hints, flatten_threshold), 8 << 20, 0, INT64_MAX },
+	{ "plfs_parallel_index_read", CHOICE, offsetof(struct hints, parallel_index_read), HINT_AUTOMATIC, 0, 0 },
 };
 
 #define COUNT (sizeof HINTS / sizeof *HINTS)

@@ -54,10 +54,10 @@ static void file_free(struct file *f)
 	free(f);
 }
 
-/* Rank 0 opens or creates; all hear how it went, and what a shared pointer needs to know. */
-static int open_at_rank_0(struct file *f)
+/* Rank 0 opens or creates; all hear how it went, what a shared pointer needs to know, and how much index there is to load. */
+static int open_at_rank_0(struct file *f, int64_t *pending)
 {
-	int64_t heard[3] = { MPI_SUCCESS, 0, 0 };
+	int64_t heard[4] = { MPI_SUCCESS, 0, 0, -1 };
 	if (f->rank == 0) {
 		int create = (f->amode & MPI_MODE_CREATE ? O_CREAT : 0) | (f->amode & MPI_MODE_EXCL ? O_EXCL : 0);
 		struct stat st = { 0 };
@@ -68,8 +68,11 @@ static int open_at_rank_0(struct file *f)
 		heard[1] = st.st_size;
 		if (getrandom(&heard[2], sizeof heard[2], GRND_NONBLOCK) != sizeof heard[2])
 			heard[2] = (int64_t)(uintptr_t)f ^ (int64_t)getpid() << 32;
+		if (rc == 0)
+			heard[3] = index_pending(f);
 	}
-	int rc = hear(f->comm, heard, 3);
+	int rc = hear(f->comm, heard, 4);
+	*pending = heard[3];
 	if (rc == MPI_SUCCESS)
 		rc = (int)heard[0];
 	/* All pointers are at the end with MPI_MODE_APPEND, and the first view has etypes of one byte. */
@@ -100,18 +103,21 @@ static int open_ours(MPI_Comm comm, const char *name, int amode, const struct hi
 		f->path = strdup(path ? path : name);
 	}
 	int rc = f && f->path ? view_init(&f->view) : MPI_ERR_NO_MEM;
+	int64_t pending = -1;
 	rc = agree(comm, rc);
 	if (rc == MPI_SUCCESS)
 		rc = PMPI_Comm_dup(comm, &f->comm);
 	if (rc == MPI_SUCCESS) {
 		PMPI_Comm_rank(f->comm, &f->rank);
 		PMPI_Comm_size(f->comm, &f->ranks);
-		rc = open_at_rank_0(f);
+		rc = open_at_rank_0(f, &pending);
 	}
 	if (rc == MPI_SUCCESS)
 		rc = collective_attach(f, open_flags(amode));
 	if (rc == MPI_SUCCESS && !one_name)
 		rc = check_identity(f);
+	if (rc == MPI_SUCCESS)
+		index_load_together(f, pending);
 	/* Never with the program's mode: MPI_MODE_DELETE_ON_CLOSE would remove /dev/null. */
 	if (rc == MPI_SUCCESS)
 		rc = real->open(f->comm, "/dev/null", MPI_MODE_RDONLY, MPI_INFO_NULL, fh);

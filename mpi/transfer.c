@@ -265,6 +265,8 @@ int transfer(struct file *f, enum direction direction, enum where where, MPI_Off
 		rc = locate(f, where, offset, n, &at);
 	if (rc == MPI_SUCCESS && n > 0) {
 		int64_t last;
+		if (direction == WRITE)
+			f->wrote = true;
 		if (__builtin_add_overflow(at, n - 1, &last) || view_offset(&f->view, last) == INT64_MAX)
 			rc = MPI_ERR_ARG;
 		else if (f->atomic)

@@ -23,7 +23,7 @@ result() { # NAME STATUS [DETAIL]
         *) failed=$((failed + 1)); echo "FAIL $1${3:+: $3}" ;;
     esac
 }
-is_wanted() { [ "$wanted" = "  " ] || [[ "$wanted" = *" $1 "* ]]; }
+is_wanted() { [ "$wanted" = "  " ] || [[ "$wanted" = *" ${1%% *} "* || "$wanted" = *" $1 "* ]]; }
 check() { # NAME COMMAND...: the command succeeds
     local name=$1 out; shift
     is_wanted "$name" || return 0
@@ -73,6 +73,14 @@ for source in "$here"/t_*.c; do
                 head -${T_LINES:-15} <<< "$out"
             fi
         done
+    done
+done
+
+# Nodes of a rank each, and of two, on this machine.
+for mpi in mpich openmpi; do
+    [[ " $mpis " = *" $mpi "* && -x $work/t_index.$mpi ]] || continue
+    for n in 3 4; do
+        for nodes in each pairs; do fresh; check "t_index $mpi $n $nodes" ranks $mpi $n "$work/t_index.$mpi" "$work/mount/d" $nodes; done
     done
 done
 

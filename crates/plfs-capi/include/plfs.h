@@ -494,6 +494,14 @@ int plfs_map(plfs_file *file,
 void plfs_free(void *bytes);
 
 /*
+ For processes that could load an index together: how many bytes of index logs each would have to read at its first read. 0 if a flat index has everything.
+
+ # Safety
+ `file` is a handle.
+ */
+int64_t plfs_index_pending(plfs_file *file);
+
+/*
  For processes that load an index together: the share `part` of `parts` (counted from 0), every parts-th index log, as bytes that plfs_index_merge takes. All shares merged are
  everything that was committed before the first was asked for. Part 0 has what the flat index has; the others may be nearly empty. Gives the length.
 

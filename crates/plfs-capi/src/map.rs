@@ -86,6 +86,16 @@ pub unsafe extern "C" fn plfs_free(bytes: *mut c_void) {
     unsafe { libc::free(bytes) }
 }
 
+/// For processes that could load an index together: how many bytes of index logs each would have to read at its first read. 0 if a flat index has everything.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_index_pending(file: *mut PlfsFile) -> i64 {
+    // SAFETY: the caller's promise.
+    call(|| Ok(unsafe { handle(file) }?.file.index_pending()?.min(i64::MAX as u64) as i64))
+}
+
 /// For processes that load an index together: the share `part` of `parts` (counted from 0), every parts-th index log, as bytes that plfs_index_merge takes. All shares merged are
 /// everything that was committed before the first was asked for. Part 0 has what the flat index has; the others may be nearly empty. Gives the length.
 ///

@@ -771,6 +771,11 @@ impl File {
         Ok(visit(index.as_ref().expect("the index is loaded")))
     }
 
+    /// Bytes of index logs that a first read has to read, past what the flat index has. Costs a look at each log, not its contents.
+    pub fn index_pending(&self) -> Result<u64> {
+        Index::pending_bytes(self.container(), self.logical().summary().as_ref())
+    }
+
     /// A share of the index for processes that load it together: every `parts`-th index log from the `part`-th on, encoded as a flat index. All of them merged are everything committed
     /// so far.
     pub fn index_part(&self, part: u32, parts: u32) -> Result<Vec<u8>> {

@@ -88,6 +88,15 @@ impl Index {
         Ok(whole.then_some(index))
     }
 
+    /// Bytes of index logs that a reader has to read because no flat index has them.
+    pub(crate) fn pending_bytes(container: &Container, summary: Option<&Summary>) -> Result<u64> {
+        if Index::load_settled(container, summary)?.is_some() {
+            return Ok(0);
+        }
+        let names = container.list()?;
+        Ok(Index::begin(container, &names)?.unread_bytes(container, &names))
+    }
+
     /// The index without the tails of the logs: [`Index::finish`] reads them.
     pub(crate) fn begin(container: &Container, names: &[Name]) -> Result<Index> {
         let mut index = Index::default();
