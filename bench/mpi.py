@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""N-1 and N-N through MPI-IO, direct and through PLFS, on the same storage in one run.
+
+    mpi.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON] [--ranks 8] [--pieces 700] [--transfer 47001] [--reps 3]
+           [--variants ...] [--opens]
+
+Variants: nn-direct, a file a rank on MPI_COMM_SELF; n1-at, n1-at_all and n1-view, the MPI's own independent and collective
+writes of one file (at_all and view with collective buffering); plfs-at, plfs-at_all and plfs-view, the same program under
+plfs run. They alternate within each repetition; the first one warms up. N-1 direct moves a twentieth of the pieces on CephFS.
+--opens measures instead what opening and closing costs on 1, 2, 4, 8 and 16 ranks: a container that 8 ranks made with 10,000
+writes each, against a plain file of the same size.
+"""
+import argparse
+from common import *
+from run import storage
+
+VARIANTS = {"nn-direct": (False, ["--nn"]), "n1-at": (False, []), "n1-at_all": (False, ["--access", "at_all"]), "n1-view": (False, ["--access", "view"]),
+            "plfs-at": (True, []), "plfs-at_all": (True, ["--access", "at_all"]), "plfs-view": (True, ["--access", "view"])}
+# ROMIO decides by itself whether a collective call exchanges data first; here it always does.
+COLLECTIVE = ["--hints", "romio_cb_write=enable,romio_cb_read=enable"]
+# Ranks that wait spin otherwise, and steal the processors from the servers.
+ENV = {**os.environ, "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
+
+
+def mpi(a, program, plfs, dirs, ranks, *flags):
+    return run_json([*(plfs_run(a.build, dirs) if plfs else []), a.mpiexec, "-n", str(ranks), program, *flags, *dirs], env=ENV)
+
+
+def clear(dirs):
+    for name in os.listdir(dirs[0]):
+        if name.startswith("mpi.out"):
+            os.unlink(os.path.join(dirs[0], name))
+
+
+def measure(a, program, doors, variants):
+    raw = []
+    for rep in range(a.reps + 1):
+        for variant in variants:
+            plfs, flags = VARIANTS[variant]
+            pieces = max(10, a.pieces // 20) if a.storage == "ceph" and variant.startswith("n1-") else a.pieces
+            hints = COLLECTIVE if variant in ("n1-at_all", "n1-view") else []
+            row = mpi(a, program, plfs, doors[plfs], a.ranks, "--transfer", str(a.transfer), "--pieces", str(pieces), *flags, *hints,
+                      *(["--sync"] if a.sync else []))
+            if plfs:
+                run([os.path.join(a.build, "bin", "plfs"), "rm", os.path.join(doors[1][0], "mpi.out")])
+            else:
+                clear(doors[0])
+            raw.append({"variant": variant, "rep": rep, "warm_up": rep == 0, **row})
+            print(f"{'warm-up' if rep == 0 else f'{rep}/{a.reps}':>7}  {variant:12} write {rate(row['write_mib_s'])} read {rate(row['read_mib_s'])} MiB/s "
+                  f"open {row['write_open_us']:,.0f} close {row['write_close_us']:,.0f} us", file=sys.stderr)
+    m = {v: {k: median([r[k] for r in raw if r["variant"] == v and not r["warm_up"]]) for k in ("write_mib_s", "read_mib_s", "write_open_us", "write_close_us")}
+         for v in variants}
+    base = m.get("nn-direct", {})
+    ratio = lambda v, k: f"{m[v][k] / base[k]:.2f}" if base else "-"
+    print(table(["variant", "write MiB/s", "read MiB/s", "write:N-N", "read:N-N"],
+                [[v, rate(m[v]["write_mib_s"]), rate(m[v]["read_mib_s"]), ratio(v, "write_mib_s"), ratio(v, "read_mib_s")] for v in variants]))
+    return m, raw
+
+
+def opens(a, program, doors):
+    shape = ["--transfer", "470", "--pieces", "10000"]
+    for plfs in (False, True):
+        mpi(a, program, plfs, doors[plfs], 8, *shape, "--only", "write", *(["--access", "view"] if not plfs else []))
+    rows, raw = [], []
+    for ranks in (1, 2, 4, 8, 16):
+        r = {door: mpi(a, program, plfs, doors[plfs], ranks, *shape, "--only", "read", "--opens", str(a.open_reps)) for door, plfs in (("direct", False), ("plfs", True))}
+        raw.append({"ranks": ranks, **r})
+        rows.append([str(ranks), *(f"{r[d][k]:,.0f}" for k in ("open_close_us", "open_read_close_us") for d in ("direct", "plfs")),
+                     *(f"{r['plfs'][k] / r['direct'][k]:.2f}" for k in ("open_close_us", "open_read_close_us"))])
+    print(table(["ranks", "open+close direct", "PLFS", "with a read direct", "PLFS", "ratio", "ratio with a read"], rows))
+    return {}, raw
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--storage", choices=("tmpfs", "ext4", "ceph"), default="tmpfs")
+    p.add_argument("--dir", help="directory on that storage (tmpfs: /dev/shm; ext4: the temporary directory; ceph: the one with mnt0…)")
+    p.add_argument("--build", default=os.path.join(TOP, "build"))
+    p.add_argument("--mpicc", default="mpicc.mpich")
+    p.add_argument("--mpiexec", default="mpiexec.mpich")
+    p.add_argument("--out", help="raw JSON of all repetitions")
+    p.add_argument("--ranks", type=int, default=8)
+    p.add_argument("--transfer", type=int, default=47001)
+    p.add_argument("--pieces", type=int, default=700)
+    p.add_argument("--reps", type=int, default=3)
+    p.add_argument("--sync", action=argparse.BooleanOptionalAction, help="MPI_File_sync before close (default: on ceph only)")
+    p.add_argument("--variants", default=",".join(VARIANTS))
+    p.add_argument("--opens", action="store_true")
+    p.add_argument("--open-reps", type=int, default=30)
+    a = p.parse_args()
+    a.build = os.path.abspath(a.build)
+    a.sync = a.storage == "ceph" if a.sync is None else a.sync
+    variants = a.variants.split(",")
+    if set(variants) - set(VARIANTS):
+        p.error(f"unknown variant in {a.variants}")
+    program = build_c("bench/mpi_n1.c", a.build, a.mpicc)
+    with storage(a) as doors:
+        about = {"machine": machine(doors[0][0]), "storage": a.storage, "clients": len(doors[0]), "sync": a.sync, "ranks": a.ranks, "transfer": a.transfer}
+        print(f"{a.storage} ({', '.join(about['machine']['file_system'])}), {a.ranks} ranks, {about['clients']} clients, {about['machine']['cpus']} processors, "
+              f"{about['machine']['commit']}; medians of {a.open_reps if a.opens else a.reps}")
+        medians, raw = opens(a, program, doors) if a.opens else measure(a, program, doors, variants)
+    if a.out:
+        write_json(a.out, {**about, "medians": medians, "runs": raw})
+
+
+if __name__ == "__main__":
+    main()
