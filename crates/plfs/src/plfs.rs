@@ -113,6 +113,7 @@ impl Plfs {
     ///
     /// A plain file is opened as it is ([`Opened::Plain`]). Opening costs three calls on the name and one on the container; index logs are not read before the first read.
     pub fn open(&self, path: &Path, options: OpenOptions) -> Result<Opened> {
+        let mut lost = false;
         loop {
             if !(options.create && options.exclusive) {
                 let how = Open { read: options.access.read, write: options.access.write, ..Open::default() };
@@ -123,9 +124,9 @@ impl Plfs {
                 }
             }
             match self.create(path, options) {
-                // Somebody was faster: theirs is the file.
+                // Somebody was faster: theirs is the file. Or, if that cannot be opened either, there is a link to nothing.
                 Err(Error::Io { errno: Errno::EXIST, path: at, .. }) if !options.exclusive && at == path => {
-                    if self.store.stat(path, false).is_ok_and(|stat| stat.kind == Kind::Symlink) {
+                    if std::mem::replace(&mut lost, true) && self.store.stat(path, false).is_ok_and(|stat| stat.kind == Kind::Symlink) {
                         let target = self.store.readlink(path).at("read the link", path)?;
                         let target = path.parent().unwrap_or(Path::new("/")).join(target);
                         return self.open(&target, options);
