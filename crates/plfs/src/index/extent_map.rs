@@ -115,12 +115,6 @@ impl Entry {
         run.is_valid() && run.first() == self.first.get() && run.end() == self.end.get()
     }
 
-    fn set_order(&mut self, order: Order) {
-        self.hlc = order.hlc.into();
-        self.set = order.set.into();
-        self.seq = order.seq.into();
-    }
-
     fn key(&self) -> (u64, Order) {
         (self.first.get(), self.order())
     }
@@ -932,32 +926,6 @@ impl ExtentMap {
         self.levels.first().map_or(&[], Level::entries)
     }
 
-    /// Gives each record the order `f(order)`, truncates included. `f` must be strictly monotone, so that the relative order stays; it is called once or more for each order. O(n); copies a base.
-    ///
-    /// A map of pending records gets its final stamp this way.
-    pub fn rekey(&mut self, mut f: impl FnMut(Order) -> Order) {
-        for level in &mut self.levels {
-            if !level.is_owned() {
-                *level = level.to_owned_level();
-            }
-            level.lattices = OnceLock::new();
-            if let Backing::Owned(entries) = &mut level.backing {
-                entries.iter_mut().for_each(|e| e.set_order(f(e.order())));
-                debug_assert!(entries.is_sorted_by_key(Entry::key), "not a monotone function");
-            }
-        }
-        self.levels.retain(|level| level.len() > 0);
-        self.pinned = 0;
-        for e in &mut self.buffer {
-            e.set_order(f(e.order()));
-        }
-        for t in &mut self.truncates {
-            t.0 = f(t.0);
-        }
-        debug_assert!(self.truncates.is_sorted());
-        self.max_order = f(self.max_order);
-    }
-
     /// Accounts for a new run and gives the parts of it that the truncates leave.
     #[inline]
     fn admit(&mut self, run: Run, order: Order) -> impl Iterator<Item = Run> + use<> {
@@ -1252,7 +1220,6 @@ mod tests {
             found(&map, 0, 1000);
             let _ = (map.eof(), map.next_data(random()), map.next_data(4));
             let _ = (map.iter().count(), map.next_hole(map.eof().saturating_sub(9)));
-            map.rekey(|o| Order { hlc: o.hlc / 2, ..o });
             map.compact();
         }
         assert!(ExtentMap::with_base(Arc::new(vec![0u8; 71]), 0, 1, 0).is_none());
