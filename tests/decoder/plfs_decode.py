@@ -259,6 +259,9 @@ class Flat:
         entries, _ = ENTRY.each(raw, begin, head.entries)
         if cuts != sorted(cuts) or entries != sorted(entries, key=lambda e: (e.first, e.stamp, e.log_set, e.position)):
             raise Bad(path, 128, "flat index: truncates or entries are not sorted")
+        lengths = [c.length for c in covered] + [s.physical_end for s in segments] + [cut.size for cut in cuts]
+        if max(lengths, default=0) > MAX:
+            raise Bad(path, 128, "flat index: a length in the tables is out of range")
         self.id, self.covered = head.crc, {c.log_set: c.length for c in covered}
         self.totals = {"size": head.size, "stored_bytes": sum(s.physical_end for s in segments), "stamp": head.stamp, "records": head.records}
         self.records = [truncate((0, *cut[:3]), cut.size) for cut in cuts]

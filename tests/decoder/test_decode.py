@@ -333,6 +333,8 @@ class Decoder(unittest.TestCase):
         self.assertIn("wrong CRC of the header or the body", self.decode("cat", "--flat", code=1)[1])
         self.put("flat", flat(entries, [ref()], [(SET, len(index))], [(11, SET, 0, 9)], size=10))
         self.assertIn("size 10", self.decode("stat", code=1)[1])
+        self.put("flat", flat(entries, [ref()], [(SET, len(index))], [(11, SET, 0, 2**63)], size=9))
+        self.assertIn("out of range", self.decode("stat", code=1)[1])
         self.put("flat", flat(entries, [ref()], [(SET, 10**6)], [(11, SET, 0, 9)], size=9))
         self.assertEqual(self.stat()["flat"], "stale")
         self.assertEqual(self.cat("--flat"), self.cat())

@@ -169,6 +169,10 @@ pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
         flat.truncates.push(Truncate { hlc: fields.u64(at), set: fields.u32(at + 8), seq: fields.u32(at + 12), size: fields.u64(at + 16) });
         at += 24;
     }
+    let lengths = flat.covered.iter().map(|covered| covered.bytes).chain(flat.segments.iter().map(|segment| segment.bytes));
+    if lengths.chain(flat.truncates.iter().map(|cut| cut.size)).any(|bytes| bytes > MAX_OFFSET) {
+        return bad(HEADER_BYTES, "a length in the tables is out of range");
+    }
     Ok(flat)
 }
 
@@ -202,6 +206,32 @@ mod tests {
         }
         for len in 0..file.len() {
             assert!(decode(&file[..len], &uuid).is_err());
+        }
+    }
+
+    /// Lengths past 2^63-1 overflowed where they were rounded up or added.
+    #[test]
+    fn lengths_out_of_range_are_refused() {
+        let uuid = Uuid([1; 16]);
+        let at = SegmentRef { set: 1, stream: 2, segment: 3, backend: 0 };
+        let with = |covered, segment, cut| {
+            let flat = FlatIndex {
+                uuid,
+                size: 0,
+                records: 0,
+                max_hlc: 0,
+                covered: vec![Covered { set: 1, from: 0, bytes: covered }],
+                segments: vec![Segment { at, bytes: segment }],
+                truncates: vec![Truncate { hlc: 4, set: 5, seq: 6, size: cut }],
+                entries: 0,
+                entries_at: 0,
+                id: 0,
+            };
+            decode(&encode(&flat, &[]), &uuid).map(drop).map_err(|bad| bad.what)
+        };
+        assert_eq!(with(MAX_OFFSET, MAX_OFFSET, MAX_OFFSET), Ok(()));
+        for lengths in [(MAX_OFFSET + 1, 0, 0), (0, u64::MAX, 0), (0, 0, MAX_OFFSET + 1)] {
+            assert_eq!(with(lengths.0, lengths.1, lengths.2), Err("a length in the tables is out of range"));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plfs::store::{Errno, Kind, MemStore, Open, Store, write_full};
-use plfs::{Config, OpenOptions, Opened, Plfs, Severity};
+use plfs::{Config, Error, OpenOptions, Opened, Plfs, Severity, records, repair};
 use plfs_testkit::{FaultStore, Op, Rng};
 
 /// Counts what is allocated, and the most at one time.
@@ -129,19 +129,21 @@ impl Bed {
         let plfs = Plfs::new(store.clone(), self.config.clone());
         let before = NOW.load(Ordering::Relaxed);
         MOST.store(before, Ordering::Relaxed);
-        let _ = plfs.stat(Path::new(NAME), true);
-        if let Ok(Opened::Logical(file)) = plfs.open(Path::new(NAME), OpenOptions::read()) {
+        clear(story, plfs.stat(Path::new(NAME), true));
+        if let Some(Opened::Logical(file)) = clear(story, plfs.open(Path::new(NAME), OpenOptions::read())) {
             let mut bytes = vec![0; 100_000];
             for offset in [0, 700, 2990, 1 << 40, i64::MAX as u64 - 50_000] {
-                if let Ok(n) = file.read_at(&mut bytes, offset) {
-                    assert!(!bytes[..n].contains(&b'S'), "{story}: a byte of another file");
+                let reads = [file.read_at(&mut bytes, offset), file.read_strided(&mut bytes[..1000], 10, 25, offset)];
+                if reads.into_iter().filter_map(|read| clear(story, read)).max().is_some_and(|n| bytes[..n].contains(&b'S')) {
+                    panic!("{story}: a byte of another file");
                 }
             }
-            let _ = file.len();
-            let _ = file.next_data(10);
-            let _ = file.next_hole(10);
-            let _ = file.extents(0, 3000);
-            let _ = file.close();
+            clear(story, file.len());
+            clear(story, file.next_data(10));
+            clear(story, file.next_hole(10));
+            clear(story, file.extents(0, 3000));
+            clear(story, records(file.container()));
+            clear(story, file.close());
         }
         let report = plfs::check_name(&store, Path::new(NAME), &[]);
         let _ = report.health();
@@ -154,6 +156,20 @@ impl Bed {
             assert!(call.len <= 16 << 20, "{story}: {call}");
         }
     }
+}
+
+/// What a call gave, if it worked. An error must be about the bytes, and name a file: never what the storage said to a path, a length or an offset that they made up.
+fn clear<T>(story: &dyn std::fmt::Display, result: plfs::Result<T>) -> Option<T> {
+    let error = match result {
+        Ok(value) => return Some(value),
+        Err(error) => error,
+    };
+    let about_bytes = matches!(
+        error,
+        Error::Corrupt { .. } | Error::MissingData { .. } | Error::NotAContainer { .. } | Error::UnknownFormat { .. } | Error::MissingContainer { .. }
+    );
+    assert!(about_bytes && error.to_string().contains("/m/"), "{story}: {error:?}");
+    None
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
@@ -333,14 +349,94 @@ fn hostile_flat_indexes() {
                 alter(&mut rng, &mut bytes, all);
             }
         }
-        if bytes.len() > 128 && !rng.one_in(4) {
-            let sum = crc32c(&bytes[128..]);
-            put_u32(&mut bytes, 12, sum);
-            let sum = crc32c(&bytes[12..128]);
-            put_u32(&mut bytes, 8, sum);
+        if !rng.one_in(4) {
+            seal_flat(&mut bytes);
         }
         bed.put(&flat, &bytes);
         bed.look(&format_args!("seed {seed}"));
         bed.put(&flat, &original);
+    }
+}
+
+/// Makes the checksums of a flat index right.
+fn seal_flat(bytes: &mut [u8]) {
+    if bytes.len() > 128 {
+        let sum = crc32c(&bytes[128..]);
+        put_u32(bytes, 12, sum);
+        let sum = crc32c(&bytes[12..128]);
+        put_u32(bytes, 8, sum);
+    }
+}
+
+/// Parts of an index as another process sends them, altered: merging, using and storing them gives an error or an index, and reads by that index stay in the container.
+#[test]
+fn hostile_index_parts() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let bed = Bed::new();
+    let plfs = Plfs::new(Arc::new(bed.memory.clone()), bed.config.clone());
+    let file = open(&plfs, NAME);
+    let parts = [file.index_part(0, 2).unwrap(), file.index_part(1, 2).unwrap()];
+    for seed in 0..rounds() {
+        let mut rng = Rng::new(seed);
+        let mut hurt = parts.clone();
+        let bytes = &mut hurt[rng.below(2) as usize];
+        let all = if rng.one_in(2) { 16..128 } else { 16..bytes.len() };
+        alter(&mut rng, bytes, all);
+        seal_flat(bytes);
+        let before = NOW.load(Ordering::Relaxed);
+        MOST.store(before, Ordering::Relaxed);
+        let merged = file.index_merge(&[&hurt[0], &hurt[1]]);
+        for index in hurt.into_iter().chain(merged.ok()) {
+            let reader = open(&plfs, NAME);
+            if reader.index_use(Arc::new(index)).is_ok() {
+                let mut buf = [0; 3000];
+                let n = reader.read_at(&mut buf, 0).unwrap_or(0);
+                assert!(!buf[..n].contains(&b'S'), "seed {seed}");
+                let _ = (reader.len(), reader.next_hole(5), reader.extents(0, 3000));
+            }
+        }
+        let took = MOST.load(Ordering::Relaxed) - before;
+        assert!(took < MEMORY_MAX, "seed {seed}: {took} bytes of memory");
+    }
+}
+
+/// Who writes, flattens and repairs a container whose bytes lie may fail, and does not panic.
+#[test]
+fn hostile_containers_are_written() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    for seed in 0..rounds() / 5 {
+        let (bed, mut rng) = (Bed::new(), Rng::new(seed));
+        let end = rng.pick(&["/index", "/flat", "/super"]);
+        let paths = bed.find(end);
+        let path = &paths[rng.below(paths.len() as u64) as usize];
+        let mut bytes = bed.bytes(path);
+        match end {
+            "/super" => {
+                alter(&mut rng, &mut bytes, 3072..3200);
+                let sum = crc32c(&bytes[3080..3200]);
+                put_u32(&mut bytes, 3076, sum);
+            }
+            "/flat" => {
+                let all = 16..bytes.len();
+                alter(&mut rng, &mut bytes, all);
+                seal_flat(&mut bytes);
+            }
+            _ => {
+                let all = 0..bytes.len();
+                alter(&mut rng, &mut bytes, all);
+                seal_index(&mut bytes);
+            }
+        }
+        // The summary still counts: the directory's time is what it was.
+        bed.put(path, &bytes);
+        let store: Arc<dyn Store> = Arc::new(bed.memory.clone());
+        let plfs = Plfs::new(store.clone(), bed.config.clone());
+        if let Ok(Opened::Logical(file)) = plfs.open(Path::new(NAME), OpenOptions { create: false, ..OpenOptions::create() }) {
+            let _ = (file.write_at(b"new", 100), file.read_at(&mut [0; 3], 100));
+            let _ = (file.append(b"more"), file.sync(), file.set_len(2000), file.totals(), file.close());
+        }
+        let _ = plfs.flatten(Path::new(NAME));
+        let report = plfs::check_name(&store, Path::new(NAME), &[]);
+        let _ = repair(&store, &bed.config, &report, 0);
     }
 }

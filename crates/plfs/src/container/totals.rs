@@ -109,7 +109,8 @@ impl Totalizer {
             totals.index_bytes += from + bytes.len() as u64;
         }
         totals.data_logs = self.segments.len() as u32;
-        totals.stored_bytes = self.segments.values().sum();
+        // Bytes that lie may say anything: a sum of them must not overflow.
+        totals.stored_bytes = self.segments.values().fold(0, |sum, end| sum.saturating_add(*end));
         (totals.size, totals.max_hlc, totals.records) = (self.size.size(), self.max_hlc, self.records);
         Ok(totals)
     }

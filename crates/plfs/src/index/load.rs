@@ -156,7 +156,7 @@ impl Index {
             for cut in &flat.truncates {
                 all.extents.insert_truncate(Order { hlc: cut.hlc, set: cut.set, seq: cut.seq }, cut.size);
             }
-            (all.max_hlc, all.records) = (all.max_hlc.max(flat.max_hlc), all.records + flat.records);
+            (all.max_hlc, all.records) = (all.max_hlc.max(flat.max_hlc), all.records.saturating_add(flat.records));
             shares.extend(flat.covered);
         }
         shares.sort_unstable_by_key(|share| (share.set, share.from, share.bytes));
@@ -337,7 +337,7 @@ impl Index {
     }
 
     fn count(&mut self, block: &Block) {
-        self.records += u64::from(block.header.records);
+        self.records = self.records.saturating_add(block.header.records.into());
         for (_, record) in &block.records {
             if let Record::Run { segment, physical, length, count, .. } = record {
                 let number = self.number(block.segments[*segment as usize]) as usize;
@@ -486,9 +486,10 @@ impl Index {
     pub fn totals(&self) -> Totals {
         Totals {
             size: self.eof(),
-            stored_bytes: self.ends.iter().sum(),
+            // Bytes that lie may say anything: a sum of them must not overflow.
+            stored_bytes: self.ends.iter().fold(0, |sum, end| sum.saturating_add(*end)),
             max_hlc: self.max_hlc,
-            index_bytes: self.scanned.values().map(|log| log.length).sum(),
+            index_bytes: self.scanned.values().fold(0, |sum, log| sum.saturating_add(log.length)),
             records: self.records,
             log_sets: self.scanned.len() as u32,
             data_logs: self.ends.iter().filter(|end| **end > 0).count() as u32,

@@ -239,7 +239,8 @@ impl LogSet {
         let clock = &self.shared.words()[CLOCK];
         let mut last = clock.load(Ordering::SeqCst);
         loop {
-            let next = wall.max(last + 1);
+            // Only bytes that lie have the last stamp there is.
+            let next = wall.max(last.saturating_add(1));
             match clock.compare_exchange_weak(last, next, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return next,
                 Err(other) => last = other,
@@ -439,6 +440,14 @@ mod tests {
         let new = join(&config, &container, Seen { max_hlc: 0, is_new: false });
         assert_eq!(new.id(), id);
         assert!(cut(&new) > stamp);
+    }
+
+    /// A log says that it was written at the end of time. The clock wrapped to 0 after that, or panicked.
+    #[test]
+    fn the_clock_does_not_wrap() {
+        let (config, container) = container();
+        let set = join(&config, &container, Seen { max_hlc: u64::MAX, is_new: true });
+        assert_eq!(set.tick(), u64::MAX);
     }
 
     /// With the smallest segments a stream has 65,536 after 4 GiB. The number of the next did not fit: the stream went on in segment 0, over bytes that records pointed to.
