@@ -51,7 +51,7 @@ build: ## release build into build/, laid out as it is installed
 		'Libs: -L$${libdir} -lplfs' 'Cflags: -I$${includedir}' > $(BUILD)/lib/pkgconfig/plfs.pc
 	@[ $(BUILD)/lib/plfs/libplfs_preload.so -nt $(BUILD)/include/plfs.h ] || rm -f $(BUILD)/lib/plfs/libplfs_preload.so
 	$(MAKE) --no-print-directory -C preload OUT=$(abspath $(BUILD))/lib/plfs PLFS_INC=$(abspath $(BUILD))/include PLFS_LIB=$(abspath $(BUILD))/lib
-	$(MAKE) --no-print-directory -C mpi OUT=$(abspath $(BUILD))/lib/plfs OBJ=$(abspath $(BUILD))/obj/mpi PLFS_INC=$(abspath $(BUILD))/include PLFS_LIB=$(abspath $(BUILD))/lib \
+	$(MAKE) --no-print-directory -C mpi OUT=$(abspath $(BUILD))/lib/plfs OBJ=$(abspath $(BUILD))/obj/mpi PKGCONFIG=$(abspath $(BUILD))/lib/pkgconfig VERSION=$(VERSION) PLFS_INC=$(abspath $(BUILD))/include PLFS_LIB=$(abspath $(BUILD))/lib \
 		ABI_INC=$(if $(ABI_INC),$(ABI_INC),$(abspath $(BUILD))/deps/mpich/include)
 	@$(BUILD)/bin/plfs man $(BUILD)/share/man/man1
 	@$(BUILD)/bin/plfs completions bash > $(BUILD)/share/bash-completion/completions/plfs

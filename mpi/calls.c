@@ -3,7 +3,9 @@
 
 #include <stdlib.h>
 
+#ifndef PLFS_MPI_STATIC
 const struct real *real;
+#endif
 
 static void set_status(MPI_Status *status, MPI_Count bytes)
 {
@@ -78,9 +80,17 @@ static int end(struct file *f, const void *name, MPI_Status *status)
 	return MPI_SUCCESS;
 }
 
+/* In a static program, trampolines call them by name. */
+#ifdef PLFS_MPI_STATIC
+#define LINKAGE __attribute__((visibility("hidden")))
+#else
+#define LINKAGE static
+#endif
+
 /* A call: the door's for its own files, else the MPI's. */
 #define CALL(name, params, args, ours)                                    \
-	static int door_##name params                                     \
+	LINKAGE int door_##name params;                                   \
+	LINKAGE int door_##name params                                    \
 	{                                                                 \
 		struct file *f = file_of(fh);                             \
 		return f ? ours : real->name args;                        \
@@ -148,9 +158,6 @@ MPI_File door_fromint(int fh)
 	return real->fromint(fh);
 }
 
-#ifndef PLFS_MPI_STATIC
-
-static void *const calls[FUNCTIONS] = {
 #undef PLAIN
 #undef BLOCKING
 #undef BLOCKING_AT
@@ -159,6 +166,10 @@ static void *const calls[FUNCTIONS] = {
 #undef BEGIN
 #undef BEGIN_AT
 #undef END
+
+#ifndef PLFS_MPI_STATIC
+
+static void *const calls[FUNCTIONS] = {
 #define NAME(name) (void *)door_##name,
 #include "functions.h"
 };
@@ -170,5 +181,53 @@ void *const *plfs_mpi_backend(void *const functions[FUNCTIONS])
 	real = (const void *)functions;
 	return calls;
 }
+
+#else
+
+/* The MPI's own, by the names that the linker gives them under --wrap. A program cannot call what its MPI does not have. */
+#if MPI_VERSION < 5
+#define __real_PMPI_File_toint __real_PMPI_File_c2f
+#define __real_PMPI_File_fromint __real_PMPI_File_f2c
+#endif
+#if MPI_VERSION < 4
+#define __real_PMPI_File_get_type_extent_c __real_PMPI_File_get_type_extent
+#define DECLARE(name) extern void __real_PMPI_File_##name(void);
+#define ENTRY(name) (void *)__real_PMPI_File_##name, NULL,
+#else
+#define DECLARE(name) extern void __real_PMPI_File_##name(void), __real_PMPI_File_##name##_c(void);
+#define ENTRY(name) (void *)__real_PMPI_File_##name, (void *)__real_PMPI_File_##name##_c,
+#endif
+
+#define PLAIN(name, ret, params) extern void __real_PMPI_File_##name(void);
+#define BLOCKING(name, direction, where) DECLARE(name)
+#define BLOCKING_AT(name, direction) DECLARE(name)
+#define NONBLOCKING(name, direction, where) DECLARE(name)
+#define NONBLOCKING_AT(name, direction) DECLARE(name)
+#define BEGIN(name, direction, where) DECLARE(name##_begin)
+#define BEGIN_AT(name, direction) DECLARE(name##_begin)
+#define END(name, direction) extern void __real_PMPI_File_##name##_end(void);
+#include "functions.def"
+#undef PLAIN
+#undef BLOCKING
+#undef BLOCKING_AT
+#undef NONBLOCKING
+#undef NONBLOCKING_AT
+#undef BEGIN
+#undef BEGIN_AT
+#undef END
+
+static void *const functions[FUNCTIONS] = {
+#define PLAIN(name, ret, params) (void *)__real_PMPI_File_##name,
+#define BLOCKING(name, direction, where) ENTRY(name)
+#define BLOCKING_AT(name, direction) ENTRY(name)
+#define NONBLOCKING(name, direction, where) ENTRY(name)
+#define NONBLOCKING_AT(name, direction) ENTRY(name)
+#define BEGIN(name, direction, where) ENTRY(name##_begin)
+#define BEGIN_AT(name, direction) ENTRY(name##_begin)
+#define END(name, direction) (void *)__real_PMPI_File_##name##_end,
+#include "functions.def"
+};
+
+const struct real *real = (const void *)functions;
 
 #endif

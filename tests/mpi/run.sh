@@ -130,6 +130,22 @@ for mpi in mpich openmpi; do
     [[ " $mpis " != *" $mpi "* ]] || check "killed $mpi" killed $mpi
 done
 
+# A program with a static MPI: nothing is preloaded for MPI-IO.
+static() {
+    local archives; archives=$(dirname "$(gcc -print-file-name=libmpich.a)")
+    local flags; flags=$(PKG_CONFIG_PATH=$build/lib/pkgconfig pkg-config --libs plfs-mpiio-mpich) || return 1
+    gcc -std=gnu11 -w -I"$(mpicc.mpich -show | grep -o -- '-I[^ ]*' | head -1 | cut -c3-)" -o "$work/static" "$here/t_open.c" $flags "$archives/libmpich.a" $STATIC_NEEDS -Wl,-rpath,"$build/lib" 2>&1 || return 1
+    ! ldd "$work/static" | grep libmpi || return 1
+    fresh
+    PLFS_MOUNTS=$work/mount T_PLAIN=$work/plain $limit mpiexec.mpich -n 2 "$work/static" "$work/mount/d" 2>&1 || return 1
+    [ -n "$(find "$work/mount/.plfs" -mindepth 3 | head -1)" ]
+}
+if [[ " $mpis " = *" mpich "* ]] && is_wanted static; then
+    # What libmpich.a needs is what libmpich.so needs.
+    STATIC_NEEDS=$(ldd "$(ldconfig -p | awk '/libmpich.so.12 / { print $NF; exit }')" | awk '/=> \// { print $3 }' | grep -vE 'libc.so|ld-linux' | tr '\n' ' ')
+    check static static
+fi
+
 # An MPI that no backend is for goes on as without us, and says so if asked.
 unknown() {
     mpicc.mpich -std=gnu11 -w -o "$work/unknown" "$here/t_pointers.c" || return 1
