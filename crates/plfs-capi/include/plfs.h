@@ -70,6 +70,20 @@ typedef struct {
   const char *data_log;
 } plfs_mapping;
 
+/*
+ What a process that writes must know of what others committed before.
+ */
+typedef struct {
+  /*
+   Largest stamp of a commit.
+   */
+  uint64_t stamp;
+  /*
+   Not 0 if nothing was ever written.
+   */
+  int is_new;
+} plfs_seen;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -555,6 +569,24 @@ int plfs_index_use(plfs_file *file,
 int plfs_index_store(plfs_file *file,
                      const void *data,
                      size_t length);
+
+/*
+ For processes that open a file together to write: one of them looks, and tells the others, which would each look at all index logs otherwise.
+
+ # Safety
+ `file` is a handle, `out` a place for a plfs_seen.
+ */
+int plfs_seen_get(plfs_file *file,
+                  plfs_seen *out);
+
+/*
+ What this process writes is ordered behind what another has seen. Before the first write through any handle of the file; later it has no effect.
+
+ # Safety
+ `file` is a handle, `seen` points to a plfs_seen.
+ */
+int plfs_seen_set(plfs_file *file,
+                  const plfs_seen *seen);
 
 /*
  Stat; follows links. The size of a PLFS file comes from its summary, or from its index logs' block headers if it is being written.

@@ -4,6 +4,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 
 use libc::{size_t, ssize_t};
+use plfs_core::Seen;
 use plfs_core::store::{Errno, Open};
 
 use crate::file::{PlfsFile, bytes, handle, offset_arg};
@@ -182,4 +183,47 @@ pub unsafe extern "C" fn plfs_index_store(file: *mut PlfsFile, data: *const c_vo
 
 fn not_null<T>(pointer: *const T) -> Result<()> {
     if pointer.is_null() { Err(Errno::FAULT.into()) } else { Ok(()) }
+}
+
+/// What a process that writes must know of what others committed before.
+#[repr(C)]
+pub struct PlfsSeen {
+    /// Largest stamp of a commit.
+    pub stamp: u64,
+    /// Not 0 if nothing was ever written.
+    pub is_new: c_int,
+}
+
+/// For processes that open a file together to write: one of them looks, and tells the others, which would each look at all index logs otherwise.
+///
+/// # Safety
+/// `file` is a handle, `out` a place for a plfs_seen.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_seen_get(file: *mut PlfsFile, out: *mut PlfsSeen) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = unsafe { handle(file) }?;
+        not_null(out)?;
+        let seen = file.file.seen()?;
+        // SAFETY: not NULL, and the caller's promise.
+        unsafe { out.write(PlfsSeen { stamp: seen.max_hlc, is_new: seen.is_new.into() }) };
+        Ok(0)
+    }) as c_int
+}
+
+/// What this process writes is ordered behind what another has seen. Before the first write through any handle of the file; later it has no effect.
+///
+/// # Safety
+/// `file` is a handle, `seen` points to a plfs_seen.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_seen_set(file: *mut PlfsFile, seen: *const PlfsSeen) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = unsafe { handle(file) }?;
+        not_null(seen)?;
+        // SAFETY: not NULL, and the caller's promise.
+        let seen = unsafe { &*seen };
+        file.file.tell(Seen { max_hlc: seen.stamp, is_new: seen.is_new != 0 });
+        Ok(0)
+    }) as c_int
 }

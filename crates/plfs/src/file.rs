@@ -54,6 +54,8 @@ pub(crate) struct LogicalFile {
     pub(crate) watched: AtomicBool,
     /// Created by this process, and nothing was asked of it yet: there is nothing of others to know.
     is_new: AtomicBool,
+    /// What another process said that it has seen, which the first write need not look for then.
+    told: Mutex<Option<Seen>>,
 }
 
 impl std::fmt::Debug for Writer {
@@ -84,6 +86,7 @@ impl LogicalFile {
         LogicalFile {
             name_dir: name.parent().map(Path::to_path_buf),
             is_new: AtomicBool::new(false),
+            told: Mutex::new(None),
             watched: AtomicBool::new(false),
             container,
             config,
@@ -215,12 +218,11 @@ impl LogicalFile {
             return Ok(writer.clone());
         }
         self.hold()?;
-        let seen = match self.is_new.swap(false, Ordering::AcqRel) {
-            true => Seen { max_hlc: 0, is_new: true },
-            false => {
-                let totals = self.totals()?;
-                Seen { max_hlc: totals.max_hlc, is_new: totals.log_sets == 0 }
-            }
+        let told = lock(&self.told).take();
+        let seen = match (self.is_new.swap(false, Ordering::AcqRel), told) {
+            (true, _) => Seen { max_hlc: 0, is_new: true },
+            (false, Some(seen)) => seen,
+            (false, None) => self.seen()?,
         };
         let identity = identity();
         let mark = format!("host {}\npid {}\nuid {}\nattached_ns {}\n", identity.host, identity.pid, identity.uid, identity.attached_ns);
@@ -228,6 +230,14 @@ impl LogicalFile {
         let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity));
         *slot = Some(writer.clone());
         Ok(writer)
+    }
+
+    fn seen(&self) -> Result<Seen> {
+        if self.is_new.load(Ordering::Acquire) {
+            return Ok(Seen { max_hlc: 0, is_new: true });
+        }
+        let totals = self.totals()?;
+        Ok(Seen { max_hlc: totals.max_hlc, is_new: totals.log_sets == 0 })
     }
 
     /// The times were set explicitly: they stay until more is written.
@@ -774,6 +784,17 @@ impl File {
     /// Bytes of index logs that a first read has to read, past what the flat index has. Costs a look at each log, not its contents.
     pub fn index_pending(&self) -> Result<u64> {
         Index::pending_bytes(self.container(), self.logical().summary().as_ref())
+    }
+
+    /// What a process that writes must know of others' commits until now. For programs whose processes open a file together: one looks, the others are [told](File::tell), instead of
+    /// each looking at all index logs.
+    pub fn seen(&self) -> Result<Seen> {
+        self.logical().seen()
+    }
+
+    /// This process writes behind what another process of the program has seen. Without effect once it has written.
+    pub fn tell(&self, seen: Seen) {
+        *lock(&self.logical().told) = Some(seen);
     }
 
     /// A share of the index for processes that load it together: every `parts`-th index log from the `part`-th on, encoded as a flat index. All of them merged are everything committed

@@ -47,6 +47,7 @@ pub use container::{
 pub use container::{Container, Totals};
 pub use error::{Error, Result};
 pub use file::{Access, Extent, File};
+pub use log::Seen;
 pub use plfs::{FileStat, OpenOptions, Opened, Plfs};
 pub use ticker::FORK_GATE;
 

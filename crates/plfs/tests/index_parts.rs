@@ -157,3 +157,25 @@ fn a_damaged_part_is_refused() {
     assert!(file.index_part(1, 1).is_err() && file.index_part(0, 0).is_err());
     assert_eq!(content(&file), b"abc");
 }
+
+/// Of many nodes that open a file together one looks, and the others write behind what it saw without opening a single index log. (Each looking at all is what the original died of.)
+#[test]
+fn who_is_told_does_not_look_and_still_writes_behind() {
+    let bed = Bed::new();
+    for round in 0..2u8 {
+        let processes: Vec<Plfs> = (0..4).map(|_| bed.process()).collect();
+        let files: Vec<File> = processes.iter().map(open).collect();
+        let seen = files[0].seen().unwrap();
+        assert_eq!(seen.is_new, round == 0);
+        files.iter().for_each(|file| file.tell(seen));
+        // The same bytes by each in turn, in an order that sync and barrier would give.
+        for (i, file) in files.iter().enumerate() {
+            file.write_at(&[10 * round + i as u8; 8], 4 * i as u64).unwrap();
+            file.commit().unwrap();
+        }
+        drop(files);
+        let got = content(&open(&bed.process()));
+        let expect: Vec<u8> = [0, 1, 2, 3, 3].iter().flat_map(|i| [10 * round + i; 4]).collect();
+        assert_eq!(got, expect, "round {round}");
+    }
+}

@@ -253,14 +253,15 @@ impl Index {
         }
         for covered in &flat.covered {
             let length = match expect {
+                Expect::Log(set) if covered.set != set => continue,
                 Expect::Id(id) if id == flat.id => covered.bytes,
                 Expect::Id(_) => return Ok(Err("the summary means another".into())),
-                Expect::Logs(names) => {
+                Expect::Logs(names) if !names.contains(&Name::LogSet(covered.set)) => {
+                    return Ok(Err(format!("it is stale: log set {:08x} is gone", covered.set)));
+                }
+                Expect::Logs(_) | Expect::Log(_) => {
                     let path = container.path(&name::index_log(covered.set));
-                    let length = match names.contains(&Name::LogSet(covered.set)) {
-                        true => container.store.stat(&path, true).map_or(0, |stat| stat.len),
-                        false => 0,
-                    };
+                    let length = container.store.stat(&path, true).map_or(0, |stat| stat.len);
                     if length < covered.bytes {
                         return Ok(Err(format!("it is stale: it covers {} bytes of {}, which has {length}", covered.bytes, path.display())));
                     }
@@ -446,6 +447,15 @@ impl Index {
         self.flat = None;
     }
 
+    /// The flat index if it fits the log of `set`, whatever became of the others; else nothing.
+    pub(crate) fn flat_for(container: &Container, set: u32) -> Index {
+        let mut index = Index::default();
+        match index.load_flat(container, Expect::Log(set)) {
+            Ok(Ok(())) => index,
+            _ => Index::default(),
+        }
+    }
+
     /// What was read of one log set: the largest physical end in each of its segments, and where in its index log the next look starts.
     pub(crate) fn read_of(&self, set: u32) -> (HashMap<SegmentRef, u64>, u64) {
         let ends = self.segments.iter().copied().zip(self.ends.iter().copied()).filter(|(at, _)| at.set == set);
@@ -510,6 +520,8 @@ enum Expect<'a> {
     Id(u32),
     /// One that fits the logs, which are among these names.
     Logs(&'a [Name]),
+    /// One that fits this log, which alone matters.
+    Log(u32),
 }
 
 fn token_of(summary: &Summary) -> Time {

@@ -310,11 +310,11 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Op
         let ours = found.uid == rustix::process::geteuid().as_raw() && found.len <= TAKEOVER_MAX_BYTES;
         // The look comes before the mark, because who dies in between leaves a mark whose owner nobody knows.
         if ours
-            && let Some(youngest) = complete(container, &names, set)?
+            && let Some(youngest) = complete(container, set)?
             && own(set)?
         {
             let now = container.store.stat(&path, true).at("stat the index log", &path)?;
-            let youngest = if now.len == found.len { Some(youngest) } else { complete(container, &names, set)? };
+            let youngest = if now.len == found.len { Some(youngest) } else { complete(container, set)? };
             if youngest.is_some() {
                 return Ok((set, youngest));
             }
@@ -340,9 +340,9 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Op
 
 /// A stamp that no block of a set exceeds, if the data logs of the set are as long as its records say. After a power cut they may not be: what was lost must not come back as
 /// other bytes, so nobody appends there.
-fn complete(container: &Container, names: &[Name], set: u32) -> Result<Option<u64>> {
+fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
     // A flat index spares most of the log: a file that is opened and closed many times has a long one.
-    let index = Index::begin(container, names).unwrap_or_default();
+    let index = Index::flat_for(container, set);
     let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_hlc());
     let bytes = read_index_log_from(container, set, from)?;
     let scanned = scan_whole(container, set, from, &bytes, |offset, header, at| {
