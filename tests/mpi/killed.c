@@ -29,6 +29,8 @@ int main(int argc, char **argv)
 		OK(MPI_File_read_at(f, r * LENGTH, back, LENGTH, MPI_BYTE, MPI_STATUS_IGNORE));
 		CHECK(memcmp(block, back, LENGTH) == 0);
 	}
+	/* Not before all have read. */
+	MPI_Barrier(MPI_COMM_WORLD);
 	OK(MPI_File_write_at(f, rank * LENGTH, block, LENGTH, MPI_BYTE, MPI_STATUS_IGNORE));
 	OK(MPI_File_close(&f));
 	return finish();
