@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::io::Write;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -25,23 +26,27 @@ const PATH_ROOM: usize = 8192;
 
 /// A normal absolute path under construction, without a slash at the end; empty for the root. On the stack, as signal handlers may open files.
 struct Normal {
-    bytes: [u8; PATH_ROOM],
+    /// The first `len` are written. Not cleared, as every open and stat of a program comes here.
+    bytes: [MaybeUninit<u8>; PATH_ROOM],
     len: usize,
 }
 
 impl Normal {
-    const ROOT: Normal = Normal { bytes: [0; PATH_ROOM], len: 0 };
+    const fn root() -> Normal {
+        Normal { bytes: [const { MaybeUninit::uninit() }; PATH_ROOM], len: 0 }
+    }
 
     /// Follows `path` by its text: `.` and empty parts vanish, `..` takes the last part away. False if there is no room.
     fn follow(&mut self, path: &[u8]) -> bool {
         for part in path.split(|byte| *byte == b'/') {
             match part {
                 b"" | b"." => {}
-                b".." => self.len = self.bytes[..self.len].iter().rposition(|byte| *byte == b'/').unwrap_or(0),
+                b".." => self.len = self.as_bytes().iter().rposition(|byte| *byte == b'/').unwrap_or(0),
                 _ if self.len + 1 + part.len() > PATH_ROOM => return false,
                 _ => {
-                    self.bytes[self.len] = b'/';
-                    self.bytes[self.len + 1..][..part.len()].copy_from_slice(part);
+                    for (at, byte) in self.bytes[self.len..].iter_mut().zip([b'/'].iter().chain(part)) {
+                        at.write(*byte);
+                    }
                     self.len += 1 + part.len();
                 }
             }
@@ -50,7 +55,8 @@ impl Normal {
     }
 
     fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        // SAFETY: `follow` has written the first `len`.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) }
     }
 }
 
@@ -60,7 +66,7 @@ fn mounts() -> &'static [Vec<u8>] {
     MOUNTS.get_or_init(|| {
         let paths = std::env::var_os("PLFS_MOUNTS").map_or(Vec::new(), |list| split_paths(&list));
         let normal = |path: &PathBuf| {
-            let mut normal = Normal::ROOT;
+            let mut normal = Normal::root();
             // A relative one has no fixed meaning.
             (path.is_absolute() && normal.follow(path.as_os_str().as_bytes())).then(|| normal.as_bytes().to_vec())
         };
@@ -81,7 +87,7 @@ pub unsafe extern "C" fn plfs_door_below_mount(dirfd: c_int, path: *const c_char
     }
     // SAFETY: as above.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let mut full = Normal::ROOT;
+    let mut full = Normal::root();
     if path[0] != b'/' {
         let mut dir = [0u8; PATH_ROOM / 2];
         let len = match dirfd {
