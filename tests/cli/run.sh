@@ -100,7 +100,7 @@ t_run_flags_after_the_command_are_the_commands() {
 }
 t_run_nested_and_with_other_preloads() {
     plfs run -- plfs run -- bash -c 'echo hi > plfs.d/f; echo "$LD_PRELOAD"' > out
-    [ "$(tail -1 out)" = "$build/lib/plfs/libplfs_preload.so" ]
+    [ "$(tail -1 out)" = "$build/lib/plfs/libplfs_preload.so:$build/lib/plfs/libplfs_mpi.so" ]
     [ "$(plfs cat plfs.d/f)" = hi ]
 }
 t_run_backends() {
@@ -571,7 +571,7 @@ t_explain_calls() {
 t_version_help_and_pages() {
     plfs version | has '^plfs [0-9]'
     plfs --version | has '^plfs [0-9]'
-    plfs version --json | json 'assert d["version"] and d["preload"].endswith("libplfs_preload.so")'
+    plfs version --json | json 'assert d["version"] and d["preload"].endswith("libplfs_preload.so") and "mpich12" in d["mpi"]'
     local command
     for command in run ls stat map cat cp import export flatten check rm version explain-calls completions; do
         plfs help $command > out && grep -q 'Usage: plfs' out || fail "no help for $command"
