@@ -1,4 +1,4 @@
-/* What ranks do together: agree on results, open through rank 0, close with rank 0 last. */
+/* What ranks do together: agree on results, and close with rank 0 last. */
 #include "door.h"
 
 int agree(MPI_Comm comm, int code)
@@ -33,14 +33,6 @@ int agree_same(MPI_Comm comm, int code, const int64_t *values, int n, int differ
 		if (all[2 * i] != ~all[2 * i + 1])
 			return different;
 	return MPI_SUCCESS;
-}
-
-int collective_attach(struct file *f, int flags)
-{
-	int rc = MPI_SUCCESS;
-	if (f->rank != 0)
-		rc = error_class(plfs_open(f->path, flags, 0, &f->plfs));
-	return agree(f->comm, rc);
 }
 
 /* Commits at all ranks; `*wrote` tells whether any has written. */

@@ -194,8 +194,6 @@ int agree(MPI_Comm comm, int code);
 int hear(MPI_Comm comm, int64_t *values, int n);
 /* MPI_SUCCESS at all ranks if the values are the same everywhere and all codes are MPI_SUCCESS; else the worst code or `different`. */
 int agree_same(MPI_Comm comm, int code, const int64_t *values, int n, int different);
-/* After rank 0 has opened: opens at all others, and prepares what they share. */
-int collective_attach(struct file *file, int flags);
 /* Closes at all ranks, rank 0 last. */
 int collective_close(struct file *file);
 

@@ -54,31 +54,55 @@ static void file_free(struct file *f)
 	free(f);
 }
 
-/* Rank 0 opens or creates; all hear how it went, what a shared pointer needs to know, and how much index there is to load. */
-static int open_at_rank_0(struct file *f, int64_t *pending)
+/* What rank 0 tells the others when it has opened. */
+enum { HEARD_CODE, HEARD_END, HEARD_ID, HEARD_PENDING, HEARD_STAMP, HEARD_NEW, HEARD };
+
+/* Rank 0 opens or creates. All ranks have called, so what any of them wrote before is committed, and rank 0 looks for all. */
+static void open_first(struct file *f, int64_t heard[HEARD])
 {
-	int64_t heard[4] = { MPI_SUCCESS, 0, 0, -1 };
-	if (f->rank == 0) {
-		int create = (f->amode & MPI_MODE_CREATE ? O_CREAT : 0) | (f->amode & MPI_MODE_EXCL ? O_EXCL : 0);
-		struct stat st = { 0 };
-		int rc = plfs_open(f->path, open_flags(f->amode) | create, 0666, &f->plfs);
-		if (rc == 0 && (f->amode & MPI_MODE_APPEND))
-			rc = plfs_fstat(f->plfs, &st);
-		heard[0] = error_class(rc);
-		heard[1] = st.st_size;
-		if (getrandom(&heard[2], sizeof heard[2], GRND_NONBLOCK) != sizeof heard[2])
-			heard[2] = (int64_t)(uintptr_t)f ^ (int64_t)getpid() << 32;
-		if (rc == 0)
-			heard[3] = index_pending(f);
-	}
-	int rc = hear(f->comm, heard, 4);
-	*pending = heard[3];
+	int create = (f->amode & MPI_MODE_CREATE ? O_CREAT : 0) | (f->amode & MPI_MODE_EXCL ? O_EXCL : 0);
+	struct stat st = { 0 };
+	plfs_seen seen = { 0 };
+	int rc = plfs_open(f->path, open_flags(f->amode) | create, 0666, &f->plfs);
+	if (rc == 0 && (f->amode & MPI_MODE_APPEND))
+		rc = plfs_fstat(f->plfs, &st);
+	if (rc == 0 && !(f->amode & MPI_MODE_RDONLY))
+		rc = plfs_seen_get(f->plfs, &seen);
+	heard[HEARD_CODE] = error_class(rc);
+	heard[HEARD_END] = st.st_size;
+	heard[HEARD_STAMP] = (int64_t)seen.stamp;
+	heard[HEARD_NEW] = seen.is_new;
+	if (getrandom(&heard[HEARD_ID], sizeof heard[HEARD_ID], GRND_NONBLOCK) != sizeof heard[HEARD_ID])
+		heard[HEARD_ID] = (int64_t)(uintptr_t)f ^ (int64_t)getpid() << 32;
+	if (rc == 0)
+		heard[HEARD_PENDING] = index_pending(f);
+}
+
+/* Opens at all ranks. */
+static int open_all(struct file *f)
+{
+	int64_t heard[HEARD] = { [HEARD_PENDING] = -1 };
+	if (f->rank == 0)
+		open_first(f, heard);
+	int rc = hear(f->comm, heard, HEARD);
 	if (rc == MPI_SUCCESS)
-		rc = (int)heard[0];
+		rc = (int)heard[HEARD_CODE];
+	if (rc != MPI_SUCCESS)
+		return rc;
 	/* All pointers are at the end with MPI_MODE_APPEND, and the first view has etypes of one byte. */
-	f->position = heard[1];
-	f->shared_id = (uint64_t)heard[2];
-	f->shared_start = heard[1];
+	f->position = heard[HEARD_END];
+	f->shared_start = heard[HEARD_END];
+	f->shared_id = (uint64_t)heard[HEARD_ID];
+	if (f->rank != 0)
+		rc = error_class(plfs_open(f->path, open_flags(f->amode), 0, &f->plfs));
+	if (rc == MPI_SUCCESS && !(f->amode & MPI_MODE_RDONLY)) {
+		/* Else each would look at all index logs before it writes. */
+		plfs_seen seen = { (uint64_t)heard[HEARD_STAMP], (int)heard[HEARD_NEW] };
+		rc = error_class(plfs_seen_set(f->plfs, &seen));
+	}
+	rc = agree(f->comm, rc);
+	if (rc == MPI_SUCCESS)
+		index_load_together(f, heard[HEARD_PENDING]);
 	return rc;
 }
 
@@ -103,21 +127,16 @@ static int open_ours(MPI_Comm comm, const char *name, int amode, const struct hi
 		f->path = strdup(path ? path : name);
 	}
 	int rc = f && f->path ? view_init(&f->view) : MPI_ERR_NO_MEM;
-	int64_t pending = -1;
 	rc = agree(comm, rc);
 	if (rc == MPI_SUCCESS)
 		rc = PMPI_Comm_dup(comm, &f->comm);
 	if (rc == MPI_SUCCESS) {
 		PMPI_Comm_rank(f->comm, &f->rank);
 		PMPI_Comm_size(f->comm, &f->ranks);
-		rc = open_at_rank_0(f, &pending);
+		rc = open_all(f);
 	}
-	if (rc == MPI_SUCCESS)
-		rc = collective_attach(f, open_flags(amode));
 	if (rc == MPI_SUCCESS && !one_name)
 		rc = check_identity(f);
-	if (rc == MPI_SUCCESS)
-		index_load_together(f, pending);
 	/* Never with the program's mode: MPI_MODE_DELETE_ON_CLOSE would remove /dev/null. */
 	if (rc == MPI_SUCCESS)
 		rc = real->open(f->comm, "/dev/null", MPI_MODE_RDONLY, MPI_INFO_NULL, fh);
