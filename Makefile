@@ -12,14 +12,16 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 INSTALL = install
 
 # What Debian calls what the build and the tests need.
-PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev gfortran rsync attr acl bc file perl git curl ca-certificates \
+PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev pnetcdf-bin libpnetcdf-dev gfortran rsync attr acl bc file perl git curl ca-certificates \
 	sqlite3 zip unzip cpio python3-venv
+# And what only make test-mpi needs.
+MPI_PACKAGES = lammps libnetcdf-mpi-dev
 
-.PHONY: help deps build install test lint demo bench ci clean
+.PHONY: help deps build install test test-mpi lint demo bench ci clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 deps: ## install what is missing (Debian packages, Rust); needs root or says what to run
 	@missing=$$(for p in $(PACKAGES); do dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null | grep -qx installed || echo $$p; done | tr '\n' ' '); \
@@ -65,6 +67,11 @@ install: build ## copy build/ to DESTDIR/PREFIX (make install PREFIX=$HOME/plfs)
 
 test: build ## all tests; the last line sums them up
 	@BUILD="$(abspath $(BUILD))" CARGO="$(CARGO)" tests/cli/all.sh
+
+test-mpi: ## programs that use MPI-IO, on 1 to 8 ranks of four MPIs; installs them, takes half an hour
+	$(MAKE) --no-print-directory deps PACKAGES="$(PACKAGES) $(MPI_PACKAGES)"
+	$(MAKE) --no-print-directory build
+	tests/mpi_programs/run.sh "$(abspath $(BUILD))" full
 
 lint: ## formatting, clippy, and the committed header is the generated one
 	$(CARGO) fmt --all --check

