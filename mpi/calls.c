@@ -2,6 +2,7 @@
 #include "door.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #ifndef PLFS_MPI_STATIC
 const struct real *real;
@@ -13,6 +14,15 @@ static void set_status(MPI_Status *status, MPI_Count bytes)
 		return;
 	PMPI_Status_set_elements_x(status, MPI_BYTE, bytes);
 	PMPI_Status_set_cancelled(status, 0);
+}
+
+/* Before a collective read of a coherent file, all ranks' calls before it are over: PnetCDF writes and reads collectively with nothing in between. `name` tells what is collective;
+ * the compiler looks, not the program. Non-blocking calls must not wait for other ranks. */
+static inline struct file *meet(struct file *f, enum direction direction, enum where where, const char *name)
+{
+	if (direction == READ && (where == ORDERED || strstr(name, "_all")) && is_coherent(f))
+		PMPI_Barrier(f->comm);
+	return f;
 }
 
 static int blocking(struct file *f, enum direction direction, enum where where, MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype type, MPI_Status *status)
@@ -98,13 +108,13 @@ static int end(struct file *f, const void *name, MPI_Status *status)
 #define PLAIN(name, ret, params)
 #define BLOCKING_ONE(name, count_t, direction, where) \
 	CALL(name, (MPI_File fh, void *buf, count_t count, MPI_Datatype type, MPI_Status *status), (fh, buf, count, type, status), \
-	     blocking(f, direction, where, 0, buf, count, type, status))
+	     blocking(meet(f, direction, where, #name), direction, where, 0, buf, count, type, status))
 #define BLOCKING(name, direction, where)                       \
 	BLOCKING_ONE(name, int, direction, where)              \
 	BLOCKING_ONE(name##_c, MPI_Count, direction, where)
 #define BLOCKING_AT_ONE(name, count_t, direction) \
 	CALL(name, (MPI_File fh, MPI_Offset offset, void *buf, count_t count, MPI_Datatype type, MPI_Status *status), (fh, offset, buf, count, type, status), \
-	     blocking(f, direction, EXPLICIT, offset, buf, count, type, status))
+	     blocking(meet(f, direction, EXPLICIT, #name), direction, EXPLICIT, offset, buf, count, type, status))
 #define BLOCKING_AT(name, direction)            \
 	BLOCKING_AT_ONE(name, int, direction)   \
 	BLOCKING_AT_ONE(name##_c, MPI_Count, direction)
@@ -121,14 +131,14 @@ static int end(struct file *f, const void *name, MPI_Status *status)
 	NONBLOCKING_AT_ONE(name, int, direction)   \
 	NONBLOCKING_AT_ONE(name##_c, MPI_Count, direction)
 #define BEGIN_ONE(name, id, count_t, direction, where) \
-	CALL(name, (MPI_File fh, void *buf, count_t count, MPI_Datatype type), (fh, buf, count, type), begin(f, id, direction, where, 0, buf, count, type))
+	CALL(name, (MPI_File fh, void *buf, count_t count, MPI_Datatype type), (fh, buf, count, type), begin(meet(f, direction, where, "_all"), id, direction, where, 0, buf, count, type))
 #define BEGIN(name, direction, where)                                                \
 	static const char split_##name[1];                                           \
 	BEGIN_ONE(name##_begin, split_##name, int, direction, where)                 \
 	BEGIN_ONE(name##_begin_c, split_##name, MPI_Count, direction, where)
 #define BEGIN_AT_ONE(name, id, count_t, direction) \
 	CALL(name, (MPI_File fh, MPI_Offset offset, void *buf, count_t count, MPI_Datatype type), (fh, offset, buf, count, type), \
-	     begin(f, id, direction, EXPLICIT, offset, buf, count, type))
+	     begin(meet(f, direction, EXPLICIT, "_all"), id, direction, EXPLICIT, offset, buf, count, type))
 #define BEGIN_AT(name, direction)                                                \
 	static const char split_##name[1];                                       \
 	BEGIN_AT_ONE(name##_begin, split_##name, int, direction)                 \

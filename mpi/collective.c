@@ -35,22 +35,16 @@ int agree_same(MPI_Comm comm, int code, const int64_t *values, int n, int differ
 	return MPI_SUCCESS;
 }
 
-/* Commits at all ranks; `*wrote` tells whether any has written. */
-static int commit_all(struct file *f, bool *wrote)
-{
-	int rc = f->wrote ? error_class(plfs_commit(f->plfs)) : MPI_SUCCESS;
-	int own[2] = { rc, f->wrote }, all[2] = { rc, f->wrote };
-	int sent = PMPI_Allreduce(own, all, 2, MPI_INT, MPI_MAX, f->comm);
-	*wrote = all[1];
-	return sent == MPI_SUCCESS ? all[0] : sent;
-}
-
 int collective_close(struct file *f)
 {
-	bool wrote = false;
-	int rc = commit_all(f, &wrote);
-	if (rc == MPI_SUCCESS && wrote && f->ranks > 1)
-		index_store_together(f);
+	int rc = MPI_SUCCESS;
+	if (index_is_stored_together(f)) {
+		if (f->wrote)
+			rc = error_class(plfs_commit(f->plfs));
+		rc = agree(f->comm, rc);
+		if (rc == MPI_SUCCESS)
+			index_store_together(f);
+	}
 	/* Rank 0 last: the last to close sums the file up, and has the least to look for when all others are gone. */
 	if (f->rank != 0) {
 		int own = error_class(plfs_close(f->plfs));

@@ -148,10 +148,11 @@ struct hints {
 	int flatten_on_close;
 	int64_t flatten_threshold;
 	int parallel_index_read;
+	int coherent;
 };
 
-/* An open file of ours. The program's handle is a real one of its MPI, open on /dev/null for reading: so conversions, groups and error handlers are the MPI's own, and a call that is
- * not wrapped fails without harm. */
+/* An open file of ours. The program's handle is a real one of its MPI, open on /dev/null for reading: so conversions and error handlers are the MPI's own, and a call that is not
+ * wrapped fails without harm. */
 struct file {
 	struct file *next;
 	MPI_File fh;
@@ -203,7 +204,9 @@ int collective_close(struct file *file);
 int64_t index_pending(const struct file *file);
 /* At open: loads the index once for all ranks of a node, if rank 0's `pending` says so. */
 void index_load_together(struct file *file, int64_t pending);
-/* At close, when all ranks have committed and some wrote: puts one index of all in the container, if hints and sizes say so. */
+/* Do the ranks close so? The same at all. */
+bool index_is_stored_together(const struct file *file);
+/* At close, when all ranks have committed: puts one index of all in the container, if some wrote and the sizes say so. */
 void index_store_together(struct file *file);
 
 /* --- info.c --- */
@@ -221,6 +224,8 @@ void shared_restart(struct file *file, int64_t at);
 
 /* --- transfer.c --- */
 
+/* Is what a rank writes there for the others when its call returns? */
+bool is_coherent(const struct file *file);
 /* One data access of any kind. `*bytes` gets how many were moved. */
 int transfer(struct file *file, enum direction direction, enum where where, MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype type, MPI_Count *bytes);
 

@@ -17,6 +17,9 @@
 /* Index logs from which on ranks load them together without being asked: 1 MiB, some 20,000 irregular records, take a process about as long to load as all of them to meet. */
 #define PENDING_BYTES (1 << 20)
 
+/* Ranks from which on a close gathers the index without being asked. Gathering makes three communicators; rank 0, which closes last, reads a few logs of other nodes in less. */
+#define GATHER_RANKS 128
+
 /* --- Ranks of a node, and one of each --- */
 
 struct nodes {
@@ -261,10 +264,15 @@ void index_load_together(struct file *f, int64_t pending)
 	free_nodes(&nodes);
 }
 
+bool index_is_stored_together(const struct file *f)
+{
+	if (f->ranks == 1 || (f->amode & MPI_MODE_RDONLY) || f->hints.flatten_on_close == HINT_DISABLE)
+		return false;
+	return f->hints.flatten_on_close == HINT_ENABLE || f->ranks >= GATHER_RANKS;
+}
+
 void index_store_together(struct file *f)
 {
-	if (f->hints.flatten_on_close == HINT_DISABLE)
-		return;
 	struct nodes nodes;
 	struct bytes index = { NULL, -1 };
 	int rc = find_nodes(f, f->wrote, &nodes);

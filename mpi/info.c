@@ -17,6 +17,7 @@ static const struct hint {
 	/* Bytes of index that a close may gather. 8 MiB, as the engine's last closer: 150,000 irregular records, a few tenths of a second. */
 	{ "plfs_flatten_threshold", NUMBER, offsetof(struct hints, flatten_threshold), 8 << 20, 0, INT64_MAX },
 	{ "plfs_parallel_index_read", CHOICE, offsetof(struct hints, parallel_index_read), HINT_AUTOMATIC, 0, 0 },
+	{ "plfs_coherent", CHOICE, offsetof(struct hints, coherent), HINT_AUTOMATIC, 0, 0 },
 };
 
 #define COUNT (sizeof HINTS / sizeof *HINTS)
@@ -93,8 +94,8 @@ int door_set_info(MPI_File fh, MPI_Info info)
 		return real->set_info(fh, info);
 	struct hints hints = f->hints;
 	int rc = hints_read(&hints, info);
-	int64_t same[] = { hints.flatten_on_close, hints.flatten_threshold, hints.parallel_index_read };
-	rc = agree_same(f->comm, rc, same, 3, MPI_ERR_NOT_SAME);
+	int64_t same[] = { hints.flatten_on_close, hints.flatten_threshold, hints.parallel_index_read, hints.coherent };
+	rc = agree_same(f->comm, rc, same, 4, MPI_ERR_NOT_SAME);
 	if (rc == MPI_SUCCESS)
 		f->hints = hints;
 	return fail(f, rc);

@@ -42,10 +42,17 @@ static int open_flags(int amode)
 	return O_CLOEXEC | (amode & MPI_MODE_RDWR ? O_RDWR : amode & MPI_MODE_WRONLY ? O_WRONLY : O_RDONLY);
 }
 
+static bool amode_writes(int amode)
+{
+	return !(amode & MPI_MODE_RDONLY);
+}
+
 static void file_free(struct file *f)
 {
 	if (f->plfs)
 		plfs_close(f->plfs);
+	if (f->fh != MPI_FILE_NULL)
+		real->close(&f->fh);
 	view_free(&f->view);
 	if (f->comm != MPI_COMM_NULL)
 		PMPI_Comm_free(&f->comm);
@@ -66,7 +73,7 @@ static void open_first(struct file *f, int64_t heard[HEARD])
 	int rc = plfs_open(f->path, open_flags(f->amode) | create, 0666, &f->plfs);
 	if (rc == 0 && (f->amode & MPI_MODE_APPEND))
 		rc = plfs_fstat(f->plfs, &st);
-	if (rc == 0 && !(f->amode & MPI_MODE_RDONLY))
+	if (rc == 0 && amode_writes(f->amode))
 		rc = plfs_seen_get(f->plfs, &seen);
 	heard[HEARD_CODE] = error_class(rc);
 	heard[HEARD_END] = st.st_size;
@@ -79,7 +86,7 @@ static void open_first(struct file *f, int64_t heard[HEARD])
 }
 
 /* Opens at all ranks. */
-static int open_all(struct file *f)
+static int open_all(struct file *f, bool one_name)
 {
 	int64_t heard[HEARD] = { [HEARD_PENDING] = -1 };
 	if (f->rank == 0)
@@ -95,59 +102,54 @@ static int open_all(struct file *f)
 	f->shared_id = (uint64_t)heard[HEARD_ID];
 	if (f->rank != 0)
 		rc = error_class(plfs_open(f->path, open_flags(f->amode), 0, &f->plfs));
-	if (rc == MPI_SUCCESS && !(f->amode & MPI_MODE_RDONLY)) {
+	if (rc == MPI_SUCCESS && amode_writes(f->amode)) {
 		/* Else each would look at all index logs before it writes. */
 		plfs_seen seen = { (uint64_t)heard[HEARD_STAMP], (int)heard[HEARD_NEW] };
 		rc = error_class(plfs_seen_set(f->plfs, &seen));
 	}
-	rc = agree(f->comm, rc);
+	/* The program's handle: of one rank, since opening it together would cost more than all the rest. Never with the program's mode: MPI_MODE_DELETE_ON_CLOSE would remove
+	 * /dev/null. */
+	if (rc == MPI_SUCCESS)
+		rc = real->open(MPI_COMM_SELF, "/dev/null", MPI_MODE_RDONLY, MPI_INFO_NULL, &f->fh);
+	/* Are all ranks' names one file? Names may differ where the file does not, and inode numbers are the same on all nodes. */
+	struct stat st = { 0 };
+	if (rc == MPI_SUCCESS && !one_name)
+		rc = error_class(plfs_fstat(f->plfs, &st));
+	int64_t ino = (int64_t)st.st_ino;
+	rc = agree_same(f->comm, rc, &ino, 1, MPI_ERR_NOT_SAME);
 	if (rc == MPI_SUCCESS)
 		index_load_together(f, heard[HEARD_PENDING]);
 	return rc;
 }
 
-/* Are all ranks' names one file? Names may differ where the file does not, and inode numbers are the same on all nodes. */
-static int check_identity(struct file *f)
-{
-	struct stat st = { 0 };
-	int rc = error_class(plfs_fstat(f->plfs, &st));
-	int64_t ino = (int64_t)st.st_ino;
-	return agree_same(f->comm, rc, &ino, 1, MPI_ERR_NOT_SAME);
-}
-
-static int open_ours(MPI_Comm comm, const char *name, int amode, const struct hints *hints, bool one_name, MPI_File *fh)
+/* What the door knows of a file before anything is opened; NULL without memory. */
+static struct file *file_new(const char *path, int amode, const struct hints *hints)
 {
 	struct file *f = calloc(1, sizeof *f);
-	const char *path = without_prefix(name);
-	if (f) {
-		f->comm = MPI_COMM_NULL;
-		f->amode = amode;
-		f->hints = *hints;
-		pthread_mutex_init(&f->lock, NULL);
-		f->path = strdup(path ? path : name);
+	if (!f)
+		return NULL;
+	f->comm = MPI_COMM_NULL;
+	f->fh = MPI_FILE_NULL;
+	f->amode = amode;
+	f->hints = *hints;
+	pthread_mutex_init(&f->lock, NULL);
+	f->path = strdup(path);
+	if (!f->path || view_init(&f->view) != MPI_SUCCESS) {
+		file_free(f);
+		return NULL;
 	}
-	int rc = f && f->path ? view_init(&f->view) : MPI_ERR_NO_MEM;
-	rc = agree(comm, rc);
-	if (rc == MPI_SUCCESS)
-		rc = PMPI_Comm_dup(comm, &f->comm);
-	if (rc == MPI_SUCCESS) {
-		PMPI_Comm_rank(f->comm, &f->rank);
-		PMPI_Comm_size(f->comm, &f->ranks);
-		rc = open_all(f);
-	}
-	if (rc == MPI_SUCCESS && !one_name)
-		rc = check_identity(f);
-	/* Never with the program's mode: MPI_MODE_DELETE_ON_CLOSE would remove /dev/null. */
-	if (rc == MPI_SUCCESS)
-		rc = real->open(f->comm, "/dev/null", MPI_MODE_RDONLY, MPI_INFO_NULL, fh);
-	if (rc != MPI_SUCCESS) {
-		if (f)
-			file_free(f);
+	return f;
+}
+
+/* Opens at all ranks of `comm`; after an error, at none. */
+static int open_ours(MPI_Comm comm, struct file *f, bool one_name)
+{
+	int rc = PMPI_Comm_dup(comm, &f->comm);
+	if (rc != MPI_SUCCESS)
 		return rc;
-	}
-	f->fh = *fh;
-	file_add(f);
-	return MPI_SUCCESS;
+	PMPI_Comm_rank(f->comm, &f->rank);
+	PMPI_Comm_size(f->comm, &f->ranks);
+	return open_all(f, one_name);
 }
 
 static int64_t digest(int64_t h, const void *bytes, size_t n)
@@ -181,22 +183,35 @@ int door_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_Fil
 	const char *path = without_prefix(name);
 	/* One message: rank 0's decision, and whether all ranks mean the same. The smallest of x and of ~x agree where all x are one. */
 	int64_t mode = amode, hint = digest(hints_rc, &hints, sizeof hints), at = digest_name(path ? path : name);
-	int64_t say[] = { rank == 0 ? is_ours(name, amode) : 1, mode, ~mode, hint, ~hint, at, ~at };
+	struct file *f = file_new(path ? path : name, amode, &hints);
+	int64_t say[] = { rank == 0 ? is_ours(name, amode) : 1, mode, ~mode, hint, ~hint, at, ~at, f ? 1 : 0 };
 	int rc = PMPI_Allreduce(MPI_IN_PLACE, say, sizeof say / sizeof *say, MPI_INT64_T, MPI_MIN, comm);
-	if (rc != MPI_SUCCESS)
-		return fail_without_file(rc);
-	if (!say[0])
+	if (rc == MPI_SUCCESS && !say[0]) {
+		if (f)
+			file_free(f);
 		return real->open(comm, name, amode, info, fh);
+	}
 	*fh = MPI_FILE_NULL;
-	if (say[1] != ~say[2])
-		rc = MPI_ERR_AMODE;
-	else if (say[3] != ~say[4])
-		rc = MPI_ERR_NOT_SAME;
-	else
-		rc = check_amode(amode) != MPI_SUCCESS ? MPI_ERR_AMODE : hints_rc;
+	if (rc == MPI_SUCCESS) {
+		if (say[1] != ~say[2])
+			rc = MPI_ERR_AMODE;
+		else if (say[3] != ~say[4])
+			rc = MPI_ERR_NOT_SAME;
+		else if (check_amode(amode) != MPI_SUCCESS)
+			rc = MPI_ERR_AMODE;
+		else
+			rc = hints_rc != MPI_SUCCESS ? hints_rc : say[7] ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+	}
 	if (rc == MPI_SUCCESS)
-		rc = open_ours(comm, name, amode, &hints, say[5] == ~say[6], fh);
-	return fail_without_file(rc);
+		rc = open_ours(comm, f, say[5] == ~say[6]);
+	if (rc != MPI_SUCCESS) {
+		if (f)
+			file_free(f);
+		return fail_without_file(rc);
+	}
+	*fh = f->fh;
+	file_add(f);
+	return MPI_SUCCESS;
 }
 
 int door_close(MPI_File *fh)
@@ -211,7 +226,7 @@ int door_close(MPI_File *fh)
 	fail(f, rc);
 	file_remove(f);
 	file_free(f);
-	real->close(fh);
+	*fh = MPI_FILE_NULL;
 	return rc;
 }
 

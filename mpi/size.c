@@ -12,7 +12,8 @@ int door_get_amode(MPI_File fh, int *amode)
 
 int door_get_group(MPI_File fh, MPI_Group *group)
 {
-	return real->get_group(fh, group);
+	struct file *f = file_of(fh);
+	return f ? fail(f, PMPI_Comm_group(f->comm, group)) : real->get_group(fh, group);
 }
 
 /* Not collective, as MPI has it: a single rank may ask. */

@@ -196,6 +196,24 @@ static int move_atomically(struct file *f, enum direction direction, int64_t at,
 	return error_class(rc);
 }
 
+bool is_coherent(const struct file *f)
+{
+	bool both = !(f->amode & (MPI_MODE_RDONLY | MPI_MODE_WRONLY));
+	return f->ranks > 1 && (f->hints.coherent == HINT_ENABLE || (f->hints.coherent == HINT_AUTOMATIC && both));
+}
+
+/* What others wrote before is read, what is written is there for all when the call returns. MPI promises less, but ROMIO gives it on local and parallel file systems, and HDF5 and PnetCDF
+ * rely on it: they write, pass a barrier, and read at another rank. */
+static int move_coherently(struct file *f, enum direction direction, int64_t at, char *buf, const struct type *type, int64_t count, int64_t n, int64_t *moved)
+{
+	int rc = direction == READ ? error_class(plfs_refresh(f->plfs)) : MPI_SUCCESS;
+	if (rc == MPI_SUCCESS)
+		rc = move_bytes(f, direction, at, buf, type, count, n, moved);
+	if (rc == MPI_SUCCESS && direction == WRITE)
+		rc = error_class(plfs_commit(f->plfs));
+	return rc;
+}
+
 static int check(const struct file *f, enum direction direction, enum where where, MPI_Offset offset, MPI_Count count, MPI_Datatype type)
 {
 	if (count < 0)
@@ -271,6 +289,8 @@ int transfer(struct file *f, enum direction direction, enum where where, MPI_Off
 			rc = MPI_ERR_ARG;
 		else if (f->atomic)
 			rc = move_atomically(f, direction, at, buf, type, count, n, &moved);
+		else if (is_coherent(f))
+			rc = move_coherently(f, direction, at, buf, type, count, n, &moved);
 		else
 			rc = move_bytes(f, direction, at, buf, type, count, n, &moved);
 	}

@@ -21,6 +21,34 @@ static void sync_barrier_sync(void)
 	OK(MPI_File_close(&f));
 }
 
+/* What HDF5 and PnetCDF rely on and MPI does not promise: on a file for reading and writing, what a rank wrote is there for the others after a barrier, and for any collective read.
+ * (PnetCDF moved zeros where data was, and it was lost.) */
+static void without_sync(void)
+{
+	MPI_File f = open_new("without", MPI_MODE_RDWR);
+	int next = (rank + 1) % ranks, back;
+	for (int round = 1; round <= 5; round++) {
+		int value = round * 100 + rank, expect = round * 100 + next;
+		OK(MPI_File_write_at_all(f, rank * 4, &value, 1, MPI_INT, MPI_STATUS_IGNORE));
+		back = 0;
+		OK(MPI_File_read_at_all(f, next * 4, &back, 1, MPI_INT, MPI_STATUS_IGNORE));
+		CHECK(back == expect);
+		OK(MPI_File_seek(f, 100 + rank * 4, MPI_SEEK_SET));
+		OK(MPI_File_write(f, &value, 1, MPI_INT, MPI_STATUS_IGNORE));
+		MPI_Barrier(MPI_COMM_WORLD);
+		back = 0;
+		OK(MPI_File_read_at(f, 100 + next * 4, &back, 1, MPI_INT, MPI_STATUS_IGNORE));
+		CHECK(back == expect);
+		OK(MPI_File_seek(f, next * 4, MPI_SEEK_SET));
+		back = 0;
+		OK(MPI_File_read_all_begin(f, &back, 1, MPI_INT));
+		OK(MPI_File_read_all_end(f, &back, MPI_STATUS_IGNORE));
+		CHECK(back == expect);
+		MPI_Barrier(MPI_COMM_WORLD);
+	}
+	OK(MPI_File_close(&f));
+}
+
 /* Each rank overwrites what its neighbour wrote: the later one wins, round after round. */
 static void overwrite(void)
 {
@@ -175,6 +203,7 @@ int main(int argc, char **argv)
 {
 	start(argc, argv);
 	sync_barrier_sync();
+	without_sync();
 	overwrite();
 	atomic();
 	sizes();
