@@ -86,7 +86,7 @@ def main():
     p.add_argument("--sync", action=argparse.BooleanOptionalAction, help="MPI_File_sync before close (default: on ceph only)")
     p.add_argument("--variants", default=",".join(VARIANTS))
     p.add_argument("--opens", action="store_true")
-    p.add_argument("--open-reps", type=int, default=30)
+    p.add_argument("--open-reps", type=int, default=10)
     a = p.parse_args()
     a.build = os.path.abspath(a.build)
     a.sync = a.storage == "ceph" if a.sync is None else a.sync
