@@ -392,7 +392,7 @@ int64_t plfs_lseek(plfs_file *file, int64_t offset, int whence);
 int64_t plfs_seek(plfs_file *file, int64_t position, int64_t offset, int whence);
 
 /*
- Makes everything that this process wrote to the file visible and durable.
+ Makes everything that this process wrote to the file visible and durable; later reads see what others committed until now.
 
  # Safety
  `file` is a handle.

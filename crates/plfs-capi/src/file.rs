@@ -411,7 +411,7 @@ fn seek(file: &File, position: i64, offset: i64, whence: c_int) -> Result<i64> {
     if new < 0 { Err(Failure::new(Errno::INVAL, "the position would be negative")) } else { Ok(new) }
 }
 
-/// Makes everything that this process wrote to the file visible and durable.
+/// Makes everything that this process wrote to the file visible and durable; later reads see what others committed until now.
 ///
 /// # Safety
 /// `file` is a handle.

@@ -715,9 +715,11 @@ impl File {
         self.logical().commit(false, None)
     }
 
-    /// Makes all writes through this process visible and durable.
+    /// Makes all writes through this process visible and durable. Later reads see what others have committed until now: processes that sync, meet, and read expect it.
     pub fn sync(&self) -> Result<()> {
-        self.logical().commit(true, None)
+        self.logical().commit(true, None)?;
+        self.logical().stale.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// The next reads see what others have committed until now.

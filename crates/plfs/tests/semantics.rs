@@ -105,6 +105,12 @@ fn commits_of_others_are_seen_by_open_and_refresh() {
         writer.write_at(b"!", 6).unwrap();
         writer.commit().unwrap();
         assert_eq!(reader.read_at(&mut buf, 6).unwrap(), 1, "a read at the end looks again");
+        // An MPI's own MPI_File_sync is an fsync at each rank; sync, barrier, sync must do.
+        writer.write_at(b"thirds", 0).unwrap();
+        writer.commit().unwrap();
+        reader.sync().unwrap();
+        assert_eq!(reader.read_at(&mut buf, 0).unwrap(), 7);
+        assert_eq!(&buf[..7], b"thirds!");
     });
 }
 
