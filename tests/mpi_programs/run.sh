@@ -180,15 +180,17 @@ hdf5_tests() {
 }
 if is_wanted hdf5; then
     export HDF5TestExpress=3
-    programs="testphdf5 t_pshutdown t_prestart t_pread t_pflush1 t_pflush2"
-    only_full && programs+=" t_mpi t_bigio t_init_term t_shapesame t_filters_parallel t_cache"
+    programs="testphdf5 t_mpi t_pshutdown t_prestart t_pread t_pflush1 t_pflush2"
+    only_full && programs+=" t_bigio t_init_term t_shapesame t_filters_parallel t_cache"
     if out=$(hdf5_tests $programs); then
         # The tests leave files that have times in them, and print how long they took; they verify what they read. So only their end counts.
         hdf5() { # NAME RANKS COMMAND
             LEAVE="-r *" twice "hdf5 $1 np $2" mpich "$3 > out 2>&1 || { tail -n 30 out >&2; exit 1; }; grep -c 'FAILED' out; true"
         }
         # These parts of testphdf5 take seconds; all of it takes minutes where there are fewer processors than ranks.
-        hdf5 "testphdf5, parts" 2 'ranks 2 $DEPS/hdf5/testphdf5 -o mpiodup -o split -o idsetw -o idsetr -o cdsetw -o cdsetr -o eidsetw -o ecdsetw -o props -o fiximage'
+        hdf5 "testphdf5, parts" 2 'ranks 2 $DEPS/hdf5/testphdf5 -o mpiodup -o split -o idsetw -o idsetr -o cdsetw -o cdsetr -o eidsetw -o ecdsetw -o props -o fiximage -o fill'
+        # Reads what others wrote, after a barrier only.
+        hdf5 t_mpi 2 'ranks 2 $DEPS/hdf5/t_mpi'
         hdf5 t_prestart 2 'ranks 2 $DEPS/hdf5/t_pshutdown && ranks 2 $DEPS/hdf5/t_prestart'
         hdf5 t_pread 3 'ranks 3 $DEPS/hdf5/t_pread'
         # t_pflush1 ends without closing, on purpose.
@@ -215,7 +217,7 @@ if is_wanted pnetcdf; then
         twice "pnetcdf" openmpi "for w in $writers; do ranks \$w \$BIN/pnetcdf.openmpi \$PWD/f\$w.nc write && for r in $readers; do ranks \$r \$BIN/pnetcdf.openmpi \$PWD/f\$w.nc read || exit; done; done" door
         twice "pnetcdf tools" openmpi 'ranks 2 $BIN/pnetcdf.openmpi $PWD/f.nc write > /dev/null && ranks 4 $BIN/pnetcdf.openmpi $PWD/g.nc write > /dev/null && ncmpidump f.nc | md5sum && ncmpidump -h f.nc | head -n 20
             ranks 2 ncmpidiff f.nc g.nc && ncvalidator f.nc && ncoffsets f.nc && ncmpidump f.nc > f.cdl && ncmpigen -v 5 -o h.nc f.cdl && ncmpidump h.nc | tail -n +2 | md5sum'
-        only_full && twice "pnetcdf header grows" openmpi 'for w in 1 2 4; do ranks $w $BIN/pnetcdf.openmpi $PWD/f$w.nc grow && ranks 3 $BIN/pnetcdf.openmpi $PWD/f$w.nc read || exit; done' door
+        twice "pnetcdf header grows" openmpi 'for w in 1 2 4; do ranks $w $BIN/pnetcdf.openmpi $PWD/f$w.nc grow && ranks 3 $BIN/pnetcdf.openmpi $PWD/f$w.nc read || exit; done' door
     else result pnetcdf skip "needs libpnetcdf-dev and pnetcdf-bin: $(tail -n 1 <<< "$out")"; fi
 fi
 if is_wanted netcdf4 && only_full; then
