@@ -37,6 +37,8 @@ pub(crate) struct LogicalFile {
     unordered: AtomicBool,
     segments: SegmentFiles,
     writer: RwLock<Option<Arc<Writer>>>,
+    /// There may be a writer: spares reads of files that are only read a lock.
+    joined: AtomicBool,
     /// The superblock, open for writing, if this process created it with a mode that would not let it open it again.
     creation: Mutex<Option<Arc<dyn StoreFile>>>,
     /// Held with a shared lock while the file is open, so that unlink in another process leaves the container to us.
@@ -96,6 +98,7 @@ impl LogicalFile {
             unordered: AtomicBool::new(false),
             segments: SegmentFiles::default(),
             writer: RwLock::new(None),
+            joined: AtomicBool::new(false),
             creation: Mutex::new(None),
             guard: Mutex::new(None),
             nameless: AtomicBool::new(false),
@@ -143,7 +146,7 @@ impl LogicalFile {
 
     /// The index, with everything in it that a read must see.
     fn index(&self) -> Result<RwLockReadGuard<'_, Option<Index>>> {
-        let dirty = || read(&self.writer).as_ref().is_some_and(|writer| writer.is_dirty());
+        let dirty = || self.joined.load(Ordering::Acquire) && read(&self.writer).as_ref().is_some_and(|writer| writer.is_dirty());
         let index = read(&self.index);
         if index.is_some() && !self.stale.load(Ordering::Acquire) && !dirty() {
             return Ok(index);
@@ -229,6 +232,8 @@ impl LogicalFile {
         let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, &mark)?;
         let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity));
         *slot = Some(writer.clone());
+        // For good: a writer that left may come back.
+        self.joined.store(true, Ordering::Release);
         Ok(writer)
     }
 
