@@ -59,12 +59,15 @@ static bool grows(const struct shape *s, int64_t base)
 {
 	int64_t last = -1;
 	for (int64_t p = 0; p < s->parts; p++) {
+		const struct shape *inner = s->part[p].inner;
 		int64_t at = base + s->part[p].offset;
-		if (at < 0 || at < last || (s->count > 1 && s->stride < 0))
+		/* Where its data begins: a shape inside may have a gap first. */
+		int64_t first = inner ? shape_locate(inner, at, 0) : at;
+		if (first < 0 || first < last || (s->count > 1 && s->stride < 0))
 			return false;
-		if (s->part[p].inner && !grows(s->part[p].inner, at))
+		if (inner && !grows(inner, at))
 			return false;
-		last = at;
+		last = first;
 	}
 	return true;
 }

@@ -42,6 +42,12 @@ static void individual(MPI_File f)
 	CHECK(count_of(&status, MPI_INT) == 2 && in[1] == last);
 	MPI_Type_free(&t);
 	MPI_Type_free(&every_other);
+	/* In a view that begins past the end, the end is its first etype. */
+	OK(MPI_File_set_view(f, 1000000, MPI_INT, MPI_INT, "native", MPI_INFO_NULL));
+	OK(MPI_File_seek(f, 9, MPI_SEEK_END));
+	OK(MPI_File_get_position(f, &at));
+	CHECK(at == 9);
+	GIVES(MPI_ERR_ARG, MPI_File_seek(f, -1, MPI_SEEK_END));
 	OK(MPI_File_set_view(f, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL));
 }
 

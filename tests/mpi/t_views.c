@@ -227,6 +227,24 @@ static void refused(MPI_File f)
 	GIVES(MPI_ERR_ARG, MPI_File_set_view(f, rank == ranks - 1 ? -1 : 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL));
 }
 
+/* A part of a file type may begin below the part before it if its data does not: what begins with a gap was taken for going back, and refused. */
+static void gap_first(MPI_File f)
+{
+	MPI_Datatype piece, wide, t;
+	MPI_Offset offset[3] = { -1, -1, -1 };
+	MPI_Type_create_hindexed_block(1, 1, (MPI_Aint[]){ 48 }, MPI_INT, &piece);
+	MPI_Type_create_resized(piece, 0, 64, &wide);
+	MPI_Type_create_hindexed(2, (int[]){ 1, 2 }, (MPI_Aint[]){ 0, 16 }, wide, &t);
+	MPI_Type_commit(&t);
+	OK(MPI_File_set_view(f, 0, MPI_INT, t, "native", MPI_INFO_NULL));
+	for (int i = 0; i < 3; i++)
+		OK(MPI_File_get_byte_offset(f, i, &offset[i]));
+	CHECK(offset[0] == 48 && offset[1] == 64 && offset[2] == 128);
+	MPI_Type_free(&t);
+	MPI_Type_free(&wide);
+	MPI_Type_free(&piece);
+}
+
 int main(int argc, char **argv)
 {
 	start(argc, argv);
@@ -244,6 +262,7 @@ int main(int argc, char **argv)
 	pairs(f);
 	memory(f);
 	refused(f);
+	gap_first(f);
 	OK(MPI_File_close(&f));
 	MPI_File_close(&plain);
 	return finish();
