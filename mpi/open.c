@@ -42,6 +42,11 @@ static int open_flags(int amode)
 	return O_CLOEXEC | (amode & MPI_MODE_RDWR ? O_RDWR : amode & MPI_MODE_WRONLY ? O_WRONLY : O_RDONLY);
 }
 
+static int create_flags(int amode)
+{
+	return (amode & MPI_MODE_CREATE ? O_CREAT : 0) | (amode & MPI_MODE_EXCL ? O_EXCL : 0);
+}
+
 static bool amode_writes(int amode)
 {
 	return !(amode & MPI_MODE_RDONLY);
@@ -64,13 +69,18 @@ static void file_free(struct file *f)
 /* What rank 0 tells the others when it has opened. */
 enum { HEARD_CODE, HEARD_END, HEARD_ID, HEARD_PENDING, HEARD_STAMP, HEARD_NEW, HEARD };
 
+/* A rank alone has nobody to agree with: below a mount it opens the file to see whose it is, instead of looking and opening. What this cannot open is decided by is_ours. */
+static bool open_alone(struct file *f)
+{
+	return plfs_door_below_mount(AT_FDCWD, f->path) == 1 && plfs_open(f->path, open_flags(f->amode) | create_flags(f->amode), 0666, &f->plfs) == 0;
+}
+
 /* Rank 0 opens or creates. All ranks have called, so what any of them wrote before is committed, and rank 0 looks for all. */
 static void open_first(struct file *f, int64_t heard[HEARD])
 {
-	int create = (f->amode & MPI_MODE_CREATE ? O_CREAT : 0) | (f->amode & MPI_MODE_EXCL ? O_EXCL : 0);
 	struct stat st = { 0 };
 	plfs_seen seen = { 0 };
-	int rc = plfs_open(f->path, open_flags(f->amode) | create, 0666, &f->plfs);
+	int rc = f->plfs ? 0 : plfs_open(f->path, open_flags(f->amode) | create_flags(f->amode), 0666, &f->plfs);
 	if (rc == 0 && (f->amode & MPI_MODE_APPEND))
 		rc = plfs_fstat(f->plfs, &st);
 	if (rc == 0 && amode_writes(f->amode))
@@ -172,10 +182,11 @@ static int64_t digest_name(const char *name)
 
 int door_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_File *fh)
 {
-	int inter = 0, rank = 0;
+	int inter = 0, rank = 0, ranks = 0;
 	if (comm == MPI_COMM_NULL || !name || !fh || PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS || inter)
 		return real->open(comm, name, amode, info, fh);
 	PMPI_Comm_rank(comm, &rank);
+	PMPI_Comm_size(comm, &ranks);
 
 	struct hints hints;
 	hints_default(&hints);
@@ -184,7 +195,8 @@ int door_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_Fil
 	/* One message: rank 0's decision, and whether all ranks mean the same. The smallest of x and of ~x agree where all x are one. */
 	int64_t mode = amode, hint = digest(hints_rc, &hints, sizeof hints), at = digest_name(path ? path : name);
 	struct file *f = file_new(path ? path : name, amode, &hints);
-	int64_t say[] = { rank == 0 ? is_ours(name, amode) : 1, mode, ~mode, hint, ~hint, at, ~at, f ? 1 : 0 };
+	bool opened = ranks == 1 && f && hints_rc == MPI_SUCCESS && check_amode(amode) == MPI_SUCCESS && open_alone(f);
+	int64_t say[] = { rank == 0 && !opened ? is_ours(name, amode) : 1, mode, ~mode, hint, ~hint, at, ~at, f ? 1 : 0 };
 	int rc = PMPI_Allreduce(MPI_IN_PLACE, say, sizeof say / sizeof *say, MPI_INT64_T, MPI_MIN, comm);
 	if (rc == MPI_SUCCESS && !say[0]) {
 		if (f)
