@@ -146,6 +146,16 @@ if [[ " $mpis " = *" mpich "* ]] && is_wanted static; then
     check static static
 fi
 
+# The library for static programs of Open MPI, of which Debian has no static library: linked to its shared one.
+linked() {
+    local flags; flags=$(PKG_CONFIG_PATH=$build/lib/pkgconfig pkg-config --libs plfs-mpiio-ompi) || return 1
+    mpicc.openmpi -std=gnu11 -w -o "$work/linked" "$here/t_open.c" $flags -Wl,-rpath,"$build/lib" 2>&1 || return 1
+    fresh
+    PLFS_MOUNTS=$work/mount T_PLAIN=$work/plain $limit mpiexec.openmpi -n 2 "$work/linked" "$work/mount/d" 2>&1 || return 1
+    [ -n "$(find "$work/mount/.plfs" -mindepth 3 | head -1)" ]
+}
+[[ " $mpis " != *" openmpi "* ]] || check linked linked
+
 # An MPI that no backend is for goes on as without us, and says so if asked.
 unknown() {
     mpicc.mpich -std=gnu11 -w -o "$work/unknown" "$here/t_pointers.c" || return 1
