@@ -4,7 +4,7 @@
 # Programs of others, and random calls, through the MPI-IO door: each runs direct in a plain directory and under `plfs run --mount`; answers and the bytes of all
 # files must be equal. fast (the default) takes less than three minutes; full (make test-mpi) runs all programs on more ranks. TEST: only these, by the first word.
 # What is no Debian package goes to BUILD_DIR/deps: mpi4py with the MPICH and the Open MPI of PyPI, and the tests of Debian's HDF5 source.
-# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one program (default 300); T_SEEDS, the first seed of the random
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one program (default 300, full 1200); T_SEEDS, the first seed of the random
 # calls. CI=true makes a skipped test a failure.
 set -u
 build=$(realpath "$1") && shift || exit 2
@@ -33,6 +33,7 @@ result() { # NAME STATUS [DETAIL]
 }
 is_wanted() { [ "$wanted" = "  " ] || [[ "$wanted" = *" $1 "* ]]; }
 only_full() { [ $mode = full ]; }
+only_full && : "${T_TIMEOUT_S:=1200}"
 limit="timeout -k 5 ${T_TIMEOUT_S:-300}"
 door() { PLFS_DEBUG=1 "$build/bin/plfs" run --mount "$work/mount" -- "$@"; }
 fresh() { [ ! -d "$work/mount/d" ] || door rm -rf "$work/mount/d" 2> /dev/null; rm -rf "$work/plain" "$work/mount"; mkdir -p "$work/plain/d" "$work/mount/d"; }
@@ -90,7 +91,10 @@ run_differential() { # MPI RANKS FIRST SEEDS STEPS [direct]
 }
 differential() { # MPI RANKS SEEDS STEPS [direct]
     local name="differential $1 np $2${5:+ $5}" first=${T_SEEDS:-1}
-    if run_differential "$1" "$2" "$first" "$3" "$4" "${5:-}"; then result "$name, $3 seeds" ok
+    local status=0
+    run_differential "$1" "$2" "$first" "$3" "$4" "${5:-}" || status=$?
+    if [ $status = 0 ]; then result "$name, $3 seeds" ok
+    elif [ $status = 124 ]; then result "$name" fail "has not ended (T_TIMEOUT_S): $(tail -n 5 "$work/out")"
     else result "$name" fail "$(grep -a '^seed' "$work/out" | head -n ${T_LINES:-5} | grep . || tail -n 5 "$work/out")"; fi
 }
 if is_wanted differential; then
