@@ -51,6 +51,13 @@ pub use log::Seen;
 pub use plfs::{FileStat, OpenOptions, Opened, Plfs};
 pub use ticker::FORK_GATE;
 
+/// The rules by which a writer places bytes and makes index blocks, for who makes index logs without writing data: the test kit. Not for programs; may change at any time.
+#[doc(hidden)]
+pub mod writing {
+    pub use crate::log::{Regions, next_region};
+    pub use crate::write::{BLOCK_RECORDS, PENDING_RECORDS, block_of};
+}
+
 /// Length of every name's file on the storage: what a stat without PLFS shows.
 pub const SUPERBLOCK_BYTES: usize = plfs_format::superblock::FILE_BYTES;
 

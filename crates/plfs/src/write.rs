@@ -18,9 +18,9 @@ use crate::log::{DataLog, LogSet, lock};
 use crate::store::{self, Errno};
 
 /// Records in one index block at most: 56 KB each thousand, far below the format's limit.
-const BLOCK_RECORDS: usize = 65_536;
+pub const BLOCK_RECORDS: usize = 65_536;
 /// Records a writer may hold before it appends them on its own: about 3 MB.
-const PENDING_RECORDS: usize = 65_536;
+pub const PENDING_RECORDS: usize = 65_536;
 
 /// Who this process is, for people who read the index.
 #[derive(Clone, Debug)]
@@ -229,25 +229,7 @@ impl Writer {
     }
 
     fn append_runs(&self, state: &mut State, all: &[SegmentRef], runs: &[Stamped]) -> Result<u64> {
-        // The block lists only segments that it uses.
-        let (mut segments, mut local) = (Vec::new(), vec![None::<u16>; all.len()]);
-        let mut records = Vec::with_capacity(runs.len() + 1);
-        for Stamped { run, stamp } in runs {
-            let segment = *local[run.segment as usize].get_or_insert_with(|| {
-                segments.push(all[run.segment as usize]);
-                segments.len() as u16 - 1
-            });
-            records.push(Record::Run {
-                logical: run.logical,
-                length: run.length,
-                stride: run.stride,
-                count: run.count,
-                segment,
-                physical: run.physical,
-                writer: self.identity.writer,
-                stamp: *stamp,
-            });
-        }
+        let (segments, records) = block_of(all, runs, self.identity.writer);
         self.append_block(state, &segments, records)
     }
 
@@ -284,6 +266,30 @@ impl State {
         self.poison.get_or_insert(error.clone());
         error
     }
+}
+
+/// What an index block says of `runs`, whose segment numbers are indexes into `all`: the segments that they use, and a record each.
+pub fn block_of(all: &[SegmentRef], runs: &[Stamped], writer: u32) -> (Vec<SegmentRef>, Vec<Record>) {
+    let (mut segments, mut local) = (Vec::new(), vec![None::<u16>; all.len()]);
+    // One more than runs: the first block of a writer gets a record of who it is.
+    let mut records = Vec::with_capacity(runs.len() + 1);
+    for Stamped { run, stamp } in runs {
+        let segment = *local[run.segment as usize].get_or_insert_with(|| {
+            segments.push(all[run.segment as usize]);
+            segments.len() as u16 - 1
+        });
+        records.push(Record::Run {
+            logical: run.logical,
+            length: run.length,
+            stride: run.stride,
+            count: run.count,
+            segment,
+            physical: run.physical,
+            writer,
+            stamp: *stamp,
+        });
+    }
+    (segments, records)
 }
 
 /// What the first `bytes` of a run's bytes are: whole pieces, and a part of the next.

@@ -9,14 +9,10 @@ use plfs_format::name::{self, SegmentRef};
 use super::LogSet;
 use super::flusher::{InFlight, write_behind};
 use super::log_set::open_to_readers;
+use super::regions::Regions;
 use crate::container::{Container, dir_mode, make_dir};
 use crate::error::{At, Result};
 use crate::store::{self, Open, StoreFile};
-
-/// First region of a writer. 64 KiB: a small file takes no more.
-const REGION_FIRST_BYTES: u64 = 64 << 10;
-/// Largest region. 32 MiB: a writer of 4 GiB beside others leaves some 130 records.
-const REGION_MAX_BYTES: u64 = 32 << 20;
 
 /// How bytes travel on one kind of file system.
 #[derive(Clone, Copy, Debug)]
@@ -44,12 +40,6 @@ struct Segment {
     dirty: bool,
 }
 
-struct Region {
-    segment: u32,
-    next: u64,
-    end: u64,
-}
-
 /// The data side of one writer. Not shared: its owner locks.
 pub struct DataLog {
     container: Arc<Container>,
@@ -58,8 +48,7 @@ pub struct DataLog {
     travel: Travel,
     budget_bytes: usize,
     segments: Vec<Segment>,
-    region: Option<Region>,
-    region_bytes: u64,
+    regions: Regions,
     buffer: Vec<u8>,
     buffer_segment: u32,
     buffer_at: u64,
@@ -100,8 +89,7 @@ impl DataLog {
             travel,
             budget_bytes,
             segments: Vec::new(),
-            region: None,
-            region_bytes: REGION_FIRST_BYTES,
+            regions: Regions::default(),
             buffer: Vec::new(),
             buffer_segment: 0,
             buffer_at: 0,
@@ -192,24 +180,14 @@ impl DataLog {
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<(u32, u64)> {
-        if let Some(region) = &mut self.region
-            && region.end - region.next >= bytes
-        {
-            region.next += bytes;
-            return Ok((region.segment, region.next - bytes));
-        }
-        let want = self.region_bytes.max(bytes).next_multiple_of(super::log_set::REGION_ALIGN);
-        let (number, offset) = self.set.reserve(self.stream, want);
-        self.region_bytes = (self.region_bytes * 2).min(REGION_MAX_BYTES);
-        let at = SegmentRef { set: self.set.id(), stream: self.stream, segment: number, backend: self.container.backend_of(self.set.id(), self.stream) };
-        let segment = self.segment(at)?;
-        // A writer that has its stream to itself gets neighbouring regions and goes on without a gap: its records keep folding.
-        let next = match &self.region {
-            Some(region) if (region.segment, region.end) == (segment, offset) => region.next,
-            _ => offset,
-        };
-        self.region = Some(Region { segment, next: next + bytes, end: offset + want });
-        Ok((segment, next))
+        let mut regions = self.regions;
+        let placed = regions.place(bytes, |want| {
+            let (number, offset) = self.set.reserve(self.stream, want);
+            let at = SegmentRef { set: self.set.id(), stream: self.stream, segment: number, backend: self.container.backend_of(self.set.id(), self.stream) };
+            Ok((self.segment(at)?, offset))
+        });
+        self.regions = regions;
+        placed
     }
 
     fn segment(&mut self, at: SegmentRef) -> Result<u32> {

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use plfs_format::index_log::{Record, SEGMENT_MAX, align_up, decode_block, encode_block};
+use plfs_format::index_log::{Record, align_up, decode_block, encode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 
 use super::index_log::{read_index_log_from, scan_whole};
+use super::regions::{REGION_ALIGN, next_region};
 use crate::config::Config;
 use crate::container::Container;
 use crate::container::{publish, random_u64};
@@ -20,8 +21,6 @@ use crate::index::Index;
 use crate::store::shm::{SharedPage, WORDS};
 use crate::store::{self, Errno, Open, StoreFile};
 
-/// Regions start at multiples of this: a page of every common file system.
-pub const REGION_ALIGN: u64 = 4096;
 /// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short sessions.
 const TAKEOVER_MAX_BYTES: u64 = 1 << 20;
 
@@ -147,13 +146,10 @@ impl LogSet {
         let tail = &self.shared.words()[TAILS + stream as usize];
         let mut now = tail.load(Ordering::Relaxed);
         loop {
-            let (mut segment, mut offset) = (now >> OFFSET_BITS, now & ((1 << OFFSET_BITS) - 1));
-            // The last segment that has a name takes all the rest.
-            if offset > 0 && offset + bytes > self.container.superblock.segment_bytes && segment < u64::from(SEGMENT_MAX) {
-                (segment, offset) = (segment + 1, 0);
-            }
-            match tail.compare_exchange_weak(now, segment << OFFSET_BITS | (offset + bytes), Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return (segment as u32, offset),
+            let end = ((now >> OFFSET_BITS) as u32, now & ((1 << OFFSET_BITS) - 1));
+            let (segment, offset) = next_region(end, bytes, self.container.superblock.segment_bytes);
+            match tail.compare_exchange_weak(now, u64::from(segment) << OFFSET_BITS | (offset + bytes), Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return (segment, offset),
                 Err(other) => now = other,
             }
         }
@@ -408,6 +404,8 @@ fn tails(container: &Container, set: u32) -> Result<Vec<u64>> {
 
 #[cfg(test)]
 mod tests {
+    use plfs_format::index_log::SEGMENT_MAX;
+
     use super::*;
     use crate::store::{MemStore, Store};
     use crate::{OpenOptions, Opened, Plfs};
