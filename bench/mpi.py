@@ -2,13 +2,15 @@
 """N-1 and N-N through MPI-IO, direct and through PLFS, on the same storage in one run.
 
     mpi.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON] [--ranks 8] [--pieces 700] [--transfer 47001] [--reps 3]
-           [--variants ...] [--opens]
+           [--variants ...] [--opens] [--overhead]
 
 Variants: nn-direct, a file a rank on MPI_COMM_SELF; n1-at, n1-at_all and n1-view, the MPI's own independent and collective
 writes of one file (at_all and view with collective buffering); plfs-at, plfs-at_all and plfs-view, the same program under
 plfs run. They alternate within each repetition; the first one warms up. N-1 direct moves a twentieth of the pieces on CephFS.
 --opens measures instead what opening and closing costs on 1, 2, 4, 8 and 16 ranks: a container that 8 ranks made with 10,000
 writes each, against a plain file of the same size.
+--overhead measures single calls of one rank on tmpfs: direct on a file and on /dev/null, through PLFS, and through the door alone
+with the null store (mpi_null.c) below it. They alternate; ratios are medians of the ratios within each repetition.
 """
 import argparse
 from common import *
@@ -71,6 +73,27 @@ def opens(a, program, doors):
     return {}, raw
 
 
+def overhead(a, doors):
+    program, null = build_c("bench/mpi_calls.c", a.build, a.mpicc), os.path.join(a.build, "bench", "null")
+    os.makedirs(null, exist_ok=True)
+    run(["cc", "-O2", "-shared", "-fPIC", f"-I{a.build}/include", "-Wl,-soname,libplfs.so.0", "-o", f"{null}/libplfs.so.0", os.path.join(TOP, "bench/mpi_null.c")])
+    plain, ours = (os.path.join(dirs[0], "calls") for dirs in doors)
+    door_alone = ["env", f"LD_LIBRARY_PATH={null}", f"LD_PRELOAD={a.build}/lib/plfs/libplfs_mpi.so"]
+    variants = {"direct": ([], plain), "direct on /dev/null": ([], "/dev/null"), "PLFS": (plfs_run(a.build, doors[True]), ours), "null store": (door_alone, ours)}
+    raw = []
+    for rep in range(a.reps + 1):
+        rows = {v: run_json([*prefix, a.mpiexec, "-n", "1", program, path], env=ENV) for v, (prefix, path) in variants.items()}
+        run([os.path.join(a.build, "bin", "plfs"), "rm", ours])
+        os.unlink(plain)
+        raw.append({"rep": rep, "warm_up": rep == 0, **rows})
+    counted = [r for r in raw if not r["warm_up"]]
+    m = {v: {k: median([r[v][k] for r in counted]) for k in counted[0][v]} for v in variants}
+    m["null store - direct on /dev/null"] = {k: median([r["null store"][k] - r["direct on /dev/null"][k] for r in counted]) for k in m["direct"]}
+    m["PLFS : direct"] = {k: median([r["PLFS"][k] / r["direct"][k] for r in counted]) for k in m["direct"]}
+    print(table(["ns a call", *m], [[k[:-3], *(f"{m[v][k]:,.2f}" if ":" in v else f"{m[v][k]:,.0f}" for v in m)] for k in m["direct"]]))
+    return m, raw
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--storage", choices=("tmpfs", "ext4", "ceph"), default="tmpfs")
@@ -87,9 +110,11 @@ def main():
     p.add_argument("--variants", default=",".join(VARIANTS))
     p.add_argument("--opens", action="store_true")
     p.add_argument("--open-reps", type=int, default=10)
+    p.add_argument("--overhead", action="store_true")
     a = p.parse_args()
     a.build = os.path.abspath(a.build)
     a.sync = a.storage == "ceph" if a.sync is None else a.sync
+    a.ranks = 1 if a.overhead else a.ranks
     variants = a.variants.split(",")
     if set(variants) - set(VARIANTS):
         p.error(f"unknown variant in {a.variants}")
@@ -98,7 +123,7 @@ def main():
         about = {"machine": machine(doors[0][0]), "storage": a.storage, "clients": len(doors[0]), "sync": a.sync, "ranks": a.ranks, "transfer": a.transfer}
         print(f"{a.storage} ({', '.join(about['machine']['file_system'])}), {a.ranks} ranks, {about['clients']} clients, {about['machine']['cpus']} processors, "
               f"{about['machine']['commit']}; medians of {a.open_reps if a.opens else a.reps}")
-        medians, raw = opens(a, program, doors) if a.opens else measure(a, program, doors, variants)
+        medians, raw = overhead(a, doors) if a.overhead else opens(a, program, doors) if a.opens else measure(a, program, doors, variants)
     if a.out:
         write_json(a.out, {**about, "medians": medians, "runs": raw})
 
