@@ -81,9 +81,10 @@ lint: ## formatting, clippy, and the committed header is the generated one
 demo: deps build ## the main job, direct and through PLFS, in one table
 	python3 bench/demo.py --build $(abspath $(BUILD))
 
-bench: build ## measure: shared file and file per process, direct and through PLFS; single calls
+bench: build ## measure: shared file and file per process, direct and through PLFS; single calls; indexes
 	python3 bench/run.py --build $(abspath $(BUILD)) --storage tmpfs
 	python3 bench/micro.py --build $(abspath $(BUILD))
+	CARGO="$(CARGO)" python3 bench/index.py --small
 
 ci: ## what the gate runs: lint and test, where a skipped test is a failure
 	$(MAKE) --no-print-directory lint

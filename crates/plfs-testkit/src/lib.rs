@@ -1,10 +1,11 @@
 //! Reference model, operations and failing stores for testing PLFS.
 //!
 //! Random tests make a list of [`Step`]s ([`steps`]), run it on PLFS and on the model at once ([`World`]), and when they differ look for a short list that still
-//! does ([`shrink`]). [`FaultStore`] fails on demand.
+//! does ([`shrink`]). [`FaultStore`] fails on demand. [`index_cases`] makes the index logs of files that are too large to write.
 #![forbid(unsafe_code)]
 
 mod fault;
+pub mod index_cases;
 mod model;
 mod rng;
 mod step;
