@@ -7,6 +7,7 @@ mod elf;
 mod explain;
 mod list;
 mod map;
+mod mount;
 mod out;
 mod remove;
 mod run;
@@ -58,6 +59,53 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
         command: Vec<OsString>,
     },
+    /// Show a directory through FUSE, with its PLFS files as ordinary files, to every program
+    ///
+    /// Files that are created in the mount become PLFS files. Programs see each other's writes when write returns. The command ends when the mount is up; a daemon serves it
+    /// until `plfs umount`. Mounted by root, it is for all users, each with their own rights; mounted by a user, for that user.
+    ///
+    /// Options: ro, nosuid, nodev, noexec, noatime and their opposites; threads=N; timeout=SECONDS (how long the kernel believes names and attributes, 1); noacl; nopassthrough;
+    /// allow_other; log=error|warn|info|debug|trace (to syslog, or to standard error with --foreground).
+    #[command(
+        after_help = "Examples:\n  plfs mount /mnt/ckpt --backend /scratch/ckpt\n  plfs mount /scratch/ckpt                      over the directory itself\n  mount -t fuse.plfs /scratch/ckpt /mnt/ckpt    with mount.fuse.plfs in /sbin\n  /scratch/ckpt /mnt/ckpt fuse.plfs defaults,_netdev 0 0      in /etc/fstab"
+    )]
+    Mount {
+        /// The directory to show; the mount point's own if not given
+        #[arg(long, value_name = "DIR")]
+        backend: Vec<PathBuf>,
+        /// Mount options, separated by commas; may be given several times
+        #[arg(short, long = "options", value_name = "OPTIONS")]
+        options: Vec<String>,
+        /// Stay in the foreground, and log to standard error
+        #[arg(short, long)]
+        foreground: bool,
+        /// Be the daemon that the command starts
+        #[arg(long, hide = true, conflicts_with = "foreground")]
+        daemon: bool,
+        /// Where
+        #[arg(value_name = "MOUNTPOINT")]
+        mountpoint: PathBuf,
+    },
+    /// Unmount, and wait until all is committed
+    #[command(after_help = "Example:\n  plfs umount /mnt/ckpt")]
+    Umount {
+        /// Also while files are open: they stay usable until they are closed
+        #[arg(short, long)]
+        lazy: bool,
+        /// Where
+        #[arg(required = true, value_name = "MOUNTPOINT")]
+        mountpoints: Vec<PathBuf>,
+    },
+    /// Show the latest lines that the daemon of a mount has logged
+    #[command(after_help = "Examples:\n  plfs log /mnt/ckpt\n  plfs log --level debug /mnt/ckpt")]
+    Log {
+        /// From now on log this: error, warn, info, debug or trace
+        #[arg(long, value_name = "LEVEL")]
+        level: Option<String>,
+        /// The mount; all mounts if none
+        #[arg(value_name = "MOUNTPOINT")]
+        mountpoint: Option<PathBuf>,
+    },
     /// List files with their logical sizes
     #[command(after_help = "Example:\n  plfs ls -l plfs.d")]
     Ls {
@@ -72,13 +120,16 @@ enum Command {
         paths: Vec<PathBuf>,
     },
     /// Show what a file consists of: size, container, logs, writers
-    #[command(after_help = "Example:\n  plfs stat plfs.d/checkpoint")]
+    #[command(after_help = "Examples:\n  plfs stat plfs.d/checkpoint\n  plfs stat --mounts")]
     Stat {
+        /// The mounts of this machine instead, and whether their daemons answer
+        #[arg(long, conflicts_with = "files")]
+        mounts: bool,
         /// An object for one file, an array of objects for several
         #[arg(long)]
         json: bool,
         /// PLFS files
-        #[arg(required = true, value_name = "FILE")]
+        #[arg(required_unless_present = "mounts", value_name = "FILE")]
         files: Vec<PathBuf>,
     },
     /// Show who wrote what where
@@ -220,12 +271,19 @@ struct CopyFlags {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match mount::as_helper(std::env::args_os()) {
+        Some(arguments) => Cli::parse_from(arguments),
+        None => Cli::parse(),
+    };
     let mut out = Out::new();
     let (name, done) = match cli.command {
         Command::Run { mount, backend, command } => ("run", run::run(&mount, &backend, &command)),
         Command::Ls { long, json, paths } => ("ls", list::ls(&mut out, long, json, &paths)),
-        Command::Stat { json, files } => ("stat", stat::stat(&mut out, json, &files)),
+        Command::Mount { backend, options, foreground, daemon, mountpoint } => ("mount", mount::mount(mountpoint, backend, options, foreground, daemon)),
+        Command::Umount { lazy, mountpoints } => ("umount", mount::umount(&mountpoints, lazy)),
+        Command::Log { level, mountpoint } => ("log", mount::log(&mut out, level.as_deref(), mountpoint)),
+        Command::Stat { mounts: true, json, .. } => ("stat", mount::list(&mut out, json)),
+        Command::Stat { json, files, .. } => ("stat", stat::stat(&mut out, json, &files)),
         Command::Map { json, from, to, records, file } => ("map", map::map(&mut out, json, from, to, records, &file)),
         Command::Cat { from, length, files } => ("cat", copy::cat(&mut out, from, length, &files)),
         Command::Cp(flags) => ("cp", copy::cp(&flags.src, &flags.dst, flags.force)),

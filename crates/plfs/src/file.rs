@@ -227,7 +227,7 @@ impl LogicalFile {
             (false, Some(seen)) => seen,
             (false, None) => self.seen()?,
         };
-        let identity = identity();
+        let identity = identity(self.container.store.user());
         let mark = format!("host {}\npid {}\nuid {}\nattached_ns {}\n", identity.host, identity.pid, identity.uid, identity.attached_ns);
         let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, &mark)?;
         let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity));
@@ -387,6 +387,18 @@ impl LogicalFile {
         committed.and(left.and_then(|last| self.sum_up(last)))
     }
 
+    /// Sets owner and group through `container`, which may act as somebody else than this file's store does.
+    pub(crate) fn chown_by(&self, container: &Container, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        // The log set is the old owner's: the new one goes on with another.
+        let store = &self.container.store;
+        if uid.is_some_and(|uid| uid != store.user() && store.for_owner(uid, u32::MAX).is_some()) {
+            self.leave()?;
+        }
+        container::chown(container, uid, gid)?;
+        store.owner_changed(uid, gid);
+        Ok(())
+    }
+
     /// The last handle of the process is gone: commit, leave the log set, sum up, remove what has no name.
     fn finish(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.finished, true) {
@@ -476,9 +488,9 @@ pub(crate) fn now_ns() -> u64 {
     now.sec as u64 * 1_000_000_000 + now.nsec as u64
 }
 
-fn identity() -> Identity {
+fn identity(uid: u32) -> Identity {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Identity { writer: container::random_u64() as u32, pid: std::process::id(), uid: rustix::process::geteuid().as_raw(), attached_ns: now_ns(), host }
+    Identity { writer: container::random_u64() as u32, pid: std::process::id(), uid, attached_ns: now_ns(), host }
 }
 
 /// What a handle may do.

@@ -171,7 +171,9 @@ impl Plfs {
             other => other,
         };
         let (container, creation) = made?;
-        let (key, mode) = (container.identity, container.superblock.mode);
+        let Superblock { uid, gid, mode, .. } = container.superblock;
+        let container = container.for_owner(uid, gid).unwrap_or(container);
+        let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
         let logical = Arc::new(LogicalFile::created(Arc::new(container), self.config.clone(), (!reopens).then(|| creation.clone()), path));
         lock(&self.open).insert(key, Arc::downgrade(&logical));
@@ -191,6 +193,7 @@ impl Plfs {
             return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
         let Some((container, summary)) = self.know(path, stat, || Ok(name_file))? else { return Ok(None) };
+        let container = container.for_owner(stat.uid, stat.gid).map_or(container, Arc::new);
         let logical = self.share(container, summary, path);
         if stat.nlink <= 1 {
             // Inherited without a name: only who holds it keeps it.
@@ -318,6 +321,10 @@ impl Plfs {
             open.nameless.store(true, std::sync::atomic::Ordering::Release);
             return Ok(());
         }
+        // Whoever may remove a name in a directory need not be the file's owner.
+        let super_path = container.path(plfs_format::name::SUPER);
+        let owner = self.store.stat(&super_path, false).ok();
+        let container = owner.and_then(|stat| container.for_owner(stat.uid, stat.gid)).unwrap_or(container);
         container::remove_if_nameless(&container, self.config.shared_memory.as_deref()).map(drop)
     }
 
@@ -332,7 +339,13 @@ impl Plfs {
     /// Sets owner and group of any file or directory; `None` leaves one as it is.
     pub fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
         match self.container_behind(path, follow)? {
-            Some((container, _)) => container::chown(&container, uid, gid),
+            Some((container, _)) => {
+                let open = lock(&self.open).get(&container.identity).and_then(Weak::upgrade);
+                match open {
+                    Some(open) => open.chown_by(&container, uid, gid),
+                    None => container::chown(&container, uid, gid),
+                }
+            }
             None => self.store.chown(path, uid, gid, follow).at("set the owner of", path),
         }
     }

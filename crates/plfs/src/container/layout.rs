@@ -37,6 +37,12 @@ pub(super) fn container_dir(root: &Path, superblock: &Superblock) -> PathBuf {
 }
 
 impl Container {
+    /// The container, used as the owner of the file, if the store serves several users.
+    pub fn for_owner(&self, uid: u32, gid: u32) -> Option<Container> {
+        let store = self.store.for_owner(uid, gid)?;
+        Some(Container { store, superblock: self.superblock.clone(), dir: self.dir.clone(), ..*self })
+    }
+
     /// Path of a file on the root backend.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)

@@ -86,6 +86,7 @@ impl LogSet {
         let page = match &config.shared_memory {
             Some(dir) => {
                 let path = page_path(&container, dir);
+                let _acting = container.store.act();
                 match SharedPage::join(&path) {
                     // Without shared memory a process has a set of its own: slower to read, never wrong.
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NODEV) => None,
@@ -280,7 +281,7 @@ impl LogSet {
 
 /// Where the processes of this node and user meet for a container.
 fn page_path(container: &Container, dir: &Path) -> PathBuf {
-    let (dev, uid) = (container.identity.0, rustix::process::geteuid().as_raw());
+    let (dev, uid) = (container.identity.0, container.store.user());
     dir.join(format!("plfs-{uid}-{dev:x}-{}", container.superblock.uuid))
 }
 
@@ -303,7 +304,7 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Op
         }
         let path = container.path(&name::index_log(set));
         let Ok(found) = container.store.open(&path, Open::READ_WRITE).and_then(|file| file.stat()) else { continue };
-        let ours = found.uid == rustix::process::geteuid().as_raw() && found.len <= TAKEOVER_MAX_BYTES;
+        let ours = found.uid == container.store.user() && found.len <= TAKEOVER_MAX_BYTES;
         // The look comes before the mark, because who dies in between leaves a mark whose owner nobody knows.
         if ours
             && let Some(youngest) = complete(container, set)?
@@ -360,7 +361,7 @@ fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
 /// Logs are there for all whom the container's directory lets in; a strict umask must not say otherwise.
 pub(super) fn open_to_readers(container: &Container, path: &Path, mode: u32) -> Result<()> {
     let stat = container.store.stat(path, true).at("stat", path)?;
-    if stat.mode & 0o044 != 0o044 && stat.uid == rustix::process::geteuid().as_raw() {
+    if stat.mode & 0o044 != 0o044 && stat.uid == container.store.user() {
         container.store.chmod(path, mode).at("set the mode of", path)?;
     }
     Ok(())

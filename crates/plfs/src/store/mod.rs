@@ -13,6 +13,7 @@ pub(crate) mod shm;
 pub use mem::MemStore;
 pub use posix::{PosixFile, PosixStore};
 
+use std::any::Any;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
@@ -159,6 +160,23 @@ pub trait Store: Send + Sync + Debug {
     /// True if writes at `path` go to a page cache on this machine at memory speed (tmpfs, ext4, XFS, Btrfs …), false if each write may travel
     /// (network and FUSE file systems, which gain from larger writes).
     fn is_local(&self, path: &Path) -> bool;
+    /// The user whom files belong to that are made through this store.
+    fn user(&self) -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+    /// For stores that serve several users: this store, acting as the owner of a logical file, on whatever thread. `None`: it acts as the process does.
+    fn for_owner(&self, uid: u32, gid: u32) -> Option<Arc<dyn Store>> {
+        let _ = (uid, gid);
+        None
+    }
+    /// For what [`Store::for_owner`] gave: the owner has changed.
+    fn owner_changed(&self, uid: Option<u32>, gid: Option<u32>) {
+        let _ = (uid, gid);
+    }
+    /// While the value lives, this thread acts as the store does in all else, shared memory above all.
+    fn act(&self) -> Box<dyn Any> {
+        Box::new(())
+    }
 }
 
 /// One open file. Reads and writes name their offset; there is no position.

@@ -1,0 +1,138 @@
+//! `plfs mount`, `umount`, `log`, and `stat --mounts`; also what mount(8) calls as mount.fuse.plfs.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use plfs_fuse::mount::{self, Mounted, Request};
+use plfs_fuse::{LOG_ATTRIBUTE, Status};
+use serde::Serialize;
+
+use crate::out::{Fail, Out, count, show, time};
+
+pub fn mount(mountpoint: PathBuf, backends: Vec<PathBuf>, options: Vec<String>, foreground: bool, daemon: bool) -> Result<(), Fail> {
+    let request = Request { mountpoint, backends, options };
+    let done = if foreground {
+        mount::serve(&request, || Ok(()))
+    } else if daemon {
+        mount::serve_as_daemon(&request)
+    } else {
+        let mut arguments: Vec<OsString> = vec!["mount".into(), "--daemon".into()];
+        for backend in request.backends {
+            arguments.extend(["--backend".into(), backend.into()]);
+        }
+        for option in request.options {
+            arguments.extend(["-o".into(), option.into()]);
+        }
+        arguments.extend(["--".into(), request.mountpoint.into()]);
+        mount::start(&arguments)
+    };
+    // An empty text: the daemon has said it.
+    done.map_err(|text| if text.is_empty() { Fail::Said } else { Fail::Say(text) })
+}
+
+/// `mount.fuse.plfs SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS]`, as mount(8) calls it, in the words of `plfs mount`. `None` if this program was not called so.
+pub fn as_helper(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
+    let name = PathBuf::from(arguments.next()?);
+    if !name.file_name()?.to_string_lossy().starts_with("mount.") {
+        return None;
+    }
+    let (mut places, mut words) = (Vec::new(), vec![OsString::from("plfs"), "mount".into()]);
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("-o") => words.extend([argument, arguments.next().unwrap_or_default()]),
+            // The type, which is ours; verbose, sloppy, no mtab: nothing to do.
+            Some("-t") => drop(arguments.next()),
+            Some(flags) if flags.starts_with('-') => {}
+            _ => places.push(argument),
+        }
+    }
+    let mut places = places.into_iter();
+    if let Some(source) = places.next() {
+        words.extend(["--backend".into(), source]);
+    }
+    words.push("--".into());
+    words.extend(places);
+    Some(words)
+}
+
+pub fn umount(mountpoints: &[PathBuf], lazy: bool) -> Result<(), Fail> {
+    mountpoints.iter().try_for_each(|mountpoint| mount::unmount(mountpoint, lazy)).map_err(Fail::Say)
+}
+
+#[derive(Serialize)]
+struct Listed {
+    mountpoint: PathBuf,
+    source: String,
+    alive: bool,
+    error: Option<String>,
+    status: Option<Status>,
+}
+
+pub fn list(out: &mut Out, json: bool) -> Result<(), Fail> {
+    let mounts = mount::list();
+    if json {
+        let listed = |Mounted { mountpoint, source, status }: Mounted| {
+            let error = status.as_ref().err().map(ToString::to_string);
+            Listed { mountpoint, source, alive: status.is_ok(), error, status: status.ok() }
+        };
+        return out.json(&mounts.into_iter().map(listed).collect::<Vec<_>>());
+    }
+    for Mounted { mountpoint, source, status } in mounts {
+        out.line(format_args!("{} shows {source}", show(&mountpoint)))?;
+        match status {
+            Ok(status) => {
+                let since = time(status.since_s as i64, 0);
+                out.line(format_args!("  process {} of user {}, plfs {}, since {since}", status.pid, status.uid, status.version))?;
+                out.line(format_args!(
+                    "  {} open, {} inodes known, {} threads, logs {}",
+                    count(status.open),
+                    count(status.inodes),
+                    status.threads,
+                    status.level
+                ))?;
+            }
+            Err(plfs_core::store::Errno::NOTCONN) => out.line(format_args!("  dead: its daemon has ended; `plfs umount {}` removes it", show(&mountpoint)))?,
+            Err(errno) => out.line(format_args!("  does not answer: {errno}"))?,
+        }
+    }
+    Ok(())
+}
+
+pub fn log(out: &mut Out, level: Option<&str>, mountpoint: Option<PathBuf>) -> Result<(), Fail> {
+    let mounts = match mountpoint {
+        Some(mountpoint) => vec![mountpoint],
+        None => mount::list().into_iter().filter(|mount| mount.status.is_ok()).map(|mount| mount.mountpoint).collect(),
+    };
+    for mountpoint in mounts {
+        one_log(out, level, &mountpoint)?;
+    }
+    Ok(())
+}
+
+fn one_log(out: &mut Out, level: Option<&str>, mountpoint: &Path) -> Result<(), Fail> {
+    if let Some(level) = level {
+        return mount::set_level(mountpoint, level).map_err(|errno| Fail::on("set the level of", mountpoint, errno));
+    }
+    let text = mount::attribute(mountpoint, LOG_ATTRIBUTE).map_err(|errno| match errno {
+        plfs_core::store::Errno::NODATA | plfs_core::store::Errno::OPNOTSUPP => {
+            Fail::on("read the log of", mountpoint, "it is not a PLFS mount; `plfs stat --mounts` lists them")
+        }
+        errno => Fail::on("read the log of", mountpoint, errno),
+    })?;
+    out.bytes(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn called_by_mount() {
+        let helper = |words: &[&str]| {
+            as_helper(words.iter().map(OsString::from)).map(|words| words.into_iter().map(|word| word.into_string().unwrap()).collect::<Vec<_>>())
+        };
+        assert_eq!(helper(&["/usr/bin/plfs", "mount"]), None);
+        let words = helper(&["/sbin/mount.fuse.plfs", "/scratch", "/mnt", "-n", "-o", "rw,nodev", "-t", "fuse.plfs"]).unwrap();
+        assert_eq!(words, ["plfs", "mount", "-o", "rw,nodev", "--backend", "/scratch", "--", "/mnt"]);
+    }
+}

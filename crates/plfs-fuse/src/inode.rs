@@ -1,0 +1,253 @@
+//! What the kernel knows: inodes by number, each with a count of lookups.
+//!
+//! A directory is held by a descriptor, so that renames above it, by whomever, change nothing. Another file is found by the names that it was looked up by, and only while it is
+//! open by a descriptor: a mount may know millions of files. A name that leads to another file by now is forgotten; a file without a name left that works is stale (ESTALE), and
+//! the kernel looks its path up again.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use fuser::{BackingId, FileType};
+use plfs_core::File;
+
+/// Number of the root, fixed by the protocol.
+pub const ROOT_ID: u64 = 1;
+/// Shards of the tables: enough that threads, of which there are fewer, seldom meet.
+const SHARDS: usize = 64;
+/// Numbers from here on are ours, for files whose own number another file has: other file systems below the backend, and numbers that the backend gave again.
+const FIRST_OWN_ID: u64 = 1 << 63;
+/// Names remembered of one file.
+const NAMES_MAX: usize = 8;
+
+/// A lock whose holders leave nothing half done: after a panic others go on.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A name of a file.
+#[derive(Clone, Debug)]
+pub struct Name {
+    /// Its directory.
+    pub parent: Arc<Inode>,
+    /// The name in it.
+    pub name: OsString,
+}
+
+/// What lasts while a file is open.
+#[derive(Debug, Default)]
+pub struct OpenState {
+    /// Open handles.
+    pub handles: u32,
+    /// Those of them that may write.
+    pub writers: u32,
+    /// The logical file, open for reading and writing: what asks by inode uses it.
+    pub file: Option<Arc<File>>,
+    /// Any other file, by path only.
+    pub path_fd: Option<Arc<OwnedFd>>,
+    /// What the kernel reads and writes itself.
+    pub backing: Option<Arc<BackingId>>,
+    /// What the kernel's cache has, as of the last open: kept past the close.
+    pub seen: Option<Version>,
+}
+
+/// Differs whenever the contents may differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Size.
+    pub size: u64,
+    /// Modification time.
+    pub mtime: (i64, u32),
+    /// Change time.
+    pub ctime: (i64, u32),
+    /// Largest stamp of an index block; 0 for plain files.
+    pub stamp: u64,
+}
+
+/// A file or directory that the kernel knows.
+#[derive(Debug)]
+pub struct Inode {
+    /// Its number, towards the kernel and programs.
+    pub id: u64,
+    /// `dev` and `ino` on the backend.
+    pub key: (u64, u64),
+    /// What it is.
+    pub kind: FileType,
+    /// A directory's descriptor.
+    pub dir: Option<OwnedFd>,
+    /// Permission bits as last seen.
+    pub mode: AtomicU32,
+    /// What lasts while it is open.
+    pub open: Mutex<OpenState>,
+    lookups: AtomicU64,
+    names: Mutex<Vec<Name>>,
+}
+
+impl Inode {
+    /// The names that it was found by, the latest first.
+    pub fn names(&self) -> Vec<Name> {
+        lock(&self.names).clone()
+    }
+
+    /// Takes note of a name that leads here.
+    pub fn add_name(&self, parent: &Arc<Inode>, name: &OsStr) {
+        if self.dir.is_some() {
+            return;
+        }
+        let mut names = lock(&self.names);
+        match names.iter().position(|known| known.parent.id == parent.id && known.name == name) {
+            Some(0) => {}
+            Some(at) => names[..=at].rotate_right(1),
+            None => {
+                names.truncate(NAMES_MAX - 1);
+                names.insert(0, Name { parent: parent.clone(), name: name.to_owned() });
+            }
+        }
+    }
+
+    /// Forgets a name.
+    pub fn remove_name(&self, parent: u64, name: &OsStr) {
+        lock(&self.names).retain(|known| known.parent.id != parent || known.name != name);
+    }
+}
+
+/// All inodes that the kernel knows.
+#[derive(Debug)]
+pub struct Inodes {
+    root_dev: u64,
+    ids: Vec<RwLock<HashMap<u64, Arc<Inode>>>>,
+    keys: Vec<Mutex<HashMap<(u64, u64), Arc<Inode>>>>,
+    next: AtomicU64,
+    known: AtomicU64,
+}
+
+impl Inodes {
+    /// A table with the root alone, which is never forgotten.
+    pub fn new(key: (u64, u64), root: OwnedFd) -> Inodes {
+        let table = Inodes {
+            root_dev: key.0,
+            ids: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            keys: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            next: AtomicU64::new(FIRST_OWN_ID),
+            known: AtomicU64::new(1),
+        };
+        let inode = Arc::new(Inode {
+            id: ROOT_ID,
+            key,
+            kind: FileType::Directory,
+            dir: Some(root),
+            mode: AtomicU32::new(0),
+            open: Mutex::default(),
+            lookups: AtomicU64::new(1),
+            names: Mutex::default(),
+        });
+        lock(table.of_key(key)).insert(key, inode.clone());
+        table.of_id(ROOT_ID).write().unwrap_or_else(PoisonError::into_inner).insert(ROOT_ID, inode);
+        table
+    }
+
+    fn of_id(&self, id: u64) -> &RwLock<HashMap<u64, Arc<Inode>>> {
+        &self.ids[id as usize % SHARDS]
+    }
+
+    fn of_key(&self, key: (u64, u64)) -> &Mutex<HashMap<(u64, u64), Arc<Inode>>> {
+        &self.keys[key.1 as usize % SHARDS]
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.known.load(Ordering::Relaxed)
+    }
+
+    /// The inode of that number.
+    pub fn get(&self, id: u64) -> Option<Arc<Inode>> {
+        self.of_id(id).read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// The inode of that file, if the kernel knows it.
+    pub fn find(&self, key: (u64, u64)) -> Option<Arc<Inode>> {
+        lock(self.of_key(key)).get(&key).cloned()
+    }
+
+    /// The inode of that file, looked up once more. `dir` gives the descriptor of a directory that is new here.
+    pub fn look_up<E>(&self, key: (u64, u64), kind: FileType, dir: impl FnOnce() -> Result<Option<OwnedFd>, E>) -> Result<Arc<Inode>, E> {
+        let mut keys = lock(self.of_key(key));
+        if let Some(inode) = keys.get(&key).filter(|inode| inode.kind == kind) {
+            inode.lookups.fetch_add(1, Ordering::Relaxed);
+            return Ok(inode.clone());
+        }
+        let dir = dir()?;
+        let mut id = if key.0 == self.root_dev && key.1 > ROOT_ID && key.1 < FIRST_OWN_ID { key.1 } else { self.next.fetch_add(1, Ordering::Relaxed) };
+        if self.get(id).is_some() {
+            id = self.next.fetch_add(1, Ordering::Relaxed);
+        }
+        let inode =
+            Arc::new(Inode { id, key, kind, dir, mode: AtomicU32::new(0), open: Mutex::default(), lookups: AtomicU64::new(1), names: Mutex::default() });
+        keys.insert(key, inode.clone());
+        self.of_id(id).write().unwrap_or_else(PoisonError::into_inner).insert(id, inode.clone());
+        self.known.fetch_add(1, Ordering::Relaxed);
+        Ok(inode)
+    }
+
+    /// The kernel forgets `n` lookups.
+    pub fn forget(&self, id: u64, n: u64) {
+        let Some(inode) = self.get(id).filter(|_| id != ROOT_ID) else { return };
+        let mut keys = lock(self.of_key(inode.key));
+        if inode.lookups.fetch_sub(n, Ordering::Relaxed) > n {
+            return;
+        }
+        self.of_id(id).write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.known.fetch_sub(1, Ordering::Relaxed);
+        if keys.get(&inode.key).is_some_and(|known| Arc::ptr_eq(known, &inode)) {
+            keys.remove(&inode.key);
+        }
+    }
+
+    /// The file has lost its last name: whatever has its number from now on is another one.
+    pub fn lost_its_names(&self, key: (u64, u64)) {
+        lock(self.of_key(key)).remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_the_backend_gives_again_is_another_inode() {
+        let dir = || rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).map(Some);
+        let table = Inodes::new((5, 1000), dir().unwrap().unwrap());
+        let file = |ino| table.look_up::<()>((5, ino), FileType::RegularFile, || Ok(None)).unwrap();
+        let first = file(7);
+        assert_eq!((first.id, file(7).id, table.len()), (7, 7, 2));
+        table.lost_its_names((5, 7));
+        let second = file(7);
+        assert!(second.id >= FIRST_OWN_ID);
+        table.forget(first.id, 2);
+        assert!(table.get(7).is_none());
+        assert!(Arc::ptr_eq(&table.find((5, 7)).unwrap(), &second));
+        table.forget(second.id, 1);
+        assert_eq!(table.len(), 1);
+        assert!(table.find((5, 7)).is_none());
+        // Root is never forgotten; other file systems below have numbers of ours.
+        table.forget(ROOT_ID, 5);
+        assert!(table.get(ROOT_ID).is_some());
+        assert!(table.look_up::<()>((6, 7), FileType::RegularFile, || Ok(None)).unwrap().id >= FIRST_OWN_ID);
+    }
+
+    #[test]
+    fn names_come_and_go() {
+        let dir = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let table = Inodes::new((5, 1000), dir);
+        let root = table.get(ROOT_ID).unwrap();
+        let file = table.look_up::<()>((5, 7), FileType::RegularFile, || Ok(None)).unwrap();
+        for name in ["a", "b", "a"] {
+            file.add_name(&root, OsStr::new(name));
+        }
+        assert_eq!(file.names().iter().map(|name| name.name.clone()).collect::<Vec<_>>(), ["a", "b"]);
+        file.remove_name(root.id, OsStr::new("a"));
+        assert_eq!(file.names().len(), 1);
+    }
+}

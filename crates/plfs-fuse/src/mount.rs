@@ -1,0 +1,486 @@
+//! The daemon: mounts, says that it is up, serves, and unmounts when it is told to.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use log::LevelFilter;
+use plfs_core::store::Errno;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, PidfdFlags, Resource};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::creds;
+use crate::fs::Door;
+use crate::fuse::Fuse;
+use crate::status::{Journal, MOUNT_ATTRIBUTE, Status, journal};
+use crate::store::Root;
+
+/// What the parent reads from its daemon when the mount is up.
+const READY: &[u8] = b"ready\n";
+/// How long an unmount waits for the daemon to commit and end.
+const END_WAIT: Duration = Duration::from_secs(60);
+
+/// What to mount, where and how.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Where.
+    pub mountpoint: PathBuf,
+    /// What; empty: the mount point's own directory.
+    pub backends: Vec<PathBuf>,
+    /// Options, separated by commas, as of `mount -o`; may be several texts.
+    pub options: Vec<String>,
+}
+
+/// Options of a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// For the kernel.
+    kernel: Vec<MountOption>,
+    /// Other users than the one who mounts.
+    allow_other: bool,
+    /// Threads that serve requests.
+    threads: usize,
+    /// Milliseconds for which the kernel may believe names and attributes.
+    ttl_ms: u64,
+    /// Access lists count.
+    acl: bool,
+    /// The kernel may use plain files by itself.
+    passthrough: bool,
+    /// What is logged.
+    level: LevelFilter,
+}
+
+impl Options {
+    /// Reads the texts of `-o`. An unknown option is an error that says so.
+    pub fn parse(texts: &[String]) -> Result<Options, String> {
+        let threads = std::thread::available_parallelism().map_or(4, |n| n.get() * 2).clamp(4, 16);
+        let mut options =
+            Options { kernel: Vec::new(), allow_other: creds::is_root(), threads, ttl_ms: 1000, acl: true, passthrough: true, level: LevelFilter::Info };
+        for option in texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+            let number = |least: f64, most: f64| {
+                let value = value.and_then(|value| value.parse::<f64>().ok()).filter(|value| (least..=most).contains(value));
+                value.ok_or_else(|| format!("option {option}: {name} takes a number from {least} to {most}"))
+            };
+            let flag = match name {
+                "ro" => Some(MountOption::RO),
+                "rw" => Some(MountOption::RW),
+                "dev" => Some(MountOption::Dev),
+                "nodev" => Some(MountOption::NoDev),
+                "suid" => Some(MountOption::Suid),
+                "nosuid" => Some(MountOption::NoSuid),
+                "exec" => Some(MountOption::Exec),
+                "noexec" => Some(MountOption::NoExec),
+                "atime" => Some(MountOption::Atime),
+                "noatime" => Some(MountOption::NoAtime),
+                "dirsync" => Some(MountOption::DirSync),
+                "sync" => Some(MountOption::Sync),
+                "async" => Some(MountOption::Async),
+                _ => None,
+            };
+            match (name, flag) {
+                (_, Some(flag)) => options.kernel.push(flag),
+                ("allow_other", _) => options.allow_other = true,
+                ("threads", _) => options.threads = number(1.0, 256.0)? as usize,
+                ("timeout", _) => options.ttl_ms = (number(0.0, 86400.0)? * 1000.0) as u64,
+                ("noacl", _) => options.acl = false,
+                ("acl", _) => options.acl = true,
+                ("nopassthrough", _) => options.passthrough = false,
+                ("log", _) => {
+                    let level = value.and_then(|value| value.parse().ok());
+                    options.level = level.ok_or_else(|| format!("option {option}: log takes error, warn, info, debug or trace"))?;
+                }
+                // What is for mount(8), systemd or libfuse, or is always so.
+                (
+                    "defaults"
+                    | "auto"
+                    | "noauto"
+                    | "nofail"
+                    | "user"
+                    | "users"
+                    | "nouser"
+                    | "owner"
+                    | "group"
+                    | "_netdev"
+                    | "default_permissions"
+                    | "fsname"
+                    | "subtype"
+                    | "relatime",
+                    _,
+                ) => {}
+                (name, _) if name.starts_with("x-") || name.starts_with("comment") => {}
+                _ => return Err(format!("option {option} is not known; `plfs mount --help` lists the options")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Mounts and serves until it is unmounted. `ready` is called when the mount is up.
+pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> Result<(), String> {
+    let options = Options::parse(&request.options)?;
+    Journal::start(options.level);
+    let (mountpoint, backend) = places(request)?;
+    prepare_process();
+    let root = open_root(&backend)?;
+    let config = plfs_core::Config::from_env()?;
+    if !config.backends.is_empty() {
+        return Err("PLFS_BACKENDS is set; a mount has one backend so far".into());
+    }
+    if !options.kernel.contains(&MountOption::RO) {
+        mark(&root)?;
+    }
+    let door = Door::new(Root::new(backend.clone(), root), config).map_err(|errno| format!("cannot use {}: {errno}", backend.display()))?;
+    let door = Arc::new(door);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let status = Status {
+        mountpoint: mountpoint.clone(),
+        backends: vec![backend.clone()],
+        pid: std::process::id(),
+        uid: rustix::process::geteuid().as_raw(),
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        since_s: since.as_secs(),
+        threads: options.threads,
+        open: 0,
+        inodes: 0,
+        level: String::new(),
+    };
+    let fuse = Fuse {
+        door: door.clone(),
+        ttl: Duration::from_millis(options.ttl_ms),
+        status: Arc::new(status),
+        passthrough: AtomicBool::new(options.passthrough),
+        acl: options.acl,
+    };
+    let mut config = Config::default();
+    // In /proc/mounts a comma ends an option.
+    let source = backend.to_string_lossy().replace(',', "_");
+    config.mount_options = vec![
+        MountOption::FSName(source),
+        // Not Subtype, which the FUSE library leaves out when root mounts.
+        MountOption::CUSTOM("subtype=plfs".into()),
+        MountOption::DefaultPermissions,
+    ];
+    config.mount_options.extend(options.kernel);
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads);
+    config.clone_fd = creds::is_root();
+    let session = Session::new(fuse, &mountpoint, &config).map_err(|error| cannot_mount(&mountpoint, &error))?;
+    watch_signals(mountpoint.clone(), door).map_err(|error| format!("cannot wait for signals: {error}"))?;
+    log::info!("mounted {} on {}", backend.display(), mountpoint.display());
+    ready().map_err(|error| format!("cannot say that the mount is up: {error}"))?;
+    tell_systemd();
+    let ended = session.run();
+    log::info!("unmounted {}", mountpoint.display());
+    ended.map_err(|error| format!("the mount on {} ended: {error}", mountpoint.display()))
+}
+
+fn cannot_mount(mountpoint: &Path, error: &std::io::Error) -> String {
+    let hint = match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => "; is the fuse module loaded (modprobe fuse), and does /dev/fuse exist?",
+        Some(libc::EACCES | libc::EPERM) => "; mount as root, or let users use /dev/fuse and install fusermount3",
+        _ => "",
+    };
+    format!("cannot mount on {}: {error}{hint}", mountpoint.display())
+}
+
+/// The real paths of mount point and backend, after all that can be said about them.
+fn places(request: &Request) -> Result<(PathBuf, PathBuf), String> {
+    let shown = request.mountpoint.display();
+    let mountpoint = match std::fs::canonicalize(&request.mountpoint) {
+        Ok(path) => path,
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            return Err(format!("{shown} is a mount whose daemon has ended; run `plfs umount {shown}`, then mount again"));
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(format!("{shown}: there is no such directory; create it first: mkdir -p {shown}"));
+        }
+        Err(error) => return Err(format!("{shown}: {error}")),
+    };
+    if !mountpoint.is_dir() {
+        return Err(format!("{shown} is not a directory"));
+    }
+    if mounts().iter().any(|mount| mount.mountpoint == mountpoint) {
+        return Err(format!("{shown} is a PLFS mount already; `plfs umount {shown}` ends it"));
+    }
+    let backend = match request.backends.as_slice() {
+        [] => mountpoint.clone(),
+        [one] => std::fs::canonicalize(one).map_err(|error| format!("--backend {}: {error}", one.display()))?,
+        _ => return Err("a mount has one backend so far; give --backend once (`plfs run` can spread the data of new files over several)".into()),
+    };
+    if !backend.is_dir() {
+        return Err(format!("--backend {} is not a directory", backend.display()));
+    }
+    if mountpoint != backend && mountpoint.starts_with(&backend) {
+        return Err(format!(
+            "{shown} lies in its own backend {}: the mount would contain itself; mount elsewhere, or on the backend itself",
+            backend.display()
+        ));
+    }
+    Ok((mountpoint, backend))
+}
+
+/// What the daemon needs: no mask of its own, no groups, as many descriptors as it may have.
+fn prepare_process() {
+    rustix::process::umask(Mode::empty());
+    if creds::is_root() {
+        // Workers get the callers' groups when they need them.
+        let _ = rustix::thread::set_thread_groups(&[]);
+    }
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = rustix::process::setrlimit(Resource::Nofile, limit);
+    let _ = std::env::set_current_dir("/");
+}
+
+fn open_root(backend: &Path) -> Result<std::os::fd::OwnedFd, String> {
+    let cannot = |errno: Errno| format!("cannot open {}: {errno}", backend.display());
+    let fd = rustix::fs::open(backend, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(cannot)?;
+    // Out of the low numbers, for people who read /proc.
+    rustix::io::fcntl_dupfd_cloexec(&fd, 10).map_err(cannot)
+}
+
+/// Makes the directory that holds the containers, which the users of the mount cannot make.
+fn mark(root: &impl AsFd) -> Result<(), String> {
+    let mode = Mode::from_raw_mode(0o1777);
+    match rustix::fs::mkdirat(root, ".plfs", mode) {
+        Ok(()) => rustix::fs::chmodat(root, ".plfs", mode, rustix::fs::AtFlags::empty()).map_err(|errno| format!("cannot set the mode of .plfs: {errno}")),
+        Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(format!("cannot create .plfs in the backend: {errno}; mount with -o ro to read only")),
+    }
+}
+
+/// The first signal unmounts; open files stay usable until they are closed. The second ends the daemon, after a commit.
+fn watch_signals(mountpoint: PathBuf, door: Arc<Door>) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let run = move || {
+        let mut asked = false;
+        for _ in signals.forever() {
+            if std::mem::replace(&mut asked, true) {
+                log::warn!("told to end a second time: open files are committed and given up");
+                door.end();
+                std::process::exit(1);
+            }
+            log::info!("told to end: unmounting {}", mountpoint.display());
+            if let Err(error) = detach(&mountpoint, false) {
+                log::warn!("{} is in use ({error}): it goes from the tree now, and the daemon when the last file is closed", mountpoint.display());
+                if let Err(error) = door.plfs.commit_all() {
+                    log::error!("{error}");
+                }
+                if let Err(error) = detach(&mountpoint, true) {
+                    log::error!("cannot unmount {}: {error}", mountpoint.display());
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("plfs-signal".into()).spawn(run).map(drop)
+}
+
+fn tell_systemd() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match path.as_encoded_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let told = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
+    if let Err(error) = told {
+        log::warn!("cannot tell systemd that the mount is up: {error}");
+    }
+}
+
+/// Starts the daemon: this program again, with `arguments`, which must come to [`serve_as_daemon`]. Returns when the mount is up; else the daemon has said why not.
+pub fn start(arguments: &[std::ffi::OsString]) -> Result<(), String> {
+    let cannot = |error: std::io::Error| format!("cannot start the daemon: {error}");
+    let mut daemon = Command::new("/proc/self/exe").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
+    let mut said = Vec::new();
+    if let Some(mut from) = daemon.stdout.take() {
+        from.read_to_end(&mut said).map_err(cannot)?;
+    }
+    if said == READY {
+        return Ok(());
+    }
+    match daemon.wait() {
+        Ok(status) if status.code().is_some() => Err(String::new()),
+        Ok(status) => Err(format!("the daemon died: {status}")),
+        Err(error) => Err(cannot(error)),
+    }
+}
+
+/// [`serve`] without a terminal: what [`start`] starts.
+pub fn serve_as_daemon(request: &Request) -> Result<(), String> {
+    serve(request, || {
+        let _ = rustix::process::setsid();
+        journal().use_syslog();
+        std::io::stdout().write_all(READY)?;
+        std::io::stdout().flush()?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
+        rustix::stdio::dup2_stdout(&null)?;
+        rustix::stdio::dup2_stderr(&null)?;
+        Ok(())
+    })
+}
+
+/// One mount of PLFS on this machine.
+#[derive(Clone, Debug)]
+pub struct Mounted {
+    /// Where.
+    pub mountpoint: PathBuf,
+    /// What, as the mount table says.
+    pub source: String,
+    /// Its daemon's answer; the errno if there is none.
+    pub status: Result<Status, Errno>,
+}
+
+/// Mounts of PLFS, as the kernel knows them. Asks no daemon.
+fn mounts() -> Vec<MountPoint> {
+    let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return Vec::new() };
+    let table = String::from_utf8_lossy(&table).into_owned();
+    let parse = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        let (kind, source) = (after.next()?, after.next()?);
+        (kind == "fuse.plfs")
+            .then(|| MountPoint { mountpoint: PathBuf::from(unescape(before.split(' ').nth(4).unwrap_or_default())), source: unescape(source) })
+    };
+    table.lines().filter_map(parse).collect()
+}
+
+struct MountPoint {
+    mountpoint: PathBuf,
+    source: String,
+}
+
+/// The mount table writes blanks as \040.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let octal = after.get(..3).and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        match (first, octal) {
+            (b'\\', Some(byte)) => (bytes.push(byte), rest = &after[3..]).0,
+            _ => (bytes.push(*first), rest = after).0,
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// All mounts of PLFS with what their daemons say. A daemon that does not answer within two seconds counts as ETIMEDOUT.
+pub fn list() -> Vec<Mounted> {
+    let ask = |mount: MountPoint| {
+        let (send, receive) = std::sync::mpsc::channel();
+        let path = mount.mountpoint.clone();
+        std::thread::spawn(move || send.send(status(&path)));
+        let status = receive.recv_timeout(Duration::from_secs(2)).unwrap_or(Err(Errno::TIMEDOUT));
+        Mounted { mountpoint: mount.mountpoint, source: mount.source, status }
+    };
+    mounts().into_iter().map(ask).collect()
+}
+
+/// What the daemon of the mount at `mountpoint` says of itself.
+pub fn status(mountpoint: &Path) -> Result<Status, Errno> {
+    serde_json::from_slice(&attribute(mountpoint, MOUNT_ATTRIBUTE)?).map_err(|_| Errno::INVAL)
+}
+
+/// An attribute of a mount's root.
+pub fn attribute(mountpoint: &Path, name: &str) -> Result<Vec<u8>, Errno> {
+    let mut value = Vec::with_capacity(64 << 10);
+    rustix::fs::getxattr(mountpoint, name, rustix::buffer::spare_capacity(&mut value))?;
+    Ok(value)
+}
+
+/// Sets what a mount logs.
+pub fn set_level(mountpoint: &Path, level: &str) -> Result<(), Errno> {
+    rustix::fs::setxattr(mountpoint, crate::status::LEVEL_ATTRIBUTE, level.as_bytes(), rustix::fs::XattrFlags::empty())
+}
+
+fn detach(mountpoint: &Path, lazy: bool) -> Result<(), Errno> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(mountpoint, flags) {
+        Err(Errno::PERM) => {
+            // Users may unmount what they mounted, through the helper that has the right.
+            let how = if lazy { "-uz" } else { "-u" };
+            let done = Command::new("fusermount3").arg(how).arg("--").arg(mountpoint).stderr(Stdio::null()).status();
+            if done.is_ok_and(|status| status.success()) { Ok(()) } else { Err(Errno::BUSY) }
+        }
+        other => other,
+    }
+}
+
+/// Unmounts, and waits until the daemon has committed and ended. `lazy`: also while files are open; they stay usable until they are closed, and nobody waits.
+pub fn unmount(mountpoint: &Path, lazy: bool) -> Result<(), String> {
+    // Without a stat of the mount point itself: its daemon may be dead.
+    let parent = mountpoint.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let full = match (std::fs::canonicalize(parent), mountpoint.file_name()) {
+        (Ok(parent), Some(name)) => parent.join(name),
+        _ => std::fs::canonicalize(mountpoint).map_err(|error| format!("{}: {error}", mountpoint.display()))?,
+    };
+    let full = if mounts().iter().any(|mount| mount.mountpoint == full) { full } else { std::fs::canonicalize(&full).unwrap_or(full) };
+    if !mounts().iter().any(|mount| mount.mountpoint == full) {
+        return Err(format!("{} is not a PLFS mount; `plfs stat --mounts` lists them", mountpoint.display()));
+    }
+    let status = status(&full);
+    let pid = status.as_ref().ok().and_then(|status| Pid::from_raw(status.pid as i32));
+    // Opened before: afterwards the number may be another process's.
+    let process = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+    let dead = matches!(status, Err(Errno::NOTCONN));
+    match detach(&full, lazy) {
+        Ok(()) => {}
+        Err(Errno::BUSY) if dead => detach(&full, true).map_err(|errno| format!("cannot unmount {}: {errno}", full.display()))?,
+        Err(Errno::BUSY) => return Err(format!("{} is in use; close the files in it (fuser -vm {0} lists who has them), or give --lazy", full.display())),
+        Err(errno) => return Err(format!("cannot unmount {}: {errno}", full.display())),
+    }
+    if let (Some(process), false) = (process, lazy) {
+        let end = Instant::now() + END_WAIT;
+        let mut wait = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let timeout = rustix::event::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            match rustix::event::poll(&mut wait, Some(&timeout)) {
+                Err(Errno::INTR) => {}
+                Ok(0) => {
+                    return Err(format!(
+                        "{} is unmounted, but its daemon (process {}) is still committing",
+                        full.display(),
+                        pid.map_or(0, |pid| pid.as_raw_pid())
+                    ));
+                }
+                _ => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_mount() {
+        let parse = |text: &str| Options::parse(&[text.to_string()]);
+        let some = parse("ro,threads=3,timeout=0.5,log=debug,x-systemd.automount,defaults,noacl").unwrap();
+        assert_eq!((some.threads, some.ttl_ms, some.level, some.acl), (3, 500, LevelFilter::Debug, false));
+        assert_eq!(some.kernel, [MountOption::RO]);
+        for wrong in ["threads=0", "threads=x", "log=loud", "fast", "timeout"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse("").is_ok());
+    }
+
+    #[test]
+    fn blanks_in_the_mount_table() {
+        assert_eq!(unescape(r"/a\040b\134c"), r"/a b\c");
+        assert_eq!(unescape("/plain"), "/plain");
+        assert_eq!(unescape(r"/a\04"), r"/a\04");
+    }
+}

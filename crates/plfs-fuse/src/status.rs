@@ -1,0 +1,140 @@
+//! What a running mount says of itself: to its log, and to who asks through attributes of its root.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use serde::{Deserialize, Serialize};
+
+use crate::inode::lock;
+
+/// Attribute of the root: the mount's status, as JSON.
+pub const MOUNT_ATTRIBUTE: &str = "user.plfs.mount";
+/// Attribute of the root: the latest lines of the log.
+pub const LOG_ATTRIBUTE: &str = "user.plfs.log";
+/// Attribute of the root: what is logged; can be set.
+pub const LEVEL_ATTRIBUTE: &str = "user.plfs.level";
+/// Lines of the log that are kept for `plfs log`.
+const KEPT_LINES: usize = 400;
+/// Linux gives no attribute that is longer (XATTR_SIZE_MAX).
+const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+
+/// What a mount is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// What it shows.
+    pub backends: Vec<PathBuf>,
+    /// The daemon.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Version of PLFS.
+    pub version: String,
+    /// Seconds since 1970 at which it was mounted.
+    pub since_s: u64,
+    /// Threads that serve requests.
+    pub threads: usize,
+    /// Open files and directories.
+    #[serde(default)]
+    pub open: u64,
+    /// Inodes that the kernel knows.
+    #[serde(default)]
+    pub inodes: u64,
+    /// What is logged.
+    #[serde(default)]
+    pub level: String,
+}
+
+/// The log of the daemon.
+#[derive(Debug)]
+pub struct Journal {
+    lines: Mutex<VecDeque<String>>,
+    to_syslog: AtomicBool,
+}
+
+/// The one of this process.
+pub fn journal() -> &'static Journal {
+    static JOURNAL: OnceLock<Journal> = OnceLock::new();
+    JOURNAL.get_or_init(|| Journal { lines: Mutex::default(), to_syslog: AtomicBool::new(false) })
+}
+
+/// Name under which the daemon is known to syslog; it keeps the pointer.
+static NAME: &std::ffi::CStr = c"plfs";
+
+impl Journal {
+    /// Logs to standard error from now on.
+    pub fn start(level: LevelFilter) {
+        // Only a second start can fail, and changes nothing.
+        let _ = log::set_logger(journal());
+        log::set_max_level(level);
+    }
+
+    /// From now on to syslog: standard error is about to be closed.
+    pub fn use_syslog(&self) {
+        // SAFETY: the name lives for ever, as openlog(3) demands.
+        unsafe { libc::openlog(NAME.as_ptr(), libc::LOG_PID | libc::LOG_NDELAY, libc::LOG_DAEMON) };
+        self.to_syslog.store(true, Ordering::Release);
+    }
+
+    /// The latest lines, as many as fit into an attribute.
+    pub fn tail(&self) -> String {
+        let lines = lock(&self.lines);
+        let mut room = ATTRIBUTE_BYTES_MAX;
+        let fit = lines.iter().rev().take_while(|line| {
+            let fits = room > line.len();
+            room = room.saturating_sub(line.len() + 1);
+            fits
+        });
+        let from = lines.len() - fit.count();
+        lines.iter().skip(from).fold(String::new(), |text, line| text + line + "\n")
+    }
+}
+
+impl Log for Journal {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // What the FUSE library says at every request is for its own developers.
+        metadata.level() <= log::max_level() && (metadata.level() <= Level::Warn || !metadata.target().starts_with("fuser"))
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let text = record.args().to_string().replace('\n', "\\n");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        {
+            let mut lines = lock(&self.lines);
+            if lines.len() >= KEPT_LINES {
+                lines.pop_front();
+            }
+            lines.push_back(format!("{}.{:03} {} {text}", now.as_secs(), now.subsec_millis(), record.level()));
+        }
+        let priority = match record.level() {
+            Level::Error => libc::LOG_ERR,
+            Level::Warn => libc::LOG_WARNING,
+            Level::Info => libc::LOG_INFO,
+            Level::Debug | Level::Trace => libc::LOG_DEBUG,
+        };
+        if !self.to_syslog.load(Ordering::Acquire) {
+            // Nobody listening is no reason to stop.
+            let _ = match std::env::var_os("JOURNAL_STREAM") {
+                // systemd understands the number in front.
+                Some(_) => writeln!(std::io::stderr(), "<{priority}>{text}"),
+                None => writeln!(std::io::stderr(), "plfs: {}: {text}", record.level().as_str().to_lowercase()),
+            };
+        } else if let Ok(text) = CString::new(text.replace('\0', "\\0")) {
+            // SAFETY: the format takes one string, which is one and lives until the call returns.
+            unsafe { libc::syslog(priority, c"%s".as_ptr(), text.as_ptr()) };
+        }
+    }
+
+    fn flush(&self) {}
+}

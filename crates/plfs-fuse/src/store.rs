@@ -1,0 +1,174 @@
+//! The store below a mount: the real one, seen through a descriptor of the backend directory, and able to act for the owners of files.
+//!
+//! * Paths below the backend are looked up from a descriptor that was opened before the mount. So nobody needs rights in the directories above the backend, and a mount may
+//!   cover its own backend.
+//! * A logical file's container is used as the file's owner, whoever writes and whichever thread it is: the bytes of a file are its owner's, as in any file system. Whether
+//!   somebody may write the file, the kernel has asked before the request came.
+
+use std::any::Any;
+use std::fmt::{self, Debug, Formatter};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use plfs_core::store::{Entry, Open, PosixStore, Result, Space, Stat, Store, StoreFile, Time};
+
+use crate::creds::{self, Acting};
+
+/// A directory, opened before anything is mounted on it.
+#[derive(Debug)]
+pub struct Root {
+    /// Its path.
+    pub path: PathBuf,
+    /// The way that does not lead through mounts made later.
+    through: PathBuf,
+    fd: OwnedFd,
+}
+
+impl Root {
+    /// `fd` is open on the directory at `path`.
+    pub fn new(path: PathBuf, fd: OwnedFd) -> Root {
+        Root { path, through: PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())), fd }
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    fn reach(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix(&self.path) {
+            // An empty rest leaves a slash at the end: the directory, not the link to it.
+            Ok(rest) => self.through.join(rest),
+            Err(_) => path.to_path_buf(),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct MountStore {
+    inner: PosixStore,
+    root: Arc<Root>,
+    /// Owner to act for: uid << 32 | gid.
+    owner: Option<Arc<AtomicU64>>,
+}
+
+impl Debug for MountStore {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MountStore").field("root", &self.root.path).field("owner", &self.owner()).finish()
+    }
+}
+
+impl MountStore {
+    /// The store of a mount of `root`, which acts as the thread does.
+    pub fn new(root: Arc<Root>) -> MountStore {
+        MountStore { inner: PosixStore::new(), root, owner: None }
+    }
+
+    fn owner(&self) -> Option<(u32, u32)> {
+        let owner = self.owner.as_ref()?.load(Ordering::Relaxed);
+        Some(((owner >> 32) as u32, owner as u32))
+    }
+
+    /// Calls the real store by the way through the descriptor, as whom it should be.
+    fn call<T>(&self, path: &Path, call: impl FnOnce(&PosixStore, &Path) -> Result<T>) -> Result<T> {
+        let _acting = self.owner().map(|(uid, gid)| Acting::as_user(uid, gid));
+        call(&self.inner, &self.root.reach(path))
+    }
+}
+
+impl Store for MountStore {
+    fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
+        self.call(path, |store, path| store.open(path, how))
+    }
+
+    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
+        self.call(path, |store, path| store.stat(path, follow))
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        self.call(path, |store, path| store.list(path))
+    }
+
+    fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
+        self.call(path, |store, path| store.mkdir(path, mode))
+    }
+
+    fn rmdir(&self, path: &Path) -> Result<()> {
+        self.call(path, |store, path| store.rmdir(path))
+    }
+
+    fn unlink(&self, path: &Path) -> Result<()> {
+        self.call(path, |store, path| store.unlink(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let to = self.root.reach(to);
+        self.call(from, |store, from| store.rename(from, &to))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        let to = self.root.reach(to);
+        self.call(from, |store, from| store.link(from, &to))
+    }
+
+    fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
+        self.call(path, |store, path| store.symlink(target, path))
+    }
+
+    fn readlink(&self, path: &Path) -> Result<PathBuf> {
+        self.call(path, |store, path| store.readlink(path))
+    }
+
+    fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
+        self.call(path, |store, path| store.chmod(path, mode))
+    }
+
+    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
+        self.call(path, |store, path| store.chown(path, uid, gid, follow))
+    }
+
+    fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
+        self.call(path, |store, path| store.set_times(path, atime, mtime))
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        self.call(path, |store, path| store.sync_dir(path))
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.call(path, |store, path| store.space(path))
+    }
+
+    fn is_local(&self, path: &Path) -> bool {
+        self.inner.is_local(&self.root.reach(path))
+    }
+
+    fn user(&self) -> u32 {
+        self.owner().map_or_else(|| self.inner.user(), |(uid, _)| uid)
+    }
+
+    fn for_owner(&self, uid: u32, gid: u32) -> Option<Arc<dyn Store>> {
+        if !creds::is_root() {
+            return None;
+        }
+        let owner = Arc::new(AtomicU64::new(u64::from(uid) << 32 | u64::from(gid)));
+        Some(Arc::new(MountStore { owner: Some(owner), ..self.clone() }))
+    }
+
+    fn owner_changed(&self, uid: Option<u32>, gid: Option<u32>) {
+        if let (Some(owner), Some((old_uid, old_gid))) = (&self.owner, self.owner()) {
+            let (uid, gid) = (uid.unwrap_or(old_uid), gid.unwrap_or(old_gid));
+            owner.store(u64::from(uid) << 32 | u64::from(gid), Ordering::Relaxed);
+        }
+    }
+
+    fn act(&self) -> Box<dyn Any> {
+        match self.owner() {
+            Some((uid, gid)) => Box::new(Acting::as_user(uid, gid)),
+            None => Box::new(()),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Extended attributes: those of the file's inode, and `user.plfs.*`, which are made up when somebody asks. These are not listed, so that tools that copy all attributes do not
+//! try to set them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use log::LevelFilter;
+use plfs_core::store::Errno;
+use rustix::fs::XattrFlags;
+
+use crate::creds::{Acting, Caller, as_caller};
+use crate::fs::{Door, Result, errno_of};
+use crate::inode::ROOT_ID;
+use crate::status::{LEVEL_ATTRIBUTE, LOG_ATTRIBUTE, MOUNT_ATTRIBUTE, Status, journal};
+
+/// In front of all that are made up.
+const OURS: &str = "user.plfs.";
+/// Room for a value or a list: Linux allows no more (XATTR_SIZE_MAX, XATTR_LIST_MAX).
+const ROOM_BYTES: usize = 64 << 10;
+
+/// Reads one.
+pub fn get(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr) -> Result<Vec<u8>> {
+    if let Some(ours) = name.to_str().filter(|name| name.starts_with(OURS)) {
+        return made_up(door, status, caller, id, ours).map(String::into_bytes);
+    }
+    door.with_file(id, |path, _| {
+        // Values below trusted. are for root alone, which the kernel has checked only for us.
+        let _acting = (!name.as_bytes().starts_with(b"user.")).then(|| Acting::as_user(caller.uid, caller.gid));
+        let read = |room: usize| {
+            let mut value = Vec::with_capacity(room);
+            rustix::fs::getxattr(path, name, rustix::buffer::spare_capacity(&mut value)).map(|_| value)
+        };
+        match read(256) {
+            Err(Errno::RANGE) => read(ROOM_BYTES),
+            other => other,
+        }
+    })
+}
+
+fn made_up(door: &Door, status: &Status, caller: Caller, id: u64, name: &str) -> Result<String> {
+    if id == ROOT_ID {
+        let trusted = caller.uid == 0 || caller.uid == status.uid;
+        match name {
+            MOUNT_ATTRIBUTE => {
+                let (open, inodes, level) = (door.open_handles.load(std::sync::atomic::Ordering::Relaxed), door.inodes.len(), log::max_level().to_string());
+                let now = Status { open, inodes, level: level.to_lowercase(), ..status.clone() };
+                return serde_json::to_string(&now).map_err(|_| Errno::IO);
+            }
+            // It names files that the caller may not see.
+            LOG_ATTRIBUTE if trusted => return Ok(journal().tail()),
+            LOG_ATTRIBUTE => return Err(Errno::PERM),
+            LEVEL_ATTRIBUTE => return Ok(log::max_level().to_string().to_lowercase()),
+            _ => {}
+        }
+    }
+    let file = door.logical(id)?.ok_or(Errno::NODATA)?;
+    let (superblock, container) = (&file.container().superblock, file.container());
+    match name.strip_prefix(OURS).unwrap_or_default() {
+        "layout" => {
+            let backends = superblock.backends.iter().skip(1).map(|path| String::from_utf8_lossy(path).into_owned());
+            let backends: Vec<_> = std::iter::once(door.root.path.to_string_lossy().into_owned()).chain(backends).collect();
+            let shown = container.dir.strip_prefix(&door.root.path).unwrap_or(&container.dir);
+            Ok(format!("container={} segment_bytes={} backends={}", shown.display(), superblock.segment_bytes, backends.join(",")))
+        }
+        "streams" => Ok(superblock.streams.to_string()),
+        "patterns" => {
+            let totals = file.totals().map_err(errno_of)?;
+            let plfs_core::Totals { records, index_bytes, log_sets, data_logs, stored_bytes, .. } = totals;
+            Ok(format!("records={records} index_bytes={index_bytes} log_sets={log_sets} data_logs={data_logs} stored_bytes={stored_bytes}"))
+        }
+        "version" => Ok(format!("format=1 plfs={}", env!("CARGO_PKG_VERSION"))),
+        _ => Err(Errno::NODATA),
+    }
+}
+
+/// Sets one.
+pub fn set(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
+    if id == ROOT_ID && name == LEVEL_ATTRIBUTE {
+        if caller.uid != 0 && caller.uid != status.uid {
+            return Err(Errno::PERM);
+        }
+        let level = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse::<LevelFilter>().ok()).ok_or(Errno::INVAL)?;
+        log::set_max_level(level);
+        return Ok(());
+    }
+    if name.as_bytes().starts_with(OURS.as_bytes()) {
+        return Err(Errno::PERM);
+    }
+    let flags = XattrFlags::from_bits_retain(flags as u32);
+    door.with_file(id, |path, _| as_caller(caller, || rustix::fs::setxattr(path, name, value, flags)))?;
+    if is_acl(name) { door.follow_mode(id) } else { Ok(()) }
+}
+
+/// Removes one.
+pub fn remove(door: &Door, caller: Caller, id: u64, name: &OsStr) -> Result<()> {
+    if name.as_bytes().starts_with(OURS.as_bytes()) {
+        return Err(Errno::PERM);
+    }
+    door.with_file(id, |path, _| as_caller(caller, || rustix::fs::removexattr(path, name)))?;
+    if is_acl(name) { door.follow_mode(id) } else { Ok(()) }
+}
+
+/// Names of all, each with a zero behind it.
+pub fn list(door: &Door, id: u64) -> Result<Vec<u8>> {
+    door.with_file(id, |path, _| {
+        let read = |room: usize| {
+            let mut names = Vec::with_capacity(room);
+            rustix::fs::listxattr(path, rustix::buffer::spare_capacity(&mut names)).map(|_| names)
+        };
+        match read(1024) {
+            Err(Errno::RANGE) => read(ROOM_BYTES),
+            other => other,
+        }
+    })
+}
+
+fn is_acl(name: &OsStr) -> bool {
+    name == "system.posix_acl_access"
+}
