@@ -1,4 +1,5 @@
-//! What `bench/index.py` runs: each command is a process of its own, so that times are those of a fresh process and memory is its own. Prints one line of JSON.
+//! What `bench/index.py` runs: each command is a process of its own, so that times are those of a fresh process and memory is its own. Prints one line of JSON. Beside each time is
+//! what the processors worked for it (cpu), all threads together: on a machine that others use, too, that is the one that can be compared.
 //!
 //! ```text
 //! index_bench make FILE CASE RANKS_PER_NODE [SEED]   index logs of CASE (IndexCase::parse); with SEED the ranks of a node race
@@ -17,6 +18,7 @@ use plfs::index::Found;
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::Rng;
 use plfs_testkit::index_cases::{IndexCase, Turns, write_index_logs};
+use rustix::time::{ClockId, clock_gettime};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -61,10 +63,32 @@ fn memory_mib(field: &str) -> f64 {
     kib / 1024.0
 }
 
+/// A start, on the wall and on the processors.
+struct Timer(Instant, f64);
+
+impl Timer {
+    fn start() -> Timer {
+        Timer(Instant::now(), Timer::cpu())
+    }
+
+    fn wall_s(&self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+
+    fn cpu_s(&self) -> f64 {
+        Timer::cpu() - self.1
+    }
+
+    fn cpu() -> f64 {
+        let now = clock_gettime(ClockId::ProcessCPUTime);
+        now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
+    }
+}
+
 fn make(file: &Path, case: &IndexCase, ranks_per_node: u64, turns: Turns) {
     open(file, OpenOptions::create()).close().expect("create the file");
     let (container, _) = plfs().container(file).expect("find the container").expect("the file is a PLFS file");
-    let start = Instant::now();
+    let timer = Timer::start();
     let made = write_index_logs(&container, case, ranks_per_node.max(1) as u32, turns, |_| {});
     println!(
         "{{\"writes\": {}, \"records\": {}, \"log_bytes\": {}, \"logs\": {}, \"make_s\": {:.3}}}",
@@ -72,16 +96,17 @@ fn make(file: &Path, case: &IndexCase, ranks_per_node: u64, turns: Turns) {
         made.records,
         made.log_bytes,
         made.logs,
-        start.elapsed().as_secs_f64()
+        timer.wall_s()
     );
 }
 
 fn merge(file: &Path) {
-    let start = Instant::now();
+    let timer = Timer::start();
     let made = plfs().flatten(file).expect("flatten");
     println!(
-        "{{\"merge_s\": {:.3}, \"peak_mib\": {:.1}, \"entries\": {}, \"flat_bytes\": {}}}",
-        start.elapsed().as_secs_f64(),
+        "{{\"merge_s\": {:.3}, \"merge_cpu_s\": {:.3}, \"peak_mib\": {:.1}, \"entries\": {}, \"flat_bytes\": {}}}",
+        timer.wall_s(),
+        timer.cpu_s(),
         memory_mib("VmHWM"),
         made.entries,
         made.bytes
@@ -91,37 +116,48 @@ fn merge(file: &Path) {
 /// Lookups between two looks at the clock.
 const BATCH: u64 = 256;
 
-/// How many calls of `lookup(offset)` a second, offsets below `size` at random.
-fn lookups_per_s(size: u64, time: Duration, mut lookup: impl FnMut(u64) -> bool) -> (f64, f64) {
+/// What a time of lookups came to.
+struct Rates {
+    wall: f64,
+    cpu: f64,
+    /// The part of the offsets that were no holes.
+    hits: f64,
+}
+
+/// Calls `lookup(offset)` for that time, offsets below `size` at random.
+fn lookups(size: u64, time: Duration, mut lookup: impl FnMut(u64) -> bool) -> Rates {
     let (mut rng, mut done, mut found) = (Rng::new(11), 0, 0u64);
-    let start = Instant::now();
-    while start.elapsed() < time {
+    let timer = Timer::start();
+    while timer.wall_s() < time.as_secs_f64() {
         for _ in 0..BATCH {
             found += u64::from(lookup(rng.below(size)));
         }
         done += BATCH;
     }
-    (done as f64 / start.elapsed().as_secs_f64(), found as f64 / done as f64)
+    let done = done as f64;
+    Rates { wall: done / timer.wall_s(), cpu: done / timer.cpu_s(), hits: found as f64 / done }
 }
 
 /// Opening counts until the first lookup is answered: what an index puts off until then is a part of it.
 fn read(path: &Path, time: Duration) {
-    let start = Instant::now();
+    let timer = Timer::start();
     let file = open(path, OpenOptions::read());
     let mut found: Vec<Found> = Vec::new();
     let size = file.with_index(|index| (index.lookup(0, 1, &mut found), index.eof()).1).expect("load the index");
-    let open_ms = start.elapsed().as_secs_f64() * 1e3;
+    let (open_ms, open_cpu_ms) = (timer.wall_s() * 1e3, timer.cpu_s() * 1e3);
     // As `File::read_at` looks up: the index, once it is there, for a range.
     let lookup = |offset: u64| {
         file.with_index(|index| index.lookup(offset, offset + 1, &mut found)).expect("the index");
         !found.is_empty()
     };
-    let (rate, hits) = if size > 0 { lookups_per_s(size, time, lookup) } else { (0.0, 0.0) };
+    let rates = if size > 0 { lookups(size, time, lookup) } else { Rates { wall: 0.0, cpu: 0.0, hits: 0.0 } };
     println!(
-        "{{\"open_ms\": {open_ms:.3}, \"lookups_s\": {rate:.0}, \"hits\": {hits:.4}, \"rss_mib\": {:.2}, \"anon_mib\": {:.2}, \"peak_mib\": {:.2}}}",
+        "{{\"open_ms\": {open_ms:.3}, \"open_cpu_ms\": {open_cpu_ms:.3}, \"lookups_s\": {:.0}, \"lookups_cpu_s\": {:.0}, \"hits\": {:.4}, \"rss_mib\": {:.2}, \"anon_mib\": {:.2}}}",
+        rates.wall,
+        rates.cpu,
+        rates.hits,
         memory_mib("VmRSS"),
-        memory_mib("RssAnon"),
-        memory_mib("VmHWM")
+        memory_mib("RssAnon")
     );
 }
 
@@ -211,26 +247,26 @@ impl Extents {
     }
 }
 
-fn report(pieces: u64, kept: usize, build: Instant, before_mib: f64, size: u64, time: Duration, lookup: impl FnMut(u64) -> bool) {
-    let (build_s, rss_mib) = (build.elapsed().as_secs_f64(), memory_mib("VmRSS") - before_mib);
-    let (rate, hits) = lookups_per_s(size, time, lookup);
+fn report(pieces: u64, kept: usize, build: &Timer, before_mib: f64, size: u64, time: Duration, lookup: impl FnMut(u64) -> bool) {
+    let (build_s, build_cpu_s, rss_mib) = (build.wall_s(), build.cpu_s(), memory_mib("VmRSS") - before_mib);
+    let Rates { wall, cpu, hits } = lookups(size, time, lookup);
     println!(
-        "{{\"pieces\": {pieces}, \"extents\": {kept}, \"build_s\": {build_s:.3}, \"lookups_s\": {rate:.0}, \"hits\": {hits:.4}, \"rss_mib\": {rss_mib:.1}}}"
+        "{{\"pieces\": {pieces}, \"extents\": {kept}, \"build_s\": {build_s:.3}, \"build_cpu_s\": {build_cpu_s:.3}, \"lookups_s\": {wall:.0}, \"lookups_cpu_s\": {cpu:.0}, \"hits\": {hits:.4}, \"rss_mib\": {rss_mib:.1}}}"
     );
 }
 
 fn btree(case: &IndexCase, records: u64, time: Duration) {
-    let (start, before_mib) = (Instant::now(), memory_mib("VmRSS"));
+    let (timer, before_mib) = (Timer::start(), memory_mib("VmRSS"));
     let (map, count) = Extents::of(case, records);
     let size = map.0.last_key_value().map_or(1, |(_, last)| last.0);
-    report(count, map.0.len(), start, before_mib, size, time, |offset| {
+    report(count, map.0.len(), &timer, before_mib, size, time, |offset| {
         let piece = map.0.range(..=offset).next_back().filter(|(_, piece)| offset < piece.0);
         std::hint::black_box(piece).is_some()
     });
 }
 
 fn vec(case: &IndexCase, records: u64, time: Duration) {
-    let (start, before_mib) = (Instant::now(), memory_mib("VmRSS"));
+    let (timer, before_mib) = (Timer::start(), memory_mib("VmRSS"));
     let record = |logical, length, writer, physical| Record { logical, length, physical, begun: 0, ended: 0, writer, log: writer / 64 };
     let (mut all, mut count) = (Vec::with_capacity(if case.overlaps() { 0 } else { records.min(case.writes()) as usize }), 0);
     if case.overlaps() {
@@ -245,7 +281,7 @@ fn vec(case: &IndexCase, records: u64, time: Duration) {
         all.sort_unstable_by_key(|record| record.logical);
     }
     let size = all.last().map_or(1, |last| last.logical + last.length);
-    report(count, all.len(), start, before_mib, size, time, |offset| {
+    report(count, all.len(), &timer, before_mib, size, time, |offset| {
         let at = all.partition_point(|record| record.logical <= offset);
         let piece = at.checked_sub(1).map(|at| all[at]).filter(|record| offset < record.logical + record.length);
         std::hint::black_box(piece).is_some()
