@@ -208,7 +208,8 @@ if is_wanted hdf5; then
             done
             hdf5 t_bigio 2 'ranks 2 $DEPS/hdf5/t_bigio'
             hdf5 t_shapesame 4 'ranks 4 $DEPS/hdf5/t_shapesame'
-            hdf5 t_cache 4 'ranks 4 $DEPS/hdf5/t_cache'
+            # Its ranks spin for each other at every one of very many messages: an hour and more where they share processors, direct as well.
+            if [ "$(nproc)" -ge 4 ]; then hdf5 t_cache 4 'ranks 4 $DEPS/hdf5/t_cache'; else echo "left out: hdf5 t_cache: needs 4 processors"; fi
         fi
     else result hdf5 skip "$out"; fi
 fi
