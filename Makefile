@@ -13,11 +13,11 @@ INSTALL = install
 
 # What Debian calls what the build and the tests need.
 PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev pnetcdf-bin libpnetcdf-dev gfortran rsync attr acl bc file perl git curl ca-certificates \
-	sqlite3 zip unzip cpio python3-venv
+	sqlite3 zip unzip cpio python3-venv stress-ng fuse3
 # And what only make test-mpi needs.
 MPI_PACKAGES = lammps libnetcdf-mpi-dev
 
-.PHONY: help deps build install test test-mpi lint demo bench ci clean
+.PHONY: help deps build install test test-mpi test-fuse lint demo bench ci clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -55,6 +55,10 @@ build: ## release build into build/, laid out as it is installed
 	$(MAKE) --no-print-directory -C preload OUT=$(abspath $(BUILD))/lib/plfs PLFS_INC=$(abspath $(BUILD))/include PLFS_LIB=$(abspath $(BUILD))/lib
 	$(MAKE) --no-print-directory -C mpi OUT=$(abspath $(BUILD))/lib/plfs OBJ=$(abspath $(BUILD))/obj/mpi PKGCONFIG=$(abspath $(BUILD))/lib/pkgconfig VERSION=$(VERSION) PLFS_INC=$(abspath $(BUILD))/include PLFS_LIB=$(abspath $(BUILD))/lib \
 		ABI_INC=$(if $(ABI_INC),$(ABI_INC),$(abspath $(BUILD))/deps/mpich/include)
+	@# mount -t fuse.plfs looks for this name in /sbin; it is the same program.
+	@mkdir -p $(BUILD)/sbin $(BUILD)/lib/systemd/system
+	@ln -sf ../bin/plfs $(BUILD)/sbin/mount.fuse.plfs
+	@$(INSTALL) -m 644 crates/plfs-fuse/plfs@.service $(BUILD)/lib/systemd/system/plfs@.service
 	@$(BUILD)/bin/plfs man $(BUILD)/share/man/man1
 	@$(BUILD)/bin/plfs completions bash > $(BUILD)/share/bash-completion/completions/plfs
 	@$(BUILD)/bin/plfs completions zsh > $(BUILD)/share/zsh/site-functions/_plfs
@@ -62,7 +66,9 @@ build: ## release build into build/, laid out as it is installed
 
 install: build ## copy build/ to DESTDIR/PREFIX (make install PREFIX=$HOME/plfs)
 	@mkdir -p "$(DESTDIR)$(PREFIX)"
-	@cd $(BUILD) && tar cf - --owner=0 --group=0 bin lib include share | tar xf - --no-same-owner -C "$(abspath $(DESTDIR)$(PREFIX))"
+	@cd $(BUILD) && tar cf - --owner=0 --group=0 bin sbin lib include share | tar xf - --no-same-owner -C "$(abspath $(DESTDIR)$(PREFIX))"
+	@# mount(8) looks in /sbin only, systemd reads what is in its own directories.
+	@sed -i 's|^ExecStart=plfs|ExecStart=$(PREFIX)/bin/plfs|; s|^ExecStop=plfs|ExecStop=$(PREFIX)/bin/plfs|' "$(DESTDIR)$(PREFIX)/lib/systemd/system/plfs@.service"
 	@echo "installed in $(DESTDIR)$(PREFIX); try: $(PREFIX)/bin/plfs run -- COMMAND"
 
 test: build ## all tests; the last line sums them up
@@ -72,6 +78,9 @@ test-mpi: ## programs that use MPI-IO, on 1 to 8 ranks of four MPIs; installs th
 	$(MAKE) --no-print-directory deps PACKAGES="$(PACKAGES) $(MPI_PACKAGES)"
 	$(MAKE) --no-print-directory build
 	tests/mpi_programs/run.sh "$(abspath $(BUILD))" full
+
+test-fuse: deps build ## the FUSE mount with a million random operations for each of three seeds, and all programs at length; needs root, takes hours
+	tests/fuse/run.sh "$(abspath $(BUILD))" full
 
 lint: ## formatting, clippy, and the committed header is the generated one
 	$(CARGO) fmt --all --check

@@ -15,6 +15,7 @@ use plfs_core::store::{Errno, PosixFile, Store, Time};
 use plfs_core::{Access, File, OpenOptions, Plfs, SUPERBLOCK_BYTES, is_hidden};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
+use crate::acl;
 use crate::creds::{Acting, Caller, as_caller, as_caller_with_groups};
 use crate::inode::{Inode, Inodes, OpenState, ROOT_ID, Version, lock};
 use crate::store::{MountStore, Root};
@@ -26,6 +27,8 @@ pub type Result<T> = std::result::Result<T, Errno>;
 const BLOCK_BYTES: u32 = 1 << 20;
 /// Bytes that one copy_file_range moves at most: a request should not hold a worker for long.
 const COPY_MAX_BYTES: u64 = 16 << 20;
+/// Longer paths are taken from an open directory: the way through the backend's descriptor is longer than the backend's path, and the system takes 4,095 bytes.
+const PATH_BYTES_MAX: usize = 3900;
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
 
@@ -296,13 +299,17 @@ impl Door {
         Some(handle)
     }
 
-    /// Where a directory is now, as the engine names it.
-    fn path_of(&self, dir: &Inode) -> Result<PathBuf> {
+    /// Where a name in a directory is now, for the engine.
+    fn path_of(&self, dir: &Inode, name: &OsStr) -> Result<PathBuf> {
         if dir.id == ROOT_ID {
-            return Ok(self.root.path.clone());
+            return Ok(self.root.path.join(name));
         }
-        let text = rustix::fs::readlink(magic(dir_of(dir)?), Vec::new())?;
-        Ok(PathBuf::from(OsString::from_vec(text.into_bytes())))
+        let fd = dir_of(dir)?;
+        let path = rustix::fs::readlink(magic(fd), Vec::new()).map(|text| PathBuf::from(OsString::from_vec(text.into_bytes())).join(name));
+        match path {
+            Ok(path) if path.as_os_str().len() <= PATH_BYTES_MAX => Ok(path),
+            _ => Ok(self.root.by_fd(fd, name)),
+        }
     }
 
     /// A descriptor of the file that allows nothing but to name it.
@@ -325,7 +332,7 @@ impl Door {
     /// Path of the file for the engine: by its name, else through its descriptor.
     fn engine_path(&self, found: &Found) -> Result<PathBuf> {
         match &found.name {
-            Some(name) => Ok(self.path_of(&name.parent)?.join(&name.name)),
+            Some(name) => self.path_of(&name.parent, &name.name),
             None => Ok(magic(&*found.fd)),
         }
     }
@@ -354,7 +361,7 @@ impl Door {
             fd => Ok::<_, Errno>(fd),
         })?;
         inode.add_name(parent, name);
-        let attr = self.attr(&inode, &stat, || Ok(self.path_of(parent)?.join(name)));
+        let attr = self.attr(&inode, &stat, || self.path_of(parent, name));
         if attr.is_err() {
             self.inodes.forget(inode.id, 1);
         }
@@ -409,7 +416,7 @@ impl Door {
         }
         for name in inode.names() {
             match rustix::fs::statat(dir_of(&name.parent)?, &name.name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if key_of(&stat) == inode.key => return self.attr(&inode, &stat, || Ok(self.path_of(&name.parent)?.join(&name.name))),
+                Ok(stat) if key_of(&stat) == inode.key => return self.attr(&inode, &stat, || self.path_of(&name.parent, &name.name)),
                 _ => inode.remove_name(name.parent.id, &name.name),
             }
         }
@@ -551,21 +558,37 @@ impl Door {
         Ok(rustix::fs::readlinkat(&*found.fd, "", Vec::new())?.into_bytes())
     }
 
-    /// The caller as the creator of something in `parent`: a directory with the set-group-ID bit gives its group.
-    fn creator(&self, caller: Caller, parent: &Inode) -> Result<Caller> {
-        let stat = rustix::fs::fstat(dir_of(parent)?)?;
+    /// Creates a logical file as the caller, with what its directory says: the group, if it has the set-group-ID bit, and the access list, instead of the umask.
+    fn make(&self, caller: Caller, parent: &Inode, name: &OsStr, mode: u32, umask: u32) -> Result<File> {
+        let dir = dir_of(parent)?;
+        let stat = rustix::fs::fstat(dir)?;
         let gid = if stat.st_mode & SET_GROUP_ID != 0 { stat.st_gid } else { caller.gid };
-        Ok(Caller { gid, ..caller })
+        let (mode, list) = match acl::of_new_file(dir, mode & 0o7777) {
+            Some((mode, list)) => (mode, list),
+            None => (mode & 0o7777 & !umask, None),
+        };
+        let path = self.path_of(parent, creatable(name)?)?;
+        let options = OpenOptions { access: READ_WRITE, create: true, exclusive: true, truncate: false, mode };
+        let file = self.as_caller_in_engine(Caller { gid, ..caller }, mode & SET_GROUP_ID != 0, || self.plfs.create(&path, options))?;
+        if let Some(list) = list {
+            let set = rustix::fs::setxattr(magic_super(&self.root, &file), acl::ACCESS, &list, rustix::fs::XattrFlags::empty());
+            if let Err(errno) = set {
+                log::warn!("{} does not get its directory's access list: {errno}", path.display());
+            }
+        }
+        Ok(file)
+    }
+
+    /// The mode of something that the backend creates by itself, which knows of access lists.
+    fn backend_mode(parent: &Inode, mode: u32, umask: u32) -> Result<Mode> {
+        let mode = mode & 0o7777;
+        Ok(Mode::from_raw_mode(if acl::has_default(dir_of(parent)?) { mode } else { mode & !umask }))
     }
 
     /// Creates a logical file and opens it. EEXIST if the name is taken.
-    pub fn create(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32, flags: i32) -> Result<(FileAttr, Opened)> {
+    pub fn create(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32, umask: u32, flags: i32) -> Result<(FileAttr, Opened)> {
         let parent = self.inode(parent)?;
-        let creator = self.creator(caller, &parent)?;
-        let path = self.path_of(&parent)?.join(creatable(name)?);
-        let options = OpenOptions { access: READ_WRITE, create: true, exclusive: true, truncate: false, mode: mode & 0o7777 };
-        let made = self.as_caller_in_engine(creator, mode & SET_GROUP_ID != 0, || self.plfs.create(&path, options));
-        let file = match made {
+        let file = match self.make(caller, &parent, name, mode, umask) {
             Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {
                 let attr = self.look_up_in(&parent, name)?;
                 return match self.open(caller, attr.ino.0, flags) {
@@ -595,28 +618,24 @@ impl Door {
     }
 
     /// Makes a node: a logical file, a pipe, a socket, a device.
-    pub fn mknod(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32, rdev: u32) -> Result<FileAttr> {
+    pub fn mknod(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32, umask: u32, rdev: u32) -> Result<FileAttr> {
         let dir = self.inode(parent)?;
         creatable(name)?;
         let kind = mode & libc::S_IFMT;
         if kind == libc::S_IFREG || kind == 0 {
-            let path = self.path_of(&dir)?.join(name);
-            let options = OpenOptions { access: READ_WRITE, create: true, exclusive: true, truncate: false, mode: mode & 0o7777 };
-            let creator = self.creator(caller, &dir)?;
-            let file = self.as_caller_in_engine(creator, mode & SET_GROUP_ID != 0, || self.plfs.create(&path, options))?;
-            file.close().map_err(errno_of)?;
+            self.make(caller, &dir, name, mode, umask)?.close().map_err(errno_of)?;
         } else {
-            let parent = dir_of(&dir)?;
+            let (parent, mode) = (dir_of(&dir)?, Self::backend_mode(&dir, mode, umask)?);
             let kind = rustix::fs::FileType::from_raw_mode(kind);
-            as_caller(caller, || rustix::fs::mknodat(parent, name, kind, Mode::from_raw_mode(mode & 0o7777), rdev.into()))?;
+            as_caller(caller, || rustix::fs::mknodat(parent, name, kind, mode, rdev.into()))?;
         }
         self.look_up_in(&dir, name)
     }
 
     /// Makes a directory.
-    pub fn mkdir(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32) -> Result<FileAttr> {
+    pub fn mkdir(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32, umask: u32) -> Result<FileAttr> {
         let parent = self.inode(parent)?;
-        let (dir, mode) = (dir_of(&parent)?, Mode::from_raw_mode(mode & 0o7777));
+        let (dir, mode) = (dir_of(&parent)?, Self::backend_mode(&parent, mode, umask)?);
         creatable(name)?;
         as_caller(caller, || rustix::fs::mkdirat(dir, name, mode))?;
         self.look_up_in(&parent, name)
@@ -649,7 +668,7 @@ impl Door {
         let stat = rustix::fs::statat(dir, visible(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
         // A name that cannot be understood can still be removed; what it leaves is garbage for `plfs check`.
         let container = match may_be_name(&stat) {
-            true => self.plfs.container(&self.path_of(&parent)?.join(name)).unwrap_or(None),
+            true => self.plfs.container(&self.path_of(&parent, name)?).unwrap_or(None),
             false => None,
         };
         as_caller(caller, || rustix::fs::unlinkat(dir, name, AtFlags::empty()))?;
@@ -701,7 +720,7 @@ impl Door {
             })
         };
         if replaced.as_ref().is_some_and(may_be_name) && !exchange {
-            let target = self.path_of(&to_dir)?.join(new_name);
+            let target = self.path_of(&to_dir, new_name)?;
             let io = |errno| plfs_core::Error::Io { op: "rename", path: target.clone(), errno };
             self.plfs.rename_with(&target, || rename().map_err(io)).map_err(errno_of)?;
         } else {

@@ -99,7 +99,7 @@ impl Filesystem for Fuse {
         let _ = config.set_max_write(MAX_WRITE_BYTES);
         let _ = config.set_max_readahead(MAX_WRITE_BYTES).map_err(|most| config.set_max_readahead(most));
         let _ = config.set_max_background(64);
-        // What a kernel does not have is left out: each is for speed, but for the one below.
+        // All of the last ten years; what a kernel does not have is left out.
         for wanted in [
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_PARALLEL_DIROPS,
@@ -107,6 +107,7 @@ impl Filesystem for Fuse {
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_AUTO_INVAL_DATA,
             InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ] {
@@ -171,13 +172,13 @@ impl Filesystem for Fuse {
         answer!(reply, "readlink", self.door.readlink(ino.0), |reply: ReplyData, text: Vec<u8>| reply.data(&text));
     }
 
-    fn mknod(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, rdev: u32, reply: ReplyEntry) {
-        let made = || self.door.mknod(caller(request), parent.0, name, mode, rdev);
+    fn mknod(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
+        let made = || self.door.mknod(caller(request), parent.0, name, mode, umask, rdev);
         answer!(reply, "mknod", made(), |reply: ReplyEntry, attr| reply.entry(&self.ttl, &attr, NO_GENERATION));
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        let made = || self.door.mkdir(caller(request), parent.0, name, mode);
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let made = || self.door.mkdir(caller(request), parent.0, name, mode, umask);
         answer!(reply, "mkdir", made(), |reply: ReplyEntry, attr| reply.entry(&self.ttl, &attr, NO_GENERATION));
     }
 
@@ -235,8 +236,8 @@ impl Filesystem for Fuse {
         reply.opened(fh, self.flags(&opened));
     }
 
-    fn create(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
-        let made = || self.door.create(caller(request), parent.0, name, mode, flags);
+    fn create(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: i32, reply: ReplyCreate) {
+        let made = || self.door.create(caller(request), parent.0, name, mode, umask, flags);
         answer!(reply, "create", made(), |reply: ReplyCreate, (attr, opened): (fuser::FileAttr, Opened)| {
             reply.created(&self.ttl, &attr, NO_GENERATION, FileHandle(opened.fh), self.flags(&opened))
         });

@@ -5,6 +5,7 @@
 //! "The FUSE door", says how it fits together and docs/SEMANTICS.md what it promises.
 #![deny(unsafe_code)]
 
+mod acl;
 mod creds;
 mod fs;
 mod fuse;

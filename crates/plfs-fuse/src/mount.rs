@@ -175,8 +175,8 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
     config.clone_fd = creds::is_root();
     let session = Session::new(fuse, &mountpoint, &config).map_err(|error| cannot_mount(&mountpoint, &error))?;
     watch_signals(mountpoint.clone(), door).map_err(|error| format!("cannot wait for signals: {error}"))?;
-    log::info!("mounted {} on {}", backend.display(), mountpoint.display());
     ready().map_err(|error| format!("cannot say that the mount is up: {error}"))?;
+    log::info!("mounted {} on {}", backend.display(), mountpoint.display());
     tell_systemd();
     let ended = session.run();
     log::info!("unmounted {}", mountpoint.display());
@@ -195,7 +195,8 @@ fn cannot_mount(mountpoint: &Path, error: &std::io::Error) -> String {
 /// The real paths of mount point and backend, after all that can be said about them.
 fn places(request: &Request) -> Result<(PathBuf, PathBuf), String> {
     let shown = request.mountpoint.display();
-    let mountpoint = match std::fs::canonicalize(&request.mountpoint) {
+    // The path alone can still be looked up when the daemon is dead.
+    let mountpoint = match std::fs::metadata(&request.mountpoint).and_then(|_| std::fs::canonicalize(&request.mountpoint)) {
         Ok(path) => path,
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
             return Err(format!("{shown} is a mount whose daemon has ended; run `plfs umount {shown}`, then mount again"));

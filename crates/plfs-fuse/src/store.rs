@@ -6,15 +6,20 @@
 //!   somebody may write the file, the kernel has asked before the request came.
 
 use std::any::Any;
+use std::ffi::OsStr;
 use std::fmt::{self, Debug, Formatter};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plfs_core::store::{Entry, Open, PosixStore, Result, Space, Stat, Store, StoreFile, Time};
+use plfs_core::store::{Entry, Errno, Open, PosixStore, Result, Space, Stat, Store, StoreFile, Time};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 
 use crate::creds::{self, Acting};
+
+/// Where containers are, below a root.
+const ROOT_DIR: &str = ".plfs";
 
 /// A directory, opened before anything is mounted on it.
 #[derive(Debug)]
@@ -37,8 +42,15 @@ impl Root {
         &self.fd
     }
 
+    /// A path for the engine of `name` in a directory that is open as `dir`, for when the directory's own path is too long to be one: below the root by its text, and with a
+    /// part that no real path has.
+    pub fn by_fd(&self, dir: impl AsFd, name: &OsStr) -> PathBuf {
+        self.path.join("..").join(dir.as_fd().as_raw_fd().to_string()).join(name)
+    }
+
     fn reach(&self, path: &Path) -> PathBuf {
         match path.strip_prefix(&self.path) {
+            Ok(rest) if rest.starts_with("..") => Path::new("/proc/self/fd").join(rest.strip_prefix("..").unwrap_or(rest)),
             // An empty rest leaves a slash at the end: the directory, not the link to it.
             Ok(rest) => self.through.join(rest),
             Err(_) => path.to_path_buf(),
@@ -72,6 +84,26 @@ impl MountStore {
         Some(((owner >> 32) as u32, owner as u32))
     }
 
+    /// For what the owner may not remove, though the file is theirs: what others wrote into it by other doors. The daemon may, but must not be led astray by links that the owner
+    /// can put there: the directory is opened without following any, and only inside containers.
+    fn in_container<T>(&self, dir: &Path, how: OFlags, call: impl FnOnce(&OwnedFd) -> Result<T>) -> Result<T> {
+        let inside = dir.strip_prefix(&self.root.path).ok().filter(|inside| inside.starts_with(ROOT_DIR)).ok_or(Errno::ACCESS)?;
+        let _acting = Acting::as_daemon();
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let fd = rustix::fs::openat2(&self.root.fd, inside, how | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+        call(&fd)
+    }
+
+    /// Removes as the owner, and if that is refused by [`MountStore::in_container`].
+    fn remove(&self, path: &Path, flags: AtFlags, call: impl FnOnce(&PosixStore, &Path) -> Result<()>) -> Result<()> {
+        match (self.call(path, call), path.parent(), path.file_name()) {
+            (Err(Errno::ACCESS | Errno::PERM), Some(dir), Some(name)) if self.owner.is_some() => {
+                self.in_container(dir, OFlags::PATH, |dir| rustix::fs::unlinkat(dir, name, flags))
+            }
+            (other, ..) => other,
+        }
+    }
+
     /// Calls the real store by the way through the descriptor, as whom it should be.
     fn call<T>(&self, path: &Path, call: impl FnOnce(&PosixStore, &Path) -> Result<T>) -> Result<T> {
         let _acting = self.owner().map(|(uid, gid)| Acting::as_user(uid, gid));
@@ -89,7 +121,12 @@ impl Store for MountStore {
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.call(path, |store, path| store.list(path))
+        match self.call(path, |store, path| store.list(path)) {
+            Err(Errno::ACCESS | Errno::PERM) if self.owner.is_some() => {
+                self.in_container(path, OFlags::RDONLY, |dir| self.inner.list(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd()))))
+            }
+            other => other,
+        }
     }
 
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
@@ -97,11 +134,11 @@ impl Store for MountStore {
     }
 
     fn rmdir(&self, path: &Path) -> Result<()> {
-        self.call(path, |store, path| store.rmdir(path))
+        self.remove(path, AtFlags::REMOVEDIR, |store, path| store.rmdir(path))
     }
 
     fn unlink(&self, path: &Path) -> Result<()> {
-        self.call(path, |store, path| store.unlink(path))
+        self.remove(path, AtFlags::empty(), |store, path| store.unlink(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {

@@ -1,0 +1,206 @@
+#!/bin/bash
+# tests/fuse/run.sh BUILD_DIR [quick|full] [TEST...]
+#
+# What a mount (`BUILD_DIR/bin/plfs mount`) does: its own behaviours (door.py), whose files are whose (users.py), the life of the daemon (daemon.py), POSIX (pjdfstest), and programs
+# of others inside the mount. quick (the default) takes three minutes; full runs random operations by the million. Needs root and /dev/fuse.
+# What has to be installed first (fsx and pjdfstest from crates.io) goes to PLFS_TEST_CACHE, by default ~/.cache/plfs-tests.
+# Environment: T_DIR, where the directories are made (default /tmp); CI=true makes a skipped test a failure.
+set -u
+build=$(realpath "$1") && shift || exit 2
+mode=quick
+case ${1:-} in quick | full) mode=$1; shift ;; esac
+wanted=" $* "
+here=$(dirname "$(realpath "$0")")
+plfs=$build/bin/plfs
+[ -x "$plfs" ] || { echo "no $plfs"; exit 2; }
+cache=${PLFS_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/plfs-tests}
+# The backend lies where only root may go: nobody needs rights above it.
+work=$(mktemp -d "${T_DIR:-/tmp}/plfs-fuse.XXXXXX")
+mount=$(mktemp -d "${T_DIR:-/tmp}/plfs-fuse-mount.XXXXXX")
+mkdir -p "$work/backend" "$work/plain" "$cache"
+chmod 755 "$mount" "$work/backend"
+export LC_ALL=C TZ=UTC PYTHONDONTWRITEBYTECODE=1
+passed=0 failed=0 skipped=0
+MIB=8 OPS=3000 SEEDS="1 2" STRESS_S=1
+[ $mode = full ] && MIB=256 OPS=1000000 SEEDS="1 2 3" STRESS_S=20
+
+result() { # NAME STATUS [DETAIL]
+    case $2 in
+        ok) passed=$((passed + 1)); echo "ok   $1" ;;
+        skip) echo "SKIP $1: $3"
+            if [ "${CI:-}" = true ]; then failed=$((failed + 1)); else skipped=$((skipped + 1)); fi ;;
+        *) failed=$((failed + 1)); echo "FAIL $1${3:+: $3}" ;;
+    esac
+}
+is_wanted() { [ "$wanted" = "  " ] || [[ "$wanted" = *" $1 "* ]]; }
+limit() { timeout -k 5 "$@"; }
+up() { limit 30 "$plfs" mount "$mount" --backend "$work/backend" "$@"; }
+down() { limit 90 "$plfs" umount "$mount" 2> "$work/umount.log" || limit 20 "$plfs" umount --lazy "$mount"; }
+finish() {
+    cd /
+    grep -q " $mount fuse.plfs " /proc/mounts && limit 20 "$plfs" umount --lazy "$mount"
+    for left in $(awk -v work="$work/" '$3 == "fuse.plfs" && index($2, work) == 1 { print $2 }' /proc/mounts); do limit 20 "$plfs" umount --lazy "$left"; done
+    rm -rf "$work"; rmdir "$mount" 2> /dev/null
+}
+trap finish EXIT
+
+if [ "$(id -u)" != 0 ] || [ ! -e /dev/fuse ]; then
+    result fuse skip "needs root and /dev/fuse"
+    echo "$passed passed, $failed failed, $skipped skipped"
+    exit $((failed > 0))
+fi
+
+# Programs that print ok or FAIL for each behaviour.
+behaviours() { # NAME COMMAND...
+    local name=$1 n; shift
+    limit 300 "$@" > "$work/out" 2> "$work/err"
+    local status=$?
+    while read -r word rest; do
+        case $word in ok) result "$name: $rest" ok ;; FAIL) result "$name: $rest" fail ;; esac
+    done < "$work/out"
+    n=$(grep -cE '^(ok|FAIL) ' "$work/out")
+    if [ $status != 0 ]; then
+        tail -${T_LINES:-40} "$work/err"
+        grep -q '^FAIL' "$work/out" || result "$name" fail "status $status after $n tests"
+    fi
+}
+if is_wanted daemon; then behaviours daemon python3 "$here/daemon.py" "$work" "$plfs"; fi
+up || { result mount fail; echo "$passed passed, $failed failed, $skipped skipped"; exit 1; }
+if is_wanted door; then behaviours door python3 "$here/door.py" "$mount" "$work/backend" "$plfs"; fi
+if is_wanted users; then behaviours users python3 "$here/users.py" "$mount" "$work/backend" "$plfs"; fi
+
+installed() { # CRATE VERSION: false, and a skip, if it cannot be had
+    [ -x "$cache/bin/$1" ] || cargo install --quiet --locked "$1" --version "$2" --root "$cache" > "$work/install.log" 2>&1
+    [ -x "$cache/bin/$1" ] || { result "$1" skip "cargo install $1: $(tail -1 "$work/install.log")"; return 1; }
+}
+
+# POSIX, case by case. A case that may fail is a line of pjdfstest.excludes with its reason.
+if is_wanted pjdfstest && installed pjdfstest 0.2.2; then
+    printf '%s\n' '[features]' 'posix_fallocate = {}' 'rename_ctime = {}' 'utime_now = {}' 'utimensat = {}' '[settings]' 'naptime = 0.01' 'allow_remount = true' \
+        '[dummy_auth]' 'entries = [["nobody", "nogroup"], ["daemon", "daemon"]]' > "$work/pjdfstest.toml"
+    second=/dev/shm/plfs-fuse.$$; mkdir -p $second
+    pjdfstest() { (cd "$mount" && limit 150 "$cache/bin/pjdfstest" -c "$work/pjdfstest.toml" -p "$mount" -s $second "$@"); }
+    pjdfstest > "$work/pjdfstest.log" 2>&1
+    sum=$(grep '^Summary' "$work/pjdfstest.log")
+    bad=
+    for name in $(awk '$2 == "FAILED" || $2 == "skipped" { print $1 }' "$work/pjdfstest.log"); do
+        grep -q "^$name " "$here/pjdfstest.excludes" && continue
+        # The kernel remounts nothing while the last close of a removed file is under way, and sends that behind the program's back.
+        if [[ $name = *erofs* ]]; then
+            for _ in 1 2 3 4 5; do sleep 0.3; pjdfstest "$name" 2>&1 | grep -qE "^$name +ok$" && continue 2; done
+        fi
+        bad+=" $name"
+    done
+    rm -rf $second
+    if [ -n "$sum" ] && [ -z "$bad" ]; then result "pjdfstest ($sum)" ok; else result pjdfstest fail "${sum:-did not end}:$bad"; fi
+fi
+
+# The file system exerciser, maps included.
+if is_wanted fsx && installed fsx 0.3.2; then
+    common=$'read = 10\nwrite = 10\nmapread = 5\nmapwrite = 5\ntruncate = 4\nfsync = 0.5\nfdatasync = 0.5\nclose_open = 0.5\nsendfile = 2\nposix_fadvise = 2\ncopy_file_range = 3\nposix_fallocate = 2\npunch_hole = 2'
+    printf 'flen = 400000\n[opsize]\nmin = 1\nmax = 20000\n[weights]\n%s\n' "$common" > "$work/fsx.toml"
+    for seed in $SEEDS; do
+        n="fsx, seed $seed, $OPS operations"
+        if limit $((120 + OPS / 25)) "$cache/bin/fsx" -f "$work/fsx.toml" -S $seed -N $OPS -P "$work" "$mount/fsx" > "$work/fsx.log" 2>&1; then result "$n" ok
+        else result "$n" fail "status $?"; tail -20 "$work/fsx.log"; fi
+    done
+    rm -f "$mount/fsx"
+fi
+
+needs() { # NAME PROGRAM...: false, and a skip, if one is missing
+    local name=$1 p; shift
+    is_wanted "$name" || return 1
+    for p; do command -v "$p" > /dev/null || { result "$name" skip "no $p"; return 1; }; done
+}
+# A text for bash, run in an empty directory of the mount: it must succeed.
+inside() { # NAME SECONDS COMMAND
+    rm -rf "$mount/t"; mkdir "$mount/t"
+    if (cd "$mount/t" && limit "$2" bash -ec "$3" > "$work/log" 2>&1 < /dev/null); then result "$1" ok
+    else result "$1" fail "status $?"; tail -${T_LINES:-20} "$work/log"; fi
+    rm -rf "$mount/t"
+}
+export IN=$work/in MIB PLAIN=$work/plain HERE=$here
+
+if needs fio fio; then
+    fio="fio --name=j --directory=. --size=${MIB}m --verify=crc32c --verify_fatal=1 --do_verify=1 --fallocate=none --output-format=terse --randrepeat=1"
+    inside "fio psync, one file by four" 60 "$fio --ioengine=psync --filename=shared --rw=write --bs=47001 --numjobs=4 --offset_increment=${MIB}m"
+    inside "fio psync, random and unaligned" 60 "$fio --ioengine=psync --rw=randwrite --bsrange=1k-64k --bs_unaligned --numjobs=2 --fsync=64"
+    inside "fio libaio, direct" 60 "$fio --ioengine=libaio --direct=1 --iodepth=16 --rw=randrw --bs=16k"
+    inside "fio io_uring" 60 "$fio --ioengine=io_uring --iodepth=16 --rw=randwrite --bs=8k"
+    inside "fio mmap" 60 "$fio --ioengine=mmap --rw=randwrite --bs=4k"
+fi
+if needs git git; then
+    inside "git clone, commit, gc, fsck" 120 'export GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@t GIT_COMMITTER_NAME=t GIT_COMMITTER_EMAIL=t@t
+        git clone -q --no-local --depth 5 "file://$(git -C "$HERE" rev-parse --show-toplevel)" c && cd c && git fsck && for i in 1 2 3; do echo $i > file$i; git add file$i; git commit -qm $i; done
+        git gc -q && git fsck --full && [ -z "$(git status --porcelain)" ] && git clone -q . ../d && cd ../d && git log --format=%s | head -1 | grep -qx 3'
+fi
+if needs sqlite3 sqlite3; then
+    for journal in delete truncate persist memory wal off; do
+        inside "sqlite3, journal mode $journal" 60 "sqlite3 db 'pragma journal_mode = $journal; create table t (a integer primary key, b text); with recursive n(i) as (select 1 union all select i + 1 from n where i < 3000) insert into t select i, printf(\"%.*c\", i % 300, \"x\") from n;'
+            sqlite3 db 'update t set b = b || \"y\" where a % 3 = 0; delete from t where a % 7 = 0; create index i on t (b);'
+            (for i in 1 2 3 4; do sqlite3 db \"pragma busy_timeout = 20000; insert into t (b) values ('\$i')\" & done; wait) > /dev/null
+            [ \"\$(sqlite3 db 'pragma integrity_check; select count(*) from t')\" = \"ok
+2576\" ]"
+    done
+fi
+
+# A tree with all that archives keep: modes, times, links, attributes, holes, odd names.
+tree() {
+    mkdir -p "$IN/tree/deep/er" && cd "$IN/tree" || return
+    cp -r "$HERE" tests; cp /etc/passwd deep/er/; ln deep/er/passwd hard; ln -s deep/er/passwd soft; ln -s /no/where dangling; mkfifo pipe
+    truncate -s 3M sparse; printf end >> sparse; : > empty; printf x > $'odd \n name'; chmod 4755 hard; chmod 1777 deep; mkdir -m 700 closed; chown nobody:nogroup empty
+    setfattr -n user.test -v value empty; setfattr -n user.dir -v value deep
+    touch -h -d @86400.123456789 soft; find . -exec touch -h -d @1000000000.987654321 {} +
+}
+if is_wanted archives; then
+    (tree) || result tree fail
+    show='find . -printf "%P %y %m %U %G %T@ %l " \( -type d -o -printf "%n %s" \) -printf "\n" | sort; find . -type f -print0 | sort -z | xargs -0 md5sum; getfattr -Rhd -m user . 2> /dev/null'
+    same() { # NAME COMMAND: makes a copy of $IN/tree called copy
+        inside "$1" 60 "$2"'; (cd "$IN/tree"; '"$show"') > $PLAIN/a; (cd copy; '"$show"') > $PLAIN/b; diff $PLAIN/a $PLAIN/b'
+    }
+    needs archives cp && same "cp -a" 'cp -a $IN/tree copy'
+    needs archives cp && same "cp -a, out again" 'cp -a $IN/tree c; rm -rf $IN/back; cp -a c $IN/back; ln -s $IN/back copy'
+    needs archives tar && same "tar" 'tar --xattrs --numeric-owner -C $IN -cf t.tar tree; tar --xattrs --numeric-owner -xpf t.tar; mv tree copy'
+    needs archives rsync && same "rsync -aHX" 'rsync -aHX $IN/tree/ copy; rsync -aHX --delete $IN/tree/ copy; [ -z "$(rsync -aHXin $IN/tree/ copy)" ]'
+fi
+
+# A build as kernels and libraries are built: configure, compile in parallel, archive, link, run.
+if needs build gcc make ar cargo; then
+    src=$(ls -d "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/libz-sys-*/src/zlib 2> /dev/null | head -1)
+    if [ -z "$src" ]; then
+        mkdir -p "$work/fetch/src" && printf '[package]\nname = "f"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\nlibz-sys = "=1.1.20"\n' > "$work/fetch/Cargo.toml" && : > "$work/fetch/src/lib.rs"
+        (cd "$work/fetch" && limit 120 cargo fetch) > "$work/fetch.log" 2>&1
+        src=$(ls -d "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/libz-sys-*/src/zlib 2> /dev/null | head -1)
+    fi
+    if [ -n "$src" ]; then
+        inside "build of zlib" 150 "cp -r '$src' z && cd z && rm -f zconf.h.cmakein; if [ -f configure ]; then sh ./configure; fi
+            for c in adler32 compress crc32 deflate gzclose gzlib gzread gzwrite infback inffast inflate inftrees trees uncompr zutil; do echo \"\$c.o: \$c.c\"; echo \"	gcc -O1 -D_GNU_SOURCE -DHAVE_UNISTD_H -DHAVE_STDARG_H -c \$c.c\"; o=\"\$o \$c.o\"; done > own.mk
+            printf 'libown.a:%s\n\tar rcs libown.a%s\n' \"\$o\" \"\$o\" > top.mk; cat top.mk own.mk > all.mk; make -f all.mk -j2 libown.a
+            printf '#include <assert.h>\n#include <string.h>\n#include \"zlib.h\"\nint main(){char a[99999],b[99999],c[99999];unsigned long n=sizeof b,m=sizeof c;memset(a,7,sizeof a);assert(!compress((void*)b,&n,(void*)a,sizeof a));assert(!uncompress((void*)c,&m,(void*)b,n));return memcmp(a,c,sizeof a);}' > t.c
+            gcc -o t t.c libown.a && ./t"
+    else result build skip "no sources of zlib: $(tail -1 "$work/fetch.log")"; fi
+fi
+
+# Everything that stresses file systems, each for a moment: nothing may hang or fail.
+if needs stress stress-ng; then
+    # Left out: what needs a file system of its own kind, or writes outside of it.
+    left_out=$(sed 's/[[:space:]].*//' "$here/stress.excludes" | grep . | paste -sd,)
+    list=$(stress-ng --class filesystem? 2>&1 | sed -n "s/^class 'filesystem' stressors: //p" | tr ' ' '\n' | grep -vxF "$(tr , '\n' <<< "$left_out")")
+    hung=
+    for one in $list; do
+        limit $((STRESS_S + 40)) stress-ng --$one 2 --timeout ${STRESS_S}s --temp-path "$mount" > "$work/stress.log" 2>&1
+        # 2 and above: 2 failed, 3 no resources, 4 not implemented here.
+        case $? in 0 | 3 | 4) ;; *) hung+=" $one"; tail -5 "$work/stress.log" ;; esac
+        [ $((SECONDS)) -lt ${T_STRESS_END:-100000} ] || break
+    done
+    if [ -n "$list" ] && [ -z "$hung" ]; then result "stress-ng: $(wc -w <<< "$list") file system stressors" ok; else result stress-ng fail "${hung:-none ran}"; fi
+fi
+
+if is_wanted check; then
+    down; up
+    lost=$("$plfs" log "$mount" | grep -c 'a bug:')
+    down
+    if [ "$lost" = 0 ] && "$plfs" check "$work/backend" > "$work/check.log" 2>&1; then result "what is left is healthy" ok; else result "what is left is healthy" fail "$(tail -3 "$work/check.log")"; fi
+fi
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
