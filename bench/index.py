@@ -133,8 +133,9 @@ def show(rows, reps):
                 [[r["what"], n(r, "writes", ","), n(r, "records", ","), n(r, "log_bytes", ","), n(r, "merge_s", ".2f"), n(r, "merge_cpu_s", ".2f"), n(r, "peak_mib", ",.0f"),
                   n(r, "flat_bytes", ","), each(r), n(r, "open_ms", ".2f"), n(r, "open_cpu_ms", ".2f"), n(r, "lookups_cpu_s", ",.0f"), n(r, "reader_mib", ",.1f"),
                   n(r, "reader_anon_mib", ",.1f")] for r in rows]))
-    print(f"* bytes of the flat index for each record in the logs; for overwrites, for each extent that survives ({[r.get('extents') for r in rows if r.get('extents')]}). "
-          f"open, lookups, reader: medians of {reps} processes.")
+    survive = ", ".join(f"{r['extents']:,}" for r in rows if r.get("extents"))
+    print("* bytes of the flat index for each record in the logs" + (f"; of overwrites, for each of the {survive} extents that survive" if survive else "")
+          + f". open, lookups, reader: medians of {reps} processes; lookups for each second of the processor.")
     baselines = [(r, kind, b) for r in rows for kind, b in r.get("baselines", {}).items() if b]
     if baselines:
         print("\nAll pieces in memory (at most 20 M, the first in time): a BTreeMap of extents, a sorted Vec of 48-byte records\n")
