@@ -1033,20 +1033,30 @@ impl Door {
         rustix::fs::fstatvfs(self.root.fd())
     }
 
-    /// Calls `with` with a path that leads to the file itself, and the logical file if it is one.
-    pub(crate) fn with_file<T>(&self, id: u64, with: impl FnOnce(&Path, Option<&File>) -> Result<T>) -> Result<T> {
+    /// A path that leads to the file itself, and whether it is a link of /proc to be followed. Costs one stat for a file that is not open.
+    pub(crate) fn place(&self, id: u64) -> Result<(PathBuf, bool)> {
         let inode = self.inode(id)?;
         if let Some(dir) = &inode.dir {
-            return with(&magic(dir), None);
+            return Ok((magic(dir).join("."), false));
         }
-        let (file, found) = {
+        let (file, fd) = {
             let open = lock(&inode.open);
-            (open.file.clone(), self.find(&inode, &open))
+            (open.file.clone(), open.path_fd.clone())
         };
-        match (file, found) {
-            (Some(file), Err(_)) => with(&magic_super(&self.root, &file), Some(&file)),
-            (file, found) => with(&magic(&*found?.fd), file.as_deref()),
+        if let Some(file) = file {
+            return Ok((magic_super(&self.root, &file), false));
         }
+        if let Some(fd) = fd {
+            return Ok((magic(&*fd), true));
+        }
+        for name in inode.names() {
+            let dir = dir_of(&name.parent)?;
+            match rustix::fs::statat(dir, &name.name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if key_of(&stat) == inode.key => return Ok((magic(dir).join(&name.name), false)),
+                _ => inode.remove_name(name.parent.id, &name.name),
+            }
+        }
+        Err(Errno::STALE)
     }
 
     /// The logical file of an inode, opened if it is not.

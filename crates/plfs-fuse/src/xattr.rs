@@ -23,18 +23,18 @@ pub fn get(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr) 
     if let Some(ours) = name.to_str().filter(|name| name.starts_with(OURS)) {
         return made_up(door, status, caller, id, ours).map(String::into_bytes);
     }
-    door.with_file(id, |path, _| {
-        // Values below trusted. are for root alone, which the kernel has checked only for us.
-        let _acting = (!name.as_bytes().starts_with(b"user.")).then(|| Acting::as_user(caller.uid, caller.gid));
-        let read = |room: usize| {
-            let mut value = Vec::with_capacity(room);
-            rustix::fs::getxattr(path, name, rustix::buffer::spare_capacity(&mut value)).map(|_| value)
-        };
-        match read(256) {
-            Err(Errno::RANGE) => read(ROOM_BYTES),
-            other => other,
-        }
-    })
+    let (path, follow) = door.place(id)?;
+    // Values below trusted. are for root alone.
+    let _acting = name.as_bytes().starts_with(b"trusted.").then(|| Acting::as_user(caller.uid, caller.gid));
+    let read = |room: usize| {
+        let mut value = Vec::with_capacity(room);
+        let into = rustix::buffer::spare_capacity(&mut value);
+        if follow { rustix::fs::getxattr(&path, name, into) } else { rustix::fs::lgetxattr(&path, name, into) }.map(|_| value)
+    };
+    match read(256) {
+        Err(Errno::RANGE) => read(ROOM_BYTES),
+        other => other,
+    }
 }
 
 fn made_up(door: &Door, status: &Status, caller: Caller, id: u64, name: &str) -> Result<String> {
@@ -87,7 +87,8 @@ pub fn set(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr, 
         return Err(Errno::PERM);
     }
     let flags = XattrFlags::from_bits_retain(flags as u32);
-    door.with_file(id, |path, _| as_caller(caller, || rustix::fs::setxattr(path, name, value, flags)))?;
+    let (path, follow) = door.place(id)?;
+    as_caller(caller, || if follow { rustix::fs::setxattr(&path, name, value, flags) } else { rustix::fs::lsetxattr(&path, name, value, flags) })?;
     if is_acl(name) { door.follow_mode(id) } else { Ok(()) }
 }
 
@@ -96,22 +97,23 @@ pub fn remove(door: &Door, caller: Caller, id: u64, name: &OsStr) -> Result<()> 
     if name.as_bytes().starts_with(OURS.as_bytes()) {
         return Err(Errno::PERM);
     }
-    door.with_file(id, |path, _| as_caller(caller, || rustix::fs::removexattr(path, name)))?;
+    let (path, follow) = door.place(id)?;
+    as_caller(caller, || if follow { rustix::fs::removexattr(&path, name) } else { rustix::fs::lremovexattr(&path, name) })?;
     if is_acl(name) { door.follow_mode(id) } else { Ok(()) }
 }
 
 /// Names of all, each with a zero behind it.
 pub fn list(door: &Door, id: u64) -> Result<Vec<u8>> {
-    door.with_file(id, |path, _| {
-        let read = |room: usize| {
-            let mut names = Vec::with_capacity(room);
-            rustix::fs::listxattr(path, rustix::buffer::spare_capacity(&mut names)).map(|_| names)
-        };
-        match read(1024) {
-            Err(Errno::RANGE) => read(ROOM_BYTES),
-            other => other,
-        }
-    })
+    let (path, follow) = door.place(id)?;
+    let read = |room: usize| {
+        let mut names = Vec::with_capacity(room);
+        let into = rustix::buffer::spare_capacity(&mut names);
+        if follow { rustix::fs::listxattr(&path, into) } else { rustix::fs::llistxattr(&path, into) }.map(|_| names)
+    };
+    match read(1024) {
+        Err(Errno::RANGE) => read(ROOM_BYTES),
+        other => other,
+    }
 }
 
 fn is_acl(name: &OsStr) -> bool {

@@ -77,8 +77,8 @@ struct Known {
     summary: Option<Summary>,
 }
 
-/// Names that are remembered. 4,096: some MB, and a directory of that many files is listed without reading one twice.
-const KNOWN_MAX: usize = 4096;
+/// Names that are remembered. 16,384: some MB, and a directory of that many files is listed without reading one twice.
+const KNOWN_MAX: usize = 16_384;
 /// A superblock file is remembered only if it has not changed for so long: whatever takes its inode later, or changes it, then has another change time, even where
 /// the file system's clock ticks coarsely.
 const SETTLED_NS: i128 = 1_000_000_000;

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""What a mount of PLFS costs, against the least that a FUSE file system can be (crates/plfs-fuse/examples/passthrough.rs) on the same backend, in one run.
+
+    bench/fuse.py --build BUILD [--storage DIR] [--mib 512] [--files 10000] [--reps 3] [--json FILE]
+
+Each number is the median of the repetitions, which take turns, or with --best the best of them. Needs root and /dev/fuse. With --direct the strided shared file is also written past FUSE, by four processes: on
+a network file system that is what a mount replaces.
+"""
+import argparse
+import json
+import mmap
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+STRIDED_BYTES = 47001
+
+
+def run(*words, **more):
+    return subprocess.run(list(map(str, words)), check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=900, **more)
+
+
+def seconds(work):
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+class Sides:
+    def __init__(self, build, example, storage):
+        self.plfs, self.work = os.path.join(build, "bin/plfs"), tempfile.mkdtemp(prefix="plfs-bench-fuse.", dir=storage)
+        self.points = tempfile.mkdtemp(prefix="plfs-bench-fuse-mounts.")
+        self.dirs = {}
+        for side in ("plfs", "passthrough"):
+            for path in (f"{self.work}/{side}", f"{self.points}/{side}"):
+                os.mkdir(path)
+            self.dirs[side] = f"{self.points}/{side}"
+        run(self.plfs, "mount", self.dirs["plfs"], "--backend", f"{self.work}/plfs")
+        self.other = subprocess.Popen([example, f"{self.work}/passthrough", self.dirs["passthrough"]])
+        for _ in range(100):
+            if os.path.ismount(self.dirs["passthrough"]):
+                break
+            time.sleep(0.05)
+
+        status = json.loads(os.getxattr(self.dirs["plfs"], "user.plfs.mount"))
+        self.pids = {"plfs": status["pid"], "passthrough": self.other.pid}
+
+    def cpu_s(self, side):
+        """Processor seconds of a side's daemon: says more than the clock where others use the machine."""
+        with open(f"/proc/{self.pids[side]}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self):
+        subprocess.run([self.plfs, "umount", self.dirs["plfs"]], timeout=120)
+        subprocess.run(["umount", self.dirs["passthrough"]], timeout=60)
+        self.other.wait(30)
+        shutil.rmtree(self.work, ignore_errors=True)
+        shutil.rmtree(self.points, ignore_errors=True)
+
+
+def drop_caches():
+    with open("/proc/sys/vm/drop_caches", "w") as file:
+        file.write("2")
+
+
+def aligned(size):
+    """Memory at a page: a request holds 256 pages, so a block of 1 MiB that begins inside one would be two requests."""
+    memory = mmap.mmap(-1, size)
+    memory.write(os.urandom(size))
+    return memory
+
+
+def write_sequential(path, mib, data, block=1 << 20):
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    for _ in range((mib << 20) // block):
+        assert os.write(fd, data) == block
+    os.close(fd)
+
+
+def read_sequential(path, buffer):
+    fd, total = os.open(path, os.O_RDONLY), 0
+    while n := os.readv(fd, [buffer]):
+        total += n
+    os.close(fd)
+    return total
+
+
+def write_strided(path, mib, ranks=4):
+    pieces = (mib << 20) // STRIDED_BYTES // ranks
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
+    children = []
+    for rank in range(ranks):
+        pid = os.fork()
+        if pid == 0:
+            data = bytes([rank]) * STRIDED_BYTES
+            fd = os.open(path, os.O_WRONLY)
+            for i in range(pieces):
+                os.pwrite(fd, data, (i * ranks + rank) * STRIDED_BYTES)
+            os.fsync(fd)
+            os._exit(0)
+        children.append(pid)
+    assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
+
+
+def measure(args, sides):
+    found, block = {}, aligned(1 << 20)
+
+    def note(what, side, work, per=None):
+        """Seconds of `work`, or `per` divided by them; and the daemon's processor seconds."""
+        cpu = sides.cpu_s(side) if side in sides.pids else 0
+        spent = seconds(work)
+        add(what, side, per / spent if per else spent)
+        if side in sides.pids:
+            add(what.split(",")[0] + ", daemon's CPU s", side, sides.cpu_s(side) - cpu)
+
+    def add(what, side, value):
+        found.setdefault(what, {}).setdefault(side, []).append(value)
+        print(f"{what:34} {side:12} {value:10.4f}", file=sys.stderr, flush=True)
+
+    for side, where in sides.dirs.items():
+        os.mkdir(f"{where}/many")
+        for i in range(args.files):
+            os.close(os.open(f"{where}/many/{i:06}", os.O_WRONLY | os.O_CREAT, 0o644))
+    time.sleep(2)
+    for _ in range(args.reps):
+        for side, where in sides.dirs.items():
+            path = f"{where}/sequential"
+            if os.path.exists(path):
+                os.unlink(path)
+            note("write 1 MiB, MiB/s", side, lambda: write_sequential(path, args.mib, block), args.mib)
+        for side, where in sides.dirs.items():
+            path = f"{where}/sequential"
+            drop_caches()
+            # The kernel's cache of the mount alone: the backend's stays for both.
+            fd = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+            note("read 1 MiB, MiB/s", side, lambda: read_sequential(path, block), args.mib)
+            note("read again, MiB/s", side, lambda: read_sequential(path, block), args.mib)
+        for side, where in sides.dirs.items():
+            path = f"{where}/strided"
+            note("strided N-1 write, MiB/s", side, lambda: write_strided(path, args.mib), args.mib)
+            os.unlink(path)
+        if args.direct:
+            path = f"{sides.work}/strided"
+            note("strided N-1 write, MiB/s", "direct", lambda: write_strided(path, args.mib), args.mib)
+            os.unlink(path)
+        for what, words in (("find, s", ["find"]), ("ls -l, s", ["ls", "-l"])):
+            for side, where in sides.dirs.items():
+                # Names and attributes are forgotten, the backend's as well.
+                time.sleep(1.2)
+                drop_caches()
+                note(f"{what}, cold", side, lambda: run(*words, f"{where}/many"))
+                time.sleep(1.2)
+                note(f"{what}, warm", side, lambda: run(*words, f"{where}/many"))
+    # A stat that loaded the index would cost what the index is large: many records that do not fold.
+    path = f"{sides.dirs['plfs']}/records"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    for i in range(20_000):
+        os.pwrite(fd, b"x", (i * 7919 * 13) % (1 << 30))
+    os.close(fd)
+    time.sleep(1.2)
+    note("stat, many records, s", "plfs", lambda: os.stat(path))
+    time.sleep(1.2)
+    note("stat, no records, s", "plfs", lambda: os.stat(f"{sides.dirs['plfs']}/many/000000"))
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--example", help="the passthrough program; built with cargo if not given")
+    parser.add_argument("--storage", default="/dev/shm")
+    parser.add_argument("--mib", type=int, default=512)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--reps", type=int, default=3)
+    parser.add_argument("--best", action="store_true", help="print the best of the repetitions instead: for machines that others use, too")
+    parser.add_argument("--direct", action="store_true", help="the strided file also past FUSE")
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    example = args.example
+    if not example:
+        subprocess.run(["cargo", "build", "--release", "--locked", "-p", "plfs-fuse", "--example", "passthrough"], check=True)
+        example = os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "release/examples/passthrough")
+    sides = Sides(os.path.abspath(args.build), example, args.storage)
+    try:
+        found = measure(args, sides)
+    finally:
+        sides.end()
+    best = {what: {side: (max if "MiB/s" in what else min)(values) for side, values in by.items()} for what, by in found.items()}
+    medians = {what: {side: statistics.median(values) for side, values in by.items()} for what, by in found.items()}
+    for what, by in (best if args.best else medians).items():
+        if "passthrough" in by:
+            ratio = by["plfs"] / by["passthrough"] if by["passthrough"] else float("nan")
+            print(f"{what:34} plfs {by['plfs']:10.3f}  passthrough {by['passthrough']:10.3f}  ratio {ratio:6.2f}" + (f"  direct {by['direct']:10.3f}" if "direct" in by else ""))
+        else:
+            print(f"{what:34} plfs {by['plfs']:10.6f}")
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump({"storage": args.storage, "mib": args.mib, "files": args.files, "reps": args.reps, "medians": medians, "runs": found}, file, indent=1)
+
+
+main()
