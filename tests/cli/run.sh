@@ -573,7 +573,7 @@ t_version_help_and_pages() {
     plfs --version | has '^plfs [0-9]'
     plfs version --json | json 'assert d["version"] and d["preload"].endswith("libplfs_preload.so") and "mpich12" in d["mpi"]'
     local command
-    for command in run ls stat map cat cp import export flatten check rm version explain-calls completions; do
+    for command in run mount umount log ls stat map cat cp import export flatten check rm version explain-calls completions; do
         plfs help $command > out && grep -q 'Usage: plfs' out || fail "no help for $command"
         case $command in version) ;; *) grep -q Example out || fail "no example for $command" ;; esac
         [ -s "$build/share/man/man1/plfs-$command.1" ] || fail "no page for $command"

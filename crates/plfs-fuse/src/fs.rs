@@ -1037,7 +1037,7 @@ impl Door {
     pub(crate) fn place(&self, id: u64) -> Result<(PathBuf, bool)> {
         let inode = self.inode(id)?;
         if let Some(dir) = &inode.dir {
-            return Ok((magic(dir).join("."), false));
+            return Ok((magic(dir), true));
         }
         let (file, fd) = {
             let open = lock(&inode.open);

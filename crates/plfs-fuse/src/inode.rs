@@ -113,12 +113,15 @@ impl Inode {
     }
 }
 
+/// Inodes by `dev` and `ino`.
+type ByKey = HashMap<(u64, u64), Arc<Inode>>;
+
 /// All inodes that the kernel knows.
 #[derive(Debug)]
 pub struct Inodes {
     root_dev: u64,
     ids: Vec<RwLock<HashMap<u64, Arc<Inode>>>>,
-    keys: Vec<Mutex<HashMap<(u64, u64), Arc<Inode>>>>,
+    keys: Vec<Mutex<ByKey>>,
     next: AtomicU64,
     known: AtomicU64,
 }
@@ -152,7 +155,7 @@ impl Inodes {
         &self.ids[id as usize % SHARDS]
     }
 
-    fn of_key(&self, key: (u64, u64)) -> &Mutex<HashMap<(u64, u64), Arc<Inode>>> {
+    fn of_key(&self, key: (u64, u64)) -> &Mutex<ByKey> {
         &self.keys[key.1 as usize % SHARDS]
     }
 
