@@ -1012,7 +1012,11 @@ impl Door {
         let Handle::Dir { inode, entries } = &*handle else { return Err(Errno::NOTDIR) };
         let mut entries = lock(entries);
         if offset == 0 {
-            *entries = as_caller(caller, || list(inode))?;
+            // Whether the caller may, was asked at the open; the rights may be gone since.
+            *entries = match list(inode) {
+                Err(Errno::ACCESS) => as_caller(caller, || list(inode))?,
+                other => other?,
+            };
         }
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         for (at, entry) in entries.iter().enumerate().skip(from) {
