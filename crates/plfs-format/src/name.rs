@@ -14,7 +14,7 @@ pub const FLAT_TMP: &str = "flat.tmp.";
 pub const LOCK: &str = "lock";
 
 /// Identity of a container: 16 random bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {

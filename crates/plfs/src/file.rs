@@ -179,9 +179,27 @@ impl LogicalFile {
             if writer.is_dirty() {
                 index.add_own(&writer.freeze()?);
             }
+            if let Some(why) = index.is_broken() {
+                index.begin_anew(&self.container, why)?;
+                index.add_own(&writer.frozen());
+            }
             if stale || begun {
                 writer.set().observe(index.max_hlc());
                 writer.seal();
+            }
+        }
+        Ok(())
+    }
+
+    /// Does without a flat index in which a block was found damaged.
+    fn do_without_flat(&self) -> Result<()> {
+        let mut slot = write(&self.index);
+        if let Some(index) = slot.as_mut()
+            && let Some(why) = index.is_broken()
+        {
+            index.begin_anew(&self.container, why)?;
+            if let Some(writer) = read(&self.writer).as_ref() {
+                index.add_own(&writer.frozen());
             }
         }
         Ok(())
@@ -200,6 +218,10 @@ impl LogicalFile {
         let mut index = Index::use_encoded(&self.container, bytes, self.summary().as_ref(), generation)?;
         if let Some(writer) = read(&self.writer).as_ref() {
             index.add_own(&writer.frozen());
+            if let Some(why) = index.is_broken() {
+                index.begin_anew(&self.container, why)?;
+                index.add_own(&writer.frozen());
+            }
             writer.set().observe(index.max_hlc());
             writer.seal();
         }
@@ -593,6 +615,10 @@ impl File {
 
     fn read_known(&self, buf: &mut [u8], length: usize, stride: i64, offset: u64) -> Result<usize> {
         match self.try_read(buf, length, stride, offset) {
+            Err(_) if self.with_index(|index| index.is_broken().is_some())? => {
+                self.logical().do_without_flat()?;
+                self.try_read(buf, length, stride, offset)
+            }
             // The logs were removed under us: after a truncate to nothing there are new ones.
             Err(Error::MissingData { errno: Errno::NOENT, .. }) => {
                 self.logical().acquire();
@@ -639,6 +665,10 @@ impl File {
         let buf = &mut buf[..n];
         let lies =
             || Error::Corrupt { path: logical.container.path(name::FLAT), bad: Bad { at_bytes: 0, what: "an entry names a segment that is not listed" } };
+        let sound = || match known.is_broken() {
+            Some(what) => Err(Error::Corrupt { path: logical.container.path(name::FLAT), bad: Bad { at_bytes: 0, what } }),
+            None => Ok(()),
+        };
         let read = |piece: &Found, out: &mut [u8]| {
             let at = known.segment(piece.segment).ok_or_else(lies)?;
             logical.segments.read(&logical.container, at, piece.physical, out)
@@ -646,6 +676,7 @@ impl File {
         match reader {
             Some(Reader { prefetch, pieces }) => {
                 known.lookup(offset, offset + n as u64, pieces);
+                sound()?;
                 fetch(offset, buf, pieces, |piece, out| {
                     let at = known.segment(piece.segment).ok_or_else(lies)?;
                     let ahead = |physical, buf: &mut [u8]| logical.segments.read_some(&logical.container, at, physical, buf);
@@ -658,6 +689,7 @@ impl File {
             None => {
                 let mut pieces = Vec::new();
                 known.lookup(offset, offset + n as u64, &mut pieces);
+                sound()?;
                 fetch(offset, buf, &pieces, read)?;
             }
         }
@@ -783,14 +815,12 @@ impl File {
 
     /// Offset of the first written byte at or after `from` (SEEK_DATA); `None` if there is none.
     pub fn next_data(&self, from: u64) -> Result<Option<u64>> {
-        let index = self.logical().index()?;
-        Ok(index.as_ref().and_then(|index| index.next_data(from)))
+        self.with_sound_index(|index| index.next_data(from))
     }
 
     /// Offset of the first hole at or after `from` (SEEK_HOLE); the end of the file is one.
     pub fn next_hole(&self, from: u64) -> Result<u64> {
-        let index = self.logical().index()?;
-        Ok(index.as_ref().map_or(from, |index| index.next_hole(from)))
+        self.with_sound_index(|index| index.next_hole(from))
     }
 
     /// Calls `visit` with the index as a read would use it.
@@ -798,6 +828,16 @@ impl File {
         let index = self.logical().index()?;
         // INVARIANT: `index()` loads it.
         Ok(visit(index.as_ref().expect("the index is loaded")))
+    }
+
+    /// [`with_index`](File::with_index), again without the flat index if `visit` came upon a damaged block of it.
+    fn with_sound_index<T>(&self, visit: impl Fn(&Index) -> T) -> Result<T> {
+        let (seen, broken) = self.with_index(|index| (visit(index), index.is_broken().is_some()))?;
+        if !broken {
+            return Ok(seen);
+        }
+        self.logical().do_without_flat()?;
+        self.with_index(visit)
     }
 
     /// Bytes of index logs that a first read has to read, past what the flat index has. Costs a look at each log, not its contents.
@@ -823,18 +863,18 @@ impl File {
             return Err(Error::invalid(Errno::INVAL, "a part of an index is counted from 0 and below the number of parts"));
         }
         let container = self.container();
-        Ok(Index::load_part(container, self.logical().summary().as_ref(), part, parts)?.encode(container))
+        Index::load_part(container, self.logical().summary().as_ref(), part, parts)?.encode(container, false)
     }
 
     /// What this node's log set has that no flat index has, encoded as one; `with_base` adds the flat index.
     pub fn index_own(&self, with_base: bool) -> Result<Vec<u8>> {
         let set = read(&self.logical().writer).as_ref().map(|writer| writer.set().id());
-        Ok(Index::load_own(self.container(), set, with_base)?.encode(self.container()))
+        Index::load_own(self.container(), set, with_base)?.encode(self.container(), false)
     }
 
     /// One encoded index of several.
     pub fn index_merge(&self, parts: &[&[u8]]) -> Result<Vec<u8>> {
-        Ok(Index::merge(self.container(), parts)?.encode(self.container()))
+        Index::merge(self.container(), parts)?.encode(self.container(), false)
     }
 
     /// Reads by this encoded index, where it lies, until others' commits are looked for.
@@ -847,8 +887,10 @@ impl File {
     pub fn index_store(&self, bytes: &[u8]) -> Result<()> {
         self.may_write()?;
         // What cannot be read back must not replace what can.
-        Index::merge(self.container(), &[bytes])?.must_be_whole()?;
-        store_flat(self.container(), bytes, false)
+        let mut index = Index::merge(self.container(), &[bytes])?;
+        index.must_be_whole()?;
+        let bytes = index.encode(self.container(), true)?;
+        store_flat(self.container(), &bytes, false)
     }
 
     /// Sets times; they stay as set until data is written again.
@@ -873,7 +915,7 @@ impl File {
 
     /// The visible pieces of `[from, to)`, ascending; what they leave out is holes.
     pub fn extents(&self, from: u64, to: u64) -> Result<Vec<Extent>> {
-        self.with_index(|index| {
+        self.with_sound_index(|index| {
             let mut pieces = Vec::new();
             index.lookup(from, to.min(index.eof()), &mut pieces);
             let extent = |piece: Found| {

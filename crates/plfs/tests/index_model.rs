@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use plfs::index::{ExtentMap, Folder, Found, Order, Run};
+use plfs::index::{Base, Bulk, ExtentMap, Folder, Found, Numbers, Order, Run};
+use plfs_format::flat_index::{self, Covered, FlatIndex, Segment, Truncate};
+use plfs_format::name::SegmentRef;
 
 /// One record of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,13 +66,19 @@ fn insert(map: &mut ExtentMap, item: &Item, order: Order) {
     }
 }
 
+fn all(map: &ExtentMap) -> Vec<(Run, Order)> {
+    let mut all = Vec::new();
+    map.for_each(|run, order| all.push((run, order)));
+    all
+}
+
 /// Compares size, holes, data and one lookup of everything.
 fn check_whole(map: &ExtentMap, file: &Bytes) {
     let size = file.len() as u64;
     assert_eq!(map.eof(), size, "size of {map:?}");
     let mut out = Vec::new();
     map.lookup(0, u64::MAX, &mut out);
-    assert_eq!(out, pieces(file, 0, size), "{map:?} {:?}", map.iter().collect::<Vec<_>>());
+    assert_eq!(out, pieces(file, 0, size), "{map:?} {:?}", all(map));
 }
 
 /// Compares everything, at all offsets.
@@ -90,10 +98,13 @@ fn check(map: &ExtentMap, file: &Bytes) {
     }
 }
 
-/// The p-th order: all three fields matter.
+/// The p-th order: both fields matter.
 fn nth(p: usize) -> Order {
-    Order { hlc: p as u64 / 4, set: p as u32 / 2 % 2, seq: p as u32 % 2 }
+    Order { hlc: 1 + p as u64 / 4, set: SETS[p % 4] }
 }
+
+/// Log sets.
+const SETS: [u32; 4] = [3, 70, 900, 4_000_000_000];
 
 const FILE: u64 = 72;
 
@@ -146,21 +157,56 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![20 => Just(Insert), 1 => Just(Twice), 2 => Just(Extend), 1 => Just(Compact), 1 => Just(Reopen), 1 => Just(Check)]
 }
 
-/// Writes the merged map as a flat index holds it, at an odd offset, and opens that.
-fn reopen(map: &mut ExtentMap) -> ExtentMap {
-    let mut bytes = vec![0xaa; 13];
-    let entries = map.compact();
-    bytes.extend_from_slice(entries.as_bytes());
-    let count = entries.len();
-    let ends: Vec<(u64, Order)> = entries.iter().map(|e| (e.end.get(), e.order())).collect();
-    bytes.push(0xaa);
-    let mut again = ExtentMap::with_base(Arc::new(bytes), 13, count, map.max_hlc()).expect("in range");
-    for &(order, size) in map.truncates() {
-        assert!(ends.iter().all(|e| e.1 > order || e.0 <= size), "a merged entry is not clipped");
-        again.insert_truncate(order, size);
-    }
+/// Numbers of segments that the histories use.
+const SEGMENTS: usize = 16;
+
+/// Writes what a map and many records make as a flat index, and opens that; segments keep their numbers or get others, as `renumbered` says.
+fn reopen_with(map: &ExtentMap, bulks: Vec<Bulk>, settled: bool) -> (ExtentMap, Vec<u32>) {
+    let segments = (0..SEGMENTS as u32).collect::<Vec<_>>();
+    let set_of: Vec<u32> = (0..SEGMENTS as u32).map(|segment| segment % 4).collect();
+    let numbers = Numbers { segments: SEGMENTS, set_of: &set_of, sets: &SETS };
+    let newest = bulks.iter().map(Bulk::newest).max().unwrap_or(0);
+    let mut whole = ExtentMap::new();
+    map.truncates().iter().for_each(|(order, size)| whole.insert_truncate(*order, *size));
+    let is_bulky = !bulks.is_empty();
+    let image = map.image(bulks.into_iter().map(|bulk| (bulk, segments.clone())).collect(), &numbers, settled).unwrap();
+    let uuid = plfs_format::Uuid([7; 16]);
+    let max_hlc = map.max_hlc().max(newest);
+    let segment = |old: &u32| Segment { at: SegmentRef { set: SETS[set_of[*old as usize] as usize], stream: *old as u16, segment: 0, backend: 0 }, bytes: 99 };
+    let flat = FlatIndex {
+        uuid,
+        size: map.eof(),
+        max_hlc,
+        floor: if settled { max_hlc } else { map.base().map_or(0, |base| base.flat().floor) },
+        covered: SETS.iter().map(|set| Covered { set: *set, from: 0, bytes: 0 }).collect(),
+        segments: image.segments.iter().map(segment).collect(),
+        truncates: if settled { Vec::new() } else { map.truncates().iter().map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size }).collect() },
+        ..FlatIndex::default()
+    };
+    let bytes = flat_index::encode(&flat, &image.shapes, image.entries.as_bytes(), &image.blocks);
+    let flat = flat_index::decode(&bytes, &uuid).unwrap();
+    let base = Base::new(Arc::new(bytes), flat);
+    base.check().unwrap();
+    let again = ExtentMap::with_base(base);
+    (if is_bulky { again.grown() } else { again }, image.segments)
+}
+
+fn reopen(map: &ExtentMap) -> ExtentMap {
+    let (again, segments) = reopen_with(map, Vec::new(), false);
+    assert!(segments.is_sorted());
     assert_eq!(again.eof(), map.eof());
     again
+}
+
+/// Compares a settled flat index of the map, whose segments have other numbers, with the bytes.
+fn check_settled(map: &ExtentMap, file: &Bytes) {
+    let (settled, segments) = reopen_with(map, Vec::new(), true);
+    let renumbered: Bytes = file.iter().map(|byte| byte.map(|(segment, physical)| (segments.iter().position(|old| *old == segment).unwrap() as u32, physical))).collect();
+    check(&settled, &renumbered);
+    // And again, from the settled one.
+    let (settled, again) = reopen_with(&settled, Vec::new(), true);
+    let renumbered: Bytes = renumbered.iter().map(|byte| byte.map(|(segment, physical)| (again.iter().position(|old| *old == segment).unwrap() as u32, physical))).collect();
+    check(&settled, &renumbered);
 }
 
 fn run_steps(steps: &[(Step, Item, u16)], buffer: usize) {
@@ -185,7 +231,7 @@ fn run_steps(steps: &[(Step, Item, u16)], buffer: usize) {
             Step::Insert | Step::Extend => continue,
             Step::Twice => insert(&mut map, item, order),
             Step::Compact => drop(map.compact()),
-            Step::Reopen => map = reopen(&mut map),
+            Step::Reopen => map = reopen(&map),
             Step::Check => {}
         }
         map.extend(batch.drain(..));
@@ -197,7 +243,20 @@ fn run_steps(steps: &[(Step, Item, u16)], buffer: usize) {
     assert_eq!(map.max_hlc(), records.iter().map(|r| r.1.hlc).max().unwrap_or(0));
     map.compact();
     check(&map, &file);
-    assert_eq!(map.len(), map.iter().count());
+    check(&reopen(&map), &file);
+    check_settled(&map, &file);
+    // All at once.
+    let mut empty = ExtentMap::new();
+    let mut bulks = [Bulk::default(), Bulk::default()];
+    for (i, (item, order)) in records.iter().enumerate() {
+        match item {
+            Item::Run(run) => bulks[i % 2].push(*run, *order),
+            Item::Truncate(size) => empty.insert_truncate(*order, *size),
+        }
+    }
+    let (bulky, _) = reopen_with(&empty, bulks.into(), false);
+    check(&bulky, &file);
+    check_settled(&bulky, &file);
 }
 
 proptest! {
@@ -248,11 +307,63 @@ proptest! {
         map.compact();
         look(&map, &model(&records));
         let order = nth(shapes.len() / 2);
-        let truncate = (Item::Truncate(cut), Order { seq: order.seq + 9, ..order });
+        let truncate = (Item::Truncate(cut), Order { set: order.set + 9, ..order });
         insert(&mut map, &truncate.0, truncate.1);
         records.push(truncate);
         look(&map, &model(&records));
-        look(&reopen(&mut map), &model(&records));
+        look(&reopen(&map), &model(&records));
+    }
+
+    /// What ranks in turns leave folds; later records go over it, and are merged with it again and again.
+    #[test]
+    fn settled_indexes_agree_with_bytes_when_more_is_written(
+        (nodes, streams, ranks, pieces_each, length) in (1..4u64, 1..4u64, 1..4u64, 1..5u64, 1..4u64),
+        racing in 0..4u64,
+        gap in 0..2u64,
+        rounds in prop::collection::vec(prop::collection::vec(items(), 0..6), 1..4),
+    ) {
+        let n = nodes * streams * ranks;
+        let mut file = Bytes::new();
+        let mut map = ExtentMap::with_buffer(3);
+        let mut hlc = 0;
+        let add = |map: &mut ExtentMap, file: &mut Bytes, hlc: &mut u64, item: Item| {
+            *hlc += 1;
+            insert(map, &item, Order { hlc: *hlc, set: SETS[*hlc as usize % 4] });
+            replay(file, &item);
+        };
+        for rank in 0..n {
+            let at = if racing == 0 { rank } else { (rank * 7 + racing) % n };
+            let segment = (at / (streams * ranks) * streams + at % streams) as u32;
+            let physical = at / streams % ranks * 64;
+            let stride = (n * (length + gap)) as i64;
+            let run = Run { logical: rank * (length + gap), length, stride: if pieces_each == 1 { 0 } else { stride }, count: pieces_each as u32, segment, physical };
+            add(&mut map, &mut file, &mut hlc, Item::Run(run));
+        }
+        // Segments keep the numbers that this list says.
+        let mut names: Vec<u32> = (0..SEGMENTS as u32).collect();
+        let renumbered = |file: &Bytes, names: &[u32]| -> Bytes {
+            file.iter().map(|byte| byte.map(|(segment, physical)| (names.iter().position(|old| *old == segment).unwrap() as u32, physical))).collect()
+        };
+        for round in &rounds {
+            let (settled, segments) = reopen_with(&map, Vec::new(), true);
+            names = segments.iter().map(|old| names[*old as usize]).collect();
+            map = settled;
+            check(&map, &renumbered(&file, &names));
+            for item in round {
+                let mut item = *item;
+                hlc += 1;
+                let order = Order { hlc, set: SETS[hlc as usize % 4] };
+                replay(&mut file, &item);
+                if let Item::Run(run) = &mut item {
+                    run.segment = names.iter().position(|name| *name == run.segment).unwrap() as u32;
+                }
+                insert(&mut map, &item, order);
+                check_whole(&map, &renumbered(&file, &names));
+            }
+            check(&map, &renumbered(&file, &names));
+            check(&reopen(&map), &renumbered(&file, &names));
+        }
+        check_settled(&map, &renumbered(&file, &names));
     }
 
     #[test]
@@ -343,7 +454,7 @@ fn all_runs(size: u64, lengths: std::ops::RangeInclusive<u64>, counts: u32) -> V
 fn all_pairs_of_runs_in_a_small_file() {
     let runs = all_runs(12, 1..=3, 3);
     assert!(runs.len() > 200, "{}", runs.len());
-    let order = |hlc| Order { hlc, set: 0, seq: 0 };
+    let order = |hlc| Order { hlc, set: 0 };
     for (i, a) in runs.iter().enumerate() {
         for (j, b) in runs.iter().enumerate() {
             let (a, b) = (Item::Run(*a), Item::Run(Run { segment: 1, ..*b }));
@@ -425,11 +536,11 @@ fn all_schedules_of_three_writers() {
             for (i, &w) in schedule.iter().enumerate() {
                 let mut item = program[w][next[w]];
                 if let Item::Run(run) = &mut item {
-                    run.segment = w as u32 * 10 + next[w] as u32;
+                    run.segment = w as u32 * 4 + next[w] as u32;
                 }
                 next[w] += 1;
                 replay(&mut file, &item);
-                logs[w].push((item, Order { hlc: i as u64 / 2, set: i as u32 % 2, seq: 0 }));
+                logs[w].push((item, Order { hlc: 1 + i as u64 / 2, set: SETS[i % 2] }));
             }
             let mut map = ExtentMap::with_buffer(1 + n % 5);
             for k in 0..3 {
@@ -443,6 +554,11 @@ fn all_schedules_of_three_writers() {
             assert_eq!(map.eof(), file.len() as u64, "program {p}, {schedule:?}");
             map.lookup(0, 12, &mut out);
             assert_eq!(out, pieces(&file, 0, 12), "program {p}, {schedule:?}");
+            let (settled, segments) = reopen_with(&map, Vec::new(), true);
+            assert_eq!(settled.eof(), file.len() as u64, "program {p}, {schedule:?}");
+            settled.lookup(0, 12, &mut out);
+            out.iter_mut().for_each(|found| found.segment = segments[found.segment as usize]);
+            assert_eq!(out, pieces(&file, 0, 12), "settled, program {p}, {schedule:?}");
         });
         assert!(n >= 60);
     }
@@ -459,9 +575,9 @@ fn repeated_strided_checkpoints_stay_small() {
             folder.push(i * 640, 10, 0, physical, || 0);
             physical += 10;
             if i % (700 + 13 * round) == 0 || i == 4999 {
-                hlc += 1;
-                for (seq, item) in folder.take(|| 0).iter().enumerate() {
-                    map.insert(item.run, Order { hlc, set: 1, seq: seq as u32 });
+                for item in folder.take(|| 0) {
+                    hlc += 1;
+                    map.insert(item.run, Order { hlc, set: 1 });
                 }
             }
         }
@@ -498,7 +614,7 @@ fn time_lookups(name: &str, map: &ExtentMap, size: u64) {
 #[test]
 #[ignore = "prints speeds, tests nothing"]
 fn speed() {
-    let order = |hlc| Order { hlc, set: 0, seq: 0 };
+    let order = |hlc| Order { hlc, set: 0 };
     let mut map = ExtentMap::new();
     for rank in 0..8u64 {
         let run = Run { logical: rank * 47_001, length: 47_001, stride: 8 * 47_001, count: 1_000_000, segment: rank as u32, physical: 0 };
@@ -531,7 +647,7 @@ fn speed() {
     map.compact();
     println!("compact: {:.2} s, {} MB", start.elapsed().as_secs_f64(), map.heap_bytes() >> 20);
     time_lookups("5 M random singles, compact", &map, size);
-    let based = reopen(&mut map);
+    let based = reopen(&map);
     time_lookups("5 M random singles, as a base", &based, size);
     drop((map, based));
 

@@ -14,12 +14,11 @@ use std::path::{Path, PathBuf};
 use plfs_format::index_log::{Block, LogId, Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::{Uuid, flat_index, summary, summary::Summary};
-use zerocopy::FromBytes;
 
 use super::layout::Container;
 use super::totals::{Totalizer, Totals};
 use crate::error::{At, Error, Result};
-use crate::index::Entry;
+use crate::index::Base;
 use crate::log;
 use crate::store::{self, Errno, Open};
 
@@ -341,14 +340,8 @@ fn check_flat(container: &Container, names: &[Name], promised: &Promised, report
             Ok((FlatState::Damaged(why), _)) => report.find(Severity::Corrupt, &path, 0, format!("the flat index is damaged {why}; readers do without it")),
             Ok((FlatState::Stale(why), _)) => report.find(Severity::Garbage, &path, 0, format!("the flat index is stale: {why}; readers do without it")),
             Ok((FlatState::Used, Some((flat, bytes)))) => {
-                let entries = (*bytes).as_ref().get(flat.entries_at..).and_then(|bytes| <[Entry]>::ref_from_bytes(bytes).ok()).unwrap_or_default();
-                if let Some(i) = entries.iter().position(|entry| !entry.is_sound() || entry.run().segment as usize >= flat.segments.len()) {
-                    report.find(
-                        Severity::Corrupt,
-                        &path,
-                        (flat.entries_at + i * size_of::<Entry>()) as u64,
-                        "an entry of the flat index contradicts the format",
-                    );
+                if let Err(bad) = Base::new(bytes, flat.clone()).check() {
+                    report.find(Severity::Corrupt, &path, bad.at_bytes, format!("{}; readers do without it", bad.what));
                 }
                 for covered in &flat.covered {
                     if covered.bytes > 0 && !promised.block_ends.get(&covered.set).is_some_and(|ends| ends.contains(&align_up(covered.bytes))) {
@@ -450,7 +443,7 @@ fn read_flat(container: &Container) -> Result<(FlatState, Option<(flat_index::Fl
         Ok(flat) => flat,
         Err(bad) => return Ok((FlatState::Damaged(bad.to_string()), None)),
     };
-    for covered in &flat.covered {
+    for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
         let log = container.path(&name::index_log(covered.set));
         let len = match container.store.stat(&log, true) {
             Ok(stat) => stat.len,

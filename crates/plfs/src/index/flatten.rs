@@ -1,16 +1,17 @@
 //! Makes the flat index (FORMAT.md section 6): everything committed, sorted, in one file that readers map.
 
+use plfs_format::flat_index;
 use plfs_format::name::{self, Name};
 
 use super::load::Index;
-use crate::container::{Container, random_u64};
-use crate::error::{At, Result};
+use crate::container::{Container, has_owner, random_u64};
+use crate::error::{At, Error, Result};
 use crate::store::{self, Open};
 
 /// What flattening made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flattened {
-    /// Entries in the flat index.
+    /// Entries and extents in the flat index.
     pub entries: u64,
     /// Bytes of the flat index.
     pub bytes: u64,
@@ -18,10 +19,12 @@ pub struct Flattened {
 
 /// Writes a flat index of everything committed so far. Atomic: readers see the old one or the new one; durable on return.
 pub fn flatten(container: &Container) -> Result<Flattened> {
+    let settled = !has_owner(&container.list()?);
     let mut index = Index::load(container)?;
-    let bytes = index.encode(container);
+    let bytes = index.encode(container, settled)?;
     store_flat(container, &bytes, true)?;
-    Ok(Flattened { entries: index.extents().len() as u64, bytes: bytes.len() as u64 })
+    let flat = flat_index::decode(&bytes, &container.superblock.uuid).map_err(|bad| Error::Corrupt { path: container.path(name::FLAT), bad })?;
+    Ok(Flattened { entries: flat.entries + flat.extents, bytes: bytes.len() as u64 })
 }
 
 /// Bytes of index that a last closer merges without being asked. 8 MiB are 150,000 records: a few tenths of a second.
@@ -38,8 +41,8 @@ pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) {
     let covered = index.totals().index_bytes.saturating_sub(bytes);
     let least = if logs >= 2 { 1 } else { WORTH_BYTES };
     if bytes >= (covered / 4).clamp(least, CHEAP_BYTES / 2) {
-        let flat = index.encode(container);
-        if store_flat(container, &flat, false).is_err() {
+        let stored = index.encode(container, true).and_then(|flat| store_flat(container, &flat, false));
+        if stored.is_err() {
             index.forget_flat();
         }
     }

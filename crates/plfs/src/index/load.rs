@@ -1,15 +1,16 @@
 //! From index logs to an index that answers reads: load, follow what others commit, take in what this process writes.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use plfs_format::Bad;
 use plfs_format::flat_index::{self, Covered, FlatIndex, Segment, Truncate};
-use plfs_format::index_log::{Block, Header, Record, align_up, decode_block};
+use plfs_format::index_log::{Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::Summary;
-use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Entry, ExtentMap, Found, Order, Run, Stamped};
+use zerocopy::IntoBytes;
+
+use super::{Base, Bulk, ExtentMap, Found, Numbers, Order, Run, Stamped};
 use crate::container::{Container, Totals};
 use crate::error::{At, Error, Result};
 use crate::log;
@@ -18,6 +19,9 @@ use crate::write::{Committed, Fresh};
 
 /// Threads that read index logs side by side: storage latency, not computing, is what they hide.
 const THREADS: usize = 8;
+
+/// Records up to which a map holds them as entries; more are packed as they are read.
+const PACK_RECORDS: u64 = 1 << 16;
 
 /// Where every byte of a logical file lives, as far as this process has looked.
 #[derive(Debug, Default)]
@@ -40,6 +44,10 @@ pub struct Index {
     flat_ignored: Option<String>,
     /// The flat index in use.
     flat: Option<Flat>,
+    /// What was read has no orders up to this stamp, if it is not 0: a record that comes later and is not younger would not find its place.
+    floor: u64,
+    /// Such a record came. Nothing that was looked up since is to be believed.
+    overtaken: bool,
     /// While the container directory has this time, nobody has written since the index was loaded.
     token: Option<Time>,
 }
@@ -71,6 +79,24 @@ impl Index {
         let mut index = Index::begin(container, &names)?;
         index.finish(container, &names)?;
         Ok(index)
+    }
+
+    /// Reads all index logs and no flat index, for this reason.
+    pub fn load_logs(container: &Container, why: &str) -> Result<Index> {
+        let names = container.list()?;
+        let mut index = Index { flat_ignored: Some(why.into()), ..Index::default() };
+        index.finish(container, &names)?;
+        Ok(index)
+    }
+
+    /// Why what is known is not to be believed, though its bytes were: a block of the flat index was damaged, or a record came that the flat index has no place for. Then
+    /// [`Index::load_logs`] helps.
+    pub fn is_broken(&self) -> Option<&'static str> {
+        match () {
+            () if self.extents.is_damaged() => Some("it is damaged: a block does not match its checksum"),
+            () if self.overtaken => Some("a writer that it does not have began before it was made"),
+            () => None,
+        }
     }
 
     /// [`Index::load`] by who has read a summary: if that counts still and names the flat index, nothing else is looked at. Costs two calls and a read then.
@@ -140,24 +166,31 @@ impl Index {
     /// One index of several encoded ones ([`Index::encode`]). EAGAIN if they do not follow each other, because somebody flattened the file between one load and another.
     pub(crate) fn merge(container: &Container, parts: &[&[u8]]) -> Result<Index> {
         let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
-        let (mut all, mut shares) = (Index::default(), Vec::new());
-        for bytes in parts {
-            let flat = flat_index::decode(bytes, &container.superblock.uuid).map_err(corrupt)?;
-            let lies = corrupt(Bad { at_bytes: flat.entries_at as u64, what: "an entry of a part of the index contradicts the format" });
-            let numbers: Vec<u32> = flat.segments.iter().map(|segment| all.number(segment.at)).collect();
-            for (segment, number) in flat.segments.iter().zip(&numbers) {
-                all.ends[*number as usize] = all.ends[*number as usize].max(segment.bytes);
+        let decode = |bytes: &&[u8]| -> Result<FlatIndex> { flat_index::decode(bytes, &container.superblock.uuid).map_err(corrupt) };
+        let mut flats = parts.iter().map(|bytes| Ok((*bytes, decode(bytes)?))).collect::<Result<Vec<_>>>()?;
+        // What has no orders goes below the others.
+        flats.sort_by_key(|(_, flat)| std::cmp::Reverse(flat.floor));
+        let mut shares: Vec<Covered> = flats.iter().flat_map(|(_, flat)| flat.covered.iter().filter(|share| share.bytes > 0).copied()).collect();
+        let (mut all, mut bulks) = (Index::default(), Vec::new());
+        for (i, (bytes, flat)) in flats.into_iter().enumerate() {
+            // A copy, because a map holds on to what it looks at.
+            let base = Base::new(std::sync::Arc::new(bytes.to_vec()), flat.clone());
+            base.check().map_err(corrupt)?;
+            if i == 0 {
+                all.take_flat(base);
+                all.flat = None;
+                continue;
             }
-            let entries = bytes.get(flat.entries_at..).and_then(|bytes| <[Entry]>::ref_from_bytes(bytes).ok()).unwrap_or_default();
-            if !entries.iter().all(|entry| entry.is_sound() && (entry.run().segment as usize) < numbers.len()) {
-                return Err(lies);
+            let mut bulk = Bulk::default();
+            for segment in &flat.segments {
+                bulk.number(segment.at);
+                let number = all.number(segment.at) as usize;
+                all.ends[number] = all.ends[number].max(segment.bytes);
             }
-            all.extents.extend(entries.iter().map(|entry| (Run { segment: numbers[entry.run().segment as usize], ..entry.run() }, entry.order())));
-            for cut in &flat.truncates {
-                all.extents.insert_truncate(Order { hlc: cut.hlc, set: cut.set, seq: cut.seq }, cut.size);
-            }
+            ExtentMap::with_base(base).for_each(|run, order| bulk.push(run, order));
+            flat.truncates.iter().for_each(|cut| bulk.push_truncate(cut.size, Order { hlc: cut.hlc, set: cut.set }));
             (all.max_hlc, all.records) = (all.max_hlc.max(flat.max_hlc), all.records.saturating_add(flat.records));
-            shares.extend(flat.covered);
+            bulks.push(bulk);
         }
         shares.sort_unstable_by_key(|share| (share.set, share.from, share.bytes));
         for share in shares {
@@ -167,6 +200,10 @@ impl Index {
                 return Err(Error::invalid(Errno::AGAIN, "the parts of the index do not follow each other: somebody flattened the file meanwhile"));
             }
             *log = Scanned { end, length, ..*log };
+        }
+        all.take_bulks(container, bulks)?;
+        if all.overtaken {
+            return Err(Error::invalid(Errno::AGAIN, "a part of the index is older than the flat index, which has no place for it"));
         }
         all.extents.compact();
         Ok(all)
@@ -180,14 +217,12 @@ impl Index {
         if !index.is_settled(container)? {
             index.token = None;
         }
-        for covered in &flat.covered {
+        for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
             index.scanned.insert(covered.set, Scanned { from: covered.from, end: align_up(covered.bytes), length: covered.bytes });
         }
         index.must_be_whole()?;
-        match index.take_flat(bytes, flat) {
-            true => Ok(index),
-            false => Err(corrupt(Bad { at_bytes: 0, what: "the entries of a merged index end outside of it" })),
-        }
+        index.take_flat(Base::new(bytes, flat));
+        Ok(index)
     }
 
     /// Refuses a part that lacks the beginning of some log.
@@ -200,6 +235,10 @@ impl Index {
 
     pub(crate) fn finish(&mut self, container: &Container, names: &[Name]) -> Result<()> {
         self.read_logs(container, names)?;
+        if self.overtaken {
+            *self = Index { flat_ignored: self.is_broken().map(Into::into), ..Index::default() };
+            self.read_logs(container, names)?;
+        }
         if self.flat.is_none() {
             // One sorted level: lookups in what was loaded search one tree.
             self.extents.compact();
@@ -229,7 +268,18 @@ impl Index {
             *self = Index { generation: generation + 1, ..Index::load(container)? };
             return Ok(true);
         }
-        self.read_logs(container, &names).map(|()| false)
+        self.read_logs(container, &names)?;
+        match self.is_broken() {
+            Some(why) => self.begin_anew(container, why).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// [`Index::load_logs`] in place; writes of this process that are in no log must be added again.
+    pub fn begin_anew(&mut self, container: &Container, why: &str) -> Result<()> {
+        let generation = self.generation;
+        *self = Index { generation: generation + 1, ..Index::load_logs(container, why)? };
+        Ok(())
     }
 
     /// Whether all logs that were read are there still.
@@ -251,7 +301,7 @@ impl Index {
         if flat.covered.iter().any(|covered| covered.from != 0) {
             return Ok(Err("it is a part of one".into()));
         }
-        for covered in &flat.covered {
+        for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
             let length = match expect {
                 Expect::Log(set) if covered.set != set => continue,
                 Expect::Id(id) if id == flat.id => covered.bytes,
@@ -270,49 +320,74 @@ impl Index {
             };
             self.scanned.insert(covered.set, Scanned { from: 0, end: align_up(covered.bytes), length });
         }
-        match self.take_flat(bytes, flat) {
-            true => Ok(Ok(())),
-            false => Ok(Err("it is damaged: its entries end outside the file".into())),
-        }
+        self.take_flat(Base::new(bytes, flat));
+        Ok(Ok(()))
     }
 
-    /// Uses a decoded flat index where it lies; false if it contradicts itself.
-    fn take_flat(&mut self, bytes: Bytes, flat: FlatIndex) -> bool {
-        self.extents = match ExtentMap::with_base(bytes, flat.entries_at, flat.entries as usize, flat.max_hlc) {
-            Some(map) => map,
-            None => return false,
-        };
-        for cut in &flat.truncates {
-            self.extents.insert_truncate(Order { hlc: cut.hlc, set: cut.set, seq: cut.seq }, cut.size);
-        }
+    /// Uses a decoded flat index where it lies.
+    fn take_flat(&mut self, base: Base) {
+        let flat = base.flat();
         (self.segments, self.ends) = flat.segments.iter().map(|segment| (segment.at, segment.bytes)).unzip();
         self.numbers = self.segments.iter().enumerate().map(|(i, at)| (*at, i as u32)).collect();
         (self.max_hlc, self.records) = (flat.max_hlc, flat.records);
+        self.floor = flat.floor;
         self.flat = Some(Flat { id: flat.id, covered: flat.covered.iter().map(|covered| (covered.set, covered.bytes)).collect() });
-        true
+        self.extents = ExtentMap::with_base(base);
     }
 
-    /// Everything that was read, as a flat index. It counts as the one in use from now on.
-    pub(crate) fn encode(&mut self, container: &Container) -> Vec<u8> {
+    /// Everything that was read, as a flat index, which counts as the one in use from now on. `settled` makes it small: for files that nobody is writing, because it is good only
+    /// until a record comes that is older than the youngest in it.
+    ///
+    /// The error is of a file whose index is longer than a flat index can be.
+    pub(crate) fn encode(&mut self, container: &Container, settled: bool) -> Result<Vec<u8>> {
+        let (sets, set_of) = self.sets();
+        let numbers = Numbers { segments: self.segments.len(), set_of: &set_of, sets: &sets };
+        let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
+        let image = self.extents.image(Vec::new(), &numbers, settled).map_err(corrupt)?;
+        if let Some(why) = self.is_broken() {
+            return Err(Error::invalid(Errno::AGAIN, why));
+        }
         // A log is covered as far as blocks were found, but not past its length: the last block's padding may be missing.
-        let mut covered: Vec<Covered> = self.scanned.iter().map(|(set, log)| Covered { set: *set, from: log.from, bytes: log.end.min(log.length) }).collect();
-        covered.sort_by_key(|covered| covered.set);
-        let mut flat = FlatIndex {
+        let covered = |set: &u32| match self.scanned.get(set) {
+            Some(log) => Covered { set: *set, from: log.from, bytes: log.end.min(log.length) },
+            None => Covered { set: *set, from: 0, bytes: 0 },
+        };
+        let segment = |old: &u32| Segment { at: self.segments[*old as usize], bytes: self.ends[*old as usize] };
+        let mut flat = FlatIndex { covered: sets.iter().map(covered).collect(), segments: image.segments.iter().map(segment).collect(), ..self.bare(container) };
+        if settled {
+            flat.truncates.clear();
+            flat.floor = flat.max_hlc;
+        }
+        let bytes = flat_index::encode(&flat, &image.shapes, image.entries.as_bytes(), &image.blocks);
+        flat.id = flat_index::id(&bytes);
+        self.flat = Some(Flat { id: flat.id, covered: flat.covered.iter().map(|covered| (covered.set, covered.bytes)).collect() });
+        Ok(bytes)
+    }
+
+    /// What a flat index says beside its tables of logs.
+    fn bare(&self, container: &Container) -> FlatIndex {
+        FlatIndex {
             uuid: container.superblock.uuid,
             size: self.eof(),
             records: self.records,
             max_hlc: self.max_hlc,
-            covered,
-            segments: self.segments.iter().zip(&self.ends).map(|(at, bytes)| Segment { at: *at, bytes: *bytes }).collect(),
-            truncates: self.extents.truncates().iter().map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, seq: order.seq, size: *size }).collect(),
-            entries: 0,
-            entries_at: 0,
-            id: 0,
-        };
-        let bytes = flat_index::encode(&flat, self.extents.compact().as_bytes());
-        flat.id = flat_index::id(&bytes);
-        self.flat = Some(Flat { id: flat.id, covered: flat.covered.iter().map(|covered| (covered.set, covered.bytes)).collect() });
-        bytes
+            floor: self.floor,
+            truncates: self.extents.truncates().iter().map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size }).collect(),
+            ..FlatIndex::default()
+        }
+    }
+
+    /// The log sets, those of the flat index below first, and for each segment which of them it belongs to.
+    fn sets(&self) -> (Vec<u32>, Vec<u32>) {
+        let mut sets: Vec<u32> = self.extents.base().map_or(Vec::new(), |base| base.flat().covered.iter().map(|covered| covered.set).collect());
+        let known: HashSet<u32> = sets.iter().copied().collect();
+        let mut more: Vec<u32> = self.scanned.keys().copied().chain(self.segments.iter().map(|at| at.set)).filter(|set| !known.contains(set)).collect();
+        more.sort_unstable();
+        more.dedup();
+        sets.extend(more);
+        let by_id: HashMap<u32, u32> = sets.iter().enumerate().map(|(i, set)| (*set, i as u32)).collect();
+        let set_of = self.segments.iter().map(|at| by_id[&at.set]).collect();
+        (sets, set_of)
     }
 
     /// Reads what the logs among `names` have beyond what was read.
@@ -324,46 +399,68 @@ impl Index {
                 _ => None,
             })
             .collect();
-        for (set, scanned, blocks) in read_side_by_side(container, &sets)? {
-            let log = self.scanned.entry(set).or_default();
-            *log = Scanned { from: log.from, ..scanned };
-            for (header, block) in blocks {
-                self.count(&block);
-                if !self.own.remove(&header.hlc) {
-                    self.insert_block(set, &block);
-                }
+        let parts = read_side_by_side(container, &sets, &self.own)?;
+        let mut bulks = Vec::new();
+        for part in parts {
+            for (set, scanned) in part.scanned {
+                let log = self.scanned.entry(set).or_default();
+                *log = Scanned { from: log.from, ..scanned };
             }
+            for (at, end) in part.bulk.segments().iter().zip(&part.ends) {
+                let number = self.number(*at) as usize;
+                self.ends[number] = self.ends[number].max(*end);
+            }
+            self.records = self.records.saturating_add(part.records);
+            if part.is_news {
+                self.generation += 1;
+                self.max_hlc = self.max_hlc.max(part.max_hlc);
+            }
+            for stamp in &part.own {
+                self.own.remove(stamp);
+            }
+            bulks.push(part.bulk);
+        }
+        self.take_bulks(container, bulks)
+    }
+
+    /// Adds what was read.
+    fn take_bulks(&mut self, container: &Container, bulks: Vec<Bulk>) -> Result<()> {
+        let oldest = bulks.iter().map(Bulk::oldest).min().unwrap_or(u64::MAX);
+        self.overtaken |= oldest <= self.floor;
+        let bulks: Vec<(Bulk, Vec<u32>)> = bulks
+            .into_iter()
+            .map(|bulk| {
+                let numbers = bulk.segments().iter().map(|at| self.number(*at)).collect();
+                (bulk, numbers)
+            })
+            .collect();
+        for (order, size) in bulks.iter().flat_map(|(bulk, _)| bulk.truncates()) {
+            self.extents.insert_truncate(*order, *size);
+        }
+        if bulks.iter().map(|(bulk, _)| bulk.records()).sum::<u64>() > PACK_RECORDS {
+            return self.pack(container, bulks);
+        }
+        for (bulk, numbers) in bulks {
+            let runs = bulk.into_runs().map(|(run, order)| (Run { segment: numbers[run.segment as usize], ..run }, order));
+            self.extents.extend(runs);
         }
         Ok(())
     }
 
-    fn count(&mut self, block: &Block) {
-        self.records = self.records.saturating_add(block.header.records.into());
-        for (_, record) in &block.records {
-            if let Record::Run { segment, physical, length, count, .. } = record {
-                let number = self.number(block.segments[*segment as usize]) as usize;
-                self.ends[number] = self.ends[number].max(physical + length * u64::from(*count));
-            }
-        }
-    }
-
-    fn insert_block(&mut self, set: u32, block: &Block) {
-        self.generation += 1;
-        self.max_hlc = self.max_hlc.max(block.header.hlc);
-        let numbers: Vec<u32> = block.segments.iter().map(|at| self.number(*at)).collect();
-        let runs = block.records.iter().filter_map(|(_, record)| match record {
-            Record::Run { logical, length, stride, count, segment, physical, stamp, .. } => {
-                let segment = numbers[*segment as usize];
-                Some((Run { logical: *logical, length: *length, stride: *stride, count: *count, segment, physical: *physical }, order(*stamp, set)))
-            }
-            Record::Truncate { .. } | Record::Writer { .. } => None,
-        });
-        self.extents.extend(runs);
-        for (_, record) in &block.records {
-            if let Record::Truncate { size, stamp } = record {
-                self.extents.insert_truncate(order(*stamp, set), *size);
-            }
-        }
+    /// Makes one packed index in memory of what is known and many records.
+    fn pack(&mut self, container: &Container, bulks: Vec<(Bulk, Vec<u32>)>) -> Result<()> {
+        let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
+        let (sets, set_of) = self.sets();
+        let numbers = Numbers { segments: self.segments.len(), set_of: &set_of, sets: &sets };
+        let newest = bulks.iter().map(|(bulk, _)| bulk.newest()).max().unwrap_or_default();
+        let image = self.extents.image(bulks, &numbers, false).map_err(corrupt)?;
+        let covered = sets.iter().map(|set| Covered { set: *set, from: 0, bytes: 0 }).collect();
+        let flat = FlatIndex { covered, max_hlc: newest.max(self.extents.max_hlc()), ..self.bare(container) };
+        let bytes = flat_index::encode(&flat, &image.shapes, image.entries.as_bytes(), &image.blocks);
+        drop(image);
+        let flat = flat_index::decode(&bytes, &container.superblock.uuid).map_err(corrupt)?;
+        self.extents = ExtentMap::with_base(Base::new(std::sync::Arc::new(bytes), flat)).grown();
+        Ok(())
     }
 
     fn number(&mut self, at: SegmentRef) -> u32 {
@@ -382,6 +479,7 @@ impl Index {
         self.generation += 1;
         let numbers: Vec<u32> = fresh.segments.iter().map(|at| self.number(*at)).collect();
         for Stamped { run, stamp } in &fresh.runs {
+            self.overtaken |= *stamp <= self.floor;
             self.extents.insert(Run { segment: numbers[run.segment as usize], ..*run }, order(*stamp, fresh.set));
         }
     }
@@ -529,38 +627,77 @@ fn token_of(summary: &Summary) -> Time {
 }
 
 fn order(stamp: u64, set: u32) -> Order {
-    Order { hlc: stamp, set, seq: 0 }
+    Order { hlc: stamp, set }
 }
 
-type Blocks = Vec<(Header, Block)>;
+/// What a thread has read.
+#[derive(Default)]
+struct Part {
+    bulk: Bulk,
+    scanned: Vec<(u32, Scanned)>,
+    /// Largest physical end of a run in each of the bulk's segments.
+    ends: Vec<u64>,
+    records: u64,
+    max_hlc: u64,
+    /// Stamps of blocks of this process, which it has already.
+    own: Vec<u64>,
+    /// There were blocks of others.
+    is_news: bool,
+}
 
-fn read_side_by_side(container: &Container, sets: &[(u32, u64)]) -> Result<Vec<(u32, Scanned, Blocks)>> {
-    let read = |(set, from): (u32, u64)| -> Result<(u32, Scanned, Blocks)> {
+impl Part {
+    fn read(&mut self, container: &Container, set: u32, from: u64, own: &HashSet<u64>) -> Result<()> {
         let bytes = log::read_index_log_from(container, set, from)?;
-        let mut blocks = Vec::new();
         let end = log::scan_whole(container, set, from, &bytes, |offset, header, at| {
             let block =
                 decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path: container.path(&name::index_log(set)), bad })?;
-            blocks.push((header, block));
+            self.records = self.records.saturating_add(header.records.into());
+            let is_own = own.contains(&header.hlc);
+            match is_own {
+                true => self.own.push(header.hlc),
+                false => (self.is_news, self.max_hlc) = (true, self.max_hlc.max(header.hlc)),
+            }
+            let numbers: Vec<u32> = block.segments.iter().map(|at| self.bulk.number(*at)).collect();
+            self.ends.resize(self.bulk.segments().len(), 0);
+            for (_, record) in &block.records {
+                match *record {
+                    Record::Run { logical, length, stride, count, segment, physical, stamp, .. } => {
+                        let segment = numbers[segment as usize];
+                        let end = &mut self.ends[segment as usize];
+                        *end = (*end).max(physical + length * u64::from(count));
+                        if !is_own {
+                            self.bulk.push(Run { logical, length, stride, count, segment, physical }, order(stamp, set));
+                        }
+                    }
+                    Record::Truncate { size, stamp } if !is_own => self.bulk.push_truncate(size, order(stamp, set)),
+                    Record::Truncate { .. } | Record::Writer { .. } => {}
+                }
+            }
             Ok(())
         })?;
-        Ok((set, Scanned { from: 0, end, length: from + bytes.len() as u64 }, blocks))
+        self.scanned.push((set, Scanned { from: 0, end, length: from + bytes.len() as u64 }));
+        Ok(())
+    }
+}
+
+fn read_side_by_side(container: &Container, sets: &[(u32, u64)], own: &HashSet<u64>) -> Result<Vec<Part>> {
+    let read = |next: &dyn Fn() -> Option<(u32, u64)>| -> Result<Part> {
+        let mut part = Part::default();
+        while let Some((set, from)) = next() {
+            part.read(container, set, from, own)?;
+        }
+        Ok(part)
     };
+    let at = AtomicUsize::new(0);
+    let next = || sets.get(at.fetch_add(1, Ordering::Relaxed)).copied();
     // Where a read travels, the first look at each log that another client wrote costs milliseconds; where it does not, a thread costs more than a few reads.
     let worth = if container.local { THREADS } else { 2 };
     if sets.len() < worth {
-        return sets.iter().map(|set| read(*set)).collect();
+        return Ok(vec![read(&next)?]);
     }
-    let chunks: Vec<&[(u32, u64)]> = sets.chunks(sets.len().div_ceil(THREADS)).collect();
     std::thread::scope(|scope| {
-        let threads: Vec<_> = chunks.iter().map(|chunk| scope.spawn(|| chunk.iter().map(|set| read(*set)).collect::<Result<Vec<_>>>())).collect();
-        let mut all = Vec::new();
-        for thread in threads {
-            match thread.join() {
-                Ok(part) => all.extend(part?),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        Ok(all)
+        let threads: Vec<_> = (0..THREADS.min(sets.len())).map(|_| scope.spawn(|| read(&next))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Part>>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        threads.into_iter().map(join).collect()
     })
 }

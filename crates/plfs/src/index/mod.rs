@@ -8,7 +8,7 @@ mod flatten;
 mod load;
 mod pattern;
 
-pub use extent_map::{Entry, ExtentMap, Found, Scratch};
+pub use extent_map::{Base, Bulk, Entry, ExtentMap, Found, Image, Numbers, Scratch};
 pub use flatten::{Flattened, flatten};
 pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
 pub use load::Index;
@@ -22,10 +22,8 @@ const MAX_END: u64 = i64::MAX as u64;
 pub struct Order {
     /// Stamp of the record.
     pub hlc: u64,
-    /// Log set that wrote it.
+    /// Log set that wrote it; stamps of one log set are unique.
     pub set: u32,
-    /// Position of the record in its block; stamps of one log set are unique, so it decides nothing and may be 0.
-    pub seq: u32,
 }
 
 /// `count` pieces of `length` bytes: piece i covers logical bytes `[logical + i*stride, … + length)` and lies at `physical + i*length` of segment `segment`.

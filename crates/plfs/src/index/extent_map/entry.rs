@@ -25,8 +25,8 @@ pub struct Entry {
     pub hlc: U64,
     /// Log set that wrote it.
     pub set: U32,
-    /// Position of the record in its block.
-    pub seq: U32,
+    /// 0, or how the pieces lie: the number of a shape of the flat index, counted from 1. Then `stride` is 0 and `count` is 1.
+    pub shape: U32,
     /// Number of pieces.
     pub count: U32,
     /// Index into the table of segments.
@@ -45,7 +45,7 @@ impl Entry {
             physical: run.physical.into(),
             hlc: order.hlc.into(),
             set: order.set.into(),
-            seq: order.seq.into(),
+            shape: 0.into(),
             count: run.count.into(),
             segment: run.segment.into(),
         }
@@ -53,7 +53,7 @@ impl Entry {
 
     /// Gives the order of the record.
     pub fn order(&self) -> Order {
-        Order { hlc: self.hlc.get(), set: self.set.get(), seq: self.seq.get() }
+        Order { hlc: self.hlc.get(), set: self.set.get() }
     }
 
     /// Gives the run. It is valid if the entry [is sound](Entry::is_sound); of others it is any run, but no panic.
@@ -70,10 +70,10 @@ impl Entry {
         }
     }
 
-    /// Tells whether the run is valid and `first` and `end` are its bounds. Entries from a file may be anything.
+    /// Tells whether the run is valid and `first` and `end` are its bounds, for an entry without a shape. Entries from a file may be anything.
     pub fn is_sound(&self) -> bool {
         let run = self.run();
-        run.is_valid() && run.first() == self.first.get() && run.end() == self.end.get()
+        self.shape.get() == 0 && run.is_valid() && run.first() == self.first.get() && run.end() == self.end.get()
     }
 
     pub(super) fn key(&self) -> (u64, Order) {

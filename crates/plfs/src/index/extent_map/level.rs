@@ -1,8 +1,6 @@
 //! Levels of a map: sorted entries as an implicit interval tree, and for long interleaved runs a second way in, by phase.
 
-use std::sync::{Arc, OnceLock};
-
-use zerocopy::FromBytes;
+use std::sync::OnceLock;
 
 use super::entry::Entry;
 use crate::index::Order;
@@ -13,26 +11,14 @@ const LATTICE_ENTRIES: usize = 32;
 /// Phases that a group of runs of equal length and stride has at least.
 const LATTICE_PHASES: usize = 8;
 
-/// Entries of one level.
-pub(super) enum Backing {
-    Owned(Vec<Entry>),
-    /// `count` entries at byte `offset` of somebody's bytes. They may say anything.
-    Shared {
-        bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
-        offset: usize,
-        count: usize,
-    },
-}
-
 /// Sorted entries that are an implicit interval tree: the root of `[a, b)` is entry (a+b)/2 (FORMAT.md section 6).
 pub(super) struct Level {
-    pub(super) backing: Backing,
-    /// A second way in for lookups, made by the first one. None if the level is not made of long interleaved runs.
-    pub(super) lattices: OnceLock<Option<Box<Lattices>>>,
+    entries: Vec<Entry>,
+    lattices: OnceLock<Option<Box<Lattices>>>,
 }
 
 /// Makes sorted entries an implicit interval tree and returns the largest end.
-fn make_tree(entries: &mut [Entry]) -> u64 {
+pub(super) fn make_tree(entries: &mut [Entry]) -> u64 {
     if entries.is_empty() {
         return 0;
     }
@@ -50,57 +36,43 @@ impl Level {
     pub(super) fn new(mut entries: Vec<Entry>) -> Level {
         debug_assert!(entries.is_sorted_by_key(Entry::key));
         make_tree(&mut entries);
-        Level { backing: Backing::Owned(entries), lattices: OnceLock::new() }
+        Level { entries, lattices: OnceLock::new() }
     }
 
     pub(super) fn entries(&self) -> &[Entry] {
-        match &self.backing {
-            Backing::Owned(entries) => entries,
-            Backing::Shared { bytes, offset, count } => {
-                // An owner that shrinks its bytes would break its promise to `with_base`; it gets an empty level, not a panic.
-                let range = (**bytes).as_ref().get(*offset..*offset + *count * size_of::<Entry>());
-                range.and_then(|b| <[Entry]>::ref_from_bytes(b).ok()).unwrap_or_default()
-            }
-        }
+        &self.entries
     }
 
     pub(super) fn len(&self) -> usize {
-        match &self.backing {
-            Backing::Owned(entries) => entries.len(),
-            Backing::Shared { count, .. } => *count,
-        }
+        self.entries.len()
     }
 
-    /// Makes a level with its own copy of the sound entries, sorted in any case.
-    pub(super) fn to_owned_level(&self) -> Level {
-        let mut entries: Vec<Entry> = self.sound().copied().collect();
-        // One pass if they are sorted already.
-        entries.sort_by_key(Entry::key);
-        Level::new(entries)
-    }
-
-    pub(super) fn is_owned(&self) -> bool {
-        matches!(self.backing, Backing::Owned(_))
-    }
-
-    /// The entries that keep the invariants: all of an owned level.
-    pub(super) fn sound(&self) -> impl Iterator<Item = &Entry> {
-        let owned = self.is_owned();
-        self.entries().iter().filter(move |e| owned || e.is_sound())
+    /// Drops the entries from `kept` on.
+    pub(super) fn truncate(&mut self, kept: usize) {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.truncate(kept);
+        entries.shrink_to_fit();
+        *self = Level::new(entries);
     }
 
     /// Calls `f(entry, to)` for the entries that reach into `[from, to)`, ascending. `f` may lower `to` on the way.
     #[inline]
     pub(super) fn visit(&self, from: u64, to: u64, mut f: impl FnMut(&Entry, &mut u64)) {
-        let mut to = to;
-        match &self.backing {
-            Backing::Owned(entries) => walk(entries, from, &mut to, &mut f),
-            Backing::Shared { .. } => walk(self.entries(), from, &mut to, &mut |e: &Entry, to: &mut u64| {
-                if e.is_sound() {
-                    f(e, to)
-                }
-            }),
+        walk(&self.entries, from, &mut { to }, &mut f);
+    }
+
+    /// Calls `f` for all entries that have a piece in `[from, to)`, and few others, in no particular order.
+    #[inline]
+    pub(super) fn visit_pieces(&self, from: u64, to: u64, mut f: impl FnMut(&Entry)) {
+        match self.lattices.get_or_init(|| Lattices::new(&self.entries)) {
+            Some(lattices) => lattices.visit(from, to, f),
+            None => self.visit(from, to, |e, _| f(e)),
         }
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        let lattices = self.lattices.get().and_then(|l| l.as_ref()).map_or(0, |l| l.heap_bytes());
+        self.entries.capacity() * size_of::<Entry>() + lattices
     }
 }
 
@@ -124,15 +96,19 @@ struct Group {
 }
 
 impl Lattices {
-    /// Makes the lattices of a level, None if they would not help. O(n log n), and a look at 256 entries if the level is mostly singles.
-    pub(super) fn new(level: &Level) -> Option<Box<Lattices>> {
-        let entries = level.entries();
-        let is_run = |e: &&Entry| e.count.get() > 1;
+    /// Whether lattices are worth trying: many entries, and going by 256 of them most are runs.
+    pub(super) fn if_likely(entries: &[Entry]) -> bool {
         let sample = || entries.iter().step_by(entries.len().div_ceil(256));
-        if entries.len() < LATTICE_ENTRIES || sample().filter(is_run).count() * 2 < sample().count() {
+        entries.len() >= LATTICE_ENTRIES && sample().filter(|e| e.count.get() > 1).count() * 2 >= sample().count()
+    }
+
+    /// Makes the lattices of sound entries, None if they would not help. O(n log n), and a look at 256 entries if they are mostly singles.
+    pub(super) fn new(entries: &[Entry]) -> Option<Box<Lattices>> {
+        if !Lattices::if_likely(entries) {
             return None;
         }
-        let (runs, mut rest): (Vec<Entry>, Vec<Entry>) = level.sound().partition(is_run);
+        let is_run = |e: &&Entry| e.count.get() > 1;
+        let (runs, mut rest): (Vec<Entry>, Vec<Entry>) = entries.iter().copied().partition(|e| is_run(&e));
         let key = |e: &Entry| (e.length.get(), e.stride.get().unsigned_abs());
         let mut sorted: Vec<_> = runs.into_iter().map(|e| (key(&e), e.first.get() % key(&e).1, e)).collect();
         sorted.sort_unstable_by_key(|(key, phase, e)| (*key, *phase, e.key()));
@@ -203,7 +179,7 @@ impl Lattices {
 }
 
 /// Visits the tree `entries` from left to right, without the subtrees that end before `from` or start at `to` or later.
-fn walk<F: FnMut(&Entry, &mut u64)>(mut entries: &[Entry], from: u64, to: &mut u64, f: &mut F) {
+pub(super) fn walk<F: FnMut(&Entry, &mut u64)>(mut entries: &[Entry], from: u64, to: &mut u64, f: &mut F) {
     while !entries.is_empty() {
         let m = entries.len() / 2;
         let root = &entries[m];
@@ -222,18 +198,18 @@ fn walk<F: FnMut(&Entry, &mut u64)>(mut entries: &[Entry], from: u64, to: &mut u
     }
 }
 
-/// Raises `best` to the largest end of the sound entries later than `after`.
-pub(super) fn largest_end(mut entries: &[Entry], after: Option<Order>, owned: bool, best: &mut u64) {
+/// Raises `best` to the largest end of the entries later than `after`.
+pub(super) fn largest_end(mut entries: &[Entry], after: Option<Order>, best: &mut u64) {
     while !entries.is_empty() {
         let m = entries.len() / 2;
         let root = &entries[m];
         if root.max_end.get() <= *best {
             return;
         }
-        if Some(root.order()) > after && root.end.get() > *best && (owned || root.is_sound()) {
+        if Some(root.order()) > after && root.end.get() > *best {
             *best = root.end.get();
         }
-        largest_end(&entries[m + 1..], after, owned, best);
+        largest_end(&entries[m + 1..], after, best);
         entries = &entries[..m];
     }
 }

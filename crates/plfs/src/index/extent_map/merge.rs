@@ -107,8 +107,8 @@ impl<'a> Iterator for Ascending<'a> {
     }
 }
 
-/// Merges sorted entries into a level and leaves out what can never be seen again (see the head of the module). Entries that are not sound are left out if `check`.
-pub(super) fn merge(sources: &[&[Entry]], check: bool, truncates: &[(Order, u64)]) -> Level {
+/// Merges sorted entries into a level and leaves out what can never be seen again (see the head of the module).
+pub(super) fn merge(sources: &[&[Entry]], truncates: &[(Order, u64)]) -> Level {
     let total = sources.iter().map(|s| s.len()).sum();
     let mut entries = Ascending::new(sources.iter().copied());
 
@@ -118,9 +118,6 @@ pub(super) fn merge(sources: &[&[Entry]], check: bool, truncates: &[(Order, u64)
     let spans = std::iter::from_fn(|| {
         loop {
             let entry = entries.next()?;
-            if check && !entry.is_sound() {
-                continue;
-            }
             let (run, order) = (entry.run(), entry.order());
             let clip = clip_of(truncates, order);
             if run.count > 1 {
@@ -139,7 +136,14 @@ pub(super) fn merge(sources: &[&[Entry]], check: bool, truncates: &[(Order, u64)
     // Each run may look at a few singles on average, so that a merge stays linear whatever the runs look like.
     let mut budget = 4 * total + 1024;
     let mut others = cut_on_lattices(others);
-    others.retain(|(run, order)| !is_hidden(&singles, run, *order, &mut budget));
+    others.retain(|(run, order)| {
+        let mut rest = singles.as_slice();
+        let behind = |pos: u64| {
+            rest = &rest[rest.partition_point(|e| e.end.get() <= pos)..];
+            rest.first().map(|e| (e.first.get(), e.end.get(), e.order()))
+        };
+        !is_hidden(behind, run, *order, &mut budget)
+    });
     if !others.is_empty() {
         // Two ascending stretches: the stable sort merges them in one pass.
         let mut runs: Vec<Entry> = others.into_iter().map(|(run, order)| Entry::new(run, order)).collect();
@@ -155,7 +159,7 @@ pub(super) fn merge(sources: &[&[Entry]], check: bool, truncates: &[(Order, u64)
 
 /// Cuts runs where newer runs of equal length, stride and phase hide them. The pieces of such runs are places on one lattice, so a run is an interval of places
 /// and the newest wins as with bytes. A stride may be negative on one side: the places are the same.
-fn cut_on_lattices(runs: Vec<(Run, Order)>) -> Vec<(Run, Order)> {
+pub(super) fn cut_on_lattices(runs: Vec<(Run, Order)>) -> Vec<(Run, Order)> {
     let lattice = |run: &Run| {
         let step = run.stride.unsigned_abs();
         (run.length, step, if step == 0 { 0 } else { run.first() % step })
@@ -184,11 +188,11 @@ fn cut_on_lattices(runs: Vec<(Run, Order)>) -> Vec<(Run, Order)> {
     kept
 }
 
-/// Tells whether newer `singles` (disjoint, ascending) cover each piece of `run`. Gives up, with false, when `budget` steps are spent.
-fn is_hidden(singles: &[Entry], run: &Run, order: Order, budget: &mut usize) -> bool {
+/// Tells whether newer singles cover each piece of `run`; `behind` gives first byte, end and order of the first one that ends behind a byte, which never goes back. Gives up, with
+/// false, when `budget` steps are spent.
+pub(super) fn is_hidden(mut behind: impl FnMut(u64) -> Option<(u64, u64, Order)>, run: &Run, order: Order, budget: &mut usize) -> bool {
     let step = run.stride.unsigned_abs();
     let (first, end) = (run.first(), run.end());
-    let mut rest = singles;
     let mut pos = first;
     loop {
         // `pos` is the lowest byte of the run that is not known to be hidden.
@@ -196,14 +200,11 @@ fn is_hidden(singles: &[Entry], run: &Run, order: Order, budget: &mut usize) -> 
             return false;
         }
         *budget -= 1;
-        rest = &rest[rest.partition_point(|e| e.end.get() <= pos)..];
-        let Some(cover) = rest.first() else {
-            return false;
-        };
-        if cover.first.get() > pos || cover.order() < order {
+        let Some((cover_first, cover_end, cover)) = behind(pos) else { return false };
+        if cover_first > pos || cover < order {
             return false;
         }
-        pos = cover.end.get();
+        pos = cover_end;
         if pos >= end {
             return true;
         }
