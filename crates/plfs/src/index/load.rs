@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plfs_format::flat_index::{self, Covered, FlatIndex, Segment, Truncate};
+use plfs_format::Bad;
 use plfs_format::index_log::{Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::Summary;
@@ -169,7 +170,7 @@ impl Index {
         let decode = |bytes: &&[u8]| -> Result<FlatIndex> { flat_index::decode(bytes, &container.superblock.uuid).map_err(corrupt) };
         let mut flats = parts.iter().map(|bytes| Ok((*bytes, decode(bytes)?))).collect::<Result<Vec<_>>>()?;
         // What has no orders goes below the others.
-        flats.sort_by_key(|(_, flat)| std::cmp::Reverse(flat.floor));
+        flats.sort_by_key(|(_, flat)| std::cmp::Reverse((flat.floor, flat.shapes.len())));
         let mut shares: Vec<Covered> = flats.iter().flat_map(|(_, flat)| flat.covered.iter().filter(|share| share.bytes > 0).copied()).collect();
         let (mut all, mut bulks) = (Index::default(), Vec::new());
         for (i, (bytes, flat)) in flats.into_iter().enumerate() {
@@ -180,6 +181,9 @@ impl Index {
                 all.take_flat(base);
                 all.flat = None;
                 continue;
+            }
+            if !flat.shapes.is_empty() {
+                return Err(corrupt(Bad { at_bytes: 68, what: "two parts of an index have shapes: only one can have the flat index" }));
             }
             let mut bulk = Bulk::default();
             for segment in &flat.segments {
@@ -426,7 +430,7 @@ impl Index {
     /// Adds what was read.
     fn take_bulks(&mut self, container: &Container, bulks: Vec<Bulk>) -> Result<()> {
         let oldest = bulks.iter().map(Bulk::oldest).min().unwrap_or(u64::MAX);
-        self.overtaken |= oldest <= self.floor;
+        self.overtaken |= self.floor > 0 && oldest <= self.floor;
         let bulks: Vec<(Bulk, Vec<u32>)> = bulks
             .into_iter()
             .map(|bulk| {
@@ -479,7 +483,7 @@ impl Index {
         self.generation += 1;
         let numbers: Vec<u32> = fresh.segments.iter().map(|at| self.number(*at)).collect();
         for Stamped { run, stamp } in &fresh.runs {
-            self.overtaken |= *stamp <= self.floor;
+            self.overtaken |= self.floor > 0 && *stamp <= self.floor;
             self.extents.insert(Run { segment: numbers[run.segment as usize], ..*run }, order(*stamp, fresh.set));
         }
     }

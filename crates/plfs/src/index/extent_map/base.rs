@@ -12,7 +12,7 @@ use super::entry::Entry;
 use super::level::{Lattices, walk};
 use super::merge::{Span, clip_of};
 use super::shape::Shaped;
-use crate::index::{Order, Run};
+use crate::index::{MAX_END, Order, Run};
 use crate::store::Bytes;
 
 /// A decoded flat index and the bytes it lies in, which must not change. They may say anything.
@@ -143,8 +143,8 @@ impl Base {
                 let (segment, physical) = block.place(j);
                 let skipped = from.saturating_sub(start);
                 // A place past the end of what a segment can be is nobody's.
-                let physical = physical.saturating_add(skipped);
-                f(start + skipped, end.min(to), self.extent_order(block.order(j)), (segment, physical));
+                let place = if physical <= MAX_END - (end - start) { (segment, physical + skipped) } else { (u32::MAX, 0) };
+                f(start + skipped, end.min(to), self.extent_order(block.order(j)), place);
                 true
             });
         }
@@ -172,10 +172,10 @@ impl Base {
                 Err(Bad { at_bytes, what }) => return Err(Bad { at_bytes: self.flat.blocks_at as u64 + at_bytes, what }),
             };
             let (mut seen, mut fits) = (0, blocks.first(i) >= behind);
-            block.visit(0, |j, _, end| {
+            block.visit(0, |j, start, end| {
                 behind = end;
                 seen += 1;
-                fits &= u64::from(block.place(j).0) < segments && block.order(j).is_none_or(|(_, set)| (set as usize) < sets);
+                fits &= u64::from(block.place(j).0) < segments && block.place(j).1 <= MAX_END - (end - start) && block.order(j).is_none_or(|(_, set)| (set as usize) < sets);
                 true
             });
             if !fits || seen != block.len() {
@@ -281,6 +281,7 @@ impl Base {
             let ((segment, physical), of) = (block.place(j), block.order(j));
             let order = self.extent_order(of);
             let set = of.map_or(0, |of| of.1);
+            let (segment, physical) = if physical <= MAX_END - (end - start) { (segment, physical) } else { (u32::MAX, 0) };
             out.push((Extent { logical: start, length: end - start, segment, set, physical, hlc: order.hlc }, order));
             true
         });

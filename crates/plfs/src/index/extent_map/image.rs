@@ -25,6 +25,9 @@ const STRETCH: usize = 64;
 /// Pairs and pieces that are looked at, for each entry, to find out what overlaps.
 const BUDGET: usize = 64;
 
+/// Runs that entries of a flat index may become again when what they have is overwritten: 2^26 are 4 GiB; and no more than there were records, and parts of them. What has more is read from the logs anew.
+const EXPANDED_MAX: u64 = 1 << 26;
+
 /// The parts of a flat index.
 #[derive(Debug, Default)]
 pub struct Image {
@@ -86,11 +89,15 @@ impl ExtentMap {
             sources.extend(bulk.packed.drain(..).map(|blocks| Packed { blocks, segments: segments.clone(), sets: sets.clone() }));
         }
         // The base's entries: what nothing new touches stays folded.
-        let mut kept: Vec<Entry> = Vec::new();
+        let (mut kept, mut expanded): (Vec<Entry>, u64) = (Vec::new(), 0);
         for (base, entry) in self.base.iter().flat_map(|base| base.entries().iter().map(move |entry| (base, entry))) {
             if entry.shape.get() != 0 && self.is_untouched(base, entry, &runs, &sources) {
                 kept.push(*entry);
                 continue;
+            }
+            expanded = expanded.saturating_add(base.shaped(entry).map_or(1, |shaped| shaped.expanded()));
+            if expanded > EXPANDED_MAX.min(base.flat().records.saturating_mul(2).saturating_add(1 << 16)) {
+                return Err(Bad { at_bytes: 0, what: "too many records of the flat index were overwritten in part" });
             }
             let order = base.order_of(entry);
             base.expand(entry, &mut |run| own.push(run, order));

@@ -75,14 +75,24 @@ impl Shaped<'_> {
         self.descend(0, &spans, start, from, to, f);
     }
 
-    /// Calls for all pieces as runs, each along the axis in which both offsets go on piece by piece, as one writer writes; as singles if there is no such axis. The entry
-    /// [is sound](Shaped::is_sound).
+    /// How many runs [`expand`](Shaped::expand) gives.
+    pub(super) fn expanded(&self) -> u64 {
+        let along = self.along();
+        let counts = self.shape.axes.iter().enumerate().filter(|(i, _)| Some(*i) != along).map(|(_, axis)| u64::from(axis.count));
+        counts.fold(1, u64::saturating_mul)
+    }
+
+    /// The axis in which both offsets go on piece by piece, as one writer writes.
+    fn along(&self) -> Option<usize> {
+        let length = self.entry.length.get();
+        self.shape.axes.iter().rposition(|axis| !axis.tabled && axis.segment == 0 && axis.physical.unsigned_abs() == length)
+    }
+
+    /// Calls for all pieces as runs along [that axis](Shaped::along), as singles if there is none. The entry [is sound](Shaped::is_sound).
     pub(super) fn expand(&self, f: &mut impl FnMut(Run)) {
         let length = self.entry.length.get();
-        let steps = |axis: &Axis| !axis.tabled && axis.segment == 0 && axis.physical.unsigned_abs() == length;
-        let along = self.shape.axes.iter().rposition(steps);
         let mut rest = self.shape.axes.clone();
-        let along = along.map(|i| rest.remove(i));
+        let along = self.along().map(|i| rest.remove(i));
         // Without that axis, what is left gives the first piece of each run.
         let shape = Shape { axes: rest, table: self.shape.table };
         let Some(span) = span(&shape.axes, length) else { return };
@@ -121,9 +131,10 @@ impl Shaped<'_> {
                 segment = segment.wrapping_add(table.segment.get(self.file, at.place) as i64);
                 physical = physical.wrapping_add(table.physical.get(self.file, at.place) as i64);
             }
-            // What leaves the limits is of a file that lies: a piece that nobody finds.
+            // What leaves the limits is of a file that lies: a piece of a segment that nobody has.
             let fits = physical >= 0 && physical as u64 <= MAX_END - spans[depth];
-            return f((lo, hi, if fits { u32::try_from(segment).unwrap_or(u32::MAX) } else { u32::MAX }, (physical as u64).wrapping_sub(at.logical)));
+            let (segment, physical) = if fits { (u32::try_from(segment).unwrap_or(u32::MAX), physical as u64) } else { (u32::MAX, 0) };
+            return f((lo, hi, segment, physical.wrapping_sub(at.logical)));
         };
         let inner = spans[depth + 1];
         let last = ((hi - 1 - at.logical) / axis.stride).min(u64::from(axis.count) - 1);
