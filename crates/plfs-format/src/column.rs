@@ -3,8 +3,10 @@
 use crate::Bad;
 use crate::bytes::Fields;
 
-/// Bytes in front of a column's fields: bits, shift, base.
-const HEADER_BYTES: usize = 10;
+/// Bytes in front of a column's base and fields: bits in the lowest seven bits, shift in the next five, bytes of the base in the last four.
+const HEADER_BYTES: usize = 2;
+/// The largest shift.
+const SHIFT_MAX: u32 = 31;
 
 /// Where a column lies in some bytes. Value i is `base + (field i << shift)`, wrapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,22 +18,22 @@ pub struct Column {
 }
 
 impl Column {
-    /// Appends `values` as a column: 10 bytes, and the bits of the largest difference to the least value for each, without the zeros that all differences end in.
+    /// Appends `values` as a column: 2 to 10 bytes, and for each the bits of the largest difference to the least value, without the zeros that all differences end in.
     pub fn write(values: &[u64], out: &mut Vec<u8>) {
         let base = values.iter().copied().min().unwrap_or(0);
         let all = values.iter().fold(0, |all, value| all | (value - base));
-        let shift = if all == 0 { 0 } else { all.trailing_zeros() as u8 };
-        let bits = (64 - (all >> shift).leading_zeros()) as u8;
-        out.push(bits);
-        out.push(shift);
-        out.extend_from_slice(&base.to_le_bytes());
+        let shift = if all == 0 { 0 } else { all.trailing_zeros().min(SHIFT_MAX) };
+        let bits = 64 - (all >> shift).leading_zeros();
+        let base_bytes = (64 - base.leading_zeros()).div_ceil(8);
+        out.extend_from_slice(&((bits | shift << 7 | base_bytes << 12) as u16).to_le_bytes());
+        out.extend_from_slice(&base.to_le_bytes()[..base_bytes as usize]);
         if bits == 0 {
             return;
         }
         let (mut held, mut filled) = (0u128, 0);
         for value in values {
             held |= u128::from((value - base) >> shift) << filled;
-            filled += u32::from(bits);
+            filled += bits;
             while filled >= 64 {
                 out.extend_from_slice(&(held as u64).to_le_bytes());
                 held >>= 64;
@@ -45,11 +47,16 @@ impl Column {
     pub fn read(bytes: &[u8], at: &mut usize, count: usize) -> Result<Column, Bad> {
         let bad = |at: usize, what| Err(Bad { at_bytes: at as u64, what });
         let Some(header) = at.checked_add(HEADER_BYTES).and_then(|end| bytes.get(*at..end)) else { return bad(*at, "the bytes end inside a column") };
-        let (bits, shift, base) = (header[0], header[1], Fields(header).u64(2));
-        if bits > 64 || shift > 63 || u32::from(bits) + u32::from(shift) > 64 {
+        let header = Fields(header).u16(0);
+        let (bits, shift, base_bytes) = ((header & 127) as u8, (header >> 7 & 31) as u8, usize::from(header >> 12));
+        if bits + shift > 64 || base_bytes > 8 {
             return bad(*at, "a column's fields are wider than 64 bits");
         }
-        let fields = *at + HEADER_BYTES;
+        let fields = *at + HEADER_BYTES + base_bytes;
+        let Some(low) = bytes.get(*at + HEADER_BYTES..fields) else { return bad(*at, "the bytes end inside a column") };
+        let mut base = [0; 8];
+        base[..base_bytes].copy_from_slice(low);
+        let base = u64::from_le_bytes(base);
         let end = count.checked_mul(usize::from(bits)).and_then(|all| fields.checked_add(all.div_ceil(8)));
         match end {
             Some(end) if end <= bytes.len() => *at = end,
@@ -111,10 +118,12 @@ mod tests {
 
     #[test]
     fn values_come_back_in_the_fewest_bits() {
-        assert_eq!(round(&[]), 10);
-        assert_eq!(round(&[5, 5, 5]), 10);
-        assert_eq!(round(&[8, 16, 24, 8]), 10 + 1, "two bits each, shifted by three");
-        assert_eq!(round(&[0, u64::MAX]), 10 + 16);
+        assert_eq!(round(&[]), 2);
+        assert_eq!(round(&[5, 5, 5]), 3);
+        assert_eq!(round(&[8, 16, 24, 8]), 3 + 1, "two bits each, shifted by three");
+        assert_eq!(round(&[0, u64::MAX]), 2 + 16);
+        assert_eq!(round(&[0, 1 << 63]), 2 + 8, "the shift has an end");
+        assert_eq!(round(&[u64::MAX, 1 << 56]), 2 + 8 + 16);
         let mut x = 1u64;
         for bits in 1..=64 {
             for n in [1, 2, 7, 128] {
@@ -131,9 +140,9 @@ mod tests {
 
     #[test]
     fn hostile_columns_are_refused() {
-        for header in [[65, 0], [64, 1], [1, 64], [255, 255]] {
+        for header in [65u16, 64 | 1 << 7, 34 | 31 << 7, 1 | 9 << 12, u16::MAX] {
             let mut bytes = vec![0; 100];
-            bytes[..2].copy_from_slice(&header);
+            bytes[..2].copy_from_slice(&header.to_le_bytes());
             assert!(Column::read(&bytes, &mut 0, 1).is_err());
         }
         let mut bytes = vec![0; 100];

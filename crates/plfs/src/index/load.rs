@@ -31,6 +31,7 @@ pub struct Index {
     segments: Vec<SegmentRef>,
     /// Largest physical end of a run read from logs in each of `segments`.
     ends: Vec<u64>,
+    /// The number of each of `segments`; empty as long as nobody has asked for one.
     numbers: HashMap<SegmentRef, u32>,
     /// How far each index log has been read.
     scanned: HashMap<u32, Scanned>,
@@ -70,7 +71,7 @@ struct Flat {
     /// [`FlatIndex::id`].
     id: u32,
     /// How far each index log is in it.
-    covered: HashMap<u32, u64>,
+    covered: Vec<(u32, u64)>,
 }
 
 impl Index {
@@ -332,7 +333,7 @@ impl Index {
     fn take_flat(&mut self, base: Base) {
         let flat = base.flat();
         (self.segments, self.ends) = flat.segments.iter().map(|segment| (segment.at, segment.bytes)).unzip();
-        self.numbers = self.segments.iter().enumerate().map(|(i, at)| (*at, i as u32)).collect();
+        self.numbers.clear();
         (self.max_hlc, self.records) = (flat.max_hlc, flat.records);
         self.floor = flat.floor;
         self.flat = Some(Flat { id: flat.id, covered: flat.covered.iter().map(|covered| (covered.set, covered.bytes)).collect() });
@@ -468,6 +469,9 @@ impl Index {
     }
 
     fn number(&mut self, at: SegmentRef) -> u32 {
+        if self.numbers.is_empty() {
+            self.numbers = self.segments.iter().enumerate().map(|(i, at)| (*at, i as u32)).collect();
+        }
         *self.numbers.entry(at).or_insert_with(|| {
             self.segments.push(at);
             self.ends.push(0);
@@ -578,7 +582,8 @@ impl Index {
 
     /// How much of the logs no flat index has: (logs, bytes).
     pub(crate) fn uncovered(&self) -> (usize, u64) {
-        let covered = |set: &u32| self.flat.as_ref().and_then(|flat| flat.covered.get(set)).map_or(0, |bytes| align_up(*bytes));
+        let covered: HashMap<u32, u64> = self.flat.iter().flat_map(|flat| flat.covered.iter().copied()).collect();
+        let covered = |set: &u32| covered.get(set).map_or(0, |bytes| align_up(*bytes));
         self.scanned
             .iter()
             .map(|(set, log)| log.end.saturating_sub(covered(set)))
@@ -589,7 +594,7 @@ impl Index {
     /// Which flat index has everything that was read; 0 if there is none.
     pub(crate) fn whole_flat(&self) -> u32 {
         match &self.flat {
-            Some(flat) if self.uncovered() == (0, 0) && flat.covered.len() == self.scanned.len() => flat.id,
+            Some(flat) if self.uncovered() == (0, 0) && flat.covered.iter().filter(|covered| covered.1 > 0).count() == self.scanned.len() => flat.id,
             _ => 0,
         }
     }

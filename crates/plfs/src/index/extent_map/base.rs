@@ -11,7 +11,7 @@ use super::Place;
 use super::entry::Entry;
 use super::level::{Lattices, walk};
 use super::merge::{Span, clip_of};
-use super::shape::Shaped;
+use super::shape::{Shaped, Spans};
 use crate::index::{MAX_END, Order, Run};
 use crate::store::Bytes;
 
@@ -20,6 +20,8 @@ pub struct Base {
     bytes: Bytes,
     flat: FlatIndex,
     lattices: OnceLock<Option<Box<Lattices>>>,
+    /// For each shape what its axes span, with pieces of the length that the first entry asked for.
+    spans: Vec<OnceLock<Spans>>,
     /// A block did not fit its checksum: what was looked up since is not to be believed.
     damaged: AtomicBool,
 }
@@ -27,7 +29,8 @@ pub struct Base {
 impl Base {
     /// A flat index that [`flat_index::decode`] found in `bytes`.
     pub fn new(bytes: Bytes, flat: FlatIndex) -> Base {
-        Base { bytes, flat, lattices: OnceLock::new(), damaged: AtomicBool::new(false) }
+        let spans = flat.shapes.iter().map(|_| OnceLock::new()).collect();
+        Base { bytes, flat, lattices: OnceLock::new(), spans, damaged: AtomicBool::new(false) }
     }
 
     /// Header and tables.
@@ -79,8 +82,9 @@ impl Base {
     }
 
     pub(super) fn shaped<'a>(&'a self, entry: &'a Entry) -> Option<Shaped<'a>> {
-        let shape = self.flat.shapes.get((entry.shape.get() as usize).checked_sub(1)?)?;
-        Some(Shaped { entry, shape, file: self.file() })
+        let i = (entry.shape.get() as usize).checked_sub(1)?;
+        let shape = self.flat.shapes.get(i)?;
+        Some(Shaped { entry, shape, file: self.file(), spans: self.spans.get(i) })
     }
 
     /// Whether the entry keeps the limits.
@@ -94,7 +98,12 @@ impl Base {
     /// Calls for the pieces in `[from, to)`, in no particular order.
     #[inline]
     pub(super) fn gather(&self, from: u64, to: u64, truncates: &[(Order, u64)], pieces: &mut Vec<Span<Place>>) {
-        let mut add = |entry: &Entry| {
+        // What has a shape shares no byte with anything else here: if it has the whole range, that is all.
+        let mut whole = false;
+        let mut add = |entry: &Entry, whole: &mut bool| {
+            if *whole {
+                return;
+            }
             let order = self.order_of(entry);
             let to = to.min(clip_of(truncates, order));
             match entry.shape.get() {
@@ -105,7 +114,10 @@ impl Base {
                 0 => {}
                 _ => {
                     if let Some(shaped) = self.shaped(entry) {
-                        shaped.pieces(from, to, &mut |(start, end, segment, shift)| pieces.push(Span { order, start, end, tag: (segment, shift) }));
+                        shaped.pieces(from, to, &mut |(start, end, segment, shift)| {
+                            *whole |= start == from && end == to;
+                            pieces.push(Span { order, start, end, tag: (segment, shift) });
+                        });
                     }
                 }
             }
@@ -114,9 +126,17 @@ impl Base {
         if !entries.is_empty() {
             let sound = || entries.iter().filter(|entry| self.is_sound(entry)).copied().collect::<Vec<_>>();
             match self.lattices.get_or_init(|| Lattices::if_likely(entries).then(|| Lattices::new(&sound())).flatten()) {
-                Some(lattices) => lattices.visit(from, to, &mut add),
-                None => walk(entries, from, &mut { to }, &mut |entry: &Entry, _: &mut u64| add(entry)),
+                Some(lattices) => lattices.visit(from, to, |entry| add(entry, &mut whole)),
+                None => walk(entries, from, &mut { to }, &mut |entry: &Entry, to: &mut u64| {
+                    add(entry, &mut whole);
+                    if whole {
+                        *to = 0;
+                    }
+                }),
             }
+        }
+        if whole {
+            return;
         }
         self.extents(from, to, |start, end, order, place| {
             let end = end.min(clip_of(truncates, order));

@@ -1,5 +1,7 @@
 //! Where the pieces of an entry with a shape lie: arithmetic along the axes, longest stride first, and nothing is expanded outside the range that is asked for.
 
+use std::sync::OnceLock;
+
 use plfs_format::column::Column;
 use plfs_format::flat_index::{AXES_MAX, Axis, NewShape, Shape};
 
@@ -36,7 +38,12 @@ pub(super) struct Shaped<'a> {
     pub(super) shape: &'a Shape,
     /// The flat index, in which a table lies.
     pub(super) file: &'a [u8],
+    /// Where the spans of the shape are kept.
+    pub(super) spans: Option<&'a OnceLock<Spans>>,
 }
+
+/// What the axes of a shape [span](spans) if pieces are of this length.
+pub(super) type Spans = (u64, Option<[u64; AXES_MAX + 1]>);
 
 /// Where the way along the axes has come.
 #[derive(Clone, Copy)]
@@ -49,8 +56,13 @@ struct At {
 
 impl Shaped<'_> {
     fn spans(&self) -> Option<[u64; AXES_MAX + 1]> {
-        let (first, end) = (self.entry.first.get(), self.entry.end.get());
-        spans(&self.shape.axes, self.entry.length.get()).filter(|spans| end <= MAX_END && first < end && end - first == spans[0])
+        let (first, end, length) = (self.entry.first.get(), self.entry.end.get(), self.entry.length.get());
+        let find = || spans(&self.shape.axes, length);
+        let spans = match self.spans.map(|kept| kept.get_or_init(|| (length, find()))) {
+            Some((of, spans)) if *of == length => *spans,
+            _ => find(),
+        };
+        spans.filter(|spans| end <= MAX_END && first < end && end - first == spans[0])
     }
 
     /// The shape with its table, to be written again.
@@ -98,7 +110,7 @@ impl Shaped<'_> {
         let Some(span) = span(&shape.axes, length) else { return };
         let mut entry = *self.entry;
         entry.end = (entry.first.get() + span).into();
-        Shaped { entry: &entry, shape: &shape, file: self.file }.pieces(0, u64::MAX, &mut |(start, _, segment, shift)| {
+        Shaped { entry: &entry, shape: &shape, file: self.file, spans: None }.pieces(0, u64::MAX, &mut |(start, _, segment, shift)| {
             let run = Run::single(start, length, segment, start.wrapping_add(shift));
             let run = along.map_or(run, |axis| {
                 let reach = u64::from(axis.count) - 1;
@@ -271,7 +283,7 @@ mod tests {
                 let first = 17;
                 let mut entry = Entry::new(Run::single(first, span(&axes, length).unwrap(), 3, 50_000), Order::default());
                 entry.length = length.into();
-                let shaped = Shaped { entry: &entry, shape: &shape, file: &[] };
+                let shaped = Shaped { entry: &entry, shape: &shape, file: &[], spans: None };
                 let starts = starts(&axes, first);
                 for from in 0..150 {
                     for to in [from + 1, from + 2, from + 9, from + 300] {
