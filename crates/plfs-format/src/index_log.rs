@@ -12,6 +12,12 @@ pub const HEADER_BYTES: usize = 64;
 pub const PAYLOAD_MAX: usize = 16 << 20;
 /// Bytes of a run record.
 pub const RUN_BYTES: usize = 56;
+/// Bytes of a nest record.
+pub const NEST_BYTES: usize = 80;
+/// Runs of a nest at most.
+pub const NEST_RUNS_MAX: u32 = 1 << 16;
+/// Runs of all nests of a block at most, so that damaged counts cannot make a reader allocate much.
+pub const BLOCK_NEST_RUNS_MAX: u32 = 1 << 20;
 /// Bytes of a truncate record.
 pub const TRUNCATE_BYTES: usize = 24;
 const MAGIC: [u8; 4] = *b"PLIX";
@@ -23,6 +29,20 @@ pub const SEGMENT_MAX: u32 = 0xffff;
 /// The next place where a block can start, at or after `offset`.
 pub fn align_up(offset: u64) -> u64 {
     offset.next_multiple_of(ALIGN)
+}
+
+/// How often something recurs, and how far apart, logically. In the segment one follows the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeat {
+    /// Logical distance; 0 if `count` is 1.
+    pub stride: i64,
+    /// How many, at least 1.
+    pub count: u32,
+}
+
+impl Repeat {
+    /// Once.
+    pub const ONCE: Repeat = Repeat { stride: 0, count: 1 };
 }
 
 /// One index record.
@@ -46,6 +66,8 @@ pub enum Record {
         writer: u32,
         /// When its first piece was written; orders it.
         stamp: u64,
+        /// How the run recurs: the second repeats what the first makes of it. Such a run is written as a nest; decoding gives each run of a nest as a record of its own.
+        repeat: [Repeat; 2],
     },
     /// The file's size became this; what earlier records wrote past it is gone.
     Truncate {
@@ -93,7 +115,7 @@ pub struct Block {
     pub header: Header,
     /// What runs' segment numbers mean.
     pub segments: Vec<SegmentRef>,
-    /// The records in order; unknown kinds from 128 on are left out but keep their position, so the position in the block is given with each.
+    /// The records in order; unknown kinds from 128 on are left out but keep their position, so the position in the block is given with each. The runs of a nest have its position.
     pub records: Vec<(u32, Record)>,
 }
 
@@ -124,16 +146,18 @@ pub fn encode_block(log: LogId, offset: u64, hlc: u64, segments: &[SegmentRef], 
         put(&mut field, 8, &at.segment.to_le_bytes());
         out.extend_from_slice(&field);
     }
-    let (mut eof, mut truncates, mut runs) = (0, 0, 0);
+    let (mut eof, mut truncates, mut runs, mut nested) = (0, 0, 0, 0);
     for record in records {
         match record {
-            Record::Run { logical, length, stride, count, segment, physical, writer, stamp } => {
-                let Some(end) = run_end(*logical, *length, *stride, *count, *physical) else { return bad("a run leaves the file's range") };
+            Record::Run { logical, length, stride, count, segment, physical, writer, stamp, repeat } => {
+                let [inner, outer] = *repeat;
+                let Some(end) = nest_end(*logical, *length, *stride, *count, *physical, *repeat) else { return bad("a run leaves the file's range") };
                 eof = end.max(eof);
                 runs += 1;
-                let mut field = [0; RUN_BYTES];
-                field[0] = 1;
-                field[1] = (RUN_BYTES / 8) as u8;
+                let is_nest = inner.count > 1;
+                let mut field = vec![0; if is_nest { NEST_BYTES } else { RUN_BYTES }];
+                field[0] = if is_nest { 3 } else { 1 };
+                field[1] = (field.len() / 8) as u8;
                 put(&mut field, 2, &segment.to_le_bytes());
                 put(&mut field, 4, &count.to_le_bytes());
                 put(&mut field, 8, &logical.to_le_bytes());
@@ -142,6 +166,16 @@ pub fn encode_block(log: LogId, offset: u64, hlc: u64, segments: &[SegmentRef], 
                 put(&mut field, 32, &physical.to_le_bytes());
                 put(&mut field, 40, &writer.to_le_bytes());
                 put(&mut field, 48, &stamp.to_le_bytes());
+                if is_nest {
+                    nested += inner.count * outer.count;
+                    if nested > BLOCK_NEST_RUNS_MAX {
+                        return bad("the nests of a block have too many runs");
+                    }
+                    put(&mut field, 56, &inner.stride.to_le_bytes());
+                    put(&mut field, 64, &outer.stride.to_le_bytes());
+                    put(&mut field, 72, &inner.count.to_le_bytes());
+                    put(&mut field, 76, &outer.count.to_le_bytes());
+                }
                 out.extend_from_slice(&field);
             }
             Record::Truncate { size, stamp } => {
@@ -204,6 +238,40 @@ pub fn run_end(logical: u64, length: u64, stride: i64, count: u32, physical: u64
     let end = last.checked_add(length)?;
     let physical_end = length.checked_mul(u64::from(count))?.checked_add(physical)?;
     (end <= MAX_OFFSET && physical_end <= MAX_OFFSET).then_some(end)
+}
+
+/// [`run_end`] of a run that recurs, or `None` if it breaks an invariant of section 3: then a run in it would leave the file's range, pieces could overlap, or there are too many.
+pub fn nest_end(logical: u64, length: u64, stride: i64, count: u32, physical: u64, repeat: [Repeat; 2]) -> Option<u64> {
+    let [inner, outer] = repeat;
+    if repeat.iter().any(|repeat| repeat.count == 0 || (repeat.count == 1) != (repeat.stride == 0)) || (outer.count > 1 && inner.count == 1) {
+        return None;
+    }
+    if inner.count == 1 {
+        return run_end(logical, length, stride, count, physical);
+    }
+    if count == 1 || inner.count.checked_mul(outer.count)? > NEST_RUNS_MAX {
+        return None;
+    }
+    let mut axes = [Repeat { stride, count }, inner, outer];
+    axes.sort_unstable_by_key(|axis| axis.stride.unsigned_abs());
+    // Each step is at least what the shorter ones span.
+    let (mut span, mut below, mut above) = (length, 0u64, 0u64);
+    for axis in axes.into_iter().filter(|axis| axis.count > 1) {
+        let step = axis.stride.unsigned_abs();
+        let reach = step.checked_mul(u64::from(axis.count) - 1)?;
+        if step < span {
+            return None;
+        }
+        span = span.checked_add(reach)?;
+        match axis.stride > 0 {
+            true => above = above.checked_add(reach)?,
+            false => below = below.checked_add(reach)?,
+        }
+    }
+    let bytes = length.checked_mul(count.into())?.checked_mul((inner.count * outer.count).into())?;
+    logical.checked_sub(below)?;
+    let end = logical.checked_add(above)?.checked_add(length)?;
+    (length > 0 && end <= MAX_OFFSET && physical.checked_add(bytes)? <= MAX_OFFSET).then_some(end)
 }
 
 /// What stands at one place of an index log.
@@ -269,7 +337,7 @@ pub fn decode_block(log: LogId, header: Header, offset: u64, bytes: &[u8]) -> Re
         return bad(0, "the block has a version or flags that this version does not know");
     }
     let mut records = Vec::new();
-    let (mut at, mut eof, mut runs, mut truncates) = (table, 0, 0, 0);
+    let (mut at, mut eof, mut runs, mut truncates, mut nested) = (table, 0, 0, 0, 0);
     for position in 0..header.records {
         let rest = &payload[at..];
         let len = rest.get(1).map_or(0, |units| *units as usize * 8);
@@ -291,10 +359,34 @@ pub fn decode_block(log: LogId, header: Header, offset: u64, bytes: &[u8]) -> Re
                 if fields.u16(2) >= header.segments {
                     return bad(at, "a run names a segment that the block does not list");
                 }
-                records.push((
-                    position,
-                    Record::Run { logical, length, stride, count, segment: fields.u16(2), physical, writer: fields.u32(40), stamp: fields.u64(48) },
-                ));
+                let (segment, writer, stamp) = (fields.u16(2), fields.u32(40), fields.u64(48));
+                records.push((position, Record::Run { logical, length, stride, count, segment, physical, writer, stamp, repeat: [Repeat::ONCE; 2] }));
+            }
+            3 if len == NEST_BYTES => {
+                let (logical, length, stride, count, physical) = (fields.u64(8), fields.u64(16), fields.i64(24), fields.u32(4), fields.u64(32));
+                let repeat = [Repeat { stride: fields.i64(56), count: fields.u32(72) }, Repeat { stride: fields.i64(64), count: fields.u32(76) }];
+                let [inner, outer] = repeat;
+                match nest_end(logical, length, stride, count, physical, repeat) {
+                    Some(end) if end <= header.eof && inner.count > 1 => eof = end.max(eof),
+                    _ => return bad(at, "a nest leaves the file's range, or its pieces could overlap"),
+                }
+                runs += 1;
+                nested += inner.count * outer.count;
+                if nested > BLOCK_NEST_RUNS_MAX {
+                    return bad(at, "the nests of a block have too many runs");
+                }
+                if fields.u64(48) > header.hlc {
+                    return bad(at, "a record is younger than its block");
+                }
+                if fields.u16(2) >= header.segments {
+                    return bad(at, "a run names a segment that the block does not list");
+                }
+                let (segment, writer, stamp) = (fields.u16(2), fields.u32(40), fields.u64(48));
+                for i in 0..outer.count * inner.count {
+                    let moved = i64::from(i / inner.count) * outer.stride + i64::from(i % inner.count) * inner.stride;
+                    let (logical, physical) = (logical.wrapping_add_signed(moved), physical + u64::from(i) * length * u64::from(count));
+                    records.push((position, Record::Run { logical, length, stride, count, segment, physical, writer, stamp, repeat: [Repeat::ONCE; 2] }));
+                }
             }
             2 if len == TRUNCATE_BYTES => {
                 if !header.truncates || fields.u64(8) > MAX_OFFSET || fields.u64(8) != header.eof {
@@ -314,7 +406,7 @@ pub fn decode_block(log: LogId, header: Header, offset: u64, bytes: &[u8]) -> Re
                 let host = String::from_utf8_lossy(host).into_owned();
                 records.push((position, Record::Writer { writer: fields.u32(8), pid: fields.u32(12), uid: fields.u32(16), attached_ns: fields.u64(24), host }));
             }
-            1 | 2 | 128 => return bad(at, "a record has the wrong length for its kind"),
+            1..=3 | 128 => return bad(at, "a record has the wrong length for its kind"),
             kind if kind < 128 => return bad(at, "a record of a kind that this version does not know"),
             _ => {}
         }
@@ -342,8 +434,8 @@ mod tests {
     fn sample() -> Vec<Record> {
         vec![
             Record::Writer { writer: 5, pid: 6, uid: 7, attached_ns: 8, host: "node1".into() },
-            Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 5, stamp: 41 },
-            Record::Run { logical: 100, length: 3, stride: -10, count: 4, segment: 0, physical: 9, writer: 5, stamp: 41 },
+            Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 5, stamp: 41, repeat: [Repeat::ONCE; 2] },
+            Record::Run { logical: 100, length: 3, stride: -10, count: 4, segment: 0, physical: 9, writer: 5, stamp: 41, repeat: [Repeat::ONCE; 2] },
         ]
     }
 
@@ -366,7 +458,7 @@ mod tests {
 
     #[test]
     fn the_worked_example_of_the_document() {
-        let run = Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 0, stamp: 1 };
+        let run = Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 0, stamp: 1, repeat: [Repeat::ONCE; 2] };
         let bytes = encode_block(LOG, 0, 1, &[SEGMENT], &[run]).unwrap();
         assert_eq!(bytes[64..80], [0xfe, 0xca, 0xad, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[80..88], [1, 7, 0, 0, 3, 0, 0, 0]);
@@ -408,11 +500,50 @@ mod tests {
     }
 
     fn run(logical: u64) -> Record {
-        Record::Run { logical, length: 3, stride: 0, count: 1, segment: 0, physical: 0, writer: 0, stamp: 1 }
+        Record::Run { logical, length: 3, stride: 0, count: 1, segment: 0, physical: 0, writer: 0, stamp: 1, repeat: [Repeat::ONCE; 2] }
     }
 
     fn cut(size: u64) -> Record {
         Record::Truncate { size, stamp: 1 }
+    }
+
+    /// Two planes of three rows of four pieces of three bytes.
+    fn nest() -> Record {
+        let repeat = [Repeat { stride: 40, count: 3 }, Repeat { stride: 200, count: 2 }];
+        Record::Run { logical: 7, length: 3, stride: 9, count: 4, segment: 0, physical: 100, writer: 0, stamp: 1, repeat }
+    }
+
+    #[test]
+    fn a_nest_is_the_runs_in_it() {
+        let bytes = encode_block(LOG, 0, 42, &[SEGMENT], &[nest(), run(9)]).unwrap();
+        let block = decode(&bytes, 0).unwrap().unwrap();
+        assert_eq!((block.header.records, block.header.eof, block.records.len()), (2, 7 + 200 + 80 + 27 + 3, 7));
+        let found: Vec<(u32, u64, u64, u32)> = block.records[..6]
+            .iter()
+            .map(|(position, record)| match record {
+                Record::Run { logical, physical, count, .. } => (*position, *logical, *physical, *count),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(found, [(0, 7, 100, 4), (0, 47, 112, 4), (0, 87, 124, 4), (0, 207, 136, 4), (0, 247, 148, 4), (0, 287, 160, 4)]);
+        assert_eq!(block.records[6], (1, run(9)));
+    }
+
+    #[test]
+    fn nests_stay_in_range_and_do_not_overlap() {
+        let repeat = |stride, count| Repeat { stride, count };
+        let end = |logical, stride, inner, outer| nest_end(logical, 3, stride, 4, 0, [inner, outer]);
+        assert_eq!(end(0, 9, repeat(40, 3), Repeat::ONCE), Some(80 + 27 + 3));
+        assert_eq!(end(0, 40, repeat(9, 4), Repeat::ONCE), Some(120 + 27 + 3), "columns first");
+        assert_eq!(end(300, 9, repeat(-40, 3), repeat(-200, 2)), Some(330));
+        assert_eq!(end(279, 9, repeat(-40, 3), repeat(-200, 2)), None, "before the file");
+        assert_eq!(end(0, 9, repeat(30, 3), Repeat::ONCE), Some(60 + 30));
+        assert_eq!(end(0, 9, repeat(29, 3), Repeat::ONCE), None);
+        assert_eq!(end(0, 9, repeat(-2, 3), Repeat::ONCE), None);
+        assert_eq!(end(0, 9, Repeat::ONCE, repeat(40, 2)), None);
+        assert_eq!(end(0, 9, repeat(i64::MIN, 2), Repeat::ONCE), None);
+        assert_eq!(end(0, 9, repeat(i64::MAX, 3), Repeat::ONCE), None);
+        assert_eq!(end(0, 9, repeat(40, 256), repeat(20_000, 257)), None, "too many");
     }
 
     /// What the engine says to a block of `records` that was changed by hand and has a right checksum.
@@ -471,7 +602,13 @@ mod tests {
             b.extend([0; 8]);
             put(b, FIRST + 1, &[8]);
         }, "wrong length";
-        record_of_kind_3: [SEGMENT], [run(0)], |b| put(b, FIRST, &[3]), "kind";
+        record_of_kind_4: [SEGMENT], [run(0)], |b| put(b, FIRST, &[4]), "kind";
+        run_that_says_it_is_a_nest: [SEGMENT], [run(0)], |b| put(b, FIRST, &[3]), "wrong length";
+        nest_of_one_run: [SEGMENT], [nest()], |b| put(b, FIRST + 72, &[1]), "nest";
+        nest_of_no_plane: [SEGMENT], [nest()], |b| put(b, FIRST + 76, &[0]), "nest";
+        nest_whose_runs_could_overlap: [SEGMENT], [nest()], |b| put(b, FIRST + 56, &[29]), "nest";
+        nest_past_eof: [SEGMENT], [nest()], |b| put(b, FIRST + 76, &[3]), "nest";
+        nest_of_too_many_runs: [SEGMENT], [nest()], |b| put(b, FIRST + 72, &[0, 0, 2]), "nest";
         record_of_no_length: [SEGMENT], [run(0)], |b| put(b, FIRST, &[200, 0]), "inside a record";
         records_that_do_not_fill_the_payload: [SEGMENT], [run(0)], |b| b.extend([200, 1, 0, 0, 0, 0, 0, 0]), "goes on behind";
         more_records_than_the_payload: [SEGMENT], [run(0)], |b| put(b, 56, &[2]), "inside a record";
@@ -496,7 +633,7 @@ mod tests {
 
     #[test]
     fn a_truncate_is_alone() {
-        let run = Record::Run { logical: 0, length: 3, stride: 0, count: 1, segment: 0, physical: 0, writer: 0, stamp: 1 };
+        let run = Record::Run { logical: 0, length: 3, stride: 0, count: 1, segment: 0, physical: 0, writer: 0, stamp: 1, repeat: [Repeat::ONCE; 2] };
         assert!(encode_block(LOG, 0, 1, &[SEGMENT], &[Record::Truncate { size: 1, stamp: 1 }, run]).is_err());
         let bytes = encode_block(LOG, 0, 1, &[], &[Record::Truncate { size: 77, stamp: 1 }]).unwrap();
         assert_eq!(decode(&bytes, 0).unwrap().unwrap().records, [(0, Record::Truncate { size: 77, stamp: 1 })]);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plfs_format::index_log::Record;
+use plfs_format::index_log::{BLOCK_NEST_RUNS_MAX, Record};
 use plfs_format::name::SegmentRef;
 
 use crate::config::Config;
@@ -214,7 +214,7 @@ impl Writer {
         runs.extend_from_slice(&fresh);
         let segments: Vec<SegmentRef> = state.data.segments().collect();
         let mut blocks = Vec::new();
-        for runs in runs.chunks(BLOCK_RECORDS) {
+        for runs in in_blocks(&runs) {
             blocks.push(self.append_runs(state, &segments, runs)?);
         }
         let truncate = truncate.map(|size| (self.set.tick(), size));
@@ -273,7 +273,7 @@ pub fn block_of(all: &[SegmentRef], runs: &[Stamped], writer: u32) -> (Vec<Segme
     let (mut segments, mut local) = (Vec::new(), vec![None::<u16>; all.len()]);
     // One more than runs: the first block of a writer gets a record of who it is.
     let mut records = Vec::with_capacity(runs.len() + 1);
-    for Stamped { run, stamp } in runs {
+    for Stamped { run, repeat, stamp } in runs {
         let segment = *local[run.segment as usize].get_or_insert_with(|| {
             segments.push(all[run.segment as usize]);
             segments.len() as u16 - 1
@@ -287,9 +287,24 @@ pub fn block_of(all: &[SegmentRef], runs: &[Stamped], writer: u32) -> (Vec<Segme
             physical: run.physical,
             writer,
             stamp: *stamp,
+            repeat: *repeat,
         });
     }
     (segments, records)
+}
+
+/// Cuts records into what a block each can hold.
+fn in_blocks(mut runs: &[Stamped]) -> impl Iterator<Item = &[Stamped]> {
+    std::iter::from_fn(move || {
+        let mut nested = 0;
+        let fits = |item: &&Stamped| {
+            nested += item.runs();
+            nested <= BLOCK_NEST_RUNS_MAX
+        };
+        let n = runs.iter().take(BLOCK_RECORDS).take_while(fits).count();
+        let block = runs.split_off(..n)?;
+        (n > 0).then_some(block)
+    })
 }
 
 /// What the first `bytes` of a run's bytes are: whole pieces, and a part of the next.

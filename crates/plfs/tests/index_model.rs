@@ -393,9 +393,9 @@ fn check_folder(writes: &[(u64, u64, u8, u32)]) {
     };
     let mut take = |folder: &mut Folder, folded: &mut Bytes, stamp: &mut dyn FnMut() -> u64| {
         for item in folder.take(stamp) {
-            assert!(item.run.is_valid() && item.stamp > last_stamp, "stamps follow the order of the records");
+            assert!(item.each().all(|run| run.is_valid()) && item.stamp > last_stamp, "stamps follow the order of the records");
             last_stamp = item.stamp;
-            replay(folded, &Item::Run(item.run));
+            item.each().for_each(|run| replay(folded, &Item::Run(run)));
         }
         assert!(folder.is_empty());
     };
@@ -577,7 +577,7 @@ fn repeated_strided_checkpoints_stay_small() {
             if i % (700 + 13 * round) == 0 || i == 4999 {
                 for item in folder.take(|| 0) {
                     hlc += 1;
-                    map.insert(item.run, Order { hlc, set: 1 });
+                    item.each().for_each(|run| map.insert(run, Order { hlc, set: 1 }));
                 }
             }
         }

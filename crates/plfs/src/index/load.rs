@@ -11,7 +11,7 @@ use plfs_format::summary::Summary;
 
 use zerocopy::IntoBytes;
 
-use super::{Base, Bulk, ExtentMap, Found, Numbers, Order, Run, Stamped};
+use super::{Base, Bulk, ExtentMap, Found, Numbers, Order, Run};
 use crate::container::{Container, Totals};
 use crate::error::{At, Error, Result};
 use crate::log;
@@ -486,9 +486,11 @@ impl Index {
         }
         self.generation += 1;
         let numbers: Vec<u32> = fresh.segments.iter().map(|at| self.number(*at)).collect();
-        for Stamped { run, stamp } in &fresh.runs {
-            self.overtaken |= self.floor > 0 && *stamp <= self.floor;
-            self.extents.insert(Run { segment: numbers[run.segment as usize], ..*run }, order(*stamp, fresh.set));
+        for item in &fresh.runs {
+            self.overtaken |= self.floor > 0 && item.stamp <= self.floor;
+            for run in item.each() {
+                self.extents.insert(Run { segment: numbers[run.segment as usize], ..run }, order(item.stamp, fresh.set));
+            }
         }
     }
 

@@ -69,7 +69,7 @@ pub fn records(container: &Container) -> Result<Records> {
             let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path: path.clone(), bad })?;
             for (_, record) in block.records {
                 match record {
-                    Record::Run { logical, length, stride, count, segment, physical, writer, stamp } => {
+                    Record::Run { logical, length, stride, count, segment, physical, writer, stamp, .. } => {
                         let at = block.segments[usize::from(segment)];
                         let segment = *numbers.entry(at).or_insert_with(|| {
                             all.data_logs.push(container.segment_path(&at));
