@@ -148,6 +148,6 @@ mod tests {
         let mut bytes = vec![0; 100];
         bytes[0] = 64;
         assert!(Column::read(&bytes, &mut 0, usize::MAX).is_err());
-        assert!(Column::read(&bytes, &mut usize::MAX, 0).is_err());
+        assert!(Column::read(&bytes, &mut { usize::MAX }, 0).is_err());
     }
 }

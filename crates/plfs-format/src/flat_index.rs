@@ -569,7 +569,8 @@ fn decode_shape(bytes: &[u8], start: usize) -> Result<(Shape, usize), Bad> {
     let mut places = 1usize;
     for i in 0..axes {
         let fields = Fields(&bytes[start + 8 + i * AXIS_BYTES..][..AXIS_BYTES]);
-        let axis = Axis { stride: fields.u64(0), physical: fields.i64(8), segment: fields.i64(16), count: fields.u32(24), tabled: fields.u32(28) & FLAG_TABLED != 0 };
+        let axis =
+            Axis { stride: fields.u64(0), physical: fields.i64(8), segment: fields.i64(16), count: fields.u32(24), tabled: fields.u32(28) & FLAG_TABLED != 0 };
         if axis.count < 2 || axis.stride == 0 || axis.stride > MAX_OFFSET {
             return bad("an axis has no extent");
         }

@@ -301,9 +301,9 @@ fn in_blocks(mut runs: &[Stamped]) -> impl Iterator<Item = &[Stamped]> {
             nested += item.runs();
             nested <= BLOCK_NEST_RUNS_MAX
         };
-        let n = runs.iter().take(BLOCK_RECORDS).take_while(fits).count();
-        let block = runs.split_off(..n)?;
-        (n > 0).then_some(block)
+        let (block, rest) = runs.split_at(runs.iter().take(BLOCK_RECORDS).take_while(fits).count());
+        runs = rest;
+        (!block.is_empty()).then_some(block)
     })
 }
 

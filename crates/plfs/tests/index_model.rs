@@ -180,7 +180,11 @@ fn reopen_with(map: &ExtentMap, bulks: Vec<Bulk>, settled: bool) -> (ExtentMap, 
         floor: if settled { max_hlc } else { map.base().map_or(0, |base| base.flat().floor) },
         covered: SETS.iter().map(|set| Covered { set: *set, from: 0, bytes: 0 }).collect(),
         segments: image.segments.iter().map(segment).collect(),
-        truncates: if settled { Vec::new() } else { map.truncates().iter().map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size }).collect() },
+        truncates: if settled {
+            Vec::new()
+        } else {
+            map.truncates().iter().map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size }).collect()
+        },
         ..FlatIndex::default()
     };
     let bytes = flat_index::encode(&flat, &image.shapes, image.entries.as_bytes(), &image.blocks);
@@ -201,11 +205,13 @@ fn reopen(map: &ExtentMap) -> ExtentMap {
 /// Compares a settled flat index of the map, whose segments have other numbers, with the bytes.
 fn check_settled(map: &ExtentMap, file: &Bytes) {
     let (settled, segments) = reopen_with(map, Vec::new(), true);
-    let renumbered: Bytes = file.iter().map(|byte| byte.map(|(segment, physical)| (segments.iter().position(|old| *old == segment).unwrap() as u32, physical))).collect();
+    let renumbered: Bytes =
+        file.iter().map(|byte| byte.map(|(segment, physical)| (segments.iter().position(|old| *old == segment).unwrap() as u32, physical))).collect();
     check(&settled, &renumbered);
     // And again, from the settled one.
     let (settled, again) = reopen_with(&settled, Vec::new(), true);
-    let renumbered: Bytes = renumbered.iter().map(|byte| byte.map(|(segment, physical)| (again.iter().position(|old| *old == segment).unwrap() as u32, physical))).collect();
+    let renumbered: Bytes =
+        renumbered.iter().map(|byte| byte.map(|(segment, physical)| (again.iter().position(|old| *old == segment).unwrap() as u32, physical))).collect();
     check(&settled, &renumbered);
 }
 

@@ -178,7 +178,10 @@ pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: 
         if has_owner(&names) {
             return Ok(false);
         }
-        let current = index.take().filter(|index| index.has_all(&names)).and_then(|mut index| (index.read_logs(container, &names).is_ok() && index.is_broken().is_none()).then_some(index));
+        let current = index
+            .take()
+            .filter(|index| index.has_all(&names))
+            .and_then(|mut index| (index.read_logs(container, &names).is_ok() && index.is_broken().is_none()).then_some(index));
         let (totals, flat) = match &current {
             Some(index) => (index.totals(), index.whole_flat()),
             None => (Totalizer::default().look_at_logs(container, &names)?, 0),

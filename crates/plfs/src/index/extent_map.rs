@@ -128,7 +128,12 @@ impl Default for ExtentMap {
 impl fmt::Debug for ExtentMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let levels: Vec<usize> = self.levels.iter().map(Level::len).collect();
-        f.debug_struct("ExtentMap").field("base", &self.base.as_ref().map(Base::len)).field("levels", &levels).field("buffer", &self.buffer.len()).field("truncates", &self.truncates).finish_non_exhaustive()
+        f.debug_struct("ExtentMap")
+            .field("base", &self.base.as_ref().map(Base::len))
+            .field("levels", &levels)
+            .field("buffer", &self.buffer.len())
+            .field("truncates", &self.truncates)
+            .finish_non_exhaustive()
     }
 }
 
@@ -742,7 +747,11 @@ mod tests {
             }
             let shapes = vec![
                 NewShape { axes: vec![axis(1 + random() % 100, 2 + random() as u32 % 9, false)], ..NewShape::default() },
-                NewShape { axes: vec![axis(random() >> 1 | 1, 2, true), axis(5, 3, true)], segments: vec![1, 2, 3, 4, 5, random()], physicals: (0..6).map(|_| random()).collect() },
+                NewShape {
+                    axes: vec![axis(random() >> 1 | 1, 2, true), axis(5, 3, true)],
+                    segments: vec![1, 2, 3, 4, 5, random()],
+                    physicals: (0..6).map(|_| random()).collect(),
+                },
             ];
             let flat = FlatIndex { max_hlc: 5, ..FlatIndex::default() };
             let bytes = flat_index::encode(&flat, &shapes, entries.as_bytes(), &Default::default());

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use plfs_format::flat_index::{self, Covered, FlatIndex, Segment, Truncate};
 use plfs_format::Bad;
+use plfs_format::flat_index::{self, Covered, FlatIndex, Segment, Truncate};
 use plfs_format::index_log::{Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::Summary;
@@ -358,7 +358,8 @@ impl Index {
             None => Covered { set: *set, from: 0, bytes: 0 },
         };
         let segment = |old: &u32| Segment { at: self.segments[*old as usize], bytes: self.ends[*old as usize] };
-        let mut flat = FlatIndex { covered: sets.iter().map(covered).collect(), segments: image.segments.iter().map(segment).collect(), ..self.bare(container) };
+        let mut flat =
+            FlatIndex { covered: sets.iter().map(covered).collect(), segments: image.segments.iter().map(segment).collect(), ..self.bare(container) };
         if settled {
             flat.truncates.clear();
             flat.floor = flat.max_hlc;

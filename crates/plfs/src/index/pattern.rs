@@ -330,7 +330,8 @@ mod tests {
             }
             let items = folder.take(&mut clock);
             assert_eq!(items.len(), records, "{items:?}");
-            let pieces = |run: Run| (0..u64::from(run.count)).map(move |i| ((run.logical as i64 + i as i64 * run.stride) as u64, run.physical + i * run.length));
+            let pieces =
+                |run: Run| (0..u64::from(run.count)).map(move |i| ((run.logical as i64 + i as i64 * run.stride) as u64, run.physical + i * run.length));
             assert_eq!(items.iter().flat_map(Stamped::each).flat_map(pieces).collect::<Vec<_>>(), placed);
         }
     }

@@ -195,7 +195,9 @@ impl Base {
             block.visit(0, |j, start, end| {
                 behind = end;
                 seen += 1;
-                fits &= u64::from(block.place(j).0) < segments && block.place(j).1 <= MAX_END - (end - start) && block.order(j).is_none_or(|(_, set)| (set as usize) < sets);
+                fits &= u64::from(block.place(j).0) < segments
+                    && block.place(j).1 <= MAX_END - (end - start)
+                    && block.order(j).is_none_or(|(_, set)| (set as usize) < sets);
                 true
             });
             if !fits || seen != block.len() {

@@ -124,7 +124,8 @@ impl Bulk {
             (0..view.len()).filter_map(|i| view.block(i).ok()).for_each(|block| block.collect_into(&mut singles));
         }
         let sets = self.sets;
-        let singles = singles.into_iter().map(move |e| (Run::single(e.logical, e.length, e.segment, e.physical), Order { hlc: e.hlc, set: sets[e.set as usize] }));
+        let singles =
+            singles.into_iter().map(move |e| (Run::single(e.logical, e.length, e.segment, e.physical), Order { hlc: e.hlc, set: sets[e.set as usize] }));
         singles.chain(self.runs)
     }
 
@@ -144,7 +145,14 @@ impl Bulk {
         });
         let mut packer = Packer::new(true);
         sweep(spans, &mut BinaryHeap::new(), |s: Span<Source>| {
-            packer.push(Extent { logical: s.start, length: s.end - s.start, segment: s.tag.0, set: s.tag.2, physical: s.tag.1.wrapping_add(s.start), hlc: s.order.hlc });
+            packer.push(Extent {
+                logical: s.start,
+                length: s.end - s.start,
+                segment: s.tag.0,
+                set: s.tag.2,
+                physical: s.tag.1.wrapping_add(s.start),
+                hlc: s.order.hlc,
+            });
         });
         self.packed.push(packer.finish());
         singles.clear();

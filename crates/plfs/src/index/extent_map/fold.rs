@@ -102,7 +102,11 @@ fn fold_class(runs: &[Run], members: &[u32]) -> Vec<Group> {
     let of = &runs[members[0] as usize];
     let mut lists = Lists::default();
     let step = of.stride.unsigned_abs();
-    let own = if of.count == 1 { Vec::new() } else { vec![Axis { stride: step, physical: if of.stride > 0 { of.length as i64 } else { -(of.length as i64) }, count: of.count, ..Axis::default() }] };
+    let own = if of.count == 1 {
+        Vec::new()
+    } else {
+        vec![Axis { stride: step, physical: if of.stride > 0 { of.length as i64 } else { -(of.length as i64) }, count: of.count, ..Axis::default() }]
+    };
     let own = lists.number(own);
     let node = |(at, i): (usize, &u32)| {
         let (segment, physical) = lowest(&runs[*i as usize]);
@@ -114,7 +118,8 @@ fn fold_class(runs: &[Run], members: &[u32]) -> Vec<Group> {
         let mut shapes: Vec<u32> = nodes.iter().filter(|node| node.count > 1).map(|node| node.axes).collect();
         shapes.sort_unstable();
         shapes.dedup();
-        let tabled: usize = if table_bits == 0 { 0 } else { nodes.iter().filter(|node| node.count > 1).map(|node| 32 + node.count as usize * table_bits / 8).sum() };
+        let tabled: usize =
+            if table_bits == 0 { 0 } else { nodes.iter().filter(|node| node.count > 1).map(|node| 32 + node.count as usize * table_bits / 8).sum() };
         nodes.len() * ENTRY_BYTES + shapes.iter().map(|shape| 8 + 32 * lists.all[*shape as usize].len()).sum::<usize>() + tabled
     };
     let bits = |value: &dyn Fn(&Node) -> i64| {

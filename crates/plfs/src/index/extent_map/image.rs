@@ -6,7 +6,7 @@
 use std::collections::{BinaryHeap, HashMap};
 
 use plfs_format::Bad;
-use plfs_format::flat_index::{Axis, BlocksView, Blocks, Extent, NewShape};
+use plfs_format::flat_index::{Axis, Blocks, BlocksView, Extent, NewShape};
 
 use super::base::Base;
 use super::bulk::{Bulk, Packer, Source};
@@ -131,7 +131,7 @@ impl ExtentMap {
 
     /// One sweep over all sources of singles.
     fn merge_singles(&self, base: Option<&Base>, packed: &[Packed]) -> Result<Blocks, Bad> {
-        let mut readers: Vec<Reader<'_>> = packed.iter().map(|packed| Reader::of_packed(packed)).collect();
+        let mut readers: Vec<Reader<'_>> = packed.iter().map(Reader::of_packed).collect();
         readers.extend(base.map(Reader::of_base));
         let mut heap: BinaryHeap<std::cmp::Reverse<(u64, usize)>> = BinaryHeap::new();
         for (i, reader) in readers.iter_mut().enumerate() {
@@ -158,7 +158,14 @@ impl ExtentMap {
         });
         let mut packer = Packer::new(true);
         sweep(spans, &mut BinaryHeap::new(), |s| {
-            packer.push(Extent { logical: s.start, length: s.end - s.start, segment: s.tag.0, set: s.tag.2, physical: s.tag.1.wrapping_add(s.start), hlc: s.order.hlc });
+            packer.push(Extent {
+                logical: s.start,
+                length: s.end - s.start,
+                segment: s.tag.0,
+                set: s.tag.2,
+                physical: s.tag.1.wrapping_add(s.start),
+                hlc: s.order.hlc,
+            });
         });
         match packer.is_too_long {
             true => Err(Bad { at_bytes: 0, what: "the index is too long for a flat index" }),
@@ -352,7 +359,12 @@ fn touching(groups: &[Group], entries: &[Entry], shapes: &[NewShape], singles: &
         for (_, j) in &open {
             let alone = |i: usize| groups.get(i).is_none_or(|group| group.members.len() == 1);
             // Runs that were not folded keep their orders, and may overlap each other.
-            if (alone(i) && alone(*j)) || budget > 0 && { budget -= 1; are_disjoint(footprint(i), footprint(*j)) } {
+            if (alone(i) && alone(*j))
+                || budget > 0 && {
+                    budget -= 1;
+                    are_disjoint(footprint(i), footprint(*j))
+                }
+            {
                 continue;
             }
             for touched in [i, *j] {
@@ -451,7 +463,6 @@ fn repack(singles: &Blocks, left: &[Entry], new: &[u32], fold: &mut impl FnMut(G
         }
     }
     end_stretch(&mut stretch, &mut put);
-    drop(put);
     flush(&mut packer);
     match packer.is_too_long {
         true => Err(Bad { at_bytes: 0, what: "the index is too long for a flat index" }),

@@ -254,7 +254,15 @@ mod tests {
     fn footprints_are_compared_exactly() {
         let mut all = Vec::new();
         for length in 1..4 {
-            for axes in [vec![], vec![axis(4, 3)], vec![axis(4, 2)], vec![axis(6, 3)], vec![axis(12, 2), axis(4, 3)], vec![axis(12, 2), axis(6, 2)], vec![axis(13, 2), axis(4, 2)]] {
+            for axes in [
+                vec![],
+                vec![axis(4, 3)],
+                vec![axis(4, 2)],
+                vec![axis(6, 3)],
+                vec![axis(12, 2), axis(4, 3)],
+                vec![axis(12, 2), axis(6, 2)],
+                vec![axis(13, 2), axis(4, 2)],
+            ] {
                 all.push((axes, length));
             }
         }
