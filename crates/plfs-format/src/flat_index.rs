@@ -20,7 +20,8 @@ pub const FENCE_BYTES: usize = 16;
 pub const BLOCK_EXTENTS: usize = 128;
 /// Axes of a shape at most: three of a writer's own, three of where it lies in a row of writers, and two for where its log lies.
 pub const AXES_MAX: usize = 8;
-const MAGIC: [u8; 8] = *b"PLFSFLT2";
+/// What a flat index begins with; earlier and later versions share the first six bytes.
+pub const MAGIC: [u8; 8] = *b"PLFSFLT2";
 const AXIS_BYTES: usize = 32;
 const TRUNCATE_BYTES: usize = 24;
 const FLAG_TABLED: u32 = 1;

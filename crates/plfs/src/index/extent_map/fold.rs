@@ -80,6 +80,10 @@ impl Lists {
             return None;
         }
         let at = list.partition_point(|other| other.stride > axis.stride);
+        // A table counts its places from the outside in, and so do members.
+        if axis.tabled && list[..at].iter().any(|other| other.tabled) {
+            return None;
+        }
         list.insert(at, axis);
         span(&list, length)?;
         Some(self.number(list))

@@ -54,6 +54,19 @@ struct At {
     place: usize,
 }
 
+impl At {
+    /// `i` steps along an axis; the logical offset stays.
+    #[inline]
+    fn moved(self, axis: &Axis, i: u64) -> At {
+        At {
+            segment: self.segment.wrapping_add(axis.segment.wrapping_mul(i as i64)),
+            physical: self.physical.wrapping_add(axis.physical.wrapping_mul(i as i64)),
+            place: if axis.tabled { self.place.wrapping_mul(axis.count as usize).wrapping_add(i as usize) } else { self.place },
+            ..self
+        }
+    }
+}
+
 impl Shaped<'_> {
     fn spans(&self) -> Option<[u64; AXES_MAX + 1]> {
         let (first, end, length) = (self.entry.first.get(), self.entry.end.get(), self.entry.length.get());
@@ -83,6 +96,12 @@ impl Shaped<'_> {
     #[inline]
     pub(super) fn pieces(&self, from: u64, to: u64, f: &mut impl FnMut(Piece)) {
         let Some(spans) = self.spans() else { return };
+        match self.locate(&spans, from) {
+            Some(piece) if piece.1 >= to => return f((piece.0, to, piece.2, piece.3)),
+            // A byte that no piece has.
+            None if to - from <= 1 => return,
+            _ => {}
+        }
         let start = At { logical: self.entry.first.get(), segment: i64::from(self.entry.segment.get()), physical: self.entry.physical.get() as i64, place: 0 };
         self.descend(0, &spans, start, from, to, f);
     }
@@ -132,22 +151,46 @@ impl Shaped<'_> {
         });
     }
 
+    /// The piece that has byte `from`, from there on.
+    #[inline]
+    fn locate(&self, spans: &[u64; AXES_MAX + 1], from: u64) -> Option<Piece> {
+        let mut rest = from.checked_sub(self.entry.first.get()).filter(|rest| *rest < spans[0])?;
+        let mut index = [0; AXES_MAX];
+        for (i, axis) in self.shape.axes.iter().enumerate() {
+            // Below count, because the rest is below what the axes from here on span.
+            index[i] = rest / axis.stride;
+            rest -= index[i] * axis.stride;
+            if rest >= spans[i + 1] {
+                return None;
+            }
+        }
+        let mut at = At { logical: from - rest, segment: i64::from(self.entry.segment.get()), physical: self.entry.physical.get() as i64, place: 0 };
+        for (axis, i) in self.shape.axes.iter().zip(index) {
+            at = at.moved(axis, i);
+        }
+        Some(self.piece(at, from, at.logical + self.entry.length.get()))
+    }
+
+    /// What lies at the end of the way: the piece at `at`, cut to `[from, to)`.
+    #[inline]
+    fn piece(&self, at: At, from: u64, to: u64) -> Piece {
+        let (mut segment, mut physical) = (at.segment, at.physical);
+        if let Some(table) = self.shape.table {
+            segment = segment.wrapping_add(table.segment.get(self.file, at.place) as i64);
+            physical = physical.wrapping_add(table.physical.get(self.file, at.place) as i64);
+        }
+        // What leaves the limits is of a file that lies: a piece of a segment that nobody has.
+        let fits = physical >= 0 && physical as u64 <= MAX_END - self.entry.length.get();
+        let (segment, physical) = if fits { (u32::try_from(segment).unwrap_or(u32::MAX), physical as u64) } else { (u32::MAX, 0) };
+        (from, to, segment, physical.wrapping_sub(at.logical))
+    }
+
     fn descend(&self, depth: usize, spans: &[u64; AXES_MAX + 1], at: At, from: u64, to: u64, f: &mut impl FnMut(Piece)) {
         let (lo, hi) = (from.max(at.logical), to.min(at.logical + spans[depth]));
         if lo >= hi {
             return;
         }
-        let Some(axis) = self.shape.axes.get(depth) else {
-            let (mut segment, mut physical) = (at.segment, at.physical);
-            if let Some(table) = self.shape.table {
-                segment = segment.wrapping_add(table.segment.get(self.file, at.place) as i64);
-                physical = physical.wrapping_add(table.physical.get(self.file, at.place) as i64);
-            }
-            // What leaves the limits is of a file that lies: a piece of a segment that nobody has.
-            let fits = physical >= 0 && physical as u64 <= MAX_END - spans[depth];
-            let (segment, physical) = if fits { (u32::try_from(segment).unwrap_or(u32::MAX), physical as u64) } else { (u32::MAX, 0) };
-            return f((lo, hi, segment, physical.wrapping_sub(at.logical)));
-        };
+        let Some(axis) = self.shape.axes.get(depth) else { return f(self.piece(at, lo, hi)) };
         let inner = spans[depth + 1];
         let last = ((hi - 1 - at.logical) / axis.stride).min(u64::from(axis.count) - 1);
         // Mostly the range begins in the last one, which spares a division.
@@ -157,12 +200,7 @@ impl Shaped<'_> {
             _ => (lo - at.logical - inner) / axis.stride + 1,
         };
         for i in first..=last {
-            let next = At {
-                logical: at.logical + i * axis.stride,
-                segment: at.segment.wrapping_add(axis.segment.wrapping_mul(i as i64)),
-                physical: at.physical.wrapping_add(axis.physical.wrapping_mul(i as i64)),
-                place: if axis.tabled { at.place.wrapping_mul(axis.count as usize).wrapping_add(i as usize) } else { at.place },
-            };
+            let next = At { logical: at.logical + i * axis.stride, ..at.moved(axis, i) };
             self.descend(depth + 1, spans, next, from, to, f);
         }
     }
