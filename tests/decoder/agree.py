@@ -78,6 +78,37 @@ def large(path, rng, rank, ranks):
     for i in range(12):
         os.pwritev(fd, [block, block[:77]], i * (1 << 20) + rng.randrange(1 << 18))
 
+def turns(path, rng, rank, ranks):
+    """A piece each in turns, as fast as it goes: whose bytes come first in a data log is chance."""
+    fd = open_file(path)
+    for i in range(40):
+        os.pwrite(fd, rng.randbytes(777), (i * ranks + rank) * 777)
+        time.sleep(random.random() / 1000)
+
+def singles(path, rng, rank, ranks):
+    """Pieces of many lengths, each byte once, in no order."""
+    fd = open_file(path)
+    for i in rng.sample(range(300), 300):
+        os.pwrite(fd, rng.randbytes(100 + i % 50), (i * ranks + rank) * 150)
+
+def waits(path, rng, rank, ranks):
+    """Has the file open until it hears something, and goes on."""
+    fd = open_file(path)
+    for _ in range(2):
+        for _ in range(5):
+            os.pwrite(fd, rng.randbytes(500), rng.randrange(20_000))
+        os.fsync(fd)
+        os.write(1, b".")
+        os.read(0, 1)
+
+def truncates_and_waits(path, rng, rank, ranks):
+    truncates(path, rng, rank, ranks)
+    fd = open_file(path)
+    for size in (9_000, 30_000, 20_000):
+        os.pwrite(fd, rng.randbytes(10_000), rng.randrange(10_000))
+        os.ftruncate(fd, size)
+    waits(path, rng, rank, ranks)
+
 def endless(path, rng, rank, ranks):
     fd = open_file(path)
     while True:                                      # slowly: the decoder is slow too
@@ -115,7 +146,22 @@ CASES = [
                                 program("truncates", plain=False)]),
     ("torn", [program("strided", ranks=2, plain=False), "tear", program("overwrites", ranks=2, plain=False), "tear", "junk",
               program("strided", plain=False), "flatten", "junk", program("overwrites", nodes=2, plain=False), "tear"]),
-    ("flat damaged", [program("overwrites"), "flatten", "flip_flat"]),
+    ("patterns", [program("strided", ranks=4), "flatten", "has shapes", program("overwrites"), "has tail", program("turns", ranks=4, nodes=3)]),
+    ("racing", [program("turns", ranks=12, PLFS_STREAMS="2"), "flatten", "has tabled", program("turns", ranks=8, nodes=3, PLFS_STREAMS="1"),
+                program("strided", ranks=2), "flatten"]),
+    ("singles", [program("singles"), "flatten", "has blocks", program("singles", ranks=2), "has tail", "flatten",
+                 program("truncates"), "has tail", "flatten", "has blocks"]),
+    ("open, truncated", [program("conflicts", ranks=3, nodes=2, plain=False), "hold truncates_and_waits", "flatten", "has ordered", "has truncates",
+                         "has tail 0", "release", "has tail", "hold waits", "flatten", program("truncates", nodes=2, plain=False), "has tail",
+                         "release", "flatten", "has blocks", "has ordered 0"]),
+    ("open, patterns", [program("strided", ranks=3, nodes=2), program("backwards"), "hold waits", "flatten", "has entries", program("overwrites", plain=False),
+                        "release", "flatten", "has floor"]),
+    ("open, after a flat index", [program("strided", ranks=4), program("singles", ranks=2), "flatten", "has floor", "hold waits", "flatten",
+                                  "has entries", "has floor", program("truncates", nodes=3, plain=False), "flatten", "release"]),
+    ("flat damaged", [program("overwrites"), "flatten", "flip_flat", program("overwrites"), "flip_flat", program("truncates")]),
+    ("block damaged", [program("singles"), "flatten", "flip_block", program("overwrites"), program("strided"), "flip_block", "flip_block"]),
+    ("block damaged, many logs", [program("singles", ranks=3, nodes=3), "flatten", "has blocks", "flip_block", program("overwrites", ranks=3, nodes=3),
+                                  program("singles", ranks=3, nodes=3)]),
     ("flat stale", [program("strided", plain=False), "flatten", "tear"]),
 ]
 
@@ -129,18 +175,21 @@ class Agree:
         self.plfs, self.base, self.rng = os.path.join(build, "bin", "plfs"), base, random.Random(seed)
         for d in ("root", "plain", "b1", "b2", "node0", "node1", "node2"):
             os.mkdir(os.path.join(base, d))
-        self.file, self.model, self.plain = os.path.join(base, "root", "f"), os.path.join(base, "plain", "f"), True
+        self.file, self.model, self.plain, self.holder = os.path.join(base, "root", "f"), os.path.join(base, "plain", "f"), True, None
         self.door = [self.plfs, "run", "--mount", os.path.join(base, "root"), "--"]
 
     def run(self, *command):
-        done = subprocess.run(command, capture_output=True)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
         if done.returncode:
             raise Failed(f"{os.path.basename(command[0])} {command[1]}: status {done.returncode}: {done.stderr.decode()[-600:]}")
         return done.stdout
 
+    def words(self, name, file, seed, rank, ranks):
+        return [sys.executable, os.path.abspath(__file__), "--do", name, file, f"{seed + rank}", f"{rank}", f"{ranks}"]
+
     def program(self, step):
         seed = self.rng.randrange(1 << 30)
-        words = lambda file, r: [sys.executable, os.path.abspath(__file__), "--do", step["program"], file, f"{seed + r}", f"{r}", f"{step['ranks']}"]
+        words = lambda file, r: self.words(step["program"], file, seed, r, step["ranks"])
         env = {k: v.replace("%", self.base + "/b") for k, v in step["env"].items()}
         first = self.rng.randrange(3)
         children = []
@@ -148,6 +197,8 @@ class Agree:
             node = os.path.join(self.base, f"node{(first + r) % step['nodes']}")
             children.append(subprocess.Popen([*self.door, *words(self.file, r)], env={**os.environ, **env, "PLFS_SHARED_MEMORY": node}))
         if step["kill"]:
+            while not os.path.exists(self.file) and children[0].poll() is None:
+                time.sleep(0.01)
             time.sleep(step["kill"])
             for child in children:
                 child.send_signal(signal.SIGKILL)
@@ -168,6 +219,23 @@ class Agree:
     def flatten(self):
         self.run(self.plfs, "flatten", self.file)
 
+    def hold(self, name):
+        words = self.words(name, self.file, self.rng.randrange(1 << 30), 0, 1)
+        env = {**os.environ, "PLFS_SHARED_MEMORY": os.path.join(self.base, "node0")}
+        self.holder, self.plain = subprocess.Popen([*self.door, *words], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE), False
+        self.holder.stdout.read(1)
+
+    def release(self):
+        self.holder.communicate(b"..")
+        if self.holder.returncode:
+            raise Failed("it failed")
+
+    def has(self, part, number=None):
+        """The flat index shows what the case is for."""
+        parts = self.stat()["flat_parts"]
+        if not (parts.get(part) == int(number) if number else parts.get(part)):
+            raise Failed(f"the flat index has {parts}")
+
     def logs(self):
         there = self.stat()["container"]
         return [os.path.join(there, d, "index") for d in sorted(os.listdir(there)) if os.path.isfile(os.path.join(there, d, "index"))]
@@ -187,10 +255,15 @@ class Agree:
         """Logs do not change behind the back of a container that nobody has open: its summary would still count."""
         os.utime(self.stat()["container"])
 
-    def flip_flat(self):
+    def flip_block(self):
+        self.flip_flat(in_blocks=True)
+
+    def flip_flat(self, in_blocks=False):
         path = os.path.join(self.stat()["container"], "flat")
         with open(path, "r+b") as f:
-            f.seek(self.rng.randrange(8, os.stat(path).st_size))
+            head, length = f.read(128), os.stat(path).st_size
+            self.blocks_at = length - int.from_bytes(head[104:112], "little")
+            f.seek(self.rng.randrange(self.blocks_at if in_blocks else 8, length))
             byte = f.read(1)
             f.seek(-1, os.SEEK_CUR)
             f.write(bytes([byte[0] ^ 4]))
@@ -223,6 +296,8 @@ class Agree:
                 raise Failed(f"stat: {key}: decoder {ours[key]}, plfs {theirs[key]}")
         marks = sorted(m["set"] for m in theirs["open_marks"])
         states = {"none": "none", "valid": "used"}.get(ours["flat"], "ignored")
+        if damaged and any("of a block" in p["what"] for p in ours["places"]):
+            states = ("used", "ignored")                            # a reader checks a block when it uses it
         if marks != ours["open_marks"] or not theirs["flat"].startswith(states) or (ours["summary"] == "valid") != (theirs["summary"] == "valid"):
             raise Failed(f"stat: decoder {ours['open_marks']}, {ours['flat']}, {ours['summary']}; "
                          f"plfs {marks}, {theirs['flat']}, {theirs['summary']}")
@@ -264,7 +339,7 @@ def by_hand():
         "nothing in a block": [B(10, [], 0)], "unknown kind 200": [B(10, [bytes([200, 2]) + bytes(14), run(0, 2, 0)], 2)],
         "writer in a truncate block": [B(10, [run(0, 4, 0)], 4), B(11, [t.writer(), truncate(3)], 3, flags=1)],
         "negative stride": [B(10, [run(8, 1, 0, -3, 3)], 9)], "stamps below the block's": [B(10, [run(0, 2, 0, stamp=9), run(1, 2, 2, stamp=8)], 3)],
-        "equal stamps": [B(10, [run(0, 2, 0), run(1, 2, 2)], 3)], "truncate older than its run": [B(10, [run(0, 4, 0)], 4), B(11, [truncate(1, 9)], 1, flags=1)],
+        "truncate older than its run": [B(10, [run(0, 4, 0)], 4), B(11, [truncate(1, 9)], 1, flags=1)],
         "references to another set": [B(10, [run(0, 2, 0)], 2, refs=[t.ref(), t.ref(t.OTHER)])],
     }
     for what, block in wrong.items():
@@ -296,6 +371,28 @@ def compare_by_hand(plfs, index, refuse):
         return f"must be {'refused' if refuse else 'read'}: decoder {decoder.returncode} {texts[0]}; plfs cat {engine.returncode} {texts[1]}"
 
 
+def compare_flat(plfs, raw, wrong, late=None):
+    """The same for a flat index made by hand: used if it is right, ignored if a CRC is wrong or a late block has no place in it.
+    The engine survives one that contradicts the document."""
+    import test_decode as t
+    case = t.Decoder("test_crc")
+    stamp, state, want = late or (None, "damaged" if wrong else "valid", t.TURNS)
+    case.setUp()
+    try:
+        for log_set, index, data in t.TURNS_LOGS + ([(t.OTHER + 1, t.late(stamp), b"XXXX")] if late else []):
+            case.fill(index, data, log_set)
+        case.put("flat", raw)
+        ours, theirs, our_stat, their_stat = [subprocess.run([*command, case.name], capture_output=True) for command in (
+            [*DECODE, "cat", "--flat"], [plfs, "cat"], [*DECODE, "stat"], [plfs, "stat", "--json"])]
+    finally:
+        case.doCleanups()
+    if ours.stdout != want or json.loads(our_stat.stdout)["flat"] != state:
+        return f"decoder: {ours.stdout}, {our_stat.stdout.decode()}"
+    unused = b'"flat": "used"' not in their_stat.stdout             # a stat looks at no records
+    if not wrong and unused or theirs.stdout != want and (not wrong or "CRC" in wrong) or {theirs.returncode, their_stat.returncode} - {0, 1}:
+        return f"plfs: status {theirs.returncode}, {theirs.stdout}, {their_stat.stdout.decode()}, {theirs.stderr.decode()}"
+
+
 def main():
     if sys.argv[1:2] == ["--do"]:
         name, path, seed, rank, ranks = sys.argv[2:]
@@ -319,17 +416,30 @@ def main():
             try:
                 agree = Agree(os.path.abspath(a.build), base, f"{seed} {name}")
                 for i, step in enumerate(steps):
-                    agree.program(step) if isinstance(step, dict) else getattr(agree, step)()
+                    if isinstance(step, dict):
+                        agree.program(step)
+                    else:
+                        method, *words = step.split()
+                        getattr(agree, method)(*words)
                     agree.compare()
             except (Failed, OSError, ValueError, KeyError) as e:
                 why = f"seed {seed}, step {i + 1} ({step if isinstance(step, str) else step['program']}): {e!r}" + (f"; kept {base}" if a.keep else "")
+                if agree.holder:
+                    agree.holder.kill()
             if not (why and a.keep):
                 shutil.rmtree(base, ignore_errors=True)
             result(f"{name} ({time.monotonic() - begin:.1f} s)", why)
     sys.path.insert(0, HERE)
     for what, index, refuse in by_hand():
-        if a.only in what:
+        if a.only in f"by hand: {what}":
             result(f"by hand: {what}", compare_by_hand(os.path.join(a.build, "bin", "plfs"), index, refuse))
+    import test_decode
+    for what, raw, wrong in test_decode.flats():
+        if a.only in f"flat index by hand: {what}":
+            result(f"flat index by hand: {what}", compare_flat(os.path.join(a.build, "bin", "plfs"), raw, wrong))
+    for late in test_decode.LATE:
+        if a.only in "flat index by hand: late":
+            result(f"flat index by hand: late by {late[0]}", compare_flat(os.path.join(a.build, "bin", "plfs"), next(test_decode.flats())[1], None, late))
     print(f"{counts['passed']} passed, {counts['failed']} failed, 0 skipped")
     return counts["failed"] > 0
 

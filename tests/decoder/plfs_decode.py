@@ -10,7 +10,7 @@ It is a second opinion on the engine: written from the document alone, slow and 
 Exit status: 0, or 1 if the file cannot be read or a block, summary or flat index contradicts the document (`cat` then writes
 nothing). A region that a crash tore is reported on stderr and is no error.
 """
-import bisect, collections, json, os, pathlib, re, struct, sys
+import bisect, collections, itertools, json, math, os, pathlib, re, struct, sys
 from types import SimpleNamespace
 
 MAX, PAYLOAD_MAX, SEGMENT_MAX = 2**63 - 1, 16 << 20, 65535
@@ -47,11 +47,12 @@ TRUNCATE = Table("kind:B units:B reference:H count:I size:Q stamp:Q")
 WRITER = Table("kind:B units:B reference:H count:I writer:I pid:I uid:I zero:I attached_ns:Q host_bytes:H")
 SUMMARY = Table("magic:4s crc:I uuid:8s seconds:q nanoseconds:I index_logs:I size:Q stored_bytes:Q stamp:Q index_bytes:Q "
                 "records:Q data_logs:I flat:I")
-FLAT = Table("magic:8s crc:I body_crc:I uuid:16s size:Q records:Q stamp:Q covered:I segments:I truncates:I zero:I entries:Q")
-COVERED = Table("log_set:I zero:I length:Q")
-SEGMENT = Table("log_set:I stream:H backend:H segment:I zero:I physical_end:Q")
-CUT = Table("stamp:Q log_set:I position:I size:Q")
-ENTRY = Table("first:Q end:Q max_end:Q length:Q stride:q physical:Q stamp:Q log_set:I position:I count:I reference:I")
+FLAT = Table("magic:8s crc:I body_crc:I uuid:16s size:Q records:Q stamp:Q sets:I segments:I truncates:I shapes:I entries:Q shape_bytes:Q "
+             "blocks:I owners:I extents:Q block_bytes:Q table_bytes:Q floor:Q")
+CUT = Table("stamp:Q log_set:I zero:I size:Q")
+AXIS = Table("stride:Q physical:q segment:q count:I tabled:I")
+ENTRY = Table("first:Q end:Q max_end:Q length:Q stride:q physical:Q stamp:Q log_set:I shape:I count:I segment:I")
+FENCE = Table("first:Q offset:I crc:I")
 
 
 CRC = list(range(256))
@@ -64,6 +65,10 @@ def crc32c(data):
         crc = CRC[(crc ^ byte) & 255] ^ (crc >> 8)
     return crc ^ 0xFFFFFFFF
 
+def need(true, what, path=None, offset=0):
+    if not true:
+        raise Bad(path, offset, what) if path else ValueError(what)
+
 def read(path):
     with open(path, "rb") as f:
         return f.read()
@@ -73,23 +78,22 @@ def read(path):
 class Super:
     def __init__(self, path):
         self.path, self.inode, raw = path, os.stat(path), read(path)
-        if len(raw) != 4093 or raw[64:72] != b"\x89PLFS\r\n\x1a":
-            raise Bad(path, 64, "not a PLFS name: not 4093 bytes, or another magic")
+        need(len(raw) == 4093 and raw[64:72] == b"\x89PLFS\r\n\x1a", "not a PLFS name: not 4093 bytes, or another magic", path, 64)
         head = SUPERBLOCK.at(raw)
-        if head.crc != crc32c(raw[76:3072]):
-            raise Bad(path, 72, "superblock: wrong CRC")
-        if head.major != 1 or head.incompatible:
-            raise Bad(path, 76, f"format version {head.major} or features {head.incompatible:#x} are unknown")
-        if not 1 <= head.streams <= 256 or head.subdirs != 1 or head.backends < 1:
-            raise Bad(path, 134, f"streams {head.streams}, subdirs {head.subdirs}, backends {head.backends}")
+        need(head.crc == crc32c(raw[76:3072]), "superblock: wrong CRC", path, 72)
+        need(head.major == 1 and not head.incompatible, f"format version {head.major} or features {head.incompatible:#x} are unknown", path, 76)
+        need(1 <= head.streams <= 256 and head.subdirs == 1 and head.backends >= 1,
+             f"streams {head.streams}, subdirs {head.subdirs}, backends {head.backends}", path, 134)
         self.paths, at = [], 154
         while at < 154 + head.path_bytes:
             length = int.from_bytes(raw[at:at + 2], "little")
             self.paths.append(os.fsdecode(raw[at + 2:at + 2 + length]))
             at += 2 + length
-        if at != 154 + head.path_bytes or at > 3072 or len(self.paths) != head.backends:
-            raise Bad(path, 152, "path table: its entries do not fit")
+        need(at == 154 + head.path_bytes <= 3072 and len(self.paths) == head.backends, "path table: its entries do not fit", path, 152)
         self.uuid, self.streams, self.summary = head.uuid, head.streams, raw[3072:3200]
+
+    def allows(self, ref):
+        return ref.stream < self.streams and ref.segment <= SEGMENT_MAX and ref.backend == (ref.log_set + ref.stream) % len(self.paths)
 
 
 def find_container(name):
@@ -103,8 +107,7 @@ def find_container(name):
             continue
         if other.uuid == sb.uuid:
             found.append((other, there, str(root), not os.path.samestat(other.inode, sb.inode)))
-    if not found:
-        raise Bad(name, 96, f"no container {sb.uuid.hex()} beside or above it, nor in {sb.paths[0]}")
+    need(found, f"no container {sb.uuid.hex()} beside or above it, nor in {sb.paths[0]}", name, 96)
     return min(found, key=lambda candidate: candidate[3])
 
 
@@ -112,15 +115,13 @@ def find_container(name):
 def run(order, logical, length, stride, count, physical, segment, **more):
     last = logical + (count - 1) * stride
     end, physical_end = max(logical, last) + length, physical + count * length
-    if (count < 1 or length < 1 or (stride != 0 if count == 1 else abs(stride) < length)
-            or min(logical, last) < 0 or end > MAX or physical_end > MAX):
-        raise ValueError(f"run: logical {logical}, length {length}, stride {stride}, count {count}, physical {physical}")
+    need(count >= 1 and length >= 1 and (abs(stride) >= length if count > 1 else stride == 0) and min(logical, last, physical) >= 0
+         and end <= MAX and physical_end <= MAX, f"run: logical {logical}, length {length}, stride {stride}, count {count}, physical {physical}")
     return SimpleNamespace(kind="run", order=order, logical=logical, length=length, stride=stride, count=count, physical=physical,
                            segment=segment, end=end, physical_end=physical_end, **more)
 
 def truncate(order, size):
-    if size > MAX:
-        raise ValueError(f"truncate: size {size}")
+    need(size <= MAX, f"truncate: size {size}")
     return SimpleNamespace(kind="truncate", order=order, end=size)
 
 
@@ -137,8 +138,8 @@ class Log:
             self.judge(gap, at, "skipped")
             try:
                 self.block(at, head)
-            except Bad as e:
-                self.places.append(e.place)
+            except ValueError as e:
+                self.places.append(Bad(path, at, str(e)).place)
             gap, at = None, at + -(-(64 + head.payload) // 64) * 64
         self.judge(gap, self.bytes, "unfinished" if is_open else "torn")
 
@@ -173,48 +174,39 @@ class Log:
         return self.fits(at) and (stop > len(piece) or piece[stop - 2:stop] == b"\0\0" or not all(map(any, sectors)))
 
     def block(self, at, head):
-        stop = at + 64 + head.payload
-        if head.version != 0 or head.flags > 1 or 16 * head.references > head.payload or head.stamp <= self.stamp:
-            raise Bad(self.path, at, f"block: version {head.version}, flags {head.flags:#x}, {head.references} references, stamp {head.stamp:#x}")
+        stop, records = at + 64 + head.payload, []
+        need(head.version == 0 and head.flags <= 1 and 16 * head.references <= head.payload and head.stamp > self.stamp,
+             f"block: version {head.version}, flags {head.flags:#x}, {head.references} references, stamp {head.stamp:#x}")
         references, pos = REFERENCE.each(self.raw, at + 64, head.references)
-        for ref in references:
-            if ref.stream >= self.sb.streams or ref.segment > SEGMENT_MAX or ref.backend != (ref.log_set + ref.stream) % len(self.sb.paths):
-                raise Bad(self.path, at, f"block: segment reference {ref}")
-        records = []
-        for position in range(head.records):
-            try:
-                record, units = self.record(pos, stop, references, lambda stamp=head.stamp: (0, stamp, self.set, position))
-            except ValueError as e:
-                raise Bad(self.path, pos, str(e)) from None
+        need(all(map(self.sb.allows, references)), f"block: segment references {references}")
+        for _ in range(head.records):
+            record, units = self.record(pos, stop, references, head.stamp)
             records.append(record)
-            record.block, pos = at, pos + 8 * units
+            pos += 8 * units
         runs, cuts = ([r for r in records if r.kind == kind] for kind in ("run", "truncate"))
-        if (pos != stop or any(r.order[1] > head.stamp for r in records) or max((r.end for r in runs + cuts), default=0) != head.eof
-                or len(cuts) != head.flags or cuts and runs):
-            raise Bad(self.path, at, f"block: payload, stamp, eof {head.eof} or flags {head.flags} do not fit its records")
+        need(pos == stop and all(r.order[0] <= head.stamp for r in records) and max((r.end for r in runs + cuts), default=0) == head.eof
+             and len(cuts) == head.flags and not (cuts and runs), f"block: payload, stamp, eof {head.eof} or flags {head.flags} do not fit its records")
         self.records += records
         self.blocks, self.count, self.stamp = self.blocks + 1, self.count + len(records), head.stamp
 
-    def record(self, pos, stop, references, order):
+    def record(self, pos, stop, references, stamp):
         """The record and its length in units of 8 bytes."""
         kind, units, reference, count = RECORD.at(self.raw, pos) if pos + 8 <= stop else (0, 0, 0, 0)
-        if units < 1 or pos + 8 * units > stop:
-            raise ValueError("record does not fit its block")
+        need(units >= 1 and pos + 8 * units <= stop, "record does not fit its block")
         if (kind, units) == (1, 7) and reference < len(references):
             r = RUN.at(self.raw, pos)
-            return run(order(r.stamp), r.logical, r.length, r.stride, count, r.physical, references[reference], writer=r.writer), units
+            return run((r.stamp, self.set), r.logical, r.length, r.stride, count, r.physical, references[reference], writer=r.writer), units
         if (kind, units) == (2, 3) and reference == count == 0:
             r = TRUNCATE.at(self.raw, pos)
-            return truncate(order(r.stamp), r.size), units
+            return truncate((r.stamp, self.set), r.size), units
+        who = {}
         if kind == 128 and units >= 5:
             r = WRITER.at(self.raw, pos)
-            if 34 + r.host_bytes <= 8 * units:
-                host = self.raw[pos + 34:pos + 34 + r.host_bytes].decode("utf-8", "replace")
-                who = {"writer": r.writer, "pid": r.pid, "uid": r.uid, "host": host, "attached_ns": r.attached_ns}
-                return SimpleNamespace(kind="writer", order=order(), **who), units
-        if kind <= 128:
-            raise ValueError(f"record of unknown kind {kind} or wrong form")
-        return SimpleNamespace(kind=kind, order=order()), units
+            need(34 + r.host_bytes <= 8 * units, "host name does not fit its record")
+            host = self.raw[pos + 34:pos + 34 + r.host_bytes].decode("utf-8", "replace")
+            kind, who = "writer", {"writer": r.writer, "pid": r.pid, "uid": r.uid, "host": host, "attached_ns": r.attached_ns}
+        need(who or kind > 128, f"record of unknown kind {kind} or wrong form")
+        return SimpleNamespace(kind=kind, order=(stamp, self.set), **who), units
 
 
 # ---- §4 order
@@ -244,46 +236,132 @@ def replay(records):
 
 # ---- §6 flat index
 class Flat:
+    """`records` has the truncates and a run for each entry of shape 0, each piece of other entries and each extent of a block."""
     def __init__(self, path, sb):
-        raw = read(path)
-        if len(raw) < 128 or raw[:8] != b"PLFSFLAT" or raw[16:32] != sb.uuid:
-            raise Bad(path, 0, "not a flat index of this container")
-        head = FLAT.at(raw)
-        if (head.crc, head.body_crc) != (crc32c(raw[12:128]), crc32c(raw[128:])):
-            raise Bad(path, 8, "flat index: wrong CRC of the header or the body")
-        if len(raw) != 128 + 16 * head.covered + 24 * (head.segments + head.truncates) + 72 * head.entries:
-            raise Bad(path, 56, "flat index: the counts do not fit its length")
-        covered, at = COVERED.each(raw, 128, head.covered)
-        segments, at = SEGMENT.each(raw, at, head.segments)
-        cuts, begin = CUT.each(raw, at, head.truncates)
-        entries, _ = ENTRY.each(raw, begin, head.entries)
-        if cuts != sorted(cuts) or entries != sorted(entries, key=lambda e: (e.first, e.stamp, e.log_set, e.position)):
-            raise Bad(path, 128, "flat index: truncates or entries are not sorted")
-        lengths = [c.length for c in covered] + [s.physical_end for s in segments] + [cut.size for cut in cuts]
-        if max(lengths, default=0) > MAX:
-            raise Bad(path, 128, "flat index: a length in the tables is out of range")
-        self.id, self.covered = head.crc, {c.log_set: c.length for c in covered}
-        self.totals = {"size": head.size, "stored_bytes": sum(s.physical_end for s in segments), "stamp": head.stamp, "records": head.records}
-        self.records = [truncate((0, *cut[:3]), cut.size) for cut in cuts]
-        for i, e in enumerate(entries):
-            try:
-                order, ref = (0, e.stamp, e.log_set, e.position), REFERENCE.row(*segments[e.reference][:5])
-                logical = e.first if e.stride >= 0 else e.end - e.length
-                self.records.append(run(order, logical, e.length, e.stride, e.count, e.physical, ref))
-                if e.first + (e.count - 1) * abs(e.stride) + e.length != e.end or e.stamp > head.stamp:
-                    raise ValueError("entry: its end or stamp does not fit")
-            except (ValueError, IndexError) as error:
-                raise Bad(path, begin + 72 * i, f"flat index: {error}") from None
+        self.raw, self.at, self.records, self.ordered = read(path), 0, [], 0
+        try:
+            self.parse(FLAT.at(self.raw), sb)
+        except (ValueError, IndexError, struct.error) as e:
+            raise Bad(path, self.at, f"flat index: {e}") from None
+
+    def parse(self, head, sb):
+        need(head.magic == b"PLFSFLT2" and head.uuid == sb.uuid, "not one of this container")
+        need(head.crc == crc32c(self.raw[12:128]), "wrong CRC of the header")
+        self.id, self.floor, self.unordered, end = head.crc, head.floor, (head.floor, 2**32 - 1), 128 + head.table_bytes
+        first_block = end + head.shape_bytes + 72 * head.entries + 16 * head.blocks
+        need(len(self.raw) == first_block + head.block_bytes and head.body_crc == crc32c(self.raw[128:first_block]), "wrong length or CRC")
+        self.at = 128
+        self.tables(head, sb, end)
+        shapes = [self.shape() for _ in range(head.shapes)]
+        self.align(end + head.shape_bytes)
+        entries, fences = self.rows(ENTRY, head.entries), self.rows(FENCE, head.blocks)
+        need(entries == sorted(entries, key=lambda e: (e.first, e.stamp, e.log_set)), "entries are not sorted")
+        need(fences == sorted(fences), "fences are not sorted")
         def tree(a, b):
-            if a >= b:
-                return 0
             m = (a + b) // 2
-            if max(entries[m].end, tree(a, m), tree(m + 1, b)) != entries[m].max_end:
-                raise Bad(path, begin + 72 * m + 16, "flat index: wrong max_end")
-            return entries[m].max_end
+            need(a >= b or entries[m].max_end == max(entries[m].end, tree(a, m), tree(m + 1, b)), f"wrong max_end of entry {m}")
+            return entries[m].max_end if a < b else 0
         tree(0, len(entries))
-        if replay(self.records)[0] != head.size:
-            raise Bad(path, 32, f"flat index: size {head.size} does not fit its entries")
+        for e in sorted(entries, key=lambda e: e.shape > 0):
+            self.entry(e, e.shape and shapes[e.shape - 1])
+        pieces = len(self.records)
+        for fence, stop in zip(fences, [8 * f.offset for f in fences[1:]] + [head.block_bytes]):
+            need(self.at == first_block + 8 * fence.offset, "fences: a block begins elsewhere")
+            self.block(fence, first_block + stop)
+        need(self.at == len(self.raw) and len(self.records) - pieces == head.extents, "bytes or extents behind the blocks")
+        apart = sorted((r.logical, r.end) for r in self.records[sum(e.shape == 0 for e in entries):])
+        need(all(a[1] <= b[0] for a, b in zip(apart, apart[1:])), "pieces of shapes and extents share a byte")
+        need(not self.records or max(r.order[0] for r in self.records) <= head.stamp, "stamps above the largest")
+        self.records += self.cuts
+        if self.floor:                                              # a truncate that made the file longer may be left out
+            self.records.append(SimpleNamespace(kind="run", order=self.unordered, count=0, end=head.size))
+        need(replay(self.records)[0] == head.size, f"size {head.size} does not fit its entries")
+        self.totals = {"size": head.size, "stored_bytes": sum(end for _, end in self.segments), "stamp": head.stamp,
+                       "records": head.records, "data_logs": head.segments}
+        self.parts = {"entries": len(entries), "shapes": len(shapes), "tabled": sum(len(table) > 1 for _, table in shapes),
+                      "blocks": len(fences), "ordered": self.ordered, "truncates": len(self.cuts), "floor": self.floor}
+
+    def rows(self, table, n):
+        rows, self.at = table.each(self.raw, self.at, n)
+        return rows
+
+    def column(self, n):
+        """n values, and the cursor behind them."""
+        number = lambda start, stop: int.from_bytes(self.raw[start:stop], "little")
+        head, low = number(self.at, self.at + 2), self.at + 2
+        bits, shift, begin = head & 127, head >> 7 & 31, low + (head >> 12)
+        self.at = begin + (n * bits + 7) // 8
+        need(bits + shift <= 64 and begin - low <= 8 and self.at <= len(self.raw), f"column {head:#x}")
+        field = lambda bit: number(begin + bit // 8, begin + (bit + bits + 7) // 8) >> bit % 8 & (1 << bits) - 1
+        return [number(low, begin) + (field(i * bits) << shift) for i in range(n)]
+
+    def align(self, end):
+        """Skips the zeros behind a part that ends at `end`."""
+        self.at += -self.at % 8
+        need(self.at == end, f"this part should end at {end}")
+
+    def tables(self, head, sb, end):
+        c, s, o = head.sets, head.segments, head.owners
+        need(c <= 8 * head.table_bytes and s <= 8 * head.table_bytes and o <= s, "too many log sets or segments")
+        sets, begin, covered, owner, owned, *names, ends = map(self.column, (c, c, c, o, o, s, s, s, s))
+        self.cuts = [truncate((cut.stamp, cut.log_set), cut.size) for cut in self.rows(CUT, head.truncates)]
+        self.align(end)
+        need(not any(begin) and sum(owned) == s and max(ends + covered, default=0) <= MAX, "log sets or segments")
+        owners = [sets[i] for i, n in zip(owner, owned) for _ in range(n)]
+        refs = [REFERENCE.row(*fields, 0) for fields in zip(owners, *names)]
+        need(all(map(sb.allows, refs)), "a segment that the superblock does not allow")
+        need(all(a.order < b.order and a.end < b.end for a, b in zip(self.cuts, self.cuts[1:])), "idle or unsorted truncates")
+        self.sets, self.segments, self.covered = sets, list(zip(refs, ends)), {s: n for s, n in zip(sets, covered) if n}
+
+    def shape(self):
+        """Its axes, and (segment, physical) for each place in the tabled ones."""
+        begin, (axes, size) = self.at, struct.unpack_from("<II", self.raw, self.at)
+        self.at += 8
+        need(1 <= axes <= 8, f"shape of {axes} axes")
+        axes = self.rows(AXIS, axes)
+        tabled = [axis.count for axis in axes if axis.tabled]
+        need(all(a.count >= 2 and a.tabled <= 1 for a in axes) and math.prod(tabled) <= 8 * size, "shape: axis or table")
+        table = list(zip(*map(self.column, [math.prod(tabled)] * 2))) if tabled else [(0, 0)]
+        self.align(begin + size)
+        return axes, table
+
+    def entry(self, e, shape):
+        if not shape:
+            self.add((e.stamp, e.log_set), e.first if e.stride >= 0 else e.end - e.length, e.length, e.stride, e.count, e.physical, e.segment)
+            need(e.first + (e.count - 1) * abs(e.stride) + e.length == e.end, "entry: its first or end does not fit")
+            return
+        axes, table = shape
+        span = e.length
+        for axis in reversed(axes):
+            need(axis.stride >= span, "shape: pieces overlap")
+            span += axis.stride * (axis.count - 1)
+        need(self.floor and span == e.end - e.first and (e.stride, e.count) == (0, 1), "entry: floor, end, stride or count does not fit its shape")
+        for place in itertools.product(*(range(axis.count) for axis in axes)):
+            logical, physical, segment, row = e.first, e.physical, e.segment, 0
+            for i, axis in zip(place, axes):
+                logical, physical, segment = logical + i * axis.stride, physical + i * axis.physical, segment + i * axis.segment
+                row = row * axis.count + i if axis.tabled else row
+            self.add(self.unordered, logical, e.length, 0, 1, physical + table[row][1], segment + table[row][0])
+
+    def block(self, fence, end):
+        need(crc32c(self.raw[self.at:end]) == fence.crc, "wrong CRC of a block")
+        n, flags, logical = self.raw[self.at] + 1, self.raw[self.at + 1], fence.first
+        self.at += 2
+        need(n <= 128 and (flags == 1 or flags == 0 and self.floor), "block: number of extents, or flags")
+        gaps, lengths, segments, physicals, *order = map(self.column, [n] * (6 if flags else 4))
+        self.align(end)
+        self.ordered += flags
+        need(gaps[0] == 0, "fences: the first extent begins elsewhere")
+        stamps = [(stamp, self.sets[i]) for stamp, i in zip(*order)] or [self.unordered] * n
+        for gap, length, segment, physical, stamp in zip(gaps, lengths, segments, physicals, stamps):
+            self.add(stamp, logical + gap, length, 0, 1, physical, segment)
+            logical += gap + length
+
+    def add(self, order, logical, length, stride, count, physical, segment):
+        need(0 <= segment < len(self.segments), f"no segment {segment}")
+        ref, physical_end = self.segments[segment]
+        self.records.append(run(order, logical, length, stride, count, physical, ref))
+        need(self.records[-1].physical_end <= physical_end, "more bytes than its segment has")
 
 
 # ---- the container as a whole
@@ -295,18 +373,23 @@ class Container:
         self.marks = [n[:8] for n in names if re.fullmatch(r"[0-9a-f]{8}\.open", n)]
         self.sets = [n for n in names if re.fullmatch(r"[0-9a-f]{8}", n)]
         paths = {int(n, 16): p for n in self.sets if os.path.exists(p := os.path.join(self.dir, n, "index"))}
-        self.places, self.flat, self.flat_state, covered, self.records = [], None, "none", {}, []
+        self.places, self.flat, self.flat_state, self.logs, self.records = [], None, "none", None, []
+        load = lambda covered: [Log(p, s, self.sb, f"{s:08x}" in self.marks, covered.get(s, 0)) for s, p in paths.items()]
         if "flat" in names and flat != "ignore":
             try:
                 self.flat = Flat(os.path.join(self.dir, "flat"), self.sb)
-                fits = all(s in paths and os.stat(paths[s]).st_size >= n for s, n in self.flat.covered.items())
-                self.flat_state = "valid" if fits else "stale"
+                tail, floor, fits = load(self.flat.covered), self.flat.floor, True
+                for s, length in self.flat.covered.items():
+                    fits = fits and s in paths and os.stat(paths[s]).st_size >= length
+                for record in (r for log in tail for r in log.records if r.kind in ("run", "truncate")):
+                    fits = fits and (record.order[0] > floor or not floor)
+                self.flat_state, self.flat.parts["tail"] = "valid" if fits else "stale", sum(log.blocks for log in tail)
                 if fits and flat == "use":
-                    covered, self.records = self.flat.covered, self.flat.records
+                    self.logs, self.records = tail, self.flat.records
             except Bad as e:
-                self.flat_state = "damaged"
+                self.flat_state, self.flat = "damaged", None
                 self.places.append(e.place)
-        self.logs = [Log(p, s, self.sb, f"{s:08x}" in self.marks, covered.get(s, 0)) for s, p in paths.items()]
+        self.logs = self.logs or load({})
         for log in self.logs:
             self.records = self.records + log.records
             self.places += log.places
@@ -343,7 +426,7 @@ class Container:
         found = {"index_logs": len(self.logs), "data_logs": len(ends), "size": self.size, "stored_bytes": sum(ends.values()),
                  "stamp": max((log.stamp for log in self.logs), default=0),
                  "index_bytes": sum(log.bytes for log in self.logs), "records": sum(log.count for log in self.logs)}
-        whole = self.flat and self.flat.covered == {log.set: log.bytes for log in self.logs}
+        whole = self.flat_state == "valid" and not self.flat.parts["tail"]
         if whole and self.flat.totals.items() - found.items():
             self.places.append(Bad(os.path.join(self.dir, "flat"), 32, f"flat index says {self.flat.totals}, the logs {found}").place)
         summary = self.summary()
@@ -354,6 +437,7 @@ class Container:
             self.places.append(Bad(self.sb.path, 3148, "the flat index that the summary names is not there or lacks something").place)
         return {**found, "uuid": self.sb.uuid.hex(), "container": self.dir, "copy": self.copy, "open_marks": self.marks,
                 "sets": self.sets, "blocks": sum(log.blocks for log in self.logs), "flat": self.flat_state,
+                "flat_parts": self.flat.parts if self.flat else {},
                 "summary": "valid" if isinstance(summary, dict) else summary, "places": self.places}
 
     def write_to(self, fd):

@@ -61,8 +61,31 @@ def B(*args, **kw):
     return args, kw
 
 
-def flat(entries, refs, covered, cuts=(), size=0, newest=99, stored=11, records=3):
-    rows = sorted(entries, key=lambda x: (x[0], *x[5:8]))       # first end length stride physical stamp set position count ref
+def column(values, shift=0):
+    values = list(values)
+    base = min(values, default=0)
+    fields = [v - base >> shift for v in values]
+    bits, low = max((f.bit_length() for f in fields), default=0), base.to_bytes((base.bit_length() + 7) // 8, "little")
+    number = sum(f << i * bits for i, f in enumerate(fields))
+    return struct.pack("<H", bits | shift << 7 | len(low) << 12) + low + number.to_bytes((len(fields) * bits + 7) // 8, "little")
+
+def pad8(raw):
+    return raw + bytes(-len(raw) % 8)
+
+def axis(stride, count, physical=0, segment=0, tabled=0):
+    return struct.pack("<QqqII", stride, physical, segment, count, tabled)
+
+def shape(*axes, table=()):
+    body = pad8(b"".join(axes) + b"".join(column(values) for values in zip(*table)))
+    return struct.pack("<II", len(axes), 8 + len(body)) + body
+
+def extents(*rows):
+    """A block. A row: gap length segment physical, and stamp, index of the log set if it is ordered."""
+    return pad8(bytes([len(rows) - 1, len(rows[0]) == 6]) + b"".join(column(values) for values in zip(*rows)))
+
+def flat(entries, refs, covered, cuts=(), size=0, newest=99, stored=11, records=3, shapes=(), blocks=(), n=0, floor=0, **head):
+    """An entry: first end length stride physical stamp set shape count segment; a block: first, bytes; n: extents in the blocks; head: wrong numbers."""
+    rows = sorted(entries, key=lambda x: (x[0], *x[5:7]))
     top = [0] * len(rows)
     def tree(a, b):
         if a >= b:
@@ -71,11 +94,82 @@ def flat(entries, refs, covered, cuts=(), size=0, newest=99, stored=11, records=
         top[m] = max(rows[m][1], tree(a, m), tree(m + 1, b))
         return top[m]
     tree(0, len(rows))
-    body = b"".join(struct.pack("<IIQ", s, 0, n) for s, n in covered) + b"".join(r + struct.pack("<Q", stored) for r in refs)
-    body += b"".join(struct.pack("<QIIQ", *c) for c in cuts)
-    body += b"".join(struct.pack("<QQQQqQQIIII", r[0], r[1], t, *r[2:]) for r, t in zip(rows, top))
-    head = struct.pack("<I16sQQQIIIIQ48x", crc32c(body), UUID, size, records, newest, len(covered), len(refs), len(cuts), 0, len(rows))
-    return b"PLFSFLAT" + struct.pack("<I", crc32c(head)) + head + body
+    segments, sets = [struct.unpack_from("<IHHI", r) for r in refs], [s for s, _ in covered]
+    owners = sorted({x[0] for x in segments})
+    columns = (sets, [0] * len(sets), [length for _, length in covered],
+               [sets.index(o) for o in owners], [sum(x[0] == o for x in segments) for o in owners],
+               [x[1] for x in segments], [x[2] for x in segments], [x[3] for x in segments], [stored] * len(segments))
+    tables = pad8(b"".join(map(column, columns)) + b"".join(struct.pack("<QIIQ", *c) for c in cuts))
+    body = tables + b"".join(shapes) + b"".join(struct.pack("<QQQQqQQIIII", r[0], r[1], t, *r[2:]) for r, t in zip(rows, top))
+    packed = b"".join(raw for _, raw in blocks)
+    for i, (first, raw) in enumerate(blocks):
+        body += struct.pack("<QII", first, sum(len(raw) for _, raw in blocks[:i]) // 8, crc32c(raw))
+    numbers = {"size": size, "records": records, "newest": newest, "sets": len(sets), "segments": len(segments), "cuts": len(cuts),
+               "shapes": len(shapes), "entries": len(rows), "shape_bytes": sum(map(len, shapes)), "blocks": len(blocks), "owners": len(owners),
+               "extents": n, "block_bytes": len(packed), "table_bytes": len(tables), "floor": floor} | head
+    head = struct.pack("<I16sQQQIIIIQQIIQQQQ", crc32c(body), UUID, *numbers.values())
+    return b"PLFSFLT2" + struct.pack("<I", crc32c(head)) + head + body + packed
+
+
+# Two log sets in turns: a piece of one, a piece of the other, three times; the same again at 20.
+TURNS = b"aaAAbbBBccCC" + bytes(8) + b"ddDDeeEEffFF"
+TURNS_LOGS = [(SET, log(B(10, [run(i * 20, 2, i * 6, 4, 3) for i in (0, 1)], 30)), b"aabbccddeeff"),
+              (OTHER, log(B(11, [run(i * 20 + 2, 2, i * 6, 4, 3) for i in (0, 1)], 32), log_set=OTHER), b"AABBCCDDEEFF")]
+
+# What a writer who lags behind adds: its stamp, whether the flat index can be used with it, the bytes.
+LATE = (10, "stale", b"XXAA" + TURNS[4:]), (11, "stale", b"XXXX" + TURNS[4:]), (12, "valid", b"XXXX" + TURNS[4:])
+
+def late(stamp):
+    return log(B(stamp, [run(0, 4, 0)], 4), log_set=OTHER + 1)
+
+def flats():
+    """Flat indexes of these logs: (what, bytes, None or what the decoder says against it)."""
+    def make(entries, shapes=(), **parts):
+        return flat(entries, [ref(), ref(OTHER)], [(log_set, len(index)) for log_set, index, _ in TURNS_LOGS], shapes=shapes,
+                    **{"size": 32, "newest": 11, "stored": 12, "records": 4, "floor": 11} | parts)
+    def entry(first, end, physical=0, segment=0, shape=1):
+        return (first, end, 2, 0, physical, 0, 0, shape, 1, segment)
+    both, half = entry(0, 32), entry(0, 12)
+    far, near, sets = axis(20, 2, 6), axis(4, 3, 2), axis(2, 2, 0, 1)
+    rows = [[(0, 2, i % 2, j * 6 + i // 2 * 2) for i in range(6)] for j in (0, 1)]
+    blocks = [(0, extents(*rows[0])), (20, extents(*rows[1]))]
+    yield "axes", make([both], [shape(far, near, sets)]), None
+    yield "two entries", make([half, entry(20, 32, 6)], [shape(near, sets)]), None
+    yield "table", make([both], [shape(far, near, axis(2, 2, tabled=1), table=[(0, 0), (1, 0)])]), None
+    two = axis(20, 2, tabled=1), near, axis(2, 2, tabled=1)
+    yield "table of two axes", make([both], [shape(*two, table=[(0, 0), (1, 0), (0, 6), (1, 6)])]), None
+    yield "table and axis", make([both], [shape(far, near, axis(2, 2, -9, -1, 1), table=[(0, 0), (2, 9)])]), None
+    yield "axis, backwards", make([both], [shape(axis(20, 2, -6, tabled=1), near, sets, table=[(0, 0), (0, 12)])]), None
+    yield "blocks", make([], blocks=blocks, n=12), None
+    ordered = [(20, extents(*(r + (10 + i % 2, i % 2) for i, r in enumerate(rows[1]))))]
+    yield "a shape and an ordered block", make([half], [shape(near, sets)], blocks=ordered, n=6), None
+    runs = [(at + 2 * i, at + 2 * i + 10, 2, 4, at * 6 // 20, 11, 2**32 - 1, 0, 3, i) for i in (0, 1) for at in (0, 20)]
+    yield "entries without order", make(runs), None
+    damaged = bytearray(make([], blocks=blocks, n=12))
+    damaged[-20] ^= 1
+    yield "a bit of a block flipped", bytes(damaged), "wrong CRC of a block"
+    gap = 0, extents((9,) + rows[0][0][1:], *rows[0][1:])
+    yield "a gap in front of the first extent", make([], blocks=[gap, blocks[1]], n=12), "first extent"
+    yield "floor 0", make([both], [shape(far, near, sets)], floor=0), "does not fit its shape"
+    yield "overlapping pieces", make([both], [shape(far, near, axis(1, 2, 0, 1))]), "overlap"
+    yield "shape and block overlap", make([both], [shape(far, near, sets)], blocks=blocks[1:], n=6), "share a byte"
+    yield "blocks in another order", make([], blocks=blocks[::-1], n=12), "not sorted"
+    yield "fewer extents than it says", make([], blocks=blocks, n=13), "behind the blocks"
+    yield "more extents than it says", make([], blocks=blocks, n=11), "behind the blocks"
+    yield "no axis", make([both], [shape()]), "shape of 0 axes"
+    yield "nine axes", make([both], [shape(*[sets] * 9)]), "shape of 9 axes"
+    yield "axis of one", make([both], [shape(axis(20, 1, 6), near, sets)]), "axis or table"
+    yield "huge table", make([both], [shape(axis(20, 10**9, tabled=1), table=[(0, 0)])]), "axis or table"
+    yield "no such shape", make([entry(0, 32, shape=2)], [shape(far, near, sets)]), "out of range"
+    yield "no such segment", make([both], [shape(far, near, axis(2, 2, 0, 2))]), "no segment"
+    yield "segment in front of the first", make([both], [shape(far, near, axis(2, 2, 0, -1))]), "no segment"
+    yield "bytes behind a segment", make([both], [shape(axis(20, 2, 8), near, sets)]), "more bytes"
+    yield "bytes in front of a segment", make([both], [shape(axis(20, 2, -6), near, sets)]), "physical -6"
+    yield "another end", make([entry(0, 33)], [shape(far, near, sets)]), "does not fit its shape"
+    yield "too many log sets", make([both], [shape(far, near, sets)], sets=10**9), "too many"
+    yield "too many segments", make([both], [shape(far, near, sets)], segments=10**9), "too many"
+    young = [(0, extents(*(r + (12, 0) for r in rows[0])))]
+    yield "a record younger than the largest stamp", make([], blocks=young, n=6, size=12), "above the largest"
 
 
 class Decoder(unittest.TestCase):
@@ -130,7 +224,7 @@ class Decoder(unittest.TestCase):
         self.assertEqual(self.stat()["size"], 0)
 
     def test_overlap_newest_wins(self):
-        self.fill(log(B(10, [writer(), run(0, 10, 0), run(4, 2, 10)], 10), B(11, [run(8, 4, 12)], 12)), b"a" * 10 + b"bbcccc")
+        self.fill(log(B(8, [writer()], 0), B(10, [run(0, 10, 0, stamp=9), run(4, 2, 10)], 10), B(11, [run(8, 4, 12)], 12)), b"a" * 10 + b"bbcccc")
         self.assertEqual(self.cat(), b"aaaabbaacccc")
         rows = [json.loads(line) for line in self.decode("records")[0].splitlines()]
         self.assertEqual([r["kind"] for r in rows], ["writer", "run", "run", "run"])
@@ -149,7 +243,7 @@ class Decoder(unittest.TestCase):
         self.fill(log(B(30, [run(0, 1, 0, stamp=9), run(0, 1, 1, stamp=8)], 1), B(40, [truncate(1, 7)], 1, flags=1)), b"xy")
         self.fill(b"", b"", OTHER)
         self.assertEqual(self.cat(), b"x")
-        self.assertEqual([json.loads(r)["order"][1] for r in self.decode("records")[0].splitlines()], [7, 8, 9])
+        self.assertEqual([json.loads(r)["order"][0] for r in self.decode("records")[0].splitlines()], [7, 8, 9])
 
     def test_equal_stamp_larger_set_wins(self):
         self.fill(log(B(10, [run(0, 4, 0)], 4)), b"AAAA")
@@ -320,24 +414,40 @@ class Decoder(unittest.TestCase):
         index = log(B(10, [run(0, 2, 0, 4, 3), run(8, 2, 6, -4, 2)], 10), B(11, [truncate(9)], 9, flags=1))
         newer = log(index, B(12, [run(1, 1, 10)], 2))
         self.fill(newer, b"aabbccddeeX")
-        entries = [(0, 10, 2, 4, 0, 10, SET, 0, 3, 0), (4, 10, 2, -4, 6, 10, SET, 1, 2, 0)]
+        entries = [(0, 10, 2, 4, 0, 10, SET, 0, 3, 0), (4, 10, 2, -4, 6, 10, SET, 0, 2, 0)]
         good = flat(entries, [ref()], [(SET, len(index))], [(11, SET, 0, 9)], size=9)
         self.put("flat", good)
         self.assertEqual(self.cat("--flat"), b"aX\0\0ee\0\0d")
         self.assertEqual(self.cat("--flat"), self.cat())
         self.assertEqual(self.stat()["flat"], "valid")
         self.fill(index, b"aabbccddeeX")                            # a flat index that covers all must have the logs' numbers
-        self.assertIn("flat index says {'size': 9, 'stored_bytes': 11, 'stamp': 99, 'records': 3}, the logs {'index_logs': 1", self.decode("stat", code=1)[1])
+        self.assertIn("flat index says {'size': 9, 'stored_bytes': 11, 'stamp': 99, 'records': 3, 'data_logs': 1}, the logs {'index_logs': 1",
+                      self.decode("stat", code=1)[1])
         self.fill(newer, b"aabbccddeeX")
         self.put("flat", good[:-1] + b"\1")
-        self.assertIn("wrong CRC of the header or the body", self.decode("cat", "--flat", code=1)[1])
-        self.put("flat", flat(entries, [ref()], [(SET, len(index))], [(11, SET, 0, 9)], size=10))
-        self.assertIn("size 10", self.decode("stat", code=1)[1])
-        self.put("flat", flat(entries, [ref()], [(SET, len(index))], [(11, SET, 0, 2**63)], size=9))
-        self.assertIn("out of range", self.decode("stat", code=1)[1])
+        self.assertIn("wrong length or CRC", self.decode("cat", "--flat", code=1)[1])
         self.put("flat", flat(entries, [ref()], [(SET, 10**6)], [(11, SET, 0, 9)], size=9))
         self.assertEqual(self.stat()["flat"], "stale")
         self.assertEqual(self.cat("--flat"), self.cat())
+        for what, args in {"size 10": {"size": 10}, "log sets or segments": {"cuts": [(11, SET, 0, 9)], "covered": [(SET, 2**63)]},
+                           "too many": {"sets": 10**9}, "idle": {"cuts": [(11, SET, 0, 9), (12, SET, 0, 8)]}}.items():
+            self.put("flat", flat(**({"entries": entries, "refs": [ref()], "covered": [(SET, len(index))], "cuts": [(11, SET, 0, 9)], "size": 9} | args)))
+            self.assertIn(what, self.decode("stat", code=1)[1])
+
+    def test_flat_of_patterns(self):
+        for log_set, index, data in TURNS_LOGS:
+            self.fill(index, data, log_set)
+        for what, raw, wrong in flats():
+            self.put("flat", raw)
+            out, text = self.decode("cat", "--flat", code=int(wrong is not None))
+            self.assertEqual(out, TURNS, what)
+            self.assertIn(wrong or "", text, what)
+            self.assertEqual(self.stat(code=int(wrong is not None))["flat"], "damaged" if wrong else "valid", what)
+        self.put("flat", next(flats())[1])
+        for stamp, state, want in LATE:
+            self.fill(late(stamp), b"XXXX", OTHER + 1)
+            self.assertEqual(self.stat()["flat"], state)
+            self.assertEqual(self.cat("--flat"), want)
 
 
 if __name__ == "__main__":
