@@ -162,6 +162,7 @@ CASES = [
     ("block damaged", [program("singles"), "flatten", "flip_block", program("overwrites"), program("strided"), "flip_block", "flip_block"]),
     ("block damaged, many logs", [program("singles", ranks=3, nodes=3), "flatten", "has blocks", "flip_block", program("overwrites", ranks=3, nodes=3),
                                   program("singles", ranks=3, nodes=3)]),
+    ("block damaged, flattened", [program("singles"), "flatten", "flip_block", "flatten", "has blocks", program("overwrites"), "flip_block", "flatten"]),
     ("flat stale", [program("strided", plain=False), "flatten", "tear"]),
 ]
 
