@@ -311,6 +311,7 @@ def by_hand():
     """(what, index log, whether readers must refuse it). The data log holds b"aaaa"."""
     import test_decode as t
     B, run, truncate, pack = t.B, t.run, t.truncate, t.struct.pack
+    nest = lambda at, length, physical, stride, count, row, rows: lambda own: b"\3\n" + run(at, length, physical, stride, count)(own)[2:] + pack("<qqII", row, 0, rows, 1)
     wrong = {
         "run past eof": B(10, [run(0, 2, 0)], 1), "eof past the runs": B(10, [run(0, 2, 0)], 3),
         "version": B(10, [run(0, 2, 0)], 2, version=1), "flag 2": B(10, [], 0, flags=2),
@@ -329,7 +330,8 @@ def by_hand():
         "truncate with a count": B(10, [pack("<BBHIQQ", 2, 3, 0, 1, 2, 10)], 2, flags=1),
         "truncate with a segment": B(10, [pack("<BBHIQQ", 2, 3, 1, 0, 2, 10)], 2, flags=1),
         "eof without records": B(10, [], 1), "run with flag 1": B(10, [run(0, 2, 0)], 2, refs=[t.ref()], flags=1),
-        "kind 3": B(10, [pack("<BBHIQ", 3, 2, 0, 0, 0)], 0), "kind 0": B(10, [pack("<BBHIQ", 0, 2, 0, 0, 0)], 0),
+        "kind 4": B(10, [pack("<BBHIQ", 4, 2, 0, 0, 0)], 0), "nest of 16 bytes": B(10, [pack("<BBHIQ", 3, 2, 0, 0, 0)], 0),
+        "nest that overlaps": B(10, [nest(0, 1, 0, 2, 2, 1, 2)], 4), "kind 0": B(10, [pack("<BBHIQ", 0, 2, 0, 0, 0)], 0),
         "run of 48 bytes": B(10, [pack("<BBHIQQqQII", 1, 6, 0, 1, 0, 2, 0, 0, 7, 0)], 2),
         "record of length 0": B(10, [pack("<BBHI", 200, 0, 0, 0)], 0), "record past the payload": B(10, [pack("<BBHI", 200, 2, 0, 0)], 0),
         "host name past its record": B(10, [pack("<BBHIIIIIQHHI", 128, 5, 0, 0, 7, 1, 0, 0, 1, 60, 0, 0)], 0),
@@ -337,7 +339,7 @@ def by_hand():
         "more records than the payload": B(10, [run(0, 2, 0)], 2, count=2),
     }
     right = {
-        "nothing in a block": [B(10, [], 0)], "unknown kind 200": [B(10, [bytes([200, 2]) + bytes(14), run(0, 2, 0)], 2)],
+        "nothing in a block": [B(10, [], 0)], "a nest": [B(10, [nest(0, 1, 0, 2, 2, 5, 2)], 8)], "unknown kind 200": [B(10, [bytes([200, 2]) + bytes(14), run(0, 2, 0)], 2)],
         "writer in a truncate block": [B(10, [run(0, 4, 0)], 4), B(11, [t.writer(), truncate(3)], 3, flags=1)],
         "negative stride": [B(10, [run(8, 1, 0, -3, 3)], 9)], "stamps below the block's": [B(10, [run(0, 2, 0, stamp=9), run(1, 2, 2, stamp=8)], 3)],
         "truncate older than its run": [B(10, [run(0, 4, 0)], 4), B(11, [truncate(1, 9)], 1, flags=1)],

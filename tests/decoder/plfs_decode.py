@@ -43,6 +43,7 @@ BLOCK = Table("magic:4s crc:I payload:I log_set:I uuid:8s stamp:Q version:Q offs
 REFERENCE = Table("log_set:I stream:H backend:H segment:I zero:I")
 RECORD = Table("kind:B units:B reference:H count:I")
 RUN = Table("kind:B units:B reference:H count:I logical:Q length:Q stride:q physical:Q writer:I zero:I stamp:Q")
+NEST = Table("run:56s row_stride:q plane_stride:q rows:I planes:I")
 TRUNCATE = Table("kind:B units:B reference:H count:I size:Q stamp:Q")
 WRITER = Table("kind:B units:B reference:H count:I writer:I pid:I uid:I zero:I attached_ns:Q host_bytes:H")
 SUMMARY = Table("magic:4s crc:I uuid:8s seconds:q nanoseconds:I index_logs:I size:Q stored_bytes:Q stamp:Q index_bytes:Q "
@@ -120,6 +121,16 @@ def run(order, logical, length, stride, count, physical, segment, **more):
     return SimpleNamespace(kind="run", order=order, logical=logical, length=length, stride=stride, count=count, physical=physical,
                            segment=segment, end=end, physical_end=physical_end, **more)
 
+def nest(order, logical, length, stride, count, physical, segment, by, **more):
+    """The runs of a nest."""
+    axes = sorted([(abs(stride), count), (abs(by.row_stride), by.rows)] + [(abs(by.plane_stride), by.planes)] * (by.planes > 1))
+    fits, span = count >= 2 and by.rows >= 2 and by.planes >= 1 and (by.planes > 1) == (by.plane_stride != 0) and by.rows * by.planes <= 65536, length
+    for step, n in axes:
+        fits, span = fits and step >= span, span + step * (n - 1)
+    need(fits, f"nest: strides {stride} {by.row_stride} {by.plane_stride}, counts {count} {by.rows} {by.planes}, length {length}")
+    return [run(order, logical + a * by.plane_stride + b * by.row_stride, length, stride, count, physical + (a * by.rows + b) * length * count, segment, **more)
+            for a in range(by.planes) for b in range(by.rows)]
+
 def truncate(order, size):
     need(size <= MAX, f"truncate: size {size}")
     return SimpleNamespace(kind="truncate", order=order, end=size)
@@ -174,31 +185,33 @@ class Log:
         return self.fits(at) and (stop > len(piece) or piece[stop - 2:stop] == b"\0\0" or not all(map(any, sectors)))
 
     def block(self, at, head):
-        stop, records = at + 64 + head.payload, []
+        stop, records, nested = at + 64 + head.payload, [], 0
         need(head.version == 0 and head.flags <= 1 and 16 * head.references <= head.payload and head.stamp > self.stamp,
              f"block: version {head.version}, flags {head.flags:#x}, {head.references} references, stamp {head.stamp:#x}")
         references, pos = REFERENCE.each(self.raw, at + 64, head.references)
         need(all(map(self.sb.allows, references)), f"block: segment references {references}")
         for _ in range(head.records):
-            record, units = self.record(pos, stop, references, head.stamp)
-            records.append(record)
+            found, units = self.record(pos, stop, references, head.stamp)
+            records += found
             pos += 8 * units
+            nested += len(found) * (len(found) > 1)
         runs, cuts = ([r for r in records if r.kind == kind] for kind in ("run", "truncate"))
         need(pos == stop and all(r.order[0] <= head.stamp for r in records) and max((r.end for r in runs + cuts), default=0) == head.eof
-             and len(cuts) == head.flags and not (cuts and runs), f"block: payload, stamp, eof {head.eof} or flags {head.flags} do not fit its records")
+             and len(cuts) == head.flags and not (cuts and runs) and nested <= 2**20, f"block: payload, stamp, eof {head.eof} or flags {head.flags} do not fit its records")
         self.records += records
-        self.blocks, self.count, self.stamp = self.blocks + 1, self.count + len(records), head.stamp
+        self.blocks, self.count, self.stamp = self.blocks + 1, self.count + head.records, head.stamp
 
     def record(self, pos, stop, references, stamp):
-        """The record and its length in units of 8 bytes."""
+        """The record, or the runs of a nest, and its length in units of 8 bytes."""
         kind, units, reference, count = RECORD.at(self.raw, pos) if pos + 8 <= stop else (0, 0, 0, 0)
         need(units >= 1 and pos + 8 * units <= stop, "record does not fit its block")
-        if (kind, units) == (1, 7) and reference < len(references):
+        if (kind, units) in ((1, 7), (3, 10)) and reference < len(references):
             r = RUN.at(self.raw, pos)
-            return run((r.stamp, self.set), r.logical, r.length, r.stride, count, r.physical, references[reference], writer=r.writer), units
+            it = (r.stamp, self.set), r.logical, r.length, r.stride, count, r.physical, references[reference]
+            return nest(*it, NEST.at(self.raw, pos), writer=r.writer) if kind == 3 else [run(*it, writer=r.writer)], units
         if (kind, units) == (2, 3) and reference == count == 0:
             r = TRUNCATE.at(self.raw, pos)
-            return truncate((r.stamp, self.set), r.size), units
+            return [truncate((r.stamp, self.set), r.size)], units
         who = {}
         if kind == 128 and units >= 5:
             r = WRITER.at(self.raw, pos)
@@ -206,7 +219,7 @@ class Log:
             host = self.raw[pos + 34:pos + 34 + r.host_bytes].decode("utf-8", "replace")
             kind, who = "writer", {"writer": r.writer, "pid": r.pid, "uid": r.uid, "host": host, "attached_ns": r.attached_ns}
         need(who or kind > 128, f"record of unknown kind {kind} or wrong form")
-        return SimpleNamespace(kind=kind, order=(stamp, self.set), **who), units
+        return [SimpleNamespace(kind=kind, order=(stamp, self.set), **who)], units
 
 
 # ---- §4 order

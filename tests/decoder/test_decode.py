@@ -331,14 +331,26 @@ class Decoder(unittest.TestCase):
             self.fill(whole + junk, b"aabb")
             self.assertEqual(self.cat(code=1), b"")
 
+    def test_nests(self):
+        def nest(count, rows, planes, stride=3, row=10, plane=30):
+            return lambda own: b"\3\n" + run(0, 1, 0, stride, count)(own)[2:] + struct.pack("<qqII", row, plane, rows, planes)
+        want = bytearray(44)
+        for i, at in enumerate([0, 3, 10, 13, 30, 33, 40, 43]):
+            want[at] = ord("a") + i
+        self.fill(log(B(10, [nest(2, 2, 2)], 44)), b"abcdefgh")
+        self.assertEqual(self.cat(), bytes(want))
+        for wrong in (nest(1, 2, 2, stride=0), nest(2, 1, 2), nest(2, 2, 1), nest(2, 2, 2, row=3), nest(2, 2, 2, plane=13), nest(2, 65536, 2, row=10, plane=10**6)):
+            self.fill(log(B(10, [wrong], 44)), b"abcdefgh")
+            self.cat(code=1)
+
     def test_record_kinds(self):
         skipped = struct.pack("<BBHIQ", 200, 2, 0, 0, 0)
         self.fill(log(B(10, [skipped, run(0, 2, 0)], 2)), b"aa")
         self.assertEqual(self.cat(), b"aa")
-        self.fill(log(B(10, [run(0, 2, 0)], 2), B(11, [struct.pack("<BBHIQ", 3, 2, 0, 0, 0)], 0)), b"aa")
+        self.fill(log(B(10, [run(0, 2, 0)], 2), B(11, [struct.pack("<BBHIQ", 4, 2, 0, 0, 0)], 0)), b"aa")
         out, text = self.decode("cat", code=1)
         self.assertEqual(out, b"")
-        self.assertIn("unknown kind 3", text)
+        self.assertIn("unknown kind 4", text)
 
     def test_contradictions(self):
         for what, args in {

@@ -308,6 +308,9 @@ impl<'a> Extents<'a> {
         let mut next = || Column::read(bytes, &mut used, count);
         let (gap, length, segment, physical) = (next()?, next()?, next()?, next()?);
         let order = if *flags & FLAG_ORDERED != 0 { Some((next()?, next()?)) } else { None };
+        if gap.get(bytes, 0) != 0 {
+            return Err(Bad { at_bytes: 2, what: "a block does not begin at its fence" });
+        }
         if used.next_multiple_of(BLOCK_ALIGN) != bytes.len() {
             return Err(Bad { at_bytes: used as u64, what: "a block is longer than what it says" });
         }
@@ -325,21 +328,23 @@ impl<'a> Extents<'a> {
         self.order.is_some()
     }
 
-    /// Calls `f(i, start, end)` for the extents that end past `from`, ascending, until it returns false. What breaks the order or leaves the file's range ends it.
+    /// Calls `f(i, start, end)` for the extents that end past `from`, ascending, until it returns false. False if an extent has no byte or leaves the file's range: then nothing behind it
+    /// can be told.
     #[inline]
-    pub fn visit(&self, from: u64, mut f: impl FnMut(usize, u64, u64) -> bool) {
+    pub fn visit(&self, from: u64, mut f: impl FnMut(usize, u64, u64) -> bool) -> bool {
         let mut at = self.first;
         for i in 0..self.count {
             let start = at.wrapping_add(self.gap.get(self.bytes, i));
             let end = start.wrapping_add(self.length.get(self.bytes, i));
             if start < at || end <= start || end > MAX_OFFSET {
-                return;
+                return false;
             }
             if end > from && !f(i, start, end) {
-                return;
+                return true;
             }
             at = end;
         }
+        true
     }
 
     /// Segment number and physical offset of extent `i`.
@@ -501,6 +506,14 @@ pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
         blocks_at,
         id: id(file),
     };
+    if shapes > 0 && flat.floor == 0 {
+        return bad(120, "shapes without a floor");
+    }
+    let fences = &file[fences_at..blocks_at];
+    let fence = |i: usize| (Fields(fences).u64(i * FENCE_BYTES), Fields(fences).u32(i * FENCE_BYTES + 8));
+    if (1..blocks).any(|i| fence(i - 1).0 >= fence(i).0 || fence(i - 1).1 >= fence(i).1) || (blocks > 0 && fence(0).1 != 0) {
+        return bad(fences_at, "the fences do not ascend");
+    }
     let mut at = HEADER_BYTES;
     let tables = &file[..tables_end];
     // Logs differ in something: one bit each at least.

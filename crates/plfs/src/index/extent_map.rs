@@ -753,7 +753,7 @@ mod tests {
                     physicals: (0..6).map(|_| random()).collect(),
                 },
             ];
-            let flat = FlatIndex { max_hlc: 5, ..FlatIndex::default() };
+            let flat = FlatIndex { max_hlc: 5, floor: 5, ..FlatIndex::default() };
             let bytes = flat_index::encode(&flat, &shapes, entries.as_bytes(), &Default::default());
             let flat = flat_index::decode(&bytes, &plfs_format::Uuid::default()).unwrap();
             let base = Base::new(Arc::new(bytes), flat);

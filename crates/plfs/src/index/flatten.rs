@@ -21,7 +21,14 @@ pub struct Flattened {
 pub fn flatten(container: &Container) -> Result<Flattened> {
     let settled = !has_owner(&container.list()?);
     let mut index = Index::load(container)?;
-    let bytes = index.encode(container, settled)?;
+    let bytes = match index.encode(container, settled) {
+        // The old flat index was found damaged: the logs have all that it has.
+        Err(_) if index.is_broken().is_some() => {
+            index.begin_anew(container, index.is_broken().unwrap_or_default())?;
+            index.encode(container, settled)?
+        }
+        encoded => encoded?,
+    };
     store_flat(container, &bytes, true)?;
     let flat = flat_index::decode(&bytes, &container.superblock.uuid).map_err(|bad| Error::Corrupt { path: container.path(name::FLAT), bad })?;
     Ok(Flattened { entries: flat.entries + flat.extents, bytes: bytes.len() as u64 })

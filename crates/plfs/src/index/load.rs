@@ -95,7 +95,7 @@ impl Index {
     /// [`Index::load_logs`] helps.
     pub fn is_broken(&self) -> Option<&'static str> {
         match () {
-            () if self.extents.is_damaged() => Some("it is damaged: a block does not match its checksum"),
+            () if self.extents.is_damaged() => Some("it is damaged: a block does not match its checksum, or an entry contradicts the format"),
             () if self.overtaken => Some("a writer that it does not have began before it was made"),
             () => None,
         }

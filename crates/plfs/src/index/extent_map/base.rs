@@ -22,7 +22,7 @@ pub struct Base {
     lattices: OnceLock<Option<Box<Lattices>>>,
     /// For each shape what its axes span, with pieces of the length that the first entry asked for.
     spans: Vec<OnceLock<Spans>>,
-    /// A block did not fit its checksum: what was looked up since is not to be believed.
+    /// A block did not fit its checksum, or something contradicts the document: what was looked up since is not to be believed.
     damaged: AtomicBool,
 }
 
@@ -38,7 +38,7 @@ impl Base {
         &self.flat
     }
 
-    /// Whether a block was found not to fit its checksum.
+    /// Whether something was found that contradicts the document.
     pub fn is_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
     }
@@ -100,6 +100,7 @@ impl Base {
     pub(super) fn gather(&self, from: u64, to: u64, truncates: &[(Order, u64)], pieces: &mut Vec<Span<Place>>) {
         // What has a shape shares no byte with anything else here: if it has the whole range, that is all.
         let mut whole = false;
+        let segments = self.flat.segments.len();
         let mut add = |entry: &Entry, whole: &mut bool| {
             if *whole {
                 return;
@@ -107,17 +108,22 @@ impl Base {
             let order = self.order_of(entry);
             let to = to.min(clip_of(truncates, order));
             match entry.shape.get() {
-                0 if entry.is_sound() => {
+                0 if entry.is_sound() && (entry.segment.get() as usize) < segments => {
                     let segment = entry.segment.get();
                     entry.pieces(from, to, |start, end, shift| pieces.push(Span { order, start, end, tag: (segment, shift) }));
                 }
-                0 => {}
+                0 => self.lies(),
                 _ => {
-                    if let Some(shaped) = self.shaped(entry) {
+                    if let Some(shaped) = self.shaped(entry).filter(Shaped::is_sound) {
                         shaped.pieces(from, to, &mut |(start, end, segment, shift)| {
+                            if segment as usize >= segments {
+                                self.lies();
+                            }
                             *whole |= start == from && end == to;
                             pieces.push(Span { order, start, end, tag: (segment, shift) });
                         });
+                    } else {
+                        self.lies();
                     }
                 }
             }
@@ -156,7 +162,9 @@ impl Base {
                 return;
             }
             let Some(block) = self.block(&blocks, i) else { continue };
-            block.visit(from, |j, start, end| {
+            let mut behind = 0;
+            let sound = block.visit(from, |j, start, end| {
+                behind = end;
                 if start >= to {
                     return false;
                 }
@@ -164,9 +172,16 @@ impl Base {
                 let skipped = from.saturating_sub(start);
                 // A place past the end of what a segment can be is nobody's.
                 let place = if physical <= MAX_END - (end - start) { (segment, physical + skipped) } else { (u32::MAX, 0) };
+                if place.0 as usize >= self.flat.segments.len() {
+                    self.lies();
+                }
                 f(start + skipped, end.min(to), self.extent_order(block.order(j)), place);
                 true
             });
+            // It must end before the next begins.
+            if !sound || (i + 1 < blocks.len() && blocks.first(i + 1) < behind) {
+                self.lies();
+            }
         }
     }
 
@@ -184,7 +199,7 @@ impl Base {
             }
         }
         let blocks = self.blocks();
-        let mut behind = 0;
+        let (mut behind, mut extents) = (0, 0);
         for i in 0..blocks.len() {
             let wrong = |what| Err(Bad { at_bytes: (self.flat.fences_at + i * flat_index::FENCE_BYTES) as u64, what });
             let block = match blocks.block(i) {
@@ -203,6 +218,10 @@ impl Base {
             if !fits || seen != block.len() {
                 return wrong("a block of the flat index contradicts the format");
             }
+            extents += seen as u64;
+        }
+        if extents != self.flat.extents {
+            return Err(Bad { at_bytes: 96, what: "the flat index has another number of extents than it says" });
         }
         Ok(())
     }
@@ -229,16 +248,25 @@ impl Base {
         match blocks.block(i) {
             Ok(block) => Some(block),
             Err(_) => {
-                self.damaged.store(true, Ordering::Relaxed);
+                self.lies();
                 None
             }
         }
+    }
+
+    /// Something here contradicts the document.
+    #[cold]
+    fn lies(&self) {
+        self.damaged.store(true, Ordering::Relaxed);
     }
 
     /// Lowers `best` to the lowest byte at or past `from` that something here holds, if that is below `best`.
     pub(super) fn next_byte(&self, from: u64, truncates: &[(Order, u64)], best: &mut u64) {
         walk(self.entries(), from, best, &mut |entry: &Entry, best: &mut u64| {
             let to = clip_of(truncates, self.order_of(entry)).min(*best);
+            if !self.is_sound(entry) {
+                return self.lies();
+            }
             let byte = match entry.shape.get() {
                 0 => entry.is_sound().then(|| entry.next_byte(from, to)).flatten(),
                 _ => self.shaped(entry).and_then(|shaped| shaped.next_byte(from, to)),

@@ -95,7 +95,7 @@ impl Shaped<'_> {
     /// Calls `f` for the part of each piece inside `[from, to)`, ascending.
     #[inline]
     pub(super) fn pieces(&self, from: u64, to: u64, f: &mut impl FnMut(Piece)) {
-        let Some(spans) = self.spans() else { return };
+        let Some(spans) = self.spans().filter(|_| from < to) else { return };
         match self.locate(&spans, from) {
             Some(piece) if piece.1 >= to => return f((piece.0, to, piece.2, piece.3)),
             // A byte that no piece has.
