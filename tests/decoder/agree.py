@@ -331,7 +331,7 @@ def by_hand():
         "truncate with a segment": B(10, [pack("<BBHIQQ", 2, 3, 1, 0, 2, 10)], 2, flags=1),
         "eof without records": B(10, [], 1), "run with flag 1": B(10, [run(0, 2, 0)], 2, refs=[t.ref()], flags=1),
         "kind 4": B(10, [pack("<BBHIQ", 4, 2, 0, 0, 0)], 0), "nest of 16 bytes": B(10, [pack("<BBHIQ", 3, 2, 0, 0, 0)], 0),
-        "nest that overlaps": B(10, [nest(0, 1, 0, 2, 2, 1, 2)], 4), "kind 0": B(10, [pack("<BBHIQ", 0, 2, 0, 0, 0)], 0),
+        "nest that overlaps": B(10, [nest(0, 1, 0, 2, 2, 2, 2)], 5), "kind 0": B(10, [pack("<BBHIQ", 0, 2, 0, 0, 0)], 0),
         "run of 48 bytes": B(10, [pack("<BBHIQQqQII", 1, 6, 0, 1, 0, 2, 0, 0, 7, 0)], 2),
         "record of length 0": B(10, [pack("<BBHI", 200, 0, 0, 0)], 0), "record past the payload": B(10, [pack("<BBHI", 200, 2, 0, 0)], 0),
         "host name past its record": B(10, [pack("<BBHIIIIIQHHI", 128, 5, 0, 0, 7, 1, 0, 0, 1, 60, 0, 0)], 0),
