@@ -156,12 +156,23 @@ t_stat_json() {
     mkdir m
     make_file m/f
     plfs stat --json m/f | json '
-fields = "path size uuid container stored_bytes log_sets data_logs index_logs index_bytes records open_marks mode uid gid mtime nlink flat summary"
+fields = "path size uuid container stored_bytes log_sets data_logs index_logs index_bytes records index_bytes_per_gib open_marks mode uid gid mtime nlink flat flat_index summary"
 assert list(d) == fields.split(), list(d)
 assert d["size"] == (1 << 20) + 3 and d["flat"] == "none" and d["summary"] == "valid" and d["nlink"] == 1 and d["open_marks"] == [] and d["index_logs"] == 1'
+    plfs stat --json m/f | json 'assert d["flat_index"] is None and d["index_bytes_per_gib"] is None and d["stored_bytes"] < 2**20'
+    plfs run --mount m -- python3 -c 'import os; fd = os.open("m/f", os.O_RDWR); [os.pwrite(fd, b"x" * 100000, 2000000 - i * i * 1000) for i in range(30)]'
+    plfs stat --json m/f | json 'assert d["index_bytes_per_gib"] == -(-d["index_bytes"] * 2**30 // d["stored_bytes"])'
+    plfs stat m/f | has '^ index per GiB  [0-9,]* bytes in index logs'
     plfs flatten m/f > /dev/null
+    plfs stat --json m/f > with-flat
+    json '
+import os
+flat = d["flat_index"]
+assert flat["bytes"] == os.path.getsize(d["container"] + "/flat") and flat["records"] == d["records"] > flat["entries"] + flat["extents"] > 0, flat
+assert flat["bytes_per_gib"] == -(-flat["bytes"] * 2**30 // d["stored_bytes"])' < with-flat
+    plfs stat m/f | has '^    flat index  used: .* entries and .* extents kept'
     plfs stat --json m/f m/f | json 'assert [x["flat"] for x in d] == ["used", "used"] and d[0]["summary"] == "valid"'
-    plfs stat m/f | has '1,048,579 (1.00 MiB) bytes'
+    plfs stat m/f | has '2,100,000 (2.00 MiB) bytes'
     echo x > plain
     refuses 1 "not a PLFS file" plfs stat plain
     fails plfs stat --json plain m/f absent > out 2> /dev/null

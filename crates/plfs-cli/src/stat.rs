@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plfs_core::store::Kind;
-use plfs_core::{Error, FlatState, OpenMark, Plfs};
+use plfs_core::{Error, FlatState, FlatTotals, OpenMark, Plfs};
 use serde::Serialize;
 
 use crate::out::{self, Fail, Out, absolute, count, say, show, size, time};
@@ -36,6 +36,7 @@ struct Stat {
     index_logs: u32,
     index_bytes: u64,
     records: u64,
+    index_bytes_per_gib: Option<u64>,
     open_marks: Vec<Mark>,
     mode: String,
     uid: u32,
@@ -43,9 +44,34 @@ struct Stat {
     mtime: String,
     nlink: u64,
     flat: String,
+    flat_index: Option<Flat>,
     summary: &'static str,
     #[serde(skip)]
     created: String,
+}
+
+/// A flat index that readers use.
+#[derive(Serialize)]
+struct Flat {
+    bytes: u64,
+    bytes_per_gib: Option<u64>,
+    records: u64,
+    entries: u64,
+    extents: u64,
+    shapes: u64,
+    floor: u64,
+}
+
+impl Flat {
+    fn new(flat: FlatTotals, stored: u64) -> Flat {
+        let FlatTotals { bytes, records, entries, extents, shapes, floor } = flat;
+        Flat { bytes, bytes_per_gib: per_gib(bytes, stored), records, entries, extents, shapes, floor }
+    }
+}
+
+/// Bytes of index for each GiB of data; below 1 MiB that would say nothing.
+fn per_gib(index: u64, stored: u64) -> Option<u64> {
+    (stored >= 1 << 20).then(|| (u128::from(index) << 30).div_ceil(u128::from(stored)) as u64)
 }
 
 #[derive(Serialize)]
@@ -97,10 +123,10 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
             _ => Error::Invalid { what: "stat wants PLFS files; this is a directory or a special file: see `plfs ls`", errno: plfs_core::store::Errno::ISDIR },
         });
     };
-    let flat = match plfs_core::flat_state(&container)? {
-        FlatState::None => "none".into(),
-        FlatState::Used => "used".into(),
-        FlatState::Stale(why) | FlatState::Damaged(why) => format!("ignored: {why}"),
+    let (flat, flat_index) = match plfs_core::flat_state(&container)? {
+        FlatState::None => ("none".into(), None),
+        FlatState::Used(flat) => ("used".into(), Some(Flat::new(flat, totals.stored_bytes))),
+        FlatState::Stale(why) | FlatState::Damaged(why) => (format!("ignored: {why}"), None),
     };
     let stat = found.stat;
     Ok(Stat {
@@ -114,6 +140,7 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
         index_logs: index_logs(plfs, &container.dir),
         index_bytes: totals.index_bytes,
         records: totals.records,
+        index_bytes_per_gib: per_gib(totals.index_bytes, totals.stored_bytes),
         open_marks: plfs_core::open_marks(&container)?.into_iter().map(Mark::from).collect(),
         mode: format!("{:04o}", stat.mode),
         uid: stat.uid,
@@ -121,6 +148,7 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
         mtime: time(stat.mtime.sec, stat.mtime.nsec),
         nlink: stat.nlink,
         flat,
+        flat_index,
         summary: if totals.from_summary { "valid" } else { "none" },
         created: time((superblock.created_ns / 1_000_000_000) as i64, 0),
     })
@@ -137,11 +165,20 @@ fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
     field("file", show(path))?;
     field("size", format!("{} bytes", size(stat.size)))?;
     field("stored", format!("{} bytes in {} data logs of {} log sets", size(stat.stored_bytes), stat.data_logs, stat.log_sets))?;
-    field("index", format!("{} bytes in {} index logs, {} records", size(stat.index_bytes), stat.index_logs, count(stat.records)))?;
-    if stat.size >= 1 << 20 {
-        field("index per GiB", format!("{} bytes", count((u128::from(stat.index_bytes) << 30).div_ceil(u128::from(stat.size)) as u64)))?;
+    let written = format!("{} bytes in {} index logs, {} records written", size(stat.index_bytes), stat.index_logs, count(stat.records));
+    field("index", written)?;
+    match &stat.flat_index {
+        // A pattern across writers is one entry; what has no pattern is packed as extents.
+        Some(flat) => {
+            let kept = format!("{} bytes, {} entries and {} extents kept", size(flat.bytes), count(flat.entries), count(flat.extents));
+            field("flat index", format!("used: {kept}; {} shapes", count(flat.shapes)))?;
+        }
+        None => field("flat index", stat.flat.clone())?,
     }
-    field("flat index", stat.flat.clone())?;
+    if let Some(logs) = stat.index_bytes_per_gib {
+        let flat = stat.flat_index.as_ref().and_then(|flat| flat.bytes_per_gib).map(|flat| format!(", {} in the flat index", count(flat))).unwrap_or_default();
+        field("index per GiB", format!("{} bytes in index logs{flat}", count(logs)))?;
+    }
     field("summary", if stat.summary == "valid" { "valid".into() } else { "none: sizes come from the index logs".into() })?;
     field("mode", format!("{}, uid {}, gid {}, {} name{}", stat.mode, stat.uid, stat.gid, stat.nlink, if stat.nlink == 1 { "" } else { "s" }))?;
     field("created", stat.created.clone())?;

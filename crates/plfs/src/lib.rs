@@ -41,8 +41,8 @@ mod write;
 
 pub use config::Config;
 pub use container::{
-    Cleared, Finding, FlatState, Health, IndexRecord, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree, clear_marks,
-    flat_state, open_marks, records, repair,
+    Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree,
+    clear_marks, flat_state, open_marks, records, repair,
 };
 pub use container::{Container, Totals};
 pub use error::{Error, Result};

@@ -339,7 +339,7 @@ fn check_flat(container: &Container, names: &[Name], promised: &Promised, report
         match read_flat(container) {
             Ok((FlatState::Damaged(why), _)) => report.find(Severity::Corrupt, &path, 0, format!("the flat index is damaged {why}; readers do without it")),
             Ok((FlatState::Stale(why), _)) => report.find(Severity::Garbage, &path, 0, format!("the flat index is stale: {why}; readers do without it")),
-            Ok((FlatState::Used, Some((flat, bytes)))) => {
+            Ok((FlatState::Used(_), Some((flat, bytes)))) => {
                 if let Err(bad) = Base::new(bytes, flat.clone()).check() {
                     report.find(Severity::Corrupt, &path, bad.at_bytes, format!("{}; readers do without it", bad.what));
                 }
@@ -420,14 +420,31 @@ pub enum FlatState {
     /// There is none.
     None,
     /// It fits.
-    Used,
+    Used(FlatTotals),
     /// It covers more than the index logs have, made for other logs; or it is of another version.
     Stale(String),
     /// Its bytes contradict the format.
     Damaged(String),
 }
 
-/// Looks at the flat index without loading the index logs.
+/// What a flat index that fits holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlatTotals {
+    /// Its length, bytes.
+    pub bytes: u64,
+    /// Index records that were merged into it, of all kinds.
+    pub records: u64,
+    /// Entries: runs, and patterns across writers.
+    pub entries: u64,
+    /// Extents in packed blocks: what has no pattern.
+    pub extents: u64,
+    /// Shapes that entries have.
+    pub shapes: u64,
+    /// Orders up to this stamp have been left out; 0: none.
+    pub floor: u64,
+}
+
+/// Looks at the flat index without loading the index logs, nor an index.
 pub fn flat_state(container: &Container) -> Result<FlatState> {
     Ok(read_flat(container)?.0)
 }
@@ -458,5 +475,13 @@ fn read_flat(container: &Container) -> Result<(FlatState, Option<(flat_index::Fl
             return Ok((FlatState::Stale(why), None));
         }
     }
-    Ok((FlatState::Used, Some((flat, bytes))))
+    let totals = FlatTotals {
+        bytes: (*bytes).as_ref().len() as u64,
+        records: flat.records,
+        entries: flat.entries,
+        extents: flat.extents,
+        shapes: flat.shapes.len() as u64,
+        floor: flat.floor,
+    };
+    Ok((FlatState::Used(totals), Some((flat, bytes))))
 }

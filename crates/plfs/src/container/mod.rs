@@ -9,8 +9,8 @@ mod remove;
 mod totals;
 
 pub use check::{
-    Cleared, Finding, FlatState, Health, IndexRecord, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree, clear_marks,
-    flat_state, open_marks, records, repair,
+    Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree,
+    clear_marks, flat_state, open_marks, records, repair,
 };
 pub use create::create;
 pub use create::{chmod, chown};

@@ -41,7 +41,7 @@ pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_
         let old = store.stat(&finding.path, false).is_ok_and(|stat| is_old(stat.mtime) && is_old(stat.ctime));
         let removed = match Name::parse(file) {
             Some(Name::FlatTmp) if old => store.unlink(&finding.path),
-            Some(Name::Flat) if !matches!(flat_state(&container)?, FlatState::Used) || finding.severity == Severity::Corrupt => store.unlink(&finding.path),
+            Some(Name::Flat) if !matches!(flat_state(&container)?, FlatState::Used(_)) || finding.severity == Severity::Corrupt => store.unlink(&finding.path),
             None if name::parse_data_log(file).is_some() && finding.severity == Severity::Garbage && old => match remove_unrecorded(&container, &finding.path)?
             {
                 true => Ok(()),
