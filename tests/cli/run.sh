@@ -217,9 +217,79 @@ for i, x in enumerate(d["extents"]):
     plfs map --json --from 35 --to 70 plfs.d/f | json 'assert [(x["logical"], x["length"]) for x in d["extents"]] == [(35, 5), (60, 10)]'
     plfs map --json --records plfs.d/f | json 'assert [(x["kind"], x["count"]) for x in d["records"]] == [("run", 1000)]'
     [ "$(plfs map plfs.d/f | tail -1)" = "1,000 pieces" ]
+    # The patterns come first.
+    plfs map plfs.d/f | sed -n 2,3p | has ' 1,000 pieces of 10 B, every 30 B, from 0$'
     # Far holes cost nothing.
     plfs run -- truncate -s 4E plfs.d/f
     [ "$(timeout 10 plfs map plfs.d/f | tail -1)" = "1,000 pieces" ]
+}
+# Processes that take turns, each with rows of an array.
+make_rows() { # FILE WRITERS
+    plfs run --mount "$(dirname "$1")" -- python3 -c '
+import os, sys
+n = int(sys.argv[2])
+for writer in range(n):
+    if os.fork() == 0:
+        fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+        for row in range(4):
+            for i in range(10): os.pwrite(fd, b"x" * 100, row * 1000000 + i * 100 * n + writer * 100)
+        os.close(fd)
+        os._exit(0)
+    os.wait()' "$1" "$2"
+}
+t_map_patterns() {
+    mkdir m
+    make_rows m/f 30
+    plfs map --patterns m/f > out
+    [ "$(wc -l < out)" = 27 ]
+    sed -n 2p out | has '^30 writers wrote 1,200 pieces, 120,000 (117.19 KiB) bytes:$'
+    sed -n 4p out | has '^  [^ ]*:[0-9]*  *10 pieces of 100 B, every 3,000 B, from 100; 4 such rows, every 1,000,000 B$'
+    tail -1 out | has '^  \.\.\. 6 more writers, each like the last one, elsewhere$'
+    [ "$(plfs map --patterns --limit 100 m/f | wc -l)" = 32 ]
+    plfs map --patterns --json --limit 3 m/f | json '
+import os
+host = os.uname().nodename
+assert "extents" not in d and "records" not in d and (len(d["writers"]), d["more_writers"]) == (3, 27)
+for i, writer in enumerate(d["writers"]):
+    assert (writer["host"], writer["pieces"], writer["bytes"], writer["more_patterns"]) == (host, 40, 4000, 0), writer
+    assert writer["first_stamp"] <= writer["last_stamp"]
+    (pattern,) = writer["patterns"]
+    levels = [(level["count"], level["stride"]) for level in pattern["levels"]]
+    assert (pattern["kind"], pattern["logical"], pattern["length"], levels) == ("regular", i * 100, 100, [(10, 3000), (4, 1000000)]), pattern
+    assert pattern["text"].startswith("10 pieces of 100 B")'
+    plfs map --json --to 100 m/f | json 'assert len(d["extents"]) == len(d["writers"]) == 1'
+    make_file m/random
+    plfs map --patterns m/random | has ' pieces of [0-9]* to 4,... B, at irregular offsets between [0-9,]* and 1,048,579$'
+    plfs run --mount m -- sh -c ': > m/empty'
+    plfs map --patterns m/empty | tail -1 | has '^0 writers wrote 0 pieces, 0 bytes:$'
+    fails plfs map --patterns --records m/f 2> /dev/null
+}
+t_map_plot() {
+    local name=$'odd & <b>"\'\n'
+    mkdir m
+    make_rows "m/$name" 30
+    make_file m/random
+    plfs run --mount m -- sh -c ': > m/empty; truncate -s 5000 m/random'
+    plfs map --plot odd.svg "m/$name" | has '^odd.svg: 1,200 pieces of 30 writers; drawn: each piece$'
+    plfs map --plot part.svg --from 100 --to 1K "m/$name" > out
+    plfs map --plot random.svg m/random > out
+    plfs map --plot empty.svg m/empty > out
+    python3 - <<'END'
+import xml.etree.ElementTree as tree
+svg = "{http://www.w3.org/2000/svg}"
+for name, pieces in (("odd", 120), ("part", 4), ("random", 100), ("empty", 0)):
+    root = tree.parse(name + ".svg").getroot()
+    assert root.tag == svg + "svg"
+    elements = list(root.iter())
+    assert len(elements) < 4500 and not {e.tag for e in elements} - {svg + tag for tag in ("svg", "title", "rect", "text", "path")}
+    text = "\n".join(e.text or "" for e in elements)
+    assert "time since the first write" in text and "offset in the file" in text
+    assert sum(e.tag == svg + "path" and len(e) for e in elements) >= pieces, name
+    if name == "odd": assert 'odd & <b>"' in text and "30 writers" in text and "12 of 30" in text
+    if name == "random": assert "truncate to 5,000 bytes" in text
+END
+    refuses 1 "cannot write absent/x.svg" plfs map --plot absent/x.svg m/random
+    fails plfs map --plot x.svg --json m/random 2> /dev/null
 }
 t_cat() {
     head -c 3000000 /dev/urandom > plain

@@ -9,6 +9,8 @@ mod list;
 mod map;
 mod mount;
 mod out;
+mod patterns;
+mod plot;
 mod remove;
 mod run;
 mod stat;
@@ -134,12 +136,18 @@ enum Command {
     },
     /// Show who wrote what where
     ///
-    /// Without --records: the pieces that a reader sees, in the order of the file, each with its data log, the offset there, and its writer; holes are left out.
-    /// With --records: every index record in the order that decides overlaps.
-    #[command(after_help = "Examples:\n  plfs map plfs.d/checkpoint --to 1000000\n  plfs map --records plfs.d/checkpoint")]
+    /// First the patterns: what each writer wrote, overwritten or not, in the order of its writing; what is contiguous counts as one piece. Then the pieces that a reader sees, in the order
+    /// of the file, each with its data log, the offset there, and its writer; holes are left out. With --patterns only the former. With --records: every index record in the order
+    /// that decides overlaps.
+    ///
+    /// With --plot: a picture of who wrote which offsets when, overwritten or not. A record says when its first piece was written, and its block when all of it was; a writer's next record tells
+    /// that the one before is complete. Between these times its pieces are drawn as if written at equal pace, and nothing is known about reads.
+    #[command(
+        after_help = "Examples:\n  plfs map --patterns plfs.d/checkpoint\n  plfs map plfs.d/checkpoint --to 1000000\n  plfs map --records plfs.d/checkpoint\n  plfs map --plot checkpoint.svg plfs.d/checkpoint"
+    )]
     Map {
-        /// An object with an array of pieces or records
-        #[arg(long)]
+        /// An object with arrays of writers with their patterns and of pieces, or of records
+        #[arg(long, conflicts_with = "plot")]
         json: bool,
         /// First byte
         #[arg(long, value_name = "N", default_value_t = 0, value_parser = out::bytes)]
@@ -147,9 +155,18 @@ enum Command {
         /// One past the last byte; the end of the file if not given
         #[arg(long, value_name = "N", value_parser = out::bytes)]
         to: Option<u64>,
+        /// Only the patterns, not the pieces
+        #[arg(long, conflicts_with_all = ["records", "plot"])]
+        patterns: bool,
+        /// How many writers to show the patterns of, and how many patterns of each
+        #[arg(long, value_name = "N", default_value_t = 24, conflicts_with_all = ["records", "plot"])]
+        limit: usize,
         /// Index records as they were written instead of what is visible
-        #[arg(long)]
+        #[arg(long, conflicts_with = "plot")]
         records: bool,
+        /// Write a picture into SVG: time to the right, offsets upwards, a colour for each writer, or for each node or log set if there are many
+        #[arg(long, value_name = "SVG")]
+        plot: Option<PathBuf>,
         /// A PLFS file
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -284,7 +301,9 @@ fn main() -> ExitCode {
         Command::Log { level, mountpoint } => ("log", mount::log(&mut out, level.as_deref(), mountpoint)),
         Command::Stat { mounts: true, json, .. } => ("stat", mount::list(&mut out, json)),
         Command::Stat { json, files, .. } => ("stat", stat::stat(&mut out, json, &files)),
-        Command::Map { json, from, to, records, file } => ("map", map::map(&mut out, json, from, to, records, &file)),
+        Command::Map { json, from, to, patterns, limit, records, plot, file } => {
+            ("map", map::map(&mut out, &map::Wanted { json, from, to, patterns, records, limit, plot }, &file))
+        }
         Command::Cat { from, length, files } => ("cat", copy::cat(&mut out, from, length, &files)),
         Command::Cp(flags) => ("cp", copy::cp(&flags.src, &flags.dst, flags.force)),
         Command::Import(flags) => ("import", copy::import(&flags.src, &flags.dst, flags.force)),

@@ -1,4 +1,4 @@
-//! `plfs map`: who wrote what where.
+//! `plfs map`: who wrote what where: as patterns, as pieces, as records, as a picture.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,21 @@ use std::path::{Path, PathBuf};
 use plfs_core::{Extent, File, OpenOptions, Opened, Records, Said, WrittenBy};
 use serde::Serialize;
 
-use crate::out::{self, Fail, Out, absolute, count, show, time};
+use crate::out::{self, Fail, Out, absolute, count, show, size, time};
+use crate::patterns::{self, ByWriter, Line};
+use crate::plot;
+
+/// What to show of which bytes.
+pub struct Wanted {
+    pub json: bool,
+    pub from: u64,
+    pub to: Option<u64>,
+    pub patterns: bool,
+    pub records: bool,
+    /// Writers, and lines of each, to show the patterns of.
+    pub limit: usize,
+    pub plot: Option<PathBuf>,
+}
 
 #[derive(Serialize)]
 struct Piece<'a> {
@@ -62,70 +76,176 @@ enum Record<'a> {
     },
 }
 
+/// The patterns of one writer.
+#[derive(Serialize)]
+struct Patterns<'a> {
+    #[serde(flatten)]
+    writer: Writer<'a>,
+    pieces: u64,
+    bytes: u64,
+    first_stamp: u64,
+    last_stamp: u64,
+    patterns: Vec<AsPattern>,
+    more_patterns: usize,
+}
+
+#[derive(Serialize)]
+struct AsPattern {
+    pieces: u64,
+    bytes: u64,
+    #[serde(flatten)]
+    rule: Rule,
+    text: String,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Rule {
+    Regular { logical: u64, length: u64, levels: Vec<Level> },
+    Irregular { times: u64, shortest: u64, longest: u64, levels: Vec<Level>, from: u64, to: u64 },
+}
+
+#[derive(Serialize)]
+struct Level {
+    count: u64,
+    stride: i64,
+}
+
+impl<'a> Patterns<'a> {
+    fn new(writer: &ByWriter<'a>, limit: usize) -> Patterns<'a> {
+        let levels = |levels: &[patterns::Level]| levels.iter().map(|level| Level { count: level.count, stride: level.stride }).collect();
+        let rule = |line: &Line| match line {
+            Line::Regular(pattern) => Rule::Regular { logical: pattern.first, length: pattern.length, levels: levels(&pattern.levels) },
+            Line::Irregular { shape, times, shortest, longest, from, to, .. } => {
+                Rule::Irregular { times: *times, shortest: *shortest, longest: *longest, levels: levels(&shape.levels), from: *from, to: *to }
+            }
+        };
+        let as_pattern = |line: &Line| AsPattern { pieces: line.pieces(), bytes: line.bytes(), rule: rule(line), text: line.to_string() };
+        Patterns {
+            writer: Writer::new(writer.who),
+            pieces: writer.pieces,
+            bytes: writer.bytes,
+            first_stamp: writer.begun,
+            last_stamp: writer.committed,
+            patterns: writer.lines.iter().take(limit).map(as_pattern).collect(),
+            more_patterns: writer.lines.len().saturating_sub(limit),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Map<'a> {
     path: String,
     size: u64,
     container: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    writers: Option<Vec<Patterns<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more_writers: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     extents: Option<Vec<Piece<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     records: Option<Vec<Record<'a>>>,
 }
 
-pub fn map(out: &mut Out, json: bool, from: u64, to: Option<u64>, with_records: bool, path: &Path) -> Result<(), Fail> {
+pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     let Opened::Logical(file) = plfs.open(&absolute(path)?, OpenOptions::read())? else {
         return Err(Fail::Say(format!("{} is not a PLFS file", show(path))));
     };
-    let size = file.len()?;
-    let to = to.unwrap_or(size).min(size);
+    let len = file.len()?;
     let all = plfs_core::records(file.container())?;
-    if json {
+    if let Some(target) = &wanted.plot {
+        let name = show(path.file_name().map_or(path, Path::new));
+        let (svg, drawn) = plot::draw(&all, &name, len, wanted.from, wanted.to);
+        std::fs::write(target, svg).map_err(|error| Fail::on("write", target, error))?;
+        return out.line(format_args!("{}: {drawn}", show(target)));
+    }
+    let (from, to) = (wanted.from, wanted.to.unwrap_or(len).min(len));
+    let within = || all.records.iter().filter(|record| reaches(&record.said, from, to));
+    let writers = if wanted.records { Vec::new() } else { patterns::by_writer(&all, within()) };
+    if wanted.json {
         let mut map = Map {
             path: path.to_string_lossy().into_owned(),
-            size,
+            size: len,
             container: file.container().dir.to_string_lossy().into_owned(),
+            writers: None,
+            more_writers: None,
             extents: None,
             records: None,
         };
-        match with_records {
-            true => map.records = Some(all.records.iter().filter(|record| reaches(&record.said, from, to)).map(|record| as_json(&all, record)).collect()),
-            false => {
-                let owners = Owners::new(&all);
-                let mut pieces = Vec::new();
-                visible(&file, from, to, |extent| {
-                    pieces.push(extent);
-                    Ok(())
-                })?;
-                let piece = |extent: Extent| Piece {
-                    writer: Writer::new(owners.of(&extent)),
-                    logical: extent.logical,
-                    length: extent.length,
-                    data_log: extent.data_log.to_string_lossy().into_owned(),
-                    physical: extent.physical,
-                };
-                map.extents = Some(pieces.into_iter().map(piece).collect());
-            }
+        if wanted.records {
+            map.records = Some(within().map(|record| as_json(&all, record)).collect());
+            return out.json(&map);
+        }
+        map.writers = Some(writers.iter().take(wanted.limit).map(|writer| Patterns::new(writer, wanted.limit)).collect());
+        map.more_writers = Some(writers.len().saturating_sub(wanted.limit));
+        if !wanted.patterns {
+            let owners = Owners::new(&all);
+            let mut pieces = Vec::new();
+            visible(&file, from, to, |extent| {
+                pieces.push(extent);
+                Ok(())
+            })?;
+            let piece = |extent: Extent| Piece {
+                writer: Writer::new(owners.of(&extent)),
+                logical: extent.logical,
+                length: extent.length,
+                data_log: extent.data_log.to_string_lossy().into_owned(),
+                physical: extent.physical,
+            };
+            map.extents = Some(pieces.into_iter().map(piece).collect());
         }
         return out.json(&map);
     }
-    out.line(format_args!("{}: {} bytes; data logs in {}", show(path), count(size), show(&file.container().dir)))?;
-    match with_records {
-        true => print_records(out, &file, &all, from, to),
-        false => {
-            let owners = Owners::new(&all);
-            let mut pieces = 0u64;
-            out.line(format_args!("{:>16} {:>14}  {:26} {:>14}  writer", "offset", "bytes", "data log", "at"))?;
-            visible(&file, from, to, |extent| {
-                pieces += 1;
-                let writer = Writer::new(owners.of(&extent));
-                let log = shorten(&file, &extent.data_log);
-                out.line(format_args!("{:>16} {:>14}  {log:26} {:>14}  {writer}", extent.logical, extent.length, extent.physical))
-            })?;
-            out.line(format_args!("{} pieces", count(pieces)))
+    out.line(format_args!("{}: {} bytes; data logs in {}", show(path), count(len), show(&file.container().dir)))?;
+    if wanted.records {
+        return print_records(out, &file, &all, from, to);
+    }
+    print_patterns(out, &writers, wanted.limit)?;
+    if wanted.patterns {
+        return Ok(());
+    }
+    let owners = Owners::new(&all);
+    let mut pieces = 0u64;
+    out.line(format_args!("\n{:>16} {:>14}  {:26} {:>14}  writer", "offset", "bytes", "data log", "at"))?;
+    visible(&file, from, to, |extent| {
+        pieces += 1;
+        let writer = Writer::new(owners.of(&extent));
+        let log = shorten(&file, &extent.data_log);
+        out.line(format_args!("{:>16} {:>14}  {log:26} {:>14}  {writer}", extent.logical, extent.length, extent.physical))
+    })?;
+    out.line(format_args!("{} pieces", count(pieces)))
+}
+
+fn print_patterns(out: &mut Out, writers: &[ByWriter], limit: usize) -> Result<(), Fail> {
+    let sum = |of: fn(&ByWriter) -> u64| writers.iter().map(of).fold(0, u64::saturating_add);
+    let (pieces, bytes) = (sum(|writer| writer.pieces), sum(|writer| writer.bytes));
+    out.line(format_args!("{} wrote {}, {} bytes:", several(writers.len() as u64, "writer"), several(pieces, "piece"), size(bytes)))?;
+    let (shown, more) = writers.split_at(writers.len().min(limit));
+    let names: Vec<String> = shown.iter().map(|writer| Writer::new(writer.who).to_string()).collect();
+    let width = names.iter().map(String::len).max().unwrap_or(0);
+    for (writer, name) in shown.iter().zip(&names) {
+        for (i, line) in writer.lines.iter().take(limit).enumerate() {
+            out.line(format_args!("  {:width$}  {line}", if i == 0 { name } else { "" }))?;
+        }
+        if let Some(rest) = writer.lines.get(limit..).filter(|rest| !rest.is_empty()) {
+            let (pieces, bytes) =
+                rest.iter().fold((0u64, 0u64), |(pieces, bytes), line| (pieces.saturating_add(line.pieces()), bytes.saturating_add(line.bytes())));
+            let more = several(rest.len() as u64, "more pattern");
+            out.line(format_args!("  {:width$}  ... {more}: {}, {} bytes", "", several(pieces, "piece"), size(bytes)))?;
         }
     }
+    if let Some(last) = shown.last().filter(|_| !more.is_empty()) {
+        let alike = if more.iter().all(|writer| writer.is_like(last)) { ", each like the last one, elsewhere" } else { "" };
+        out.line(format_args!("  ... {}{alike}", several(more.len() as u64, "more writer")))?;
+    }
+    Ok(())
+}
+
+/// "1 writer", "2 writers".
+fn several(n: u64, what: &str) -> String {
+    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
 /// Calls `visit` for the visible pieces of `[from, to)`; what is contiguous in file and log is one piece.

@@ -12,7 +12,7 @@ use crate::index::Run;
 use crate::log;
 
 /// Who wrote.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WrittenBy {
     /// Host.
     pub host: String,
@@ -31,11 +31,13 @@ pub enum Said {
     Truncate(u64),
 }
 
-/// One run or truncate of an index log.
+/// One run or truncate of an index log; of a nest, one of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexRecord {
     /// When, in units of 2^-16 ms since 1970; decides overlaps.
     pub stamp: u64,
+    /// Stamp of its block: all of it was written before. So was it before the writer's next record, because a writer has one record under way at a time.
+    pub committed: u64,
     /// Log set: decides between equal stamps.
     pub set: u32,
     /// What it says.
@@ -76,9 +78,12 @@ pub fn records(container: &Container) -> Result<Records> {
                             all.data_logs.len() as u32 - 1
                         });
                         wrote.push((all.records.len(), writer));
-                        all.records.push(IndexRecord { stamp, set, said: Said::Run(Run { logical, length, stride, count, segment, physical }), writer: None });
+                        let said = Said::Run(Run { logical, length, stride, count, segment, physical });
+                        all.records.push(IndexRecord { stamp, committed: header.hlc, set, said, writer: None });
                     }
-                    Record::Truncate { size, stamp } => all.records.push(IndexRecord { stamp, set, said: Said::Truncate(size), writer: None }),
+                    Record::Truncate { size, stamp } => {
+                        all.records.push(IndexRecord { stamp, committed: header.hlc, set, said: Said::Truncate(size), writer: None })
+                    }
                     Record::Writer { writer, pid, uid, host, .. } => {
                         writers.insert(writer, all.writers.len() as u32);
                         all.writers.push(WrittenBy { host, pid, uid });
