@@ -100,7 +100,7 @@ class Bench:
         row |= self.step("make", path, spec, ranks, *([self.a.racing] if self.a.racing is not None else []))
         row |= self.step("merge", path)
         if "flat_bytes" in row:
-            row["flat_bytes_record"] = row["flat_bytes"] / max(1, row["records"])
+            row["flat_bytes_record"] = row["flat_bytes"] / max(1, row["writes"])
             if name not in MERGE_ONLY:
                 row |= self.read(path)
                 if name == "overwrites":
@@ -134,7 +134,7 @@ def show(rows, reps):
                   n(r, "flat_bytes", ","), each(r), n(r, "open_ms", ".2f"), n(r, "open_cpu_ms", ".2f"), n(r, "lookups_cpu_s", ",.0f"), n(r, "reader_mib", ",.1f"),
                   n(r, "reader_anon_mib", ",.1f")] for r in rows]))
     survive = ", ".join(f"{r['extents']:,}" for r in rows if r.get("extents"))
-    print("* bytes of the flat index for each record in the logs" + (f"; of overwrites, for each of the {survive} extents that survive" if survive else "")
+    print("* bytes of the flat index for each record that the programs wrote (some of them fold as they are written: see in logs)" + (f"; of overwrites, for each of the {survive} extents that survive" if survive else "")
           + f". open, lookups, reader: medians of {reps} processes; lookups for each second of the processor.")
     baselines = [(r, kind, b) for r in rows for kind, b in r.get("baselines", {}).items() if b]
     if baselines:
