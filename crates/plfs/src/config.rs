@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+/// [`Config::index_bytes`] unless somebody says otherwise: 20 M irregular pieces.
+pub(crate) const INDEX_BYTES: u64 = 256 << 20;
+
 /// How this process uses PLFS. [`Config::from_env`] reads the `PLFS_*` variables that TUNING.md lists.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -12,6 +15,9 @@ pub struct Config {
     pub streams: u16,
     /// Bytes of not yet written data that this process may hold, all files together. 64 MiB: 16 flushes of 4 MiB.
     pub buffer_bytes: usize,
+    /// Bytes of memory that the index of one file may take when it is made of index logs; a longer one lies in a file without a name below TMPDIR, which lookups read as they need it.
+    /// 256 MiB: some 20 M irregular pieces. While it is made it takes twice that.
+    pub index_bytes: u64,
     /// Length past which a stream of a new file goes on in its next segment. 1 TiB.
     pub segment_bytes: u64,
     /// More backends for the data of new files; the root is always the first. Absolute.
@@ -28,6 +34,7 @@ impl Default for Config {
             mounts: Vec::new(),
             streams: 8,
             buffer_bytes: 64 << 20,
+            index_bytes: INDEX_BYTES,
             segment_bytes: 1 << 40,
             backends: Vec::new(),
             sync_on_close: false,
@@ -38,7 +45,7 @@ impl Default for Config {
 
 impl Config {
     /// Defaults, changed by `PLFS_MOUNTS`, `PLFS_BACKENDS` (paths, separated by `:`; a `:` or `\` inside a path is written after a `\`), `PLFS_STREAMS`,
-    /// `PLFS_BUFFER_BYTES`, `PLFS_SEGMENT_BYTES`, `PLFS_SYNC_ON_CLOSE` (1 or 0) and `PLFS_SHARED_MEMORY` (a directory, or empty for none).
+    /// `PLFS_BUFFER_BYTES`, `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`, `PLFS_SYNC_ON_CLOSE` (1 or 0) and `PLFS_SHARED_MEMORY` (a directory, or empty for none).
     ///
     /// A value that is not a number in its range is an error that names the variable: silently using another would be worse.
     pub fn from_env() -> Result<Config, String> {
@@ -52,6 +59,7 @@ impl Config {
         }
         config.streams = number("PLFS_STREAMS", config.streams as u64, 1, plfs_format::superblock::STREAMS_MAX as u64)? as u16;
         config.buffer_bytes = number("PLFS_BUFFER_BYTES", config.buffer_bytes as u64, 1 << 16, 1 << 40)? as usize;
+        config.index_bytes = number("PLFS_INDEX_BYTES", config.index_bytes, 0, 1 << 46)?;
         config.segment_bytes = number("PLFS_SEGMENT_BYTES", config.segment_bytes, 1 << 16, 1 << 46)?;
         config.sync_on_close = number("PLFS_SYNC_ON_CLOSE", 0, 0, 1)? == 1;
         if let Some(dir) = var("PLFS_SHARED_MEMORY") {

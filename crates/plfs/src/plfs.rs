@@ -211,7 +211,9 @@ impl Plfs {
             return Ok(Some((known.container.clone(), known.summary)));
         }
         let Some((superblock, summary)) = container::read_name(file()?.as_store_file(), stat, path)? else { return Ok(None) };
-        let container = Arc::new(Container::locate(self.store.clone(), superblock, path, stat, &self.config.mounts)?);
+        let mut container = Container::locate(self.store.clone(), superblock, path, stat, &self.config.mounts)?;
+        container.index_bytes = self.config.index_bytes;
+        let container = Arc::new(container);
         let age_ns = now_ns() as i128 - (stat.ctime.sec as i128 * 1_000_000_000 + stat.ctime.nsec as i128);
         if age_ns > SETTLED_NS {
             let mut known = lock(&self.known);
@@ -284,7 +286,8 @@ impl Plfs {
         };
         let file = self.store.open(path, Open::READ).at("open", path)?;
         let Some((superblock, _)) = container::read_name(file.as_ref(), &stat, path)? else { return Ok(None) };
-        let container = Container::locate(self.store.clone(), superblock.clone(), path, &stat, &self.config.mounts)?;
+        let mut container = Container::locate(self.store.clone(), superblock.clone(), path, &stat, &self.config.mounts)?;
+        container.index_bytes = self.config.index_bytes;
         Ok(Some((container, superblock)))
     }
 

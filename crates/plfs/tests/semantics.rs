@@ -267,6 +267,42 @@ fn a_flat_index_answers_the_same_and_follows_later_writes() {
     });
 }
 
+/// 200,000 pieces that hardly fold, read without a flat index: packed as they are read, in memory or, if that is not wanted, in a file that nobody finds.
+#[test]
+fn a_long_index_is_packed_and_may_lie_in_a_file() {
+    on_each_bed(|bed| {
+        let plfs = bed.process();
+        let file = create(&plfs, &bed.path("f"));
+        let pieces = 200_000u64;
+        let at = |i: u64| i * 7919 % pieces * 10 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) % 3;
+        for i in 0..pieces {
+            file.write_at(&i.to_le_bytes()[..7], at(i)).unwrap();
+            if i == pieces / 2 {
+                file.commit().unwrap();
+            }
+        }
+        file.commit().unwrap();
+        for index_bytes in [1 << 30, 0] {
+            let reader = Plfs::new(bed.store.clone(), Config { index_bytes, ..bed.config.clone() });
+            let reader = open(&reader, &bed.path("f"), OpenOptions::read());
+            let bytes = reader.with_index(|index| (index.extents().heap_bytes(), index.extents().base().unwrap().file_bytes())).unwrap();
+            assert!(bytes.0 < 1 << 16 && bytes.1 < 20 * pieces as usize, "{bytes:?}");
+            for i in (0..pieces).step_by(997) {
+                let mut piece = [0; 7];
+                reader.read_at(&mut piece, at(i)).unwrap();
+                assert_eq!(piece, i.to_le_bytes()[..7]);
+            }
+            // What comes later lies above it.
+            file.write_at(b"later", 100).unwrap();
+            file.commit().unwrap();
+            reader.refresh().unwrap();
+            let mut piece = [0; 5];
+            reader.read_at(&mut piece, 100).unwrap();
+            assert_eq!(&piece, b"later");
+        }
+    });
+}
+
 #[test]
 fn sparse_files_reach_to_the_last_offset() {
     on_each_bed(|bed| {

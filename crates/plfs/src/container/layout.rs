@@ -10,6 +10,7 @@ use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 use plfs_format::{summary, summary::Summary};
 
+use crate::config::INDEX_BYTES;
 use crate::error::{At, Error, Result};
 use crate::store::{self, Stat, Store, StoreFile};
 
@@ -28,6 +29,8 @@ pub struct Container {
     pub local: bool,
     /// The name that led here is a copy of the superblock, not a link to it: others may be, too, so nobody can tell when the last one is gone.
     pub copied: bool,
+    /// Bytes of an index that a process holds in its own memory; a longer one lies in a file (see [`Config`](crate::Config)).
+    pub index_bytes: u64,
 }
 
 /// The directory of container `superblock.uuid` below `root`.
@@ -95,7 +98,7 @@ impl Container {
             match found {
                 Ok(found) if (found.dev, found.ino) == (stat.dev, stat.ino) => {
                     let local = store.is_local(root);
-                    return Ok(Container { store, superblock, dir, identity: (stat.dev, stat.ino), local, copied: false });
+                    return Ok(Container { store, superblock, dir, identity: (stat.dev, stat.ino), local, copied: false, index_bytes: INDEX_BYTES });
                 }
                 Ok(found) => copy_of = copy_of.or(Some((root, dir, found))),
                 Err(_) => {}
@@ -104,7 +107,7 @@ impl Container {
         match copy_of {
             Some((root, dir, found)) => {
                 let local = store.is_local(root);
-                Ok(Container { store, superblock, dir, identity: (found.dev, found.ino), local, copied: true })
+                Ok(Container { store, superblock, dir, identity: (found.dev, found.ino), local, copied: true, index_bytes: INDEX_BYTES })
             }
             None => Err(Error::MissingContainer { name: path.to_path_buf(), uuid: superblock.uuid, looked }),
         }

@@ -12,10 +12,10 @@ use plfs_format::summary::Summary;
 use zerocopy::IntoBytes;
 
 use super::{Base, Bulk, ExtentMap, Found, Numbers, Order, Run};
-use crate::container::{Container, Totals};
+use crate::container::{Container, Totals, random_u64};
 use crate::error::{At, Error, Result};
 use crate::log;
-use crate::store::{Bytes, Errno, Open, Time};
+use crate::store::{self, Bytes, Errno, Open, Time};
 use crate::write::{Committed, Fresh};
 
 /// Threads that read index logs side by side: storage latency, not computing, is what they hide.
@@ -461,11 +461,12 @@ impl Index {
         let newest = bulks.iter().map(|(bulk, _)| bulk.newest()).max().unwrap_or_default();
         let image = self.extents.image(bulks, &numbers, false).map_err(corrupt)?;
         let covered = sets.iter().map(|set| Covered { set: *set, from: 0, bytes: 0 }).collect();
-        let flat = FlatIndex { covered, max_hlc: newest.max(self.extents.max_hlc()), ..self.bare(container) };
+        let segments = self.segments.iter().zip(&self.ends).map(|(at, bytes)| Segment { at: *at, bytes: *bytes }).collect();
+        let flat = FlatIndex { covered, segments, max_hlc: newest.max(self.extents.max_hlc()), ..self.bare(container) };
         let bytes = flat_index::encode(&flat, &image.shapes, image.entries.as_bytes(), &image.blocks);
         drop(image);
         let flat = flat_index::decode(&bytes, &container.superblock.uuid).map_err(corrupt)?;
-        self.extents = ExtentMap::with_base(Base::new(std::sync::Arc::new(bytes), flat)).grown();
+        self.extents = ExtentMap::with_base(Base::new(hold(container, bytes), flat)).grown();
         Ok(())
     }
 
@@ -621,6 +622,22 @@ impl Index {
     pub fn flat(&self) -> (bool, Option<&str>) {
         (self.flat.is_some(), self.flat_ignored.as_deref())
     }
+}
+
+/// An index in memory, or if it is longer than the user wants there, in a file that goes with its last user. Memory also if there is no room for the file.
+fn hold(container: &Container, bytes: Vec<u8>) -> Bytes {
+    if bytes.len() as u64 > container.index_bytes {
+        let path = std::env::temp_dir().join(format!("plfs-index-{:016x}", random_u64()));
+        let mapped = container.store.open(&path, Open::create_new(0o600)).and_then(|file| {
+            let mapped = store::write_full(file.as_ref(), &bytes, 0).and_then(|()| file.map());
+            container.store.unlink(&path)?;
+            mapped
+        });
+        if let Ok(mapped) = mapped {
+            return mapped;
+        }
+    }
+    std::sync::Arc::new(bytes)
 }
 
 /// Which flat index is the right one.
