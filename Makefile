@@ -17,7 +17,13 @@ PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin
 # And what only make test-mpi needs.
 MPI_PACKAGES = lammps libnetcdf-mpi-dev
 
-.PHONY: help deps build install test test-mpi test-fuse lint demo bench ci clean
+FUZZ_SECONDS ?= 60
+# Coverage for libFuzzer as the stable compiler has it, without a sanitizer: the decoders have no unsafe code.
+FUZZ_HOST = $(shell $(CARGO) --version -v | sed -n 's/^host: //p')
+FUZZ_FLAGS = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
+
+.PHONY: help deps build install test test-mpi fuzz test-fuse lint demo bench ci clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -81,6 +87,11 @@ test-mpi: ## programs that use MPI-IO, on 1 to 8 ranks of four MPIs; installs th
 
 test-fuse: deps build ## the FUSE mount with a million random operations for each of three seeds, and all programs at length; needs root, takes hours
 	tests/fuse/run.sh "$(abspath $(BUILD))" full
+
+fuzz: ## feed hostile bytes to every decoder, FUZZ_SECONDS=60 each; findings stay in fuzz/artifacts
+	@cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --release --target $(FUZZ_HOST)
+	@cd fuzz && for target in superblock index_log flat_index; do mkdir -p corpus/$$target artifacts && \
+		$(or $(CARGO_TARGET_DIR),target)/$(FUZZ_HOST)/release/$$target -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -rss_limit_mb=2048 -artifact_prefix=artifacts/$$target- corpus/$$target || exit 1; done
 
 lint: ## formatting, clippy, and the committed header is the generated one
 	$(CARGO) fmt --all --check
