@@ -20,7 +20,7 @@ pub const FENCE_BYTES: usize = 16;
 pub const BLOCK_EXTENTS: usize = 128;
 /// Axes of a shape at most: three of a writer's own, three of where it lies in a row of writers, and two for where its log lies.
 pub const AXES_MAX: usize = 8;
-/// What a flat index begins with; earlier and later versions share the first six bytes.
+/// What a flat index begins with. Those of earlier builds began with `PLFSFLAT`.
 pub const MAGIC: [u8; 8] = *b"PLFSFLT2";
 const AXIS_BYTES: usize = 32;
 const TRUNCATE_BYTES: usize = 24;

@@ -421,7 +421,7 @@ pub enum FlatState {
     None,
     /// It fits.
     Used(FlatTotals),
-    /// It covers more than the index logs have, made for other logs; or it is of another version.
+    /// It covers more than the index logs have, made for other logs; or it is of an earlier version.
     Stale(String),
     /// Its bytes contradict the format.
     Damaged(String),
@@ -458,9 +458,7 @@ fn read_flat(container: &Container) -> Result<(FlatState, Option<(flat_index::Fl
     };
     let flat = match flat_index::decode((*bytes).as_ref(), &container.superblock.uuid) {
         Ok(flat) => flat,
-        Err(_) if (*bytes).as_ref().starts_with(b"PLFSFL") && !(*bytes).as_ref().starts_with(&flat_index::MAGIC) => {
-            return Ok((FlatState::Stale("it is of another version".into()), None));
-        }
+        Err(_) if (*bytes).as_ref().starts_with(b"PLFSFLAT") => return Ok((FlatState::Stale("it is of an earlier version".into()), None)),
         Err(bad) => return Ok((FlatState::Damaged(bad.to_string()), None)),
     };
     for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
