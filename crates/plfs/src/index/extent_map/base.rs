@@ -106,6 +106,7 @@ impl Base {
                 return;
             }
             let order = self.order_of(entry);
+            let all = to;
             let to = to.min(clip_of(truncates, order));
             match entry.shape.get() {
                 0 if entry.is_sound() && (entry.segment.get() as usize) < segments => {
@@ -119,7 +120,7 @@ impl Base {
                             if segment as usize >= segments {
                                 self.lies();
                             }
-                            *whole |= start == from && end == to;
+                            *whole |= start == from && end == all;
                             pieces.push(Span { order, start, end, tag: (segment, shift) });
                         });
                     } else {
@@ -130,7 +131,13 @@ impl Base {
         };
         let entries = self.entries();
         if !entries.is_empty() {
-            let sound = || entries.iter().filter(|entry| self.is_sound(entry)).copied().collect::<Vec<_>>();
+            let sound = || {
+                let sound: Vec<Entry> = entries.iter().filter(|entry| self.is_sound(entry)).copied().collect();
+                if sound.len() < entries.len() {
+                    self.lies();
+                }
+                sound
+            };
             match self.lattices.get_or_init(|| Lattices::if_likely(entries).then(|| Lattices::new(&sound())).flatten()) {
                 Some(lattices) => lattices.visit(from, to, |entry| add(entry, &mut whole)),
                 None => walk(entries, from, &mut { to }, &mut |entry: &Entry, to: &mut u64| {
