@@ -79,7 +79,9 @@ if is_wanted pjdfstest && installed pjdfstest 0.2.2; then
     printf '%s\n' '[features]' 'posix_fallocate = {}' 'rename_ctime = {}' 'utime_now = {}' 'utimensat = {}' '[settings]' 'naptime = 0.01' 'allow_remount = true' \
         '[dummy_auth]' 'entries = [["nobody", "nogroup"], ["daemon", "daemon"]]' > "$work/pjdfstest.toml"
     second=/dev/shm/plfs-fuse.$$; mkdir -p $second
-    pjdfstest() { (cd "$mount" && limit 150 "$cache/bin/pjdfstest" -c "$work/pjdfstest.toml" -p "$mount" -s $second "$@"); }
+    # mount(8) gives a mount of type fuse to a helper, which may not be installed, or may be another; -i does without.
+    mkdir -p "$work/path"; printf '#!/bin/sh\nexec %s -i "$@"\n' "$(command -v mount)" > "$work/path/mount"; chmod +x "$work/path/mount"
+    pjdfstest() { (cd "$mount" && PATH=$work/path:$PATH limit 150 "$cache/bin/pjdfstest" -c "$work/pjdfstest.toml" -p "$mount" -s $second "$@"); }
     pjdfstest > "$work/pjdfstest.log" 2>&1
     sum=$(grep '^Summary' "$work/pjdfstest.log")
     bad=
