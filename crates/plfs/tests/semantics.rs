@@ -303,6 +303,30 @@ fn a_long_index_is_packed_and_may_lie_in_a_file() {
     });
 }
 
+/// Few records that are many runs: the limit for what a flat index may become again counted them against the records, and the file could not be flattened.
+#[test]
+fn many_rows_of_few_nests_flatten() {
+    on_each_bed(|bed| {
+        let plfs = bed.process();
+        let file = create(&plfs, &bed.path("f"));
+        let rows = 120_000u64;
+        for i in 0..rows * 3 {
+            file.write_at(&[i as u8], i / 3 * 64 + i % 3 * 8).unwrap();
+        }
+        file.close().unwrap();
+        let totals = plfs.stat(&bed.path("f"), true).unwrap().totals.unwrap();
+        assert!(totals.records < 10, "{totals:?}");
+        let flattened = plfs.flatten(&bed.path("f")).unwrap();
+        assert!(flattened.bytes < 1000, "{flattened:?}");
+        let reader = open(&bed.process(), &bed.path("f"), OpenOptions::read());
+        for i in (0..rows * 3).step_by(997) {
+            let mut byte = [0];
+            reader.read_at(&mut byte, i / 3 * 64 + i % 3 * 8).unwrap();
+            assert_eq!(byte, [i as u8]);
+        }
+    });
+}
+
 #[test]
 fn sparse_files_reach_to_the_last_offset() {
     on_each_bed(|bed| {

@@ -7,6 +7,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use plfs_format::Bad;
 use plfs_format::flat_index::{Axis, Blocks, BlocksView, Extent, NewShape};
+use plfs_format::index_log::NEST_RUNS_MAX;
 
 use super::base::Base;
 use super::bulk::{Bulk, Packer, Source};
@@ -25,7 +26,7 @@ const STRETCH: usize = 64;
 /// Pairs and pieces that are looked at, for each entry, to find out what overlaps.
 const BUDGET: usize = 64;
 
-/// Runs that entries of a flat index may become again when what they have is overwritten: 2^26 are 4 GiB; and no more than there were records, and parts of them. What has more is read from the logs anew.
+/// Runs that entries of a flat index may become again when what they have is overwritten: 2^26 are 4 GiB; and no more than as many nests as there were records. What has more is read from the logs anew.
 const EXPANDED_MAX: u64 = 1 << 26;
 
 /// The parts of a flat index.
@@ -95,8 +96,8 @@ impl ExtentMap {
                 kept.push(*entry);
                 continue;
             }
-            expanded = expanded.saturating_add(base.shaped(entry).map_or(1, |shaped| shaped.expanded()));
-            if expanded > EXPANDED_MAX.min(base.flat().records.saturating_mul(2).saturating_add(1 << 16)) {
+            expanded = expanded.saturating_add(base.shaped(entry).map_or(0, |shaped| shaped.expanded()));
+            if expanded > EXPANDED_MAX.min(base.flat().records.saturating_add(1).saturating_mul(NEST_RUNS_MAX.into())) {
                 return Err(Bad { at_bytes: 0, what: "too many records of the flat index were overwritten in part" });
             }
             let order = base.order_of(entry);
