@@ -266,6 +266,12 @@ impl<'a> BlocksView<'a> {
         low
     }
 
+    /// The blocks that may have bytes from `logical` on: the last that begins at or before it may reach there.
+    #[inline]
+    pub fn reaching(&self, logical: u64) -> std::ops::Range<usize> {
+        self.before(logical.saturating_add(1)).saturating_sub(1)..self.len()
+    }
+
     /// Block `i`, checked.
     #[inline]
     pub fn block(&self, i: usize) -> Result<Extents<'a>, Bad> {

@@ -179,10 +179,7 @@ impl LogicalFile {
             if writer.is_dirty() {
                 index.add_own(&writer.freeze()?);
             }
-            if let Some(why) = index.is_broken() {
-                index.begin_anew(&self.container, why)?;
-                index.add_own(&writer.frozen());
-            }
+            self.mend(index, Some(writer))?;
             if stale || begun {
                 writer.set().observe(index.max_hlc());
                 writer.seal();
@@ -194,13 +191,18 @@ impl LogicalFile {
     /// Does without a flat index in which a block was found damaged.
     fn do_without_flat(&self) -> Result<()> {
         let mut slot = write(&self.index);
-        if let Some(index) = slot.as_mut()
-            && let Some(why) = index.is_broken()
-        {
-            index.begin_anew(&self.container, why)?;
-            if let Some(writer) = read(&self.writer).as_ref() {
-                index.add_own(&writer.frozen());
-            }
+        match slot.as_mut() {
+            Some(index) => self.mend(index, read(&self.writer).as_deref()),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the logs instead, if what is known is not to be believed, and adds what is in none of them.
+    fn mend(&self, index: &mut Index, writer: Option<&Writer>) -> Result<()> {
+        let Some(why) = index.is_broken() else { return Ok(()) };
+        index.begin_anew(&self.container, why)?;
+        if let Some(writer) = writer {
+            index.add_own(&writer.frozen());
         }
         Ok(())
     }
@@ -218,10 +220,7 @@ impl LogicalFile {
         let mut index = Index::use_encoded(&self.container, bytes, self.summary().as_ref(), generation)?;
         if let Some(writer) = read(&self.writer).as_ref() {
             index.add_own(&writer.frozen());
-            if let Some(why) = index.is_broken() {
-                index.begin_anew(&self.container, why)?;
-                index.add_own(&writer.frozen());
-            }
+            self.mend(&mut index, Some(writer))?;
             writer.set().observe(index.max_hlc());
             writer.seal();
         }

@@ -164,7 +164,7 @@ const SEGMENTS: usize = 16;
 fn reopen_with(map: &ExtentMap, bulks: Vec<Bulk>, settled: bool) -> (ExtentMap, Vec<u32>) {
     let segments = (0..SEGMENTS as u32).collect::<Vec<_>>();
     let set_of: Vec<u32> = (0..SEGMENTS as u32).map(|segment| segment % 4).collect();
-    let numbers = Numbers { segments: SEGMENTS, set_of: &set_of, sets: &SETS };
+    let numbers = Numbers { set_of: &set_of, sets: &SETS };
     let newest = bulks.iter().map(Bulk::newest).max().unwrap_or(0);
     let mut whole = ExtentMap::new();
     map.truncates().iter().for_each(|(order, size)| whole.insert_truncate(*order, *size));

@@ -681,7 +681,7 @@ mod tests {
 
     /// A map on an image of this one, as a flat index is used.
     fn reopened(map: &ExtentMap, settled: bool) -> ExtentMap {
-        let numbers = Numbers { segments: 1000, set_of: &[0; 1000], sets: &[0] };
+        let numbers = Numbers { set_of: &[0; 1000], sets: &[0] };
         let image = map.image(Vec::new(), &numbers, settled).unwrap();
         ExtentMap::with_base(base(map, &image, settled))
     }

@@ -346,7 +346,7 @@ impl Index {
     /// The error is of a file whose index is longer than a flat index can be.
     pub(crate) fn encode(&mut self, container: &Container, settled: bool) -> Result<Vec<u8>> {
         let (sets, set_of) = self.sets();
-        let numbers = Numbers { segments: self.segments.len(), set_of: &set_of, sets: &sets };
+        let numbers = Numbers { set_of: &set_of, sets: &sets };
         let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
         let image = self.extents.image(Vec::new(), &numbers, settled).map_err(corrupt)?;
         if let Some(why) = self.is_broken() {
@@ -457,7 +457,7 @@ impl Index {
     fn pack(&mut self, container: &Container, bulks: Vec<(Bulk, Vec<u32>)>) -> Result<()> {
         let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
         let (sets, set_of) = self.sets();
-        let numbers = Numbers { segments: self.segments.len(), set_of: &set_of, sets: &sets };
+        let numbers = Numbers { set_of: &set_of, sets: &sets };
         let newest = bulks.iter().map(|(bulk, _)| bulk.newest()).max().unwrap_or_default();
         let image = self.extents.image(bulks, &numbers, false).map_err(corrupt)?;
         let covered = sets.iter().map(|set| Covered { set: *set, from: 0, bytes: 0 }).collect();

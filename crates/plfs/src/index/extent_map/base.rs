@@ -11,7 +11,7 @@ use super::Place;
 use super::entry::Entry;
 use super::level::{Lattices, walk};
 use super::merge::{Span, clip_of};
-use super::shape::{Shaped, Spans};
+use super::shape::{Piece, Shaped, Spans};
 use crate::index::{MAX_END, Order, Run};
 use crate::store::Bytes;
 
@@ -115,15 +115,14 @@ impl Base {
                 }
                 0 => self.lies(),
                 _ => {
-                    if let Some(shaped) = self.shaped(entry).filter(Shaped::is_sound) {
-                        shaped.pieces(from, to, &mut |(start, end, segment, shift)| {
-                            if segment as usize >= segments {
-                                self.lies();
-                            }
-                            *whole |= start == from && end == all;
-                            pieces.push(Span { order, start, end, tag: (segment, shift) });
-                        });
-                    } else {
+                    let mut add = |(start, end, segment, shift): Piece| {
+                        if segment as usize >= segments {
+                            self.lies();
+                        }
+                        *whole |= start == from && end == all;
+                        pieces.push(Span { order, start, end, tag: (segment, shift) });
+                    };
+                    if !self.shaped(entry).is_some_and(|shaped| shaped.pieces(from, to, &mut add)) {
                         self.lies();
                     }
                 }
@@ -163,8 +162,7 @@ impl Base {
     #[inline]
     fn extents(&self, from: u64, to: u64, mut f: impl FnMut(u64, u64, Order, (u32, u64))) {
         let blocks = self.blocks();
-        // The last block that begins at or before `from` may reach into the range.
-        for i in blocks.before(from.saturating_add(1)).saturating_sub(1)..blocks.len() {
+        for i in blocks.reaching(from) {
             if blocks.first(i) >= to {
                 return;
             }
@@ -275,7 +273,7 @@ impl Base {
                 return self.lies();
             }
             let byte = match entry.shape.get() {
-                0 => entry.is_sound().then(|| entry.next_byte(from, to)).flatten(),
+                0 => entry.next_byte(from, to),
                 _ => self.shaped(entry).and_then(|shaped| shaped.next_byte(from, to)),
             };
             if let Some(byte) = byte {
@@ -283,7 +281,7 @@ impl Base {
             }
         });
         let blocks = self.blocks();
-        for i in blocks.before(from.saturating_add(1)).saturating_sub(1)..blocks.len() {
+        for i in blocks.reaching(from) {
             if blocks.first(i) >= *best {
                 return;
             }

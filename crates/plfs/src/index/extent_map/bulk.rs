@@ -2,6 +2,7 @@
 
 use std::collections::{BinaryHeap, HashMap};
 
+use plfs_format::Bad;
 use plfs_format::flat_index::{BLOCK_EXTENTS, Blocks, Extent};
 use plfs_format::name::SegmentRef;
 
@@ -143,21 +144,28 @@ impl Bulk {
             end: e.logical + e.length,
             tag: (e.segment, e.physical.wrapping_sub(e.logical), e.set),
         });
-        let mut packer = Packer::new(true);
-        sweep(spans, &mut BinaryHeap::new(), |s: Span<Source>| {
-            packer.push(Extent {
-                logical: s.start,
-                length: s.end - s.start,
-                segment: s.tag.0,
-                set: s.tag.2,
-                physical: s.tag.1.wrapping_add(s.start),
-                hlc: s.order.hlc,
-            });
-        });
-        self.packed.push(packer.finish());
+        // A batch is at most 2^21 extents after the sweep, some 100 MiB: far below what blocks can be.
+        let blocks = sweep_into_blocks(spans).expect("a batch fits into blocks");
+        self.packed.push(blocks);
         singles.clear();
         self.singles = singles;
     }
+}
+
+/// The blocks of what the newest wins among `spans`, which ascend by their starts. Errors past 32 GiB of blocks.
+pub(super) fn sweep_into_blocks(spans: impl Iterator<Item = Span<Source>>) -> Result<Blocks, Bad> {
+    let mut packer = Packer::new(true);
+    sweep(spans, &mut BinaryHeap::new(), |s| {
+        packer.push(Extent {
+            logical: s.start,
+            length: s.end - s.start,
+            segment: s.tag.0,
+            set: s.tag.2,
+            physical: s.tag.1.wrapping_add(s.start),
+            hlc: s.order.hlc,
+        });
+    });
+    packer.finish()
 }
 
 /// Puts ascending extents into blocks.
@@ -166,7 +174,7 @@ pub(super) struct Packer {
     waiting: Vec<Extent>,
     ordered: bool,
     /// More bytes than blocks can have.
-    pub(super) is_too_long: bool,
+    is_too_long: bool,
 }
 
 impl Packer {
@@ -195,8 +203,12 @@ impl Packer {
         }
     }
 
-    pub(super) fn finish(mut self) -> Blocks {
+    /// The blocks; an error if they became longer than blocks can be, the last one included.
+    pub(super) fn finish(mut self) -> Result<Blocks, Bad> {
         self.flush(self.ordered);
-        self.blocks
+        match self.is_too_long {
+            true => Err(Bad { at_bytes: 0, what: "the index is too long for a flat index" }),
+            false => Ok(self.blocks),
+        }
     }
 }

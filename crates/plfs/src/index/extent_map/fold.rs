@@ -6,11 +6,13 @@
 //! offsets are regular; then a *table* holds segments and physical offsets in few bits each.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use plfs_format::flat_index::{AXES_MAX, Axis, NewShape};
 
+use super::entry::Entry;
 use super::shape::{Footprint, span};
-use crate::index::Run;
+use crate::index::{Order, Run};
 
 /// Bytes of an entry without what a shape or a table adds (FORMAT.md section 6).
 const ENTRY_BYTES: usize = plfs_format::flat_index::ENTRY_BYTES;
@@ -42,6 +44,16 @@ impl Group {
     pub(super) fn end(&self) -> u64 {
         self.first + span(&self.shape.axes, self.length).unwrap_or(self.length)
     }
+
+    /// The entry of a group of several, sorted among others as if it had `order`.
+    pub(super) fn into_entry(self, order: Order, shapes: &mut Once<NewShape>) -> Entry {
+        let end = self.end();
+        Entry {
+            length: self.length.into(),
+            shape: (shapes.number(self.shape) + 1).into(),
+            ..Entry::new(Run::single(self.first, end - self.first, self.segment, self.physical), order)
+        }
+    }
 }
 
 /// A vector with the axes that were folded into it.
@@ -57,22 +69,36 @@ struct Node {
     count: u32,
 }
 
-/// Lists of axes, each once.
-#[derive(Default)]
-struct Lists {
-    all: Vec<Vec<Axis>>,
-    numbers: HashMap<Vec<Axis>, u32>,
+/// Values, each once, with numbers from 0 on.
+#[derive(Debug)]
+pub(super) struct Once<T> {
+    pub(super) all: Vec<T>,
+    numbers: HashMap<T, u32>,
 }
 
-impl Lists {
-    fn number(&mut self, axes: Vec<Axis>) -> u32 {
-        let next = self.all.len() as u32;
-        *self.numbers.entry(axes.clone()).or_insert_with(|| {
-            self.all.push(axes);
-            next
-        })
+impl<T> Default for Once<T> {
+    fn default() -> Once<T> {
+        Once { all: Vec::new(), numbers: HashMap::new() }
     }
+}
 
+impl<T: Clone + Eq + Hash> Once<T> {
+    /// The number of a value, a new one if it was not there.
+    pub(super) fn number(&mut self, value: T) -> u32 {
+        if let Some(number) = self.numbers.get(&value) {
+            return *number;
+        }
+        let number = self.all.len() as u32;
+        self.all.push(value.clone());
+        self.numbers.insert(value, number);
+        number
+    }
+}
+
+/// Lists of axes.
+type Lists = Once<Vec<Axis>>;
+
+impl Lists {
     /// The number of a list with one more axis, if pieces of `length` cannot overlap then.
     fn with(&mut self, axes: u32, axis: Axis, length: u64) -> Option<u32> {
         let mut list = self.all[axes as usize].clone();

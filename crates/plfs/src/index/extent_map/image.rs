@@ -10,11 +10,11 @@ use plfs_format::flat_index::{Axis, Blocks, BlocksView, Extent, NewShape};
 use plfs_format::index_log::NEST_RUNS_MAX;
 
 use super::base::Base;
-use super::bulk::{Bulk, Packer, Source};
+use super::bulk::{Bulk, Packer, Source, sweep_into_blocks};
 use super::entry::Entry;
-use super::fold::{self, Group};
+use super::fold::{self, Group, Once};
 use super::level::{make_tree, walk};
-use super::merge::{Span, clip_of, cut_on_lattices, is_hidden, sweep};
+use super::merge::{Span, clip_of, cut_on_lattices, is_hidden};
 use super::shape::{Footprint, are_disjoint};
 use super::{ExtentMap, Run};
 use crate::index::Order;
@@ -44,8 +44,6 @@ pub struct Image {
 
 /// How a map's numbers relate to those of the index around it.
 pub struct Numbers<'a> {
-    /// How many segments there are.
-    pub segments: usize,
     /// For each segment the number of its log set in `sets`.
     pub set_of: &'a [u32],
     /// The log sets, in the order in which a flat index lists them.
@@ -64,7 +62,7 @@ impl Packed {
     /// Blocks that have the numbers of the index around.
     fn numbered(blocks: Blocks, numbers: &Numbers<'_>) -> Packed {
         let sets = numbers.sets.iter().enumerate().map(|(i, set)| (i as u32, *set)).collect();
-        Packed { blocks, segments: (0..numbers.segments as u32).collect(), sets }
+        Packed { blocks, segments: (0..numbers.set_of.len() as u32).collect(), sets }
     }
 }
 
@@ -109,7 +107,7 @@ impl ExtentMap {
         cut.into_iter().for_each(|(run, order)| own.push(run, order));
         own.pack();
         sources.extend(own.packed.drain(..).map(|blocks| Packed::numbered(blocks, numbers)));
-        let mut singles = self.merge_singles(self.base.as_ref(), &sources)?;
+        let singles = self.merge_singles(self.base.as_ref(), &sources)?;
         drop(sources);
         let mut runs = cut_on_lattices(runs);
         let mut budget = 4 * (singles.extents() as usize + runs.len()) + 1024;
@@ -120,14 +118,14 @@ impl ExtentMap {
             runs.retain(|(run, order)| !is_hidden(|pos| cover.behind(pos), run, *order, &mut budget));
         }
         if !settled {
-            let mut shapes = Shapes::default();
+            let mut shapes = Once::default();
             let mut entries = self.keep(&kept, &mut shapes);
             entries.extend(runs.into_iter().map(|(run, order)| Entry::new(run, order)));
             entries.sort_unstable_by_key(Entry::key);
             make_tree(&mut entries);
-            return Ok(Image { entries, shapes: shapes.all, blocks: singles, segments: (0..numbers.segments as u32).collect() });
+            return Ok(Image { entries, shapes: shapes.all, blocks: singles, segments: (0..numbers.set_of.len() as u32).collect() });
         }
-        self.settle(runs, &mut singles, kept, numbers)
+        self.settle(runs, singles, kept, numbers)
     }
 
     /// One sweep over all sources of singles.
@@ -157,21 +155,7 @@ impl ExtentMap {
                 }
             }
         });
-        let mut packer = Packer::new(true);
-        sweep(spans, &mut BinaryHeap::new(), |s| {
-            packer.push(Extent {
-                logical: s.start,
-                length: s.end - s.start,
-                segment: s.tag.0,
-                set: s.tag.2,
-                physical: s.tag.1.wrapping_add(s.start),
-                hlc: s.order.hlc,
-            });
-        });
-        match packer.is_too_long {
-            true => Err(Bad { at_bytes: 0, what: "the index is too long for a flat index" }),
-            false => Ok(packer.finish()),
-        }
+        sweep_into_blocks(spans)
     }
 
     /// Whether nothing but the base has a byte where this entry of it has one, and no truncate cuts it.
@@ -193,7 +177,7 @@ impl ExtentMap {
         let mut extents = Vec::new();
         for packed in sources {
             let view = packed.blocks.view();
-            for i in view.before(first.saturating_add(1)).saturating_sub(1)..view.len() {
+            for i in view.reaching(first) {
                 if view.first(i) >= end {
                     break;
                 }
@@ -211,19 +195,19 @@ impl ExtentMap {
     }
 
     /// Folds what does not overlap, and leaves orders out where they decide nothing any more.
-    fn settle(&self, mut runs: Vec<(Run, Order)>, singles: &mut Blocks, kept: Vec<Entry>, numbers: &Numbers<'_>) -> Result<Image, Bad> {
+    fn settle(&self, mut runs: Vec<(Run, Order)>, mut singles: Blocks, kept: Vec<Entry>, numbers: &Numbers<'_>) -> Result<Image, Bad> {
         // Segments are numbered as the file comes upon them, set by set, so that those of ranks in turns are in turns; what stayed folded keeps its numbers.
-        let old = if kept.is_empty() { appearance(&runs, singles, numbers) } else { (0..numbers.segments as u32).collect() };
-        let mut new = vec![0; numbers.segments];
+        let old = if kept.is_empty() { appearance(&runs, &singles, numbers) } else { (0..numbers.set_of.len() as u32).collect() };
+        let mut new = vec![0; numbers.set_of.len()];
         old.iter().enumerate().for_each(|(i, old)| new[*old as usize] = i as u32);
         runs.iter_mut().for_each(|(run, _)| run.segment = new[run.segment as usize]);
 
         let plain: Vec<Run> = runs.iter().map(|(run, _)| *run).collect();
         let mut groups = fold::across(&plain);
         drop(plain);
-        let mut shapes = Shapes::default();
+        let mut shapes = Once::default();
         let mut entries = self.keep(&kept, &mut shapes);
-        let touching = touching(&groups, &entries, &shapes.all, singles);
+        let touching = touching(&groups, &entries, &shapes.all, &singles);
         let order = self.max_order;
         let mut left: Vec<(Run, Order)> = Vec::new();
         for (group, touches) in groups.drain(..).zip(touching) {
@@ -231,14 +215,7 @@ impl ExtentMap {
                 left.extend(group.members.iter().map(|i| runs[*i as usize]));
                 continue;
             }
-            let end = group.end();
-            entries.push(Entry {
-                first: group.first.into(),
-                end: end.into(),
-                length: group.length.into(),
-                shape: shapes.number(group.shape).into(),
-                ..Entry::new(Run::single(group.first, end - group.first, group.segment, group.physical), order)
-            });
+            entries.push(group.into_entry(order, &mut shapes));
         }
         drop(runs);
         // What is too short for an entry becomes singles again.
@@ -251,22 +228,15 @@ impl ExtentMap {
                 (0..run.count).for_each(|i| bulk.push(run.ascending(i, i + 1), order));
             }
             bulk.pack();
-            let packed = bulk.packed.drain(..).chain([std::mem::take(singles)]);
+            let packed = bulk.packed.drain(..).chain([singles]);
             let sources: Vec<Packed> = packed.map(|blocks| Packed::numbered(blocks, numbers)).collect();
-            *singles = self.merge_singles(None, &sources)?;
+            singles = self.merge_singles(None, &sources)?;
         }
         let mut left: Vec<Entry> = left.into_iter().map(|(run, order)| Entry::new(run, order)).collect();
         left.sort_unstable_by_key(Entry::key);
         make_tree(&mut left);
-        let blocks = repack(singles, &left, &new, &mut |group: Group| {
-            let end = group.end();
-            entries.push(Entry {
-                first: group.first.into(),
-                end: end.into(),
-                length: group.length.into(),
-                shape: shapes.number(group.shape).into(),
-                ..Entry::new(Run::single(group.first, end - group.first, group.segment, group.physical), order)
-            });
+        let blocks = repack(&singles, &left, &new, &mut |group: Group| {
+            entries.push(group.into_entry(order, &mut shapes));
         })?;
         entries.append(&mut left);
         entries.sort_unstable_by_key(Entry::key);
@@ -277,9 +247,9 @@ impl ExtentMap {
 
 impl ExtentMap {
     /// Entries of the base with their shapes, for another image.
-    fn keep(&self, kept: &[Entry], shapes: &mut Shapes) -> Vec<Entry> {
+    fn keep(&self, kept: &[Entry], shapes: &mut Once<NewShape>) -> Vec<Entry> {
         let shaped = kept.iter().filter_map(|entry| self.base.as_ref()?.shaped(entry));
-        shaped.map(|shaped| Entry { shape: shapes.number(shaped.to_new()).into(), ..*shaped.entry }).collect()
+        shaped.map(|shaped| Entry { shape: (shapes.number(shaped.to_new()) + 1).into(), ..*shaped.entry }).collect()
     }
 }
 
@@ -291,28 +261,9 @@ fn axis_of(run: &Run) -> Vec<Axis> {
     }
 }
 
-/// Shapes, each once.
-#[derive(Default)]
-struct Shapes {
-    all: Vec<NewShape>,
-    numbers: HashMap<NewShape, u32>,
-}
-
-impl Shapes {
-    /// The number of a shape, counted from 1.
-    fn number(&mut self, shape: NewShape) -> u32 {
-        if let Some(number) = self.numbers.get(&shape) {
-            return *number;
-        }
-        self.all.push(shape.clone());
-        self.numbers.insert(shape, self.all.len() as u32);
-        self.all.len() as u32
-    }
-}
-
 /// Old numbers of all segments, by where the file first comes upon their set, and then upon them.
 fn appearance(runs: &[(Run, Order)], singles: &Blocks, numbers: &Numbers<'_>) -> Vec<u32> {
-    let mut first = vec![u64::MAX; numbers.segments];
+    let mut first = vec![u64::MAX; numbers.set_of.len()];
     for (run, _) in runs {
         let of = &mut first[run.segment as usize];
         *of = run.first().min(*of);
@@ -331,7 +282,7 @@ fn appearance(runs: &[(Run, Order)], singles: &Blocks, numbers: &Numbers<'_>) ->
         let of = &mut of_set[*set as usize];
         *of = (*first).min(*of);
     }
-    let mut order: Vec<u32> = (0..numbers.segments as u32).collect();
+    let mut order: Vec<u32> = (0..numbers.set_of.len() as u32).collect();
     order.sort_by_key(|segment| {
         let set = numbers.set_of[*segment as usize];
         (of_set[set as usize], set, first[*segment as usize])
@@ -379,7 +330,7 @@ fn touching(groups: &[Group], entries: &[Entry], shapes: &[NewShape], singles: &
     let view = singles.view();
     for (group, touching) in groups.iter().zip(&mut touching).filter(|(group, touching)| group.members.len() > 1 && !**touching) {
         let (first, end) = (group.first, group.end());
-        'blocks: for i in view.before(first.saturating_add(1)).saturating_sub(1)..view.len() {
+        'blocks: for i in view.reaching(first) {
             if view.first(i) >= end {
                 break;
             }
@@ -457,7 +408,6 @@ fn repack(singles: &Blocks, left: &[Entry], new: &[u32], fold: &mut impl FnMut(G
             if let [.., a, b] = stretch.as_slice()
                 && (extent.length != b.length || extent.logical - b.logical != b.logical - a.logical || a.length != b.length)
             {
-                // Its last one may begin the next.
                 end_stretch(&mut stretch, &mut put);
             }
             stretch.push(extent);
@@ -465,10 +415,7 @@ fn repack(singles: &Blocks, left: &[Entry], new: &[u32], fold: &mut impl FnMut(G
     }
     end_stretch(&mut stretch, &mut put);
     flush(&mut packer);
-    match packer.is_too_long {
-        true => Err(Bad { at_bytes: 0, what: "the index is too long for a flat index" }),
-        false => Ok(packer.finish()),
-    }
+    packer.finish()
 }
 
 /// Reads the extents of blocks or of a base one after the other.
@@ -542,8 +489,7 @@ struct Covers<'a> {
 impl Covers<'_> {
     /// First byte, end and order of the first single that ends behind `pos`.
     fn behind(&mut self, pos: u64) -> Option<(u64, u64, Order)> {
-        let mut i = self.view.before(pos.saturating_add(1)).saturating_sub(1);
-        while i < self.view.len() {
+        for i in self.view.reaching(pos) {
             if self.block != i {
                 self.extents.clear();
                 self.view.block(i).ok()?.collect_into(&mut self.extents);
@@ -553,7 +499,6 @@ impl Covers<'_> {
             if let Some(e) = self.extents.get(at) {
                 return Some((e.logical, e.logical + e.length, Order { hlc: e.hlc, set: (self.ids)(e.set) }));
             }
-            i += 1;
         }
         None
     }

@@ -92,18 +92,25 @@ impl Shaped<'_> {
         self.spans().is_some()
     }
 
-    /// Calls `f` for the part of each piece inside `[from, to)`, ascending.
+    /// Calls `f` for the part of each piece inside `[from, to)`, ascending. False if the entry does not keep the limits: then it has no pieces.
     #[inline]
-    pub(super) fn pieces(&self, from: u64, to: u64, f: &mut impl FnMut(Piece)) {
-        let Some(spans) = self.spans().filter(|_| from < to) else { return };
+    pub(super) fn pieces(&self, from: u64, to: u64, f: &mut impl FnMut(Piece)) -> bool {
+        let Some(spans) = self.spans() else { return false };
+        if from >= to {
+            return true;
+        }
         match self.locate(&spans, from) {
-            Some(piece) if piece.1 >= to => return f((piece.0, to, piece.2, piece.3)),
+            Some(piece) if piece.1 >= to => {
+                f((piece.0, to, piece.2, piece.3));
+                return true;
+            }
             // A byte that no piece has.
-            None if to - from <= 1 => return,
+            None if to - from <= 1 => return true,
             _ => {}
         }
         let start = At { logical: self.entry.first.get(), segment: i64::from(self.entry.segment.get()), physical: self.entry.physical.get() as i64, place: 0 };
         self.descend(0, &spans, start, from, to, f);
+        true
     }
 
     /// How many runs [`expand`](Shaped::expand) gives.
