@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
+
+from common import fails, main, read, write
 
 WORK, PLFS = sys.argv[1:3]
 
@@ -32,25 +33,6 @@ class Mounted:
 
     def __exit__(self, *_):
         subprocess.run([PLFS, "umount", "--lazy", self.path], capture_output=True, timeout=30)
-
-
-def write(path, data, mode="wb"):
-    with open(path, mode) as file:
-        file.write(data)
-
-
-def read(path):
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def fails(number, call, *args):
-    try:
-        call(*args)
-    except OSError as error:
-        assert error.errno in (number if isinstance(number, tuple) else (number,)), error
-    else:
-        raise AssertionError(f"{call} did not fail")
 
 
 def wait_for_end(pid):
@@ -93,7 +75,7 @@ def t_a_killed_daemon_leaves_consistent_files():
         plfs("check", mount.backend)
         plfs("mount", mount.path, "--backend", mount.backend)
         assert read(f"{mount.path}/open").startswith(b"synced")
-        write(f"{mount.path}/open", b"+", "ab")
+        write(f"{mount.path}/open", b"+", os.O_WRONLY | os.O_APPEND)
         assert read(f"{mount.path}/open").endswith(b"+")
         plfs("umount", mount.path)
         assert "corrupt" not in plfs("check", mount.backend)
@@ -227,20 +209,4 @@ def t_a_damaged_file_is_an_error_with_its_name():
         os.unlink(f"{mount.path}/g")
 
 
-def main():
-    failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("t_") or (sys.argv[3:] and name not in sys.argv[3:]):
-            continue
-        try:
-            test()
-            print("ok  ", name[2:].replace("_", " "), flush=True)
-        except Exception:
-            failed += 1
-            print("FAIL", name[2:].replace("_", " "), flush=True)
-            traceback.print_exc()
-            sys.stderr.flush()
-    return failed
-
-
-sys.exit(1 if main() else 0)
+main(globals(), sys.argv[3:])

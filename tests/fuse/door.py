@@ -14,44 +14,12 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
+
+from common import fails, in_child, main, read, write
 
 MOUNT, BACKEND, PLFS = sys.argv[1:4]
 WANTED = sys.argv[4:]
 libc = ctypes.CDLL(None, use_errno=True)
-
-
-def fails(number, call, *args, **kwargs):
-    try:
-        call(*args, **kwargs)
-    except OSError as error:
-        assert error.errno == number, f"{error} instead of {errno.errorcode[number]}"
-    else:
-        raise AssertionError(f"{call} did not fail with {errno.errorcode[number]}")
-
-
-def write(path, data, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode=0o644):
-    fd = os.open(path, flags, mode)
-    assert os.write(fd, data) == len(data)
-    os.close(fd)
-
-
-def read(path):
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def in_child(work):
-    """Runs `work` in another process, which must succeed."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        os._exit(1)
-    assert os.waitpid(pid, 0)[1] == 0, "the child failed"
 
 
 def renameat2(old, new, flags):
@@ -478,23 +446,4 @@ def t_sparse_and_small_reads():
         assert file.read() == b""
 
 
-def main():
-    failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("t_") or (WANTED and name not in WANTED):
-            continue
-        where = os.path.join(MOUNT, name)
-        os.mkdir(where)
-        os.chdir(where)
-        try:
-            test()
-            print("ok  ", name[2:].replace("_", " "), flush=True)
-        except Exception:
-            failed += 1
-            print("FAIL", name[2:].replace("_", " "), flush=True)
-            traceback.print_exc()
-            sys.stderr.flush()
-    return failed
-
-
-sys.exit(1 if main() else 0)
+main(globals(), WANTED, MOUNT)

@@ -5,7 +5,8 @@ import stat
 import struct
 import subprocess
 import sys
-import traceback
+
+from common import fails, in_child, main, read, write
 
 MOUNT, BACKEND, PLFS = sys.argv[1:4]
 # Two users and groups of every Debian; a third group that user 1 is also in.
@@ -14,39 +15,15 @@ ONE, TWO, EXTRA = 65534, 1, 50
 
 def as_user(uid, work, groups=(), umask=0o022):
     """Runs `work` as a user, in another process, which must succeed."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups(list(groups))
-            os.setgid(uid)
-            os.setuid(uid)
-            os.umask(umask)
-            work()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        os._exit(1)
-    assert os.waitpid(pid, 0)[1] == 0, "the child failed"
 
+    def become_and_work():
+        os.setgroups(list(groups))
+        os.setgid(uid)
+        os.setuid(uid)
+        os.umask(umask)
+        work()
 
-def fails(number, call, *args):
-    try:
-        call(*args)
-    except OSError as error:
-        assert error.errno in (number if isinstance(number, tuple) else (number,)), error
-    else:
-        raise AssertionError(f"{call} did not fail")
-
-
-def write(path, data, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode=0o666):
-    fd = os.open(path, flags, mode)
-    assert os.write(fd, data) == len(data)
-    os.close(fd)
-
-
-def read(path):
-    with open(path, "rb") as file:
-        return file.read()
+    in_child(become_and_work)
 
 
 def mode_of(path):
@@ -236,24 +213,4 @@ def t_nobody_needs_rights_above_the_backend():
     as_user(ONE, lambda: os.unlink("g"))
 
 
-def main():
-    failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("t_") or (sys.argv[4:] and name not in sys.argv[4:]):
-            continue
-        where = os.path.join(MOUNT, name)
-        os.mkdir(where)
-        os.chmod(where, 0o777)
-        os.chdir(where)
-        try:
-            test()
-            print("ok  ", name[2:].replace("_", " "), flush=True)
-        except Exception:
-            failed += 1
-            print("FAIL", name[2:].replace("_", " "), flush=True)
-            traceback.print_exc()
-            sys.stderr.flush()
-    return failed
-
-
-sys.exit(1 if main() else 0)
+main(globals(), sys.argv[4:], MOUNT, 0o777)
