@@ -20,19 +20,10 @@ mount=$(mktemp -d "${T_DIR:-/tmp}/plfs-fuse-mount.XXXXXX")
 mkdir -p "$work/backend" "$work/plain" "$cache"
 chmod 755 "$mount" "$work/backend"
 export LC_ALL=C TZ=UTC PYTHONDONTWRITEBYTECODE=1
-passed=0 failed=0 skipped=0
+. "$here/../results.sh"
 MIB=8 OPS=3000 SEEDS="1 2" STRESS_S=1
 [ $mode = full ] && MIB=256 OPS=1000000 SEEDS="1 2 3" STRESS_S=20
 
-result() { # NAME STATUS [DETAIL]
-    case $2 in
-        ok) passed=$((passed + 1)); echo "ok   $1" ;;
-        skip) echo "SKIP $1: $3"
-            if [ "${CI:-}" = true ]; then failed=$((failed + 1)); else skipped=$((skipped + 1)); fi ;;
-        *) failed=$((failed + 1)); echo "FAIL $1${3:+: $3}" ;;
-    esac
-}
-is_wanted() { [ "$wanted" = "  " ] || [[ "$wanted" = *" $1 "* ]]; }
 limit() { timeout -k 5 "$@"; }
 up() { limit 30 "$plfs" mount "$mount" --backend "$work/backend" "$@"; }
 down() { limit 90 "$plfs" umount "$mount" 2> "$work/umount.log" || limit 20 "$plfs" umount --lazy "$mount"; }
@@ -46,8 +37,7 @@ trap finish EXIT
 
 if [ "$(id -u)" != 0 ] || [ ! -e /dev/fuse ]; then
     result fuse skip "needs root and /dev/fuse"
-    echo "$passed passed, $failed failed, $skipped skipped"
-    exit $((failed > 0))
+    sum_up; exit
 fi
 
 # Programs that print ok or FAIL for each behaviour.
@@ -65,7 +55,7 @@ behaviours() { # NAME COMMAND...
     fi
 }
 if is_wanted daemon; then behaviours daemon python3 "$here/daemon.py" "$work" "$plfs"; fi
-up || { result mount fail; echo "$passed passed, $failed failed, $skipped skipped"; exit 1; }
+up || { result mount fail; sum_up; exit 1; }
 if is_wanted door; then behaviours door python3 "$here/door.py" "$mount" "$work/backend" "$plfs"; fi
 if is_wanted users; then behaviours users python3 "$here/users.py" "$mount" "$work/backend" "$plfs"; fi
 
@@ -204,5 +194,4 @@ if is_wanted check; then
     down
     if [ "$lost" = 0 ] && "$plfs" check "$work/backend" > "$work/check.log" 2>&1; then result "what is left is healthy" ok; else result "what is left is healthy" fail "$(tail -3 "$work/check.log")"; fi
 fi
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+sum_up

@@ -11,19 +11,12 @@ plfs=$build/bin/plfs lib=$build/lib/plfs deps=$build/deps/mpich
 [ -x "$plfs" ] || { echo "no $plfs"; exit 2; }
 work=$(mktemp -d "${T_DIR:-/tmp}/plfs-mpi-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0 skipped=0 wanted=" $* "
+wanted=" $* "
+. "$here/../results.sh"
 limit="timeout -k 5 ${T_TIMEOUT_S:-120}"
 # Ranks wait for each other without spinning: there may be fewer processors.
 export MPIR_CVAR_POLLS_BEFORE_YIELD=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LC_ALL=C
 
-result() { # NAME STATUS [DETAIL]
-    case $2 in
-        ok) passed=$((passed + 1)); echo "ok   $1" ;;
-        skip) skipped=$((skipped + 1)); echo "skip $1: $3" ;;
-        *) failed=$((failed + 1)); echo "FAIL $1${3:+: $3}" ;;
-    esac
-}
-is_wanted() { [ "$wanted" = "  " ] || [[ "$wanted" = *" ${1%% *} "* || "$wanted" = *" $1 "* ]]; }
 check() { # NAME COMMAND...: the command succeeds
     local name=$1 out; shift
     is_wanted "$name" || return 0
@@ -166,5 +159,4 @@ unknown() {
 }
 [[ " $mpis " != *" mpich "* ]] || { fresh; check unknown unknown; }
 
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+sum_up

@@ -21,17 +21,8 @@ mkdir -p "$deps" "$BIN"
 # More ranks than processors: those that wait give way. As root only in containers, which is where tests run.
 export MPIR_CVAR_POLLS_BEFORE_YIELD=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-passed=0 failed=0 skipped=0
+. "$here/../results.sh"
 
-result() { # NAME STATUS [DETAIL]
-    case $2 in
-        ok) passed=$((passed + 1)); echo "ok   $1" ;;
-        skip) echo "skipped: $1: $3"
-            if [ "${CI:-}" = true ]; then failed=$((failed + 1)); else skipped=$((skipped + 1)); fi ;;
-        *) failed=$((failed + 1)); echo "FAIL $1${3:+: $3}" ;;
-    esac
-}
-is_wanted() { [ "$wanted" = "  " ] || [[ "$wanted" = *" $1 "* ]]; }
 only_full() { [ $mode = full ]; }
 only_full && : "${T_TIMEOUT_S:=1200}"
 limit="timeout -k 5 ${T_TIMEOUT_S:-300}"
@@ -259,5 +250,4 @@ if is_wanted killed; then
     done
 fi
 
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+sum_up

@@ -11,19 +11,13 @@ preload=$build/lib/plfs/libplfs_preload.so
 [ -e "$preload" ] || { echo "no $preload"; exit 2; }
 work=$(mktemp -d "${T_DIR:-/tmp}/plfs-preload-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0 skipped=0
+wanted=" $* "
+. "$here/../results.sh"
 export T_BIN=$work/bin LC_ALL=C TZ=UTC
 mkdir "$T_BIN"
 limit="timeout -k 5 ${T_TIMEOUT_S:-120}"
 
 shimmed() { env LD_PRELOAD="$preload" PLFS_MOUNTS="$work/mount" "$@"; }
-result() { # NAME STATUS [DETAIL]
-    case $2 in
-        ok) passed=$((passed + 1)); echo "ok   $1" ;;
-        skip) skipped=$((skipped + 1)); echo "skip $1: $3" ;;
-        *) failed=$((failed + 1)); echo "FAIL $1${3:+: $3}" ;;
-    esac
-}
 
 # Type, mode, links, size and checksum of all that is below the current directory.
 dump='find . -mindepth 1 | sort | while read -r f; do
@@ -49,11 +43,9 @@ run_twice() { # NAME COMMAND...
     fi
 }
 
-wanted() { [ $# = 1 ] || { local n=$1; shift; case " $* " in *" $n "*) ;; *) return 1 ;; esac; }; }
-
 for source in "$here"/t_*.c "$here"/only_*.c; do
     name=$(basename "$source" .c)
-    wanted "$name" "$@" || continue
+    is_wanted "$name" || continue
     if ! gcc -std=gnu11 -D_GNU_SOURCE -g -O1 -w -o "$T_BIN/$name" "$source" -pthread; then
         result "$name" fail "does not compile"
         continue
@@ -68,11 +60,11 @@ for source in "$here"/t_*.c "$here"/only_*.c; do
 done
 for script in "$here"/s_*.sh; do
     name=$(basename "$script" .sh)
-    wanted "$name" "$@" && run_twice "$name" bash "$script"
+    is_wanted "$name" && run_twice "$name" bash "$script"
 done
 
 # calls.def names exactly what the library exports.
-if wanted calls "$@"; then
+if is_wanted calls; then
     list=$(awk '$1 == "wrap" { print $2 }' "$here/../../preload/calls.def" | sort)
     if difference=$(diff <(echo "$list") <(nm -D --defined-only "$preload" | awk '{ print $3 }' | sort)); then
         result calls ok
@@ -80,5 +72,4 @@ if wanted calls "$@"; then
         result calls fail "$difference"
     fi
 fi
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+sum_up

@@ -18,17 +18,8 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/in" "$work/bin" "$cache" -p
 export LC_ALL=C TZ=UTC IN=$work/in BIN=$work/bin MIB=8 OPS=20000 SEEDS="1 2 3 4 5"
 [ $mode = full ] && MIB=256
-passed=0 failed=0 skipped=0
+. "$here/../results.sh"
 
-result() { # NAME STATUS [DETAIL]
-    case $2 in
-        ok) passed=$((passed + 1)); echo "ok   $1" ;;
-        skip) echo "SKIP $1: $3"
-            if [ "${CI:-}" = true ]; then failed=$((failed + 1)); else skipped=$((skipped + 1)); fi ;;
-        *) failed=$((failed + 1)); echo "FAIL $1${3:+: $3}" ;;
-    esac
-}
-is_wanted() { [ "$wanted" = "  " ] || [[ "$wanted" = *" $1 "* ]]; }
 door() { "$build/bin/plfs" run --mount "$work/mount" -- "$@"; }
 limit() { timeout -k 5 ${T_TIMEOUT_S:-900} "$@"; }
 dump='find . -type f | sort | xargs -d "\n" -r md5sum; find . | sort | xargs -d "\n" -r stat -c "%n %F %a %h"; find . -type f | sort | xargs -d "\n" -r stat -c "%n %s"'
@@ -181,5 +172,4 @@ if is_wanted hdf5; then
     else result hdf5 skip "needs mpich, libmpich-dev and libhdf5-mpich-dev"; fi
 fi
 
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+sum_up
