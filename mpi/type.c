@@ -114,6 +114,8 @@ static void repeat_into(const struct shape *inner, int64_t count, int64_t stride
 			int64_t all;
 			root->body = __builtin_mul_overflow(inner->body, count, &all) ? INT64_MAX : all;
 			root->count = 1;
+			/* What is past an endless one is past every offset. */
+			root->stride = root->body;
 		}
 	} else if (is_strided(inner) && stride == inner->count * inner->stride) {
 		part->offset = inner->part[0].offset;
