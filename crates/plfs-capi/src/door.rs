@@ -361,7 +361,7 @@ pub unsafe extern "C" fn plfs_door_unlink(dirfd: c_int, path: *const c_char) -> 
         // SAFETY: the caller's promises.
         let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
         let plfs = plfs()?;
-        let container = plfs.container(&absolute(dirfd, path)?).unwrap_or(None);
+        let container = plfs.container_to_change(&absolute(dirfd, path)?, false).unwrap_or(None);
         rustix::fs::unlinkat(dir, path, AtFlags::empty())?;
         plfs.drop_container(container)?;
         Ok(0)
@@ -412,7 +412,7 @@ pub unsafe extern "C" fn plfs_door_chmod(dirfd: c_int, path: *const c_char, mode
         let plfs = plfs()?;
         let follow = at_flags & libc::AT_SYMLINK_NOFOLLOW == 0;
         let at = absolute(dirfd, path)?;
-        match plfs.container_behind(&at, follow)? {
+        match plfs.container_to_change(&at, follow)? {
             Some(_) => plfs.chmod(&at, mode & 0o7777)?,
             None => rustix::fs::chmodat(dir, path, Mode::from_raw_mode(mode), AtFlags::from_bits_retain(at_flags as u32))?,
         }

@@ -291,10 +291,25 @@ impl Plfs {
         Ok(Some((container, superblock)))
     }
 
+    /// [`Plfs::container_behind`] for who changes or removes the file and need not read it. Only who may read a file finds its container, but its owner may always let himself;
+    /// others get what chmod(2) has for them (EPERM).
+    pub fn container_to_change(&self, path: &Path, follow: bool) -> Result<Option<(Container, Superblock)>> {
+        match self.container_behind(path, follow) {
+            Err(Error::Io { errno: Errno::ACCESS, .. }) => {
+                let mode = self.store.stat(path, follow).at("stat", path)?.mode;
+                self.store.chmod(path, mode | 0o400).at("set the mode of", path)?;
+                let found = self.container_behind(path, follow);
+                self.store.chmod(path, mode).at("set the mode of", path)?;
+                found
+            }
+            other => other,
+        }
+    }
+
     /// Removes a name of any file. The container goes with the last name, as soon as nobody has it open.
     pub fn unlink(&self, path: &Path) -> Result<()> {
         // A name that cannot be understood can still be removed; what it leaves is garbage for `check`.
-        let container = self.container(path).unwrap_or(None);
+        let container = self.container_to_change(path, false).unwrap_or(None);
         self.store.unlink(path).at("remove", path)?;
         self.drop_container(container)
     }
@@ -306,7 +321,7 @@ impl Plfs {
 
     /// Runs `rename`, which replaces `to`, and removes the container of what was there if it lost its last name.
     pub fn rename_with<T>(&self, to: &Path, rename: impl FnOnce() -> Result<T>) -> Result<T> {
-        let replaced = self.container(to).unwrap_or(None);
+        let replaced = self.container_to_change(to, false).unwrap_or(None);
         let done = rename()?;
         if replaced.is_some() {
             // A power cut may undo a rename that is not durable: then the name must still find what it had.
@@ -333,7 +348,7 @@ impl Plfs {
 
     /// Sets permission bits of any file or directory.
     pub fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
-        match self.container_behind(path, true)? {
+        match self.container_to_change(path, true)? {
             Some((container, _)) => container::chmod(&container, mode),
             None => self.store.chmod(path, mode).at("set the mode of", path),
         }
@@ -341,7 +356,7 @@ impl Plfs {
 
     /// Sets owner and group of any file or directory; `None` leaves one as it is.
     pub fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
-        match self.container_behind(path, follow)? {
+        match self.container_to_change(path, follow)? {
             Some((container, _)) => {
                 let open = lock(&self.open).get(&container.identity).and_then(Weak::upgrade);
                 match open {
