@@ -16,13 +16,13 @@ static const char *without_prefix(const char *name)
 	return strncmp(name, PREFIX, sizeof PREFIX - 1) == 0 ? name + sizeof PREFIX - 1 : NULL;
 }
 
-/* Is a file of this name for us: by its prefix, because it is a PLFS file, or because it would be created below a mount? */
+/* Is a file of this name for us: by its prefix, because it is a PLFS file, or because it would be created below a mount? Also where it cannot be: then the error is ours to give. */
 static bool is_ours(const char *name, int amode)
 {
 	if (without_prefix(name))
 		return true;
 	int kind = plfs_door_is_plfs(AT_FDCWD, name);
-	return kind == 1 || (kind == -ENOENT && (amode & MPI_MODE_CREATE) && plfs_door_below_mount(AT_FDCWD, name) == 1);
+	return kind == 1 || (kind < 0 && (amode & MPI_MODE_CREATE) && plfs_door_below_mount(AT_FDCWD, name) == 1);
 }
 
 static int check_amode(int amode)
