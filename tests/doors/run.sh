@@ -1,0 +1,43 @@
+#!/bin/bash
+# tests/doors/run.sh BUILD_DIR [NAME...]
+#
+# One list of behaviours (behaviours.py), each through every door: Rust, C, preload, FUSE, MPI-IO under two MPIs; and on a plain file system, which shows what POSIX does. The
+# table at the end says where each holds, where it cannot be expressed, and where it differs as SEMANTICS.md says. NAME: only these doors and behaviours.
+# Environment: T_DIR, where the directories are made (default /tmp); CARGO. CI=true makes a skipped test a failure.
+set -u
+build=$(realpath "$1") && shift || exit 2
+here=$(dirname "$(realpath "$0")")
+[ -x "$build/bin/plfs" ] || { echo "no $build/bin/plfs"; exit 2; }
+wanted="  "
+. "$here/../results.sh"
+work=$(mktemp -d "${T_DIR:-/tmp}/plfs-doors.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+chmod 755 "$work"
+mkdir "$work/servers"
+export LC_ALL=C TZ=UTC PYTHONDONTWRITEBYTECODE=1 PKG_CONFIG_PATH=$build/lib/pkgconfig
+unset PLFS_MOUNTS PLFS_BACKENDS PLFS_SHARED_MEMORY
+
+flags="-std=gnu11 -Wall -Wextra -Werror -O1 -g"
+compile() { # SERVER COMMAND...
+    local out
+    out=$("${@:2}" -o "$work/servers/$1" 2>&1) || result "$1" fail "does not compile: $(head -3 <<< "$out")"
+}
+compile posix ${CC:-cc} $flags "$here/posix.c"
+compile capi ${CC:-cc} $flags "$here/capi.c" $(pkg-config --cflags plfs) -L"$build/lib" -lplfs -Wl,-rpath,"$build/lib"
+for mpi in mpich openmpi; do
+    ! command -v mpicc.$mpi > /dev/null || compile $mpi mpicc.$mpi $flags "$here/mpi.c"
+done
+cd "$here/../.." || exit 2
+if ${CARGO:-cargo} build --quiet --locked -p plfs-testkit --example door; then cp "${CARGO_TARGET_DIR:-target}/debug/examples/door" "$work/servers/"; else result rust fail "does not compile"; fi
+
+python3 "$here/run.py" "$work" "$build/bin/plfs" "$work/servers" "$@" > "$work/out" 2> "$work/err" || { result run.py fail "status $?"; }
+while IFS= read -r line; do
+    case $line in
+        "ok "*) result "${line#ok }" ok ;;
+        "FAIL "* | "fail "*) result "${line#* }" fail ;;
+        "skip "*) result "${line#skip }" skip ;;
+        *) echo "$line" ;;
+    esac
+done < "$work/out"
+[ $failed = 0 ] || tail -n ${T_LINES:-60} "$work/err"
+sum_up
