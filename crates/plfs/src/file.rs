@@ -158,10 +158,19 @@ impl LogicalFile {
             let stale = self.stale.swap(false, Ordering::AcqRel);
             if let Err(error) = self.look(&mut slot, stale) {
                 self.stale.store(true, Ordering::Release);
-                return Err(error);
+                return Err(self.gone_or(error));
             }
         }
         Ok(read(&self.index))
+    }
+
+    /// What is missing because another node took the whole container away is ESTALE, as on NFS.
+    fn gone_or(&self, error: Error) -> Error {
+        let dir = &self.container.dir;
+        if error.errno() == Errno::NOENT && self.container.store.stat(dir, false) == Err(Errno::NOENT) {
+            return Error::Io { op: "use, because it was removed,", path: dir.clone(), errno: Errno::STALE };
+        }
+        error
     }
 
     fn look(&self, slot: &mut Option<Index>, stale: bool) -> Result<()> {

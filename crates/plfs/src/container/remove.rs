@@ -24,15 +24,18 @@ enum HoldKind {
 }
 
 impl Hold {
-    /// Holds the container. One open on a local file system, two calls on shared memory elsewhere.
+    /// Holds the container; ESTALE if it is being removed or gone. An open and a stat on a local file system, two calls on shared memory elsewhere.
     pub fn take(container: &Container, shared_memory: Option<&Path>) -> Result<Hold> {
+        let gone = |errno| if errno == Errno::NOENT { Errno::STALE } else { errno };
         if container.local {
-            let dir = container.store.open(&container.dir, Open::READ).at("open", &container.dir)?;
+            let dir = container.store.open(&container.dir, Open::READ).map_err(gone).at("open", &container.dir)?;
             for _ in 0..100 {
                 if dir.try_lock(false).at("lock", &container.dir)? {
+                    // Who removes it has the lock until all is gone: it is there whole, or not at all.
+                    container.store.stat(&container.dir, false).map_err(gone).at("stat", &container.dir)?;
                     return Ok(Hold(HoldKind::Dir(dir)));
                 }
-                // Somebody looks whether it may go; if it does, the name is gone already.
+                // Somebody removes it; or has looked whether it may go, and it may not.
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             return Err(Errno::STALE).at("use, because it is being removed,", &container.dir);
@@ -40,16 +43,16 @@ impl Hold {
         Ok(Hold(HoldKind::Node(shared_memory.and_then(|dir| shm::Presence::join(&presence_path(container, dir)).ok()))))
     }
 
-    /// True if no process holds it, as far as this node can know.
-    fn is_free(container: &Container, shared_memory: Option<&Path>) -> Result<bool> {
+    /// For who removes the container: keeps others from beginning to use it, on a local file system. `None` if a process holds it, as far as this node can know.
+    fn take_alone(container: &Container, shared_memory: Option<&Path>) -> Result<Option<Hold>> {
         if container.local {
-            return match container.store.open(&container.dir, Open::READ) {
-                Ok(dir) => dir.try_lock(true).at("lock", &container.dir),
-                Err(Errno::NOENT) => Ok(false),
-                Err(errno) => Err(errno).at("open", &container.dir),
+            let dir = match container.store.open(&container.dir, Open::READ) {
+                Err(Errno::NOENT) => return Ok(None),
+                other => other.at("open", &container.dir)?,
             };
+            return Ok(dir.try_lock(true).at("lock", &container.dir)?.then_some(Hold(HoldKind::Dir(dir))));
         }
-        Ok(shared_memory.is_none_or(|dir| shm::Presence::is_free(&presence_path(container, dir))))
+        Ok(shared_memory.is_none_or(|dir| shm::Presence::is_free(&presence_path(container, dir))).then_some(Hold(HoldKind::Node(None))))
     }
 }
 
@@ -70,9 +73,7 @@ pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -
         Ok(_) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno).at("stat", &super_path),
     }
-    if !Hold::is_free(container, shared_memory)? {
-        return Ok(false);
-    }
+    let Some(_alone) = Hold::take_alone(container, shared_memory)? else { return Ok(false) };
     for backend in (0..container.superblock.backends.len() as u16).rev() {
         remove_tree(container.store.as_ref(), &container.backend_dir(backend))?;
     }
