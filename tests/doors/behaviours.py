@@ -130,7 +130,6 @@ def the_size_of_a_closed_file_is_known_without_its_logs(w):
     for directory, _, names in os.walk(container):
         for name in names:
             if name.endswith((".data", ".index")) or name == "flat":
-                os.chmod(os.path.join(directory, name), 0)
                 os.truncate(os.path.join(directory, name), 0)
     assert other.stat("f").size == 5000
     process.on_names("unlink", "f")
@@ -678,7 +677,12 @@ def an_unlinked_file_lives_for_who_has_only_opened_it(w):
     w.process().write("f", b"there")
     f = w.process().open("f", "r")
     w.process().on_names("unlink", "f")
-    assert f.read(0, 9) == b"there"
+    try:
+        assert f.read(0, 9) == b"there"
+    except Refused as refused:
+        if refused.name not in w.door.errors("ESTALE"):
+            raise RuntimeError(f"{refused.name} instead of ESTALE") from refused
+        raise
 
 
 @behaviour("store", differs="Writable shared mmap is refused (ENODEV)")

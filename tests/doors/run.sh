@@ -3,6 +3,7 @@
 #
 # One list of behaviours (behaviours.py), each through every door: Rust, C, preload, FUSE, MPI-IO under two MPIs; and on a plain file system, which shows what POSIX does. The
 # table at the end says where each holds, where it cannot be expressed, and where it differs as SEMANTICS.md says. NAME: only these doors and behaviours.
+# Some need root, as other users, small file systems and mounts do.
 # Environment: T_DIR, where the directories are made (default /tmp); CARGO. CI=true makes a skipped test a failure.
 set -u
 build=$(realpath "$1") && shift || exit 2
