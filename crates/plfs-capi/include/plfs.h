@@ -481,6 +481,8 @@ int plfs_futimens(plfs_file *file,
 /*
  A descriptor on which fcntl(2) record locks of this file are to be taken. It belongs to the handle and is closed with it.
 
+ The library does not hear of the locks: call plfs_refresh after a lock is granted and plfs_commit before an unlock, else others' writes are not seen under the lock.
+
  # Safety
  `file` is a handle.
  */
