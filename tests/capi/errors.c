@@ -27,6 +27,7 @@ int main(void)
 	IS(plfs_rename("f", NULL), -EFAULT);
 	IS(plfs_opendir(".", NULL), -EFAULT);
 	IS(plfs_flatten(NULL), -EFAULT);
+	IS(plfs_compact(NULL), -EFAULT);
 	TRUE(plfs_close(NULL) <= 0 && plfs_closedir(NULL) <= 0 && plfs_readdir(NULL) == NULL);
 
 	f = t_open("f", O_RDWR | O_CREAT);

@@ -1,4 +1,4 @@
-/* Where the bytes are: map, flatten. */
+/* Where the bytes are: map, flatten, compact. */
 #include "t.h"
 
 struct seen {
@@ -44,5 +44,22 @@ int main(void)
 	IS(plfs_map(f, 0, -1, visit, NULL), -EINVAL);
 	OK(plfs_close(f));
 	IS(plfs_flatten("absent") < 0, 1);
+
+	/* Half of it is written again; the reader that was there goes on. */
+	struct plfs_file *reader = t_open("f", O_RDONLY);
+	char old[50], new[50];
+	IS(plfs_pread(reader, old, 50, 100), 50);
+	f = t_open("f", O_RDWR);
+	for (int i = 0; i < 100; i++)
+		IS(plfs_pwrite(f, "overwritten", 11, i * 100), 11);
+	OK(plfs_compact("f"));
+	IS(plfs_pwrite(f, "!", 1, 100), 1);
+	OK(plfs_compact("f"));
+	OK(plfs_close(f));
+	IS(plfs_pread(reader, new, 50, 10100), 50);
+	IS(plfs_pread(reader, new, 50, 100), 50);
+	TRUE(memcmp(new, "!verwritten", 11) == 0 && memcmp(new + 11, old + 11, 39) == 0);
+	OK(plfs_close(reader));
+	IS(plfs_compact("absent") < 0, 1);
 	return 0;
 }

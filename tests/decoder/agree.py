@@ -134,6 +134,7 @@ CASES = [
     ("truncates", [program("truncates"), "flatten", program("truncates"), "flatten"]),
     ("truncates, then other node", [program("truncates"), program("truncates", nodes=2), program("truncates", nodes=3), "flatten"]),
     ("sparse", [program("sparse"), "flatten", program("sparse")]),
+    ("compacted", [program("overwrites", ranks=3, nodes=2), "compact", program("truncates"), "compact", "flatten", program("sparse", nodes=3), "compact", program("strided", ranks=2)]),
     ("appends", [program("appends"), program("appends", ranks=3, plain=False), "flatten", program("appends", ranks=2, nodes=2, plain=False)]),
     ("O_TRUNC", [program("overwrites"), program("rewrite"), program("strided"), "flatten", program("rewrite"), program("appends")]),
     ("small segments", [program("large", PLFS_SEGMENT_BYTES="65536", PLFS_STREAMS="2"),
@@ -216,6 +217,9 @@ class Agree:
     def empty(self):
         self.run(*self.door, "truncate", "-s", "0", self.file)
         open(self.model, "w").close()
+
+    def compact(self):
+        self.run(self.plfs, "compact", "--force", self.file)
 
     def flatten(self):
         self.run(self.plfs, "flatten", self.file)

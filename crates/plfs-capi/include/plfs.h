@@ -720,6 +720,16 @@ int plfs_statvfs(const char *path, struct statvfs *out);
  */
 int plfs_flatten(const char *path);
 
+/*
+ Frees the bytes of a file that were overwritten or cut: copies what it has to new logs, in order, and removes the old ones. The name, times and mode stay. Readers are not disturbed,
+ and writers may come meanwhile; -EBUSY if another process has the file open for writing already. Until it is done it takes room for a second copy. Durable on return; whatever ends it
+ before leaves the file as it was.
+
+ # Safety
+ `path` is a C string.
+ */
+int plfs_compact(const char *path);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

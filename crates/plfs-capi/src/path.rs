@@ -1,6 +1,7 @@
 //! Calls on paths. They work on any file; PLFS files get their logical answers.
 
 use std::ffi::{c_char, c_int};
+use std::ops::ControlFlow;
 
 use libc::{gid_t, mode_t, size_t, ssize_t, timespec, uid_t};
 use plfs_core::store::Errno;
@@ -210,4 +211,16 @@ pub unsafe extern "C" fn plfs_statvfs(path: *const c_char, out: *mut libc::statv
 pub unsafe extern "C" fn plfs_flatten(path: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { on_path(path, |path| Ok(plfs()?.flatten(path).map(|_| 0)?)) }
+}
+
+/// Frees the bytes of a file that were overwritten or cut: copies what it has to new logs, in order, and removes the old ones. The name, times and mode stay. Readers are not disturbed,
+/// and writers may come meanwhile; -EBUSY if another process has the file open for writing already. Until it is done it takes room for a second copy. Durable on return; whatever ends it
+/// before leaves the file as it was.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_compact(path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { on_path(path, |path| Ok(plfs()?.compact(path, |_| ControlFlow::Continue(())).map(|_| 0)?)) }
 }

@@ -1,17 +1,16 @@
 //! `plfs cat`, `cp`, `import`, `export`: bytes from one file to another, of either kind.
 
 use std::collections::HashMap;
-use std::io::IsTerminal;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use plfs_core::store::{Errno, Kind, Open, Stat, StoreFile, write_full};
 use plfs_core::{Access, Extent, File, OpenOptions, Opened, Plfs};
 use rustix::fs::SeekFrom;
 
-use crate::out::{self, Fail, Out, absolute, show};
+use crate::out::{self, Fail, Out, absolute, progress, show};
 
 /// Bytes moved at once: large enough that storage sees large requests, small enough for any machine.
 const STEP: usize = 8 << 20;
@@ -19,9 +18,6 @@ const STEP: usize = 8 << 20;
 const CLONE_MIN: u64 = 1 << 20;
 /// Holes shorter than a block of most file systems cannot be kept, so they are written.
 const HOLE_MIN: u64 = 4096;
-/// Work below this is done before a progress bar would have been read.
-const PROGRESS_MIN: u64 = 256 << 20;
-
 pub fn cat(out: &mut Out, from: u64, length: Option<u64>, files: &[PathBuf]) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     let mut buf = vec![0; 1 << 20];
@@ -172,14 +168,6 @@ fn appear(plfs: &Plfs, tmp: &Path, dst: &Path, force: bool) -> Result<(), Fail> 
         Ok(()) | Err(Errno::ACCESS | Errno::PERM) => Ok(()),
         Err(errno) => Err(Fail::on("sync the directory of", dst, errno)),
     }
-}
-
-fn progress(bytes: u64) -> ProgressBar {
-    if bytes < PROGRESS_MIN || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:40} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left");
-    ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 enum Target {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod compact;
 mod copy;
 mod elf;
 mod explain;
@@ -205,6 +206,29 @@ enum Command {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+    /// Free the bytes of files that were overwritten or cut
+    ///
+    /// Copies what a file has to new logs, in order, and removes the old ones. The name, times and mode stay; readers that have the file open are not
+    /// disturbed, and writers may come while it runs; a file that is open for writing already is refused. Until it is done it takes room for a second copy.
+    /// Whatever ends it before, the file is as it was.
+    #[command(after_help = "Examples:\n  plfs compact plfs.d/checkpoint\n  plfs compact --dry-run plfs.d/*        only says what it would free")]
+    Compact {
+        /// Only say how much is dead
+        #[arg(short = 'n', long)]
+        dry_run: bool,
+        /// Rewrite files of which less is dead, or nothing: then in the order of their bytes, which makes reading them from the beginning fast
+        #[arg(long)]
+        force: bool,
+        /// Leave files alone of which less is dead
+        #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(0..=100))]
+        at_least: u8,
+        /// An array with an object for each file
+        #[arg(long)]
+        json: bool,
+        /// PLFS files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
     /// Say whether files are healthy, and where not
     ///
     /// healthy: all is as it should be. busy: somebody has it open for writing, or crashed with it open. torn: a crash cut an append that nobody was promised;
@@ -309,6 +333,9 @@ fn main() -> ExitCode {
         Command::Import(flags) => ("import", copy::import(&flags.src, &flags.dst, flags.force)),
         Command::Export(flags) => ("export", copy::export(&flags.src, &flags.dst, flags.force)),
         Command::Flatten { files } => ("flatten", stat::flatten(&mut out, &files)),
+        Command::Compact { dry_run, force, at_least, json, files } => {
+            ("compact", compact::compact(&mut out, &compact::Wanted { dry_run, force, at_least, json }, &files))
+        }
         Command::Check { json, repair, clear_marks, min_age, paths } => ("check", check::check(&mut out, json, repair.then_some(min_age), clear_marks, &paths)),
         Command::Rm { recursive, force, paths } => ("rm", remove::rm(&paths, recursive, force)),
         Command::Version { json } => ("version", run::version(&mut out, json)),

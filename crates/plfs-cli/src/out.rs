@@ -1,10 +1,14 @@
 //! What all commands share: how they print, how they fail, how they name files.
 
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use plfs_core::{Config, Plfs};
+
+/// Work below this is done before a progress bar would have been read.
+const PROGRESS_MIN: u64 = 256 << 20;
 
 /// Why a command ends early.
 pub enum Fail {
@@ -114,6 +118,15 @@ pub fn size(bytes: u64) -> String {
 /// A number with separators.
 pub fn count(n: u64) -> String {
     indicatif::HumanCount(n).to_string()
+}
+
+/// A bar for work on so many bytes, if it is long and somebody watches.
+pub fn progress(bytes: u64) -> ProgressBar {
+    if bytes < PROGRESS_MIN || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left");
+    ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// A time in UTC.

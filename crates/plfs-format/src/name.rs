@@ -10,6 +10,10 @@ pub const SUPER: &str = "super";
 pub const FLAT: &str = "flat";
 /// Start of the name of a flat index that is being written.
 pub const FLAT_TMP: &str = "flat.tmp.";
+/// Name of the file with the stamp that the next owners start behind.
+pub const CLOCK: &str = "clock";
+/// Start of the name of one that is being written.
+pub const CLOCK_TMP: &str = "clock.tmp.";
 /// Name of the file that carries applications' record locks.
 pub const LOCK: &str = "lock";
 
@@ -68,8 +72,12 @@ pub enum Name {
     LogSet(u32),
     /// `flat`
     Flat,
-    /// `flat.tmp.…`
-    FlatTmp,
+    /// `flat.tmp.…`, `clock.tmp.…`: not finished, or being written now.
+    Tmp,
+    /// `clock`
+    Clock,
+    /// `SET.gone`: a log set on its way out.
+    Gone(u32),
     /// `lock`
     Lock,
 }
@@ -81,9 +89,12 @@ impl Name {
             SUPER => Some(Name::Super),
             FLAT => Some(Name::Flat),
             LOCK => Some(Name::Lock),
-            _ if name.starts_with(FLAT_TMP) => Some(Name::FlatTmp),
-            _ => match name.strip_suffix(".open") {
-                Some(set) => hex(set, 8).map(Name::OpenMark),
+            CLOCK => Some(Name::Clock),
+            _ if name.starts_with(FLAT_TMP) || name.starts_with(CLOCK_TMP) => Some(Name::Tmp),
+            _ => match name.split_once('.') {
+                Some((set, "open")) => hex(set, 8).map(Name::OpenMark),
+                Some((set, "gone")) => hex(set, 8).map(Name::Gone),
+                Some(_) => None,
                 None => hex(name, 8).map(Name::LogSet),
             },
         }
@@ -111,6 +122,11 @@ pub fn log_set(set: u32) -> String {
     format!("{set:08x}")
 }
 
+/// `SET.gone`
+pub fn gone(set: u32) -> String {
+    format!("{set:08x}.gone")
+}
+
 /// `SET/index`
 pub fn index_log(set: u32) -> String {
     format!("{set:08x}/index")
@@ -133,14 +149,17 @@ mod tests {
         assert_eq!(index_log(7), "00000007/index");
         assert_eq!(Name::parse(&log_set(7)), Some(Name::LogSet(7)));
         assert_eq!(Name::parse(&open_mark(u32::MAX)), Some(Name::OpenMark(u32::MAX)));
-        for (name, parsed) in [(SUPER, Name::Super), (FLAT, Name::Flat), ("flat.tmp.ab", Name::FlatTmp), (LOCK, Name::Lock)] {
+        assert_eq!(Name::parse(&gone(7)), Some(Name::Gone(7)));
+        let others =
+            [(SUPER, Name::Super), (FLAT, Name::Flat), ("flat.tmp.ab", Name::Tmp), ("clock.tmp.ab", Name::Tmp), (CLOCK, Name::Clock), (LOCK, Name::Lock)];
+        for (name, parsed) in others {
             assert_eq!(Name::parse(name), Some(parsed));
         }
     }
 
     #[test]
     fn other_names_are_not_ours() {
-        for name in ["", ".", "0badcaf", "0BADCAFE", "+badcafe", "0badcafe.index", "0badcafe.open.x", "superb"] {
+        for name in ["", ".", "0badcaf", "0BADCAFE", "+badcafe", "0badcafe.index", "0badcafe.open.x", "badcafe.gone", "superb", "clocks"] {
             assert_eq!(Name::parse(name), None, "{name}");
         }
         for name in ["", "0.0000.data", "00.0000", "00.0000.datax", "00.000g.data", "index"] {

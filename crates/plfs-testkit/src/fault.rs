@@ -147,9 +147,23 @@ pub enum Fault {
     },
 }
 
+/// What somebody else does just before a call.
+struct Turn {
+    path: String,
+    op: Op,
+    act: Box<dyn FnOnce() + Send>,
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "before {:?} of {}", self.op, self.path)
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     faults: Vec<Fault>,
+    turns: Vec<Turn>,
     log: Vec<Call>,
     dead: bool,
 }
@@ -254,6 +268,11 @@ impl FaultStore {
         self.inject(Fault::FailMatching { path: path.to_owned(), op: op.into(), errno });
     }
 
+    /// Before the next call `op` on a path that contains `path`, `act` runs, once: another process is faster.
+    pub fn before(&self, path: &str, op: Op, act: impl FnOnce() + Send + 'static) {
+        self.state().turns.push(Turn { path: path.to_owned(), op, act: Box::new(act) });
+    }
+
     /// From the `n`-th call from now on, all fail with EIO.
     pub fn kill_at(&self, n: u64) {
         self.inject(Fault::KillAt { n });
@@ -285,6 +304,14 @@ impl FaultStore {
 
     /// Logs `call` and, if no fault is in the way, runs `act` with the bytes that a write may write.
     fn run<T>(&self, call: Call, act: impl FnOnce(usize) -> Result<T>) -> Result<T> {
+        let turn = {
+            let mut state = self.state();
+            let due = state.turns.iter().position(|turn| turn.op == call.op && call.path.to_string_lossy().contains(&turn.path));
+            due.map(|due| state.turns.remove(due))
+        };
+        if let Some(turn) = turn {
+            (turn.act)();
+        }
         let (place, verdict) = {
             let mut state = self.state();
             let verdict = state.next(&call);

@@ -115,6 +115,13 @@ pub enum Step {
         /// Which name.
         name: u8,
     },
+    /// Copies what the file has and removes the rest; nothing where somebody writes.
+    Compact {
+        /// Which process.
+        process: u8,
+        /// Which name.
+        name: u8,
+    },
     /// A process gives up its log sets, as before exec.
     Leave {
         /// Which process.
@@ -158,7 +165,8 @@ fn step(rng: &mut Rng) -> Step {
         86..=88 => Step::Reopen { handle },
         89 => Step::Rename { process, from: name, to: rng.next_u64() as u8 },
         90 => Step::Unlink { process, name },
-        91..=92 => Step::Flatten { process, name },
+        91 => Step::Flatten { process, name },
+        92 => Step::Compact { process, name },
         93 => Step::Leave { process },
         94..=95 => Step::Replace { process },
         _ => Step::Agree,

@@ -1,6 +1,7 @@
 //! Runs steps on PLFS and on the model side by side.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -127,6 +128,16 @@ impl World {
                 let (process, name) = (usize::from(process) % self.processes.len(), name % NAMES);
                 if self.names.contains_key(&name) {
                     at(self.processes[process].plfs.flatten(&self.path(name)), || "flatten".into())?;
+                }
+                Ok(())
+            }
+            Step::Compact { process, name } => {
+                let (process, name) = (usize::from(process) % self.processes.len(), name % NAMES);
+                if self.names.contains_key(&name) {
+                    match self.processes[process].plfs.compact(&self.path(name), |_| ControlFlow::Continue(())) {
+                        Err(error) if error.errno() == Errno::BUSY => {}
+                        other => at(other, || "compact".into()).map(drop)?,
+                    }
                 }
                 Ok(())
             }

@@ -257,9 +257,8 @@ impl LogicalFile {
             (false, Some(seen)) => seen,
             (false, None) => self.seen()?,
         };
-        let identity = identity(self.container.store.user());
-        let mark = format!("host {}\npid {}\nuid {}\nattached_ns {}\n", identity.host, identity.pid, identity.uid, identity.attached_ns);
-        let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, &mark)?;
+        let identity = Identity::of_this_process(self.container.store.user());
+        let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, &identity.mark())?;
         let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity));
         *slot = Some(writer.clone());
         // For good: a writer that left may come back.
@@ -289,12 +288,17 @@ impl LogicalFile {
     }
 
     pub(crate) fn commit(&self, sync: bool, truncate: Option<u64>) -> Result<()> {
+        self.commit_stamped(sync, truncate).map(drop)
+    }
+
+    /// Gives the truncate's stamp.
+    fn commit_stamped(&self, sync: bool, truncate: Option<u64>) -> Result<Option<u64>> {
         let Some(writer) = read(&self.writer).clone() else {
             if sync {
                 container::sync_logs(&self.container, None)?;
                 self.sync_names()?;
             }
-            return Ok(());
+            return Ok(None);
         };
         // The index is locked first, as in `index`: a read that follows sees what was committed.
         let mut slot = write(&self.index);
@@ -313,7 +317,7 @@ impl LogicalFile {
                 self.sync_names()
             })?;
         }
-        Ok(())
+        Ok(committed.truncate.map(|(stamp, _)| stamp))
     }
 
     /// Makes the superblock durable, the directories between it and the root, and the name.
@@ -341,12 +345,12 @@ impl LogicalFile {
         let to_nothing = size == 0;
         let writer = self.ordered_writer(to_nothing)?;
         // The old logs may go only when the truncate is durable: or a power cut would bring back a part of the old bytes.
-        self.commit(to_nothing, Some(size))?;
+        let stamp = self.commit_stamped(to_nothing, Some(size))?;
         self.written_end.store(0, Ordering::Release);
         writer.set().truncated(size);
         self.touched.store(true, Ordering::Release);
-        if to_nothing {
-            container::remove_stale_sets(&self.container, writer.set().id())?;
+        if to_nothing && let Some(stamp) = stamp {
+            container::remove_stale_sets(&self.container, writer.set().id(), stamp)?;
         }
         Ok(())
     }
@@ -516,11 +520,6 @@ fn now() -> Time {
 pub(crate) fn now_ns() -> u64 {
     let now = now();
     now.sec as u64 * 1_000_000_000 + now.nsec as u64
-}
-
-fn identity(uid: u32) -> Identity {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Identity { writer: container::random_u64() as u32, pid: std::process::id(), uid, attached_ns: now_ns(), host }
 }
 
 /// What a handle may do.

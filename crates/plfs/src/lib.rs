@@ -27,6 +27,7 @@
 //! docs/ARCHITECTURE.md has the picture, docs/FORMAT.md the bytes.
 #![deny(unsafe_code)]
 
+mod compact;
 pub mod config;
 mod container;
 mod error;
@@ -39,6 +40,7 @@ pub mod store;
 mod ticker;
 mod write;
 
+pub use compact::{Compacted, Usage};
 pub use config::Config;
 pub use container::{
     Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree,

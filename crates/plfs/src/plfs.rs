@@ -1,12 +1,14 @@
 //! L5: the file system as programs see it: paths to files. Keeps the table of open files, so that all handles of a process on one file agree.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, Superblock};
 
+use crate::compact::{self, Compacted, Usage};
 use crate::config::Config;
 use crate::container::{self, Container, Totalizer, Totals};
 use crate::error::{At, Error, Result};
@@ -398,6 +400,29 @@ impl Plfs {
             container::write_summary(&container, file.as_ref(), &container.list()?)?;
         }
         Ok(made)
+    }
+
+    /// Says what a logical file takes on its backends and what it needs. Loads its index.
+    pub fn usage(&self, path: &Path) -> Result<Usage> {
+        let Some((container, _)) = self.container(path)? else { return Err(Error::NotAContainer { path: path.to_path_buf() }) };
+        compact::usage(&container)
+    }
+
+    /// Frees what a logical file has had and has no more: copies what it has to new logs, in order, and removes the old ones. `progress` is told the bytes copied so far, and
+    /// may end it.
+    ///
+    /// EBUSY if another process has it open for writing. Readers are not disturbed, writers may come meanwhile; names, times and mode stay. Until it is done it takes room for a second copy.
+    /// Durable on return; whatever ends it before leaves the file as it was.
+    pub fn compact(&self, path: &Path, progress: impl FnMut(u64) -> ControlFlow<()>) -> Result<Compacted> {
+        let Some((container, _)) = self.container(path)? else { return Err(Error::NotAContainer { path: path.to_path_buf() }) };
+        let open = lock(&self.open).get(&container.identity).and_then(Weak::upgrade);
+        // This process's own writer makes room; its next write comes after.
+        open.as_ref().map_or(Ok(()), |open| open.leave())?;
+        let done = compact::compact(&Arc::new(container), &self.config, progress);
+        if let Some(open) = open {
+            open.acquire();
+        }
+        done
     }
 
     /// Commits every open file of this process. Gives the first error; the others are tried all the same.

@@ -11,7 +11,7 @@ use plfs_format::index_log::{BLOCK_NEST_RUNS_MAX, Record};
 use plfs_format::name::SegmentRef;
 
 use crate::config::Config;
-use crate::container::Container;
+use crate::container::{Container, random_u64};
 use crate::error::{At, Error, Result};
 use crate::index::{Folder, Run, Stamped};
 use crate::log::{DataLog, LogSet, lock};
@@ -35,6 +35,25 @@ pub struct Identity {
     pub attached_ns: u64,
     /// Host name.
     pub host: String,
+}
+
+impl Identity {
+    /// This process, writing as user `uid`.
+    pub fn of_this_process(uid: u32) -> Identity {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: crate::file::now_ns(), host }
+    }
+
+    /// What an open mark says.
+    pub fn mark(&self) -> String {
+        format!("host {}\npid {}\nuid {}\nattached_ns {}\n", self.host, self.pid, self.uid, self.attached_ns)
+    }
+
+    /// What an index log says.
+    pub fn record(&self) -> Record {
+        let Identity { writer, pid, uid, attached_ns, host } = self.clone();
+        Record::Writer { writer, pid, uid, attached_ns, host }
+    }
 }
 
 /// One process's writing side of a container.
@@ -235,8 +254,7 @@ impl Writer {
 
     fn append_block(&self, state: &mut State, segments: &[SegmentRef], mut records: Vec<Record>) -> Result<u64> {
         if !state.announced {
-            let Identity { writer, pid, uid, attached_ns, host } = self.identity.clone();
-            records.insert(0, Record::Writer { writer, pid, uid, attached_ns, host });
+            records.insert(0, self.identity.record());
         }
         let stamp = self.set.append_index(segments, &records)?;
         state.announced = true;
@@ -294,7 +312,7 @@ pub fn block_of(all: &[SegmentRef], runs: &[Stamped], writer: u32) -> (Vec<Segme
 }
 
 /// Cuts records into what a block each can hold.
-fn in_blocks(mut runs: &[Stamped]) -> impl Iterator<Item = &[Stamped]> {
+pub(crate) fn in_blocks(mut runs: &[Stamped]) -> impl Iterator<Item = &[Stamped]> {
     std::iter::from_fn(move || {
         let mut nested = 0;
         let fits = |item: &&Stamped| {

@@ -300,6 +300,7 @@ fn script(plfs: &Plfs, names: &mut Names) -> plfs::Result<()> {
     sync(names, "a", &a)?;
     a.close()?;
     plfs.flatten(&at("a"))?;
+    plfs.compact(&at("a"), |_| std::ops::ControlFlow::Continue(()))?;
     let a = open(plfs, &at("a"))?;
     write(names, "a", &a, 50, b'5', 10)?;
     a.commit()?;

@@ -16,7 +16,7 @@ def write(path, *pieces):
         os.ftruncate(fd, offset) if data is None else os.pwrite(fd, data, offset)
     os.close(fd)
 
-def example(path, _):                       # section 9 of docs/FORMAT.md
+def example(path, _):                       # section 10 of docs/FORMAT.md
     write(path, (0, b"aaa"), (10, b"bbb"), (20, b"ccc"))
 
 def empty(path, _):

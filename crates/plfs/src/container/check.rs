@@ -15,6 +15,7 @@ use plfs_format::index_log::{Block, LogId, Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::{Uuid, flat_index, summary, summary::Summary};
 
+use super::clock::read_clock;
 use super::layout::Container;
 use super::totals::{Totalizer, Totals};
 use crate::error::{At, Error, Result};
@@ -26,6 +27,7 @@ use marks::read_mark;
 pub use marks::{Cleared, OpenMark, clear_marks, open_marks};
 pub use records::{IndexRecord, Records, Said, WrittenBy, records};
 pub use repair::repair;
+pub(crate) use repair::sum_up;
 pub use tree::{check_name, check_tree};
 
 /// How bad a finding is, mild ones first.
@@ -181,6 +183,7 @@ fn check_once(container: &Container) -> Report {
     }
     check_data(container, &names, &promised, &mut report);
     check_flat(container, &names, &promised, &mut report);
+    check_leavings(container, &names, &mut report);
     check_summary(container, &names, &promised, &mut report);
     report
 }
@@ -196,7 +199,7 @@ fn check_index_log(container: &Container, set: u32, open: bool, promised: &mut P
     let path = container.path(&name::index_log(set));
     let log_id = container.log_id(set);
     let bytes = match log::read_index_log_from(container, set, 0) {
-        Ok(bytes) => bytes,
+        Ok(bytes) => bytes.unwrap_or_default(),
         Err(error) => return report.fail(&path, &error),
     };
     let (mut end, mut last_hlc, mut gaps) = (0u64, 0, Vec::new());
@@ -358,12 +361,26 @@ fn check_flat(container: &Container, names: &[Name], promised: &Promised, report
             Err(error) => report.fail(&path, &error),
         }
     }
-    if names.contains(&Name::FlatTmp) {
+}
+
+/// What a crash left of something that replaces or removes a file.
+fn check_leavings(container: &Container, names: &[Name], report: &mut Report) {
+    if names.contains(&Name::Tmp) {
         for entry in container.store.list(&container.dir).unwrap_or_default() {
-            if entry.name.to_str().and_then(Name::parse) == Some(Name::FlatTmp) {
-                report.find(Severity::Garbage, container.dir.join(entry.name), 0, "a flat index that was never finished, or is being written now");
+            if entry.name.to_str().and_then(Name::parse) == Some(Name::Tmp) {
+                report.find(Severity::Garbage, container.dir.join(entry.name), 0, "a file that was never finished, or is being written now");
             }
         }
+    }
+    for name in names {
+        if let Name::Gone(set) = name {
+            report.find(Severity::Garbage, container.path(&name::gone(*set)), 0, "a log set that was being removed");
+        }
+    }
+    if names.contains(&Name::Clock)
+        && let Err(error) = read_clock(container)
+    {
+        report.fail(&container.path(name::CLOCK), &error);
     }
 }
 

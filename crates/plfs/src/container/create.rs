@@ -139,6 +139,28 @@ pub(crate) fn make_dir(store: &dyn Store, root: &Path, dir: &Path, mode: u32) ->
     }
 }
 
+/// Writes a file of the container whole, or leaves the one that is there: under a name of its own that begins with `tmp`, renamed to `name`. With `durable` it is when this returns.
+pub(crate) fn put_file(container: &Container, name: &str, tmp: &str, bytes: &[u8], durable: bool) -> Result<()> {
+    let tmp = container.path(&format!("{tmp}{:08x}", random_u64() as u32));
+    let store = &container.store;
+    let written = (|| {
+        let file = store.open(&tmp, Open::create_new(0o644)).at("create", &tmp)?;
+        store::write_full(file.as_ref(), bytes, 0).at("write", &tmp)?;
+        if durable {
+            file.sync_data().at("sync", &tmp)?;
+        }
+        store.rename(&tmp, &container.path(name)).at("rename", &tmp)?;
+        match durable {
+            true => store.sync_dir(&container.dir).at("sync", &container.dir),
+            false => Ok(()),
+        }
+    })();
+    if written.is_err() {
+        let _ = store.unlink(&tmp);
+    }
+    written
+}
+
 /// Lets other clients see without delay what was just created or removed in `dir`, a directory on a file system that has other clients. A metadata server may make
 /// others wait for its next journal flush (CephFS: its tick, up to 5 s) where one client asks about what another has just changed; a sync of the directory flushes now, in
 /// about a millisecond. The directory must be open already: to look it up would wait as well.

@@ -80,6 +80,16 @@ impl Container {
         Ok(entries.iter().filter_map(|entry| entry.name.to_str().and_then(Name::parse)).collect())
     }
 
+    /// Whether one of these log sets, in which no index log was found, is gone: then so may be what other logs said, and a reader begins anew. Costs a listing, unless there are
+    /// none.
+    pub fn has_lost(&self, missing: &[u32]) -> Result<bool> {
+        if missing.is_empty() {
+            return Ok(false);
+        }
+        let names = self.list()?;
+        Ok(missing.iter().any(|set| !names.contains(&Name::LogSet(*set))))
+    }
+
     /// Finds the container of the name at `path` whose superblock was read from a file with stat `stat` (FORMAT.md section 1).
     ///
     /// Costs one stat if the nearest root is the right one.

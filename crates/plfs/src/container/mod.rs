@@ -3,18 +3,21 @@
 //! Knows nothing of open handles. A [`Container`] is cheap: a superblock and paths.
 
 mod check;
+mod clock;
 mod create;
 mod layout;
 mod remove;
 mod totals;
 
+pub(crate) use check::sum_up;
 pub use check::{
     Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree,
     clear_marks, flat_state, open_marks, records, repair,
 };
+pub use clock::{read_clock, write_clock};
 pub use create::create;
 pub use create::{chmod, chown};
-pub(crate) use create::{dir_mode, make_dir, publish, random_u64};
+pub(crate) use create::{dir_mode, make_dir, publish, put_file, random_u64};
 pub use layout::{Container, find_root, read_name};
-pub use remove::{Hold, remove_if_nameless, remove_stale_sets};
+pub use remove::{Hold, remove_if_nameless, remove_log_sets, remove_stale_sets};
 pub use totals::{Totalizer, Totals, has_owner, open_super, sync_logs, write_summary};

@@ -7,7 +7,7 @@ use plfs_format::name::{self, Name};
 
 use super::layout::Container;
 use crate::error::{At, Result};
-use crate::log::LogSet;
+use crate::log::{self, LogSet};
 use crate::store::{Errno, Kind, Open, Store, StoreFile, shm};
 
 /// Held while a process uses a container, so that whoever removes its last name leaves the data to it.
@@ -108,36 +108,68 @@ fn remove_tree(store: &dyn Store, dir: &Path) -> Result<()> {
     }
 }
 
-/// Removes the log sets that nobody owns, after a durable truncate to 0 made all their bytes dead. `keep` is the caller's own set.
+/// Removes the log sets that nobody owns and in which nothing is younger than `dead`, the stamp of a durable truncate to 0 in the caller's own set `keep`.
 ///
 /// Owns each set while it removes it, so that no other node takes it over meanwhile. Sets of other users stay: the truncate hides their bytes.
-pub fn remove_stale_sets(container: &Container, keep: u32) -> Result<()> {
+pub fn remove_stale_sets(container: &Container, keep: u32, dead: u64) -> Result<()> {
     let store = container.store.as_ref();
     let names = container.list()?;
     remove(store, &container.path(name::FLAT))?;
+    let mut owned = Vec::new();
     for name in &names {
         let Name::LogSet(set) = *name else { continue };
         let mark = container.path(&name::open_mark(set));
-        if set == keep || names.contains(&Name::OpenMark(set)) || store.open(&mark, Open::create_new(0o644)).is_err() {
-            continue;
+        if set != keep && !names.contains(&Name::OpenMark(set)) && store.open(&mark, Open::create_new(0o644)).is_ok() {
+            owned.push((set, mark));
         }
-        // The index log first: a data log without records is garbage, records without data would be damage.
-        let removed = remove(store, &container.path(&name::index_log(set))).and_then(|()| remove_log_set(container, set));
-        remove(store, &mark)?;
-        removed?;
     }
-    Ok(())
+    // Somebody may have taken a set over since the truncate, written, and left again.
+    let dead = owned.iter().map(|(set, _)| Ok(is_dead(container, *set, dead)?.then_some(*set))).collect::<Result<Vec<_>>>();
+    let removed = dead.and_then(|sets| remove_log_sets(container, sets.into_iter().flatten()));
+    owned.iter().map(|(_, mark)| remove(store, mark)).fold(removed, Result::and)
 }
 
-fn remove_log_set(container: &Container, set: u32) -> Result<()> {
-    for backend in 0..container.superblock.backends.len() as u16 {
-        match remove_tree(container.store.as_ref(), &container.backend_dir(backend).join(name::log_set(set))) {
-            // Another user's set: its bytes are hidden, not freed.
-            Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => {}
-            other => other?,
+fn is_dead(container: &Container, set: u32, dead: u64) -> Result<bool> {
+    let bytes = log::read_index_log_from(container, set, 0)?.unwrap_or_default();
+    let mut youngest = 0;
+    log::scan(container.log_id(set), 0, &bytes, |_, header, _| {
+        youngest = youngest.max(header.hlc);
+        Ok(())
+    })?;
+    Ok(youngest < dead)
+}
+
+/// Removes log sets that the caller owns. Readers find one whole or not at all, after a power cut too.
+pub fn remove_log_sets(container: &Container, sets: impl IntoIterator<Item = u32>) -> Result<()> {
+    let store = container.store.as_ref();
+    let mut going = Vec::new();
+    for set in sets {
+        let (dir, gone) = (container.path(&name::log_set(set)), container.path(&name::gone(set)));
+        match store.stat(&dir, false) {
+            // Another user's: its bytes are hidden, not freed.
+            Ok(stat) if stat.uid != store.user() && store.user() != 0 => continue,
+            Ok(_) => {}
+            Err(Errno::NOENT) => continue,
+            Err(errno) => return Err(errno).at("stat", &dir),
         }
+        remove_tree(store, &gone)?;
+        store.rename(&dir, &gone).at("rename", &dir)?;
+        going.push(set);
     }
-    Ok(())
+    if !going.is_empty() {
+        store.sync_dir(&container.dir).at("sync", &container.dir)?;
+    }
+    going.into_iter().try_for_each(|set| remove_gone(container, set))
+}
+
+/// Removes what is left of a log set that has gone.
+pub fn remove_gone(container: &Container, set: u32) -> Result<()> {
+    let store = container.store.as_ref();
+    for backend in 1..container.superblock.backends.len() as u16 {
+        remove_tree(store, &container.backend_dir(backend).join(name::log_set(set)))?;
+    }
+    // Last, because it is what says that there is something to remove.
+    remove_tree(store, &container.path(&name::gone(set)))
 }
 
 fn remove(store: &dyn Store, path: &Path) -> Result<()> {

@@ -80,14 +80,28 @@ impl Totalizer {
     }
 
     fn look_at_logs(&mut self, container: &Container, names: &[Name]) -> Result<Totals> {
+        let mut totals = self.look_once(container, names)?;
+        while totals.is_none() {
+            *self = Totalizer::default();
+            totals = self.look_once(container, &container.list()?)?;
+        }
+        Ok(totals.unwrap_or_default())
+    }
+
+    /// `None` if a log set was removed meanwhile.
+    fn look_once(&mut self, container: &Container, names: &[Name]) -> Result<Option<Totals>> {
         if self.scanned.keys().any(|set| !names.contains(&Name::LogSet(*set))) {
             *self = Totalizer::default();
         }
-        let mut totals = Totals::default();
+        let (mut totals, mut missing) = (Totals::default(), Vec::new());
         for name in names {
             let Name::LogSet(set) = *name else { continue };
             let from = self.scanned.get(&set).copied().unwrap_or(0);
             let bytes = log::read_index_log_from(container, set, from)?;
+            if bytes.is_none() {
+                missing.push(set);
+            }
+            let bytes = bytes.unwrap_or_default();
             let end = log::scan(container.log_id(set), from, &bytes, |offset, header, at| {
                 match decode_block(container.log_id(set), header, offset, at) {
                     Ok(block) => block.records.iter().for_each(|(_, record)| {
@@ -108,11 +122,14 @@ impl Totalizer {
             totals.log_sets += 1;
             totals.index_bytes += from + bytes.len() as u64;
         }
+        if container.has_lost(&missing)? {
+            return Ok(None);
+        }
         totals.data_logs = self.segments.len() as u32;
         // Bytes that lie may say anything: a sum of them must not overflow.
         totals.stored_bytes = self.segments.values().fold(0, |sum, end| sum.saturating_add(*end));
         (totals.size, totals.max_hlc, totals.records) = (self.size.size(), self.max_hlc, self.records);
-        Ok(totals)
+        Ok(Some(totals))
     }
 }
 
@@ -181,7 +198,7 @@ pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: 
         let current = index
             .take()
             .filter(|index| index.has_all(&names))
-            .and_then(|mut index| (index.read_logs(container, &names).is_ok() && index.is_broken().is_none()).then_some(index));
+            .and_then(|mut index| (index.read_logs(container, &names).unwrap_or(false) && index.is_broken().is_none()).then_some(index));
         let (totals, flat) = match &current {
             Some(index) => (index.totals(), index.whole_flat()),
             None => (Totalizer::default().look_at_logs(container, &names)?, 0),

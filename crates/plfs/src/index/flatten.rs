@@ -4,9 +4,8 @@ use plfs_format::flat_index;
 use plfs_format::name::{self, Name};
 
 use super::load::Index;
-use crate::container::{Container, has_owner, random_u64};
-use crate::error::{At, Error, Result};
-use crate::store::{self, Open};
+use crate::container::{Container, has_owner, put_file};
+use crate::error::{Error, Result};
 
 /// What flattening made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,28 +58,10 @@ pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) {
 pub(crate) fn load_if_cheap(container: &Container, names: &[Name]) -> Option<Index> {
     let mut index = Index::begin(container, names).ok()?;
     (index.unread_bytes(container, names) <= CHEAP_BYTES).then_some(())?;
-    index.finish(container, names).ok()?;
-    Some(index)
+    index.finish(container, names).ok()?.then_some(index)
 }
 
 /// Puts an encoded flat index in its place, atomically.
 pub(crate) fn store_flat(container: &Container, bytes: &[u8], durable: bool) -> Result<()> {
-    let tmp = container.path(&format!("{}{:08x}", name::FLAT_TMP, random_u64() as u32));
-    let path = container.path(name::FLAT);
-    let written = (|| {
-        let file = container.store.open(&tmp, Open::create_new(0o644)).at("create", &tmp)?;
-        store::write_full(file.as_ref(), bytes, 0).at("write", &tmp)?;
-        if durable {
-            file.sync_data().at("sync", &tmp)?;
-        }
-        container.store.rename(&tmp, &path).at("rename", &tmp)?;
-        match durable {
-            true => container.store.sync_dir(&container.dir).at("sync", &container.dir),
-            false => Ok(()),
-        }
-    })();
-    if written.is_err() {
-        let _ = container.store.unlink(&tmp);
-    }
-    written
+    put_file(container, name::FLAT, name::FLAT_TMP, bytes, durable)
 }

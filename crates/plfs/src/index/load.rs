@@ -77,18 +77,24 @@ struct Flat {
 impl Index {
     /// Reads the flat index if it fits, and all index logs as far as it does not cover them.
     pub fn load(container: &Container) -> Result<Index> {
-        let names = container.list()?;
-        let mut index = Index::begin(container, &names)?;
-        index.finish(container, &names)?;
-        Ok(index)
+        loop {
+            let names = container.list()?;
+            let mut index = Index::begin(container, &names)?;
+            if index.finish(container, &names)? {
+                return Ok(index);
+            }
+        }
     }
 
     /// Reads all index logs and no flat index, for this reason.
     pub fn load_logs(container: &Container, why: &str) -> Result<Index> {
-        let names = container.list()?;
-        let mut index = Index { flat_ignored: Some(why.into()), ..Index::default() };
-        index.finish(container, &names)?;
-        Ok(index)
+        loop {
+            let names = container.list()?;
+            let mut index = Index { flat_ignored: Some(why.into()), ..Index::default() };
+            if index.finish(container, &names)? {
+                return Ok(index);
+            }
+        }
     }
 
     /// Why what is known is not to be believed, though its bytes were: a block of the flat index was damaged, or a record came that the flat index has no place for. Then
@@ -161,8 +167,10 @@ impl Index {
             self.scanned.retain(|set, _| names.contains(&Name::LogSet(*set)));
             self.scanned.values_mut().for_each(|log| log.from = log.end);
         }
-        self.read_logs(container, names)?;
-        Ok(self)
+        match self.read_logs(container, names)? {
+            true => Ok(self),
+            false => Err(Error::invalid(Errno::AGAIN, "the parts of the index do not follow each other: logs were removed meanwhile")),
+        }
     }
 
     /// One index of several encoded ones ([`Index::encode`]). EAGAIN if they do not follow each other, because somebody flattened the file between one load and another.
@@ -238,17 +246,18 @@ impl Index {
         }
     }
 
-    pub(crate) fn finish(&mut self, container: &Container, names: &[Name]) -> Result<()> {
-        self.read_logs(container, names)?;
-        if self.overtaken {
+    /// Reads the tails of the logs. False as from [`Index::read_logs`].
+    pub(crate) fn finish(&mut self, container: &Container, names: &[Name]) -> Result<bool> {
+        let mut is_whole = self.read_logs(container, names)?;
+        if is_whole && self.overtaken {
             *self = Index { flat_ignored: self.is_broken().map(Into::into), ..Index::default() };
-            self.read_logs(container, names)?;
+            is_whole = self.read_logs(container, names)?;
         }
         if self.flat.is_none() {
             // One sorted level: lookups in what was loaded search one tree.
             self.extents.compact();
         }
-        Ok(())
+        Ok(is_whole)
     }
 
     /// Whether nobody can have written since the index was loaded.
@@ -267,13 +276,12 @@ impl Index {
         }
         self.token = None;
         let names = container.list()?;
-        if !self.has_all(&names) {
+        if !self.has_all(&names) || !self.read_logs(container, &names)? {
             // Logs were removed, after a truncate to nothing or by a compaction: what we knew may be gone.
             let generation = self.generation;
             *self = Index { generation: generation + 1, ..Index::load(container)? };
             return Ok(true);
         }
-        self.read_logs(container, &names)?;
         match self.is_broken() {
             Some(why) => self.begin_anew(container, why).map(|()| true),
             None => Ok(false),
@@ -396,8 +404,9 @@ impl Index {
         (sets, set_of)
     }
 
-    /// Reads what the logs among `names` have beyond what was read.
-    pub(crate) fn read_logs(&mut self, container: &Container, names: &[Name]) -> Result<()> {
+    /// Reads what the logs among `names` have beyond what was read. False if one of them was removed meanwhile: what others say may be from before that or from after it, so all
+    /// must be read anew.
+    pub(crate) fn read_logs(&mut self, container: &Container, names: &[Name]) -> Result<bool> {
         let sets: Vec<(u32, u64)> = names
             .iter()
             .filter_map(|name| match name {
@@ -406,6 +415,10 @@ impl Index {
             })
             .collect();
         let parts = read_side_by_side(container, &sets, &self.own)?;
+        let missing: Vec<u32> = parts.iter().flat_map(|part| part.missing.iter().copied()).collect();
+        if container.has_lost(&missing)? {
+            return Ok(false);
+        }
         let mut bulks = Vec::new();
         for part in parts {
             for (set, scanned) in part.scanned {
@@ -426,7 +439,7 @@ impl Index {
             }
             bulks.push(part.bulk);
         }
-        self.take_bulks(container, bulks)
+        self.take_bulks(container, bulks).map(|()| true)
     }
 
     /// Adds what was read.
@@ -672,11 +685,17 @@ struct Part {
     own: Vec<u64>,
     /// There were blocks of others.
     is_news: bool,
+    /// Log sets without an index log.
+    missing: Vec<u32>,
 }
 
 impl Part {
     fn read(&mut self, container: &Container, set: u32, from: u64, own: &HashSet<u64>) -> Result<()> {
         let bytes = log::read_index_log_from(container, set, from)?;
+        if bytes.is_none() {
+            self.missing.push(set);
+        }
+        let bytes = bytes.unwrap_or_default();
         let end = log::scan_whole(container, set, from, &bytes, |offset, header, at| {
             let block =
                 decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path: container.path(&name::index_log(set)), bad })?;

@@ -7,18 +7,18 @@ use crate::container::Container;
 use crate::error::{At, Error, Result};
 use crate::store::{self, Errno, Open};
 
-/// The bytes of an index log from `offset` on; none if it is gone or not longer.
-pub fn read_index_log_from(container: &Container, set: u32, offset: u64) -> Result<Vec<u8>> {
+/// The bytes of an index log from `offset` on, none if it is not longer; `None` if there is no such log: nothing was appended yet, or the set is gone. A new listing tells which.
+pub fn read_index_log_from(container: &Container, set: u32, offset: u64) -> Result<Option<Vec<u8>>> {
     let path = container.path(&name::index_log(set));
     let file = match container.store.open(&path, Open::READ) {
-        Err(Errno::NOENT) => return Ok(Vec::new()),
+        Err(Errno::NOENT) => return Ok(None),
         other => other.at("open the index log", &path)?,
     };
     let len = file.stat().at("stat the index log", &path)?.len;
     let mut bytes = vec![0; usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX)];
     let n = store::read_full(file.as_ref(), &mut bytes, offset).at("read the index log", &path)?;
     bytes.truncate(n);
-    Ok(bytes)
+    Ok(Some(bytes))
 }
 
 /// Calls `visit(offset, header, bytes from the block on)` for every valid block in `bytes`, which lie at `offset` of `log`. Gives where the log ends for now:

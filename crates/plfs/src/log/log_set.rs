@@ -15,7 +15,7 @@ use super::index_log::{read_index_log_from, scan_whole};
 use super::regions::{REGION_ALIGN, next_region};
 use crate::config::Config;
 use crate::container::Container;
-use crate::container::{publish, random_u64};
+use crate::container::{publish, random_u64, read_clock};
 use crate::error::{At, Error, Result};
 use crate::index::Index;
 use crate::store::shm::{SharedPage, WORDS};
@@ -113,7 +113,9 @@ impl LogSet {
             ready as u32
         } else {
             let (set, youngest) = found(&container, fresh || seen.is_new, mark_text)?;
-            words[CLOCK].fetch_max(youngest.unwrap_or(0), Ordering::SeqCst);
+            // Only now that the mark is there: who found none takes it that we know.
+            let clock = read_clock(&container).or_else(|error| remove_mark(&container, set).and(Err(error)))?;
+            words[CLOCK].fetch_max(youngest.unwrap_or(0).max(clock), Ordering::SeqCst);
             words[EOF].store(0, Ordering::SeqCst);
             words[SYNCED].store(0, Ordering::SeqCst);
             words[INDEX_NAMED].store(0, Ordering::SeqCst);
@@ -291,7 +293,10 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Op
     let own = |set: u32| -> Result<bool> {
         let path = container.path(&name::open_mark(set));
         match container.store.open(&path, Open::create_new(0o644)) {
-            Ok(file) => store::write_full(file.as_ref(), mark_text.as_bytes(), 0).at("write", &path).map(|()| true),
+            Ok(file) => {
+                let written = store::write_full(file.as_ref(), mark_text.as_bytes(), 0).at("write", &path);
+                written.map(|()| true).or_else(|error| remove_mark(container, set).and(Err(error)))
+            }
             Err(Errno::EXIST) => Ok(false),
             Err(errno) => Err(errno).at("create", &path),
         }
@@ -310,12 +315,18 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Op
             && let Some(youngest) = complete(container, set)?
             && own(set)?
         {
-            let now = container.store.stat(&path, true).at("stat the index log", &path)?;
-            let youngest = if now.len == found.len { Some(youngest) } else { complete(container, set)? };
-            if youngest.is_some() {
-                return Ok((set, youngest));
+            // It may have gone, or got longer, before it was ours.
+            let youngest = match container.store.stat(&path, true) {
+                Ok(now) if now.len == found.len => Ok(Some(youngest)),
+                Ok(_) => complete(container, set),
+                Err(Errno::NOENT) => Ok(None),
+                Err(errno) => Err(errno).at("stat the index log", &path),
+            };
+            match youngest {
+                Ok(Some(youngest)) => return Ok((set, Some(youngest))),
+                Ok(None) => remove_mark(container, set)?,
+                Err(error) => return remove_mark(container, set).and(Err(error)),
             }
-            remove_mark(container, set)?;
         }
     }
     loop {
@@ -330,7 +341,7 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Op
                 return Ok((set, None));
             }
             Err(Errno::EXIST) => remove_mark(container, set)?,
-            Err(errno) => return Err(errno).at("create", &dir),
+            Err(errno) => return remove_mark(container, set).and(Err(errno).at("create", &dir)),
         }
     }
 }
@@ -341,7 +352,7 @@ fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
     // A flat index spares most of the log: a file that is opened and closed many times has a long one.
     let index = Index::flat_for(container, set);
     let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_hlc());
-    let bytes = read_index_log_from(container, set, from)?;
+    let bytes = read_index_log_from(container, set, from)?.unwrap_or_default();
     let scanned = scan_whole(container, set, from, &bytes, |offset, header, at| {
         let path = container.path(&name::index_log(set));
         let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path, bad })?;

@@ -10,12 +10,12 @@ use plfs_format::superblock::Superblock;
 use super::{FlatState, Promised, Report, Severity, check_index_log, flat_state, open_marks};
 use crate::config::Config;
 use crate::container::layout::{Container, read_name};
-use crate::container::remove::remove_if_nameless;
+use crate::container::remove::{remove_gone, remove_if_nameless};
 use crate::container::totals::{open_super, write_summary};
 use crate::error::{At, Result};
 use crate::store::{self, Errno, Open, Store};
 
-/// Puts right what `report` found as far as nothing can be lost by it: removes a nameless container that nobody holds, unfinished, stale and damaged flat indexes, data to which no
+/// Puts right what `report` found as far as nothing can be lost by it: removes a nameless container that nobody holds, unfinished, stale and damaged flat indexes, log sets on their way out, data to which no
 /// record points, and writes a missing summary. Gives what it did, in words.
 ///
 /// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made. Leaves containers that are open for writing alone.
@@ -40,7 +40,11 @@ pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_
         let Some(file) = finding.path.file_name().and_then(|file| file.to_str()) else { continue };
         let old = store.stat(&finding.path, false).is_ok_and(|stat| is_old(stat.mtime) && is_old(stat.ctime));
         let removed = match Name::parse(file) {
-            Some(Name::FlatTmp) if old => store.unlink(&finding.path),
+            Some(Name::Tmp) if old => store.unlink(&finding.path),
+            Some(Name::Gone(set)) => {
+                remove_gone(&container, set)?;
+                Ok(())
+            }
             Some(Name::Flat) if !matches!(flat_state(&container)?, FlatState::Used(_)) || finding.severity == Severity::Corrupt => store.unlink(&finding.path),
             None if name::parse_data_log(file).is_some() && finding.severity == Severity::Garbage && old => match remove_unrecorded(&container, &finding.path)?
             {
@@ -66,7 +70,7 @@ pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_
 }
 
 /// Writes the summary; the file's times stay.
-pub(super) fn sum_up(container: &Container) -> Result<bool> {
+pub(crate) fn sum_up(container: &Container) -> Result<bool> {
     let path = container.path(name::SUPER);
     let before = container.store.stat(&path, false).at("stat", &path)?;
     let wrote = write_summary(container, open_super(container)?.as_ref(), &container.list()?)?;

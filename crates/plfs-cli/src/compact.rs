@@ -1,0 +1,106 @@
+//! `plfs compact`.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use plfs_core::{Plfs, Usage};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::out::{self, Fail, Out, progress, say, show, size};
+
+/// When to compact.
+pub struct Wanted {
+    pub dry_run: bool,
+    pub force: bool,
+    /// Least share of dead bytes, percent.
+    pub at_least: u8,
+    pub json: bool,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    path: String,
+    live_bytes: u64,
+    stored_bytes: u64,
+    dead_bytes: u64,
+    compacted: bool,
+    freed_bytes: u64,
+    error: Option<String>,
+}
+
+pub fn compact(out: &mut Out, wanted: &Wanted, files: &[PathBuf]) -> Result<(), Fail> {
+    let plfs = out::plfs()?;
+    // So that nothing is left behind: what was copied goes, and the open mark.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(|error| Fail::Say(format!("cannot wait for signals: {error}")))?;
+    }
+    let mut answers = Vec::new();
+    for path in files {
+        let done = one(&plfs, wanted, path, &stop);
+        match &done {
+            Ok(_) if wanted.json => {}
+            Ok(answer) => out.line(in_words(wanted, path, answer))?,
+            Err(error) => say("compact", &format!("{}: {error}", show(path))),
+        }
+        answers.push(done.unwrap_or_else(|error| Answer {
+            path: path.to_string_lossy().into_owned(),
+            live_bytes: 0,
+            stored_bytes: 0,
+            dead_bytes: 0,
+            compacted: false,
+            freed_bytes: 0,
+            error: Some(error.to_string()),
+        }));
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    if wanted.json {
+        out.json(&answers)?;
+    }
+    match answers.iter().any(|answer| answer.error.is_some()) {
+        true => out.end().and(Err(Fail::Said)),
+        false => Ok(()),
+    }
+}
+
+fn one(plfs: &Plfs, wanted: &Wanted, path: &Path, stop: &AtomicBool) -> Result<Answer, plfs_core::Error> {
+    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let usage = plfs.usage(&full)?;
+    let Usage { stored_bytes, live_bytes } = usage;
+    let worth = wanted.force || (usage.dead_bytes() > 0 && u128::from(usage.dead_bytes()) * 100 >= u128::from(stored_bytes) * u128::from(wanted.at_least));
+    let mut answer = Answer {
+        path: path.to_string_lossy().into_owned(),
+        live_bytes,
+        stored_bytes,
+        dead_bytes: usage.dead_bytes(),
+        compacted: false,
+        freed_bytes: 0,
+        error: None,
+    };
+    if worth && !wanted.dry_run {
+        let bar = progress(live_bytes);
+        let done = plfs.compact(&full, |copied| {
+            bar.set_position(copied);
+            if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        bar.finish_and_clear();
+        let done = done?;
+        (answer.compacted, answer.freed_bytes) = (true, done.stored_before.saturating_sub(done.stored_after));
+    }
+    Ok(answer)
+}
+
+fn in_words(wanted: &Wanted, path: &Path, answer: &Answer) -> String {
+    let (path, stored, dead) = (show(path), size(answer.stored_bytes), size(answer.dead_bytes));
+    let percent = u128::from(answer.dead_bytes) * 100 / u128::from(answer.stored_bytes.max(1));
+    match answer {
+        Answer { compacted: true, freed_bytes, .. } => format!("{path}: freed {} of {stored} bytes", size(*freed_bytes)),
+        _ if wanted.dry_run => format!("{path}: {dead} of {stored} bytes are dead ({percent} %); compacting copies {} bytes", size(answer.live_bytes)),
+        _ => format!("{path}: left alone: {dead} of {stored} bytes are dead ({percent} %); see --at-least and --force"),
+    }
+}

@@ -1,0 +1,280 @@
+//! L5: rewriting a file so that its storage holds what the file has, in order, and nothing else (FORMAT.md section 7).
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use plfs_format::index_log::Record;
+use plfs_format::name::{self, Name, SegmentRef};
+
+use crate::config::Config;
+use crate::container::{self, Container, Hold, write_clock};
+use crate::error::{At, Error, Result};
+use crate::index::{Folder, Found, Index};
+use crate::log::{DataLog, LogSet, Seen};
+use crate::read::{SegmentFiles, fetch};
+use crate::store::{self, Errno};
+use crate::write::{BLOCK_RECORDS, Identity, block_of, in_blocks};
+
+/// Bytes that are copied at once. 8 MiB: two objects of CephFS, some ten requests in flight of a disk.
+const WINDOW_BYTES: u64 = 8 << 20;
+/// How often larger stamps are tried than those of writers who came and went meanwhile.
+const TRIES: usize = 8;
+
+/// What a file takes and what it needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes that all its data logs take on their backends.
+    pub stored_bytes: u64,
+    /// Bytes that the file has: its size without holes.
+    pub live_bytes: u64,
+}
+
+impl Usage {
+    /// Bytes that a compaction frees.
+    pub fn dead_bytes(&self) -> u64 {
+        self.stored_bytes.saturating_sub(self.live_bytes)
+    }
+}
+
+/// What a compaction did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Bytes copied: all that the file has.
+    pub copied_bytes: u64,
+    /// Bytes that its data logs took on their backends before.
+    pub stored_before: u64,
+    /// And after. More than was copied if other users' log sets could not be removed, or somebody came and wrote.
+    pub stored_after: u64,
+}
+
+/// Says what compacting would free. Loads the index and looks at each data log.
+pub(crate) fn usage(container: &Container) -> Result<Usage> {
+    let mut index = Index::load(container)?;
+    let mut live_bytes = 0;
+    walk(container, &mut index, |_, pieces| {
+        live_bytes += pieces.iter().map(|piece| piece.length).sum::<u64>();
+        Ok(())
+    })?;
+    Ok(Usage { stored_bytes: stored_bytes(container)?, live_bytes })
+}
+
+/// Compacts the file. `progress` is told the bytes copied so far, at each [`WINDOW_BYTES`], and may end it: EINTR.
+///
+/// EBUSY if somebody has it open for writing. Writers may come while it runs; readers are not disturbed. Takes room for a second copy of what the file has until it is done. Durable on
+/// return; whatever ends it before leaves the file as it was.
+pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress: impl FnMut(u64) -> ControlFlow<()>) -> Result<Compacted> {
+    if container::has_owner(&container.list()?) {
+        return busy(container);
+    }
+    let stored_before = stored_bytes(container)?;
+    let _hold = Hold::take(container, config.shared_memory.as_deref())?;
+    // Without shared memory: nobody else appends to the set.
+    let alone = Config { shared_memory: None, ..config.clone() };
+    let identity = Identity::of_this_process(container.store.user());
+    let set = Arc::new(LogSet::join(container.clone(), &alone, Seen { max_hlc: 0, is_new: true }, true, &identity.mark())?);
+    let copied = Copier::new(container, config, &set, identity).and_then(|copier| copier.run(&mut progress));
+    let cleared = match &copied {
+        Ok((_, dead)) => container::remove_stale_sets(container, set.id(), *dead),
+        // In vain: nothing of it was needed yet.
+        Err(_) => container::remove_log_sets(container, [set.id()]),
+    };
+    let left = match Arc::into_inner(set) {
+        Some(set) => set.leave(),
+        None => Ok(false),
+    };
+    let (copied_bytes, _) = copied?;
+    cleared?;
+    if left? {
+        container::sum_up(container)?;
+    }
+    Ok(Compacted { copied_bytes, stored_before, stored_after: stored_bytes(container)? })
+}
+
+fn busy<T>(container: &Container) -> Result<T> {
+    Err(Errno::BUSY).at("compact, because it is open for writing (`plfs stat` says by whom),", &container.dir)
+}
+
+/// The bytes of a file on their way into a new log set.
+struct Copier<'a> {
+    container: &'a Arc<Container>,
+    set: &'a Arc<LogSet>,
+    identity: Identity,
+    index: Index,
+    /// Stamps of the truncate to nothing, of what is copied, and of the truncate to the file's size.
+    stamps: [u64; 3],
+    /// One for each backend that one log set can have data on.
+    streams: Vec<Stream>,
+}
+
+struct Stream {
+    data: DataLog,
+    folder: Folder,
+}
+
+impl<'a> Copier<'a> {
+    /// Makes sure that all who write from now on are younger, and learns what the file has.
+    fn new(container: &'a Arc<Container>, config: &Config, set: &'a Arc<LogSet>, identity: Identity) -> Result<Copier<'a>> {
+        for _ in 0..TRIES {
+            let stamps = [set.tick(), set.tick(), set.tick()];
+            write_clock(container, stamps[2])?;
+            let names = container.list()?;
+            if names.iter().any(|name| matches!(name, Name::OpenMark(other) if *other != set.id())) {
+                return busy(container);
+            }
+            let others: Vec<Name> = names.into_iter().filter(|name| *name != Name::LogSet(set.id())).collect();
+            let mut index = Index::begin(container, &others)?;
+            let is_whole = index.finish(container, &others)?;
+            if is_whole && index.max_hlc() < stamps[0] && stamps.is_sorted_by(|a, b| a < b) {
+                let streams = container.superblock.backends.len().min(container.superblock.streams.into());
+                let stream = |_| Stream { data: DataLog::new(container.clone(), set.clone(), config.buffer_bytes), folder: Folder::new() };
+                return Ok(Copier { container, set, identity, index, stamps, streams: (0..streams).map(stream).collect() });
+            }
+            set.observe(index.max_hlc());
+        }
+        Err(Error::invalid(Errno::AGAIN, "writers come and go too often to compact the file, or its logs say that they are from the end of time"))
+    }
+
+    /// Copies everything and makes everything else dead. Gives the bytes copied and the stamp below which all is dead.
+    fn run(mut self, progress: &mut impl FnMut(u64) -> ControlFlow<()>) -> Result<(u64, u64)> {
+        let [dead, _, last] = self.stamps;
+        self.set.append_index(&[], &[self.identity.record()])?;
+        let (mut copied, mut end) = (0, 0);
+        let (segments, mut buf, mut index) = (SegmentFiles::default(), Vec::new(), std::mem::take(&mut self.index));
+        walk(self.container, &mut index, |index, pieces| {
+            let from = pieces[0].logical;
+            end = pieces[pieces.len() - 1].logical + pieces[pieces.len() - 1].length;
+            buf.resize((end - from) as usize, 0);
+            fetch(from, &mut buf, pieces, |piece, out| {
+                let at = index.segment(piece.segment).ok_or_else(|| Error::invalid(Errno::IO, "the index names a data log that is not listed"))?;
+                segments.read(self.container, at, piece.physical, out)
+            })?;
+            for (start, length) in contiguous(pieces) {
+                let at = (start - from) as usize;
+                self.write(start, &buf[at..at + length as usize])?;
+                copied += length;
+            }
+            match progress(copied) {
+                ControlFlow::Continue(()) => Ok(()),
+                ControlFlow::Break(()) => Err(Error::invalid(Errno::INTR, "interrupted; the file is as it was")),
+            }
+        })?;
+        self.commit()?;
+        if end < index.eof() {
+            self.set.append_index(&[], &[Record::Truncate { size: index.eof(), stamp: last }])?;
+        }
+        // All of it has to be durable before what says that it is all there is.
+        self.set.sync_index()?;
+        self.container.store.sync_dir(&self.container.dir).at("sync", &self.container.dir)?;
+        self.give_to_owner()?;
+        self.set.append_index(&[], &[Record::Truncate { size: 0, stamp: dead }])?;
+        self.set.sync_index()?;
+        Ok((copied, dead))
+    }
+
+    fn write(&mut self, logical: u64, bytes: &[u8]) -> Result<()> {
+        let turn = (logical / WINDOW_BYTES) as usize % self.streams.len();
+        let Stream { data, folder } = &mut self.streams[turn];
+        let (segment, physical) = if data.is_direct(bytes.len()) {
+            let place = data.place(bytes.len() as u64)?;
+            store::write_full(place.file.as_ref(), bytes, place.physical).at("write the data log", &place.path)?;
+            (place.segment, place.physical)
+        } else {
+            data.buffer(bytes)?
+        };
+        folder.push(logical, bytes.len() as u64, segment, physical, || self.stamps[1]);
+        match folder.len() >= BLOCK_RECORDS {
+            true => self.commit(),
+            false => Ok(()),
+        }
+    }
+
+    /// Appends what was written to the index log, once it is durable: what the records repeat is dead to readers from then on.
+    fn commit(&mut self) -> Result<()> {
+        for Stream { data, folder } in &mut self.streams {
+            data.flush()?;
+            data.sync()?;
+            let all: Vec<SegmentRef> = data.segments().collect();
+            for runs in in_blocks(&folder.take(|| self.stamps[1])) {
+                let (segments, records) = block_of(&all, runs, self.identity.writer);
+                self.set.append_index(&segments, &records)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An administrator's logs belong to the file's owner, who may go on with them, and remove them.
+    fn give_to_owner(&self) -> Result<()> {
+        let store = &self.container.store;
+        let path = self.container.path(name::SUPER);
+        let owner = store.stat(&path, false).at("stat", &path)?;
+        if owner.uid == store.user() || store.user() != 0 {
+            return Ok(());
+        }
+        for backend in 0..self.container.superblock.backends.len() as u16 {
+            let dir = self.container.backend_dir(backend).join(name::log_set(self.set.id()));
+            let files = match store.list(&dir) {
+                Err(Errno::NOENT) => continue,
+                other => other.at("list", &dir)?,
+            };
+            for path in files.into_iter().map(|file| dir.join(file.name)).chain([dir.clone()]) {
+                store.chown(&path, Some(owner.uid), Some(owner.gid), false).at("set the owner of", &path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Calls `visit` with all that the file has, ascending, in windows of at most [`WINDOW_BYTES`], none of which is empty. A damaged flat index is replaced by the logs on the way.
+fn walk(container: &Container, index: &mut Index, mut visit: impl FnMut(&Index, &[Found]) -> Result<()>) -> Result<()> {
+    let (mut at, mut pieces) = (0, Vec::new());
+    loop {
+        let from = index.next_data(at);
+        let to = from.map_or(at, |from| (from - from % WINDOW_BYTES).saturating_add(WINDOW_BYTES).min(index.eof()));
+        index.lookup(from.unwrap_or(at), to, &mut pieces);
+        if let Some(why) = index.is_broken() {
+            index.begin_anew(container, why)?;
+            continue;
+        }
+        match from {
+            Some(from) if from < to => {
+                if !pieces.is_empty() {
+                    visit(index, &pieces)?;
+                }
+            }
+            _ => return Ok(()),
+        }
+        at = to;
+    }
+}
+
+/// Where `pieces` follow each other without a hole: beginnings and lengths.
+fn contiguous(pieces: &[Found]) -> Vec<(u64, u64)> {
+    let mut parts: Vec<(u64, u64)> = Vec::new();
+    for piece in pieces {
+        match parts.last_mut() {
+            Some((start, length)) if *start + *length == piece.logical => *length += piece.length,
+            _ => parts.push((piece.logical, piece.length)),
+        }
+    }
+    parts
+}
+
+/// What the data logs take on their backends, those included that no record names. Parts of a region that nobody wrote take nothing on most file systems.
+fn stored_bytes(container: &Container) -> Result<u64> {
+    let mut sum = 0;
+    for name in container.list()? {
+        let Name::LogSet(set) = name else { continue };
+        for backend in 0..container.superblock.backends.len() as u16 {
+            let dir = container.backend_dir(backend).join(name::log_set(set));
+            let files = match container.store.list(&dir) {
+                Err(Errno::NOENT) => continue,
+                other => other.at("list", &dir)?,
+            };
+            for file in files.iter().filter(|file| file.name.to_str().is_some_and(|name| name::parse_data_log(name).is_some())) {
+                // One that goes meanwhile takes nothing.
+                sum += container.store.stat(&dir.join(&file.name), false).map_or(0, |stat| stat.len.min(stat.blocks.saturating_mul(512)));
+            }
+        }
+    }
+    Ok(sum)
+}

@@ -1,0 +1,513 @@
+//! Compaction: what is dead is freed, and nobody sees any of it happen (FORMAT.md section 7).
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use plfs::store::{Errno, MemStore, Store, Time};
+use plfs::{Access, Config, File, Health, OpenOptions, Opened, Plfs, Report, Severity};
+use plfs_testkit::{FaultStore, Op};
+
+const NAME: &str = "/m/f";
+
+/// A store in memory, and directories where the processes of nodes meet.
+struct Bed {
+    memory: MemStore,
+    shared: PathBuf,
+}
+
+impl Bed {
+    fn new() -> Bed {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let shared = PathBuf::from(format!("/dev/shm/plfs-compact-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let memory = MemStore::new();
+        for dir in ["/m", "/n"] {
+            memory.mkdir(Path::new(dir), 0o755).unwrap();
+        }
+        memory.sync_dir(Path::new("/")).unwrap();
+        Bed { memory, shared }
+    }
+
+    /// A process of `node`; processes of nodes of no name have log sets of their own.
+    fn config(&self, node: &str) -> Config {
+        let dir = self.shared.join(node);
+        std::fs::create_dir_all(&dir).unwrap();
+        Config { shared_memory: (!node.is_empty()).then_some(dir), ..Config::default() }
+    }
+
+    fn process(&self) -> Plfs {
+        self.process_on(Arc::new(self.memory.clone()))
+    }
+
+    fn process_on(&self, store: Arc<dyn Store>) -> Plfs {
+        Plfs::new(store, self.config(""))
+    }
+
+    fn content(&self) -> Vec<u8> {
+        content(&self.process())
+    }
+
+    fn dead_bytes(&self) -> u64 {
+        self.process().usage(Path::new(NAME)).unwrap().dead_bytes()
+    }
+
+    fn report(&self) -> Report {
+        plfs::check_name(&(Arc::new(self.memory.clone()) as Arc<dyn Store>), Path::new(NAME), &[])
+    }
+
+    fn health(&self) -> Health {
+        self.report().health()
+    }
+
+    /// Names in the container.
+    fn names(&self) -> Vec<String> {
+        let (container, _) = self.process().container(Path::new(NAME)).unwrap().unwrap();
+        self.memory.list(&container.dir).unwrap().into_iter().map(|entry| entry.name.into_string().unwrap()).collect()
+    }
+
+    fn sets(&self) -> Vec<String> {
+        self.names().into_iter().filter(|name| name.len() == 8).collect()
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.shared);
+    }
+}
+
+fn open_with(plfs: &Plfs, options: OpenOptions) -> File {
+    match plfs.open(Path::new(NAME), options).unwrap() {
+        Opened::Logical(file) => file,
+        Opened::Plain(_) => panic!("it is plain"),
+    }
+}
+
+fn open(plfs: &Plfs) -> File {
+    open_with(plfs, OpenOptions::create())
+}
+
+fn content(plfs: &Plfs) -> Vec<u8> {
+    all(&open_with(plfs, OpenOptions::read()))
+}
+
+fn all(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0xee; file.len().unwrap() as usize];
+    let n = file.read_at(&mut bytes, 0).unwrap();
+    bytes.truncate(n);
+    bytes
+}
+
+fn write(plfs: &Plfs, pieces: &[(u64, u8, usize)]) {
+    let file = open(plfs);
+    for (offset, byte, len) in pieces {
+        file.write_at(&vec![*byte; *len], *offset).unwrap();
+    }
+    file.sync().unwrap();
+    file.close().unwrap();
+}
+
+/// Two log sets, bytes under others, a hole, and a size beyond the last byte. Gives what the file says.
+fn well_used(bed: &Bed) -> Vec<u8> {
+    let (one, two) = (bed.process(), bed.process());
+    let (a, b) = (open(&one), open(&two));
+    a.write_at(&[1; 30_000], 0).unwrap();
+    a.sync().unwrap();
+    b.refresh().unwrap();
+    b.write_at(&[2; 10_000], 5_000).unwrap();
+    b.write_at(&[3; 100], 50_000).unwrap();
+    b.sync().unwrap();
+    a.refresh().unwrap();
+    a.set_len(27_000).unwrap();
+    a.write_at(&[4; 100], 10_000).unwrap();
+    a.write_at(&[5; 100], 40_000).unwrap();
+    a.set_len(60_000).unwrap();
+    a.sync().unwrap();
+    a.close().unwrap();
+    b.close().unwrap();
+    let mut expect = vec![0; 60_000];
+    expect[..27_000].fill(1);
+    expect[5_000..15_000].fill(2);
+    expect[10_000..10_100].fill(4);
+    expect[40_000..40_100].fill(5);
+    assert_eq!(bed.content(), expect);
+    assert_eq!(bed.sets().len(), 2);
+    expect
+}
+
+fn on(_: u64) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// By another process, at a moment to come.
+fn compaction(bed: &Bed) -> impl FnOnce() + Send + 'static {
+    let other = bed.process();
+    move || {
+        other.compact(Path::new(NAME), on).unwrap();
+    }
+}
+
+#[test]
+fn what_is_dead_is_freed_and_all_else_stays() {
+    let bed = Bed::new();
+    let expect = well_used(&bed);
+    let path = Path::new(NAME);
+    let plfs = bed.process();
+    plfs.set_times(path, Some(Time { sec: 1_000, nsec: 5 }), Some(Time { sec: 2_000, nsec: 6 })).unwrap();
+    plfs.chmod(path, 0o640).unwrap();
+    let before = plfs.stat(path, true).unwrap().stat;
+    let usage = plfs.usage(path).unwrap();
+    assert_eq!(usage.live_bytes, 27_100);
+    assert!(usage.stored_bytes >= 40_300, "{usage:?}");
+    let mut told = 0;
+    let tell = |copied| {
+        told = copied;
+        ControlFlow::Continue(())
+    };
+    let done = plfs.compact(path, tell).unwrap();
+    assert_eq!((told, done.copied_bytes, done.stored_before), (27_100, 27_100, usage.stored_bytes));
+    assert!(done.stored_after < 27_100 + 4096, "{done:?}");
+    assert_eq!(bed.content(), expect);
+    let after = plfs.stat(path, true).unwrap();
+    assert_eq!((after.stat.mtime, after.stat.mode, after.stat.nlink, after.stat.len), (before.mtime, before.mode, before.nlink, 60_000));
+    let totals = after.totals.unwrap();
+    assert!(totals.from_summary && totals.log_sets == 1, "{totals:?}");
+    assert_eq!(bed.health(), Health::Healthy);
+    assert_eq!(bed.sets().len(), 1);
+    // And once more, over what compaction made.
+    write(&plfs, &[(0, 9, 500)]);
+    plfs.compact(path, on).unwrap();
+    let content = bed.content();
+    assert!(content[..500] == [9; 500] && content[500..] == expect[500..]);
+    assert!(bed.dead_bytes() < 4096);
+}
+
+/// An old checkpoint file of a thousand overwritten strided pieces: one run says it all afterwards.
+#[test]
+fn a_regular_file_becomes_one_record() {
+    let bed = Bed::new();
+    for turn in 0..3u8 {
+        let plfs = bed.process();
+        let file = open(&plfs);
+        for i in 0..1000u64 {
+            file.write_at(&[turn * 10 + (i % 7) as u8; 470], (i * 389 % 1000) * 470).unwrap();
+        }
+        file.close().unwrap();
+    }
+    let expect = bed.content();
+    bed.process().compact(Path::new(NAME), on).unwrap();
+    assert_eq!(bed.content(), expect);
+    let totals = bed.process().stat(Path::new(NAME), true).unwrap().totals.unwrap();
+    // Who wrote it, the run, and the truncate that makes the rest dead.
+    assert_eq!((totals.records, totals.stored_bytes), (3, 470_000), "{totals:?}");
+}
+
+#[test]
+fn readers_are_not_disturbed() {
+    let bed = Bed::new();
+    let expect = well_used(&bed);
+    let (fresh, half, whole) = (bed.process(), bed.process(), bed.process());
+    let [fresh, half, whole] = [&fresh, &half, &whole].map(|plfs| open_with(plfs, OpenOptions::read()));
+    let mut some = [0; 10];
+    half.read_at(&mut some, 0).unwrap();
+    assert_eq!(all(&whole), expect);
+    bed.process().compact(Path::new(NAME), on).unwrap();
+    for reader in [&fresh, &half, &whole] {
+        assert_eq!(all(reader), expect);
+    }
+    write(&bed.process(), &[(20_000, 7, 10)]);
+    for reader in [&fresh, &half, &whole] {
+        reader.refresh().unwrap();
+        assert_eq!(all(reader)[20_000..20_010], [7; 10]);
+    }
+}
+
+/// A reader has listed the container and read one index log when the file is compacted: the other one is gone. To take that for a log that was never begun gave a mixture of bytes
+/// that nobody had ever written, and sizes of no moment.
+#[test]
+fn a_reader_whose_logs_go_while_it_reads_them_begins_anew() {
+    for which in 0..2 {
+        for look in ["read", "stat", "refresh"] {
+            let bed = Bed::new();
+            let expect = well_used(&bed);
+            let set = bed.sets()[which].clone();
+            let faults = FaultStore::new(Arc::new(bed.memory.clone()));
+            let plfs = bed.process_on(Arc::new(faults.clone()));
+            let reader = open_with(&plfs, OpenOptions::read());
+            if look == "refresh" {
+                assert_eq!(all(&reader), expect);
+                // Nobody's: the summary is void, so the reader looks at all logs again.
+                write(&bed.process(), &[(59_999, 0, 1)]);
+            }
+            let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
+            bed.memory.set_times(&container.dir, None, Some(Time { sec: 5, nsec: 5 })).unwrap();
+            faults.before(&format!("{set}/index"), Op::Open, compaction(&bed));
+            match look {
+                "stat" => assert_eq!(plfs.stat(Path::new(NAME), true).unwrap().stat.len, 60_000),
+                "refresh" => reader.refresh().unwrap(),
+                _ => {}
+            }
+            assert_eq!(all(&reader), expect, "{look}, log set {which}");
+            assert!(!bed.sets().contains(&set), "{look}: the compaction did not come between");
+        }
+    }
+}
+
+/// A process has looked at the logs, and before its open mark is there somebody else compacts the file. By the logs that it saw its writes would be older than the truncate that
+/// makes the old logs dead, since those were written by a node whose clock is an hour ahead: they were lost. So it reads `clock` when its mark is there.
+#[test]
+fn a_writer_that_looked_before_a_compaction_and_comes_after_it_loses_nothing() {
+    let bed = Bed::new();
+    let ahead = Plfs::new(Arc::new(bed.memory.clone()), bed.config("ahead"));
+    let file = open(&ahead);
+    file.write_at(b"first", 0).unwrap();
+    an_hour_ahead(&bed.shared.join("ahead"));
+    file.write_at(b"old words", 0).unwrap();
+    file.write_at(b"more old words", 20).unwrap();
+    file.close().unwrap();
+    let faults = FaultStore::new(Arc::new(bed.memory.clone()));
+    let plfs = bed.process_on(Arc::new(faults.clone()));
+    let file = open(&plfs);
+    faults.before(".open", Op::Open, compaction(&bed));
+    file.write_at(b"new", 0).unwrap();
+    file.close().unwrap();
+    assert_eq!(bed.content(), b"new words\0\0\0\0\0\0\0\0\0\0\0more old words");
+}
+
+/// The same on the other side: whoever is there before the compactor looks is in its way, and who comes while it copies wins.
+#[test]
+fn writers_stop_a_compaction_or_come_after_it() {
+    let bed = Bed::new();
+    let expect = well_used(&bed);
+    let plfs = bed.process();
+    let writer = open(&plfs);
+    writer.write_at(b"x", 0).unwrap();
+    let error = bed.process().compact(Path::new(NAME), on).unwrap_err();
+    assert_eq!(error.errno(), Errno::BUSY);
+    assert!(error.to_string().contains("open for writing"), "{error}");
+    writer.close().unwrap();
+    let kept = bed.names().len();
+    // It came when the compactor had its mark: before the listing, and after it.
+    for (when, comes_first) in [("clock", true), (".0000.data", false)] {
+        let faults = FaultStore::new(Arc::new(bed.memory.clone()));
+        let plfs = bed.process_on(Arc::new(faults.clone()));
+        let late = bed.process();
+        let (tell, told) = std::sync::mpsc::channel();
+        faults.before(when, if comes_first { Op::Open } else { Op::WriteAt }, move || {
+            let file = open(&late);
+            file.write_at(b"late", 3).unwrap();
+            file.commit().unwrap();
+            tell.send(file).unwrap();
+        });
+        let done = plfs.compact(Path::new(NAME), on);
+        let late = told.recv().unwrap();
+        assert_eq!(done.is_err(), comes_first, "{done:?}");
+        late.write_at(b"!", 7).unwrap();
+        late.close().unwrap();
+        let content = bed.content();
+        assert_eq!(&content[..8], b"x\x01\x01late!");
+        assert!(content[8..] == expect[8..]);
+        assert_eq!(bed.health(), Health::Healthy);
+    }
+    assert!(bed.names().len() <= kept + 1);
+}
+
+/// A process cut a file to nothing and was about to free a log set, when another one took the set over, wrote, and closed: its bytes went with the set.
+#[test]
+fn a_log_set_that_somebody_went_on_with_since_a_truncate_stays() {
+    let bed = Bed::new();
+    write(&bed.process(), &[(0, 1, 1000)]);
+    let old = bed.sets()[0].clone();
+    let faults = FaultStore::new(Arc::new(bed.memory.clone()));
+    let plfs = bed.process_on(Arc::new(faults.clone()));
+    let file = open(&plfs);
+    let late = bed.process();
+    faults.before(&format!("{old}.open"), Op::Open, move || {
+        let file = open(&late);
+        file.write_at(b"late", 0).unwrap();
+        file.close().unwrap();
+    });
+    file.set_len(0).unwrap();
+    file.close().unwrap();
+    assert_eq!(bed.content(), b"late");
+}
+
+#[test]
+fn a_full_device_leaves_the_file_as_it_was() {
+    for room in [0, 100, 20_000, 27_300, 27_600] {
+        let bed = Bed::new();
+        let expect = well_used(&bed);
+        let before = (bed.names().into_iter().filter(|name| name != "clock").collect::<Vec<_>>(), bed.process().usage(Path::new(NAME)).unwrap());
+        let faults = FaultStore::new(Arc::new(bed.memory.clone()));
+        faults.full_after(room);
+        let error = bed.process_on(Arc::new(faults.clone())).compact(Path::new(NAME), on).unwrap_err();
+        assert_eq!(error.errno(), Errno::NOSPC, "{error}");
+        assert_eq!(bed.content(), expect);
+        let after = (bed.names().into_iter().filter(|name| name != "clock").collect::<Vec<_>>(), bed.process().usage(Path::new(NAME)).unwrap());
+        assert_eq!(after, before, "room for {room} bytes");
+        bed.process().compact(Path::new(NAME), on).unwrap();
+        assert_eq!(bed.content(), expect);
+    }
+}
+
+/// Who is asked to stop leaves nothing behind.
+#[test]
+fn an_interrupted_compaction_leaves_the_file_as_it_was() {
+    let bed = Bed::new();
+    let expect = well_used(&bed);
+    let (names, usage) = (bed.names(), bed.process().usage(Path::new(NAME)).unwrap());
+    let error = bed.process().compact(Path::new(NAME), |_| ControlFlow::Break(())).unwrap_err();
+    assert_eq!(error.errno(), Errno::INTR);
+    assert_eq!(bed.content(), expect);
+    assert_eq!(bed.process().usage(Path::new(NAME)).unwrap(), usage);
+    assert_eq!(bed.names().len(), names.len() + 1, "clock stays: {:?}", bed.names());
+}
+
+/// Bytes that are lost are not taken for holes.
+#[test]
+fn a_damaged_file_is_not_compacted() {
+    let bed = Bed::new();
+    well_used(&bed);
+    let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
+    let set = container.dir.join(&bed.sets()[0]);
+    let data = bed.memory.list(&set).unwrap().into_iter().find(|entry| entry.name.to_string_lossy().ends_with(".data")).unwrap();
+    bed.memory.open(&set.join(data.name), plfs::store::Open::READ_WRITE).unwrap().set_len(10).unwrap();
+    let sets = bed.sets();
+    let error = bed.process().compact(Path::new(NAME), on).unwrap_err();
+    assert!(matches!(error, plfs::Error::MissingData { .. }), "{error:?}");
+    assert_eq!(bed.sets(), sets);
+}
+
+#[test]
+fn data_on_other_backends_is_freed_and_spread_again() {
+    let bed = Bed::new();
+    let config = Config { backends: vec!["/n".into()], ..bed.config("") };
+    for turn in 0..2u8 {
+        let plfs = Plfs::new(Arc::new(bed.memory.clone()), config.clone());
+        let file = open(&plfs);
+        file.write_at(&vec![turn + 1; 20 << 20], 0).unwrap();
+        file.close().unwrap();
+    }
+    let files = |root: &str| {
+        let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
+        let dir = Path::new(root).join(container.dir.strip_prefix("/m").unwrap());
+        let sets = bed.memory.list(&dir).unwrap().into_iter().filter(|entry| entry.name.len() == 8);
+        let logs = sets.flat_map(|set| bed.memory.list(&dir.join(&set.name)).unwrap());
+        logs.filter(|log| log.name.to_string_lossy().ends_with(".data")).count()
+    };
+    bed.process().compact(Path::new(NAME), on).unwrap();
+    assert!(bed.content() == vec![2; 20 << 20]);
+    assert_eq!((files("/m"), files("/n")), (1, 1));
+    assert!(bed.dead_bytes() < 8192);
+    assert_eq!(bed.health(), Health::Healthy);
+}
+
+/// The compactor dies at each of its calls to storage, and there the power goes too: the file reads the same, and when the mark is cleared another compaction frees all that is dead.
+#[test]
+fn death_at_every_call_changes_no_byte() {
+    for cut in 1.. {
+        let bed = Bed::new();
+        let expect = well_used(&bed);
+        let faults = FaultStore::new(Arc::new(bed.memory.clone()));
+        faults.kill_at(cut);
+        let done = bed.process_on(Arc::new(faults.clone())).compact(Path::new(NAME), on);
+        let story = || format!("cut at call {cut}: {}", faults.log().last().map(|call| call.to_string()).unwrap_or_default());
+        assert!(bed.content() == expect, "{}", story());
+        for seed in 0..5 {
+            let left = if seed == 0 { bed.memory.crash() } else { bed.memory.crash_with(cut * 100 + seed) };
+            let left = Bed { memory: left, shared: bed.shared.join(format!("{seed}")) };
+            assert!(left.content() == expect, "{}, power lost by seed {seed}", story());
+            // A flat index that was not synced may be torn: readers do without.
+            let lost = left.report().findings.into_iter().find(|finding| finding.severity == Severity::Corrupt && !finding.path.ends_with("flat"));
+            assert!(lost.is_none(), "{}, power lost by seed {seed}: {lost:?}", story());
+        }
+        assert!(bed.health() != Health::Corrupt, "{}", story());
+        // A writer comes before anybody has cleaned up.
+        write(&bed.process(), &[(1_000, 8, 10)]);
+        let store: Arc<dyn Store> = Arc::new(bed.memory.clone());
+        let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
+        plfs::clear_marks(&container, &bed.config("")).unwrap();
+        bed.process().compact(Path::new(NAME), on).unwrap();
+        let report = plfs::check_name(&store, Path::new(NAME), &[]);
+        plfs::repair(&store, &bed.config(""), &report, 0).unwrap();
+        let mut expect = expect;
+        expect[1_000..1_010].fill(8);
+        assert!(bed.content() == expect, "{}", story());
+        assert!(bed.dead_bytes() < 4096, "{}: {} bytes are dead", story(), bed.dead_bytes());
+        let mut names = bed.names();
+        names.retain(|name| !["super", "clock", "flat"].contains(&name.as_str()));
+        assert_eq!(names, bed.sets(), "{}", story());
+        if done.is_ok() {
+            assert!(cut > 50, "{cut} calls");
+            return;
+        }
+    }
+}
+
+/// Somebody compacts all the time while others write, close, and read: every block is the last that was written.
+#[test]
+fn compactions_among_writers_and_readers_lose_nothing() {
+    let bed = Bed::new();
+    write(&bed.process(), &[(0, 0, 64_000)]);
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    let compacted = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2u64)
+            .map(|writer| {
+                let bed = &bed;
+                scope.spawn(move || {
+                    for turn in 1..=60u8 {
+                        let plfs = bed.process();
+                        let file = open(&plfs);
+                        for block in (writer..64).step_by(2) {
+                            file.write_at(&[turn; 1000], block * 1000).unwrap();
+                        }
+                        file.close().unwrap();
+                        let bytes = bed.content();
+                        for block in (writer..64).step_by(2) {
+                            assert!(bytes[block as usize * 1000..][..1000] == [turn; 1000], "writer {writer}, turn {turn}, block {block}");
+                        }
+                        std::thread::sleep(std::time::Duration::from_millis(2));
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                match bed.process().compact(Path::new(NAME), on) {
+                    Ok(_) => drop(compacted.fetch_add(1, Ordering::Relaxed)),
+                    Err(error) => assert_eq!(error.errno(), Errno::BUSY, "{error}"),
+                }
+            }
+        });
+        scope.spawn(|| {
+            let plfs = bed.process();
+            let file = open_with(&plfs, OpenOptions { access: Access { read: true, write: false }, ..OpenOptions::read() });
+            let mut last = [0; 64];
+            while !ended.load(Ordering::Relaxed) {
+                file.refresh().unwrap();
+                let bytes = all(&file);
+                assert_eq!(bytes.len(), 64_000);
+                for (block, last) in last.iter_mut().enumerate() {
+                    let bytes = &bytes[block * 1000..][..1000];
+                    assert!(bytes.iter().all(|byte| byte == &bytes[0]) && bytes[0] >= *last, "block {block}: {} after {last}", bytes[0]);
+                    *last = bytes[0];
+                }
+            }
+        });
+        let ends: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        ended.store(true, Ordering::Relaxed);
+        ends.into_iter().for_each(|end| end.unwrap());
+    });
+    assert!(bed.content() == vec![60; 64_000]);
+    assert!(compacted.load(Ordering::Relaxed) > 0, "no compaction ever came through");
+}
+
+fn an_hour_ahead(node: &Path) {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let pages = std::fs::read_dir(node).unwrap().map(|entry| entry.unwrap().path());
+    let page = pages.into_iter().find(|path| path.metadata().unwrap().len() >= 4096).expect("the node has a shared page");
+    let page = std::fs::OpenOptions::new().write(true).open(page).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&page, &((now + 3_600_000) << 16).to_le_bytes(), 8).unwrap();
+}
