@@ -37,8 +37,8 @@ pub struct Index {
     scanned: HashMap<u32, Scanned>,
     /// Records read from logs, of all kinds.
     records: u64,
-    /// Stamps of this process's blocks, which it need not read.
-    own: HashSet<u64>,
+    /// Log set and stamp of this process's blocks, which it need not read. Nodes do not know each other's clocks: a block of another set can have the same stamp.
+    own: HashSet<(u32, u64)>,
     max_hlc: u64,
     /// Changes whenever a lookup may answer differently.
     generation: u64,
@@ -434,8 +434,8 @@ impl Index {
                 self.generation += 1;
                 self.max_hlc = self.max_hlc.max(part.max_hlc);
             }
-            for stamp in &part.own {
-                self.own.remove(stamp);
+            for block in &part.own {
+                self.own.remove(block);
             }
             bulks.push(part.bulk);
         }
@@ -516,7 +516,7 @@ impl Index {
             self.generation += 1;
             self.extents.insert_truncate(order(stamp, commit.fresh.set), size);
         }
-        self.own.extend(&commit.blocks);
+        self.own.extend(commit.blocks.iter().map(|stamp| (commit.fresh.set, *stamp)));
         self.max_hlc = commit.blocks.iter().fold(self.max_hlc, |max, hlc| max.max(*hlc));
     }
 
@@ -681,8 +681,8 @@ struct Part {
     ends: Vec<u64>,
     records: u64,
     max_hlc: u64,
-    /// Stamps of blocks of this process, which it has already.
-    own: Vec<u64>,
+    /// Blocks of this process, which it has already.
+    own: Vec<(u32, u64)>,
     /// There were blocks of others.
     is_news: bool,
     /// Log sets without an index log.
@@ -690,7 +690,7 @@ struct Part {
 }
 
 impl Part {
-    fn read(&mut self, container: &Container, set: u32, from: u64, own: &HashSet<u64>) -> Result<()> {
+    fn read(&mut self, container: &Container, set: u32, from: u64, own: &HashSet<(u32, u64)>) -> Result<()> {
         let bytes = log::read_index_log_from(container, set, from)?;
         if bytes.is_none() {
             self.missing.push(set);
@@ -700,9 +700,9 @@ impl Part {
             let block =
                 decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path: container.path(&name::index_log(set)), bad })?;
             self.records = self.records.saturating_add(header.records.into());
-            let is_own = own.contains(&header.hlc);
+            let is_own = own.contains(&(set, header.hlc));
             match is_own {
-                true => self.own.push(header.hlc),
+                true => self.own.push((set, header.hlc)),
                 false => (self.is_news, self.max_hlc) = (true, self.max_hlc.max(header.hlc)),
             }
             let numbers: Vec<u32> = block.segments.iter().map(|at| self.bulk.number(*at)).collect();
@@ -728,7 +728,7 @@ impl Part {
     }
 }
 
-fn read_side_by_side(container: &Container, sets: &[(u32, u64)], own: &HashSet<u64>) -> Result<Vec<Part>> {
+fn read_side_by_side(container: &Container, sets: &[(u32, u64)], own: &HashSet<(u32, u64)>) -> Result<Vec<Part>> {
     let read = |next: &dyn Fn() -> Option<(u32, u64)>| -> Result<Part> {
         let mut part = Part::default();
         while let Some((set, from)) = next() {
