@@ -98,13 +98,14 @@ if is_wanted pjdfstest && installed pjdfstest 0.2.2; then
 fi
 
 # The file system exerciser, maps included.
-if is_wanted fsx && installed fsx 0.3.2; then
+. "$here/../fsx.sh"
+if is_wanted fsx && { fsx_program "$cache" "$work" || { result fsx skip "cargo install fsx: $(tail -1 "$work/fsx-install.log")"; false; }; }; then
     common=$'read = 10\nwrite = 10\nmapread = 5\nmapwrite = 5\ntruncate = 4\nfsync = 0.5\nfdatasync = 0.5\nclose_open = 0.5\nsendfile = 2\nposix_fadvise = 2\ncopy_file_range = 3\nposix_fallocate = 2\npunch_hole = 2'
     printf 'flen = 400000\n[opsize]\nmin = 1\nmax = 20000\n[weights]\n%s\n' "$common" > "$work/fsx.toml"
     for seed in $SEEDS; do
         n="fsx, seed $seed, $OPS operations"
-        if limit $((120 + OPS / 25)) "$cache/bin/fsx" -f "$work/fsx.toml" -S $seed -N $OPS -P "$work" "$mount/fsx" > "$work/fsx.log" 2>&1; then result "$n" ok
-        else result "$n" fail "status $?"; tail -20 "$work/fsx.log"; fi
+        if limit $((120 + OPS / 25)) "$fsx" -f "$work/fsx.toml" -S $seed -N $OPS -P "$work" "$mount/fsx" > "$work/fsx.log" 2>&1; then result "$n" ok
+        else result "$n" fail "status $?"; fsx_failure "$work/fsx.log"; fi
     done
     rm -f "$mount/fsx"
 fi
