@@ -130,8 +130,12 @@ pub struct Opened {
 pub struct Door {
     /// The engine.
     pub plfs: Plfs,
-    /// The backend directory.
+    /// The backend directory that is shown.
     pub root: Arc<Root>,
+    /// All backends; the first is the one above.
+    roots: Arc<[Arc<Root>]>,
+    /// The backends can take files.
+    prepared: AtomicBool,
     /// What the kernel knows.
     pub inodes: Inodes,
     handles: Vec<RwLock<HashMap<u64, Arc<Handle>>>>,
@@ -259,21 +263,36 @@ fn engine_stat(stat: &Stat) -> plfs_core::store::Stat {
 const READ_WRITE: Access = Access { read: true, write: true };
 
 impl Door {
-    /// The file system of the directory `root`.
-    pub fn new(root: Root, mut config: plfs_core::Config) -> Result<Door> {
+    /// The file system of the first of these directories. Data of new files is spread over all.
+    pub fn new(roots: Vec<Root>, mut config: plfs_core::Config) -> Result<Door> {
+        let roots: Arc<[Arc<Root>]> = roots.into_iter().map(Arc::new).collect();
+        let root = roots.first().ok_or(Errno::INVAL)?.clone();
         config.mounts = vec![root.path.clone()];
-        let root = Arc::new(root);
+        config.backends = roots[1..].iter().map(|root| root.path.clone()).collect();
         let stat = rustix::fs::fstat(root.fd())?;
         let own = rustix::io::fcntl_dupfd_cloexec(root.fd(), 0)?;
-        let store: Arc<dyn Store> = Arc::new(MountStore::new(root.clone()));
+        let store: Arc<dyn Store> = Arc::new(MountStore::new(roots.clone()));
         Ok(Door {
             plfs: Plfs::new(store, config),
             inodes: Inodes::new(key_of(&stat), own),
             root,
+            roots,
+            prepared: AtomicBool::new(false),
             handles: (0..64).map(|_| RwLock::default()).collect(),
             next_handle: AtomicU64::new(1),
             open_handles: AtomicU64::new(0),
         })
+    }
+
+    /// Makes the backends ready for new files: once, by the daemon, because the users of a mount need not have the right. A mount that begins read-only does it when it is
+    /// remounted and the first file comes.
+    pub fn prepare(&self) -> std::result::Result<(), (Errno, String)> {
+        if !self.prepared.load(Ordering::Relaxed) {
+            let _acting = Acting::as_daemon();
+            crate::store::prepare(&self.roots)?;
+            self.prepared.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     // Inodes and handles
@@ -568,6 +587,10 @@ impl Door {
             None => (mode & 0o7777 & !umask, None),
         };
         let path = self.path_of(parent, creatable(name)?)?;
+        self.prepare().map_err(|(errno, text)| {
+            log::error!("{text}");
+            errno
+        })?;
         let options = OpenOptions { access: READ_WRITE, create: true, exclusive: true, truncate: false, mode };
         let file = self.as_caller_in_engine(Caller { gid, ..caller }, mode & SET_GROUP_ID != 0, || self.plfs.create(&path, options))?;
         if let Some(list) = list {
@@ -1032,9 +1055,26 @@ impl Door {
         self.look_up_in(parent, &entry.name).ok()
     }
 
-    /// Room on the backend.
+    /// Room on all backends: those on one file system count once.
     pub fn statfs(&self) -> Result<rustix::fs::StatVfs> {
-        rustix::fs::fstatvfs(self.root.fd())
+        let mut sum = rustix::fs::fstatvfs(self.root.fd())?;
+        let unit = sum.f_frsize.max(1);
+        let mut counted = vec![key_of(&rustix::fs::fstat(self.root.fd())?).0];
+        for root in &self.roots[1..] {
+            let dev = key_of(&rustix::fs::fstat(root.fd())?).0;
+            if counted.contains(&dev) {
+                continue;
+            }
+            counted.push(dev);
+            let room = rustix::fs::fstatvfs(root.fd())?;
+            let blocks = |n: u64| n.saturating_mul(room.f_frsize) / unit;
+            sum.f_blocks = sum.f_blocks.saturating_add(blocks(room.f_blocks));
+            sum.f_bfree = sum.f_bfree.saturating_add(blocks(room.f_bfree));
+            sum.f_bavail = sum.f_bavail.saturating_add(blocks(room.f_bavail));
+            sum.f_files = sum.f_files.saturating_add(room.f_files);
+            sum.f_ffree = sum.f_ffree.saturating_add(room.f_ffree);
+        }
+        Ok(sum)
     }
 
     /// A path that leads to the file itself, and whether it is a link of /proc to be followed. Costs one stat for a file that is not open.
