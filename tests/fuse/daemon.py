@@ -2,9 +2,11 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 
@@ -15,6 +17,10 @@ def plfs(*words, ok=True):
     done = subprocess.run([PLFS, *words], capture_output=True, text=True, timeout=60)
     assert (done.returncode == 0) == ok, f"plfs {' '.join(words)}: {done.returncode} {done.stdout}{done.stderr}"
     return done.stdout + done.stderr
+
+
+class Skipped(Exception):
+    """Cannot be tested here, and why."""
 
 
 class Mounted:
@@ -250,6 +256,44 @@ def t_mount_8_mounts_and_remounts():
     assert plfs("cat", f"{WORK}/m8.b/f") == "two\n"
 
 
+def as_ordinary_user(script):
+    """Runs a text for bash as a user who may use /dev/fuse, as on most systems: through a copy of it, in a mount namespace of its own. The user's are $W/b and $W/m."""
+    if subprocess.run(["sh", "-c", "command -v fusermount3 setpriv"], capture_output=True).returncode:
+        raise Skipped("no fusermount3 or no setpriv")
+    # Above WORK is only root's.
+    where = tempfile.mkdtemp(prefix="plfs-fuse-user.", dir=os.path.dirname(WORK))
+    try:
+        prepare = """set -e; mkdir $W/dev $W/b $W/m $W/m2 $W/no; chown 65534:65534 $W/b $W/m $W/m2; chmod 755 $W; cp "$PLFS" $W/plfs
+            mount -t tmpfs none $W/dev; mknod -m 666 $W/dev/fuse c 10 229 && : < $W/dev/fuse || exit 77; mount --bind $W/dev/fuse /dev/fuse
+            exec setpriv --reuid 65534 --regid 65534 --clear-groups bash -exc "$SCRIPT" """
+        env = {**os.environ, "PLFS": PLFS, "W": where, "P": f"{where}/plfs", "SCRIPT": "cd $W; " + script}
+        done = subprocess.run(["unshare", "-m", "bash", "-c", prepare], env=env, capture_output=True, text=True, timeout=90)
+        if done.returncode == 77:
+            raise Skipped(done.stderr.strip().splitlines()[-1])
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        shutil.rmtree(where, ignore_errors=True)
+
+
+def t_a_mount_by_an_ordinary_user():
+    as_ordinary_user("""$P mount m --backend b
+        echo one > m/f; mkdir m/d; mv m/f m/d/g; chmod 600 m/d/g; ln m/d/g m/h; rm m/d/g; truncate -s 2 m/h; [ "$(cat m/h)" = on ]; [ "$(stat -c '%U %a %h' m/h)" = 'nobody 600 1' ]
+        echo plain > b/p; [ $(cat m/p) = plain ]
+        $P mount -o remount,ro m 2>&1 | grep 'not permitted'
+        $P mount m2 --backend no 2>&1 | grep 'Permission denied'
+        if ! grep -qx user_allow_other /etc/fuse.conf; then $P mount m2 --backend b -o allow_other 2>&1 | grep user_allow_other; fi
+        exec 7< m/h; $P umount m 2>&1 | grep 'in use'; exec 7<&-
+        $P umount m; [ "$(ls m)" = '' ]; [ "$($P cat b/h)" = on ]
+        $P mount m --backend b; pid=$(getfattr --only-values -n user.plfs.mount m | grep -o '"pid":[0-9]*' | cut -d: -f2); kill -9 $pid
+        while kill -0 $pid 2> /dev/null; do sleep 0.05; done; ! cat m/h; $P umount m; $P mount m --backend b; [ "$(cat m/h)" = on ]; $P umount m; $P check b""")
+
+
+def t_a_mount_in_a_user_namespace():
+    as_ordinary_user("""unshare -Urm true || { echo no user namespaces here >&2; exit 77; }
+        unshare -Urm bash -exc '$P mount m --backend b; echo one > m/f; chown 0:0 m/f; chmod 4755 m/f; [ "$(stat -c "%u %a" m/f)" = "0 4755" ]; $P umount m'
+        [ "$($P cat b/f)" = one ]; [ "$(stat -c '%U %a' b/f)" = 'nobody 4755' ]; $P check b""")
+
+
 class Tmpfs:
     """File systems of their own, with room for so many MiB each."""
 
@@ -459,6 +503,8 @@ def main():
         try:
             test()
             print("ok  ", name[2:].replace("_", " "), flush=True)
+        except Skipped as why:
+            print("SKIP", f"{name[2:].replace('_', ' ')}: {why}", flush=True)
         except Exception:
             failed += 1
             print("FAIL", name[2:].replace("_", " "), flush=True)

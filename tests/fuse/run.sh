@@ -56,7 +56,7 @@ behaviours() { # NAME COMMAND...
     limit 300 "$@" > "$work/out" 2> "$work/err"
     local status=$?
     while read -r word rest; do
-        case $word in ok) result "$name: $rest" ok ;; FAIL) result "$name: $rest" fail ;; esac
+        case $word in ok) result "$name: $rest" ok ;; FAIL) result "$name: $rest" fail ;; SKIP) result "$name: ${rest%%: *}" skip "${rest#*: }" ;; esac
     done < "$work/out"
     n=$(grep -cE '^(ok|FAIL) ' "$work/out")
     if [ $status != 0 ]; then

@@ -238,7 +238,8 @@ fn cannot_mount(mountpoint: &Path, error: &std::io::Error) -> String {
         Some(libc::EACCES | libc::EPERM) => "; mount as root, or let users use /dev/fuse and install fusermount3",
         _ => "",
     };
-    format!("cannot mount on {}: {error}{hint}", mountpoint.display())
+    // What fusermount3 says ends a line.
+    format!("cannot mount on {}: {}{hint}", mountpoint.display(), error.to_string().trim_end())
 }
 
 /// The real path of the mount point, after all that can be said about it.
