@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -155,11 +156,13 @@ def t_a_signal_unmounts():
 def t_in_the_foreground():
     backend, path = f"{WORK}/fg.b", f"{WORK}/fg.m"
     os.makedirs(backend), os.makedirs(path)
-    daemon = subprocess.Popen([PLFS, "mount", "--foreground", "-o", "log=debug", path, "--backend", backend], stderr=subprocess.PIPE, text=True)
-    for _ in range(200):
-        if os.path.ismount(path):
-            break
-        time.sleep(0.05)
+    # As systemd does, which waits to be told that the mount is up.
+    systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    systemd.bind(f"{WORK}/notify")
+    systemd.settimeout(30)
+    env = {**os.environ, "NOTIFY_SOCKET": f"{WORK}/notify"}
+    daemon = subprocess.Popen([PLFS, "mount", "--foreground", "-o", "log=debug", path, "--backend", backend], stderr=subprocess.PIPE, text=True, env=env)
+    assert systemd.recv(100) == b"READY=1" and os.path.ismount(path)
     write(f"{path}/f", b"x")
     daemon.send_signal(signal.SIGINT)
     assert daemon.wait(30) == 0

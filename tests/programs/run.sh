@@ -3,7 +3,7 @@
 #
 # Unmodified programs of others under `BUILD_DIR/bin/plfs run --mount D --` and the same on a plain directory: exit status, output and the
 # bytes of all files left behind must be equal. quick (the default) takes a minute; full uses more data and gives fsx a million operations
-# for each of three seeds.
+# for each of three seeds, which takes 5 GB of T_DIR.
 # What has to be installed first (fsx from crates.io, h5py from PyPI) goes to PLFS_TEST_CACHE, by default ~/.cache/plfs-tests.
 # Environment: T_DIR, where the directories are made (default /tmp); CI=true makes a skipped test a failure.
 set -u

@@ -595,6 +595,15 @@ mod tests {
     }
 
     #[test]
+    fn flags_of_a_remount() {
+        let before = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::RELATIME;
+        assert_eq!(flags_of("rw,noatime,exec,threads=3".split(','), before), MountFlags::NOSUID | MountFlags::NOATIME);
+        assert_eq!(flags_of("rw,ro,sync".split(','), MountFlags::NODEV), MountFlags::NODEV | MountFlags::RDONLY | MountFlags::SYNCHRONOUS);
+        let as_mount_gives_it = ["ro,nosuid,nodev,nodiratime,relatime,remount,user_id=0,group_id=0,default_permissions,allow_other".to_string()];
+        assert!(Options::parse(&as_mount_gives_it).is_ok() && Options::parse(&["user_id=0".to_string()]).is_err());
+    }
+
+    #[test]
     fn blanks_in_the_mount_table() {
         assert_eq!(unescape(r"/a\040b\134c"), r"/a b\c");
         assert_eq!(unescape("/plain"), "/plain");
