@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo};
-use plfs_core::store::{Errno, PosixFile, Store, Time};
+use plfs_core::store::{Errno, PosixFile, Store, Time, stat_of};
 use plfs_core::{Access, File, OpenOptions, Plfs, SUPERBLOCK_BYTES, is_hidden};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
@@ -240,26 +240,6 @@ fn may_be_name(stat: &Stat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_size == SUPERBLOCK_BYTES as i64
 }
 
-/// The engine's form of a stat.
-#[allow(clippy::unnecessary_cast)]
-fn engine_stat(stat: &Stat) -> plfs_core::store::Stat {
-    let time = |sec: i64, nsec: u32| Time { sec, nsec };
-    plfs_core::store::Stat {
-        dev: stat.st_dev as u64,
-        ino: stat.st_ino as u64,
-        kind: plfs_core::store::Kind::File,
-        mode: stat.st_mode & 0o7777,
-        nlink: stat.st_nlink as u64,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        len: stat.st_size as u64,
-        blocks: stat.st_blocks as u64,
-        atime: time(stat.st_atime as i64, stat.st_atime_nsec as u32),
-        mtime: time(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
-        ctime: time(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
-    }
-}
-
 const READ_WRITE: Access = Access { read: true, write: true };
 
 impl Door {
@@ -397,7 +377,7 @@ impl Door {
         if let Some(file) = file {
             return Ok(logical_attr(inode.id, &file.stat().map_err(errno_of)?));
         }
-        match self.plfs.resolve(&path()?, engine_stat(stat)) {
+        match self.plfs.resolve(&path()?, stat_of(stat)) {
             Ok(found) if found.totals.is_some() => Ok(logical_attr(inode.id, &found.stat)),
             Ok(_) => Ok(attr_of(inode.id, stat)),
             Err(error) => {
@@ -781,7 +761,7 @@ impl Door {
         let open = |flags| rustix::fs::open(magic(&*found.fd), OFlags::RDONLY | OFlags::CLOEXEC | flags, Mode::empty());
         let fd = open(OFlags::NOATIME).or_else(|_| open(OFlags::empty()))?;
         let path = self.engine_path(found)?;
-        self.plfs.adopt_known(&PosixFile::from_fd(fd), &path, &engine_stat(&stat), READ_WRITE).map_err(errno_of)
+        self.plfs.adopt_known(&PosixFile::from_fd(fd), &path, &stat_of(&stat), READ_WRITE).map_err(errno_of)
     }
 
     /// Opens a file.
