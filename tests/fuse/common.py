@@ -1,8 +1,12 @@
-"""What the behaviours of a mount share. A file of them is a program: each function t_NAME is a behaviour; main() prints ok or FAIL for each, and run.sh counts."""
+"""What the behaviours of a mount share. A file of them is a program: each function t_NAME is a behaviour; main() prints ok, FAIL or SKIP for each, and run.sh counts."""
 import errno
 import os
 import sys
 import traceback
+
+
+class Skipped(Exception):
+    """Cannot be tested here, and why."""
 
 
 def fails(numbers, call, *args, **kwargs):
@@ -54,6 +58,8 @@ def main(tests, wanted, mount=None, mode=0o755):
         try:
             test()
             print("ok  ", name[2:].replace("_", " "), flush=True)
+        except Skipped as why:
+            print("SKIP", f"{name[2:].replace('_', ' ')}: {why}", flush=True)
         except Exception:
             failed += 1
             print("FAIL", name[2:].replace("_", " "), flush=True)

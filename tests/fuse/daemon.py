@@ -2,12 +2,15 @@
 import errno
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 
-from common import fails, main, read, write
+from common import Skipped, fails, main, read, write
 
 WORK, PLFS = sys.argv[1:3]
 
@@ -131,11 +134,13 @@ def t_a_signal_unmounts():
 def t_in_the_foreground():
     backend, path = f"{WORK}/fg.b", f"{WORK}/fg.m"
     os.makedirs(backend), os.makedirs(path)
-    daemon = subprocess.Popen([PLFS, "mount", "--foreground", "-o", "log=debug", path, "--backend", backend], stderr=subprocess.PIPE, text=True)
-    for _ in range(200):
-        if os.path.ismount(path):
-            break
-        time.sleep(0.05)
+    # As systemd does, which waits to be told that the mount is up.
+    systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    systemd.bind(f"{WORK}/notify")
+    systemd.settimeout(30)
+    env = {**os.environ, "NOTIFY_SOCKET": f"{WORK}/notify"}
+    daemon = subprocess.Popen([PLFS, "mount", "--foreground", "-o", "log=debug", path, "--backend", backend], stderr=subprocess.PIPE, text=True, env=env)
+    assert systemd.recv(100) == b"READY=1" and os.path.ismount(path)
     write(f"{path}/f", b"x")
     daemon.send_signal(signal.SIGINT)
     assert daemon.wait(30) == 0
@@ -157,11 +162,13 @@ def t_a_mount_over_its_own_backend():
 
 def t_what_cannot_be_mounted_is_said():
     backend = f"{WORK}/no.b"
-    os.makedirs(f"{backend}/inside")
+    os.makedirs(f"{backend}/inside"), os.makedirs(f"{WORK}/no.m")
     assert "mkdir -p" in plfs("mount", f"{WORK}/nowhere", "--backend", backend, ok=False)
     assert "itself" in plfs("mount", f"{backend}/inside", "--backend", backend, ok=False)
-    assert "one backend" in plfs("mount", f"{WORK}/kill.m", "--backend", backend, "--backend", WORK, ok=False)
-    assert "not known" in plfs("mount", f"{WORK}/kill.m", "--backend", backend, "-o", "fast", ok=False)
+    assert "twice" in plfs("mount", f"{WORK}/no.m", "--backend", backend, "-o", f"backend={backend}", ok=False)
+    assert "is its file system mounted" in plfs("mount", f"{WORK}/no.m", "--backend", backend, "--backend", f"{WORK}/nowhere", ok=False)
+    assert "below the mount" in plfs("mount", f"{WORK}/no.m", "--backend", backend, "--backend", f"{WORK}/no.m", ok=False)
+    assert "not known" in plfs("mount", f"{WORK}/no.m", "--backend", backend, "-o", "fast", ok=False)
     assert "not a PLFS mount" in plfs("umount", backend, ok=False)
     with Mounted("twice") as mount:
         assert "already" in plfs("mount", mount.path, "--backend", backend, ok=False)
@@ -184,6 +191,275 @@ def t_mount_8_finds_the_helper():
     subprocess.run([helper, f"{WORK}/h.b", f"{WORK}/h.m", "-n", "-o", "rw,nodev"], check=True, timeout=30)
     assert os.path.ismount(f"{WORK}/h.m")
     subprocess.run(["umount", f"{WORK}/h.m"], check=True, timeout=30)
+
+
+def options_of(path):
+    with open("/proc/self/mounts") as file:
+        return next(line.split()[3].split(",") for line in file if line.split()[1] == path)
+
+
+def t_a_remount():
+    with Mounted("remount", "-o", "ro,noexec,threads=3") as mount:
+        # Mounted read-only, the backend is not touched; the first file of a remount makes it ready.
+        assert os.listdir(mount.backend) == [] and "ro" in options_of(mount.path)
+        plfs("mount", "-o", "remount,rw", mount.path)
+        write(f"{mount.path}/f", b"x")
+        assert {"rw", "noexec", "nosuid", "nodev"} <= set(options_of(mount.path)), options_of(mount.path)
+        plfs("mount", "-o", "remount,exec,noatime,threads=3,log=debug", mount.path)
+        assert {"noatime", "nodev"} <= set(options_of(mount.path)) and "noexec" not in options_of(mount.path)
+        assert json.loads(os.getxattr(mount.path, "user.plfs.mount"))["level"] == "debug"
+        for option, name in (("threads=4", "threads"), ("timeout=9", "timeout"), ("noacl", "acl"), ("nopassthrough", "nopassthrough"), (f"backend={WORK}", "backend")):
+            assert f"option {name} cannot change" in plfs("mount", "-o", f"remount,{option}", mount.path, ok=False)
+        assert "not known" in plfs("mount", "-o", "remount,fast", mount.path, ok=False)
+        fd = os.open(f"{mount.path}/f", os.O_WRONLY)
+        assert "open for writing" in plfs("mount", "-o", "remount,ro", mount.path, ok=False)
+        os.unlink(f"{mount.path}/f")
+        os.close(fd)
+        plfs("mount", "-o", "remount,ro", mount.path)
+        fails(errno.EROFS, write, f"{mount.path}/g", b"x")
+        assert "not a PLFS mount" in plfs("mount", "-o", "remount,ro", mount.backend, ok=False)
+
+
+def t_mount_8_mounts_and_remounts():
+    # mount(8) looks for helpers in /sbin only: in a mount namespace of its own that has nothing but ours.
+    os.makedirs(f"{WORK}/m8.b"), os.makedirs(f"{WORK}/m8.m")
+    script = """set -e
+        mount -t tmpfs none "$(realpath /sbin)"; ln -s "$PLFS" /sbin/mount.fuse.plfs
+        mount --fake -t fuse.plfs $B $M; ! mountpoint -q $M
+        mount -t fuse.plfs $B $M -o noatime,threads=3; echo one > $M/f
+        mount -o remount,ro $M; ! touch $M/g 2> /dev/null; [ $(cat $M/f) = one ]; grep -q " $M fuse.plfs ro,nosuid,nodev,noatime," /proc/mounts
+        mount -o remount,rw $M; echo two > $M/f
+        ! mount -o remount,threads=5 $M 2> $B/said; grep -q 'threads cannot change' $B/said
+        umount $M"""
+    env = {**os.environ, "PLFS": PLFS, "B": f"{WORK}/m8.b", "M": f"{WORK}/m8.m"}
+    done = subprocess.run(["unshare", "-m", "bash", "-xc", script], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert plfs("cat", f"{WORK}/m8.b/f") == "two\n"
+
+
+def as_ordinary_user(script):
+    """Runs a text for bash as a user who may use /dev/fuse, as on most systems: through a copy of it, in a mount namespace of its own. The user's are $W/b and $W/m."""
+    if subprocess.run(["sh", "-c", "command -v fusermount3 setpriv"], capture_output=True).returncode:
+        raise Skipped("no fusermount3 or no setpriv")
+    # Above WORK is only root's.
+    where = tempfile.mkdtemp(prefix="plfs-fuse-user.", dir=os.path.dirname(WORK))
+    try:
+        prepare = """set -e; mkdir $W/dev $W/b $W/m $W/m2 $W/no; chown 65534:65534 $W/b $W/m $W/m2; chmod 755 $W; cp "$PLFS" $W/plfs
+            mount -t tmpfs none $W/dev; mknod -m 666 $W/dev/fuse c 10 229 && : < $W/dev/fuse || exit 77; mount --bind $W/dev/fuse /dev/fuse
+            exec setpriv --reuid 65534 --regid 65534 --clear-groups bash -exc "$SCRIPT" """
+        env = {**os.environ, "PLFS": PLFS, "W": where, "P": f"{where}/plfs", "SCRIPT": "cd $W; " + script}
+        done = subprocess.run(["unshare", "-m", "bash", "-c", prepare], env=env, capture_output=True, text=True, timeout=90)
+        if done.returncode == 77:
+            raise Skipped(done.stderr.strip().splitlines()[-1])
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        shutil.rmtree(where, ignore_errors=True)
+
+
+def t_a_mount_by_an_ordinary_user():
+    as_ordinary_user("""$P mount m --backend b
+        echo one > m/f; mkdir m/d; mv m/f m/d/g; chmod 600 m/d/g; ln m/d/g m/h; rm m/d/g; truncate -s 2 m/h; [ "$(cat m/h)" = on ]; [ "$(stat -c '%U %a %h' m/h)" = 'nobody 600 1' ]
+        echo plain > b/p; [ $(cat m/p) = plain ]
+        $P mount -o remount,ro m 2>&1 | grep 'not permitted'
+        $P mount m2 --backend no 2>&1 | grep 'Permission denied'
+        if ! grep -qx user_allow_other /etc/fuse.conf; then $P mount m2 --backend b -o allow_other 2>&1 | grep user_allow_other; fi
+        exec 7< m/h; $P umount m 2>&1 | grep 'in use'; exec 7<&-
+        $P umount m; [ "$(ls m)" = '' ]; [ "$($P cat b/h)" = on ]
+        $P mount m --backend b; pid=$(getfattr --only-values -n user.plfs.mount m | grep -o '"pid":[0-9]*' | cut -d: -f2); kill -9 $pid
+        while kill -0 $pid 2> /dev/null; do sleep 0.05; done; ! cat m/h; $P umount m; $P mount m --backend b; [ "$(cat m/h)" = on ]; $P umount m; $P check b""")
+
+
+def t_a_mount_in_a_user_namespace():
+    as_ordinary_user("""unshare -Urm true || { echo no user namespaces here >&2; exit 77; }
+        unshare -Urm bash -exc '$P mount m --backend b; echo one > m/f; chown 0:0 m/f; chmod 4755 m/f; [ "$(stat -c "%u %a" m/f)" = "0 4755" ]; $P umount m'
+        [ "$($P cat b/f)" = one ]; [ "$(stat -c '%U %a' b/f)" = 'nobody 4755' ]; $P check b""")
+
+
+class Tmpfs:
+    """File systems of their own, with room for so many MiB each."""
+
+    def __init__(self, *sizes):
+        self.paths = [f"{WORK}/tmpfs{i}" for i in range(len(sizes))]
+        for path, size in zip(self.paths, sizes):
+            os.makedirs(path, exist_ok=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}m,mode=755", "none", path], check=True)
+
+    def __enter__(self):
+        return self.paths
+
+    def __exit__(self, *_):
+        for path in self.paths:
+            subprocess.run(["umount", "--lazy", path], capture_output=True)
+
+
+def mount_of(name, backends, *options, ok=True):
+    path = f"{WORK}/{name}.m"
+    os.makedirs(path, exist_ok=True)
+    said = plfs("mount", path, *(word for backend in backends for word in ("--backend", backend)), *options, ok=ok)
+    return path if ok else said
+
+
+def room(path):
+    stat = os.statvfs(path)
+    return stat.f_blocks * stat.f_frsize, stat.f_bfree * stat.f_frsize
+
+
+def stored(backend):
+    return sum(os.path.getsize(os.path.join(where, name)) for where, _, names in os.walk(backend) for name in names if name.endswith(".data"))
+
+
+def t_several_backends():
+    with Tmpfs(40, 24) as (one, two):
+        path = mount_of("several", (one, two))
+        try:
+            # A directory on the first one's file system counts once; of the two the sum.
+            assert room(path)[0] == room(one)[0] + room(two)[0] == 64 << 20
+            free = room(path)[1]
+            for i in range(16):
+                write(f"{path}/{i}", b"%02d" % i * 100_000)
+            os.sync()
+            used = [stored(backend) for backend in (one, two)]
+            assert min(used) >= 200_000 and sum(used) >= 16 * 200_000, used
+            assert all(read(f"{path}/{i}") == b"%02d" % i * 100_000 for i in range(16))
+            assert os.listdir(two) == [".plfs"] and os.stat(f"{two}/.plfs").st_mode & 0o7777 == 0o1777
+            status = json.loads(os.getxattr(path, "user.plfs.mount"))
+            assert status["backends"] == [one, two] and f"keeps data in {two}" in plfs("stat", "--mounts")
+            for i in range(16):
+                os.truncate(f"{path}/{i}", 0) if i % 2 else os.unlink(f"{path}/{i}")
+            # What a mount truncated it goes on to own until the close; afterwards all is free.
+            for i in range(1, 16, 2):
+                os.unlink(f"{path}/{i}")
+            assert [stored(backend) for backend in (one, two)] == [0, 0]
+            assert free - room(path)[1] < 1 << 20
+        finally:
+            plfs("umount", path)
+        assert plfs("check", one, two)
+
+
+def t_backends_on_one_file_system_count_once():
+    for name in ("once.a", "once.b"):
+        os.makedirs(f"{WORK}/{name}")
+    path = mount_of("once", (f"{WORK}/once.a", f"{WORK}/once.b"))
+    assert room(path)[0] == room(WORK)[0]
+    plfs("umount", path)
+
+
+def as_user(uid, work):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setgid(uid), os.setuid(uid)
+            work()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0, "the child failed"
+
+
+def t_data_on_all_backends_is_the_owners():
+    # Above WORK is only root's.
+    path = tempfile.mkdtemp(prefix="plfs-fuse-user.", dir=os.path.dirname(WORK))
+    with Tmpfs(24, 24) as (one, two):
+        plfs("mount", path, "--backend", one, "--backend", two)
+        try:
+            os.chmod(path, 0o777)
+
+            def makes():
+                for i in range(12):
+                    write(f"{path}/{i}", b"x" * 10_000)
+                    os.chmod(f"{path}/{i}", 0o666 if i % 2 else 0o600)
+
+            as_user(65534, makes)
+            for i in range(12):
+                write(f"{path}/{i}", b"root's", "ab")
+            os.chown(f"{path}/3", 1, 1)
+            with open(f"{path}/5", "ab") as file:
+                # A file that changes hands while it is open: what comes now is the new owner's, on every backend.
+                file.write(b"before"), file.flush()
+                os.fchown(file.fileno(), 1, 1)
+                file.write(b"after"), file.flush()
+            assert read(f"{path}/5").endswith(b"root'sbeforeafter")
+            new = {os.getxattr(f"{path}/{i}", "user.plfs.layout").decode().split()[0].rsplit("/", 2)[1:][1] for i in (3, 5)}
+            found = 0
+            for backend in (one, two):
+                for where, dirs, names in os.walk(f"{backend}/.plfs"):
+                    depth = where[len(backend):].count("/")
+                    for entry in [where] + [os.path.join(where, name) for name in names] if depth >= 3 else []:
+                        found += 1
+                        stat = os.lstat(entry)
+                        assert stat.st_uid in ((1, 65534) if any(name in entry for name in new) else (65534,)), (entry, stat.st_uid)
+                        if depth == 3 and entry == where:
+                            assert stat.st_mode & 0o7777 in (0o700, 0o777), (entry, oct(stat.st_mode))
+            assert found > 40
+            as_user(1, lambda: (fails(errno.EACCES, read, f"{path}/0"), None if len(read(f"{path}/1")) == 10_006 else 1 / 0))
+            for i in range(12):
+                os.unlink(f"{path}/{i}")
+            assert [stored(backend) for backend in (one, two)] == [0, 0]
+        finally:
+            plfs("umount", path)
+            os.rmdir(path)
+
+
+def t_a_backend_that_is_not_there():
+    with Tmpfs(24, 24) as (one, two):
+        path = mount_of("gone", (one, two))
+        for i in range(20):
+            write(f"{path}/{i}", b"%d" % i * 1000)
+        # The daemon holds its backends: nobody unmounts them under it.
+        assert subprocess.run(["umount", two], capture_output=True).returncode != 0
+        plfs("umount", path)
+        away = f"{WORK}/away"
+        os.makedirs(away)
+        subprocess.run(["mount", "--move", two, away], check=True)
+        # An empty directory where the backend should be.
+        said = mount_of("gone", (one, two), ok=False)
+        assert "has no .plfs" in said and two in said and "is its file system mounted" in said, said
+        path = mount_of("gone", (one, two), "-o", "ro")
+        lost = 0
+        for i in range(20):
+            try:
+                assert read(f"{path}/{i}") == b"%d" % i * 1000
+            except OSError as error:
+                assert error.errno == errno.EIO
+                lost += 1
+        assert 0 < lost and two in plfs("log", path)
+        plfs("umount", path)
+        # Forgotten on the command line: nothing is written where it does not belong.
+        path = mount_of("gone", (one,))
+        refused = 0
+        for i in range(20):
+            try:
+                write(f"{path}/{i}", b"+", "ab")
+            except OSError as error:
+                assert error.errno == errno.EIO, error
+                refused += 1
+        assert refused and os.listdir(two) == [] and f"--backend {two}" in plfs("log", path)
+        plfs("umount", path)
+        subprocess.run(["mount", "--move", away, two], check=True)
+        path = mount_of("gone", (one,), "-o", f"backend={two}")
+        for i in range(20):
+            assert read(f"{path}/{i}").startswith(b"%d" % i * 1000)
+            write(f"{path}/{i}", b"!", "ab")
+            assert read(f"{path}/{i}").endswith(b"!")
+        plfs("umount", path)
+        assert "corrupt" not in plfs("check", one)
+
+
+def t_a_backend_that_cannot_be_written():
+    with Tmpfs(8, 8) as (one, two):
+        subprocess.run(["mount", "-o", "remount,ro", two], check=True)
+        said = mount_of("written", (one, two), ok=False)
+        assert two in said and "Read-only" in said and "-o ro" in said, said
+        path = mount_of("written", (one, two), "-o", "ro")
+        # A remount cannot make it writable either.
+        plfs("mount", "-o", "remount,rw", path)
+        fails(errno.EROFS, write, f"{path}/f", b"x")
+        assert two in plfs("log", path)
+        subprocess.run(["mount", "-o", "remount,rw", two], check=True)
+        write(f"{path}/f", b"x")
+        plfs("umount", path)
 
 
 def t_a_damaged_file_is_an_error_with_its_name():

@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import random
+import select
 import signal
 import socket
 import stat
@@ -15,7 +16,7 @@ import sys
 import threading
 import time
 
-from common import fails, in_child, main, read, write
+from common import Skipped, fails, in_child, main, read, write
 
 MOUNT, BACKEND, PLFS = sys.argv[1:4]
 WANTED = sys.argv[4:]
@@ -58,6 +59,52 @@ def t_a_cached_reader_sees_later_writers():
     for i in range(20):
         in_child(lambda: write("f", b"%c" % (98 + i) * 10000, os.O_WRONLY))
         assert os.pread(reader, 10000, 0) == b"%c" % (98 + i) * 10000, i
+
+
+def cached_pages(path):
+    """How many pages of a file the kernel has."""
+    size = os.path.getsize(path)
+    libc.mmap.restype = ctypes.c_void_p
+    fd = os.open(path, os.O_RDONLY)
+    at = libc.mmap(None, ctypes.c_size_t(size), 1, 1, fd, ctypes.c_long(0))
+    pages = (ctypes.c_ubyte * ((size + 4095) // 4096))()
+    assert libc.mincore(ctypes.c_void_p(at), ctypes.c_size_t(size), pages) == 0
+    libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(size))
+    os.close(fd)
+    return sum(page & 1 for page in pages)
+
+
+def t_what_was_read_of_a_closed_file_stays_cached():
+    write("f", b"c" * 1_000_000)
+    assert cached_pages("f") == 0 and read("f") == b"c" * 1_000_000
+    # Over the close of the reader, and no longer than until somebody writes.
+    assert cached_pages("f") >= 240
+    in_child(lambda: write("f", b"d" * 10, os.O_WRONLY))
+    assert cached_pages("f") == 0 and read("f")[:11] == b"d" * 10 + b"c"
+
+
+def t_the_kernel_reads_plain_files_by_itself():
+    with open(below("plain"), "wb") as file:
+        file.write(b"p" * 5000)
+    fd = os.open("plain", os.O_RDWR)
+    daemon = json.loads(os.getxattr(MOUNT, "user.plfs.mount"))["pid"]
+    said = subprocess.check_output([PLFS, "log", MOUNT], text=True)
+    if "does not use plain files" in said or "no FUSE_PASSTHROUGH" in said:
+        raise Skipped("this kernel does not hand files to the backend (FUSE_PASSTHROUGH)")
+    # Another process does it, and says so before it ends: closing is a request, which the daemon does not answer while it is stopped.
+    told, tell = os.pipe()
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            os.write(tell, os.pread(fd, 3, 0))
+            os._exit(0)
+        answered = select.select([told], [], [], 10)[0]
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    os.waitpid(pid, 0)
+    said = os.read(told, 3) if answered else None
+    assert said == b"ppp", said
 
 
 def t_appends_never_overlap():

@@ -67,13 +67,16 @@ enum Command {
     /// Files that are created in the mount become PLFS files. Programs see each other's writes when write returns. The command ends when the mount is up; a daemon serves it
     /// until `plfs umount`. Mounted by root, it is for all users, each with their own rights; mounted by a user, for that user.
     ///
+    /// With several backends the first is shown, and the data of new files is spread over all. All nodes must see them at the same paths.
+    ///
     /// Options: ro, nosuid, nodev, noexec, noatime and their opposites; threads=N; timeout=SECONDS (how long the kernel believes names and attributes, 1); noacl; nopassthrough;
-    /// allow_other; log=error|warn|info|debug|trace (to syslog, or to standard error with --foreground).
+    /// allow_other; backend=DIR (one more, as --backend); log=error|warn|info|debug|trace (to syslog, or to standard error with --foreground). With remount, a mount that is there
+    /// gets other ones of the first group, or another log.
     #[command(
-        after_help = "Examples:\n  plfs mount /mnt/ckpt --backend /scratch/ckpt\n  plfs mount /scratch/ckpt                      over the directory itself\n  mount -t fuse.plfs /scratch/ckpt /mnt/ckpt    with mount.fuse.plfs in /sbin\n  /scratch/ckpt /mnt/ckpt fuse.plfs defaults,_netdev 0 0      in /etc/fstab"
+        after_help = "Examples:\n  plfs mount /mnt/ckpt --backend /scratch/ckpt\n  plfs mount /scratch/ckpt                      over the directory itself\n  plfs mount /mnt/ckpt --backend /scratch1/ckpt --backend /scratch2/ckpt\n  mount -t fuse.plfs /scratch/ckpt /mnt/ckpt    with mount.fuse.plfs in /sbin\n  mount -o remount,ro /mnt/ckpt\n  /scratch/ckpt /mnt/ckpt fuse.plfs defaults,_netdev 0 0      in /etc/fstab"
     )]
     Mount {
-        /// The directory to show; the mount point's own if not given
+        /// The directory to show, the mount point's own if not given; may be given several times: data goes to the others, too
         #[arg(long, value_name = "DIR")]
         backend: Vec<PathBuf>,
         /// Mount options, separated by commas; may be given several times
@@ -85,6 +88,9 @@ enum Command {
         /// Be the daemon that the command starts
         #[arg(long, hide = true, conflicts_with = "foreground")]
         daemon: bool,
+        /// Do nothing: mount --fake
+        #[arg(long, hide = true)]
+        fake: bool,
         /// Where
         #[arg(value_name = "MOUNTPOINT")]
         mountpoint: PathBuf,
@@ -320,7 +326,8 @@ fn main() -> ExitCode {
     let (name, done) = match cli.command {
         Command::Run { mount, backend, command } => ("run", run::run(&mount, &backend, &command)),
         Command::Ls { long, json, paths } => ("ls", list::ls(&mut out, long, json, &paths)),
-        Command::Mount { backend, options, foreground, daemon, mountpoint } => ("mount", mount::mount(mountpoint, backend, options, foreground, daemon)),
+        Command::Mount { fake: true, .. } => ("mount", Ok(())),
+        Command::Mount { backend, options, foreground, daemon, mountpoint, .. } => ("mount", mount::mount(mountpoint, backend, options, foreground, daemon)),
         Command::Umount { lazy, mountpoints } => ("umount", mount::umount(&mountpoints, lazy)),
         Command::Log { level, mountpoint } => ("log", mount::log(&mut out, level.as_deref(), mountpoint)),
         Command::Stat { mounts: true, json, .. } => ("stat", mount::list(&mut out, json)),

@@ -10,6 +10,9 @@ use serde::Serialize;
 use crate::out::{Fail, Out, count, show, time};
 
 pub fn mount(mountpoint: PathBuf, backends: Vec<PathBuf>, options: Vec<String>, foreground: bool, daemon: bool) -> Result<(), Fail> {
+    if mount::is_remount(&options) {
+        return mount::remount(&mountpoint, &options).map_err(Fail::Say);
+    }
     let request = Request { mountpoint, backends, options };
     let done = if foreground {
         mount::serve(&request, || Ok(()))
@@ -42,12 +45,18 @@ pub fn as_helper(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<Os
             Some("-o") => words.extend([argument, arguments.next().unwrap_or_default()]),
             // The type, which is ours; verbose, sloppy, no mtab: nothing to do.
             Some("-t") => drop(arguments.next()),
+            // All but the mount itself.
+            Some(flags) if flags.starts_with('-') && flags.contains('f') => words.push("--fake".into()),
             Some(flags) if flags.starts_with('-') => {}
             _ => places.push(argument),
         }
     }
     let mut places = places.into_iter();
-    if let Some(source) = places.next() {
+    // To a remount the source says nothing.
+    let options: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(source) = places.next()
+        && !mount::is_remount(&options)
+    {
         words.extend(["--backend".into(), source]);
     }
     words.push("--".into());
@@ -79,6 +88,9 @@ pub fn list(out: &mut Out, json: bool) -> Result<(), Fail> {
     }
     for Mounted { mountpoint, source, status } in mounts {
         out.line(format_args!("{} shows {source}", show(&mountpoint)))?;
+        for more in status.iter().flat_map(|status| status.backends.iter().skip(1)) {
+            out.line(format_args!("  and keeps data in {}", show(more)))?;
+        }
         match status {
             Ok(status) => {
                 let since = time(status.since_s as i64, 0);
@@ -134,5 +146,7 @@ mod tests {
         assert_eq!(helper(&["/usr/bin/plfs", "mount"]), None);
         let words = helper(&["/sbin/mount.fuse.plfs", "/scratch", "/mnt", "-n", "-o", "rw,nodev", "-t", "fuse.plfs"]).unwrap();
         assert_eq!(words, ["plfs", "mount", "-o", "rw,nodev", "--backend", "/scratch", "--", "/mnt"]);
+        let words = helper(&["/sbin/mount.fuse.plfs", "/scratch", "/mnt", "-o", "rw,remount,ro"]).unwrap();
+        assert_eq!(words, ["plfs", "mount", "-o", "rw,remount,ro", "--", "/mnt"]);
     }
 }

@@ -1,7 +1,6 @@
 //! The daemon: mounts, says that it is up, serves, and unmounts when it is told to.
 
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -12,8 +11,9 @@ use fuser::{Config, MountOption, Session, SessionACL};
 use log::LevelFilter;
 use plfs_core::store::Errno;
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{Pid, PidfdFlags, Resource};
+use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -27,13 +27,15 @@ use crate::store::Root;
 const READY: &[u8] = b"ready\n";
 /// How long an unmount waits for the daemon to commit and end.
 const END_WAIT: Duration = Duration::from_secs(60);
+/// How long a remount waits for the last close of files to reach the daemon.
+const REMOUNT_WAIT: Duration = Duration::from_secs(2);
 
 /// What to mount, where and how.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Where.
     pub mountpoint: PathBuf,
-    /// What; empty: the mount point's own directory.
+    /// What, and behind that where data of new files goes as well; empty: the mount point's own directory.
     pub backends: Vec<PathBuf>,
     /// Options, separated by commas, as of `mount -o`; may be several texts.
     pub options: Vec<String>,
@@ -44,6 +46,16 @@ pub struct Request {
 pub struct Options {
     /// For the kernel.
     kernel: Vec<MountOption>,
+    /// More backends.
+    backends: Vec<PathBuf>,
+    /// What is logged.
+    level: LevelFilter,
+    fixed: Fixed,
+}
+
+/// Options that a remount cannot change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fixed {
     /// Other users than the one who mounts.
     allow_other: bool,
     /// Threads that serve requests.
@@ -54,17 +66,40 @@ pub struct Options {
     acl: bool,
     /// The kernel may use plain files by itself.
     passthrough: bool,
-    /// What is logged.
-    level: LevelFilter,
+}
+
+impl Default for Fixed {
+    fn default() -> Fixed {
+        let threads = std::thread::available_parallelism().map_or(4, |n| n.get() * 2).clamp(4, 16);
+        Fixed { allow_other: creds::is_root(), threads, ttl_ms: 1000, acl: true, passthrough: true }
+    }
+}
+
+impl Fixed {
+    /// The name of the first option that differs.
+    fn difference(&self, other: &Fixed) -> Option<&'static str> {
+        let differs = [
+            ("allow_other", self.allow_other != other.allow_other),
+            ("threads", self.threads != other.threads),
+            ("timeout", self.ttl_ms != other.ttl_ms),
+            ("acl", self.acl != other.acl),
+            ("nopassthrough", self.passthrough != other.passthrough),
+        ];
+        differs.into_iter().find(|(_, differs)| *differs).map(|(name, _)| name)
+    }
 }
 
 impl Options {
     /// Reads the texts of `-o`. An unknown option is an error that says so.
     pub fn parse(texts: &[String]) -> Result<Options, String> {
-        let threads = std::thread::available_parallelism().map_or(4, |n| n.get() * 2).clamp(4, 16);
-        let mut options =
-            Options { kernel: Vec::new(), allow_other: creds::is_root(), threads, ttl_ms: 1000, acl: true, passthrough: true, level: LevelFilter::Info };
-        for option in texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|option| !option.is_empty()) {
+        Options::parse_onto(Fixed::default(), LevelFilter::Info, texts)
+    }
+
+    /// [`Options::parse`] with other values for what the texts do not say.
+    fn parse_onto(fixed: Fixed, level: LevelFilter, texts: &[String]) -> Result<Options, String> {
+        let remount = is_remount(texts);
+        let mut options = Options { kernel: Vec::new(), backends: Vec::new(), level, fixed };
+        for option in words(texts) {
             let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
             let number = |least: f64, most: f64| {
                 let value = value.and_then(|value| value.parse::<f64>().ok()).filter(|value| (least..=most).contains(value));
@@ -88,12 +123,13 @@ impl Options {
             };
             match (name, flag) {
                 (_, Some(flag)) => options.kernel.push(flag),
-                ("allow_other", _) => options.allow_other = true,
-                ("threads", _) => options.threads = number(1.0, 256.0)? as usize,
-                ("timeout", _) => options.ttl_ms = (number(0.0, 86400.0)? * 1000.0) as u64,
-                ("noacl", _) => options.acl = false,
-                ("acl", _) => options.acl = true,
-                ("nopassthrough", _) => options.passthrough = false,
+                ("backend", _) => options.backends.push(value.filter(|path| !path.is_empty()).ok_or("option backend takes a directory")?.into()),
+                ("allow_other", _) => options.fixed.allow_other = true,
+                ("threads", _) => options.fixed.threads = number(1.0, 256.0)? as usize,
+                ("timeout", _) => options.fixed.ttl_ms = (number(0.0, 86400.0)? * 1000.0) as u64,
+                ("noacl", _) => options.fixed.acl = false,
+                ("acl", _) => options.fixed.acl = true,
+                ("nopassthrough", _) => options.fixed.passthrough = false,
                 ("log", _) => {
                     let level = value.and_then(|value| value.parse().ok());
                     options.level = level.ok_or_else(|| format!("option {option}: log takes error, warn, info, debug or trace"))?;
@@ -113,9 +149,12 @@ impl Options {
                     | "default_permissions"
                     | "fsname"
                     | "subtype"
-                    | "relatime",
+                    | "relatime"
+                    | "remount",
                     _,
                 ) => {}
+                // Of the kernel's mount table, which mount(8) gives again.
+                ("user_id" | "group_id" | "max_read" | "nodiratime" | "diratime" | "strictatime", _) if remount => {}
                 (name, _) if name.starts_with("x-") || name.starts_with("comment") => {}
                 _ => return Err(format!("option {option} is not known; `plfs mount --help` lists the options")),
             }
@@ -124,41 +163,51 @@ impl Options {
     }
 }
 
+/// The options in some texts.
+fn words(texts: &[String]) -> impl Iterator<Item = &str> {
+    texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|option| !option.is_empty())
+}
+
+/// Whether these options ask for changes to a mount that is there.
+pub fn is_remount(texts: &[String]) -> bool {
+    words(texts).any(|word| word == "remount")
+}
+
 /// Mounts and serves until it is unmounted. `ready` is called when the mount is up.
 pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> Result<(), String> {
     let options = Options::parse(&request.options)?;
     Journal::start(options.level);
-    let (mountpoint, backend) = places(request)?;
-    prepare_process();
-    let root = open_root(&backend)?;
     let config = plfs_core::Config::from_env()?;
-    if !config.backends.is_empty() {
-        return Err("PLFS_BACKENDS is set; a mount has one backend so far".into());
-    }
+    let mountpoint = mountpoint_of(request)?;
+    let backends = backends_of(request, &mountpoint, options.backends.iter().chain(&config.backends))?;
+    prepare_process();
+    let roots = backends.iter().map(|backend| Ok(Root::new(backend.clone(), open_root(backend)?))).collect::<Result<Vec<_>, String>>()?;
+    let backend = backends[0].clone();
+    let door = Door::new(roots, config).map_err(|errno| format!("cannot use {}: {errno}", backend.display()))?;
     if !options.kernel.contains(&MountOption::RO) {
-        mark(&root)?;
+        door.prepare().map_err(|(_, text)| text)?;
     }
-    let door = Door::new(Root::new(backend.clone(), root), config).map_err(|errno| format!("cannot use {}: {errno}", backend.display()))?;
     let door = Arc::new(door);
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let status = Status {
         mountpoint: mountpoint.clone(),
-        backends: vec![backend.clone()],
+        backends,
         pid: std::process::id(),
         uid: rustix::process::geteuid().as_raw(),
         version: env!("CARGO_PKG_VERSION").to_string(),
         since_s: since.as_secs(),
-        threads: options.threads,
+        threads: options.fixed.threads,
+        fixed: Some(options.fixed.clone()),
         open: 0,
         inodes: 0,
         level: String::new(),
     };
     let fuse = Fuse {
         door: door.clone(),
-        ttl: Duration::from_millis(options.ttl_ms),
+        ttl: Duration::from_millis(options.fixed.ttl_ms),
         status: Arc::new(status),
-        passthrough: AtomicBool::new(options.passthrough),
-        acl: options.acl,
+        passthrough: AtomicBool::new(options.fixed.passthrough),
+        acl: options.fixed.acl,
     };
     let mut config = Config::default();
     // In /proc/mounts a comma ends an option.
@@ -170,8 +219,8 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
         MountOption::DefaultPermissions,
     ];
     config.mount_options.extend(options.kernel);
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads);
+    config.acl = if options.fixed.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.fixed.threads);
     config.clone_fd = creds::is_root();
     let session = Session::new(fuse, &mountpoint, &config).map_err(|error| cannot_mount(&mountpoint, &error))?;
     watch_signals(mountpoint.clone(), door).map_err(|error| format!("cannot wait for signals: {error}"))?;
@@ -189,11 +238,12 @@ fn cannot_mount(mountpoint: &Path, error: &std::io::Error) -> String {
         Some(libc::EACCES | libc::EPERM) => "; mount as root, or let users use /dev/fuse and install fusermount3",
         _ => "",
     };
-    format!("cannot mount on {}: {error}{hint}", mountpoint.display())
+    // What fusermount3 says ends a line.
+    format!("cannot mount on {}: {}{hint}", mountpoint.display(), error.to_string().trim_end())
 }
 
-/// The real paths of mount point and backend, after all that can be said about them.
-fn places(request: &Request) -> Result<(PathBuf, PathBuf), String> {
+/// The real path of the mount point, after all that can be said about it.
+fn mountpoint_of(request: &Request) -> Result<PathBuf, String> {
     let shown = request.mountpoint.display();
     // The path alone can still be looked up when the daemon is dead.
     let mountpoint = match std::fs::metadata(&request.mountpoint).and_then(|_| std::fs::canonicalize(&request.mountpoint)) {
@@ -212,21 +262,35 @@ fn places(request: &Request) -> Result<(PathBuf, PathBuf), String> {
     if mounts().iter().any(|mount| mount.mountpoint == mountpoint) {
         return Err(format!("{shown} is a PLFS mount already; `plfs umount {shown}` ends it"));
     }
-    let backend = match request.backends.as_slice() {
-        [] => mountpoint.clone(),
-        [one] => std::fs::canonicalize(one).map_err(|error| format!("--backend {}: {error}", one.display()))?,
-        _ => return Err("a mount has one backend so far; give --backend once (`plfs run` can spread the data of new files over several)".into()),
-    };
-    if !backend.is_dir() {
-        return Err(format!("--backend {} is not a directory", backend.display()));
+    Ok(mountpoint)
+}
+
+/// The real paths of the backends: those of the request, the mount point's own directory if there is none, and `more`.
+fn backends_of<'a>(request: &'a Request, mountpoint: &'a PathBuf, more: impl Iterator<Item = &'a PathBuf>) -> Result<Vec<PathBuf>, String> {
+    let own = request.backends.is_empty().then_some(mountpoint);
+    let mut backends = Vec::new();
+    for given in own.into_iter().chain(&request.backends).chain(more) {
+        let shown = given.display();
+        let backend = std::fs::canonicalize(given).map_err(|error| format!("backend {shown}: {error}; is its file system mounted?"))?;
+        if !backend.is_dir() {
+            return Err(format!("backend {shown} is not a directory"));
+        }
+        if backends.contains(&backend) {
+            return Err(format!("backend {shown} is given twice"));
+        }
+        backends.push(backend);
     }
-    if mountpoint != backend && mountpoint.starts_with(&backend) {
+    if let Some(covered) = backends[1..].iter().find(|backend| backend.starts_with(mountpoint)) {
+        return Err(format!("backend {} would lie below the mount, where other doors of PLFS do not find it", covered.display()));
+    }
+    if *mountpoint != backends[0] && mountpoint.starts_with(&backends[0]) {
         return Err(format!(
-            "{shown} lies in its own backend {}: the mount would contain itself; mount elsewhere, or on the backend itself",
-            backend.display()
+            "{} lies in its own backend {}: the mount would contain itself; mount elsewhere, or on the backend itself",
+            request.mountpoint.display(),
+            backends[0].display()
         ));
     }
-    Ok((mountpoint, backend))
+    Ok(backends)
 }
 
 /// What the daemon needs: no mask of its own, no groups, as many descriptors as it may have.
@@ -247,16 +311,6 @@ fn open_root(backend: &Path) -> Result<std::os::fd::OwnedFd, String> {
     let fd = rustix::fs::open(backend, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(cannot)?;
     // Out of the low numbers, for people who read /proc.
     rustix::io::fcntl_dupfd_cloexec(&fd, 10).map_err(cannot)
-}
-
-/// Makes the directory that holds the containers, which the users of the mount cannot make.
-fn mark(root: &impl AsFd) -> Result<(), String> {
-    let mode = Mode::from_raw_mode(0o1777);
-    match rustix::fs::mkdirat(root, ".plfs", mode) {
-        Ok(()) => rustix::fs::chmodat(root, ".plfs", mode, rustix::fs::AtFlags::empty()).map_err(|errno| format!("cannot set the mode of .plfs: {errno}")),
-        Err(Errno::EXIST) => Ok(()),
-        Err(errno) => Err(format!("cannot create .plfs in the backend: {errno}; mount with -o ro to read only")),
-    }
 }
 
 /// The first signal unmounts; open files stay usable until they are closed. The second ends the daemon, after a commit.
@@ -350,8 +404,10 @@ fn mounts() -> Vec<MountPoint> {
         let (before, after) = line.split_once(" - ")?;
         let mut after = after.split(' ');
         let (kind, source) = (after.next()?, after.next()?);
-        (kind == "fuse.plfs")
-            .then(|| MountPoint { mountpoint: PathBuf::from(unescape(before.split(' ').nth(4).unwrap_or_default())), source: unescape(source) })
+        let mut before = before.split(' ').skip(4);
+        let (mountpoint, own) = (PathBuf::from(unescape(before.next()?)), before.next()?);
+        let flags = flags_of(after.next()?.split(',').filter(|word| matches!(*word, "ro" | "sync" | "dirsync")), MountFlags::empty());
+        (kind == "fuse.plfs").then(|| MountPoint { mountpoint, source: unescape(source), flags: flags_of(own.split(','), flags) })
     };
     table.lines().filter_map(parse).collect()
 }
@@ -359,6 +415,31 @@ fn mounts() -> Vec<MountPoint> {
 struct MountPoint {
     mountpoint: PathBuf,
     source: String,
+    flags: MountFlags,
+}
+
+/// What the kernel knows of any mount, after these options.
+fn flags_of<'a>(words: impl Iterator<Item = &'a str>, before: MountFlags) -> MountFlags {
+    let times = MountFlags::RELATIME | MountFlags::NOATIME | MountFlags::STRICTATIME;
+    words.fold(before, |flags, word| match word {
+        "ro" => flags | MountFlags::RDONLY,
+        "rw" => flags - MountFlags::RDONLY,
+        "nosuid" => flags | MountFlags::NOSUID,
+        "suid" => flags - MountFlags::NOSUID,
+        "nodev" => flags | MountFlags::NODEV,
+        "dev" => flags - MountFlags::NODEV,
+        "noexec" => flags | MountFlags::NOEXEC,
+        "exec" => flags - MountFlags::NOEXEC,
+        "noatime" => (flags - times) | MountFlags::NOATIME,
+        "atime" | "relatime" => (flags - times) | MountFlags::RELATIME,
+        "strictatime" => (flags - times) | MountFlags::STRICTATIME,
+        "nodiratime" => flags | MountFlags::NODIRATIME,
+        "diratime" => flags - MountFlags::NODIRATIME,
+        "sync" => flags | MountFlags::SYNCHRONOUS,
+        "async" => flags - MountFlags::SYNCHRONOUS,
+        "dirsync" => flags | MountFlags::DIRSYNC,
+        _ => flags,
+    })
 }
 
 /// The mount table writes blanks as \040.
@@ -418,18 +499,52 @@ fn detach(mountpoint: &Path, lazy: bool) -> Result<(), Errno> {
     }
 }
 
-/// Unmounts, and waits until the daemon has committed and ended. `lazy`: also while files are open; they stay usable until they are closed, and nobody waits.
-pub fn unmount(mountpoint: &Path, lazy: bool) -> Result<(), String> {
-    // Without a stat of the mount point itself: its daemon may be dead.
+/// The mount at that path, which may be given in any way. Without a stat of the mount point itself: its daemon may be dead.
+fn find(mountpoint: &Path) -> Result<MountPoint, String> {
     let parent = mountpoint.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let full = match (std::fs::canonicalize(parent), mountpoint.file_name()) {
         (Ok(parent), Some(name)) => parent.join(name),
         _ => std::fs::canonicalize(mountpoint).map_err(|error| format!("{}: {error}", mountpoint.display()))?,
     };
-    let full = if mounts().iter().any(|mount| mount.mountpoint == full) { full } else { std::fs::canonicalize(&full).unwrap_or(full) };
-    if !mounts().iter().any(|mount| mount.mountpoint == full) {
-        return Err(format!("{} is not a PLFS mount; `plfs stat --mounts` lists them", mountpoint.display()));
+    let at = |path: &Path| mounts().into_iter().rfind(|mount| mount.mountpoint == path);
+    let found = at(&full).or_else(|| at(&std::fs::canonicalize(&full).ok()?));
+    found.ok_or_else(|| format!("{} is not a PLFS mount; `plfs stat --mounts` lists them", mountpoint.display()))
+}
+
+/// Changes what the kernel knows of any mount (ro, nosuid, …) and what is logged. What else the mount was started with stays, and another value is an error.
+pub fn remount(mountpoint: &Path, texts: &[String]) -> Result<(), String> {
+    let mount = find(mountpoint)?;
+    let shown = mountpoint.display();
+    let status = status(&mount.mountpoint).map_err(|errno| format!("{shown}: its daemon does not answer: {errno}"))?;
+    let level = status.level.parse().unwrap_or(LevelFilter::Info);
+    let fixed = status.fixed.unwrap_or_default();
+    let options = Options::parse_onto(fixed.clone(), level, texts)?;
+    let backend = |given: &PathBuf| status.backends.iter().any(|known| known == given || std::fs::canonicalize(given).is_ok_and(|given| *known == given));
+    let differs = options.fixed.difference(&fixed).or_else(|| (!options.backends.iter().all(backend)).then_some("backend"));
+    if let Some(name) = differs {
+        return Err(format!("option {name} cannot change while {shown} is mounted; `plfs umount {shown}`, then mount it again"));
     }
+    let flags = flags_of(words(texts), mount.flags);
+    // The kernel tells the daemon of the last close of a removed file later than the program, and remounts nothing before.
+    let end = Instant::now() + REMOUNT_WAIT;
+    loop {
+        match rustix::mount::mount_remount(&mount.mountpoint, flags, c"") {
+            Ok(()) => break,
+            Err(Errno::BUSY) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
+            Err(Errno::BUSY) => return Err(format!("{shown} has files that are open for writing; close them first (fuser -vm {shown} lists who has them)")),
+            Err(errno) => return Err(format!("cannot remount {shown}: {errno}")),
+        }
+    }
+    if options.level != level {
+        let text = options.level.to_string().to_lowercase();
+        set_level(&mount.mountpoint, &text).map_err(|errno| format!("cannot set what {shown} logs: {errno}"))?;
+    }
+    Ok(())
+}
+
+/// Unmounts, and waits until the daemon has committed and ended. `lazy`: also while files are open; they stay usable until they are closed, and nobody waits.
+pub fn unmount(mountpoint: &Path, lazy: bool) -> Result<(), String> {
+    let full = find(mountpoint)?.mountpoint;
     let status = status(&full);
     let pid = status.as_ref().ok().and_then(|status| Pid::from_raw(status.pid as i32));
     // Opened before: afterwards the number may be another process's.
@@ -471,12 +586,21 @@ mod tests {
     fn options_of_mount() {
         let parse = |text: &str| Options::parse(&[text.to_string()]);
         let some = parse("ro,threads=3,timeout=0.5,log=debug,x-systemd.automount,defaults,noacl").unwrap();
-        assert_eq!((some.threads, some.ttl_ms, some.level, some.acl), (3, 500, LevelFilter::Debug, false));
+        assert_eq!((some.fixed.threads, some.fixed.ttl_ms, some.level, some.fixed.acl), (3, 500, LevelFilter::Debug, false));
         assert_eq!(some.kernel, [MountOption::RO]);
         for wrong in ["threads=0", "threads=x", "log=loud", "fast", "timeout"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         assert!(parse("").is_ok());
+    }
+
+    #[test]
+    fn flags_of_a_remount() {
+        let before = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::RELATIME;
+        assert_eq!(flags_of("rw,noatime,exec,threads=3".split(','), before), MountFlags::NOSUID | MountFlags::NOATIME);
+        assert_eq!(flags_of("rw,ro,sync".split(','), MountFlags::NODEV), MountFlags::NODEV | MountFlags::RDONLY | MountFlags::SYNCHRONOUS);
+        let as_mount_gives_it = ["ro,nosuid,nodev,nodiratime,relatime,remount,user_id=0,group_id=0,default_permissions,allow_other".to_string()];
+        assert!(Options::parse(&as_mount_gives_it).is_ok() && Options::parse(&["user_id=0".to_string()]).is_err());
     }
 
     #[test]

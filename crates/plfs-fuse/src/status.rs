@@ -42,6 +42,9 @@ pub struct Status {
     pub since_s: u64,
     /// Threads that serve requests.
     pub threads: usize,
+    /// What it was started with; none if the daemon is of an earlier version.
+    #[serde(default)]
+    pub fixed: Option<crate::mount::Fixed>,
     /// Open files and directories.
     #[serde(default)]
     pub open: u64,

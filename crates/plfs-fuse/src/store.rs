@@ -1,7 +1,7 @@
-//! The store below a mount: the real one, seen through a descriptor of the backend directory, and able to act for the owners of files.
+//! The store below a mount: the real one, seen through descriptors of the backend directories, and able to act for the owners of files.
 //!
-//! * Paths below the backend are looked up from a descriptor that was opened before the mount. So nobody needs rights in the directories above the backend, and a mount may
-//!   cover its own backend.
+//! * Paths below a backend are looked up from a descriptor that was opened before the mount. So nobody needs rights in the directories above the backend, a mount may
+//!   cover its own backend, and no backend's file system can be unmounted while it is used.
 //! * A logical file's container is used as the file's owner, whoever writes and whichever thread it is: the bytes of a file are its owner's, as in any file system. Whether
 //!   somebody may write the file, the kernel has asked before the request came.
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plfs_core::store::{Entry, Errno, Open, PosixStore, Result, Space, Stat, Store, StoreFile, Time};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags};
 
 use crate::creds::{self, Acting};
 
@@ -58,25 +58,64 @@ impl Root {
     }
 }
 
+/// Makes the directories that hold the containers, which the users of a mount cannot make, and sees that files can be made in them.
+pub fn prepare(roots: &[Arc<Root>]) -> std::result::Result<(), (Errno, String)> {
+    let Some(first) = roots.first() else { return Ok(()) };
+    let has_files = rustix::fs::accessat(first.fd(), ROOT_DIR, Access::EXISTS, AtFlags::empty()).is_ok();
+    // The first one's says that all are ready.
+    for root in roots.iter().rev() {
+        let (fd, path) = (root.fd(), root.path.display());
+        let made = match rustix::fs::accessat(fd, ROOT_DIR, Access::EXISTS, AtFlags::empty()) {
+            Ok(()) => Ok(()),
+            // Files may have data there: logs that began anew below the mount point of a file system would be in the way of those in it.
+            Err(Errno::NOENT) if has_files => {
+                let text = format!(
+                    "backend {path} has no {ROOT_DIR}, but {} has: is its file system mounted? To add it as a new one, make it first: mkdir -m 1777 {path}/{ROOT_DIR}",
+                    first.path.display()
+                );
+                return Err((Errno::IO, text));
+            }
+            Err(Errno::NOENT) => {
+                let mode = Mode::from_raw_mode(0o1777);
+                rustix::fs::mkdirat(fd, ROOT_DIR, mode).and_then(|()| rustix::fs::chmodat(fd, ROOT_DIR, mode, AtFlags::empty()))
+            }
+            other => other,
+        };
+        let writable = made.and_then(|()| rustix::fs::accessat(fd, ROOT_DIR, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS));
+        writable.map_err(|errno| (errno, format!("cannot make files in backend {path}: {errno}; mount with -o ro to read only")))?;
+    }
+    Ok(())
+}
+
 /// See the module.
 #[derive(Clone)]
 pub struct MountStore {
     inner: PosixStore,
-    root: Arc<Root>,
+    roots: Arc<[Arc<Root>]>,
     /// Owner to act for: uid << 32 | gid.
     owner: Option<Arc<AtomicU64>>,
 }
 
 impl Debug for MountStore {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MountStore").field("root", &self.root.path).field("owner", &self.owner()).finish()
+        f.debug_struct("MountStore").field("roots", &self.roots).field("owner", &self.owner()).finish()
     }
 }
 
 impl MountStore {
-    /// The store of a mount of `root`, which acts as the thread does.
-    pub fn new(root: Arc<Root>) -> MountStore {
-        MountStore { inner: PosixStore::new(), root, owner: None }
+    /// The store of a mount of these backends, which acts as the thread does.
+    pub fn new(roots: Arc<[Arc<Root>]>) -> MountStore {
+        MountStore { inner: PosixStore::new(), roots, owner: None }
+    }
+
+    /// The backend that a path is in: the innermost, because one may lie in another.
+    fn root_of(&self, path: &Path) -> Option<&Root> {
+        let above = self.roots.iter().filter(|root| path.starts_with(&root.path));
+        above.max_by_key(|root| root.path.as_os_str().len()).map(|root| &**root)
+    }
+
+    fn reach(&self, path: &Path) -> PathBuf {
+        self.root_of(path).map_or_else(|| path.to_path_buf(), |root| root.reach(path))
     }
 
     fn owner(&self) -> Option<(u32, u32)> {
@@ -87,10 +126,11 @@ impl MountStore {
     /// For what the owner may not remove, though the file is theirs: what others wrote into it by other doors. The daemon may, but must not be led astray by links that the owner
     /// can put there: the directory is opened without following any, and only inside containers.
     fn in_container<T>(&self, dir: &Path, how: OFlags, call: impl FnOnce(&OwnedFd) -> Result<T>) -> Result<T> {
-        let inside = dir.strip_prefix(&self.root.path).ok().filter(|inside| inside.starts_with(ROOT_DIR)).ok_or(Errno::ACCESS)?;
+        let root = self.root_of(dir).ok_or(Errno::ACCESS)?;
+        let inside = dir.strip_prefix(&root.path).ok().filter(|inside| inside.starts_with(ROOT_DIR)).ok_or(Errno::ACCESS)?;
         let _acting = Acting::as_daemon();
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let fd = rustix::fs::openat2(&self.root.fd, inside, how | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+        let fd = rustix::fs::openat2(&root.fd, inside, how | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve)?;
         call(&fd)
     }
 
@@ -107,7 +147,7 @@ impl MountStore {
     /// Calls the real store by the way through the descriptor, as whom it should be.
     fn call<T>(&self, path: &Path, call: impl FnOnce(&PosixStore, &Path) -> Result<T>) -> Result<T> {
         let _acting = self.owner().map(|(uid, gid)| Acting::as_user(uid, gid));
-        call(&self.inner, &self.root.reach(path))
+        call(&self.inner, &self.reach(path))
     }
 }
 
@@ -130,6 +170,14 @@ impl Store for MountStore {
     }
 
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
+        if path.file_name() == Some(OsStr::new(ROOT_DIR)) && self.root_of(path).is_none() {
+            // Logs would begin anew here, and be in the way of the right ones when the backend's file system is back.
+            let backend = path.parent().unwrap_or(path).display();
+            log::error!(
+                "{backend} is a backend of a file, not of this mount, and nothing of PLFS is there: is its file system mounted? If it is, mount with --backend {backend} too"
+            );
+            return Err(Errno::IO);
+        }
         self.call(path, |store, path| store.mkdir(path, mode))
     }
 
@@ -142,12 +190,12 @@ impl Store for MountStore {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        let to = self.root.reach(to);
+        let to = self.reach(to);
         self.call(from, |store, from| store.rename(from, &to))
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        let to = self.root.reach(to);
+        let to = self.reach(to);
         self.call(from, |store, from| store.link(from, &to))
     }
 
@@ -180,7 +228,7 @@ impl Store for MountStore {
     }
 
     fn is_local(&self, path: &Path) -> bool {
-        self.inner.is_local(&self.root.reach(path))
+        self.inner.is_local(&self.reach(path))
     }
 
     fn user(&self) -> u32 {

@@ -282,9 +282,16 @@ impl LogicalFile {
 
     /// Size with this process's own writes, and the totals as of the last commits.
     pub(crate) fn size(&self) -> Result<(u64, Totals)> {
-        let totals = self.totals()?;
-        // Own commits are in both. Truncates commit at once and reset the second.
-        Ok((totals.size.max(self.written_end.load(Ordering::Acquire)), totals))
+        loop {
+            let before = self.written_end.load(Ordering::Acquire);
+            let totals = self.totals()?;
+            // Own commits are in both. Truncates commit at once and reset the second.
+            let end = self.written_end.load(Ordering::Acquire);
+            if end >= before {
+                return Ok((totals.size.max(end), totals));
+            }
+            // A commit has moved the end into the logs since; the totals may be from before.
+        }
     }
 
     pub(crate) fn commit(&self, sync: bool, truncate: Option<u64>) -> Result<()> {

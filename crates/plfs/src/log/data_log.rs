@@ -216,11 +216,19 @@ impl DataLog {
         let store = self.container.store.as_ref();
         let dir = self.container.backend_dir(at.backend);
         let root = dir.ancestors().nth(3).unwrap_or(&dir);
-        let mode = dir_mode(self.container.superblock.mode);
-        match make_dir(store, root, &dir, mode) {
+        let super_path = self.container.path(name::SUPER);
+        match make_dir(store, root, &dir, 0o700) {
             Err(error) if error.errno() != store::Errno::EXIST => return Err(error),
             Err(_) => {}
-            Ok(()) => store.chmod(&dir, mode).at("set the mode of", &dir)?,
+            // The file's mode of now, not of its creation; and of after, if it changes meanwhile: who changes it finds the directory.
+            Ok(()) => {
+                let mode = || Ok(dir_mode(store.stat(&super_path, false).at("stat", &super_path)?.mode));
+                let (mut now, mut set) = (mode()?, None);
+                while set != Some(now) {
+                    store.chmod(&dir, now).at("set the mode of", &dir)?;
+                    (set, now) = (Some(now), mode()?);
+                }
+            }
         }
         let set = dir.join(name::log_set(at.set));
         match store.mkdir(&set, 0o755) {

@@ -11,7 +11,7 @@ pub(crate) mod posix;
 pub(crate) mod shm;
 
 pub use mem::MemStore;
-pub use posix::{PosixFile, PosixStore};
+pub use posix::{PosixFile, PosixStore, stat_of};
 
 use std::any::Any;
 use std::ffi::OsString;

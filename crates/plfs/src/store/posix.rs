@@ -243,9 +243,10 @@ fn kind_of(kind: FileType) -> Kind {
     }
 }
 
+/// What the system says of a file, in our form: for doors that have asked it by themselves.
 // The types of the fields differ from architecture to architecture.
 #[allow(clippy::unnecessary_cast)]
-fn stat_of(stat: &rustix::fs::Stat) -> Stat {
+pub fn stat_of(stat: &rustix::fs::Stat) -> Stat {
     let time = |sec, nsec| Time { sec, nsec };
     Stat {
         dev: stat.st_dev as u64,

@@ -1,0 +1,268 @@
+//! Attributes: asked and set. A logical file's are its superblock's, but for size and blocks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, FileType, INodeNo};
+use plfs_core::File;
+use plfs_core::store::{Errno, Time, stat_of};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
+
+use super::{BLOCK_BYTES, Changes, Door, Found, Handle, Result, SET_GROUP_ID, SET_USER_ID, When, dir_of, errno_of, key_of, magic, may_be_name, type_of};
+use crate::creds::{Caller, as_caller, as_caller_with_groups};
+use crate::inode::{Inode, lock};
+
+impl Door {
+    /// Attributes of a file with this stat; asks the engine if it can be a logical one.
+    pub(super) fn attr(&self, inode: &Inode, stat: &Stat, path: impl FnOnce() -> Result<PathBuf>) -> Result<FileAttr> {
+        inode.mode.store(stat.st_mode & 0o7777, Ordering::Relaxed);
+        if !may_be_name(stat) {
+            return Ok(attr_of(inode.id, stat));
+        }
+        let file = lock(&inode.open).file.clone();
+        if let Some(file) = file {
+            return Ok(logical_attr(inode.id, &file.stat().map_err(errno_of)?));
+        }
+        match self.plfs.resolve(&path()?, stat_of(stat)) {
+            Ok(found) if found.totals.is_some() => Ok(logical_attr(inode.id, &found.stat)),
+            Ok(_) => Ok(attr_of(inode.id, stat)),
+            Err(error) => {
+                // A name whose container is gone or damaged is listed and can be removed; opening it gives the error.
+                errno_of(error);
+                Ok(attr_of(inode.id, stat))
+            }
+        }
+    }
+
+    /// Attributes of a file.
+    pub fn getattr(&self, id: u64) -> Result<FileAttr> {
+        let inode = self.inode(id)?;
+        if let Some(dir) = &inode.dir {
+            let stat = rustix::fs::fstat(dir)?;
+            inode.mode.store(stat.st_mode & 0o7777, Ordering::Relaxed);
+            return Ok(attr_of(inode.id, &stat));
+        }
+        let (file, fd) = {
+            let open = lock(&inode.open);
+            (open.file.clone(), open.path_fd.clone())
+        };
+        if let Some(file) = file {
+            let stat = file.stat().map_err(errno_of)?;
+            inode.mode.store(stat.mode, Ordering::Relaxed);
+            return Ok(logical_attr(inode.id, &stat));
+        }
+        if let Some(fd) = fd {
+            return Ok(attr_of(inode.id, &rustix::fs::fstat(&*fd)?));
+        }
+        for name in inode.names() {
+            match rustix::fs::statat(dir_of(&name.parent)?, &name.name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if key_of(&stat) == inode.key => return self.attr(&inode, &stat, || self.path_of(&name.parent, &name.name)),
+                _ => inode.remove_name(name.parent.id, &name.name),
+            }
+        }
+        Err(Errno::STALE)
+    }
+
+    /// Changes attributes.
+    pub fn setattr(&self, caller: Caller, id: u64, fh: Option<u64>, changes: Changes) -> Result<FileAttr> {
+        let inode = self.inode(id)?;
+        if let Some(size) = changes.size {
+            self.set_size(caller, &inode, fh, size)?;
+        }
+        if changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some() || changes.atime.is_some() || changes.mtime.is_some() {
+            self.set_meta(caller, &inode, changes)?;
+        }
+        self.getattr(id)
+    }
+
+    fn set_size(&self, caller: Caller, inode: &Inode, fh: Option<u64>, size: u64) -> Result<()> {
+        if inode.dir.is_some() {
+            return Err(Errno::ISDIR);
+        }
+        if let Some(handle) = fh.and_then(|fh| self.handle(fh).ok())
+            && let Handle::Plain { fd, .. } = &*handle
+        {
+            return rustix::fs::ftruncate(&**fd, size);
+        }
+        let open = lock(&inode.open);
+        let file = match &open.file {
+            Some(file) => file.clone(),
+            None => {
+                let found = self.find(inode, &open)?;
+                match self.adopt(&found)? {
+                    Some(file) => Arc::new(file),
+                    None => {
+                        let fd = as_caller(caller, || rustix::fs::open(magic(&*found.fd), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()))?;
+                        return rustix::fs::ftruncate(fd, size);
+                    }
+                }
+            }
+        };
+        file.set_len(size).map_err(errno_of)?;
+        if caller.uid != 0 {
+            self.strip(inode, &file);
+        }
+        drop(open);
+        if let Some(file) = Arc::into_inner(file) {
+            file.close().map_err(errno_of)?;
+        }
+        Ok(())
+    }
+
+    fn set_meta(&self, caller: Caller, inode: &Inode, changes: Changes) -> Result<()> {
+        let open = lock(&inode.open);
+        let found = match &inode.dir {
+            Some(dir) => Found { fd: Arc::new(rustix::io::fcntl_dupfd_cloexec(dir, 0)?), name: None },
+            None => match (&open.file, self.find(inode, &open)) {
+                (_, Ok(found)) => found,
+                // Without a name the container has all.
+                (Some(file), Err(_)) => return self.set_meta_nameless(file, changes),
+                (None, Err(errno)) => return Err(errno),
+            },
+        };
+        let (by_fd, file) = (magic(&*found.fd), open.file.clone());
+        let engine = match found.name {
+            Some(_) if may_be_name(&rustix::fs::fstat(&*found.fd)?) => Some(self.engine_path(&found)?),
+            _ => None,
+        };
+        if changes.uid.is_some() || changes.gid.is_some() {
+            match &engine {
+                Some(path) => self.as_caller_in_engine(caller, true, || self.plfs.chown(path, changes.uid, changes.gid, false))?,
+                None => {
+                    let (uid, gid) = (changes.uid.map(rustix::fs::Uid::from_raw), changes.gid.map(rustix::fs::Gid::from_raw));
+                    as_caller(caller, || rustix::fs::chownat(CWD, &by_fd, uid, gid, AtFlags::empty()))?;
+                }
+            }
+        }
+        if let Some(mode) = changes.mode {
+            let mode = mode & 0o7777;
+            // Without the caller's groups the backend would take this bit away, silently.
+            let groups = mode & SET_GROUP_ID != 0;
+            match &engine {
+                Some(path) => self.as_caller_in_engine(caller, groups, || self.plfs.chmod(path, mode))?,
+                None if groups => as_caller_with_groups(caller, || rustix::fs::chmod(&by_fd, Mode::from_raw_mode(mode)))?,
+                None => as_caller(caller, || rustix::fs::chmod(&by_fd, Mode::from_raw_mode(mode)))?,
+            }
+            inode.mode.store(mode, Ordering::Relaxed);
+        }
+        if changes.atime.is_some() || changes.mtime.is_some() {
+            match &file {
+                Some(file) => set_file_times(file, changes)?,
+                None => {
+                    let times = Timestamps { last_access: timespec(changes.atime), last_modification: timespec(changes.mtime) };
+                    as_caller(caller, || rustix::fs::utimensat(CWD, &by_fd, &times, AtFlags::empty()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set_meta_nameless(&self, file: &File, changes: Changes) -> Result<()> {
+        if changes.uid.is_some() || changes.gid.is_some() {
+            file.chown(changes.uid, changes.gid).map_err(errno_of)?;
+        }
+        if let Some(mode) = changes.mode {
+            file.chmod(mode & 0o7777).map_err(errno_of)?;
+        }
+        set_file_times(file, changes)
+    }
+
+    /// Takes set-user-ID and set-group-ID away from a file that somebody else than root wrote to.
+    pub(super) fn strip(&self, inode: &Inode, file: &File) {
+        let mode = inode.mode.load(Ordering::Relaxed);
+        let group = if mode & 0o010 != 0 { SET_GROUP_ID } else { 0 };
+        if mode & (SET_USER_ID | group) != 0 {
+            let mode = mode & !(SET_USER_ID | group);
+            match file.chmod(mode) {
+                Ok(()) => inode.mode.store(mode, Ordering::Relaxed),
+                Err(error) => drop(errno_of(error)),
+            }
+        }
+    }
+
+    /// After the access rules of a file were changed by an attribute: its container follows.
+    pub(crate) fn follow_mode(&self, id: u64) -> Result<()> {
+        let inode = self.inode(id)?;
+        if inode.kind != FileType::RegularFile {
+            return Ok(());
+        }
+        let found = self.find(&inode, &lock(&inode.open))?;
+        let stat = rustix::fs::fstat(&*found.fd)?;
+        inode.mode.store(stat.st_mode & 0o7777, Ordering::Relaxed);
+        match may_be_name(&stat) && found.name.is_some() {
+            true => self.plfs.chmod(&self.engine_path(&found)?, stat.st_mode & 0o7777).map_err(errno_of),
+            false => Ok(()),
+        }
+    }
+}
+
+fn system_time(sec: i64, nsec: u32) -> SystemTime {
+    let whole = Duration::from_secs(sec.unsigned_abs());
+    let base = if sec < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    base.and_then(|base| base.checked_add(Duration::from_nanos(nsec.into()))).unwrap_or(UNIX_EPOCH)
+}
+
+#[allow(clippy::unnecessary_cast)]
+pub(super) fn attr_of(id: u64, stat: &Stat) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(id),
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        atime: system_time(stat.st_atime as i64, stat.st_atime_nsec as u32),
+        mtime: system_time(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+        ctime: system_time(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
+        crtime: UNIX_EPOCH,
+        kind: type_of(stat.st_mode),
+        perm: (stat.st_mode & 0o7777) as u16,
+        nlink: stat.st_nlink as u32,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: stat.st_rdev as u32,
+        blksize: stat.st_blksize as u32,
+        flags: 0,
+    }
+}
+
+pub(super) fn logical_attr(id: u64, stat: &plfs_core::store::Stat) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(id),
+        size: stat.len,
+        blocks: stat.blocks,
+        atime: system_time(stat.atime.sec, stat.atime.nsec),
+        mtime: system_time(stat.mtime.sec, stat.mtime.nsec),
+        ctime: system_time(stat.ctime.sec, stat.ctime.nsec),
+        crtime: UNIX_EPOCH,
+        kind: FileType::RegularFile,
+        perm: (stat.mode & 0o7777) as u16,
+        nlink: stat.nlink as u32,
+        uid: stat.uid,
+        gid: stat.gid,
+        rdev: 0,
+        blksize: BLOCK_BYTES,
+        flags: 0,
+    }
+}
+
+fn timespec(when: Option<When>) -> Timespec {
+    match when {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(When::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(When::At(time)) => Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() },
+    }
+}
+
+pub(super) fn set_file_times(file: &File, changes: Changes) -> Result<()> {
+    if changes.atime.is_none() && changes.mtime.is_none() {
+        return Ok(());
+    }
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let time = |when: Option<When>| {
+        when.map(|when| match when {
+            When::Now => Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 },
+            When::At(time) => time,
+        })
+    };
+    file.set_times(time(changes.atime), time(changes.mtime)).map_err(errno_of)
+}

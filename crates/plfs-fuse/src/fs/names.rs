@@ -1,0 +1,348 @@
+//! Names: looked up, made, moved, removed, listed.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::UNIX_EPOCH;
+
+use fuser::{FileAttr, FileType, INodeNo};
+use plfs_core::store::Errno;
+use plfs_core::{File, OpenOptions, is_hidden};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, RenameFlags, Stat};
+
+use super::attributes::logical_attr;
+use super::{Cache, Door, Entry, Handle, Opened, READ_WRITE, Result, SET_GROUP_ID, dir_of, errno_of, key_of, magic, magic_super, may_be_name, type_of};
+use crate::acl;
+use crate::creds::{Caller, as_caller};
+use crate::inode::{Inode, OpenState, lock};
+
+impl Door {
+    /// What `name` in the directory is; counts as a lookup.
+    pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<FileAttr> {
+        let parent = self.inode(parent)?;
+        self.look_up_in(&parent, visible(name)?)
+    }
+
+    pub(super) fn look_up_in(&self, parent: &Arc<Inode>, name: &OsStr) -> Result<FileAttr> {
+        let dir = dir_of(parent)?;
+        let mut stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let mut fd = None;
+        if type_of(stat.st_mode) == FileType::Directory && self.inodes.find(key_of(&stat)).is_none() {
+            let opened = rustix::fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            stat = rustix::fs::fstat(&opened)?;
+            fd = Some(opened);
+        }
+        let directory = type_of(stat.st_mode) == FileType::Directory;
+        let inode = self.inodes.look_up(key_of(&stat), type_of(stat.st_mode), || match fd {
+            // Forgotten since we looked.
+            None if directory => Ok(Some(rustix::fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)),
+            fd => Ok::<_, Errno>(fd),
+        })?;
+        inode.add_name(parent, name);
+        let attr = self.attr(&inode, &stat, || self.path_of(parent, name));
+        if attr.is_err() {
+            self.inodes.forget(inode.id, 1);
+        }
+        attr
+    }
+
+    /// The kernel forgets `n` lookups.
+    pub fn forget(&self, id: u64, n: u64) {
+        self.inodes.forget(id, n);
+    }
+
+    /// The text of a symbolic link.
+    pub fn readlink(&self, id: u64) -> Result<Vec<u8>> {
+        let inode = self.inode(id)?;
+        let found = self.find(&inode, &OpenState::default())?;
+        Ok(rustix::fs::readlinkat(&*found.fd, "", Vec::new())?.into_bytes())
+    }
+
+    /// Creates a logical file as the caller, with what its directory says: the group, if it has the set-group-ID bit, and the access list, instead of the umask.
+    fn make(&self, caller: Caller, parent: &Inode, name: &OsStr, mode: u32, umask: u32) -> Result<File> {
+        let dir = dir_of(parent)?;
+        let stat = rustix::fs::fstat(dir)?;
+        let gid = if stat.st_mode & SET_GROUP_ID != 0 { stat.st_gid } else { caller.gid };
+        let (mode, list) = match acl::of_new_file(dir, mode & 0o7777) {
+            Some((mode, list)) => (mode, list),
+            None => (mode & 0o7777 & !umask, None),
+        };
+        let path = self.path_of(parent, creatable(name)?)?;
+        self.prepare().map_err(|(errno, text)| {
+            log::error!("{text}");
+            errno
+        })?;
+        let options = OpenOptions { access: READ_WRITE, create: true, exclusive: true, truncate: false, mode };
+        let file = self.as_caller_in_engine(Caller { gid, ..caller }, mode & SET_GROUP_ID != 0, || self.plfs.create(&path, options))?;
+        if let Some(list) = list {
+            let set = rustix::fs::setxattr(magic_super(&self.root, &file), acl::ACCESS, &list, rustix::fs::XattrFlags::empty());
+            if let Err(errno) = set {
+                log::warn!("{} does not get its directory's access list: {errno}", path.display());
+            }
+        }
+        Ok(file)
+    }
+
+    /// The mode of something that the backend creates by itself, which knows of access lists.
+    fn backend_mode(parent: &Inode, mode: u32, umask: u32) -> Result<Mode> {
+        let mode = mode & 0o7777;
+        Ok(Mode::from_raw_mode(if acl::has_default(dir_of(parent)?) { mode } else { mode & !umask }))
+    }
+
+    /// Creates a logical file and opens it. EEXIST if the name is taken.
+    pub fn create(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32, umask: u32, flags: i32) -> Result<(FileAttr, Opened)> {
+        let parent = self.inode(parent)?;
+        let file = match self.make(caller, &parent, name, mode, umask) {
+            Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {
+                let attr = self.look_up_in(&parent, name)?;
+                return match self.open(caller, attr.ino.0, flags) {
+                    Ok(opened) => Ok((attr, opened)),
+                    Err(errno) => {
+                        self.inodes.forget(attr.ino.0, 1);
+                        Err(errno)
+                    }
+                };
+            }
+            other => other?,
+        };
+        let stat = file.stat().map_err(errno_of)?;
+        let inode = self.inodes.look_up((stat.dev, stat.ino), FileType::RegularFile, || Ok::<_, Errno>(None))?;
+        inode.add_name(&parent, name);
+        inode.mode.store(stat.mode, Ordering::Relaxed);
+        let file = Arc::new(file);
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let mut open = lock(&inode.open);
+        open.file.get_or_insert_with(|| file.clone());
+        open.handles += 1;
+        open.writers += u32::from(writes);
+        let cache = if open.writers > 0 { Cache::Direct } else { Cache::Fresh };
+        drop(open);
+        let fh = self.add_handle(Handle::Logical { file, inode: inode.clone(), writes, stripped: AtomicBool::new(false) });
+        Ok((logical_attr(inode.id, &stat), Opened { fh, cache, plain: None }))
+    }
+
+    /// Makes a node: a logical file, a pipe, a socket, a device.
+    pub fn mknod(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32, umask: u32, rdev: u32) -> Result<FileAttr> {
+        let dir = self.inode(parent)?;
+        creatable(name)?;
+        let kind = mode & libc::S_IFMT;
+        if kind == libc::S_IFREG || kind == 0 {
+            self.make(caller, &dir, name, mode, umask)?.close().map_err(errno_of)?;
+        } else {
+            let (parent, mode) = (dir_of(&dir)?, Self::backend_mode(&dir, mode, umask)?);
+            let kind = rustix::fs::FileType::from_raw_mode(kind);
+            as_caller(caller, || rustix::fs::mknodat(parent, name, kind, mode, rdev.into()))?;
+        }
+        self.look_up_in(&dir, name)
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32, umask: u32) -> Result<FileAttr> {
+        let parent = self.inode(parent)?;
+        let (dir, mode) = (dir_of(&parent)?, Self::backend_mode(&parent, mode, umask)?);
+        creatable(name)?;
+        as_caller(caller, || rustix::fs::mkdirat(dir, name, mode))?;
+        self.look_up_in(&parent, name)
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(&self, caller: Caller, parent: u64, name: &OsStr, target: &Path) -> Result<FileAttr> {
+        let parent = self.inode(parent)?;
+        let dir = dir_of(&parent)?;
+        creatable(name)?;
+        as_caller(caller, || rustix::fs::symlinkat(target, dir, name))?;
+        self.look_up_in(&parent, name)
+    }
+
+    /// Adds a name to a file.
+    pub fn link(&self, caller: Caller, id: u64, parent: u64, name: &OsStr) -> Result<FileAttr> {
+        let (inode, parent) = (self.inode(id)?, self.inode(parent)?);
+        let dir = dir_of(&parent)?;
+        creatable(name)?;
+        let found = self.find(&inode, &lock(&inode.open))?;
+        let from = magic(&*found.fd);
+        as_caller(caller, || rustix::fs::linkat(CWD, &from, dir, name, AtFlags::SYMLINK_FOLLOW))?;
+        self.look_up_in(&parent, name)
+    }
+
+    /// Removes a name.
+    pub fn unlink(&self, caller: Caller, parent: u64, name: &OsStr) -> Result<()> {
+        let parent = self.inode(parent)?;
+        let dir = dir_of(&parent)?;
+        let stat = rustix::fs::statat(dir, visible(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
+        // A name that cannot be understood can still be removed; what it leaves is garbage for `plfs check`.
+        let container = match may_be_name(&stat) {
+            true => self.plfs.container(&self.path_of(&parent, name)?).unwrap_or(None),
+            false => None,
+        };
+        as_caller(caller, || rustix::fs::unlinkat(dir, name, AtFlags::empty()))?;
+        let names = if container.is_some() { 2 } else { 1 };
+        self.name_is_gone(&parent, name, &stat, names);
+        // The name is gone: what cannot be removed is garbage, and no error of this call.
+        if let Err(error) = self.plfs.drop_container(container) {
+            log::warn!("what {} leaves must be removed by `plfs check --repair`: {error}", name.to_string_lossy());
+        }
+        Ok(())
+    }
+
+    fn name_is_gone(&self, parent: &Inode, name: &OsStr, stat: &Stat, last_links: u64) {
+        let key = key_of(stat);
+        if let Some(inode) = self.inodes.find(key) {
+            inode.remove_name(parent.id, name);
+            #[allow(clippy::unnecessary_cast)]
+            let last = stat.st_nlink as u64 <= last_links || inode.kind == FileType::Directory;
+            if last {
+                self.inodes.lost_its_names(key);
+            }
+        }
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, caller: Caller, parent: u64, name: &OsStr) -> Result<()> {
+        let parent = self.inode(parent)?;
+        let dir = dir_of(&parent)?;
+        let stat = rustix::fs::statat(dir, visible(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
+        as_caller(caller, || rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR))?;
+        self.name_is_gone(&parent, name, &stat, 0);
+        Ok(())
+    }
+
+    /// Renames; with flags as renameat2(2).
+    pub fn rename(&self, caller: Caller, parent: u64, name: &OsStr, new_parent: u64, new_name: &OsStr, flags: u32) -> Result<()> {
+        let (from_dir, to_dir) = (self.inode(parent)?, self.inode(new_parent)?);
+        let (from, to) = (dir_of(&from_dir)?, dir_of(&to_dir)?);
+        visible(name)?;
+        creatable(new_name)?;
+        let flags = RenameFlags::from_bits_retain(flags);
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let before = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let replaced = rustix::fs::statat(to, new_name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let rename = || {
+            as_caller(caller, || match flags.is_empty() {
+                true => rustix::fs::renameat(from, name, to, new_name),
+                false => rustix::fs::renameat_with(from, name, to, new_name, flags),
+            })
+        };
+        if replaced.as_ref().is_some_and(may_be_name) && !exchange {
+            let target = self.path_of(&to_dir, new_name)?;
+            let io = |errno| plfs_core::Error::Io { op: "rename", path: target.clone(), errno };
+            self.plfs.rename_with(&target, || rename().map_err(io)).map_err(errno_of)?;
+        } else {
+            rename()?;
+        }
+        if replaced.as_ref().map(key_of) == Some(key_of(&before)) {
+            // Two names of one file: nothing happened.
+            return Ok(());
+        }
+        if let Some(replaced) = &replaced
+            && !exchange
+        {
+            self.name_is_gone(&to_dir, new_name, replaced, if may_be_name(replaced) { 2 } else { 1 });
+        }
+        if let Some(inode) = self.inodes.find(key_of(&before)) {
+            inode.remove_name(from_dir.id, name);
+            inode.add_name(&to_dir, new_name);
+        }
+        if let Some(inode) = replaced.filter(|_| exchange).and_then(|stat| self.inodes.find(key_of(&stat))) {
+            inode.remove_name(to_dir.id, new_name);
+            inode.add_name(&from_dir, name);
+        }
+        Ok(())
+    }
+
+    /// Opens a directory.
+    pub fn opendir(&self, id: u64) -> Result<u64> {
+        let inode = self.inode(id)?;
+        dir_of(&inode)?;
+        Ok(self.add_handle(Handle::Dir { inode, entries: Mutex::default() }))
+    }
+
+    /// Closes a directory.
+    pub fn releasedir(&self, fh: u64) {
+        self.take_handle(fh);
+    }
+
+    /// Calls `visit` with the names from position `offset` on, and the position behind each, until it says that it has no more room.
+    pub fn readdir(&self, caller: Caller, fh: u64, offset: u64, mut visit: impl FnMut(&Arc<Inode>, &Entry, u64) -> bool) -> Result<()> {
+        let handle = self.handle(fh)?;
+        let Handle::Dir { inode, entries } = &*handle else { return Err(Errno::NOTDIR) };
+        let mut entries = lock(entries);
+        if offset == 0 {
+            // Whether the caller may, was asked at the open; the rights may be gone since.
+            *entries = match list(inode) {
+                Err(Errno::ACCESS) => as_caller(caller, || list(inode))?,
+                other => other?,
+            };
+        }
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        for (at, entry) in entries.iter().enumerate().skip(from) {
+            if !visit(inode, entry, at as u64 + 1) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A name found by readdir, looked up; `None` if it has gone since.
+    pub fn look_up_entry(&self, parent: &Arc<Inode>, entry: &Entry) -> Option<FileAttr> {
+        self.look_up_in(parent, &entry.name).ok()
+    }
+}
+
+/// The name, if programs may use it.
+fn visible(name: &OsStr) -> Result<&OsStr> {
+    if is_hidden(name) { Err(Errno::NOENT) } else { Ok(name) }
+}
+
+fn creatable(name: &OsStr) -> Result<&OsStr> {
+    if is_hidden(name) { Err(Errno::PERM) } else { Ok(name) }
+}
+
+/// All names in a directory that programs should see.
+fn list(inode: &Inode) -> Result<Vec<Entry>> {
+    let open = |how: OFlags| rustix::fs::open(magic(dir_of(inode)?), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | how, Mode::empty());
+    let fd = open(OFlags::empty())?;
+    let mut buffer = Vec::with_capacity(64 << 10);
+    let mut raw = RawDir::new(fd.as_fd() as BorrowedFd<'_>, buffer.spare_capacity_mut());
+    let mut entries = Vec::new();
+    while let Some(entry) = raw.next() {
+        let entry = match entry {
+            Err(Errno::INTR) => continue,
+            entry => entry?,
+        };
+        let name = OsString::from_vec(entry.file_name().to_bytes().to_vec());
+        if is_hidden(&name) {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            rustix::fs::FileType::Unknown => type_of(rustix::fs::statat(&fd, &name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_mode)),
+            kind => type_of(kind.as_raw_mode()),
+        };
+        entries.push(Entry { name, ino: entry.ino(), kind });
+    }
+    Ok(entries)
+}
+
+/// What is known of a name without a stat.
+pub fn bare_attr(entry: &Entry) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(entry.ino.max(1)),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: entry.kind,
+        perm: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 512,
+        flags: 0,
+    }
+}
