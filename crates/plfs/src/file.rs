@@ -167,7 +167,7 @@ impl LogicalFile {
     fn look(&self, slot: &mut Option<Index>, stale: bool) -> Result<()> {
         let begun = match slot.as_mut() {
             None => {
-                *slot = Some(Index::load_summed_up(&self.container, self.summary().as_ref())?);
+                *slot = Some(Index::load_summed_up(&self.container, self.settled()?)?);
                 true
             }
             Some(index) => stale && index.refresh(&self.container)?,
@@ -207,8 +207,9 @@ impl LogicalFile {
         Ok(())
     }
 
-    fn summary(&self) -> Option<Summary> {
-        lock(&self.totals).summary().copied()
+    /// The summary, if it counts at this moment.
+    fn settled(&self) -> Result<Option<Summary>> {
+        lock(&self.totals).settled(&self.container)
     }
 
     /// Reads by an index that processes have loaded together; what this process wrote and has not committed is added.
@@ -217,7 +218,7 @@ impl LogicalFile {
         let mut slot = write(&self.index);
         let generation = slot.as_ref().map_or(0, |index| index.generation() + 1);
         self.stale.store(false, Ordering::Release);
-        let mut index = Index::use_encoded(&self.container, bytes, self.summary().as_ref(), generation)?;
+        let mut index = Index::use_encoded(&self.container, bytes, lock(&self.totals).summary(), generation)?;
         if let Some(writer) = read(&self.writer).as_ref() {
             index.add_own(&writer.frozen());
             self.mend(&mut index, Some(writer))?;
@@ -841,7 +842,7 @@ impl File {
 
     /// Bytes of index logs that a first read has to read, past what the flat index has. Costs a look at each log, not its contents.
     pub fn index_pending(&self) -> Result<u64> {
-        Index::pending_bytes(self.container(), self.logical().summary().as_ref())
+        Index::pending_bytes(self.container(), self.logical().settled()?)
     }
 
     /// What a process that writes must know of others' commits until now. For programs whose processes open a file together: one looks, the others are [told](File::tell), instead of
@@ -862,7 +863,7 @@ impl File {
             return Err(Error::invalid(Errno::INVAL, "a part of an index is counted from 0 and below the number of parts"));
         }
         let container = self.container();
-        Index::load_part(container, self.logical().summary().as_ref(), part, parts)?.encode(container, false)
+        Index::load_part(container, self.logical().settled()?, part, parts)?.encode(container, false)
     }
 
     /// What this node's log set has that no flat index has, encoded as one; `with_base` adds the flat index.
