@@ -680,7 +680,7 @@ impl File {
                 fetch(offset, buf, pieces, |piece, out| {
                     let at = known.segment(piece.segment).ok_or_else(lies)?;
                     let ahead = |physical, buf: &mut [u8]| logical.segments.read_some(&logical.container, at, physical, buf);
-                    match prefetch.read(known.generation(), piece, out, ahead)? {
+                    match prefetch.read(known.generation(), piece, known.segment_end(piece.segment), out, ahead)? {
                         got if got < out.len() => read(piece, out),
                         _ => Ok(()),
                     }

@@ -533,6 +533,11 @@ impl Index {
         self.segments.get(number as usize).copied()
     }
 
+    /// Where segment number `number` ends as far as the logs tell: writes of this process that are in none may lie behind.
+    pub fn segment_end(&self, number: u32) -> u64 {
+        self.ends.get(number as usize).copied().unwrap_or(0)
+    }
+
     /// All segments.
     pub fn segments(&self) -> &[SegmentRef] {
         &self.segments
