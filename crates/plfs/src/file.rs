@@ -176,7 +176,7 @@ impl LogicalFile {
     fn look(&self, slot: &mut Option<Index>, stale: bool) -> Result<()> {
         let begun = match slot.as_mut() {
             None => {
-                *slot = Some(Index::load_summed_up(&self.container, self.summary().as_ref())?);
+                *slot = Some(Index::load_summed_up(&self.container, self.settled()?)?);
                 true
             }
             Some(index) => stale && index.refresh(&self.container)?,
@@ -216,8 +216,9 @@ impl LogicalFile {
         Ok(())
     }
 
-    fn summary(&self) -> Option<Summary> {
-        lock(&self.totals).summary().copied()
+    /// The summary, if it counts at this moment.
+    fn settled(&self) -> Result<Option<Summary>> {
+        lock(&self.totals).settled(&self.container)
     }
 
     /// Reads by an index that processes have loaded together; what this process wrote and has not committed is added.
@@ -226,7 +227,7 @@ impl LogicalFile {
         let mut slot = write(&self.index);
         let generation = slot.as_ref().map_or(0, |index| index.generation() + 1);
         self.stale.store(false, Ordering::Release);
-        let mut index = Index::use_encoded(&self.container, bytes, self.summary().as_ref(), generation)?;
+        let mut index = Index::use_encoded(&self.container, bytes, lock(&self.totals).summary(), generation)?;
         if let Some(writer) = read(&self.writer).as_ref() {
             index.add_own(&writer.frozen());
             self.mend(&mut index, Some(writer))?;
@@ -694,7 +695,7 @@ impl File {
                 fetch(offset, buf, pieces, |piece, out| {
                     let at = known.segment(piece.segment).ok_or_else(lies)?;
                     let ahead = |physical, buf: &mut [u8]| logical.segments.read_some(&logical.container, at, physical, buf);
-                    match prefetch.read(known.generation(), piece, out, ahead)? {
+                    match prefetch.read(known.generation(), piece, known.segment_end(piece.segment), out, ahead)? {
                         got if got < out.len() => read(piece, out),
                         _ => Ok(()),
                     }
@@ -856,7 +857,7 @@ impl File {
 
     /// Bytes of index logs that a first read has to read, past what the flat index has. Costs a look at each log, not its contents.
     pub fn index_pending(&self) -> Result<u64> {
-        Index::pending_bytes(self.container(), self.logical().summary().as_ref())
+        Index::pending_bytes(self.container(), self.logical().settled()?)
     }
 
     /// What a process that writes must know of others' commits until now. For programs whose processes open a file together: one looks, the others are [told](File::tell), instead of
@@ -877,7 +878,7 @@ impl File {
             return Err(Error::invalid(Errno::INVAL, "a part of an index is counted from 0 and below the number of parts"));
         }
         let container = self.container();
-        Index::load_part(container, self.logical().summary().as_ref(), part, parts)?.encode(container, false)
+        Index::load_part(container, self.logical().settled()?, part, parts)?.encode(container, false)
     }
 
     /// What this node's log set has that no flat index has, encoded as one; `with_base` adds the flat index.

@@ -386,7 +386,7 @@ fn check_leavings(container: &Container, names: &[Name], report: &mut Report) {
 
 fn check_summary(container: &Container, names: &[Name], promised: &Promised, report: &mut Report) {
     let path = container.path(name::SUPER);
-    let found = match Totalizer::default().look(container) {
+    let found = match Totalizer::default().look_at_logs(container, names) {
         Ok(totals) => totals,
         Err(error) => return report.fail(&container.dir, &error),
     };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use plfs_format::index_log::{Record, decode_block, run_end};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::{self, Summary};
+use plfs_format::superblock::FILE_BYTES;
 
 use super::create::random_u64;
 use super::layout::Container;
@@ -38,6 +39,8 @@ pub struct Totals {
 #[derive(Debug, Default)]
 pub struct Totalizer {
     summary: Option<Summary>,
+    /// A time of the container's directory for which there was no summary, though it may be a token.
+    bare: Option<Time>,
     scanned: HashMap<u32, u64>,
     size: SizeReplay,
     max_hlc: u64,
@@ -57,29 +60,40 @@ impl Totalizer {
         self.summary.as_ref()
     }
 
-    /// The totals as of the last commit. One stat if the summary is valid; else a listing, a stat for each log and a read of what is new.
-    pub fn look(&mut self, container: &Container) -> Result<Totals> {
-        if let Some(summary) = self.summary {
-            let dir = container.store.stat(&container.dir, true).at("stat", &container.dir)?;
-            if dir.mtime == (Time { sec: summary.token_sec, nsec: summary.token_nsec }) {
-                return Ok(Totals {
-                    size: summary.size,
-                    stored_bytes: summary.stored_bytes,
-                    max_hlc: summary.max_hlc,
-                    index_bytes: summary.index_bytes,
-                    records: summary.records,
-                    log_sets: summary.log_sets,
-                    data_logs: summary.data_logs,
-                    from_summary: true,
-                });
-            }
-            // Void once, void for ever: a new one would have to be read.
+    /// The summary, if it counts at this moment. One stat; if another has been written since, or this machine had an old copy of the superblock, one open and one read.
+    pub(crate) fn settled(&mut self, container: &Container) -> Result<Option<Summary>> {
+        let time = container.store.stat(&container.dir, true).at("stat", &container.dir)?.mtime;
+        let counts = |summary: &Summary| time == Time { sec: summary.token_sec, nsec: summary.token_nsec };
+        if !self.summary.as_ref().is_some_and(counts) {
             self.summary = None;
+            if TOKEN_SECONDS.contains(&time.sec) && self.bare != Some(time) {
+                // As good as one from before the stat: what has the directory's time as its token was true then, or has even what came after.
+                self.summary = read_summary(container).filter(counts);
+                self.bare = self.summary.is_none().then_some(time);
+            }
         }
-        self.look_at_logs(container, &container.list()?)
+        Ok(self.summary)
     }
 
-    fn look_at_logs(&mut self, container: &Container, names: &[Name]) -> Result<Totals> {
+    /// The totals as of the last commit. One stat if the summary is valid; else a listing, a stat for each log and a read of what is new.
+    pub fn look(&mut self, container: &Container) -> Result<Totals> {
+        match self.settled(container)? {
+            Some(summary) => Ok(Totals {
+                size: summary.size,
+                stored_bytes: summary.stored_bytes,
+                max_hlc: summary.max_hlc,
+                index_bytes: summary.index_bytes,
+                records: summary.records,
+                log_sets: summary.log_sets,
+                data_logs: summary.data_logs,
+                from_summary: true,
+            }),
+            None => self.look_at_logs(container, &container.list()?),
+        }
+    }
+
+    /// The totals by the index logs among these names, whatever a summary says.
+    pub(super) fn look_at_logs(&mut self, container: &Container, names: &[Name]) -> Result<Totals> {
         let mut totals = self.look_once(container, names)?;
         while totals.is_none() {
             *self = Totalizer::default();
@@ -268,16 +282,31 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
     Ok(())
 }
 
+/// The summary that the storage has, whatever this machine remembers.
+fn read_summary(container: &Container) -> Option<Summary> {
+    let file = container.store.open(&container.path(name::SUPER), Open::READ).ok()?;
+    if !container.local {
+        // A ceph-fuse client keeps pages that another client has changed.
+        file.forget_cached();
+    }
+    let mut bytes = [0; FILE_BYTES];
+    let n = store::read_full(file.as_ref(), &mut bytes, 0).ok()?;
+    Summary::decode(bytes.get(summary::OFFSET as usize..n)?, &container.superblock.uuid)
+}
+
 /// Opens the superblock for writing its summary.
 pub fn open_super(container: &Container) -> Result<std::sync::Arc<dyn store::StoreFile>> {
     let path = container.path(name::SUPER);
     container.store.open(&path, Open::READ_WRITE).at("open", &path)
 }
 
-/// A random time between 1978 and 1987: no later change of a directory gives it by chance.
+/// When tokens are: between 1978 and 1987.
+const TOKEN_SECONDS: std::ops::Range<i64> = 1 << 28..1 << 29;
+
+/// A random time of [`TOKEN_SECONDS`]: no later change of a directory gives it by chance.
 pub(super) fn random_token() -> Time {
     let random = random_u64();
-    Time { sec: (1 << 28) + (random >> 36) as i64, nsec: (random as u32) % 1_000_000_000 }
+    Time { sec: TOKEN_SECONDS.start + (random >> 36) as i64, nsec: (random as u32) % 1_000_000_000 }
 }
 
 #[cfg(test)]

@@ -107,24 +107,24 @@ impl Index {
         }
     }
 
-    /// [`Index::load`] by who has read a summary: if that counts still and names the flat index, nothing else is looked at. Costs two calls and a read then.
-    pub fn load_summed_up(container: &Container, summary: Option<&Summary>) -> Result<Index> {
-        match Index::load_settled(container, summary)? {
+    /// [`Index::load`] by who has a summary that counted a moment ago, if there is one: if it names the flat index, nothing else is looked at. Costs a call and a read then.
+    pub fn load_summed_up(container: &Container, settled: Option<Summary>) -> Result<Index> {
+        match Index::load_settled(container, settled)? {
             Some(index) => Ok(index),
             None => Index::load(container),
         }
     }
 
-    fn load_settled(container: &Container, summary: Option<&Summary>) -> Result<Option<Index>> {
-        let Some(summary) = summary.filter(|summary| summary.flat != 0) else { return Ok(None) };
-        let mut index = Index { token: Some(token_of(summary)), ..Index::default() };
-        let whole = index.is_settled(container)? && index.load_flat(container, Expect::Id(summary.flat))?.is_ok();
+    fn load_settled(container: &Container, settled: Option<Summary>) -> Result<Option<Index>> {
+        let Some(summary) = settled.filter(|summary| summary.flat != 0) else { return Ok(None) };
+        let mut index = Index { token: Some(token_of(&summary)), ..Index::default() };
+        let whole = index.load_flat(container, Expect::Id(summary.flat))?.is_ok();
         Ok(whole.then_some(index))
     }
 
     /// Bytes of index logs that a reader has to read because no flat index has them.
-    pub(crate) fn pending_bytes(container: &Container, summary: Option<&Summary>) -> Result<u64> {
-        if Index::load_settled(container, summary)?.is_some() {
+    pub(crate) fn pending_bytes(container: &Container, settled: Option<Summary>) -> Result<u64> {
+        if Index::load_settled(container, settled)?.is_some() {
             return Ok(0);
         }
         let names = container.list()?;
@@ -144,8 +144,8 @@ impl Index {
 
     /// A share of the index, for processes that load it together: every `parts`-th index log from the `part`-th on, past what the flat index covers; part 0 has that too.
     /// [`Index::merge`] of all parts is what [`Index::load`] gives.
-    pub(crate) fn load_part(container: &Container, summary: Option<&Summary>, part: u32, parts: u32) -> Result<Index> {
-        if let Some(index) = Index::load_settled(container, summary)? {
+    pub(crate) fn load_part(container: &Container, settled: Option<Summary>, part: u32, parts: u32) -> Result<Index> {
+        if let Some(index) = Index::load_settled(container, settled)? {
             return Ok(if part == 0 { index } else { Index::default() });
         }
         let names = container.list()?;
@@ -222,10 +222,11 @@ impl Index {
         Ok(all)
     }
 
-    /// An index that other processes have merged, used where it lies. It counts as complete while `summary`, read before they began, does.
+    /// An index that other processes have merged, used where it lies. It counts as complete while `summary` does, if it has all that this sums up.
     pub(crate) fn use_encoded(container: &Container, bytes: Bytes, summary: Option<&Summary>, generation: u64) -> Result<Index> {
         let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
         let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(corrupt)?;
+        let summary = summary.filter(|summary| (summary.records, summary.max_hlc) == (flat.records, flat.max_hlc));
         let mut index = Index { token: summary.map(token_of), generation, ..Index::default() };
         if !index.is_settled(container)? {
             index.token = None;
@@ -543,6 +544,11 @@ impl Index {
     /// What segment number `number` of a [`Found`] means; `None` only if a flat index lies.
     pub fn segment(&self, number: u32) -> Option<SegmentRef> {
         self.segments.get(number as usize).copied()
+    }
+
+    /// Where segment number `number` ends as far as the logs tell: writes of this process that are in none may lie behind.
+    pub fn segment_end(&self, number: u32) -> u64 {
+        self.ends.get(number as usize).copied().unwrap_or(0)
     }
 
     /// All segments.

@@ -51,8 +51,16 @@ impl Prefetch {
         Prefetch { bounds: if local { LOCAL } else { REMOTE }, windows: Vec::new(), turn: 0, generation: 0 }
     }
 
-    /// Reads one piece. `read(physical, buf)` reads from the piece's segment as much as there is; `generation` is the index's when the piece was looked up.
-    pub fn read(&mut self, generation: u64, piece: &Found, mut buf: &mut [u8], mut read: impl FnMut(u64, &mut [u8]) -> Result<usize>) -> Result<usize> {
+    /// Reads one piece. `read(physical, buf)` reads from the piece's segment as much as there is; `generation` is the index's when the piece was looked up. `end` is where the segment ends as
+    /// far as is known: nothing behind it is read ahead.
+    pub fn read(
+        &mut self,
+        generation: u64,
+        piece: &Found,
+        end: u64,
+        mut buf: &mut [u8],
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<usize>,
+    ) -> Result<usize> {
         if buf.len() >= self.bounds.direct {
             return read(piece.physical, buf);
         }
@@ -92,7 +100,9 @@ impl Prefetch {
                 return Ok(wanted);
             }
             window.start = at;
-            let size = window.size.max(buf.len());
+            // Own writes that are in no log yet lie behind the known end.
+            let room = if at < end { usize::try_from(end - at).unwrap_or(usize::MAX) } else { usize::MAX };
+            let size = window.size.min(room).max(buf.len());
             if window.bytes.len() < size {
                 window.bytes.resize(size, 0);
             }
@@ -119,7 +129,7 @@ mod tests {
         for i in 0..900 {
             let piece = Found { logical: i * 5000, length: 1000, segment: 3, physical: i * 1000 + 17 };
             let mut buf = [0; 1000];
-            let n = prefetch.read(1, &piece, &mut buf, |at, buf| {
+            let n = prefetch.read(1, &piece, 1_000_000, &mut buf, |at, buf| {
                 reads += 1;
                 let n = buf.len().min(log.len() - at as usize);
                 buf[..n].copy_from_slice(&log[at as usize..at as usize + n]);
@@ -132,12 +142,28 @@ mod tests {
     }
 
     #[test]
+    fn nothing_behind_the_end_is_asked_for() {
+        let mut prefetch = Prefetch::new(false);
+        let mut asked = Vec::new();
+        for i in 0..100 {
+            let piece = Found { logical: i * 5000, length: 1000, segment: 3, physical: i * 1000 };
+            let read = |at, buf: &mut [u8]| {
+                asked.push(at + buf.len() as u64);
+                Ok(buf.len())
+            };
+            assert_eq!(prefetch.read(1, &piece, 90_000, &mut [0; 1000], read).unwrap(), 1000);
+        }
+        assert!(asked.contains(&90_000) && asked.len() < 10, "{asked:?}");
+        assert!(!asked.iter().any(|end| (90_001..91_000).contains(end)), "{asked:?}");
+    }
+
+    #[test]
     fn a_changed_index_empties_the_windows() {
         let mut prefetch = Prefetch::new(true);
         let read_one = |prefetch: &mut Prefetch, generation, physical, value: u8| {
             let mut buf = [0];
             prefetch
-                .read(generation, &Found { logical: 0, length: 1, segment: 0, physical }, &mut buf, |_, buf| {
+                .read(generation, &Found { logical: 0, length: 1, segment: 0, physical }, u64::MAX, &mut buf, |_, buf| {
                     buf.fill(value);
                     Ok(buf.len())
                 })

@@ -196,6 +196,8 @@ pub trait StoreFile: Send + Sync + Debug {
     fn try_lock(&self, exclusive: bool) -> Result<bool>;
     /// A read-only map of the whole file as it is now, or its bytes in memory. The file must never shrink or change below its current length while the map lives.
     fn map(&self) -> Result<Bytes>;
+    /// The next read asks the storage, not this machine's page cache, which may have bytes from before another machine changed them. Best effort.
+    fn forget_cached(&self) {}
     /// The descriptor behind it, if there is one.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, Timespec, Timestamps, UTIME_OMIT, Uid};
+use rustix::fs::{Advice, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, Timespec, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::retry_on_intr;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Resource;
@@ -472,6 +472,11 @@ impl StoreFile for PosixFile {
         let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, self.as_fd(), 0)? };
         let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::FAULT)?;
         Ok(Arc::new(Map { start, len }))
+    }
+
+    /// Clean pages go; such as another program has mapped stay.
+    fn forget_cached(&self) {
+        let _ = rustix::fs::fadvise(self.as_fd(), 0, None, Advice::DontNeed);
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
