@@ -37,6 +37,7 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
     backends.extend(config.backends.iter().map(|path| path.as_os_str().as_bytes().to_vec()));
     let mut superblock = Superblock { uuid, created_ns: now_ns, mode, uid: 0, gid: 0, streams: config.streams, segment_bytes: config.segment_bytes, backends };
     let dir = container_dir(root, &superblock);
+    prepare_backends(store.as_ref(), root, &config.backends)?;
     make_dir(store.as_ref(), root, &dir, dir_mode(mode))?;
     let super_path = dir.join(name::SUPER);
     let made = (|| {
@@ -118,6 +119,34 @@ pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Resul
     Ok(())
 }
 
+/// Makes the `.plfs` of the other backends if the root has none either. The root's comes after and says that all are ready.
+fn prepare_backends(store: &dyn Store, root: &Path, backends: &[PathBuf]) -> Result<()> {
+    for backend in backends {
+        match must_be_there(store, backend) {
+            Err(_) if store.stat(&root.join(name::ROOT_DIR), true).is_err() => make_shared(store, &backend.join(name::ROOT_DIR))?,
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// EIO for a backend that has no `.plfs`: it may be a file system that is not mounted. Logs that began anew below its mount point would be in the way of those in it.
+pub(crate) fn must_be_there(store: &dyn Store, backend: &Path) -> Result<()> {
+    match store.stat(&backend.join(name::ROOT_DIR), true) {
+        Err(Errno::NOENT | Errno::NOTDIR) => Err(Errno::IO)
+            .at("use, because it has no .plfs (is its file system mounted? if it is to be a new backend: mkdir -m 1777 .plfs in it), the backend", backend),
+        other => other.map(drop).at("use the backend", backend),
+    }
+}
+
+fn make_shared(store: &dyn Store, dir: &Path) -> Result<()> {
+    match store.mkdir(dir, 0o1777) {
+        Ok(()) => store.chmod(dir, 0o1777).at("set the mode of", dir),
+        Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(errno).at("create", dir),
+    }
+}
+
 /// Makes `root/.plfs`, the shard directory and the container's directory, as far as they are missing.
 pub(crate) fn make_dir(store: &dyn Store, root: &Path, dir: &Path, mode: u32) -> Result<()> {
     match store.mkdir(dir, mode) {
@@ -126,13 +155,7 @@ pub(crate) fn make_dir(store: &dyn Store, root: &Path, dir: &Path, mode: u32) ->
     }
     let mut above: Vec<PathBuf> = dir.ancestors().skip(1).take_while(|above| *above != root).map(Path::to_path_buf).collect();
     above.reverse();
-    for shared in above {
-        match store.mkdir(&shared, 0o1777) {
-            Ok(()) => store.chmod(&shared, 0o1777).at("set the mode of", &shared)?,
-            Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno).at("create", &shared),
-        }
-    }
+    above.iter().try_for_each(|dir| make_shared(store, dir))?;
     match store.mkdir(dir, mode) {
         Err(Errno::NOENT) if store.stat(root, true).is_ok_and(|stat| stat.kind != Kind::Dir) => Err(Errno::NOTDIR).at("create", dir),
         other => other.at("create", dir),

@@ -10,7 +10,7 @@ use super::LogSet;
 use super::flusher::{InFlight, write_behind};
 use super::log_set::open_to_readers;
 use super::regions::Regions;
-use crate::container::{Container, dir_mode, make_dir};
+use crate::container::{Container, dir_mode, make_dir, must_be_there};
 use crate::error::{At, Result};
 use crate::store::{self, Open, StoreFile};
 
@@ -216,6 +216,7 @@ impl DataLog {
         let store = self.container.store.as_ref();
         let dir = self.container.backend_dir(at.backend);
         let root = dir.ancestors().nth(3).unwrap_or(&dir);
+        must_be_there(store, root)?;
         let super_path = self.container.path(name::SUPER);
         match make_dir(store, root, &dir, 0o700) {
             Err(error) if error.errno() != store::Errno::EXIST => return Err(error),
