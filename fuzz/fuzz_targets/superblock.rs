@@ -1,11 +1,15 @@
-//! Superblocks and summaries that may be anything: no panic, with any checksum.
+//! Superblocks, summaries and clocks that may be anything: no panic, with any checksum; a clock is its stamp's or none.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use plfs_format::clock;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::Superblock;
 
 fuzz_target!(|bytes: &[u8]| {
+    if let Ok(stamp) = clock::decode(bytes) {
+        assert_eq!(bytes[..20], clock::encode(stamp)[..20]);
+    }
     let mut bytes = bytes.to_vec();
     bytes.resize(plfs_format::superblock::FILE_BYTES, 0);
     let _ = Superblock::decode(&bytes);
