@@ -374,7 +374,7 @@ def t_data_on_all_backends_is_the_owners():
 
             as_user(65534, makes)
             for i in range(12):
-                write(f"{path}/{i}", b"root's", "ab")
+                write(f"{path}/{i}", b"root's", os.O_WRONLY | os.O_APPEND)
             os.chown(f"{path}/3", 1, 1)
             with open(f"{path}/5", "ab") as file:
                 # A file that changes hands while it is open: what comes now is the new owner's, on every backend.
@@ -432,7 +432,7 @@ def t_a_backend_that_is_not_there():
         refused = 0
         for i in range(20):
             try:
-                write(f"{path}/{i}", b"+", "ab")
+                write(f"{path}/{i}", b"+", os.O_WRONLY | os.O_APPEND)
             except OSError as error:
                 assert error.errno == errno.EIO, error
                 refused += 1
@@ -442,7 +442,7 @@ def t_a_backend_that_is_not_there():
         path = mount_of("gone", (one,), "-o", f"backend={two}")
         for i in range(20):
             assert read(f"{path}/{i}").startswith(b"%d" % i * 1000)
-            write(f"{path}/{i}", b"!", "ab")
+            write(f"{path}/{i}", b"!", os.O_WRONLY | os.O_APPEND)
             assert read(f"{path}/{i}").endswith(b"!")
         plfs("umount", path)
         assert "corrupt" not in plfs("check", one)
