@@ -22,8 +22,10 @@ def fails(numbers, call, *args, **kwargs):
 
 def write(path, data, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode=0o666):
     fd = os.open(path, flags, mode)
-    assert os.write(fd, data) == len(data)
-    os.close(fd)
+    try:
+        assert os.write(fd, data) == len(data)
+    finally:
+        os.close(fd)
 
 
 def read(path):
