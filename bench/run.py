@@ -9,11 +9,11 @@ and does not count; the table holds medians, of rates. A file of another size is
 --storage ceph wants --dir with mnt0, mnt1, …: clients of one file system, each a node; rank i works in mnt(i mod M), and reads
 go through another client than the one that wrote. Every byte is checked after each timed read. Files are removed.
 """
-import argparse, contextlib, glob, signal, sys, tempfile, time
+import argparse, contextlib, glob, signal, subprocess, sys, tempfile, time
 from common import *
 
 VARIANTS = {"n1-direct": ("strided", False), "nn-direct": ("nn", False), "n1-plfs": ("strided", True),
-            "n1seg-direct": ("segmented", False), "n1seg-plfs": ("segmented", True), "nn-plfs": ("nn", True)}
+            "n1seg-direct": ("segmented", False), "n1seg-plfs": ("segmented", True), "nn-plfs": ("nn", True), "n1-mount": ("strided", "mount")}
 
 # MiB a rank by transfer size: a few seconds a variant on two cores, far above what caches of programs hold.
 SIZES = {"tmpfs": {47001: 64, 4096: 32, 1024: 16}, "ext4": {47001: 64, 4096: 32, 1024: 16}, "ceph": {47001: 64, 4096: 16, 1024: 16}}
@@ -27,7 +27,7 @@ def nearest(sizes, transfer):
 
 @contextlib.contextmanager
 def storage(a):
-    """One fresh directory per client and door: [direct dirs], [PLFS dirs]; removed at the end, whatever happens."""
+    """One fresh directory per client and door: direct, preload, mount; removed at the end, whatever happens. n1-mount has `plfs mount` over each client's."""
     if a.storage == "ceph":
         mounts = sorted(glob.glob(os.path.join(a.dir or "", "mnt[0-9]*")))
         if not mounts:
@@ -36,17 +36,27 @@ def storage(a):
         mounts = [a.dir or ("/dev/shm" if a.storage == "tmpfs" else tempfile.gettempdir())]
     mounts = [os.path.abspath(m) for m in mounts]
     name = f"plfs-bench.{os.getpid()}"
-    doors = [[os.path.join(m, name, door) for m in mounts] for door in ("direct", "plfs")]
+    doors = {door: [os.path.join(m, name, of) for m in mounts] for door, of in ((False, "direct"), (True, "plfs"), ("mount", "mount"))}
+    points, plfs = [], os.path.join(a.build, "bin", "plfs")
     try:
-        for door in doors:
+        for door in doors.values():
             os.makedirs(door[0], exist_ok=True)
             for d in door:
                 for _ in range(50):             # another client may see a new directory a moment later
                     if os.path.isdir(d):
                         break
                     time.sleep(0.1)
+        if "n1-mount" in a.variants:
+            backends = doors["mount"]
+            doors["mount"] = [tempfile.mkdtemp(prefix="plfs-bench-mount.") for _ in backends]
+            for point, backend in zip(doors["mount"], backends):
+                run([plfs, "mount", point, "--backend", backend])
+                points.append(point)
         yield doors
     finally:
+        for point in points:
+            subprocess.run([plfs, "umount", point])
+            os.rmdir(point)
         remove_tree(os.path.join(mounts[0], name))
 
 
@@ -59,7 +69,7 @@ def n1_command(a, n1, variant, transfer, doors):
                "--name", "n1.out"]
     command += ["--fsync"] if a.fsync else []
     command += ["--no-verify"] if a.no_verify else []
-    return (plfs_run(a.build, doors[1]) if plfs else []) + command + doors[plfs]
+    return (plfs_run(a.build, doors[True]) if plfs is True else []) + command + doors[plfs]
 
 
 def main():
@@ -85,7 +95,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))             # so that the files are removed
     n1, raw = build_c("bench/n1.c", a.build, flags=["-pthread"]), []
     with storage(a) as doors:
-        about = {"machine": machine(doors[0][0]), "storage": a.storage, "clients": len(doors[0]), "fsync": a.fsync, "ranks": a.ranks}
+        about = {"machine": machine(doors[False][0]), "storage": a.storage, "clients": len(doors[False]), "fsync": a.fsync, "ranks": a.ranks}
         for transfer in transfers:
             for rep in range(a.reps + 1):
                 for variant in variants:
@@ -101,7 +111,8 @@ def main():
             m = {v: median([r[f"{side}_mib_s"] for r in raw if (r["variant"], r["transfer"]) == (v, transfer) and not r["warm_up"]])
                  for v in variants}
             medians[f"{transfer} {side}"] = m
-            ratio = lambda over: f"{m['n1-plfs'] / m[over]:.2f}" if "n1-plfs" in m and over in m else "-"
+            ours = next((v for v in ("n1-plfs", "n1-mount") if v in m), None)
+            ratio = lambda over: f"{m[ours] / m[over]:.2f}" if ours and over in m else "-"
             rows.append([f"{transfer} B {side}", *(rate(m[v]) for v in variants), ratio("nn-direct"), ratio("n1-direct")])
     print(f"{a.storage} ({', '.join(about['machine']['file_system'])}), {a.ranks} ranks, {about['clients']} clients, "
           f"{about['machine']['cpus']} processors, {about['machine']['commit']}; MiB/s, medians of {a.reps}")
