@@ -207,10 +207,8 @@ impl Plfs {
     /// Container and summary of a superblock file with stat `stat`; `file` is opened only if they are not remembered. `None`: some other file.
     fn know<F: AsStoreFile>(&self, path: &Path, stat: &Stat, file: impl FnOnce() -> Result<F>) -> Result<Option<(Arc<Container>, Option<Summary>)>> {
         let key = (stat.dev, stat.ino);
-        if let Some(known) = lock(&self.known).get(&key)
-            && known.ctime == stat.ctime
-        {
-            return Ok(Some((known.container.clone(), known.summary)));
+        if let Some(known) = self.remembered(stat) {
+            return Ok(Some(known));
         }
         let Some((superblock, summary)) = container::read_name(file()?.as_store_file(), stat, path)? else { return Ok(None) };
         let mut container = Container::locate(self.store.clone(), superblock, path, stat, &self.config.mounts)?;
@@ -251,6 +249,26 @@ impl Plfs {
     /// Turns a store's stat of `path` into the logical file's, if it is one. Costs nothing for files of other lengths than a superblock's.
     pub fn resolve(&self, path: &Path, stat: Stat) -> Result<FileStat> {
         self.resolve_via(path, path, stat)
+    }
+
+    /// [`Plfs::resolve`] for who would have to find out the path, and need not: `None` if the file is open or was not seen before.
+    pub fn resolve_known(&self, stat: &Stat) -> Option<Result<FileStat>> {
+        let key = (stat.dev, stat.ino);
+        if lock(&self.open).get(&key).is_some_and(|open| open.strong_count() > 0) {
+            return None;
+        }
+        let (container, summary) = self.remembered(stat)?;
+        Some(
+            Totalizer::new(summary)
+                .look(&container)
+                .map(|totals| FileStat { stat: logical_stat(*stat, totals.size, totals.stored_bytes), totals: Some(totals) }),
+        )
+    }
+
+    fn remembered(&self, stat: &Stat) -> Option<(Arc<Container>, Option<Summary>)> {
+        let known = lock(&self.known);
+        let known = known.get(&(stat.dev, stat.ino)).filter(|known| known.ctime == stat.ctime)?;
+        Some((known.container.clone(), known.summary))
     }
 
     /// [`Plfs::resolve`] of a file that is opened as `path` and whose directory is that of `at`: `/proc/self/fd/N` and what that links to.

@@ -25,7 +25,12 @@ impl Door {
         if let Some(file) = file {
             return Ok(logical_attr(inode.id, &file.stat().map_err(errno_of)?));
         }
-        match self.plfs.resolve(&path()?, stat_of(stat)) {
+        let stat_of_name = stat_of(stat);
+        let found = match self.plfs.resolve_known(&stat_of_name) {
+            Some(found) => found,
+            None => self.plfs.resolve(&path()?, stat_of_name),
+        };
+        match found {
             Ok(found) if found.totals.is_some() => Ok(logical_attr(inode.id, &found.stat)),
             Ok(_) => Ok(attr_of(inode.id, stat)),
             Err(error) => {
