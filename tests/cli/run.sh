@@ -112,6 +112,9 @@ t_run_backends() {
     plfs check m > /dev/null
     plfs check other > /dev/null
     refuses 2 "no such directory" plfs run --backend absent -- true
+    mkdir unmounted
+    refuses 2 "is its file system mounted" plfs run --mount m --backend unmounted -- true
+    [ -z "$(ls -A unmounted)" ] || fail "something was made below a mount point"
 }
 t_run_refuses_static_programs() {
     echo 'int main(void) { return 0; }' > s.c

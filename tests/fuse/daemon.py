@@ -436,7 +436,8 @@ def t_a_backend_that_is_not_there():
             except OSError as error:
                 assert error.errno == errno.EIO, error
                 refused += 1
-        assert refused and os.listdir(two) == [] and f"--backend {two}" in plfs("log", path)
+        said = plfs("log", path)
+        assert refused and os.listdir(two) == [] and two in said and "is its file system mounted" in said, said
         plfs("umount", path)
         subprocess.run(["mount", "--move", away, two], check=True)
         path = mount_of("gone", (one,), "-o", f"backend={two}")

@@ -22,22 +22,31 @@ pub fn run(mounts: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> Re
         given => given.to_vec(),
     };
     let mut paths = Vec::new();
-    for mount in &mounts {
-        let (real, given) = directory("--mount", mount)?;
+    let roots = mounts.iter().map(|mount| Ok((mount, directory("--mount", mount)?))).collect::<Result<Vec<_>, Fail>>()?;
+    let mut others = Vec::new();
+    for backend in backends {
+        add(&mut others, directory("--backend", backend)?.0);
+    }
+    // Before the roots: a .plfs in a root says that all its backends were there.
+    let is_new = roots.iter().all(|(_, (real, _))| !is_marked(real));
+    for backend in if others.is_empty() { &config.backends } else { &others } {
+        if !is_new && !is_marked(backend) {
+            let shown = show(backend);
+            let why =
+                format!("backend {shown} has no .plfs, but the mount has: is its file system mounted? To add it as a new one: mkdir -m 1777 {shown}/.plfs");
+            return Err(Fail::Exit(2, why));
+        }
+        mark(backend, backend)?;
+    }
+    for (mount, (real, given)) in roots {
         mark(&real, mount)?;
         add(&mut paths, real);
         add(&mut paths, given);
     }
     let mut program = std::process::Command::new(&command[0]);
     program.args(&command[1..]).env("PLFS_MOUNTS", join_paths(paths.iter().map(PathBuf::as_path)));
-    if !backends.is_empty() {
-        let mut paths = Vec::new();
-        for backend in backends {
-            let (real, _) = directory("--backend", backend)?;
-            mark(&real, backend)?;
-            add(&mut paths, real);
-        }
-        program.env("PLFS_BACKENDS", join_paths(paths.iter().map(PathBuf::as_path)));
+    if !others.is_empty() {
+        program.env("PLFS_BACKENDS", join_paths(others.iter().map(PathBuf::as_path)));
     }
     let preload = preload()?;
     if let Some(path) = elf::find(Path::new(&command[0]))
@@ -82,6 +91,10 @@ fn directory(flag: &str, dir: &Path) -> Result<(PathBuf, PathBuf), Fail> {
         return Err(Fail::Exit(2, format!("{flag} {shown}: this is not a directory; name the directory in which the program makes its files")));
     }
     Ok((real, absolute(dir)?))
+}
+
+fn is_marked(dir: &Path) -> bool {
+    PosixStore::new().stat(&dir.join(".plfs"), true).is_ok()
 }
 
 /// Makes `dir/.plfs`, which marks a root and holds what its names stand for.

@@ -170,14 +170,6 @@ impl Store for MountStore {
     }
 
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
-        if path.file_name() == Some(OsStr::new(ROOT_DIR)) && self.root_of(path).is_none() {
-            // Logs would begin anew here, and be in the way of the right ones when the backend's file system is back.
-            let backend = path.parent().unwrap_or(path).display();
-            log::error!(
-                "{backend} is a backend of a file, not of this mount, and nothing of PLFS is there: is its file system mounted? If it is, mount with --backend {backend} too"
-            );
-            return Err(Errno::IO);
-        }
         self.call(path, |store, path| store.mkdir(path, mode))
     }
 

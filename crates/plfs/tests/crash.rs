@@ -418,7 +418,10 @@ fn death_at_every_call_leaves_one_state_or_the_other() {
 fn sync_named(path: &str, backends: &[&str]) -> Vec<String> {
     let (memory, node) = (memory(), Node::new());
     for backend in backends {
-        memory.mkdir(Path::new(backend), 0o755).unwrap();
+        let dir = Path::new(backend);
+        memory.mkdir(dir, 0o755).unwrap();
+        memory.mkdir(&dir.join(".plfs"), 0o1777).unwrap();
+        memory.sync_dir(dir).unwrap();
         memory.sync_dir(Path::new("/")).unwrap();
     }
     let store: Arc<dyn Store> = Arc::new(memory.clone());

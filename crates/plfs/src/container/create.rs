@@ -119,11 +119,14 @@ pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Resul
     Ok(())
 }
 
-/// Makes the `.plfs` of the other backends if the root has none either. The root's comes after and says that all are ready.
+/// Makes the `.plfs` of the other backends, durably, if the root has none either. The root's comes after and says that all are ready.
 fn prepare_backends(store: &dyn Store, root: &Path, backends: &[PathBuf]) -> Result<()> {
     for backend in backends {
         match must_be_there(store, backend) {
-            Err(_) if store.stat(&root.join(name::ROOT_DIR), true).is_err() => make_shared(store, &backend.join(name::ROOT_DIR))?,
+            Err(_) if store.stat(&root.join(name::ROOT_DIR), true).is_err() => {
+                make_shared(store, &backend.join(name::ROOT_DIR))?;
+                store.sync_dir(backend).at("sync", backend)?;
+            }
             other => other?,
         }
     }
