@@ -9,9 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 
-from common import Skipped, fails, main, read, write
+from common import Skipped, fails, in_child, main, read, write
 
 WORK, PLFS = sys.argv[1:3]
 
@@ -346,17 +345,12 @@ def t_backends_on_one_file_system_count_once():
 
 
 def as_user(uid, work):
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups([])
-            os.setgid(uid), os.setuid(uid)
-            work()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        os._exit(1)
-    assert os.waitpid(pid, 0)[1] == 0, "the child failed"
+    def act():
+        os.setgroups([])
+        os.setgid(uid), os.setuid(uid)
+        work()
+
+    in_child(act)
 
 
 def t_data_on_all_backends_is_the_owners():

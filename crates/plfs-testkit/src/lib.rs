@@ -4,6 +4,8 @@
 //! does ([`shrink`]). [`FaultStore`] fails on demand. [`index_cases`] makes the index logs of files that are too large to write.
 #![forbid(unsafe_code)]
 
+mod clock;
+mod delegate;
 mod fault;
 pub mod index_cases;
 mod model;
@@ -11,6 +13,7 @@ mod rng;
 mod step;
 mod world;
 
+pub use clock::an_hour_ahead;
 pub use fault::{Call, Fault, FaultStore, Op};
 pub use model::{Eyes, FileModel, Sparse, Values, Who, byte_of};
 pub use rng::Rng;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{Errno, MemStore, Store, Time};
 use plfs::{Access, Config, File, Health, OpenOptions, Opened, Plfs, Report, Severity};
-use plfs_testkit::{FaultStore, Op};
+use plfs_testkit::{FaultStore, Op, an_hour_ahead};
 
 const NAME: &str = "/m/f";
 
@@ -502,12 +502,4 @@ fn compactions_among_writers_and_readers_lose_nothing() {
     });
     assert!(bed.content() == vec![60; 64_000]);
     assert!(compacted.load(Ordering::Relaxed) > 0, "no compaction ever came through");
-}
-
-fn an_hour_ahead(node: &Path) {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
-    let pages = std::fs::read_dir(node).unwrap().map(|entry| entry.unwrap().path());
-    let page = pages.into_iter().find(|path| path.metadata().unwrap().len() >= 4096).expect("the node has a shared page");
-    let page = std::fs::OpenOptions::new().write(true).open(page).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&page, &((now + 3_600_000) << 16).to_le_bytes(), 8).unwrap();
 }

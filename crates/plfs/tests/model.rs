@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{MemStore, PosixStore, Store};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{Rng, Step, World, shrink, steps};
+use plfs_testkit::{Rng, Step, World, an_hour_ahead, shrink, steps};
 
 /// Steps of one episode; each starts in an empty directory.
 const EPISODE: usize = 150;
@@ -150,15 +150,6 @@ fn what_is_written_after_an_open_is_younger_than_what_was_committed_before_it() 
     again.write_at(b"a", 30).unwrap();
     again.commit().unwrap();
     assert_eq!(content(&config, &path)[30], b'a');
-}
-
-/// Sets the clock that the processes of a node share an hour ahead, for a file that some process of the node has open for writing.
-fn an_hour_ahead(node: &Path) {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
-    let pages = std::fs::read_dir(node).unwrap().map(|entry| entry.unwrap().path());
-    let page = pages.into_iter().find(|path| path.metadata().unwrap().len() >= 4096).expect("the node has a shared page");
-    let page = std::fs::OpenOptions::new().write(true).open(page).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&page, &((now + 3_600_000) << 16).to_le_bytes(), 8).unwrap();
 }
 
 /// A node whose clock is an hour ahead writes and commits; a process of another node looks, and then writes the same bytes: it wins, however it looked, and whether or

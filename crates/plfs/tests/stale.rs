@@ -1,10 +1,10 @@
 //! A client of a network file system that serves old bytes of a superblock from its page cache, for ever, as ceph-fuse does: answers are right all the same, and cost what they cost others.
 
 use std::collections::{HashMap, hash_map::Entry};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use plfs::store::{self, Bytes, MemStore, Open, Result, Space, Stat, Store, StoreFile, Time};
+use plfs::store::{self, Bytes, MemStore, Open, Result, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_format::superblock::FILE_BYTES;
 use plfs_testkit::{FaultStore, Op, Rng};
@@ -44,42 +44,7 @@ impl Store for Client {
     fn list(&self, path: &Path) -> Result<Vec<store::Entry>> {
         self.inner.list(path)
     }
-    fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
-        self.inner.mkdir(path, mode)
-    }
-    fn rmdir(&self, path: &Path) -> Result<()> {
-        self.inner.rmdir(path)
-    }
-    fn unlink(&self, path: &Path) -> Result<()> {
-        self.inner.unlink(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.inner.rename(from, to)
-    }
-    fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        self.inner.link(from, to)
-    }
-    fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
-        self.inner.symlink(target, path)
-    }
-    fn readlink(&self, path: &Path) -> Result<PathBuf> {
-        self.inner.readlink(path)
-    }
-    fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
-        self.inner.chmod(path, mode)
-    }
-    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
-        self.inner.chown(path, uid, gid, follow)
-    }
-    fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
-        self.inner.set_times(path, atime, mtime)
-    }
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        self.inner.sync_dir(path)
-    }
-    fn space(&self, path: &Path) -> Result<Space> {
-        self.inner.space(path)
-    }
+    plfs_testkit::delegate_names!(inner);
     fn is_local(&self, _path: &Path) -> bool {
         false
     }
