@@ -34,6 +34,7 @@ mod error;
 mod file;
 pub mod index;
 mod log;
+mod logical;
 mod plfs;
 mod read;
 pub mod store;

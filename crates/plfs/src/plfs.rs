@@ -12,9 +12,10 @@ use crate::compact::{self, Compacted, Usage};
 use crate::config::Config;
 use crate::container::{self, Container, Totalizer, Totals};
 use crate::error::{At, Error, Result};
-use crate::file::{Access, File, LogicalFile, logical_stat, now_ns};
+use crate::file::{Access, File, logical_stat};
 use crate::index::{Flattened, flatten};
 use crate::log::lock;
+use crate::logical::{LogicalFile, now_ns};
 use crate::store::{Errno, Kind, Open, PosixStore, Stat, Store, StoreFile, Time};
 
 /// How to open a file, as `open(2)`'s flags.

@@ -6,8 +6,8 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use crate::file::LogicalFile;
 use crate::log::lock;
+use crate::logical::LogicalFile;
 
 /// Time from a write to its commit, at first. 1 s: what people take for "now" when they watch a log.
 const FIRST: Duration = Duration::from_secs(1);

@@ -41,7 +41,7 @@ impl Identity {
     /// This process, writing as user `uid`.
     pub fn of_this_process(uid: u32) -> Identity {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: crate::file::now_ns(), host }
+        Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: crate::logical::now_ns(), host }
     }
 
     /// What an open mark says.

@@ -1,0 +1,534 @@
+//! L5: what the handles of one process on one logical file share. Joins a writer and an index; own writes are visible at once.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use plfs_format::name;
+use plfs_format::summary::Summary;
+use plfs_format::superblock::FILE_BYTES;
+
+use crate::config::Config;
+use crate::container::{self, Container, Hold, Totalizer, Totals};
+use crate::error::{At, Error, Result};
+use crate::index::{Index, Run};
+use crate::log::{LogSet, Seen, lock};
+use crate::read::SegmentFiles;
+use crate::store::{Bytes, Errno, Open, StoreFile, Time};
+use crate::ticker;
+use crate::write::{Identity, Writer};
+
+/// What the handles of one process on one logical file share.
+#[derive(Debug)]
+pub(crate) struct LogicalFile {
+    pub(crate) container: Arc<Container>,
+    pub(crate) config: Arc<Config>,
+    /// The directory of the name that it was opened by.
+    name_dir: Option<PathBuf>,
+    /// The summary as it was when the file was opened, and the index logs read since.
+    totals: Mutex<Totalizer>,
+    /// `None` until the first read.
+    index: RwLock<Option<Index>>,
+    /// Someone opened the file after the index was loaded: look again before the next read.
+    pub(crate) stale: AtomicBool,
+    /// Someone opened the file after the writer joined: what is written from now on is younger than what is there now, and appends go behind it.
+    unordered: AtomicBool,
+    pub(crate) segments: SegmentFiles,
+    writer: RwLock<Option<Arc<Writer>>>,
+    /// There may be a writer: spares reads of files that are only read a lock.
+    joined: AtomicBool,
+    /// The superblock, open for writing, if this process created it with a mode that would not let it open it again.
+    creation: Mutex<Option<Arc<dyn StoreFile>>>,
+    /// Held with a shared lock while the file is open, so that unlink in another process leaves the container to us.
+    guard: Mutex<Option<Hold>>,
+    /// This process removed a name of the file while it was open.
+    pub(crate) nameless: AtomicBool,
+    /// Data was written since the last explicit setting of the times.
+    pub(crate) touched: AtomicBool,
+    /// The times were set explicitly since.
+    times_set: AtomicBool,
+    /// Largest logical end written through this process.
+    written_end: AtomicU64,
+    finished: bool,
+    /// The ticker will commit it.
+    pub(crate) watched: AtomicBool,
+    /// Created by this process, and nothing was asked of it yet: there is nothing of others to know.
+    is_new: AtomicBool,
+    /// What another process said that it has seen, which the first write need not look for then.
+    pub(crate) told: Mutex<Option<Seen>>,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("set", self.set()).finish_non_exhaustive()
+    }
+}
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LogicalFile {
+    /// A file that this process has just created, with its superblock if it could not open that again.
+    pub(crate) fn created(container: Arc<Container>, config: Arc<Config>, creation: Option<Arc<dyn StoreFile>>, name: &Path) -> LogicalFile {
+        let file = LogicalFile::new(container, config, None, name);
+        file.is_new.store(true, Ordering::Release);
+        *lock(&file.creation) = creation;
+        file
+    }
+
+    /// A file that was opened as `name`.
+    pub(crate) fn new(container: Arc<Container>, config: Arc<Config>, summary: Option<Summary>, name: &Path) -> LogicalFile {
+        LogicalFile {
+            name_dir: name.parent().map(Path::to_path_buf),
+            is_new: AtomicBool::new(false),
+            told: Mutex::new(None),
+            watched: AtomicBool::new(false),
+            container,
+            config,
+            totals: Mutex::new(Totalizer::new(summary)),
+            index: RwLock::new(None),
+            stale: AtomicBool::new(false),
+            unordered: AtomicBool::new(false),
+            segments: SegmentFiles::default(),
+            writer: RwLock::new(None),
+            joined: AtomicBool::new(false),
+            creation: Mutex::new(None),
+            guard: Mutex::new(None),
+            nameless: AtomicBool::new(false),
+            touched: AtomicBool::new(false),
+            times_set: AtomicBool::new(false),
+            written_end: AtomicU64::new(0),
+            finished: false,
+        }
+    }
+
+    /// The next read looks for others' commits.
+    pub(crate) fn acquire(&self) {
+        self.stale.store(true, Ordering::Release);
+        self.unordered.store(true, Ordering::Release);
+        self.is_new.store(false, Ordering::Release);
+    }
+
+    /// The writer, ready to write behind everything that was there at the last acquire.
+    pub(crate) fn ordered_writer(&self, fresh: bool) -> Result<Arc<Writer>> {
+        let writer = self.writer(fresh)?;
+        if self.unordered.load(Ordering::Acquire) && self.unordered.swap(false, Ordering::AcqRel) {
+            match self.totals() {
+                Ok(totals) => {
+                    writer.set().observe(totals.max_hlc);
+                    writer.set().reached(totals.size);
+                    writer.seal();
+                }
+                Err(error) => {
+                    self.unordered.store(true, Ordering::Release);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(writer)
+    }
+
+    /// Keeps the data while a process uses it, though another removes the last name.
+    pub(crate) fn hold(&self) -> Result<()> {
+        let mut guard = lock(&self.guard);
+        if guard.is_none() {
+            *guard = Some(Hold::take(&self.container, self.config.shared_memory.as_deref())?);
+        }
+        Ok(())
+    }
+
+    /// The index, with everything in it that a read must see.
+    pub(crate) fn index(&self) -> Result<RwLockReadGuard<'_, Option<Index>>> {
+        let dirty = || self.joined.load(Ordering::Acquire) && read(&self.writer).as_ref().is_some_and(|writer| writer.is_dirty());
+        let index = read(&self.index);
+        if index.is_some() && !self.stale.load(Ordering::Acquire) && !dirty() {
+            return Ok(index);
+        }
+        drop(index);
+        self.hold()?;
+        {
+            let mut slot = write(&self.index);
+            let stale = self.stale.swap(false, Ordering::AcqRel);
+            if let Err(error) = self.look(&mut slot, stale) {
+                self.stale.store(true, Ordering::Release);
+                return Err(self.gone_or(error));
+            }
+        }
+        Ok(read(&self.index))
+    }
+
+    /// What is missing because another node took the whole container away is ESTALE, as on NFS.
+    fn gone_or(&self, error: Error) -> Error {
+        let dir = &self.container.dir;
+        if error.errno() == Errno::NOENT && self.container.store.stat(dir, false) == Err(Errno::NOENT) {
+            return Error::Io { op: "use, because it was removed,", path: dir.clone(), errno: Errno::STALE };
+        }
+        error
+    }
+
+    fn look(&self, slot: &mut Option<Index>, stale: bool) -> Result<()> {
+        let begun = match slot.as_mut() {
+            None => {
+                *slot = Some(Index::load_summed_up(&self.container, self.settled()?)?);
+                true
+            }
+            Some(index) => stale && index.refresh(&self.container)?,
+        };
+        if let (Some(index), Some(writer)) = (slot.as_mut(), read(&self.writer).as_ref()) {
+            if begun {
+                index.add_own(&writer.frozen());
+            }
+            if writer.is_dirty() {
+                index.add_own(&writer.freeze()?);
+            }
+            self.mend(index, Some(writer))?;
+            if stale || begun {
+                writer.set().observe(index.max_hlc());
+                writer.seal();
+            }
+        }
+        Ok(())
+    }
+
+    /// Does without a flat index in which a block was found damaged.
+    pub(crate) fn do_without_flat(&self) -> Result<()> {
+        let mut slot = write(&self.index);
+        match slot.as_mut() {
+            Some(index) => self.mend(index, read(&self.writer).as_deref()),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the logs instead, if what is known is not to be believed, and adds what is in none of them.
+    fn mend(&self, index: &mut Index, writer: Option<&Writer>) -> Result<()> {
+        let Some(why) = index.is_broken() else { return Ok(()) };
+        index.begin_anew(&self.container, why)?;
+        if let Some(writer) = writer {
+            index.add_own(&writer.frozen());
+        }
+        Ok(())
+    }
+
+    /// The summary, if it counts at this moment.
+    pub(crate) fn settled(&self) -> Result<Option<Summary>> {
+        lock(&self.totals).settled(&self.container)
+    }
+
+    /// Reads by an index that processes have loaded together; what this process wrote and has not committed is added.
+    pub(crate) fn use_index(&self, bytes: Bytes) -> Result<()> {
+        self.hold()?;
+        let mut slot = write(&self.index);
+        let generation = slot.as_ref().map_or(0, |index| index.generation() + 1);
+        self.stale.store(false, Ordering::Release);
+        let mut index = Index::use_encoded(&self.container, bytes, lock(&self.totals).summary(), generation)?;
+        if let Some(writer) = read(&self.writer).as_ref() {
+            index.add_own(&writer.frozen());
+            self.mend(&mut index, Some(writer))?;
+            writer.set().observe(index.max_hlc());
+            writer.seal();
+        }
+        *slot = Some(index);
+        Ok(())
+    }
+
+    /// Totals as of the last commits, by summary or index logs.
+    pub(crate) fn totals(&self) -> Result<Totals> {
+        lock(&self.totals).look(&self.container)
+    }
+
+    fn writer(&self, fresh: bool) -> Result<Arc<Writer>> {
+        if let Some(writer) = read(&self.writer).as_ref() {
+            return Ok(writer.clone());
+        }
+        let mut slot = write(&self.writer);
+        if let Some(writer) = slot.as_ref() {
+            return Ok(writer.clone());
+        }
+        self.hold()?;
+        let told = lock(&self.told).take();
+        let seen = match (self.is_new.swap(false, Ordering::AcqRel), told) {
+            (true, _) => Seen { max_hlc: 0, is_new: true },
+            (false, Some(seen)) => seen,
+            (false, None) => self.seen()?,
+        };
+        let identity = Identity::of_this_process(self.container.store.user());
+        let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, &identity.mark())?;
+        let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity));
+        *slot = Some(writer.clone());
+        // For good: a writer that left may come back.
+        self.joined.store(true, Ordering::Release);
+        Ok(writer)
+    }
+
+    /// The log set of this process's writer, if it has one.
+    pub(crate) fn set_id(&self) -> Option<u32> {
+        read(&self.writer).as_ref().map(|writer| writer.set().id())
+    }
+
+    pub(crate) fn seen(&self) -> Result<Seen> {
+        if self.is_new.load(Ordering::Acquire) {
+            return Ok(Seen { max_hlc: 0, is_new: true });
+        }
+        let totals = self.totals()?;
+        Ok(Seen { max_hlc: totals.max_hlc, is_new: totals.log_sets == 0 })
+    }
+
+    /// The times were set explicitly: they stay until more is written.
+    pub(crate) fn times_were_set(&self) {
+        self.touched.store(false, Ordering::Release);
+        self.times_set.store(true, Ordering::Release);
+    }
+
+    /// Size with this process's own writes, and the totals as of the last commits.
+    pub(crate) fn size(&self) -> Result<(u64, Totals)> {
+        loop {
+            let before = self.written_end.load(Ordering::Acquire);
+            let totals = self.totals()?;
+            // Own commits are in both. Truncates commit at once and reset the second.
+            let end = self.written_end.load(Ordering::Acquire);
+            if end >= before {
+                return Ok((totals.size.max(end), totals));
+            }
+            // A commit has moved the end into the logs since; the totals may be from before.
+        }
+    }
+
+    pub(crate) fn commit(&self, sync: bool, truncate: Option<u64>) -> Result<()> {
+        self.commit_stamped(sync, truncate).map(drop)
+    }
+
+    /// Gives the truncate's stamp.
+    fn commit_stamped(&self, sync: bool, truncate: Option<u64>) -> Result<Option<u64>> {
+        let Some(writer) = read(&self.writer).clone() else {
+            if sync {
+                container::sync_logs(&self.container, None)?;
+                self.sync_names()?;
+            }
+            return Ok(None);
+        };
+        // The index is locked first, as in `index`: a read that follows sees what was committed.
+        let mut slot = write(&self.index);
+        let end = self.written_end.load(Ordering::Acquire);
+        let committed = writer.commit(sync, truncate)?;
+        if let Some(index) = slot.as_mut() {
+            index.add_committed(&committed);
+        }
+        drop(slot);
+        // From now on the logs say it, and truncates by others count.
+        let _ = self.written_end.compare_exchange(end, 0, Ordering::AcqRel, Ordering::Relaxed);
+        if sync {
+            // What was written in earlier sessions, and closed without a sync, counts as well.
+            writer.set().sync_names_once(|| {
+                container::sync_logs(&self.container, Some(writer.set().id()))?;
+                self.sync_names()
+            })?;
+        }
+        Ok(committed.truncate.map(|(stamp, _)| stamp))
+    }
+
+    /// Makes the superblock durable, the directories between it and the root, and the name.
+    fn sync_names(&self) -> Result<()> {
+        let store = &self.container.store;
+        let path = self.container.path(name::SUPER);
+        store.open(&path, Open::READ).at("open", &path)?.sync_data().at("sync", &path)?;
+        let above: Vec<&Path> = self.container.dir.ancestors().take(4).collect();
+        let below = self.name_dir.as_deref().filter(|dir| !above.contains(dir));
+        for dir in above.iter().copied().chain(below) {
+            match store.sync_dir(dir) {
+                // A directory that we may not open was made by someone else, before; and the name may have moved.
+                Ok(()) | Err(Errno::ACCESS | Errno::PERM) => {}
+                Err(Errno::NOENT | Errno::NOTDIR) if Some(dir) == below => {}
+                Err(errno) => return Err(errno).at("sync", dir),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn truncate(&self, size: u64) -> Result<()> {
+        if read(&self.writer).is_none() && self.totals()?.size == size {
+            return Ok(());
+        }
+        let to_nothing = size == 0;
+        let writer = self.ordered_writer(to_nothing)?;
+        // The old logs may go only when the truncate is durable: or a power cut would bring back a part of the old bytes.
+        let stamp = self.commit_stamped(to_nothing, Some(size))?;
+        self.written_end.store(0, Ordering::Release);
+        writer.set().truncated(size);
+        self.touched.store(true, Ordering::Release);
+        if to_nothing && let Some(stamp) = stamp {
+            container::remove_stale_sets(&self.container, writer.set().id(), stamp)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write(self: &Arc<Self>, run: Run, bytes: &[u8]) -> Result<usize> {
+        if !self.watched.swap(true, Ordering::AcqRel) {
+            ticker::watch(self);
+        }
+        let writer = self.ordered_writer(false)?;
+        let written = writer.write(run, bytes)?;
+        let end = written.end;
+        if self.written_end.load(Ordering::Relaxed) < end {
+            self.written_end.fetch_max(end, Ordering::AcqRel);
+        }
+        writer.set().reached(end);
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Release);
+        }
+        if written.crowded {
+            self.commit(false, None)?;
+        }
+        Ok(written.bytes)
+    }
+
+    /// Commits if anything was written since the last commit; else the next write is to be watched anew. Whether it did.
+    pub(crate) fn tick(&self) -> bool {
+        let uncommitted = read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted());
+        if !uncommitted {
+            self.watched.store(false, Ordering::Release);
+            // Written between the look and the store: it would be forgotten.
+            if !read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted()) || self.watched.swap(true, Ordering::AcqRel) {
+                return false;
+            }
+        }
+        // An error poisons the writer and shows at its next call.
+        let _ = self.commit(false, None);
+        true
+    }
+
+    /// Forgets the writer without leaving its log set: the child of a fork, whose parent goes on with it.
+    pub(crate) fn forget_writer(&self) {
+        self.is_new.store(false, Ordering::Release);
+        self.watched.store(false, Ordering::Release);
+        if let Some(writer) = write(&self.writer).take() {
+            // Its memory is shared history: dropping it would close descriptors that are the child's own copies, which is right, and unlock
+            // nothing, because flock locks belong to the parent's descriptors too.
+            drop(writer);
+        }
+    }
+
+    /// Commits and gives up the log set; the next write joins again.
+    pub(crate) fn leave(&self) -> Result<()> {
+        if read(&self.writer).is_none() {
+            return Ok(());
+        }
+        let committed = self.commit(self.config.sync_on_close, None);
+        let mut slot = write(&self.writer);
+        let Some(writer) = slot.take() else { return committed };
+        let left = match Arc::try_unwrap(writer) {
+            Ok(writer) => writer.leave(),
+            Err(busy) => {
+                // Another thread is writing: it goes on with the set.
+                *slot = Some(busy);
+                return committed;
+            }
+        };
+        drop(slot);
+        committed.and(left.and_then(|last| self.sum_up(last)))
+    }
+
+    /// Sets owner and group through `container`, which may act as somebody else than this file's store does.
+    pub(crate) fn chown_by(&self, container: &Container, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        // The log set is the old owner's: the new one goes on with another.
+        let store = &self.container.store;
+        if uid.is_some_and(|uid| uid != store.user() && store.for_owner(uid, u32::MAX).is_some()) {
+            self.leave()?;
+        }
+        container::chown(container, uid, gid)?;
+        store.owner_changed(uid, gid);
+        Ok(())
+    }
+
+    /// The last handle of the process is gone: commit, leave the log set, sum up, remove what has no name.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.finished, true) {
+            return Ok(());
+        }
+        let result = self.leave();
+        let removed = self.remove_if_nameless();
+        result.and(removed)
+    }
+
+    /// Removes the container if its last name went while this process had it open and nobody else has.
+    pub(crate) fn remove_if_nameless(&self) -> Result<()> {
+        // Whoever removed the last name while we held the container left it to us; if we never held it, they removed it themselves.
+        if lock(&self.guard).is_some() || self.nameless.load(Ordering::Acquire) {
+            let super_path = self.container.path(name::SUPER);
+            if !self.container.copied && self.container.store.stat(&super_path, false).is_ok_and(|stat| stat.nlink <= 1) {
+                // Our own claim goes first.
+                drop(lock(&self.guard).take());
+                container::remove_if_nameless(&self.container, self.config.shared_memory.as_deref())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The node's last writer has left: if it was the last of all, it writes the summary, which also moves the modification time. Others leave both to the last one.
+    fn sum_up(&self, last: bool) -> Result<()> {
+        if !last {
+            return Ok(());
+        }
+        let names = self.container.list()?;
+        if container::has_owner(&names) {
+            return Ok(());
+        }
+        let (touched, set) = (self.touched.swap(false, Ordering::AcqRel), self.times_set.swap(false, Ordering::AcqRel));
+        let path = self.container.path(name::SUPER);
+        let before = match self.container.store.stat(&path, false) {
+            // Removed under us: nothing to sum up.
+            Err(Errno::NOENT) => return Ok(()),
+            other => other.at("stat", &path)?,
+        };
+        let creation = lock(&self.creation).take();
+        let mut rewrote = false;
+        // A summary that this user may not write costs the next stat a look at the logs, nothing else.
+        if let Ok(file) = creation.map_or_else(|| container::open_super(&self.container), Ok) {
+            rewrote = container::write_summary(&self.container, file.as_ref(), &names)?;
+            // Other clients look at the superblock first of all: they should not wait for what this one changed in it.
+            container::publish((!self.container.local).then_some(file.as_ref()));
+        }
+        match (touched, rewrote) {
+            (true, false) => self.touch(),
+            // Times that were set after the last write stay.
+            (false, true) if set => self.container.store.set_times(&path, Some(before.atime), Some(before.mtime)).or(Ok(())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets the modification time to now.
+    pub(crate) fn touch(&self) -> Result<()> {
+        let path = self.container.path(name::SUPER);
+        match self.container.store.set_times(&path, None, Some(now())) {
+            // Only the owner may set times; whoever may write can change an unused byte, which does the same.
+            Err(Errno::PERM | Errno::ACCESS) => {
+                if let Ok(file) = container::open_super(&self.container) {
+                    let _ = file.write_at(&[0], FILE_BYTES as u64 - 1);
+                }
+                Ok(())
+            }
+            other => other.at("set the times of", &path),
+        }
+    }
+}
+
+impl Drop for LogicalFile {
+    fn drop(&mut self) {
+        // `File::close` has finished already, unless someone who only looked was the last to let go.
+        let _ = self.finish();
+    }
+}
+
+fn now() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+}
+
+pub(crate) fn now_ns() -> u64 {
+    let now = now();
+    now.sec as u64 * 1_000_000_000 + now.nsec as u64
+}
