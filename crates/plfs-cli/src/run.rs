@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use plfs_core::config::join_paths;
-use plfs_core::store::{Errno, Kind, PosixStore, Store};
+use plfs_core::store::{Kind, PosixStore, Store};
 
 use crate::elf;
 use crate::out::{Fail, Out, absolute, show};
@@ -22,24 +22,15 @@ pub fn run(mounts: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> Re
         given => given.to_vec(),
     };
     let mut paths = Vec::new();
-    let roots = mounts.iter().map(|mount| Ok((mount, directory("--mount", mount)?))).collect::<Result<Vec<_>, Fail>>()?;
+    let roots = mounts.iter().map(|mount| directory("--mount", mount)).collect::<Result<Vec<_>, Fail>>()?;
     let mut others = Vec::new();
     for backend in backends {
         add(&mut others, directory("--backend", backend)?.0);
     }
-    // Before the roots: a .plfs in a root says that all its backends were there.
-    let is_new = roots.iter().all(|(_, (real, _))| !is_marked(real));
-    for backend in if others.is_empty() { &config.backends } else { &others } {
-        if !is_new && !is_marked(backend) {
-            let shown = show(backend);
-            let why =
-                format!("backend {shown} has no .plfs, but the mount has: is its file system mounted? To add it as a new one: mkdir -m 1777 {shown}/.plfs");
-            return Err(Fail::Exit(2, why));
-        }
-        mark(backend, backend)?;
-    }
-    for (mount, (real, given)) in roots {
-        mark(&real, mount)?;
+    let reals: Vec<&Path> = roots.iter().map(|(real, _)| real.as_path()).collect();
+    let used = if others.is_empty() { &config.backends } else { &others };
+    plfs_core::prepare(&PosixStore::new(), &reals, used).map_err(|error| Fail::Exit(2, error.to_string()))?;
+    for (real, given) in roots {
         add(&mut paths, real);
         add(&mut paths, given);
     }
@@ -91,20 +82,6 @@ fn directory(flag: &str, dir: &Path) -> Result<(PathBuf, PathBuf), Fail> {
         return Err(Fail::Exit(2, format!("{flag} {shown}: this is not a directory; name the directory in which the program makes its files")));
     }
     Ok((real, absolute(dir)?))
-}
-
-fn is_marked(dir: &Path) -> bool {
-    PosixStore::new().stat(&dir.join(".plfs"), true).is_ok()
-}
-
-/// Makes `dir/.plfs`, which marks a root and holds what its names stand for.
-fn mark(dir: &Path, shown: &Path) -> Result<(), Fail> {
-    let (store, path) = (PosixStore::new(), dir.join(".plfs"));
-    // The umask is for the user's files; other users of the directory need this one.
-    match store.mkdir(&path, 0o1777).and_then(|()| store.chmod(&path, 0o1777)) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(errno) => Err(Fail::Say(format!("cannot create .plfs in {}: {errno}; PLFS keeps the data of its files there", show(shown)))),
-    }
 }
 
 /// The library that the program loads: beside this executable, the same in the build tree and where it is installed.

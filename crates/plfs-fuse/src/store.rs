@@ -59,32 +59,15 @@ impl Root {
 }
 
 /// Makes the directories that hold the containers, which the users of a mount cannot make, and sees that files can be made in them.
-pub fn prepare(roots: &[Arc<Root>]) -> std::result::Result<(), (Errno, String)> {
-    let Some(first) = roots.first() else { return Ok(()) };
-    let has_files = rustix::fs::accessat(first.fd(), ROOT_DIR, Access::EXISTS, AtFlags::empty()).is_ok();
-    // The first one's says that all are ready.
-    for root in roots.iter().rev() {
-        let (fd, path) = (root.fd(), root.path.display());
-        let made = match rustix::fs::accessat(fd, ROOT_DIR, Access::EXISTS, AtFlags::empty()) {
-            Ok(()) => Ok(()),
-            // Files may have data there: logs that began anew below the mount point of a file system would be in the way of those in it.
-            Err(Errno::NOENT) if has_files => {
-                let text = format!(
-                    "backend {path} has no {ROOT_DIR}, but {} has: is its file system mounted? To add it as a new one, make it first: mkdir -m 1777 {path}/{ROOT_DIR}",
-                    first.path.display()
-                );
-                return Err((Errno::IO, text));
-            }
-            Err(Errno::NOENT) => {
-                let mode = Mode::from_raw_mode(0o1777);
-                rustix::fs::mkdirat(fd, ROOT_DIR, mode).and_then(|()| rustix::fs::chmodat(fd, ROOT_DIR, mode, AtFlags::empty()))
-            }
-            other => other,
-        };
-        let writable = made.and_then(|()| rustix::fs::accessat(fd, ROOT_DIR, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS));
-        writable.map_err(|errno| (errno, format!("cannot make files in backend {path}: {errno}; mount with -o ro to read only")))?;
-    }
-    Ok(())
+pub fn prepare(roots: &Arc<[Arc<Root>]>) -> std::result::Result<(), (Errno, String)> {
+    let Some((first, others)) = roots.split_first() else { return Ok(()) };
+    let others: Vec<PathBuf> = others.iter().map(|root| root.path.clone()).collect();
+    let made = plfs_core::prepare(&MountStore::new(roots.clone()), &[&first.path], &others);
+    made.map_err(|error| (error.errno(), format!("{error}; mount with -o ro to read only")))?;
+    roots.iter().try_for_each(|root| {
+        let writable = rustix::fs::accessat(root.fd(), ROOT_DIR, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+        writable.map_err(|errno| (errno, format!("cannot make files in backend {}: {errno}; mount with -o ro to read only", root.path.display())))
+    })
 }
 
 /// See the module.

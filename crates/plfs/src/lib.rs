@@ -45,7 +45,7 @@ pub use compact::{Compacted, Usage};
 pub use config::Config;
 pub use container::{
     Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree,
-    clear_marks, flat_state, open_marks, records, repair,
+    clear_marks, flat_state, open_marks, prepare, records, repair,
 };
 pub use container::{Container, Totals};
 pub use error::{Error, Result};

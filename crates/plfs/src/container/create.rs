@@ -37,7 +37,7 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
     backends.extend(config.backends.iter().map(|path| path.as_os_str().as_bytes().to_vec()));
     let mut superblock = Superblock { uuid, created_ns: now_ns, mode, uid: 0, gid: 0, streams: config.streams, segment_bytes: config.segment_bytes, backends };
     let dir = container_dir(root, &superblock);
-    prepare_backends(store.as_ref(), root, &config.backends)?;
+    prepare_backends(store.as_ref(), &[root], &config.backends)?;
     make_dir(store.as_ref(), root, &dir, dir_mode(mode))?;
     let super_path = dir.join(name::SUPER);
     let made = (|| {
@@ -119,11 +119,20 @@ pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Resul
     Ok(())
 }
 
-/// Makes the `.plfs` of the other backends, durably, if the root has none either. The root's comes after and says that all are ready.
-fn prepare_backends(store: &dyn Store, root: &Path, backends: &[PathBuf]) -> Result<()> {
+/// Makes roots and backends ready for files of all users, as far as they are not: gives them a `.plfs` that anybody may make directories in. [`create`](crate::Plfs::create) does it
+/// by itself; this is for who acts before users that may not, or wants to know before the work begins.
+///
+/// Io with EIO, nothing made, if a backend has no `.plfs` but a root has: its file system may not be mounted. Costs a stat a backend and a mkdir a root.
+pub fn prepare(store: &dyn Store, roots: &[&Path], backends: &[PathBuf]) -> Result<()> {
+    prepare_backends(store, roots, backends)?;
+    roots.iter().try_for_each(|root| make_shared(store, &root.join(name::ROOT_DIR)))
+}
+
+/// Makes the `.plfs` of the backends, durably, if no root has one either. The roots' come after and say that all are ready.
+fn prepare_backends(store: &dyn Store, roots: &[&Path], backends: &[PathBuf]) -> Result<()> {
     for backend in backends {
         match must_be_there(store, backend) {
-            Err(_) if store.stat(&root.join(name::ROOT_DIR), true).is_err() => {
+            Err(_) if roots.iter().all(|root| store.stat(&root.join(name::ROOT_DIR), true).is_err()) => {
                 make_shared(store, &backend.join(name::ROOT_DIR))?;
                 store.sync_dir(backend).at("sync", backend)?;
             }

@@ -15,8 +15,7 @@ pub use check::{
     clear_marks, flat_state, open_marks, records, repair,
 };
 pub use clock::{read_clock, write_clock};
-pub use create::create;
-pub use create::{chmod, chown};
+pub use create::{chmod, chown, create, prepare};
 pub(crate) use create::{dir_mode, make_dir, must_be_there, publish, put_file, random_u64};
 pub use layout::{Container, find_root, read_name};
 pub use remove::{Hold, remove_if_nameless, remove_log_sets, remove_stale_sets};
