@@ -83,7 +83,7 @@ ALIAS(__fxstatat, __fxstatat64);
 
 EXPORT int statx(int dirfd, const char *restrict path, int at_flags, unsigned mask, struct statx *restrict x)
 {
-	int rc = REAL(statx)(dirfd, path, at_flags, mask | STATX_TYPE | STATX_SIZE | STATX_NLINK | STATX_BLOCKS | STATX_INO, x);
+	int rc = REAL(statx)(dirfd, path, at_flags, mask | STATX_TYPE | STATX_SIZE | STATX_NLINK | STATX_BLOCKS | STATX_INO | STATX_CTIME, x);
 	if (rc != 0 || inside_plfs || !S_ISREG(x->stx_mode) || x->stx_size != PLFS_SUPER_BYTES)
 		return rc;
 	struct stat st = {

@@ -129,6 +129,22 @@ int main(void)
 	R(mknod("node", S_IFREG | 0644, 0));
 	R(stat("node", &st) ? -1 : (long)st.st_size);
 	R(open("again", O_PATH) >= 0);
+	/* IOR's --posix.odirect: a file could be created so, but not opened again. */
+	static char aligned[4096] __attribute__((aligned(4096)));
+	memset(aligned, 'd', sizeof aligned);
+	fd = R(open("direct", O_CREAT | O_RDWR | O_DIRECT, 0644));
+	R(pwrite(fd, aligned, sizeof aligned, 0));
+	R(close(fd));
+	int how[] = {O_RDONLY, O_RDWR, O_WRONLY};
+	for (int i = 0; i < 3; i++) {
+		fd = R(open("direct", how[i] | O_DIRECT));
+		R((fcntl(fd, F_GETFL) & (O_ACCMODE | O_DIRECT)) == (how[i] | O_DIRECT));
+		R(how[i] == O_WRONLY ? pwrite(fd, aligned, sizeof aligned, 4096) : pread(fd, aligned, sizeof aligned, 0));
+		R(close(fd));
+	}
+	fd = R(open("direct", O_WRONLY | O_TRUNC | O_DIRECT));
+	R(close(fd));
+	R(stat("direct", &st) ? -1 : (long)st.st_size);
 	/* Numbers are the lowest free ones. */
 	R(close(0));
 	R(open("again", O_RDONLY));

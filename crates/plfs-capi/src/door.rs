@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::config::split_paths;
-use plfs_core::store::{Errno, Kind, PosixFile, PosixStore, Stat, StoreFile};
+use plfs_core::store::{Errno, Kind, PosixFile, PosixStore, Stat, StoreFile, Time};
 use plfs_core::{File, OpenOptions, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
@@ -222,7 +222,8 @@ fn existing(
     let stat = opened.stat()?;
     let (regular, access, truncate) = (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
     if regular && stat.len == SUPERBLOCK_BYTES as u64 {
-        let placeholder = match access.write {
+        // Nor can a superblock be read through O_DIRECT, which wants a buffer aligned.
+        let placeholder = match access.write || flags & libc::O_DIRECT != 0 {
             true => reopen(opened.as_fd(), flags).map(PosixFile::from_fd).ok(),
             false => None,
         };
@@ -284,8 +285,8 @@ pub unsafe extern "C" fn plfs_door_adopt(fd: c_int, flags: c_int, out: *mut *mut
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_size != SUPERBLOCK_BYTES as i64 {
             return Ok(0);
         }
-        // An inherited descriptor may be of a file that this user could not open; one that cannot read must be opened again.
-        let can_read = rustix::fs::fcntl_getfl(of).is_ok_and(|how| how & OFlags::ACCMODE != OFlags::WRONLY);
+        // An inherited descriptor may be of a file that this user could not open; one that cannot read, or only into aligned buffers, must be opened again.
+        let can_read = rustix::fs::fcntl_getfl(of).is_ok_and(|how| how & OFlags::ACCMODE != OFlags::WRONLY && !how.contains(OFlags::DIRECT));
         let reader = match can_read {
             true => rustix::io::fcntl_dupfd_cloexec(of, 0)?,
             false => rustix::fs::open(format!("/proc/self/fd/{fd}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?,
@@ -326,7 +327,10 @@ pub unsafe extern "C" fn plfs_door_fix_stat(dirfd: c_int, path: *const c_char, a
             gid: st.st_gid,
             len: st.st_size as u64,
             blocks: st.st_blocks as u64,
-            ..EMPTY
+            atime: Time { sec: st.st_atime, nsec: st.st_atime_nsec as u32 },
+            mtime: Time { sec: st.st_mtime, nsec: st.st_mtime_nsec as u32 },
+            // By which a file is told from one that had its inode before.
+            ctime: Time { sec: st.st_ctime, nsec: st.st_ctime_nsec as u32 },
         };
         // SAFETY: the caller's promise.
         let fixed = if path.is_null() || unsafe { *path } == 0 {
@@ -345,11 +349,6 @@ pub unsafe extern "C" fn plfs_door_fix_stat(dirfd: c_int, path: *const c_char, a
         Ok(1)
     }) as c_int
 }
-
-const EMPTY: Stat = {
-    let never = plfs_core::store::Time { sec: 0, nsec: 0 };
-    Stat { dev: 0, ino: 0, kind: Kind::File, mode: 0, nlink: 0, uid: 0, gid: 0, len: 0, blocks: 0, atime: never, mtime: never, ctime: never }
-};
 
 /// unlinkat(2) without flags, for any file; the data of a PLFS file goes with its last name.
 ///
