@@ -37,9 +37,11 @@ deps: ## install what is missing (Debian packages, Rust); needs root or says wha
 		[ $$(id -u) = 0 ] || { echo "as root, run: apt-get install $$missing" >&2; exit 1; }; \
 		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing || exit 1; \
 	fi
+	@# Debian 13 has rustup; its own Rust is too old.
 	@command -v $(CARGO) > /dev/null && $(CARGO) --version > /dev/null || { \
-		if command -v rustup > /dev/null; then rustup toolchain install stable --profile minimal -c rustfmt -c clippy; \
-		else echo "PLFS needs Rust 1.85 or later: install it from https://rustup.rs, then run make again" >&2; exit 1; fi; }
+		command -v rustup > /dev/null || [ $$(id -u) != 0 ] || apt-get install -q -y --no-install-recommends rustup 2> /dev/null || true; \
+		if command -v rustup > /dev/null; then rustup toolchain install stable --profile minimal -c rustfmt -c clippy && rustup default stable; \
+		else echo "PLFS needs Rust 1.88 or later: install it from https://rustup.rs, then run make again" >&2; exit 1; fi; }
 	@# An MPI with the standard ABI, which Debian does not have: its header for the build, the rest for the tests.
 	@[ -e $(BUILD)/deps/mpich/include/mpi_abi.h ] || { python3 -m venv $(BUILD)/deps/mpich && $(BUILD)/deps/mpich/bin/pip install -q --disable-pip-version-check mpich==5.0.2; } \
 		|| echo "the MPICH of PyPI cannot be had; PLFS will be built without MPI-IO for the standard ABI" >&2
