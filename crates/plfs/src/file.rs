@@ -113,18 +113,22 @@ impl File {
     }
 
     fn read_known(&self, buf: &mut [u8], length: usize, stride: i64, offset: u64) -> Result<usize> {
-        match self.try_read(buf, length, stride, offset) {
-            Err(_) if self.with_index(|index| index.is_broken().is_some())? => {
-                self.logical().do_without_flat()?;
-                self.try_read(buf, length, stride, offset)
+        let mut missing = PathBuf::new();
+        loop {
+            match self.try_read(buf, length, stride, offset) {
+                Err(_) if self.with_index(|index| index.is_broken().is_some())? => {
+                    self.logical().do_without_flat()?;
+                    return self.try_read(buf, length, stride, offset);
+                }
+                // The logs were removed under us: after a truncate to nothing or a compaction there are new ones, and they can go again before we have opened them.
+                // One that is missing twice is lost.
+                Err(Error::MissingData { errno: Errno::NOENT, path, .. }) if path != missing => {
+                    missing = path;
+                    self.logical().acquire();
+                    self.logical().segments.clear();
+                }
+                other => return other,
             }
-            // The logs were removed under us: after a truncate to nothing there are new ones.
-            Err(Error::MissingData { errno: Errno::NOENT, .. }) => {
-                self.logical().acquire();
-                self.logical().segments.clear();
-                self.try_read(buf, length, stride, offset)
-            }
-            other => other,
         }
     }
 

@@ -254,6 +254,30 @@ fn a_reader_whose_logs_go_while_it_reads_them_begins_anew() {
     }
 }
 
+/// A reader was so slow that the file had been compacted again by the time that it had looked again: it gave up with "data is missing".
+#[test]
+fn a_reader_that_is_slower_than_compactions_reads_on() {
+    let bed = Bed::new();
+    let expect = well_used(&bed);
+    let faults = FaultStore::new(Arc::new(bed.memory.clone()));
+    let plfs = bed.process_on(Arc::new(faults.clone()));
+    let reader = open_with(&plfs, OpenOptions { access: Access { read: true, write: false }, ..OpenOptions::read() });
+    reader.refresh().unwrap();
+    assert_eq!(reader.read_at(&mut [0; 1], 0).unwrap(), 1);
+    let acts: Vec<_> = (0..3).map(|_| compaction(&bed)).collect();
+    fn queue(faults: &FaultStore, mut acts: Vec<impl FnOnce() + Send + 'static>) {
+        let (Some(act), again) = (acts.pop(), faults.clone()) else { return };
+        faults.before(".data", Op::Open, move || {
+            act();
+            queue(&again, acts);
+        });
+    }
+    queue(&faults, acts);
+    let before = bed.sets();
+    assert_eq!(all(&reader), expect);
+    assert_ne!(bed.sets(), before);
+}
+
 /// A process has looked at the logs, and before its open mark is there somebody else compacts the file. By the logs that it saw its writes would be older than the truncate that
 /// makes the old logs dead, since those were written by a node whose clock is an hour ahead: they were lost. So it reads `clock` when its mark is there.
 #[test]
