@@ -27,6 +27,10 @@ fuzz_target!(|bytes: &[u8]| {
                     let end = run_end(*logical, *length, *stride, *count, *physical).expect("a run keeps the limits");
                     assert!(end <= header.eof && *stamp <= header.hlc && usize::from(*segment) < block.segments.len());
                 }
+                Record::Hole { logical, length, stamp, .. } => {
+                    let end = run_end(*logical, *length, 0, 1, 0).expect("a hole keeps the limits");
+                    assert!(end <= header.eof && *stamp <= header.hlc);
+                }
                 Record::Truncate { size, .. } => assert!(*size <= MAX_OFFSET),
                 Record::Writer { .. } => {}
             }

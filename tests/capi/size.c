@@ -26,6 +26,17 @@ int main(void)
 	OK(plfs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 1, 2));
 	IS(plfs_pread(f, buf, 4, 0), 4);
 	TRUE(memcmp(buf, "0\0\0" "3", 4) == 0);
+	IS(plfs_lseek(f, 0, SEEK_HOLE), 1);
+	IS(plfs_lseek(f, 1, SEEK_DATA), 3);
+	OK(plfs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 18, INT64_MAX - 18));
+	OK(plfs_fallocate(f, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, 20, 5));
+	OK(plfs_fstat(f, &st));
+	IS(st.st_size, 20);
+	OK(plfs_fallocate(f, FALLOC_FL_ZERO_RANGE, 3, 20));
+	OK(plfs_fstat(f, &st));
+	IS(st.st_size, 23);
+	IS(plfs_lseek(f, 1, SEEK_DATA), -ENXIO);
+	OK(plfs_ftruncate(f, 20));
 	IS(plfs_fallocate(f, FALLOC_FL_COLLAPSE_RANGE, 0, 4096), -EOPNOTSUPP);
 
 	OK(plfs_fchmod(f, 0600));

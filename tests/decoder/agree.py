@@ -8,7 +8,7 @@ all readers must agree: the program's own `cat` under `plfs run`, `plfs cat`, `p
 bytes are determined also a plain file written by the same program. `plfs stat --json` must hold the decoder's numbers.
 Containers made by hand that contradict docs/FORMAT.md must be refused by both. A failure names the seed that repeats it.
 """
-import argparse, hashlib, json, os, random, shutil, signal, subprocess, sys, tempfile, time
+import argparse, ctypes, hashlib, json, os, random, shutil, signal, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DECODE = [sys.executable, os.path.join(HERE, "plfs_decode.py")]
@@ -54,6 +54,18 @@ def truncates(path, rng, rank, ranks):
         if rng.random() < 0.1:
             os.close(fd)
             fd = open_file(path)
+
+def punches(path, rng, rank, ranks):
+    """Patterns with holes in them, in a part of the file of its own."""
+    fd, part, fallocate = open_file(path), rank * 60_000, ctypes.CDLL(None, use_errno=True).fallocate
+    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+    for _ in range(4):
+        for i in range(40):
+            os.pwrite(fd, rng.randbytes(700), part + i * 1000)
+        for _ in range(10):
+            assert fallocate(fd, 3, part + rng.randrange(50_000), rng.randrange(1, 9000)) == 0, ctypes.get_errno()
+            os.pwrite(fd, rng.randbytes(rng.randrange(1, 900)), part + rng.randrange(50_000))
+        os.fsync(fd)
 
 def sparse(path, rng, rank, ranks):
     fd = open_file(path)
@@ -133,6 +145,8 @@ CASES = [
     ("conflicts", [program("conflicts", ranks=4, plain=False), "flatten", program("conflicts", ranks=4, nodes=2, plain=False)]),
     ("truncates", [program("truncates"), "flatten", program("truncates"), "flatten"]),
     ("truncates, then other node", [program("truncates"), program("truncates", nodes=2), program("truncates", nodes=3), "flatten"]),
+    ("holes", [program("punches", ranks=2), "flatten", "has ordered", program("punches", ranks=3, nodes=2), "hold waits", "flatten", "has ordered", "release",
+               program("punches"), "compact", program("punches"), "flatten"]),
     ("sparse", [program("sparse"), "flatten", program("sparse")]),
     ("compacted", [program("overwrites", ranks=3, nodes=2), "compact", program("truncates"), "compact", "flatten", program("sparse", nodes=3), "compact", program("strided", ranks=2)]),
     ("appends", [program("appends"), program("appends", ranks=3, plain=False), "flatten", program("appends", ranks=2, nodes=2, plain=False)]),
@@ -334,7 +348,11 @@ def by_hand():
         "truncate with a count": B(10, [pack("<BBHIQQ", 2, 3, 0, 1, 2, 10)], 2, flags=1),
         "truncate with a segment": B(10, [pack("<BBHIQQ", 2, 3, 1, 0, 2, 10)], 2, flags=1),
         "eof without records": B(10, [], 1), "run with flag 1": B(10, [run(0, 2, 0)], 2, refs=[t.ref()], flags=1),
-        "kind 4": B(10, [pack("<BBHIQ", 4, 2, 0, 0, 0)], 0), "nest of 16 bytes": B(10, [pack("<BBHIQ", 3, 2, 0, 0, 0)], 0),
+        "kind 5": B(10, [pack("<BBHIQ", 5, 2, 0, 0, 0)], 0), "hole of 16 bytes": B(10, [pack("<BBHIQ", 4, 2, 0, 0, 0)], 0),
+        "hole of no bytes": B(10, [t.hole(0, 0)], 0), "hole past eof": B(10, [t.hole(0, 2)], 1), "eof past the holes": B(10, [t.hole(0, 2)], 3),
+        "hole past 2^63-1": B(10, [t.hole(2**63 - 1, 1)], 2**63), "hole newer than its block": B(10, [t.hole(0, 2, 11)], 2),
+        "hole with a count": B(10, [t.hole(0, 2, count=1)], 2), "hole with a segment": B(10, [t.hole(0, 2, segref=1)], 2),
+        "truncate and hole": B(10, [truncate(2, 9), t.hole(0, 2)], 2, refs=[], flags=1), "nest of 16 bytes": B(10, [pack("<BBHIQ", 3, 2, 0, 0, 0)], 0),
         "nest that overlaps": B(10, [nest(0, 1, 0, 2, 2, 2, 2)], 5), "kind 0": B(10, [pack("<BBHIQ", 0, 2, 0, 0, 0)], 0),
         "run of 48 bytes": B(10, [pack("<BBHIQQqQII", 1, 6, 0, 1, 0, 2, 0, 0, 7, 0)], 2),
         "record of length 0": B(10, [pack("<BBHI", 200, 0, 0, 0)], 0), "record past the payload": B(10, [pack("<BBHI", 200, 2, 0, 0)], 0),
@@ -345,6 +363,7 @@ def by_hand():
     right = {
         "nothing in a block": [B(10, [], 0)], "a nest": [B(10, [nest(0, 1, 0, 2, 2, 5, 2)], 8)], "unknown kind 200": [B(10, [bytes([200, 2]) + bytes(14), run(0, 2, 0)], 2)],
         "writer in a truncate block": [B(10, [run(0, 4, 0)], 4), B(11, [t.writer(), truncate(3)], 3, flags=1)],
+        "holes": [B(10, [run(0, 4, 0, stamp=9), t.hole(1, 2)], 4), B(11, [t.hole(9, 1)], 10, refs=[])],
         "negative stride": [B(10, [run(8, 1, 0, -3, 3)], 9)], "stamps below the block's": [B(10, [run(0, 2, 0, stamp=9), run(1, 2, 2, stamp=8)], 3)],
         "truncate older than its run": [B(10, [run(0, 4, 0)], 4), B(11, [truncate(1, 9)], 1, flags=1)],
         "references to another set": [B(10, [run(0, 2, 0)], 2, refs=[t.ref(), t.ref(t.OTHER)])],

@@ -13,7 +13,7 @@ nothing). A region that a crash tore is reported on stderr and is no error.
 import bisect, collections, itertools, json, math, os, pathlib, re, struct, sys
 from types import SimpleNamespace
 
-MAX, PAYLOAD_MAX, SEGMENT_MAX = 2**63 - 1, 16 << 20, 65535
+MAX, PAYLOAD_MAX, SEGMENT_MAX, HOLE = 2**63 - 1, 16 << 20, 65535, 2**32 - 1
 
 
 class Bad(Exception):
@@ -44,6 +44,7 @@ REFERENCE = Table("log_set:I stream:H backend:H segment:I zero:I")
 RECORD = Table("kind:B units:B reference:H count:I")
 RUN = Table("kind:B units:B reference:H count:I logical:Q length:Q stride:q physical:Q writer:I zero:I stamp:Q")
 NEST = Table("run:56s row_stride:q plane_stride:q rows:I planes:I")
+HOLES = Table("kind:B units:B reference:H count:I logical:Q length:Q writer:I zero:I stamp:Q")
 TRUNCATE = Table("kind:B units:B reference:H count:I size:Q stamp:Q")
 WRITER = Table("kind:B units:B reference:H count:I writer:I pid:I uid:I zero:I attached_ns:Q host_bytes:H")
 SUMMARY = Table("magic:4s crc:I uuid:8s seconds:q nanoseconds:I index_logs:I size:Q stored_bytes:Q stamp:Q index_bytes:Q "
@@ -120,6 +121,10 @@ def run(order, logical, length, stride, count, physical, segment, **more):
          and end <= MAX and physical_end <= MAX, f"run: logical {logical}, length {length}, stride {stride}, count {count}, physical {physical}")
     return SimpleNamespace(kind="run", order=order, logical=logical, length=length, stride=stride, count=count, physical=physical,
                            segment=segment, end=end, physical_end=physical_end, **more)
+
+def hole(order, logical, length, **more):
+    """In all but where its bytes are a run of one piece."""
+    return run(order, logical, length, 0, 1, 0, None, **more)
 
 def nest(order, logical, length, stride, count, physical, segment, by, **more):
     """The runs of a nest."""
@@ -209,6 +214,9 @@ class Log:
             r = RUN.at(self.raw, pos)
             it = (r.stamp, self.set), r.logical, r.length, r.stride, count, r.physical, references[reference]
             return nest(*it, NEST.at(self.raw, pos), writer=r.writer) if kind == 3 else [run(*it, writer=r.writer)], units
+        if (kind, units) == (4, 5) and reference == count == 0:
+            r = HOLES.at(self.raw, pos)
+            return [hole((r.stamp, self.set), r.logical, r.length, writer=r.writer)], units
         if (kind, units) == (2, 3) and reference == count == 0:
             r = TRUNCATE.at(self.raw, pos)
             return [truncate((r.stamp, self.set), r.size)], units
@@ -242,7 +250,7 @@ def replay(records):
             continue
         for i in range(r.count):
             start = r.logical + i * r.stride
-            put(start, start + r.length, (start, start + r.length, r.segment, r.physical + i * r.length))
+            put(start, start + r.length, *[(start, start + r.length, r.segment, r.physical + i * r.length)] * (r.segment is not None))
         size = max(size, r.end)
     return size, pieces
 
@@ -367,7 +375,11 @@ class Flat:
         need(gaps[0] == 0, "fences: the first extent begins elsewhere")
         stamps = [(stamp, self.sets[i]) for stamp, i in zip(*order)] or [self.unordered] * n
         for gap, length, segment, physical, stamp in zip(gaps, lengths, segments, physicals, stamps):
-            self.add(stamp, logical + gap, length, 0, 1, physical, segment)
+            if segment == HOLE:
+                need(physical == logical + gap, "a hole that lies somewhere")
+                self.records.append(hole(stamp, logical + gap, length))
+            else:
+                self.add(stamp, logical + gap, length, 0, 1, physical, segment)
             logical += gap + length
 
     def add(self, order, logical, length, stride, count, physical, segment):
@@ -429,7 +441,7 @@ class Container:
     def stat(self):
         ends = {}
         for r in self.records:
-            if r.kind == "run":
+            if r.kind == "run" and r.segment:
                 ends[r.segment] = max(ends.get(r.segment, 0), r.physical_end)
         for ref, end in ends.items():
             path = self.segment_path(ref)

@@ -30,6 +30,9 @@ def run(logical, length, physical, stride=0, count=1, segref=0, stamp=None):
     """Without a stamp the block gives its own."""
     return lambda own: struct.pack("<BBHIQQqQIIQ", 1, 7, segref, count, logical, length, stride, physical, 7, 0, own if stamp is None else stamp)
 
+def hole(logical, length, stamp=None, segref=0, count=0):
+    return lambda own: struct.pack("<BBHIQQIIQ", 4, 5, segref, count, logical, length, 7, 0, own if stamp is None else stamp)
+
 def truncate(size, stamp=None):
     return lambda own: struct.pack("<BBHIQQ", 2, 3, 0, 0, size, own if stamp is None else stamp)
 
@@ -343,14 +346,24 @@ class Decoder(unittest.TestCase):
             self.fill(log(B(10, [wrong], 44)), b"abcdefgh")
             self.cat(code=1)
 
+    def test_holes(self):
+        self.fill(log(B(10, [run(0, 6, 0, stamp=8), hole(1, 2, stamp=9), run(2, 1, 6)], 6)), b"abcdefg")
+        self.assertEqual(self.cat(), b"a\0gdef")
+        self.fill(log(B(10, [run(0, 1, 0, 2, 3, stamp=8), hole(1, 2, stamp=9)], 5), B(11, [hole(8, 2)], 10, refs=[])), b"abc")
+        self.assertEqual(self.cat(), b"a\0\0\0c\0\0\0\0\0", "a hole hides a part of a pattern, and its end counts")
+        late = log(B(8, [run(0, 4, 0)], 4), log_set=OTHER)
+        self.fill(log(B(9, [hole(1, 2)], 3, refs=[])), b"")
+        self.fill(late, b"late", OTHER)
+        self.assertEqual(self.cat(), b"l\0\0e", "what comes later and is older is hidden")
+
     def test_record_kinds(self):
         skipped = struct.pack("<BBHIQ", 200, 2, 0, 0, 0)
         self.fill(log(B(10, [skipped, run(0, 2, 0)], 2)), b"aa")
         self.assertEqual(self.cat(), b"aa")
-        self.fill(log(B(10, [run(0, 2, 0)], 2), B(11, [struct.pack("<BBHIQ", 4, 2, 0, 0, 0)], 0)), b"aa")
+        self.fill(log(B(10, [run(0, 2, 0)], 2), B(11, [struct.pack("<BBHIQ", 5, 2, 0, 0, 0)], 0)), b"aa")
         out, text = self.decode("cat", code=1)
         self.assertEqual(out, b"")
-        self.assertIn("unknown kind 4", text)
+        self.assertIn("unknown kind 5", text)
 
     def test_contradictions(self):
         for what, args in {

@@ -308,8 +308,10 @@ def t_fallocate_and_holes():
     fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
     assert fallocate(fd, 3, 5000, 100) == 0
     assert os.pread(fd, 102, 4999) == b"a" + bytes(100) + b"a" and os.fstat(fd).st_size == 12288
+    assert os.lseek(fd, 4096, os.SEEK_HOLE) == 5000 and os.lseek(fd, 5000, os.SEEK_DATA) == 5100
     assert fallocate(fd, 0x10, 12000, 1000) == 0
     assert os.fstat(fd).st_size == 13000 and os.pread(fd, 2000, 11999) == b"a" + bytes(1000)
+    fails(errno.ENXIO, os.lseek, fd, 12000, os.SEEK_DATA)
     assert fallocate(fd, 8, 0, 4096) == -1 and ctypes.get_errno() == errno.EOPNOTSUPP
     os.close(fd)
 

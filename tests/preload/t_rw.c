@@ -104,6 +104,13 @@ int main(void)
 	R(sendfile(out, in, NULL, 3000));
 	R(lseek(in, 0, SEEK_CUR));
 	R(lseek(out, 0, SEEK_CUR));
+	R(fallocate(in, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 65536, 131072));
+	R(lseek(in, 0, SEEK_HOLE));
+	R(lseek(in, 65536, SEEK_DATA));
+	R(pread(in, c, 4, 65534));
+	R(c[0] == big[65534] && c[1] == big[65535] && c[2] == 0 && c[3] == 0);
+	R(fallocate(in, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 1 << 20, 4096));
+	R(fstat(in, &st) ? -1 : (long)st.st_size);
 	int pipes[2];
 	R(pipe(pipes));
 	at = 0;

@@ -434,7 +434,8 @@ int plfs_exit(void);
 int plfs_ftruncate(plfs_file *file, int64_t size);
 
 /*
- As fallocate(2): mode 0 extends the file (a log reserves no space), FALLOC_FL_KEEP_SIZE does nothing, with PUNCH_HOLE or ZERO_RANGE the range reads as zeros.
+ As fallocate(2): mode 0 extends the file (a log reserves no space), FALLOC_FL_KEEP_SIZE does nothing, with PUNCH_HOLE or ZERO_RANGE the range becomes a hole,
+ which costs no more than a record in the index, however long it is; what it hides takes room until a compaction.
  Other modes: -EOPNOTSUPP.
 
  # Safety

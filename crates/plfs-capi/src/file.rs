@@ -463,7 +463,8 @@ pub unsafe extern "C" fn plfs_ftruncate(file: *mut PlfsFile, size: i64) -> c_int
     call(|| unsafe { handle(file) }?.file.set_len(offset_arg(size)?).map(|()| 0).map_err(Failure::from)) as c_int
 }
 
-/// As fallocate(2): mode 0 extends the file (a log reserves no space), FALLOC_FL_KEEP_SIZE does nothing, with PUNCH_HOLE or ZERO_RANGE the range reads as zeros.
+/// As fallocate(2): mode 0 extends the file (a log reserves no space), FALLOC_FL_KEEP_SIZE does nothing, with PUNCH_HOLE or ZERO_RANGE the range becomes a hole,
+/// which costs no more than a record in the index, however long it is; what it hides takes room until a compaction.
 /// Other modes: -EOPNOTSUPP.
 ///
 /// # Safety
@@ -487,11 +488,10 @@ pub unsafe extern "C" fn plfs_fallocate(file: *mut PlfsFile, mode: c_int, offset
         if !file.access().write {
             return Err(Failure::new(Errno::BADF, "the file is not open for writing"));
         }
-        let size = file.len()?;
         if zero {
-            file.zero(offset as u64, end.min(size).saturating_sub(offset as u64))?;
+            file.zero(offset as u64, len as u64)?;
         }
-        if end > size && !keep {
+        if !keep && end > file.len()? {
             file.set_len(end)?;
         }
         Ok(0)

@@ -69,6 +69,14 @@ enum Record<'a> {
         #[serde(flatten)]
         writer: Writer<'a>,
     },
+    Hole {
+        stamp: u64,
+        set: String,
+        logical: u64,
+        length: u64,
+        #[serde(flatten)]
+        writer: Writer<'a>,
+    },
     Truncate {
         stamp: u64,
         set: String,
@@ -308,22 +316,28 @@ impl<'a> Owners<'a> {
     }
 }
 
+fn writer_of<'a>(all: &'a Records, record: &plfs_core::IndexRecord) -> Writer<'a> {
+    Writer::new(record.writer.and_then(|writer| all.writers.get(writer as usize)))
+}
+
 fn run_log<'a>(all: &'a Records, said: &Said) -> Option<&'a Path> {
     match said {
         Said::Run(run) => all.data_logs.get(run.segment as usize).map(PathBuf::as_path),
-        Said::Truncate(_) => None,
+        Said::Hole { .. } | Said::Truncate(_) => None,
     }
 }
 
 fn reaches(said: &Said, from: u64, to: u64) -> bool {
     match said {
         Said::Run(run) => run.first() < to && from < run.end(),
+        Said::Hole { logical, length } => *logical < to && from < logical + length,
         Said::Truncate(_) => true,
     }
 }
 
 fn as_json<'a>(all: &'a Records, record: &plfs_core::IndexRecord) -> Record<'a> {
     let (stamp, set) = (record.stamp, format!("{:08x}", record.set));
+    let writer = writer_of(all, record);
     match &record.said {
         Said::Run(run) => Record::Run {
             stamp,
@@ -334,8 +348,9 @@ fn as_json<'a>(all: &'a Records, record: &plfs_core::IndexRecord) -> Record<'a> 
             count: run.count,
             data_log: run_log(all, &record.said).unwrap_or(Path::new("")).to_string_lossy().into_owned(),
             physical: run.physical,
-            writer: Writer::new(record.writer.and_then(|writer| all.writers.get(writer as usize))),
+            writer,
         },
+        Said::Hole { logical, length } => Record::Hole { stamp, set, logical: *logical, length: *length, writer },
         Said::Truncate(size) => Record::Truncate { stamp, set, size: *size },
     }
 }
@@ -353,9 +368,9 @@ fn print_records(out: &mut Out, file: &File, all: &Records, from: u64, to: u64) 
                     n => format!("{n} x {} bytes at {} + i*{}", run.length, run.logical, run.stride),
                 };
                 let log = run_log(all, &record.said).map(|log| shorten(file, log)).unwrap_or_default();
-                let writer = Writer::new(record.writer.and_then(|writer| all.writers.get(writer as usize)));
-                out.line(format_args!("{when}  {pieces}  in {log} at {}  by {writer}", run.physical))?;
+                out.line(format_args!("{when}  {pieces}  in {log} at {}  by {}", run.physical, writer_of(all, record)))?;
             }
+            Said::Hole { logical, length } => out.line(format_args!("{when}  hole of {length} bytes at {logical}  by {}", writer_of(all, record)))?,
         }
     }
     out.line(format_args!("{} records", count(all.records.len() as u64)))

@@ -62,7 +62,7 @@ pub fn draw(all: &Records, name: &str, len: u64, from: u64, to: Option<u64>) -> 
         .iter()
         .filter_map(|record| match record.said {
             Said::Truncate(size) => Some((record.stamp.saturating_sub(base) as f64, size)),
-            Said::Run(_) => None,
+            Said::Run(_) | Said::Hole { .. } => None,
         })
         .collect();
     // From the first to the last write in sight, so that a part of a file fills the picture as well.

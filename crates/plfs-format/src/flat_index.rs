@@ -22,6 +22,8 @@ pub const BLOCK_EXTENTS: usize = 128;
 pub const AXES_MAX: usize = 8;
 /// What a flat index begins with. Those of earlier builds began with `PLFSFLAT`.
 pub const MAGIC: [u8; 8] = *b"PLFSFLT2";
+/// The segment number of an extent that is a hole.
+pub const HOLE: u32 = u32::MAX;
 const AXIS_BYTES: usize = 32;
 const TRUNCATE_BYTES: usize = 24;
 const FLAG_TABLED: u32 = 1;
@@ -111,11 +113,11 @@ pub struct Extent {
     pub logical: u64,
     /// Bytes, at least 1.
     pub length: u64,
-    /// Index into the table of segments.
+    /// Index into the table of segments, or [`HOLE`].
     pub segment: u32,
     /// Index into the table of sets: who wrote it. 0 in blocks without orders.
     pub set: u32,
-    /// Offset in the segment, bytes.
+    /// Offset in the segment, bytes; of a hole its logical offset.
     pub physical: u64,
     /// Order: stamp. 0 in blocks without orders.
     pub hlc: u64,

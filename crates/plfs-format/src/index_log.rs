@@ -18,6 +18,8 @@ pub const NEST_BYTES: usize = 80;
 pub const NEST_RUNS_MAX: u32 = 1 << 16;
 /// Runs of all nests of a block at most, so that damaged counts cannot make a reader allocate much.
 pub const BLOCK_NEST_RUNS_MAX: u32 = 1 << 20;
+/// Bytes of a hole record.
+pub const HOLE_BYTES: usize = 40;
 /// Bytes of a truncate record.
 pub const TRUNCATE_BYTES: usize = 24;
 const MAGIC: [u8; 4] = *b"PLIX";
@@ -69,6 +71,17 @@ pub enum Record {
         /// How the run recurs: the second repeats what the first makes of it. Such a run is written as a nest; decoding gives each run of a nest as a record of its own.
         repeat: [Repeat; 2],
     },
+    /// These bytes are zeros, and no segment has them.
+    Hole {
+        /// Offset in the file.
+        logical: u64,
+        /// Bytes, at least 1.
+        length: u64,
+        /// Who made it: the number of a [`Record::Writer`].
+        writer: u32,
+        /// When; orders it.
+        stamp: u64,
+    },
     /// The file's size became this; what earlier records wrote past it is gone.
     Truncate {
         /// The new size.
@@ -96,7 +109,7 @@ pub enum Record {
 pub struct Header {
     /// Stamp; orders the block among all blocks of the container.
     pub hlc: u64,
-    /// Largest logical end of the runs, or the new size of a truncate block.
+    /// Largest logical end of the runs and holes, or the new size of a truncate block.
     pub eof: u64,
     /// True if the block is a truncate.
     pub truncates: bool,
@@ -176,6 +189,19 @@ pub fn encode_block(log: LogId, offset: u64, hlc: u64, segments: &[SegmentRef], 
                     put(&mut field, 72, &inner.count.to_le_bytes());
                     put(&mut field, 76, &outer.count.to_le_bytes());
                 }
+                out.extend_from_slice(&field);
+            }
+            Record::Hole { logical, length, writer, stamp } => {
+                let Some(end) = run_end(*logical, *length, 0, 1, 0) else { return bad("a hole leaves the file's range") };
+                eof = end.max(eof);
+                runs += 1;
+                let mut field = [0; HOLE_BYTES];
+                field[0] = 4;
+                field[1] = (HOLE_BYTES / 8) as u8;
+                put(&mut field, 8, &logical.to_le_bytes());
+                put(&mut field, 16, &length.to_le_bytes());
+                put(&mut field, 24, &writer.to_le_bytes());
+                put(&mut field, 32, &stamp.to_le_bytes());
                 out.extend_from_slice(&field);
             }
             Record::Truncate { size, stamp } => {
@@ -401,12 +427,27 @@ pub fn decode_block(log: LogId, header: Header, offset: u64, bytes: &[u8]) -> Re
                 }
                 records.push((position, Record::Truncate { size: fields.u64(8), stamp: fields.u64(16) }));
             }
+            4 if len == HOLE_BYTES => {
+                let (logical, length, writer, stamp) = (fields.u64(8), fields.u64(16), fields.u32(24), fields.u64(32));
+                match run_end(logical, length, 0, 1, 0) {
+                    Some(end) if end <= header.eof => eof = end.max(eof),
+                    _ => return bad(at, "a hole leaves the file's range"),
+                }
+                runs += 1;
+                if fields.u16(2) != 0 || fields.u32(4) != 0 {
+                    return bad(at, "a hole record has a segment or a count");
+                }
+                if stamp > header.hlc {
+                    return bad(at, "a record is younger than its block");
+                }
+                records.push((position, Record::Hole { logical, length, writer, stamp }));
+            }
             128 if len >= 40 => {
                 let Some(host) = rest[34..len].get(..fields.u16(32) as usize) else { return bad(at, "a writer record ends inside its host name") };
                 let host = String::from_utf8_lossy(host).into_owned();
                 records.push((position, Record::Writer { writer: fields.u32(8), pid: fields.u32(12), uid: fields.u32(16), attached_ns: fields.u64(24), host }));
             }
-            1..=3 | 128 => return bad(at, "a record has the wrong length for its kind"),
+            1..=4 | 128 => return bad(at, "a record has the wrong length for its kind"),
             kind if kind < 128 => return bad(at, "a record of a kind that this version does not know"),
             _ => {}
         }
@@ -416,10 +457,10 @@ pub fn decode_block(log: LogId, header: Header, offset: u64, bytes: &[u8]) -> Re
         return bad(at, "the payload goes on behind the last record");
     }
     if header.truncates && (runs, truncates) != (0, 1) {
-        return bad(table, "a truncate block has not one truncate record, or has a run");
+        return bad(table, "a truncate block has not one truncate record, or has a run or hole");
     }
     if eof != header.eof {
-        return bad(table, "the block's eof is not the end of a run");
+        return bad(table, "the block's eof is not the end of a run or hole");
     }
     Ok(Block { header, segments, records })
 }
@@ -503,6 +544,10 @@ mod tests {
         Record::Run { logical, length: 3, stride: 0, count: 1, segment: 0, physical: 0, writer: 0, stamp: 1, repeat: [Repeat::ONCE; 2] }
     }
 
+    fn hole(logical: u64) -> Record {
+        Record::Hole { logical, length: 3, writer: 5, stamp: 1 }
+    }
+
     fn cut(size: u64) -> Record {
         Record::Truncate { size, stamp: 1 }
     }
@@ -511,6 +556,20 @@ mod tests {
     fn nest() -> Record {
         let repeat = [Repeat { stride: 40, count: 3 }, Repeat { stride: 200, count: 2 }];
         Record::Run { logical: 7, length: 3, stride: 9, count: 4, segment: 0, physical: 100, writer: 0, stamp: 1, repeat }
+    }
+
+    #[test]
+    fn a_hole_is_40_bytes_beside_runs() {
+        let records = [run(9), hole(700), run(90)];
+        let bytes = encode_block(LOG, 0, 42, &[SEGMENT], &records).unwrap();
+        let block = decode(&bytes, 0).unwrap().unwrap();
+        assert_eq!((block.header.eof, block.header.payload_bytes as usize), (703, REF_BYTES + 2 * RUN_BYTES + 40));
+        assert_eq!(block.records.into_iter().map(|(_, record)| record).collect::<Vec<_>>(), records);
+        let at = FIRST + RUN_BYTES;
+        assert_eq!(
+            bytes[at..at + 40],
+            [[4, 5, 0, 0, 0, 0, 0, 0], 700u64.to_le_bytes(), 3u64.to_le_bytes(), [5, 0, 0, 0, 0, 0, 0, 0], 1u64.to_le_bytes()].concat()
+        );
     }
 
     #[test]
@@ -602,7 +661,19 @@ mod tests {
             b.extend([0; 8]);
             put(b, FIRST + 1, &[8]);
         }, "wrong length";
-        record_of_kind_4: [SEGMENT], [run(0)], |b| put(b, FIRST, &[4]), "kind";
+        record_of_kind_5: [SEGMENT], [run(0)], |b| put(b, FIRST, &[5]), "kind";
+        run_that_says_it_is_a_hole: [SEGMENT], [run(0)], |b| put(b, FIRST, &[4]), "wrong length";
+        hole_of_no_bytes: [], [hole(0)], |b| put(b, ALONE + 16, &[0]), "range";
+        hole_past_eof: [], [hole(0)], |b| put(b, ALONE + 16, &[4]), "range";
+        hole_past_the_last_offset: [], [hole(0)], |b| {
+            put(b, ALONE + 15, &[0x80]);
+            put(b, 48, &[0xff; 8]);
+        }, "range";
+        hole_with_a_segment: [], [hole(0)], |b| put(b, ALONE + 2, &[1]), "segment or a count";
+        hole_with_a_count: [], [hole(0)], |b| put(b, ALONE + 4, &[1]), "segment or a count";
+        hole_younger_than_its_block: [], [hole(0)], |b| put(b, ALONE + 32, &[43]), "younger";
+        flag_1_with_a_hole: [], [hole(0)], |b| put(b, 62, &[1]), "not one truncate";
+        eof_past_the_holes: [], [hole(0)], |b| put(b, 48, &[4]), "eof";
         run_that_says_it_is_a_nest: [SEGMENT], [run(0)], |b| put(b, FIRST, &[3]), "wrong length";
         nest_of_one_run: [SEGMENT], [nest()], |b| put(b, FIRST + 72, &[1]), "nest";
         nest_of_no_plane: [SEGMENT], [nest()], |b| put(b, FIRST + 76, &[0]), "nest";

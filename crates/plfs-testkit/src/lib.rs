@@ -15,7 +15,7 @@ mod world;
 
 pub use clock::an_hour_ahead;
 pub use fault::{Call, Fault, FaultStore, Op};
-pub use model::{Eyes, FileModel, Sparse, Values, Who, byte_of};
+pub use model::{Eyes, FileModel, Sparse, Values, Who, ZEROS, byte_of};
 pub use rng::Rng;
 pub use step::{Step, shrink, steps};
 pub use world::{Outcome, World};

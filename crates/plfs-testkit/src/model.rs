@@ -81,8 +81,14 @@ impl Sparse {
     }
 }
 
-/// The byte that write number `seed` puts at its `i`-th place: neighbours differ, and so do writes.
+/// The number of a write of zeros.
+pub const ZEROS: u32 = u32::MAX;
+
+/// The byte that write number `seed` puts at its `i`-th place: neighbours differ, and so do writes. [`ZEROS`] puts zeros.
 pub fn byte_of(seed: u32, i: u64) -> u8 {
+    if seed == ZEROS {
+        return 0;
+    }
     (seed as u8).wrapping_mul(37).wrapping_add((i as u8).wrapping_mul(11)) | 1
 }
 
@@ -214,6 +220,11 @@ impl FileModel {
         }
     }
 
+    /// `who` makes a hole in what the file has: as a write of zeros.
+    pub fn zero(&mut self, who: Who, now: u64, offset: u64, len: u64) {
+        self.write(who, now, offset, len, ZEROS);
+    }
+
     /// `who` truncates: also a commit.
     pub fn truncate(&mut self, who: Who, now: u64, size: u64) {
         let (low, high) = self.size(Eyes::Now(who), now);
@@ -319,8 +330,8 @@ impl FileModel {
     /// Ranges outside which all bytes are 0, ascending and apart.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let writes = self.records.iter().filter_map(|record| match record.what {
-            What::Write { offset, len, .. } => Some((offset, offset + len)),
-            What::Truncate { .. } => None,
+            What::Write { offset, len, seed } if seed != ZEROS => Some((offset, offset + len)),
+            What::Write { .. } | What::Truncate { .. } => None,
         });
         let mut ranges: Vec<_> = self.base.ranges().chain(writes).collect();
         ranges.sort_unstable();

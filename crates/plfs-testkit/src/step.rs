@@ -58,6 +58,15 @@ pub enum Step {
         /// To what.
         size: u64,
     },
+    /// Makes a part of the file a hole.
+    Zero {
+        /// Which handle.
+        handle: u8,
+        /// From where.
+        offset: u64,
+        /// How much.
+        len: u64,
+    },
     /// Commits; with `sync` durably.
     Commit {
         /// Which handle.
@@ -147,7 +156,8 @@ fn step(rng: &mut Rng) -> Step {
     let name = rng.next_u64() as u8;
     match rng.below(100) {
         0..=9 => Step::Open { process, name, create: !rng.one_in(6), exclusive: rng.one_in(10), write: !rng.one_in(4), truncate: rng.one_in(12) },
-        10..=34 => {
+        10..=13 => Step::Zero { handle, offset: offset(rng), len: if rng.one_in(10) { u64::MAX } else { 1 + rng.below(2000) } },
+        14..=34 => {
             let len = len(rng);
             let count = if rng.one_in(3) { 2 + rng.below(8) as u8 } else { 1 };
             // Touching, apart, overlapping; forwards or back.

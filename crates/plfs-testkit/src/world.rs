@@ -166,6 +166,7 @@ impl World {
             | Step::Append { handle, .. }
             | Step::Read { handle, .. }
             | Step::Truncate { handle, .. }
+            | Step::Zero { handle, .. }
             | Step::Commit { handle, .. }
             | Step::Len { handle }
             | Step::Refresh { handle }
@@ -239,6 +240,22 @@ impl World {
                 at(self.handles[i].open.set_len(size), || "set_len".into())?;
                 let now = self.now;
                 self.model(file).truncate(who, now, size);
+                self.handles[i].wrote = true;
+                Ok(())
+            }
+            Step::Zero { offset, len, .. } => {
+                if !self.handles[i].write {
+                    return Ok(());
+                }
+                let now = self.now;
+                let (low, high) = self.model(file).size(Eyes::Now(who), now);
+                // Past the end there is nothing to make a hole of. Where the end is not certain, nor would the hole's be.
+                let end = offset.saturating_add(len);
+                let asked = if low == high { len } else { end.min(low).saturating_sub(offset) };
+                at(self.handles[i].open.zero(offset, asked), || "zero".into())?;
+                if offset < end.min(low) {
+                    self.model(file).zero(who, now, offset, end.min(low) - offset);
+                }
                 self.handles[i].wrote = true;
                 Ok(())
             }

@@ -429,19 +429,15 @@ impl File {
         })
     }
 
-    /// Makes `[offset, offset + length)` read as zeros, without changing the size.
+    /// Makes `[offset, offset + length)` a hole, as far as the file reaches, without changing the size. Visible and ordered as a write of zeros: to this process at once, to others
+    /// after a commit; durable after a sync.
+    ///
+    /// Costs a look at the size (a commit, if it reaches into what this process has added and not committed) and a record of 40 bytes at the next commit, however long it is; a hole
+    /// that goes on where the last one ended costs nothing. What it hides takes room in the logs until a compaction.
     pub fn zero(&self, offset: u64, length: u64) -> Result<()> {
-        // Zeros are bytes like others; only what is written already is worth overwriting.
-        let zeros = vec![0; 256 << 10];
-        for piece in self.extents(offset, offset.saturating_add(length))? {
-            let mut at = piece.logical;
-            while at < piece.logical + piece.length {
-                let n = (piece.logical + piece.length - at).min(zeros.len() as u64) as usize;
-                let written = self.write_at(&zeros[..n], at)?;
-                at += written as u64;
-            }
-        }
-        Ok(())
+        self.may_write()?;
+        self.mark_written();
+        self.logical().punch(offset, offset.saturating_add(length))
     }
 
     /// Commits and ends the handle; the last handle of the last process on the node also leaves a summary.

@@ -16,7 +16,7 @@ use crate::log::{LogSet, Seen, lock};
 use crate::read::SegmentFiles;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
 use crate::ticker;
-use crate::write::{Identity, Writer};
+use crate::write::{Identity, Writer, Written};
 
 /// What the handles of one process on one logical file share.
 #[derive(Debug)]
@@ -367,11 +367,30 @@ impl LogicalFile {
     }
 
     pub(crate) fn write(self: &Arc<Self>, run: Run, bytes: &[u8]) -> Result<usize> {
+        self.record(|writer| writer.write(run, bytes))
+    }
+
+    /// Makes the part of `[offset, end)` that is in the file, as everybody's commits and this process's writes have it, a hole.
+    pub(crate) fn punch(self: &Arc<Self>, offset: u64, end: u64) -> Result<()> {
+        let (mut size, totals) = self.size()?;
+        if size > totals.size && end > totals.size {
+            // Others may have cut what this process has not committed: only the logs can tell.
+            self.commit(false, None)?;
+            size = self.totals()?.size;
+        }
+        let end = end.min(size);
+        if offset < end {
+            self.record(|writer| writer.punch(offset, end - offset))?;
+        }
+        Ok(())
+    }
+
+    fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {
         if !self.watched.swap(true, Ordering::AcqRel) {
             ticker::watch(self);
         }
         let writer = self.ordered_writer(false)?;
-        let written = writer.write(run, bytes)?;
+        let written = write(&writer)?;
         let end = written.end;
         if self.written_end.load(Ordering::Relaxed) < end {
             self.written_end.fetch_max(end, Ordering::AcqRel);

@@ -13,7 +13,7 @@ use plfs_format::name::SegmentRef;
 use crate::config::Config;
 use crate::container::{Container, random_u64};
 use crate::error::{At, Error, Result};
-use crate::index::{Folder, Run, Stamped};
+use crate::index::{Folder, HOLE, Run, Stamped};
 use crate::log::{DataLog, LogSet, lock};
 use crate::store::{self, Errno};
 
@@ -156,8 +156,20 @@ impl Writer {
             end = part.end().max(end);
             state.folder.push_run(part, || self.set.tick());
         }
+        Ok(self.wrote(&state, written, end))
+    }
+
+    /// Makes `[logical, logical + length)` a hole, behind all that was written before. Constant time and nothing to storage: the next commit says it in one record.
+    pub fn punch(&self, logical: u64, length: u64) -> Result<Written> {
+        let mut state = lock(&self.state);
+        state.check()?;
+        state.folder.push(logical, length, HOLE, logical, || self.set.tick());
+        Ok(self.wrote(&state, 0, logical + length))
+    }
+
+    fn wrote(&self, state: &State, bytes: usize, end: u64) -> Written {
         self.dirty.store(true, Ordering::Release);
-        Ok(Written { bytes: written, end, crowded: state.folder.len() + state.frozen.len() >= PENDING_RECORDS })
+        Written { bytes, end, crowded: state.folder.len() + state.frozen.len() >= PENDING_RECORDS }
     }
 
     /// Where an O_APPEND write of `bytes` goes. The first one of a writer asks for the `size` of the file: after joining the log set, so that what processes that left it before
@@ -292,6 +304,11 @@ pub fn block_of(all: &[SegmentRef], runs: &[Stamped], writer: u32) -> (Vec<Segme
     // One more than runs: the first block of a writer gets a record of who it is.
     let mut records = Vec::with_capacity(runs.len() + 1);
     for Stamped { run, repeat, stamp } in runs {
+        if run.segment == HOLE {
+            // Holes side by side are one piece; no others fold, because none follows another in a segment.
+            records.push(Record::Hole { logical: run.logical, length: run.bytes(), writer, stamp: *stamp });
+            continue;
+        }
         let segment = *local[run.segment as usize].get_or_insert_with(|| {
             segments.push(all[run.segment as usize]);
             segments.len() as u16 - 1

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{Errno, MemStore, Store};
 use plfs::{Config, Error, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, Rng, byte_of};
+use plfs_testkit::{FaultStore, Rng, ZEROS, byte_of};
 
 /// A directory for the shared memory of a node; a new one is a node that has started again.
 struct Node(PathBuf);
@@ -156,10 +156,10 @@ fn power_loss(seed: u64, steps: usize) -> Result<(), String> {
         let processes: Vec<Plfs> = (0..2).map(|_| node.process(Arc::new(store.clone()))).collect();
         let mut files: Vec<Option<File>> = vec![None, None];
         for _ in 0..steps {
-            let (process, action) = (rng.below(2) as usize, rng.below(12));
+            let (process, action) = (rng.below(2) as usize, rng.below(13));
             log.push(format!(
                 "process {process}: {}; {} events before",
-                ["write", "commit", "sync", "truncate", "close"][[0, 0, 0, 0, 0, 0, 0, 1, 2, 2, 3, 4][action as usize]],
+                ["write", "commit", "sync", "truncate", "close", "punch"][[0, 0, 0, 0, 0, 0, 0, 1, 2, 2, 3, 4, 5][action as usize]],
                 events.len()
             ));
             if files[process].is_none() {
@@ -197,6 +197,15 @@ fn power_loss(seed: u64, steps: usize) -> Result<(), String> {
                         }
                         // What goes on after it is after it.
                         files.iter().flatten().try_for_each(File::refresh)?;
+                    }
+                    12 => {
+                        let offset = rng.below(4) * 40_000 + process as u64 * 20_000 + rng.below(200);
+                        let most = rng.pick(&[60, 18_000]);
+                        let len = (1 + rng.below(most)).min(file.len()?.saturating_sub(offset));
+                        file.zero(offset, len)?;
+                        if len > 0 {
+                            events.push(Event { process, durable: false, what: What::Write { offset, len, seed: ZEROS } });
+                        }
                     }
                     _ => {}
                 }
@@ -277,6 +286,12 @@ fn script(plfs: &Plfs, names: &mut Names) -> plfs::Result<()> {
         }
         Ok(())
     };
+    let punch = |names: &mut Names, name: &'static str, file: &File, offset: usize, len: usize| {
+        let mut bytes = text(names, name);
+        bytes[offset..offset + len].fill(0);
+        push(names, name, Some(bytes));
+        file.zero(offset as u64, len as u64)
+    };
     push(names, "a", Some(vec![]));
     let a = open(plfs, &at("a"))?;
     write(names, "a", &a, 0, b'1', 5000)?;
@@ -285,6 +300,10 @@ fn script(plfs: &Plfs, names: &mut Names) -> plfs::Result<()> {
     write(names, "a", &a, 300, b'2', 20_000)?;
     sync(names, "a", &a)?;
     write(names, "a", &a, 120, b'3', 50)?;
+    punch(names, "a", &a, 130, 10_000)?;
+    sync(names, "a", &a)?;
+    write(names, "a", &a, 140, b'3', 20)?;
+    punch(names, "a", &a, 50, 100)?;
     a.close()?;
     push(names, "b", Some(vec![]));
     let b = open(plfs, &at("b"))?;
@@ -297,6 +316,7 @@ fn script(plfs: &Plfs, names: &mut Names) -> plfs::Result<()> {
     push(names, "a", Some(cut));
     a.set_len(110)?;
     write(names, "a", &a, 200, b'4', 10)?;
+    punch(names, "a", &a, 20, 185)?;
     sync(names, "a", &a)?;
     a.close()?;
     plfs.flatten(&at("a"))?;

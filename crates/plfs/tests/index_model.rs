@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use plfs::index::{Base, Bulk, ExtentMap, Folder, Found, Numbers, Order, Run};
-use plfs_format::flat_index::{self, Covered, FlatIndex, Segment, Truncate};
+use plfs::index::{Base, Bulk, ExtentMap, Folder, Found, HOLE, Numbers, Order, Run};
+use plfs_format::flat_index::{self, Blocks, Covered, Extent, FlatIndex, Segment, Truncate};
 use plfs_format::name::SegmentRef;
 
 /// One record of a history.
@@ -25,6 +25,9 @@ fn replay(file: &mut Bytes, item: &Item) {
         Item::Truncate(size) => file.resize(size as usize, None),
         Item::Run(r) => {
             file.resize(file.len().max(r.end() as usize), None);
+            if r.segment == HOLE {
+                return file[r.logical as usize..r.end() as usize].fill(None);
+            }
             for i in 0..u64::from(r.count) {
                 let at = (r.logical as i64 + i as i64 * r.stride) as usize;
                 for j in 0..r.length {
@@ -137,6 +140,7 @@ fn items() -> impl Strategy<Value = Item> {
         6 => runs().prop_map(Item::Run),
         4 => lattice_runs().prop_map(Item::Run),
         2 => (0..FILE, 1..30u64, 0..60u64).prop_map(|(at, n, physical)| Item::Run(Run::single(at, n.min(FILE - at), 1, physical))),
+        2 => (0..FILE, 1..30u64).prop_map(|(at, n)| Item::Run(Run::hole(at, n.min(FILE - at)))),
         1 => (0..FILE + 9).prop_map(Item::Truncate),
     ]
 }
@@ -360,7 +364,9 @@ proptest! {
                 hlc += 1;
                 let order = Order { hlc, set: SETS[hlc as usize % 4] };
                 replay(&mut file, &item);
-                if let Item::Run(run) = &mut item {
+                if let Item::Run(run) = &mut item
+                    && run.segment != HOLE
+                {
                     run.segment = names.iter().position(|name| *name == run.segment).unwrap() as u32;
                 }
                 insert(&mut map, &item, order);
@@ -617,6 +623,23 @@ fn time_lookups(name: &str, map: &ExtentMap, size: u64) {
 }
 
 /// Prints speeds: `cargo test --release -p plfs --test index_model speed -- --ignored --nocapture`.
+/// An extent of a flat index that is a hole lies nowhere: its physical offset is its logical one, or the flat index is not believed.
+#[test]
+fn a_hole_that_lies_somewhere_is_damage() {
+    for (segment, physical, sound) in [(HOLE, 20, true), (HOLE, 0, false), (HOLE - 1, 20, false)] {
+        let mut blocks = Blocks::default();
+        blocks.push(&[Extent { logical: 20, length: 5, segment, set: 0, physical, hlc: 3 }], true).unwrap();
+        let flat = FlatIndex { size: 50, max_hlc: 5, covered: vec![Covered { set: 1, from: 0, bytes: 0 }], ..FlatIndex::default() };
+        let bytes = flat_index::encode(&flat, &[], &[], &blocks);
+        let flat = flat_index::decode(&bytes, &plfs_format::Uuid::default()).unwrap();
+        let base = Base::new(Arc::new(bytes), flat);
+        assert_eq!(base.check().is_ok(), sound);
+        let (map, mut out) = (ExtentMap::with_base(base), Vec::new());
+        map.lookup(0, 100, &mut out);
+        assert_eq!((map.is_damaged(), out.is_empty(), map.next_data(0)), (!sound, true, None));
+    }
+}
+
 #[test]
 #[ignore = "prints speeds, tests nothing"]
 fn speed() {

@@ -346,6 +346,189 @@ fn sparse_files_reach_to_the_last_offset() {
     });
 }
 
+/// What SEEK_DATA and SEEK_HOLE say of the whole file: where data begins and ends.
+fn data_of(file: &File) -> Vec<(u64, u64)> {
+    let (mut parts, mut at) = (Vec::new(), 0);
+    while let Some(from) = file.next_data(at).unwrap() {
+        at = file.next_hole(from).unwrap();
+        parts.push((from, at));
+    }
+    parts
+}
+
+/// Where bytes are not 0.
+fn not_zero(bytes: &[u8]) -> Vec<(u64, u64)> {
+    let mut parts: Vec<(u64, u64)> = Vec::new();
+    for at in (0..bytes.len() as u64).filter(|at| bytes[*at as usize] != 0) {
+        match parts.last_mut() {
+            Some((_, end)) if *end == at => *end += 1,
+            _ => parts.push((at, at + 1)),
+        }
+    }
+    parts
+}
+
+/// Holes over buffered bytes, over parts of patterns, over other processes' bytes, under later ones, past the end: all see the same bytes, and data where they are, before and after
+/// a commit, a flat index, a compaction.
+#[test]
+fn what_is_punched_is_a_hole_for_all() {
+    on_each_bed(|bed| {
+        let (one, two) = (bed.process(), bed.process());
+        let path = bed.path("f");
+        let (a, b) = (create(&one, &path), create(&two, &path));
+        let mut expect = vec![0; 100_000];
+        let ones = vec![1; 50 * 1000];
+        a.write_strided(&ones, 500, 1000, 0).unwrap();
+        (0..100).for_each(|i| expect[i * 1000..][..500].fill(1));
+        a.write_at(&[2; 300], 99_700).unwrap();
+        expect[99_700..].fill(2);
+        a.zero(10_200, 30_000).unwrap();
+        expect[10_200..40_200].fill(0);
+        a.write_at(&[3; 100], 20_000).unwrap();
+        expect[20_000..20_100].fill(3);
+        a.zero(99_900, u64::MAX).unwrap();
+        expect[99_900..].fill(0);
+        a.zero(100_000, 5).unwrap();
+        let check = |file: &File, expect: &[u8], when: &str| {
+            let mut bytes = vec![0xee; 200_000];
+            assert_eq!((file.read_at(&mut bytes, 0).unwrap(), file.len().unwrap()), (expect.len(), expect.len() as u64), "{when}");
+            assert!(bytes[..expect.len()] == *expect, "{when}");
+            assert_eq!(data_of(file), not_zero(expect), "{when}");
+        };
+        check(&a, &expect, "own, at once");
+        a.commit().unwrap();
+        b.refresh().unwrap();
+        check(&b, &expect, "another's");
+        b.write_at(&[4; 700], 60_100).unwrap();
+        b.zero(60_300, 300).unwrap();
+        b.zero(60_600, 100).unwrap();
+        expect[60_100..60_800].fill(4);
+        expect[60_300..60_700].fill(0);
+        b.commit().unwrap();
+        a.refresh().unwrap();
+        check(&a, &expect, "in turns");
+        two.flatten(&path).unwrap();
+        check(&create(&bed.process(), &path), &expect, "flattened while it is open for writing");
+        b.set_len(60_500).unwrap();
+        b.set_len(90_000).unwrap();
+        expect.truncate(60_500);
+        expect.resize(90_000, 0);
+        [a, b].into_iter().for_each(|file| file.close().unwrap());
+        check(&create(&bed.process(), &path), &expect, "cut");
+        one.flatten(&path).unwrap();
+        check(&create(&bed.process(), &path), &expect, "flattened");
+        one.compact(&path, |_| std::ops::ControlFlow::Continue(())).unwrap();
+        check(&create(&bed.process(), &path), &expect, "compacted");
+        let report = plfs::check_name(&bed.store, &path, &[]);
+        assert_eq!(report.health(), plfs::Health::Healthy, "{report:?}");
+    });
+}
+
+/// A hole hides what is older and comes later: what a process of the node wrote before and commits after. What it writes after wins.
+#[test]
+fn a_hole_has_its_place_among_the_writes_of_a_node() {
+    on_each_bed(|bed| {
+        let (one, two) = (bed.process(), bed.process());
+        let (a, b) = (create(&one, &bed.path("f")), create(&two, &bed.path("f")));
+        a.write_at(&[1; 100], 0).unwrap();
+        a.commit().unwrap();
+        b.refresh().unwrap();
+        b.write_at(&[2; 50], 0).unwrap();
+        a.zero(10, 80).unwrap();
+        b.write_at(&[3; 10], 40).unwrap();
+        a.commit().unwrap();
+        one.flatten(&bed.path("f")).unwrap();
+        b.commit().unwrap();
+        let mut expect = [0; 100];
+        expect[..10].fill(2);
+        expect[40..50].fill(3);
+        expect[90..].fill(1);
+        if bed.config.shared_memory.is_some() {
+            assert_eq!(read(&bed.process(), &bed.path("f")), expect);
+        }
+        drop((a, b));
+        if bed.config.shared_memory.is_some() {
+            assert_eq!(read(&bed.process(), &bed.path("f")), expect);
+        }
+    });
+}
+
+/// The end of what a process wrote and has not committed was taken for the size; a hole up to there made the file as long again, though another process had cut it.
+#[test]
+fn a_hole_brings_nothing_back_that_another_process_cut() {
+    on_each_bed(|bed| {
+        let (one, two) = (bed.process(), bed.process());
+        let (a, b) = (create(&one, &bed.path("f")), create(&two, &bed.path("f")));
+        a.write_at(&[1; 100], 0).unwrap();
+        b.set_len(10).unwrap();
+        a.zero(5, 60).unwrap();
+        a.close().unwrap();
+        b.close().unwrap();
+        if bed.config.shared_memory.is_some() {
+            assert_eq!(read(&bed.process(), &bed.path("f")), [1, 1, 1, 1, 1, 0, 0, 0, 0, 0]);
+        }
+        assert_eq!(read(&bed.process(), &bed.path("f")).len(), 10);
+    });
+}
+
+/// A flat index needs no hole where nothing older lies below; a hole that hides a part of a pattern is there, and the next flat index drops it with what it hid.
+#[test]
+fn a_flat_index_has_only_holes_that_hide_something() {
+    on_each_bed(|bed| {
+        let (plfs, path) = (bed.process(), bed.path("f"));
+        let kept = |steps: &dyn Fn(&File)| {
+            let file = create(&plfs, &path);
+            file.set_len(0).unwrap();
+            steps(&file);
+            file.close().unwrap();
+            plfs.flatten(&path).unwrap().entries
+        };
+        let zeros = |file: &File| (0..100).for_each(|i| file.zero(i * 1000, 400).unwrap());
+        assert_eq!(kept(&|file| file.set_len(200_000).unwrap()), 0);
+        assert_eq!(
+            kept(&|file| {
+                file.set_len(200_000).unwrap();
+                zeros(file);
+            }),
+            0
+        );
+        assert_eq!(
+            kept(&|file| {
+                assert_eq!(file.write_at(&[1; 50_000], 0).unwrap(), 50_000);
+                file.zero(10_000, 10_000).unwrap();
+                file.zero(30_000, 50_000).unwrap();
+            }),
+            2
+        );
+        let strided = |file: &File| assert_eq!(file.write_strided(&[1; 50_000], 500, 1000, 0).unwrap(), 50_000);
+        assert_eq!(kept(&strided), 1);
+        assert_eq!(
+            kept(&|file| {
+                strided(file);
+                file.zero(10_300, 5_000).unwrap();
+            }),
+            2
+        );
+        assert_eq!(
+            kept(&|file| {
+                file.set_len(100_000).unwrap();
+                file.zero(10_300, 5_000).unwrap();
+                strided(file);
+            }),
+            1,
+            "the hole is older"
+        );
+        assert_eq!(
+            kept(&|file| {
+                strided(file);
+                file.zero(0, u64::MAX).unwrap();
+            }),
+            0,
+            "all of the pattern is hidden"
+        );
+    });
+}
+
 #[test]
 fn access_modes_are_kept() {
     on_each_bed(|bed| {

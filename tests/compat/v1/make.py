@@ -4,7 +4,7 @@
 Every file shows another part of docs/FORMAT.md. The bytes in v1.json come from plain files that the same calls made, not
 from PLFS.
 """
-import hashlib, json, os, random, shutil, subprocess, sys, tempfile, time
+import ctypes, hashlib, json, os, random, shutil, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -48,6 +48,17 @@ def more(path, _):
     """Later than a flat index."""
     write(path, (100, b"later " * 9), (1900, None))
 
+def holes(path, _):
+    """A pattern with holes in it, one of them written over in part."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    fallocate = ctypes.CDLL(None).fallocate
+    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+    for i in range(20):
+        os.pwrite(fd, bytes([97 + i]) * 30, i * 50)
+    assert [fallocate(fd, 3, at, length) for at, length in ((70, 200), (510, 5), (900, 10_000))] == [0, 0, 0]
+    os.pwrite(fd, b"over", 100)
+    os.close(fd)
+
 def sparse(path, _):
     write(path, (5, b"low"), ((1 << 40) - 3, b"end"))
 
@@ -67,8 +78,9 @@ def main(build):
         return subprocess.Popen([plfs, "run", "--mount", root, "--", *words, os.path.join(root, file)], env=env)
     def wait(*children):
         assert [c.wait() for c in children] == [0] * len(children)
-    for name in ("example", "empty", "overlaps", "backwards", "cut", "sparse"):
+    for name in ("example", "empty", "overlaps", "backwards", "cut", "holes", "sparse"):
         wait(program(name, name))
+    subprocess.run([plfs, "flatten", os.path.join(root, "holes")], check=True, stdout=subprocess.DEVNULL)
     for file in ("strided", "flat"):
         wait(*(program("strided", file, rank, node=rank, MEET=os.path.join(base, file)) for rank in range(2)))
     subprocess.run([plfs, "flatten", os.path.join(root, "flat")], check=True, stdout=subprocess.DEVNULL)

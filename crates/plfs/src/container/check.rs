@@ -254,7 +254,7 @@ fn promise(block: &Block, offset: u64, path: &Path, ends: &mut BTreeMap<SegmentR
                 }
             }
             Record::Truncate { size, .. } => *emptied |= *size == 0,
-            Record::Writer { .. } => {}
+            Record::Hole { .. } | Record::Writer { .. } => {}
         }
     }
 }

@@ -164,6 +164,7 @@ impl SizeReplay {
                 let end = run_end(*logical, *length, *stride, *count, *physical).unwrap_or(0);
                 self.push((*stamp, set), end, false);
             }
+            Record::Hole { logical, length, stamp, .. } => self.push((*stamp, set), logical + length, false),
             Record::Truncate { size, stamp } => self.push((*stamp, set), *size, true),
             Record::Writer { .. } => {}
         }

@@ -36,7 +36,7 @@ pub use image::{Image, Numbers};
 use level::{Level, largest_end};
 use merge::{Span, clip_of, merge, sweep};
 
-use super::{Order, Run};
+use super::{HOLE, Order, Run};
 
 /// Entries in the unsorted buffer. A lookup scans it: 64 entries are 4.5 KiB, about as dear as one level's tree.
 const BUFFER: usize = 64;
@@ -242,7 +242,8 @@ impl ExtentMap {
         }
     }
 
-    /// Gives the visible pieces in `[from, to)`, ascending and disjoint, holes left out; `out` is cleared first. Pieces that continue each other logically and physically are one.
+    /// Gives the visible pieces in `[from, to)`, ascending and disjoint, holes left out, whether they have a record or not; `out` is cleared first. Pieces that continue each other
+    /// logically and physically are one.
     ///
     /// Costs O(levels * log n) and the runs and pieces that reach into the range; allocates only while `out` and the thread's scratch grow.
     pub fn lookup(&self, from: u64, to: u64, out: &mut Vec<Found>) {
@@ -257,6 +258,7 @@ impl ExtentMap {
         let mut push = |s: Span<Place>| {
             let physical = s.tag.1.wrapping_add(s.start);
             match out.last_mut() {
+                _ if s.tag.0 == HOLE => {}
                 Some(f) if f.logical + f.length == s.start && f.segment == s.tag.0 && f.physical + f.length == physical => f.length += s.end - s.start,
                 _ => out.push(Found { logical: s.start, length: s.end - s.start, segment: s.tag.0, physical }),
             }
@@ -293,7 +295,15 @@ impl ExtentMap {
     }
 
     /// Returns the lowest offset at or past `from` that holds data, as SEEK_DATA wants it; None if there is none.
+    ///
+    /// O(levels * log n), and all pieces that holes hide from there on.
     pub fn next_data(&self, from: u64) -> Option<u64> {
+        let from = self.next_piece(from)?;
+        self.scan(from, 1, |_, found| found.first().map(|f| f.logical))
+    }
+
+    /// The lowest byte at or past `from` of a piece, though a hole may hide it or be it.
+    fn next_piece(&self, from: u64) -> Option<u64> {
         let mut best = u64::MAX;
         let look = |e: &Entry, to: &mut u64| {
             if let Some(byte) = e.next_byte(from, clip_of(&self.truncates, e.order()).min(*to)) {
@@ -323,30 +333,32 @@ impl ExtentMap {
         if from >= eof {
             return None;
         }
+        let mut covered = from;
+        let hole = self.scan(from, 1 << 16, |to, found| {
+            covered = found.iter().fold(covered, |covered, f| if f.logical == covered { covered + f.length } else { covered });
+            (covered < to).then_some(covered)
+        });
+        hole.or(Some(eof))
+    }
+
+    /// Looks up window after window from `from` to the end of the file until `f(to, found)` gives something. The first has `window` bytes; others have a few thousand pieces at most.
+    fn scan<R>(&self, mut from: u64, mut window: u64, mut f: impl FnMut(u64, &[Found]) -> Option<R>) -> Option<R> {
+        let (eof, mut found) = (self.eof(), Vec::new());
         with_scratch(|scratch| {
-            let pieces = &mut scratch.pieces;
-            let mut covered = from;
-            let mut window = 1 << 16;
-            while covered < eof {
-                let to = eof.min(covered.saturating_add(window));
-                self.gather(covered, to, pieces);
-                pieces.sort_unstable_by_key(|p| p.start);
-                for p in pieces.iter() {
-                    if p.start > covered {
-                        return Some(covered);
-                    }
-                    covered = covered.max(p.end);
+            while from < eof {
+                let to = eof.min(from.saturating_add(window));
+                self.lookup_with(from, to, scratch, &mut found);
+                if let Some(result) = f(to, &found) {
+                    return Some(result);
                 }
-                if covered < to {
-                    return Some(covered);
-                }
-                match pieces.len() {
+                match scratch.pieces.len() {
                     0..1024 => window = window.saturating_mul(2),
                     1024..8192 => {}
                     _ => window = (window / 2).max(1),
                 }
+                from = to;
             }
-            Some(eof)
+            None
         })
     }
 

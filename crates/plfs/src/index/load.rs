@@ -11,7 +11,7 @@ use plfs_format::summary::Summary;
 
 use zerocopy::IntoBytes;
 
-use super::{Base, Bulk, ExtentMap, Found, Numbers, Order, Run};
+use super::{Base, Bulk, ExtentMap, Found, Numbers, Order, Run, renumbered};
 use crate::container::{Container, Totals, random_u64};
 use crate::error::{At, Error, Result};
 use crate::log;
@@ -461,7 +461,7 @@ impl Index {
             return self.pack(container, bulks);
         }
         for (bulk, numbers) in bulks {
-            let runs = bulk.into_runs().map(|(run, order)| (Run { segment: numbers[run.segment as usize], ..run }, order));
+            let runs = bulk.into_runs().map(|(run, order)| (Run { segment: renumbered(run.segment, &numbers), ..run }, order));
             self.extents.extend(runs);
         }
         Ok(())
@@ -505,7 +505,7 @@ impl Index {
         for item in &fresh.runs {
             self.overtaken |= self.floor > 0 && item.stamp <= self.floor;
             for run in item.each() {
-                self.extents.insert(Run { segment: numbers[run.segment as usize], ..run }, order(item.stamp, fresh.set));
+                self.extents.insert(Run { segment: renumbered(run.segment, &numbers), ..run }, order(item.stamp, fresh.set));
             }
         }
     }
@@ -723,8 +723,9 @@ impl Part {
                             self.bulk.push(Run { logical, length, stride, count, segment, physical }, order(stamp, set));
                         }
                     }
+                    Record::Hole { logical, length, stamp, .. } if !is_own => self.bulk.push(Run::hole(logical, length), order(stamp, set)),
                     Record::Truncate { size, stamp } if !is_own => self.bulk.push_truncate(size, order(stamp, set)),
-                    Record::Truncate { .. } | Record::Writer { .. } => {}
+                    Record::Hole { .. } | Record::Truncate { .. } | Record::Writer { .. } => {}
                 }
             }
             Ok(())

@@ -13,9 +13,15 @@ pub use flatten::{Flattened, flatten};
 pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
 pub use load::Index;
 pub use pattern::{Folder, Stamped};
+pub use plfs_format::flat_index::HOLE;
 
 /// The largest offset one past a byte, logical or physical: 2^63-1, because off_t is signed (FORMAT.md section 3).
 const MAX_END: u64 = i64::MAX as u64;
+
+/// The number that a segment has in `numbers`. A hole keeps its own.
+fn renumbered(segment: u32, numbers: &[u32]) -> u32 {
+    if segment == HOLE { HOLE } else { numbers[segment as usize] }
+}
 
 /// A place in the total order of all records of a file: larger wins (FORMAT.md section 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,9 +45,9 @@ pub struct Run {
     pub stride: i64,
     /// Number of pieces.
     pub count: u32,
-    /// Index into the owner's table of segments.
+    /// Index into the owner's table of segments, or [`HOLE`].
     pub segment: u32,
-    /// Offset of piece 0 in the segment, bytes.
+    /// Offset of piece 0 in the segment, bytes; of a hole its logical offset, so that holes side by side go on with each other.
     pub physical: u64,
 }
 
@@ -49,6 +55,11 @@ impl Run {
     /// One piece.
     pub fn single(logical: u64, length: u64, segment: u32, physical: u64) -> Run {
         Run { logical, length, stride: 0, count: 1, segment, physical }
+    }
+
+    /// Zeros that no segment has: a piece in all but what a lookup gives for it, which is nothing.
+    pub fn hole(logical: u64, length: u64) -> Run {
+        Run::single(logical, length, HOLE, logical)
     }
 
     /// Lowest logical byte.
@@ -65,6 +76,7 @@ impl Run {
     pub fn bytes(&self) -> u64 {
         self.length * self.count as u64
     }
+
     /// Tells whether the invariants hold: those of the type, and both ends at most 2^63-1. A decoder asks this before it believes a record.
     pub fn is_valid(&self) -> bool {
         let steps = u128::from(self.count.saturating_sub(1));

@@ -27,11 +27,18 @@ pub struct WrittenBy {
 pub enum Said {
     /// These bytes are there; `segment` counts in [`Records::data_logs`].
     Run(Run),
+    /// These bytes are a hole.
+    Hole {
+        /// Offset in the file.
+        logical: u64,
+        /// Bytes.
+        length: u64,
+    },
     /// The size became this.
     Truncate(u64),
 }
 
-/// One run or truncate of an index log; of a nest, one of its runs.
+/// One run, hole or truncate of an index log; of a nest, one of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexRecord {
     /// When, in units of 2^-16 ms since 1970; decides overlaps.
@@ -57,7 +64,7 @@ pub struct Records {
     pub writers: Vec<WrittenBy>,
 }
 
-/// Reads every run and truncate that any writer committed, whether later ones hide it or not. Memory grows with their number.
+/// Reads every run, hole and truncate that any writer committed, whether later ones hide it or not. Memory grows with their number.
 pub fn records(container: &Container) -> Result<Records> {
     let mut all = Records::default();
     let mut numbers = HashMap::new();
@@ -80,6 +87,10 @@ pub fn records(container: &Container) -> Result<Records> {
                         wrote.push((all.records.len(), writer));
                         let said = Said::Run(Run { logical, length, stride, count, segment, physical });
                         all.records.push(IndexRecord { stamp, committed: header.hlc, set, said, writer: None });
+                    }
+                    Record::Hole { logical, length, writer, stamp } => {
+                        wrote.push((all.records.len(), writer));
+                        all.records.push(IndexRecord { stamp, committed: header.hlc, set, said: Said::Hole { logical, length }, writer: None });
                     }
                     Record::Truncate { size, stamp } => {
                         all.records.push(IndexRecord { stamp, committed: header.hlc, set, said: Said::Truncate(size), writer: None })

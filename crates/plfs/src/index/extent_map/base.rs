@@ -12,7 +12,7 @@ use super::entry::Entry;
 use super::level::{Lattices, walk};
 use super::merge::{Span, clip_of};
 use super::shape::{Piece, Shaped, Spans};
-use crate::index::{MAX_END, Order, Run};
+use crate::index::{HOLE, MAX_END, Order, Run};
 use crate::store::Bytes;
 
 /// A decoded flat index and the bytes it lies in, which must not change. They may say anything.
@@ -176,10 +176,7 @@ impl Base {
                 let (segment, physical) = block.place(j);
                 let skipped = from.saturating_sub(start);
                 // A place past the end of what a segment can be is nobody's.
-                let place = if physical <= MAX_END - (end - start) { (segment, physical + skipped) } else { (u32::MAX, 0) };
-                if place.0 as usize >= self.flat.segments.len() {
-                    self.lies();
-                }
+                let place = if self.is_place(start, end, (segment, physical)) { (segment, physical + skipped) } else { self.no_place(start + skipped) };
                 f(start + skipped, end.min(to), self.extent_order(block.order(j)), place);
                 true
             });
@@ -188,6 +185,22 @@ impl Base {
                 self.lies();
             }
         }
+    }
+
+    /// Whether segment and physical offset can be those of an extent.
+    #[inline]
+    fn is_place(&self, start: u64, end: u64, (segment, physical): (u32, u64)) -> bool {
+        match segment {
+            HOLE => physical == start && end <= MAX_END,
+            _ => (segment as usize) < self.flat.segments.len() && physical <= MAX_END - (end - start),
+        }
+    }
+
+    /// What stands for a place that contradicts the document: nothing is believed then.
+    #[cold]
+    fn no_place(&self, start: u64) -> (u32, u64) {
+        self.lies();
+        (HOLE, start)
     }
 
     /// Whether everything keeps to the document: looks at all of it.
@@ -215,9 +228,7 @@ impl Base {
             block.visit(0, |j, start, end| {
                 behind = end;
                 seen += 1;
-                fits &= u64::from(block.place(j).0) < segments
-                    && block.place(j).1 <= MAX_END - (end - start)
-                    && block.order(j).is_none_or(|(_, set)| (set as usize) < sets);
+                fits &= self.is_place(start, end, block.place(j)) && block.order(j).is_none_or(|(_, set)| (set as usize) < sets);
                 true
             });
             if !fits || seen != block.len() {
@@ -333,10 +344,10 @@ impl Base {
         let blocks = self.blocks();
         let Some(block) = self.block(&blocks, i) else { return };
         block.visit(0, |j, start, end| {
-            let ((segment, physical), of) = (block.place(j), block.order(j));
+            let (place, of) = (block.place(j), block.order(j));
             let order = self.extent_order(of);
             let set = of.map_or(0, |of| of.1);
-            let (segment, physical) = if physical <= MAX_END - (end - start) { (segment, physical) } else { (u32::MAX, 0) };
+            let (segment, physical) = if self.is_place(start, end, place) { place } else { self.no_place(start) };
             out.push((Extent { logical: start, length: end - start, segment, set, physical, hlc: order.hlc }, order));
             true
         });

@@ -145,17 +145,20 @@ impl Bulk {
             tag: (e.segment, e.physical.wrapping_sub(e.logical), e.set),
         });
         // A batch is at most 2^21 extents after the sweep, some 100 MiB: far below what blocks can be.
-        let blocks = sweep_into_blocks(spans).expect("a batch fits into blocks");
+        let blocks = sweep_into_blocks(spans, |_| true).expect("a batch fits into blocks");
         self.packed.push(blocks);
         singles.clear();
         self.singles = singles;
     }
 }
 
-/// The blocks of what the newest wins among `spans`, which ascend by their starts. Errors past 32 GiB of blocks.
-pub(super) fn sweep_into_blocks(spans: impl Iterator<Item = Span<Source>>) -> Result<Blocks, Bad> {
+/// The blocks of what the newest wins among `spans`, which ascend by their starts, as far as it is to be kept. Errors past 32 GiB of blocks.
+pub(super) fn sweep_into_blocks(spans: impl Iterator<Item = Span<Source>>, mut keep: impl FnMut(&Span<Source>) -> bool) -> Result<Blocks, Bad> {
     let mut packer = Packer::new(true);
     sweep(spans, &mut BinaryHeap::new(), |s| {
+        if !keep(&s) {
+            return;
+        }
         packer.push(Extent {
             logical: s.start,
             length: s.end - s.start,

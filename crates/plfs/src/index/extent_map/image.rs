@@ -17,7 +17,7 @@ use super::level::{make_tree, walk};
 use super::merge::{Span, clip_of, cut_on_lattices, is_hidden};
 use super::shape::{Footprint, are_disjoint};
 use super::{ExtentMap, Run};
-use crate::index::Order;
+use crate::index::{HOLE, Order, renumbered};
 
 /// Pieces of a run up to which it is held as singles where orders are left out: they cost some 6 bytes each, an entry 72.
 const SHORT_RUN: u32 = 8;
@@ -107,7 +107,11 @@ impl ExtentMap {
         cut.into_iter().for_each(|(run, order)| own.push(run, order));
         own.pack();
         sources.extend(own.packed.drain(..).map(|blocks| Packed::numbered(blocks, numbers)));
-        let singles = self.merge_singles(self.base.as_ref(), &sources)?;
+        let mut has_holes = false;
+        let mut singles = self.merge_singles(self.base.as_ref(), &sources, |s| {
+            has_holes |= s.tag.0 == HOLE;
+            true
+        })?;
         drop(sources);
         let mut runs = cut_on_lattices(runs);
         let mut budget = 4 * (singles.extents() as usize + runs.len()) + 1024;
@@ -125,11 +129,22 @@ impl ExtentMap {
             make_tree(&mut entries);
             return Ok(Image { entries, shapes: shapes.all, blocks: singles, segments: (0..numbers.set_of.len() as u32).collect() });
         }
+        if has_holes {
+            singles = self.without_idle_holes(&[Packed::numbered(singles, numbers)], &runs)?;
+        }
         self.settle(runs, singles, kept, numbers)
     }
 
-    /// One sweep over all sources of singles.
-    fn merge_singles(&self, base: Option<&Base>, packed: &[Packed]) -> Result<Blocks, Bad> {
+    /// The singles without the holes that hide nothing: singles hide each other for good, so a hole is needed where it covers an older one of `runs` only.
+    fn without_idle_holes(&self, singles: &[Packed], runs: &[(Run, Order)]) -> Result<Blocks, Bad> {
+        let mut tree: Vec<Entry> = runs.iter().map(|(run, order)| Entry::new(*run, *order)).collect();
+        tree.sort_unstable_by_key(Entry::key);
+        make_tree(&mut tree);
+        self.merge_singles(None, singles, |s| s.tag.0 != HOLE || is_reached(&tree, s.start, s.end, Some(s.order)))
+    }
+
+    /// One sweep over all sources of singles, for those that are to be kept.
+    fn merge_singles(&self, base: Option<&Base>, packed: &[Packed], keep: impl FnMut(&Span<Source>) -> bool) -> Result<Blocks, Bad> {
         let mut readers: Vec<Reader<'_>> = packed.iter().map(Reader::of_packed).collect();
         readers.extend(base.map(Reader::of_base));
         let mut heap: BinaryHeap<std::cmp::Reverse<(u64, usize)>> = BinaryHeap::new();
@@ -155,7 +170,7 @@ impl ExtentMap {
                 }
             }
         });
-        sweep_into_blocks(spans)
+        sweep_into_blocks(spans, keep)
     }
 
     /// Whether nothing but the base has a byte where this entry of it has one, and no truncate cuts it.
@@ -230,7 +245,7 @@ impl ExtentMap {
             bulk.pack();
             let packed = bulk.packed.drain(..).chain([singles]);
             let sources: Vec<Packed> = packed.map(|blocks| Packed::numbered(blocks, numbers)).collect();
-            singles = self.merge_singles(None, &sources)?;
+            singles = self.without_idle_holes(&sources, &left)?;
         }
         let mut left: Vec<Entry> = left.into_iter().map(|(run, order)| Entry::new(run, order)).collect();
         left.sort_unstable_by_key(Entry::key);
@@ -348,22 +363,24 @@ fn touching(groups: &[Group], entries: &[Entry], shapes: &[NewShape], singles: &
     touching
 }
 
+/// Whether an entry of the tree, older than `order` if there is one, has a byte in `[from, to)`.
+fn is_reached(tree: &[Entry], from: u64, to: u64, order: Option<Order>) -> bool {
+    let mut reached = false;
+    walk(tree, from, &mut { to }, &mut |entry: &Entry, to: &mut u64| {
+        reached |= order.is_none_or(|order| entry.order() < order) && entry.next_byte(from, *to).is_some();
+    });
+    reached
+}
+
 /// Packs singles anew: without orders in blocks that no run of `left` reaches into, joined where they go on, with new numbers of segments. Long stretches of equal ones that fold go to `fold`.
 fn repack(singles: &Blocks, left: &[Entry], new: &[u32], fold: &mut impl FnMut(Group)) -> Result<Blocks, Bad> {
     let view = singles.view();
     let mut packer = Packer::new(false);
     let mut stretch: Vec<Extent> = Vec::new();
-    let is_reached = |from: u64, to: u64| {
-        let mut reached = false;
-        walk(left, from, &mut { to }, &mut |entry: &Entry, to: &mut u64| {
-            reached |= entry.next_byte(from, *to).is_some();
-        });
-        reached
-    };
     let flush = |packer: &mut Packer| {
         let waiting = packer.waiting();
         let (Some(first), Some(last)) = (waiting.first(), waiting.last()) else { return };
-        let ordered = !left.is_empty() && is_reached(first.logical, last.logical + last.length);
+        let ordered = !left.is_empty() && is_reached(left, first.logical, last.logical + last.length, None);
         packer.flush(ordered);
     };
     let mut put = |extent: Extent| {
@@ -404,7 +421,7 @@ fn repack(singles: &Blocks, left: &[Entry], new: &[u32], fold: &mut impl FnMut(G
         extents.clear();
         view.block(i)?.collect_into(&mut extents);
         for extent in &extents {
-            let extent = Extent { segment: new[extent.segment as usize], ..*extent };
+            let extent = Extent { segment: renumbered(extent.segment, new), ..*extent };
             if let [.., a, b] = stretch.as_slice()
                 && (extent.length != b.length || extent.logical - b.logical != b.logical - a.logical || a.length != b.length)
             {
@@ -458,7 +475,7 @@ impl<'a> Reader<'a> {
                         block.visit(0, |i, start, end| {
                             let ((segment, physical), (hlc, set)) = (block.place(i), block.order(i).unwrap_or_default());
                             let (set, id) = packed.sets.get(set as usize).copied().unwrap_or_default();
-                            let segment = packed.segments.get(segment as usize).copied().unwrap_or(u32::MAX);
+                            let segment = renumbered(segment, &packed.segments);
                             self.extents.push((Extent { logical: start, length: end - start, segment, set, physical, hlc }, Order { hlc, set: id }));
                             true
                         });
