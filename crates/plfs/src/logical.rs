@@ -532,3 +532,9 @@ pub(crate) fn now_ns() -> u64 {
     let now = now();
     now.sec as u64 * 1_000_000_000 + now.nsec as u64
 }
+
+/// Whether a file that changed at this time has not changed for so long, a second, that what is found in it now may be remembered by it: whatever changes it later, or takes its
+/// inode, then has another time, even where the file system's clock ticks coarsely.
+pub(crate) fn is_long_past(time: Time) -> bool {
+    now_ns() as i128 - (i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec)) > 1_000_000_000
+}
