@@ -183,7 +183,7 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
     prepare_process();
     let roots = backends.iter().map(|backend| Ok(Root::new(backend.clone(), open_root(backend)?))).collect::<Result<Vec<_>, String>>()?;
     let backend = backends[0].clone();
-    let door = Door::new(roots, config).map_err(|errno| format!("cannot use {}: {errno}", backend.display()))?;
+    let door = Door::new(roots, config, Duration::from_millis(options.fixed.ttl_ms)).map_err(|errno| format!("cannot use {}: {errno}", backend.display()))?;
     if !options.kernel.contains(&MountOption::RO) {
         door.prepare().map_err(|(_, text)| text)?;
     }
@@ -202,13 +202,7 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
         inodes: 0,
         level: String::new(),
     };
-    let fuse = Fuse {
-        door: door.clone(),
-        ttl: Duration::from_millis(options.fixed.ttl_ms),
-        status: Arc::new(status),
-        passthrough: AtomicBool::new(options.fixed.passthrough),
-        acl: options.fixed.acl,
-    };
+    let fuse = Fuse { door: door.clone(), status: Arc::new(status), passthrough: AtomicBool::new(options.fixed.passthrough), acl: options.fixed.acl };
     let mut config = Config::default();
     // In /proc/mounts a comma ends an option.
     let source = backend.to_string_lossy().replace(',', "_");
