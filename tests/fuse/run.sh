@@ -22,6 +22,7 @@ chmod 755 "$mount" "$work/backend"
 export LC_ALL=C TZ=UTC PYTHONDONTWRITEBYTECODE=1
 . "$here/../results.sh"
 MIB=8 OPS=20000 SEEDS="1 2" STRESS_S=1 STRESS_ALL_S=5
+[ "${CI:-}" = true ] && OPS=100000 SEEDS="1 2 3"
 [ $mode = full ] && MIB=256 OPS=1000000 SEEDS="1 2 3" STRESS_S=20 STRESS_ALL_S=120
 
 limit() { timeout -k 5 "$@"; }
