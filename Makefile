@@ -78,6 +78,7 @@ install: build ## copy build/ to DESTDIR/PREFIX (make install PREFIX=$HOME/plfs)
 	@# mount(8) looks in /sbin only, systemd reads what is in its own directories.
 	@sed -i 's|^ExecStart=plfs|ExecStart=$(PREFIX)/bin/plfs|; s|^ExecStop=plfs|ExecStop=$(PREFIX)/bin/plfs|' "$(DESTDIR)$(PREFIX)/lib/systemd/system/plfs@.service"
 	@echo "installed in $(DESTDIR)$(PREFIX); try: $(PREFIX)/bin/plfs run -- COMMAND"
+	@[ "$(PREFIX)" = /usr ] || echo "for mount -t fuse.plfs and /etc/fstab: ln -s $(PREFIX)/bin/plfs /sbin/mount.fuse.plfs; for systemd: systemctl link $(PREFIX)/lib/systemd/system/plfs@.service"
 
 test: build ## all tests; the last line sums them up
 	@BUILD="$(abspath $(BUILD))" CARGO="$(CARGO)" tests/cli/all.sh

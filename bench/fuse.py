@@ -10,6 +10,7 @@ import argparse
 import json
 import mmap
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -51,10 +52,14 @@ class Sides:
         self.pids = {"plfs": status["pid"], "passthrough": self.other.pid}
 
     def cpu_s(self, side):
-        """Processor seconds of a side's daemon: says more than the clock where others use the machine."""
-        with open(f"/proc/{self.pids[side]}/stat") as file:
-            fields = file.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor seconds of a side's daemon and of our ended children: say more than the clock where others use the machine."""
+        tasks = f"/proc/{self.pids[side]}/task"
+        daemon_ns = 0
+        for task in os.listdir(tasks):
+            with open(f"{tasks}/{task}/schedstat") as file:
+                daemon_ns += int(file.read().split()[0])
+        ours = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return daemon_ns / 1e9, ours.ru_utime + ours.ru_stime
 
     def end(self):
         subprocess.run([self.plfs, "umount", self.dirs["plfs"]], timeout=120)
@@ -112,21 +117,29 @@ def measure(args, sides):
     found, block = {}, aligned(1 << 20)
 
     def note(what, side, work, per=None):
-        """Seconds of `work`, or `per` divided by them; and the daemon's processor seconds."""
-        cpu = sides.cpu_s(side) if side in sides.pids else 0
+        """Seconds of `work`, or `per` divided by them; and the processor seconds of the daemon, and of it and the programs together."""
+        before = sides.cpu_s(side) if side in sides.pids else ()
         spent = seconds(work)
         add(what, side, per / spent if per else spent)
-        if side in sides.pids:
-            add(what.split(",")[0] + ", daemon's CPU s", side, sides.cpu_s(side) - cpu)
+        if before:
+            daemon, ours = (after - then for after, then in zip(sides.cpu_s(side), before))
+            add(what.rsplit(",", 1)[0] + ", daemon's CPU s", side, daemon)
+            if ours:
+                add(what.rsplit(",", 1)[0] + ", all CPU s", side, daemon + ours)
 
     def add(what, side, value):
         found.setdefault(what, {}).setdefault(side, []).append(value)
-        print(f"{what:34} {side:12} {value:10.4f}", file=sys.stderr, flush=True)
+        print(f"{what:36} {side:12} {value:10.4f}", file=sys.stderr, flush=True)
 
+    many = (("empty", b""), ("of 1 KiB", bytes(1024)))
     for side, where in sides.dirs.items():
-        os.mkdir(f"{where}/many")
-        for i in range(args.files):
-            os.close(os.open(f"{where}/many/{i:06}", os.O_WRONLY | os.O_CREAT, 0o644))
+        for kind, data in many:
+            os.mkdir(f"{where}/{kind}")
+            for i in range(args.files):
+                fd = os.open(f"{where}/{kind}/{i:06}", os.O_WRONLY | os.O_CREAT, 0o644)
+                if data:
+                    os.write(fd, data)
+                os.close(fd)
     time.sleep(2)
     for _ in range(args.reps):
         for side, where in sides.dirs.items():
@@ -151,14 +164,15 @@ def measure(args, sides):
             path = f"{sides.work}/strided"
             note("strided N-1 write, MiB/s", "direct", lambda: write_strided(path, args.mib), args.mib)
             os.unlink(path)
-        for what, words in (("find, s", ["find"]), ("ls -l, s", ["ls", "-l"])):
-            for side, where in sides.dirs.items():
-                # Names and attributes are forgotten, the backend's as well.
-                time.sleep(1.2)
-                drop_caches()
-                note(f"{what}, cold", side, lambda: run(*words, f"{where}/many"))
-                time.sleep(1.2)
-                note(f"{what}, warm", side, lambda: run(*words, f"{where}/many"))
+        for words in (["find"], ["ls", "-l"]):
+            for kind, _ in many:
+                for side, where in sides.dirs.items():
+                    # Names and attributes are forgotten, the backend's as well.
+                    time.sleep(1.2)
+                    drop_caches()
+                    note(f"{' '.join(words)}, {kind}, cold, s", side, lambda: run(*words, f"{where}/{kind}"))
+                    time.sleep(1.2)
+                    note(f"{' '.join(words)}, {kind}, warm, s", side, lambda: run(*words, f"{where}/{kind}"))
     # A stat that loaded the index would cost what the index is large: many records that do not fold.
     path = f"{sides.dirs['plfs']}/records"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
@@ -168,7 +182,7 @@ def measure(args, sides):
     time.sleep(1.2)
     note("stat, many records, s", "plfs", lambda: os.stat(path))
     time.sleep(1.2)
-    note("stat, no records, s", "plfs", lambda: os.stat(f"{sides.dirs['plfs']}/many/000000"))
+    note("stat, no records, s", "plfs", lambda: os.stat(f"{sides.dirs['plfs']}/empty/000000"))
     return found
 
 
@@ -198,9 +212,9 @@ def main():
     for what, by in (best if args.best else medians).items():
         if "passthrough" in by:
             ratio = by["plfs"] / by["passthrough"] if by["passthrough"] else float("nan")
-            print(f"{what:34} plfs {by['plfs']:10.3f}  passthrough {by['passthrough']:10.3f}  ratio {ratio:6.2f}" + (f"  direct {by['direct']:10.3f}" if "direct" in by else ""))
+            print(f"{what:36} plfs {by['plfs']:10.3f}  passthrough {by['passthrough']:10.3f}  ratio {ratio:6.2f}" + (f"  direct {by['direct']:10.3f}" if "direct" in by else ""))
         else:
-            print(f"{what:34} plfs {by['plfs']:10.6f}")
+            print(f"{what:36} plfs {by['plfs']:10.6f}")
     if args.json:
         with open(args.json, "w") as file:
             json.dump({"storage": args.storage, "mib": args.mib, "files": args.files, "reps": args.reps, "medians": medians, "runs": found}, file, indent=1)

@@ -237,6 +237,143 @@ def t_mount_8_mounts_and_remounts():
     assert plfs("cat", f"{WORK}/m8.b/f") == "two\n"
 
 
+def t_mount_8_mounts_without_our_helper():
+    # Then mount(8) takes libfuse's, which runs `plfs SOURCE MOUNTPOINT -o OPTIONS`, and asks for dev and suid though nobody said so.
+    helper = shutil.which("mount.fuse3", path="/sbin:/usr/sbin")
+    if not helper:
+        raise Skipped("no mount.fuse3")
+    os.makedirs(f"{WORK}/m3.b"), os.makedirs(f"{WORK}/m3.m")
+    script = """set -e
+        mkdir $B/sbin; cp $HELPER $B/sbin/mount.fuse3; ln -s mount.fuse3 $B/sbin/mount.fuse; mount --bind $B/sbin "$(realpath /sbin)"
+        mount -t tmpfs none /usr/local/bin; ln -s "$PLFS" /usr/local/bin/plfs; export PATH=/usr/local/bin:/usr/bin:/bin
+        mount -t fuse.plfs $B $M -o noatime,threads=3; echo one > $M/f
+        grep -q " $M fuse.plfs rw,nosuid,nodev,noatime," /proc/mounts; [ "$(plfs stat --mounts | grep -c '3 threads')" = 1 ]
+        mount -o remount,ro $M; ! touch $M/g 2> /dev/null; [ $(cat $M/f) = one ]; umount $M
+        ! mount -t fuse.plfs $B $M -o fast 2> $B/said; grep -q 'plfs mount --help' $B/said"""
+    env = {**os.environ, "PLFS": PLFS, "HELPER": helper, "B": f"{WORK}/m3.b", "M": f"{WORK}/m3.m"}
+    done = subprocess.run(["unshare", "-m", "bash", "-xc", script], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert plfs("cat", f"{WORK}/m3.b/f") == "one\n"
+
+
+def t_the_systemd_unit():
+    if not (shutil.which("systemd-analyze") and shutil.which("systemd-escape")):
+        raise Skipped("no systemd-analyze")
+    backend, path = f"{WORK}/unit b", f"{WORK}/unit.m"
+    os.makedirs(backend), os.makedirs(path)
+    with open(f"{os.path.dirname(PLFS)}/../lib/systemd/system/plfs@.service") as file:
+        # As make install does.
+        text = file.read().replace("=plfs ", f"={PLFS} ")
+    write(f"{WORK}/plfs@.service", text.encode())
+    name = subprocess.check_output(["systemd-escape", "-p", "--template", "plfs@.service", path], text=True).strip()
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", f"{WORK}/{name}"], capture_output=True, text=True, timeout=60)
+    os.path.exists(f"{WORK}/{name}") and os.unlink(f"{WORK}/{name}")
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "plfs" in line]
+    assert done.returncode == 0 and not said, (done.returncode, said)
+    # What systemd would do with its lines, for a text in /etc/plfs of these two.
+    unit = [line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#")]
+    only = dict(unit)
+    assert only["Type"] == "notify" and only["EnvironmentFile"] == "/etc/plfs/%i.conf"
+    env = {**dict([only["Environment"].split("=", 1)]), "BACKEND": backend, "OPTIONS": "noatime,threads=3"}
+
+    def command(line):
+        words = [word.replace("%f", path) for word in line.split()]
+        return [env[word[2:-1]] if word.startswith("${") else word for word in words]
+
+    systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    systemd.bind(f"{WORK}/notify.unit")
+    systemd.settimeout(30)
+    own = {"PATH": "/usr/bin:/bin", "NOTIFY_SOCKET": f"{WORK}/notify.unit", "JOURNAL_STREAM": "8:1"}
+    daemon = subprocess.Popen(command(only["ExecStart"]), env=own, stderr=subprocess.PIPE, text=True)
+    assert systemd.recv(100) == b"READY=1" and os.path.ismount(path) and "noatime" in options_of(path)
+    assert json.loads(os.getxattr(path, "user.plfs.mount"))["pid"] == daemon.pid
+    write(f"{path}/f", b"through the unit")
+    subprocess.run(command(only["ExecStop"]), env=own, check=True, timeout=60)
+    assert daemon.wait(10) == 0 and not os.path.ismount(path) and plfs("cat", f"{backend}/f") == "through the unit"
+    # The journal takes the level from the number in front.
+    assert daemon.stderr.read().startswith("<6>mounted ")
+
+
+def t_messages_go_to_syslog():
+    # With a /dev of its own, in which the test listens where syslog does.
+    os.makedirs(f"{WORK}/log.b"), os.makedirs(f"{WORK}/log.m"), os.makedirs(f"{WORK}/log.dev")
+    prepare = """set -e; mount -t tmpfs none $D; mkdir $D/shm; mknod -m 666 $D/null c 1 3; mknod -m 666 $D/urandom c 1 9; mknod -m 666 $D/fuse c 10 229; mount --move $D /dev
+        exec python3 "$0" "$@" """
+    done = subprocess.run(["unshare", "-m", "bash", "-c", prepare, sys.argv[0], WORK, PLFS, "syslog_in_a_namespace"],
+                          env={**os.environ, "D": f"{WORK}/log.dev"}, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def syslog_in_a_namespace():
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.bind("/dev/log")
+    listener.settimeout(10)
+    backend, path = f"{WORK}/log.b", f"{WORK}/log.m"
+
+    def wait_for(level, text):
+        """The next message with this text, which must have this level and be the daemon's: facility 3, a time, name and process."""
+        while True:
+            said = listener.recv(10_000).decode()
+            if text in said:
+                assert said.startswith(f"<{3 * 8 + level}>") and f" plfs[{pid}]: " in said, said
+                return said
+
+    plfs("mount", path, "--backend", backend)
+    pid = json.loads(os.getxattr(path, "user.plfs.mount"))["pid"]
+    wait_for(6, f"mounted {backend} on {path}")
+    write(f"{path}/f", b"x" * 50_000)
+    plfs("log", "--level", "trace", path)
+    fails(errno.ENOENT, os.stat, f"{path}/nothing")
+    wait_for(7, "lookup: ")
+    plfs("log", "--level", "warn", path)
+    time.sleep(0.1)
+    for where, _, names in os.walk(f"{backend}/.plfs"):
+        for name in names:
+            if name.endswith(".data"):
+                os.truncate(os.path.join(where, name), 100)
+    fails(errno.EIO, read, f"{path}/f")
+    wait_for(3, ".data has")
+    fd = os.open(f"{path}/f", os.O_RDONLY)
+    os.kill(pid, signal.SIGTERM)
+    assert "told to end" not in wait_for(4, "is in use")
+    os.close(fd)
+    wait_for_end(pid)
+
+
+def t_a_name_that_others_replace_can_always_be_opened():
+    """The kernel looks a name up and then opens the file; when another mount or door renamed over the name in between, or before the first read, it was ESTALE, once in 50 opens."""
+    replace = """import os, sys, time
+end, i = time.time() + 4, 0
+while time.time() < end:
+    with open("new", "wb") as file: file.write(b"%08d" % i * 10)
+    os.rename("new", "f"); i += 1
+print(i)"""
+    with Mounted("replaced") as mount:
+        other = f"{WORK}/replaced.other"
+        os.makedirs(other)
+        plfs("mount", other, "--backend", mount.backend)
+        try:
+            for where, command in ((mount.backend, [PLFS, "run", "--mount", mount.backend, "--"]), (other, [])):
+                write(f"{mount.path}/f", b"%08d" % 0 * 10)
+                replacing = subprocess.Popen([*command, sys.executable, "-c", replace], cwd=where, stdout=subprocess.PIPE)
+                opened, errors = 0, []
+                while replacing.poll() is None:
+                    try:
+                        said = read(f"{mount.path}/f")
+                        opened += 1
+                        assert len(said) == 80 and said == said[:8] * 10, said
+                    except OSError as error:
+                        errors.append(f"{error} after {opened}")
+                assert replacing.wait() == 0 and not errors and opened > 20, (len(errors), errors[:3], opened)
+                assert int(replacing.stdout.read()) > 20
+        finally:
+            plfs("umount", other)
+        plfs("umount", mount.path)
+        # Whatever was kept open for a moment is gone.
+        said = plfs("check", mount.backend)
+        assert said.strip() == "1 healthy", said
+
+
 def as_ordinary_user(script):
     """Runs a text for bash as a user who may use /dev/fuse, as on most systems: through a copy of it, in a mount namespace of its own. The user's are $W/b and $W/m."""
     if subprocess.run(["sh", "-c", "command -v fusermount3 setpriv"], capture_output=True).returncode:
@@ -481,4 +618,7 @@ def t_a_damaged_file_is_an_error_with_its_name():
         os.unlink(f"{mount.path}/g")
 
 
-main(globals(), sys.argv[3:])
+if sys.argv[3:] == ["syslog_in_a_namespace"]:
+    syslog_in_a_namespace()
+else:
+    main(globals(), sys.argv[3:])

@@ -86,7 +86,14 @@ def t_what_was_read_of_a_closed_file_stays_cached():
 def t_the_kernel_reads_plain_files_by_itself():
     with open(below("plain"), "wb") as file:
         file.write(b"p" * 5000)
-    fd = os.open("plain", os.O_RDWR)
+    the_kernel_reads("plain")
+    write("f", b"p" * 5000)
+    subprocess.check_call([PLFS, "export", below("f"), below("exported")])
+    the_kernel_reads("exported")
+
+
+def the_kernel_reads(name):
+    fd = os.open(name, os.O_RDWR)
     daemon = json.loads(os.getxattr(MOUNT, "user.plfs.mount"))["pid"]
     said = subprocess.check_output([PLFS, "log", MOUNT], text=True)
     if "does not use plain files" in said or "no FUSE_PASSTHROUGH" in said:
@@ -105,6 +112,44 @@ def t_the_kernel_reads_plain_files_by_itself():
     os.waitpid(pid, 0)
     said = os.read(told, 3) if answered else None
     assert said == b"ppp", said
+    os.close(fd)
+
+
+def calls_of_the_daemon(work):
+    """Reading system calls that the daemon makes for `work`: one for each request, and those on the logs."""
+    daemon = json.loads(os.getxattr(MOUNT, "user.plfs.mount"))["pid"]
+
+    def reads():
+        with open(f"/proc/{daemon}/io") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("syscr:"))
+
+    before = reads()
+    work()
+    return reads() - before
+
+
+def t_a_megabyte_is_one_request():
+    with open("/proc/sys/fs/fuse/max_pages_limit" if os.path.exists("/proc/sys/fs/fuse/max_pages_limit") else "/dev/null") as file:
+        if int(file.read() or 256) < 256:
+            raise Skipped("this machine allows less (fs.fuse.max_pages_limit)")
+    # A request holds 256 pages, so memory has to begin at one.
+    memory = mmap.mmap(-1, 1 << 20)
+    memory.write(b"m" * (1 << 20))
+    fd = os.open("f", os.O_RDWR | os.O_CREAT, 0o644)
+    os.pwrite(fd, b"joined", 0)
+    made = calls_of_the_daemon(lambda: [os.pwrite(fd, memory, i << 20) for i in range(32)])
+    assert 32 <= made < 48, made
+    os.preadv(fd, [memory], 0)
+    # Each is a request and a read of the log.
+    made = calls_of_the_daemon(lambda: [os.preadv(fd, [memory], i << 20) for i in range(32)])
+    assert 64 <= made < 96, made
+    # What the kernel caches it reads ahead as much at once, which root can set. (It was 128 KiB, whatever we asked for at the mount.)
+    os.close(fd)
+    device = os.stat(MOUNT).st_dev
+    if not os.access(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb", os.W_OK):
+        raise Skipped("the read-ahead cannot be set here")
+    made = calls_of_the_daemon(lambda: read("f"))
+    assert os.path.getsize("f") == 32 << 20 and 64 <= made < 128, made
 
 
 def t_appends_never_overlap():

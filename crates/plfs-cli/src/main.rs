@@ -73,7 +73,7 @@ enum Command {
     /// allow_other; backend=DIR (one more, as --backend); log=error|warn|info|debug|trace (to syslog, or to standard error with --foreground). With remount, a mount that is there
     /// gets other ones of the first group, or another log.
     #[command(
-        after_help = "Examples:\n  plfs mount /mnt/ckpt --backend /scratch/ckpt\n  plfs mount /scratch/ckpt                      over the directory itself\n  plfs mount /mnt/ckpt --backend /scratch1/ckpt --backend /scratch2/ckpt\n  mount -t fuse.plfs /scratch/ckpt /mnt/ckpt    with mount.fuse.plfs in /sbin\n  mount -o remount,ro /mnt/ckpt\n  /scratch/ckpt /mnt/ckpt fuse.plfs defaults,_netdev 0 0      in /etc/fstab"
+        after_help = "Examples:\n  plfs mount /mnt/ckpt --backend /scratch/ckpt\n  plfs mount /scratch/ckpt                      over the directory itself\n  plfs mount /mnt/ckpt --backend /scratch1/ckpt --backend /scratch2/ckpt\n  mount -t fuse.plfs /scratch/ckpt /mnt/ckpt    needs mount.fuse.plfs, a link to plfs, in /sbin; or the package fuse3\n  mount -o remount,ro /mnt/ckpt\n  /scratch/ckpt /mnt/ckpt fuse.plfs defaults,_netdev 0 0      in /etc/fstab"
     )]
     Mount {
         /// The directory to show, the mount point's own if not given; may be given several times: data goes to the others, too

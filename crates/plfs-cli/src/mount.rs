@@ -33,16 +33,25 @@ pub fn mount(mountpoint: PathBuf, backends: Vec<PathBuf>, options: Vec<String>, 
     done.map_err(|text| if text.is_empty() { Fail::Said } else { Fail::Say(text) })
 }
 
-/// `mount.fuse.plfs SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS]`, as mount(8) calls it, in the words of `plfs mount`. `None` if this program was not called so.
+/// `mount.fuse.plfs SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS]`, as mount(8) calls it, or `plfs /SOURCE MOUNTPOINT -o OPTIONS`, as mount.fuse3 of libfuse does where mount(8) has found
+/// that instead; in the words of `plfs mount`. `None` if this program was not called so.
 pub fn as_helper(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
     let name = PathBuf::from(arguments.next()?);
-    if !name.file_name()?.to_string_lossy().starts_with("mount.") {
+    let ours = name.file_name()?.to_string_lossy().starts_with("mount.");
+    let mut arguments = arguments.peekable();
+    if !ours && !arguments.peek()?.as_encoded_bytes().starts_with(b"/") {
         return None;
     }
     let (mut places, mut words) = (Vec::new(), vec![OsString::from("plfs"), "mount".into()]);
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
-            Some("-o") => words.extend([argument, arguments.next().unwrap_or_default()]),
+            Some("-o") if ours => words.extend([argument, arguments.next().unwrap_or_default()]),
+            // mount.fuse3 adds these two whether or not somebody asked for them.
+            Some("-o") => {
+                let options = arguments.next().unwrap_or_default().to_string_lossy().into_owned();
+                let options: Vec<_> = options.split(',').filter(|option| !matches!(*option, "dev" | "suid")).collect();
+                words.extend([argument, options.join(",").into()]);
+            }
             // The type, which is ours; verbose, sloppy, no mtab: nothing to do.
             Some("-t") => drop(arguments.next()),
             // All but the mount itself.
@@ -143,7 +152,9 @@ mod tests {
         let helper = |words: &[&str]| {
             as_helper(words.iter().map(OsString::from)).map(|words| words.into_iter().map(|word| word.into_string().unwrap()).collect::<Vec<_>>())
         };
-        assert_eq!(helper(&["/usr/bin/plfs", "mount"]), None);
+        assert_eq!((helper(&["/usr/bin/plfs", "mount"]), helper(&["plfs"])), (None, None));
+        let words = helper(&["plfs", "/scratch", "/mnt", "-o", "rw,noatime,dev,suid"]).unwrap();
+        assert_eq!(words, ["plfs", "mount", "-o", "rw,noatime", "--backend", "/scratch", "--", "/mnt"]);
         let words = helper(&["/sbin/mount.fuse.plfs", "/scratch", "/mnt", "-n", "-o", "rw,nodev", "-t", "fuse.plfs"]).unwrap();
         assert_eq!(words, ["plfs", "mount", "-o", "rw,nodev", "--backend", "/scratch", "--", "/mnt"]);
         let words = helper(&["/sbin/mount.fuse.plfs", "/scratch", "/mnt", "-o", "rw,remount,ro"]).unwrap();

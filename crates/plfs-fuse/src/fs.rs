@@ -2,6 +2,7 @@
 //! all the same, so that new files are the caller's and backends that check on their own agree.
 
 mod attributes;
+mod contended;
 mod files;
 mod names;
 
@@ -9,9 +10,10 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use fuser::FileType;
 use plfs_core::store::{Errno, Store, Time};
@@ -138,12 +140,15 @@ pub struct Door {
     pub root: Arc<Root>,
     /// All backends; the first is the one above.
     roots: Arc<[Arc<Root>]>,
+    /// How long the kernel may believe names and attributes.
+    pub ttl: Duration,
     /// The backends can take files.
     prepared: AtomicBool,
     /// What the kernel knows.
     pub inodes: Inodes,
     handles: Vec<RwLock<HashMap<u64, Arc<Handle>>>>,
     next_handle: AtomicU64,
+    contended: Mutex<Vec<contended::Contended>>,
     /// Open handles.
     pub open_handles: AtomicU64,
 }
@@ -192,7 +197,7 @@ const READ_WRITE: Access = Access { read: true, write: true };
 
 impl Door {
     /// The file system of the first of these directories. Data of new files is spread over all.
-    pub fn new(roots: Vec<Root>, mut config: plfs_core::Config) -> Result<Door> {
+    pub fn new(roots: Vec<Root>, mut config: plfs_core::Config, ttl: Duration) -> Result<Door> {
         let roots: Arc<[Arc<Root>]> = roots.into_iter().map(Arc::new).collect();
         let root = roots.first().ok_or(Errno::INVAL)?.clone();
         config.mounts = vec![root.path.clone()];
@@ -205,9 +210,11 @@ impl Door {
             inodes: Inodes::new(key_of(&stat), own),
             root,
             roots,
+            ttl,
             prepared: AtomicBool::new(false),
             handles: (0..64).map(|_| RwLock::default()).collect(),
             next_handle: AtomicU64::new(1),
+            contended: Mutex::default(),
             open_handles: AtomicU64::new(0),
         })
     }
@@ -317,6 +324,23 @@ impl Door {
         Ok(sum)
     }
 
+    /// Does something with a path that leads to the file itself; the second argument is whether it is a link of /proc to be followed. `call` must change nothing: for a file
+    /// that is not open the name is believed as long as the kernel would believe it.
+    pub(crate) fn ask<T>(&self, id: u64, call: impl Fn(&Path, bool) -> Result<T>) -> Result<T> {
+        let inode = self.inode(id)?;
+        if let Some(name) = inode.believed_name(self.ttl)
+            && !lock(&inode.open).is_open()
+            && let Ok(dir) = dir_of(&name.parent)
+        {
+            match call(&magic(dir).join(&name.name), false) {
+                Err(Errno::NOENT | Errno::STALE) => {}
+                other => return other,
+            }
+        }
+        let (path, follow) = self.place(id)?;
+        call(&path, follow)
+    }
+
     /// A path that leads to the file itself, and whether it is a link of /proc to be followed. Costs one stat for a file that is not open.
     pub(crate) fn place(&self, id: u64) -> Result<(PathBuf, bool)> {
         let inode = self.inode(id)?;
@@ -358,6 +382,7 @@ impl Door {
 
     /// Ends: everything is committed and closed.
     pub fn end(&self) {
+        self.keep_nothing();
         if let Err(error) = self.plfs.exit() {
             errno_of(error);
         }

@@ -21,14 +21,12 @@ use crate::inode::lock;
 use crate::xattr;
 
 /// Largest write of one request, and read-ahead: what the kernel allows by default (fs.fuse.max_pages_limit, 256 pages).
-const MAX_WRITE_BYTES: u32 = 1 << 20;
+pub const MAX_WRITE_BYTES: u32 = 1 << 20;
 
 /// The door, as fuser calls it.
 pub struct Fuse {
     /// The file system.
     pub door: Arc<Door>,
-    /// How long the kernel may believe names and attributes.
-    pub ttl: Duration,
     /// Status of the mount, for [`xattr`].
     pub status: Arc<crate::status::Status>,
     /// Whether the kernel may use plain files by itself.
@@ -131,7 +129,7 @@ impl Filesystem for Fuse {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        answer!(reply, "lookup", self.door.lookup(parent.0, name), |reply: ReplyEntry, attr| reply.entry(&self.ttl, &attr, NO_GENERATION));
+        answer!(reply, "lookup", self.door.lookup(parent.0, name), |reply: ReplyEntry, attr| reply.entry(&self.door.ttl, &attr, NO_GENERATION));
     }
 
     fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {
@@ -142,7 +140,7 @@ impl Filesystem for Fuse {
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        answer!(reply, "getattr", self.door.getattr(ino.0), |reply: ReplyAttr, attr| reply.attr(&self.ttl, &attr));
+        answer!(reply, "getattr", self.door.getattr(ino.0), |reply: ReplyAttr, attr| reply.attr(&self.door.ttl, &attr));
     }
 
     fn setattr(
@@ -165,7 +163,7 @@ impl Filesystem for Fuse {
     ) {
         let changes = Changes { mode, uid, gid, size, atime: atime.map(when), mtime: mtime.map(when) };
         let done = || self.door.setattr(caller(request), ino.0, fh.map(|fh| fh.0), changes);
-        answer!(reply, "setattr", done(), |reply: ReplyAttr, attr| reply.attr(&self.ttl, &attr));
+        answer!(reply, "setattr", done(), |reply: ReplyAttr, attr| reply.attr(&self.door.ttl, &attr));
     }
 
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -174,12 +172,12 @@ impl Filesystem for Fuse {
 
     fn mknod(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
         let made = || self.door.mknod(caller(request), parent.0, name, mode, umask, rdev);
-        answer!(reply, "mknod", made(), |reply: ReplyEntry, attr| reply.entry(&self.ttl, &attr, NO_GENERATION));
+        answer!(reply, "mknod", made(), |reply: ReplyEntry, attr| reply.entry(&self.door.ttl, &attr, NO_GENERATION));
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let made = || self.door.mkdir(caller(request), parent.0, name, mode, umask);
-        answer!(reply, "mkdir", made(), |reply: ReplyEntry, attr| reply.entry(&self.ttl, &attr, NO_GENERATION));
+        answer!(reply, "mkdir", made(), |reply: ReplyEntry, attr| reply.entry(&self.door.ttl, &attr, NO_GENERATION));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -192,7 +190,7 @@ impl Filesystem for Fuse {
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let made = || self.door.symlink(caller(request), parent.0, name, target);
-        answer!(reply, "symlink", made(), |reply: ReplyEntry, attr| reply.entry(&self.ttl, &attr, NO_GENERATION));
+        answer!(reply, "symlink", made(), |reply: ReplyEntry, attr| reply.entry(&self.door.ttl, &attr, NO_GENERATION));
     }
 
     fn rename(&self, request: &Request, parent: INodeNo, name: &OsStr, newparent: INodeNo, newname: &OsStr, flags: RenameFlags, reply: ReplyEmpty) {
@@ -202,7 +200,7 @@ impl Filesystem for Fuse {
 
     fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let made = || self.door.link(caller(request), ino.0, newparent.0, newname);
-        answer!(reply, "link", made(), |reply: ReplyEntry, attr| reply.entry(&self.ttl, &attr, NO_GENERATION));
+        answer!(reply, "link", made(), |reply: ReplyEntry, attr| reply.entry(&self.door.ttl, &attr, NO_GENERATION));
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -239,7 +237,7 @@ impl Filesystem for Fuse {
     fn create(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: i32, reply: ReplyCreate) {
         let made = || self.door.create(caller(request), parent.0, name, mode, umask, flags);
         answer!(reply, "create", made(), |reply: ReplyCreate, (attr, opened): (fuser::FileAttr, Opened)| {
-            reply.created(&self.ttl, &attr, NO_GENERATION, FileHandle(opened.fh), self.flags(&opened))
+            reply.created(&self.door.ttl, &attr, NO_GENERATION, FileHandle(opened.fh), self.flags(&opened))
         });
     }
 
@@ -326,7 +324,7 @@ impl Filesystem for Fuse {
                     return !reply.add(INodeNo(0), next, &entry.name, &Duration::ZERO, &attr, NO_GENERATION);
                 }
                 let Some(attr) = self.door.look_up_entry(parent, entry) else { return true };
-                let full = reply.add(attr.ino, next, &entry.name, &self.ttl, &attr, NO_GENERATION);
+                let full = reply.add(attr.ino, next, &entry.name, &self.door.ttl, &attr, NO_GENERATION);
                 if full {
                     self.door.forget(attr.ino.0, 1);
                 }

@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use fuser::{BackingId, FileType};
 use plfs_core::File;
@@ -41,6 +42,8 @@ pub struct Name {
 pub struct OpenState {
     /// Open handles.
     pub handles: u32,
+    /// Kept open for a program whose open is to come.
+    pub kept: bool,
     /// Those of them that may write.
     pub writers: u32,
     /// The logical file, open for reading and writing: what asks by inode uses it.
@@ -51,6 +54,13 @@ pub struct OpenState {
     pub backing: Option<Arc<BackingId>>,
     /// What the kernel's cache has, as of the last open: kept past the close.
     pub seen: Option<Version>,
+}
+
+impl OpenState {
+    /// Somebody has it open.
+    pub fn is_open(&self) -> bool {
+        self.file.is_some() || self.path_fd.is_some()
+    }
 }
 
 /// Differs whenever the contents may differ.
@@ -82,21 +92,38 @@ pub struct Inode {
     /// What lasts while it is open.
     pub open: Mutex<OpenState>,
     lookups: AtomicU64,
-    names: Mutex<Vec<Name>>,
+    names: Mutex<Names>,
+}
+
+/// Names of a file, the latest first.
+#[derive(Debug, Default)]
+struct Names {
+    known: Vec<Name>,
+    /// When the first of them was last found to lead to the file; never, if it is not known.
+    found: Option<Instant>,
 }
 
 impl Inode {
     /// The names that it was found by, the latest first.
     pub fn names(&self) -> Vec<Name> {
-        lock(&self.names).clone()
+        lock(&self.names).known.clone()
     }
 
-    /// Takes note of a name that leads here.
+    /// The latest name, if it was found to lead here within the time `ttl`: as long as the kernel believes a name, so may we.
+    pub fn believed_name(&self, ttl: Duration) -> Option<Name> {
+        let names = lock(&self.names);
+        names.found.filter(|found| found.elapsed() < ttl)?;
+        names.known.first().cloned()
+    }
+
+    /// Takes note of a name that was found to lead here.
     pub fn add_name(&self, parent: &Arc<Inode>, name: &OsStr) {
         if self.dir.is_some() {
             return;
         }
         let mut names = lock(&self.names);
+        names.found = Some(Instant::now());
+        let names = &mut names.known;
         match names.iter().position(|known| known.parent.id == parent.id && known.name == name) {
             Some(0) => {}
             Some(at) => names[..=at].rotate_right(1),
@@ -109,7 +136,9 @@ impl Inode {
 
     /// Forgets a name.
     pub fn remove_name(&self, parent: u64, name: &OsStr) {
-        lock(&self.names).retain(|known| known.parent.id != parent || known.name != name);
+        let mut names = lock(&self.names);
+        names.found = None;
+        names.known.retain(|known| known.parent.id != parent || known.name != name);
     }
 }
 
@@ -250,7 +279,10 @@ mod tests {
             file.add_name(&root, OsStr::new(name));
         }
         assert_eq!(file.names().iter().map(|name| name.name.clone()).collect::<Vec<_>>(), ["a", "b"]);
+        let believed = |ttl| file.believed_name(ttl).map(|name| name.name);
+        assert_eq!((believed(Duration::from_secs(60)), believed(Duration::ZERO)), (Some("a".into()), None));
+        // What is left after one is gone was not looked at just now.
         file.remove_name(root.id, OsStr::new("a"));
-        assert_eq!(file.names().len(), 1);
+        assert_eq!((file.names().len(), believed(Duration::from_secs(60))), (1, None));
     }
 }

@@ -19,7 +19,7 @@ use signal_hook::iterator::Signals;
 
 use crate::creds;
 use crate::fs::Door;
-use crate::fuse::Fuse;
+use crate::fuse::{Fuse, MAX_WRITE_BYTES};
 use crate::status::{Journal, MOUNT_ATTRIBUTE, Status, journal};
 use crate::store::Root;
 
@@ -183,7 +183,7 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
     prepare_process();
     let roots = backends.iter().map(|backend| Ok(Root::new(backend.clone(), open_root(backend)?))).collect::<Result<Vec<_>, String>>()?;
     let backend = backends[0].clone();
-    let door = Door::new(roots, config).map_err(|errno| format!("cannot use {}: {errno}", backend.display()))?;
+    let door = Door::new(roots, config, Duration::from_millis(options.fixed.ttl_ms)).map_err(|errno| format!("cannot use {}: {errno}", backend.display()))?;
     if !options.kernel.contains(&MountOption::RO) {
         door.prepare().map_err(|(_, text)| text)?;
     }
@@ -202,13 +202,7 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
         inodes: 0,
         level: String::new(),
     };
-    let fuse = Fuse {
-        door: door.clone(),
-        ttl: Duration::from_millis(options.fixed.ttl_ms),
-        status: Arc::new(status),
-        passthrough: AtomicBool::new(options.fixed.passthrough),
-        acl: options.fixed.acl,
-    };
+    let fuse = Fuse { door: door.clone(), status: Arc::new(status), passthrough: AtomicBool::new(options.fixed.passthrough), acl: options.fixed.acl };
     let mut config = Config::default();
     // In /proc/mounts a comma ends an option.
     let source = backend.to_string_lossy().replace(',', "_");
@@ -223,6 +217,7 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
     config.n_threads = Some(options.fixed.threads);
     config.clone_fd = creds::is_root();
     let session = Session::new(fuse, &mountpoint, &config).map_err(|error| cannot_mount(&mountpoint, &error))?;
+    read_ahead(&mountpoint);
     watch_signals(mountpoint.clone(), door).map_err(|error| format!("cannot wait for signals: {error}"))?;
     ready().map_err(|error| format!("cannot say that the mount is up: {error}"))?;
     log::info!("mounted {} on {}", backend.display(), mountpoint.display());
@@ -230,6 +225,15 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
     let ended = session.run();
     log::info!("unmounted {}", mountpoint.display());
     ended.map_err(|error| format!("the mount on {} ended: {error}", mountpoint.display()))
+}
+
+/// Lets the kernel read as much ahead as a request holds. What it takes of a file system's own wish is 128 KiB at most; more is set by root only, for the mount's device.
+fn read_ahead(mountpoint: &Path) {
+    let Some(mount) = mounts().into_iter().rfind(|mount| mount.mountpoint == mountpoint) else { return };
+    let path = format!("/sys/class/bdi/{}/read_ahead_kb", mount.device);
+    if let Err(error) = std::fs::write(&path, (MAX_WRITE_BYTES >> 10).to_string()) {
+        log::debug!("the kernel reads 128 KiB ahead: {path}: {error}");
+    }
 }
 
 fn cannot_mount(mountpoint: &Path, error: &std::io::Error) -> String {
@@ -404,16 +408,20 @@ fn mounts() -> Vec<MountPoint> {
         let (before, after) = line.split_once(" - ")?;
         let mut after = after.split(' ');
         let (kind, source) = (after.next()?, after.next()?);
-        let mut before = before.split(' ').skip(4);
+        let mut before = before.split(' ').skip(2);
+        let device = before.next()?.to_string();
+        let mut before = before.skip(1);
         let (mountpoint, own) = (PathBuf::from(unescape(before.next()?)), before.next()?);
         let flags = flags_of(after.next()?.split(',').filter(|word| matches!(*word, "ro" | "sync" | "dirsync")), MountFlags::empty());
-        (kind == "fuse.plfs").then(|| MountPoint { mountpoint, source: unescape(source), flags: flags_of(own.split(','), flags) })
+        (kind == "fuse.plfs").then(|| MountPoint { mountpoint, device, source: unescape(source), flags: flags_of(own.split(','), flags) })
     };
     table.lines().filter_map(parse).collect()
 }
 
 struct MountPoint {
     mountpoint: PathBuf,
+    /// Major and minor number, as in /sys/class/bdi.
+    device: String,
     source: String,
     flags: MountFlags,
 }

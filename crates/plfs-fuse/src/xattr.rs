@@ -23,18 +23,19 @@ pub fn get(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr) 
     if let Some(ours) = name.to_str().filter(|name| name.starts_with(OURS)) {
         return made_up(door, status, caller, id, ours).map(String::into_bytes);
     }
-    let (path, follow) = door.place(id)?;
     // Values below trusted. are for root alone.
     let _acting = name.as_bytes().starts_with(b"trusted.").then(|| Acting::as_user(caller.uid, caller.gid));
-    let read = |room: usize| {
-        let mut value = Vec::with_capacity(room);
-        let into = rustix::buffer::spare_capacity(&mut value);
-        if follow { rustix::fs::getxattr(&path, name, into) } else { rustix::fs::lgetxattr(&path, name, into) }.map(|_| value)
-    };
-    match read(256) {
-        Err(Errno::RANGE) => read(ROOM_BYTES),
-        other => other,
-    }
+    door.ask(id, |path, follow| {
+        let read = |room: usize| {
+            let mut value = Vec::with_capacity(room);
+            let into = rustix::buffer::spare_capacity(&mut value);
+            if follow { rustix::fs::getxattr(path, name, into) } else { rustix::fs::lgetxattr(path, name, into) }.map(|_| value)
+        };
+        match read(256) {
+            Err(Errno::RANGE) => read(ROOM_BYTES),
+            other => other,
+        }
+    })
 }
 
 fn made_up(door: &Door, status: &Status, caller: Caller, id: u64, name: &str) -> Result<String> {
@@ -104,16 +105,17 @@ pub fn remove(door: &Door, caller: Caller, id: u64, name: &OsStr) -> Result<()> 
 
 /// Names of all, each with a zero behind it.
 pub fn list(door: &Door, id: u64) -> Result<Vec<u8>> {
-    let (path, follow) = door.place(id)?;
-    let read = |room: usize| {
-        let mut names = Vec::with_capacity(room);
-        let into = rustix::buffer::spare_capacity(&mut names);
-        if follow { rustix::fs::listxattr(&path, into) } else { rustix::fs::llistxattr(&path, into) }.map(|_| names)
-    };
-    match read(1024) {
-        Err(Errno::RANGE) => read(ROOM_BYTES),
-        other => other,
-    }
+    door.ask(id, |path, follow| {
+        let read = |room: usize| {
+            let mut names = Vec::with_capacity(room);
+            let into = rustix::buffer::spare_capacity(&mut names);
+            if follow { rustix::fs::listxattr(path, into) } else { rustix::fs::llistxattr(path, into) }.map(|_| names)
+        };
+        match read(1024) {
+            Err(Errno::RANGE) => read(ROOM_BYTES),
+            other => other,
+        }
+    })
 }
 
 fn is_acl(name: &OsStr) -> bool {

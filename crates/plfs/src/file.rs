@@ -280,6 +280,12 @@ impl File {
         self.logical().index().map(drop)
     }
 
+    /// Keeps the data until this handle and all others of the process on this file are closed, though somebody removes the last name; ESTALE if it is gone already. The first read
+    /// or write does the same (S17). On a local file system an open, a lock and a stat.
+    pub fn hold(&self) -> Result<()> {
+        self.logical().hold()
+    }
+
     /// Sets the size: cuts, or extends with a hole. Visible at once everywhere.
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.may_write()?;

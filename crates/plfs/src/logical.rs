@@ -476,11 +476,11 @@ impl LogicalFile {
     /// Removes the container if its last name went while this process had it open and nobody else has.
     pub(crate) fn remove_if_nameless(&self) -> Result<()> {
         // Whoever removed the last name while we held the container left it to us; if we never held it, they removed it themselves.
-        if lock(&self.guard).is_some() || self.nameless.load(Ordering::Acquire) {
+        // Our own claim goes first: who removes the name after we have looked must not leave the data to us.
+        let held = lock(&self.guard).take().is_some();
+        if held || self.nameless.load(Ordering::Acquire) {
             let super_path = self.container.path(name::SUPER);
             if !self.container.copied && self.container.store.stat(&super_path, false).is_ok_and(|stat| stat.nlink <= 1) {
-                // Our own claim goes first.
-                drop(lock(&self.guard).take());
                 container::remove_if_nameless(&self.container, self.config.shared_memory.as_deref())?;
             }
         }
@@ -550,4 +550,10 @@ fn now() -> Time {
 pub(crate) fn now_ns() -> u64 {
     let now = now();
     now.sec as u64 * 1_000_000_000 + now.nsec as u64
+}
+
+/// Whether a file that changed at this time has not changed for so long, a second, that what is found in it now may be remembered by it: whatever changes it later, or takes its
+/// inode, then has another time, even where the file system's clock ticks coarsely.
+pub(crate) fn is_long_past(time: Time) -> bool {
+    now_ns() as i128 - (i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec)) > 1_000_000_000
 }

@@ -15,7 +15,7 @@ use crate::error::{At, Error, Result};
 use crate::file::{Access, File, logical_stat};
 use crate::index::{Flattened, flatten};
 use crate::log::lock;
-use crate::logical::{LogicalFile, now_ns};
+use crate::logical::{LogicalFile, is_long_past, now_ns};
 use crate::store::{Errno, Kind, Open, PosixStore, Stat, Store, StoreFile, Time};
 
 /// How to open a file, as `open(2)`'s flags.
@@ -78,13 +78,12 @@ struct Known {
     ctime: Time,
     container: Arc<Container>,
     summary: Option<Summary>,
+    /// [`Totalizer::unused`].
+    unused: Option<Time>,
 }
 
 /// Names that are remembered. 16,384: some MB, and a directory of that many files is listed without reading one twice.
 const KNOWN_MAX: usize = 16_384;
-/// A superblock file is remembered only if it has not changed for so long: whatever takes its inode later, or changes it, then has another change time, even where
-/// the file system's clock ticks coarsely.
-const SETTLED_NS: i128 = 1_000_000_000;
 
 impl Plfs {
     /// PLFS on a store.
@@ -215,13 +214,12 @@ impl Plfs {
         let mut container = Container::locate(self.store.clone(), superblock, path, stat, &self.config.mounts)?;
         container.index_bytes = self.config.index_bytes;
         let container = Arc::new(container);
-        let age_ns = now_ns() as i128 - (stat.ctime.sec as i128 * 1_000_000_000 + stat.ctime.nsec as i128);
-        if age_ns > SETTLED_NS {
+        if is_long_past(stat.ctime) {
             let mut known = lock(&self.known);
             if known.len() >= KNOWN_MAX {
                 known.clear();
             }
-            known.insert(key, Known { ctime: stat.ctime, container: container.clone(), summary });
+            known.insert(key, Known { ctime: stat.ctime, container: container.clone(), summary, unused: None });
         }
         Ok(Some((container, summary)))
     }
@@ -259,11 +257,22 @@ impl Plfs {
             return None;
         }
         let (container, summary) = self.remembered(stat)?;
-        Some(
-            Totalizer::new(summary)
-                .look(&container)
-                .map(|totals| FileStat { stat: logical_stat(*stat, totals.size, totals.stored_bytes), totals: Some(totals) }),
-        )
+        let totals = self.look_at(&key, &container, summary);
+        Some(totals.map(|totals| FileStat { stat: logical_stat(*stat, totals.size, totals.stored_bytes), totals: Some(totals) }))
+    }
+
+    /// Totals of a container that nobody has open here. That it was never written to is remembered: a listing of new files would list each one's container every time.
+    fn look_at(&self, key: &(u64, u64), container: &Arc<Container>, summary: Option<Summary>) -> Result<Totals> {
+        let this = |known: &&mut Known| Arc::ptr_eq(&known.container, container);
+        let mut totalizer = Totalizer::new(summary);
+        totalizer.unused = lock(&self.known).get_mut(key).filter(this).and_then(|known| known.unused);
+        let totals = totalizer.look(container)?;
+        if totalizer.unused.is_some()
+            && let Some(known) = lock(&self.known).get_mut(key).filter(this)
+        {
+            known.unused = totalizer.unused;
+        }
+        Ok(totals)
     }
 
     fn remembered(&self, stat: &Stat) -> Option<(Arc<Container>, Option<Summary>)> {
@@ -278,7 +287,8 @@ impl Plfs {
         if stat.kind != Kind::File || stat.len != FILE_BYTES as u64 {
             return Ok(plain);
         }
-        let open = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade);
+        let key = (stat.dev, stat.ino);
+        let open = lock(&self.open).get(&key).and_then(Weak::upgrade);
         if let Some(logical) = open {
             let (size, totals) = logical.size()?;
             return Ok(FileStat { stat: logical_stat(self.store.stat(path, true).unwrap_or(stat), size, totals.stored_bytes), totals: Some(totals) });
@@ -290,7 +300,7 @@ impl Plfs {
             Err(Error::Io { errno: Errno::ACCESS | Errno::PERM, .. }) => return Ok(plain),
             Err(error) => return Err(error),
         };
-        let totals = Totalizer::new(summary).look(&container)?;
+        let totals = self.look_at(&key, &container, summary)?;
         Ok(FileStat { stat: logical_stat(stat, totals.size, totals.stored_bytes), totals: Some(totals) })
     }
 

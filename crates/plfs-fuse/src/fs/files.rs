@@ -25,27 +25,45 @@ impl Door {
         self.plfs.adopt_known(&PosixFile::from_fd(fd), &path, &stat_of(&stat), READ_WRITE).map_err(errno_of)
     }
 
+    /// [`Door::adopt`]; the file lives as long as it is open, whoever removes its name. Costs three calls more than without, which the first read or write would make.
+    pub(super) fn adopt_and_hold(&self, found: &Found) -> Result<Option<File>> {
+        let file = self.adopt(found)?;
+        if let Some(file) = &file {
+            file.hold().map_err(errno_of)?;
+        }
+        Ok(file)
+    }
+
     /// Opens a file.
     pub fn open(&self, caller: Caller, id: u64, flags: i32) -> Result<Opened> {
         let inode = self.inode(id)?;
+        let names = inode.names();
+        let opened = self.open_inode(caller, &inode, flags);
+        if opened.as_ref().is_err_and(|errno| *errno == Errno::STALE) {
+            self.contend(names);
+        }
+        opened
+    }
+
+    fn open_inode(&self, caller: Caller, inode: &Arc<Inode>, flags: i32) -> Result<Opened> {
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let mut open = lock(&inode.open);
-        let found = match (&open.file, self.find(&inode, &open)) {
+        let found = match (&open.file, self.find(inode, &open)) {
             (_, Ok(found)) => found,
             // Without a name, through /proc.
             (Some(file), Err(_)) => {
                 let file = file.clone();
-                return Ok(self.opened(&inode, open, file, writes));
+                return Ok(self.opened(inode, open, file, writes));
             }
             (None, Err(errno)) => return Err(errno),
         };
-        if let Some(file) = self.adopt(&found)? {
-            return Ok(self.opened(&inode, open, Arc::new(file), writes));
+        if let Some(file) = self.adopt_and_hold(&found)? {
+            return Ok(self.opened(inode, open, Arc::new(file), writes));
         }
         let how = OFlags::from_bits_retain((flags & (libc::O_ACCMODE | libc::O_APPEND)) as u32) | OFlags::CLOEXEC;
         let fd = Arc::new(as_caller(caller, || rustix::fs::open(magic(&*found.fd), how - OFlags::APPEND, Mode::empty()))?);
         open.path_fd.get_or_insert_with(|| found.fd.clone());
-        open.handles += 1;
+        (open.handles, open.kept) = (open.handles + 1, false);
         open.writers += u32::from(writes);
         drop(open);
         let fh = self.add_handle(Handle::Plain { fd, inode: inode.clone(), writes });
@@ -53,11 +71,11 @@ impl Door {
         let backing = Acting::as_daemon();
         let readable = rustix::fs::open(magic(&*found.fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         drop(backing);
-        Ok(Opened { fh, cache: Cache::Plain, plain: readable.ok().map(|fd| (inode, Arc::new(fd))) })
+        Ok(Opened { fh, cache: Cache::Plain, plain: readable.ok().map(|fd| (inode.clone(), Arc::new(fd))) })
     }
 
     pub(super) fn opened(&self, inode: &Arc<Inode>, mut open: MutexGuard<'_, OpenState>, file: Arc<File>, writes: bool) -> Opened {
-        open.handles += 1;
+        (open.handles, open.kept) = (open.handles + 1, false);
         open.writers += u32::from(writes);
         open.file.get_or_insert_with(|| file.clone());
         let cache = if open.writers > 0 {
@@ -153,18 +171,15 @@ impl Door {
         let mut open = lock(&inode.open);
         open.handles = open.handles.saturating_sub(1);
         open.writers = open.writers.saturating_sub(u32::from(writes));
-        let mut last = Vec::from_iter(file);
-        if open.handles == 0 {
-            last.extend(open.file.take());
+        file.into_iter().for_each(close_last);
+        Self::close_if_unused(&mut open);
+    }
+
+    /// Closes what is kept for a file that nobody has open. Under the file's lock: who opens it next finds it closed.
+    pub(super) fn close_if_unused(open: &mut OpenState) {
+        if open.handles == 0 && !open.kept {
+            open.file.take().into_iter().for_each(close_last);
             (open.path_fd, open.backing) = (None, None);
-        }
-        // Still under the file's lock: who opens it next finds it closed.
-        for file in last {
-            if let Some(file) = Arc::into_inner(file)
-                && let Err(error) = file.close()
-            {
-                errno_of(error);
-            }
         }
     }
 
@@ -254,6 +269,13 @@ impl Door {
             }
         }
         Ok(done as usize)
+    }
+}
+
+/// Closes a file unless others use it.
+fn close_last(file: Arc<File>) {
+    if let Some(Err(error)) = Arc::into_inner(file).map(File::close) {
+        errno_of(error);
     }
 }
 

@@ -20,13 +20,14 @@ use crate::creds::{Caller, as_caller};
 use crate::inode::{Inode, OpenState, lock};
 
 impl Door {
-    /// What `name` in the directory is; counts as a lookup.
+    /// [`Door::look_up_in`], for programs.
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<FileAttr> {
         let parent = self.inode(parent)?;
         self.look_up_in(&parent, visible(name)?)
     }
 
-    pub(super) fn look_up_in(&self, parent: &Arc<Inode>, name: &OsStr) -> Result<FileAttr> {
+    /// [`Door::look_up_in`] without care for names that change.
+    pub(super) fn look_up_once(&self, parent: &Arc<Inode>, name: &OsStr) -> Result<FileAttr> {
         let dir = dir_of(parent)?;
         let mut stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let mut fd = None;

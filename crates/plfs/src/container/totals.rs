@@ -12,6 +12,7 @@ use super::layout::Container;
 use crate::error::{At, Result};
 use crate::index::{flatten_if_worth, load_if_cheap};
 use crate::log;
+use crate::logical::is_long_past;
 use crate::store::{self, Errno, Open, Time};
 
 /// Totals of a container.
@@ -41,6 +42,8 @@ pub struct Totalizer {
     summary: Option<Summary>,
     /// A time of the container's directory for which there was no summary, though it may be a token.
     bare: Option<Time>,
+    /// A time of the container's directory, long past when it was listed, at which there was no log set.
+    pub(crate) unused: Option<Time>,
     scanned: HashMap<u32, u64>,
     size: SizeReplay,
     max_hlc: u64,
@@ -62,6 +65,11 @@ impl Totalizer {
 
     /// The summary, if it counts at this moment. One stat; if another has been written since, or this machine had an old copy of the superblock, one open and one read.
     pub(crate) fn settled(&mut self, container: &Container) -> Result<Option<Summary>> {
+        self.settled_at(container).map(|(summary, _)| summary)
+    }
+
+    /// [`Totalizer::settled`], and the time of the container's directory.
+    fn settled_at(&mut self, container: &Container) -> Result<(Option<Summary>, Time)> {
         let time = container.store.stat(&container.dir, true).at("stat", &container.dir)?.mtime;
         let counts = |summary: &Summary| time == Time { sec: summary.token_sec, nsec: summary.token_nsec };
         if !self.summary.as_ref().is_some_and(counts) {
@@ -72,12 +80,14 @@ impl Totalizer {
                 self.bare = self.summary.is_none().then_some(time);
             }
         }
-        Ok(self.summary)
+        Ok((self.summary, time))
     }
 
-    /// The totals as of the last commit. One stat if the summary is valid; else a listing, a stat for each log and a read of what is new.
+    /// The totals as of the last commit. One stat if the summary is valid, or nobody has ever written and that was seen before; else a listing, a stat for each log and a read of
+    /// what is new.
     pub fn look(&mut self, container: &Container) -> Result<Totals> {
-        match self.settled(container)? {
+        let (summary, time) = self.settled_at(container)?;
+        match summary {
             Some(summary) => Ok(Totals {
                 size: summary.size,
                 stored_bytes: summary.stored_bytes,
@@ -88,7 +98,13 @@ impl Totalizer {
                 data_logs: summary.data_logs,
                 from_summary: true,
             }),
-            None => self.look_at_logs(container, &container.list()?),
+            None if self.unused == Some(time) => Ok(Totals::default()),
+            None => {
+                let names = container.list()?;
+                let unused = is_long_past(time) && !names.iter().any(|name| matches!(name, Name::LogSet(_) | Name::OpenMark(_)));
+                self.unused = unused.then_some(time);
+                self.look_at_logs(container, &names)
+            }
         }
     }
 
