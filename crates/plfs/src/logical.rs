@@ -1,7 +1,7 @@
 //! L5: what the handles of one process on one logical file share. Joins a writer and an index; own writes are visible at once.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use plfs_format::name;
@@ -16,7 +16,7 @@ use crate::log::{LogSet, Seen, lock};
 use crate::read::SegmentFiles;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
 use crate::ticker;
-use crate::write::{Identity, Writer, Written};
+use crate::write::{Ahead, Identity, Writer, Written};
 
 /// What the handles of one process on one logical file share.
 #[derive(Debug)]
@@ -47,8 +47,8 @@ pub(crate) struct LogicalFile {
     pub(crate) touched: AtomicBool,
     /// The times were set explicitly since.
     times_set: AtomicBool,
-    /// Largest logical end written through this process.
-    written_end: AtomicU64,
+    /// What this process has written past what the logs say.
+    ahead: Arc<Ahead>,
     finished: bool,
     /// The ticker will commit it.
     pub(crate) watched: AtomicBool,
@@ -102,7 +102,7 @@ impl LogicalFile {
             nameless: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             times_set: AtomicBool::new(false),
-            written_end: AtomicU64::new(0),
+            ahead: Arc::default(),
             finished: false,
         }
     }
@@ -258,7 +258,7 @@ impl LogicalFile {
         };
         let identity = Identity::of_this_process(self.container.store.user());
         let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, &identity.mark())?;
-        let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity));
+        let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity, self.ahead.clone()));
         *slot = Some(writer.clone());
         // For good: a writer that left may come back.
         self.joined.store(true, Ordering::Release);
@@ -286,16 +286,8 @@ impl LogicalFile {
 
     /// Size with this process's own writes, and the totals as of the last commits.
     pub(crate) fn size(&self) -> Result<(u64, Totals)> {
-        loop {
-            let before = self.written_end.load(Ordering::Acquire);
-            let totals = self.totals()?;
-            // Own commits are in both. Truncates commit at once and reset the second.
-            let end = self.written_end.load(Ordering::Acquire);
-            if end >= before {
-                return Ok((totals.size.max(end), totals));
-            }
-            // A commit has moved the end into the logs since; the totals may be from before.
-        }
+        let (totals, end) = self.ahead.beside(|| self.totals())?;
+        Ok((totals.size.max(end), totals))
     }
 
     pub(crate) fn commit(&self, sync: bool, truncate: Option<u64>) -> Result<()> {
@@ -313,14 +305,11 @@ impl LogicalFile {
         };
         // The index is locked first, as in `index`: a read that follows sees what was committed.
         let mut slot = write(&self.index);
-        let end = self.written_end.load(Ordering::Acquire);
         let committed = writer.commit(sync, truncate)?;
         if let Some(index) = slot.as_mut() {
             index.add_committed(&committed);
         }
         drop(slot);
-        // From now on the logs say it, and truncates by others count.
-        let _ = self.written_end.compare_exchange(end, 0, Ordering::AcqRel, Ordering::Relaxed);
         if sync {
             // What was written in earlier sessions, and closed without a sync, counts as well.
             writer.set().sync_names_once(|| {
@@ -357,7 +346,6 @@ impl LogicalFile {
         let writer = self.ordered_writer(to_nothing)?;
         // The old logs may go only when the truncate is durable: or a power cut would bring back a part of the old bytes.
         let stamp = self.commit_stamped(to_nothing, Some(size))?;
-        self.written_end.store(0, Ordering::Release);
         writer.set().truncated(size);
         self.touched.store(true, Ordering::Release);
         if to_nothing && let Some(stamp) = stamp {
@@ -391,11 +379,7 @@ impl LogicalFile {
         }
         let writer = self.ordered_writer(false)?;
         let written = write(&writer)?;
-        let end = written.end;
-        if self.written_end.load(Ordering::Relaxed) < end {
-            self.written_end.fetch_max(end, Ordering::AcqRel);
-        }
-        writer.set().reached(end);
+        writer.set().reached(written.end);
         if !self.touched.load(Ordering::Relaxed) {
             self.touched.store(true, Ordering::Release);
         }

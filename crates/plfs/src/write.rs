@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use plfs_format::index_log::{BLOCK_NEST_RUNS_MAX, Record};
 use plfs_format::name::SegmentRef;
@@ -56,9 +56,48 @@ impl Identity {
     }
 }
 
+/// How far a process has written past what its commits say. Outlives the writer, under whose lock it changes; read without one.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    /// Largest logical end of what no index log has yet; 0 if there is none.
+    end: AtomicU64,
+    /// Commits and truncates that took that into the logs.
+    taken: AtomicU64,
+}
+
+impl Ahead {
+    /// What the logs say, and the end of what they do not have. `logs` is asked again if a commit came between the two.
+    pub fn beside<T>(&self, logs: impl Fn() -> Result<T>) -> Result<(T, u64)> {
+        loop {
+            let taken = self.taken.load(Ordering::Acquire);
+            let said = logs()?;
+            let end = self.end.load(Ordering::Acquire);
+            if self.taken.load(Ordering::Acquire) == taken {
+                return Ok((said, end));
+            }
+        }
+    }
+
+    fn reach(&self, end: u64) {
+        if self.end.load(Ordering::Relaxed) < end {
+            self.end.store(end, Ordering::Release);
+        }
+    }
+
+    /// The logs have it all.
+    fn take(&self) {
+        if self.end.load(Ordering::Relaxed) > 0 {
+            // First: who sees no end must know that it was not so all the time.
+            self.taken.fetch_add(1, Ordering::AcqRel);
+            self.end.store(0, Ordering::Release);
+        }
+    }
+}
+
 /// One process's writing side of a container.
 pub struct Writer {
     set: Arc<LogSet>,
+    ahead: Arc<Ahead>,
     identity: Identity,
     dirty: AtomicBool,
     /// Whether the node's append position has this process's blessing: see [`Writer::append_position`].
@@ -110,8 +149,8 @@ pub struct Committed {
 }
 
 impl Writer {
-    /// A writer in the node's log set.
-    pub fn new(container: Arc<Container>, set: LogSet, config: &Config, identity: Identity) -> Writer {
+    /// A writer in the node's log set, which notes in `ahead` how far it has written.
+    pub fn new(container: Arc<Container>, set: LogSet, config: &Config, identity: Identity, ahead: Arc<Ahead>) -> Writer {
         let set = Arc::new(set);
         let state = State {
             data: DataLog::new(container, set.clone(), config.buffer_bytes),
@@ -121,7 +160,7 @@ impl Writer {
             index_dirty: false,
             poison: None,
         };
-        Writer { set, identity, dirty: AtomicBool::new(false), knows_end: Mutex::new(false), state: Mutex::new(state) }
+        Writer { set, ahead, identity, dirty: AtomicBool::new(false), knows_end: Mutex::new(false), state: Mutex::new(state) }
     }
 
     /// The node's log set.
@@ -168,6 +207,7 @@ impl Writer {
     }
 
     fn wrote(&self, state: &State, bytes: usize, end: u64) -> Written {
+        self.ahead.reach(end);
         self.dirty.store(true, Ordering::Release);
         Written { bytes, end, crowded: state.folder.len() + state.frozen.len() >= PENDING_RECORDS }
     }
@@ -252,6 +292,8 @@ impl Writer {
         if let Some((stamp, size)) = truncate {
             blocks.push(self.append_block(state, &[], vec![Record::Truncate { size, stamp }])?);
         }
+        // From now on the logs say it, and truncates by others count.
+        self.ahead.take();
         if sync && state.index_dirty {
             self.set.sync_index()?;
             state.index_dirty = false;

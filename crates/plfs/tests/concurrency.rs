@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use plfs::store::{Bytes, Entry, MemStore, Open, PosixStore, Result, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::Rng;
+use plfs_testkit::{FaultStore, Op, Rng};
 
 struct Dir(PathBuf);
 
@@ -86,6 +86,52 @@ fn a_commit_does_not_take_the_size_back() {
             ended.store(true, Ordering::Relaxed);
             assert_eq!(wrong, None);
         });
+    });
+}
+
+/// A truncate forgot how far its process had written only after its commit: what another thread wrote in between, behind the truncate, was not in the size until the next
+/// commit (SEMANTICS S4).
+#[test]
+fn a_truncate_does_not_hide_what_is_written_behind_it() {
+    in_time(|| {
+        let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(MemStore::new())));
+        let plfs = Plfs::new(Arc::new(store.clone()), dir.config());
+        let path = Path::new("/f");
+        let file = Arc::new(open(&plfs, path));
+        assert_eq!(file.write_at(&[1; 10], 0).unwrap(), 10);
+        // A truncate to nothing makes its name durable once it is committed.
+        let other = file.clone();
+        store.before("super", Op::SyncData, move || assert_eq!(other.write_at(&[2; 1000], 0).unwrap(), 1000));
+        file.set_len(0).unwrap();
+        assert_eq!(file.len().unwrap(), 1000);
+    });
+}
+
+/// A commit that met a write half way had its record, but not how far it reached: that was noted when the commit was over, and stayed. The size was too large as soon as
+/// another process cut the file.
+#[test]
+fn a_commit_that_meets_a_write_leaves_no_size_behind() {
+    in_time(|| {
+        let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(PosixStore::new())));
+        let (plfs, other) = (Plfs::new(Arc::new(store.clone()), dir.config()), Plfs::posix(dir.config()));
+        let path = dir.0.join("f");
+        let (file, committer) = (open(&plfs, &path), open(&plfs, &path));
+        let committing = Arc::new(Mutex::new(None));
+        let slot = committing.clone();
+        store.before(".data", Op::WriteAt, move || {
+            *slot.lock().unwrap() = Some(std::thread::spawn(move || committer.commit().unwrap()));
+            // Until it waits for the write, which has its bytes on the way and no record yet.
+            std::thread::sleep(Duration::from_millis(100));
+        });
+        let pieces = (1..).find(|piece| {
+            assert_eq!(file.write_at(&[1; 8192], (piece - 1) * 8192).unwrap(), 8192);
+            committing.lock().unwrap().is_some()
+        });
+        committing.lock().unwrap().take().unwrap().join().unwrap();
+        let size = pieces.unwrap() * 8192;
+        assert_eq!((file.len().unwrap(), open(&other, &path).len().unwrap()), (size, size));
+        open(&other, &path).set_len(5).unwrap();
+        assert_eq!(file.len().unwrap(), 5);
     });
 }
 
