@@ -68,7 +68,7 @@ impl IndexCase {
 
     /// A block decomposition in three dimensions.
     pub fn block3d(writers_per_axis: u32, cells_per_axis: u64, cell_bytes: u64) -> IndexCase {
-        assert!(writers_per_axis > 0 && cells_per_axis % u64::from(writers_per_axis) == 0, "cubes of equal size");
+        assert!(writers_per_axis > 0 && cells_per_axis.is_multiple_of(u64::from(writers_per_axis)), "cubes of equal size");
         IndexCase::Block3d { writers_per_axis, cells_per_axis, cell_bytes }
     }
 

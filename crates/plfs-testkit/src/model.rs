@@ -207,10 +207,10 @@ impl FileModel {
             }
             _ => view.pieces.push((offset, offset + len, vec![at])),
         }
-        if let [.., (a, _, first), (b, _, second), (c, _, third)] = &view.pieces[..] {
-            if b.wrapping_sub(*a) == c.wrapping_sub(*b) {
-                older = [&first[..], &second[..], &third[..]].concat();
-            }
+        if let [.., (a, _, first), (b, _, second), (c, _, third)] = &view.pieces[..]
+            && b.wrapping_sub(*a) == c.wrapping_sub(*b)
+        {
+            older = [&first[..], &second[..], &third[..]].concat();
         }
         self.records.push(Record { who, low: now, high: now, seen, committed: None, what: What::Write { offset, len, seed } });
         // The pieces may have become one record, with the order of the first.

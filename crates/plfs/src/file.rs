@@ -484,7 +484,7 @@ fn is_contiguous(total: usize, length: usize, stride: i64, offset: u64) -> Resul
     if total == 0 {
         return Ok(true);
     }
-    if length == 0 || total % length != 0 {
+    if length == 0 || !total.is_multiple_of(length) {
         return Err(Error::invalid(Errno::INVAL, "the buffer is not a whole number of pieces"));
     }
     let (length, steps) = (length as u64, (total / length - 1) as u64);

@@ -560,7 +560,7 @@ fn all_schedules_of_three_writers() {
                     insert(&mut map, item, *order);
                 }
             }
-            if n % 3 == 0 {
+            if n.is_multiple_of(3) {
                 map.compact();
             }
             assert_eq!(map.eof(), file.len() as u64, "program {p}, {schedule:?}");

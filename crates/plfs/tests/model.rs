@@ -53,7 +53,7 @@ fn nodes(shm: &Dir, seed: u64) -> Vec<Config> {
 }
 
 fn world(seed: u64, shm: &Dir) -> World {
-    let (store, root): (Arc<dyn Store>, PathBuf) = if seed % 2 == 0 {
+    let (store, root): (Arc<dyn Store>, PathBuf) = if seed.is_multiple_of(2) {
         (Arc::new(PosixStore::new()), shm.sub("root"))
     } else {
         let memory = MemStore::new();

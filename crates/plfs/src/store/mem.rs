@@ -322,11 +322,12 @@ impl Content {
 fn cut(pages: &mut Pages, len: u64) -> Vec<u64> {
     let mut touched: Vec<u64> = pages.split_off(&len.div_ceil(PAGE)).into_keys().collect();
     let keep = (len % PAGE) as usize;
-    if let Some(page) = pages.get_mut(&(len / PAGE)) {
-        if keep < page.len() && keep > 0 {
-            Arc::make_mut(page).truncate(keep);
-            touched.push(len / PAGE);
-        }
+    if let Some(page) = pages.get_mut(&(len / PAGE))
+        && keep < page.len()
+        && keep > 0
+    {
+        Arc::make_mut(page).truncate(keep);
+        touched.push(len / PAGE);
     }
     touched
 }
