@@ -506,7 +506,7 @@ impl LogicalFile {
     /// Sets the modification time to now.
     pub(crate) fn touch(&self) -> Result<()> {
         let path = self.container.path(name::SUPER);
-        match self.container.store.set_times(&path, None, Some(now())) {
+        match self.container.store.set_times(&path, None, Some(Time::now())) {
             // Only the owner may set times; whoever may write can change an unused byte, which does the same.
             Err(Errno::PERM | Errno::ACCESS) => {
                 if let Ok(file) = container::open_super(&self.container) {
@@ -524,20 +524,4 @@ impl Drop for LogicalFile {
         // `File::close` has finished already, unless someone who only looked was the last to let go.
         let _ = self.finish();
     }
-}
-
-fn now() -> Time {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
-}
-
-pub(crate) fn now_ns() -> u64 {
-    let now = now();
-    now.sec as u64 * 1_000_000_000 + now.nsec as u64
-}
-
-/// Whether a file that changed at this time has not changed for so long, a second, that what is found in it now may be remembered by it: whatever changes it later, or takes its
-/// inode, then has another time, even where the file system's clock ticks coarsely.
-pub(crate) fn is_long_past(time: Time) -> bool {
-    now_ns() as i128 - (i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec)) > 1_000_000_000
 }

@@ -15,7 +15,7 @@ use crate::error::{At, Error, Result};
 use crate::file::{Access, File, logical_stat};
 use crate::index::{Flattened, flatten};
 use crate::log::lock;
-use crate::logical::{LogicalFile, is_long_past, now_ns};
+use crate::logical::LogicalFile;
 use crate::store::{Errno, Kind, Open, PosixStore, Stat, Store, StoreFile, Time};
 
 /// How to open a file, as `open(2)`'s flags.
@@ -164,11 +164,11 @@ impl Plfs {
     /// [`Plfs::create`] that also gives the new superblock, open for reading and writing.
     pub fn create_with_name(&self, path: &Path, options: OpenOptions) -> Result<(File, Arc<dyn StoreFile>)> {
         let root = container::find_root(self.store.as_ref(), path, &self.config.mounts);
-        let made = match container::create(&self.store, &self.config, &root, path, options.mode, now_ns()) {
+        let made = match container::create(&self.store, &self.config, &root, path, options.mode, Time::now().ns() as u64) {
             // A directory below the root is on another file system: there the file's own directory is the root.
             Err(Error::Io { errno: Errno::XDEV, .. }) => {
                 let own = path.parent().unwrap_or(Path::new("/"));
-                container::create(&self.store, &self.config, own, path, options.mode, now_ns())
+                container::create(&self.store, &self.config, own, path, options.mode, Time::now().ns() as u64)
             }
             other => other,
         };
@@ -214,7 +214,7 @@ impl Plfs {
         let mut container = Container::locate(self.store.clone(), superblock, path, stat, &self.config.mounts)?;
         container.index_bytes = self.config.index_bytes;
         let container = Arc::new(container);
-        if is_long_past(stat.ctime) {
+        if stat.ctime.is_long_past() {
             let mut known = lock(&self.known);
             if known.len() >= KNOWN_MAX {
                 known.clear();

@@ -15,7 +15,7 @@ use crate::container::{Container, random_u64};
 use crate::error::{At, Error, Result};
 use crate::index::{Folder, HOLE, Run, Stamped};
 use crate::log::{DataLog, LogSet, lock};
-use crate::store::{self, Errno};
+use crate::store::{self, Errno, Time};
 
 /// Records in one index block at most: 56 KB each thousand, far below the format's limit.
 pub const BLOCK_RECORDS: usize = 65_536;
@@ -41,7 +41,7 @@ impl Identity {
     /// This process, writing as user `uid`.
     pub fn of_this_process(uid: u32) -> Identity {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: crate::logical::now_ns(), host }
+        Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: Time::now().ns() as u64, host }
     }
 
     /// What an open mark says.

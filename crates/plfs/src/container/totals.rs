@@ -12,7 +12,6 @@ use super::layout::Container;
 use crate::error::{At, Result};
 use crate::index::{flatten_if_worth, load_if_cheap};
 use crate::log;
-use crate::logical::is_long_past;
 use crate::store::{self, Errno, Open, Time};
 
 /// Totals of a container.
@@ -101,7 +100,7 @@ impl Totalizer {
             None if self.unused == Some(time) => Ok(Totals::default()),
             None => {
                 let names = container.list()?;
-                let unused = is_long_past(time) && !names.iter().any(|name| matches!(name, Name::LogSet(_) | Name::OpenMark(_)));
+                let unused = time.is_long_past() && !names.iter().any(|name| matches!(name, Name::LogSet(_) | Name::OpenMark(_)));
                 self.unused = unused.then_some(time);
                 self.look_at_logs(container, &names)
             }

@@ -78,6 +78,25 @@ pub struct Time {
     pub nsec: u32,
 }
 
+impl Time {
+    /// This machine's time.
+    pub fn now() -> Time {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+    }
+
+    /// Nanoseconds since 1970.
+    pub fn ns(self) -> i128 {
+        i128::from(self.sec) * 1_000_000_000 + i128::from(self.nsec)
+    }
+
+    /// Whether a file that changed at this time has not changed for so long, a second, that what is found in it now may be remembered by it: whatever changes it later, or takes its
+    /// inode, then has another time, even where the file system's clock ticks coarsely.
+    pub fn is_long_past(self) -> bool {
+        Time::now().ns() - self.ns() > 1_000_000_000
+    }
+}
+
 /// What `stat` says of a file, directory or link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {

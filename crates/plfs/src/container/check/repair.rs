@@ -20,7 +20,7 @@ use crate::store::{self, Errno, Open, Store};
 ///
 /// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made. Leaves containers that are open for writing alone.
 pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_s: u64) -> Result<Vec<String>> {
-    let now = crate::logical::now_ns() / 1_000_000_000;
+    let now = store::Time::now().sec.cast_unsigned();
     let is_old = |time: store::Time| u64::try_from(time.sec).is_ok_and(|sec| sec.saturating_add(min_age_s) <= now);
     let mut done = Vec::new();
     let super_path = report.dir.join(name::SUPER);
