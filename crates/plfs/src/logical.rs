@@ -165,7 +165,7 @@ impl LogicalFile {
     /// What is missing because another node took the whole container away is ESTALE, as on NFS.
     fn gone_or(&self, error: Error) -> Error {
         let dir = &self.container.dir;
-        if error.errno() == Errno::NOENT && self.container.store.stat(dir, false) == Err(Errno::NOENT) {
+        if error.errno() == Errno::NOENT && self.container.store.list(dir) == Err(Errno::NOENT) {
             return Error::Io { op: "use, because it was removed,", path: dir.clone(), errno: Errno::STALE };
         }
         error

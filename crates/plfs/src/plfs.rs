@@ -174,7 +174,7 @@ impl Plfs {
         };
         let (container, creation) = made?;
         let Superblock { uid, gid, mode, .. } = container.superblock;
-        let container = container.for_owner(uid, gid).unwrap_or(container);
+        let container = container.for_owner(uid, gid).or_else(|| container.near()).unwrap_or(container);
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
         let logical = Arc::new(LogicalFile::created(Arc::new(container), self.config.clone(), (!reopens).then(|| creation.clone()), path));
@@ -195,7 +195,7 @@ impl Plfs {
             return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
         let Some((container, summary)) = self.know(path, stat, || Ok(name_file))? else { return Ok(None) };
-        let container = container.for_owner(stat.uid, stat.gid).map_or(container, Arc::new);
+        let container = container.for_owner(stat.uid, stat.gid).or_else(|| container.near()).map_or(container, Arc::new);
         let logical = self.share(container, summary, path);
         if stat.nlink <= 1 {
             // Inherited without a name: only who holds it keeps it.
@@ -219,7 +219,8 @@ impl Plfs {
             if known.len() >= KNOWN_MAX {
                 known.clear();
             }
-            known.insert(key, Known { ctime: stat.ctime, container: container.clone(), summary, unused: None });
+            // Without a descriptor, which is for files that are open.
+            known.insert(key, Known { ctime: stat.ctime, container: Arc::new(container.through(self.store.clone())), summary, unused: None });
         }
         Ok(Some((container, summary)))
     }

@@ -42,8 +42,18 @@ pub(super) fn container_dir(root: &Path, superblock: &Superblock) -> PathBuf {
 impl Container {
     /// The container, used as the owner of the file, if the store serves several users.
     pub fn for_owner(&self, uid: u32, gid: u32) -> Option<Container> {
-        let store = self.store.for_owner(uid, gid)?;
-        Some(Container { store, superblock: self.superblock.clone(), dir: self.dir.clone(), ..*self })
+        Some(self.through(self.store.for_owner(uid, gid)?))
+    }
+
+    /// The container, for who uses its files: where each lookup may travel, from a descriptor of its directory. `None`: it is so already, or would gain nothing.
+    pub fn near(&self) -> Option<Container> {
+        let store = if self.local { None } else { self.store.below(&self.dir) };
+        store.map(|store| self.through(store))
+    }
+
+    /// The same container through another view of its store.
+    pub fn through(&self, store: Arc<dyn Store>) -> Container {
+        Container { store, superblock: self.superblock.clone(), dir: self.dir.clone(), ..*self }
     }
 
     /// Path of a file on the root backend.
@@ -92,33 +102,32 @@ impl Container {
 
     /// Finds the container of the name at `path` whose superblock was read from a file with stat `stat` (FORMAT.md section 1).
     ///
-    /// Costs one stat if the nearest root is the right one.
+    /// Costs one stat if the nearest root is the right one, and where lookups travel a lookup of the directory, from whose descriptor the container is used then.
     pub fn locate(store: Arc<dyn Store>, superblock: Superblock, path: &Path, stat: &Stat, mounts: &[PathBuf]) -> Result<Container> {
         let recorded = superblock.backends.first().map(|path| Path::new(OsStr::from_bytes(path)));
         let above_mount = mounts.iter().map(PathBuf::as_path).filter(|mount| path.starts_with(mount));
         let roots = above_mount.chain(path.ancestors().skip(1)).chain(recorded);
-        let (mut looked, mut copy_of) = (Vec::<PathBuf>::new(), None);
+        let (mut looked, mut copy_of) = (Vec::<PathBuf>::new(), None::<Container>);
         for root in roots {
             let dir = container_dir(root, &superblock);
             if looked.contains(&dir) {
                 continue;
             }
-            let found = store.stat(&dir.join(name::SUPER), false);
+            let local = store.is_local(root);
+            let near = if local { None } else { store.below(&dir) };
+            let store = near.unwrap_or_else(|| store.clone());
             looked.push(dir.clone());
-            match found {
-                Ok(found) if (found.dev, found.ino) == (stat.dev, stat.ino) => {
-                    let local = store.is_local(root);
-                    return Ok(Container { store, superblock, dir, identity: (stat.dev, stat.ino), local, copied: false, index_bytes: INDEX_BYTES });
-                }
-                Ok(found) => copy_of = copy_of.or(Some((root, dir, found))),
-                Err(_) => {}
+            let Ok(found) = store.stat(&dir.join(name::SUPER), false) else { continue };
+            let copied = (found.dev, found.ino) != (stat.dev, stat.ino);
+            let superblock = superblock.clone();
+            let container = Container { store, superblock, dir, identity: (found.dev, found.ino), local, copied, index_bytes: INDEX_BYTES };
+            if !copied {
+                return Ok(container);
             }
+            copy_of = copy_of.or(Some(container));
         }
         match copy_of {
-            Some((root, dir, found)) => {
-                let local = store.is_local(root);
-                Ok(Container { store, superblock, dir, identity: (found.dev, found.ino), local, copied: true, index_bytes: INDEX_BYTES })
-            }
+            Some(container) => Ok(container),
             None => Err(Error::MissingContainer { name: path.to_path_buf(), uuid: superblock.uuid, looked }),
         }
     }

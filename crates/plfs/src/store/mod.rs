@@ -179,6 +179,12 @@ pub trait Store: Send + Sync + Debug {
     /// True if writes at `path` go to a page cache on this machine at memory speed (tmpfs, ext4, XFS, Btrfs …), false if each write may travel
     /// (network and FUSE file systems, which gain from larger writes).
     fn is_local(&self, path: &Path) -> bool;
+    /// This store, for who opens and stats many files below `dir`: it looks them up from a descriptor of that, which it keeps, so that a store whose lookups travel is asked for
+    /// the rest of a path only. Paths are as before, and all other calls take them whole. `None`: it would gain nothing, or there is no descriptor left.
+    fn below(&self, dir: &Path) -> Option<Arc<dyn Store>> {
+        let _ = dir;
+        None
+    }
     /// The user whom files belong to that are made through this store.
     fn user(&self) -> u32 {
         rustix::process::geteuid().as_raw()

@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rustix::fs::{Advice, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, Timespec, Timestamps, UTIME_OMIT, Uid};
+use rustix::fs::{Advice, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::retry_on_intr;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Resource;
@@ -146,14 +146,38 @@ impl Drop for HighFd {
     }
 }
 
-/// The file system of this machine. Has no state.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PosixStore;
+/// The file system of this machine.
+#[derive(Clone, Debug, Default)]
+pub struct PosixStore {
+    /// See [`Store::below`].
+    near: Option<Arc<Near>>,
+}
+
+/// A directory, open to look files up from.
+#[derive(Debug)]
+struct Near {
+    dir: PathBuf,
+    fd: HighFd,
+}
 
 impl PosixStore {
     /// The one there is.
     pub const fn new() -> PosixStore {
-        PosixStore
+        PosixStore { near: None }
+    }
+
+    /// Where to look `path` up from, and what to look up there: `.` is the directory itself.
+    fn from<'a>(&'a self, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
+        // Not by components: those of a path that ends with a slash do not say so.
+        let below = |near: &'a Near| path.as_os_str().as_bytes().strip_prefix(near.dir.as_os_str().as_bytes());
+        match self.near.as_ref().and_then(|near| Some((near.fd.as_fd(), below(near)?))) {
+            Some((fd, rest)) if matches!(rest, [] | [b'/', ..]) => {
+                let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
+                let rest = if slashes == rest.len() { b"." } else { &rest[slashes..] };
+                (fd, Path::new(OsStr::from_bytes(rest)))
+            }
+            _ => (CWD, path),
+        }
     }
 
     /// True if the descriptor number `fd` is PLFS's own, rather than one of the program's. Takes no lock and makes no system call.
@@ -176,7 +200,7 @@ impl PosixFile {
     /// Opens a file for the program: the descriptor has the lowest free number, as POSIX promises, and PLFS does not claim it. [`Store::open`] is for files that
     /// PLFS keeps.
     pub fn open(path: &Path, how: Open) -> Result<PosixFile> {
-        open_fd(path, how).map(PosixFile::from_fd)
+        open_fd(CWD, path, how).map(PosixFile::from_fd)
     }
 
     /// Takes over a descriptor of the program. It keeps its number and PLFS does not claim it.
@@ -202,7 +226,7 @@ impl AsFd for PosixFile {
     }
 }
 
-fn open_fd(path: &Path, how: Open) -> Result<OwnedFd> {
+fn open_fd(dir: BorrowedFd<'_>, path: &Path, how: Open) -> Result<OwnedFd> {
     let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
     flags |= match (how.read, how.write) {
         (true, true) => OFlags::RDWR,
@@ -217,12 +241,12 @@ fn open_fd(path: &Path, how: Open) -> Result<OwnedFd> {
     }
     if !how.write && !how.create {
         // Looking at a superblock or a log is not the program's reading. Only a file's owner may leave its access time alone.
-        match retry_on_intr(|| rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty())) {
+        match retry_on_intr(|| rustix::fs::openat(dir, path, flags | OFlags::NOATIME, Mode::empty())) {
             Err(Errno::PERM) => {}
             other => return other,
         }
     }
-    retry_on_intr(|| rustix::fs::open(path, flags, mode_bits(how.mode)))
+    retry_on_intr(|| rustix::fs::openat(dir, path, flags, mode_bits(how.mode)))
 }
 
 fn open_dir(path: &Path) -> Result<BareFd> {
@@ -275,12 +299,26 @@ fn timespec(time: Option<Time>) -> Result<Timespec> {
 
 impl Store for PosixStore {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
-        Ok(Arc::new(PosixFile(Fd::Own(HighFd::new(open_fd(path, how)?)))))
+        let (dir, path) = self.from(path);
+        Ok(Arc::new(PosixFile(Fd::Own(HighFd::new(open_fd(dir, path, how)?)))))
     }
 
     fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
         let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-        retry_on_intr(|| rustix::fs::statat(CWD, path, flags)).map(|stat| stat_of(&stat))
+        let (dir, path) = self.from(path);
+        match retry_on_intr(|| rustix::fs::statat(dir, path, flags))? {
+            // A directory that was removed lives on behind its descriptor.
+            stat if stat.st_nlink == 0 && path == Path::new(".") => Err(Errno::NOENT),
+            stat => Ok(stat_of(&stat)),
+        }
+    }
+
+    fn below(&self, dir: &Path) -> Option<Arc<dyn Store>> {
+        if self.near.is_some() {
+            return None;
+        }
+        let fd = retry_on_intr(|| rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())).ok()?;
+        Some(Arc::new(PosixStore { near: Some(Arc::new(Near { dir: dir.to_path_buf(), fd: HighFd::new(fd) })) }))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -391,6 +429,10 @@ impl Store for PosixStore {
 
 fn ask_is_local(path: &Path) -> bool {
     for path in path.ancestors() {
+        // Its daemon would have to answer a statfs, which may ask servers in turn: 5 to 10 ms on CephFS when several clients open at once.
+        if is_fuse(path) {
+            return false;
+        }
         match retry_on_intr(|| rustix::fs::statfs(path)) {
             // The magic numbers are 32 bits wide; the field is signed or not, wider or not, depending on the architecture.
             Ok(found) => return LOCAL_MAGIC.iter().any(|&(magic, _)| magic == found.f_type as u32),
@@ -399,6 +441,41 @@ fn ask_is_local(path: &Path) -> bool {
         }
     }
     false
+}
+
+/// Whether a FUSE daemon serves `path`, by the kernel's table of mounts, which asks nobody else. False too if that cannot be told.
+fn is_fuse(path: &Path) -> bool {
+    match rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID) {
+        // Only file systems without a device can be one; `fuseblk` has one, and answers a statfs at once.
+        Ok(found) if found.stx_dev_major == 0 && found.stx_mask & StatxFlags::MNT_ID.bits() != 0 => {
+            mounts().is_some_and(|mounts| type_of_mount(&mounts, found.stx_mnt_id).is_some_and(|kind| kind == "fuse" || kind.starts_with("fuse.")))
+        }
+        _ => false,
+    }
+}
+
+/// The type of mount `id` by a text as of proc_pid_mountinfo(5).
+fn type_of_mount(mounts: &str, id: u64) -> Option<&str> {
+    let id = id.to_string();
+    // Blanks in paths are written `\040`.
+    let line = mounts.lines().find(|line| line.split(' ').next() == Some(&id))?;
+    line.split_once(" - ")?.1.split(' ').next()
+}
+
+fn mounts() -> Option<String> {
+    let file = PosixFile(Fd::Own(HighFd::new(open_fd(CWD, Path::new("/proc/self/mountinfo"), Open::READ).ok()?)));
+    let (mut text, mut filled) = (vec![0; 16 << 10], 0);
+    loop {
+        match file.read_at(&mut text[filled..], filled as u64).ok()? {
+            0 => break,
+            n => filled += n,
+        }
+        if filled == text.len() {
+            text.resize(2 * filled, 0);
+        }
+    }
+    text.truncate(filled);
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// `f_type` of the file systems whose writes end in this machine's page cache. All others count as remote: FUSE, Ceph, NFS, Lustre, GPFS, BeeGFS and what we do not
@@ -506,5 +583,22 @@ impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: mapped by StoreFile::map with this length; references into it cannot outlive self. Unmapping a valid range does not fail.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_mounts_is_understood() {
+        let text = "21 28 0:20 / /sys rw,nosuid - sysfs sysfs rw\n\
+                    271 29 0:45 / /with\\040blank\\040-\\040x rw,relatime shared:5 master:1 - fuse.ceph-fuse ceph-fuse rw,user_id=0\n\
+                    27 29 0:46 / /dev/shm rw - tmpfs tmpfs rw\n";
+        assert_eq!(type_of_mount(text, 271), Some("fuse.ceph-fuse"));
+        assert_eq!(type_of_mount(text, 27), Some("tmpfs"));
+        assert_eq!(type_of_mount(text, 2), None);
+        assert_eq!(type_of_mount("27 no dash", 27), None);
+        assert!(mounts().is_some_and(|text| text.lines().count() > 0 && text.ends_with('\n')));
     }
 }

@@ -133,6 +133,12 @@ fn posix_store_in_shared_memory() {
 }
 
 #[test]
+fn posix_store_below_a_directory() {
+    let scratch = Scratch::below(&std::env::temp_dir());
+    run_all(&*PosixStore::new().below(&scratch.0).unwrap(), &scratch.0);
+}
+
+#[test]
 fn mem_store() {
     run_all(&MemStore::new(), Path::new("/some/where"));
 }
