@@ -263,8 +263,8 @@ impl Plfs {
     }
 
     /// Totals of a container that nobody has open here. That it was never written to is remembered: a listing of new files would list each one's container every time.
-    fn look_at(&self, key: &(u64, u64), container: &Arc<Container>, summary: Option<Summary>) -> Result<Totals> {
-        let this = |known: &&mut Known| Arc::ptr_eq(&known.container, container);
+    fn look_at(&self, key: &(u64, u64), container: &Container, summary: Option<Summary>) -> Result<Totals> {
+        let this = |known: &&mut Known| known.container.dir == container.dir;
         let mut totalizer = Totalizer::new(summary);
         totalizer.unused = lock(&self.known).get_mut(key).filter(this).and_then(|known| known.unused);
         let totals = totalizer.look(container)?;
