@@ -457,7 +457,12 @@ impl File {
             true => logical.commit(logical.config.sync_on_close, None),
             false => Ok(()),
         };
-        let finished = match Arc::into_inner(logical) {
+        // The ticker may look at the file just now: were it the last to let go, the end would come some time after this call, or, in a program that ends, never.
+        let ticking = logical.ticking.clone();
+        let alone = lock(&ticking);
+        let last = Arc::into_inner(logical);
+        drop(alone);
+        let finished = match last {
             Some(mut logical) => logical.finish(),
             None => Ok(()),
         };

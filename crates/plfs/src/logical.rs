@@ -52,6 +52,8 @@ pub(crate) struct LogicalFile {
     finished: bool,
     /// The ticker will commit it.
     pub(crate) watched: AtomicBool,
+    /// Held by the ticker as long as it uses the file, and by who must be the last to use it.
+    pub(crate) ticking: Arc<Mutex<()>>,
     /// Created by this process, and nothing was asked of it yet: there is nothing of others to know.
     is_new: AtomicBool,
     /// What another process said that it has seen, which the first write need not look for then.
@@ -88,6 +90,7 @@ impl LogicalFile {
             is_new: AtomicBool::new(false),
             told: Mutex::new(None),
             watched: AtomicBool::new(false),
+            ticking: Arc::default(),
             container,
             config,
             totals: Mutex::new(Totalizer::new(summary)),
@@ -417,6 +420,12 @@ impl LogicalFile {
 
     /// Commits and gives up the log set; the next write joins again.
     pub(crate) fn leave(&self) -> Result<()> {
+        let _alone = lock(&self.ticking);
+        self.leave_alone()
+    }
+
+    /// [`LogicalFile::leave`] while the ticker is kept away.
+    fn leave_alone(&self) -> Result<()> {
         if read(&self.writer).is_none() {
             return Ok(());
         }
@@ -452,7 +461,7 @@ impl LogicalFile {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
         }
-        let result = self.leave();
+        let result = self.leave_alone();
         let removed = self.remove_if_nameless();
         result.and(removed)
     }

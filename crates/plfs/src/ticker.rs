@@ -19,6 +19,8 @@ pub static FORK_GATE: RwLock<()> = RwLock::new(());
 
 struct Watched {
     file: Weak<LogicalFile>,
+    /// [`LogicalFile::ticking`].
+    ticking: Arc<Mutex<()>>,
     due: Instant,
     wait: Duration,
 }
@@ -43,7 +45,7 @@ pub(crate) fn watch(file: &Arc<LogicalFile>) {
         *ticker = Some(Ticker { pid, watched: Vec::new() });
     }
     if let Some(ticker) = ticker.as_mut() {
-        ticker.watched.push(Watched { file: Arc::downgrade(file), due: Instant::now() + FIRST, wait: FIRST });
+        ticker.watched.push(Watched { file: Arc::downgrade(file), ticking: file.ticking.clone(), due: Instant::now() + FIRST, wait: FIRST });
     }
     drop(ticker);
     WORK.notify_one();
@@ -78,10 +80,15 @@ fn run() {
 /// Commits if anything was written; gives the file back if so, for it will probably be written again.
 fn commit(watched: Watched) -> Option<Watched> {
     let _gate = FORK_GATE.read().unwrap_or_else(PoisonError::into_inner);
+    let ticking = lock(&watched.ticking);
     let file = watched.file.upgrade()?;
-    if !file.tick() {
+    let ticked = file.tick();
+    // In this order: who closes the file waits for us, and is the last.
+    drop(file);
+    drop(ticking);
+    if !ticked {
         return None;
     }
     let wait = (watched.wait * 2).min(LAST);
-    Some(Watched { file: watched.file, due: Instant::now() + wait, wait })
+    Some(Watched { due: Instant::now() + wait, wait, ..watched })
 }
