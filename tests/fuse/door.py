@@ -306,6 +306,23 @@ def t_extended_attributes():
     os.mkdir("d")
     os.setxattr("d", "user.d", b"3")
     assert os.listxattr("d") == ["user.d"]
+    # That a file has none is remembered for a moment, and forgotten when somebody gives it one.
+    access = b"\2\0\0\0" + b"".join(struct.pack("<HHI", *entry) for entry in [(1, 6, 2**32 - 1), (2, 4, 7), (4, 4, 2**32 - 1), (16, 6, 2**32 - 1), (32, 4, 2**32 - 1)])
+    for i in range(50):
+        for name, value in ("security.plfs", b"%d" % i), ("system.posix_acl_access", access):
+            os.stat("f")
+            fails(errno.ENODATA, os.getxattr, "f", name)
+            fails(errno.ENODATA, os.getxattr, "f", name)
+            os.setxattr("f", name, value)
+            assert os.getxattr("f", name) == value
+        os.removexattr("f", "security.plfs")
+        os.removexattr("f", "system.posix_acl_access")
+    # By another door: as soon as a name is not believed any more.
+    os.listdir(".")
+    fails(errno.ENODATA, os.getxattr, "f", "security.plfs")
+    os.setxattr(f"{BACKEND}/{os.path.relpath(os.getcwd(), MOUNT)}/f", "security.plfs", b"late")
+    time.sleep(1.1)
+    assert os.getxattr("f", "security.plfs") == b"late"
 
 
 def t_what_plfs_says_of_a_file():

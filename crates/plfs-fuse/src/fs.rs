@@ -142,6 +142,8 @@ pub struct Door {
     roots: Arc<[Arc<Root>]>,
     /// How long the kernel may believe names and attributes.
     pub ttl: Duration,
+    /// The first backend is a file system of this machine.
+    pub local: bool,
     /// The backends can take files.
     prepared: AtomicBool,
     /// What the kernel knows.
@@ -205,12 +207,14 @@ impl Door {
         let stat = rustix::fs::fstat(root.fd())?;
         let own = rustix::io::fcntl_dupfd_cloexec(root.fd(), 0)?;
         let store: Arc<dyn Store> = Arc::new(MountStore::new(roots.clone()));
+        let local = store.is_local(&root.path);
         Ok(Door {
             plfs: Plfs::new(store, config),
             inodes: Inodes::new(key_of(&stat), own),
             root,
             roots,
             ttl,
+            local,
             prepared: AtomicBool::new(false),
             handles: (0..64).map(|_| RwLock::default()).collect(),
             next_handle: AtomicU64::new(1),
@@ -232,7 +236,7 @@ impl Door {
 
     // Inodes and handles
 
-    fn inode(&self, id: u64) -> Result<Arc<Inode>> {
+    pub(crate) fn inode(&self, id: u64) -> Result<Arc<Inode>> {
         self.inodes.get(id).ok_or(Errno::STALE)
     }
 

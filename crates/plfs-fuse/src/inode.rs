@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -101,6 +102,8 @@ struct Names {
     known: Vec<Name>,
     /// When the first of them was last found to lead to the file; never, if it is not known.
     found: Option<Instant>,
+    /// The file's extended attributes, each name with a zero behind it, as they were listed since.
+    attributes: Option<Vec<u8>>,
 }
 
 impl Inode {
@@ -116,13 +119,35 @@ impl Inode {
         names.known.first().cloned()
     }
 
+    /// Whether it has the extended attribute, by a listing that is to be believed as [`Inode::believed_name`] is. The error is for [`Inode::list_attributes`] with a listing made now;
+    /// `None`: nothing is believed.
+    pub fn has_attribute(&self, name: &OsStr, ttl: Duration) -> Option<std::result::Result<bool, Instant>> {
+        let names = lock(&self.names);
+        let found = names.found.filter(|found| found.elapsed() < ttl)?;
+        Some(names.attributes.as_ref().map(|list| is_listed(list, name)).ok_or(found))
+    }
+
+    /// Takes note of all extended attributes, unless something has changed since.
+    pub fn list_attributes(&self, since: Instant, list: Vec<u8>) {
+        let mut names = lock(&self.names);
+        if names.found == Some(since) {
+            names.attributes = Some(list);
+        }
+    }
+
+    /// Believes nothing any more: a caller has changed an extended attribute.
+    pub fn attributes_changed(&self) {
+        let mut names = lock(&self.names);
+        (names.found, names.attributes) = (None, None);
+    }
+
     /// Takes note of a name that was found to lead here.
     pub fn add_name(&self, parent: &Arc<Inode>, name: &OsStr) {
         if self.dir.is_some() {
             return;
         }
         let mut names = lock(&self.names);
-        names.found = Some(Instant::now());
+        (names.found, names.attributes) = (Some(Instant::now()), None);
         let names = &mut names.known;
         match names.iter().position(|known| known.parent.id == parent.id && known.name == name) {
             Some(0) => {}
@@ -137,9 +162,14 @@ impl Inode {
     /// Forgets a name.
     pub fn remove_name(&self, parent: u64, name: &OsStr) {
         let mut names = lock(&self.names);
-        names.found = None;
+        (names.found, names.attributes) = (None, None);
         names.known.retain(|known| known.parent.id != parent || known.name != name);
     }
+}
+
+/// Whether a list as of listxattr(2) has the name.
+pub fn is_listed(list: &[u8], name: &OsStr) -> bool {
+    list.split(|byte| *byte == 0).any(|listed| listed == name.as_bytes())
 }
 
 /// Inodes by `dev` and `ino`.

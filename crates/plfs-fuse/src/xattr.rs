@@ -10,7 +10,7 @@ use rustix::fs::XattrFlags;
 
 use crate::creds::{Acting, Caller, as_caller};
 use crate::fs::{Door, Result, errno_of};
-use crate::inode::ROOT_ID;
+use crate::inode::{ROOT_ID, is_listed};
 use crate::status::{LEVEL_ATTRIBUTE, LOG_ATTRIBUTE, MOUNT_ATTRIBUTE, Status, journal};
 
 /// In front of all that are made up.
@@ -22,6 +22,10 @@ const ROOM_BYTES: usize = 64 << 10;
 pub fn get(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr) -> Result<Vec<u8>> {
     if let Some(ours) = name.to_str().filter(|name| name.starts_with(OURS)) {
         return made_up(door, status, caller, id, ours).map(String::into_bytes);
+    }
+    // `ls -l` asks for two of each file, which few have.
+    if (name.as_bytes().starts_with(b"security.") || is_acl(name)) && !may_have(door, id, name)? {
+        return Err(Errno::NODATA);
     }
     // Values below trusted. are for root alone.
     let _acting = name.as_bytes().starts_with(b"trusted.").then(|| Acting::as_user(caller.uid, caller.gid));
@@ -36,6 +40,24 @@ pub fn get(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr) 
             other => other,
         }
     })
+}
+
+/// False if the file had no such attribute when all were listed, a moment ago. Only file systems of this machine are known to list all that they have.
+fn may_have(door: &Door, id: u64, name: &OsStr) -> Result<bool> {
+    if !door.local {
+        return Ok(true);
+    }
+    let inode = door.inode(id)?;
+    match inode.has_attribute(name, door.ttl) {
+        None => Ok(true),
+        Some(Ok(has)) => Ok(has),
+        Some(Err(since)) => {
+            let Ok(all) = list(door, id) else { return Ok(true) };
+            let has = is_listed(&all, name);
+            inode.list_attributes(since, all);
+            Ok(has)
+        }
+    }
 }
 
 fn made_up(door: &Door, status: &Status, caller: Caller, id: u64, name: &str) -> Result<String> {
@@ -90,6 +112,7 @@ pub fn set(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr, 
     let flags = XattrFlags::from_bits_retain(flags as u32);
     let (path, follow) = door.place(id)?;
     as_caller(caller, || if follow { rustix::fs::setxattr(&path, name, value, flags) } else { rustix::fs::lsetxattr(&path, name, value, flags) })?;
+    door.inode(id)?.attributes_changed();
     if is_acl(name) { door.follow_mode(id) } else { Ok(()) }
 }
 
@@ -100,6 +123,7 @@ pub fn remove(door: &Door, caller: Caller, id: u64, name: &OsStr) -> Result<()> 
     }
     let (path, follow) = door.place(id)?;
     as_caller(caller, || if follow { rustix::fs::removexattr(&path, name) } else { rustix::fs::lremovexattr(&path, name) })?;
+    door.inode(id)?.attributes_changed();
     if is_acl(name) { door.follow_mode(id) } else { Ok(()) }
 }
 
