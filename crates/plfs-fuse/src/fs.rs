@@ -159,7 +159,9 @@ pub struct Door {
 pub fn errno_of(error: plfs_core::Error) -> Errno {
     let errno = error.errno();
     match errno {
-        Errno::IO | Errno::NOSPC | Errno::DQUOT | Errno::STALE | Errno::OPNOTSUPP | Errno::ROFS => log::error!("{error}"),
+        Errno::IO | Errno::NOSPC | Errno::DQUOT | Errno::OPNOTSUPP | Errno::ROFS => log::error!("{error}"),
+        // Of an open the kernel makes good: it looks the name up again.
+        Errno::STALE => log::warn!("{error}"),
         _ => log::debug!("{error}"),
     }
     errno

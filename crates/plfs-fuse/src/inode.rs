@@ -106,6 +106,13 @@ struct Names {
     attributes: Option<Vec<u8>>,
 }
 
+impl Names {
+    /// When the first was found to lead to the file, if that is less than `ttl` ago.
+    fn believed_since(&self, ttl: Duration) -> Option<Instant> {
+        self.found.filter(|found| found.elapsed() < ttl)
+    }
+}
+
 impl Inode {
     /// The names that it was found by, the latest first.
     pub fn names(&self) -> Vec<Name> {
@@ -115,7 +122,7 @@ impl Inode {
     /// The latest name, if it was found to lead here within the time `ttl`: as long as the kernel believes a name, so may we.
     pub fn believed_name(&self, ttl: Duration) -> Option<Name> {
         let names = lock(&self.names);
-        names.found.filter(|found| found.elapsed() < ttl)?;
+        names.believed_since(ttl)?;
         names.known.first().cloned()
     }
 
@@ -123,7 +130,7 @@ impl Inode {
     /// `None`: nothing is believed.
     pub fn has_attribute(&self, name: &OsStr, ttl: Duration) -> Option<std::result::Result<bool, Instant>> {
         let names = lock(&self.names);
-        let found = names.found.filter(|found| found.elapsed() < ttl)?;
+        let found = names.believed_since(ttl)?;
         Some(names.attributes.as_ref().map(|list| is_listed(list, name)).ok_or(found))
     }
 

@@ -62,11 +62,15 @@ impl Root {
 pub fn prepare(roots: &Arc<[Arc<Root>]>) -> std::result::Result<(), (Errno, String)> {
     let Some((first, others)) = roots.split_first() else { return Ok(()) };
     let others: Vec<PathBuf> = others.iter().map(|root| root.path.clone()).collect();
+    let refused = |errno: Errno, what: String| match errno {
+        Errno::ROFS | Errno::ACCESS | Errno::PERM => (errno, format!("{what}; mount with -o ro to read only")),
+        _ => (errno, what),
+    };
     let made = plfs_core::prepare(&MountStore::new(roots.clone()), &[&first.path], &others);
-    made.map_err(|error| (error.errno(), format!("{error}; mount with -o ro to read only")))?;
+    made.map_err(|error| refused(error.errno(), error.to_string()))?;
     roots.iter().try_for_each(|root| {
         let writable = rustix::fs::accessat(root.fd(), ROOT_DIR, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
-        writable.map_err(|errno| (errno, format!("cannot make files in backend {}: {errno}; mount with -o ro to read only", root.path.display())))
+        writable.map_err(|errno| refused(errno, format!("cannot make files in backend {}: {errno}", root.path.display())))
     })
 }
 

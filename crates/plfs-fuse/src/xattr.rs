@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use log::LevelFilter;
 use plfs_core::store::Errno;
+use rustix::buffer::{SpareCapacity, spare_capacity};
 use rustix::fs::XattrFlags;
 
 use crate::creds::{Acting, Caller, as_caller};
@@ -29,17 +30,16 @@ pub fn get(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr) 
     }
     // Values below trusted. are for root alone.
     let _acting = name.as_bytes().starts_with(b"trusted.").then(|| Acting::as_user(caller.uid, caller.gid));
-    door.ask(id, |path, follow| {
-        let read = |room: usize| {
-            let mut value = Vec::with_capacity(room);
-            let into = rustix::buffer::spare_capacity(&mut value);
-            if follow { rustix::fs::getxattr(path, name, into) } else { rustix::fs::lgetxattr(path, name, into) }.map(|_| value)
-        };
-        match read(256) {
-            Err(Errno::RANGE) => read(ROOM_BYTES),
-            other => other,
-        }
-    })
+    door.ask(id, |path, follow| fill(256, |into| if follow { rustix::fs::getxattr(path, name, into) } else { rustix::fs::lgetxattr(path, name, into) }))
+}
+
+/// What `read` puts into `room` bytes, or into all the room that there can be if it wants more.
+fn fill(room: usize, read: impl Fn(SpareCapacity<u8>) -> Result<usize>) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(room);
+    match read(spare_capacity(&mut bytes)) {
+        Err(Errno::RANGE) if room < ROOM_BYTES => fill(ROOM_BYTES, read),
+        other => other.map(|_| bytes),
+    }
 }
 
 /// False if the file had no such attribute when all were listed, a moment ago. Only file systems of this machine are known to list all that they have.
@@ -129,17 +129,7 @@ pub fn remove(door: &Door, caller: Caller, id: u64, name: &OsStr) -> Result<()> 
 
 /// Names of all, each with a zero behind it.
 pub fn list(door: &Door, id: u64) -> Result<Vec<u8>> {
-    door.ask(id, |path, follow| {
-        let read = |room: usize| {
-            let mut names = Vec::with_capacity(room);
-            let into = rustix::buffer::spare_capacity(&mut names);
-            if follow { rustix::fs::listxattr(path, into) } else { rustix::fs::llistxattr(path, into) }.map(|_| names)
-        };
-        match read(1024) {
-            Err(Errno::RANGE) => read(ROOM_BYTES),
-            other => other,
-        }
-    })
+    door.ask(id, |path, follow| fill(1024, |into| if follow { rustix::fs::listxattr(path, into) } else { rustix::fs::llistxattr(path, into) }))
 }
 
 fn is_acl(name: &OsStr) -> bool {

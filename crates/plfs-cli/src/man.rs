@@ -1,0 +1,57 @@
+//! Man pages, made from the same flags and texts as `--help`.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use clap::Command;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+/// Writes a page for `command` and for each of its subcommands to `dir`.
+pub fn pages(command: Command, dir: &Path) -> io::Result<()> {
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    page(&command, dir)?;
+    command.get_subcommands().filter(|command| !command.is_hide_set()).try_for_each(|command| page(command, dir))
+}
+
+fn page(command: &Command, dir: &Path) -> io::Result<()> {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    // What stands below the flags in `--help` has its own headings.
+    let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let man = Man::new(command.clone()).title(name.to_uppercase()).manual("PLFS").source(concat!("plfs ", env!("CARGO_PKG_VERSION")));
+    let mut out = BufWriter::new(File::create(dir.join(format!("{name}.1")))?);
+    man.render_title(&mut out)?;
+    let mut head = Roff::new();
+    head.control("SH", ["NAME"]).text([roman(format!("{name} - {about}"))]).control("SH", ["SYNOPSIS"]);
+    let usage = command.clone().render_usage().to_string();
+    let (program, arguments) = usage.trim_start_matches("Usage: ").split_at(command.get_bin_name().unwrap_or(&name).len());
+    head.text([bold(program), roman(arguments)]).to_writer(&mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    if command.has_subcommands() {
+        let mut list = Roff::new();
+        list.control("SH", ["COMMANDS"]);
+        for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            list.control("TP", []).text([bold(format!("{name}-{}(1)", command.get_name()))]).text([roman(about)]);
+        }
+        list.to_writer(&mut out)?;
+    }
+    for part in below.split("\n\n").filter(|part| !part.is_empty()) {
+        let (heading, lines) = part.split_once(":\n").unwrap_or(("Notes", part));
+        let heading = if heading == "Example" { "Examples" } else { heading };
+        let mut section = Roff::new();
+        section.control("SH", [heading.to_uppercase().as_str()]).control("nf", []);
+        lines.lines().for_each(|line| {
+            section.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
+        });
+        section.control("fi", []).to_writer(&mut out)?;
+    }
+    if name != "plfs" {
+        Roff::new().control("SH", ["SEE ALSO"]).text([bold("plfs"), roman("(1)")]).to_writer(&mut out)?;
+    }
+    out.flush()
+}
