@@ -171,11 +171,14 @@ assert d["size"] == (1 << 20) + 3 and d["flat"] == "none" and d["summary"] == "v
     json '
 import os
 flat = d["flat_index"]
-assert flat["bytes"] == os.path.getsize(d["container"] + "/flat") and flat["records"] == d["records"] > flat["entries"] + flat["extents"] > 0, flat
+assert not flat["in_superblock"] and flat["bytes"] == os.path.getsize(d["container"] + "/flat") and flat["records"] == d["records"] > flat["entries"] + flat["extents"] > 0, flat
 assert flat["bytes_per_gib"] == -(-flat["bytes"] * 2**30 // d["stored_bytes"])' < with-flat
     plfs stat m/f | has '^    flat index  used: .* entries and .* extents kept'
     plfs stat --json m/f m/f | json 'assert [x["flat"] for x in d] == ["used", "used"] and d[0]["summary"] == "valid"'
     plfs stat m/f | has '2,100,000 (2.00 MiB) bytes'
+    plfs run --mount m -- dd if=/dev/zero of=m/regular bs=1000 count=10 2> /dev/null
+    plfs stat --json m/regular | json 'assert d["flat"] == "used" and d["flat_index"]["in_superblock"] and 128 < d["flat_index"]["bytes"] <= 892'
+    plfs stat m/regular | has '^    flat index  used: [0-9]* bytes in the superblock'
     echo x > plain
     refuses 1 "not a PLFS file" plfs stat plain
     fails plfs stat --json plain m/f absent > out 2> /dev/null
@@ -707,8 +710,11 @@ t_version_help_and_pages() {
     local command
     for command in run mount umount log ls stat map cat cp import export flatten compact check rm version explain-calls completions; do
         plfs help $command > out && grep -q 'Usage: plfs' out || fail "no help for $command"
-        case $command in version) ;; *) grep -q Example out || fail "no example for $command" ;; esac
-        [ -s "$build/share/man/man1/plfs-$command.1" ] || fail "no page for $command"
+        grep -q "^.SH SYNOPSIS" "$build/share/man/man1/plfs-$command.1" || fail "no page for $command"
+        case $command in
+            version) ;;
+            *) grep -q Example out && grep -q '^.SH EXAMPLES' "$build/share/man/man1/plfs-$command.1" || fail "no example for $command" ;;
+        esac
     done
     bash -n "$build/share/bash-completion/completions/plfs"
     plfs completions zsh | has explain-calls

@@ -7,6 +7,7 @@ mod copy;
 mod elf;
 mod explain;
 mod list;
+mod man;
 mod map;
 mod mount;
 mod out;
@@ -68,12 +69,8 @@ enum Command {
     /// until `plfs umount`. Mounted by root, it is for all users, each with their own rights; mounted by a user, for that user.
     ///
     /// With several backends the first is shown, and the data of new files is spread over all. All nodes must see them at the same paths.
-    ///
-    /// Options: ro, nosuid, nodev, noexec, noatime and their opposites; threads=N; timeout=SECONDS (how long the kernel believes names and attributes, 1); noacl; nopassthrough;
-    /// allow_other; backend=DIR (one more, as --backend); log=error|warn|info|debug|trace (to syslog, or to standard error with --foreground). With remount, a mount that is there
-    /// gets other ones of the first group, or another log.
     #[command(
-        after_help = "Examples:\n  plfs mount /mnt/ckpt --backend /scratch/ckpt\n  plfs mount /scratch/ckpt                      over the directory itself\n  plfs mount /mnt/ckpt --backend /scratch1/ckpt --backend /scratch2/ckpt\n  mount -t fuse.plfs /scratch/ckpt /mnt/ckpt    needs mount.fuse.plfs, a link to plfs, in /sbin; or the package fuse3\n  mount -o remount,ro /mnt/ckpt\n  /scratch/ckpt /mnt/ckpt fuse.plfs defaults,_netdev 0 0      in /etc/fstab"
+        after_help = "Mount options:\n  ro, nosuid, nodev, noexec, noatime     and their opposites\n  backend=DIR       one more backend, as --backend\n  allow_other       for all users, as root's mounts are\n  noacl             no access lists\n  nopassthrough     also plain and exported files through the daemon\n  threads=N         threads of the daemon, 1 to 256 (twice the processors, 4 to 16)\n  timeout=SECONDS   how long the kernel believes names and attributes (1)\n  log=LEVEL         error, warn, info, debug or trace; to syslog, or to standard error with --foreground\n  remount           give a mount that is there other options of the first line, or another log\n\nExamples:\n  plfs mount /mnt/ckpt --backend /scratch/ckpt\n  plfs mount /scratch/ckpt                      over the directory itself\n  plfs mount /mnt/ckpt --backend /scratch1/ckpt --backend /scratch2/ckpt\n  mount -t fuse.plfs /scratch/ckpt /mnt/ckpt    needs mount.fuse.plfs, a link to plfs, in /sbin; or the package fuse3\n  mount -o remount,ro /mnt/ckpt\n  /scratch/ckpt /mnt/ckpt fuse.plfs defaults,_netdev 0 0      in /etc/fstab"
     )]
     Mount {
         /// The directory to show, the mount point's own if not given; may be given several times: data goes to the others, too
@@ -348,7 +345,7 @@ fn main() -> ExitCode {
         Command::Version { json } => ("version", run::version(&mut out, json)),
         Command::ExplainCalls { json, binary } => ("explain-calls", explain::explain(&mut out, json, &binary)),
         Command::Completions { shell } => ("completions", completions(&mut out, shell)),
-        Command::Man { dir } => ("man", clap_mangen::generate_to(Cli::command(), &dir).map_err(|error| Fail::on("write man pages to", &dir, error))),
+        Command::Man { dir } => ("man", man::pages(Cli::command(), &dir).map_err(|error| Fail::on("write man pages to", &dir, error))),
     };
     let done = done.and_then(|()| out.end());
     match done {
