@@ -48,7 +48,7 @@ HOLES = Table("kind:B units:B reference:H count:I logical:Q length:Q writer:I ze
 TRUNCATE = Table("kind:B units:B reference:H count:I size:Q stamp:Q")
 WRITER = Table("kind:B units:B reference:H count:I writer:I pid:I uid:I zero:I attached_ns:Q host_bytes:H")
 SUMMARY = Table("magic:4s crc:I uuid:8s seconds:q nanoseconds:I index_logs:I size:Q stored_bytes:Q stamp:Q index_bytes:Q "
-                "records:Q data_logs:I flat:I")
+                "records:Q data_logs:I flat:I flat_bytes:H")
 FLAT = Table("magic:8s crc:I body_crc:I uuid:16s size:Q records:Q stamp:Q sets:I segments:I truncates:I shapes:I entries:Q shape_bytes:Q "
              "blocks:I owners:I extents:Q block_bytes:Q table_bytes:Q floor:Q")
 CUT = Table("stamp:Q log_set:I zero:I size:Q")
@@ -92,7 +92,7 @@ class Super:
             self.paths.append(os.fsdecode(raw[at + 2:at + 2 + length]))
             at += 2 + length
         need(at == 154 + head.path_bytes <= 3072 and len(self.paths) == head.backends, "path table: its entries do not fit", path, 152)
-        self.uuid, self.streams, self.summary = head.uuid, head.streams, raw[3072:3200]
+        self.uuid, self.streams, self.summary, self.behind = head.uuid, head.streams, raw[3072:3200], raw[3200:4092]
 
     def allows(self, ref):
         return ref.stream < self.streams and ref.segment <= SEGMENT_MAX and ref.backend == (ref.log_set + ref.stream) % len(self.paths)
@@ -258,8 +258,8 @@ def replay(records):
 # ---- §6 flat index
 class Flat:
     """`records` has the truncates and a run for each entry of shape 0, each piece of other entries and each extent of a block."""
-    def __init__(self, path, sb):
-        self.raw, self.at, self.records, self.ordered = read(path), 0, [], 0
+    def __init__(self, path, raw, sb):
+        self.path, self.raw, self.at, self.records, self.ordered = path, raw, 0, [], 0
         try:
             self.parse(FLAT.at(self.raw), sb)
         except (ValueError, IndexError, struct.error) as e:
@@ -400,9 +400,11 @@ class Container:
         paths = {int(n, 16): p for n in self.sets if os.path.exists(p := os.path.join(self.dir, n, "index"))}
         self.places, self.flat, self.flat_state, self.logs, self.records = [], None, "none", None, []
         load = lambda covered: [Log(p, s, self.sb, f"{s:08x}" in self.marks, covered.get(s, 0)) for s, p in paths.items()]
-        if "flat" in names and flat != "ignore":
+        summary, path = self.summary(), os.path.join(self.dir, "flat")
+        short = self.sb.behind[:summary["flat_bytes"]] if isinstance(summary, dict) else b""
+        if (short or "flat" in names) and flat != "ignore":
             try:
-                self.flat = Flat(os.path.join(self.dir, "flat"), self.sb)
+                self.flat = Flat(self.sb.path, short, self.sb) if short else Flat(path, read(path), self.sb)
                 tail, floor, fits = load(self.flat.covered), self.flat.floor, True
                 for s, length in self.flat.covered.items():
                     fits = fits and s in paths and os.stat(paths[s]).st_size >= length
@@ -453,7 +455,7 @@ class Container:
                  "index_bytes": sum(log.bytes for log in self.logs), "records": sum(log.count for log in self.logs)}
         whole = self.flat_state == "valid" and not self.flat.parts["tail"]
         if whole and self.flat.totals.items() - found.items():
-            self.places.append(Bad(os.path.join(self.dir, "flat"), 32, f"flat index says {self.flat.totals}, the logs {found}").place)
+            self.places.append(Bad(self.flat.path, 32, f"flat index says {self.flat.totals}, the logs {found}").place)
         summary = self.summary()
         if isinstance(summary, dict) and found.items() - summary.items():
             self.places.append(Bad(self.sb.path, 3072, f"summary says {summary}, the logs {found}").place)
@@ -491,7 +493,7 @@ def main(args):
     elif command == "records":
         for record in sorted(c.records, key=lambda record: record.order):
             print(json.dumps(vars(record)))
-    elif not [p for p in c.damage() if p["kind"] == "corrupt" and not p["file"].endswith("/flat")]:
+    elif not [p for p in c.damage() if p["kind"] == "corrupt" and "flat index" not in p["what"]]:
         c.write_to(1)
     for place in c.places:
         print("plfs_decode: {kind}: {file}: at byte {offset}: {what}".format(**place), file=sys.stderr)

@@ -415,11 +415,11 @@ class Decoder(unittest.TestCase):
         self.addCleanup(lambda: subprocess.run(["rm", "-r", self.root + ".moved"]))
         self.assertEqual(len(self.cat(name=self.root + ".moved/out/f")), 23)
 
-    def summary(self, size=23, crc=None):
-        body = UUID[:8] + struct.pack("<QIIQQQQQI52x", TOKEN, 5, 1, size, 9, 1 << 16, 136, 1, 1)
+    def summary(self, size=23, crc=None, stored=9, stamp=1 << 16, index=136, records=1, flat=b""):
+        body = UUID[:8] + struct.pack("<QIIQQQQQI4sH46x", TOKEN, 5, 1, size, stored, stamp, index, records, 1, flat[8:12], len(flat))
         with open(self.name, "r+b") as f:
             f.seek(3072)
-            f.write(b"PLSM" + struct.pack("<I", crc32c(body) if crc is None else crc) + body)
+            f.write(b"PLSM" + struct.pack("<I", crc32c(body) if crc is None else crc) + body + flat)
 
     def test_summary(self):
         self.worked_example()
@@ -434,6 +434,27 @@ class Decoder(unittest.TestCase):
         self.assertIn("summary says", self.decode("stat", code=1)[1])
         self.summary(crc=1)
         self.assertEqual(self.stat()["summary"], "damaged")
+
+    def test_flat_behind_the_summary(self):
+        index = log(B(10, [run(0, 2, 0, 4, 3), run(8, 2, 6, -4, 2)], 10))
+        self.fill(index, b"aabbccddee")
+        entries = [(0, 10, 2, 4, 0, 10, SET, 0, 3, 0), (4, 10, 2, -4, 6, 10, SET, 0, 2, 0)]
+        numbers = {"newest": 10, "stored": 10, "records": 2, "size": 10}
+        good = flat(entries, [ref()], [(SET, len(index))], **numbers)
+        other = flat(entries[:1], [ref()], [(SET, len(index))], **numbers)
+        totals = {"size": 10, "stored": 10, "stamp": 10, "index": len(index), "records": 2}
+        self.put("flat", b"no flat index")
+        self.summary(**totals, flat=good)
+        os.utime(self.dir, ns=(0, TOKEN * 10**9 + 5))
+        self.assertEqual([self.stat()[key] for key in ("summary", "flat", "places")], ["valid", "valid", []])
+        self.assertEqual(self.cat("--flat"), self.cat())
+        self.summary(**totals, flat=other)                          # it is what is read, and checked
+        self.assertNotEqual(self.cat("--flat"), self.cat())
+        self.summary(**totals, flat=good[:-1] + b"\1")
+        self.assertIn("wrong length or CRC", self.decode("stat", code=1)[1])
+        self.summary(**totals, flat=good)
+        os.utime(self.dir)                                          # void, with all that is behind it
+        self.assertEqual([self.stat(code=1)[key] for key in ("summary", "flat")], ["void: the token is not the directory's time", "damaged"])
 
     def test_flat(self):
         index = log(B(10, [run(0, 2, 0, 4, 3), run(8, 2, 6, -4, 2)], 10), B(11, [truncate(9)], 9, flags=1))

@@ -54,6 +54,7 @@ struct Stat {
 #[derive(Serialize)]
 struct Flat {
     bytes: u64,
+    in_superblock: bool,
     bytes_per_gib: Option<u64>,
     records: u64,
     entries: u64,
@@ -64,8 +65,8 @@ struct Flat {
 
 impl Flat {
     fn new(flat: FlatTotals, stored: u64) -> Flat {
-        let FlatTotals { bytes, records, entries, extents, shapes, floor } = flat;
-        Flat { bytes, bytes_per_gib: per_gib(bytes, stored), records, entries, extents, shapes, floor }
+        let FlatTotals { bytes, in_superblock, records, entries, extents, shapes, floor } = flat;
+        Flat { bytes, in_superblock, bytes_per_gib: per_gib(bytes, stored), records, entries, extents, shapes, floor }
     }
 }
 
@@ -170,7 +171,8 @@ fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
     match &stat.flat_index {
         // A pattern across writers is one entry; what has no pattern is packed as extents.
         Some(flat) => {
-            let kept = format!("{} bytes, {} entries and {} extents kept", size(flat.bytes), count(flat.entries), count(flat.extents));
+            let place = if flat.in_superblock { " in the superblock" } else { "" };
+            let kept = format!("{} bytes{place}, {} entries and {} extents kept", size(flat.bytes), count(flat.entries), count(flat.extents));
             field("flat index", format!("used: {kept}; {} shapes", count(flat.shapes)))?;
         }
         None => field("flat index", stat.flat.clone())?,

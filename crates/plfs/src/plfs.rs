@@ -220,7 +220,7 @@ impl Plfs {
                 known.clear();
             }
             // Without a descriptor, which is for files that are open.
-            known.insert(key, Known { ctime: stat.ctime, container: Arc::new(container.through(self.store.clone())), summary, unused: None });
+            known.insert(key, Known { ctime: stat.ctime, container: Arc::new(container.through(self.store.clone())), summary: summary.clone(), unused: None });
         }
         Ok(Some((container, summary)))
     }
@@ -279,7 +279,7 @@ impl Plfs {
     fn remembered(&self, stat: &Stat) -> Option<(Arc<Container>, Option<Summary>)> {
         let known = lock(&self.known);
         let known = known.get(&(stat.dev, stat.ino)).filter(|known| known.ctime == stat.ctime)?;
-        Some((known.container.clone(), known.summary))
+        Some((known.container.clone(), known.summary.clone()))
     }
 
     /// [`Plfs::resolve`] of a file that is opened as `path` and whose directory is that of `at`: `/proc/self/fd/N` and what that links to.

@@ -10,7 +10,9 @@ mod tree;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use plfs_format::flat_index::Covered;
 use plfs_format::index_log::{Block, LogId, Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::{Uuid, flat_index, summary, summary::Summary};
@@ -342,24 +344,26 @@ fn check_flat(container: &Container, names: &[Name], promised: &Promised, report
         match read_flat(container) {
             Ok((FlatState::Damaged(why), _)) => report.find(Severity::Corrupt, &path, 0, format!("the flat index is damaged {why}; readers do without it")),
             Ok((FlatState::Stale(why), _)) => report.find(Severity::Garbage, &path, 0, format!("the flat index is stale: {why}; readers do without it")),
-            Ok((FlatState::Used(_), Some((flat, bytes)))) => {
-                if let Err(bad) = Base::new(bytes, flat.clone()).check() {
-                    report.find(Severity::Corrupt, &path, bad.at_bytes, format!("{}; readers do without it", bad.what));
-                }
-                for covered in &flat.covered {
-                    if covered.bytes > 0 && !promised.block_ends.get(&covered.set).is_some_and(|ends| ends.contains(&align_up(covered.bytes))) {
-                        let what = format!(
-                            "the flat index covers {} bytes of {}, where no block ends: it was made for other bytes",
-                            covered.bytes,
-                            name::index_log(covered.set)
-                        );
-                        report.find(Severity::Corrupt, &path, 0, what);
-                    }
+            Ok((FlatState::Used(_), Some(base))) => {
+                if let Err(bad) = contradiction(&base, promised) {
+                    report.find(Severity::Corrupt, &path, bad.0, bad.1);
                 }
             }
             Ok(_) => {}
             Err(error) => report.fail(&path, &error),
         }
+    }
+}
+
+/// Where a decoded flat index contradicts the format or the index logs, and how.
+fn contradiction(base: &Base, promised: &Promised) -> std::result::Result<(), (u64, String)> {
+    base.check().map_err(|bad| (bad.at_bytes, format!("{}; readers do without it", bad.what)))?;
+    let block_ends = |set, bytes: u64| promised.block_ends.get(&set).is_some_and(|ends| ends.contains(&align_up(bytes)));
+    match base.flat().covered.iter().find(|covered| covered.bytes > 0 && !block_ends(covered.set, covered.bytes)) {
+        Some(Covered { set, bytes, .. }) => {
+            Err((0, format!("the flat index covers {bytes} bytes of {}, where no block ends: it was made for other bytes", name::index_log(*set))))
+        }
+        None => Ok(()),
     }
 }
 
@@ -395,7 +399,7 @@ fn check_summary(container: &Container, names: &[Name], promised: &Promised, rep
         return;
     }
     let read = container.store.open(&path, Open::READ).and_then(|file| {
-        let mut bytes = [0; summary::BYTES];
+        let mut bytes = [0; summary::BYTES + summary::FLAT_BYTES];
         store::read_full(file.as_ref(), &mut bytes, summary::OFFSET).map(|_| bytes)
     });
     let bytes = match read {
@@ -406,12 +410,26 @@ fn check_summary(container: &Container, names: &[Name], promised: &Promised, rep
         if found.log_sets == 0 {
             return;
         }
-        let what = if bytes.iter().all(|byte| *byte == 0) { "there is no summary" } else { "the summary is damaged" };
+        let what = if bytes[..summary::BYTES].iter().all(|byte| *byte == 0) { "there is no summary" } else { "the summary is damaged" };
         return report.find(Severity::Garbage, &path, summary::OFFSET, format!("{what}; sizes come from the index logs"));
     };
     let valid = container.store.stat(&container.dir, true).is_ok_and(|dir| dir.mtime == store::Time { sec: summary.token_sec, nsec: summary.token_nsec });
     let then = (summary.size, summary.records, summary.index_bytes, summary.data_logs, summary.stored_bytes);
     let now = (found.size, found.records, found.index_bytes, found.data_logs, found.stored_bytes);
+    let short = match summary.flat_index.is_empty() {
+        false if valid => {
+            judge_flat(container, Arc::new(summary.flat_index)).map_err(|error| (0, error.to_string())).and_then(|(state, base)| match (state, base) {
+                (FlatState::Used(_), Some(base)) => contradiction(&base, promised),
+                (FlatState::Stale(why) | FlatState::Damaged(why), _) => Err((0, format!("the flat index is damaged {why}; readers do without it"))),
+                _ => Ok(()),
+            })
+        }
+        _ => Ok(()),
+    };
+    if let Err((_, what)) = short {
+        // Written over together with the summary.
+        report.find(Severity::Garbage, &path, summary::OFFSET, format!("behind the summary: {what}"));
+    }
     if valid && then != now {
         let what = format!(
             "at the last close there were {} bytes, {} records in {} bytes of index, {} data logs; now there are {} bytes, {} records in {}, {} data logs",
@@ -449,6 +467,8 @@ pub enum FlatState {
 pub struct FlatTotals {
     /// Its length, bytes.
     pub bytes: u64,
+    /// Whether it lies behind the summary in the superblock file, not in a file of its own.
+    pub in_superblock: bool,
     /// Index records that were merged into it, of all kinds.
     pub records: u64,
     /// Entries: runs, and patterns across writers.
@@ -463,16 +483,25 @@ pub struct FlatTotals {
 
 /// Looks at the flat index without loading the index logs, nor an index.
 pub fn flat_state(container: &Container) -> Result<FlatState> {
+    if let Some(summary) = Totalizer::default().settled(container)?.filter(|summary| !summary.flat_index.is_empty())
+        && let FlatState::Used(totals) = judge_flat(container, Arc::new(summary.flat_index))?.0
+    {
+        return Ok(FlatState::Used(FlatTotals { in_superblock: true, ..totals }));
+    }
     Ok(read_flat(container)?.0)
 }
 
-fn read_flat(container: &Container) -> Result<(FlatState, Option<(flat_index::FlatIndex, store::Bytes)>)> {
+/// The state of the file.
+fn read_flat(container: &Container) -> Result<(FlatState, Option<Base>)> {
     let path = container.path(name::FLAT);
-    let bytes = match container.store.open(&path, Open::READ) {
-        Ok(file) => file.map().at("map", &path)?,
-        Err(Errno::NOENT) => return Ok((FlatState::None, None)),
-        Err(errno) => return Err(errno).at("open", &path),
-    };
+    match container.store.open(&path, Open::READ) {
+        Ok(file) => judge_flat(container, file.map().at("map", &path)?),
+        Err(Errno::NOENT) => Ok((FlatState::None, None)),
+        Err(errno) => Err(errno).at("open", &path),
+    }
+}
+
+fn judge_flat(container: &Container, bytes: store::Bytes) -> Result<(FlatState, Option<Base>)> {
     let flat = match flat_index::decode((*bytes).as_ref(), &container.superblock.uuid) {
         Ok(flat) => flat,
         Err(_) if (*bytes).as_ref().starts_with(b"PLFSFLAT") => return Ok((FlatState::Stale("it is of an earlier version".into()), None)),
@@ -492,11 +521,12 @@ fn read_flat(container: &Container) -> Result<(FlatState, Option<(flat_index::Fl
     }
     let totals = FlatTotals {
         bytes: (*bytes).as_ref().len() as u64,
+        in_superblock: false,
         records: flat.records,
         entries: flat.entries,
         extents: flat.extents,
         shapes: flat.shapes.len() as u64,
         floor: flat.floor,
     };
-    Ok((FlatState::Used(totals), Some((flat, bytes))))
+    Ok((FlatState::Used(totals), Some(Base::new(bytes, flat))))
 }

@@ -1,7 +1,9 @@
 //! What a container's logs add up to: size, bytes, stamps. From the summary if nobody writes, else by replaying the index logs, which builds no index.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
+use plfs_format::flat_index;
 use plfs_format::index_log::{Record, decode_block, run_end};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::{self, Summary};
@@ -79,7 +81,7 @@ impl Totalizer {
                 self.bare = self.summary.is_none().then_some(time);
             }
         }
-        Ok((self.summary, time))
+        Ok((self.summary.clone(), time))
     }
 
     /// The totals as of the last commit. One stat if the summary is valid, or nobody has ever written and that was seen before; else a listing, a stat for each log and a read of
@@ -214,11 +216,9 @@ pub fn has_owner(names: &[Name]) -> bool {
 /// Writes the summary if no owner is left, and before it a flat index if that is worth it; the last closer of a node calls it after it removed its open mark (FORMAT.md section 5),
 /// with the container's listing since. Whether it did.
 pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: &[Name]) -> Result<bool> {
-    // The flat index comes first, because it moves the directory's time. Whoever writes while it is made is found by the second look.
+    // The flat index comes first, because a file of its own moves the directory's time. Whoever writes while it is made is found by the second look.
     let mut index = load_if_cheap(container, names);
-    if let Some(index) = &mut index {
-        flatten_if_worth(container, index);
-    }
+    let short: Arc<[u8]> = index.as_mut().map_or(Vec::new(), |index| flatten_if_worth(container, index)).into();
     for _ in 0..SUMMARY_TRIES {
         let Some(token) = take_token(container)? else { return Ok(false) };
         let names = container.list()?;
@@ -245,6 +245,7 @@ pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: 
             index_bytes: totals.index_bytes,
             records: totals.records,
             flat,
+            flat_index: if !short.is_empty() && flat == flat_index::id(&short) { short.clone() } else { [].into() },
         };
         // Several clients may each find that nobody is left. The one with the last token writes; who has written over its summary all the same begins again.
         if !has_token(container, token)? {
@@ -311,7 +312,7 @@ fn read_summary(container: &Container) -> Option<Summary> {
 }
 
 /// Opens the superblock for writing its summary.
-pub fn open_super(container: &Container) -> Result<std::sync::Arc<dyn store::StoreFile>> {
+pub fn open_super(container: &Container) -> Result<Arc<dyn store::StoreFile>> {
     let path = container.path(name::SUPER);
     container.store.open(&path, Open::READ_WRITE).at("open", &path)
 }

@@ -1,7 +1,7 @@
 //! Makes the flat index (FORMAT.md section 6): everything committed, sorted, in one file that readers map.
 
-use plfs_format::flat_index;
 use plfs_format::name::{self, Name};
+use plfs_format::{flat_index, summary};
 
 use super::load::Index;
 use crate::container::{Container, has_owner, put_file};
@@ -38,18 +38,31 @@ const CHEAP_BYTES: u64 = 8 << 20;
 /// Bytes in index logs from which on a flat index pays for a single log: 1,000 records.
 const WORTH_BYTES: u64 = 64 << 10;
 
-/// Writes a flat index if that spares readers more than it costs; `index` has read everything. Not forced to storage: one that a power cut tears does not count.
+/// Makes a flat index if that spares readers more than it costs; `index` has read everything. One that is short enough for it is given back, to go behind the summary; else empty. Not
+/// forced to storage: one that a power cut tears does not count.
 ///
-/// It pays where readers would have to open several logs, which other clients wrote; and where a long log would be replayed again and again, by whoever opens or closes the file. A
-/// flat index is written anew when the logs have grown by a quarter of what it covers, so that n closes cost O(n) in all, not O(n^2).
-pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) {
+/// A file pays where readers would have to open several logs, which other clients wrote; and where a long log would be replayed again and again, by whoever opens or closes the file. It
+/// is written anew when the logs have grown by a quarter of what it covers, so that n closes cost O(n) in all, not O(n^2). What goes behind the summary costs no call; it pays always, but
+/// does not help who writes, because then the summary is void: it spares the file only where the logs are short.
+pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) -> Vec<u8> {
     let (logs, bytes) = index.uncovered();
-    let covered = index.totals().index_bytes.saturating_sub(bytes);
+    let all = index.totals().index_bytes;
     let least = if logs >= 2 { 1 } else { WORTH_BYTES };
-    if bytes >= (covered / 4).clamp(least, CHEAP_BYTES / 2) {
-        let stored = index.encode(container, true).and_then(|flat| store_flat(container, &flat, false));
-        if stored.is_err() {
-            index.forget_flat();
+    let is_worth_a_file = bytes >= (all.saturating_sub(bytes) / 4).clamp(least, CHEAP_BYTES / 2);
+    let are_logs_short = all < WORTH_BYTES;
+    if !is_worth_a_file && !are_logs_short {
+        return Vec::new();
+    }
+    let before = index.swap_flat(None);
+    let flat = index.encode(container, true).unwrap_or_default();
+    let is_short = (1..=summary::FLAT_BYTES).contains(&flat.len());
+    let is_stored = !flat.is_empty() && is_worth_a_file && !(is_short && are_logs_short) && store_flat(container, &flat, false).is_ok();
+    match (is_short, is_stored) {
+        (true, _) => flat,
+        (false, true) => Vec::new(),
+        (false, false) => {
+            index.swap_flat(before);
+            Vec::new()
         }
     }
 }

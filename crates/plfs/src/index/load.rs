@@ -67,7 +67,7 @@ struct Scanned {
 
 /// A flat index in use.
 #[derive(Debug)]
-struct Flat {
+pub(crate) struct Flat {
     /// [`FlatIndex::id`].
     id: u32,
     /// How far each index log is in it.
@@ -118,8 +118,12 @@ impl Index {
     fn load_settled(container: &Container, settled: Option<Summary>) -> Result<Option<Index>> {
         let Some(summary) = settled.filter(|summary| summary.flat != 0) else { return Ok(None) };
         let mut index = Index { token: Some(token_of(&summary)), ..Index::default() };
-        let whole = index.load_flat(container, Expect::Id(summary.flat))?.is_ok();
-        Ok(whole.then_some(index))
+        let named = Expect::Id(summary.flat);
+        let whole = match summary.flat_index {
+            short if short.is_empty() => index.load_flat(container, named)?,
+            short => index.use_flat(container, std::sync::Arc::new(short), named),
+        };
+        Ok(whole.is_ok().then_some(index))
     }
 
     /// Bytes of index logs that a reader has to read because no flat index has them.
@@ -301,33 +305,37 @@ impl Index {
         self.scanned.keys().all(|set| names.contains(&Name::LogSet(*set)))
     }
 
+    /// [`Index::use_flat`] of the file.
     fn load_flat(&mut self, container: &Container, expect: Expect) -> Result<std::result::Result<(), String>> {
         let path = container.path(name::FLAT);
-        let bytes: Bytes = match container.store.open(&path, Open::READ) {
-            Ok(file) => file.map().at("map", &path)?,
-            Err(Errno::NOENT) => return Ok(Err("it was just removed".into())),
-            Err(errno) => return Err(errno).at("open", &path),
-        };
-        let flat = match flat_index::decode((*bytes).as_ref(), &container.superblock.uuid) {
-            Ok(flat) => flat,
-            Err(bad) => return Ok(Err(format!("it is damaged {bad}"))),
-        };
+        match container.store.open(&path, Open::READ) {
+            Ok(file) => Ok(self.use_flat(container, file.map().at("map", &path)?, expect)),
+            Err(Errno::NOENT) => Ok(Err("it was just removed".into())),
+            Err(errno) => Err(errno).at("open", &path),
+        }
+    }
+
+    /// Begins with a flat index, or says why it does not fit.
+    fn use_flat(&mut self, container: &Container, bytes: Bytes, expect: Expect) -> std::result::Result<(), String> {
+        let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(|bad| format!("it is damaged {bad}"))?;
         if flat.covered.iter().any(|covered| covered.from != 0) {
-            return Ok(Err("it is a part of one".into()));
+            return Err("it is a part of one".into());
+        }
+        if matches!(expect, Expect::Id(id) if id != flat.id) {
+            return Err("the summary means another".into());
         }
         for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
             let length = match expect {
                 Expect::Log(set) if covered.set != set => continue,
-                Expect::Id(id) if id == flat.id => covered.bytes,
-                Expect::Id(_) => return Ok(Err("the summary means another".into())),
+                Expect::Id(_) => covered.bytes,
                 Expect::Logs(names) if !names.contains(&Name::LogSet(covered.set)) => {
-                    return Ok(Err(format!("it is stale: log set {:08x} is gone", covered.set)));
+                    return Err(format!("it is stale: log set {:08x} is gone", covered.set));
                 }
                 Expect::Logs(_) | Expect::Log(_) => {
                     let path = container.path(&name::index_log(covered.set));
                     let length = container.store.stat(&path, true).map_or(0, |stat| stat.len);
                     if length < covered.bytes {
-                        return Ok(Err(format!("it is stale: it covers {} bytes of {}, which has {length}", covered.bytes, path.display())));
+                        return Err(format!("it is stale: it covers {} bytes of {}, which has {length}", covered.bytes, path.display()));
                     }
                     length
                 }
@@ -335,7 +343,7 @@ impl Index {
             self.scanned.insert(covered.set, Scanned { from: 0, end: align_up(covered.bytes), length });
         }
         self.take_flat(Base::new(bytes, flat));
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Uses a decoded flat index where it lies.
@@ -571,9 +579,9 @@ impl Index {
         &self.extents
     }
 
-    /// The flat index that [`Index::encode`] made is not where readers look.
-    pub(crate) fn forget_flat(&mut self) {
-        self.flat = None;
+    /// Sets which flat index is in use, and says which was: for one that [`Index::encode`] made and that did not come to where readers look.
+    pub(crate) fn swap_flat(&mut self, flat: Option<Flat>) -> Option<Flat> {
+        std::mem::replace(&mut self.flat, flat)
     }
 
     /// The flat index if it fits the log of `set`, whatever became of the others; else nothing.

@@ -7,7 +7,7 @@ use plfs_format::name::{self, Name};
 use plfs_format::summary;
 use plfs_format::superblock::Superblock;
 
-use super::{FlatState, Promised, Report, Severity, check_index_log, flat_state, open_marks};
+use super::{FlatState, Promised, Report, Severity, check_index_log, open_marks, read_flat};
 use crate::config::Config;
 use crate::container::layout::{Container, read_name};
 use crate::container::remove::{remove_gone, remove_if_nameless};
@@ -45,7 +45,7 @@ pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_
                 remove_gone(&container, set)?;
                 Ok(())
             }
-            Some(Name::Flat) if !matches!(flat_state(&container)?, FlatState::Used(_)) || finding.severity == Severity::Corrupt => store.unlink(&finding.path),
+            Some(Name::Flat) if !matches!(read_flat(&container)?.0, FlatState::Used(_)) || finding.severity == Severity::Corrupt => store.unlink(&finding.path),
             None if name::parse_data_log(file).is_some() && finding.severity == Severity::Garbage && old => match remove_unrecorded(&container, &finding.path)?
             {
                 true => Ok(()),
