@@ -28,6 +28,12 @@ def build_c(source, build, compiler="cc", flags=()):
     return program
 
 
+def cargo_example(package, name):
+    """The path of an example program of a crate, compiled if need be."""
+    run([os.environ.get("CARGO", "cargo"), "build", "--release", "--locked", "-q", "-p", package, "--example", name], cwd=TOP)
+    return os.path.join(TOP, os.environ.get("CARGO_TARGET_DIR", "target"), "release", "examples", name)
+
+
 def plfs_run(build, dirs):
     """The words in front of a command that send its files below `dirs` through PLFS."""
     return [os.path.join(build, "bin", "plfs"), "run", *(word for d in dirs for word in ("--mount", d)), "--"]

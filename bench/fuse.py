@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+from common import cargo_example
+
 STRIDED_BYTES = 47001
 
 
@@ -198,11 +200,7 @@ def main():
     parser.add_argument("--direct", action="store_true", help="the strided file also past FUSE")
     parser.add_argument("--json")
     args = parser.parse_args()
-    example = args.example
-    if not example:
-        subprocess.run(["cargo", "build", "--release", "--locked", "-p", "plfs-fuse", "--example", "passthrough"], check=True)
-        example = os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "release/examples/passthrough")
-    sides = Sides(os.path.abspath(args.build), example, args.storage)
+    sides = Sides(os.path.abspath(args.build), args.example or cargo_example("plfs-fuse", "passthrough"), args.storage)
     try:
         found = measure(args, sides)
     finally:

@@ -53,13 +53,6 @@ def scaled(spec, scale):
     return head + "".join(str(max(1, int(int(number) * scale))) + tail for number, tail in (part.split("}") for part in rest))
 
 
-def built():
-    """The program, compiled if need be."""
-    run([os.environ.get("CARGO", "cargo"), "build", "--release", "--locked", "-q", "-p", "plfs-testkit", "--example", "index_bench"], cwd=TOP)
-    target = os.environ.get("CARGO_TARGET_DIR", "target")
-    return os.path.join(TOP, target, "release", "examples", "index_bench")
-
-
 class Bench:
     def __init__(self, a, base):
         self.a, self.base, self.steps = a, base, []
@@ -172,7 +165,7 @@ def main():
     names = a.cases.split(",")
     if set(names) - set(CASES):
         p.error(f"unknown case in {a.cases}; there are {','.join(CASES)}")
-    a.program = os.path.abspath(a.program or built())
+    a.program = os.path.abspath(a.program or cargo_example("plfs-testkit", "index_bench"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))             # so that the files are removed
     base = tempfile.mkdtemp(prefix="plfs-index.", dir=os.path.abspath(a.dir or ("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir())))
     try:

@@ -2,13 +2,15 @@
 """N-1 and N-N through MPI-IO, direct and through PLFS, on the same storage in one run.
 
     mpi.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON] [--ranks 8] [--pieces 700] [--transfer 47001] [--reps 3]
-           [--variants ...] [--opens] [--overhead]
+           [--variants ...] [--opens] [--writers N] [--overhead]
 
 Variants: nn-direct, a file a rank on MPI_COMM_SELF; n1-at, n1-at_all and n1-view, the MPI's own independent and collective
 writes of one file (at_all and view with collective buffering); plfs-at, plfs-at_all and plfs-view, the same program under
 plfs run. They alternate within each repetition; the first one warms up. N-1 direct moves a twentieth of the pieces on CephFS.
 --opens measures instead what opening and closing costs on 1, 2, 4, 8 and 16 ranks: a container that 8 ranks made with 10,000
 writes each, against a plain file of the same size.
+--writers N measures what --ranks ranks (4, say) need to open a container that N writers left who were all nodes of their own: N log
+sets of 64 pieces, and no flat index; with the index loaded by all ranks together and by each alone, and by how much a rank grows.
 --overhead measures single calls of one rank on tmpfs: direct on a file and on /dev/null, through PLFS, and through the door alone
 with the null store (mpi_null.c) below it. They alternate; ratios are medians of the ratios within each repetition.
 """
@@ -73,11 +75,25 @@ def opens(a, program, doors):
     return {}, raw
 
 
+def writers(a, program, doors):
+    rows, raw, name = [], [], os.path.join(doors[True][0], "mpi.out")
+    transfer, pieces = 470, 64
+    run([cargo_example("plfs-testkit", "many_writers"), name, str(a.writers), str(pieces), str(transfer)])
+    for together in ("enable", "disable"):
+        r = mpi(a, program, True, doors[True], a.ranks, "--transfer", str(transfer), "--pieces", str(pieces), "--only", "read", "--opens", str(a.open_reps),
+                "--hints", f"plfs_parallel_index_read={together}")
+        raw.append({"writers": a.writers, "parallel_index_read": together, **r})
+        rows.append([together, *(f"{r[k] / 1e6:.3f}" for k in ("open_close_us", "open_read_close_us")), f"{r['grown_kib'] / 1024:.1f}"])
+    run([os.path.join(a.build, "bin", "plfs"), "rm", name])
+    print(table(["loaded together", "open+close s", "with a read s", "MiB a rank grew"], rows))
+    return {}, raw
+
+
 def overhead(a, doors):
     program, null = build_c("bench/mpi_calls.c", a.build, a.mpicc), os.path.join(a.build, "bench", "null")
     os.makedirs(null, exist_ok=True)
     run(["cc", "-O2", "-shared", "-fPIC", f"-I{a.build}/include", "-Wl,-soname,libplfs.so.0", "-o", f"{null}/libplfs.so.0", os.path.join(TOP, "bench/mpi_null.c")])
-    plain, ours = (os.path.join(dirs[0], "calls") for dirs in doors)
+    plain, ours = (os.path.join(doors[plfs][0], "calls") for plfs in (False, True))
     door_alone = ["env", f"LD_LIBRARY_PATH={null}", f"LD_PRELOAD={a.build}/lib/plfs/libplfs_mpi.so"]
     variants = {"direct": ([], plain), "direct on /dev/null": ([], "/dev/null"), "PLFS": (plfs_run(a.build, doors[True]), ours), "null store": (door_alone, ours)}
     raw = []
@@ -110,6 +126,7 @@ def main():
     p.add_argument("--variants", default=",".join(VARIANTS))
     p.add_argument("--opens", action="store_true")
     p.add_argument("--open-reps", type=int, default=10)
+    p.add_argument("--writers", type=int)
     p.add_argument("--overhead", action="store_true")
     a = p.parse_args()
     a.build = os.path.abspath(a.build)
@@ -122,8 +139,13 @@ def main():
     with storage(a) as doors:
         about = {"machine": machine(doors[0][0]), "storage": a.storage, "clients": len(doors[0]), "sync": a.sync, "ranks": a.ranks, "transfer": a.transfer}
         print(f"{a.storage} ({', '.join(about['machine']['file_system'])}), {a.ranks} ranks, {about['clients']} clients, {about['machine']['cpus']} processors, "
-              f"{about['machine']['commit']}; medians of {a.open_reps if a.opens else a.reps}")
-        medians, raw = overhead(a, doors) if a.overhead else opens(a, program, doors) if a.opens else measure(a, program, doors, variants)
+              f"{about['machine']['commit']}; medians of {a.open_reps if a.opens or a.writers else a.reps}")
+        if a.overhead:
+            medians, raw = overhead(a, doors)
+        elif a.writers:
+            medians, raw = writers(a, program, doors)
+        else:
+            medians, raw = opens(a, program, doors) if a.opens else measure(a, program, doors, variants)
     if a.out:
         write_json(a.out, {**about, "medians": medians, "runs": raw})
 

@@ -11,7 +11,7 @@
  *   --pieces N                (1000) pieces of a rank
  *   --hints K=V,...           an MPI_Info for the open
  *   --only write|read         one phase; write keeps the file, read expects it
- *   --opens N                 instead: N times open for reading, read one piece, close, and N times open and close; prints medians
+ *   --opens N                 instead: N times open for reading, read one piece, close, and N times open and close; prints medians, and by how much a rank grew at most
  */
 #include <getopt.h>
 #include <mpi.h>
@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { AT, AT_ALL, VIEW };
 enum { OPEN, IO, SYNC, CLOSE, MARKS };
@@ -142,6 +143,8 @@ static void opens(void)
 {
 	unsigned char *buf = malloc((size_t)opt.transfer);
 	double *times = malloc((size_t)opt.opens * sizeof *times);
+	struct rusage before, after;
+	getrusage(RUSAGE_SELF, &before);
 	for (int with_read = 0; with_read < 2; with_read++) {
 		for (int i = 0; i < opt.opens; i++) {
 			MPI_Barrier(MPI_COMM_WORLD);
@@ -158,6 +161,11 @@ static void opens(void)
 			printf(", \"%s_us\": %.1f", with_read ? "open_read_close" : "open_close", times[opt.opens / 2] * 1e6);
 		}
 	}
+	getrusage(RUSAGE_SELF, &after);
+	long grown = after.ru_maxrss - before.ru_maxrss;
+	MPI_Allreduce(MPI_IN_PLACE, &grown, 1, MPI_LONG, MPI_MAX, MPI_COMM_WORLD);
+	if (rank == 0)
+		printf(", \"grown_kib\": %ld", grown);
 	free(times);
 	free(buf);
 }

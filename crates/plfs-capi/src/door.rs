@@ -137,7 +137,7 @@ pub unsafe extern "C" fn plfs_door_is_plfs(dirfd: c_int, path: *const c_char) ->
             return Ok(0);
         }
         // A damaged one is one, too: opened as a plain file, it would be overwritten.
-        Ok(i64::from(!matches!(plfs()?.container_behind(&absolute(dirfd, path)?, true), Ok(None))))
+        Ok(i64::from(!matches!(plfs()?.is_logical(&absolute(dirfd, path)?), Ok(false))))
     }) as c_int
 }
 

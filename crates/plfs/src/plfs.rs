@@ -144,8 +144,11 @@ impl Plfs {
         if stat.kind != Kind::File || stat.len != FILE_BYTES as u64 {
             return Ok(Opened::Plain(file));
         }
-        let reader = if options.access.read { file.clone() } else { self.store.open(path, Open::READ).at("open", path)? };
-        match self.adopt(reader.as_ref(), path, options.access)? {
+        let adopted = match options.access.read {
+            true => self.adopt_known(file.as_ref(), path, &stat, options.access)?,
+            false => self.adopt(self.store.open(path, Open::READ).at("open", path)?.as_ref(), path, options.access)?,
+        };
+        match adopted {
             Some(logical) => {
                 if options.truncate && options.access.write {
                     logical.set_len(0)?;
@@ -308,6 +311,14 @@ impl Plfs {
     /// The container that `path` names; `None` for other files and for nothing.
     pub fn container(&self, path: &Path) -> Result<Option<(Container, Superblock)>> {
         self.container_behind(path, false)
+    }
+
+    /// Whether `path` leads to a PLFS file, going by the superblock alone. Costs an open, a stat and, if it has the length of one, a read. The error of a damaged one says that it
+    /// is one.
+    pub fn is_logical(&self, path: &Path) -> Result<bool> {
+        let file = self.store.open(path, Open::READ).at("open", path)?;
+        let stat = file.stat().at("stat", path)?;
+        Ok(container::read_name(file.as_ref(), &stat, path)?.is_some())
     }
 
     /// The container that `path` names, or with `follow` what its symbolic links lead to.
