@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
+use lru::LruCache;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, Superblock};
 
@@ -69,7 +70,7 @@ pub struct Plfs {
     store: Arc<dyn Store>,
     config: Arc<Config>,
     open: Mutex<HashMap<(u64, u64), Weak<LogicalFile>>>,
-    known: Mutex<Recent<Known>>,
+    known: Mutex<LruCache<(u64, u64), Known>>,
 }
 
 /// What a name's superblock file said when it was last read.
@@ -82,42 +83,13 @@ struct Known {
     unused: Option<Time>,
 }
 
-/// Names that are remembered at least, if they were looked at last. 16,384: a directory of that many files is listed without reading one twice; twice as many take some 30 MB.
-const KNOWN_MAX: usize = 16_384;
-
-/// Names looked at lately, by device and inode. What nobody asks for while [`KNOWN_MAX`] others are looked at may be forgotten, and is while another as many are.
-#[derive(Debug)]
-struct Recent<T> {
-    young: HashMap<(u64, u64), T>,
-    old: HashMap<(u64, u64), T>,
-}
-
-impl<T> Default for Recent<T> {
-    fn default() -> Recent<T> {
-        Recent { young: HashMap::new(), old: HashMap::new() }
-    }
-}
-
-impl<T> Recent<T> {
-    fn get(&mut self, key: &(u64, u64)) -> Option<&mut T> {
-        if let Some(value) = self.old.remove(key) {
-            self.insert(*key, value);
-        }
-        self.young.get_mut(key)
-    }
-
-    fn insert(&mut self, key: (u64, u64), value: T) {
-        if self.young.len() >= KNOWN_MAX {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(key, value);
-    }
-}
+/// Names that are remembered, those that were looked at last. 32,768: some 40 MB, and a directory of that many files is listed without reading one twice.
+const KNOWN_MAX: usize = 32_768;
 
 impl Plfs {
     /// PLFS on a store.
     pub fn new(store: Arc<dyn Store>, config: Config) -> Plfs {
-        Plfs { store, config: Arc::new(config), open: Mutex::default(), known: Mutex::default() }
+        Plfs { store, config: Arc::new(config), open: Mutex::default(), known: Mutex::new(LruCache::unbounded()) }
     }
 
     /// PLFS on this machine's file systems.
@@ -249,7 +221,11 @@ impl Plfs {
         if stat.ctime.is_long_past() {
             // Without a descriptor, which is for files that are open.
             let known = Known { ctime: stat.ctime, container: Arc::new(container.through(self.store.clone())), summary: summary.clone(), unused: None };
-            lock(&self.known).insert(key, known);
+            let mut all = lock(&self.known);
+            all.put(key, known);
+            if all.len() > KNOWN_MAX {
+                all.pop_lru();
+            }
         }
         Ok(Some((container, summary)))
     }
@@ -295,10 +271,10 @@ impl Plfs {
     fn look_at(&self, key: &(u64, u64), container: &Container, summary: Option<Summary>) -> Result<Totals> {
         let this = |known: &&mut Known| known.container.dir == container.dir;
         let mut totalizer = Totalizer::new(summary);
-        totalizer.unused = lock(&self.known).get(key).filter(this).and_then(|known| known.unused);
+        totalizer.unused = lock(&self.known).get_mut(key).filter(this).and_then(|known| known.unused);
         let totals = totalizer.look(container)?;
         if totalizer.unused.is_some()
-            && let Some(known) = lock(&self.known).get(key).filter(this)
+            && let Some(known) = lock(&self.known).get_mut(key).filter(this)
         {
             known.unused = totalizer.unused;
         }
@@ -532,25 +508,5 @@ impl AsStoreFile for &dyn StoreFile {
 impl AsStoreFile for Arc<dyn StoreFile> {
     fn as_store_file(&self) -> &dyn StoreFile {
         self.as_ref()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A mount forgot all names when it knew 16,384, so that listing two directories of 10,000 in turns read half of them anew each time.
-    #[test]
-    fn what_was_looked_at_last_is_remembered() {
-        let mut recent = Recent::default();
-        let max = KNOWN_MAX as u64;
-        for i in 0..10 * max {
-            recent.insert((0, i), i);
-            assert_eq!(recent.get(&(0, 0)), Some(&mut 0), "somebody looks at it all the time");
-            assert!(recent.young.len() + recent.old.len() <= 2 * KNOWN_MAX);
-        }
-        let last = 9 * max + 1..10 * max;
-        assert!(last.clone().chain(last).all(|i| recent.get(&(0, i)) == Some(&mut i.clone())), "as many as are remembered at least");
-        assert_eq!(recent.get(&(0, 7)), None);
     }
 }
