@@ -9,7 +9,7 @@ mod names;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -79,19 +79,43 @@ pub enum Handle {
         /// What was opened.
         inode: Arc<Inode>,
         /// Names.
-        entries: Mutex<Vec<Entry>>,
+        entries: Mutex<Listing>,
     },
 }
 
 /// A name in a directory.
-#[derive(Clone, Debug)]
-pub struct Entry {
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
     /// The name.
-    pub name: OsString,
+    pub name: &'a OsStr,
     /// Its number on the backend.
     pub ino: u64,
     /// What it is.
     pub kind: FileType,
+}
+
+/// The names in a directory, one behind the other: a large directory's take a few allocations, not one each.
+#[derive(Debug, Default)]
+pub struct Listing {
+    names: Vec<u8>,
+    /// Where each name ends, and the rest of its [`Entry`].
+    rest: Vec<(usize, u64, FileType)>,
+}
+
+impl Listing {
+    fn push(&mut self, entry: Entry) {
+        self.names.extend_from_slice(entry.name.as_bytes());
+        self.rest.push((self.names.len(), entry.ino, entry.kind));
+    }
+
+    /// The entries from the `first` on, each with its position.
+    fn entries(&self, first: usize) -> impl Iterator<Item = (usize, Entry<'_>)> {
+        let mut start = first.checked_sub(1).and_then(|before| self.rest.get(before)).map_or(0, |(end, ..)| *end);
+        self.rest.iter().enumerate().skip(first).map(move |(at, (end, ino, kind))| {
+            let name = OsStr::from_bytes(&self.names[std::mem::replace(&mut start, *end)..*end]);
+            (at, Entry { name, ino: *ino, kind: *kind })
+        })
+    }
 }
 
 /// What to change of a file; `None` stays.

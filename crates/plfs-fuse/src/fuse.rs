@@ -306,7 +306,7 @@ impl Filesystem for Fuse {
         let done = run("readdir", || {
             self.door.readdir(caller(request), fh.0, offset, |_, entry, next| {
                 // 0 would mean that there is nothing.
-                !reply.add(INodeNo(entry.ino.max(1)), next, entry.kind, &entry.name)
+                !reply.add(INodeNo(entry.ino.max(1)), next, entry.kind, entry.name)
             })
         });
         match done {
@@ -321,10 +321,10 @@ impl Filesystem for Fuse {
                 if entry.name == "." || entry.name == ".." {
                     // The kernel looks at the number and the type of these only.
                     let attr = crate::fs::bare_attr(entry);
-                    return !reply.add(INodeNo(0), next, &entry.name, &Duration::ZERO, &attr, NO_GENERATION);
+                    return !reply.add(INodeNo(0), next, entry.name, &Duration::ZERO, &attr, NO_GENERATION);
                 }
                 let Some(attr) = self.door.look_up_entry(parent, entry) else { return true };
-                let full = reply.add(attr.ino, next, &entry.name, &self.door.ttl, &attr, NO_GENERATION);
+                let full = reply.add(attr.ino, next, entry.name, &self.door.ttl, &attr, NO_GENERATION);
                 if full {
                     self.door.forget(attr.ino.0, 1);
                 }

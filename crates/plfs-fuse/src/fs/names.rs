@@ -1,8 +1,8 @@
 //! Names: looked up, made, moved, removed, listed.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,9 @@ use plfs_core::{File, OpenOptions, is_hidden};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, RenameFlags, Stat};
 
 use super::attributes::logical_attr;
-use super::{Cache, Door, Entry, Handle, Opened, READ_WRITE, Result, SET_GROUP_ID, dir_of, errno_of, key_of, magic, magic_super, may_be_name, type_of};
+use super::{
+    Cache, Door, Entry, Handle, Listing, Opened, READ_WRITE, Result, SET_GROUP_ID, dir_of, errno_of, key_of, magic, magic_super, may_be_name, type_of,
+};
 use crate::acl;
 use crate::creds::{Caller, as_caller};
 use crate::inode::{Inode, OpenState, lock};
@@ -267,7 +269,7 @@ impl Door {
     }
 
     /// Calls `visit` with the names from position `offset` on, and the position behind each, until it says that it has no more room.
-    pub fn readdir(&self, caller: Caller, fh: u64, offset: u64, mut visit: impl FnMut(&Arc<Inode>, &Entry, u64) -> bool) -> Result<()> {
+    pub fn readdir(&self, caller: Caller, fh: u64, offset: u64, mut visit: impl FnMut(&Arc<Inode>, Entry, u64) -> bool) -> Result<()> {
         let handle = self.handle(fh)?;
         let Handle::Dir { inode, entries } = &*handle else { return Err(Errno::NOTDIR) };
         let mut entries = lock(entries);
@@ -279,7 +281,7 @@ impl Door {
             };
         }
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
-        for (at, entry) in entries.iter().enumerate().skip(from) {
+        for (at, entry) in entries.entries(from) {
             if !visit(inode, entry, at as u64 + 1) {
                 break;
             }
@@ -288,8 +290,8 @@ impl Door {
     }
 
     /// A name found by readdir, looked up; `None` if it has gone since.
-    pub fn look_up_entry(&self, parent: &Arc<Inode>, entry: &Entry) -> Option<FileAttr> {
-        self.look_up_in(parent, &entry.name).ok()
+    pub fn look_up_entry(&self, parent: &Arc<Inode>, entry: Entry) -> Option<FileAttr> {
+        self.look_up_in(parent, entry.name).ok()
     }
 }
 
@@ -303,32 +305,32 @@ fn creatable(name: &OsStr) -> Result<&OsStr> {
 }
 
 /// All names in a directory that programs should see.
-fn list(inode: &Inode) -> Result<Vec<Entry>> {
+fn list(inode: &Inode) -> Result<Listing> {
     let open = |how: OFlags| rustix::fs::open(magic(dir_of(inode)?), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | how, Mode::empty());
     let fd = open(OFlags::empty())?;
     let mut buffer = Vec::with_capacity(64 << 10);
     let mut raw = RawDir::new(fd.as_fd() as BorrowedFd<'_>, buffer.spare_capacity_mut());
-    let mut entries = Vec::new();
+    let mut listing = Listing::default();
     while let Some(entry) = raw.next() {
         let entry = match entry {
             Err(Errno::INTR) => continue,
             entry => entry?,
         };
-        let name = OsString::from_vec(entry.file_name().to_bytes().to_vec());
-        if is_hidden(&name) {
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if is_hidden(name) {
             continue;
         }
         let kind = match entry.file_type() {
-            rustix::fs::FileType::Unknown => type_of(rustix::fs::statat(&fd, &name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_mode)),
+            rustix::fs::FileType::Unknown => type_of(rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_mode)),
             kind => type_of(kind.as_raw_mode()),
         };
-        entries.push(Entry { name, ino: entry.ino(), kind });
+        listing.push(Entry { name, ino: entry.ino(), kind });
     }
-    Ok(entries)
+    Ok(listing)
 }
 
 /// What is known of a name without a stat.
-pub fn bare_attr(entry: &Entry) -> FileAttr {
+pub fn bare_attr(entry: Entry) -> FileAttr {
     FileAttr {
         ino: INodeNo(entry.ino.max(1)),
         size: 0,
