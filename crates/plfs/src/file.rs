@@ -127,6 +127,7 @@ impl File {
                     self.logical().acquire();
                     self.logical().segments.clear();
                 }
+                Err(Error::MissingData { .. }) if self.logical().doubt_flat()? => {}
                 other => return other,
             }
         }

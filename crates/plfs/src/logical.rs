@@ -207,6 +207,15 @@ impl LogicalFile {
         }
     }
 
+    /// Does without a flat index that has data which is missing, if the logs may know better. Whether they may.
+    pub(crate) fn doubt_flat(&self) -> Result<bool> {
+        let doubted = write(&self.index).as_mut().is_some_and(Index::doubt);
+        if doubted {
+            self.do_without_flat()?;
+        }
+        Ok(doubted)
+    }
+
     /// Reads the logs instead, if what is known is not to be believed, and adds what is in none of them.
     fn mend(&self, index: &mut Index, writer: Option<&Writer>) -> Result<()> {
         let Some(why) = index.is_broken() else { return Ok(()) };

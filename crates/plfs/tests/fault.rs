@@ -540,6 +540,46 @@ fn a_damaged_flat_index_behind_the_summary_is_not_used() {
     assert!(findings().is_empty() && bed.content() == before);
 }
 
+/// A power cut takes what was not synced from the logs, and leaves the summary with the flat index behind it. The file is read as far as the logs go, not refused, and who has it open
+/// sees what others append where the lost bytes were.
+#[test]
+fn a_flat_index_that_outlives_its_logs_is_not_believed() {
+    for in_file in [false, true] {
+        let bed = Bed::new();
+        let file = open(&bed.process(), Path::new(NAME));
+        file.write_at(b"synced", 0).unwrap();
+        file.sync().unwrap();
+        let logs: Vec<(PathBuf, u64)> =
+            bed.files("/index").into_iter().chain(bed.files(".data")).map(|path| (path.clone(), bed.memory.stat(&path, true).unwrap().len)).collect();
+        file.write_at(b"lost", 2).unwrap();
+        file.write_at(b"lost as well", 6).unwrap();
+        file.close().unwrap();
+        if in_file {
+            bed.process().flatten(Path::new(NAME)).unwrap();
+            assert!(!bed.files("/flat").is_empty());
+        }
+        for (path, len) in logs {
+            bed.memory.open(&path, Open::READ_WRITE).unwrap().set_len(len).unwrap();
+        }
+        let opened_before = open(&bed.process(), Path::new(NAME));
+        assert!(opened_before.totals().unwrap().from_summary && opened_before.len().unwrap() == 18);
+        let early = open(&bed.process(), Path::new(NAME));
+        early.read_at(&mut [0; 1], 0).unwrap();
+        assert_eq!(bed.content(), b"synced");
+        let mut bytes = [0xee; 18];
+        assert_eq!(opened_before.read_at(&mut bytes, 0).unwrap(), 6);
+        let writer = open(&bed.process(), Path::new(NAME));
+        writer.write_at(b"S", 0).unwrap();
+        writer.write_at(b"new", 7).unwrap();
+        writer.close().unwrap();
+        for file in [opened_before, early] {
+            file.refresh().unwrap();
+            assert_eq!((file.read_at(&mut bytes, 0).unwrap(), &bytes[..10]), (10, &b"Synced\0new"[..]));
+        }
+        assert_eq!(bed.content(), b"Synced\0new");
+    }
+}
+
 /// Another program replaces the name while a handle is open: the handle goes on with the file it opened, and the new one is untouched.
 #[test]
 fn a_file_replaced_under_an_open_handle_stays_its_own() {

@@ -52,6 +52,10 @@ pub struct Index {
     overtaken: bool,
     /// While the container directory has this time, nobody has written since the index was loaded.
     token: Option<Time>,
+    /// The flat index was taken by the word of a summary: no log was looked at.
+    unchecked: bool,
+    /// Data that such a flat index has is not there.
+    doubted: bool,
 }
 
 /// How far an index log has been read.
@@ -63,6 +67,15 @@ struct Scanned {
     end: u64,
     /// Bytes that the log had.
     length: u64,
+}
+
+/// Why a flat index does not fit.
+#[derive(Debug)]
+enum Unfit {
+    /// It has more of a log than is left of that.
+    Outlived(String),
+    /// Anything else.
+    Other(String),
 }
 
 /// A flat index in use.
@@ -103,8 +116,16 @@ impl Index {
         match () {
             () if self.extents.is_damaged() => Some("it is damaged: a block does not match its checksum, or an entry contradicts the format"),
             () if self.overtaken => Some("a writer that it does not have began before it was made"),
+            () if self.doubted => Some("it has data that is not there: power was cut before all was durable"),
             () => None,
         }
+    }
+
+    /// Tells it that data which it points to is missing. After a power cut a summary and its flat index can be there without what they sum up; true if that may be so, because no log
+    /// was looked at: then it is broken.
+    pub(crate) fn doubt(&mut self) -> bool {
+        self.doubted = self.token.is_some() && self.flat.is_some();
+        self.doubted
     }
 
     /// [`Index::load`] by who has a summary that counted a moment ago, if there is one: if it names the flat index, nothing else is looked at. Costs a call and a read then.
@@ -117,7 +138,7 @@ impl Index {
 
     fn load_settled(container: &Container, settled: Option<Summary>) -> Result<Option<Index>> {
         let Some(summary) = settled.filter(|summary| summary.flat != 0) else { return Ok(None) };
-        let mut index = Index { token: Some(token_of(&summary)), ..Index::default() };
+        let mut index = Index { token: Some(token_of(&summary)), unchecked: true, ..Index::default() };
         let named = Expect::Id(summary.flat);
         let whole = match summary.flat_index {
             short if short.is_empty() => index.load_flat(container, named)?,
@@ -141,6 +162,7 @@ impl Index {
         if names.contains(&Name::Flat)
             && let Err(why) = index.load_flat(container, Expect::Logs(names))?
         {
+            let (Unfit::Outlived(why) | Unfit::Other(why)) = why;
             index = Index { flat_ignored: Some(why), ..Index::default() };
         }
         Ok(index)
@@ -281,8 +303,8 @@ impl Index {
         }
         self.token = None;
         let names = container.list()?;
-        if !self.has_all(&names) || !self.read_logs(container, &names)? {
-            // Logs were removed, after a truncate to nothing or by a compaction: what we knew may be gone.
+        if self.unchecked || !self.has_all(&names) || !self.read_logs(container, &names)? {
+            // Logs were removed, after a truncate to nothing or by a compaction: what we knew may be gone. Or nobody has looked whether they are there.
             let generation = self.generation;
             *self = Index { generation: generation + 1, ..Index::load(container)? };
             return Ok(true);
@@ -306,36 +328,37 @@ impl Index {
     }
 
     /// [`Index::use_flat`] of the file.
-    fn load_flat(&mut self, container: &Container, expect: Expect) -> Result<std::result::Result<(), String>> {
+    fn load_flat(&mut self, container: &Container, expect: Expect) -> Result<std::result::Result<(), Unfit>> {
         let path = container.path(name::FLAT);
         match container.store.open(&path, Open::READ) {
             Ok(file) => Ok(self.use_flat(container, file.map().at("map", &path)?, expect)),
-            Err(Errno::NOENT) => Ok(Err("it was just removed".into())),
+            Err(Errno::NOENT) => Ok(Err(Unfit::Other("it was just removed".into()))),
             Err(errno) => Err(errno).at("open", &path),
         }
     }
 
     /// Begins with a flat index, or says why it does not fit.
-    fn use_flat(&mut self, container: &Container, bytes: Bytes, expect: Expect) -> std::result::Result<(), String> {
-        let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(|bad| format!("it is damaged {bad}"))?;
+    fn use_flat(&mut self, container: &Container, bytes: Bytes, expect: Expect) -> std::result::Result<(), Unfit> {
+        let damaged = |bad| Unfit::Other(format!("it is damaged {bad}"));
+        let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(damaged)?;
         if flat.covered.iter().any(|covered| covered.from != 0) {
-            return Err("it is a part of one".into());
+            return Err(Unfit::Other("it is a part of one".into()));
         }
         if matches!(expect, Expect::Id(id) if id != flat.id) {
-            return Err("the summary means another".into());
+            return Err(Unfit::Other("the summary means another".into()));
         }
         for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
             let length = match expect {
                 Expect::Log(set) if covered.set != set => continue,
                 Expect::Id(_) => covered.bytes,
                 Expect::Logs(names) if !names.contains(&Name::LogSet(covered.set)) => {
-                    return Err(format!("it is stale: log set {:08x} is gone", covered.set));
+                    return Err(Unfit::Other(format!("it is stale: log set {:08x} is gone", covered.set)));
                 }
                 Expect::Logs(_) | Expect::Log(_) => {
                     let path = container.path(&name::index_log(covered.set));
                     let length = container.store.stat(&path, true).map_or(0, |stat| stat.len);
                     if length < covered.bytes {
-                        return Err(format!("it is stale: it covers {} bytes of {}, which has {length}", covered.bytes, path.display()));
+                        return Err(Unfit::Outlived(format!("it is stale: it covers {} bytes of {}, which has {length}", covered.bytes, path.display())));
                     }
                     length
                 }
@@ -584,12 +607,13 @@ impl Index {
         std::mem::replace(&mut self.flat, flat)
     }
 
-    /// The flat index if it fits the log of `set`, whatever became of the others; else nothing.
-    pub(crate) fn flat_for(container: &Container, set: u32) -> Index {
+    /// The flat index if it fits the log of `set`, whatever became of the others; else an empty one. `None` if it has more than is left of the log.
+    pub(crate) fn flat_for(container: &Container, set: u32) -> Option<Index> {
         let mut index = Index::default();
         match index.load_flat(container, Expect::Log(set)) {
-            Ok(Ok(())) => index,
-            _ => Index::default(),
+            Ok(Ok(())) => Some(index),
+            Ok(Err(Unfit::Outlived(_))) => None,
+            _ => Some(Index::default()),
         }
     }
 

@@ -346,11 +346,11 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Op
     }
 }
 
-/// A stamp that no block of a set exceeds, if the data logs of the set are as long as its records say. After a power cut they may not be: what was lost must not come back as
-/// other bytes, so nobody appends there.
+/// A stamp that no block of a set exceeds, if the data logs of the set are as long as its records say, and its index log as the flat index. After a power cut they may not be: what was
+/// lost must not come back as other bytes or other blocks, so nobody appends there.
 fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
     // A flat index spares most of the log: a file that is opened and closed many times has a long one.
-    let index = Index::flat_for(container, set);
+    let Some(index) = Index::flat_for(container, set) else { return Ok(None) };
     let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_hlc());
     let bytes = read_index_log_from(container, set, from)?.unwrap_or_default();
     let scanned = scan_whole(container, set, from, &bytes, |offset, header, at| {
