@@ -69,7 +69,9 @@ same dd 'dd if=$IN/big of=a bs=47001 status=none && dd if=a of=b bs=1M status=no
 same cp 'cp $IN/big a && cp a b && cp --sparse=always a c && cp -a a d && cp --reflink=auto b e && cp a a2 && ln a l && cp -l a l2 && cp --backup=numbered b a && cmp b $IN/big; truncate -s 3M s; cp --sparse=auto s s2'
 same cat 'cat $IN/* > a; cat a a > b; cat < b | md5sum; tac $IN/text > t; head -c 5000 b; tail -c 5000 b; tail -n 3 t; cat b b >> a; wc t'
 same tar 'mkdir t; cp $IN/* t; tar cf t.tar --sort=name --mtime=@1 t && tar tvf t.tar | awk "{print \$3, \$6}" && mkdir x && tar xf t.tar -C x && diff -r t x/t && tar rf t.tar --mtime=@2 -C t small && tar czf t.tgz -C t . ; rm t.tgz'
-same gzip 'cp $IN/text t; gzip -9kn t; gunzip -c t.gz | cmp - t; gzip -t t.gz; gunzip -f t.gz; bzip2 -k t 2> /dev/null && bzip2 -dc t.bz2 | cmp - t; true'
+# Later versions of xz confine themselves to making one file (Landlock); a container is several.
+same gzip 'cp $IN/text t; gzip -9kn t; gunzip -c t.gz | cmp - t; gzip -t t.gz; gunzip -f t.gz; bzip2 -k t 2> /dev/null && bzip2 -dc t.bz2 | cmp - t
+    xz --version | grep -q " 5[.][0-4][.]" && xz -k t && xz -dc t.xz | cmp - t; true'
 # -I because rsync compares times by the second, and the files change within one.
 needs rsync rsync && same rsync 'mkdir a; cp $IN/* a; rsync -a a/ b && diff -r a b && printf x >> a/text && dd if=$IN/small of=a/odd seek=500 conv=notrunc status=none && rsync -aI --inplace a/ b && diff -r a b
     rsync -ac --no-whole-file --checksum-choice=md5 a/ c; printf y >> a/big; rsync -aI --no-whole-file a/ c && diff -r a c && rm a/odd && rsync -aI --delete a/ c && ls c; rsync -a --append a/ b; rsync -ainc a/ c'
