@@ -19,9 +19,9 @@ def machine(*dirs):
 
 
 def build_c(source, build, compiler="cc", flags=()):
-    """Compiles one C file below BUILD/bench unless the program is newer than its source. Returns its path."""
+    """Compiles one C file below BUILD/bench, for each compiler, unless the program is newer than its source. Returns its path."""
     source = os.path.join(TOP, source)
-    program = os.path.join(build, "bench", os.path.basename(source)[:-2])
+    program = os.path.join(build, "bench", f"{os.path.basename(source)[:-2]}.{os.path.basename(compiler)}")
     os.makedirs(os.path.dirname(program), exist_ok=True)
     if not os.path.exists(program) or os.path.getmtime(program) < os.path.getmtime(source):
         subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-o", program, source, *flags], check=True)

@@ -8,13 +8,16 @@ Variants: nn-direct, a file a rank on MPI_COMM_SELF; n1-at, n1-at_all and n1-vie
 writes of one file (at_all and view with collective buffering); plfs-at, plfs-at_all and plfs-view, the same program under
 plfs run. They alternate within each repetition; the first one warms up. N-1 direct moves a twentieth of the pieces on CephFS.
 --opens measures instead what opening and closing costs on 1, 2, 4, 8 and 16 ranks: a container that 8 ranks made with 10,000
-writes each, against a plain file of the same size.
+writes each, against a plain file of the same size. A turn is the time that passes, by the ranks that take turns on a processor.
+With strace it also counts PLFS's calls on the storage for an open and close and another with a read: rank 0's, and the most of another.
+An MPI whose waiting ranks spin until their time slice ends (Debian's MPICH) measures the scheduler, where ranks are more than
+processors: --mpicc mpicc.openmpi --mpiexec mpiexec.openmpi is told to yield.
 --writers N measures what --ranks ranks (4, say) need to open a container that N writers left who were all nodes of their own: N log
 sets of 64 pieces, and no flat index; with the index loaded by all ranks together and by each alone, and by how much a rank grows.
 --overhead measures single calls of one rank on tmpfs: direct on a file and on /dev/null, through PLFS, and through the door alone
 with the null store (mpi_null.c) below it. They alternate; ratios are medians of the ratios within each repetition.
 """
-import argparse
+import argparse, tempfile
 from common import *
 from run import storage
 
@@ -22,8 +25,9 @@ VARIANTS = {"nn-direct": (False, ["--nn"]), "n1-at": (False, []), "n1-at_all": (
             "plfs-at": (True, []), "plfs-at_all": (True, ["--access", "at_all"]), "plfs-view": (True, ["--access", "view"])}
 # ROMIO decides by itself whether a collective call exchanges data first; here it always does.
 COLLECTIVE = ["--hints", "romio_cb_write=enable,romio_cb_read=enable"]
-# Ranks that wait spin otherwise, and steal the processors from the servers.
-ENV = {**os.environ, "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
+# Ranks that wait spin otherwise, and steal the processors from the servers. The rest lets Open MPI run more ranks than processors, and as root.
+ENV = {**os.environ, "MPIR_CVAR_POLLS_BEFORE_YIELD": "1", "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+       "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def mpi(a, program, plfs, dirs, ranks, *flags):
@@ -61,17 +65,42 @@ def measure(a, program, doors, variants):
     return m, raw
 
 
+def calls(a, program, dirs, ranks, *flags):
+    """Calls of PLFS on the storage that an open and close and another with a read cost: rank 0's, who prints, and the most that another rank makes."""
+    def of_each(times, scratch):
+        mpiexec = [a.mpiexec, "-n", str(ranks), "strace", "-ff", "--seccomp-bpf", "-y", "-qq", "-e", "trace=%file,%desc", "-o", os.path.join(scratch, "t")]
+        run([*plfs_run(a.build, dirs), *mpiexec, program, *flags, "--opens", str(times), "--only", "read", *dirs], env=ENV)
+        counts = []
+        for name in os.listdir(scratch):
+            with open(os.path.join(scratch, name), errors="replace") as f:
+                lines = f.read().split("\n")
+            if any("execve(" in line for line in lines[:1]):
+                ours = [line for line in lines if any(d in line for d in dirs) and not line.startswith(("execve(", "fcntl("))]
+                counts.append((not any("write(1<" in line for line in lines), len(ours)))
+            os.unlink(os.path.join(scratch, name))
+        return sorted(counts)
+    with tempfile.TemporaryDirectory() as scratch:
+        few, many = of_each(2, scratch), of_each(12, scratch)
+    each = [(m[1] - f[1]) / 10 for f, m in zip(few, many)]
+    return {"rank_0": each[0], "another": max(each[1:], default=0)}
+
+
 def opens(a, program, doors):
     shape = ["--transfer", "470", "--pieces", "10000"]
     for plfs in (False, True):
         mpi(a, program, plfs, doors[plfs], 8, *shape, "--only", "write", *(["--access", "view"] if not plfs else []))
-    rows, raw = [], []
+    rows, raw, processors = [], [], len(os.sched_getaffinity(0))
     for ranks in (1, 2, 4, 8, 16):
-        r = {door: mpi(a, program, plfs, doors[plfs], ranks, *shape, "--only", "read", "--opens", str(a.open_reps)) for door, plfs in (("direct", False), ("plfs", True))}
+        r = {}
+        for door, plfs in (("direct", False), ("plfs", True)):
+            r[door] = mpi(a, program, plfs, doors[plfs], ranks, *shape, "--only", "read", "--opens", str(a.open_reps))
+            r[door]["turn_us"] = r[door]["open_close_us"] / max(1, ranks / processors)
+        r["plfs"]["calls"] = calls(a, program, doors[True], ranks, *shape) if shutil.which("strace") else {}
         raw.append({"ranks": ranks, **r})
-        rows.append([str(ranks), *(f"{r[d][k]:,.0f}" for k in ("open_close_us", "open_read_close_us") for d in ("direct", "plfs")),
-                     *(f"{r['plfs'][k] / r['direct'][k]:.2f}" for k in ("open_close_us", "open_read_close_us"))])
-    print(table(["ranks", "open+close direct", "PLFS", "with a read direct", "PLFS", "ratio", "ratio with a read"], rows))
+        rows.append([str(ranks), *(f"{r[d][k]:,.0f}" for k in ("open_close_us", "open_read_close_us", "turn_us") for d in r),
+                     *(f"{r['plfs'][k] / r['direct'][k]:.2f}" for k in ("open_close_us", "open_read_close_us")),
+                     " / ".join(f"{n:.1f}" for n in r["plfs"]["calls"].values())])
+    print(table(["ranks", "open+close us direct", "PLFS", "with a read direct", "PLFS", "turn direct", "PLFS", "ratio", "ratio with a read", "calls"], rows))
     return {}, raw
 
 
