@@ -88,7 +88,7 @@ test-mpi: ## programs that use MPI-IO, on 1 to 8 ranks of four MPIs; installs th
 	$(MAKE) --no-print-directory build
 	tests/mpi_programs/run.sh "$(abspath $(BUILD))" full
 
-test-fuse: deps build ## the FUSE mount with a million random operations for each of three seeds, and all programs at length; needs root, takes hours
+test-fuse: deps build ## programs in a mount at length, and stress-ng; needs root, takes an hour
 	tests/fuse/run.sh "$(abspath $(BUILD))" full
 
 fuzz: ## feed hostile bytes to every decoder, FUZZ_SECONDS=60 each; findings stay in fuzz/artifacts

@@ -2,9 +2,8 @@
 # tests/programs/run.sh BUILD_DIR [quick|full] [TEST...]
 #
 # Unmodified programs of others under `BUILD_DIR/bin/plfs run --mount D --` and the same on a plain directory: exit status, output and the
-# bytes of all files left behind must be equal. quick (the default) takes a minute; full uses more data and gives fsx a million operations
-# for each of three seeds, which takes 5 GB of T_DIR.
-# What has to be installed first (fsx from crates.io, h5py from PyPI) goes to PLFS_TEST_CACHE, by default ~/.cache/plfs-tests.
+# bytes of all files left behind must be equal. quick (the default) takes a minute; full uses more data. fsx is in tests/fsx.
+# What has to be installed first (h5py from PyPI) goes to PLFS_TEST_CACHE, by default ~/.cache/plfs-tests.
 # Environment: T_DIR, where the directories are made (default /tmp); CI=true makes a skipped test a failure.
 set -u
 build=$(realpath "$1") && shift || exit 2
@@ -17,7 +16,7 @@ cache=${PLFS_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/plfs-tests}
 work=$(mktemp -d "${T_DIR:-/tmp}/plfs-programs.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/in" "$work/bin" "$cache" -p
-export LC_ALL=C TZ=UTC IN=$work/in BIN=$work/bin MIB=8 OPS=20000 SEEDS="1 2 3 4 5"
+export LC_ALL=C TZ=UTC IN=$work/in BIN=$work/bin MIB=8
 [ $mode = full ] && MIB=256
 . "$here/../results.sh"
 
@@ -114,33 +113,6 @@ if needs fio fio; then
     fio_job "verify threads" "--filename=shared --thread --rw=randwrite --bs=3000 --size=${MIB}m --numjobs=4 --offset_increment=${MIB}m $verify; ls -A"
     fio_job strided "--filename=shared --ioengine=psync --rw=write:141003 --bs=47001 --size=${MIB}m --numjobs=1 --offset=47001 --buffer_pattern=0x1badcafe"
     fio_job overwrites "--filename=shared --ioengine=pvsync --rw=randwrite --norandommap --bsrange=512-32k --size=${MIB}m --numjobs=4 --buffer_pattern=0x5eed --fdatasync=16"
-fi
-
-# The file system exerciser: random operations against a model of its own. Its plain side would only show that ext4 works.
-if is_wanted fsx; then
-    . "$here/../fsx.sh"
-    # Writable shared mappings of containers are refused, and fsx maps for reading with PROT_WRITE too: no mmap.
-    common=$'read = 10\nwrite = 10\nmapread = 0\nmapwrite = 0\ntruncate = 4\nfsync = 1\nfdatasync = 1\nclose_open = 1'
-    # A posix_fallocate of length 0 is EINVAL everywhere, which fsx takes for "not supported": min = 1.
-    # Reopening replays the index logs, so the million operations reopen rarely.
-    printf 'flen = 20000\n[opsize]\nmax = 300\n[weights]\n%s\n' "$common" > "$work/small.toml"
-    printf 'flen = 400000\n[opsize]\nmin = 1\nmax = 20000\n[weights]\n%s\nsendfile = 2\nposix_fadvise = 2\ncopy_file_range = 3\nposix_fallocate = 2\npunch_hole = 2\n' "$common" > "$work/all.toml"
-    printf 'flen = 16777216\n[opsize]\nmax = 131072\nalign = 4096\n[weights]\n%s\n' "$common" > "$work/large.toml"
-    run_fsx() { # CONFIG SEED OPERATIONS
-        rm -rf "$work/mount"; mkdir -p "$work/mount" "$work/artifacts"
-        local n="fsx $1, seed $2, $3 operations"
-        if door timeout -k 5 3600 "$fsx" -f "$work/$1.toml" -S "$2" -N "$3" -P "$work/artifacts" "$work/mount/f" > "$work/fsx.log" 2>&1 < /dev/null; then
-            [ -n "$(find "$work/mount/.plfs" -name '*.data' | head -1)" ] && result "$n" ok || result "$n" fail "left no data in a container"
-        else result "$n" fail "status $?"; fsx_failure "$work/fsx.log"; fi
-    }
-    if fsx_program "$cache" "$work"; then
-        for seed in $SEEDS; do run_fsx all $seed $OPS; done
-        run_fsx small 6 $OPS; run_fsx large 7 $OPS
-        if [ $mode = full ]; then
-            sed 's/^close_open = 1$/close_open = 0.01/' "$work/all.toml" > "$work/long.toml"
-            for seed in 1 2 3; do run_fsx long $seed 1000000; done
-        fi
-    else result fsx skip "cargo install fsx: $(tail -1 "$work/fsx-install.log")"; fi
 fi
 
 if is_wanted h5py; then

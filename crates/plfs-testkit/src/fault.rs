@@ -235,12 +235,18 @@ fn counted_down(n: &mut u64, strike: impl FnOnce()) -> bool {
 pub struct FaultStore {
     inner: Arc<dyn Store>,
     state: Arc<Mutex<State>>,
+    user: Option<u32>,
 }
 
 impl FaultStore {
     /// Wraps `inner`, without faults.
     pub fn new(inner: Arc<dyn Store>) -> FaultStore {
-        FaultStore { inner, state: Arc::default() }
+        FaultStore { inner, state: Arc::default(), user: None }
+    }
+
+    /// The same store, which says that it acts as the user `uid`; who may do what stays `inner`'s to say.
+    pub fn acting_as(&self, uid: u32) -> FaultStore {
+        FaultStore { user: Some(uid), ..self.clone() }
     }
 
     /// Puts a fault in, beside those that are there.
@@ -401,6 +407,10 @@ impl Store for FaultStore {
 
     fn is_local(&self, path: &Path) -> bool {
         self.inner.is_local(path)
+    }
+
+    fn user(&self) -> u32 {
+        self.user.unwrap_or_else(|| self.inner.user())
     }
 }
 

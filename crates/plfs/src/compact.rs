@@ -7,7 +7,7 @@ use plfs_format::index_log::Record;
 use plfs_format::name::{self, Name, SegmentRef};
 
 use crate::config::Config;
-use crate::container::{self, Container, Hold, write_clock};
+use crate::container::{self, Container, Hold, Totals, write_clock};
 use crate::error::{At, Error, Result};
 use crate::index::{Folder, Found, Index};
 use crate::log::{DataLog, LogSet, Seen};
@@ -45,6 +45,22 @@ pub struct Compacted {
     pub stored_before: u64,
     /// And after. More than was copied if other users' log sets could not be removed, or somebody came and wrote.
     pub stored_after: u64,
+}
+
+/// Whether the last writer to leave should compact the file, going by what it sums up: it is small, most of its logs is dead, and they can be removed by this user. Costs nothing
+/// unless the logs take far more than the file, then a listing and a stat for each log set.
+pub(crate) fn is_worth(container: &Container, config: &Config, totals: &Totals) -> bool {
+    let most = config.compact_bytes;
+    if most == 0 || totals.size > most || totals.stored_bytes < totals.size.saturating_mul(4).saturating_add(most) {
+        return false;
+    }
+    // Other users' log sets would stay, and each closer would try again.
+    let store = &container.store;
+    let is_ours = |name: &Name| match name {
+        Name::LogSet(set) => store.stat(&container.path(&name::log_set(*set)), false).is_ok_and(|stat| stat.uid == store.user()),
+        _ => true,
+    };
+    container.list().is_ok_and(|names| store.user() == 0 || names.iter().all(is_ours))
 }
 
 /// Says what compacting would free. Loads the index and looks at each data log.

@@ -24,6 +24,9 @@ pub struct Config {
     pub backends: Vec<PathBuf>,
     /// Whether close also forces data to storage, like fsync.
     pub sync_on_close: bool,
+    /// Size up to which the last writer to leave compacts a file, if its logs take this much and four times the file's size besides; 0: never. 64 MiB: a tenth of a second of copying,
+    /// for each two hundred MiB that were overwritten at most.
+    pub compact_bytes: u64,
     /// Where the processes of a node meet. `None`: every process has a log set of its own.
     pub shared_memory: Option<PathBuf>,
 }
@@ -38,6 +41,7 @@ impl Default for Config {
             segment_bytes: 1 << 40,
             backends: Vec::new(),
             sync_on_close: false,
+            compact_bytes: 64 << 20,
             shared_memory: Some(PathBuf::from("/dev/shm")),
         }
     }
@@ -45,7 +49,7 @@ impl Default for Config {
 
 impl Config {
     /// Defaults, changed by `PLFS_MOUNTS`, `PLFS_BACKENDS` (paths, separated by `:`; a `:` or `\` inside a path is written after a `\`), `PLFS_STREAMS`,
-    /// `PLFS_BUFFER_BYTES`, `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`, `PLFS_SYNC_ON_CLOSE` (1 or 0) and `PLFS_SHARED_MEMORY` (a directory, or empty for none).
+    /// `PLFS_BUFFER_BYTES`, `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`, `PLFS_SYNC_ON_CLOSE` (1 or 0), `PLFS_COMPACT_BYTES` and `PLFS_SHARED_MEMORY` (a directory, or empty for none).
     ///
     /// A value that is not a number in its range is an error that names the variable: silently using another would be worse.
     pub fn from_env() -> Result<Config, String> {
@@ -62,6 +66,7 @@ impl Config {
         config.index_bytes = number("PLFS_INDEX_BYTES", config.index_bytes, 0, 1 << 46)?;
         config.segment_bytes = number("PLFS_SEGMENT_BYTES", config.segment_bytes, 1 << 16, 1 << 46)?;
         config.sync_on_close = number("PLFS_SYNC_ON_CLOSE", 0, 0, 1)? == 1;
+        config.compact_bytes = number("PLFS_COMPACT_BYTES", config.compact_bytes, 0, 1 << 46)?;
         if let Some(dir) = var("PLFS_SHARED_MEMORY") {
             config.shared_memory = (!dir.is_empty()).then(|| PathBuf::from(dir));
         }

@@ -1,5 +1,6 @@
 //! L5: what the handles of one process on one logical file share. Joins a writer and an index; own writes are visible at once.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -8,6 +9,7 @@ use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::FILE_BYTES;
 
+use crate::compact;
 use crate::config::Config;
 use crate::container::{self, Container, Hold, Totalizer, Totals};
 use crate::error::{At, Error, Result};
@@ -506,19 +508,25 @@ impl LogicalFile {
             other => other.at("stat", &path)?,
         };
         let creation = lock(&self.creation).take();
-        let mut rewrote = false;
+        let mut summed_up = None;
         // A summary that this user may not write costs the next stat a look at the logs, nothing else.
         if let Ok(file) = creation.map_or_else(|| container::open_super(&self.container), Ok) {
-            rewrote = container::write_summary(&self.container, file.as_ref(), &names)?;
+            summed_up = container::write_summary(&self.container, file.as_ref(), &names)?;
             // Other clients look at the superblock first of all: they should not wait for what this one changed in it.
             container::publish((!self.container.local).then_some(file.as_ref()));
         }
-        match (touched, rewrote) {
+        match (touched, summed_up.is_some()) {
             (true, false) => self.touch(),
             // Times that were set after the last write stay.
             (false, true) if set => self.container.store.set_times(&path, Some(before.atime), Some(before.mtime)).or(Ok(())),
             _ => Ok(()),
+        }?;
+        if summed_up.is_some_and(|totals| compact::is_worth(&self.container, &self.config, &totals)) {
+            // What ends it leaves the file as it was: the next last writer tries again.
+            let _ = compact::compact(&self.container, &self.config, |_| ControlFlow::Continue(()));
+            self.acquire();
         }
+        Ok(())
     }
 
     /// Sets the modification time to now.

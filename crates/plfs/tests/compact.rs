@@ -215,6 +215,85 @@ fn what_was_punched_is_freed() {
     assert!(bed.dead_bytes() == 0 && open(&plfs).next_data(0).unwrap().is_none());
 }
 
+/// A database in a mount: 40 KB that are written again and again grew without end, and each MiB of index log was one more log to look at.
+#[test]
+fn the_last_writer_compacts_a_small_file_of_which_most_is_dead() {
+    let bed = Bed::new();
+    let config = Config { compact_bytes: 100_000, ..bed.config("") };
+    let session = |config: &Config, byte: u8| write(&Plfs::new(Arc::new(bed.memory.clone()), config.clone()), &[(0, byte, 40_000), (50_000, byte, 1)]);
+    let mut most = 0;
+    for turn in 1..50 {
+        session(&config, turn);
+        let reader = open_with(&bed.process(), OpenOptions::read());
+        assert_eq!(all(&reader), [vec![turn; 40_000], vec![0; 10_000], vec![turn]].concat());
+        most = most.max(bed.process().usage(Path::new(NAME)).unwrap().stored_bytes);
+        assert_eq!(bed.health(), Health::Healthy);
+    }
+    assert!((200_000..300_000 + 50_000).contains(&most), "{most}");
+    // Not where it is switched off, nor a file that is larger than that.
+    for compact_bytes in [0, 50_000] {
+        for turn in 50..70 {
+            session(&Config { compact_bytes, ..config.clone() }, turn);
+        }
+    }
+    assert!(bed.dead_bytes() > 40 * 40_000, "{}", bed.dead_bytes());
+    session(&config, 70);
+    assert!(bed.dead_bytes() < 50_000, "{}", bed.dead_bytes());
+}
+
+/// The times are those that were set, though the file was compacted after that, and a reader that has it open goes on.
+#[test]
+fn a_compaction_by_the_last_writer_is_not_seen() {
+    let bed = Bed::new();
+    write(&bed.process(), &[(0, 1, 90_000)]);
+    let reading = bed.process();
+    let (reader, late) = (open_with(&reading, OpenOptions::read()), bed.process());
+    assert_eq!(all(&reader), [1; 90_000]);
+    let late = open_with(&late, OpenOptions::read());
+    let plfs = Plfs::new(Arc::new(bed.memory.clone()), Config { compact_bytes: 10_000, ..bed.config("") });
+    let (file, kept) = (open(&plfs), open_with(&plfs, OpenOptions::read()));
+    file.set_len(10).unwrap();
+    file.write_at(&[2; 5], 0).unwrap();
+    file.set_times(None, Some(Time { sec: 2_000, nsec: 6 })).unwrap();
+    file.close().unwrap();
+    kept.close().unwrap();
+    assert!(bed.dead_bytes() < 100, "{}", bed.dead_bytes());
+    let expect = [2, 2, 2, 2, 2, 1, 1, 1, 1, 1];
+    assert_eq!(plfs.stat(Path::new(NAME), true).unwrap().stat.mtime, Time { sec: 2_000, nsec: 6 });
+    for reader in [&reader, &late] {
+        reader.refresh().unwrap();
+        assert_eq!(all(reader), expect);
+    }
+}
+
+/// Bytes of another user cannot be freed, only hidden: to copy the file at each close would free nothing.
+#[test]
+fn a_file_with_log_sets_of_others_is_not_compacted_by_the_last_writer() {
+    let bed = Bed::new();
+    write(&bed.process(), &[(0, 1, 90_000)]);
+    let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
+    let give_to = |uid| {
+        for path in bed.sets().iter().flat_map(|set| [container.dir.join(set), container.dir.join(set).join("index")]) {
+            bed.memory.chown(&path, Some(uid), None, false).unwrap();
+        }
+    };
+    let user = Arc::new(FaultStore::new(Arc::new(bed.memory.clone())).acting_as(1000));
+    let plfs = Plfs::new(user, Config { compact_bytes: 10_000, ..bed.config("") });
+    let session = |size| {
+        let file = open(&plfs);
+        file.set_len(size).unwrap();
+        file.close().unwrap();
+    };
+    give_to(4711);
+    let before = bed.sets();
+    session(10);
+    assert!(before.iter().all(|set| bed.sets().contains(set)), "{before:?} {:?}", bed.sets());
+    assert!(bed.dead_bytes() >= 89_000);
+    give_to(1000);
+    session(9);
+    assert!(bed.dead_bytes() == 0 && bed.content() == [1; 9], "{}", bed.dead_bytes());
+}
+
 /// An old checkpoint file of a thousand overwritten strided pieces: one run says it all afterwards.
 #[test]
 fn a_regular_file_becomes_one_record() {

@@ -46,6 +46,7 @@ fn nodes(shm: &Dir, seed: u64) -> Vec<Config> {
         streams: rng.pick(&[1, 2, 8]),
         buffer_bytes: rng.pick(&[8 << 10, 64 << 10, 64 << 20]),
         segment_bytes: rng.pick(&[64 << 10, 256 << 10, 1 << 40]),
+        compact_bytes: rng.pick(&[0, 8 << 10, 64 << 20]),
         shared_memory: shared.map(|name| shm.sub(name)),
         ..Config::default()
     };

@@ -214,16 +214,16 @@ pub fn has_owner(names: &[Name]) -> bool {
 }
 
 /// Writes the summary if no owner is left, and before it a flat index if that is worth it; the last closer of a node calls it after it removed its open mark (FORMAT.md section 5),
-/// with the container's listing since. Whether it did.
-pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: &[Name]) -> Result<bool> {
+/// with the container's listing since. What it sums up; `None` if it did not.
+pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: &[Name]) -> Result<Option<Totals>> {
     // The flat index comes first, because a file of its own moves the directory's time. Whoever writes while it is made is found by the second look.
     let mut index = load_if_cheap(container, names);
     let short: Arc<[u8]> = index.as_mut().map_or(Vec::new(), |index| flatten_if_worth(container, index)).into();
     for _ in 0..SUMMARY_TRIES {
-        let Some(token) = take_token(container)? else { return Ok(false) };
+        let Some(token) = take_token(container)? else { return Ok(None) };
         let names = container.list()?;
         if has_owner(&names) {
-            return Ok(false);
+            return Ok(None);
         }
         let current = index
             .take()
@@ -249,14 +249,14 @@ pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: 
         };
         // Several clients may each find that nobody is left. The one with the last token writes; who has written over its summary all the same begins again.
         if !has_token(container, token)? {
-            return Ok(false);
+            return Ok(None);
         }
         store::write_full(file, &summary.encode(&container.superblock.uuid), summary::OFFSET).at("write the summary of", &container.path(name::SUPER))?;
         if has_token(container, token)? {
-            return Ok(true);
+            return Ok(Some(totals));
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// How often a last closer tries to write a summary that counts. Each failure takes another client in a window of two calls; without a summary, stat reads the logs.

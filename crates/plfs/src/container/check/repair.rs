@@ -75,7 +75,7 @@ pub(crate) fn sum_up(container: &Container) -> Result<bool> {
     let before = container.store.stat(&path, false).at("stat", &path)?;
     let wrote = write_summary(container, open_super(container)?.as_ref(), &container.list()?)?;
     container.store.set_times(&path, Some(before.atime), Some(before.mtime)).at("set the times of", &path)?;
-    Ok(wrote)
+    Ok(wrote.is_some())
 }
 
 /// Removes a container without a name, whatever its superblock says. Whether it did.

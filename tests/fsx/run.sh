@@ -1,0 +1,98 @@
+#!/bin/bash
+# tests/fsx/run.sh BUILD_DIR [TEST...]
+#
+# fsx, the file system exerciser of crates.io: random operations on one file, and after each a look whether it is what fsx's own model says; in a mount, maps included, and under
+# `BUILD_DIR/bin/plfs run`. 20,000 operations a seed; with CI=true, or OPS=N, a million, which takes 3 minutes a seed. As many run side by side as there are processors, each with its
+# mount on a processor of its own: one that wakes the other on another processor takes three times as long.
+# What has to be installed first goes to PLFS_TEST_CACHE, by default ~/.cache/plfs-tests. Environment: CI=true makes a skipped test a failure.
+set -u
+here=$(dirname "$(realpath "$0")")
+self=$here/$(basename "$0")
+export LC_ALL=C
+
+# One job, called by xargs: PLACE is its slot. Leaves ok or what was wrong in $work/JOB.said.
+if [ "${1:-}" = --job ]; then
+    job=$2-$3-$4 door=$2 config=$3 seed=$4 ops=$5
+    cpus=($(taskset -cp $$ | sed 's/.*: //' | tr , '\n' | awk -F- '{ for (i = $1; i <= ($2 == "" ? $1 : $2); i++) print i }'))
+    taskset -cp "${cpus[PLACE % ${#cpus[@]}]}" $$ > /dev/null
+    # In memory: one operation in eight makes the storage sync, which is what all the time would go to.
+    memory=$(mktemp -d /dev/shm/plfs-fsx.XXXXXX)
+    mkdir "$memory/backend" "$memory/point" "$memory/artifacts"
+    trap 'rm -rf "$memory"' EXIT
+    run=(timeout -k 5 $((120 + ops / 250)) "$fsx" -f "$work/$config.toml" -S "$seed" -N "$ops" -P "$memory/artifacts")
+    said=$work/$job.said
+    if [ "$door" = mount ]; then
+        timeout -k 5 30 "$plfs" mount "$memory/point" --backend "$memory/backend" > "$work/$job.log" 2>&1 || { echo "no mount: $(tail -1 "$work/$job.log")" > "$said"; exit; }
+        "${run[@]}" "$memory/point/f" > "$work/$job.log" 2>&1 < /dev/null; status=$?
+        timeout -k 5 90 "$plfs" umount "$memory/point" || timeout -k 5 20 "$plfs" umount --lazy "$memory/point"
+    else
+        "$plfs" run --mount "$memory/backend" -- "${run[@]}" "$memory/backend/f" > "$work/$job.log" 2>&1 < /dev/null; status=$?
+    fi
+    left=$("$plfs" check "$memory/backend" 2>&1) || status="$status, and what it left is not healthy: $left"
+    [ -n "$(find "$memory/backend/.plfs" -name '*.data' 2> /dev/null | head -1)" ] || status="$status, and left no data in a container"
+    # What was overwritten does not stay for ever: 64 MiB and what 64 MiB more of index and data take.
+    kib=$(du -sk "$memory/backend" | cut -f1)
+    [ "$config" = large ] || [ "$kib" -lt 200000 ] || status="$status, and its file of 400 KB takes $kib KiB"
+    if [ "$status" = 0 ]; then echo ok > "$said"; else echo "status $status" > "$said"; fi
+    exit 0
+fi
+
+build=$(realpath "$1") && shift || exit 2
+wanted=" $* "
+plfs=$build/bin/plfs
+[ -x "$plfs" ] || { echo "no $plfs"; exit 2; }
+cache=${PLFS_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/plfs-tests}
+work=$(mktemp -d "${T_DIR:-/tmp}/plfs-fsx.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$cache"
+. "$here/../results.sh"
+OPS=${OPS:-$([ "${CI:-}" = true ] && echo 1000000 || echo 20000)} SEEDS=${SEEDS:-1 2 3}
+
+# fsx 0.3.2 with a line more: it never unmaps what it maps for reading. So files that it closes stay open, and after some 600,000 operations the kernel gives it no more maps
+# (vm.max_map_count).
+fsx=$cache/fsx-0.3.2-unmaps/bin/fsx
+install_fsx() {
+    [ -x "$fsx" ] && return
+    mkdir -p "$work/fetch/src" && : > "$work/fetch/src/lib.rs"
+    printf '[package]\nname = "f"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\nfsx = "=0.3.2"\n' > "$work/fetch/Cargo.toml"
+    { (cd "$work/fetch" && cargo fetch) && cp -r "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/fsx-0.3.2 "$work/source" &&
+        sed -i '/fn domapread/,/^    }/s/self.check_eofpage(offset, p.as_ptr(), size);/& munmap(p, map_size).unwrap();/' "$work/source/src/main.rs" &&
+        [ "$(grep -c 'check_eofpage.*munmap' "$work/source/src/main.rs")" = 1 ] &&
+        cargo install --quiet --locked --path "$work/source" --root "$cache/fsx-0.3.2-unmaps"; } > "$work/install.log" 2>&1
+    [ -x "$fsx" ]
+}
+if ! install_fsx; then
+    result fsx skip "cargo install fsx: $(tail -1 "$work/install.log")"
+    sum_up; exit
+fi
+
+# Writable shared mappings of containers are refused under plfs run, and fsx maps for reading with PROT_WRITE too: no maps there.
+common=$'read = 10\nwrite = 10\ntruncate = 4\nfsync = 0.5\nfdatasync = 0.5\nclose_open = 0.5\n'
+# A posix_fallocate of length 0 is EINVAL everywhere, which fsx takes for "not supported": min = 1.
+most=$'flen = 400000\n[opsize]\nmin = 1\nmax = 20000\n[weights]\n'$common$'sendfile = 2\nposix_fadvise = 2\ncopy_file_range = 3\nposix_fallocate = 2\npunch_hole = 2\n'
+echo "${most}"$'mapread = 5\nmapwrite = 5' > "$work/maps.toml"
+echo "${most}"$'mapread = 0\nmapwrite = 0' > "$work/all.toml"
+echo $'flen = 20000\n[opsize]\nmax = 300\n[weights]\nmapread = 0\nmapwrite = 0\n'"$common" > "$work/small.toml"
+echo $'flen = 16777216\n[opsize]\nmax = 131072\nalign = 4096\n[weights]\nmapread = 0\nmapwrite = 0\n'"$common" > "$work/large.toml"
+
+jobs=()
+if [ "$(id -u)" = 0 ] && [ -e /dev/fuse ]; then
+    for seed in $SEEDS; do jobs+=("mount maps $seed $OPS"); done
+elif is_wanted mount; then result mount skip "needs root and /dev/fuse"; fi
+for seed in $SEEDS; do jobs+=("run all $seed $OPS"); done
+jobs+=("run small 6 20000" "run large 7 20000")
+
+export work plfs fsx
+for job in "${jobs[@]}"; do is_wanted "$job" && echo "$job"; done > "$work/jobs"
+xargs -r -a "$work/jobs" -L1 -P "$(nproc)" --process-slot-var=PLACE bash "$self" --job
+while read -r door config seed ops; do
+    said=$(cat "$work/$door-$config-$seed.said" 2>&1)
+    if [ "$said" = ok ]; then result "$door $config, seed $seed, $ops operations" ok
+    else
+        result "$door $config, seed $seed, $ops operations" fail "$said"
+        # What fsx found comes first; its last operations come last.
+        grep -v 'fsx\] [0-9]' "$work/$door-$config-$seed.log" | head -5
+        tail -${T_LINES:-20} "$work/$door-$config-$seed.log"
+    fi
+done < "$work/jobs"
+sum_up
