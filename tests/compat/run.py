@@ -4,7 +4,7 @@ to each file, so that old containers also take new logs."""
 import hashlib, json, os, subprocess, sys, tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DECODE = [sys.executable, os.path.join(HERE, "..", "decoder", "plfs_decode.py")]
+DECODE, DECODE_FLAT, AGREE = [[sys.executable, os.path.join(HERE, "..", "decoder", program)] for program in ("plfs_decode.py", "flat_index.py", "agree.py")]
 
 
 def run(*command):
@@ -16,7 +16,7 @@ def run(*command):
 
 def check(plfs, root, name, want):
     file, door = os.path.join(root, name), [plfs, "run", "--mount", root, "--"]
-    ours, theirs = json.loads(run(*DECODE, "stat", file)), json.loads(run(plfs, "stat", "--json", file))
+    ours, theirs = json.loads(run(*AGREE, "--stat", file)), json.loads(run(plfs, "stat", "--json", file))
     for who, found in (("decoder", ours), ("plfs stat", theirs)):
         for key in ("size", "stored_bytes", "data_logs", "index_logs", "records"):
             if found[key] != want[key]:
@@ -29,7 +29,7 @@ def check(plfs, root, name, want):
             raise ValueError(f"{program}: {len(data)} bytes, or other ones")
     if "md5" in want:
         read("decoder", *DECODE, "cat", file)
-        read("decoder --flat", *DECODE, "cat", "--flat", file)
+        read("flat decoder", *DECODE_FLAT, "cat", file)
         read("plfs cat", plfs, "cat", file)
         read("cat under plfs run", *door, "cat", file)
     else:                                                           # too long to read whole
@@ -41,7 +41,7 @@ def check(plfs, root, name, want):
     run(*door, "sh", "-c", 'printf new >> "$0"', file)
     if run(plfs, "cat", "--from", str(want["size"]), file) != b"new":
         raise ValueError("an append does not come back")
-    if json.loads(run(*DECODE, "stat", file))["size"] != want["size"] + 3:
+    if json.loads(run(*AGREE, "--stat", file))["size"] != want["size"] + 3:
         raise ValueError("decoder: an append does not show")
 
 

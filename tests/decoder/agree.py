@@ -2,16 +2,55 @@
 """The independent decoder and the engine read the same bytes and the same numbers out of the same containers.
 
     agree.py BUILD_DIR [--seed N] [--rounds 1] [--only WORD] [--keep]
+    agree.py --stat NAME        what the decoder finds in one container, as JSON, and whether summary, flat index and logs agree
 
 Ordinary Python programs write below `BUILD_DIR/bin/plfs run`, some are killed, some index logs are torn by hand. After every step
-all readers must agree: the program's own `cat` under `plfs run`, `plfs cat`, `plfs_decode.py cat` and `cat --flat`; where the
-bytes are determined also a plain file written by the same program. `plfs stat --json` must hold the decoder's numbers.
+all readers must agree: the program's own `cat` under `plfs run`, `plfs cat`, `plfs_decode.py cat` and `flat_index.py cat`; where
+the bytes are determined also a plain file written by the same program. `plfs stat --json` must hold the decoder's numbers.
 Containers made by hand that contradict docs/FORMAT.md must be refused by both. A failure names the seed that repeats it.
 """
 import argparse, ctypes, hashlib, json, os, random, shutil, signal, subprocess, sys, tempfile, time
+import flat_index, plfs_decode
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DECODE = [sys.executable, os.path.join(HERE, "plfs_decode.py")]
+DECODE, DECODE_FLAT = [sys.executable, os.path.join(HERE, "plfs_decode.py")], [sys.executable, os.path.join(HERE, "flat_index.py")]
+STAT = [sys.executable, os.path.abspath(__file__), "--stat"]
+
+
+def stat(name):
+    """What the decoder finds in a container. `places`: where it is damaged, and where its parts say different things."""
+    c = plfs_decode.Container(name)
+    state, flat, tail = flat_index.find(c)
+    ends = {}
+    for r in c.records:
+        if r.kind == "run" and r.segment:
+            ends[r.segment] = max(ends.get(r.segment, 0), r.physical_end)
+    for ref, end in ends.items():
+        path = c.segment_path(ref)
+        have = os.stat(path).st_size if os.path.exists(path) else -1
+        if have < end:
+            c.places.append(plfs_decode.place(path, max(have, 0), f"records point at {end} bytes", "missing" if have < 0 else "short"))
+    found = {"index_logs": len(c.logs), "data_logs": len(ends), "size": c.size, "stored_bytes": sum(ends.values()),
+             "stamp": max((log.stamp for log in c.logs), default=0),
+             "index_bytes": sum(len(log.raw) for log in c.logs), "records": sum(log.count for log in c.logs)}
+    whole, parts = state == "valid" and not any(log.blocks for log in tail), {}
+    if flat:
+        head = flat.head
+        parts = {"entries": head.entries, "shapes": head.shapes, "tabled": flat.tabled, "blocks": head.blocks, "ordered": flat.ordered,
+                 "truncates": head.truncates, "floor": head.floor, "tail": sum(log.blocks for log in tail)}
+        totals = {"size": head.size, "stored_bytes": sum(end for _, end in flat.segments), "stamp": head.stamp,
+                  "records": head.records, "data_logs": head.segments}
+        if whole and totals.items() - found.items():
+            c.places.append(plfs_decode.place(flat.path, 32, f"flat index says {totals}, the logs {found}"))
+    summary = c.summary()
+    if not isinstance(summary, str):
+        if found.items() - summary._asdict().items():
+            c.places.append(plfs_decode.place(c.sb.path, 3072, f"summary says {summary._asdict()}, the logs {found}"))
+        if summary.flat and state != "damaged" and not (whole and flat.head.crc == summary.flat):
+            c.places.append(plfs_decode.place(c.sb.path, 3148, "the flat index that the summary names is not there or lacks something"))
+    return {**found, "uuid": c.sb.uuid.hex(), "container": c.dir, "copy": c.copy, "open_marks": c.marks, "sets": c.sets,
+            "blocks": sum(log.blocks for log in c.logs), "flat": state, "flat_parts": parts,
+            "summary": summary if isinstance(summary, str) else "valid", "places": c.places}
 
 
 # ---- programs: each runs as `agree.py --do NAME FILE SEED RANK RANKS` and knows nothing of PLFS
@@ -292,26 +331,25 @@ class Agree:
         os.utime(self.stat()["container"])
 
     def stat(self):
-        done = subprocess.run([*DECODE, "stat", self.file], capture_output=True)
+        done = subprocess.run([*STAT, self.file], capture_output=True)
         return json.loads(done.stdout or "{}")
 
-    def decoded(self, *args, damaged_flat):
-        """Status 1 is right if the flat index is damaged: it is reported and not used."""
-        done = subprocess.run([*DECODE, "cat", *args, self.file], capture_output=True)
-        if done.returncode != int(damaged_flat and "--flat" in args):
-            raise Failed(f"plfs_decode.py cat {args}: status {done.returncode}: {done.stderr.decode()[-600:]}")
+    def decoded(self, decoder, status=0):
+        done = subprocess.run([*decoder, "cat", self.file], capture_output=True)
+        if done.returncode != status:
+            raise Failed(f"{os.path.basename(decoder[1])} cat: status {done.returncode}: {done.stderr.decode()[-600:]}")
         return done.stdout
 
     def compare(self):
         ours, theirs = self.stat(), json.loads(self.run(self.plfs, "stat", "--json", self.file))
         damaged = ours["flat"] == "damaged"
         readers = {"cat under plfs run": self.run(*self.door, "cat", self.file), "plfs cat": self.run(self.plfs, "cat", self.file),
-                   "decoder": self.decoded(damaged_flat=damaged), "decoder --flat": self.decoded("--flat", damaged_flat=damaged)}
+                   "decoder": self.decoded(DECODE), "flat decoder": self.decoded(DECODE_FLAT, int(damaged))}  # damaged: reported and not used
         if self.plain:
             readers["plain file"] = self.run("cat", self.model)
         sums = {name: (len(data), hashlib.md5(data).hexdigest()) for name, data in readers.items()}
         if len(set(sums.values())) != 1:
-            a, b = readers["plfs cat"], readers["decoder" if sums["decoder"] != sums["plfs cat"] else "decoder --flat"]
+            a, b = readers["plfs cat"], readers["decoder" if sums["decoder"] != sums["plfs cat"] else "flat decoder"]
             first = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
             raise Failed(f"bytes differ: {sums}; plfs cat and decoder at byte {first}")
         for key in ("size", "stored_bytes", "data_logs", "index_logs", "index_bytes", "records", "uuid", "container"):
@@ -413,7 +451,7 @@ def compare_flat(plfs, raw, wrong, late=None):
             case.fill(index, data, log_set)
         case.put("flat", raw)
         ours, theirs, our_stat, their_stat = [subprocess.run([*command, case.name], capture_output=True) for command in (
-            [*DECODE, "cat", "--flat"], [plfs, "cat"], [*DECODE, "stat"], [plfs, "stat", "--json"])]
+            [*DECODE_FLAT, "cat"], [plfs, "cat"], STAT, [plfs, "stat", "--json"])]
     finally:
         case.doCleanups()
     if ours.stdout != want or json.loads(our_stat.stdout)["flat"] != state:
@@ -427,6 +465,13 @@ def main():
     if sys.argv[1:2] == ["--do"]:
         name, path, seed, rank, ranks = sys.argv[2:]
         return globals()[name](path, random.Random(int(seed)), int(rank), int(ranks))
+    if sys.argv[1:2] == ["--stat"]:
+        try:
+            found = stat(*sys.argv[2:])
+        except (ValueError, OSError) as e:
+            sys.exit(f"plfs_decode: {e}")
+        print(json.dumps(found, indent=1))
+        return plfs_decode.report(found["places"])
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("build")
     p.add_argument("--seed", type=int, default=1)
@@ -459,7 +504,6 @@ def main():
             if not (why and a.keep):
                 shutil.rmtree(base, ignore_errors=True)
             result(f"{name} ({time.monotonic() - begin:.1f} s)", why)
-    sys.path.insert(0, HERE)
     for what, index, refuse in by_hand():
         if a.only in f"by hand: {what}":
             result(f"by hand: {what}", compare_by_hand(os.path.join(a.build, "bin", "plfs"), index, refuse))

@@ -1,4 +1,4 @@
-"""Tests of plfs_decode.py on containers made here, by an encoder written from docs/FORMAT.md alone.
+"""Tests of plfs_decode.py and flat_index.py on containers made here, by an encoder written from docs/FORMAT.md alone.
 
     python3 -m unittest discover -s tests/decoder
 """
@@ -8,6 +8,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import plfs_decode
 from plfs_decode import crc32c
+
+PROGRAMS = {"records": ["plfs_decode.py", "records"], "cat": ["plfs_decode.py", "cat"],
+            "cat through flat": ["flat_index.py", "cat"], "stat": ["agree.py", "--stat"]}
 
 UUID = bytes.fromhex("00112233445566778899aabbccddeeff")
 SET, OTHER = 0x0BADCAFE, 0x1BADCAFE
@@ -196,14 +199,18 @@ class Decoder(unittest.TestCase):
         self.put(f"{log_set:08x}/index", index)
         self.put(f"{log_set:08x}/00.0000.data", data)
 
-    def decode(self, *args, name=None, code=0):
+    def decode(self, command, name=None, code=0):
         """stdout and stderr of one run."""
-        done = subprocess.run([sys.executable, os.path.join(HERE, "plfs_decode.py"), *args, name or self.name], capture_output=True)
+        program, option = PROGRAMS[command]
+        done = subprocess.run([sys.executable, os.path.join(HERE, program), option, name or self.name], capture_output=True)
         self.assertEqual(done.returncode, code, done.stderr.decode())
         return done.stdout, done.stderr.decode()
 
-    def cat(self, *args, **kw):
-        return self.decode("cat", *args, **kw)[0]
+    def cat(self, **kw):
+        return self.decode("cat", **kw)[0]
+
+    def cat_flat(self, **kw):
+        return self.decode("cat through flat", **kw)[0]
 
     def stat(self, **kw):
         return json.loads(self.decode("stat", **kw)[0])
@@ -293,7 +300,7 @@ class Decoder(unittest.TestCase):
             with open(os.path.join(self.root, "model"), "w+b") as out:
                 c.write_to(out.fileno())
                 self.assertEqual(out.seek(0) or out.read(), bytes(model), f"seed {seed}")
-            self.assertEqual(c.stat()["places"], [], f"seed {seed}")
+            self.assertEqual(self.stat()["places"], [], f"seed {seed}")
 
     def test_sparse_to_the_end_of_the_range(self):
         self.fill(log(B(10, [run(2**63 - 2, 1, 0)], 2**63 - 1)), b"z")
@@ -447,9 +454,9 @@ class Decoder(unittest.TestCase):
         self.summary(**totals, flat=good)
         os.utime(self.dir, ns=(0, TOKEN * 10**9 + 5))
         self.assertEqual([self.stat()[key] for key in ("summary", "flat", "places")], ["valid", "valid", []])
-        self.assertEqual(self.cat("--flat"), self.cat())
+        self.assertEqual(self.cat_flat(), self.cat())
         self.summary(**totals, flat=other)                          # it is what is read, and checked
-        self.assertNotEqual(self.cat("--flat"), self.cat())
+        self.assertNotEqual(self.cat_flat(), self.cat())
         self.summary(**totals, flat=good[:-1] + b"\1")
         self.assertIn("wrong length or CRC", self.decode("stat", code=1)[1])
         self.summary(**totals, flat=good)
@@ -463,18 +470,18 @@ class Decoder(unittest.TestCase):
         entries = [(0, 10, 2, 4, 0, 10, SET, 0, 3, 0), (4, 10, 2, -4, 6, 10, SET, 0, 2, 0)]
         good = flat(entries, [ref()], [(SET, len(index))], [(11, SET, 0, 9)], size=9)
         self.put("flat", good)
-        self.assertEqual(self.cat("--flat"), b"aX\0\0ee\0\0d")
-        self.assertEqual(self.cat("--flat"), self.cat())
+        self.assertEqual(self.cat_flat(), b"aX\0\0ee\0\0d")
+        self.assertEqual(self.cat_flat(), self.cat())
         self.assertEqual(self.stat()["flat"], "valid")
         self.fill(index, b"aabbccddeeX")                            # a flat index that covers all must have the logs' numbers
         self.assertIn("flat index says {'size': 9, 'stored_bytes': 11, 'stamp': 99, 'records': 3, 'data_logs': 1}, the logs {'index_logs': 1",
                       self.decode("stat", code=1)[1])
         self.fill(newer, b"aabbccddeeX")
         self.put("flat", good[:-1] + b"\1")
-        self.assertIn("wrong length or CRC", self.decode("cat", "--flat", code=1)[1])
+        self.assertIn("wrong length or CRC", self.decode("cat through flat", code=1)[1])
         self.put("flat", flat(entries, [ref()], [(SET, 10**6)], [(11, SET, 0, 9)], size=9))
         self.assertEqual(self.stat()["flat"], "stale")
-        self.assertEqual(self.cat("--flat"), self.cat())
+        self.assertEqual(self.cat_flat(), self.cat())
         for what, args in {"size 10": {"size": 10}, "log sets or segments": {"cuts": [(11, SET, 0, 9)], "covered": [(SET, 2**63)]},
                            "too many": {"sets": 10**9}, "idle": {"cuts": [(11, SET, 0, 9), (12, SET, 0, 8)]}}.items():
             self.put("flat", flat(**({"entries": entries, "refs": [ref()], "covered": [(SET, len(index))], "cuts": [(11, SET, 0, 9)], "size": 9} | args)))
@@ -485,7 +492,7 @@ class Decoder(unittest.TestCase):
             self.fill(index, data, log_set)
         for what, raw, wrong in flats():
             self.put("flat", raw)
-            out, text = self.decode("cat", "--flat", code=int(wrong is not None))
+            out, text = self.decode("cat through flat", code=int(wrong is not None))
             self.assertEqual(out, TURNS, what)
             self.assertIn(wrong or "", text, what)
             self.assertEqual(self.stat(code=int(wrong is not None))["flat"], "damaged" if wrong else "valid", what)
@@ -493,7 +500,7 @@ class Decoder(unittest.TestCase):
         for stamp, state, want in LATE:
             self.fill(late(stamp), b"XXXX", OTHER + 1)
             self.assertEqual(self.stat()["flat"], state)
-            self.assertEqual(self.cat("--flat"), want)
+            self.assertEqual(self.cat_flat(), want)
 
 
 if __name__ == "__main__":
