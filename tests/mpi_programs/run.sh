@@ -146,7 +146,8 @@ if is_wanted mpi4py; then
         twice "mpi4py arrays $mpi" $mpi 'for n in 1 3 4; do ranks $n $PYTHON $HERE/arrays.py $PWD/f$n; done' door
         [ -e "$deps/mpi4py/test/main.py" ] || { result "mpi4py tests $mpi" skip "pip download mpi4py: $(tail -n 1 "$work/pip.log")"; continue; }
         for n in 2 $(only_full && echo 1 3 4 8); do
-            twice "mpi4py test_io test_file $mpi np $n" $mpi "ranks $n \$PYTHON \$HERE/in_directory.py \$PWD \$DEPS/mpi4py/test/main.py test_io test_file 2>&1 | tee out | grep -E '^(OK|FAILED)' | sort; [ \${PIPESTATUS[0]} = 0 ] || { tail -n 30 out >&2; exit 1; }; rm out"
+            twice "mpi4py test_io test_file $mpi np $n" $mpi "ranks $n \$PYTHON \$HERE/in_directory.py \$PWD \$DEPS/mpi4py/test/main.py test_io test_file; s=\$?; grep -hxE 'OK( .*)?|FAILED.*' said.* | sort | uniq -c
+                [ \$s = 0 ] && [ \$(grep -lxE 'OK( .*)?' said.* | wc -l) = $n ] || { tail -n 30 said.* >&2; exit 1; }; rm said.*"
         done
     done
 fi
