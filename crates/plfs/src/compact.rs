@@ -55,12 +55,12 @@ pub(crate) fn is_worth(container: &Container, config: &Config, totals: &Totals) 
         return false;
     }
     // Other users' log sets would stay, and each closer would try again.
-    let store = &container.store;
-    let is_ours = |name: &Name| match name {
-        Name::LogSet(set) => store.stat(&container.path(&name::log_set(*set)), false).is_ok_and(|stat| stat.uid == store.user()),
+    let store = container.store.as_ref();
+    let can_go = |name: &Name| match name {
+        Name::LogSet(set) => store.stat(&container.path(&name::log_set(*set)), false).is_ok_and(|stat| container::is_removable(store, &stat)),
         _ => true,
     };
-    container.list().is_ok_and(|names| store.user() == 0 || names.iter().all(is_ours))
+    container.list().is_ok_and(|names| names.iter().all(can_go))
 }
 
 /// Says what compacting would free. Loads the index and looks at each data log.

@@ -18,5 +18,5 @@ pub use clock::{read_clock, write_clock};
 pub use create::{chmod, chown, create, prepare};
 pub(crate) use create::{dir_mode, make_dir, must_be_there, publish, put_file, random_u64};
 pub use layout::{Container, find_root, read_name};
-pub use remove::{Hold, remove_if_nameless, remove_log_sets, remove_stale_sets};
+pub use remove::{Hold, is_removable, remove_if_nameless, remove_log_sets, remove_stale_sets};
 pub use totals::{Totalizer, Totals, has_owner, open_super, sync_logs, write_summary};

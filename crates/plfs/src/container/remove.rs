@@ -8,7 +8,7 @@ use plfs_format::name::{self, Name};
 use super::layout::Container;
 use crate::error::{At, Result};
 use crate::log::{self, LogSet};
-use crate::store::{Errno, Kind, Open, Store, StoreFile, shm};
+use crate::store::{Errno, Kind, Open, Stat, Store, StoreFile, shm};
 
 /// Held while a process uses a container, so that whoever removes its last name leaves the data to it.
 ///
@@ -139,6 +139,11 @@ fn is_dead(container: &Container, set: u32, dead: u64) -> Result<bool> {
     Ok(youngest < dead)
 }
 
+/// Whether this user may remove the log set whose directory has this stat.
+pub fn is_removable(store: &dyn Store, set: &Stat) -> bool {
+    store.user() == 0 || set.uid == store.user()
+}
+
 /// Removes log sets that the caller owns. Readers find one whole or not at all, after a power cut too.
 pub fn remove_log_sets(container: &Container, sets: impl IntoIterator<Item = u32>) -> Result<()> {
     let store = container.store.as_ref();
@@ -147,7 +152,7 @@ pub fn remove_log_sets(container: &Container, sets: impl IntoIterator<Item = u32
         let (dir, gone) = (container.path(&name::log_set(set)), container.path(&name::gone(set)));
         match store.stat(&dir, false) {
             // Another user's: its bytes are hidden, not freed.
-            Ok(stat) if stat.uid != store.user() && store.user() != 0 => continue,
+            Ok(stat) if !is_removable(store, &stat) => continue,
             Ok(_) => {}
             Err(Errno::NOENT) => continue,
             Err(errno) => return Err(errno).at("stat", &dir),
