@@ -13,19 +13,27 @@ pub fn pages(command: Command, dir: &Path) -> io::Result<()> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
     page(&command, dir)?;
-    command.get_subcommands().filter(|command| !command.is_hide_set()).try_for_each(|command| page(command, dir))
+    shown(&command).try_for_each(|command| page(command, dir))
+}
+
+/// The subcommands that users are to see.
+fn shown(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|command| !command.is_hide_set())
+}
+
+fn about(command: &Command) -> String {
+    command.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
 fn page(command: &Command, dir: &Path) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     // What stands below the flags in `--help` has its own headings.
     let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let man = Man::new(command.clone()).title(name.to_uppercase()).manual("PLFS").source(concat!("plfs ", env!("CARGO_PKG_VERSION")));
     let mut out = BufWriter::new(File::create(dir.join(format!("{name}.1")))?);
     man.render_title(&mut out)?;
     let mut head = Roff::new();
-    head.control("SH", ["NAME"]).text([roman(format!("{name} - {about}"))]).control("SH", ["SYNOPSIS"]);
+    head.control("SH", ["NAME"]).text([roman(format!("{name} - {}", about(command)))]).control("SH", ["SYNOPSIS"]);
     let usage = command.clone().render_usage().to_string();
     let (program, arguments) = usage.trim_start_matches("Usage: ").split_at(command.get_bin_name().unwrap_or(&name).len());
     head.text([bold(program), roman(arguments)]).to_writer(&mut out)?;
@@ -34,9 +42,8 @@ fn page(command: &Command, dir: &Path) -> io::Result<()> {
     if command.has_subcommands() {
         let mut list = Roff::new();
         list.control("SH", ["COMMANDS"]);
-        for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
-            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-            list.control("TP", []).text([bold(format!("{name}-{}(1)", command.get_name()))]).text([roman(about)]);
+        for command in shown(command) {
+            list.control("TP", []).text([bold(format!("{name}-{}(1)", command.get_name()))]).text([roman(about(command))]);
         }
         list.to_writer(&mut out)?;
     }

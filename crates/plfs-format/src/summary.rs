@@ -10,8 +10,10 @@ use crate::{Uuid, crc};
 pub const OFFSET: u64 = 3072;
 /// Length in bytes, without the flat index behind it.
 pub const BYTES: usize = 128;
-/// Bytes behind it that a flat index may take: all but the file's last.
-pub const FLAT_BYTES: usize = FILE_BYTES - 1 - OFFSET as usize - BYTES;
+/// Offset of the flat index in the superblock file, if it lies there.
+pub const FLAT_OFFSET: u64 = OFFSET + BYTES as u64;
+/// Bytes that it may take there: all but the file's last.
+pub const FLAT_BYTES: usize = FILE_BYTES - 1 - FLAT_OFFSET as usize;
 const MAGIC: [u8; 4] = *b"PLSM";
 
 /// Totals of a container while nobody writes. Counts only if the container directory's modification time equals the token.

@@ -426,9 +426,9 @@ fn check_summary(container: &Container, names: &[Name], promised: &Promised, rep
         }
         _ => Ok(()),
     };
-    if let Err((_, what)) = short {
+    if let Err((at_bytes, what)) = short {
         // Written over together with the summary.
-        report.find(Severity::Garbage, &path, summary::OFFSET, format!("behind the summary: {what}"));
+        report.find(Severity::Garbage, &path, summary::FLAT_OFFSET + at_bytes, format!("behind the summary: {what}"));
     }
     if valid && then != now {
         let what = format!(

@@ -777,9 +777,13 @@ fn read_side_by_side(container: &Container, sets: &[(u32, u64)], own: &HashSet<(
     };
     let at = AtomicUsize::new(0);
     let next = || sets.get(at.fetch_add(1, Ordering::Relaxed)).copied();
-    // Where a read travels, the first look at each log that another client wrote costs milliseconds; where it does not, a thread costs more than a few reads.
-    let worth = if container.local { THREADS } else { 2 };
-    if sets.len() < worth {
+    // Where a read travels, the first look at each log that another client wrote costs milliseconds; where it does not, a thread costs more than a few reads, and than many of logs
+    // of which only the end is new.
+    let worth = match container.local {
+        true => sets.iter().filter(|(_, from)| *from == 0).count() >= THREADS,
+        false => sets.len() > 1,
+    };
+    if !worth {
         return Ok(vec![read(&next)?]);
     }
     std::thread::scope(|scope| {
