@@ -1,6 +1,7 @@
 //! The daemon: mounts, says that it is up, serves, and unmounts when it is told to.
 
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -360,7 +361,7 @@ fn tell_systemd() {
 /// Starts the daemon: this program again, with `arguments`, which must come to [`serve_as_daemon`]. Returns when the mount is up; else the daemon has said why not.
 pub fn start(arguments: &[std::ffi::OsString]) -> Result<(), String> {
     let cannot = |error: std::io::Error| format!("cannot start the daemon: {error}");
-    let mut daemon = Command::new("/proc/self/exe").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
+    let mut daemon = Command::new("/proc/self/exe").arg0("plfs").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
     let mut said = Vec::new();
     if let Some(mut from) = daemon.stdout.take() {
         from.read_to_end(&mut said).map_err(cannot)?;
@@ -377,6 +378,8 @@ pub fn start(arguments: &[std::ffi::OsString]) -> Result<(), String> {
 
 /// [`serve`] without a terminal: what [`start`] starts.
 pub fn serve_as_daemon(request: &Request) -> Result<(), String> {
+    // For ps and pgrep; without it the name is what was executed, "exe".
+    let _ = rustix::thread::set_name(c"plfs");
     serve(request, || {
         let _ = rustix::process::setsid();
         journal().use_syslog();
