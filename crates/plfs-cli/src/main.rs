@@ -315,6 +315,7 @@ struct CopyFlags {
 }
 
 fn main() -> ExitCode {
+    plfs_core::store::PosixStore::keep_fd_numbers();
     let cli = match mount::as_helper(std::env::args_os()) {
         Some(arguments) => Cli::parse_from(arguments),
         None => Cli::parse(),

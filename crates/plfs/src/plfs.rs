@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use lru::LruCache;
+use plfs_format::name::{self, Name};
 use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, Superblock};
 
@@ -79,8 +80,8 @@ struct Known {
     ctime: Time,
     container: Arc<Container>,
     summary: Option<Summary>,
-    /// [`Totalizer::unused`].
-    unused: Option<Time>,
+    /// [`Totalizer::listed`], if there was no log set.
+    listed: Option<(Time, Vec<Name>)>,
 }
 
 /// Names that are remembered, those that were looked at last. 32,768: some 40 MB, and a directory of that many files is listed without reading one twice.
@@ -220,7 +221,7 @@ impl Plfs {
         let container = Arc::new(container);
         if stat.ctime.is_long_past() {
             // Without a descriptor, which is for files that are open.
-            let known = Known { ctime: stat.ctime, container: Arc::new(container.through(self.store.clone())), summary: summary.clone(), unused: None };
+            let known = Known { ctime: stat.ctime, container: Arc::new(container.through(self.store.clone())), summary: summary.clone(), listed: None };
             let mut all = lock(&self.known);
             all.put(key, known);
             if all.len() > KNOWN_MAX {
@@ -271,12 +272,13 @@ impl Plfs {
     fn look_at(&self, key: &(u64, u64), container: &Container, summary: Option<Summary>) -> Result<Totals> {
         let this = |known: &&mut Known| known.container.dir == container.dir;
         let mut totalizer = Totalizer::new(summary);
-        totalizer.unused = lock(&self.known).get_mut(key).filter(this).and_then(|known| known.unused);
+        totalizer.listed = lock(&self.known).get_mut(key).filter(this).and_then(|known| known.listed.clone());
         let totals = totalizer.look(container)?;
-        if totalizer.unused.is_some()
+        let unused = totalizer.listed.filter(|(_, names)| !names.iter().any(|name| matches!(name, Name::LogSet(_) | Name::OpenMark(_))));
+        if unused.is_some()
             && let Some(known) = lock(&self.known).get_mut(key).filter(this)
         {
-            known.unused = totalizer.unused;
+            known.listed = unused;
         }
         Ok(totals)
     }
@@ -385,7 +387,7 @@ impl Plfs {
             return Ok(());
         }
         // Whoever may remove a name in a directory need not be the file's owner.
-        let super_path = container.path(plfs_format::name::SUPER);
+        let super_path = container.path(name::SUPER);
         let owner = self.store.stat(&super_path, false).ok();
         let container = owner.and_then(|stat| container.for_owner(stat.uid, stat.gid)).unwrap_or(container);
         container::remove_if_nameless(&container, self.config.shared_memory.as_deref()).map(drop)

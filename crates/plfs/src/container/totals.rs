@@ -43,8 +43,8 @@ pub struct Totalizer {
     summary: Option<Summary>,
     /// A time of the container's directory for which there was no summary, though it may be a token.
     bare: Option<Time>,
-    /// A time of the container's directory, long past when it was listed, at which there was no log set.
-    pub(crate) unused: Option<Time>,
+    /// The names in the container's directory at a time of it that was long past when it was listed.
+    pub(crate) listed: Option<(Time, Vec<Name>)>,
     scanned: HashMap<u32, u64>,
     size: SizeReplay,
     max_hlc: u64,
@@ -84,8 +84,7 @@ impl Totalizer {
         Ok((self.summary.clone(), time))
     }
 
-    /// The totals as of the last commit. One stat if the summary is valid, or nobody has ever written and that was seen before; else a listing, a stat for each log and a read of
-    /// what is new.
+    /// The totals as of the last commit. One stat if the summary is valid; else a listing, unless the one before still counts, a look at each log and a read of what is new.
     pub fn look(&mut self, container: &Container) -> Result<Totals> {
         let (summary, time) = self.settled_at(container)?;
         match summary {
@@ -99,12 +98,14 @@ impl Totalizer {
                 data_logs: summary.data_logs,
                 from_summary: true,
             }),
-            None if self.unused == Some(time) => Ok(Totals::default()),
             None => {
-                let names = container.list()?;
-                let unused = time.is_long_past() && !names.iter().any(|name| matches!(name, Name::LogSet(_) | Name::OpenMark(_)));
-                self.unused = unused.then_some(time);
-                self.look_at_logs(container, &names)
+                let names = match self.listed.take() {
+                    Some((then, names)) if then == time => names,
+                    _ => container.list()?,
+                };
+                let totals = self.look_at_logs(container, &names)?;
+                self.listed = time.is_long_past().then_some((time, names));
+                Ok(totals)
             }
         }
     }

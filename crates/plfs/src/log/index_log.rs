@@ -10,6 +10,10 @@ use crate::store::{self, Errno, Open};
 /// The bytes of an index log from `offset` on, none if it is not longer; `None` if there is no such log: nothing was appended yet, or the set is gone. A new listing tells which.
 pub fn read_index_log_from(container: &Container, set: u32, offset: u64) -> Result<Option<Vec<u8>>> {
     let path = container.path(&name::index_log(set));
+    // Where lookups travel, only an open makes sure that what is known of a file is not old.
+    if container.local && offset > 0 && container.store.stat(&path, true).is_ok_and(|stat| stat.len <= offset) {
+        return Ok(Some(Vec::new()));
+    }
     let file = match container.store.open(&path, Open::READ) {
         Err(Errno::NOENT) => return Ok(None),
         other => other.at("open the index log", &path)?,

@@ -51,10 +51,11 @@ pub fn owns_fd(fd: RawFd) -> bool {
     bit_of(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
 }
 
+static BASE: OnceLock<RawFd> = OnceLock::new();
+
 /// The number from which PLFS's own descriptors start: half of the soft limit of open files, within [`BASE_MIN`] and [`BASE_MAX`].
 fn base_fd() -> RawFd {
     // A limit that changes later moves later descriptors of a process that asks again: too rare to pay for at each open.
-    static BASE: OnceLock<RawFd> = OnceLock::new();
     *BASE.get_or_init(ask_base_fd)
 }
 
@@ -178,6 +179,11 @@ impl PosixStore {
             }
             _ => (CWD, path),
         }
+    }
+
+    /// For programs that know PLFS, as its command and its daemon do: descriptors keep the numbers they get, which spares two system calls at each open. To be called before the first.
+    pub fn keep_fd_numbers() {
+        let _ = BASE.set(0);
     }
 
     /// True if the descriptor number `fd` is PLFS's own, rather than one of the program's. Takes no lock and makes no system call.
