@@ -178,6 +178,36 @@ fn a_new_files_container_is_listed_once() {
     assert_eq!(size(), 8);
 }
 
+/// Who asks again and again for the size of a file that is being written lists its container once, as long as nobody comes or goes, and opens no log that has nothing new. Both are seen.
+/// (Each stat of a database in a mount listed the container and opened all index logs: nine system calls of thirteen.)
+#[test]
+fn a_container_that_stays_as_it_is_is_listed_once() {
+    let memory = storage();
+    let (writing, looking) = (Client::new(&memory), FaultStore::new(Arc::new(memory.clone())));
+    let file = open(&writing.process());
+    file.write_at(b"aaaa", 0).unwrap();
+    file.commit().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let plfs = Plfs::new(Arc::new(looking.clone()), Config { shared_memory: None, ..Config::default() });
+    let reader = open(&plfs);
+    let index_opens = || looking.log().iter().filter(|call| call.op == Op::Open && call.path.ends_with("index")).count();
+    for _ in 0..3 {
+        assert_eq!(reader.len().unwrap(), 4);
+    }
+    assert_eq!((looking.calls_of(Op::List), index_opens()), (1, 1));
+    file.write_at(b"aaaa", 4).unwrap();
+    file.commit().unwrap();
+    assert_eq!(reader.len().unwrap(), 8);
+    assert_eq!((looking.calls_of(Op::List), index_opens()), (1, 2));
+    let other = open(&writing.process());
+    other.write_at(b"aaaa", 8).unwrap();
+    other.commit().unwrap();
+    assert_eq!(reader.len().unwrap(), 12);
+    other.close().unwrap();
+    file.close().unwrap();
+    assert_eq!(reader.len().unwrap(), 12);
+}
+
 /// While somebody writes, no summary counts, and nobody reads one again in vain.
 #[test]
 fn an_old_superblock_is_not_read_again_while_somebody_writes() {
