@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use lru::LruCache;
-use plfs_format::name::{self, Name};
+use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, Superblock};
 
@@ -80,8 +80,6 @@ struct Known {
     ctime: Time,
     container: Arc<Container>,
     summary: Option<Summary>,
-    /// [`Totalizer::listed`], if there was no log set.
-    listed: Option<(Time, Vec<Name>)>,
 }
 
 /// Names that are remembered, those that were looked at last. 32,768: some 40 MB, and a directory of that many files is listed without reading one twice.
@@ -221,7 +219,7 @@ impl Plfs {
         let container = Arc::new(container);
         if stat.ctime.is_long_past() {
             // Without a descriptor, which is for files that are open.
-            let known = Known { ctime: stat.ctime, container: Arc::new(container.through(self.store.clone())), summary: summary.clone(), listed: None };
+            let known = Known { ctime: stat.ctime, container: Arc::new(container.through(self.store.clone())), summary: summary.clone() };
             let mut all = lock(&self.known);
             all.put(key, known);
             if all.len() > KNOWN_MAX {
@@ -264,23 +262,8 @@ impl Plfs {
             return None;
         }
         let (container, summary) = self.remembered(stat)?;
-        let totals = self.look_at(&key, &container, summary);
+        let totals = Totalizer::new(summary).look(&container);
         Some(totals.map(|totals| FileStat { stat: logical_stat(*stat, totals.size, totals.stored_bytes), totals: Some(totals) }))
-    }
-
-    /// Totals of a container that nobody has open here. That it was never written to is remembered: a listing of new files would list each one's container every time.
-    fn look_at(&self, key: &(u64, u64), container: &Container, summary: Option<Summary>) -> Result<Totals> {
-        let this = |known: &&mut Known| known.container.dir == container.dir;
-        let mut totalizer = Totalizer::new(summary);
-        totalizer.listed = lock(&self.known).get_mut(key).filter(this).and_then(|known| known.listed.clone());
-        let totals = totalizer.look(container)?;
-        let unused = totalizer.listed.filter(|(_, names)| !names.iter().any(|name| matches!(name, Name::LogSet(_) | Name::OpenMark(_))));
-        if unused.is_some()
-            && let Some(known) = lock(&self.known).get_mut(key).filter(this)
-        {
-            known.listed = unused;
-        }
-        Ok(totals)
     }
 
     fn remembered(&self, stat: &Stat) -> Option<(Arc<Container>, Option<Summary>)> {
@@ -308,7 +291,7 @@ impl Plfs {
             Err(Error::Io { errno: Errno::ACCESS | Errno::PERM, .. }) => return Ok(plain),
             Err(error) => return Err(error),
         };
-        let totals = self.look_at(&key, &container, summary)?;
+        let totals = Totalizer::new(summary).look(&container)?;
         Ok(FileStat { stat: logical_stat(stat, totals.size, totals.stored_bytes), totals: Some(totals) })
     }
 

@@ -62,8 +62,16 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
     })();
     match made {
         Ok((file, stat)) => {
-            let container =
-                Container { store: store.clone(), superblock, dir, identity: (stat.dev, stat.ino), local, copied: false, index_bytes: config.index_bytes };
+            let container = Container {
+                store: store.clone(),
+                superblock,
+                dir,
+                identity: (stat.dev, stat.ino),
+                local,
+                copied: false,
+                index_bytes: config.index_bytes,
+                listed: Arc::default(),
+            };
             Ok((container, file))
         }
         Err(error) => {

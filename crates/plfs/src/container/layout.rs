@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use plfs_format::index_log::LogId;
 use plfs_format::name::{self, Name, SegmentRef};
@@ -12,7 +12,8 @@ use plfs_format::{summary, summary::Summary};
 
 use crate::config::INDEX_BYTES;
 use crate::error::{At, Error, Result};
-use crate::store::{self, Stat, Store, StoreFile};
+use crate::log::lock;
+use crate::store::{self, Stat, Store, StoreFile, Time};
 
 /// A container: its superblock and its directory on the root backend.
 #[derive(Debug)]
@@ -31,7 +32,15 @@ pub struct Container {
     pub copied: bool,
     /// Bytes of an index that a process holds in its own memory; a longer one lies in a file (see [`Config`](crate::Config)).
     pub index_bytes: u64,
+    /// The last listing that [`Container::list_at`] may give again; one for all views.
+    pub(super) listed: Arc<Mutex<Option<Listing>>>,
 }
+
+/// A time of the directory, and the names that it had.
+type Listing = (Time, Arc<[Name]>);
+
+/// Names of a listing that is kept: a process remembers tens of thousands of containers.
+const LISTED_MAX: usize = 1024;
 
 /// The directory of container `superblock.uuid` below `root`.
 pub(super) fn container_dir(root: &Path, superblock: &Superblock) -> PathBuf {
@@ -53,7 +62,7 @@ impl Container {
 
     /// The same container through another view of its store.
     pub fn through(&self, store: Arc<dyn Store>) -> Container {
-        Container { store, superblock: self.superblock.clone(), dir: self.dir.clone(), ..*self }
+        Container { store, superblock: self.superblock.clone(), dir: self.dir.clone(), listed: self.listed.clone(), ..*self }
     }
 
     /// Path of a file on the root backend.
@@ -90,6 +99,23 @@ impl Container {
         Ok(entries.iter().filter_map(|entry| entry.name.to_str().and_then(Name::parse)).collect())
     }
 
+    /// When the last name came or went, or the token of a summary (FORMAT.md section 5): the modification time of the directory.
+    pub fn time(&self) -> Result<Time> {
+        Ok(self.store.stat(&self.dir, true).at("stat", &self.dir)?.mtime)
+    }
+
+    /// [`Container::list`] at a [`Container::time`]; costs nothing if there was a listing at that time before. Where lookups travel it is listed again if it had a log
+    /// set: a time that is known there may be an old one.
+    pub fn list_at(&self, time: Time) -> Result<Arc<[Name]>> {
+        if let Some((_, names)) = lock(&self.listed).as_ref().filter(|(then, _)| *then == time) {
+            return Ok(names.clone());
+        }
+        let names: Arc<[Name]> = self.list()?.into();
+        let may_stay = self.local || !names.iter().any(|name| matches!(name, Name::LogSet(_) | Name::OpenMark(_)));
+        *lock(&self.listed) = (may_stay && names.len() <= LISTED_MAX && time.is_long_past()).then(|| (time, names.clone()));
+        Ok(names)
+    }
+
     /// Whether one of these log sets, in which no index log was found, is gone: then so may be what other logs said, and a reader begins anew. Costs a listing, unless there are
     /// none.
     pub fn has_lost(&self, missing: &[u32]) -> Result<bool> {
@@ -120,7 +146,8 @@ impl Container {
             let Ok(found) = store.stat(&dir.join(name::SUPER), false) else { continue };
             let copied = (found.dev, found.ino) != (stat.dev, stat.ino);
             let superblock = superblock.clone();
-            let container = Container { store, superblock, dir, identity: (found.dev, found.ino), local, copied, index_bytes: INDEX_BYTES };
+            let container =
+                Container { store, superblock, dir, identity: (found.dev, found.ino), local, copied, index_bytes: INDEX_BYTES, listed: Arc::default() };
             if !copied {
                 return Ok(container);
             }

@@ -43,8 +43,6 @@ pub struct Totalizer {
     summary: Option<Summary>,
     /// A time of the container's directory for which there was no summary, though it may be a token.
     bare: Option<Time>,
-    /// The names in the container's directory at a time of it that was long past when it was listed.
-    pub(crate) listed: Option<(Time, Vec<Name>)>,
     scanned: HashMap<u32, u64>,
     size: SizeReplay,
     max_hlc: u64,
@@ -71,7 +69,7 @@ impl Totalizer {
 
     /// [`Totalizer::settled`], and the time of the container's directory.
     fn settled_at(&mut self, container: &Container) -> Result<(Option<Summary>, Time)> {
-        let time = container.store.stat(&container.dir, true).at("stat", &container.dir)?.mtime;
+        let time = container.time()?;
         let counts = |summary: &Summary| time == Time { sec: summary.token_sec, nsec: summary.token_nsec };
         if !self.summary.as_ref().is_some_and(counts) {
             self.summary = None;
@@ -98,15 +96,7 @@ impl Totalizer {
                 data_logs: summary.data_logs,
                 from_summary: true,
             }),
-            None => {
-                let names = match self.listed.take() {
-                    Some((then, names)) if then == time => names,
-                    _ => container.list()?,
-                };
-                let totals = self.look_at_logs(container, &names)?;
-                self.listed = time.is_long_past().then_some((time, names));
-                Ok(totals)
-            }
+            None => self.look_at_logs(container, &container.list_at(time)?),
         }
     }
 
@@ -268,12 +258,12 @@ fn take_token(container: &Container) -> Result<Option<Time>> {
     let token = random_token();
     container.store.set_times(&container.dir, None, Some(token)).at("set the time of", &container.dir)?;
     // Some file systems keep whole seconds only: what they kept is the token.
-    let kept = container.store.stat(&container.dir, true).at("stat", &container.dir)?.mtime;
+    let kept = container.time()?;
     Ok((kept.sec == token.sec).then_some(kept))
 }
 
 fn has_token(container: &Container, token: Time) -> Result<bool> {
-    Ok(container.store.stat(&container.dir, true).at("stat", &container.dir)?.mtime == token)
+    Ok(container.time()? == token)
 }
 
 /// Makes all logs of a log set durable, or of all sets, as far as this user may open them.

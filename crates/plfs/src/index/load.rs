@@ -253,10 +253,11 @@ impl Index {
         let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
         let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(corrupt)?;
         let summary = summary.filter(|summary| (summary.records, summary.max_hlc) == (flat.records, flat.max_hlc));
-        let mut index = Index { token: summary.map(token_of), generation, ..Index::default() };
-        if !index.is_settled(container)? {
-            index.token = None;
+        let mut token = summary.map(token_of);
+        if token.is_some() && token != Some(container.time()?) {
+            token = None;
         }
+        let mut index = Index { token, generation, ..Index::default() };
         for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
             index.scanned.insert(covered.set, Scanned { from: covered.from, end: align_up(covered.bytes), length: covered.bytes });
         }
@@ -287,22 +288,15 @@ impl Index {
         Ok(is_whole)
     }
 
-    /// Whether nobody can have written since the index was loaded.
-    fn is_settled(&self, container: &Container) -> Result<bool> {
-        match self.token {
-            Some(token) => Ok(container.store.stat(&container.dir, true).at("stat", &container.dir)?.mtime == token),
-            None => Ok(false),
-        }
-    }
-
-    /// Reads what others committed since the last look. Costs a listing and a stat for each index log, or one stat if nobody came; reads only what is new. True if it had to
-    /// begin anew: then writes of this process that are in no log must be added again.
+    /// Reads what others committed since the last look. Costs one stat if nobody came; else a listing, unless the one before still counts, and a look at each index log; reads only what
+    /// is new. True if it had to begin anew: then writes of this process that are in no log must be added again.
     pub fn refresh(&mut self, container: &Container) -> Result<bool> {
-        if self.is_settled(container)? {
+        let time = container.time()?;
+        if self.token == Some(time) {
             return Ok(false);
         }
         self.token = None;
-        let names = container.list()?;
+        let names = container.list_at(time)?;
         if self.unchecked || !self.has_all(&names) || !self.read_logs(container, &names)? {
             // Logs were removed, after a truncate to nothing or by a compaction: what we knew may be gone. Or nobody has looked whether they are there.
             let generation = self.generation;
