@@ -5,16 +5,14 @@ set -u
 cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 build=${BUILD:-$PWD/build}
 export PYTHONDONTWRITEBYTECODE=1
-log=$(mktemp) fsx_log=$(mktemp) fsx=
-trap '[ -z "$fsx" ] || kill -- -"$fsx" 2> /dev/null; rm -f "$log" "$fsx_log"' EXIT
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 passed=0 failed=0 skipped=0 summary=
-
-is_wanted() { [ -z "${SUITES:-}" ] || [[ " $SUITES " = *" $1 "* ]]; }
 
 # Runs a command and adds up every line that sums up tests: of cargo, of Python's unittest, of our own scripts.
 suite() { # NAME COMMAND...
     local name=$1 status=0 counts p f s start=$SECONDS; shift
-    is_wanted "$name" || return 0
+    [ -z "${SUITES:-}" ] || [[ " $SUITES " = *" $name "* ]] || return 0
     echo "== $name"
     "$@" 2>&1 | tee "$log"
     status=${PIPESTATUS[0]}
@@ -49,25 +47,12 @@ demo() {
     if [ $status = 0 ]; then echo "1 passed, 0 failed, $1 skipped"; else echo "0 passed, 1 failed, $1 skipped"; fi
 }
 
-# Millions of operations, that nothing depends on: from the beginning, on what processors the others leave, and said last.
-if is_wanted fsx; then
-    # A process group, to be ended as a whole; in this session, because sessions share a processor evenly, however nice one is (sched_autogroup).
-    set -m
-    nice -n 19 bash tests/fsx/run.sh "$build" > "$fsx_log" 2>&1 < /dev/null &
-    fsx=$!
-    set +m
-fi
 suite cargo "${CARGO:-cargo}" test --locked --workspace
 suite decoder python3 -m unittest discover -s tests/decoder
 for script in tests/*/run.sh; do
-    [ "$script" = tests/fsx/run.sh ] || suite "$(basename "$(dirname "$script")")" bash "$script" "$build"
+    suite "$(basename "$(dirname "$script")")" bash "$script" "$build"
 done
 suite demo demo
-if [ -n "$fsx" ]; then
-    wait "$fsx"
-    suite fsx bash -c 'cat "$1"; exit "$2"' - "$fsx_log" $?
-    fsx=
-fi
 
 printf '\n%s' "$summary"
 if [ "${CI:-}" = true ] && [ $skipped != 0 ]; then

@@ -22,10 +22,7 @@ if [ "${1:-}" = --job ]; then
     run=(timeout -k 5 $((120 + ops / 250)) "$fsx" -f "$work/$config.toml" -S "$seed" -N "$ops" -P "$memory/artifacts")
     said=$work/$job.said
     if [ "$door" = mount ]; then
-        # In the foreground: a daemon has a session of its own, which has a share of the processor of its own, however nice this one is.
-        "$plfs" mount --foreground "$memory/point" --backend "$memory/backend" > "$work/$job.mount" 2>&1 < /dev/null &
-        for ((i = 0; i < 300; i++)); do mountpoint -q "$memory/point" && break; sleep 0.1; done
-        mountpoint -q "$memory/point" || { echo "no mount: $(tail -1 "$work/$job.mount")" > "$said"; exit; }
+        timeout -k 5 30 "$plfs" mount "$memory/point" --backend "$memory/backend" > "$work/$job.log" 2>&1 || { echo "no mount: $(tail -1 "$work/$job.log")" > "$said"; exit; }
         "${run[@]}" "$memory/point/f" > "$work/$job.log" 2>&1 < /dev/null; status=$?
         timeout -k 5 90 "$plfs" umount "$memory/point" || timeout -k 5 20 "$plfs" umount --lazy "$memory/point"
     else

@@ -112,6 +112,10 @@ impl Log for Journal {
             return;
         }
         let text = record.args().to_string().replace('\n', "\\n");
+        // When a mount has ended, the FUSE library unmounts it once more, and warns that it is not there.
+        if record.target().starts_with("fuser") && text == format!("Failed to umount filesystem: {}", std::io::Error::from_raw_os_error(libc::EINVAL)) {
+            return;
+        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         {
             let mut lines = lock(&self.lines);
