@@ -6,6 +6,9 @@
  * Prints one line of JSON. A phase lasts from the first rank's open to the last rank's close, so its rate includes
  * open, fsync (--fsync) and close; the *_us fields are those of the slowest rank. Files are removed unless --keep.
  *
+ * --settle: storage may go on for seconds with what it was given (CephFS: deferred writes, compaction), and more so after a
+ * fast writer than after a slow one. Reading begins when that is over.
+ *
  * Reading is done by rank + shift, so that with several DIRs another mount reads than the one that wrote, and by new
  * processes unless --same. Bytes are checked in a pass of its own that is not timed.
  */
@@ -33,11 +36,11 @@ struct rank_times {
 };
 
 static struct {
-    int pattern, ranks, dirs, shift, fsync, same, keep, verify, write, read;
+    int pattern, ranks, dirs, shift, fsync, same, keep, verify, write, read, settle;
     uint64_t transfer, pieces;
     char **dir;
     const char *name;
-} opt = {STRIDED, 8, 0, 1, 0, 0, 0, 1, 1, 1, 47001, 0, NULL, "n1.out"};
+} opt = {STRIDED, 8, 0, 1, 0, 0, 0, 1, 1, 1, 0, 47001, 0, NULL, "n1.out"};
 
 static struct shared {
     pthread_barrier_t barrier;
@@ -181,6 +184,7 @@ static void read_phase(int rank)
 static void both_phases(int rank)
 {
     write_phase(rank);
+    sleep(opt.settle);
     read_phase(rank);
 }
 
@@ -253,6 +257,7 @@ static const char *usage =
     "  --transfer BYTES     (47001) bytes of one pwrite and pread\n"
     "  --bytes BYTES        (64 MiB) bytes a rank, rounded down to whole transfers\n"
     "  --name NAME          (n1.out) file name in DIR; nn adds .RANK\n"
+    "  --settle SECONDS     (0) rest between writing and reading, not timed\n"
     "  --fsync              fsync before close, timed\n"
     "  --shift K            (1) rank r reads what rank r+K wrote\n"
     "  --same               read in the processes that wrote, not in new ones\n"
@@ -262,10 +267,10 @@ static const char *usage =
 
 int main(int argc, char **argv)
 {
-    enum { PATTERN = 256, RANKS, TRANSFER, BYTES, NAME, SHIFT, ONLY };
+    enum { PATTERN = 256, RANKS, TRANSFER, BYTES, NAME, SHIFT, ONLY, SETTLE };
     const struct option options[] = {{"pattern", 1, 0, PATTERN}, {"ranks", 1, 0, RANKS},       {"transfer", 1, 0, TRANSFER},
                                      {"bytes", 1, 0, BYTES},     {"name", 1, 0, NAME},         {"shift", 1, 0, SHIFT},
-                                     {"only", 1, 0, ONLY},       {"fsync", 0, &opt.fsync, 1},  {"same", 0, &opt.same, 1},
+                                     {"only", 1, 0, ONLY},       {"settle", 1, 0, SETTLE},     {"fsync", 0, &opt.fsync, 1},  {"same", 0, &opt.same, 1},
                                      {"keep", 0, &opt.keep, 1},  {"no-verify", 0, &opt.verify, 0}, {0}};
     static const char *patterns[] = {"strided", "segmented", "nn"};
     uint64_t bytes = 64 << 20;
@@ -282,6 +287,7 @@ int main(int argc, char **argv)
         case BYTES: bytes = strtoull(optarg, NULL, 0); break;
         case NAME: opt.name = optarg; break;
         case SHIFT: opt.shift = atoi(optarg); break;
+        case SETTLE: opt.settle = atoi(optarg); break;
         case ONLY:
             opt.write = !strcmp(optarg, "write");
             opt.read = !strcmp(optarg, "read");
@@ -293,7 +299,7 @@ int main(int argc, char **argv)
     }
     opt.dir = argv + optind;
     opt.dirs = argc - optind;
-    if (!known || opt.dirs < 1 || opt.ranks < 1 || opt.ranks > 1024 || opt.transfer < 1 || opt.shift < 0) {
+    if (!known || opt.dirs < 1 || opt.ranks < 1 || opt.ranks > 1024 || opt.transfer < 1 || opt.shift < 0 || opt.settle < 0) {
         fputs(usage, stderr);
         return 2;
     }
@@ -313,6 +319,8 @@ int main(int argc, char **argv)
     } else {
         if (opt.write)
             run_ranks(write_phase);
+        if (opt.write && opt.read)
+            sleep(opt.settle);
         if (opt.read)
             run_ranks(read_phase);
     }

@@ -2,12 +2,13 @@
 """N-1 and N-N writing and reading, direct and through PLFS, on the same storage in one run.
 
     run.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON] [--transfer 47001,4096,1024]
-           [--ranks 8] [--reps 3] [--size MIB] [--direct-n1-size MIB] [--variants n1-direct,nn-direct,n1-plfs]
+           [--ranks 8] [--reps 3] [--settle S] [--size MIB] [--direct-n1-size MIB] [--variants n1-direct,nn-direct,n1-plfs]
 
-The variants alternate within each repetition, so a slow minute of the machine hits all of them; the first repetition warms up
-and does not count; the table holds medians, of rates. A file of another size is fair where only N-1 direct is slow (ceph).
+The variants alternate within each repetition, in turn from the first and from the last, so a slow minute of the machine hits all of
+them; the first repetition warms up and does not count; the table holds medians, of rates. A file of another size is fair where only N-1 direct is slow (ceph).
 --storage ceph wants --dir with mnt0, mnt1, …: clients of one file system, each a node; rank i works in mnt(i mod M), and reads
-go through another client than the one that wrote. Every byte is checked after each timed read. Files are removed.
+go through another client than the one that wrote, 3 seconds later: until then the OSDs go on with what they were given, the more the
+faster it was written. Every byte is checked after each timed read. Files are removed.
 """
 import argparse, contextlib, glob, signal, subprocess, sys, tempfile, time
 from common import *
@@ -67,6 +68,7 @@ def n1_command(a, n1, variant, transfer, doors):
         mib = a.direct_n1_size or a.size or nearest(SLOW.get(a.storage, SIZES[a.storage]), transfer)
     command = [n1, "--pattern", pattern, "--ranks", str(a.ranks), "--transfer", str(transfer), "--bytes", str(int(mib * MIB)),
                "--name", "n1.out"]
+    command += ["--settle", str(a.settle)]
     command += ["--fsync"] if a.fsync else []
     command += ["--no-verify"] if a.no_verify else []
     return (plfs_run(a.build, doors[True]) if plfs is True else []) + command + doors[plfs]
@@ -84,21 +86,23 @@ def main():
     p.add_argument("--size", type=float, help="MiB a rank, all variants")
     p.add_argument("--direct-n1-size", type=float, help="MiB a rank for n1-direct alone")
     p.add_argument("--fsync", action=argparse.BooleanOptionalAction, help="fsync before close (default: on ceph only)")
+    p.add_argument("--settle", type=int, help="seconds between writing and reading (default: 3 on ceph, else 0)")
     p.add_argument("--variants", default="n1-direct,nn-direct,n1-plfs", help=f"some of {','.join(VARIANTS)}")
     p.add_argument("--no-verify", action="store_true")
     a = p.parse_args()
     a.build = os.path.abspath(a.build)
     a.fsync = a.storage == "ceph" if a.fsync is None else a.fsync
+    a.settle = (3 if a.storage == "ceph" else 0) if a.settle is None else a.settle
     variants, transfers = a.variants.split(","), [int(t) for t in a.transfer.split(",")]
     if set(variants) - set(VARIANTS):
         p.error(f"unknown variant in {a.variants}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))             # so that the files are removed
     n1, raw = build_c("bench/n1.c", a.build, flags=["-pthread"]), []
     with storage(a) as doors:
-        about = {"machine": machine(doors[False][0]), "storage": a.storage, "clients": len(doors[False]), "fsync": a.fsync, "ranks": a.ranks}
+        about = {"machine": machine(doors[False][0]), "storage": a.storage, "clients": len(doors[False]), "fsync": a.fsync, "settle_s": a.settle, "ranks": a.ranks}
         for transfer in transfers:
             for rep in range(a.reps + 1):
-                for variant in variants:
+                for variant in variants[:: -1 if rep % 2 else 1]:
                     os.sync()
                     row = run_json(n1_command(a, n1, variant, transfer, doors))
                     raw.append({"variant": variant, "rep": rep, "warm_up": rep == 0, **row})
