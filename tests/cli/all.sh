@@ -1,5 +1,7 @@
 #!/bin/bash
 # All tests, one after the other: what `make test` runs. The last line of the output sums all suites up; the exit status is 1 if anything failed.
+# One after the other also where nothing else needs it: beside fsx at nice 19 on fixed processors, Linux 6.18 let processes wait for 20 s that could run (/proc/PID/schedstat),
+# such as the daemon that MPI_Init of Open MPI waits for.
 # Environment: BUILD (a directory made by make build), CARGO. With CI=true a skipped test counts as a failure. SUITES: only these.
 set -u
 cd "$(dirname "$(realpath "$0")")/../.." || exit 2
