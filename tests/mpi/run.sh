@@ -14,9 +14,8 @@ trap 'rm -rf "$work"' EXIT
 wanted=" $* "
 . "$here/../results.sh"
 limit="timeout -k 5 ${T_TIMEOUT_S:-120}"
-# Ranks wait for each other without spinning: there may be fewer processors.
-export MPIR_CVAR_POLLS_BEFORE_YIELD=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LC_ALL=C
+. "$here/environment.sh"
+export LC_ALL=C
 
 check() { # NAME COMMAND...: the command succeeds
     local name=$1 out; shift
@@ -134,12 +133,14 @@ static() {
     PLFS_MOUNTS=$work/mount T_PLAIN=$work/plain $limit mpiexec.mpich -n 2 "$work/static" "$work/mount/d" 2>&1 || return 1
     [ -n "$(find "$work/mount/.plfs" -mindepth 3 | head -1)" ]
 }
-if [[ " $mpis " = *" mpich "* ]] && is_wanted static && [ ! -e "$(gcc -print-file-name=libmpich.a)" ]; then
-    result static skip "this system has no libmpich.a (Debian 13)"
-elif [[ " $mpis " = *" mpich "* ]] && is_wanted static; then
-    # What libmpich.a needs is what libmpich.so needs.
-    STATIC_NEEDS=$(ldd "$(ldconfig -p | awk '/libmpich.so.12 / { print $NF; exit }')" | awk '/=> \// { print $3 }' | grep -vE 'libc.so|ld-linux' | tr '\n' ' ')
-    check static static
+if [[ " $mpis " = *" mpich "* ]] && is_wanted static; then
+    if [ -e "$(gcc -print-file-name=libmpich.a)" ]; then
+        # What libmpich.a needs is what libmpich.so needs.
+        STATIC_NEEDS=$(ldd "$(ldconfig -p | awk '/libmpich.so.12 / { print $NF; exit }')" | awk '/=> \// { print $3 }' | grep -vE 'libc.so|ld-linux' | tr '\n' ' ')
+        check static static
+    else
+        result static skip "this system has no libmpich.a (Debian 13)"
+    fi
 fi
 
 # The library for static programs of Open MPI, of which Debian has no static library: linked to its shared one.

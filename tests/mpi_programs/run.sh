@@ -18,9 +18,7 @@ work=$(mktemp -d "${T_DIR:-/tmp}/plfs-mpi-programs.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export BIN=$work/bin HERE=$here DEPS=$deps LC_ALL=C TZ=UTC PYTHONDONTWRITEBYTECODE=1
 mkdir -p "$deps" "$BIN"
-# More ranks than processors: those that wait give way. As root only in containers, which is where tests run.
-export MPIR_CVAR_POLLS_BEFORE_YIELD=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+. "$here/../mpi/environment.sh"
 . "$here/../results.sh"
 
 only_full() { [ $mode = full ]; }
