@@ -179,11 +179,11 @@ impl<'a> Copier<'a> {
             self.set.append_index(&[], &[Record::Truncate { size: index.eof(), stamp: last }])?;
         }
         // All of it has to be durable before what says that it is all there is.
-        self.set.sync_index()?;
+        self.set.sync_index(u64::MAX)?;
         self.container.store.sync_dir(&self.container.dir).at("sync", &self.container.dir)?;
         self.give_to_owner()?;
         self.set.append_index(&[], &[Record::Truncate { size: 0, stamp: dead }])?;
-        self.set.sync_index()?;
+        self.set.sync_index(u64::MAX)?;
         Ok((copied, dead))
     }
 
@@ -193,6 +193,7 @@ impl<'a> Copier<'a> {
         let (segment, physical) = if data.is_direct(bytes.len()) {
             let place = data.place(bytes.len() as u64)?;
             store::write_full(place.file.as_ref(), bytes, place.physical).at("write the data log", &place.path)?;
+            data.wrote(place.segment);
             (place.segment, place.physical)
         } else {
             data.buffer(bytes)?
@@ -206,9 +207,11 @@ impl<'a> Copier<'a> {
 
     /// Appends what was written to the index log, once it is durable: what the records repeat is dead to readers from then on.
     fn commit(&mut self) -> Result<()> {
-        for Stream { data, folder } in &mut self.streams {
+        for Stream { data, .. } in &mut self.streams {
             data.flush()?;
-            data.sync()?;
+        }
+        self.set.sync_data()?;
+        for Stream { data, folder } in &mut self.streams {
             let all: Vec<SegmentRef> = data.segments().collect();
             for runs in in_blocks(&folder.take(|| self.stamps[1])) {
                 let (segments, records) = block_of(&all, runs, self.identity.writer);

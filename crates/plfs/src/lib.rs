@@ -37,6 +37,7 @@ mod log;
 mod logical;
 mod plfs;
 mod read;
+mod sessions;
 pub mod store;
 mod ticker;
 mod write;

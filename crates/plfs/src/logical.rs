@@ -16,9 +16,10 @@ use crate::error::{At, Error, Result};
 use crate::index::{Index, Run};
 use crate::log::{LogSet, Seen, lock};
 use crate::read::SegmentFiles;
+use crate::sessions::Sessions;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
 use crate::ticker;
-use crate::write::{Ahead, Identity, Writer, Written};
+use crate::write::{Ahead, Committing, Identity, Writer, Written};
 
 /// What the handles of one process on one logical file share.
 #[derive(Debug)]
@@ -51,6 +52,8 @@ pub(crate) struct LogicalFile {
     times_set: AtomicBool,
     /// What this process has written past what the logs say.
     ahead: Arc<Ahead>,
+    /// What this process wrote to files that it has closed since.
+    sessions: Arc<Sessions>,
     finished: bool,
     /// The ticker will commit it.
     pub(crate) watched: AtomicBool,
@@ -78,15 +81,21 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 
 impl LogicalFile {
     /// A file that this process has just created, with its superblock if it could not open that again.
-    pub(crate) fn created(container: Arc<Container>, config: Arc<Config>, creation: Option<Arc<dyn StoreFile>>, name: &Path) -> LogicalFile {
-        let file = LogicalFile::new(container, config, None, name);
+    pub(crate) fn created(
+        container: Arc<Container>,
+        config: Arc<Config>,
+        sessions: Arc<Sessions>,
+        creation: Option<Arc<dyn StoreFile>>,
+        name: &Path,
+    ) -> LogicalFile {
+        let file = LogicalFile::new(container, config, sessions, None, name);
         file.is_new.store(true, Ordering::Release);
         *lock(&file.creation) = creation;
         file
     }
 
     /// A file that was opened as `name`.
-    pub(crate) fn new(container: Arc<Container>, config: Arc<Config>, summary: Option<Summary>, name: &Path) -> LogicalFile {
+    pub(crate) fn new(container: Arc<Container>, config: Arc<Config>, sessions: Arc<Sessions>, summary: Option<Summary>, name: &Path) -> LogicalFile {
         LogicalFile {
             name_dir: name.parent().map(Path::to_path_buf),
             is_new: AtomicBool::new(false),
@@ -108,6 +117,7 @@ impl LogicalFile {
             touched: AtomicBool::new(false),
             times_set: AtomicBool::new(false),
             ahead: Arc::default(),
+            sessions,
             finished: false,
         }
     }
@@ -309,6 +319,8 @@ impl LogicalFile {
     }
 
     /// Gives the truncate's stamp.
+    ///
+    /// Neither readers nor writers of this process wait for a sync: the index and the writer are locked while records are frozen and appended only.
     fn commit_stamped(&self, sync: bool, truncate: Option<u64>) -> Result<Option<u64>> {
         let Some(writer) = read(&self.writer).clone() else {
             if sync {
@@ -317,21 +329,32 @@ impl LogicalFile {
             }
             return Ok(None);
         };
-        // The index is locked first, as in `index`: a read that follows sees what was committed.
-        let mut slot = write(&self.index);
-        let committed = writer.commit(sync, truncate)?;
-        if let Some(index) = slot.as_mut() {
-            index.add_committed(&committed);
-        }
-        drop(slot);
+        let mut commit = writer.begin_commit();
+        commit.write_out()?;
+        let all_at_once = !sync || truncate.is_some();
         if sync {
-            // What was written in earlier sessions, and closed without a sync, counts as well.
-            writer.set().sync_names_once(|| {
-                container::sync_logs(&self.container, Some(writer.set().id()))?;
-                self.sync_names()
-            })?;
+            let mut slot = write(&self.index);
+            freeze(&mut commit, &mut slot)?;
+            drop(slot);
+            commit.sync_data()?;
         }
-        Ok(committed.truncate.map(|(stamp, _)| stamp))
+        let mut stamp = None;
+        if !all_at_once || truncate.is_some() || writer.has_uncommitted() {
+            let _gate = all_at_once.then(|| writer.set().gate()).transpose()?;
+            // The index is locked first, as in `index`: a read that follows sees what was committed.
+            let mut slot = write(&self.index);
+            if all_at_once {
+                freeze(&mut commit, &mut slot)?;
+            }
+            stamp = append(&mut commit, &mut slot, truncate)?;
+        }
+        if sync {
+            commit.sync_index()?;
+            writer.set().sync_names_once(|| self.sync_names())?;
+            // What was written in earlier sessions, and closed without a sync, counts as well.
+            self.sessions.sync(&self.container, Some(writer.set().id()))?;
+        }
+        Ok(stamp)
     }
 
     /// Makes the superblock durable, the directories between it and the root, and the name.
@@ -440,19 +463,33 @@ impl LogicalFile {
         if read(&self.writer).is_none() {
             return Ok(());
         }
+        // The work, while others read and write.
         let committed = self.commit(self.config.sync_on_close, None);
+        let mut index = write(&self.index);
         let mut slot = write(&self.writer);
         let Some(writer) = slot.take() else { return committed };
-        let left = match Arc::try_unwrap(writer) {
-            Ok(writer) => writer.leave(),
+        let writer = match Arc::try_unwrap(writer) {
+            Ok(writer) => writer,
             Err(busy) => {
-                // Another thread is writing: it goes on with the set.
+                // Another thread is writing or commits: it goes on with the set.
                 *slot = Some(busy);
                 return committed;
             }
         };
+        // From here on nobody writes: what came since the commit belongs to this one.
+        let rest = committed.and_then(|()| commit_rest(&writer, &mut index, self.config.sync_on_close));
+        if rest.is_err() && !self.finished {
+            // Its bytes are lost, and each later call on the file has to say so.
+            *slot = Some(Arc::new(writer));
+            return rest;
+        }
+        if writer.is_unsynced() {
+            self.sessions.leave_unsynced(&self.container, writer.set().id());
+        }
+        let left = writer.leave();
         drop(slot);
-        committed.and(left.and_then(|last| self.sum_up(last)))
+        drop(index);
+        rest.and(left.and_then(|last| self.sum_up(last)))
     }
 
     /// Sets owner and group through `container`, which may act as somebody else than this file's store does.
@@ -543,6 +580,44 @@ impl LogicalFile {
             other => other.at("set the times of", &path),
         }
     }
+}
+
+/// Hands what was written so far to the store, and its records to the index.
+fn freeze(commit: &mut Committing<'_>, index: &mut Option<Index>) -> Result<()> {
+    let fresh = commit.freeze()?;
+    if let Some(index) = index.as_mut() {
+        index.add_own(&fresh);
+    }
+    Ok(())
+}
+
+/// Appends what is frozen, and a truncate, whose stamp it gives. The index need not read it then.
+fn append(commit: &mut Committing<'_>, index: &mut Option<Index>, truncate: Option<u64>) -> Result<Option<u64>> {
+    let committed = commit.append(truncate)?;
+    if let Some(index) = index.as_mut() {
+        index.add_committed(&committed);
+    }
+    Ok(committed.truncate.map(|(stamp, _)| stamp))
+}
+
+/// Commits what a writer has that nobody writes with any more.
+fn commit_rest(writer: &Writer, index: &mut Option<Index>, sync: bool) -> Result<()> {
+    writer.check()?;
+    if !writer.has_uncommitted() {
+        return Ok(());
+    }
+    let mut commit = writer.begin_commit();
+    freeze(&mut commit, index)?;
+    if sync {
+        commit.sync_data()?;
+    }
+    let gate = writer.set().gate()?;
+    append(&mut commit, index, None)?;
+    drop(gate);
+    if sync {
+        commit.sync_index()?;
+    }
+    Ok(())
 }
 
 impl Drop for LogicalFile {

@@ -18,6 +18,7 @@ use crate::file::{Access, File, logical_stat};
 use crate::index::{Flattened, flatten};
 use crate::log::lock;
 use crate::logical::LogicalFile;
+use crate::sessions::Sessions;
 use crate::store::{Errno, Kind, Open, PosixStore, Stat, Store, StoreFile, Time};
 
 /// How to open a file, as `open(2)`'s flags.
@@ -72,6 +73,7 @@ pub struct Plfs {
     config: Arc<Config>,
     open: Mutex<HashMap<(u64, u64), Weak<LogicalFile>>>,
     known: Mutex<LruCache<(u64, u64), Known>>,
+    sessions: Arc<Sessions>,
 }
 
 /// What a name's superblock file said when it was last read.
@@ -88,7 +90,7 @@ const KNOWN_MAX: usize = 32_768;
 impl Plfs {
     /// PLFS on a store.
     pub fn new(store: Arc<dyn Store>, config: Config) -> Plfs {
-        Plfs { store, config: Arc::new(config), open: Mutex::default(), known: Mutex::new(LruCache::unbounded()) }
+        Plfs { store, config: Arc::new(config), open: Mutex::default(), known: Mutex::new(LruCache::unbounded()), sessions: Arc::default() }
     }
 
     /// PLFS on this machine's file systems.
@@ -180,7 +182,8 @@ impl Plfs {
         let container = container.for_owner(uid, gid).or_else(|| container.near()).unwrap_or(container);
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
-        let logical = Arc::new(LogicalFile::created(Arc::new(container), self.config.clone(), (!reopens).then(|| creation.clone()), path));
+        let logical =
+            Arc::new(LogicalFile::created(Arc::new(container), self.config.clone(), self.sessions.clone(), (!reopens).then(|| creation.clone()), path));
         lock(&self.open).insert(key, Arc::downgrade(&logical));
         Ok((File::new(logical, path.to_path_buf(), options.access), creation))
     }
@@ -239,7 +242,7 @@ impl Plfs {
             open.retain(|_, file| file.strong_count() > 0);
         }
         let key = container.identity;
-        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), summary, path));
+        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), self.sessions.clone(), summary, path));
         open.insert(key, Arc::downgrade(&logical));
         logical
     }

@@ -268,11 +268,11 @@ fn has_token(container: &Container, token: Time) -> Result<bool> {
 
 /// Makes all logs of a log set durable, or of all sets, as far as this user may open them.
 pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
-    for name in container.list()? {
-        let Name::LogSet(set) = name else { continue };
-        if only.is_some_and(|only| only != set) {
-            continue;
-        }
+    let sets = match only {
+        Some(set) => vec![set],
+        None => container.list()?.iter().filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None }).collect(),
+    };
+    for set in sets {
         for backend in 0..container.superblock.backends.len() as u16 {
             let dir = container.backend_dir(backend).join(name::log_set(set));
             for entry in container.store.list(&dir).unwrap_or_default() {

@@ -537,12 +537,11 @@ impl Index {
 
     /// Takes in a commit of this process.
     pub fn add_committed(&mut self, commit: &Committed) {
-        self.add_own(&commit.fresh);
         if let Some((stamp, size)) = commit.truncate {
             self.generation += 1;
-            self.extents.insert_truncate(order(stamp, commit.fresh.set), size);
+            self.extents.insert_truncate(order(stamp, commit.set), size);
         }
-        self.own.extend(commit.blocks.iter().map(|stamp| (commit.fresh.set, *stamp)));
+        self.own.extend(commit.blocks.iter().map(|stamp| (commit.set, *stamp)));
         self.max_hlc = commit.blocks.iter().fold(self.max_hlc, |max, hlc| max.max(*hlc));
     }
 

@@ -12,7 +12,7 @@ const THREADS: usize = 2;
 
 /// What one writer has under way, and its first failure.
 #[derive(Debug, Default)]
-pub(super) struct InFlight {
+pub struct InFlight {
     state: Mutex<State>,
     idle: Condvar,
 }

@@ -8,6 +8,7 @@ mod log_set;
 mod regions;
 
 pub use data_log::DataLog;
+pub use flusher::InFlight;
 pub(crate) use flusher::lock;
 pub use index_log::{judge, read_index_log_from, scan, scan_whole};
 pub use log_set::{LogSet, Seen};
