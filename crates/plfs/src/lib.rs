@@ -27,6 +27,7 @@
 //! docs/ARCHITECTURE.md has the picture, docs/FORMAT.md the bytes.
 #![deny(unsafe_code)]
 
+mod autocommit;
 mod compact;
 pub mod config;
 mod container;
@@ -38,9 +39,9 @@ mod logical;
 mod plfs;
 mod read;
 pub mod store;
-mod ticker;
 mod write;
 
+pub use autocommit::FORK_GATE;
 pub use compact::{Compacted, Usage};
 pub use config::Config;
 pub use container::{
@@ -52,7 +53,6 @@ pub use error::{Error, Result};
 pub use file::{Access, Extent, File};
 pub use log::Seen;
 pub use plfs::{FileStat, OpenOptions, Opened, Plfs};
-pub use ticker::FORK_GATE;
 
 /// The rules by which a writer places bytes and makes index blocks, for who makes index logs without writing data: the test kit. Not for programs; may change at any time.
 #[doc(hidden)]

@@ -9,6 +9,7 @@ use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::FILE_BYTES;
 
+use crate::autocommit;
 use crate::compact;
 use crate::config::Config;
 use crate::container::{self, Container, Hold, Totalizer, Totals};
@@ -17,7 +18,6 @@ use crate::index::{Index, Run};
 use crate::log::{LogSet, Seen, lock};
 use crate::read::SegmentFiles;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
-use crate::ticker;
 use crate::write::{Ahead, Identity, Writer, Written};
 
 /// What the handles of one process on one logical file share.
@@ -389,7 +389,7 @@ impl LogicalFile {
 
     fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {
         if !self.watched.swap(true, Ordering::AcqRel) {
-            ticker::watch(self);
+            autocommit::watch(self);
         }
         let writer = self.ordered_writer(false)?;
         let written = write(&writer)?;

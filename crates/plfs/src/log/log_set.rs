@@ -419,16 +419,30 @@ mod tests {
     use plfs_format::index_log::SEGMENT_MAX;
 
     use super::*;
-    use crate::store::{MemStore, Store};
-    use crate::{OpenOptions, Opened, Plfs};
+    use crate::container::create;
+    use crate::store::{PosixStore, Store};
 
-    fn container() -> (Config, Arc<Container>) {
-        let memory = MemStore::new();
-        memory.mkdir(Path::new("/m"), 0o755).unwrap();
-        let config = Config { shared_memory: None, ..Config::default() };
-        match Plfs::new(Arc::new(memory), config.clone()).open(Path::new("/m/f"), OpenOptions::create()).unwrap() {
-            Opened::Logical(file) => (config, file.logical().container.clone()),
-            Opened::Plain(_) => panic!("it is plain"),
+    /// A directory with a new container, that goes with the value.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new() -> Scratch {
+            let dir = std::env::temp_dir().join(format!("plfs-log-set-{:016x}", random_u64()));
+            std::fs::create_dir(&dir).unwrap();
+            Scratch(dir)
+        }
+
+        fn container(&self) -> (Config, Arc<Container>) {
+            let store: Arc<dyn Store> = Arc::new(PosixStore::new());
+            let config = Config { shared_memory: None, ..Config::default() };
+            let (container, _) = create(&store, &config, &self.0, &self.0.join("f"), 0o644, 0).unwrap();
+            (config, Arc::new(container))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
         }
     }
 
@@ -440,7 +454,8 @@ mod tests {
     /// had seen, so the log's last block was older than the one before it, and what it wrote lost against what was there.
     #[test]
     fn who_takes_a_log_over_goes_on_behind_its_last_block() {
-        let (config, container) = container();
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
         let old = join(&config, &container, Seen { max_hlc: 1 << 62, is_new: true });
         let cut = |set: &LogSet| set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }]).unwrap();
         let stamp = cut(&old);
@@ -455,7 +470,8 @@ mod tests {
     /// A log says that it was written at the end of time. The clock wrapped to 0 after that, or panicked.
     #[test]
     fn the_clock_does_not_wrap() {
-        let (config, container) = container();
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
         let set = join(&config, &container, Seen { max_hlc: u64::MAX, is_new: true });
         assert_eq!(set.tick(), u64::MAX);
     }
@@ -463,7 +479,8 @@ mod tests {
     /// With the smallest segments a stream has 65,536 after 4 GiB. The number of the next did not fit: the stream went on in segment 0, over bytes that records pointed to.
     #[test]
     fn the_last_segment_takes_all_the_rest() {
-        let (config, container) = container();
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
         let set = join(&config, &container, Seen { max_hlc: 0, is_new: true });
         let (limit, region) = (container.superblock.segment_bytes, REGION_ALIGN);
         set.shared.words()[TAILS].store((u64::from(SEGMENT_MAX) - 1) << OFFSET_BITS | limit, Ordering::SeqCst);

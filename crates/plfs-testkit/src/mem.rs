@@ -19,7 +19,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Bytes, Entry, Errno, Kind, Open, Result, Space, Stat, Store, StoreFile, Time};
+use plfs::store::{Bytes, Entry, Errno, Kind, Open, Result, Space, Stat, Store, StoreFile, Time};
 
 /// The unit in which bytes are kept and lost: the page of the Linux page cache.
 const PAGE_BYTES: usize = 4096;
