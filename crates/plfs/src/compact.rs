@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use plfs_format::index_log::Record;
 use plfs_format::name::{self, Name, SegmentRef};
+use plfs_index::{BLOCK_RECORDS, Folder, Found, block_of, in_blocks};
 
+use crate::catalog::Index;
 use crate::config::Config;
 use crate::container::{self, Container, Hold, Totals, write_clock};
 use crate::error::{At, Error, Result};
-use crate::index::{Folder, Found, Index};
 use crate::log::{DataLog, LogSet, Seen};
 use crate::read::{SegmentFiles, fetch};
 use crate::store::{self, Errno};
-use crate::write::{BLOCK_RECORDS, Identity, block_of, in_blocks};
+use crate::write::Identity;
 
 /// Bytes that are copied at once. 8 MiB: two objects of CephFS, some ten requests in flight of a disk.
 const WINDOW_BYTES: u64 = 8 << 20;

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use plfs_format::{Bad, MAX_OFFSET, name};
+use plfs_index::{Found, Run};
 
+use crate::catalog::{Index, store_flat};
 use crate::container::{self, Container, Totals};
 use crate::error::{At, Error, Result};
-use crate::index::{Found, Index, Run, store_flat};
 use crate::log::{Seen, lock};
 use crate::logical::LogicalFile;
 use crate::read::{Prefetch, fetch};

@@ -28,12 +28,12 @@
 #![deny(unsafe_code)]
 
 mod autocommit;
+mod catalog;
 mod compact;
 pub mod config;
 mod container;
 mod error;
 mod file;
-pub mod index;
 mod log;
 mod logical;
 mod plfs;
@@ -53,13 +53,7 @@ pub use error::{Error, Result};
 pub use file::{Access, Extent, File};
 pub use log::Seen;
 pub use plfs::{FileStat, OpenOptions, Opened, Plfs};
-
-/// The rules by which a writer places bytes and makes index blocks, for who makes index logs without writing data: the test kit. Not for programs; may change at any time.
-#[doc(hidden)]
-pub mod writing {
-    pub use crate::log::{Regions, next_region};
-    pub use crate::write::{BLOCK_RECORDS, PENDING_RECORDS, block_of};
-}
+pub use plfs_index as index;
 
 /// Length of every name's file on the storage: what a stat without PLFS shows.
 pub const SUPERBLOCK_BYTES: usize = plfs_format::superblock::FILE_BYTES;

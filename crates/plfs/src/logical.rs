@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::FILE_BYTES;
+use plfs_index::Run;
 
 use crate::autocommit;
+use crate::catalog::Index;
 use crate::compact;
 use crate::config::Config;
 use crate::container::{self, Container, Hold, Totalizer, Totals};
 use crate::error::{At, Error, Result};
-use crate::index::{Index, Run};
 use crate::log::{LogSet, Seen, lock};
 use crate::read::SegmentFiles;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};

@@ -10,12 +10,12 @@ use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, Superblock};
 
+use crate::catalog::{Flattened, flatten};
 use crate::compact::{self, Compacted, Usage};
 use crate::config::Config;
 use crate::container::{self, Container, Totalizer, Totals};
 use crate::error::{At, Error, Result};
 use crate::file::{Access, File, logical_stat};
-use crate::index::{Flattened, flatten};
 use crate::log::lock;
 use crate::logical::LogicalFile;
 use crate::store::{Errno, Kind, Open, PosixStore, Stat, Store, StoreFile, Time};

@@ -16,12 +16,12 @@ use plfs_format::flat_index::Covered;
 use plfs_format::index_log::{Block, LogId, Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::{Uuid, flat_index, summary, summary::Summary};
+use plfs_index::Base;
 
 use super::clock::read_clock;
 use super::layout::Container;
 use super::totals::{Totalizer, Totals};
 use crate::error::{At, Error, Result};
-use crate::index::Base;
 use crate::log;
 use crate::store::{self, Errno, Open};
 

@@ -11,8 +11,8 @@ use plfs_format::superblock::FILE_BYTES;
 
 use super::create::random_u64;
 use super::layout::Container;
+use crate::catalog::{flatten_if_worth, load_if_cheap};
 use crate::error::{At, Result};
-use crate::index::{flatten_if_worth, load_if_cheap};
 use crate::log;
 use crate::store::{self, Errno, Open, Time};
 

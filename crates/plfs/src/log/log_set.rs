@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use plfs_format::index_log::{Record, align_up, decode_block, encode_block};
 use plfs_format::name::{self, Name, SegmentRef};
+use plfs_index::{REGION_ALIGN, next_region};
 
 use super::index_log::{read_index_log_from, scan_whole};
-use super::regions::{REGION_ALIGN, next_region};
+use crate::catalog::Index;
 use crate::config::Config;
 use crate::container::Container;
 use crate::container::{publish, random_u64, read_clock};
 use crate::error::{At, Error, Result};
-use crate::index::Index;
 use crate::store::shm::{SharedPage, WORDS};
 use crate::store::{self, Errno, Open, StoreFile};
 

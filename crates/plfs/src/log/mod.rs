@@ -5,10 +5,8 @@ mod data_log;
 mod flusher;
 mod index_log;
 mod log_set;
-mod regions;
 
 pub use data_log::DataLog;
 pub(crate) use flusher::lock;
 pub use index_log::{judge, read_index_log_from, scan, scan_whole};
 pub use log_set::{LogSet, Seen};
-pub use regions::{Regions, next_region};

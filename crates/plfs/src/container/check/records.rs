@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use plfs_format::index_log::{Record, decode_block};
 use plfs_format::name::{self, Name};
+use plfs_index::Run;
 
 use crate::container::layout::Container;
 use crate::error::{Error, Result};
-use crate::index::Run;
 use crate::log;
 
 /// Who wrote.

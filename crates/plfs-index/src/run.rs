@@ -1,25 +1,12 @@
-//! L2: where every logical byte lives. Pure: no I/O, no clock, no paths.
-//!
-//! [`Folder`] turns a stream of writes into few [`Run`]s as they happen; [`ExtentMap`] holds runs of all writers and answers lookups exactly, newest write first,
-//! without expanding a run; `load` (the only part that does I/O) fills one from index logs, `flatten` makes a flat index of it.
+//! Runs, and the order of records.
 
-mod extent_map;
-mod flatten;
-mod load;
-mod pattern;
-
-pub use extent_map::{Base, Bulk, Entry, ExtentMap, Found, Image, Numbers, Scratch};
-pub use flatten::{Flattened, flatten};
-pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
-pub use load::Index;
-pub use pattern::{Folder, Stamped};
-pub use plfs_format::flat_index::HOLE;
+use crate::HOLE;
 
 /// The largest offset one past a byte, logical or physical: 2^63-1, because off_t is signed (FORMAT.md section 3).
-const MAX_END: u64 = i64::MAX as u64;
+pub(crate) const MAX_END: u64 = i64::MAX as u64;
 
 /// The number that a segment has in `numbers`. A hole keeps its own.
-fn renumbered(segment: u32, numbers: &[u32]) -> u32 {
+pub fn renumbered(segment: u32, numbers: &[u32]) -> u32 {
     if segment == HOLE { HOLE } else { numbers[segment as usize] }
 }
 

@@ -10,7 +10,7 @@
 
 use plfs_format::index_log::{Repeat, nest_end};
 
-use super::Run;
+use crate::Run;
 
 /// A run, how it recurs, and when its first piece was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

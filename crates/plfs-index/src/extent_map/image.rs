@@ -17,7 +17,7 @@ use super::level::{make_tree, walk};
 use super::merge::{Span, clip_of, cut_on_lattices, is_hidden};
 use super::shape::{Footprint, are_disjoint};
 use super::{ExtentMap, Run};
-use crate::index::{HOLE, Order, renumbered};
+use crate::{HOLE, Order, renumbered};
 
 /// Pieces of a run up to which it is held as singles where orders are left out: they cost some 6 bytes each, an entry 72.
 const SHORT_RUN: u32 = 8;

@@ -7,7 +7,7 @@ use plfs_format::flat_index::{BLOCK_EXTENTS, Blocks, Extent};
 use plfs_format::name::SegmentRef;
 
 use super::merge::{Span, sweep};
-use crate::index::{Order, Run};
+use crate::{Order, Run};
 
 /// Singles that are sorted and packed at once: 2^20 are 40 MiB before and some 10 MiB after.
 const BATCH: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! A flat index used where it lies, under a map's levels.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use plfs_format::Bad;
 use plfs_format::flat_index::{self, BlocksView, Extent, FlatIndex};
@@ -12,8 +12,10 @@ use super::entry::Entry;
 use super::level::{Lattices, walk};
 use super::merge::{Span, clip_of};
 use super::shape::{Piece, Shaped, Spans};
-use crate::index::{HOLE, MAX_END, Order, Run};
-use crate::store::Bytes;
+use crate::{HOLE, MAX_END, Order, Run};
+
+/// Bytes that stay valid as long as this value lives: a file map or memory.
+pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A decoded flat index and the bytes it lies in, which must not change. They may say anything.
 pub struct Base {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use plfs::index::{Base, Bulk, ExtentMap, Folder, Found, HOLE, Numbers, Order, Run};
 use plfs_format::flat_index::{self, Blocks, Covered, Extent, FlatIndex, Segment, Truncate};
 use plfs_format::name::SegmentRef;
+use plfs_index::{Base, Bulk, ExtentMap, Folder, Found, HOLE, Numbers, Order, Run};
 
 /// One record of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

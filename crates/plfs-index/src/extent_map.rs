@@ -29,14 +29,14 @@ use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use base::Base;
+pub use base::{Base, Bytes};
 pub use bulk::Bulk;
 pub use entry::Entry;
 pub use image::{Image, Numbers};
 use level::{Level, largest_end};
 use merge::{Span, clip_of, merge, sweep};
 
-use super::{HOLE, Order, Run};
+use crate::{HOLE, Order, Run};
 
 /// Entries in the unsorted buffer. A lookup scans it: 64 entries are 4.5 KiB, about as dear as one level's tree.
 const BUFFER: usize = 64;

@@ -12,7 +12,7 @@ use plfs_format::flat_index::{AXES_MAX, Axis, NewShape};
 
 use super::entry::Entry;
 use super::shape::{Footprint, span};
-use crate::index::{Order, Run};
+use crate::{Order, Run};
 
 /// Bytes of an entry without what a shape or a table adds (FORMAT.md section 6).
 const ENTRY_BYTES: usize = plfs_format::flat_index::ENTRY_BYTES;

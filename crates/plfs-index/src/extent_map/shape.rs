@@ -6,7 +6,7 @@ use plfs_format::column::Column;
 use plfs_format::flat_index::{AXES_MAX, Axis, NewShape, Shape};
 
 use super::entry::Entry;
-use crate::index::{MAX_END, Run};
+use crate::{MAX_END, Run};
 
 /// A piece: logical bytes `[start, end)`, the segment's number, and physical minus logical offset, wrapping.
 pub(super) type Piece = (u64, u64, u32, u64);
@@ -276,7 +276,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::index::Order;
+    use crate::Order;
 
     fn axis(stride: u64, count: u32) -> Axis {
         Axis { stride, count, ..Axis::default() }

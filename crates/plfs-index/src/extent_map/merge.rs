@@ -4,7 +4,7 @@ use std::collections::BinaryHeap;
 
 use super::entry::Entry;
 use super::level::Level;
-use crate::index::{Order, Run};
+use crate::{Order, Run};
 
 /// A stretch `[start, end)` of something ordered. `tag` stays the same when it is cut, so it holds what does not depend on the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::index::{Order, Run};
+use crate::{Order, Run};
 
 /// One run with its order, as it lies in a flat index (FORMAT.md section 6): 72 bytes, little-endian, no alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

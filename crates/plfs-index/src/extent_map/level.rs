@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::entry::Entry;
-use crate::index::Order;
+use crate::Order;
 
 /// Entries that a level has at least before its runs are sorted by phase: below, the tree is as fast.
 const LATTICE_ENTRIES: usize = 32;

@@ -8,15 +8,13 @@ use plfs_format::flat_index::{self, Covered, FlatIndex, Segment, Truncate};
 use plfs_format::index_log::{Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::Summary;
-
+use plfs_index::{Base, Bulk, Committed, ExtentMap, Found, Fresh, Numbers, Order, Run, renumbered};
 use zerocopy::IntoBytes;
 
-use super::{Base, Bulk, ExtentMap, Found, Numbers, Order, Run, renumbered};
 use crate::container::{Container, Totals, random_u64};
 use crate::error::{At, Error, Result};
 use crate::log;
 use crate::store::{self, Bytes, Errno, Open, Time};
-use crate::write::{Committed, Fresh};
 
 /// Threads that read index logs side by side: storage latency, not computing, is what they hide.
 const THREADS: usize = 8;
