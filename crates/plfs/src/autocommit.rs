@@ -6,8 +6,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use crate::log::lock;
-use crate::logical::LogicalFile;
+use crate::sync::lock;
 
 /// Time from a write to its commit, at first. 1 s: what people take for "now" when they watch a log.
 const FIRST: Duration = Duration::from_secs(1);
@@ -17,9 +16,18 @@ const LAST: Duration = Duration::from_secs(30);
 /// Whoever forks holds it alone, so that the thread holds no lock of a file at that moment.
 pub static FORK_GATE: RwLock<()> = RwLock::new(());
 
+/// A file that may have something to commit.
+pub(crate) trait Tick: Send + Sync {
+    /// Held while the file is used here, and by who must be the last to use it.
+    fn ticking(&self) -> &Arc<Mutex<()>>;
+    /// Commits if anything was written since the last commit; else the next write is to be watched
+    /// anew. Whether it did.
+    fn tick(&self) -> bool;
+}
+
 struct Watched {
-    file: Weak<LogicalFile>,
-    /// [`LogicalFile::ticking`].
+    file: Weak<dyn Tick>,
+    /// [`Tick::ticking`].
     ticking: Arc<Mutex<()>>,
     due: Instant,
     wait: Duration,
@@ -35,7 +43,7 @@ static TICKER: Mutex<Option<Ticker>> = Mutex::new(None);
 static WORK: Condvar = Condvar::new();
 
 /// Commits `file` a while from now. Called for the first write after each commit of the ticker.
-pub(crate) fn watch(file: &Arc<LogicalFile>) {
+pub(crate) fn watch<F: Tick + 'static>(file: &Arc<F>) {
     let (mut ticker, pid) = (lock(&TICKER), std::process::id());
     if ticker.as_ref().is_none_or(|ticker| ticker.pid != pid) {
         // Without a thread nothing is lost that close and sync would not commit.
@@ -45,7 +53,12 @@ pub(crate) fn watch(file: &Arc<LogicalFile>) {
         *ticker = Some(Ticker { pid, watched: Vec::new() });
     }
     if let Some(ticker) = ticker.as_mut() {
-        ticker.watched.push(Watched { file: Arc::downgrade(file), ticking: file.ticking.clone(), due: Instant::now() + FIRST, wait: FIRST });
+        ticker.watched.push(Watched {
+            file: Arc::downgrade(file) as Weak<dyn Tick>,
+            ticking: file.ticking().clone(),
+            due: Instant::now() + FIRST,
+            wait: FIRST,
+        });
     }
     drop(ticker);
     WORK.notify_one();

@@ -12,10 +12,12 @@ use plfs_format::name::SegmentRef;
 use plfs_index::{Committed, Folder, Fresh, HOLE, PENDING_RECORDS, Run, Stamped, block_of, in_blocks};
 
 use crate::config::Config;
-use crate::container::{Container, random_u64};
+use crate::container::Container;
 use crate::error::{At, Error, Result};
-use crate::log::{DataLog, LogSet, lock};
+use crate::log::{DataLog, LogSet};
+use crate::store::machine::{host_name, random_u64};
 use crate::store::{self, Errno, Time};
+use crate::sync::lock;
 
 /// Who this process is, for people who read the index.
 #[derive(Clone, Debug)]
@@ -35,7 +37,7 @@ pub struct Identity {
 impl Identity {
     /// This process, writing as user `uid`.
     pub fn of_this_process(uid: u32) -> Identity {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = host_name().to_string_lossy().into_owned();
         Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: Time::now().ns() as u64, host }
     }
 

@@ -3,8 +3,8 @@
 use plfs_format::name::{self, Name};
 use plfs_format::{flat_index, summary};
 
-use super::load::Index;
-use crate::container::{Container, has_owner, put_file};
+use super::{Index, has_owner};
+use crate::container::{Container, put_file};
 use crate::error::{Error, Result};
 
 /// What flattening made.

@@ -11,9 +11,11 @@ use plfs_format::summary::Summary;
 use plfs_index::{Base, Bulk, Committed, ExtentMap, Found, Fresh, Numbers, Order, Run, renumbered};
 use zerocopy::IntoBytes;
 
-use crate::container::{Container, Totals, random_u64};
+use super::Totals;
+use crate::container::Container;
 use crate::error::{At, Error, Result};
 use crate::log;
+use crate::store::machine::random_u64;
 use crate::store::{self, Bytes, Errno, Open, Time};
 
 /// Threads that read index logs side by side: storage latency, not computing, is what they hide.

@@ -8,18 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use plfs_format::index_log::{Record, align_up, decode_block, encode_block};
+use plfs_format::index_log::{Record, align_up, encode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_index::{REGION_ALIGN, next_region};
 
-use super::index_log::{read_index_log_from, scan_whole};
-use crate::catalog::Index;
 use crate::config::Config;
 use crate::container::Container;
-use crate::container::{publish, random_u64, read_clock};
+use crate::container::{publish, read_clock};
 use crate::error::{At, Error, Result};
+use crate::store::machine::random_u64;
 use crate::store::shm::{SharedPage, WORDS};
-use crate::store::{self, Errno, Open, StoreFile};
+use crate::store::{self, Errno, Open, StoreFile, Time};
 
 /// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short sessions.
 const TAKEOVER_MAX_BYTES: u64 = 1 << 20;
@@ -81,8 +80,18 @@ pub struct Seen {
 impl LogSet {
     /// Joins the node's log set, or founds it: takes over a set that nobody owns (unless `fresh`), else makes a new one.
     ///
+    /// `complete` is asked of a set before it is taken over: `None` if nobody may append to it, else a
+    /// stamp that none of its blocks exceeds.
+    ///
     /// Founding costs a listing, the creation of the open mark and of the index log; joining costs opening the index log.
-    pub fn join(container: Arc<Container>, config: &Config, seen: Seen, fresh: bool, mark_text: &str) -> Result<LogSet> {
+    pub fn join(
+        container: Arc<Container>,
+        config: &Config,
+        seen: Seen,
+        fresh: bool,
+        mark_text: &str,
+        complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
+    ) -> Result<LogSet> {
         let page = match &config.shared_memory {
             Some(dir) => {
                 let path = page_path(&container, dir);
@@ -112,7 +121,7 @@ impl LogSet {
         let set = if ready != 0 && container.store.stat(&mark(ready as u32), true).is_ok() {
             ready as u32
         } else {
-            let (set, youngest) = found(&container, fresh || seen.is_new, mark_text)?;
+            let (set, youngest) = found(&container, fresh || seen.is_new, mark_text, complete)?;
             // Only now that the mark is there: who found none takes it that we know.
             let clock = read_clock(&container).or_else(|error| remove_mark(&container, set).and(Err(error)))?;
             words[CLOCK].fetch_max(youngest.unwrap_or(0).max(clock), Ordering::SeqCst);
@@ -233,8 +242,8 @@ impl LogSet {
 
     /// The next stamp: at least the wall clock, larger than every stamp seen on this node (FORMAT.md section 4).
     pub fn tick(&self) -> u64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        let wall = (((now.tv_sec as u64) * 1000) << 16) + ((now.tv_nsec as u64) << 16) / 1_000_000;
+        let now = Time::now();
+        let wall = (((now.sec as u64) * 1000) << 16) + (u64::from(now.nsec) << 16) / 1_000_000;
         let clock = &self.shared.words()[CLOCK];
         let mut last = clock.load(Ordering::SeqCst);
         loop {
@@ -289,7 +298,7 @@ fn page_path(container: &Container, dir: &Path) -> PathBuf {
 
 /// Becomes owner of a set: one without a mark whose index log this user may write, else (or if `fresh`) a new one. Gives the set and a stamp that none of its blocks exceeds;
 /// `None` if it is new. Creating the mark exclusively is what makes us the owner.
-fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Option<u64>)> {
+fn found(container: &Container, fresh: bool, mark_text: &str, complete: impl Fn(&Container, u32) -> Result<Option<u64>>) -> Result<(u32, Option<u64>)> {
     let own = |set: u32| -> Result<bool> {
         let path = container.path(&name::open_mark(set));
         match container.store.open(&path, Open::create_new(0o644)) {
@@ -346,29 +355,6 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Op
     }
 }
 
-/// A stamp that no block of a set exceeds, if the data logs of the set are as long as its records say, and its index log as the flat index. After a power cut they may not be: what was
-/// lost must not come back as other bytes or other blocks, so nobody appends there.
-fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
-    // A flat index spares most of the log: a file that is opened and closed many times has a long one.
-    let Some(index) = Index::flat_for(container, set) else { return Ok(None) };
-    let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_hlc());
-    let bytes = read_index_log_from(container, set, from)?.unwrap_or_default();
-    let scanned = scan_whole(container, set, from, &bytes, |offset, header, at| {
-        let path = container.path(&name::index_log(set));
-        let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path, bad })?;
-        youngest = youngest.max(header.hlc);
-        for (_, record) in &block.records {
-            if let Record::Run { segment, physical, length, count, .. } = record {
-                let end: &mut u64 = ends.entry(block.segments[*segment as usize]).or_default();
-                *end = (*end).max(physical + length * u64::from(*count));
-            }
-        }
-        Ok(())
-    });
-    let are_whole = || ends.iter().all(|(at, end)| container.store.stat(&container.segment_path(at), true).is_ok_and(|stat| stat.len >= *end));
-    Ok((scanned.is_ok() && are_whole()).then_some(youngest))
-}
-
 /// Logs are there for all whom the container's directory lets in; a strict umask must not say otherwise.
 pub(super) fn open_to_readers(container: &Container, path: &Path, mode: u32) -> Result<()> {
     let stat = container.store.stat(path, true).at("stat", path)?;
@@ -420,6 +406,7 @@ mod tests {
 
     use super::*;
     use crate::container::create;
+    use crate::log::{read_index_log_from, scan};
     use crate::store::{PosixStore, Store};
 
     /// A directory with a new container, that goes with the value.
@@ -446,8 +433,19 @@ mod tests {
         }
     }
 
+    /// The takeover look without a look at the data.
+    fn youngest(container: &Container, set: u32) -> Result<Option<u64>> {
+        let bytes = read_index_log_from(container, set, 0)?.unwrap_or_default();
+        let mut youngest = 0;
+        scan(container.log_id(set), 0, &bytes, |_, header, _| {
+            youngest = youngest.max(header.hlc);
+            Ok(())
+        })?;
+        Ok(Some(youngest))
+    }
+
     fn join(config: &Config, container: &Arc<Container>, seen: Seen) -> LogSet {
-        LogSet::join(container.clone(), config, seen, false, "").unwrap()
+        LogSet::join(container.clone(), config, seen, false, "", youngest).unwrap()
     }
 
     /// A process looks at the logs, to take one over; before it does, another node whose clock is ahead takes it, appends and leaves. The stamps of the first went on from what it

@@ -6,6 +6,7 @@
 //!
 //! Errors are plain errno values ([`Errno`]); the layers above add what was attempted and on which path.
 
+pub(crate) mod machine;
 pub(crate) mod posix;
 pub(crate) mod shm;
 

@@ -9,7 +9,7 @@ use plfs_format::name::{self, Name};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 
 use super::{Report, Severity, check};
-use crate::container::layout::{Container, read_name};
+use crate::container::{Container, read_name};
 use crate::error::{At, Error, Result};
 use crate::store::{self, Errno, Kind, Open, Stat, Store};
 

@@ -6,8 +6,9 @@ use plfs_format::name::{self, Name};
 
 use super::repair::sum_up;
 use crate::config::Config;
-use crate::container::layout::Container;
+use crate::container::Container;
 use crate::error::{At, Result};
+use crate::store::machine::host_name;
 use crate::store::{self, Errno, Open};
 
 /// What became of an open mark.
@@ -43,7 +44,7 @@ pub fn clear_marks(container: &Container, config: &Config) -> Result<Vec<Cleared
 
 /// Whether a process of this host certainly or possibly still owns the mark's log set.
 fn is_alive(container: &Container, config: &Config, mark: &OpenMark) -> Result<bool> {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = host_name().to_string_lossy().into_owned();
     if mark.host != host {
         return Ok(false);
     }

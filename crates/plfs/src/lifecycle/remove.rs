@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use plfs_format::name::{self, Name};
 
-use super::layout::Container;
+use crate::container::Container;
 use crate::error::{At, Result};
 use crate::log::{self, LogSet};
 use crate::store::{Errno, Kind, Open, Stat, Store, StoreFile, shm};

@@ -7,7 +7,7 @@ use plfs_format::index_log::{Record, decode_block};
 use plfs_format::name::{self, Name};
 use plfs_index::Run;
 
-use crate::container::layout::Container;
+use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::log;
 

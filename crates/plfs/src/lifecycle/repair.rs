@@ -7,11 +7,12 @@ use plfs_format::name::{self, Name};
 use plfs_format::summary;
 use plfs_format::superblock::Superblock;
 
-use super::{FlatState, Promised, Report, Severity, check_index_log, open_marks, read_flat};
+use super::check::{FlatState, Promised, Report, Severity, check_index_log, read_flat};
+use super::marks::open_marks;
+use super::remove::{remove_gone, remove_if_nameless};
+use crate::catalog::{open_super, write_summary};
 use crate::config::Config;
-use crate::container::layout::{Container, read_name};
-use crate::container::remove::{remove_gone, remove_if_nameless};
-use crate::container::totals::{open_super, write_summary};
+use crate::container::{Container, read_name};
 use crate::error::{At, Result};
 use crate::store::{self, Errno, Open, Store};
 

@@ -9,11 +9,11 @@ use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::{self, Summary};
 use plfs_format::superblock::FILE_BYTES;
 
-use super::create::random_u64;
-use super::layout::Container;
-use crate::catalog::{flatten_if_worth, load_if_cheap};
+use super::{flatten_if_worth, load_if_cheap};
+use crate::container::Container;
 use crate::error::{At, Result};
 use crate::log;
+use crate::store::machine::random_u64;
 use crate::store::{self, Errno, Open, Time};
 
 /// Totals of a container.
@@ -101,7 +101,7 @@ impl Totalizer {
     }
 
     /// The totals by the index logs among these names, whatever a summary says.
-    pub(super) fn look_at_logs(&mut self, container: &Container, names: &[Name]) -> Result<Totals> {
+    pub(crate) fn look_at_logs(&mut self, container: &Container, names: &[Name]) -> Result<Totals> {
         let mut totals = self.look_once(container, names)?;
         while totals.is_none() {
             *self = Totalizer::default();
@@ -312,7 +312,7 @@ pub fn open_super(container: &Container) -> Result<Arc<dyn store::StoreFile>> {
 const TOKEN_SECONDS: std::ops::Range<i64> = 1 << 28..1 << 29;
 
 /// A random time of [`TOKEN_SECONDS`]: no later change of a directory gives it by chance.
-pub(super) fn random_token() -> Time {
+fn random_token() -> Time {
     let random = random_u64();
     Time { sec: TOKEN_SECONDS.start + (random >> 36) as i64, nsec: (random as u32) % 1_000_000_000 }
 }

@@ -1,11 +1,9 @@
-//! What tools ask a container: is it healthy and where not, who holds it, what do its records say; and the repairs that lose nothing.
+//! What tools ask a container: is it healthy and where not, what do its records say.
 //!
 //! Checking changes nothing and needs no lock: it may run beside writers. It reads every index log and asks every data log its length, but reads no data: data has no
 //! checksums. All damage becomes [`Finding`]s; only bugs panic.
 
-mod marks;
 mod records;
-mod repair;
 mod tree;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -18,18 +16,14 @@ use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::{Uuid, flat_index, summary, summary::Summary};
 use plfs_index::Base;
 
-use super::clock::read_clock;
-use super::layout::Container;
-use super::totals::{Totalizer, Totals};
+use super::marks::{OpenMark, read_mark};
+use crate::catalog::{Totalizer, Totals};
+use crate::container::{Container, read_clock};
 use crate::error::{At, Error, Result};
 use crate::log;
 use crate::store::{self, Errno, Open};
 
-use marks::read_mark;
-pub use marks::{Cleared, OpenMark, clear_marks, open_marks};
 pub use records::{IndexRecord, Records, Said, WrittenBy, records};
-pub use repair::repair;
-pub(crate) use repair::sum_up;
 pub use tree::{check_name, check_tree};
 
 /// How bad a finding is, mild ones first.
@@ -37,7 +31,7 @@ pub use tree::{check_name, check_tree};
 pub enum Severity {
     /// Worth knowing; nothing is lost and nothing needs doing.
     Note,
-    /// What a crash left behind; [`repair`] can remove it or put it right.
+    /// What a crash left behind; [`repair`](super::repair()) can remove it or put it right.
     Garbage,
     /// A writer holds the file, or crashed with it.
     Busy,
@@ -149,9 +143,9 @@ fn moment(container: &Container) -> Option<(store::Time, store::Time)> {
 
 /// What the scan of all index logs gave.
 #[derive(Default)]
-struct Promised {
+pub(super) struct Promised {
     /// Largest physical end in each segment, and the index log and block that says so.
-    ends: BTreeMap<SegmentRef, (u64, PathBuf, u64)>,
+    pub(super) ends: BTreeMap<SegmentRef, (u64, PathBuf, u64)>,
     records: u64,
     emptied: bool,
     /// Valid ends of blocks by set.
@@ -197,7 +191,7 @@ fn said(mark: &OpenMark) -> String {
     }
 }
 
-fn check_index_log(container: &Container, set: u32, open: bool, promised: &mut Promised, report: &mut Report) {
+pub(super) fn check_index_log(container: &Container, set: u32, open: bool, promised: &mut Promised, report: &mut Report) {
     let path = container.path(&name::index_log(set));
     let log_id = container.log_id(set);
     let bytes = match log::read_index_log_from(container, set, 0) {
@@ -492,7 +486,7 @@ pub fn flat_state(container: &Container) -> Result<FlatState> {
 }
 
 /// The state of the file.
-fn read_flat(container: &Container) -> Result<(FlatState, Option<Base>)> {
+pub(super) fn read_flat(container: &Container) -> Result<(FlatState, Option<Base>)> {
     let path = container.path(name::FLAT);
     match container.store.open(&path, Open::READ) {
         Ok(file) => judge_flat(container, file.map().at("map", &path)?),
