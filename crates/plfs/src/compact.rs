@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use plfs_format::index_log::Record;
 use plfs_format::name::{self, Name, SegmentRef};
+use plfs_index::{BLOCK_RECORDS, Folder, Found, block_of, in_blocks};
 
+use crate::catalog::{self, Index, Totals};
 use crate::config::Config;
-use crate::container::{self, Container, Hold, Totals, write_clock};
+use crate::container::{Container, write_clock};
 use crate::error::{At, Error, Result};
-use crate::index::{Folder, Found, Index};
+use crate::lifecycle::{self, Hold};
 use crate::log::{DataLog, LogSet, Seen};
 use crate::read::{SegmentFiles, fetch};
 use crate::store::{self, Errno};
-use crate::write::{BLOCK_RECORDS, Identity, block_of, in_blocks};
+use crate::write::Identity;
 
 /// Bytes that are copied at once. 8 MiB: two objects of CephFS, some ten requests in flight of a disk.
 const WINDOW_BYTES: u64 = 8 << 20;
@@ -57,7 +59,7 @@ pub(crate) fn is_worth(container: &Container, config: &Config, totals: &Totals) 
     // Other users' log sets would stay, and each closer would try again.
     let store = container.store.as_ref();
     let can_go = |name: &Name| match name {
-        Name::LogSet(set) => store.stat(&container.path(&name::log_set(*set)), false).is_ok_and(|stat| container::is_removable(store, &stat)),
+        Name::LogSet(set) => store.stat(&container.path(&name::log_set(*set)), false).is_ok_and(|stat| lifecycle::is_removable(store, &stat)),
         _ => true,
     };
     container.list().is_ok_and(|names| names.iter().all(can_go))
@@ -79,7 +81,7 @@ pub(crate) fn usage(container: &Container) -> Result<Usage> {
 /// EBUSY if somebody has it open for writing. Writers may come while it runs; readers are not disturbed. Takes room for a second copy of what the file has until it is done. Durable on
 /// return; whatever ends it before leaves the file as it was.
 pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress: impl FnMut(u64) -> ControlFlow<()>) -> Result<Compacted> {
-    if container::has_owner(&container.list()?) {
+    if catalog::has_owner(&container.list()?) {
         return busy(container);
     }
     let stored_before = stored_bytes(container)?;
@@ -87,12 +89,12 @@ pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress:
     // Without shared memory: nobody else appends to the set.
     let alone = Config { shared_memory: None, ..config.clone() };
     let identity = Identity::of_this_process(container.store.user());
-    let set = Arc::new(LogSet::join(container.clone(), &alone, Seen { max_hlc: 0, is_new: true }, true, &identity.mark())?);
+    let set = Arc::new(LogSet::join(container.clone(), &alone, Seen { max_hlc: 0, is_new: true }, true, &identity.mark(), catalog::complete)?);
     let copied = Copier::new(container, config, &set, identity).and_then(|copier| copier.run(&mut progress));
     let cleared = match &copied {
-        Ok((_, dead)) => container::remove_stale_sets(container, set.id(), *dead),
+        Ok((_, dead)) => lifecycle::remove_stale_sets(container, set.id(), *dead),
         // In vain: nothing of it was needed yet.
-        Err(_) => container::remove_log_sets(container, [set.id()]),
+        Err(_) => lifecycle::remove_log_sets(container, [set.id()]),
     };
     let left = match Arc::into_inner(set) {
         Some(set) => set.leave(),
@@ -101,7 +103,7 @@ pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress:
     let (copied_bytes, _) = copied?;
     cleared?;
     if left? {
-        container::sum_up(container)?;
+        lifecycle::sum_up(container)?;
     }
     Ok(Compacted { copied_bytes, stored_before, stored_after: stored_bytes(container)? })
 }

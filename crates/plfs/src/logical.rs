@@ -1,4 +1,4 @@
-//! L5: what the handles of one process on one logical file share. Joins a writer and an index; own writes are visible at once.
+//! L6: what the handles of one process on one logical file share. Joins a writer and an index; own writes are visible at once.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,20 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::FILE_BYTES;
+use plfs_index::Run;
 
+use crate::autocommit;
+use crate::catalog::{self, Index, Totalizer, Totals};
 use crate::compact;
 use crate::config::Config;
-use crate::container::{self, Container, Hold, Totalizer, Totals};
+use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
-use crate::index::{Index, Run};
-use crate::log::{LogSet, Seen, lock};
+use crate::lifecycle::{self, Hold};
+use crate::log::{LogSet, Seen};
 use crate::read::SegmentFiles;
 use crate::sessions::Sessions;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
-use crate::ticker;
+use crate::sync::lock;
 use crate::write::{Ahead, Committing, Identity, Writer, Written};
 
 /// What the handles of one process on one logical file share.
@@ -63,6 +66,26 @@ pub(crate) struct LogicalFile {
     is_new: AtomicBool,
     /// What another process said that it has seen, which the first write need not look for then.
     pub(crate) told: Mutex<Option<Seen>>,
+}
+
+impl autocommit::Tick for LogicalFile {
+    fn ticking(&self) -> &Arc<Mutex<()>> {
+        &self.ticking
+    }
+
+    fn tick(&self) -> bool {
+        let uncommitted = read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted());
+        if !uncommitted {
+            self.watched.store(false, Ordering::Release);
+            // Written between the look and the store: it would be forgotten.
+            if !read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted()) || self.watched.swap(true, Ordering::AcqRel) {
+                return false;
+            }
+        }
+        // An error poisons the writer and shows at its next call.
+        let _ = self.commit(false, None);
+        true
+    }
 }
 
 impl std::fmt::Debug for Writer {
@@ -281,7 +304,7 @@ impl LogicalFile {
             (false, None) => self.seen()?,
         };
         let identity = Identity::of_this_process(self.container.store.user());
-        let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, &identity.mark())?;
+        let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, &identity.mark(), catalog::complete)?;
         let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity, self.ahead.clone()));
         *slot = Some(writer.clone());
         // For good: a writer that left may come back.
@@ -324,7 +347,7 @@ impl LogicalFile {
     fn commit_stamped(&self, sync: bool, truncate: Option<u64>) -> Result<Option<u64>> {
         let Some(writer) = read(&self.writer).clone() else {
             if sync {
-                container::sync_logs(&self.container, None)?;
+                catalog::sync_logs(&self.container, None)?;
                 self.sync_names()?;
             }
             return Ok(None);
@@ -386,7 +409,7 @@ impl LogicalFile {
         writer.set().truncated(size);
         self.touched.store(true, Ordering::Release);
         if to_nothing && let Some(stamp) = stamp {
-            container::remove_stale_sets(&self.container, writer.set().id(), stamp)?;
+            lifecycle::remove_stale_sets(&self.container, writer.set().id(), stamp)?;
         }
         Ok(())
     }
@@ -412,7 +435,7 @@ impl LogicalFile {
 
     fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {
         if !self.watched.swap(true, Ordering::AcqRel) {
-            ticker::watch(self);
+            autocommit::watch(self);
         }
         let writer = self.ordered_writer(false)?;
         let written = write(&writer)?;
@@ -424,21 +447,6 @@ impl LogicalFile {
             self.commit(false, None)?;
         }
         Ok(written.bytes)
-    }
-
-    /// Commits if anything was written since the last commit; else the next write is to be watched anew. Whether it did.
-    pub(crate) fn tick(&self) -> bool {
-        let uncommitted = read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted());
-        if !uncommitted {
-            self.watched.store(false, Ordering::Release);
-            // Written between the look and the store: it would be forgotten.
-            if !read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted()) || self.watched.swap(true, Ordering::AcqRel) {
-                return false;
-            }
-        }
-        // An error poisons the writer and shows at its next call.
-        let _ = self.commit(false, None);
-        true
     }
 
     /// Forgets the writer without leaving its log set: the child of a fork, whose parent goes on with it.
@@ -522,7 +530,7 @@ impl LogicalFile {
         if held || self.nameless.load(Ordering::Acquire) {
             let super_path = self.container.path(name::SUPER);
             if !self.container.copied && self.container.store.stat(&super_path, false).is_ok_and(|stat| stat.nlink <= 1) {
-                container::remove_if_nameless(&self.container, self.config.shared_memory.as_deref())?;
+                lifecycle::remove_if_nameless(&self.container, self.config.shared_memory.as_deref())?;
             }
         }
         Ok(())
@@ -534,7 +542,7 @@ impl LogicalFile {
             return Ok(());
         }
         let names = self.container.list()?;
-        if container::has_owner(&names) {
+        if catalog::has_owner(&names) {
             return Ok(());
         }
         let (touched, set) = (self.touched.swap(false, Ordering::AcqRel), self.times_set.swap(false, Ordering::AcqRel));
@@ -547,8 +555,8 @@ impl LogicalFile {
         let creation = lock(&self.creation).take();
         let mut summed_up = None;
         // A summary that this user may not write costs the next stat a look at the logs, nothing else.
-        if let Ok(file) = creation.map_or_else(|| container::open_super(&self.container), Ok) {
-            summed_up = container::write_summary(&self.container, file.as_ref(), &names)?;
+        if let Ok(file) = creation.map_or_else(|| catalog::open_super(&self.container), Ok) {
+            summed_up = catalog::write_summary(&self.container, file.as_ref(), &names)?;
             // Other clients look at the superblock first of all: they should not wait for what this one changed in it.
             container::publish((!self.container.local).then_some(file.as_ref()));
         }
@@ -572,7 +580,7 @@ impl LogicalFile {
         match self.container.store.set_times(&path, None, Some(Time::now())) {
             // Only the owner may set times; whoever may write can change an unused byte, which does the same.
             Err(Errno::PERM | Errno::ACCESS) => {
-                if let Ok(file) = container::open_super(&self.container) {
+                if let Ok(file) = catalog::open_super(&self.container) {
                     let _ = file.write_at(&[0], FILE_BYTES as u64 - 1);
                 }
                 Ok(())

@@ -7,9 +7,10 @@ use std::sync::Mutex;
 
 use lru::LruCache;
 
-use crate::container::{self, Container};
+use crate::catalog;
+use crate::container::Container;
 use crate::error::Result;
-use crate::log::lock;
+use crate::sync::lock;
 
 /// Files that are remembered: 65,536, some 6 MB. For files that are older a sync makes all log sets durable.
 const FILES_MAX: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
@@ -52,8 +53,8 @@ impl Sessions {
             (inner.unsynced.peek(&container.identity).cloned(), inner.forgot)
         };
         match &sets {
-            Some(sets) => sets.iter().filter(|set| Some(**set) != own).try_for_each(|set| container::sync_logs(container, Some(*set)))?,
-            None if forgot => container::sync_logs(container, None)?,
+            Some(sets) => sets.iter().filter(|set| Some(**set) != own).try_for_each(|set| catalog::sync_logs(container, Some(*set)))?,
+            None if forgot => catalog::sync_logs(container, None)?,
             None => return Ok(()),
         }
         let mut inner = lock(&self.0);

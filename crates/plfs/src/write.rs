@@ -6,20 +6,17 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use plfs_format::index_log::{BLOCK_NEST_RUNS_MAX, Record};
+use plfs_format::index_log::Record;
 use plfs_format::name::SegmentRef;
+use plfs_index::{Committed, Folder, Fresh, HOLE, PENDING_RECORDS, Run, Stamped, block_of, in_blocks};
 
 use crate::config::Config;
-use crate::container::{Container, random_u64};
+use crate::container::Container;
 use crate::error::{At, Error, Result};
-use crate::index::{Folder, HOLE, Run, Stamped};
-use crate::log::{DataLog, LogSet, lock};
+use crate::log::{DataLog, LogSet};
+use crate::store::machine::{host_name, random_u64};
 use crate::store::{self, Errno, Time};
-
-/// Records in one index block at most: 56 KB each thousand, far below the format's limit.
-pub const BLOCK_RECORDS: usize = 65_536;
-/// Records a writer may hold before it appends them on its own: about 3 MB.
-pub const PENDING_RECORDS: usize = 65_536;
+use crate::sync::lock;
 
 /// Who this process is, for people who read the index.
 #[derive(Clone, Debug)]
@@ -39,7 +36,7 @@ pub struct Identity {
 impl Identity {
     /// This process, writing as user `uid`.
     pub fn of_this_process(uid: u32) -> Identity {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = host_name().to_string_lossy().into_owned();
         Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: Time::now().ns() as u64, host }
     }
 
@@ -138,27 +135,6 @@ pub struct Written {
     pub end: u64,
     /// So many records wait that the caller should commit.
     pub crowded: bool,
-}
-
-/// Records, and what their segment numbers mean.
-#[derive(Default)]
-pub struct Fresh {
-    /// The log set whose stamps they have.
-    pub set: u32,
-    /// The records.
-    pub runs: Vec<Stamped>,
-    /// What segment numbers mean.
-    pub segments: Vec<SegmentRef>,
-}
-
-/// What a commit appended.
-pub struct Committed {
-    /// The log set.
-    pub set: u32,
-    /// The truncate: stamp and size.
-    pub truncate: Option<(u64, u64)>,
-    /// Stamps of the index blocks.
-    pub blocks: Vec<u64>,
 }
 
 impl Writer {
@@ -416,50 +392,6 @@ impl State {
         self.poison.get_or_insert(error.clone());
         error
     }
-}
-
-/// What an index block says of `runs`, whose segment numbers are indexes into `all`: the segments that they use, and a record each.
-pub fn block_of(all: &[SegmentRef], runs: &[Stamped], writer: u32) -> (Vec<SegmentRef>, Vec<Record>) {
-    let (mut segments, mut local) = (Vec::new(), vec![None::<u16>; all.len()]);
-    // One more than runs: the first block of a writer gets a record of who it is.
-    let mut records = Vec::with_capacity(runs.len() + 1);
-    for Stamped { run, repeat, stamp } in runs {
-        if run.segment == HOLE {
-            // Holes side by side are one piece; no others fold, because none follows another in a segment.
-            records.push(Record::Hole { logical: run.logical, length: run.bytes(), writer, stamp: *stamp });
-            continue;
-        }
-        let segment = *local[run.segment as usize].get_or_insert_with(|| {
-            segments.push(all[run.segment as usize]);
-            segments.len() as u16 - 1
-        });
-        records.push(Record::Run {
-            logical: run.logical,
-            length: run.length,
-            stride: run.stride,
-            count: run.count,
-            segment,
-            physical: run.physical,
-            writer,
-            stamp: *stamp,
-            repeat: *repeat,
-        });
-    }
-    (segments, records)
-}
-
-/// Cuts records into what a block each can hold.
-pub(crate) fn in_blocks(mut runs: &[Stamped]) -> impl Iterator<Item = &[Stamped]> {
-    std::iter::from_fn(move || {
-        let mut nested = 0;
-        let fits = |item: &&Stamped| {
-            nested += item.runs();
-            nested <= BLOCK_NEST_RUNS_MAX
-        };
-        let (block, rest) = runs.split_at(runs.iter().take(BLOCK_RECORDS).take_while(fits).count());
-        runs = rest;
-        (!block.is_empty()).then_some(block)
-    })
 }
 
 /// What the first `bytes` of a run's bytes are: whole pieces, and a part of the next.

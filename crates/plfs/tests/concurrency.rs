@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use plfs::store::{Bytes, Entry, MemStore, Open, PosixStore, Result, Stat, Store, StoreFile};
+use plfs::store::{Bytes, Entry, Open, PosixStore, Result, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, Op, Rng};
+use plfs_testkit::{FaultStore, MemStore, Op, Rng};
 
 struct Dir(PathBuf);
 

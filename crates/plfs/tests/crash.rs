@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, MemStore, Store};
+use plfs::store::{Errno, Store};
 use plfs::{Config, Error, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, Op, Rng, ZEROS, byte_of};
+use plfs_testkit::{FaultStore, MemStore, Op, Rng, ZEROS, byte_of};
 
 /// A directory for the shared memory of a node; a new one is a node that has started again.
 struct Node(PathBuf);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plfs_format::name::{self, SegmentRef};
+use plfs_index::Regions;
 
 use super::LogSet;
 use super::flusher::{InFlight, write_behind};
 use super::log_set::open_to_readers;
-use super::regions::Regions;
 use crate::container::{Container, dir_mode, make_dir, must_be_there};
 use crate::error::{At, Result};
 use crate::store::{self, Open, StoreFile};

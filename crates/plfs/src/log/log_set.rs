@@ -8,20 +8,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use plfs_format::index_log::{Record, align_up, decode_block, encode_block};
+use plfs_format::index_log::{Record, align_up, encode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::superblock::STREAMS_MAX;
+use plfs_index::{REGION_ALIGN, next_region};
 
-use super::flusher::lock;
-use super::index_log::{read_index_log_from, scan_whole};
-use super::regions::{REGION_ALIGN, next_region};
 use crate::config::Config;
 use crate::container::Container;
-use crate::container::{publish, random_u64, read_clock};
+use crate::container::{publish, read_clock};
 use crate::error::{At, Error, Result};
-use crate::index::Index;
+use crate::store::machine::random_u64;
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
-use crate::store::{self, Errno, Open, StoreFile};
+use crate::store::{self, Errno, Open, StoreFile, Time};
+use crate::sync::lock;
 
 /// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short sessions.
 const TAKEOVER_MAX_BYTES: u64 = 1 << 20;
@@ -157,8 +156,18 @@ pub struct Seen {
 impl LogSet {
     /// Joins the node's log set, or founds it: takes over a set that nobody owns (unless `fresh`), else makes a new one.
     ///
+    /// `complete` is asked of a set before it is taken over: `None` if nobody may append to it, else a
+    /// stamp that none of its blocks exceeds.
+    ///
     /// Founding costs a listing, the creation of the open mark and of the index log; joining costs opening the index log.
-    pub fn join(container: Arc<Container>, config: &Config, seen: Seen, fresh: bool, mark_text: &str) -> Result<LogSet> {
+    pub fn join(
+        container: Arc<Container>,
+        config: &Config,
+        seen: Seen,
+        fresh: bool,
+        mark_text: &str,
+        complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
+    ) -> Result<LogSet> {
         let page = match &config.shared_memory {
             Some(dir) => {
                 let path = page_path(&container, dir);
@@ -185,7 +194,7 @@ impl LogSet {
         let set = if ready != 0 && container.store.stat(&mark(ready as u32), true).is_ok() {
             ready as u32
         } else {
-            let (set, youngest) = found(&container, fresh || seen.is_new, mark_text)?;
+            let (set, youngest) = found(&container, fresh || seen.is_new, mark_text, complete)?;
             // Only now that the mark is there: who found none takes it that we know.
             let clock = read_clock(&container).or_else(|error| remove_mark(&container, set).and(Err(error)))?;
             words[CLOCK].fetch_max(youngest.unwrap_or(0).max(clock), Ordering::SeqCst);
@@ -372,8 +381,8 @@ impl LogSet {
 
     /// The next stamp: at least the wall clock, larger than every stamp seen on this node (FORMAT.md section 4).
     pub fn tick(&self) -> u64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        let wall = (((now.tv_sec as u64) * 1000) << 16) + ((now.tv_nsec as u64) << 16) / 1_000_000;
+        let now = Time::now();
+        let wall = (((now.sec as u64) * 1000) << 16) + (u64::from(now.nsec) << 16) / 1_000_000;
         let clock = &self.shared.words()[CLOCK];
         let mut last = clock.load(Ordering::SeqCst);
         loop {
@@ -428,7 +437,7 @@ fn page_path(container: &Container, dir: &Path) -> PathBuf {
 
 /// Becomes owner of a set: one without a mark whose index log this user may write, else (or if `fresh`) a new one. Gives the set and a stamp that none of its blocks exceeds;
 /// `None` if it is new. Creating the mark exclusively is what makes us the owner.
-fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Option<u64>)> {
+fn found(container: &Container, fresh: bool, mark_text: &str, complete: impl Fn(&Container, u32) -> Result<Option<u64>>) -> Result<(u32, Option<u64>)> {
     let own = |set: u32| -> Result<bool> {
         let path = container.path(&name::open_mark(set));
         match container.store.open(&path, Open::create_new(0o644)) {
@@ -485,29 +494,6 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Op
     }
 }
 
-/// A stamp that no block of a set exceeds, if the data logs of the set are as long as its records say, and its index log as the flat index. After a power cut they may not be: what was
-/// lost must not come back as other bytes or other blocks, so nobody appends there.
-fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
-    // A flat index spares most of the log: a file that is opened and closed many times has a long one.
-    let Some(index) = Index::flat_for(container, set) else { return Ok(None) };
-    let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_hlc());
-    let bytes = read_index_log_from(container, set, from)?.unwrap_or_default();
-    let scanned = scan_whole(container, set, from, &bytes, |offset, header, at| {
-        let path = container.path(&name::index_log(set));
-        let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path, bad })?;
-        youngest = youngest.max(header.hlc);
-        for (_, record) in &block.records {
-            if let Record::Run { segment, physical, length, count, .. } = record {
-                let end: &mut u64 = ends.entry(block.segments[*segment as usize]).or_default();
-                *end = (*end).max(physical + length * u64::from(*count));
-            }
-        }
-        Ok(())
-    });
-    let are_whole = || ends.iter().all(|(at, end)| container.store.stat(&container.segment_path(at), true).is_ok_and(|stat| stat.len >= *end));
-    Ok((scanned.is_ok() && are_whole()).then_some(youngest))
-}
-
 /// Logs are there for all whom the container's directory lets in; a strict umask must not say otherwise.
 pub(super) fn open_to_readers(container: &Container, path: &Path, mode: u32) -> Result<()> {
     let stat = container.store.stat(path, true).at("stat", path)?;
@@ -558,28 +544,55 @@ mod tests {
     use plfs_format::index_log::SEGMENT_MAX;
 
     use super::*;
-    use crate::store::{MemStore, Store};
-    use crate::{OpenOptions, Opened, Plfs};
+    use crate::container::create;
+    use crate::log::{read_index_log_from, scan};
+    use crate::store::{PosixStore, Store};
 
-    fn container() -> (Config, Arc<Container>) {
-        let memory = MemStore::new();
-        memory.mkdir(Path::new("/m"), 0o755).unwrap();
-        let config = Config { shared_memory: None, ..Config::default() };
-        match Plfs::new(Arc::new(memory), config.clone()).open(Path::new("/m/f"), OpenOptions::create()).unwrap() {
-            Opened::Logical(file) => (config, file.logical().container.clone()),
-            Opened::Plain(_) => panic!("it is plain"),
+    /// A directory with a new container, that goes with the value.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new() -> Scratch {
+            let dir = std::env::temp_dir().join(format!("plfs-log-set-{:016x}", random_u64()));
+            std::fs::create_dir(&dir).unwrap();
+            Scratch(dir)
+        }
+
+        fn container(&self) -> (Config, Arc<Container>) {
+            let store: Arc<dyn Store> = Arc::new(PosixStore::new());
+            let config = Config { shared_memory: None, ..Config::default() };
+            let (container, _) = create(&store, &config, &self.0, &self.0.join("f"), 0o644, 0).unwrap();
+            (config, Arc::new(container))
         }
     }
 
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// The takeover look without a look at the data.
+    fn youngest(container: &Container, set: u32) -> Result<Option<u64>> {
+        let bytes = read_index_log_from(container, set, 0)?.unwrap_or_default();
+        let mut youngest = 0;
+        scan(container.log_id(set), 0, &bytes, |_, header, _| {
+            youngest = youngest.max(header.hlc);
+            Ok(())
+        })?;
+        Ok(Some(youngest))
+    }
+
     fn join(config: &Config, container: &Arc<Container>, seen: Seen) -> LogSet {
-        LogSet::join(container.clone(), config, seen, false, "").unwrap()
+        LogSet::join(container.clone(), config, seen, false, "", youngest).unwrap()
     }
 
     /// A process looks at the logs, to take one over; before it does, another node whose clock is ahead takes it, appends and leaves. The stamps of the first went on from what it
     /// had seen, so the log's last block was older than the one before it, and what it wrote lost against what was there.
     #[test]
     fn who_takes_a_log_over_goes_on_behind_its_last_block() {
-        let (config, container) = container();
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
         let old = join(&config, &container, Seen { max_hlc: 1 << 62, is_new: true });
         let cut = |set: &LogSet| set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }]).unwrap().0;
         let stamp = cut(&old);
@@ -594,7 +607,8 @@ mod tests {
     /// A log says that it was written at the end of time. The clock wrapped to 0 after that, or panicked.
     #[test]
     fn the_clock_does_not_wrap() {
-        let (config, container) = container();
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
         let set = join(&config, &container, Seen { max_hlc: u64::MAX, is_new: true });
         assert_eq!(set.tick(), u64::MAX);
     }
@@ -602,7 +616,8 @@ mod tests {
     /// With the smallest segments a stream has 65,536 after 4 GiB. The number of the next did not fit: the stream went on in segment 0, over bytes that records pointed to.
     #[test]
     fn the_last_segment_takes_all_the_rest() {
-        let (config, container) = container();
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
         let set = join(&config, &container, Seen { max_hlc: 0, is_new: true });
         let (limit, region) = (container.superblock.segment_bytes, REGION_ALIGN);
         set.shared.words()[TAILS].store((u64::from(SEGMENT_MAX) - 1) << OFFSET_BITS | limit, Ordering::SeqCst);
