@@ -125,6 +125,10 @@ fn put_right(plfs: &Plfs, report: Report, repair: Option<u64>, clear_marks: bool
                         Cleared::Removed(mark) => {
                             done.push(format!("removed the open mark of host {}, process {} (log set {:08x})", mark.host, mark.pid, mark.set))
                         }
+                        Cleared::Fenced(mark) => done.push(format!(
+                            "fenced log set {:08x} of host {}, process {}: nobody appends to it again; should that process live after all, it gets an error",
+                            mark.set, mark.host, mark.pid
+                        )),
                         Cleared::Alive(mark) => say(
                             "check",
                             &format!(

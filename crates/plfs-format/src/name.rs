@@ -68,6 +68,8 @@ pub enum Name {
     Super,
     /// `SET.open`: the set has an owner.
     OpenMark(u32),
+    /// `SET.fenced`: the set's owner was declared dead; nobody owns it again.
+    Fenced(u32),
     /// `SET`: the directory of a log set.
     LogSet(u32),
     /// `flat`
@@ -93,6 +95,7 @@ impl Name {
             _ if name.starts_with(FLAT_TMP) || name.starts_with(CLOCK_TMP) => Some(Name::Tmp),
             _ => match name.split_once('.') {
                 Some((set, "open")) => hex(set, 8).map(Name::OpenMark),
+                Some((set, "fenced")) => hex(set, 8).map(Name::Fenced),
                 Some((set, "gone")) => hex(set, 8).map(Name::Gone),
                 Some(_) => None,
                 None => hex(name, 8).map(Name::LogSet),
@@ -115,6 +118,11 @@ fn hex(text: &str, digits: usize) -> Option<u32> {
 /// `SET.open`
 pub fn open_mark(set: u32) -> String {
     format!("{set:08x}.open")
+}
+
+/// `SET.fenced`
+pub fn fenced_mark(set: u32) -> String {
+    format!("{set:08x}.fenced")
 }
 
 /// `SET`

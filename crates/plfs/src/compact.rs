@@ -81,7 +81,8 @@ pub(crate) fn usage(container: &Container) -> Result<Usage> {
 /// EBUSY if somebody has it open for writing. Writers may come while it runs; readers are not disturbed. Takes room for a second copy of what the file has until it is done. Durable on
 /// return; whatever ends it before leaves the file as it was.
 pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress: impl FnMut(u64) -> ControlFlow<()>) -> Result<Compacted> {
-    if catalog::has_owner(&container.list()?) {
+    let names = container.list()?;
+    if catalog::has_owner(&names) && !(lifecycle::end_the_dead(container, config, &names)? && !catalog::has_owner(&container.list()?)) {
         return busy(container);
     }
     let stored_before = stored_bytes(container)?;
@@ -89,7 +90,7 @@ pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress:
     // Without shared memory: nobody else appends to the set.
     let alone = Config { shared_memory: None, ..config.clone() };
     let identity = Identity::of_this_process(container.store.user());
-    let set = Arc::new(LogSet::join(container.clone(), &alone, Seen { max_hlc: 0, is_new: true }, true, &identity.mark(), catalog::complete)?);
+    let set = Arc::new(LogSet::join(container.clone(), &alone, Seen { max_hlc: 0, is_new: true }, true, || identity.mark(), catalog::complete)?);
     let copied = Copier::new(container, config, &set, identity).and_then(|copier| copier.run(&mut progress));
     let cleared = match &copied {
         Ok((_, dead)) => lifecycle::remove_stale_sets(container, set.id(), *dead),

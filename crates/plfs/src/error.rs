@@ -71,6 +71,17 @@ pub enum Error {
         /// Where it was looked for.
         looked: Vec<PathBuf>,
     },
+    /// Others have declared this node dead, and go on without it.
+    #[error(
+        "this node was declared dead while it wrote to {} (log set {set:08x} is fenced: `plfs check --clear-marks` was run, or a host of the same name was started): what it wrote \
+         since its last commit is lost; close the file and open it again", path.display()
+    )]
+    Fenced {
+        /// The container.
+        path: PathBuf,
+        /// The log set that was the node's.
+        set: u32,
+    },
     /// An earlier write failed after the call that made it had returned; the handle refuses to go on, because bytes are lost.
     #[error("an earlier write to this file failed, and its bytes are lost: {first}")]
     Poisoned {
@@ -95,7 +106,7 @@ impl Error {
             Error::MissingData { .. } | Error::Corrupt { .. } => Errno::IO,
             Error::NotAContainer { .. } => Errno::MEDIUMTYPE,
             Error::UnknownFormat { .. } => Errno::OPNOTSUPP,
-            Error::MissingContainer { .. } => Errno::STALE,
+            Error::MissingContainer { .. } | Error::Fenced { .. } => Errno::STALE,
             Error::Poisoned { first } => first.errno(),
         }
     }

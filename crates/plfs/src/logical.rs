@@ -304,7 +304,7 @@ impl LogicalFile {
             (false, None) => self.seen()?,
         };
         let identity = Identity::of_this_process(self.container.store.user());
-        let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, &identity.mark(), catalog::complete)?;
+        let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, || identity.mark(), catalog::complete)?;
         let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity, self.ahead.clone()));
         *slot = Some(writer.clone());
         // For good: a writer that left may come back.
@@ -362,7 +362,8 @@ impl LogicalFile {
             commit.sync_data()?;
         }
         let mut stamp = None;
-        if !all_at_once || truncate.is_some() || writer.has_uncommitted() {
+        let appended = !all_at_once || truncate.is_some() || writer.has_uncommitted();
+        if appended {
             let _gate = all_at_once.then(|| writer.set().gate()).transpose()?;
             // The index is locked first, as in `index`: a read that follows sees what was committed.
             let mut slot = write(&self.index);
@@ -376,6 +377,9 @@ impl LogicalFile {
             writer.set().sync_names_once(|| self.sync_names())?;
             // What was written in earlier sessions, and closed without a sync, counts as well.
             self.sessions.sync(&self.container, Some(writer.set().id()))?;
+        }
+        if sync || appended {
+            commit.finish()?;
         }
         Ok(stamp)
     }
@@ -541,9 +545,15 @@ impl LogicalFile {
         if !last {
             return Ok(());
         }
-        let names = self.container.list()?;
+        let mut names = self.container.list()?;
         if catalog::has_owner(&names) {
-            return Ok(());
+            if !lifecycle::end_the_dead(&self.container, &self.config, &names)? {
+                return Ok(());
+            }
+            names = self.container.list()?;
+            if catalog::has_owner(&names) {
+                return Ok(());
+            }
         }
         let (touched, set) = (self.touched.swap(false, Ordering::AcqRel), self.times_set.swap(false, Ordering::AcqRel));
         let path = self.container.path(name::SUPER);
@@ -625,7 +635,7 @@ fn commit_rest(writer: &Writer, index: &mut Option<Index>, sync: bool) -> Result
     if sync {
         commit.sync_index()?;
     }
-    Ok(())
+    commit.finish()
 }
 
 impl Drop for LogicalFile {

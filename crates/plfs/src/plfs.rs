@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use lru::LruCache;
@@ -75,6 +76,8 @@ pub struct Plfs {
     open: Mutex<HashMap<(u64, u64), Weak<LogicalFile>>>,
     known: Mutex<LruCache<(u64, u64), Known>>,
     sessions: Arc<Sessions>,
+    /// It has looked for what killed jobs left on this node.
+    reaped: AtomicBool,
 }
 
 /// What a name's superblock file said when it was last read.
@@ -91,7 +94,14 @@ const KNOWN_MAX: usize = 32_768;
 impl Plfs {
     /// PLFS on a store.
     pub fn new(store: Arc<dyn Store>, config: Config) -> Plfs {
-        Plfs { store, config: Arc::new(config), open: Mutex::default(), known: Mutex::new(LruCache::unbounded()), sessions: Arc::default() }
+        Plfs {
+            store,
+            config: Arc::new(config),
+            open: Mutex::default(),
+            known: Mutex::new(LruCache::unbounded()),
+            sessions: Arc::default(),
+            reaped: AtomicBool::new(false),
+        }
     }
 
     /// PLFS on this machine's file systems.
@@ -118,6 +128,9 @@ impl Plfs {
     ///
     /// A plain file is opened as it is ([`Opened::Plain`]). Opening costs three calls on the name and one on the container; index logs are not read before the first read.
     pub fn open(&self, path: &Path, options: OpenOptions) -> Result<Opened> {
+        if options.access.write {
+            self.reap();
+        }
         let mut lost = false;
         loop {
             if !(options.create && options.exclusive) {
@@ -139,6 +152,15 @@ impl Plfs {
                 }
                 other => return other.map(Opened::Logical),
             }
+        }
+    }
+
+    /// Ends what killed jobs of this user left on this node, the first time.
+    fn reap(&self) {
+        if let Some(dir) = &self.config.shared_memory
+            && !self.reaped.swap(true, Ordering::Relaxed)
+        {
+            lifecycle::reap(self.store.as_ref(), dir);
         }
     }
 
@@ -370,7 +392,7 @@ impl Plfs {
     pub fn drop_container(&self, container: Option<(Container, Superblock)>) -> Result<()> {
         let Some((container, _)) = container else { return Ok(()) };
         if let Some(open) = lock(&self.open).get(&container.identity).and_then(Weak::upgrade) {
-            open.nameless.store(true, std::sync::atomic::Ordering::Release);
+            open.nameless.store(true, Ordering::Release);
             return Ok(());
         }
         // Whoever may remove a name in a directory need not be the file's owner.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use plfs_format::index_log::Record;
+use plfs_format::mark::Mark;
 use plfs_format::name::SegmentRef;
 use plfs_index::{Committed, Folder, Fresh, HOLE, PENDING_RECORDS, Run, Stamped, block_of, in_blocks};
 
@@ -14,7 +15,7 @@ use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
 use crate::log::{DataLog, LogSet};
-use crate::store::machine::{host_name, random_u64};
+use crate::store::machine::{ProcessFacts, host_name, random_u64};
 use crate::store::{self, Errno, Time};
 use crate::sync::lock;
 
@@ -40,9 +41,11 @@ impl Identity {
         Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: Time::now().ns() as u64, host }
     }
 
-    /// What an open mark says.
-    pub fn mark(&self) -> String {
-        format!("host {}\npid {}\nuid {}\nattached_ns {}\n", self.host, self.pid, self.uid, self.attached_ns)
+    /// A mark that says that this process owns a log set, in a tenancy of its own. Four small reads.
+    pub fn mark(&self) -> Mark {
+        let ProcessFacts { boot, machine, start, pid_namespace } = ProcessFacts::of_this_process();
+        let Identity { pid, uid, attached_ns, host, .. } = self.clone();
+        Mark { nonce: random_u64(), boot, machine, pid, start, pid_namespace, uid, attached_ns, host }
     }
 
     /// What an index log says.
@@ -362,6 +365,11 @@ impl Committing<'_> {
         // From now on the logs say it, and truncates by others count.
         writer.ahead.done();
         Ok(Committed { set: writer.set.id(), truncate, blocks })
+    }
+
+    /// Ends a commit that appended or synced: an error if the node was declared dead meanwhile.
+    pub fn finish(self) -> Result<()> {
+        self.writer.set.must_own().map_err(|error| lock(&self.writer.state).poison(error))
     }
 
     /// Makes the index log durable as far as this process has appended to it, and the data that it points to.

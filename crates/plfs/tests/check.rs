@@ -515,18 +515,20 @@ fn data_without_records_is_garbage() {
 fn marks_of_the_dead_are_cleared() {
     let bed = Bed::new();
     bed.write("f", 1, 3);
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let mark = bed.dir("f").join("0badcafe.open");
-    fs::write(&mark, format!("host {}\npid 4194305\nuid 0\nattached_ns 1\n", host.trim())).unwrap();
-    assert_eq!(bed.check("f").health(), Health::Busy);
+    let text = "plfs-owner-1 nonce=0000000000000001 boot=0000000000000000 pid=4194305 start=1 pidns=1 uid=0 since=1 host=elsewhere";
+    std::os::unix::fs::symlink(text, &mark).unwrap();
+    let report = bed.check("f");
+    assert_eq!(report.health(), Health::Busy);
+    assert!(report.findings[0].what.contains("host elsewhere (process 4194305"), "{report:?}");
     let (container, _) = bed.process().container(&bed.path("f")).unwrap().unwrap();
-    assert!(matches!(plfs::clear_marks(&container, &bed.config).unwrap()[..], [Cleared::Removed(_)]));
-    assert!(!mark.exists());
+    assert!(matches!(plfs::clear_marks(&container, &bed.config).unwrap()[..], [Cleared::Fenced(_)]));
+    assert!(mark.symlink_metadata().is_err() && bed.dir("f").join("0badcafe.fenced").symlink_metadata().is_ok());
     assert_eq!(worst(&bed.check("f")), None, "the summary is there again");
     // A mark that says nothing.
     fs::write(&mark, [0xff; 3000]).unwrap();
     assert_eq!(bed.check("f").health(), Health::Busy);
-    assert!(matches!(plfs::clear_marks(&container, &bed.config).unwrap()[..], [Cleared::Removed(_)]));
+    assert!(matches!(plfs::clear_marks(&container, &bed.config).unwrap()[..], [Cleared::Fenced(_)]));
 }
 
 #[test]

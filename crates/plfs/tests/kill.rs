@@ -102,7 +102,7 @@ fn killed_writers_lose_nothing_that_they_synced() {
     std::fs::create_dir_all(dir.join("shm")).unwrap();
     let rounds: u64 = std::env::var("PLFS_KILL_ROUNDS").map_or(40, |text| text.parse().unwrap());
     let config = Config { shared_memory: Some(dir.join("shm")), ..Config::default() };
-    let (mut known, mut syncs, mut marks, mut rng) = (HashMap::<u64, Vec<u8>>::new(), 0, 0, Rng::new(u64::from(std::process::id())));
+    let (mut known, mut syncs, mut rng) = (HashMap::<u64, Vec<u8>>::new(), 0, Rng::new(u64::from(std::process::id())));
     for round in 0..rounds {
         let mut writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
@@ -141,19 +141,12 @@ fn killed_writers_lose_nothing_that_they_synced() {
         file.close().unwrap();
         let stat = plfs.stat(&dir.join("f"), true).unwrap();
         let totals = stat.totals.unwrap();
-        // Who dies while it founds a log set leaves a mark that only `clear_marks` removes; then the size comes from the logs.
-        let container = plfs.container(&dir.join("f")).unwrap().unwrap().0;
-        if !totals.from_summary {
-            let cleared = plfs::clear_marks(&container, &config).unwrap();
-            assert!(!cleared.is_empty() && cleared.iter().all(|mark| matches!(mark, plfs::Cleared::Removed(_))), "round {round}: {totals:?} {cleared:?}");
-            marks += cleared.len() as u64;
-            assert!(plfs.stat(&dir.join("f"), true).unwrap().totals.unwrap().from_summary, "round {round}");
-        }
+        // Whoever dies while it founds a log set leaves a mark, which the next process of the node finds by its nonce: nobody has to clear it.
+        assert!(totals.from_summary, "round {round}: {totals:?}");
         // The first three may found a set each, before they know of each other's.
-        assert!(u64::from(totals.log_sets) <= WRITERS + marks, "round {round}: {totals:?}");
+        assert!(u64::from(totals.log_sets) <= WRITERS, "round {round}: {totals:?}");
         assert_eq!(stat.stat.len, (1 << 30) + 1);
     }
-    assert!(marks <= 2 + rounds / 10, "{marks} marks in {rounds} rounds");
     assert!(syncs > rounds as usize, "{syncs} syncs in {rounds} rounds: too few to show anything");
     std::fs::remove_dir_all(&dir).unwrap();
 }

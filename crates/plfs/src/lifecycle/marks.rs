@@ -1,76 +1,122 @@
-//! Open marks: who holds a container, and removing those of who is dead.
+//! Open marks: who holds a container, and what becomes of the marks of who is dead (docs/decisions/0009).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use plfs_format::mark::Mark;
 use plfs_format::name::{self, Name};
 
 use super::repair::sum_up;
 use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Result};
-use crate::store::machine::host_name;
-use crate::store::{self, Errno, Open};
+use crate::log;
+use crate::store::machine::{boot_id, host_name, machine_id, pid_namespace, start_of_process};
+use crate::store::shm::SharedPage;
+use crate::store::{Errno, Store};
+
+/// Pages that a process looks at when it looks for those of the dead: a look costs four system calls.
+const REAP_MAX: usize = 8;
+/// Marks that a closer looks at for the same reason: a look costs a system call on the storage and two elsewhere.
+const LOOK_MAX: usize = 8;
 
 /// What became of an open mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cleared {
-    /// It was removed.
+    /// Its owner's processes lived on this host and are dead; it was removed.
     Removed(OpenMark),
+    /// It was fenced: nobody will append to its log set again. Its owner, should it live, gets an error.
+    Fenced(OpenMark),
     /// Its owner lives on this host; nothing was done.
     Alive(OpenMark),
 }
 
-/// Removes the open marks of owners that crashed, and writes the summary if none is left. Marks whose owners live on this host stay.
+/// Ends the tenancies of owners that crashed, and writes the summary if no owner is left. Marks whose owners live on this host stay.
 ///
-/// Must not be called while a writer of the file lives on another host: it would go on writing a log set that a third one takes over.
+/// An owner that lives on another host after all loses what it has not committed, and is told so (ESTALE); what it has committed stays.
 pub fn clear_marks(container: &Container, config: &Config) -> Result<Vec<Cleared>> {
     let mut cleared = Vec::new();
     for mark in open_marks(container)? {
-        if is_alive(container, config, &mark)? {
-            cleared.push(Cleared::Alive(mark));
-            continue;
-        }
-        let path = container.path(&name::open_mark(mark.set));
-        match container.store.unlink(&path) {
-            Ok(()) | Err(Errno::NOENT) => cleared.push(Cleared::Removed(mark)),
-            Err(errno) => return Err(errno).at("remove", &path),
-        }
+        cleared.push(match life(container, config, &mark)? {
+            Life::Lives => Cleared::Alive(mark),
+            Life::Ended | Life::Unknown => end(container, config, mark)?,
+        });
     }
-    if !cleared.is_empty() && cleared.iter().all(|mark| matches!(mark, Cleared::Removed(_))) {
+    if !cleared.is_empty() && cleared.iter().all(|mark| !matches!(mark, Cleared::Alive(_))) {
         sum_up(container)?;
     }
     Ok(cleared)
 }
 
-/// Whether a process of this host certainly or possibly still owns the mark's log set.
-fn is_alive(container: &Container, config: &Config, mark: &OpenMark) -> Result<bool> {
-    let host = host_name().to_string_lossy().into_owned();
-    if mark.host != host {
-        return Ok(false);
+/// Ends the tenancies of owners that certainly have died: on this host, or before it was started the last time. Looks at a few marks only. Whether it ended one.
+pub(crate) fn end_the_dead(container: &Container, config: &Config, names: &[Name]) -> Result<bool> {
+    let mut ended = false;
+    let sets = names.iter().filter_map(|name| if let Name::OpenMark(set) = name { Some(*set) } else { None });
+    for set in sets.take(LOOK_MAX) {
+        let Some(mark) = read_mark(container, set)? else { continue };
+        if life(container, config, &mark)? == Life::Ended {
+            end(container, config, mark)?;
+            ended = true;
+        }
     }
-    if container.store.stat(Path::new(&format!("/proc/{}", mark.pid)), true).is_ok() {
-        return Ok(true);
+    Ok(ended)
+}
+
+/// Removes the mark, if we are the heir of its owner's page, else fences its log set.
+fn end(container: &Container, config: &Config, mark: OpenMark) -> Result<Cleared> {
+    if let Some(dir) = &config.shared_memory {
+        log::reclaim(container.store.as_ref(), &log::page_path_of(container, dir, mark.uid))?;
+    }
+    let path = container.path(&name::open_mark(mark.set));
+    match container.store.rename(&path, &container.path(&name::fenced_mark(mark.set))) {
+        Ok(()) => Ok(Cleared::Fenced(mark)),
+        Err(Errno::NOENT) => Ok(Cleared::Removed(mark)),
+        Err(errno) => Err(errno).at("rename", &path),
+    }
+}
+
+/// What can be known of an owner's processes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// One lives on this host.
+    Lives,
+    /// They were processes of this host, and are dead.
+    Ended,
+    /// They are on another host.
+    Unknown,
+}
+
+fn life(container: &Container, config: &Config, mark: &OpenMark) -> Result<Life> {
+    let Some(text) = &mark.text else { return Ok(Life::Unknown) };
+    let (boot, machine) = (boot_id(), machine_id());
+    if text.boot == 0 || boot == 0 {
+        return Ok(Life::Unknown);
+    }
+    if text.boot != boot {
+        // Machines that were cloned share their id, but not their names.
+        let is_this_host = machine != 0 && text.machine == machine && text.host.as_bytes() == host_name().as_bytes();
+        return Ok(if is_this_host { Life::Ended } else { Life::Unknown });
+    }
+    if text.pid_namespace != pid_namespace() || text.start == 0 {
+        return Ok(Life::Unknown);
+    }
+    if start_of_process(text.pid) == text.start {
+        return Ok(Life::Lives);
     }
     // The founder may be gone while others of the node go on: they hold the shared page.
-    let Some(dir) = &config.shared_memory else { return Ok(false) };
-    let page = dir.join(format!("plfs-{}-{:x}-{}", mark.uid, container.identity.0, container.superblock.uuid));
-    let mut short = page.clone().into_os_string();
-    short.push(".lock");
-    let open = |path: &Path| match container.store.open(path, Open::READ) {
-        Ok(file) => Ok(Some(file)),
-        Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(errno).at("open", path),
-    };
-    let short = PathBuf::from(short);
-    let (Some(mutex), Some(alive)) = (open(&short)?, open(&page)?) else { return Ok(false) };
-    // With the short lock held, nobody mistakes our look at the other one for a process.
-    for _ in 0..1000 {
-        if mutex.try_lock(true).at("lock", &short)? {
-            return Ok(!alive.try_lock(true).at("lock", &page)?);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    let page = config.shared_memory.as_ref().map(|dir| log::page_path_of(container, dir, mark.uid));
+    let lives = page.map_or(Ok(false), |page| log::lives(&page, text.nonce))?;
+    Ok(if lives { Life::Lives } else { Life::Ended })
+}
+
+/// Ends the tenancies of jobs of this user that were killed on this host: removes their marks, and their pages from shared memory. Looks at a few pages only.
+///
+/// What cannot be done is left to the next one.
+pub(crate) fn reap(store: &dyn Store, shared_memory: &Path) {
+    let user = store.user();
+    let pages = SharedPage::find(shared_memory, (user != 0).then_some(user)).unwrap_or_default();
+    for page in pages.iter().take(REAP_MAX) {
+        let _ = log::reclaim(store, page);
     }
-    Ok(true)
 }
 
 /// A mark of an owner that may append.
@@ -86,6 +132,8 @@ pub struct OpenMark {
     pub uid: u32,
     /// When it attached, nanoseconds since 1970 UTC.
     pub attached_ns: u64,
+    /// All that the mark says; `None`: nothing that this version can read.
+    pub text: Option<Mark>,
 }
 
 /// The open marks of a container.
@@ -100,21 +148,10 @@ pub fn open_marks(container: &Container) -> Result<Vec<OpenMark>> {
 }
 
 pub(super) fn read_mark(container: &Container, set: u32) -> Result<Option<OpenMark>> {
-    let path = container.path(&name::open_mark(set));
-    let mut text = [0; 1024];
-    let n = match container.store.open(&path, Open::READ) {
-        Ok(file) => store::read_full(file.as_ref(), &mut text, 0).at("read", &path)?,
-        Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::ACCESS | Errno::PERM) => 0,
-        Err(errno) => return Err(errno).at("open", &path),
-    };
-    let text = String::from_utf8_lossy(&text[..n]).into_owned();
-    let field = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')).unwrap_or_default();
-    Ok(Some(OpenMark {
-        set,
-        host: field("host").to_string(),
-        pid: field("pid").parse().unwrap_or(0),
-        uid: field("uid").parse().unwrap_or(0),
-        attached_ns: field("attached_ns").parse().unwrap_or(0),
-    }))
+    let text = log::read_mark(container, set)?;
+    if text.is_none() && container.store.stat(&container.path(&name::open_mark(set)), false) == Err(Errno::NOENT) {
+        return Ok(None);
+    }
+    let said = text.clone().unwrap_or_default();
+    Ok(Some(OpenMark { set, host: said.host, pid: said.pid, uid: said.uid, attached_ns: said.attached_ns, text }))
 }

@@ -14,7 +14,9 @@ use crate::catalog::{open_super, write_summary};
 use crate::config::Config;
 use crate::container::{Container, read_name};
 use crate::error::{At, Result};
+use crate::log;
 use crate::store::{self, Errno, Open, Store};
+use crate::write::Identity;
 
 /// Puts right what `report` found as far as nothing can be lost by it: removes a nameless container that nobody holds, unfinished, stale and damaged flat indexes, log sets on their way out, data to which no
 /// record points, and writes a missing summary. Gives what it did, in words.
@@ -122,11 +124,8 @@ fn remove_unrecorded(container: &Container, path: &Path) -> Result<bool> {
     let store = &container.store;
     let set = path.parent().and_then(Path::file_name).and_then(|set| set.to_str()).and_then(Name::parse);
     let Some(Name::LogSet(set)) = set else { return Ok(false) };
-    let mark = container.path(&name::open_mark(set));
-    match store.open(&mark, Open::create_new(0o644)) {
-        Ok(_) => {}
-        Err(Errno::EXIST) => return Ok(false),
-        Err(errno) => return Err(errno).at("create", &mark),
+    if !log::claim(container, set, &Identity::of_this_process(store.user()).mark())? {
+        return Ok(false);
     }
     let removed = (|| {
         let mut promised = Promised::default();
@@ -136,6 +135,6 @@ fn remove_unrecorded(container: &Container, path: &Path) -> Result<bool> {
         }
         store.unlink(path).at("remove", path).map(|()| true)
     })();
-    store.unlink(&mark).at("remove", &mark)?;
+    log::remove_mark(container, set)?;
     removed
 }

@@ -4,11 +4,14 @@
 //! compare-and-swap on a tail; nobody waits for anybody's data. Index blocks are appended under the page's lock, which the kernel releases when
 //! its holder dies.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use plfs_format::index_log::{Record, align_up, encode_block};
+use plfs_format::mark::Mark;
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::superblock::STREAMS_MAX;
 use plfs_index::{REGION_ALIGN, next_region};
@@ -19,7 +22,7 @@ use crate::container::{publish, read_clock};
 use crate::error::{At, Error, Result};
 use crate::store::machine::random_u64;
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
-use crate::store::{self, Errno, Open, StoreFile, Time};
+use crate::store::{self, Errno, Open, Store, StoreFile, Time};
 use crate::sync::lock;
 
 /// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short sessions.
@@ -32,6 +35,8 @@ const NEXT_STREAM: usize = 2;
 const EOF: usize = 3;
 const SYNCED: usize = 4;
 const INDEX_NAMED: usize = 5;
+/// The nonce of the tenancy.
+const NONCE: usize = 6;
 /// Where the last block that a process of the node appended ends.
 const INDEX_END: usize = 8;
 /// The index log is durable up to here.
@@ -41,9 +46,13 @@ const DATA_DURABLE: usize = 10;
 const TAILS: usize = 16;
 /// For each stream what was written and is not durable yet: see [`Unsynced`].
 const UNSYNCED: usize = TAILS + STREAMS_MAX as usize;
-const _: () = assert!(UNSYNCED + STREAMS_MAX as usize <= WORDS);
+/// The container's directory: its length, then its bytes. For whoever finds the page of dead processes; length 0 if it is too long.
+const DIR: usize = UNSYNCED + STREAMS_MAX as usize;
+const _: () = assert!(DIR < WORDS);
 /// Word 0 = this bit + the set's number: set 0 is a valid number.
 const READY: u64 = 1 << 32;
+/// Word 0 = this bit + the set's number, while a process founds the set: if it dies, its mark is found by the nonce.
+const FOUNDING: u64 = 1 << 33;
 /// A tail is segment << 48 | offset.
 const OFFSET_BITS: u32 = 48;
 
@@ -134,6 +143,9 @@ pub struct LogSet {
     /// Opened by the first append: a node that has nothing to say yet leaves nothing for others to read.
     index: OnceLock<Arc<dyn StoreFile>>,
     index_path: PathBuf,
+    /// The mark that says that the node owns the set, and the nonce in it.
+    mark_path: PathBuf,
+    nonce: u64,
     /// The container's directory on a file system with other clients, to publish through.
     dir: Option<Arc<dyn StoreFile>>,
 }
@@ -159,64 +171,112 @@ impl LogSet {
     /// `complete` is asked of a set before it is taken over: `None` if nobody may append to it, else a
     /// stamp that none of its blocks exceeds.
     ///
-    /// Founding costs a listing, the creation of the open mark and of the index log; joining costs opening the index log.
+    /// Founding costs a listing and the creation of the open mark (docs/decisions/0009); joining costs a look at the mark.
     pub fn join(
         container: Arc<Container>,
         config: &Config,
         seen: Seen,
         fresh: bool,
-        mark_text: &str,
+        owner: impl Fn() -> Mark,
         complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
     ) -> Result<LogSet> {
-        let page = match &config.shared_memory {
-            Some(dir) => {
-                let path = page_path(&container, dir);
-                let _acting = container.store.act();
-                match SharedPage::join(&path) {
-                    // Without shared memory a process has a set of its own: slower to read, never wrong.
-                    Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NODEV) => None,
-                    other => Some(other.at("share memory through", &path)?),
-                }
-            }
-            None => None,
-        };
-        let shared = match page {
-            Some(page) => Shared::Page(page),
-            None => Shared::Private(Box::new(Private { words: [const { AtomicU64::new(0) }; WORDS], short: Mutex::default(), gate: Mutex::default() })),
-        };
+        let mut shared = share(&container, config)?;
         // Opened before anything is created in it: looking it up afterwards could wait for what we created.
         let dir = (!container.local).then(|| container.store.open(&container.dir, Open::READ)).transpose().at("open", &container.dir)?;
-        let guard = shared.lock().at("lock the shared page of", &container.dir)?;
+        let set = loop {
+            match LogSet::join_locked(&container, &shared, seen, fresh, &owner, &complete)? {
+                Some((set, founded)) => {
+                    if founded {
+                        publish(dir.as_deref());
+                    }
+                    break set;
+                }
+                // Others live there whose tenancy has ended: they will find out. Nobody else shall meet them.
+                None => {
+                    if let Shared::Page(page) = &shared {
+                        let _guard = page.lock().at("lock the shared page of", &container.dir)?;
+                        page.remove();
+                    }
+                    shared = share(&container, config)?;
+                }
+            }
+        };
+        let index_path = container.path(&name::index_log(set));
+        let mark_path = container.path(&name::open_mark(set));
+        let nonce = shared.words()[NONCE].load(Ordering::SeqCst);
+        Ok(LogSet { container, shared, set, index: OnceLock::new(), index_path, mark_path, nonce, dir })
+    }
+
+    /// Joins or founds with the page's lock held: the set, and whether it was founded. `None` if the page is that of live processes of a tenancy that has ended: they still reserve
+    /// regions of its set by the page's numbers, which must not become another set's.
+    fn join_locked(
+        container: &Arc<Container>,
+        shared: &Shared,
+        seen: Seen,
+        fresh: bool,
+        owner: impl Fn() -> Mark,
+        complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
+    ) -> Result<Option<(u32, bool)>> {
+        let _guard = shared.lock().at("lock the shared page of", &container.dir)?;
         let words = shared.words();
         words[CLOCK].fetch_max(seen.max_hlc, Ordering::SeqCst);
-        let ready = words[SET].load(Ordering::SeqCst);
-        let mark = |set: u32| container.path(&name::open_mark(set));
-        let set = if ready != 0 && container.store.stat(&mark(ready as u32), true).is_ok() {
-            ready as u32
-        } else {
-            let (set, youngest) = found(&container, fresh || seen.is_new, mark_text, complete)?;
+        let (state, nonce) = (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
+        let is_ours = state & (READY | FOUNDING) != 0 && read_mark(container, state as u32)?.is_some_and(|mark| mark.nonce == nonce);
+        match is_ours {
+            true if state & READY != 0 => return Ok(Some((state as u32, false))),
+            // Its founder died before it was done. With the page's lock, and nobody else in it, we are its heir.
+            true => remove_mark(container, state as u32)?,
+            false => {}
+        }
+        if let Shared::Page(page) = shared
+            && !page.is_alone().at("lock the shared page of", &container.dir)?
+        {
+            return Ok(None);
+        }
+        let set = {
+            let mark = owner();
+            let claim = |set: u32| {
+                words[NONCE].store(mark.nonce, Ordering::SeqCst);
+                words[SET].store(FOUNDING | u64::from(set), Ordering::SeqCst);
+                claim(container, set, &mark)
+            };
+            put_dir(words, &container.dir);
+            let (set, youngest) = found(container, fresh || seen.is_new, claim, complete)?;
+            // Fenced before the set's directory was there: the set may have been removed, and somebody else's by now.
+            if read_mark(container, set)?.is_none_or(|there| there.nonce != mark.nonce) {
+                return Err(Error::Fenced { path: container.dir.clone(), set });
+            }
             // Only now that the mark is there: who found none takes it that we know.
-            let clock = read_clock(&container).or_else(|error| remove_mark(&container, set).and(Err(error)))?;
+            let clock = read_clock(container).or_else(|error| remove_mark(container, set).and(Err(error)))?;
             words[CLOCK].fetch_max(youngest.unwrap_or(0).max(clock), Ordering::SeqCst);
             words[EOF].store(0, Ordering::SeqCst);
             words[SYNCED].store(0, Ordering::SeqCst);
-            for word in [INDEX_NAMED, INDEX_END, INDEX_SYNCED, DATA_DURABLE].into_iter().chain(UNSYNCED..WORDS) {
+            for word in [INDEX_NAMED, INDEX_END, INDEX_SYNCED, DATA_DURABLE].into_iter().chain(UNSYNCED..DIR) {
                 words[word].store(0, Ordering::SeqCst);
             }
-            let tails = if youngest.is_none() { vec![0; container.superblock.streams as usize] } else { tails(&container, set)? };
+            let tails = if youngest.is_none() { vec![0; container.superblock.streams as usize] } else { tails(container, set)? };
             for (stream, tail) in tails.into_iter().enumerate() {
                 words[TAILS + stream].store(tail, Ordering::SeqCst);
                 // What earlier owners left may not be durable, and the next sync makes durable what points to it.
                 let unsynced = if tail == 0 { Unsynced(0) } else { Unsynced(0).with(0, true) };
                 words[UNSYNCED + stream].store(unsynced.0, Ordering::SeqCst);
             }
-            words[SET].store(READY | set as u64, Ordering::SeqCst);
-            publish(dir.as_deref());
+            words[SET].store(READY | u64::from(set), Ordering::SeqCst);
             set
         };
-        drop(guard);
-        let index_path = container.path(&name::index_log(set));
-        Ok(LogSet { container, shared, set, index: OnceLock::new(), index_path, dir })
+        Ok(Some((set, true)))
+    }
+
+    /// Makes sure that the node still owned the set when it appended last: [`Error::Fenced`] if not. To be asked after an append and its syncs, before they are called a success: whoever
+    /// fences later finds what was appended. One readlink.
+    pub fn must_own(&self) -> Result<()> {
+        let store = &self.container.store;
+        match read_mark(&self.container, self.set)? {
+            Some(mark) if mark.nonce == self.nonce => Ok(()),
+            // The whole file may have been removed; then there is nothing to own.
+            None if store.stat(&self.container.path(name::SUPER), false) == Err(Errno::NOENT) => Ok(()),
+            _ => Err(Error::Fenced { path: self.container.dir.clone(), set: self.set }),
+        }
     }
 
     /// Number of the set.
@@ -402,57 +462,125 @@ impl LogSet {
 
     /// Leaves the set. True if this was the node's last process: then the open mark is gone and the caller owes a summary.
     pub fn leave(self) -> Result<bool> {
-        let mark = self.container.path(&name::open_mark(self.set));
         if let Shared::Page(page) = &self.shared {
             let _guard = page.lock().at("lock the shared page of", &self.container.dir)?;
             if !page.try_be_last() {
                 return Ok(false);
             }
-            // In this order: who dies in between leaves a set that the next process takes over, not a mark whose owner nobody knows.
-            let left = self.unmark(&mark);
+            // In this order: who dies in between leaves a page whose nonce no mark has, not a mark whose owner nobody knows.
+            let left = self.unmark();
             page.remove();
             return left;
         }
-        self.unmark(&mark)
+        self.unmark()
     }
 
-    fn unmark(&self, mark: &Path) -> Result<bool> {
-        match self.container.store.unlink(mark) {
+    fn unmark(&self) -> Result<bool> {
+        match self.container.store.unlink(&self.mark_path) {
             Ok(()) => {
                 publish(self.dir.as_deref());
                 Ok(true)
             }
-            // The container was removed, or somebody cleared the mark: nothing to sum up for us.
+            // The container was removed, or we were fenced: nothing to sum up for us.
             Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(errno).at("remove", mark),
+            Err(errno) => Err(errno).at("remove", &self.mark_path),
         }
     }
 }
 
+fn share(container: &Container, config: &Config) -> Result<Shared> {
+    if let Some(dir) = &config.shared_memory {
+        let path = page_path(container, dir);
+        let _acting = container.store.act();
+        match SharedPage::join(&path) {
+            // Without shared memory a process has a set of its own: slower to read, never wrong.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NODEV) => {}
+            other => return other.map(Shared::Page).at("share memory through", &path),
+        }
+    }
+    Ok(Shared::Private(Box::new(Private { words: [const { AtomicU64::new(0) }; WORDS], short: Mutex::default(), gate: Mutex::default() })))
+}
+
+/// Writes the container's directory into the page.
+fn put_dir(words: &[AtomicU64; WORDS], dir: &Path) {
+    let bytes = dir.as_os_str().as_bytes();
+    let room = &words[DIR + 1..];
+    if bytes.len() > room.len() * 8 {
+        return;
+    }
+    for (word, chunk) in room.iter().zip(bytes.chunks(8)) {
+        let mut value = [0; 8];
+        value[..chunk.len()].copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(value), Ordering::SeqCst);
+    }
+    words[DIR].store(bytes.len() as u64, Ordering::SeqCst);
+}
+
+/// What [`put_dir`] wrote.
+fn dir_of(words: &[AtomicU64; WORDS]) -> Option<PathBuf> {
+    let room = &words[DIR + 1..];
+    let len = usize::try_from(words[DIR].load(Ordering::SeqCst)).ok().filter(|len| (1..=room.len() * 8).contains(len))?;
+    let mut bytes: Vec<u8> = room.iter().take(len.div_ceil(8)).flat_map(|word| word.load(Ordering::SeqCst).to_le_bytes()).collect();
+    bytes.truncate(len);
+    Some(PathBuf::from(OsString::from_vec(bytes)))
+}
+
+/// Whether the processes that shared the page at `path` are all dead; then their mark in the container goes, if it has the nonce of the page, and the page.
+///
+/// The store has the container; nobody needs to have it open. False also if there is no page, or if the container is not where it was: then a page is removed, and a mark stays.
+pub(crate) fn reclaim(store: &dyn Store, path: &Path) -> Result<bool> {
+    let heir = |page: &SharedPage| -> Result<()> {
+        let words = page.words();
+        let (state, nonce) = (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
+        if state & (READY | FOUNDING) != 0
+            && let Some(dir) = dir_of(words)
+        {
+            let mark = dir.join(name::open_mark(state as u32));
+            let text = store.readlink(&mark).ok();
+            if text.as_ref().and_then(|text| text.to_str()).and_then(Mark::parse).is_some_and(|mark| mark.nonce == nonce) {
+                match store.unlink(&mark) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(errno).at("remove", &mark),
+                }
+            }
+        }
+        page.remove();
+        Ok(())
+    };
+    match SharedPage::inherit(path, heir).at("look at the shared page", path)? {
+        Some(done) => done.map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// Whether a process lives that shares the page at `path` in the tenancy with this nonce.
+pub fn lives(path: &Path, nonce: u64) -> Result<bool> {
+    let page = SharedPage::peek(path).at("look at the shared page", path)?;
+    Ok(page.is_some_and(|page| page.words()[NONCE].load(Ordering::SeqCst) == nonce && page.has_members()))
+}
+
 /// Where the processes of this node and user meet for a container.
 fn page_path(container: &Container, dir: &Path) -> PathBuf {
-    let (dev, uid) = (container.identity.0, container.store.user());
-    dir.join(format!("plfs-{uid}-{dev:x}-{}", container.superblock.uuid))
+    page_path_of(container, dir, container.store.user())
+}
+
+/// Where the processes of this node and another user meet.
+pub(crate) fn page_path_of(container: &Container, dir: &Path, uid: u32) -> PathBuf {
+    dir.join(format!("plfs-{uid}-{:x}-{}", container.identity.0, container.superblock.uuid))
 }
 
 /// Becomes owner of a set: one without a mark whose index log this user may write, else (or if `fresh`) a new one. Gives the set and a stamp that none of its blocks exceeds;
 /// `None` if it is new. Creating the mark exclusively is what makes us the owner.
-fn found(container: &Container, fresh: bool, mark_text: &str, complete: impl Fn(&Container, u32) -> Result<Option<u64>>) -> Result<(u32, Option<u64>)> {
-    let own = |set: u32| -> Result<bool> {
-        let path = container.path(&name::open_mark(set));
-        match container.store.open(&path, Open::create_new(0o644)) {
-            Ok(file) => {
-                let written = store::write_full(file.as_ref(), mark_text.as_bytes(), 0).at("write", &path);
-                written.map(|()| true).or_else(|error| remove_mark(container, set).and(Err(error)))
-            }
-            Err(Errno::EXIST) => Ok(false),
-            Err(errno) => Err(errno).at("create", &path),
-        }
-    };
+fn found(
+    container: &Container,
+    fresh: bool,
+    own: impl Fn(u32) -> Result<bool>,
+    complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
+) -> Result<(u32, Option<u64>)> {
     let names = if fresh { Vec::new() } else { container.list()? };
     for name in &names {
         let Name::LogSet(set) = *name else { continue };
-        if names.contains(&Name::OpenMark(set)) {
+        if names.contains(&Name::OpenMark(set)) || names.contains(&Name::Fenced(set)) {
             continue;
         }
         let path = container.path(&name::index_log(set));
@@ -463,6 +591,11 @@ fn found(container: &Container, fresh: bool, mark_text: &str, complete: impl Fn(
             && let Some(youngest) = complete(container, set)?
             && own(set)?
         {
+            // Owned and fenced since the listing: it has had its last owner.
+            if container.store.stat(&container.path(&name::fenced_mark(set)), false).is_ok() {
+                remove_mark(container, set)?;
+                continue;
+            }
             // It may have gone, or got longer, before it was ours.
             let youngest = match container.store.stat(&path, true) {
                 Ok(now) if now.len == found.len => Ok(Some(youngest)),
@@ -503,7 +636,29 @@ pub(super) fn open_to_readers(container: &Container, path: &Path, mode: u32) -> 
     Ok(())
 }
 
-fn remove_mark(container: &Container, set: u32) -> Result<()> {
+/// Creates the mark of a log set, unless somebody owns the set: whether it did.
+pub(crate) fn claim(container: &Container, set: u32, mark: &Mark) -> Result<bool> {
+    let path = container.path(&name::open_mark(set));
+    match container.store.symlink(Path::new(&mark.text()), &path) {
+        Ok(()) => Ok(true),
+        // A network file system may have repeated the call.
+        Err(Errno::EXIST) => Ok(read_mark(container, set)?.is_some_and(|there| there.nonce == mark.nonce)),
+        Err(errno) => Err(errno).at("create", &path),
+    }
+}
+
+/// The mark of a log set. `None` if there is none, or none that this version can read: then the set has an owner of whom nothing is known.
+pub(crate) fn read_mark(container: &Container, set: u32) -> Result<Option<Mark>> {
+    let path = container.path(&name::open_mark(set));
+    match container.store.readlink(&path) {
+        Ok(text) => Ok(text.to_str().and_then(Mark::parse)),
+        // EINVAL: it is no link.
+        Err(Errno::NOENT | Errno::INVAL) => Ok(None),
+        Err(errno) => Err(errno).at("read", &path),
+    }
+}
+
+pub(crate) fn remove_mark(container: &Container, set: u32) -> Result<()> {
     let path = container.path(&name::open_mark(set));
     container.store.unlink(&path).at("remove", &path)
 }
@@ -584,7 +739,7 @@ mod tests {
     }
 
     fn join(config: &Config, container: &Arc<Container>, seen: Seen) -> LogSet {
-        LogSet::join(container.clone(), config, seen, false, "", youngest).unwrap()
+        LogSet::join(container.clone(), config, seen, false, Mark::default, youngest).unwrap()
     }
 
     /// A process looks at the logs, to take one over; before it does, another node whose clock is ahead takes it, appends and leaves. The stamps of the first went on from what it

@@ -1,6 +1,7 @@
 //! What a process asks its machine besides files: randomness and a name.
 
 use std::ffi::CString;
+use std::path::Path;
 
 use super::Errno;
 
@@ -33,4 +34,69 @@ pub(crate) fn random_u64() -> u64 {
 /// The name of this host.
 pub(crate) fn host_name() -> CString {
     rustix::system::uname().nodename().to_owned()
+}
+
+/// What tells this process from all others, on whatever host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProcessFacts {
+    /// First eight bytes of the boot id; 0: unknown.
+    pub(crate) boot: u64,
+    /// The machine it runs on; 0: unknown.
+    pub(crate) machine: u64,
+    /// When it started, in clock ticks since boot; 0: unknown.
+    pub(crate) start: u64,
+    /// Inode of its pid namespace; 0: unknown.
+    pub(crate) pid_namespace: u64,
+}
+
+impl ProcessFacts {
+    /// This process's. Four small reads.
+    pub(crate) fn of_this_process() -> ProcessFacts {
+        ProcessFacts { boot: boot_id(), machine: machine_id(), start: start_of("/proc/self/stat"), pid_namespace: pid_namespace() }
+    }
+}
+
+/// First eight bytes of the boot id of this host; 0: unknown.
+pub(crate) fn boot_id() -> u64 {
+    first_digits("/proc/sys/kernel/random/boot_id")
+}
+
+/// What tells this machine from others, whenever it was started; 0: unknown. Machines that were cloned may share it.
+pub(crate) fn machine_id() -> u64 {
+    first_digits("/etc/machine-id")
+}
+
+fn first_digits(path: &str) -> u64 {
+    let text = read_small(path);
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    u64::from_str_radix(&digits, 16).unwrap_or(0)
+}
+
+/// When process `pid` of this process's namespace started; 0 if there is none.
+pub(crate) fn start_of_process(pid: u32) -> u64 {
+    start_of(&format!("/proc/{pid}/stat"))
+}
+
+/// Inode of this process's pid namespace; 0: unknown.
+pub(crate) fn pid_namespace() -> u64 {
+    let link = rustix::fs::readlink("/proc/self/ns/pid", Vec::new()).ok();
+    let text = link.as_ref().and_then(|link| link.to_str().ok()).unwrap_or_default();
+    text.trim_start_matches("pid:[").trim_end_matches(']').parse().unwrap_or(0)
+}
+
+/// The 22nd field, counted behind the name of the program, which may have blanks.
+fn start_of(stat: &str) -> u64 {
+    let text = read_small(stat);
+    text.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19)?.parse().ok()).unwrap_or(0)
+}
+
+/// The first KiB of a file of /proc; empty if it cannot be read.
+fn read_small(path: &str) -> String {
+    let read = || -> super::Result<String> {
+        let file = super::posix::PosixFile::open(Path::new(path), super::Open::READ)?;
+        let mut bytes = [0; 1024];
+        let n = super::read_full(&file, &mut bytes, 0)?;
+        Ok(String::from_utf8_lossy(&bytes[..n]).into_owned())
+    };
+    read().unwrap_or_default()
 }

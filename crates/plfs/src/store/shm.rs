@@ -15,8 +15,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use syscalls::Sysno;
 
-use super::posix::HighFd;
-use super::{Errno, Result};
+use super::posix::{HighFd, PosixStore};
+use super::{Errno, Result, Store};
 
 /// Numbers in a page.
 pub const WORDS: usize = 1024;
@@ -90,6 +90,36 @@ impl SharedPage {
         Ok(Some(heir(&page)))
     }
 
+    /// The page at `path`, to be looked at and not to be joined.
+    pub fn peek(path: &Path) -> Result<Option<SharedPage>> {
+        SharedPage::open(path, false)
+    }
+
+    /// For a page that was [looked at](SharedPage::peek): whether a live process has joined it. True too if that cannot be found out.
+    pub fn has_members(&self) -> bool {
+        let free = set_lock(self.file.as_fd(), Lock::Alive, linux::F_WRLCK, false).is_ok();
+        if free {
+            let _ = set_lock(self.file.as_fd(), Lock::Alive, linux::F_UNLCK, false);
+        }
+        !free
+    }
+
+    /// The pages of a user, or of all (`None`), in a directory of shared memory.
+    pub fn find(dir: &Path, uid: Option<u32>) -> Result<Vec<PathBuf>> {
+        let is_page = |name: &str| {
+            let mut parts = name.split('-');
+            let (plfs, user, dev, uuid) = (parts.next(), parts.next(), parts.next(), parts.next());
+            let hex = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
+            plfs == Some("plfs")
+                && user.and_then(|user| user.parse().ok()).is_some_and(|user: u32| uid.is_none_or(|uid| uid == user))
+                && dev.is_some_and(hex)
+                && uuid.is_some_and(|uuid| uuid.len() == 32 && hex(uuid))
+                && parts.next().is_none()
+        };
+        let entries = PosixStore::new().list(dir)?;
+        Ok(entries.iter().filter(|entry| entry.name.to_str().is_some_and(is_page)).map(|entry| dir.join(&entry.name)).collect())
+    }
+
     /// `None` without `create` if there is no page, or it was never finished.
     fn open(path: &Path, create: bool) -> Result<Option<SharedPage>> {
         let file = match open(path, create) {
@@ -134,6 +164,15 @@ impl SharedPage {
         set_lock(self.file.as_fd(), Lock::Alive, linux::F_WRLCK, false).is_ok()
     }
 
+    /// True if this is the only live process that has joined. Call with the short lock held.
+    pub fn is_alone(&self) -> Result<bool> {
+        match set_lock(self.file.as_fd(), Lock::Alive, linux::F_WRLCK, false) {
+            Ok(()) => set_lock(self.file.as_fd(), Lock::Alive, linux::F_RDLCK, true).map(|()| true),
+            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
     /// Removes the page at `path`, which nobody will join any more.
     pub fn remove_file(path: &Path) {
         let _ = rustix::fs::unlink(path);
@@ -141,8 +180,11 @@ impl SharedPage {
 
     /// Removes the page's file. Only for the last process, with the short lock held.
     pub fn remove(&self) {
-        // A page left behind is found again by the next process of the node; it does no harm.
-        let _ = rustix::fs::unlink(&self.path);
+        // If somebody removed it and others have made a new one, that is theirs.
+        if same_file(self.file.as_fd(), &self.path) {
+            // A page left behind is found again by the next process of the node; it does no harm.
+            let _ = rustix::fs::unlink(&self.path);
+        }
     }
 }
 

@@ -1,0 +1,263 @@
+//! Who owns a log set (docs/decisions/0009): killed jobs, cleared marks, removed pages. Nobody's
+//! acknowledged bytes are lost, and nobody has to clean up by hand on the host where the dead lived.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use plfs::store::Errno;
+use plfs::{Cleared, Config, File, OpenOptions, Opened, Plfs};
+
+/// Tells a child of this test what to do: FILE SHM OFFSET BYTE.
+const CHILD: &str = "PLFS_TEST_OWNER";
+
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Dir {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = PathBuf::from(format!("/dev/shm/plfs-owner-{}-{number}", std::process::id()));
+        for node in ["a", "b", "c"] {
+            std::fs::create_dir_all(dir.join(node)).unwrap();
+        }
+        Dir(dir)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("f")
+    }
+
+    fn config(&self, node: &str) -> Config {
+        Config { shared_memory: Some(self.0.join(node)), streams: 1, ..Config::default() }
+    }
+
+    fn process(&self, node: &str) -> Plfs {
+        Plfs::posix(self.config(node))
+    }
+
+    /// A process of `node` that writes 5,000 bytes at `offset`, syncs, and waits for its death.
+    fn writer(&self, test: &str, node: &str, offset: u64, byte: u8) -> Child {
+        let what = format!("{} {} {offset} {byte}", self.file().display(), self.0.join(node).display());
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--test-threads=1", "--nocapture"]).env(CHILD, what);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("synced")), "the writer died early");
+        child
+    }
+
+    /// What ends in `end` in the container.
+    fn names(&self, end: &str) -> usize {
+        let (container, _) = self.process("c").container(&self.file()).unwrap().unwrap();
+        let names = std::fs::read_dir(&container.dir).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(end)).count()
+    }
+
+    fn pages(&self, node: &str) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.0.join(node)).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.metadata().unwrap().len() >= 4096).collect()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The child's side of [`Dir::writer`]; false in the test itself.
+fn is_writer() -> bool {
+    let Ok(what) = std::env::var(CHILD) else { return false };
+    let words: Vec<&str> = what.split(' ').collect();
+    let config = Config { shared_memory: Some(words[1].into()), streams: 1, ..Config::default() };
+    let plfs = Plfs::posix(config);
+    let file = open(&plfs, Path::new(words[0]));
+    let (offset, byte): (u64, u8) = (words[2].parse().unwrap(), words[3].parse().unwrap());
+    file.write_at(&[byte; 5000], offset).unwrap();
+    file.sync().unwrap();
+    println!("synced");
+    std::thread::sleep(std::time::Duration::from_secs(100));
+    true
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn open(plfs: &Plfs, path: &Path) -> File {
+    match plfs.open(path, OpenOptions::create()).unwrap() {
+        Opened::Logical(file) => file,
+        Opened::Plain(_) => panic!("it is plain"),
+    }
+}
+
+fn has(file: &File, offset: u64, byte: u8) -> bool {
+    let mut bytes = [0; 5000];
+    file.read_at(&mut bytes, offset).unwrap() == 5000 && bytes == [byte; 5000]
+}
+
+/// The writers of two nodes were killed and their marks cleared. One node went on with the log set
+/// that its page named, the other one took the same set over: both appended to it, and 20,000 synced
+/// bytes were wrong.
+#[test]
+fn two_nodes_whose_writers_were_killed_never_share_a_log_set() {
+    if is_writer() {
+        return;
+    }
+    const TEST: &str = "two_nodes_whose_writers_were_killed_never_share_a_log_set";
+    for order in [["a", "b"], ["b", "a"]] {
+        let dir = Dir::new();
+        let (a, b) = (dir.writer(TEST, "a", 0, 1), dir.writer(TEST, "b", 10_000, 2));
+        kill(a);
+        kill(b);
+        let reader = dir.process("c");
+        let (container, _) = reader.container(&dir.file()).unwrap().unwrap();
+        let cleared = plfs::clear_marks(&container, &dir.config("c")).unwrap();
+        assert_eq!(cleared.len(), 2);
+        assert!(cleared.iter().all(|mark| matches!(mark, Cleared::Fenced(_))), "{cleared:?}");
+        let nodes: Vec<Plfs> = order.iter().map(|node| dir.process(node)).collect();
+        let files: Vec<File> = nodes.iter().map(|plfs| open(plfs, &dir.file())).collect();
+        for round in 0..3 {
+            for (i, file) in files.iter().enumerate() {
+                file.write_at(&[10 + i as u8; 5000], 20_000 + i as u64 * 20_000 + round * 5_000).unwrap();
+                file.sync().unwrap();
+            }
+        }
+        files.into_iter().for_each(|file| file.close().unwrap());
+        let file = open(&reader, &dir.file());
+        let expect = [(0, 1), (10_000, 2), (20_000, 10), (30_000, 10), (40_000, 11), (50_000, 11)];
+        assert!(expect.iter().all(|(offset, byte)| has(&file, *offset, *byte)));
+        assert_eq!(dir.names(".open"), 0);
+    }
+}
+
+/// The marks of killed processes stayed for ever: no summary, no take-over, no compaction, and each
+/// stat went through all logs. Now the next process of the node goes on with the dead ones' set.
+#[test]
+fn the_next_process_of_a_node_is_the_heir_of_the_dead() {
+    if is_writer() {
+        return;
+    }
+    let dir = Dir::new();
+    for round in 0..3 {
+        kill(dir.writer("the_next_process_of_a_node_is_the_heir_of_the_dead", "a", round * 5000, 1 + round as u8));
+    }
+    assert_eq!((dir.names(".open"), dir.pages("a").len()), (1, 1));
+    let plfs = dir.process("a");
+    let file = open(&plfs, &dir.file());
+    file.write_at(&[9; 5000], 15_000).unwrap();
+    file.close().unwrap();
+    assert_eq!((dir.names(".open"), dir.names(".fenced"), dir.pages("a").len()), (0, 0, 0));
+    let totals = plfs.stat(&dir.file(), true).unwrap().totals.unwrap();
+    assert!(totals.from_summary && totals.log_sets == 1, "{totals:?}");
+    let file = open(&plfs, &dir.file());
+    assert!([(0, 1), (5_000, 2), (10_000, 3), (15_000, 9)].iter().all(|(offset, byte)| has(&file, *offset, *byte)));
+}
+
+/// Nobody opens the file of a killed job again: its mark and its page go with the next job of the node
+/// that opens anything for writing.
+#[test]
+fn what_a_killed_job_left_goes_when_the_next_job_comes() {
+    if is_writer() {
+        return;
+    }
+    let dir = Dir::new();
+    kill(dir.writer("what_a_killed_job_left_goes_when_the_next_job_comes", "a", 0, 1));
+    assert_eq!((dir.names(".open"), dir.pages("a").len()), (1, 1));
+    let plfs = dir.process("a");
+    open(&plfs, &dir.0.join("other")).close().unwrap();
+    assert_eq!((dir.names(".open"), dir.pages("a").len()), (0, 0));
+    assert!(has(&open(&plfs, &dir.file()), 0, 1));
+}
+
+/// The same across two directories of shared memory on one host, as containers have them: the last one
+/// to close ends the tenancy of those whose processes are dead.
+#[test]
+fn the_last_closer_ends_the_tenancies_of_the_dead_of_its_host() {
+    if is_writer() {
+        return;
+    }
+    const TEST: &str = "the_last_closer_ends_the_tenancies_of_the_dead_of_its_host";
+    let dir = Dir::new();
+    let lives = dir.writer(TEST, "a", 0, 1);
+    let plfs = dir.process("b");
+    let write = |offset: u64, byte: u8| {
+        let file = open(&plfs, &dir.file());
+        file.write_at(&[byte; 5000], offset).unwrap();
+        file.close().unwrap();
+    };
+    write(10_000, 2);
+    assert_eq!((dir.names(".open"), dir.names(".fenced")), (1, 0), "it lives");
+    kill(lives);
+    write(20_000, 3);
+    assert_eq!((dir.names(".open"), dir.names(".fenced")), (0, 1));
+    assert!(plfs.stat(&dir.file(), true).unwrap().totals.unwrap().from_summary);
+    let file = open(&plfs, &dir.file());
+    assert!([(0, 1), (10_000, 2), (20_000, 3)].iter().all(|(offset, byte)| has(&file, *offset, *byte)));
+}
+
+/// A person says that a node is dead, and it is not. It gets an error at its next commit, what it had
+/// committed stays, and nobody else is disturbed: neither those who come after it on its own node nor a
+/// compaction.
+#[test]
+fn a_node_that_is_wrongly_declared_dead_is_told() {
+    let dir = Dir::new();
+    let (alive, other) = (dir.process("a"), dir.process("a"));
+    let file = open(&alive, &dir.file());
+    file.write_at(&[1; 5000], 0).unwrap();
+    file.sync().unwrap();
+    fence(&dir);
+    file.write_at(&[2; 5000], 5_000).unwrap();
+    let error = file.sync().unwrap_err();
+    assert_eq!(error.errno(), Errno::STALE);
+    assert!(error.to_string().contains("declared dead"), "{error}");
+    assert_eq!(file.write_at(b"x", 0).unwrap_err().errno(), Errno::STALE, "and at each later call");
+    // Others of its node meet elsewhere, and do not use the numbers that it still has.
+    let late = open(&other, &dir.file());
+    late.write_at(&[3; 5000], 10_000).unwrap();
+    late.sync().unwrap();
+    assert_eq!(file.close().unwrap_err().errno(), Errno::STALE);
+    late.write_at(&[4; 5000], 15_000).unwrap();
+    late.close().unwrap();
+    dir.process("b").compact(&dir.file(), |_| std::ops::ControlFlow::Continue(())).unwrap();
+    let file = open(&dir.process("b"), &dir.file());
+    assert!([(0, 1), (10_000, 3), (15_000, 4)].iter().all(|(offset, byte)| has(&file, *offset, *byte)));
+    assert_eq!((dir.names(".open"), dir.names(".fenced")), (0, 0));
+}
+
+/// Renames the mark, as `check --clear-marks` on another host does.
+fn fence(dir: &Dir) {
+    let (container, _) = dir.process("c").container(&dir.file()).unwrap().unwrap();
+    for entry in std::fs::read_dir(&container.dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|end| end == "open") {
+            std::fs::rename(&path, path.with_extension("fenced")).unwrap();
+        }
+    }
+}
+
+/// systemd removes a user's shared memory when the last session ends (RemoveIPC), though jobs go on. The
+/// next process of the node found no page and a mark of its own node's set.
+#[test]
+fn a_page_that_was_removed_under_its_users_costs_a_log_set() {
+    let dir = Dir::new();
+    let (first, second) = (dir.process("a"), dir.process("a"));
+    let one = open(&first, &dir.file());
+    one.write_at(&[1; 5000], 0).unwrap();
+    dir.pages("a").iter().for_each(|page| std::fs::remove_file(page).unwrap());
+    let two = open(&second, &dir.file());
+    two.write_at(&[2; 5000], 5_000).unwrap();
+    two.sync().unwrap();
+    one.sync().unwrap();
+    one.write_at(&[3; 5000], 10_000).unwrap();
+    one.close().unwrap();
+    assert_eq!(dir.pages("a").len(), 1, "the second one's page is not the first one's");
+    two.write_at(&[4; 5000], 15_000).unwrap();
+    two.close().unwrap();
+    let file = open(&dir.process("b"), &dir.file());
+    assert!([(0, 1), (5_000, 2), (10_000, 3), (15_000, 4)].iter().all(|(offset, byte)| has(&file, *offset, *byte)));
+    assert_eq!((dir.names(".open"), dir.pages("a").len()), (0, 0));
+}
