@@ -1,0 +1,304 @@
+//! Explores the ownership protocol in several worlds, and shows that each fault is found.
+//!
+//! `PLFS_MODEL_DEPTH=N` explores more: each world again with N more of each thing that may happen,
+//! one kind at a time (minutes and gigabytes). `PLFS_EXPLORED=FILE` appends the line that says
+//! what was explored to the file.
+
+use std::collections::{BTreeSet, HashSet};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::io::Write;
+use std::time::Instant;
+
+use plfs_model::{Action, Budget, Fault, State, World, story};
+use stateright::{Checker, Expectation, Model};
+
+const QUIET: Budget = Budget {
+    writers: 2,
+    commits: 1,
+    reapers: 0,
+    removers: 0,
+    readers: 0,
+    kills: 0,
+    forks: 0,
+    reboots: 0,
+    fences: 0,
+    strangers: 0,
+    retries: 0,
+    summaries: false,
+};
+
+const TWO_NODES: World = World {
+    name: "two nodes",
+    hosts: &[0, 1],
+    nodes: &[0, 1],
+    sets: 2,
+    budget: QUIET,
+    fault: None,
+};
+
+/// Two processes here, one there.
+const THREE_PROCESSES: World = World { nodes: &[0, 0, 1], ..TWO_NODES };
+
+const FENCE: World = World {
+    name: "two nodes of two processes, a person fences",
+    nodes: &[0, 0, 1, 1],
+    budget: Budget { writers: 3, fences: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const KILL: World = World {
+    name: "two nodes, a kill and a fence",
+    budget: Budget { writers: 3, kills: 1, fences: 1, reapers: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const KILL_BESIDE: World = World {
+    name: "a kill beside a live process of the node",
+    budget: Budget { writers: 3, kills: 1, reapers: 1, ..QUIET },
+    ..THREE_PROCESSES
+};
+
+const COMMITS: World = World {
+    name: "two commits each, a kill and a fence",
+    budget: Budget { commits: 2, kills: 1, fences: 1, ..QUIET },
+    ..THREE_PROCESSES
+};
+
+const KILLS: World = World {
+    name: "two kills",
+    budget: Budget { writers: 3, kills: 2, reapers: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const THREE_NODES: World = World {
+    name: "three nodes, a fence",
+    hosts: &[0, 1, 2],
+    nodes: &[0, 1, 2],
+    budget: Budget { writers: 3, fences: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const ONE_HOST: World = World {
+    name: "two directories of shared memory on one host, a reboot",
+    hosts: &[0, 0, 1],
+    nodes: &[0, 1, 2],
+    budget: Budget { writers: 2, reapers: 2, kills: 1, reboots: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const STRANGER: World = World {
+    name: "a stranger removes the page of live processes",
+    budget: Budget { writers: 3, strangers: 1, ..QUIET },
+    ..THREE_PROCESSES
+};
+
+const STRANGER_KILL: World = World {
+    name: "a stranger removes a page, and a process is killed",
+    budget: Budget { strangers: 1, kills: 1, reapers: 1, ..QUIET },
+    ..THREE_PROCESSES
+};
+
+const REMOVE: World = World {
+    name: "two remove sets, a person fences",
+    budget: Budget { writers: 3, removers: 2, fences: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const REMOVE_BESIDE: World = World {
+    name: "one removes a set beside two writers, a person fences",
+    nodes: &[0, 1, 1],
+    budget: Budget { removers: 1, fences: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const REMOVE_KILLED: World = World {
+    name: "who removes a set is killed",
+    budget: Budget { removers: 1, kills: 1, reapers: 1, fences: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const FORK: World = World {
+    name: "a process forks and is killed",
+    budget: Budget { writers: 3, forks: 1, kills: 1, ..QUIET },
+    ..THREE_PROCESSES
+};
+
+const SUMMARY: World = World {
+    name: "last closers, readers, a fence",
+    budget: Budget { writers: 3, readers: 1, fences: 1, summaries: true, ..QUIET },
+    ..TWO_NODES
+};
+
+const SUMMARY_REMOVE: World = World {
+    name: "last closers, readers, a set is removed, a fence",
+    budget: Budget { removers: 1, readers: 1, fences: 1, summaries: true, ..QUIET },
+    ..TWO_NODES
+};
+
+const RETRY: World = World {
+    name: "a mark is made, and EEXIST comes back",
+    budget: Budget { writers: 3, retries: 1, kills: 1, fences: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const WORLDS: [World; 16] = [
+    FENCE,
+    KILL,
+    KILL_BESIDE,
+    KILLS,
+    COMMITS,
+    THREE_NODES,
+    ONE_HOST,
+    STRANGER,
+    STRANGER_KILL,
+    REMOVE,
+    REMOVE_BESIDE,
+    REMOVE_KILLED,
+    FORK,
+    SUMMARY,
+    SUMMARY_REMOVE,
+    RETRY,
+];
+
+const FAULTS: [(Fault, World); 15] = [
+    (Fault::JoinByName, KILL),
+    (Fault::LookFirst, FENCE),
+    (Fault::LookByName, FENCE),
+    (Fault::OwnFenced, FENCE),
+    (Fault::OwnByOldList, FENCE),
+    (Fault::LengthFirst, FENCE),
+    (Fault::PageServesTwo, COMMITS),
+    (Fault::LockIsAFile, STRANGER),
+    (Fault::LeaveUnlocked, FENCE),
+    (Fault::ReclaimByName, KILLS),
+    (Fault::OrphansStay, KILL),
+    (Fault::OrphanByOneLook, KILL_BESIDE),
+    (Fault::ForgetFence, REMOVE),
+    (Fault::ChildUnlocks, FORK),
+    (Fault::ListFirst, SUMMARY),
+];
+
+/// A step, the state that it leads to, and the place of the state before it.
+struct Seen {
+    state: State,
+    from: Option<(usize, Action)>,
+}
+
+/// States, each with what happens next.
+type Way = Vec<(State, Option<Action>)>;
+
+/// The shortest way to a state in which a property does not hold, and the property.
+fn shortest(world: &World) -> Option<(&'static str, Way)> {
+    let mut properties = world.properties();
+    properties.retain(|property| property.expectation == Expectation::Always);
+    let hash = |state: &State| BuildHasherDefault::<DefaultHasher>::default().hash_one(state);
+    let mut seen: Vec<Seen> =
+        world.init_states().into_iter().map(|state| Seen { state, from: None }).collect();
+    let mut hashes: HashSet<u64> = seen.iter().map(|seen| hash(&seen.state)).collect();
+    let mut at = 0;
+    let mut actions = Vec::new();
+    while at < seen.len() {
+        let state = seen[at].state.clone();
+        if let Some(broken) = properties.iter().find(|p| !(p.condition)(world, &state)) {
+            let mut path = vec![(state, None)];
+            while let Some((before, action)) = seen[at].from {
+                at = before;
+                path.push((seen[at].state.clone(), Some(action)));
+            }
+            path.reverse();
+            return Some((broken.name, path));
+        }
+        world.actions(&state, &mut actions);
+        for action in actions.drain(..) {
+            if let Some(next) = world.next_state(&state, action)
+                && hashes.insert(hash(&next))
+            {
+                seen.push(Seen { state: next, from: Some((at, action)) });
+            }
+        }
+        at += 1;
+    }
+    None
+}
+
+/// All worlds, as large as asked for.
+fn worlds() -> Vec<World> {
+    let more: u8 = std::env::var("PLFS_MODEL_DEPTH").map_or(0, |n| n.parse().expect("a number"));
+    let mut worlds = WORLDS.to_vec();
+    for world in WORLDS {
+        for n in 1..=more {
+            let b = world.budget;
+            worlds.extend(
+                [
+                    Budget { writers: b.writers + n, ..b },
+                    Budget { commits: b.commits + n, ..b },
+                    Budget { reapers: b.reapers + n, ..b },
+                    Budget { kills: b.kills + n, ..b },
+                    Budget { fences: b.fences + n, ..b },
+                    Budget { strangers: b.strangers + n, ..b },
+                ]
+                .map(|budget| World { budget, ..world }),
+            );
+        }
+    }
+    worlds
+}
+
+/// States of larger worlds than those of CI, at most for each: some 10 GB.
+const MOST_STATES: usize = 40_000_000;
+
+/// The model says what the engine must do; this says that it is right, as far as it was explored,
+/// and that the exploration would see it if it were wrong.
+#[test]
+fn the_ownership_protocol_holds_and_each_fault_in_it_is_found() {
+    for (fault, world) in FAULTS {
+        let world = world.with(fault);
+        let (property, path) = shortest(&world).unwrap_or_else(|| {
+            panic!("{fault:?} was not found in the world \"{}\"", world.name);
+        });
+        println!("{fault:?}: not true any more that \"{property}\":\n{}", story(&world, path));
+    }
+
+    let (mut states, mut depth, mut met) = (0, 0, BTreeSet::new());
+    let worlds = worlds();
+    for world in &worlds {
+        let start = Instant::now();
+        let checker = world.checker().target_state_count(MOST_STATES).spawn_bfs().join();
+        for property in world.properties() {
+            if checker.discovery(property.name).is_none() {
+                continue;
+            }
+            if property.expectation == Expectation::Always {
+                // The checker's own path is not always the shortest.
+                let (property, path) = shortest(world).expect("the checker has found one");
+                let story = story(world, path);
+                panic!("in the world \"{}\" it is not true that {property}:\n{story}", world.name);
+            }
+            met.insert(property.name);
+        }
+        let (found, deep) = (checker.unique_state_count(), checker.max_depth());
+        let all = if checker.state_count() < MOST_STATES { "" } else { " (cut off)" };
+        let took_s = start.elapsed().as_secs_f32();
+        println!("{found:9} states, depth {deep}, {took_s:4.1} s: {}{all}", world.name);
+        states += found;
+        depth = depth.max(deep);
+    }
+    let properties = FENCE.properties();
+    for property in &properties {
+        let must_be_met = property.expectation == Expectation::Sometimes;
+        assert!(!must_be_met || met.contains(property.name), "never met: {}", property.name);
+    }
+
+    let hold = properties.iter().filter(|p| p.expectation == Expectation::Always).count();
+    let line = format!(
+        "states of the ownership protocol ({} worlds: 2 nodes x 2 processes, 3 nodes x 1 and less; \
+         depth {depth}, {hold} properties, {} mutants found)",
+        worlds.len(),
+        FAULTS.len(),
+    );
+    println!("explored: {states} {line}");
+    if let Some(file) = std::env::var_os("PLFS_EXPLORED") {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
+        writeln!(file, "{states} {line}").unwrap();
+    }
+}
