@@ -18,6 +18,9 @@ pub struct Mark {
     pub start: u64,
     /// Inode of the founder's pid namespace; 0 if unknown.
     pub pid_namespace: u64,
+    /// Device and inode of the directory of shared memory in which the owner's processes meet; 0: the
+    /// owner is one process that shares nothing.
+    pub shared_memory: (u64, u64),
     /// User id of the founder.
     pub uid: u32,
     /// When the founder attached, nanoseconds since 1970 UTC.
@@ -32,12 +35,12 @@ const BEGIN: &str = "plfs-owner-1";
 const HOST_BYTES: usize = 64;
 
 impl Mark {
-    /// The text: at most 255 bytes, no `/`.
+    /// The text: at most 320 bytes, no `/`.
     pub fn text(&self) -> String {
-        let Mark { nonce, boot, machine, pid, start, pid_namespace, uid, attached_ns, host } = self;
+        let Mark { nonce, boot, machine, pid, start, pid_namespace, shared_memory: (dev, ino), uid, attached_ns, host } = self;
         let host: String = host.chars().filter(|c| !c.is_control() && *c != '/').take(HOST_BYTES).collect();
         format!(
-            "{BEGIN} nonce={nonce:016x} boot={boot:016x} machine={machine:016x} pid={pid} start={start} pidns={pid_namespace} uid={uid} since={attached_ns} host={host}"
+            "{BEGIN} nonce={nonce:016x} boot={boot:016x} machine={machine:016x} pid={pid} start={start} pidns={pid_namespace} shm={dev:x}:{ino:x} uid={uid} since={attached_ns} host={host}"
         )
     }
 
@@ -56,6 +59,11 @@ impl Mark {
                 "pid" => mark.pid = value.parse().unwrap_or(0),
                 "start" => mark.start = value.parse().unwrap_or(0),
                 "pidns" => mark.pid_namespace = value.parse().unwrap_or(0),
+                "shm" => {
+                    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+                    let pair = value.split_once(':').and_then(|(dev, ino)| Some((number(dev)?, number(ino)?)));
+                    mark.shared_memory = pair.unwrap_or((0, 0));
+                }
                 "uid" => mark.uid = value.parse().unwrap_or(0),
                 "since" => mark.attached_ns = value.parse().unwrap_or(0),
                 _ => {}
@@ -79,12 +87,13 @@ mod tests {
             pid: u32::MAX,
             start: u64::MAX,
             pid_namespace: 4_026_531_836,
+            shared_memory: (u64::MAX, u64::MAX),
             uid: 1000,
             attached_ns: u64::MAX,
             host: "n".repeat(64),
         };
         let text = mark.text();
-        assert!(text.len() <= 255, "{}", text.len());
+        assert!(text.len() <= 320, "{}", text.len());
         assert_eq!(Mark::parse(&text), Some(mark));
     }
 

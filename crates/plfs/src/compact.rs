@@ -82,7 +82,7 @@ pub(crate) fn usage(container: &Container) -> Result<Usage> {
 /// return; whatever ends it before leaves the file as it was.
 pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress: impl FnMut(u64) -> ControlFlow<()>) -> Result<Compacted> {
     let names = container.list()?;
-    if catalog::has_owner(&names) && !(lifecycle::end_the_dead(container, config, &names)? && !catalog::has_owner(&container.list()?)) {
+    if catalog::has_owner(&names) && (!lifecycle::end_the_dead(container, config, &names)? || catalog::has_owner(&container.list()?)) {
         return busy(container);
     }
     let stored_before = stored_bytes(container)?;

@@ -43,9 +43,10 @@ impl Identity {
 
     /// A mark that says that this process owns a log set, in a tenancy of its own. Four small reads.
     pub fn mark(&self) -> Mark {
+        let shared_memory = (0, 0);
         let ProcessFacts { boot, machine, start, pid_namespace } = ProcessFacts::of_this_process();
         let Identity { pid, uid, attached_ns, host, .. } = self.clone();
-        Mark { nonce: random_u64(), boot, machine, pid, start, pid_namespace, uid, attached_ns, host }
+        Mark { nonce: random_u64(), boot, machine, pid, start, pid_namespace, shared_memory, uid, attached_ns, host }
     }
 
     /// What an index log says.

@@ -11,7 +11,7 @@ use crate::container::Container;
 use crate::error::{At, Result};
 use crate::log;
 use crate::store::machine::{boot_id, host_name, machine_id, pid_namespace, start_of_process};
-use crate::store::shm::SharedPage;
+use crate::store::shm::{SharedPage, directory_identity};
 use crate::store::{Errno, Store};
 
 /// Pages that a process looks at when it looks for those of the dead: a look costs four system calls.
@@ -103,9 +103,18 @@ fn life(container: &Container, config: &Config, mark: &OpenMark) -> Result<Life>
         return Ok(Life::Lives);
     }
     // The founder may be gone while others of the node go on: they hold the shared page.
-    let page = config.shared_memory.as_ref().map(|dir| log::page_path_of(container, dir, mark.uid));
-    let lives = page.map_or(Ok(false), |page| log::lives(&page, text.nonce))?;
-    Ok(if lives { Life::Lives } else { Life::Ended })
+    if text.shared_memory != (0, 0) {
+        let Some(dir) = &config.shared_memory else { return Ok(Life::Unknown) };
+        if directory_identity(dir).at("stat", dir)? != text.shared_memory {
+            return Ok(Life::Unknown);
+        }
+        if log::lives(&log::page_path_of(container, dir, mark.uid), text.nonce)? {
+            return Ok(Life::Lives);
+        }
+    }
+    // In this order (docs/decisions/0009): it may be somebody else's by now, in a tenancy that began after the look at the page.
+    let is_there = log::read_mark(container, mark.set)?.is_some_and(|there| there.nonce == text.nonce);
+    Ok(if is_there { Life::Ended } else { Life::Unknown })
 }
 
 /// Ends the tenancies of jobs of this user that were killed on this host: removes their marks, and their pages from shared memory. Looks at a few pages only.

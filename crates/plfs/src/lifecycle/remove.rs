@@ -119,33 +119,22 @@ pub fn remove_stale_sets(container: &Container, keep: u32, dead: u64) -> Result<
     let mut owned = Vec::new();
     let identity = Identity::of_this_process(store.user());
     for name in &names {
-        let Name::LogSet(set) = *name else {
-            // The set went before, or was never made.
-            if let Name::Fenced(set) = *name
-                && !names.contains(&Name::LogSet(set))
-            {
-                remove(store, &container.path(&name::fenced_mark(set)))?;
-            }
-            continue;
-        };
+        let Name::LogSet(set) = *name else { continue };
         if set == keep || names.contains(&Name::OpenMark(set)) {
             continue;
         }
-        // A fenced set has no owner, and never gets one.
-        let mark = match names.contains(&Name::Fenced(set)) {
-            true => name::fenced_mark(set),
-            false if log::claim(container, set, &identity.mark()).unwrap_or(false) => name::open_mark(set),
-            false => continue,
-        };
-        owned.push((set, container.path(&mark)));
+        // A fenced set has no owner, and never gets one. That it is fenced is said as long as there is the container.
+        if names.contains(&Name::Fenced(set)) {
+            owned.push((set, false));
+        } else if log::claim(container, set, &identity.mark()).unwrap_or(false) {
+            owned.push((set, true));
+        }
     }
     // Somebody may have taken a set over since the truncate, written, and left again.
     let dead = owned.iter().map(|(set, _)| Ok(is_dead(container, *set, dead)?.then_some(*set))).collect::<Result<Vec<_>>>();
     let removed = dead.and_then(|sets| remove_log_sets(container, sets.into_iter().flatten()));
-    let is_gone = |set: u32| store.stat(&container.path(&name::log_set(set)), false) == Err(Errno::NOENT);
-    // What says that a set is fenced stays as long as the set.
-    let unneeded = owned.iter().filter(|(set, mark)| *mark == container.path(&name::open_mark(*set)) || is_gone(*set));
-    unneeded.map(|(_, mark)| remove(store, mark)).fold(removed, Result::and)
+    let claimed = owned.iter().filter(|(_, is_claimed)| *is_claimed);
+    claimed.map(|(set, _)| remove(store, &container.path(&name::open_mark(*set)))).fold(removed, Result::and)
 }
 
 fn is_dead(container: &Container, set: u32, dead: u64) -> Result<bool> {

@@ -116,6 +116,14 @@ impl Shared {
         }
     }
 
+    /// Where the processes meet: device and inode of the directory; 0 if a process shares with nobody.
+    fn place(&self) -> store::Result<(u64, u64)> {
+        match self {
+            Shared::Page(page) => page.place(),
+            Shared::Private(_) => Ok((0, 0)),
+        }
+    }
+
     /// The short lock: one append at a time.
     fn lock(&self) -> store::Result<Guard<'_>> {
         match self {
@@ -191,7 +199,7 @@ impl LogSet {
                     }
                     break set;
                 }
-                // Others live there whose tenancy has ended: they will find out. Nobody else shall meet them.
+                // Whoever still lives there will find out. Nobody else shall meet them.
                 None => {
                     if let Shared::Page(page) = &shared {
                         let _guard = page.lock().at("lock the shared page of", &container.dir)?;
@@ -207,7 +215,7 @@ impl LogSet {
         Ok(LogSet { container, shared, set, index: OnceLock::new(), index_path, mark_path, nonce, dir })
     }
 
-    /// Joins or founds with the page's lock held: the set, and whether it was founded. `None` if the page is that of live processes of a tenancy that has ended: they still reserve
+    /// Joins or founds with the page's lock held: the set, and whether it was founded. `None` if the page is that of a tenancy that has ended: processes that do not know yet still reserve
     /// regions of its set by the page's numbers, which must not become another set's.
     fn join_locked(
         container: &Arc<Container>,
@@ -224,17 +232,13 @@ impl LogSet {
         let is_ours = state & (READY | FOUNDING) != 0 && read_mark(container, state as u32)?.is_some_and(|mark| mark.nonce == nonce);
         match is_ours {
             true if state & READY != 0 => return Ok(Some((state as u32, false))),
-            // Its founder died before it was done. With the page's lock, and nobody else in it, we are its heir.
+            // Its founder died before it was done, so nobody else is in the page: we are its heir.
             true => remove_mark(container, state as u32)?,
+            false if state & READY != 0 => return Ok(None),
             false => {}
         }
-        if let Shared::Page(page) = shared
-            && !page.is_alone().at("lock the shared page of", &container.dir)?
-        {
-            return Ok(None);
-        }
         let set = {
-            let mark = owner();
+            let mark = Mark { shared_memory: shared.place().at("stat the directory of shared memory for", &container.dir)?, ..owner() };
             let claim = |set: u32| {
                 words[NONCE].store(mark.nonce, Ordering::SeqCst);
                 words[SET].store(FOUNDING | u64::from(set), Ordering::SeqCst);
@@ -465,6 +469,7 @@ impl LogSet {
         if let Shared::Page(page) = &self.shared {
             let _guard = page.lock().at("lock the shared page of", &self.container.dir)?;
             if !page.try_be_last() {
+                page.leave();
                 return Ok(false);
             }
             // In this order: who dies in between leaves a page whose nonce no mark has, not a mark whose owner nobody knows.
@@ -592,7 +597,7 @@ fn found(
             && own(set)?
         {
             // Owned and fenced since the listing: it has had its last owner.
-            if container.store.stat(&container.path(&name::fenced_mark(set)), false).is_ok() {
+            if is_fenced(container, set) {
                 remove_mark(container, set)?;
                 continue;
             }
@@ -615,6 +620,10 @@ fn found(
         if !own(set)? {
             continue;
         }
+        if is_fenced(container, set) {
+            remove_mark(container, set)?;
+            continue;
+        }
         let dir = container.path(&name::log_set(set));
         match container.store.mkdir(&dir, 0o755) {
             Ok(()) => {
@@ -634,6 +643,12 @@ pub(super) fn open_to_readers(container: &Container, path: &Path, mode: u32) -> 
         container.store.chmod(path, mode).at("set the mode of", path)?;
     }
     Ok(())
+}
+
+/// Whether a log set has had its last owner. For an owner: a listing from before the creation of its mark may be old.
+fn is_fenced(container: &Container, set: u32) -> bool {
+    // What cannot be looked at is not gone on with.
+    container.store.stat(&container.path(&name::fenced_mark(set)), false) != Err(Errno::NOENT)
 }
 
 /// Creates the mark of a log set, unless somebody owns the set: whether it did.

@@ -97,11 +97,12 @@ impl SharedPage {
 
     /// For a page that was [looked at](SharedPage::peek): whether a live process has joined it. True too if that cannot be found out.
     pub fn has_members(&self) -> bool {
-        let free = set_lock(self.file.as_fd(), Lock::Alive, linux::F_WRLCK, false).is_ok();
-        if free {
-            let _ = set_lock(self.file.as_fd(), Lock::Alive, linux::F_UNLCK, false);
+        // Asked without taking it: a leaver at this moment must not take us for a member.
+        let mut range = lock_range(Lock::Alive, linux::F_WRLCK);
+        match fcntl_lock(self.file.as_fd(), linux::F_OFD_GETLK, &mut range) {
+            Ok(()) => u32::try_from(range.l_type) != Ok(linux::F_UNLCK),
+            Err(_) => true,
         }
-        !free
     }
 
     /// The pages of a user, or of all (`None`), in a directory of shared memory.
@@ -164,13 +165,14 @@ impl SharedPage {
         set_lock(self.file.as_fd(), Lock::Alive, linux::F_WRLCK, false).is_ok()
     }
 
-    /// True if this is the only live process that has joined. Call with the short lock held.
-    pub fn is_alone(&self) -> Result<bool> {
-        match set_lock(self.file.as_fd(), Lock::Alive, linux::F_WRLCK, false) {
-            Ok(()) => set_lock(self.file.as_fd(), Lock::Alive, linux::F_RDLCK, true).map(|()| true),
-            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-            Err(errno) => Err(errno),
-        }
+    /// This process stops counting as alive. By unlocking: a forked child keeps the file open.
+    pub fn leave(&self) {
+        let _ = set_lock(self.file.as_fd(), Lock::Alive, linux::F_UNLCK, false);
+    }
+
+    /// Device and inode of the directory that the page is in.
+    pub fn place(&self) -> Result<(u64, u64)> {
+        directory_identity(self.path.parent().unwrap_or(Path::new("/")))
     }
 
     /// Removes the page at `path`, which nobody will join any more.
@@ -190,17 +192,30 @@ impl SharedPage {
 
 /// Sets or releases a lock on one byte, and waits for it if it shall. EAGAIN or EACCES if it shall not and somebody else has it.
 fn set_lock(fd: BorrowedFd<'_>, lock: Lock, kind: u32, wait: bool) -> Result<()> {
-    // The kernel reads a struct flock64 on 64-bit systems by this name too. l_pid must be 0 for locks of open file descriptions.
-    let mut range = linux::flock { l_type: kind as _, l_whence: linux::SEEK_SET as _, l_start: lock as i64, l_len: 1, l_pid: 0 };
     let command = if wait { linux::F_OFD_SETLKW } else { linux::F_OFD_SETLK };
+    fcntl_lock(fd, command, &mut lock_range(lock, kind))
+}
+
+fn lock_range(lock: Lock, kind: u32) -> linux::flock {
+    // l_pid must be 0 for locks of open file descriptions.
+    linux::flock { l_type: kind as _, l_whence: linux::SEEK_SET as _, l_start: lock as i64, l_len: 1, l_pid: 0 }
+}
+
+fn fcntl_lock(fd: BorrowedFd<'_>, command: u32, range: &mut linux::flock) -> Result<()> {
     loop {
-        // SAFETY: the descriptor is borrowed for the call, and `range` is a struct flock that the kernel only reads for these commands.
-        match unsafe { syscalls::syscall3(Sysno::fcntl, fd.as_raw_fd() as usize, command as usize, (&raw mut range) as usize) } {
+        // SAFETY: the descriptor is borrowed for the call, and `range` is a struct flock, which the kernel reads, and writes for F_OFD_GETLK.
+        match unsafe { syscalls::syscall3(Sysno::fcntl, fd.as_raw_fd() as usize, command as usize, (&raw mut *range) as usize) } {
             Ok(_) => return Ok(()),
             Err(syscalls::Errno::EINTR) => {}
             Err(errno) => return Err(Errno::from_raw_os_error(errno.into_raw())),
         }
     }
+}
+
+/// Device and inode of a directory of shared memory.
+pub fn directory_identity(dir: &Path) -> Result<(u64, u64)> {
+    let stat = rustix::fs::stat(dir)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 impl Drop for SharedPage {
