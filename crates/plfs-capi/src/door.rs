@@ -376,7 +376,7 @@ pub unsafe extern "C" fn plfs_door_rename(olddirfd: c_int, old: *const c_char, n
     call(|| {
         // SAFETY: the caller's promises.
         let (old, olddir, new, newdir) = unsafe { (path_arg(old)?, borrow(olddirfd)?, path_arg(new)?, borrow(newdirfd)?) };
-        let to = absolute(newdirfd, new)?;
+        let (from, to) = (absolute(olddirfd, old)?, absolute(newdirfd, new)?);
         let rename = || {
             let done = match flags {
                 0 => rustix::fs::renameat(olddir, old, newdir, new),
@@ -384,7 +384,7 @@ pub unsafe extern "C" fn plfs_door_rename(olddirfd: c_int, old: *const c_char, n
             };
             done.map_err(|errno| plfs_core::Error::Io { op: "rename", path: old.to_path_buf(), errno })
         };
-        plfs()?.rename_with(&to, rename)?;
+        plfs()?.rename_with(&from, &to, rename)?;
         Ok(0)
     }) as c_int
 }

@@ -360,7 +360,7 @@ pub unsafe extern "C" fn plfs_write(file: *mut PlfsFile, buf: *const c_void, n: 
         let mut position = file.position.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, n) = if file.append { file.file.append(buf)? } else { (*position, file.file.write_at(buf, *position)?) };
         *position = at + n as u64;
-        Ok(n as i64)
+        written(n as i64)
     }) as ssize_t
 }
 

@@ -251,12 +251,20 @@ impl File {
     }
 
     /// Writes `buf` at the end of the file, atomically among the processes of this node; gives the offset where it went and the bytes written.
+    ///
+    /// The end is where the last truncate by anybody left it: on a local file system at each call, elsewhere as of some 10 ms ago.
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.may_write()?;
-        let writer = self.logical().ordered_writer(false)?;
-        let offset = writer.append_position(buf.len() as u64, || Ok(self.logical().totals()?.size))?;
-        drop(writer);
-        Ok((offset, self.write_at(buf, offset)?))
+        let logical = self.logical();
+        logical.look_for_truncates()?;
+        let writer = logical.ordered_writer(false)?;
+        let offset = writer.append_position(buf.len() as u64, || logical.totals().map(|totals| (totals.size, totals.cut)))?;
+        let written = self.write_at(buf, offset);
+        let filled = written.as_ref().copied().unwrap_or(0);
+        if filled < buf.len() {
+            writer.set().give_back(offset + buf.len() as u64, offset + filled as u64);
+        }
+        Ok((offset, written?))
     }
 
     fn mark_written(&self) {

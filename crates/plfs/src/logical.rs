@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 
 use plfs_format::name;
 use plfs_format::summary::Summary;
@@ -23,6 +24,9 @@ use crate::sessions::Sessions;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
 use crate::sync::lock;
 use crate::write::{Ahead, Committing, Identity, Writer, Written};
+
+/// How long an append on storage where each look travels relies on the last one.
+const APPEND_LOOK: Duration = Duration::from_millis(10);
 
 /// What the handles of one process on one logical file share.
 #[derive(Debug)]
@@ -58,6 +62,8 @@ pub(crate) struct LogicalFile {
     /// What this process wrote to files that it has closed since.
     sessions: Arc<Sessions>,
     finished: bool,
+    /// When an append looked for truncates last, and the time of the container's directory that it saw.
+    append_look: Mutex<Option<(Time, Instant)>>,
     /// The ticker will commit it.
     pub(crate) watched: AtomicBool,
     /// Held by the ticker as long as it uses the file, and by who must be the last to use it.
@@ -141,6 +147,7 @@ impl LogicalFile {
             times_set: AtomicBool::new(false),
             ahead: Arc::default(),
             sessions,
+            append_look: Mutex::default(),
             finished: false,
         }
     }
@@ -159,7 +166,7 @@ impl LogicalFile {
             match self.totals() {
                 Ok(totals) => {
                     writer.set().observe(totals.max_hlc);
-                    writer.set().reached(totals.size);
+                    writer.set().follow(totals.size, totals.cut)?;
                     writer.seal();
                 }
                 Err(error) => {
@@ -410,10 +417,25 @@ impl LogicalFile {
         let writer = self.ordered_writer(to_nothing)?;
         // The old logs may go only when the truncate is durable: or a power cut would bring back a part of the old bytes.
         let stamp = self.commit_stamped(to_nothing, Some(size))?;
-        writer.set().truncated(size);
+        writer.set().truncated(size, stamp.unwrap_or(0));
+        // Whoever appends looks at this time.
+        container::touch_dir(&self.container);
         self.touched.store(true, Ordering::Release);
         if to_nothing && let Some(stamp) = stamp {
             lifecycle::remove_stale_sets(&self.container, writer.set().id(), stamp)?;
+        }
+        Ok(())
+    }
+
+    /// Looks whether somebody has cut the file, for an append: then the next write is ordered behind that.
+    pub(crate) fn look_for_truncates(&self) -> Result<()> {
+        let mut seen = lock(&self.append_look);
+        if !self.container.local && seen.is_some_and(|(_, when)| when.elapsed() < APPEND_LOOK) {
+            return Ok(());
+        }
+        let time = self.container.time()?;
+        if seen.replace((time, Instant::now())).is_some_and(|(before, _)| before != time) {
+            self.acquire();
         }
         Ok(())
     }
@@ -489,7 +511,7 @@ impl LogicalFile {
             }
         };
         // From here on nobody writes: what came since the commit belongs to this one.
-        let rest = committed.and_then(|()| commit_rest(&writer, &mut index, self.config.sync_on_close));
+        let rest = committed.and_then(|()| commit_rest(&writer, &mut index, self.config.sync_on_close)).and_then(|()| writer.close_logs());
         if rest.is_err() && !self.finished {
             // Its bytes are lost, and each later call on the file has to say so.
             *slot = Some(Arc::new(writer));

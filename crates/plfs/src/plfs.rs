@@ -372,12 +372,18 @@ impl Plfs {
 
     /// Renames any file or directory; replaces atomically.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.rename_with(to, || self.store.rename(from, to).at("rename", from))
+        self.rename_with(from, to, || self.store.rename(from, to).at("rename", from))
     }
 
     /// Runs `rename`, which replaces `to`, and removes the container of what was there if it lost its last name.
-    pub fn rename_with<T>(&self, to: &Path, rename: impl FnOnce() -> Result<T>) -> Result<T> {
+    ///
+    /// A file that replaces another is made durable first: a rename is often durable before the data of what it renames, and after a power cut the name would show neither the old file
+    /// nor the new one. ext4 does the same (auto_da_alloc).
+    pub fn rename_with<T>(&self, from: &Path, to: &Path, rename: impl FnOnce() -> Result<T>) -> Result<T> {
         let replaced = self.container_to_change(to, false).unwrap_or(None);
+        if replaced.is_some() || self.store.stat(to, false).is_ok_and(|stat| stat.kind == Kind::File) {
+            self.make_durable(from)?;
+        }
         let done = rename()?;
         if replaced.is_some() {
             // A power cut may undo a rename that is not durable: then the name must still find what it had.
@@ -386,6 +392,18 @@ impl Plfs {
         }
         self.drop_container(replaced)?;
         Ok(done)
+    }
+
+    /// Makes a logical file durable, with what this process has written to it. Nothing if `path` is none, or may not be read.
+    fn make_durable(&self, path: &Path) -> Result<()> {
+        match self.container_behind(path, false) {
+            Ok(Some(_)) => {}
+            _ => return Ok(()),
+        }
+        match self.open(path, OpenOptions::read())? {
+            Opened::Logical(file) => file.sync().and(file.close()),
+            Opened::Plain(_) => Ok(()),
+        }
     }
 
     /// After one of the container's names is gone: removes it if that was the last. For doors that unlink on their own.

@@ -206,12 +206,13 @@ impl Writer {
         Written { bytes, end, crowded: state.folder.len() + state.frozen.len() >= PENDING_RECORDS }
     }
 
-    /// Where an O_APPEND write of `bytes` goes. The first one of a writer asks for the `size` of the file: after joining the log set, so that what processes that left it before
+    /// Where an O_APPEND write of `bytes` goes. The first one of a writer asks for the `size` of the file and its last cut: after joining the log set, so that what processes that left it before
     /// have appended counts; those that are in it move the position themselves.
-    pub fn append_position(&self, bytes: u64, size: impl FnOnce() -> Result<u64>) -> Result<u64> {
+    pub fn append_position(&self, bytes: u64, size: impl FnOnce() -> Result<(u64, u64)>) -> Result<u64> {
         let mut knows_end = lock(&self.knows_end);
         if !*knows_end {
-            self.set.reached(size()?);
+            let (size, cut) = size()?;
+            self.set.follow(size, cut)?;
             *knows_end = true;
         }
         Ok(self.set.append_position(bytes))
@@ -281,6 +282,13 @@ impl Writer {
         state.announced = true;
         state.index_unsynced = end;
         Ok(stamp)
+    }
+
+    /// Says what closing the logs would say: on a network file system that is where a full quota shows. Commit first. An error means that acknowledged bytes are lost.
+    pub fn close_logs(&self) -> Result<()> {
+        let mut state = lock(&self.state);
+        state.check()?;
+        state.data.close().and_then(|()| self.set.close_index()).map_err(|error| state.poison(error))
     }
 
     /// Whether index blocks of this process are not durable.

@@ -806,3 +806,17 @@ fn descriptors_that_run_out_lose_nothing() {
     file.close().unwrap();
     assert_eq!(content(&plfs, &root.join("after")), b"works");
 }
+
+/// The storage is full in the middle of an append: its place at the end of the file stayed taken, and the next append left a hole.
+#[test]
+fn an_append_that_fails_leaves_no_gap() {
+    let bed = Bed::new();
+    let file = open(&bed.process(), Path::new(NAME));
+    assert_eq!(file.append(b"first").unwrap(), (0, 5));
+    file.commit().unwrap();
+    let large = vec![7; 100_000];
+    bed.faults.fail_matching(".data", Op::WriteAt, Errno::NOSPC);
+    assert_eq!(file.append(&large).unwrap_err().errno(), Errno::NOSPC);
+    bed.faults.reset();
+    assert_eq!(file.append(b"second").unwrap(), (5, 6));
+}

@@ -640,3 +640,34 @@ fn a_damaged_index_block_is_an_error_and_not_a_hole() {
         assert_eq!(read(&bed.process(), &bed.path("f")), b"0123456789");
     });
 }
+
+/// Another node, or another user of this one, cuts a log file, as logrotate does. Whoever appends went on at the old end: a hole of the old length, and then the new lines.
+#[test]
+fn an_append_follows_the_truncates_of_others() {
+    on_each_bed(|bed| {
+        // Without shared memory it is a node of its own.
+        let other = Plfs::new(bed.store.clone(), Config { shared_memory: None, ..bed.config.clone() });
+        append_and_cut(&bed.process(), &other, &bed.path("f"));
+    });
+}
+
+fn append_and_cut(one: &Plfs, other: &Plfs, path: &Path) {
+    let (file, cutter) = (create(one, path), create(other, path));
+    assert_eq!(file.append(b"0123456789").unwrap(), (0, 10));
+    file.commit().unwrap();
+    for (size, committed) in [(0, true), (4, true), (0, false)] {
+        cutter.set_len(size).unwrap();
+        let (at, _) = file.append(b"next").unwrap();
+        assert_eq!(at, size, "after a cut to {size}");
+        assert_eq!(file.append(b"more").unwrap().0, size + 4);
+        if committed {
+            file.commit().unwrap();
+            cutter.refresh().unwrap();
+        }
+    }
+    file.commit().unwrap();
+    let file = create(other, path);
+    let mut bytes = [0; 100];
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 8);
+    assert_eq!(&bytes[..8], b"nextmore");
+}

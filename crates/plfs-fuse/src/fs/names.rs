@@ -230,9 +230,9 @@ impl Door {
             })
         };
         if replaced.as_ref().is_some_and(may_be_name) && !exchange {
-            let target = self.path_of(&to_dir, new_name)?;
+            let (source, target) = (self.path_of(&from_dir, name)?, self.path_of(&to_dir, new_name)?);
             let io = |errno| plfs_core::Error::Io { op: "rename", path: target.clone(), errno };
-            self.plfs.rename_with(&target, || rename().map_err(io)).map_err(errno_of)?;
+            self.plfs.rename_with(&source, &target, || rename().map_err(io)).map_err(errno_of)?;
         } else {
             rename()?;
         }

@@ -654,6 +654,7 @@ impl Index {
             // Bytes that lie may say anything: a sum of them must not overflow.
             stored_bytes: self.ends.iter().fold(0, |sum, end| sum.saturating_add(*end)),
             max_hlc: self.max_hlc,
+            cut: 0,
             index_bytes: self.scanned.values().fold(0, |sum, log| sum.saturating_add(log.length)),
             records: self.records,
             log_sets: self.scanned.len() as u32,

@@ -25,6 +25,8 @@ pub struct Totals {
     pub stored_bytes: u64,
     /// Largest stamp.
     pub max_hlc: u64,
+    /// Stamp of the last truncate; 0 if there is none, or if they came from a summary.
+    pub cut: u64,
     /// Bytes of index logs.
     pub index_bytes: u64,
     /// Records in index logs, writer records included.
@@ -90,6 +92,7 @@ impl Totalizer {
                 size: summary.size,
                 stored_bytes: summary.stored_bytes,
                 max_hlc: summary.max_hlc,
+                cut: 0,
                 index_bytes: summary.index_bytes,
                 records: summary.records,
                 log_sets: summary.log_sets,
@@ -150,6 +153,7 @@ impl Totalizer {
         totals.data_logs = self.segments.len() as u32;
         // Bytes that lie may say anything: a sum of them must not overflow.
         totals.stored_bytes = self.segments.values().fold(0, |sum, end| sum.saturating_add(*end));
+        totals.cut = self.size.cut.map_or(0, |((stamp, _), _)| stamp);
         (totals.size, totals.max_hlc, totals.records) = (self.size.size(), self.max_hlc, self.records);
         Ok(Some(totals))
     }

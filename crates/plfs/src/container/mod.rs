@@ -9,6 +9,7 @@ mod layout;
 
 pub(crate) use attributes::dir_mode;
 pub use attributes::{chmod, chown};
+pub(crate) use clock::touch_dir;
 pub use clock::{read_clock, write_clock};
 pub use create::{create, prepare};
 pub(crate) use create::{make_dir, must_be_there, publish, put_file};

@@ -159,6 +159,14 @@ impl DataLog {
         Ok(())
     }
 
+    /// Says what closing the data logs would say, where that can be an error.
+    pub fn close(&self) -> Result<()> {
+        if self.container.local {
+            return Ok(());
+        }
+        self.segments.iter().try_for_each(|segment| segment.file.flush().at("close the data log", &segment.path))
+    }
+
     /// Hands what is buffered to the store, and gives what to [wait](InFlight::wait) for: a [flush](DataLog::flush) after it finds little to do.
     pub fn begin_flush(&mut self) -> Result<Arc<InFlight>> {
         self.write_buffer()?;

@@ -37,6 +37,8 @@ const SYNCED: usize = 4;
 const INDEX_NAMED: usize = 5;
 /// The nonce of the tenancy.
 const NONCE: usize = 6;
+/// Stamp of the last truncate that the end of file takes into account.
+const CUT: usize = 7;
 /// Where the last block that a process of the node appended ends.
 const INDEX_END: usize = 8;
 /// The index log is durable up to here.
@@ -254,6 +256,8 @@ impl LogSet {
             let clock = read_clock(container).or_else(|error| remove_mark(container, set).and(Err(error)))?;
             words[CLOCK].fetch_max(youngest.unwrap_or(0).max(clock), Ordering::SeqCst);
             words[EOF].store(0, Ordering::SeqCst);
+            // All that this tenancy writes is younger than what the clock has seen.
+            words[CUT].store(words[CLOCK].load(Ordering::SeqCst), Ordering::SeqCst);
             words[SYNCED].store(0, Ordering::SeqCst);
             for word in [INDEX_NAMED, INDEX_END, INDEX_SYNCED, DATA_DURABLE].into_iter().chain(UNSYNCED..DIR) {
                 words[word].store(0, Ordering::SeqCst);
@@ -328,9 +332,32 @@ impl LogSet {
         }
     }
 
-    /// Says that the file was truncated to `size`.
-    pub fn truncated(&self, size: u64) {
+    /// Takes back what an [append](LogSet::append_position) that ended at `end` did not fill: the file ends at `filled` instead, unless others have appended behind it.
+    pub fn give_back(&self, end: u64, filled: u64) {
+        // Who was behind stays there, and leaves a hole.
+        let _ = self.shared.words()[EOF].compare_exchange(end, filled, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Says that the file was truncated to `size`, with this stamp.
+    pub fn truncated(&self, size: u64, stamp: u64) {
+        self.shared.words()[CUT].fetch_max(stamp, Ordering::SeqCst);
         self.shared.words()[EOF].store(size, Ordering::SeqCst);
+    }
+
+    /// Says how long the logs say that the file is, and with which stamp it was cut last. A cut that the node did not know takes its end of file back: what its processes have appended
+    /// and not committed is older, and will be cut. Else the file reaches so far at least.
+    pub fn follow(&self, size: u64, cut: u64) -> Result<()> {
+        let words = self.shared.words();
+        if words[CUT].load(Ordering::SeqCst) >= cut {
+            self.reached(size);
+            return Ok(());
+        }
+        let _short = self.shared.lock().at("lock the shared page of", &self.container.dir)?;
+        match words[CUT].fetch_max(cut, Ordering::SeqCst) < cut {
+            true => words[EOF].store(size, Ordering::SeqCst),
+            false => self.reached(size),
+        }
+        Ok(())
     }
 
     /// Says that this process has given bytes to a segment of a stream, which are not durable; with `new_name` the segment's file is new. Call it when the store has them, and before a
@@ -422,6 +449,14 @@ impl LogSet {
         }
         words[INDEX_SYNCED].fetch_max(upto, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Says what closing the index log would say, where that can be an error.
+    pub fn close_index(&self) -> Result<()> {
+        match self.index.get() {
+            Some(index) if !self.container.local => index.flush().at("close the index log", &self.index_path),
+            _ => Ok(()),
+        }
     }
 
     fn index(&self) -> Result<&Arc<dyn StoreFile>> {

@@ -209,6 +209,10 @@ pub trait StoreFile: Send + Sync + Debug {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
     /// Writes at `offset`; returns the bytes written, which may be fewer than given. Interrupted calls are repeated.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize>;
+    /// Says what close(2) would say: network file systems report there that earlier writes did not reach the server (EDQUOT, ENOSPC, EIO). The file stays open.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
     /// Stat of the open file.
     fn stat(&self) -> Result<Stat>;
     /// Sets the length.

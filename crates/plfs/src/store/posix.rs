@@ -524,6 +524,12 @@ impl StoreFile for PosixFile {
         retry_on_intr(|| rustix::fs::ftruncate(self.as_fd(), len))
     }
 
+    fn flush(&self) -> Result<()> {
+        // Each close of a descriptor of the open file does it.
+        let copy = rustix::io::fcntl_dupfd_cloexec(self.as_fd(), base_fd()).or_else(|_| rustix::io::fcntl_dupfd_cloexec(self.as_fd(), 0))?;
+        // SAFETY: into_raw_fd gave up the descriptor, so this is its only close.
+        unsafe { rustix::io::try_close(copy.into_raw_fd()) }
+    }
     fn sync_data(&self) -> Result<()> {
         retry_on_intr(|| rustix::fs::fdatasync(self.as_fd()))
     }
