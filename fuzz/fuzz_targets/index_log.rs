@@ -1,26 +1,35 @@
-//! Index logs that may be anything: blocks with right checksums, whatever is in them, give runs that keep the limits, or an error.
+//! Index logs that may be anything: blocks with right checksums, whatever is in them, give runs that keep the limits, or an error; and what is no block is judged without a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plfs_format::index_log::{ALIGN, At, HEADER_BYTES, LogId, Record, block_at, decode_block, run_end};
+use plfs_format::index_log::{ALIGN, At, HEADER_BYTES, LogId, Record, block_at, decode_block, header_at, judge, run_end};
 use plfs_format::{MAX_OFFSET, Uuid};
 
+fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
+    bytes[at..at + field.len()].copy_from_slice(field);
+}
+
 fuzz_target!(|bytes: &[u8]| {
-    let log = LogId { uuid: Uuid([7; 16]), set: 9, streams: 8, backends: 1 };
+    let log = LogId { uuid: Uuid([7; 16]), set: 9 };
     let mut bytes = bytes.to_vec();
-    // A header that belongs here, and a right checksum over as much as there is.
+    let pieces = judge(log, 0, &bytes);
+    assert_eq!(pieces.iter().map(|(_, len, _)| len).sum::<usize>(), bytes.len());
+    // A header that belongs here, and right checksums over as much as there is.
     if bytes.len() >= HEADER_BYTES {
         let payload = ((bytes.len() - HEADER_BYTES) as u32).to_le_bytes();
-        let set = log.set.to_le_bytes();
-        for (at, field) in [(0, &b"PLIX"[..]), (8, &payload), (12, &set), (16, &[7; 8]), (32, &[0; 8]), (40, &[0; 8])] {
-            bytes[at..at + field.len()].copy_from_slice(field);
+        for (at, field) in [(0, &b"PLIX"[..]), (12, &payload), (16, &[7; 8]), (32, &[0; 8]), (48, &log.set.to_le_bytes())] {
+            put(&mut bytes, at, field);
         }
-        let sum = crc32c::crc32c(&bytes[8..]);
-        bytes[4..8].copy_from_slice(&sum.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[HEADER_BYTES..]);
+        put(&mut bytes, 8, &sum.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[8..HEADER_BYTES]);
+        put(&mut bytes, 4, &sum.to_le_bytes());
+        assert!(header_at(log, 0, &bytes[..HEADER_BYTES]).is_some_and(|header| header.bytes() == bytes.len()));
     }
     for at in (0..bytes.len()).step_by(ALIGN as usize) {
         let At::Block(header) = block_at(log, at as u64, &bytes[at..]) else { continue };
-        let Ok(block) = decode_block(log, header, at as u64, &bytes[at..]) else { continue };
+        let Ok(block) = decode_block(header, at as u64, &bytes[at..]) else { continue };
+        assert!(header.durable <= at as u64 && block.segments.iter().all(|segment| segment.stream < 256));
         for (_, record) in &block.records {
             match record {
                 Record::Run { logical, length, stride, count, segment, physical, stamp, .. } => {
@@ -35,5 +44,10 @@ fuzz_target!(|bytes: &[u8]| {
                 Record::Writer { .. } => {}
             }
         }
+    }
+    // A whole block whose payload is cut is torn, wherever.
+    if bytes.len() > HEADER_BYTES {
+        let cut = HEADER_BYTES + (bytes.len() - HEADER_BYTES) / 2;
+        assert!(judge(log, 0, &bytes[..cut]).first().is_some_and(|(_, _, torn)| *torn));
     }
 });

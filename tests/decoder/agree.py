@@ -374,14 +374,14 @@ def by_hand():
     nest = lambda at, length, physical, stride, count, row, rows: lambda own: b"\3\n" + run(at, length, physical, stride, count)(own)[2:] + pack("<qqII", row, 0, rows, 1)
     wrong = {
         "run past eof": B(10, [run(0, 2, 0)], 1), "eof past the runs": B(10, [run(0, 2, 0)], 3),
-        "version": B(10, [run(0, 2, 0)], 2, version=1), "flag 2": B(10, [], 0, flags=2),
+        "durable past the block": B(10, [run(0, 2, 0)], 2, durable=1), "flag 4": B(10, [], 0, flags=4),
+        "segment kind 1": B(10, [run(0, 2, 0)], 2, refs=[t.ref(kind=1)]), "segment kind 2 that nothing names": B(10, [], 0, refs=[t.ref(kind=2)]),
+        "codec 1": B(10, [run(0, 2, 0)], 2, refs=[t.ref(codec=1)]), "unknown backend": B(10, [run(0, 2, 0)], 2, refs=[t.ref(backend=1)]),
         "overlapping pieces": B(10, [run(0, 2, 0, 1, 2)], 3), "count 0": B(10, [run(0, 2, 0, 0, 0)], 2),
         "length 0": B(10, [run(0, 0, 0)], 0), "stride of one piece": B(10, [run(0, 2, 0, 9, 1)], 2),
         "below 0": B(10, [run(1, 2, 0, -2, 2)], 3), "past 2^63-1": B(10, [run(2**63 - 1, 1, 0)], 2**63),
         "physical past 2^63": B(10, [run(0, 2, 2**63 - 1)], 2), "no such reference": B(10, [run(0, 2, 0, segref=1)], 2),
-        "stream 9 of 4": B(10, [run(0, 2, 0)], 2, refs=[t.ref(stream=9)]),
-        "backend 1 of 1": B(10, [run(0, 2, 0)], 2, refs=[pack("<IHHII", t.SET, 0, 1, 0, 0)]),
-        "segment 65536": B(10, [run(0, 2, 0)], 2, refs=[t.ref(segment=65536)]), "segment 65536 that nothing names": B(10, [], 0, refs=[t.ref(segment=65536)]),
+        "stream 256": B(10, [run(0, 2, 0)], 2, refs=[t.ref(stream=256)]), "stream 256 that nothing names": B(10, [], 0, refs=[t.ref(stream=256)]),
         "run newer than its block": B(10, [run(0, 2, 0, stamp=11)], 2), "truncate without flag": B(10, [truncate(2)], 2, refs=[]),
         "truncate newer than its block": B(10, [truncate(2, 11)], 2, flags=1),
         "truncate past 2^63-1": B(10, [truncate(2**63)], 2**63, flags=1), "truncate with another eof": B(10, [truncate(2)], 3, flags=1),
@@ -398,7 +398,7 @@ def by_hand():
         "nest that overlaps": B(10, [nest(0, 1, 0, 2, 2, 2, 2)], 5), "kind 0": B(10, [pack("<BBHIQ", 0, 2, 0, 0, 0)], 0),
         "run of 48 bytes": B(10, [pack("<BBHIQQqQII", 1, 6, 0, 1, 0, 2, 0, 0, 7, 0)], 2),
         "record of length 0": B(10, [pack("<BBHI", 200, 0, 0, 0)], 0), "record past the payload": B(10, [pack("<BBHI", 200, 2, 0, 0)], 0),
-        "host name past its record": B(10, [pack("<BBHIIIIIQHHI", 128, 5, 0, 0, 7, 1, 0, 0, 1, 60, 0, 0)], 0),
+        "host name past its record": B(10, [pack("<BBHIIIIIQQHHI", 128, 6, 0, 0, 7, 1, 0, 0, 1, 2, 60, 0, 0)], 0),
         "fewer records than the payload": B(10, [run(0, 2, 0), bytes([200, 1]) + bytes(6)], 2, count=1),
         "more records than the payload": B(10, [run(0, 2, 0)], 2, count=2),
     }
@@ -408,6 +408,8 @@ def by_hand():
         "holes": [B(10, [run(0, 4, 0, stamp=9), t.hole(1, 2)], 4), B(11, [t.hole(9, 1)], 10, refs=[])],
         "negative stride": [B(10, [run(8, 1, 0, -3, 3)], 9)], "stamps below the block's": [B(10, [run(0, 2, 0, stamp=9), run(1, 2, 2, stamp=8)], 3)],
         "truncate older than its run": [B(10, [run(0, 4, 0)], 4), B(11, [truncate(1, 9)], 1, flags=1)],
+        "durable data": [B(10, [run(0, 2, 0)], 2, flags=2), B(11, [run(2, 2, 2)], 4, durable=3), B(12, [truncate(3)], 3, flags=3)],
+        "far names that nothing names": [B(10, [run(0, 2, 0)], 2, refs=[t.ref(), t.ref(stream=255, segment=2**32 - 1, backend=0xfffe)])],
         "references to another set": [B(10, [run(0, 2, 0)], 2, refs=[t.ref(), t.ref(t.OTHER)])],
     }
     for what, block in wrong.items():

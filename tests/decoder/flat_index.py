@@ -28,7 +28,7 @@ class Flat(plfs_decode.Reader):
         self.path, self.records, self.ordered = path, [], 0
 
     def parse(self, sb):
-        self.head = head = FLAT.framed(self.raw, b"PLFSFLT2", 0, 128)
+        self.head = head = FLAT.framed(self.raw, b"PLFSFLT3", 0, 128)
         need(head, "wrong magic or CRC of the header")
         need(head.uuid == sb.uuid, "not one of this container")
         tables_end = 128 + head.table_bytes
@@ -85,8 +85,8 @@ class Flat(plfs_decode.Reader):
         self.skip_to(end)
         need(not any(begin) and sum(owned) == s and max(ends + covered, default=0) <= MAX, "log sets or segments")
         owners = [self.sets[i] for i, n in zip(owner, owned) for _ in range(n)]
-        references = [REFERENCE.row(*fields, 0) for fields in zip(owners, *names)]
-        need(all(map(sb.allows, references)), "a segment that the superblock does not allow")
+        references = [REFERENCE.row(log_set, segment, stream, backend, 0, 0, 0) for log_set, stream, backend, segment in zip(owners, *names)]
+        need(all(r.stream <= 255 and r.backend <= 65535 and r.segment < 2**32 for r in references), "a segment that has no name")
         need(all(a.order < b.order and a.end < b.end for a, b in zip(self.cuts, self.cuts[1:])), "idle or unsorted truncates")
         self.segments, self.covered = list(zip(references, ends)), {log_set: n for log_set, n in zip(self.sets, covered) if n}
 

@@ -71,7 +71,42 @@ class Reader:
 # ---- §1 names, §2 superblock
 MAGIC = b"\x89PLFS\r\n\x1a"
 SUPERBLOCK = Table("magic:8s crc:I major:H minor:H incompatible:Q compatible:Q uuid:16s created:Q mode:I uid:I gid:I workload:H streams:H "
-                   "subdirs:H backends:H zero:I segment_bytes:Q path_bytes:H")
+                   "zero:H names:H more_zero:I segment_bytes:Q backends:H")
+
+class Newer(ValueError):
+    """What only a later version of the format knows."""
+
+def know(true, what):
+    if not true:
+        raise Newer(f"{what}: this needs a newer PLFS")
+
+def text(path, kind, keys):
+    """§1: the values of these keys in a text of the table of backends."""
+    raw = pathlib.Path(path).read_bytes()
+    need(raw.endswith(b"\n") and len(raw) <= 8192 and raw.startswith(kind + b" "), f"{path}: not a text of the table of backends")
+    first, *lines = raw[:-1].split(b"\n")
+    know(first == kind + b" 1", f"{path}: {first!r}")
+    need(all(b" " in line for line in lines), f"{path}: a line without key and value")
+    found = [tuple(line.split(b" ", 1)) for line in lines]
+    need(all(sum(key == k for k, _ in found) == 1 for key in keys), f"{path}: a key is missing or there twice")
+    found = dict(found)
+    need(re.fullmatch(rb"(?!0{32})[0-9a-f]{32}", found[b"identity"]), f"{path}: identity")
+    return [found[key] for key in keys]
+
+def backend(root, number):
+    """§1: the directory of a backend."""
+    if number == 0:
+        return root
+    entry = os.path.join(root, ".plfs", "backends", f"{number:04x}")
+    need(0 < number < 65535 and os.path.exists(entry), f"backend {number:04x} is unknown: {entry}")
+    identity, state, path = text(entry, b"plfs-backend", (b"identity", b"state", b"path"))
+    need(state in (b"active", b"draining", b"gone") and path.startswith(b"/") and b"\0" not in path
+         and re.fullmatch(rb"([^\\]|\\\\|\\n)*", path), f"{entry}: state or path")
+    path = os.fsdecode(re.sub(rb"\\(.)", lambda m: b"\n" if m[1] == b"n" else b"\\", path))
+    there = os.path.join(path, ".plfs", "identity")
+    need(os.path.exists(there), f"backend {number:04x} is not at {path}, where {entry} says it is")
+    need(text(there, b"plfs-identity", (b"identity",)) == [identity], f"{path} is another backend than {number:04x}: {there} and {entry} differ")
+    return path
 
 class Super:
     def __init__(self, path):
@@ -80,27 +115,24 @@ class Super:
         head = SUPERBLOCK.framed(raw, MAGIC, 64, 3072)
         need(head, f"{path}: superblock: wrong CRC")
         need(head.major == 1 and not head.incompatible, f"{path}: format version {head.major} or features {head.incompatible:#x} are unknown")
-        need(1 <= head.streams <= 256 and head.subdirs == 1 and head.backends >= 1,
-             f"{path}: streams {head.streams}, subdirs {head.subdirs}, backends {head.backends}")
-        table = Reader(raw, 154, 154 + head.path_bytes)
-        self.paths = [os.fsdecode(table.take(table.number(2))) for _ in range(head.backends)]
-        need(table.at == table.end <= 3072, f"{path}: path table: its entries do not fit")
-        self.uuid, self.streams, self.summary, self.behind = head.uuid, head.streams, raw[3072:3200], raw[3200:4092]
-
-    def allows(self, ref):
-        """§3: whether a segment reference can be."""
-        return ref.stream < self.streams and ref.segment <= 65535 and ref.backend == (ref.log_set + ref.stream) % len(self.paths)
+        know(head.workload == 1 and head.names == 1, f"{path}: workload {head.workload}, names {head.names}")
+        need(1 <= head.streams <= 256 and 1 <= head.backends <= 256, f"{path}: streams {head.streams}, backends {head.backends}")
+        table = Reader(raw, 154, 3072)
+        self.backends = [table.number(2) for _ in range(head.backends)]
+        self.root = os.fsdecode(table.take(table.number(2)))
+        need(self.root.startswith("/") and "\0" not in self.root and len(os.fsencode(self.root)) <= 2404, f"{path}: path of the root")
+        self.uuid, self.summary, self.behind = head.uuid, raw[3072:3200], raw[3200:4092]
 
 def find_container(name):
     """§1: (superblock, container directory, root, is a copy). An equal inode anywhere beats a copy's container."""
     sb, found = Super(name), []
-    for root in [*pathlib.Path(os.path.realpath(name)).parents, sb.paths[0]]:
+    for root in [*pathlib.Path(os.path.realpath(name)).parents, sb.root]:
         there = os.path.join(root, ".plfs", sb.uuid.hex()[:2], sb.uuid.hex()[2:])
         if os.path.exists(os.path.join(there, "super")):
             other = Super(os.path.join(there, "super"))
             if other.uuid == sb.uuid:
                 found.append((other, there, str(root), not os.path.samestat(other.inode, sb.inode)))
-    need(found, f"{name}: no container {sb.uuid.hex()} beside or above it, nor in {sb.paths[0]}")
+    need(found, f"{name}: no container {sb.uuid.hex()} beside or above it, nor in {sb.root}")
     return min(found, key=lambda candidate: candidate[3])
 
 
@@ -129,11 +161,11 @@ def truncate(order, size):
 
 
 # ---- §3 index log
-BLOCK = Table("magic:4s crc:I payload:I log_set:I uuid:8s stamp:Q version:Q offset:Q eof:Q records:I references:H flags:H")
-REFERENCE = Table("log_set:I stream:H backend:H segment:I zero:I")
+BLOCK = Table("magic:4s crc:I payload_crc:I payload:I uuid:8s stamp:Q offset:Q eof:Q log_set:I records:I references:H flags:H durable:I")
+REFERENCE = Table("log_set:I segment:I stream:H backend:H kind:B codec:B zero:H")
 RECORD = Table("kind:B units:B reference:H count:I")
 RUN = "logical:Q length:Q stride:q physical:Q writer:I zero:I stamp:Q"
-WRITER = Table("writer:I pid:I uid:I zero:I attached_ns:Q host_bytes:H")
+WRITER = Table("writer:I pid:I uid:I zero:I attached_ns:Q boot:Q host_bytes:H")
 KINDS = {1: Table(RUN), 2: Table("size:Q stamp:Q"), 3: Table(RUN + " row_stride:q plane_stride:q rows:I planes:I"),
          4: Table("logical:Q length:Q writer:I zero:I stamp:Q")}    # what follows the first 8 bytes
 
@@ -145,26 +177,26 @@ class Log:
         at = behind = round_up(start, 64)
         while at < len(self.raw):
             head = self.header(at)
-            if not head:
+            payload = head and self.raw[at + 64:at + 64 + head.payload]
+            if not head or len(payload) < head.payload or crc32c(payload) != head.payload_crc:
                 at += 64
                 continue
             self.judge(behind, at, "skipped")
             try:
                 self.block(head, Reader(self.raw, at + 64, at + 64 + head.payload))
             except ValueError as e:
-                self.places.append(place(path, at, str(e)))
+                self.places.append(place(path, at, str(e), "newer" if isinstance(e, Newer) else "corrupt"))
             at = behind = at + round_up(64 + head.payload, 64)
         self.judge(behind, len(self.raw), "unfinished" if is_open else "torn")
 
     def header(self, at):
-        """That of the valid block here, or None."""
-        head = BLOCK.at(self.raw, at) if self.fits(at) and at + 64 <= len(self.raw) else None
-        whole = head and head.payload <= 16 << 20 and at + 64 + head.payload <= len(self.raw)
-        return BLOCK.framed(self.raw, b"PLIX", at, at + 64 + head.payload) if whole else None
+        """The header here, if it is right, or None."""
+        head = BLOCK.framed(self.raw, b"PLIX", at, at + 64) if self.fits(at) else None
+        return head if head and head.payload <= 16 << 20 else None
 
-    def fits(self, at, n=48):
-        """Whether magic, set, uuid and offset are those of a block here, as far as they are in its first n bytes."""
-        fields = {0: b"PLIX", 12: struct.pack("<I8s", self.set, self.sb.uuid[:8]), 40: struct.pack("<Q", at)}
+    def fits(self, at, n=52):
+        """Whether magic, uuid, offset and set are those of a header here, as far as they are in its first n bytes."""
+        fields = {0: b"PLIX", 16: self.sb.uuid[:8], 32: struct.pack("<Q", at), 48: struct.pack("<I", self.set)}
         return all(self.raw[at + i:at + min(n, i + len(field))] == field[:max(0, n - i)] for i, field in fields.items())
 
     def judge(self, start, end, kind):
@@ -176,25 +208,27 @@ class Log:
 
     def torn(self, at, end):
         """Whether a crash leaves that of an append: a cut beginning of a block, or a block with zeros for sectors."""
-        piece = self.raw[at:end]
-        written = len(piece.rstrip(b"\0"))
+        piece, head = self.raw[at:end], self.header(at) if end - at >= 64 else None
         if not any(piece[:64]):
             return True
-        if written < 62:                                            # cut inside the header, whose last field is mostly zero
-            return self.fits(at, written)
-        stop = 64 + BLOCK.at(piece.ljust(64, b"\0")).payload
-        sectors = (piece[i:i + 512] for i in range(-at % 512, min(stop, len(piece)) - 511, 512))
-        return self.fits(at) and (stop > len(piece) or piece[stop - 2:stop] == b"\0\0" or not all(map(any, sectors)))
+        if not head:                                                # cut inside the header, with nothing behind it, or damaged
+            written = len(piece.rstrip(b"\0"))
+            return written < 64 and self.fits(at, written)
+        stop = 64 + head.payload
+        sectors = (piece[i:i + 512] for i in range(-at % 512, stop - 511, 512))
+        return stop > len(piece) or piece[stop - 2:stop] == b"\0\0" or not all(map(any, sectors))
 
     def block(self, head, payload):
-        need(head.version == 0 and head.flags <= 1 and head.stamp > self.stamp, f"block: version {head.version}, flags {head.flags:#x}, stamp {head.stamp:#x}")
+        know(head.flags <= 3, f"block: flags {head.flags:#x}")
+        need(head.stamp > self.stamp and 64 * head.durable <= head.offset, f"block: stamp {head.stamp:#x}, durable {head.durable}")
         references = payload.rows(REFERENCE, head.references)
-        need(all(map(self.sb.allows, references)), f"block: segment references {references}")
+        know(not any(ref.kind or ref.codec for ref in references), f"block: segment references {references}")
+        need(all(ref.stream <= 255 for ref in references), f"block: segment references {references}")
         records = [self.record(payload, references, head.stamp) for _ in range(head.records)]
         runs, truncates = ([r for r in records if r.kind == kind] for kind in ("run", "truncate"))
         nested = sum(math.prod(count for _, count in r.axes[:-1]) for r in runs if len(r.axes) > 1)
         need(payload.at == payload.end and nested <= 2**20 and all(r.order[0] <= head.stamp for r in records)
-             and max((r.end for r in runs + truncates), default=0) == head.eof and len(truncates) == head.flags and not (runs and truncates),
+             and max((r.end for r in runs + truncates), default=0) == head.eof and len(truncates) == head.flags % 2 and not (runs and truncates),
              f"block: payload, stamp, eof {head.eof} or flags {head.flags} do not fit its records")
         self.records += records
         self.blocks, self.count, self.stamp = self.blocks + 1, self.count + head.records, head.stamp
@@ -205,12 +239,13 @@ class Log:
         need(head.units >= 1, "record of length 0")
         body = payload.take(8 * head.units - 8)
         if head.kind == 128:
-            need(len(body) >= 32 and 26 + WRITER.at(body).host_bytes <= len(body), "host name does not fit its record")
+            need(len(body) >= 40 and 34 + WRITER.at(body).host_bytes <= len(body), "host name does not fit its record")
             row = WRITER.at(body)
-            return Record(kind="writer", order=(block_stamp, self.set), host=body[26:26 + row.host_bytes].decode("utf-8", "replace"), **row._asdict())
+            return Record(kind="writer", order=(block_stamp, self.set), host=body[34:34 + row.host_bytes].decode("utf-8", "replace"), **row._asdict())
         if head.kind > 128:
             return Record(kind=head.kind, order=(block_stamp, self.set))
-        need(head.kind in KINDS and len(body) == KINDS[head.kind].size, f"record of unknown kind {head.kind} or another length")
+        know(head.kind in KINDS, f"record of unknown kind {head.kind}")
+        need(len(body) == KINDS[head.kind].size, f"record of kind {head.kind} and another length")
         row = KINDS[head.kind].at(body)
         order = row.stamp, self.set
         need(head.reference < len(references) if head.kind in (1, 3) else head.reference == head.count == 0,
@@ -285,8 +320,8 @@ class Container:
         return "void: the token is not the directory's time" if void else s
 
     def segment_path(self, ref):
-        root = self.sb.paths[ref.backend] if ref.backend else self.root
-        return os.path.join(root, os.path.relpath(self.dir, self.root), f"{ref.log_set:08x}/{ref.stream:02x}.{ref.segment:04x}.data")
+        there = os.path.relpath(self.dir, self.root)
+        return os.path.join(backend(self.root, ref.backend), there, f"{ref.log_set:08x}/{ref.stream:02x}.{ref.segment:08x}.data")
 
     def write_to(self, fd):
         """The logical bytes."""
@@ -318,7 +353,7 @@ def main(container, usage):
         if sys.argv[1] == "records":
             for record in sorted(c.records, key=lambda record: record.order):
                 print(json.dumps(vars(record)))
-        elif all(found["kind"] != "corrupt" for found in c.places):
+        elif all(found["kind"] not in ("corrupt", "newer") for found in c.places):
             c.write_to(1)
     except (ValueError, OSError) as e:
         sys.exit(f"plfs_decode: {e}")

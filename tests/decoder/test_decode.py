@@ -2,7 +2,7 @@
 
     python3 -m unittest discover -s tests/decoder
 """
-import json, os, random, struct, subprocess, sys, tempfile, unittest
+import json, os, random, re, struct, subprocess, sys, tempfile, unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -17,17 +17,17 @@ SET, OTHER = 0x0BADCAFE, 0x1BADCAFE
 TOKEN = 300_000_000                     # a second of 1979
 
 
-def superblock(root, major=1, incompatible=0, streams=4):
+def superblock(root, major=1, incompatible=0, streams=4, workload=1, names=1, backends=(0,)):
     path = os.fsencode(root)
-    part = struct.pack("<HHQQ16sQIIIHHHHIQHH", major, 0, incompatible, 0, UUID, 1, 0o644, 0, 0, 1, streams, 1, 1, 0,
-                       1 << 30, 2 + len(path), len(path)) + path
+    part = struct.pack("<HHQQ16sQIIIHHHHIQH", major, 0, incompatible, 0, UUID, 1, 0o644, 0, 0, workload, streams, 0, names, 0,
+                       1 << 30, len(backends)) + struct.pack(f"<{len(backends)}HH", *backends, len(path)) + path
     part = part.ljust(3072 - 76, b"\0")
     banner = b"A PLFS file; its bytes are in .plfs.".ljust(63) + b"\n"
     return (banner + b"\x89PLFS\r\n\x1a" + struct.pack("<I", crc32c(part)) + part).ljust(4093, b"\0")
 
 
-def ref(log_set=SET, stream=0, segment=0):
-    return struct.pack("<IHHII", log_set, stream, 0, segment, 0)
+def ref(log_set=SET, stream=0, segment=0, backend=0, kind=0, codec=0):
+    return struct.pack("<IIHHBBH", log_set, segment, stream, backend, kind, codec, 0)
 
 def run(logical, length, physical, stride=0, count=1, segref=0, stamp=None):
     """Without a stamp the block gives its own."""
@@ -40,17 +40,17 @@ def truncate(size, stamp=None):
     return lambda own: struct.pack("<BBHIQQ", 2, 3, 0, 0, size, own if stamp is None else stamp)
 
 def writer(host=b"node1"):
-    text = struct.pack("<IIIIQH", 7, 4711, 0, 0, 1, len(host)) + host
+    text = struct.pack("<IIIIQQH", 7, 4711, 0, 0, 1, 2, len(host)) + host
     units = -(-(8 + len(text)) // 8)
     return (struct.pack("<BBHI", 128, units, 0, 0) + text).ljust(8 * units, b"\0")
 
-def block(at, stamp, records, eof, refs=None, flags=0, log_set=SET, version=0, count=None):
+def block(at, stamp, records, eof, refs=None, flags=0, log_set=SET, durable=0, count=None):
     if refs is None:
-        refs = [] if flags else [ref(log_set)]
+        refs = [] if flags & 1 else [ref(log_set)]
     body = b"".join(refs) + b"".join(r if isinstance(r, bytes) else r(stamp) for r in records)
-    rest = struct.pack("<II8sQQQQIHH", len(body), log_set, UUID[:8], stamp, version, at, eof,
-                       len(records) if count is None else count, len(refs), flags) + body
-    return b"PLIX" + struct.pack("<I", crc32c(rest)) + rest
+    rest = struct.pack("<II8sQQQIIHHI", crc32c(body), len(body), UUID[:8], stamp, at, eof, log_set,
+                       len(records) if count is None else count, len(refs), flags, durable)
+    return b"PLIX" + struct.pack("<I", crc32c(rest)) + rest + body
 
 def pad(raw):
     return raw + bytes(-len(raw) % 64)
@@ -100,11 +100,11 @@ def flat(entries, refs, covered, cuts=(), size=0, newest=99, stored=11, records=
         top[m] = max(rows[m][1], tree(a, m), tree(m + 1, b))
         return top[m]
     tree(0, len(rows))
-    segments, sets = [struct.unpack_from("<IHHI", r) for r in refs], [s for s, _ in covered]
+    segments, sets = [struct.unpack_from("<IIHH", r) for r in refs], [s for s, _ in covered]
     owners = sorted({x[0] for x in segments})
     columns = (sets, [0] * len(sets), [length for _, length in covered],
                [sets.index(o) for o in owners], [sum(x[0] == o for x in segments) for o in owners],
-               [x[1] for x in segments], [x[2] for x in segments], [x[3] for x in segments], [stored] * len(segments))
+               [x[2] for x in segments], [x[3] for x in segments], [x[1] for x in segments], [stored] * len(segments))
     tables = pad8(b"".join(map(column, columns)) + b"".join(struct.pack("<QIIQ", *c) for c in cuts))
     body = tables + b"".join(shapes) + b"".join(struct.pack("<QQQQqQQIIII", r[0], r[1], t, *r[2:]) for r, t in zip(rows, top))
     packed = b"".join(raw for _, raw in blocks)
@@ -114,7 +114,7 @@ def flat(entries, refs, covered, cuts=(), size=0, newest=99, stored=11, records=
                "shapes": len(shapes), "entries": len(rows), "shape_bytes": sum(map(len, shapes)), "blocks": len(blocks), "owners": len(owners),
                "extents": n, "block_bytes": len(packed), "table_bytes": len(tables), "floor": floor} | head
     head = struct.pack("<I16sQQQIIIIQQIIQQQQ", crc32c(body), UUID, *numbers.values())
-    return b"PLFSFLT2" + struct.pack("<I", crc32c(head)) + head + body + packed
+    return b"PLFSFLT3" + struct.pack("<I", crc32c(head)) + head + body + packed
 
 
 # Two log sets in turns: a piece of one, a piece of the other, three times; the same again at 20.
@@ -197,7 +197,7 @@ class Decoder(unittest.TestCase):
 
     def fill(self, index, data, log_set=SET):
         self.put(f"{log_set:08x}/index", index)
-        self.put(f"{log_set:08x}/00.0000.data", data)
+        self.put(f"{log_set:08x}/00.00000000.data", data)
 
     def decode(self, command, name=None, code=0):
         """stdout and stderr of one run."""
@@ -216,7 +216,7 @@ class Decoder(unittest.TestCase):
         return json.loads(self.decode("stat", **kw)[0])
 
     def worked_example(self):
-        self.fill(log(B(1 << 16, [run(0, 3, 0, 10, 3)], 23)), b"aaabbbccc")
+        self.fill(log(B(1 << 16, [run(0, 3, 0, 10, 3)], 23, flags=2)), b"aaabbbccc")
 
     def test_crc(self):
         self.assertEqual(crc32c(b"123456789"), 0xE3069283)
@@ -228,6 +228,44 @@ class Decoder(unittest.TestCase):
         self.assertEqual((s["size"], s["stored_bytes"], s["index_logs"], s["blocks"], s["records"], s["index_bytes"], s["data_logs"]),
                          (23, 9, 1, 1, 1, 136, 1))
         self.assertEqual((s["places"], s["summary"], s["flat"], s["uuid"]), ([], "none", "none", UUID.hex()))
+
+    def test_bytes_of_the_worked_example(self):
+        """§10, as it stands in the document."""
+        with open(os.path.join(HERE, "..", "..", "docs", "FORMAT.md"), encoding="utf-8") as f:
+            dump = f.read().split("## 10. Worked example")[1].split("```")[1]
+        rows = [re.match(r" *\d+  ((?:[0-9a-f]{2} +){8,16})", line + " ")[1] for line in dump.strip("\n").split("\n")]
+        self.assertEqual(bytes.fromhex("".join(rows)), log(B(1 << 16, [run(0, 3, 0, 10, 3)], 23, flags=2)))
+
+    def put_backend(self, path, number=1, identity=b"ab" * 16, there=b"ab" * 16, state=b"active"):
+        """An entry of the table, and the directory."""
+        os.makedirs(os.path.join(self.root, ".plfs", "backends"), exist_ok=True)
+        with open(os.path.join(self.root, ".plfs", "backends", f"{number:04x}"), "wb") as f:
+            f.write(b"plfs-backend 1\nidentity " + identity + b"\nstate " + state + b"\npath " +
+                    os.fsencode(path).replace(b"\\", b"\\\\").replace(b"\n", b"\\n") + b"\n")
+        os.makedirs(os.path.join(path, ".plfs"), exist_ok=True)
+        with open(os.path.join(path, ".plfs", "identity"), "wb") as f:
+            f.write(b"plfs-identity 1\nidentity " + there + b"\n")
+
+    def test_backends(self):
+        with tempfile.TemporaryDirectory() as temp:
+            for number, name in ((1, "plain"), (0xfffe, "a\nb\\c")):
+                other = os.path.join(temp, name)
+                data = os.path.join(other, ".plfs", UUID.hex()[:2], UUID.hex()[2:], f"{SET:08x}", "07.ffffffff.data")
+                self.put_backend(other, number)
+                os.makedirs(os.path.dirname(data))
+                with open(data, "wb") as f:
+                    f.write(b"there")
+                self.fill(log(B(10, [run(0, 5, 0)], 5, refs=[ref(stream=7, segment=2**32 - 1, backend=number)])), b"")
+                self.assertEqual(self.cat(), b"there")
+            self.put_backend(other, number, there=b"cd" * 16)
+            self.assertIn("is another backend than fffe", self.decode("cat", code=1)[1])
+            os.unlink(os.path.join(other, ".plfs", "identity"))
+            self.assertIn("is not at", self.decode("cat", code=1)[1])
+            for wrong in ({"identity": b"00" * 16}, {"state": b"new"}, {"identity": b"AB" * 16}):
+                self.put_backend(other, number, **wrong)
+                self.assertIn("fffe: ", self.decode("cat", code=1)[1])
+            os.unlink(os.path.join(self.root, ".plfs", "backends", "fffe"))
+            self.assertIn("fffe is unknown", self.decode("cat", code=1)[1])
 
     def test_empty_file(self):
         self.assertEqual(self.cat(), b"")
@@ -374,10 +412,11 @@ class Decoder(unittest.TestCase):
 
     def test_contradictions(self):
         for what, args in {
-            "eof": B(10, [run(0, 2, 0)], 3), "version": B(10, [run(0, 2, 0)], 2, version=1),
-            "count 2": B(10, [run(0, 2, 0, 1, 2)], 3), "flags 0": B(10, [truncate(2)], 2, refs=[]), "flags 0x2": B(10, [], 0, flags=2),
+            "eof": B(10, [run(0, 2, 0)], 3), "durable 1": B(10, [run(0, 2, 0)], 2, durable=1),
+            "count 2": B(10, [run(0, 2, 0, 1, 2)], 3), "flags 0": B(10, [truncate(2)], 2, refs=[]), "flags 0x4: this needs a newer PLFS": B(10, [], 0, flags=4),
             "logical 9223372036854775807": B(10, [run(2**63 - 1, 1, 0)], 2**63), "wrong form": B(10, [run(0, 2, 0, segref=1)], 2),
-            "stream=9": B(10, [run(0, 2, 0)], 2, refs=[ref(stream=9)]), "payload, stamp": B(10, [run(0, 2, 0, stamp=11)], 2)}.items():
+            "stream=256": B(10, [run(0, 2, 0)], 2, refs=[ref(stream=256)]), "kind=1": B(10, [run(0, 2, 0)], 2, refs=[ref(kind=1)]),
+            "codec=1": B(10, [run(0, 2, 0)], 2, refs=[ref(codec=1)]), "payload, stamp": B(10, [run(0, 2, 0, stamp=11)], 2)}.items():
             self.fill(log(args), b"aaaa")
             self.assertIn(what, self.decode("stat", code=1)[1])
         self.fill(log(B(10, [run(0, 2, 0)], 2), B(10, [run(0, 2, 2)], 2)), b"aabb")
@@ -385,10 +424,10 @@ class Decoder(unittest.TestCase):
 
     def test_missing_and_short_segment(self):
         self.worked_example()
-        self.put(f"{SET:08x}/00.0000.data", b"aaabbb")
-        self.assertIn("0badcafe/00.0000.data: at byte 6", self.decode("cat", code=1)[1])
+        self.put(f"{SET:08x}/00.00000000.data", b"aaabbb")
+        self.assertIn("0badcafe/00.00000000.data: at byte 6", self.decode("cat", code=1)[1])
         self.assertEqual(self.stat(code=1)["places"][0]["kind"], "short")
-        os.unlink(os.path.join(self.dir, f"{SET:08x}/00.0000.data"))
+        os.unlink(os.path.join(self.dir, f"{SET:08x}/00.00000000.data"))
         self.assertEqual(self.stat(code=1)["places"][0]["kind"], "missing")
 
     def test_superblock_refused(self):
@@ -396,7 +435,8 @@ class Decoder(unittest.TestCase):
         flipped[200] ^= 4
         for raw, text in ((bytes(flipped), "wrong CRC"), (superblock(self.root, major=2), "version 2"), (b"hello", "4093"),
                           (superblock(self.root, incompatible=8), "0x8"), (superblock(self.root)[:4000], "4093"),
-                          (superblock(self.root, streams=0), "streams 0")):
+                          (superblock(self.root, streams=0), "streams 0"), (superblock(self.root, names=2), "newer"),
+                          (superblock(self.root, workload=3), "newer"), (superblock(self.root, backends=()), "backends 0")):
             self.put("super", raw)
             self.assertIn(text, self.decode("stat", code=1)[1])
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plfs_core::store::Kind;
-use plfs_core::{Error, FlatState, FlatTotals, OpenMark, Plfs};
+use plfs_core::{Container, Error, FlatState, FlatTotals, OpenMark, Plfs};
 use serde::Serialize;
 
 use crate::out::{self, Fail, Out, absolute, count, say, show, size, time};
@@ -24,6 +24,24 @@ impl From<OpenMark> for Mark {
     }
 }
 
+/// A backend that new log sets of the file use.
+#[derive(Serialize)]
+struct Backend {
+    id: String,
+    /// Where it is, if it is there.
+    path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Backend {
+    fn new(container: &Container, id: u16) -> Backend {
+        let found = container.backend_root(id);
+        let path = found.as_ref().ok().map(|path| path.to_string_lossy().into_owned());
+        Backend { id: format!("{id:04x}"), path, error: found.err().map(|error| error.to_string()) }
+    }
+}
+
 #[derive(Serialize)]
 struct Stat {
     path: String,
@@ -38,6 +56,7 @@ struct Stat {
     records: u64,
     index_bytes_per_gib: Option<u64>,
     open_marks: Vec<Mark>,
+    backends: Vec<Backend>,
     mode: String,
     uid: u32,
     gid: u32,
@@ -143,6 +162,7 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
         records: totals.records,
         index_bytes_per_gib: per_gib(totals.index_bytes, totals.stored_bytes),
         open_marks: plfs_core::open_marks(&container)?.into_iter().map(Mark::from).collect(),
+        backends: superblock.backends.iter().map(|id| Backend::new(&container, *id)).collect(),
         mode: format!("{:04o}", stat.mode),
         uid: stat.uid,
         gid: stat.gid,
@@ -187,6 +207,12 @@ fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
     field("modified", stat.mtime.clone())?;
     field("uuid", stat.uuid.clone())?;
     field("container", show(Path::new(&stat.container)))?;
+    if stat.backends.len() > 1 {
+        for Backend { id, path, error } in &stat.backends {
+            let place = path.as_deref().map(|path| show(Path::new(path))).or(error.clone()).unwrap_or_default();
+            field("backend", format!("{id}  {place}"))?;
+        }
+    }
     match stat.open_marks.as_slice() {
         [] => field("open by", "nobody".into()),
         marks => marks.iter().try_for_each(|mark| {

@@ -19,7 +19,7 @@ pub fn encode(stamp: u64) -> [u8; BYTES] {
 
 /// The stamp.
 pub fn decode(bytes: &[u8]) -> Result<u64, Bad> {
-    let bad = |at_bytes, what| Err(Bad { at_bytes, what });
+    let bad = |at_bytes, what| Err(Bad::new(at_bytes, what));
     match bytes.get(..BYTES) {
         None => bad(bytes.len() as u64, "a clock file has 24 bytes"),
         Some(bytes) if bytes[..8] != MAGIC => bad(0, "a clock file begins with PLFSCLK1"),

@@ -45,7 +45,7 @@ impl Column {
 
     /// Finds a column of `count` values at `at` of `bytes`, and moves `at` behind it.
     pub fn read(bytes: &[u8], at: &mut usize, count: usize) -> Result<Column, Bad> {
-        let bad = |at: usize, what| Err(Bad { at_bytes: at as u64, what });
+        let bad = |at: usize, what| Err(Bad::new(at as u64, what));
         let Some(header) = at.checked_add(HEADER_BYTES).and_then(|end| bytes.get(*at..end)) else { return bad(*at, "the bytes end inside a column") };
         let header = Fields(header).u16(0);
         let (bits, shift, base_bytes) = ((header & 127) as u8, (header >> 7 & 31) as u8, usize::from(header >> 12));

@@ -20,8 +20,8 @@ pub const FENCE_BYTES: usize = 16;
 pub const BLOCK_EXTENTS: usize = 128;
 /// Axes of a shape at most: three of a writer's own, three of where it lies in a row of writers, and two for where its log lies.
 pub const AXES_MAX: usize = 8;
-/// What a flat index begins with. Those of earlier builds began with `PLFSFLAT`.
-pub const MAGIC: [u8; 8] = *b"PLFSFLT2";
+/// What a flat index begins with.
+pub const MAGIC: [u8; 8] = *b"PLFSFLT3";
 /// The segment number of an extent that is a hole.
 pub const HOLE: u32 = u32::MAX;
 const AXIS_BYTES: usize = 32;
@@ -176,7 +176,7 @@ impl Blocks {
     pub fn push(&mut self, extents: &[Extent], ordered: bool) -> Result<(), Bad> {
         debug_assert!((1..=BLOCK_EXTENTS).contains(&extents.len()));
         let at = self.bytes.len();
-        let Ok(offset) = u32::try_from(at / BLOCK_ALIGN) else { return Err(Bad { at_bytes: at as u64, what: "the blocks are too long" }) };
+        let Ok(offset) = u32::try_from(at / BLOCK_ALIGN) else { return Err(Bad::new(at as u64, "the blocks are too long")) };
         let first = extents[0].logical;
         let mut column = [0; BLOCK_EXTENTS];
         let mut put_column = |out: &mut Vec<u8>, value: &dyn Fn(usize) -> u64| {
@@ -283,7 +283,7 @@ impl<'a> BlocksView<'a> {
             Some(next) => Fields(next).u32(8) as usize * BLOCK_ALIGN,
             None => self.bytes.len(),
         };
-        let bad = |what| Err(Bad { at_bytes: at as u64, what });
+        let bad = |what| Err(Bad::new(at as u64, what));
         let Some(bytes) = self.bytes.get(at..end) else { return bad("a block leaves the file") };
         if crc(bytes) != fence.u32(12) {
             return bad("a block's checksum does not match");
@@ -307,20 +307,20 @@ pub struct Extents<'a> {
 
 impl<'a> Extents<'a> {
     fn decode(first: u64, bytes: &'a [u8]) -> Result<Extents<'a>, Bad> {
-        let (Some(count), Some(flags)) = (bytes.first(), bytes.get(1)) else { return Err(Bad { at_bytes: 0, what: "a block has no header" }) };
+        let (Some(count), Some(flags)) = (bytes.first(), bytes.get(1)) else { return Err(Bad::new(0, "a block has no header")) };
         let count = usize::from(*count) + 1;
         if count > BLOCK_EXTENTS || *flags & !FLAG_ORDERED != 0 {
-            return Err(Bad { at_bytes: 0, what: "a block has too many extents or a flag that this version does not know" });
+            return Err(Bad::new(0, "a block has too many extents or a flag that this version does not know"));
         }
         let mut used = 2;
         let mut next = || Column::read(bytes, &mut used, count);
         let (gap, length, segment, physical) = (next()?, next()?, next()?, next()?);
         let order = if *flags & FLAG_ORDERED != 0 { Some((next()?, next()?)) } else { None };
         if gap.get(bytes, 0) != 0 {
-            return Err(Bad { at_bytes: 2, what: "a block does not begin at its fence" });
+            return Err(Bad::new(2, "a block does not begin at its fence"));
         }
         if used.next_multiple_of(BLOCK_ALIGN) != bytes.len() {
-            return Err(Bad { at_bytes: used as u64, what: "a block is longer than what it says" });
+            return Err(Bad::new(used as u64, "a block is longer than what it says"));
         }
         Ok(Extents { bytes, first, count, gap, length, segment, physical, order })
     }
@@ -461,7 +461,7 @@ pub fn id(file: &[u8]) -> u32 {
 /// Decodes header, tables and shapes, and verifies the checksums of all but the blocks; entries and blocks stay where they are. Each entry is checked against its invariants, and each
 /// block against its checksum, by who uses it.
 pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
-    let bad = |at: usize, what| Err(Bad { at_bytes: at as u64, what });
+    let bad = |at: usize, what| Err(Bad::new(at as u64, what));
     if file.len() < HEADER_BYTES || file[..8] != MAGIC {
         return bad(0, "not a flat index of this version");
     }
@@ -547,8 +547,9 @@ pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
             return bad(HEADER_BYTES, "the sets have more segments than there are");
         }
         for j in first..first + count as usize {
-            let (stream, segment, backend) = (streams.get(tables, j) as u16, numbers.get(tables, j) as u32, backends.get(tables, j) as u16);
-            flat.segments.push(Segment { at: SegmentRef { set, stream, segment, backend }, bytes: ends.get(tables, j) });
+            let named = (u8::try_from(streams.get(tables, j)), u32::try_from(numbers.get(tables, j)), u16::try_from(backends.get(tables, j)));
+            let (Ok(stream), Ok(segment), Ok(backend)) = named else { return bad(HEADER_BYTES, "a segment has no name") };
+            flat.segments.push(Segment { at: SegmentRef { set, stream: stream.into(), segment, backend }, bytes: ends.get(tables, j) });
         }
     }
     if flat.segments.len() != segments {
@@ -579,7 +580,7 @@ pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
 }
 
 fn decode_shape(bytes: &[u8], start: usize) -> Result<(Shape, usize), Bad> {
-    let bad = |what| Err(Bad { at_bytes: start as u64, what });
+    let bad = |what| Err(Bad::new(start as u64, what));
     let Some(header) = bytes.get(start..start + 8).map(Fields) else { return bad("the shapes end inside one") };
     let (axes, length) = (header.u32(0) as usize, header.u32(4) as usize);
     let Some(end) = start.checked_add(length).filter(|end| *end <= bytes.len() && length % 8 == 0) else { return bad("a shape leaves its section") };

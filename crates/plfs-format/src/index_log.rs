@@ -1,32 +1,151 @@
 //! Blocks and records of an index log (FORMAT.md section 3).
 
-use crate::bytes::{Fields, put};
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use crate::name::SegmentRef;
 use crate::{Bad, MAX_OFFSET, Uuid, crc};
 
-/// Blocks start at multiples of this.
+/// Blocks start at multiples of this. It is the unit of `durable`, too.
 pub const ALIGN: u64 = 64;
 /// Bytes of a block header.
-pub const HEADER_BYTES: usize = 64;
+pub const HEADER_BYTES: usize = size_of::<RawHeader>();
 /// A block's payload is at most this long, so that damaged lengths cannot make a reader allocate much.
 pub const PAYLOAD_MAX: usize = 16 << 20;
 /// Bytes of a run record.
-pub const RUN_BYTES: usize = 56;
+pub const RUN_BYTES: usize = size_of::<RawRun>();
 /// Bytes of a nest record.
-pub const NEST_BYTES: usize = 80;
+pub const NEST_BYTES: usize = size_of::<RawNest>();
 /// Runs of a nest at most.
 pub const NEST_RUNS_MAX: u32 = 1 << 16;
 /// Runs of all nests of a block at most, so that damaged counts cannot make a reader allocate much.
 pub const BLOCK_NEST_RUNS_MAX: u32 = 1 << 20;
 /// Bytes of a hole record.
-pub const HOLE_BYTES: usize = 40;
+pub const HOLE_BYTES: usize = size_of::<RawHole>();
 /// Bytes of a truncate record.
-pub const TRUNCATE_BYTES: usize = 24;
+pub const TRUNCATE_BYTES: usize = size_of::<RawTruncate>();
 const MAGIC: [u8; 4] = *b"PLIX";
-const REF_BYTES: usize = 16;
+const REF_BYTES: usize = size_of::<RawReference>();
+/// Magic, uuid, offset and set lie in so many bytes of a header.
+const PLACED_BYTES: usize = 52;
+/// What the CRC of a header covers begins here.
+const SUMMED_AT: usize = 8;
 const FLAG_TRUNCATE: u16 = 1;
-/// The largest segment: its name has four hex digits.
-pub const SEGMENT_MAX: u32 = 0xffff;
+const FLAG_DATA_DURABLE: u16 = 2;
+/// The largest segment: its name has eight hex digits.
+pub const SEGMENT_MAX: u32 = u32::MAX;
+/// Streams that a reference can name: two hex digits.
+const STREAMS_MAX: u16 = 256;
+const KIND_RUN: u8 = 1;
+const KIND_TRUNCATE: u8 = 2;
+const KIND_NEST: u8 = 3;
+const KIND_HOLE: u8 = 4;
+const KIND_WRITER: u8 = 128;
+/// Bytes of a host name that are kept: the record's length must fit in a byte, in units of 8.
+const HOST_BYTES_MAX: usize = 255;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawHeader {
+    magic: [u8; 4],
+    header_crc: U32,
+    payload_crc: U32,
+    payload_bytes: U32,
+    uuid: U64,
+    stamp: U64,
+    offset: U64,
+    eof: U64,
+    set: U32,
+    records: U32,
+    references: U16,
+    flags: U16,
+    durable: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawReference {
+    set: U32,
+    segment: U32,
+    stream: U16,
+    backend: U16,
+    kind: u8,
+    codec: u8,
+    zero: U16,
+}
+
+/// What every record begins with.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawRecord {
+    kind: u8,
+    units: u8,
+    segment: U16,
+    count: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawRun {
+    record: RawRecord,
+    logical: U64,
+    length: U64,
+    stride: I64,
+    physical: U64,
+    writer: U32,
+    zero: U32,
+    stamp: U64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawNest {
+    run: RawRun,
+    row_stride: I64,
+    plane_stride: I64,
+    rows: U32,
+    planes: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawHole {
+    record: RawRecord,
+    logical: U64,
+    length: U64,
+    writer: U32,
+    zero: U32,
+    stamp: U64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawTruncate {
+    record: RawRecord,
+    size: U64,
+    stamp: U64,
+}
+
+/// The host name follows.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawWriter {
+    record: RawRecord,
+    writer: U32,
+    pid: U32,
+    uid: U32,
+    zero: U32,
+    attached_ns: U64,
+    boot_id: U64,
+    host_bytes: U16,
+}
+
+impl RawRecord {
+    /// `bytes` is the length of the whole record, a multiple of 8 below 2,048.
+    fn new(kind: u8, bytes: usize, segment: u16, count: u32) -> RawRecord {
+        RawRecord { kind, units: (bytes / 8) as u8, segment: segment.into(), count: count.into() }
+    }
+}
 
 /// The next place where a block can start, at or after `offset`.
 pub fn align_up(offset: u64) -> u64 {
@@ -99,6 +218,8 @@ pub enum Record {
         uid: u32,
         /// When it attached, nanoseconds since 1970 UTC.
         attached_ns: u64,
+        /// Which boot of its host it ran in; 0: unknown.
+        boot_id: u64,
         /// Host name.
         host: String,
     },
@@ -117,8 +238,14 @@ pub struct Header {
     pub records: u32,
     /// Bytes from the block's start to where the next block may start.
     pub block_bytes: u64,
-    segments: u16,
+    /// All data that blocks of this log below this offset point to was durable before this block was appended.
+    pub durable: u64,
+    /// The data that its own records point to was durable before it was appended.
+    pub is_data_durable: bool,
     payload_bytes: u32,
+    payload_crc: u32,
+    references: u16,
+    flags: u16,
 }
 
 /// A block, decoded.
@@ -132,32 +259,37 @@ pub struct Block {
     pub records: Vec<(u32, Record)>,
 }
 
-/// Where an index log belongs; blocks that say otherwise are not valid. And what its superblock says about segments; blocks that name others are corrupt.
+/// Where an index log belongs; blocks that say otherwise are not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogId {
     /// The container.
     pub uuid: Uuid,
     /// The log set.
     pub set: u32,
-    /// Streams that a log set may have.
-    pub streams: u16,
-    /// Number of backends, at least 1.
-    pub backends: u16,
 }
 
-/// Encodes one block for offset `offset` of its log, padded to [`ALIGN`].
+/// What a block says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Append {
+    /// Where the block will lie in its log, a multiple of [`ALIGN`].
+    pub offset: u64,
+    /// Its stamp.
+    pub stamp: u64,
+    /// All data that blocks of this log below this offset point to is durable. At most `offset`; 0 if nothing is known.
+    pub durable: u64,
+    /// The data that its own records point to is durable.
+    pub is_data_durable: bool,
+}
+
+/// Encodes one block of `log`, padded to [`ALIGN`].
 ///
 /// Errors if records and references are more than [`PAYLOAD_MAX`] bytes, or a truncate is not alone (writer records may be with it).
-pub fn encode_block(log: LogId, offset: u64, hlc: u64, segments: &[SegmentRef], records: &[Record]) -> Result<Vec<u8>, Bad> {
-    let bad = |what| Err(Bad { at_bytes: offset, what });
+pub fn encode_block(log: LogId, append: Append, segments: &[SegmentRef], records: &[Record]) -> Result<Vec<u8>, Bad> {
+    let bad = |what| Err(Bad::new(append.offset, what));
     let mut out = vec![0; HEADER_BYTES];
     for at in segments {
-        let mut field = [0; REF_BYTES];
-        put(&mut field, 0, &at.set.to_le_bytes());
-        put(&mut field, 4, &at.stream.to_le_bytes());
-        put(&mut field, 6, &at.backend.to_le_bytes());
-        put(&mut field, 8, &at.segment.to_le_bytes());
-        out.extend_from_slice(&field);
+        let (set, segment, stream, backend) = (at.set.into(), at.segment.into(), at.stream.into(), at.backend.into());
+        out.extend_from_slice(RawReference { set, segment, stream, backend, kind: 0, codec: 0, zero: 0.into() }.as_bytes());
     }
     let (mut eof, mut truncates, mut runs, mut nested) = (0, 0, 0, 0);
     for record in records {
@@ -168,87 +300,87 @@ pub fn encode_block(log: LogId, offset: u64, hlc: u64, segments: &[SegmentRef], 
                 eof = end.max(eof);
                 runs += 1;
                 let is_nest = inner.count > 1;
-                let mut field = vec![0; if is_nest { NEST_BYTES } else { RUN_BYTES }];
-                field[0] = if is_nest { 3 } else { 1 };
-                field[1] = (field.len() / 8) as u8;
-                put(&mut field, 2, &segment.to_le_bytes());
-                put(&mut field, 4, &count.to_le_bytes());
-                put(&mut field, 8, &logical.to_le_bytes());
-                put(&mut field, 16, &length.to_le_bytes());
-                put(&mut field, 24, &stride.to_le_bytes());
-                put(&mut field, 32, &physical.to_le_bytes());
-                put(&mut field, 40, &writer.to_le_bytes());
-                put(&mut field, 48, &stamp.to_le_bytes());
-                if is_nest {
-                    nested += inner.count * outer.count;
-                    if nested > BLOCK_NEST_RUNS_MAX {
-                        return bad("the nests of a block have too many runs");
-                    }
-                    put(&mut field, 56, &inner.stride.to_le_bytes());
-                    put(&mut field, 64, &outer.stride.to_le_bytes());
-                    put(&mut field, 72, &inner.count.to_le_bytes());
-                    put(&mut field, 76, &outer.count.to_le_bytes());
+                let (kind, bytes) = if is_nest { (KIND_NEST, NEST_BYTES) } else { (KIND_RUN, RUN_BYTES) };
+                let run = RawRun {
+                    record: RawRecord::new(kind, bytes, *segment, *count),
+                    logical: (*logical).into(),
+                    length: (*length).into(),
+                    stride: (*stride).into(),
+                    physical: (*physical).into(),
+                    writer: (*writer).into(),
+                    zero: 0.into(),
+                    stamp: (*stamp).into(),
+                };
+                if !is_nest {
+                    out.extend_from_slice(run.as_bytes());
+                    continue;
                 }
-                out.extend_from_slice(&field);
+                nested += inner.count * outer.count;
+                if nested > BLOCK_NEST_RUNS_MAX {
+                    return bad("the nests of a block have too many runs");
+                }
+                let (row_stride, plane_stride) = (inner.stride.into(), outer.stride.into());
+                let nest = RawNest { run, row_stride, plane_stride, rows: inner.count.into(), planes: outer.count.into() };
+                out.extend_from_slice(nest.as_bytes());
             }
             Record::Hole { logical, length, writer, stamp } => {
                 let Some(end) = run_end(*logical, *length, 0, 1, 0) else { return bad("a hole leaves the file's range") };
                 eof = end.max(eof);
                 runs += 1;
-                let mut field = [0; HOLE_BYTES];
-                field[0] = 4;
-                field[1] = (HOLE_BYTES / 8) as u8;
-                put(&mut field, 8, &logical.to_le_bytes());
-                put(&mut field, 16, &length.to_le_bytes());
-                put(&mut field, 24, &writer.to_le_bytes());
-                put(&mut field, 32, &stamp.to_le_bytes());
-                out.extend_from_slice(&field);
+                let record = RawRecord::new(KIND_HOLE, HOLE_BYTES, 0, 0);
+                let (logical, length, writer, stamp) = ((*logical).into(), (*length).into(), (*writer).into(), (*stamp).into());
+                out.extend_from_slice(RawHole { record, logical, length, writer, zero: 0.into(), stamp }.as_bytes());
             }
             Record::Truncate { size, stamp } => {
                 eof = *size;
                 truncates += 1;
-                let mut field = [0; TRUNCATE_BYTES];
-                field[0] = 2;
-                field[1] = (TRUNCATE_BYTES / 8) as u8;
-                put(&mut field, 8, &size.to_le_bytes());
-                put(&mut field, 16, &stamp.to_le_bytes());
-                out.extend_from_slice(&field);
+                let record = RawRecord::new(KIND_TRUNCATE, TRUNCATE_BYTES, 0, 0);
+                out.extend_from_slice(RawTruncate { record, size: (*size).into(), stamp: (*stamp).into() }.as_bytes());
             }
-            Record::Writer { writer, pid, uid, attached_ns, host } => {
-                let host = &host.as_bytes()[..host.len().min(255)];
-                let len = (34 + host.len()).next_multiple_of(8);
-                let mut field = vec![0; len];
-                field[0] = 128;
-                field[1] = (len / 8) as u8;
-                put(&mut field, 8, &writer.to_le_bytes());
-                put(&mut field, 12, &pid.to_le_bytes());
-                put(&mut field, 16, &uid.to_le_bytes());
-                put(&mut field, 24, &attached_ns.to_le_bytes());
-                put(&mut field, 32, &(host.len() as u16).to_le_bytes());
-                put(&mut field, 34, host);
-                out.extend_from_slice(&field);
+            Record::Writer { writer, pid, uid, attached_ns, boot_id, host } => {
+                let host = &host.as_bytes()[..host.len().min(HOST_BYTES_MAX)];
+                let bytes = (size_of::<RawWriter>() + host.len()).next_multiple_of(8);
+                let raw = RawWriter {
+                    record: RawRecord::new(KIND_WRITER, bytes, 0, 0),
+                    writer: (*writer).into(),
+                    pid: (*pid).into(),
+                    uid: (*uid).into(),
+                    zero: 0.into(),
+                    attached_ns: (*attached_ns).into(),
+                    boot_id: (*boot_id).into(),
+                    host_bytes: (host.len() as u16).into(),
+                };
+                let end = out.len() + bytes;
+                out.extend_from_slice(raw.as_bytes());
+                out.extend_from_slice(host);
+                out.resize(end, 0);
             }
         }
     }
     if truncates > 0 && (truncates > 1 || runs > 0) {
         return bad("a truncate shares its block");
     }
-    let payload = out.len() - HEADER_BYTES;
-    if payload > PAYLOAD_MAX || segments.len() > u16::MAX as usize {
-        return bad("the block is too long");
-    }
-    put(&mut out, 0, &MAGIC);
-    put(&mut out, 8, &(payload as u32).to_le_bytes());
-    put(&mut out, 12, &log.set.to_le_bytes());
-    put(&mut out, 16, &log.uuid.low().to_le_bytes());
-    put(&mut out, 24, &hlc.to_le_bytes());
-    put(&mut out, 40, &offset.to_le_bytes());
-    put(&mut out, 48, &eof.to_le_bytes());
-    put(&mut out, 56, &(records.len() as u32).to_le_bytes());
-    put(&mut out, 60, &(segments.len() as u16).to_le_bytes());
-    put(&mut out, 62, &(if truncates > 0 { FLAG_TRUNCATE } else { 0 }).to_le_bytes());
-    let sum = crc(&out[8..]);
-    put(&mut out, 4, &sum.to_le_bytes());
+    let (payload, references) = (out.len() - HEADER_BYTES, u16::try_from(segments.len()));
+    let Some(references) = references.ok().filter(|_| payload <= PAYLOAD_MAX) else { return bad("the block is too long") };
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    let mut header = RawHeader {
+        magic: MAGIC,
+        header_crc: 0.into(),
+        payload_crc: crc(&out[HEADER_BYTES..]).into(),
+        payload_bytes: (payload as u32).into(),
+        uuid: log.uuid.low().into(),
+        stamp: append.stamp.into(),
+        offset: append.offset.into(),
+        eof: eof.into(),
+        set: log.set.into(),
+        records: (records.len() as u32).into(),
+        references: references.into(),
+        flags: (flag(truncates > 0, FLAG_TRUNCATE) | flag(append.is_data_durable, FLAG_DATA_DURABLE)).into(),
+        // In a log past 256 GiB less is said than is known.
+        durable: u32::try_from(append.durable.min(append.offset) / ALIGN).unwrap_or(u32::MAX).into(),
+    };
+    header.header_crc = crc(&header.as_bytes()[SUMMED_AT..]).into();
+    out[..HEADER_BYTES].copy_from_slice(header.as_bytes());
     out.resize(align_up(out.len() as u64) as usize, 0);
     Ok(out)
 }
@@ -309,152 +441,218 @@ pub enum At {
     Nothing,
 }
 
-/// Looks for a block at the start of `bytes`, which lie at `offset` of `log`. Checks the CRC over the whole block, so `bytes` must reach to its end.
-pub fn block_at(log: LogId, offset: u64, bytes: &[u8]) -> At {
-    if bytes.len() < HEADER_BYTES || bytes[..4] != MAGIC {
-        return At::Nothing;
+impl Header {
+    /// Bytes of the block without its padding: a reader needs as many to check it.
+    pub fn bytes(&self) -> usize {
+        HEADER_BYTES + self.payload_bytes as usize
     }
-    let fields = Fields(bytes);
-    let payload = fields.u32(8) as usize;
-    let fits = payload <= PAYLOAD_MAX && bytes.len() >= HEADER_BYTES + payload;
-    if !fits || fields.u32(12) != log.set || fields.u64(16) != log.uuid.low() || fields.u64(40) != offset {
-        return At::Nothing;
+}
+
+/// The header at the start of `bytes`, which lie at `offset` of `log`, if it is right by itself: what it says about the payload may be believed, whether that is there or not. Costs a
+/// comparison of four bytes where no header is.
+pub fn header_at(log: LogId, offset: u64, bytes: &[u8]) -> Option<Header> {
+    if !bytes.starts_with(&MAGIC) {
+        return None;
     }
-    if fields.u32(4) != crc(&bytes[8..HEADER_BYTES + payload]) {
-        return At::Nothing;
+    let (raw, _) = RawHeader::ref_from_prefix(bytes).ok()?;
+    let belongs = raw.set == log.set && raw.uuid == log.uuid.low() && raw.offset == offset && raw.payload_bytes.get() as usize <= PAYLOAD_MAX;
+    if !belongs || raw.header_crc != crc(&raw.as_bytes()[SUMMED_AT..]) {
+        return None;
     }
-    At::Block(Header {
-        hlc: fields.u64(24),
-        eof: fields.u64(48),
-        truncates: fields.u16(62) & FLAG_TRUNCATE != 0,
-        records: fields.u32(56),
-        block_bytes: align_up((HEADER_BYTES + payload) as u64),
-        segments: fields.u16(60),
-        payload_bytes: payload as u32,
+    let (flags, payload_bytes) = (raw.flags.get(), raw.payload_bytes.get());
+    Some(Header {
+        hlc: raw.stamp.get(),
+        eof: raw.eof.get(),
+        truncates: flags & FLAG_TRUNCATE != 0,
+        records: raw.records.get(),
+        block_bytes: align_up(HEADER_BYTES as u64 + u64::from(payload_bytes)),
+        durable: u64::from(raw.durable.get()) * ALIGN,
+        is_data_durable: flags & FLAG_DATA_DURABLE != 0,
+        payload_bytes,
+        payload_crc: raw.payload_crc.get(),
+        references: raw.references.get(),
+        flags,
     })
 }
 
-/// Decodes the records of a block of `log` whose header [`block_at`] found at the start of `bytes`, which lie at `offset`.
+/// Looks for a block at the start of `bytes`, which lie at `offset` of `log`. Checks both CRCs, so `bytes` must reach to the block's end.
+pub fn block_at(log: LogId, offset: u64, bytes: &[u8]) -> At {
+    let header = header_at(log, offset, bytes);
+    let valid = header.filter(|header| bytes.get(HEADER_BYTES..header.bytes()).is_some_and(|payload| crc(payload) == header.payload_crc));
+    valid.map_or(At::Nothing, At::Block)
+}
+
+/// Whether `bytes`, which lie at `offset` of `log`, begin as a header there does, as far as they go and whatever its checksum says.
+fn begins(log: LogId, offset: u64, bytes: &[u8]) -> bool {
+    let uuid = log.uuid.low().to_le_bytes();
+    let fields: [(usize, &[u8]); 4] = [(0, &MAGIC), (16, &uuid), (32, &offset.to_le_bytes()), (48, &log.set.to_le_bytes())];
+    fields.iter().all(|(at, field)| bytes.iter().skip(*at).zip(*field).all(|(a, b)| a == b))
+}
+
+/// Says what the bytes of `region`, in which no valid block starts, once were: pieces as (offset, length, whether a crash tore them).
 ///
-/// An error means that a block with a right CRC contradicts the document: corruption or a newer format, never a torn write. What it cannot see is whether the block is
-/// younger than the one before it.
-pub fn decode_block(log: LogId, header: Header, offset: u64, bytes: &[u8]) -> Result<Block, Bad> {
-    let bad = |at: usize, what| Err(Bad { at_bytes: offset + (HEADER_BYTES + at) as u64, what });
-    let payload = &bytes[HEADER_BYTES..HEADER_BYTES + header.payload_bytes as usize];
-    let table = header.segments as usize * REF_BYTES;
-    if payload.len() < table {
-        return bad(0, "the block ends inside its segment references");
-    }
-    let segments = payload[..table]
-        .chunks_exact(REF_BYTES)
-        .map(|chunk| {
-            let fields = Fields(chunk);
-            SegmentRef { set: fields.u32(0), stream: fields.u16(4), backend: fields.u16(6), segment: fields.u32(8) }
-        })
-        .collect::<Vec<_>>();
-    let fits = |at: &SegmentRef| {
-        let backend = (u64::from(at.set) + u64::from(at.stream)) % u64::from(log.backends.max(1));
-        at.stream < log.streams && at.segment <= SEGMENT_MAX && u64::from(at.backend) == backend
+/// An append is a block written from its start: what a crash leaves of it is a beginning, or, after a power cut, sectors of zeros. Bytes that are neither were whole once. The CRC of
+/// the header tells a header that is right, whose length can be believed, from one that was cut or damaged.
+pub fn judge(log: LogId, offset: u64, region: &[u8]) -> Vec<(u64, usize, bool)> {
+    let starts_here = |i: &usize| *i == 0 || region.len() - i >= PLACED_BYTES && begins(log, offset + *i as u64, &region[*i..][..PLACED_BYTES]);
+    let starts: Vec<usize> = (0..region.len()).step_by(ALIGN as usize).filter(starts_here).collect();
+    let piece = |(n, &start): (usize, &usize)| {
+        let piece = &region[start..starts.get(n + 1).copied().unwrap_or(region.len())];
+        let at = offset + start as u64;
+        (at, piece.len(), is_torn(log, at, piece))
     };
-    if let Some(wrong) = segments.iter().position(|at| !fits(at)) {
-        return bad(wrong * REF_BYTES, "a segment reference names a segment that its superblock does not allow");
+    starts.iter().enumerate().map(piece).collect()
+}
+
+fn is_torn(log: LogId, offset: u64, piece: &[u8]) -> bool {
+    let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    if is_zero(&piece[..piece.len().min(HEADER_BYTES)]) {
+        return true;
     }
-    if Fields(bytes).u64(32) != 0 || Fields(bytes).u16(62) & !FLAG_TRUNCATE != 0 {
-        return bad(0, "the block has a version or flags that this version does not know");
+    let Some(header) = header_at(log, offset, piece) else {
+        // Cut inside the header, or damaged: behind a cut there is nothing.
+        let written = piece.len() - piece.iter().rev().take_while(|byte| **byte == 0).count();
+        return written < HEADER_BYTES && begins(log, offset, &piece[..written]);
+    };
+    let Some(block) = piece.get(..header.bytes()) else { return true };
+    // All of it seems to be there. A cut inside the last 64 bytes was padded by the next append; a power cut leaves zeros in whole sectors. Two bytes, because one bit of damage can
+    // make one zero.
+    const SECTOR: usize = 512;
+    let first = (SECTOR - offset as usize % SECTOR) % SECTOR;
+    block.ends_with(&[0, 0]) || block.get(first..).unwrap_or_default().chunks_exact(SECTOR).any(is_zero)
+}
+
+/// Decodes the records of a block whose header [`block_at`] found at the start of `bytes`, which lie at `offset`.
+///
+/// An error means that a block with right CRCs contradicts the document: corruption, or a newer format (see [`Bad::newer`]), never a torn write. What it cannot see is whether the
+/// block is younger than the one before it.
+pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, Bad> {
+    let place = |at: usize| offset + (HEADER_BYTES + at) as u64;
+    let bad = |at: usize, what| Err(Bad::new(place(at), what));
+    let newer = |at: u64, what| Err(Bad::newer(at, what));
+    if header.flags & !(FLAG_TRUNCATE | FLAG_DATA_DURABLE) != 0 {
+        return newer(offset + 58, "the block has flags that this version does not know");
     }
+    if header.durable > offset {
+        return Err(Bad::new(offset + 60, "the block says that data was durable which blocks behind it point to"));
+    }
+    let payload = &bytes[HEADER_BYTES..header.bytes()];
+    let Ok((table, records_part)) = <[RawReference]>::ref_from_prefix_with_elems(payload, header.references.into()) else {
+        return bad(0, "the block ends inside its segment references");
+    };
+    let mut segments = Vec::with_capacity(table.len());
+    for (i, raw) in table.iter().enumerate() {
+        if raw.kind != 0 || raw.codec != 0 {
+            return newer(place(i * REF_BYTES + 12), "a segment reference has a kind or codec that this version does not know");
+        }
+        let at = SegmentRef { set: raw.set.get(), stream: raw.stream.get(), segment: raw.segment.get(), backend: raw.backend.get() };
+        if at.stream >= STREAMS_MAX {
+            return bad(i * REF_BYTES, "a segment reference names a stream that has no name");
+        }
+        segments.push(at);
+    }
+    let (table, mut rest) = (payload.len() - records_part.len(), records_part);
     let mut records = Vec::new();
-    let (mut at, mut eof, mut runs, mut truncates, mut nested) = (table, 0, 0, 0, 0);
+    let (mut eof, mut runs, mut truncates, mut nested) = (0, 0, 0, 0);
     for position in 0..header.records {
-        let rest = &payload[at..];
-        let len = rest.get(1).map_or(0, |units| *units as usize * 8);
-        if len < 8 || rest.len() < len {
+        let at = payload.len() - rest.len();
+        let Ok((head, _)) = RawRecord::ref_from_prefix(rest) else { return bad(at, "the block ends inside a record") };
+        let len = usize::from(head.units) * 8;
+        if len == 0 || rest.len() < len {
             return bad(at, "the block ends inside a record");
         }
-        let fields = Fields(&rest[..len]);
-        match rest[0] {
-            1 if len == RUN_BYTES => {
-                let (logical, length, stride, count, physical) = (fields.u64(8), fields.u64(16), fields.i64(24), fields.u32(4), fields.u64(32));
-                match run_end(logical, length, stride, count, physical) {
-                    Some(end) if end <= header.eof => eof = end.max(eof),
-                    _ => return bad(at, "a run leaves the file's range"),
-                }
-                runs += 1;
-                if fields.u64(48) > header.hlc {
-                    return bad(at, "a record is younger than its block");
-                }
-                if fields.u16(2) >= header.segments {
-                    return bad(at, "a run names a segment that the block does not list");
-                }
-                let (segment, writer, stamp) = (fields.u16(2), fields.u32(40), fields.u64(48));
+        let record;
+        (record, rest) = rest.split_at(len);
+        let is_young = |stamp: &U64| stamp.get() > header.hlc;
+        let names_none = head.segment == 0 && head.count == 0;
+        // A run, alone or the first of a nest.
+        let mut push_runs = |run: &RawRun, repeat: [Repeat; 2]| {
+            let (logical, length, stride, count, physical) =
+                (run.logical.get(), run.length.get(), run.stride.get(), run.record.count.get(), run.physical.get());
+            match nest_end(logical, length, stride, count, physical, repeat) {
+                Some(end) if end <= header.eof => eof = end.max(eof),
+                _ => return Err("a run or nest leaves the file's range, or its pieces could overlap"),
+            }
+            let [inner, outer] = repeat;
+            nested += if inner.count > 1 { inner.count * outer.count } else { 0 };
+            if nested > BLOCK_NEST_RUNS_MAX {
+                return Err("the nests of a block have too many runs");
+            }
+            if is_young(&run.stamp) {
+                return Err("a record is younger than its block");
+            }
+            let (segment, writer, stamp) = (run.record.segment.get(), run.writer.get(), run.stamp.get());
+            if segment >= header.references {
+                return Err("a run names a segment that the block does not list");
+            }
+            for i in 0..outer.count * inner.count {
+                let moved = i64::from(i / inner.count) * outer.stride + i64::from(i % inner.count) * inner.stride;
+                let (logical, physical) = (logical.wrapping_add_signed(moved), physical + u64::from(i) * length * u64::from(count));
                 records.push((position, Record::Run { logical, length, stride, count, segment, physical, writer, stamp, repeat: [Repeat::ONCE; 2] }));
             }
-            3 if len == NEST_BYTES => {
-                let (logical, length, stride, count, physical) = (fields.u64(8), fields.u64(16), fields.i64(24), fields.u32(4), fields.u64(32));
-                let repeat = [Repeat { stride: fields.i64(56), count: fields.u32(72) }, Repeat { stride: fields.i64(64), count: fields.u32(76) }];
-                let [inner, outer] = repeat;
-                match nest_end(logical, length, stride, count, physical, repeat) {
-                    Some(end) if end <= header.eof && inner.count > 1 => eof = end.max(eof),
-                    _ => return bad(at, "a nest leaves the file's range, or its pieces could overlap"),
-                }
-                runs += 1;
-                nested += inner.count * outer.count;
-                if nested > BLOCK_NEST_RUNS_MAX {
-                    return bad(at, "the nests of a block have too many runs");
-                }
-                if fields.u64(48) > header.hlc {
-                    return bad(at, "a record is younger than its block");
-                }
-                if fields.u16(2) >= header.segments {
-                    return bad(at, "a run names a segment that the block does not list");
-                }
-                let (segment, writer, stamp) = (fields.u16(2), fields.u32(40), fields.u64(48));
-                for i in 0..outer.count * inner.count {
-                    let moved = i64::from(i / inner.count) * outer.stride + i64::from(i % inner.count) * inner.stride;
-                    let (logical, physical) = (logical.wrapping_add_signed(moved), physical + u64::from(i) * length * u64::from(count));
-                    records.push((position, Record::Run { logical, length, stride, count, segment, physical, writer, stamp, repeat: [Repeat::ONCE; 2] }));
-                }
+            runs += 1;
+            Ok(())
+        };
+        const LENGTH: &str = "a record has the wrong length for its kind";
+        match head.kind {
+            KIND_RUN => {
+                let Ok(run) = RawRun::ref_from_bytes(record) else { return bad(at, LENGTH) };
+                push_runs(run, [Repeat::ONCE; 2]).map_err(|what| Bad::new(place(at), what))?;
             }
-            2 if len == TRUNCATE_BYTES => {
-                if !header.truncates || fields.u64(8) > MAX_OFFSET || fields.u64(8) != header.eof {
+            KIND_NEST => {
+                let Ok(nest) = RawNest::ref_from_bytes(record) else { return bad(at, LENGTH) };
+                let inner = Repeat { stride: nest.row_stride.get(), count: nest.rows.get() };
+                if inner.count < 2 {
+                    return bad(at, "a nest is a single run");
+                }
+                push_runs(&nest.run, [inner, Repeat { stride: nest.plane_stride.get(), count: nest.planes.get() }])
+                    .map_err(|what| Bad::new(place(at), what))?;
+            }
+            KIND_TRUNCATE => {
+                let Ok(cut) = RawTruncate::ref_from_bytes(record) else { return bad(at, LENGTH) };
+                let (size, stamp) = (cut.size.get(), cut.stamp.get());
+                if !header.truncates || size > MAX_OFFSET || size != header.eof {
                     return bad(at, "a truncate record does not fit its block's header");
                 }
-                if fields.u16(2) != 0 || fields.u32(4) != 0 {
-                    return bad(at, "a truncate record has a segment or a count");
+                if !names_none {
+                    return bad(at, "a truncate has a segment or a count");
                 }
-                (eof, truncates) = (header.eof, truncates + 1);
-                if fields.u64(16) > header.hlc {
+                if is_young(&cut.stamp) {
                     return bad(at, "a record is younger than its block");
                 }
-                records.push((position, Record::Truncate { size: fields.u64(8), stamp: fields.u64(16) }));
+                (eof, truncates) = (size, truncates + 1);
+                records.push((position, Record::Truncate { size, stamp }));
             }
-            4 if len == HOLE_BYTES => {
-                let (logical, length, writer, stamp) = (fields.u64(8), fields.u64(16), fields.u32(24), fields.u64(32));
+            KIND_HOLE => {
+                let Ok(hole) = RawHole::ref_from_bytes(record) else { return bad(at, LENGTH) };
+                let (logical, length, writer, stamp) = (hole.logical.get(), hole.length.get(), hole.writer.get(), hole.stamp.get());
                 match run_end(logical, length, 0, 1, 0) {
                     Some(end) if end <= header.eof => eof = end.max(eof),
                     _ => return bad(at, "a hole leaves the file's range"),
                 }
-                runs += 1;
-                if fields.u16(2) != 0 || fields.u32(4) != 0 {
-                    return bad(at, "a hole record has a segment or a count");
+                if !names_none {
+                    return bad(at, "a hole has a segment or a count");
                 }
-                if stamp > header.hlc {
+                if is_young(&hole.stamp) {
                     return bad(at, "a record is younger than its block");
                 }
+                runs += 1;
                 records.push((position, Record::Hole { logical, length, writer, stamp }));
             }
-            128 if len >= 40 => {
-                let Some(host) = rest[34..len].get(..fields.u16(32) as usize) else { return bad(at, "a writer record ends inside its host name") };
+            KIND_WRITER => {
+                let Ok((writer, text)) = RawWriter::ref_from_prefix(record) else { return bad(at, LENGTH) };
+                let Some(host) = text.get(..writer.host_bytes.get().into()) else { return bad(at, "a writer record ends inside its host name") };
                 let host = String::from_utf8_lossy(host).into_owned();
-                records.push((position, Record::Writer { writer: fields.u32(8), pid: fields.u32(12), uid: fields.u32(16), attached_ns: fields.u64(24), host }));
+                let (attached_ns, boot_id) = (writer.attached_ns.get(), writer.boot_id.get());
+                records
+                    .push((position, Record::Writer { writer: writer.writer.get(), pid: writer.pid.get(), uid: writer.uid.get(), attached_ns, boot_id, host }));
             }
-            1..=4 | 128 => return bad(at, "a record has the wrong length for its kind"),
-            kind if kind < 128 => return bad(at, "a record of a kind that this version does not know"),
+            kind if kind < 128 => return newer(place(at), "a record is of a kind that this version does not know"),
             _ => {}
         }
-        at += len;
     }
-    if at != payload.len() {
-        return bad(at, "the payload goes on behind the last record");
+    if !rest.is_empty() {
+        return bad(payload.len() - rest.len(), "the payload goes on behind the last record");
     }
     if header.truncates && (runs, truncates) != (0, 1) {
         return bad(table, "a truncate block has not one truncate record, or has a run or hole");
@@ -469,27 +667,48 @@ pub fn decode_block(log: LogId, header: Header, offset: u64, bytes: &[u8]) -> Re
 mod tests {
     use super::*;
 
-    const LOG: LogId = LogId { uuid: Uuid([3; 16]), set: 0x0bad_cafe, streams: 4, backends: 1 };
+    const LOG: LogId = LogId { uuid: Uuid([3; 16]), set: 0x0bad_cafe };
     const SEGMENT: SegmentRef = SegmentRef { set: 0x0bad_cafe, stream: 0, segment: 0, backend: 0 };
 
     fn sample() -> Vec<Record> {
         vec![
-            Record::Writer { writer: 5, pid: 6, uid: 7, attached_ns: 8, host: "node1".into() },
+            Record::Writer { writer: 5, pid: 6, uid: 7, attached_ns: 8, boot_id: 9, host: "node1".into() },
             Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 5, stamp: 41, repeat: [Repeat::ONCE; 2] },
             Record::Run { logical: 100, length: 3, stride: -10, count: 4, segment: 0, physical: 9, writer: 5, stamp: 41, repeat: [Repeat::ONCE; 2] },
         ]
     }
 
+    fn encode(offset: u64, stamp: u64, segments: &[SegmentRef], records: &[Record]) -> Vec<u8> {
+        encode_block(LOG, Append { offset, stamp, ..Append::default() }, segments, records).unwrap()
+    }
+
+    /// Bytes of the block at the start of `bytes`.
+    fn used(bytes: &[u8]) -> usize {
+        HEADER_BYTES + bytes[12..16].iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte))
+    }
+
+    fn put(out: &mut [u8], at: usize, value: &[u8]) {
+        out[at..at + value.len()].copy_from_slice(value);
+    }
+
+    /// Makes both CRCs of a block that takes all of `bytes` right.
+    fn seal(bytes: &mut [u8]) {
+        let sum = crc(&bytes[HEADER_BYTES..]);
+        put(bytes, 8, &sum.to_le_bytes());
+        let sum = crc(&bytes[8..HEADER_BYTES]);
+        put(bytes, 4, &sum.to_le_bytes());
+    }
+
     fn decode(bytes: &[u8], offset: u64) -> Option<Result<Block, Bad>> {
         match block_at(LOG, offset, bytes) {
-            At::Block(header) => Some(decode_block(LOG, header, offset, bytes)),
+            At::Block(header) => Some(decode_block(header, offset, bytes)),
             At::Nothing => None,
         }
     }
 
     #[test]
     fn round_trip() {
-        let bytes = encode_block(LOG, 128, 42, &[SEGMENT], &sample()).unwrap();
+        let bytes = encode(128, 42, &[SEGMENT], &sample());
         assert_eq!(bytes.len() % ALIGN as usize, 0);
         let block = decode(&bytes, 128).unwrap().unwrap();
         assert_eq!((block.header.hlc, block.header.eof, block.header.block_bytes), (42, 103, bytes.len() as u64));
@@ -500,15 +719,15 @@ mod tests {
     #[test]
     fn the_worked_example_of_the_document() {
         let run = Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 0, stamp: 1, repeat: [Repeat::ONCE; 2] };
-        let bytes = encode_block(LOG, 0, 1, &[SEGMENT], &[run]).unwrap();
+        let bytes = encode(0, 1, &[SEGMENT], &[run]);
         assert_eq!(bytes[64..80], [0xfe, 0xca, 0xad, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[80..88], [1, 7, 0, 0, 3, 0, 0, 0]);
     }
 
     #[test]
     fn every_flipped_bit_is_found() {
-        let bytes = encode_block(LOG, 0, 42, &[SEGMENT], &sample()).unwrap();
-        let used = HEADER_BYTES + Fields(&bytes).u32(8) as usize;
+        let bytes = encode(0, 42, &[SEGMENT], &sample());
+        let used = used(&bytes);
         for bit in 0..used * 8 {
             let mut hurt = bytes.clone();
             hurt[bit / 8] ^= 1 << (bit % 8);
@@ -521,14 +740,13 @@ mod tests {
 
     #[test]
     fn hostile_blocks_with_right_checksums_are_refused() {
-        let bytes = encode_block(LOG, 0, 42, &[SEGMENT], &sample()).unwrap();
-        let used = HEADER_BYTES + Fields(&bytes).u32(8) as usize;
-        for at in 24..used {
+        let bytes = encode(0, 42, &[SEGMENT], &sample());
+        let used = used(&bytes);
+        for at in 8..used {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut hurt = bytes.clone();
                 hurt[at] = value;
-                let sum = crc(&hurt[8..used]);
-                put(&mut hurt, 4, &sum.to_le_bytes());
+                seal(&mut hurt[..used]);
                 if let Some(Ok(block)) = decode(&hurt, 0) {
                     for (_, record) in block.records {
                         if let Record::Run { logical, length, stride, count, physical, segment, .. } = record {
@@ -561,7 +779,7 @@ mod tests {
     #[test]
     fn a_hole_is_40_bytes_beside_runs() {
         let records = [run(9), hole(700), run(90)];
-        let bytes = encode_block(LOG, 0, 42, &[SEGMENT], &records).unwrap();
+        let bytes = encode(0, 42, &[SEGMENT], &records);
         let block = decode(&bytes, 0).unwrap().unwrap();
         assert_eq!((block.header.eof, block.header.payload_bytes as usize), (703, REF_BYTES + 2 * RUN_BYTES + 40));
         assert_eq!(block.records.into_iter().map(|(_, record)| record).collect::<Vec<_>>(), records);
@@ -574,7 +792,7 @@ mod tests {
 
     #[test]
     fn a_nest_is_the_runs_in_it() {
-        let bytes = encode_block(LOG, 0, 42, &[SEGMENT], &[nest(), run(9)]).unwrap();
+        let bytes = encode(0, 42, &[SEGMENT], &[nest(), run(9)]);
         let block = decode(&bytes, 0).unwrap().unwrap();
         assert_eq!((block.header.records, block.header.eof, block.records.len()), (2, 7 + 200 + 80 + 27 + 3, 7));
         let found: Vec<(u32, u64, u64, u32)> = block.records[..6]
@@ -607,14 +825,12 @@ mod tests {
 
     /// What the engine says to a block of `records` that was changed by hand and has a right checksum.
     fn after(segments: &[SegmentRef], records: &[Record], change: impl FnOnce(&mut Vec<u8>)) -> Result<Block, Bad> {
-        let mut bytes = encode_block(LOG, 0, 42, segments, records).unwrap();
-        let used = HEADER_BYTES + Fields(&bytes).u32(8) as usize;
-        bytes.truncate(used);
+        let mut bytes = encode(0, 42, segments, records);
+        bytes.truncate(used(&bytes));
         change(&mut bytes);
         let payload = (bytes.len() - HEADER_BYTES) as u32;
-        put(&mut bytes, 8, &payload.to_le_bytes());
-        let sum = crc(&bytes[8..]);
-        put(&mut bytes, 4, &sum.to_le_bytes());
+        put(&mut bytes, 12, &payload.to_le_bytes());
+        seal(&mut bytes);
         decode(&bytes, 0).expect("the checksum is right")
     }
 
@@ -634,24 +850,23 @@ mod tests {
     }
 
     refused! {
-        eof_past_the_runs: [SEGMENT], [run(0)], |b| put(b, 48, &[4]), "eof";
-        eof_without_records: [], [], |b| put(b, 48, &[1]), "eof";
-        run_past_eof: [SEGMENT], [run(0)], |b| put(b, 48, &[2]), "range";
-        version_1: [SEGMENT], [run(0)], |b| put(b, 32, &[1]), "version";
-        flag_2: [SEGMENT], [run(0)], |b| put(b, 62, &[2]), "flags";
-        flag_1_without_a_truncate: [], [], |b| put(b, 62, &[1]), "not one truncate";
-        flag_1_with_a_run: [SEGMENT], [run(0)], |b| put(b, 62, &[1]), "not one truncate";
+        eof_past_the_runs: [SEGMENT], [run(0)], |b| put(b, 40, &[4]), "eof";
+        eof_without_records: [], [], |b| put(b, 40, &[1]), "eof";
+        run_past_eof: [SEGMENT], [run(0)], |b| put(b, 40, &[2]), "range";
+        durable_past_the_block: [SEGMENT], [run(0)], |b| put(b, 60, &[1]), "durable";
+        flag_1_without_a_truncate: [], [], |b| put(b, 58, &[1]), "not one truncate";
+        flag_1_with_a_run: [SEGMENT], [run(0)], |b| put(b, 58, &[1]), "not one truncate";
         truncate_beside_a_run: [], [cut(9)], |b| {
-            let one = encode_block(LOG, 0, 42, &[SEGMENT], &[run(0)]).unwrap();
+            let one = encode(0, 42, &[SEGMENT], &[run(0)]);
             b.splice(ALONE..ALONE, one[HEADER_BYTES..FIRST + RUN_BYTES].iter().copied());
-            put(b, 56, &[2, 0, 0, 0, 1]);
+            put(b, 52, &[2, 0, 0, 0, 1]);
         }, "not one truncate";
         two_truncates: [], [cut(9)], |b| {
             b.extend_from_within(ALONE..);
-            put(b, 56, &[2]);
+            put(b, 52, &[2]);
         }, "not one truncate";
-        truncate_without_flag_1: [], [cut(9)], |b| put(b, 62, &[0]), "truncate record does not fit";
-        truncate_with_another_eof: [], [cut(9)], |b| put(b, 48, &[8]), "truncate record does not fit";
+        truncate_without_flag_1: [], [cut(9)], |b| put(b, 58, &[0]), "truncate record does not fit";
+        truncate_with_another_eof: [], [cut(9)], |b| put(b, 40, &[8]), "truncate record does not fit";
         truncate_with_a_segment: [], [cut(9)], |b| put(b, ALONE + 2, &[1]), "segment or a count";
         truncate_with_a_count: [], [cut(9)], |b| put(b, ALONE + 4, &[1]), "segment or a count";
         truncate_younger_than_its_block: [], [cut(9)], |b| put(b, ALONE + 16, &[43]), "younger";
@@ -661,19 +876,18 @@ mod tests {
             b.extend([0; 8]);
             put(b, FIRST + 1, &[8]);
         }, "wrong length";
-        record_of_kind_5: [SEGMENT], [run(0)], |b| put(b, FIRST, &[5]), "kind";
         run_that_says_it_is_a_hole: [SEGMENT], [run(0)], |b| put(b, FIRST, &[4]), "wrong length";
         hole_of_no_bytes: [], [hole(0)], |b| put(b, ALONE + 16, &[0]), "range";
         hole_past_eof: [], [hole(0)], |b| put(b, ALONE + 16, &[4]), "range";
         hole_past_the_last_offset: [], [hole(0)], |b| {
             put(b, ALONE + 15, &[0x80]);
-            put(b, 48, &[0xff; 8]);
+            put(b, 40, &[0xff; 8]);
         }, "range";
         hole_with_a_segment: [], [hole(0)], |b| put(b, ALONE + 2, &[1]), "segment or a count";
         hole_with_a_count: [], [hole(0)], |b| put(b, ALONE + 4, &[1]), "segment or a count";
         hole_younger_than_its_block: [], [hole(0)], |b| put(b, ALONE + 32, &[43]), "younger";
-        flag_1_with_a_hole: [], [hole(0)], |b| put(b, 62, &[1]), "not one truncate";
-        eof_past_the_holes: [], [hole(0)], |b| put(b, 48, &[4]), "eof";
+        flag_1_with_a_hole: [], [hole(0)], |b| put(b, 58, &[1]), "not one truncate";
+        eof_past_the_holes: [], [hole(0)], |b| put(b, 40, &[4]), "eof";
         run_that_says_it_is_a_nest: [SEGMENT], [run(0)], |b| put(b, FIRST, &[3]), "wrong length";
         nest_of_one_run: [SEGMENT], [nest()], |b| put(b, FIRST + 72, &[1]), "nest";
         nest_of_no_plane: [SEGMENT], [nest()], |b| put(b, FIRST + 76, &[0]), "nest";
@@ -682,31 +896,104 @@ mod tests {
         nest_of_too_many_runs: [SEGMENT], [nest()], |b| put(b, FIRST + 72, &[0, 0, 2]), "nest";
         record_of_no_length: [SEGMENT], [run(0)], |b| put(b, FIRST, &[200, 0]), "inside a record";
         records_that_do_not_fill_the_payload: [SEGMENT], [run(0)], |b| b.extend([200, 1, 0, 0, 0, 0, 0, 0]), "goes on behind";
-        more_records_than_the_payload: [SEGMENT], [run(0)], |b| put(b, 56, &[2]), "inside a record";
-        backend_that_the_stream_does_not_lie_on: [SEGMENT], [run(0)], |b| put(b, HEADER_BYTES + 6, &[1]), "superblock";
-        stream_that_the_superblock_does_not_have: [SEGMENT], [run(0)], |b| put(b, HEADER_BYTES + 4, &[4]), "superblock";
-        segment_without_a_name: [SEGMENT], [run(0)], |b| put(b, HEADER_BYTES + 8, &[0, 0, 1]), "superblock";
+        more_records_than_the_payload: [SEGMENT], [run(0)], |b| put(b, 52, &[2]), "inside a record";
+        stream_without_a_name: [SEGMENT], [run(0)], |b| put(b, HEADER_BYTES + 9, &[1]), "stream";
+    }
+
+    /// What later versions may add is told from damage: FORMAT.md section 9.
+    #[test]
+    fn what_is_not_known_needs_a_newer_plfs() {
+        let changes: [(usize, u8); 9] = [
+            (58, 4),
+            (59, 0x80),
+            (HEADER_BYTES + 12, 1),
+            (HEADER_BYTES + 12, 2),
+            (HEADER_BYTES + 12, 255),
+            (HEADER_BYTES + 13, 1),
+            (FIRST, 0),
+            (FIRST, 5),
+            (FIRST, 127),
+        ];
+        for (at, value) in changes {
+            let bad = after(&[SEGMENT], &[run(0)], |b| b[at] = value).unwrap_err();
+            assert!(bad.newer && bad.what.contains("this version does not know"), "{at} {value}: {bad}");
+        }
+        assert!(!after(&[SEGMENT], &[run(0)], |b| b[40] = 9).unwrap_err().newer);
     }
 
     #[test]
-    fn a_stream_lies_on_the_backend_of_its_set() {
-        let log = LogId { backends: 3, ..LOG };
-        for stream in 0..4 {
-            for backend in 0..4 {
-                let at = SegmentRef { set: u32::MAX, stream, segment: 1, backend };
-                let bytes = encode_block(log, 0, 42, &[at], &[run(0)]).unwrap();
-                let At::Block(header) = block_at(log, 0, &bytes) else { panic!("the checksum is right") };
-                let right = (u64::from(u32::MAX) + u64::from(stream)) % 3 == u64::from(backend);
-                assert_eq!(decode_block(log, header, 0, &bytes).is_ok(), right, "{at:?}");
-            }
+    fn any_backend_and_segment_can_be_named() {
+        let at = SegmentRef { set: u32::MAX, stream: 255, segment: SEGMENT_MAX, backend: 0xfffe };
+        assert_eq!(decode(&encode(0, 42, &[at], &[run(0)]), 0).unwrap().unwrap().segments, [at]);
+    }
+
+    #[test]
+    fn a_block_says_what_was_durable() {
+        let append = |durable, is_data_durable| Append { offset: 640, stamp: 42, durable, is_data_durable };
+        for (durable, is_data_durable, found) in [(0, false, 0), (64, true, 64), (639, true, 576), (640, false, 640), (1 << 40, true, 640)] {
+            let bytes = encode_block(LOG, append(durable, is_data_durable), &[SEGMENT], &[run(0)]).unwrap();
+            let header = decode(&bytes, 640).unwrap().unwrap().header;
+            assert_eq!((header.durable, header.is_data_durable), (found, is_data_durable));
         }
+        let far = Append { offset: 1 << 40, durable: 1 << 40, ..append(0, false) };
+        let bytes = encode_block(LOG, far, &[SEGMENT], &[run(0)]).unwrap();
+        assert_eq!(decode(&bytes, 1 << 40).unwrap().unwrap().header.durable, u64::from(u32::MAX) * ALIGN);
+    }
+
+    /// A header that is right by itself is believed, whatever became of the payload; one that only looks like a header is not.
+    #[test]
+    fn a_header_is_right_or_not_by_itself() {
+        let bytes = encode(0, 42, &[SEGMENT], &sample());
+        let header = header_at(LOG, 0, &bytes[..HEADER_BYTES]).unwrap();
+        assert_eq!((header.bytes(), header.hlc), (used(&bytes), 42));
+        let mut hurt = bytes.clone();
+        hurt[100] ^= 1;
+        assert_eq!((header_at(LOG, 0, &hurt), block_at(LOG, 0, &hurt)), (Some(header), At::Nothing));
+        let mut long = bytes[..HEADER_BYTES].to_vec();
+        put(&mut long, 12, &(PAYLOAD_MAX as u32 + 1).to_le_bytes());
+        seal(&mut long);
+        assert_eq!(header_at(LOG, 0, &long), None);
+        assert!((0..HEADER_BYTES).all(|n| header_at(LOG, 0, &bytes[..n]).is_none()));
+    }
+
+    /// Every beginning of an append is torn, alone or with what the next append padded it with; every flipped bit of a whole block is damage.
+    #[test]
+    fn beginnings_are_torn_and_flipped_bits_are_damage() {
+        let records: Vec<Record> = (0..30).map(|i| run(i * 10)).chain([Record::Hole { logical: 1 << 20, length: 1, writer: 1, stamp: u64::MAX }]).collect();
+        let bytes = encode(640, u64::MAX, &[SEGMENT], &records);
+        let used = used(&bytes);
+        let verdict = |piece: &[u8]| judge(LOG, 640, piece);
+        for len in 1..used {
+            let mut piece = bytes[..len].to_vec();
+            assert_eq!(verdict(&piece), [(640, len, true)], "{len} bytes");
+            piece.resize(align_up(len as u64) as usize, 0);
+            // Without its last byte alone a block cannot be told from a damaged one.
+            assert_eq!(verdict(&piece), [(640, piece.len(), len + 1 != used)], "{len} bytes, padded");
+        }
+        for bit in 0..used * 8 {
+            let mut hurt = bytes.clone();
+            hurt[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(verdict(&hurt), [(640, hurt.len(), false)], "bit {bit}");
+        }
+        // A power cut took a sector: the file's, not the block's.
+        for sector in [0..384, 384..896, 896..1408] {
+            let mut torn = bytes.clone();
+            torn[sector.clone()].fill(0);
+            assert_eq!(verdict(&torn), [(640, torn.len(), true)], "{sector:?}");
+            torn[1] ^= 1;
+            assert_eq!(verdict(&torn), [(640, torn.len(), false)], "{sector:?}, and damaged");
+        }
+        let mut two = bytes.clone();
+        two.extend_from_slice(&encode(640 + bytes.len() as u64, 1 << 60, &[SEGMENT], &records)[..100]);
+        two[70] ^= 1;
+        assert_eq!(verdict(&two), [(640, bytes.len(), false), (640 + bytes.len() as u64, 100, true)], "damage in front does not hide what is behind it");
     }
 
     #[test]
     fn a_truncate_is_alone() {
         let run = Record::Run { logical: 0, length: 3, stride: 0, count: 1, segment: 0, physical: 0, writer: 0, stamp: 1, repeat: [Repeat::ONCE; 2] };
-        assert!(encode_block(LOG, 0, 1, &[SEGMENT], &[Record::Truncate { size: 1, stamp: 1 }, run]).is_err());
-        let bytes = encode_block(LOG, 0, 1, &[], &[Record::Truncate { size: 77, stamp: 1 }]).unwrap();
+        assert!(encode_block(LOG, Append::default(), &[SEGMENT], &[Record::Truncate { size: 1, stamp: 1 }, run]).is_err());
+        let bytes = encode(0, 1, &[], &[Record::Truncate { size: 77, stamp: 1 }]);
         assert_eq!(decode(&bytes, 0).unwrap().unwrap().records, [(0, Record::Truncate { size: 77, stamp: 1 })]);
     }
 

@@ -1,9 +1,10 @@
 //! L0: the container format of `docs/FORMAT.md`: bytes to structs and back. No I/O, no clock, no paths on disk.
 //!
-//! Each module is one section of the document: [`name`] (1), [`mark`] (1), [`superblock`] (2), [`index_log`] (3), [`clock`] (4), [`summary`] (5), [`flat_index`] and [`column`] (6). Decoders accept any bytes:
+//! Each module is one section of the document: [`name`], [`mark`] and [`backend`] (1), [`superblock`] (2), [`index_log`] (3), [`clock`] (4), [`summary`] (5), [`flat_index`] and [`column`] (6). Decoders accept any bytes:
 //! they never panic, never allocate more than their input justifies, and say with [`Bad`] where and why bytes contradict the document.
 #![forbid(unsafe_code)]
 
+pub mod backend;
 mod bytes;
 pub mod clock;
 pub mod column;
@@ -23,6 +24,20 @@ pub struct Bad {
     pub at_bytes: u64,
     /// What was expected there.
     pub what: &'static str,
+    /// The bytes are whole and say something that only a later version of the format knows.
+    pub newer: bool,
+}
+
+impl Bad {
+    /// Damage, or bytes that nobody should have written.
+    pub const fn new(at_bytes: u64, what: &'static str) -> Bad {
+        Bad { at_bytes, what, newer: false }
+    }
+
+    /// Something that a later version may have written (FORMAT.md section 9).
+    pub const fn newer(at_bytes: u64, what: &'static str) -> Bad {
+        Bad { at_bytes, what, newer: true }
+    }
 }
 
 impl std::fmt::Display for Bad {

@@ -4,6 +4,14 @@ use std::fmt;
 
 /// Name of the directory that marks a root and holds its containers.
 pub const ROOT_DIR: &str = ".plfs";
+/// Name of the directory below it with the table of backends.
+pub const BACKENDS: &str = "backends";
+/// Start of the name of an entry of that table that is being written.
+pub const BACKEND_TMP: &str = "tmp.";
+/// Name of the file there that says which backend this is.
+pub const IDENTITY: &str = "identity";
+/// Start of the name of one that is being written.
+pub const IDENTITY_TMP: &str = "identity.tmp.";
 /// Name of the superblock inside a container.
 pub const SUPER: &str = "super";
 /// Name of the flat index.
@@ -57,7 +65,7 @@ pub struct SegmentRef {
     pub stream: u16,
     /// Segment of the stream.
     pub segment: u32,
-    /// Index into the superblock's list of backends.
+    /// Id of the backend, by the root's table; 0 is the root.
     pub backend: u16,
 }
 
@@ -107,7 +115,20 @@ impl Name {
 /// Stream and segment of a data log, by its name in the directory of its log set: `STREAM.SEGMENT.data`.
 pub fn parse_data_log(name: &str) -> Option<(u16, u32)> {
     let (stream, segment) = name.strip_suffix(".data")?.split_once('.')?;
-    Some((hex(stream, 2)? as u16, hex(segment, 4)?))
+    Some((hex(stream, 2)? as u16, hex(segment, 8)?))
+}
+
+/// Id of a backend, by the name of its entry in the table: 0001 to fffe.
+pub fn parse_backend(name: &str) -> Option<u16> {
+    hex(name, 4).map(|id| id as u16).filter(|id| (1..=BACKEND_MAX).contains(id))
+}
+
+/// The largest id of a backend that has an entry in the table.
+pub const BACKEND_MAX: u16 = 0xfffe;
+
+/// `ID`: the entry of a backend in the table.
+pub fn backend(id: u16) -> String {
+    format!("{id:04x}")
 }
 
 fn hex(text: &str, digits: usize) -> Option<u32> {
@@ -142,7 +163,7 @@ pub fn index_log(set: u32) -> String {
 
 /// `SET/STREAM.SEGMENT.data`
 pub fn data_log(at: &SegmentRef) -> String {
-    format!("{:08x}/{:02x}.{:04x}.data", at.set, at.stream, at.segment)
+    format!("{:08x}/{:02x}.{:08x}.data", at.set, at.stream, at.segment)
 }
 
 #[cfg(test)]
@@ -151,9 +172,9 @@ mod tests {
 
     #[test]
     fn names_print_and_parse() {
-        let at = SegmentRef { set: 0xbadcafe, stream: 255, segment: 0xffff, backend: 0 };
-        assert_eq!(data_log(&at), "0badcafe/ff.ffff.data");
-        assert_eq!(parse_data_log("ff.ffff.data"), Some((255, 0xffff)));
+        let at = SegmentRef { set: 0xbadcafe, stream: 255, segment: 0xffff_fffe, backend: 0 };
+        assert_eq!(data_log(&at), "0badcafe/ff.fffffffe.data");
+        assert_eq!(parse_data_log("ff.fffffffe.data"), Some((255, 0xffff_fffe)));
         assert_eq!(index_log(7), "00000007/index");
         assert_eq!(Name::parse(&log_set(7)), Some(Name::LogSet(7)));
         assert_eq!(Name::parse(&open_mark(u32::MAX)), Some(Name::OpenMark(u32::MAX)));
@@ -170,8 +191,16 @@ mod tests {
         for name in ["", ".", "0badcaf", "0BADCAFE", "+badcafe", "0badcafe.index", "0badcafe.open.x", "badcafe.gone", "superb", "clocks"] {
             assert_eq!(Name::parse(name), None, "{name}");
         }
-        for name in ["", "0.0000.data", "00.0000", "00.0000.datax", "00.000g.data", "index"] {
+        for name in ["", "0.00000000.data", "00.0000.data", "00.00000000", "00.00000000.datax", "00.0000000g.data", "index"] {
             assert_eq!(parse_data_log(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn backends_have_ids_of_four_digits() {
+        assert_eq!((backend(0x1f), parse_backend("001f"), parse_backend("fffe")), ("001f".into(), Some(0x1f), Some(0xfffe)));
+        for name in ["", "0000", "ffff", "1", "001F", "00001", "tmp.00000001"] {
+            assert_eq!(parse_backend(name), None, "{name}");
         }
     }
 

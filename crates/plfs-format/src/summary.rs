@@ -2,19 +2,43 @@
 
 use std::sync::Arc;
 
-use crate::bytes::{Fields, put};
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use crate::superblock::FILE_BYTES;
 use crate::{Uuid, crc};
 
 /// Offset of the summary in the superblock file.
 pub const OFFSET: u64 = 3072;
 /// Length in bytes, without the flat index behind it.
-pub const BYTES: usize = 128;
+pub const BYTES: usize = size_of::<RawSummary>();
 /// Offset of the flat index in the superblock file, if it lies there.
 pub const FLAT_OFFSET: u64 = OFFSET + BYTES as u64;
 /// Bytes that it may take there: all but the file's last.
 pub const FLAT_BYTES: usize = FILE_BYTES - 1 - FLAT_OFFSET as usize;
 const MAGIC: [u8; 4] = *b"PLSM";
+/// What the CRC covers begins here.
+const SUMMED_AT: usize = 8;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawSummary {
+    magic: [u8; 4],
+    crc: U32,
+    uuid: U64,
+    token_sec: I64,
+    token_nsec: U32,
+    index_logs: U32,
+    size: U64,
+    stored_bytes: U64,
+    stamp: U64,
+    index_bytes: U64,
+    records: U64,
+    data_logs: U32,
+    flat: U32,
+    flat_bytes: U16,
+    zero: [u8; 46],
+}
 
 /// Totals of a container while nobody writes. Counts only if the container directory's modification time equals the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,41 +71,44 @@ impl Summary {
     /// Bytes to be written at [`OFFSET`]. A flat index without room is a mistake of the caller's; it is left out.
     pub fn encode(&self, uuid: &Uuid) -> Vec<u8> {
         let flat_index = if self.flat_index.len() <= FLAT_BYTES { &self.flat_index[..] } else { &[] };
-        let mut out = vec![0; BYTES];
-        put(&mut out, 0, &MAGIC);
-        put(&mut out, 8, &uuid.low().to_le_bytes());
-        put(&mut out, 16, &self.token_sec.to_le_bytes());
-        put(&mut out, 24, &self.token_nsec.to_le_bytes());
-        put(&mut out, 28, &self.log_sets.to_le_bytes());
-        for (i, value) in [self.size, self.stored_bytes, self.max_hlc, self.index_bytes, self.records].iter().enumerate() {
-            put(&mut out, 32 + 8 * i, &value.to_le_bytes());
-        }
-        put(&mut out, 72, &self.data_logs.to_le_bytes());
-        put(&mut out, 76, &self.flat.to_le_bytes());
-        put(&mut out, 80, &(flat_index.len() as u16).to_le_bytes());
-        let sum = crc(&out[8..]);
-        put(&mut out, 4, &sum.to_le_bytes());
+        let mut raw = RawSummary {
+            magic: MAGIC,
+            uuid: uuid.low().into(),
+            token_sec: self.token_sec.into(),
+            token_nsec: self.token_nsec.into(),
+            index_logs: self.log_sets.into(),
+            size: self.size.into(),
+            stored_bytes: self.stored_bytes.into(),
+            stamp: self.max_hlc.into(),
+            index_bytes: self.index_bytes.into(),
+            records: self.records.into(),
+            data_logs: self.data_logs.into(),
+            flat: self.flat.into(),
+            flat_bytes: (flat_index.len() as u16).into(),
+            ..RawSummary::new_zeroed()
+        };
+        raw.crc = crc(&raw.as_bytes()[SUMMED_AT..]).into();
+        let mut out = raw.as_bytes().to_vec();
         out.extend_from_slice(flat_index);
         out
     }
 
     /// The summary at the beginning of `bytes`, or `None` if there is none or it is damaged: both mean that the index logs must be read.
     pub fn decode(bytes: &[u8], uuid: &Uuid) -> Option<Summary> {
-        let (bytes, behind) = bytes.split_at_checked(BYTES)?;
-        let fields = Fields(bytes);
-        let valid = bytes[..4] == MAGIC && fields.u32(4) == crc(&bytes[8..]) && fields.u64(8) == uuid.low() && fields.u64(32) <= crate::MAX_OFFSET;
-        let flat_index = behind.get(..fields.u16(80).into());
+        let (raw, behind) = RawSummary::ref_from_prefix(bytes).ok()?;
+        let valid = raw.magic == MAGIC && raw.crc == crc(&raw.as_bytes()[SUMMED_AT..]) && raw.uuid == uuid.low() && raw.size <= crate::MAX_OFFSET;
+        let flat_index = behind.get(..raw.flat_bytes.get().into());
         valid.then(|| Summary {
-            token_sec: fields.i64(16),
-            token_nsec: fields.u32(24),
-            log_sets: fields.u32(28),
-            data_logs: fields.u32(72),
-            size: fields.u64(32),
-            stored_bytes: fields.u64(40),
-            max_hlc: fields.u64(48),
-            index_bytes: fields.u64(56),
-            records: fields.u64(64),
-            flat: fields.u32(76),
+            token_sec: raw.token_sec.get(),
+            token_nsec: raw.token_nsec.get(),
+            log_sets: raw.index_logs.get(),
+            data_logs: raw.data_logs.get(),
+            size: raw.size.get(),
+            stored_bytes: raw.stored_bytes.get(),
+            max_hlc: raw.stamp.get(),
+            index_bytes: raw.index_bytes.get(),
+            records: raw.records.get(),
+            flat: raw.flat.get(),
             flat_index: flat_index.unwrap_or_default().into(),
         })
     }

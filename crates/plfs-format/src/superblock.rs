@@ -1,6 +1,8 @@
 //! The superblock file (FORMAT.md section 2).
 
-use crate::bytes::{Fields, put};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use crate::name::Uuid;
 use crate::{Bad, crc};
 
@@ -18,10 +20,44 @@ pub const MAGIC_AT: usize = 64;
 pub const MAJOR: u16 = 1;
 /// Incompatible features that this crate knows: none.
 pub const KNOWN_FEATURES: u64 = 0;
-const TABLE_AT: usize = 154;
-const TABLE_BYTES_MAX: usize = FIXED_BYTES - TABLE_AT;
 /// Streams a log set may have at most: two hex digits.
 pub const STREAMS_MAX: u16 = 256;
+/// Backends that the new log sets of a file may use at most.
+pub const BACKENDS_MAX: usize = 256;
+/// A segment is not made longer than this, whatever a superblock says: a stream's end is kept as a number of 32 bits, in units of 4 KiB, which leaves as much again for one write.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 43;
+/// The list of backends begins here.
+const LIST_AT: usize = MAGIC_AT + size_of::<RawSuperblock>();
+/// Bytes of the root's path at most, so that it has room behind the longest list.
+const ROOT_BYTES_MAX: usize = FIXED_BYTES - LIST_AT - 2 * BACKENDS_MAX - 2;
+/// What the CRC covers begins here.
+const SUMMED_AT: usize = 76;
+const WORKLOAD_SHARED: u16 = 1;
+const NAMES_HARD_LINKS: u16 = 1;
+
+/// Bytes 64 to 153.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawSuperblock {
+    magic: [u8; 8],
+    crc: U32,
+    major: U16,
+    minor: U16,
+    incompatible: U64,
+    compatible: U64,
+    uuid: [u8; 16],
+    created_ns: U64,
+    mode: U32,
+    uid: U32,
+    gid: U32,
+    workload: U16,
+    streams: U16,
+    zero: U16,
+    names: U16,
+    more_zero: U32,
+    segment_bytes: U64,
+    backends: U16,
+}
 
 /// What a superblock says. Immutable once its file has a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +76,10 @@ pub struct Superblock {
     pub streams: u16,
     /// Length past which a stream goes on to its next segment.
     pub segment_bytes: u64,
-    /// Absolute paths of the backends; the first is the root at creation, a hint only.
-    pub backends: Vec<Vec<u8>>,
+    /// Ids of the backends that new log sets of this file use: 1 to 256. 0 is the root, usually the first.
+    pub backends: Vec<u16>,
+    /// Absolute path of the root at creation, a hint only.
+    pub root: Vec<u8>,
 }
 
 /// Why bytes are no superblock that we can use.
@@ -68,36 +106,45 @@ pub fn has_magic(start: &[u8]) -> bool {
 impl Superblock {
     /// The whole file, with an empty summary.
     ///
-    /// Errors if the backends' paths do not fit in 2,918 bytes or a number is out of range.
+    /// Errors if there are no or too many backends, the root's path is longer than 2,404 bytes, or a number is out of range.
     pub fn encode(&self) -> Result<Vec<u8>, Bad> {
         let mut out = vec![0; FILE_BYTES];
-        put(&mut out, 0, format!("{BANNER:<63}\n").as_bytes());
-        put(&mut out, MAGIC_AT, &MAGIC);
-        put(&mut out, 76, &MAJOR.to_le_bytes());
-        put(&mut out, 96, &self.uuid.0);
-        put(&mut out, 112, &self.created_ns.to_le_bytes());
-        put(&mut out, 120, &self.mode.to_le_bytes());
-        put(&mut out, 124, &self.uid.to_le_bytes());
-        put(&mut out, 128, &self.gid.to_le_bytes());
-        put(&mut out, 132, &1u16.to_le_bytes());
-        put(&mut out, 134, &self.streams.to_le_bytes());
-        put(&mut out, 136, &1u16.to_le_bytes());
-        put(&mut out, 138, &(self.backends.len() as u16).to_le_bytes());
-        put(&mut out, 144, &self.segment_bytes.to_le_bytes());
-        let mut table = Vec::new();
-        for path in &self.backends {
-            let len = u16::try_from(path.len()).map_err(|_| Bad { at_bytes: TABLE_AT as u64, what: "a backend's path is longer than 65,535 bytes" })?;
-            table.extend_from_slice(&len.to_le_bytes());
-            table.extend_from_slice(path);
+        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+        if self.backends.len() > BACKENDS_MAX {
+            return Err(Bad::new(LIST_AT as u64, "there are more than 256 backends"));
         }
-        if table.len() > TABLE_BYTES_MAX {
-            return Err(Bad { at_bytes: TABLE_AT as u64, what: "the backends' paths are longer than 2,918 bytes together" });
+        if self.root.len() > ROOT_BYTES_MAX {
+            return Err(Bad::new(LIST_AT as u64, "the root's path is longer than 2,404 bytes"));
         }
-        put(&mut out, 152, &(table.len() as u16).to_le_bytes());
-        put(&mut out, TABLE_AT, &table);
-        let sum = crc(&out[76..FIXED_BYTES]);
-        put(&mut out, 72, &sum.to_le_bytes());
-        Superblock::decode(&out).map_err(|_| Bad { at_bytes: 0, what: "a field of the superblock is out of range" })?;
+        let raw = RawSuperblock {
+            magic: MAGIC,
+            crc: 0.into(),
+            major: MAJOR.into(),
+            minor: 0.into(),
+            incompatible: 0.into(),
+            compatible: 0.into(),
+            uuid: self.uuid.0,
+            created_ns: self.created_ns.into(),
+            mode: self.mode.into(),
+            uid: self.uid.into(),
+            gid: self.gid.into(),
+            workload: WORKLOAD_SHARED.into(),
+            streams: self.streams.into(),
+            zero: 0.into(),
+            names: NAMES_HARD_LINKS.into(),
+            more_zero: 0.into(),
+            segment_bytes: self.segment_bytes.into(),
+            backends: (self.backends.len() as u16).into(),
+        };
+        put(0, format!("{BANNER:<63}\n").as_bytes());
+        put(MAGIC_AT, raw.as_bytes());
+        let list: Vec<u8> = self.backends.iter().flat_map(|id| id.to_le_bytes()).collect();
+        put(LIST_AT, &list);
+        put(LIST_AT + list.len(), &(self.root.len() as u16).to_le_bytes());
+        put(LIST_AT + list.len() + 2, &self.root);
+        let sum = crc(&out[SUMMED_AT..FIXED_BYTES]);
+        out[MAGIC_AT + 8..SUMMED_AT].copy_from_slice(&sum.to_le_bytes());
+        Superblock::decode(&out).map_err(|_| Bad::new(0, "a field of the superblock is out of range"))?;
         Ok(out)
     }
 
@@ -106,59 +153,55 @@ impl Superblock {
         if !has_magic(file) {
             return Err(SuperError::NotASuperblock);
         }
-        let bad = |at: usize, what| Err(SuperError::Bad(Bad { at_bytes: at as u64, what }));
-        if file.len() < FIXED_BYTES {
-            return bad(file.len(), "the superblock is cut off");
-        }
-        let fields = Fields(file);
-        if fields.u32(72) != crc(&file[76..FIXED_BYTES]) {
+        let bad = |at: usize, what| Err(SuperError::Bad(Bad::new(at as u64, what)));
+        let newer = |at: u64, what| Err(SuperError::Bad(Bad::newer(at, what)));
+        let cut = SuperError::Bad(Bad::new(file.len() as u64, "the superblock is cut off"));
+        let fixed = file.get(..FIXED_BYTES).ok_or(cut)?;
+        let (raw, rest) = RawSuperblock::ref_from_prefix(&fixed[MAGIC_AT..]).map_err(|_| cut)?;
+        if raw.crc != crc(&fixed[SUMMED_AT..]) {
             return bad(72, "the superblock's checksum does not match its bytes");
         }
-        let (major, features) = (fields.u16(76), fields.u64(80));
+        let (major, features) = (raw.major.get(), raw.incompatible.get());
         if major != MAJOR || features & !KNOWN_FEATURES != 0 {
             return Err(SuperError::Unknown { major, features });
         }
-        let mut uuid = Uuid([0; 16]);
-        uuid.0.copy_from_slice(&file[96..112]);
-        let (streams, count, table_bytes) = (fields.u16(134), fields.u16(138), fields.u16(152) as usize);
+        if raw.workload != WORKLOAD_SHARED {
+            return newer(132, "the file is kept in a form that this version does not know");
+        }
+        if raw.names != NAMES_HARD_LINKS {
+            return newer(138, "the file has names of a kind that this version does not know");
+        }
+        let streams = raw.streams.get();
         if streams == 0 || streams > STREAMS_MAX {
             return bad(134, "streams is not between 1 and 256");
         }
-        if fields.u16(136) != 1 {
-            return bad(136, "subdirs is not 1");
-        }
-        if count == 0 {
-            return bad(138, "there is no backend");
-        }
-        if fields.u64(144) == 0 {
+        if raw.segment_bytes == 0 {
             return bad(144, "segment_bytes is 0");
         }
-        if table_bytes > TABLE_BYTES_MAX {
-            return bad(152, "the path table is too long");
+        let count = usize::from(raw.backends.get());
+        if count == 0 || count > BACKENDS_MAX {
+            return bad(152, "the number of backends is not between 1 and 256");
         }
-        let mut table = &file[TABLE_AT..TABLE_AT + table_bytes];
-        let mut backends = Vec::new();
-        for _ in 0..count {
-            if table.len() < 2 {
-                return bad(TABLE_AT, "the path table ends inside a length");
-            }
-            let len = Fields(table).u16(0) as usize;
-            let Some(path) = table[2..].get(..len) else { return bad(TABLE_AT, "the path table ends inside a path") };
-            if path.first() != Some(&b'/') || path.contains(&0) {
-                return bad(TABLE_AT, "a backend's path is not absolute");
-            }
-            backends.push(path.to_vec());
-            table = &table[2 + len..];
+        let list_cut = |_| SuperError::Bad(Bad::new(LIST_AT as u64, "the list of backends is cut off"));
+        let (list, rest) = <[U16]>::ref_from_prefix_with_elems(rest, count).map_err(|error| list_cut(error.into_src()))?;
+        let (len, rest) = U16::ref_from_prefix(rest).map_err(|error| list_cut(error.into_src()))?;
+        let root = rest.get(..len.get().into()).filter(|root| root.len() <= ROOT_BYTES_MAX).unwrap_or_default();
+        if root.first() != Some(&b'/') || root.contains(&0) {
+            return bad(LIST_AT + 2 * count, "the root's path is not absolute");
+        }
+        if list.iter().any(|id| *id == u16::MAX) {
+            return bad(LIST_AT, "there is no backend ffff");
         }
         Ok(Superblock {
-            uuid,
-            created_ns: fields.u64(112),
-            mode: fields.u32(120),
-            uid: fields.u32(124),
-            gid: fields.u32(128),
+            uuid: Uuid(raw.uuid),
+            created_ns: raw.created_ns.get(),
+            mode: raw.mode.get(),
+            uid: raw.uid.get(),
+            gid: raw.gid.get(),
             streams,
-            segment_bytes: fields.u64(144),
-            backends,
+            segment_bytes: raw.segment_bytes.get(),
+            backends: list.iter().map(|id| id.get()).collect(),
+            root: root.to_vec(),
         })
     }
 }
@@ -176,7 +219,8 @@ mod tests {
             gid: 3,
             streams: 8,
             segment_bytes: 1 << 40,
-            backends: vec![b"/a".to_vec(), b"/b/c".to_vec()],
+            backends: vec![0, 0x1f, 0xfffe],
+            root: b"/a".to_vec(),
         }
     }
 
@@ -184,7 +228,6 @@ mod tests {
     fn round_trip() {
         let file = sample().encode().unwrap();
         assert_eq!(file.len(), FILE_BYTES);
-        assert_eq!(&file[..63].len(), &63);
         assert_eq!(file[63], b'\n');
         assert_eq!(Superblock::decode(&file), Ok(sample()));
     }
@@ -203,18 +246,39 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_major_version_is_named() {
-        let mut file = sample().encode().unwrap();
-        put(&mut file, 76, &2u16.to_le_bytes());
-        let sum = crc(&file[76..FIXED_BYTES]);
-        put(&mut file, 72, &sum.to_le_bytes());
-        assert_eq!(Superblock::decode(&file), Err(SuperError::Unknown { major: 2, features: 0 }));
+    fn what_is_newer_is_not_damage() {
+        let with = |at: usize, value: u16| {
+            let mut file = sample().encode().unwrap();
+            file[at..at + 2].copy_from_slice(&value.to_le_bytes());
+            let sum = crc(&file[SUMMED_AT..FIXED_BYTES]);
+            file[72..76].copy_from_slice(&sum.to_le_bytes());
+            Superblock::decode(&file)
+        };
+        assert_eq!(with(76, 2), Err(SuperError::Unknown { major: 2, features: 0 }));
+        assert_eq!(with(80, 3), Err(SuperError::Unknown { major: 1, features: 3 }));
+        for (at, value) in [(132, 2), (132, 3), (132, 0), (138, 2), (138, 0)] {
+            assert!(matches!(with(at, value), Err(SuperError::Bad(Bad { newer: true, .. }))), "{at} {value}");
+        }
+        assert_eq!(with(78, 9), Ok(sample()), "a minor version");
+        for (at, value) in [(134, 0), (134, 257), (152, 0), (152, 257), (154, u16::MAX), (160, 0), (160, 2405), (162, 0)] {
+            let found = with(at, value);
+            assert!(matches!(found, Err(SuperError::Bad(Bad { newer: false, .. }))), "{at} {value}: {found:?}");
+        }
     }
 
     #[test]
     fn too_many_backends_do_not_encode() {
-        assert!(Superblock { backends: vec![vec![b'/'; 1500]; 2], ..sample() }.encode().is_err());
-        assert!(Superblock { backends: vec![], ..sample() }.encode().is_err());
-        assert!(Superblock { streams: 0, ..sample() }.encode().is_err());
+        let encodes = |change: fn(&mut Superblock)| {
+            let mut superblock = sample();
+            change(&mut superblock);
+            superblock.encode().is_ok_and(|file| Superblock::decode(&file) == Ok(superblock))
+        };
+        assert!(encodes(|s| (s.backends, s.root) = (vec![1; 256], vec![b'/'; 2404])));
+        assert!(!encodes(|s| s.backends = vec![1; 257]));
+        assert!(!encodes(|s| s.root = vec![b'/'; 2405]));
+        assert!(!encodes(|s| s.root.clear()));
+        assert!(!encodes(|s| s.backends.clear()));
+        assert!(!encodes(|s| s.streams = 0));
+        assert!(!encodes(|s| s.segment_bytes = 0));
     }
 }

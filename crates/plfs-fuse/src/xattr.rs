@@ -80,8 +80,8 @@ fn made_up(door: &Door, status: &Status, caller: Caller, id: u64, name: &str) ->
     let (superblock, container) = (&file.container().superblock, file.container());
     match name.strip_prefix(OURS).unwrap_or_default() {
         "layout" => {
-            let backends = superblock.backends.iter().skip(1).map(|path| String::from_utf8_lossy(path).into_owned());
-            let backends: Vec<_> = std::iter::once(door.root.path.to_string_lossy().into_owned()).chain(backends).collect();
+            let path = |id| container.backend_root(id).map_or_else(|_| format!("{id:04x}"), |path| path.to_string_lossy().into_owned());
+            let backends: Vec<_> = superblock.backends.iter().map(|id| path(*id)).collect();
             let shown = container.dir.strip_prefix(&door.root.path).unwrap_or(&container.dir);
             Ok(format!("container={} segment_bytes={} backends={}", shown.display(), superblock.segment_bytes, backends.join(",")))
         }

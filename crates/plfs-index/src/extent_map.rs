@@ -701,7 +701,7 @@ mod tests {
     fn base(map: &ExtentMap, image: &Image, settled: bool) -> Base {
         let uuid = plfs_format::Uuid([0; 16]);
         let max_hlc = map.max_hlc();
-        let segment = |old: &u32| Segment { at: SegmentRef { set: 0, stream: *old as u16, segment: 0, backend: 0 }, bytes: 0 };
+        let segment = |old: &u32| Segment { at: SegmentRef { set: 0, stream: 0, segment: *old, backend: 0 }, bytes: 0 };
         let flat = FlatIndex {
             uuid,
             size: map.eof(),

@@ -5,6 +5,7 @@
 //! decides what index records look like, because a run ends where its bytes do not go on in the segment.
 
 use plfs_format::index_log::SEGMENT_MAX;
+use plfs_format::superblock::SEGMENT_BYTES_MAX;
 
 /// Regions start at multiples of this: a page of every common file system.
 pub const REGION_ALIGN: u64 = 4096;
@@ -59,9 +60,10 @@ impl Regions {
 }
 
 /// Where `bytes` go in a stream whose last region ends at `offset` of `segment`: there, or at the beginning of the next segment if this one would become longer than
-/// `segment_bytes`. The last segment that has a name takes all the rest.
+/// `segment_bytes`, or than [`SEGMENT_BYTES_MAX`]. The last segment that has a name takes all the rest.
 pub fn next_region((segment, offset): (u32, u64), bytes: u64, segment_bytes: u64) -> (u32, u64) {
-    if offset > 0 && offset + bytes > segment_bytes && segment < SEGMENT_MAX { (segment + 1, 0) } else { (segment, offset) }
+    let is_full = offset > 0 && offset.saturating_add(bytes) > segment_bytes.min(SEGMENT_BYTES_MAX);
+    if is_full && segment < SEGMENT_MAX { (segment + 1, 0) } else { (segment, offset) }
 }
 
 #[cfg(test)]
@@ -139,5 +141,6 @@ mod tests {
         assert_eq!(next_region((7, 50), 50, 100), (7, 50));
         assert_eq!(next_region((7, 51), 50, 100), (8, 0));
         assert_eq!(next_region((SEGMENT_MAX, 51), 50, 100), (SEGMENT_MAX, 51));
+        assert_eq!(next_region((7, SEGMENT_BYTES_MAX), 1, u64::MAX), (8, 0));
     }
 }

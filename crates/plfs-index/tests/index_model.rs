@@ -176,7 +176,7 @@ fn reopen_with(map: &ExtentMap, bulks: Vec<Bulk>, settled: bool) -> (ExtentMap, 
     let image = map.image(bulks.into_iter().map(|bulk| (bulk, segments.clone())).collect(), &numbers, settled).unwrap();
     let uuid = plfs_format::Uuid([7; 16]);
     let max_hlc = map.max_hlc().max(newest);
-    let segment = |old: &u32| Segment { at: SegmentRef { set: SETS[set_of[*old as usize] as usize], stream: *old as u16, segment: 0, backend: 0 }, bytes: 99 };
+    let segment = |old: &u32| Segment { at: SegmentRef { set: SETS[set_of[*old as usize] as usize], stream: 0, segment: *old, backend: 0 }, bytes: 99 };
     let flat = FlatIndex {
         uuid,
         size: map.eof(),

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plfs::store::{Bytes, Entry, Errno, Kind, Open, Result, Space, Stat, Store, StoreFile, Time};
@@ -43,8 +44,8 @@ const SPACE_TOTAL: u64 = 1 << 40;
 const UMASK: u32 = 0o022;
 /// The set-group-ID bit: on a directory, new things inherit its group, and new directories the bit.
 const SETGID: u32 = 0o2000;
-/// Device number of every file here.
-const DEV: u64 = 0x6d65_6d00;
+/// Device number of the next store.
+static NEXT_DEV: AtomicU64 = AtomicU64::new(0x6d65_6d00);
 /// Inode number of `/`.
 const ROOT: u64 = 1;
 /// The clock starts here, 2001-09-09, far from zero and from the present.
@@ -108,6 +109,8 @@ fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
 
 /// Everything in a store.
 struct Tree {
+    /// Of no other store of the process, so that what is remembered of one is not taken for what another has.
+    dev: u64,
     nodes: HashMap<u64, Node>,
     next_ino: u64,
     next_change: u64,
@@ -399,14 +402,14 @@ impl Node {
         }
     }
 
-    fn stat(&self, ino: u64) -> Stat {
+    fn stat(&self, dev: u64, ino: u64) -> Stat {
         let (nlink, len, pages) = match &self.body {
             Body::File(content) => (self.names, content.len, content.pages.len() as u64),
             Body::Dir(dir) => (if self.names == 0 { 0 } else { 2 + dir.subdirs }, PAGE, 1),
             Body::Link(target) => (self.names, target.as_os_str().len() as u64, 0),
         };
         Stat {
-            dev: DEV,
+            dev,
             ino,
             kind: self.kind(),
             mode: self.mode,
@@ -432,7 +435,7 @@ impl Tree {
         let start = Time { sec: CLOCK_START_SEC, nsec: 0 };
         let mut root = Node::new(Body::Dir(Dir::new(ROOT)), 0o755, start);
         root.names = 1;
-        Tree { nodes: HashMap::from([(ROOT, root)]), next_ino: ROOT + 1, next_change: 0, next_open: 0, ticks: 0 }
+        Tree { dev: NEXT_DEV.fetch_add(1, Ordering::Relaxed), nodes: HashMap::from([(ROOT, root)]), next_ino: ROOT + 1, next_change: 0, next_open: 0, ticks: 0 }
     }
 
     fn node(&self, ino: u64) -> &Node {
@@ -656,7 +659,14 @@ impl Tree {
     }
 
     fn after_crash(&self, seed: Option<u64>) -> Tree {
-        let mut new = Tree { nodes: HashMap::new(), next_ino: self.next_ino, next_change: 0, next_open: 0, ticks: self.ticks };
+        let mut new = Tree {
+            dev: NEXT_DEV.fetch_add(1, Ordering::Relaxed),
+            nodes: HashMap::new(),
+            next_ino: self.next_ino,
+            next_change: 0,
+            next_open: 0,
+            ticks: self.ticks,
+        };
         new.nodes.insert(ROOT, self.node_after_crash(ROOT, ROOT, seed));
         new.node_mut(ROOT).names = 1;
         let mut todo = VecDeque::from([ROOT]);
@@ -754,7 +764,7 @@ impl Store for MemStore {
     fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
         let tree = self.lock();
         let ino = tree.walk(path, Last::of(follow))?.exists()?;
-        Ok(tree.node(ino).stat(ino))
+        Ok(tree.node(ino).stat(tree.dev, ino))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -964,7 +974,8 @@ impl StoreFile for MemFile {
     }
 
     fn stat(&self) -> Result<Stat> {
-        Ok(lock(&self.tree).node(self.ino).stat(self.ino))
+        let tree = lock(&self.tree);
+        Ok(tree.node(self.ino).stat(tree.dev, self.ino))
     }
 
     fn set_len(&self, len: u64) -> Result<()> {

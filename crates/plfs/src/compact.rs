@@ -156,7 +156,7 @@ impl<'a> Copier<'a> {
     /// Copies everything and makes everything else dead. Gives the bytes copied and the stamp below which all is dead.
     fn run(mut self, progress: &mut impl FnMut(u64) -> ControlFlow<()>) -> Result<(u64, u64)> {
         let [dead, _, last] = self.stamps;
-        self.set.append_index(&[], &[self.identity.record()])?;
+        self.set.append_index(&[], &[self.identity.record()], true)?;
         let (mut copied, mut end) = (0, 0);
         let (segments, mut buf, mut index) = (SegmentFiles::default(), Vec::new(), std::mem::take(&mut self.index));
         walk(self.container, &mut index, |index, pieces| {
@@ -179,13 +179,13 @@ impl<'a> Copier<'a> {
         })?;
         self.commit()?;
         if end < index.eof() {
-            self.set.append_index(&[], &[Record::Truncate { size: index.eof(), stamp: last }])?;
+            self.set.append_index(&[], &[Record::Truncate { size: index.eof(), stamp: last }], true)?;
         }
         // All of it has to be durable before what says that it is all there is.
         self.set.sync_index(u64::MAX)?;
         self.container.store.sync_dir(&self.container.dir).at("sync", &self.container.dir)?;
         self.give_to_owner()?;
-        self.set.append_index(&[], &[Record::Truncate { size: 0, stamp: dead }])?;
+        self.set.append_index(&[], &[Record::Truncate { size: 0, stamp: dead }], true)?;
         self.set.sync_index(u64::MAX)?;
         Ok((copied, dead))
     }
@@ -218,7 +218,7 @@ impl<'a> Copier<'a> {
             let all: Vec<SegmentRef> = data.segments().collect();
             for runs in in_blocks(&folder.take(|| self.stamps[1])) {
                 let (segments, records) = block_of(&all, runs, self.identity.writer);
-                self.set.append_index(&segments, &records)?;
+                self.set.append_index(&segments, &records, true)?;
             }
         }
         Ok(())
@@ -232,8 +232,8 @@ impl<'a> Copier<'a> {
         if owner.uid == store.user() || store.user() != 0 {
             return Ok(());
         }
-        for backend in 0..self.container.superblock.backends.len() as u16 {
-            let dir = self.container.backend_dir(backend).join(name::log_set(self.set.id()));
+        for dir in self.container.backend_dirs()? {
+            let dir = dir.join(name::log_set(self.set.id()));
             let files = match store.list(&dir) {
                 Err(Errno::NOENT) => continue,
                 other => other.at("list", &dir)?,
@@ -286,8 +286,8 @@ fn stored_bytes(container: &Container) -> Result<u64> {
     let mut sum = 0;
     for name in container.list()? {
         let Name::LogSet(set) = name else { continue };
-        for backend in 0..container.superblock.backends.len() as u16 {
-            let dir = container.backend_dir(backend).join(name::log_set(set));
+        for dir in container.backend_dirs()? {
+            let dir = dir.join(name::log_set(set));
             let files = match container.store.list(&dir) {
                 Err(Errno::NOENT) => continue,
                 other => other.at("list", &dir)?,

@@ -64,7 +64,7 @@ impl Config {
         config.streams = number("PLFS_STREAMS", config.streams as u64, 1, plfs_format::superblock::STREAMS_MAX as u64)? as u16;
         config.buffer_bytes = number("PLFS_BUFFER_BYTES", config.buffer_bytes as u64, 1 << 16, 1 << 40)? as usize;
         config.index_bytes = number("PLFS_INDEX_BYTES", config.index_bytes, 0, 1 << 46)?;
-        config.segment_bytes = number("PLFS_SEGMENT_BYTES", config.segment_bytes, 1 << 16, 1 << 46)?;
+        config.segment_bytes = number("PLFS_SEGMENT_BYTES", config.segment_bytes, 1 << 16, plfs_format::superblock::SEGMENT_BYTES_MAX)?;
         config.sync_on_close = number("PLFS_SYNC_ON_CLOSE", 0, 0, 1)? == 1;
         config.compact_bytes = number("PLFS_COMPACT_BYTES", config.compact_bytes, 0, 1 << 46)?;
         if let Some(dir) = var("PLFS_SHARED_MEMORY") {

@@ -45,6 +45,43 @@ pub enum Error {
         /// Where and how.
         bad: Bad,
     },
+    /// The bytes are whole and say something that only a later version of the format knows.
+    #[error("{} needs a newer PLFS: {bad}", path.display())]
+    NeedsNewer {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        bad: Bad,
+    },
+    /// Data lies on a backend that the root's table does not have.
+    #[error("data lies on backend {id:04x}, but {} is missing: put it back, with the path of the directory whose .plfs/identity fits", table.display())]
+    UnknownBackend {
+        /// The backend.
+        id: u16,
+        /// Its entry in the table.
+        table: PathBuf,
+    },
+    /// A backend is not where the root's table says.
+    #[error("backend {id:04x} is not at {}: is its file system mounted? if it has moved, correct the path in {}", path.display(), table.display())]
+    MissingBackend {
+        /// The backend.
+        id: u16,
+        /// Its entry in the table.
+        table: PathBuf,
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// Where a backend should be is another one.
+    #[error("{} is another backend than {id:04x}: its .plfs/identity is not that in {}; correct the path there, or mount the right file system",
+        path.display(), table.display())]
+    WrongBackend {
+        /// The backend.
+        id: u16,
+        /// Its entry in the table.
+        table: PathBuf,
+        /// Where it should be.
+        path: PathBuf,
+    },
     /// A path names something that is not a PLFS file.
     #[error("{} is not a PLFS file", path.display())]
     NotAContainer {
@@ -104,11 +141,18 @@ impl Error {
         match self {
             Error::Io { errno, .. } | Error::Invalid { errno, .. } => *errno,
             Error::MissingData { .. } | Error::Corrupt { .. } => Errno::IO,
+            Error::UnknownBackend { .. } | Error::MissingBackend { .. } | Error::WrongBackend { .. } => Errno::IO,
             Error::NotAContainer { .. } => Errno::MEDIUMTYPE,
-            Error::UnknownFormat { .. } => Errno::OPNOTSUPP,
+            Error::UnknownFormat { .. } | Error::NeedsNewer { .. } => Errno::OPNOTSUPP,
             Error::MissingContainer { .. } | Error::Fenced { .. } => Errno::STALE,
             Error::Poisoned { first } => first.errno(),
         }
+    }
+
+    /// What a decoder said against the bytes of the file at `path`.
+    pub(crate) fn of_bytes(path: &Path, bad: Bad) -> Error {
+        let path = path.to_path_buf();
+        if bad.newer { Error::NeedsNewer { path, bad } } else { Error::Corrupt { path, bad } }
     }
 
     pub(crate) fn invalid(errno: Errno, what: &'static str) -> Error {

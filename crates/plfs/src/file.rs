@@ -169,10 +169,9 @@ impl File {
         }
         let n = buf.len().min(usize::try_from(eof - offset).unwrap_or(usize::MAX));
         let buf = &mut buf[..n];
-        let lies =
-            || Error::Corrupt { path: logical.container.path(name::FLAT), bad: Bad { at_bytes: 0, what: "an entry names a segment that is not listed" } };
+        let lies = || Error::Corrupt { path: logical.container.path(name::FLAT), bad: Bad::new(0, "an entry names a segment that is not listed") };
         let sound = || match known.is_broken() {
-            Some(what) => Err(Error::Corrupt { path: logical.container.path(name::FLAT), bad: Bad { at_bytes: 0, what } }),
+            Some(what) => Err(Error::Corrupt { path: logical.container.path(name::FLAT), bad: Bad::new(0, what) }),
             None => Ok(()),
         };
         let read = |piece: &Found, out: &mut [u8]| {
@@ -439,11 +438,11 @@ impl File {
             let mut pieces = Vec::new();
             index.lookup(from, to.min(index.eof()), &mut pieces);
             let extent = |piece: Found| {
-                let data_log = index.segment(piece.segment).map(|at| self.container().segment_path(&at)).unwrap_or_default();
-                Extent { logical: piece.logical, length: piece.length, physical: piece.physical, data_log }
+                let data_log = index.segment(piece.segment).map_or(Ok(PathBuf::new()), |at| self.container().segment_path(&at))?;
+                Ok(Extent { logical: piece.logical, length: piece.length, physical: piece.physical, data_log })
             };
-            pieces.into_iter().map(extent).collect()
-        })
+            pieces.into_iter().map(extent).collect::<Result<Vec<_>>>()
+        })?
     }
 
     /// Makes `[offset, offset + length)` a hole, as far as the file reaches, without changing the size. Visible and ordered as a write of zeros: to this process at once, to others

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
 use crate::log::{DataLog, LogSet};
-use crate::store::machine::{ProcessFacts, host_name, random_u64};
+use crate::store::machine::{ProcessFacts, boot_id, host_name, random_u64};
 use crate::store::{self, Errno, Time};
 use crate::sync::lock;
 
@@ -30,6 +30,8 @@ pub struct Identity {
     pub uid: u32,
     /// When it attached, ns since 1970 UTC.
     pub attached_ns: u64,
+    /// Which boot of the host it runs in; 0: unknown.
+    pub boot_id: u64,
     /// Host name.
     pub host: String,
 }
@@ -38,7 +40,7 @@ impl Identity {
     /// This process, writing as user `uid`.
     pub fn of_this_process(uid: u32) -> Identity {
         let host = host_name().to_string_lossy().into_owned();
-        Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: Time::now().ns() as u64, host }
+        Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: Time::now().ns() as u64, boot_id: boot_id(), host }
     }
 
     /// A mark that says that this process owns a log set, in a tenancy of its own. Four small reads.
@@ -51,8 +53,8 @@ impl Identity {
 
     /// What an index log says.
     pub fn record(&self) -> Record {
-        let Identity { writer, pid, uid, attached_ns, host } = self.clone();
-        Record::Writer { writer, pid, uid, attached_ns, host }
+        let Identity { writer, pid, uid, attached_ns, boot_id, host } = self.clone();
+        Record::Writer { writer, pid, uid, attached_ns, boot_id, host }
     }
 }
 
@@ -266,19 +268,19 @@ impl Writer {
     /// without those of that name. What is frozen goes into the index of this process at once, and no reader may freeze between a freeze and an append that takes all. The first error
     /// poisons the writer.
     pub fn begin_commit(&self) -> Committing<'_> {
-        Committing { writer: self, _turn: lock(&self.committing), frozen: 0 }
+        Committing { writer: self, _turn: lock(&self.committing), frozen: 0, is_synced: false }
     }
 
-    fn append_runs(&self, state: &mut State, all: &[SegmentRef], runs: &[Stamped]) -> Result<u64> {
+    fn append_runs(&self, state: &mut State, all: &[SegmentRef], runs: &[Stamped], is_synced: bool) -> Result<u64> {
         let (segments, records) = block_of(all, runs, self.identity.writer);
-        self.append_block(state, &segments, records)
+        self.append_block(state, &segments, records, is_synced)
     }
 
-    fn append_block(&self, state: &mut State, segments: &[SegmentRef], mut records: Vec<Record>) -> Result<u64> {
+    fn append_block(&self, state: &mut State, segments: &[SegmentRef], mut records: Vec<Record>, is_synced: bool) -> Result<u64> {
         if !state.announced {
             records.insert(0, self.identity.record());
         }
-        let (stamp, end) = self.set.append_index(segments, &records)?;
+        let (stamp, end) = self.set.append_index(segments, &records, is_synced)?;
         state.announced = true;
         state.index_unsynced = end;
         Ok(stamp)
@@ -317,6 +319,8 @@ pub struct Committing<'a> {
     _turn: MutexGuard<'a, ()>,
     /// Records of [`State::frozen`] that this commit takes.
     frozen: usize,
+    /// Their data is durable.
+    is_synced: bool,
 }
 
 impl Committing<'_> {
@@ -340,12 +344,15 @@ impl Committing<'_> {
         self.writer.ahead.begin();
         // Only commits take frozen records away, and this is the one.
         self.frozen = state.frozen.len();
+        self.is_synced = false;
         Ok(fresh)
     }
 
     /// Makes the data of what the commit takes durable.
-    pub fn sync_data(&self) -> Result<()> {
-        self.writer.set.sync_data().map_err(|error| lock(&self.writer.state).poison(error))
+    pub fn sync_data(&mut self) -> Result<()> {
+        self.writer.set.sync_data().map_err(|error| lock(&self.writer.state).poison(error))?;
+        self.is_synced = true;
+        Ok(())
     }
 
     /// Makes what the commit takes visible to all who open, refresh or lock the file from now on, and behind it a `truncate` to that size. Unless the data of it is durable, hold the
@@ -365,11 +372,11 @@ impl Committing<'_> {
         let segments: Vec<SegmentRef> = state.data.segments().collect();
         let mut blocks = Vec::new();
         for runs in in_blocks(&runs) {
-            blocks.push(writer.append_runs(state, &segments, runs)?);
+            blocks.push(writer.append_runs(state, &segments, runs, self.is_synced)?);
         }
         let truncate = truncate.map(|size| (writer.set.tick(), size));
         if let Some((stamp, size)) = truncate {
-            blocks.push(writer.append_block(state, &[], vec![Record::Truncate { size, stamp }])?);
+            blocks.push(writer.append_block(state, &[], vec![Record::Truncate { size, stamp }], self.is_synced)?);
         }
         // From now on the logs say it, and truncates by others count.
         writer.ahead.done();

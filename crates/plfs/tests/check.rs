@@ -192,7 +192,7 @@ fn every_flipped_bit_of_an_index_log_is_found() {
     let bytes = fs::read(&log).unwrap();
     let mut at = 0;
     while at < bytes.len() {
-        let payload = u32::from_le_bytes(bytes[at + 8..at + 12].try_into().unwrap()) as usize;
+        let payload = u32::from_le_bytes(bytes[at + 12..at + 16].try_into().unwrap()) as usize;
         for bit in at * 8..(at + 64 + payload) * 8 {
             with_bytes(&log, flipped(bit), || {
                 let report = bed.check("f");
@@ -255,7 +255,9 @@ fn torn_appends_in_front_of_others_are_notes() {
         let mut torn = fs::read(&log).unwrap();
         let at = torn.len();
         let mut block = torn[last..].to_vec();
-        block[40..48].copy_from_slice(&(at as u64).to_le_bytes());
+        block[32..40].copy_from_slice(&(at as u64).to_le_bytes());
+        let crc = crc32c(&block[8..64]);
+        block[4..8].copy_from_slice(&crc.to_le_bytes());
         torn.extend_from_slice(&block[..cut]);
         fs::write(&log, &torn).unwrap();
         assert!(matches!(bed.check("f").health(), Health::Torn | Health::Corrupt), "the summary knows of fewer bytes");
@@ -276,9 +278,8 @@ fn a_block_that_contradicts_the_format_is_corrupt() {
     with_bytes(
         &log,
         |bytes| {
-            let payload = u32::from_le_bytes(bytes[8..12].try_into().unwrap()) as usize;
-            bytes[48..56].fill(0); // eof below the runs' ends
-            let crc = crc32c(&bytes[8..64 + payload]);
+            bytes[40..48].fill(0); // eof below the runs' ends
+            let crc = crc32c(&bytes[8..64]);
             bytes[4..8].copy_from_slice(&crc.to_le_bytes());
         },
         || {
@@ -501,7 +502,7 @@ fn data_without_records_is_garbage() {
     let bed = Bed::new();
     bed.write("f", 1, 3);
     let log = files(&bed.dir("f"), ".data").remove(0);
-    let orphan = log.with_file_name("07.0000.data");
+    let orphan = log.with_file_name("07.00000000.data");
     fs::write(&orphan, vec![1; 5000]).unwrap();
     let report = bed.check("f");
     assert_eq!((report.health(), &report.findings[0].path), (Health::Healthy, &orphan), "{report:?}");

@@ -424,7 +424,7 @@ fn writers_stop_a_compaction_or_come_after_it() {
     writer.close().unwrap();
     let kept = bed.names().len();
     // It came when the compactor had its mark: before the listing, and after it.
-    for (when, comes_first) in [("clock", true), (".0000.data", false)] {
+    for (when, comes_first) in [("clock", true), (".00000000.data", false)] {
         let faults = FaultStore::new(Arc::new(bed.memory.clone()));
         let plfs = bed.process_on(Arc::new(faults.clone()));
         let late = bed.process();

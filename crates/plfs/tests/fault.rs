@@ -115,7 +115,7 @@ fn a_failed_flush_poisons_and_loses_nothing_committed() {
         let failed = (0..1000u64).find_map(|i| file.write_at(&[2; 1000], i * 1000).err());
         let error = failed.expect("a million bytes do not fit");
         assert_eq!(error.errno(), errno);
-        assert!(error.to_string().contains(".0000.data") && error.to_string().contains("write"), "{error}");
+        assert!(error.to_string().contains(".00000000.data") && error.to_string().contains("write"), "{error}");
         refuses(file, errno);
         bed.faults.reset();
         assert_eq!(bed.content(), [1; 4000]);
@@ -331,7 +331,7 @@ fn a_missing_backend_is_named() {
             }
             Err(error) => {
                 assert_eq!(error.errno(), Errno::IO);
-                assert!(error.to_string().contains("/n/.plfs"), "{error}");
+                assert!(error.to_string().contains("0001") && error.to_string().contains("/n"), "{error}");
                 missing += 1;
             }
             other => panic!("{other:?}"),
@@ -410,12 +410,14 @@ fn a_damaged_index_block_is_reported() {
     let index = bed.files("/index").remove(0);
     let mut original = Vec::new();
     bed.change(&index, |bytes| original.clone_from(bytes));
-    let payload = u32::from_le_bytes(original[8..12].try_into().unwrap()) as usize;
-    // The end of the block's first run, its count, its kind's length, and the version of the block.
-    for (at, value) in [(32, 1), (63, 0x80), (64 + payload - 56 + 1, 6), (64 + payload - 56 + 7, 0xff), (64 + payload - 56 + 15, 0xff)] {
+    let payload = u32::from_le_bytes(original[12..16].try_into().unwrap()) as usize;
+    // What was durable, the run's length of its kind, its count, and its end.
+    for (at, value) in [(60, 1), (63, 0x80), (64 + payload - 56 + 1, 6), (64 + payload - 56 + 7, 0xff), (64 + payload - 56 + 15, 0xff)] {
         bed.change(&index, |bytes| {
             bytes[at] = value;
-            let sum = crc32c(&bytes[8..64 + payload]);
+            let sum = crc32c(&bytes[64..64 + payload]);
+            bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+            let sum = crc32c(&bytes[8..64]);
             bytes[4..8].copy_from_slice(&sum.to_le_bytes());
         });
         let file = open(&bed.process(), Path::new(NAME));

@@ -212,19 +212,19 @@ impl Base {
         for (i, entry) in entries.iter().enumerate() {
             let at_bytes = (self.flat.entries_at + i * size_of::<Entry>()) as u64;
             if !self.is_sound(entry) || self.largest_segment(entry).is_none_or(|largest| largest >= segments) {
-                return Err(Bad { at_bytes, what: "an entry of the flat index contradicts the format" });
+                return Err(Bad::new(at_bytes, "an entry of the flat index contradicts the format"));
             }
             if i > 0 && entries[i - 1].first.get() > entry.first.get() {
-                return Err(Bad { at_bytes, what: "the entries of the flat index are not sorted" });
+                return Err(Bad::new(at_bytes, "the entries of the flat index are not sorted"));
             }
         }
         let blocks = self.blocks();
         let (mut behind, mut extents) = (0, 0);
         for i in 0..blocks.len() {
-            let wrong = |what| Err(Bad { at_bytes: (self.flat.fences_at + i * flat_index::FENCE_BYTES) as u64, what });
+            let wrong = |what| Err(Bad::new((self.flat.fences_at + i * flat_index::FENCE_BYTES) as u64, what));
             let block = match blocks.block(i) {
                 Ok(block) => block,
-                Err(Bad { at_bytes, what }) => return Err(Bad { at_bytes: self.flat.blocks_at as u64 + at_bytes, what }),
+                Err(bad) => return Err(Bad { at_bytes: self.flat.blocks_at as u64 + bad.at_bytes, ..bad }),
             };
             let (mut seen, mut fits) = (0, blocks.first(i) >= behind);
             block.visit(0, |j, start, end| {
@@ -239,7 +239,7 @@ impl Base {
             extents += seen as u64;
         }
         if extents != self.flat.extents {
-            return Err(Bad { at_bytes: 96, what: "the flat index has another number of extents than it says" });
+            return Err(Bad::new(96, "the flat index has another number of extents than it says"));
         }
         Ok(())
     }

@@ -210,7 +210,7 @@ impl Packer {
     pub(super) fn finish(mut self) -> Result<Blocks, Bad> {
         self.flush(self.ordered);
         match self.is_too_long {
-            true => Err(Bad { at_bytes: 0, what: "the index is too long for a flat index" }),
+            true => Err(Bad::new(0, "the index is too long for a flat index")),
             false => Ok(self.blocks),
         }
     }

@@ -96,7 +96,7 @@ impl ExtentMap {
             }
             expanded = expanded.saturating_add(base.shaped(entry).map_or(0, |shaped| shaped.expanded()));
             if expanded > EXPANDED_MAX.min(base.flat().records.saturating_add(1).saturating_mul(NEST_RUNS_MAX.into())) {
-                return Err(Bad { at_bytes: 0, what: "too many records of the flat index were overwritten in part" });
+                return Err(Bad::new(0, "too many records of the flat index were overwritten in part"));
             }
             let order = base.order_of(entry);
             base.expand(entry, &mut |run| own.push(run, order));

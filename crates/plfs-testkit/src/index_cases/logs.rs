@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::Container;
 use plfs::store::{self, Open};
-use plfs_format::index_log::{Record, align_up, encode_block};
+use plfs_format::index_log::{Append, Record, align_up, encode_block};
 use plfs_format::name::{self, SegmentRef};
 use plfs_index::{BLOCK_RECORDS, Folder, PENDING_RECORDS, Regions, block_of, next_region};
 
@@ -215,11 +215,12 @@ impl<'a> Node<'a> {
             let (used, mut records) = block_of(segments, runs, writer);
             if !std::mem::replace(announced, true) {
                 let host = format!("node{:06}", self.node);
-                records.insert(0, Record::Writer { writer, pid: 1000 + *rank, uid: 1000, attached_ns: (START >> 16) * 1_000_000, host });
+                records.insert(0, Record::Writer { writer, pid: 1000 + *rank, uid: 1000, attached_ns: (START >> 16) * 1_000_000, boot_id: 0, host });
             }
             let offset = align_up(self.log.len() as u64);
             self.log.resize(offset as usize, 0);
-            let block = encode_block(self.container.log_id(self.set), offset, tick(&mut self.clock, wall), &used, &records).expect("a block within its bounds");
+            let append = Append { offset, stamp: tick(&mut self.clock, wall), ..Append::default() };
+            let block = encode_block(self.container.log_id(self.set), append, &used, &records).expect("a block within its bounds");
             self.log.extend_from_slice(&block);
             self.written.records += records.len() as u64;
         }

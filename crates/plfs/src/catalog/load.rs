@@ -218,7 +218,7 @@ impl Index {
                 continue;
             }
             if !flat.shapes.is_empty() {
-                return Err(corrupt(Bad { at_bytes: 68, what: "two parts of an index have shapes: only one can have the flat index" }));
+                return Err(corrupt(Bad::new(68, "two parts of an index have shapes: only one can have the flat index")));
             }
             let mut bulk = Bulk::default();
             for segment in &flat.segments {
@@ -729,8 +729,7 @@ impl Part {
         }
         let bytes = bytes.unwrap_or_default();
         let end = log::scan_whole(container, set, from, &bytes, |offset, header, at| {
-            let block =
-                decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path: container.path(&name::index_log(set)), bad })?;
+            let block = decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&container.path(&name::index_log(set)), bad))?;
             self.records = self.records.saturating_add(header.records.into());
             let is_own = own.contains(&(set, header.hlc));
             match is_own {

@@ -17,7 +17,7 @@ pub fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
     let bytes = read_index_log_from(container, set, from)?.unwrap_or_default();
     let scanned = scan_whole(container, set, from, &bytes, |offset, header, at| {
         let path = container.path(&name::index_log(set));
-        let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path, bad })?;
+        let block = decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&path, bad))?;
         youngest = youngest.max(header.hlc);
         for (_, record) in &block.records {
             if let Record::Run { segment, physical, length, count, .. } = record {
@@ -27,6 +27,7 @@ pub fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
         }
         Ok(())
     });
-    let are_whole = || ends.iter().all(|(at, end)| container.store.stat(&container.segment_path(at), true).is_ok_and(|stat| stat.len >= *end));
+    let len = |at| Some(container.store.stat(&container.segment_path(at).ok()?, true).ok()?.len);
+    let are_whole = || ends.iter().all(|(at, end)| len(at) >= Some(*end));
     Ok((scanned.is_ok() && are_whole()).then_some(youngest))
 }

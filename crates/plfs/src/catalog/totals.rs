@@ -128,7 +128,7 @@ impl Totalizer {
             }
             let bytes = bytes.unwrap_or_default();
             let end = log::scan(container.log_id(set), from, &bytes, |offset, header, at| {
-                match decode_block(container.log_id(set), header, offset, at) {
+                match decode_block(header, offset, at) {
                     Ok(block) => block.records.iter().for_each(|(_, record)| {
                         self.size.push_record(set, record);
                         if let Record::Run { segment, physical, length, count, .. } = record {
@@ -277,8 +277,8 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
         None => container.list()?.iter().filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None }).collect(),
     };
     for set in sets {
-        for backend in 0..container.superblock.backends.len() as u16 {
-            let dir = container.backend_dir(backend).join(name::log_set(set));
+        for dir in container.backend_dirs()? {
+            let dir = dir.join(name::log_set(set));
             for entry in container.store.list(&dir).unwrap_or_default() {
                 let path = dir.join(&entry.name);
                 if let Ok(file) = container.store.open(&path, Open::READ) {

@@ -22,13 +22,11 @@ pub fn chmod(container: &Container, mode: u32) -> Result<()> {
     let super_path = container.path(name::SUPER);
     let store = &container.store;
     let before = store.stat(&super_path, false).at("stat", &super_path)?.mode;
+    let all = container.backend_dirs()?;
     let dirs = |mode: u32| {
-        (0..container.superblock.backends.len() as u16).try_for_each(|backend| {
-            let dir = container.backend_dir(backend);
-            match store.chmod(&dir, dir_mode(mode)) {
-                Err(Errno::NOENT) if backend > 0 => Ok(()),
-                other => other.at("set the mode of", &dir),
-            }
+        all.iter().try_for_each(|dir| match store.chmod(dir, dir_mode(mode)) {
+            Err(Errno::NOENT) if *dir != container.dir => Ok(()),
+            other => other.at("set the mode of", dir),
         })
     };
     dirs(mode & before)?;
@@ -40,10 +38,9 @@ pub fn chmod(container: &Container, mode: u32) -> Result<()> {
 pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
     let super_path = container.path(name::SUPER);
     container.store.chown(&super_path, uid, gid, false).at("set the owner of", &super_path)?;
-    for backend in 0..container.superblock.backends.len() as u16 {
-        let dir = container.backend_dir(backend);
+    for dir in container.backend_dirs()? {
         match container.store.chown(&dir, uid, gid, false) {
-            Err(Errno::NOENT) if backend > 0 => {}
+            Err(Errno::NOENT) if dir != container.dir => {}
             other => other.at("set the owner of", &dir)?,
         }
     }

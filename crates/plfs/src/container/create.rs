@@ -11,6 +11,7 @@ use plfs_format::name;
 use plfs_format::superblock::Superblock;
 
 use super::attributes::dir_mode;
+use super::backends::Table;
 use super::layout::{Container, container_dir};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
@@ -35,11 +36,19 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
     fill_random(&mut uuid.0);
     // One client's containers share a directory, and have it for themselves.
     uuid.0[0] = client_byte(store.as_ref(), root);
-    let mut backends = vec![root.as_os_str().as_bytes().to_vec()];
-    backends.extend(config.backends.iter().map(|path| path.as_os_str().as_bytes().to_vec()));
-    let mut superblock = Superblock { uuid, created_ns: now_ns, mode, uid: 0, gid: 0, streams: config.streams, segment_bytes: config.segment_bytes, backends };
-    let dir = container_dir(root, &superblock);
     prepare_backends(store.as_ref(), &[root], &config.backends)?;
+    let mut superblock = Superblock {
+        uuid,
+        created_ns: now_ns,
+        mode,
+        uid: 0,
+        gid: 0,
+        streams: config.streams,
+        segment_bytes: config.segment_bytes,
+        backends: register(store.as_ref(), root, &config.backends)?,
+        root: root.as_os_str().as_bytes().to_vec(),
+    };
+    let dir = container_dir(root, &superblock);
     make_dir(store.as_ref(), root, &dir, dir_mode(mode))?;
     let super_path = dir.join(name::SUPER);
     let made = (|| {
@@ -51,7 +60,7 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
         if dir_mode(mode) & !(cut | (cut & 0o444) >> 2) != dir_mode(stat.mode) {
             store.chmod(&dir, dir_mode(stat.mode)).at("set the mode of", &dir)?;
         }
-        let bytes = superblock.encode().map_err(|bad| Error::Corrupt { path: super_path.clone(), bad })?;
+        let bytes = superblock.encode().map_err(|bad| Error::of_bytes(&super_path, bad))?;
         store::write_full(file.as_ref(), &bytes, 0).at("write", &super_path)?;
         match store.link(&super_path, path) {
             Err(errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS)) => {
@@ -88,10 +97,27 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
 /// Makes roots and backends ready for files of all users, as far as they are not: gives them a `.plfs` that anybody may make directories in. [`create`](crate::Plfs::create) does it
 /// by itself; this is for who acts before users that may not, or wants to know before the work begins.
 ///
-/// Io with EIO, nothing made, if a backend has no `.plfs` but a root has: its file system may not be mounted. Costs a stat a backend and a mkdir a root.
+/// Io with EIO, nothing made, if a backend has no `.plfs` but a root has: its file system may not be mounted. Costs a stat a backend and a mkdir a root, and for backends that a root
+/// does not know what [`Table::register`] costs.
 pub fn prepare(store: &dyn Store, roots: &[&Path], backends: &[PathBuf]) -> Result<()> {
     prepare_backends(store, roots, backends)?;
-    roots.iter().try_for_each(|root| make_shared(store, &root.join(name::ROOT_DIR)))
+    roots.iter().try_for_each(|root| {
+        make_shared(store, &root.join(name::ROOT_DIR))?;
+        register(store, root, backends).map(drop)
+    })
+}
+
+/// The ids of the backends that a new file of `root` uses: the root's, and those of `backends`, which get one if they have none. One that takes nothing new is left out.
+fn register(store: &dyn Store, root: &Path, backends: &[PathBuf]) -> Result<Vec<u16>> {
+    let mut ids = vec![0];
+    if backends.is_empty() {
+        return Ok(ids);
+    }
+    let table = Table { store, root, dev: store.stat(root, true).at("stat", root)?.dev };
+    for backend in backends {
+        ids.extend(table.register(backend)?.filter(|id| !ids.contains(id)));
+    }
+    Ok(ids)
 }
 
 /// Makes the `.plfs` of the backends, durably, if no root has one either. The roots' come after and say that all are ready.
@@ -102,14 +128,16 @@ fn prepare_backends(store: &dyn Store, roots: &[&Path], backends: &[PathBuf]) ->
                 make_shared(store, &backend.join(name::ROOT_DIR))?;
                 store.sync_dir(backend).at("sync", backend)?;
             }
-            other => other?,
+            // Once a root is ready all backends are: another process may have made both since the first look.
+            Err(_) => must_be_there(store, backend)?,
+            Ok(()) => {}
         }
     }
     Ok(())
 }
 
 /// EIO for a backend that has no `.plfs`: it may be a file system that is not mounted. Logs that began anew below its mount point would be in the way of those in it.
-pub(crate) fn must_be_there(store: &dyn Store, backend: &Path) -> Result<()> {
+fn must_be_there(store: &dyn Store, backend: &Path) -> Result<()> {
     match store.stat(&backend.join(name::ROOT_DIR), true) {
         Err(Errno::NOENT | Errno::NOTDIR) => Err(Errno::IO)
             .at("use, because it has no .plfs (is its file system mounted? if it is to be a new backend: mkdir -m 1777 .plfs in it), the backend", backend),
@@ -117,7 +145,7 @@ pub(crate) fn must_be_there(store: &dyn Store, backend: &Path) -> Result<()> {
     }
 }
 
-fn make_shared(store: &dyn Store, dir: &Path) -> Result<()> {
+pub(super) fn make_shared(store: &dyn Store, dir: &Path) -> Result<()> {
     match store.mkdir(dir, 0o1777) {
         Ok(()) => store.chmod(dir, 0o1777).at("set the mode of", dir),
         Err(Errno::EXIST) => Ok(()),

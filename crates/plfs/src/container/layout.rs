@@ -10,6 +10,7 @@ use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 use plfs_format::{summary, summary::Summary};
 
+use super::backends::Table;
 use crate::config::INDEX_BYTES;
 use crate::error::{At, Error, Result};
 use crate::store::{self, Stat, Store, StoreFile, Time};
@@ -70,27 +71,81 @@ impl Container {
         self.dir.join(name)
     }
 
-    /// The backend on which the segments of a stream lie.
+    /// The backend on which a new segment of a stream is put.
     pub fn backend_of(&self, set: u32, stream: u16) -> u16 {
-        ((set as u64 + stream as u64) % self.superblock.backends.len() as u64) as u16
+        let backends = &self.superblock.backends;
+        let turn = (u64::from(set) + u64::from(stream)) % (backends.len() as u64).max(1);
+        backends.get(turn as usize).copied().unwrap_or(0)
+    }
+
+    /// The backends on which data of it may lie, the root first: those that its log sets use.
+    pub fn backends(&self) -> Vec<u16> {
+        let mut ids = vec![0];
+        for id in &self.superblock.backends {
+            if !ids.contains(id) {
+                ids.push(*id);
+            }
+        }
+        ids
     }
 
     /// What the blocks of a log set's index log must say.
     pub fn log_id(&self, set: u32) -> LogId {
-        LogId { uuid: self.superblock.uuid, set, streams: self.superblock.streams, backends: self.superblock.backends.len() as u16 }
+        LogId { uuid: self.superblock.uuid, set }
     }
 
-    /// The container's directory on a backend.
-    pub fn backend_dir(&self, backend: u16) -> PathBuf {
-        match self.superblock.backends.get(backend as usize) {
-            Some(path) if backend > 0 => container_dir(Path::new(OsStr::from_bytes(path)), &self.superblock),
-            _ => self.dir.clone(),
+    /// The root: the directory that has the `.plfs` in which the container is.
+    pub fn root(&self) -> &Path {
+        self.dir.ancestors().nth(3).unwrap_or(&self.dir)
+    }
+
+    fn table(&self) -> Table<'_> {
+        Table { store: self.store.as_ref(), root: self.root(), dev: self.identity.0 }
+    }
+
+    /// The directory of a backend. Costs two small reads when the process first uses it, and nothing after that.
+    pub fn backend_root(&self, backend: u16) -> Result<PathBuf> {
+        match backend {
+            0 => Ok(self.root().to_path_buf()),
+            id => self.table().find(id),
         }
     }
 
+    /// The container's directory on a backend.
+    pub fn backend_dir(&self, backend: u16) -> Result<PathBuf> {
+        match backend {
+            0 => Ok(self.dir.clone()),
+            id => Ok(container_dir(&self.table().find(id)?, &self.superblock)),
+        }
+    }
+
+    /// [`Container::backend_dir`] for who did not find there what it looked for: whether the backend is there, and where, is looked up again.
+    pub fn backend_dir_again(&self, backend: u16) -> Result<PathBuf> {
+        match backend {
+            0 => Ok(self.dir.clone()),
+            id => Ok(container_dir(&self.table().find_again(id)?, &self.superblock)),
+        }
+    }
+
+    /// The container's directories on all backends that are there, the root's first. Data on one that is not is missed by who needs it.
+    pub fn backend_dirs(&self) -> Result<Vec<PathBuf>> {
+        let mut dirs = Vec::new();
+        for backend in self.backends() {
+            match self.backend_dir(backend) {
+                // Two ids may lead to one directory.
+                Ok(dir) if dirs.contains(&dir) => {}
+                Ok(dir) => dirs.push(dir),
+                Err(error @ Error::Io { .. }) => return Err(error),
+                // The table has no such backend, or says nothing that is so: who needs what is there says that.
+                Err(_) => {}
+            }
+        }
+        Ok(dirs)
+    }
+
     /// Path of a segment.
-    pub fn segment_path(&self, at: &SegmentRef) -> PathBuf {
-        self.backend_dir(at.backend).join(name::data_log(at))
+    pub fn segment_path(&self, at: &SegmentRef) -> Result<PathBuf> {
+        Ok(self.backend_dir(at.backend)?.join(name::data_log(at)))
     }
 
     /// The files on the root backend whose names the format knows.
@@ -130,7 +185,7 @@ impl Container {
     ///
     /// Costs one stat if the nearest root is the right one, and where lookups travel a lookup of the directory, from whose descriptor the container is used then.
     pub fn locate(store: Arc<dyn Store>, superblock: Superblock, path: &Path, stat: &Stat, mounts: &[PathBuf]) -> Result<Container> {
-        let recorded = superblock.backends.first().map(|path| Path::new(OsStr::from_bytes(path)));
+        let recorded = Some(Path::new(OsStr::from_bytes(&superblock.root))).filter(|root| root.is_absolute());
         let above_mount = mounts.iter().map(PathBuf::as_path).filter(|mount| path.starts_with(mount));
         let roots = above_mount.chain(path.ancestors().skip(1)).chain(recorded);
         let (mut looked, mut copy_of) = (Vec::<PathBuf>::new(), None::<Container>);
@@ -176,7 +231,7 @@ pub fn read_name(file: &dyn StoreFile, stat: &Stat, path: &Path) -> Result<Optio
         }
         Err(SuperError::NotASuperblock) => Ok(None),
         Err(SuperError::Unknown { major, features }) => Err(Error::UnknownFormat { path: path.to_path_buf(), major, features }),
-        Err(SuperError::Bad(bad)) => Err(Error::Corrupt { path: path.to_path_buf(), bad }),
+        Err(SuperError::Bad(bad)) => Err(Error::of_bytes(path, bad)),
     }
 }
 

@@ -3,14 +3,16 @@
 //! Knows nothing of logs, nor of open handles. A [`Container`] is cheap: a superblock and paths.
 
 mod attributes;
+mod backends;
 mod clock;
 mod create;
 mod layout;
 
 pub(crate) use attributes::dir_mode;
 pub use attributes::{chmod, chown};
+pub(crate) use backends::check_table;
 pub(crate) use clock::touch_dir;
 pub use clock::{read_clock, write_clock};
 pub use create::{create, prepare};
-pub(crate) use create::{make_dir, must_be_there, publish, put_file};
+pub(crate) use create::{make_dir, publish, put_file};
 pub use layout::{Container, find_root, read_name};

@@ -6,12 +6,12 @@
 mod records;
 mod tree;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plfs_format::flat_index::Covered;
-use plfs_format::index_log::{Block, LogId, Record, align_up, decode_block};
+use plfs_format::index_log::{self, Block, LogId, Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::{Uuid, flat_index, summary, summary::Summary};
 use plfs_index::Base;
@@ -101,6 +101,10 @@ impl Report {
         match error {
             Error::Corrupt { path, bad } => self.find(Severity::Corrupt, path, bad.at_bytes, bad.what),
             Error::UnknownFormat { path, .. } => self.find(Severity::Unknown, path, 76, error.to_string()),
+            Error::NeedsNewer { path, bad } => self.find(Severity::Unknown, path, bad.at_bytes, format!("this needs a newer PLFS: {}", bad.what)),
+            Error::UnknownBackend { table, .. } | Error::MissingBackend { table, .. } | Error::WrongBackend { table, .. } => {
+                self.find(Severity::Unknown, table, 0, error.to_string());
+            }
             Error::MissingContainer { name, .. } => self.find(Severity::Corrupt, name, 0, error.to_string()),
             _ => self.find(Severity::Unknown, path, 0, format!("{error}")),
         }
@@ -150,6 +154,14 @@ pub(super) struct Promised {
     emptied: bool,
     /// Valid ends of blocks by set.
     block_ends: HashMap<u32, HashSet<u64>>,
+}
+
+impl Promised {
+    /// Whether a record points to bytes of a segment.
+    pub(super) fn has(&self, (set, stream, segment): Segment) -> bool {
+        let at = |backend| SegmentRef { set, stream, segment, backend };
+        self.ends.range(at(0)..=at(u16::MAX)).next().is_some()
+    }
 }
 
 fn check_once(container: &Container) -> Report {
@@ -211,9 +223,9 @@ pub(super) fn check_index_log(container: &Container, set: u32, open: bool, promi
         }
         last_hlc = header.hlc;
         promised.records += u64::from(header.records);
-        match decode_block(log_id, header, offset, at) {
+        match decode_block(header, offset, at) {
             Ok(block) => promise(&block, offset, &path, &mut promised.ends, &mut promised.emptied),
-            Err(bad) => report.find(Severity::Corrupt, &path, bad.at_bytes, bad.what),
+            Err(bad) => report.fail(&path, &Error::of_bytes(&path, bad)),
         }
         Ok(())
     });
@@ -257,7 +269,7 @@ fn promise(block: &Block, offset: u64, path: &Path, ends: &mut BTreeMap<SegmentR
 
 /// Reports bytes that are no valid block, between two blocks or (`next` is `None`) at the end.
 fn judge(log: LogId, path: &Path, offset: u64, region: &[u8], next: Option<u64>, report: &mut Report) {
-    for (at, len, torn) in log::judge(log, offset, region) {
+    for (at, len, torn) in index_log::judge(log, offset, region) {
         if !torn {
             report.find(Severity::Corrupt, path, at, format!("a block of {len} bytes is damaged; the writes that it recorded are lost"));
         } else if next.is_some() {
@@ -269,8 +281,17 @@ fn judge(log: LogId, path: &Path, offset: u64, region: &[u8], next: Option<u64>,
 }
 
 fn check_data(container: &Container, names: &[Name], promised: &Promised, report: &mut Report) {
+    let mut lost_backends = BTreeSet::new();
     for (at, (end, index, block)) in &promised.ends {
-        let path = container.segment_path(at);
+        let path = match container.segment_path(at) {
+            Ok(path) => path,
+            Err(error) => {
+                if lost_backends.insert(at.backend) {
+                    report.fail(&container.dir, &error);
+                }
+                continue;
+            }
+        };
         let found = match container.store.stat(&path, true) {
             Ok(stat) => stat.len,
             Err(Errno::NOENT | Errno::NOTDIR) => 0,
@@ -285,26 +306,27 @@ fn check_data(container: &Container, names: &[Name], promised: &Promised, report
             report.find(Severity::Corrupt, &path, found, what);
         }
     }
-    for (at, len) in data_logs(container, names, report) {
-        if len > 0 && !promised.ends.contains_key(&at) && !names.contains(&Name::OpenMark(at.set)) {
-            report.find(
-                Severity::Garbage,
-                container.segment_path(&at),
-                0,
-                format!("{len} bytes to which no record points: a writer died before it committed them"),
-            );
+    for (at, path, len) in data_logs(container, names, report) {
+        if len > 0 && !promised.has(at) && !names.contains(&Name::OpenMark(at.0)) {
+            report.find(Severity::Garbage, path, 0, format!("{len} bytes to which no record points: a writer died before it committed them"));
         }
     }
 }
 
-/// All data logs with their lengths.
-fn data_logs(container: &Container, names: &[Name], report: &mut Report) -> Vec<(SegmentRef, u64)> {
+/// Log set, stream and segment: what names a segment, wherever it is. Two ids of backends may lead to one directory.
+pub(super) type Segment = (u32, u16, u32);
+
+/// All data logs with their paths and lengths.
+fn data_logs(container: &Container, names: &[Name], report: &mut Report) -> Vec<(Segment, PathBuf, u64)> {
     let mut logs = Vec::new();
-    for backend in 0..container.superblock.backends.len() as u16 {
-        let dir = container.backend_dir(backend);
-        let sets: Vec<u32> = match backend {
-            0 => names.iter().filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None }).collect(),
-            _ => match container.store.list(&dir) {
+    let dirs = container.backend_dirs().unwrap_or_else(|error| {
+        report.fail(&container.dir, &error);
+        vec![container.dir.clone()]
+    });
+    for dir in dirs {
+        let sets: Vec<u32> = match dir == container.dir {
+            true => names.iter().filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None }).collect(),
+            false => match container.store.list(&dir) {
                 Ok(entries) => entries
                     .iter()
                     .filter_map(|entry| entry.name.to_str().and_then(Name::parse))
@@ -322,7 +344,9 @@ fn data_logs(container: &Container, names: &[Name], report: &mut Report) -> Vec<
             match container.store.list(&set_dir) {
                 Ok(entries) => logs.extend(entries.iter().filter_map(|entry| {
                     let (stream, segment) = name::parse_data_log(entry.name.to_str()?)?;
-                    Some((SegmentRef { set, stream, segment, backend }, container.store.stat(&set_dir.join(&entry.name), true).ok()?.len))
+                    let path = set_dir.join(&entry.name);
+                    let len = container.store.stat(&path, true).ok()?.len;
+                    Some(((set, stream, segment), path, len))
                 })),
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
                 Err(errno) => report.find(Severity::Unknown, &set_dir, 0, format!("cannot list it: {errno}")),
@@ -450,7 +474,7 @@ pub enum FlatState {
     None,
     /// It fits.
     Used(FlatTotals),
-    /// It covers more than the index logs have, made for other logs; or it is of an earlier version.
+    /// It covers more than the index logs have, made for other logs.
     Stale(String),
     /// Its bytes contradict the format.
     Damaged(String),
@@ -498,7 +522,6 @@ pub(super) fn read_flat(container: &Container) -> Result<(FlatState, Option<Base
 fn judge_flat(container: &Container, bytes: store::Bytes) -> Result<(FlatState, Option<Base>)> {
     let flat = match flat_index::decode((*bytes).as_ref(), &container.superblock.uuid) {
         Ok(flat) => flat,
-        Err(_) if (*bytes).as_ref().starts_with(b"PLFSFLAT") => return Ok((FlatState::Stale("it is of an earlier version".into()), None)),
         Err(bad) => return Ok((FlatState::Damaged(bad.to_string()), None)),
     };
     for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {

@@ -75,8 +75,8 @@ pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -
         Err(errno) => return Err(errno).at("stat", &super_path),
     }
     let Some(_alone) = Hold::take_alone(container, shared_memory)? else { return Ok(false) };
-    for backend in (0..container.superblock.backends.len() as u16).rev() {
-        remove_tree(container.store.as_ref(), &container.backend_dir(backend))?;
+    for dir in container.backend_dirs()?.iter().rev() {
+        remove_tree(container.store.as_ref(), dir)?;
     }
     if let Some(dir) = shared_memory {
         LogSet::forget_page(container, dir);
@@ -178,8 +178,8 @@ pub fn remove_log_sets(container: &Container, sets: impl IntoIterator<Item = u32
 /// Removes what is left of a log set that has gone.
 pub fn remove_gone(container: &Container, set: u32) -> Result<()> {
     let store = container.store.as_ref();
-    for backend in 1..container.superblock.backends.len() as u16 {
-        remove_tree(store, &container.backend_dir(backend).join(name::log_set(set)))?;
+    for dir in &container.backend_dirs()?[1..] {
+        remove_tree(store, &dir.join(name::log_set(set)))?;
     }
     // Last, because it is what says that there is something to remove.
     remove_tree(store, &container.path(&name::gone(set)))

@@ -91,7 +91,7 @@ fn remove_nameless(store: &Arc<dyn Store>, config: &Config, report: &Report) -> 
     match (store.stat(&path, false), report.uuid) {
         (Ok(stat), Some(uuid)) => {
             // What it says is lost, and with it the places of other backends; what lies here can go.
-            let superblock = Superblock { uuid, created_ns: 0, mode: 0, uid: 0, gid: 0, streams: 1, segment_bytes: 0, backends: vec![Vec::new()] };
+            let superblock = Superblock { uuid, created_ns: 0, mode: 0, uid: 0, gid: 0, streams: 1, segment_bytes: 0, backends: vec![0], root: Vec::new() };
             remove_if_nameless(&Container::locate(store.clone(), superblock, &path, &stat, &[])?, shared_memory)
         }
         (Err(Errno::NOENT), _) => {
@@ -130,7 +130,8 @@ fn remove_unrecorded(container: &Container, path: &Path) -> Result<bool> {
     let removed = (|| {
         let mut promised = Promised::default();
         check_index_log(container, set, false, &mut promised, &mut Report::default());
-        if promised.ends.keys().any(|at| container.segment_path(at) == path) {
+        let named = path.file_name().and_then(|file| file.to_str()).and_then(name::parse_data_log);
+        if named.is_none_or(|(stream, segment)| promised.has((set, stream, segment))) {
             return Ok(false);
         }
         store.unlink(path).at("remove", path).map(|()| true)

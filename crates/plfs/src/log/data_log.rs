@@ -10,7 +10,7 @@ use plfs_index::Regions;
 use super::LogSet;
 use super::flusher::{InFlight, write_behind};
 use super::log_set::open_to_readers;
-use crate::container::{Container, dir_mode, make_dir, must_be_there};
+use crate::container::{Container, dir_mode, make_dir};
 use crate::error::{At, Result};
 use crate::store::{self, Open, StoreFile};
 
@@ -193,7 +193,7 @@ impl DataLog {
     fn reserve(&mut self, bytes: u64) -> Result<(u32, u64)> {
         let mut regions = self.regions;
         let placed = regions.place(bytes, |want| {
-            let (number, offset) = self.set.reserve(self.stream, want);
+            let (number, offset) = self.set.reserve(self.stream, want)?;
             let at = SegmentRef { set: self.set.id(), stream: self.stream, segment: number, backend: self.container.backend_of(self.set.id(), self.stream) };
             Ok((self.segment(at)?, offset))
         });
@@ -205,10 +205,10 @@ impl DataLog {
         if let Some(i) = self.segments.iter().rposition(|segment| segment.at == at) {
             return Ok(i as u32);
         }
-        let path = self.container.segment_path(&at);
+        let mut path = self.container.segment_path(&at)?;
         let opened = match self.container.store.open(&path, Open::create(0o644)) {
             Err(store::Errno::NOENT) if at.backend > 0 => {
-                self.make_backend_dirs(&at)?;
+                path = self.make_backend_dirs(&at)?.join(name::data_log(&at));
                 self.container.store.open(&path, Open::create(0o644))
             }
             other => other,
@@ -219,12 +219,12 @@ impl DataLog {
         Ok(self.segments.len() as u32 - 1)
     }
 
-    /// The root backend has the container's directory and the log set's; others get them with the first segment.
-    fn make_backend_dirs(&self, at: &SegmentRef) -> Result<()> {
+    /// The root backend has the container's directory and the log set's; others get them with the first segment. Gives the container's directory there.
+    fn make_backend_dirs(&self, at: &SegmentRef) -> Result<PathBuf> {
         let store = self.container.store.as_ref();
-        let dir = self.container.backend_dir(at.backend);
+        // Is it there? Logs that began anew in the place of a file system that is not mounted would be in the way of those in it.
+        let dir = self.container.backend_dir_again(at.backend)?;
         let root = dir.ancestors().nth(3).unwrap_or(&dir);
-        must_be_there(store, root)?;
         let super_path = self.container.path(name::SUPER);
         match make_dir(store, root, &dir, 0o700) {
             Err(error) if error.errno() != store::Errno::EXIST => return Err(error),
@@ -241,9 +241,10 @@ impl DataLog {
         }
         let set = dir.join(name::log_set(at.set));
         match store.mkdir(&set, 0o755) {
-            Ok(()) => open_to_readers(&self.container, &set, 0o755),
-            Err(store::Errno::EXIST) => Ok(()),
-            Err(errno) => Err(errno).at("create", &set),
+            Ok(()) => open_to_readers(&self.container, &set, 0o755)?,
+            Err(store::Errno::EXIST) => {}
+            Err(errno) => return Err(errno).at("create", &set),
         }
+        Ok(dir)
     }
 }

@@ -1,6 +1,6 @@
 //! Reading index logs: whole, or from where the last look ended (FORMAT.md section 3, "Torn tails").
 
-use plfs_format::index_log::{ALIGN, At as Place, HEADER_BYTES, Header, LogId, align_up, block_at};
+use plfs_format::index_log::{ALIGN, At as Place, Header, LogId, align_up, block_at, judge};
 use plfs_format::{Bad, name};
 
 use crate::container::Container;
@@ -47,7 +47,7 @@ pub fn scan(log: LogId, offset: u64, bytes: &[u8], mut visit: impl FnMut(u64, He
 /// crash tore is skipped as ever.
 pub fn scan_whole(container: &Container, set: u32, offset: u64, bytes: &[u8], mut visit: impl FnMut(u64, Header, &[u8]) -> Result<()>) -> Result<u64> {
     let log = container.log_id(set);
-    let corrupt = |at_bytes, what| Error::Corrupt { path: container.path(&name::index_log(set)), bad: Bad { at_bytes, what } };
+    let corrupt = |at_bytes, what| Error::Corrupt { path: container.path(&name::index_log(set)), bad: Bad::new(at_bytes, what) };
     let (mut at, mut damaged, mut youngest) = (offset, None, None);
     let mut look = |from: u64, to: u64| {
         let region = &bytes[(from - offset) as usize..(to - offset) as usize];
@@ -71,57 +71,4 @@ pub fn scan_whole(container: &Container, set: u32, offset: u64, bytes: &[u8], mu
         Some(at) => Err(corrupt(at, "an index block does not match its checksum; the writes that it recorded are lost")),
         None => Ok(end),
     }
-}
-
-/// Says what the bytes of `region`, in which no valid block starts, once were: pieces as (offset, length, whether a crash tore them).
-///
-/// An append is a block written from its start: what a crash leaves of it is a beginning, or, after a power cut, pages of zeros. Bytes that are neither were whole once.
-pub fn judge(log: LogId, offset: u64, region: &[u8]) -> Vec<(u64, usize, bool)> {
-    let starts: Vec<usize> = (0..region.len()).step_by(ALIGN as usize).filter(|&i| i == 0 || header_fits(log, offset + i as u64, &region[i..])).collect();
-    let piece = |(n, &start): (usize, &usize)| {
-        let piece = &region[start..starts.get(n + 1).copied().unwrap_or(region.len())];
-        let at = offset + start as u64;
-        (at, piece.len(), is_torn(log, at, piece))
-    };
-    starts.iter().enumerate().map(piece).collect()
-}
-
-/// Whether a header stands here that belongs here, whatever its checksum says. `bytes` may be cut.
-fn header_fits(log: LogId, offset: u64, bytes: &[u8]) -> bool {
-    let number = |at: usize| bytes.get(at..at + 8).and_then(|field| field.try_into().ok()).map(u64::from_le_bytes);
-    let set = bytes.get(12..16).and_then(|field| field.try_into().ok()).map(u32::from_le_bytes);
-    bytes.starts_with(b"PLIX") && set == Some(log.set) && number(16) == Some(log.uuid.low()) && number(40) == Some(offset)
-}
-
-fn is_torn(log: LogId, offset: u64, piece: &[u8]) -> bool {
-    let header = &piece[..piece.len().min(HEADER_BYTES)];
-    if header.iter().all(|byte| *byte == 0) {
-        return true;
-    }
-    let written = piece.len() - piece.iter().rev().take_while(|byte| **byte == 0).count();
-    if written < HEADER_BYTES - 2 {
-        // The fields that a beginning of a header would have, up to where it was cut. (Its last bytes, flags, are zero.)
-        let expected =
-            [(0, b"PLIX".to_vec()), (12, log.set.to_le_bytes().to_vec()), (16, log.uuid.low().to_le_bytes().to_vec()), (40, offset.to_le_bytes().to_vec())];
-        return expected.iter().all(|(at, field)| piece.iter().skip(*at).take(written.saturating_sub(*at)).zip(field).all(|(a, b)| a == b));
-    }
-    if !header_fits(log, offset, piece) {
-        return false;
-    }
-    let payload = u32::from_le_bytes([piece[8], piece[9], piece[10], piece[11]]);
-    let declared = (HEADER_BYTES as u64 + u64::from(payload)) as usize;
-    // If the block is whole with another length, then the length is what was damaged.
-    let mut fixed = piece.to_vec();
-    let whole = (0..32).any(|bit| {
-        fixed[8..12].copy_from_slice(&(payload ^ 1 << bit).to_le_bytes());
-        matches!(block_at(log, offset, &fixed), Place::Block(_))
-    });
-    if whole || declared > piece.len() {
-        return !whole;
-    }
-    // All of it seems to be there. A cut inside the last 64 bytes was padded by the next append; a power cut leaves zeros in whole sectors.
-    const SECTOR: usize = 512;
-    let first = (SECTOR - offset as usize % SECTOR) % SECTOR;
-    let sectors = piece.get(first..declared).unwrap_or_default().chunks_exact(SECTOR);
-    piece[declared - 2..declared] == [0, 0] || sectors.clone().any(|sector| sector.iter().all(|byte| *byte == 0))
 }

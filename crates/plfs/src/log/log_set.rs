@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use plfs_format::index_log::{Record, align_up, encode_block};
+use plfs_format::index_log::{Append, Record, align_up, encode_block};
 use plfs_format::mark::Mark;
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::superblock::STREAMS_MAX;
@@ -55,8 +55,23 @@ const _: () = assert!(DIR < WORDS);
 const READY: u64 = 1 << 32;
 /// Word 0 = this bit + the set's number, while a process founds the set: if it dies, its mark is found by the nonce.
 const FOUNDING: u64 = 1 << 33;
-/// A tail is segment << 48 | offset.
-const OFFSET_BITS: u32 = 48;
+/// A tail is segment << 32 | offset in units of [`REGION_ALIGN`].
+const OFFSET_BITS: u32 = 32;
+
+/// Where a stream ends, as a word of the page. `None`: the segment is longer than a tail can say, 16 TiB.
+fn pack_tail((segment, offset): (u32, u64)) -> Option<u64> {
+    let units = u32::try_from(offset.div_ceil(REGION_ALIGN)).ok()?;
+    Some(u64::from(segment) << OFFSET_BITS | u64::from(units))
+}
+
+/// Segment and offset.
+fn unpack_tail(tail: u64) -> (u32, u64) {
+    ((tail >> OFFSET_BITS) as u32, u64::from(tail as u32) * REGION_ALIGN)
+}
+
+fn too_long() -> Error {
+    Error::invalid(Errno::FBIG, "a segment of the file's last number is as long as one can be: compact the file")
+}
 
 /// What the node's processes wrote to a stream and nobody has made durable: a word of the page.
 ///
@@ -299,15 +314,15 @@ impl LogSet {
     }
 
     /// Reserves `bytes` (rounded up to whole regions of 4 KiB) of a stream for the caller alone: segment and offset in it.
-    pub fn reserve(&self, stream: u16, bytes: u64) -> (u32, u64) {
+    pub fn reserve(&self, stream: u16, bytes: u64) -> Result<(u32, u64)> {
         let bytes = bytes.next_multiple_of(REGION_ALIGN);
         let tail = &self.shared.words()[TAILS + stream as usize];
         let mut now = tail.load(Ordering::Relaxed);
         loop {
-            let end = ((now >> OFFSET_BITS) as u32, now & ((1 << OFFSET_BITS) - 1));
-            let (segment, offset) = next_region(end, bytes, self.container.superblock.segment_bytes);
-            match tail.compare_exchange_weak(now, u64::from(segment) << OFFSET_BITS | (offset + bytes), Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return (segment, offset),
+            let (segment, offset) = next_region(unpack_tail(now), bytes, self.container.superblock.segment_bytes);
+            let next = pack_tail((segment, offset.saturating_add(bytes))).ok_or_else(too_long)?;
+            match tail.compare_exchange_weak(now, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok((segment, offset)),
                 Err(other) => now = other,
             }
         }
@@ -390,7 +405,7 @@ impl LogSet {
 
     fn sync_segment(&self, stream: u16, segment: u32, new_name: bool) -> Result<()> {
         let at = SegmentRef { set: self.set, stream, segment, backend: self.container.backend_of(self.set, stream) };
-        let path = self.container.segment_path(&at);
+        let path = self.container.segment_path(&at)?;
         let store = &self.container.store;
         match store.open(&path, Open::READ) {
             Ok(file) => file.sync_data().at("sync the data log", &path)?,
@@ -414,14 +429,15 @@ impl LogSet {
         self.shared.gate().map(Gate).at("lock the shared page of", &self.container.dir)
     }
 
-    /// Appends one block to the index log. Gives its stamp and where it ends.
-    pub fn append_index(&self, segments: &[SegmentRef], records: &[Record]) -> Result<(u64, u64)> {
+    /// Appends one block to the index log; `is_data_durable`: what its records point to is durable. Gives its stamp and where it ends.
+    pub fn append_index(&self, segments: &[SegmentRef], records: &[Record], is_data_durable: bool) -> Result<(u64, u64)> {
         let _short = self.shared.lock().at("lock the shared page of", &self.index_path)?;
         let index = self.index()?;
         let offset = align_up(index.stat().at("stat the index log", &self.index_path)?.len);
         let hlc = self.tick();
-        let block = encode_block(self.container.log_id(self.set), offset, hlc, segments, records)
-            .map_err(|bad| Error::Corrupt { path: self.index_path.clone(), bad })?;
+        let durable = self.shared.words()[DATA_DURABLE].load(Ordering::SeqCst);
+        let append = Append { offset, stamp: hlc, durable, is_data_durable };
+        let block = encode_block(self.container.log_id(self.set), append, segments, records).map_err(|bad| Error::of_bytes(&self.index_path, bad))?;
         store::write_full(index.as_ref(), &block, offset).at("append to the index log", &self.index_path)?;
         let end = offset + block.len() as u64;
         self.shared.words()[INDEX_END].store(end, Ordering::SeqCst);
@@ -716,8 +732,9 @@ pub(crate) fn remove_mark(container: &Container, set: u32) -> Result<()> {
 /// Where each stream of a set goes on: behind the last byte of its last segment.
 fn tails(container: &Container, set: u32) -> Result<Vec<u64>> {
     let mut last = vec![None; container.superblock.streams as usize];
-    for backend in 0..container.superblock.backends.len() as u16 {
-        let dir = container.backend_dir(backend).join(name::log_set(set));
+    // What lies on a backend that is not there has no record, or the set would not be taken over.
+    for dir in container.backend_dirs()? {
+        let dir = dir.join(name::log_set(set));
         let entries = match container.store.list(&dir) {
             Err(Errno::NOENT) => continue,
             other => other.at("list", &dir)?,
@@ -726,17 +743,16 @@ fn tails(container: &Container, set: u32) -> Result<Vec<u64>> {
             if let Some((stream, segment)) = entry.name.to_str().and_then(name::parse_data_log)
                 && let Some(last) = last.get_mut(stream as usize)
             {
-                *last = (*last).max(Some((segment, backend)));
+                *last = last.take().max(Some((segment, dir.join(&entry.name))));
             }
         }
     }
     let mut tails = Vec::new();
-    for (stream, last) in last.into_iter().enumerate() {
+    for last in last {
         tails.push(match last {
-            Some((segment, backend)) => {
-                let path = container.segment_path(&SegmentRef { set, stream: stream as u16, segment, backend });
+            Some((segment, path)) => {
                 let len = container.store.stat(&path, true).at("stat the data log", &path)?.len;
-                (segment as u64) << OFFSET_BITS | len.next_multiple_of(REGION_ALIGN)
+                pack_tail((segment, len)).ok_or_else(too_long)?
             }
             None => 0,
         });
@@ -799,7 +815,7 @@ mod tests {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
         let old = join(&config, &container, Seen { max_hlc: 1 << 62, is_new: true });
-        let cut = |set: &LogSet| set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }]).unwrap().0;
+        let cut = |set: &LogSet| set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }], true).unwrap().0;
         let stamp = cut(&old);
         assert!(stamp > 1 << 62);
         let id = old.id();
@@ -818,16 +834,24 @@ mod tests {
         assert_eq!(set.tick(), u64::MAX);
     }
 
-    /// With the smallest segments a stream has 65,536 after 4 GiB. The number of the next did not fit: the stream went on in segment 0, over bytes that records pointed to.
+    /// With the smallest segments and four digits for their numbers a stream had 65,536 after 4 GiB. The number of the next did not fit: the stream went on in segment 0, over bytes that
+    /// records pointed to. There are 2^32 now; the last takes all the rest, as far as a tail can say, and never carries into the number.
     #[test]
     fn the_last_segment_takes_all_the_rest() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
         let set = join(&config, &container, Seen { max_hlc: 0, is_new: true });
         let (limit, region) = (container.superblock.segment_bytes, REGION_ALIGN);
-        set.shared.words()[TAILS].store((u64::from(SEGMENT_MAX) - 1) << OFFSET_BITS | limit, Ordering::SeqCst);
-        assert_eq!(set.reserve(0, limit), (SEGMENT_MAX, 0));
-        assert_eq!(set.reserve(0, 1), (SEGMENT_MAX, limit));
-        assert_eq!(set.reserve(0, 1), (SEGMENT_MAX, limit + region));
+        let tail = &set.shared.words()[TAILS];
+        tail.store(pack_tail((SEGMENT_MAX - 1, limit)).unwrap(), Ordering::SeqCst);
+        assert_eq!(set.reserve(0, limit).unwrap(), (SEGMENT_MAX, 0));
+        assert_eq!(set.reserve(0, 1).unwrap(), (SEGMENT_MAX, limit));
+        assert_eq!(set.reserve(0, 1).unwrap(), (SEGMENT_MAX, limit + region));
+        let last = u64::from(u32::MAX) * region;
+        tail.store(pack_tail((SEGMENT_MAX, last - region)).unwrap(), Ordering::SeqCst);
+        assert_eq!(set.reserve(0, 1).unwrap(), (SEGMENT_MAX, last - region));
+        assert_eq!(set.reserve(0, 1).unwrap_err().errno(), Errno::FBIG);
+        assert_eq!(unpack_tail(tail.load(Ordering::SeqCst)), (SEGMENT_MAX, last));
+        assert_eq!((pack_tail((7, last + 1)), pack_tail((7, 1)).map(unpack_tail)), (None, Some((7, region))));
     }
 }

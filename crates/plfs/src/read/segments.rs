@@ -1,10 +1,10 @@
 //! Data logs open for reading, at most a bounded number.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use plfs_format::name::SegmentRef;
+use plfs_format::name::{self, SegmentRef};
 
 use crate::container::Container;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ impl SegmentFiles {
     pub fn read(&self, container: &Container, at: SegmentRef, physical: u64, buf: &mut [u8]) -> Result<()> {
         let found = self.read_some(container, at, physical, buf)?;
         if found < buf.len() {
-            let path = container.segment_path(&at);
+            let path = container.segment_path(&at)?;
             return Err(missing(path, physical, buf.len(), found, Errno::IO));
         }
         Ok(())
@@ -34,11 +34,20 @@ impl SegmentFiles {
 
     /// Reads as much of `buf` as the segment has.
     pub fn read_some(&self, container: &Container, at: SegmentRef, physical: u64, buf: &mut [u8]) -> Result<usize> {
-        let file = self.file(container, at).map_err(|errno| missing(container.segment_path(&at), physical, buf.len(), 0, errno))?;
-        store::read_full(file.as_ref(), buf, physical).map_err(|errno| missing(container.segment_path(&at), physical, buf.len(), 0, errno))
+        let mut path = container.segment_path(&at)?;
+        let file = match self.file(container, at, &path) {
+            Err(Errno::NOENT | Errno::NOTDIR) if at.backend > 0 => {
+                // The backend may have moved, or be gone.
+                path = container.backend_dir_again(at.backend)?.join(name::data_log(&at));
+                self.file(container, at, &path)
+            }
+            other => other,
+        };
+        let read = file.and_then(|file| store::read_full(file.as_ref(), buf, physical));
+        read.map_err(|errno| missing(path, physical, buf.len(), 0, errno))
     }
 
-    fn file(&self, container: &Container, at: SegmentRef) -> store::Result<Arc<dyn StoreFile>> {
+    fn file(&self, container: &Container, at: SegmentRef, path: &Path) -> store::Result<Arc<dyn StoreFile>> {
         let mut open = lock(&self.open);
         if let Some(file) = open.get(&at) {
             return Ok(file.clone());
@@ -46,12 +55,11 @@ impl SegmentFiles {
         if open.len() >= OPEN_MAX {
             open.clear();
         }
-        let path = container.segment_path(&at);
-        let file = match container.store.open(&path, Open::READ) {
+        let file = match container.store.open(path, Open::READ) {
             // Out of descriptors: ours are the ones to give up.
             Err(Errno::MFILE | Errno::NFILE) if !open.is_empty() => {
                 open.clear();
-                container.store.open(&path, Open::READ)?
+                container.store.open(path, Open::READ)?
             }
             other => other?,
         };

@@ -75,15 +75,18 @@ pub fn records(container: &Container) -> Result<Records> {
         let mut writers = HashMap::new();
         let mut wrote = Vec::new();
         log::scan(container.log_id(set), 0, &bytes, |offset, header, at| {
-            let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path: path.clone(), bad })?;
+            let block = decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&path, bad))?;
             for (_, record) in block.records {
                 match record {
                     Record::Run { logical, length, stride, count, segment, physical, writer, stamp, .. } => {
                         let at = block.segments[usize::from(segment)];
-                        let segment = *numbers.entry(at).or_insert_with(|| {
-                            all.data_logs.push(container.segment_path(&at));
-                            all.data_logs.len() as u32 - 1
-                        });
+                        let segment = match numbers.get(&at) {
+                            Some(number) => *number,
+                            None => {
+                                all.data_logs.push(container.segment_path(&at)?);
+                                *numbers.entry(at).or_insert(all.data_logs.len() as u32 - 1)
+                            }
+                        };
                         wrote.push((all.records.len(), writer));
                         let said = Said::Run(Run { logical, length, stride, count, segment, physical });
                         all.records.push(IndexRecord { stamp, committed: header.hlc, set, said, writer: None });

@@ -9,7 +9,7 @@ use plfs_format::name::{self, Name};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 
 use super::{Report, Severity, check};
-use crate::container::{Container, read_name};
+use crate::container::{Container, check_table, read_name};
 use crate::error::{At, Error, Result};
 use crate::store::{self, Errno, Kind, Open, Stat, Store};
 
@@ -141,7 +141,8 @@ fn check_root(store: &Arc<dyn Store>, root: &Path, by_inode: &mut ByInode, by_uu
         };
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let (ours, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| is_hex(&entry.name, digits));
-        others.iter().for_each(|entry| stray.find(Severity::Note, dir.join(&entry.name), 0, "not PLFS's: ignored"));
+        let strange = others.iter().filter(|entry| digits != 2 || (entry.name != name::BACKENDS && entry.name != name::IDENTITY));
+        strange.for_each(|entry| stray.find(Severity::Note, dir.join(&entry.name), 0, "not PLFS's: ignored"));
         ours.iter().map(|entry| dir.join(&entry.name)).collect()
     };
     let dirs: Vec<PathBuf> = list(&top, 2).iter().flat_map(|shard| list(shard, 30)).collect();
@@ -168,6 +169,9 @@ fn check_root(store: &Arc<dyn Store>, root: &Path, by_inode: &mut ByInode, by_uu
             }
         }
         reports.push(report);
+    }
+    for error in check_table(store.as_ref(), root) {
+        stray.fail(&top, &error);
     }
     if !stray.findings.is_empty() {
         reports.push(stray);
