@@ -2,19 +2,20 @@
 //!
 //! * Paths below a backend are looked up from a descriptor that was opened before the mount. So nobody needs rights in the directories above the backend, a mount may
 //!   cover its own backend, and no backend's file system can be unmounted while it is used.
+//! * What lies in the directories of the containers is looked up without following links, as everywhere (`Store::inside`); here from the backends' descriptors.
 //! * A logical file's container is used as the file's owner, whoever writes and whichever thread it is: the bytes of a file are its owner's, as in any file system. Whether
 //!   somebody may write the file, the kernel has asked before the request came.
 
 use std::any::Any;
 use std::ffi::OsStr;
 use std::fmt::{self, Debug, Formatter};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plfs_core::store::{Entry, Errno, Open, PosixStore, Result, Space, Stat, Store, StoreFile, Time};
-use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags};
+use plfs_core::store::{Entry, Errno, Keep, Kept, Open, Place, PosixStore, Result, Space, Stat, Store, StoreFile, Time};
+use rustix::fs::{Access, AtFlags, OFlags};
 
 use crate::creds::{self, Acting};
 
@@ -58,6 +59,12 @@ impl Root {
     }
 }
 
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// Makes the directories that hold the containers, which the users of a mount cannot make, and sees that files can be made in them.
 pub fn prepare(roots: &Arc<[Arc<Root>]>) -> std::result::Result<(), (Errno, String)> {
     let Some((first, others)) = roots.split_first() else { return Ok(()) };
@@ -66,7 +73,8 @@ pub fn prepare(roots: &Arc<[Arc<Root>]>) -> std::result::Result<(), (Errno, Stri
         Errno::ROFS | Errno::ACCESS | Errno::PERM => (errno, format!("{what}; mount with -o ro to read only")),
         _ => (errno, what),
     };
-    let made = plfs_core::prepare(&MountStore::new(roots.clone()), &[&first.path], &others);
+    let store: Arc<dyn Store> = Arc::new(MountStore::new(roots.clone()));
+    let made = plfs_core::prepare(&store, &[&first.path], &others);
     made.map_err(|error| refused(error.errno(), error.to_string()))?;
     roots.iter().try_for_each(|root| {
         let writable = rustix::fs::accessat(root.fd(), ROOT_DIR, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
@@ -116,9 +124,7 @@ impl MountStore {
         let root = self.root_of(dir).ok_or(Errno::ACCESS)?;
         let inside = dir.strip_prefix(&root.path).ok().filter(|inside| inside.starts_with(ROOT_DIR)).ok_or(Errno::ACCESS)?;
         let _acting = Acting::as_daemon();
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let fd = rustix::fs::openat2(&root.fd, inside, how | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve)?;
-        call(&fd)
+        call(&self.inner.open_beneath(root.fd.as_fd(), inside, how | OFlags::DIRECTORY)?)
     }
 
     /// Removes as the owner, and if that is refused by [`MountStore::in_container`].
@@ -204,6 +210,17 @@ impl Store for MountStore {
 
     fn space(&self, path: &Path) -> Result<Space> {
         self.call(path, |store, path| store.space(path))
+    }
+
+    fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {
+        let roots = places.iter().map(|place| {
+            let root: Kept = self.roots.iter().find(|root| root.path == place.root)?.clone();
+            Some(root)
+        });
+        let roots = roots.collect();
+        let places = places.into_iter().map(|place| Place { root: self.reach(&place.root), dir: self.reach(&place.dir) }).collect();
+        let _acting = self.owner().map(|(uid, gid)| Acting::as_user(uid, gid));
+        Some(Arc::new(MountStore { inner: self.inner.inside_of(places, roots, keep), ..self.clone() }))
     }
 
     fn is_local(&self, path: &Path) -> bool {

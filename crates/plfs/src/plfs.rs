@@ -202,7 +202,7 @@ impl Plfs {
         };
         let (container, creation) = made?;
         let Superblock { uid, gid, mode, .. } = container.superblock;
-        let container = container.for_owner(uid, gid).or_else(|| container.near()).unwrap_or(container);
+        let container = container.opened(uid, gid);
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
         let logical =
@@ -224,7 +224,7 @@ impl Plfs {
             return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
         let Some((container, summary)) = self.know(path, stat, || Ok(name_file))? else { return Ok(None) };
-        let container = container.for_owner(stat.uid, stat.gid).or_else(|| container.near()).map_or(container, Arc::new);
+        let container = Arc::new(container.opened(stat.uid, stat.gid));
         let logical = self.share(container, summary, path);
         if stat.nlink <= 1 {
             // Inherited without a name: only who holds it keeps it.
@@ -245,7 +245,7 @@ impl Plfs {
         let container = Arc::new(container);
         if stat.ctime.is_long_past() {
             // Without a descriptor, which is for files that are open.
-            let known = Known { ctime: stat.ctime, container: Arc::new(container.through(self.store.clone())), summary: summary.clone() };
+            let known = Known { ctime: stat.ctime, container: Arc::new(container.remembered()), summary: summary.clone() };
             let mut all = lock(&self.known);
             all.put(key, known);
             if all.len() > KNOWN_MAX {
@@ -415,8 +415,10 @@ impl Plfs {
         }
         // Whoever may remove a name in a directory need not be the file's owner.
         let super_path = container.path(name::SUPER);
-        let owner = self.store.stat(&super_path, false).ok();
-        let container = owner.and_then(|stat| container.for_owner(stat.uid, stat.gid)).unwrap_or(container);
+        let container = match container.store.stat(&super_path, false) {
+            Ok(owner) => container.opened(owner.uid, owner.gid),
+            Err(_) => container,
+        };
         lifecycle::remove_if_nameless(&container, self.config.shared_memory.as_deref()).map(drop)
     }
 

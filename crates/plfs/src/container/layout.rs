@@ -12,7 +12,7 @@ use plfs_format::{summary, summary::Summary};
 
 use crate::config::INDEX_BYTES;
 use crate::error::{At, Error, Result};
-use crate::store::{self, Stat, Store, StoreFile, Time};
+use crate::store::{self, Errno, Keep, Place, Stat, Store, StoreFile, Time};
 use crate::sync::lock;
 
 /// A container: its superblock and its directory on the root backend.
@@ -48,16 +48,40 @@ pub(super) fn container_dir(root: &Path, superblock: &Superblock) -> PathBuf {
     root.join(name::ROOT_DIR).join(shard).join(rest)
 }
 
+/// The root of the container whose directory is `dir`.
+pub(crate) fn root_of(dir: &Path) -> &Path {
+    dir.ancestors().nth(3).unwrap_or(dir)
+}
+
+/// Where a container with this superblock lies, the directory on the root backend first.
+pub(super) fn places(superblock: &Superblock, root: &Path) -> Vec<Place> {
+    let others = superblock.backends.iter().skip(1).map(|path| Path::new(OsStr::from_bytes(path)));
+    let place = |root: &Path| Place { root: root.to_path_buf(), dir: container_dir(root, superblock) };
+    [root].into_iter().chain(others).map(place).collect()
+}
+
+/// A view of the directories in which containers are, below these roots.
+pub(crate) fn in_roots<'a>(store: &Arc<dyn Store>, roots: impl IntoIterator<Item = &'a Path>) -> Arc<dyn Store> {
+    let place = |root: &Path| Place { root: root.to_path_buf(), dir: root.join(name::ROOT_DIR) };
+    store.inside(roots.into_iter().map(place).collect(), Keep::Nothing).unwrap_or_else(|| store.clone())
+}
+
 impl Container {
-    /// The container, used as the owner of the file, if the store serves several users.
-    pub fn for_owner(&self, uid: u32, gid: u32) -> Option<Container> {
-        Some(self.through(self.store.for_owner(uid, gid)?))
+    /// The container, for who opens its file: as the owner of the file, if the store serves several users, and from a descriptor of its directory, which
+    /// leads to its files whatever is renamed above. An open on the root backend.
+    pub fn opened(&self, uid: u32, gid: u32) -> Container {
+        let store = self.store.for_owner(uid, gid);
+        let store = store.as_ref().unwrap_or(&self.store);
+        self.through(store.inside(self.places(), Keep::Now).unwrap_or_else(|| store.clone()))
     }
 
-    /// The container, for who uses its files: where each lookup may travel, from a descriptor of its directory. `None`: it is so already, or would gain nothing.
-    pub fn near(&self) -> Option<Container> {
-        let store = if self.local { None } else { self.store.below(&self.dir) };
-        store.map(|store| self.through(store))
+    /// The container, for who remembers many: without a descriptor.
+    pub fn remembered(&self) -> Container {
+        self.through(self.store.inside(self.places(), Keep::Nothing).unwrap_or_else(|| self.store.clone()))
+    }
+
+    fn places(&self) -> Vec<Place> {
+        places(&self.superblock, root_of(&self.dir))
     }
 
     /// The same container through another view of its store.
@@ -128,35 +152,44 @@ impl Container {
 
     /// Finds the container of the name at `path` whose superblock was read from a file with stat `stat` (FORMAT.md section 1).
     ///
-    /// Costs one stat if the nearest root is the right one, and where lookups travel a lookup of the directory, from whose descriptor the container is used then.
+    /// Costs a lookup of the directory, from whose descriptor the container is used then, and a stat, if the nearest root is the right one.
     pub fn locate(store: Arc<dyn Store>, superblock: Superblock, path: &Path, stat: &Stat, mounts: &[PathBuf]) -> Result<Container> {
         let recorded = superblock.backends.first().map(|path| Path::new(OsStr::from_bytes(path)));
         let above_mount = mounts.iter().map(PathBuf::as_path).filter(|mount| path.starts_with(mount));
         let roots = above_mount.chain(path.ancestors().skip(1)).chain(recorded);
-        let (mut looked, mut copy_of) = (Vec::<PathBuf>::new(), None::<Container>);
+        let (mut looked, mut copy_of, mut refused) = (Vec::<PathBuf>::new(), None::<Container>, None);
         for root in roots {
             let dir = container_dir(root, &superblock);
             if looked.contains(&dir) {
                 continue;
             }
-            let local = store.is_local(root);
-            let near = if local { None } else { store.below(&dir) };
-            let store = near.unwrap_or_else(|| store.clone());
-            looked.push(dir.clone());
-            let Ok(found) = store.stat(&dir.join(name::SUPER), false) else { continue };
-            let copied = (found.dev, found.ino) != (stat.dev, stat.ino);
-            let superblock = superblock.clone();
-            let container =
-                Container { store, superblock, dir, identity: (found.dev, found.ino), local, copied, index_bytes: INDEX_BYTES, listed: Arc::default() };
-            if !copied {
-                return Ok(container);
+            match Container::in_root(&store, &superblock, root) {
+                Ok(container) if container.identity == (stat.dev, stat.ino) => return Ok(container),
+                Ok(copy) => copy_of = copy_of.or(Some(Container { copied: true, ..copy })),
+                Err(error) if error.errno() == Errno::LOOP => refused = refused.or(Some(error)),
+                Err(_) => {}
             }
-            copy_of = copy_of.or(Some(container));
+            looked.push(dir);
         }
-        match copy_of {
-            Some(container) => Ok(container),
-            None => Err(Error::MissingContainer { name: path.to_path_buf(), uuid: superblock.uuid, looked }),
+        match (copy_of, refused) {
+            (Some(container), _) => Ok(container),
+            (None, Some(error)) => Err(error),
+            (None, None) => Err(Error::MissingContainer { name: path.to_path_buf(), uuid: superblock.uuid, looked }),
         }
+    }
+
+    /// The container with this superblock below `root`. A stat, from a descriptor of its directory.
+    pub fn in_root(store: &Arc<dyn Store>, superblock: &Superblock, root: &Path) -> Result<Container> {
+        let (dir, local) = (container_dir(root, superblock), store.is_local(root));
+        let store = store.inside(places(superblock, root), Keep::WhenUsed).unwrap_or_else(|| store.clone());
+        let path = dir.join(name::SUPER);
+        let found = match store.stat(&path, false) {
+            Ok(found) if found.kind == store::Kind::Symlink => Err(Errno::LOOP),
+            other => other,
+        };
+        let found = found.at("stat", &path)?;
+        let (identity, superblock) = ((found.dev, found.ino), superblock.clone());
+        Ok(Container { store, superblock, dir, identity, local, copied: false, index_bytes: INDEX_BYTES, listed: Arc::default() })
     }
 }
 
@@ -186,6 +219,6 @@ pub fn find_root(store: &dyn Store, path: &Path, mounts: &[PathBuf]) -> PathBuf 
     if let Some(mount) = inside.max_by_key(|mount| mount.as_os_str().len()) {
         return mount.clone();
     }
-    let marked = path.ancestors().skip(1).find(|dir| store.stat(&dir.join(name::ROOT_DIR), true).is_ok_and(|stat| stat.kind == store::Kind::Dir));
+    let marked = path.ancestors().skip(1).find(|dir| store.stat(&dir.join(name::ROOT_DIR), false).is_ok_and(|stat| stat.kind == store::Kind::Dir));
     marked.or(path.parent()).unwrap_or(Path::new("/")).to_path_buf()
 }

@@ -464,7 +464,7 @@ impl LogSet {
             return Ok(index);
         }
         let index = self.container.store.open(&self.index_path, Open::create(0o644)).at("open the index log", &self.index_path)?;
-        open_to_readers(&self.container, &self.index_path, 0o644)?;
+        open_to_readers(&self.container, &self.index_path, index.stat(), 0o644)?;
         Ok(self.index.get_or_init(|| index))
     }
 
@@ -662,7 +662,7 @@ fn found(
         let dir = container.path(&name::log_set(set));
         match container.store.mkdir(&dir, 0o755) {
             Ok(()) => {
-                open_to_readers(container, &dir, 0o755)?;
+                open_to_readers(container, &dir, container.store.stat(&dir, false), 0o755)?;
                 return Ok((set, None));
             }
             Err(Errno::EXIST) => remove_mark(container, set)?,
@@ -672,8 +672,8 @@ fn found(
 }
 
 /// Logs are there for all whom the container's directory lets in; a strict umask must not say otherwise.
-pub(super) fn open_to_readers(container: &Container, path: &Path, mode: u32) -> Result<()> {
-    let stat = container.store.stat(path, true).at("stat", path)?;
+pub(super) fn open_to_readers(container: &Container, path: &Path, stat: store::Result<store::Stat>, mode: u32) -> Result<()> {
+    let stat = stat.at("stat", path)?;
     if stat.mode & 0o044 != 0o044 && stat.uid == container.store.user() {
         container.store.chmod(path, mode).at("set the mode of", path)?;
     }
