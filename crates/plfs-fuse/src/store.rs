@@ -253,3 +253,74 @@ impl Store for MountStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plfs_core::store::Kind;
+    use plfs_core::{Config, OpenOptions, Opened, Plfs};
+
+    use super::*;
+
+    /// The daemon acts for all users, and whatever lies in a container its owner may have replaced by a link. It reached all but what it removed for others by
+    /// a path behind its descriptor of the backend.
+    #[test]
+    fn a_mount_follows_no_link_in_a_container() {
+        let base = std::env::temp_dir().join(format!("plfs-mount-store-{}", std::process::id()));
+        let (dir, victim) = (base.join("root"), base.join("victim"));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::create_dir_all(victim.join("sub")).unwrap();
+        std::fs::write(victim.join("sub/data"), b"precious").unwrap();
+        let fd = rustix::fs::open(&dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, rustix::fs::Mode::empty()).unwrap();
+        let roots: Arc<[Arc<Root>]> = [Arc::new(Root::new(dir.clone(), fd))].into();
+        let store: Arc<dyn Store> = Arc::new(MountStore::new(roots.clone()));
+        prepare(&roots).unwrap();
+        let config = Config { mounts: vec![dir.clone()], shared_memory: None, ..Config::default() };
+        let plfs = Plfs::new(store.clone(), config.clone());
+        let open = |plfs: &Plfs| match plfs.open(&dir.join("f"), OpenOptions::create()) {
+            Ok(Opened::Logical(file)) => Ok(file),
+            Ok(Opened::Plain(_)) => panic!("it is plain"),
+            Err(error) => Err(error),
+        };
+        let file = open(&plfs).unwrap();
+        file.write_at(b"abc", 0).unwrap();
+        let container = file.container().dir.clone();
+
+        // Who renames a directory above loses nothing, here for a second reason: the root is a descriptor.
+        std::fs::rename(&base, base.with_extension("moved")).unwrap();
+        file.sync().unwrap();
+        file.write_at(b"def", 3).unwrap();
+        file.close().unwrap();
+        std::fs::rename(base.with_extension("moved"), &base).unwrap();
+
+        let set = std::fs::read_dir(&container).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).unwrap();
+        std::os::unix::fs::symlink(&victim, container.join("0badcafe.gone")).unwrap();
+        for owner in [None, store.for_owner(0, 0)] {
+            let store = owner.as_ref().unwrap_or(&store);
+            for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
+                let view = store.inside(vec![Place { root: dir.clone(), dir: container.clone() }], keep).unwrap();
+                let link = container.join("0badcafe.gone");
+                assert_eq!(view.list(&link).err(), Some(Errno::LOOP));
+                assert_eq!(view.unlink(&link.join("sub/data")).err(), Some(Errno::LOOP));
+                assert_eq!(view.rmdir(&link.join("sub")).err(), Some(Errno::LOOP));
+                assert_eq!(view.open(&link.join("new"), Open::create(0o600)).err(), Some(Errno::LOOP));
+                assert_eq!(view.stat(&link, false).unwrap().kind, Kind::Symlink);
+                assert_eq!(view.stat(&set.join("index"), true).unwrap().kind, Kind::File);
+            }
+        }
+        for report in plfs_core::check_tree(&store, &dir, &[], |_| {}).unwrap() {
+            plfs_core::repair(&store, &config, &report, 0).unwrap();
+        }
+        assert!(!container.join("0badcafe.gone").is_symlink());
+        std::fs::rename(&set, victim.join("set")).unwrap();
+        std::os::unix::fs::symlink(victim.join("set"), &set).unwrap();
+        let file = open(&Plfs::new(store.clone(), config)).unwrap();
+        let refused = file.read_at(&mut [0; 6], 0).unwrap_err().to_string();
+        assert!(refused.contains("is a symbolic link"), "{refused}");
+        drop(file);
+        plfs.unlink(&dir.join("f")).unwrap();
+        assert!(!container.exists());
+        assert_eq!(std::fs::read(victim.join("sub/data")).unwrap(), b"precious");
+        assert!(victim.join("set/index").exists());
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+}

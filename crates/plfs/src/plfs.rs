@@ -88,7 +88,7 @@ struct Known {
     summary: Option<Summary>,
 }
 
-/// Names that are remembered, those that were looked at last. 32,768: some 40 MB, and a directory of that many files is listed without reading one twice.
+/// Names that are remembered, those that were looked at last. 32,768: some 50 MB, and a directory of that many files is listed without reading one twice.
 const KNOWN_MAX: usize = 32_768;
 
 impl Plfs {
@@ -126,7 +126,7 @@ impl Plfs {
 
     /// Opens or creates a logical file.
     ///
-    /// A plain file is opened as it is ([`Opened::Plain`]). Opening costs three calls on the name and one on the container; index logs are not read before the first read.
+    /// A plain file is opened as it is ([`Opened::Plain`]). Opening costs three calls on the name and two on the container; index logs are not read before the first read.
     pub fn open(&self, path: &Path, options: OpenOptions) -> Result<Opened> {
         if options.access.write {
             self.reap();
@@ -217,7 +217,8 @@ impl Plfs {
         self.adopt_known(name_file, path, &stat, access)
     }
 
-    /// [`Plfs::adopt`] by one who has the file's stat already. A name that was open before and has not changed costs no call at all.
+    /// [`Plfs::adopt`] by one who has the file's stat already. A name that was open before and has not changed costs
+    /// one open, of its container's directory.
     pub fn adopt_known(&self, name_file: &dyn StoreFile, path: &Path, stat: &Stat, access: Access) -> Result<Option<File>> {
         if let Some(logical) = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade) {
             logical.acquire();
