@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::config::split_paths;
-use plfs_core::store::{Errno, Kind, PosixFile, PosixStore, Stat, StoreFile, Time};
+use plfs_core::store::{Errno, Kind, Open, PosixFile, PosixStore, Stat, StoreFile, Time};
 use plfs_core::{File, OpenOptions, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
@@ -255,11 +255,13 @@ fn existing(
 }
 
 fn created((file, name): (File, Arc<dyn StoreFile>), flags: c_int, out: &mut *mut PlfsFile) -> Result<i64> {
-    let how = OFlags::from_bits_retain((flags & KEPT) as u32) | OFlags::RDONLY;
     let fd = match name.fd().map(|fd| reopen(fd, flags)) {
         Some(Ok(fd)) => fd,
         // A file whose mode refuses its owner: the creation's descriptor was allowed, others are not.
-        _ => rustix::fs::open(&file.container().dir, how | OFlags::DIRECTORY, Mode::empty())?,
+        _ => {
+            let dir = file.container().store.open(&file.container().dir, Open::READ)?;
+            reopen(dir.fd().ok_or(Errno::NOTSUP)?, flags)?
+        }
     };
     *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
     Ok(fd.into_raw_fd() as i64)

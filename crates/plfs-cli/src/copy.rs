@@ -47,7 +47,7 @@ fn open(plfs: &Plfs, path: &Path) -> Result<Opened, Fail> {
 pub fn cp(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     let dst = target(src, dst)?;
-    let marked = |dir: &Path| plfs.store().stat(&dir.join(".plfs"), true).is_ok_and(|stat| stat.kind == Kind::Dir);
+    let marked = |dir: &Path| plfs.store().stat(&dir.join(".plfs"), false).is_ok_and(|stat| stat.kind == Kind::Dir);
     let logical = plfs.is_mounted(&dst) || dst.ancestors().skip(1).any(marked);
     copy(&plfs, open(&plfs, src)?, src, &dst, logical, force)
 }
@@ -120,7 +120,7 @@ fn fill(plfs: &Plfs, from: &Opened, stat: &Stat, src: &Path, tmp: &Path, dst: &P
     let bar = progress(stat.len);
     let mut copy = Copy { to: &to, src, dst, buf: Vec::new(), logs: HashMap::new(), direct: true, bar };
     match from {
-        Opened::Logical(file) => copy.logical(file, plfs, stat.len)?,
+        Opened::Logical(file) => copy.logical(file, stat.len)?,
         Opened::Plain(file) => copy.plain(file.as_ref(), stat.len)?,
     }
     copy.bar.finish_and_clear();
@@ -189,7 +189,7 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     /// Copies what is written of a PLFS file; holes stay holes.
-    fn logical(&mut self, file: &File, plfs: &Plfs, len: u64) -> Result<(), Fail> {
+    fn logical(&mut self, file: &File, len: u64) -> Result<(), Fail> {
         let mut at = 0;
         while let Some(start) = file.next_data(at)?.filter(|start| *start < len) {
             let end = (start + STEP as u64).min(len);
@@ -198,7 +198,7 @@ impl Copy<'_> {
             while i < extents.len() {
                 let first = &extents[i];
                 i += 1;
-                if first.length >= CLONE_MIN && self.clone(first, plfs) {
+                if first.length >= CLONE_MIN && self.clone(first, file) {
                     continue;
                 }
                 let mut stop = first.logical + first.length;
@@ -259,7 +259,7 @@ impl Copy<'_> {
     }
 
     /// Lets the storage copy a piece from its data log to a plain file. False if it cannot: then nothing is lost but time.
-    fn clone(&mut self, piece: &Extent, plfs: &Plfs) -> bool {
+    fn clone(&mut self, piece: &Extent, file: &File) -> bool {
         let Target::Plain(to) = self.to else { return false };
         if !self.direct {
             return false;
@@ -269,7 +269,7 @@ impl Copy<'_> {
         }
         let log = match self.logs.get(&piece.data_log) {
             Some(log) => log.clone(),
-            None => match plfs.store().open(&piece.data_log, Open::READ) {
+            None => match file.container().store.open(&piece.data_log, Open::READ) {
                 Ok(log) => self.logs.entry(piece.data_log.clone()).or_insert(log).clone(),
                 Err(_) => return false,
             },

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use plfs_core::store::{Errno, Kind};
+use plfs_core::store::{Errno, Keep, Kind, Place};
 use plfs_core::{Plfs, is_hidden};
 
 use crate::out::{self, Fail, absolute, say, show};
@@ -56,10 +56,16 @@ fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
 /// The `.plfs` of a directory that has no names any more: what is left in it is garbage, or held open.
 fn remove_root(plfs: &Plfs, dir: &Path) -> Result<(), String> {
     let store = plfs.store();
+    let top = dir.join(".plfs");
+    // A link in its place holds no data, and goes as one.
+    if store.stat(&top, false).is_ok_and(|stat| stat.kind == Kind::Symlink) {
+        return store.unlink(&top).map_err(|errno| format!("cannot remove {}: {errno}", show(&top)));
+    }
     for report in plfs_core::check_tree(store, dir, &[], |_| {}).map_err(|error| error.to_string())? {
         plfs_core::repair(store, plfs.config(), &report, 0).map_err(|error| error.to_string())?;
     }
-    let top = dir.join(".plfs");
+    let place = Place { root: dir.to_path_buf(), dir: top.clone() };
+    let store = store.inside(vec![place], Keep::Nothing).unwrap_or_else(|| store.clone());
     for shard in store.list(&top).unwrap_or_default() {
         let _ = store.rmdir(&top.join(shard.name));
     }

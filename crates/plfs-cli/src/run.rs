@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use plfs_core::config::join_paths;
 use plfs_core::store::{Kind, PosixStore, Store};
@@ -29,7 +30,8 @@ pub fn run(mounts: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> Re
     }
     let reals: Vec<&Path> = roots.iter().map(|(real, _)| real.as_path()).collect();
     let used = if others.is_empty() { &config.backends } else { &others };
-    plfs_core::prepare(&PosixStore::new(), &reals, used).map_err(|error| Fail::Exit(2, error.to_string()))?;
+    let store: Arc<dyn Store> = Arc::new(PosixStore::new());
+    plfs_core::prepare(&store, &reals, used).map_err(|error| Fail::Exit(2, error.to_string()))?;
     for (real, given) in roots {
         add(&mut paths, real);
         add(&mut paths, given);

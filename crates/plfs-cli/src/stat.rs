@@ -157,7 +157,7 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
         stored_bytes: totals.stored_bytes,
         log_sets: totals.log_sets,
         data_logs: totals.data_logs,
-        index_logs: index_logs(plfs, &container.dir),
+        index_logs: index_logs(&container),
         index_bytes: totals.index_bytes,
         records: totals.records,
         index_bytes_per_gib: per_gib(totals.index_bytes, totals.stored_bytes),
@@ -176,9 +176,9 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
 }
 
 /// Log sets that have an index log: one that was never written has none.
-fn index_logs(plfs: &Plfs, container: &Path) -> u32 {
-    let sets = plfs.store().list(container).unwrap_or_default();
-    sets.iter().filter(|set| plfs.store().stat(&container.join(&set.name).join("index"), true).is_ok()).count() as u32
+fn index_logs(container: &Container) -> u32 {
+    let sets = container.store.list(&container.dir).unwrap_or_default();
+    sets.iter().filter(|set| container.store.stat(&container.dir.join(&set.name).join("index"), true).is_ok()).count() as u32
 }
 
 fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use fuser::FileType;
-use plfs_core::store::{Errno, Store, Time};
+use plfs_core::store::{Errno, PosixStore, Store, Time};
 use plfs_core::{Access, File, Plfs, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 
@@ -367,30 +367,31 @@ impl Door {
                 other => return other,
             }
         }
-        let (path, follow) = self.place(id)?;
-        call(&path, follow)
+        let way = self.way(id)?;
+        call(&way.path, way.follow)
     }
 
-    /// A path that leads to the file itself, and whether it is a link of /proc to be followed. Costs one stat for a file that is not open.
-    pub(crate) fn place(&self, id: u64) -> Result<(PathBuf, bool)> {
+    /// A way to the file itself. Costs one stat for a file that is not open, one open for a PLFS file that is.
+    pub(crate) fn way(&self, id: u64) -> Result<Way> {
         let inode = self.inode(id)?;
         if let Some(dir) = &inode.dir {
-            return Ok((magic(dir), true));
+            return Ok(Way { path: magic(dir), follow: true, fd: None });
         }
         let (file, fd) = {
             let open = lock(&inode.open);
             (open.file.clone(), open.path_fd.clone())
         };
         if let Some(file) = file {
-            return Ok((magic_super(&self.root, &file), false));
+            let fd = Arc::new(open_super(&self.root, &file)?);
+            return Ok(Way { path: magic(&*fd), follow: true, fd: Some(fd) });
         }
         if let Some(fd) = fd {
-            return Ok((magic(&*fd), true));
+            return Ok(Way { path: magic(&*fd), follow: true, fd: Some(fd) });
         }
         for name in inode.names() {
             let dir = dir_of(&name.parent)?;
             match rustix::fs::statat(dir, &name.name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if key_of(&stat) == inode.key => return Ok((magic(dir).join(&name.name), false)),
+                Ok(stat) if key_of(&stat) == inode.key => return Ok(Way { path: magic(dir).join(&name.name), follow: false, fd: None }),
                 _ => inode.remove_name(name.parent.id, &name.name),
             }
         }
@@ -425,11 +426,19 @@ struct Found {
     name: Option<crate::inode::Name>,
 }
 
-/// The superblock of a file that has no name.
-fn magic_super(root: &Root, file: &File) -> PathBuf {
+/// A path that leads to a file.
+pub(crate) struct Way {
+    pub path: PathBuf,
+    /// Whether the path is a link of /proc, to be followed.
+    pub follow: bool,
+    /// What the link of /proc leads to, as long as it is open.
+    #[allow(dead_code)]
+    fd: Option<Arc<OwnedFd>>,
+}
+
+/// The superblock of a file that may have no name, looked up only. The file's owner can put links beside it: none is followed.
+fn open_super(root: &Root, file: &File) -> Result<OwnedFd> {
     let path = file.container().dir.join("super");
-    match path.strip_prefix(&root.path) {
-        Ok(rest) => magic(root.fd()).join(rest),
-        Err(_) => path,
-    }
+    let inside = path.strip_prefix(&root.path).map_err(|_| Errno::STALE)?;
+    PosixStore::new().open_beneath(root.fd().as_fd(), inside, OFlags::PATH)
 }

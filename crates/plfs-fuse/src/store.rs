@@ -2,19 +2,20 @@
 //!
 //! * Paths below a backend are looked up from a descriptor that was opened before the mount. So nobody needs rights in the directories above the backend, a mount may
 //!   cover its own backend, and no backend's file system can be unmounted while it is used.
+//! * What lies in the directories of the containers is looked up without following links, as everywhere (`Store::inside`); here from the backends' descriptors.
 //! * A logical file's container is used as the file's owner, whoever writes and whichever thread it is: the bytes of a file are its owner's, as in any file system. Whether
 //!   somebody may write the file, the kernel has asked before the request came.
 
 use std::any::Any;
 use std::ffi::OsStr;
 use std::fmt::{self, Debug, Formatter};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plfs_core::store::{Entry, Errno, Open, PosixStore, Result, Space, Stat, Store, StoreFile, Time};
-use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags};
+use plfs_core::store::{Entry, Errno, Keep, Kept, Open, Place, PosixStore, Result, Space, Stat, Store, StoreFile, Time};
+use rustix::fs::{Access, AtFlags, OFlags};
 
 use crate::creds::{self, Acting};
 
@@ -58,6 +59,12 @@ impl Root {
     }
 }
 
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// Makes the directories that hold the containers, which the users of a mount cannot make, and sees that files can be made in them.
 pub fn prepare(roots: &Arc<[Arc<Root>]>) -> std::result::Result<(), (Errno, String)> {
     let Some((first, others)) = roots.split_first() else { return Ok(()) };
@@ -66,7 +73,8 @@ pub fn prepare(roots: &Arc<[Arc<Root>]>) -> std::result::Result<(), (Errno, Stri
         Errno::ROFS | Errno::ACCESS | Errno::PERM => (errno, format!("{what}; mount with -o ro to read only")),
         _ => (errno, what),
     };
-    let made = plfs_core::prepare(&MountStore::new(roots.clone()), &[&first.path], &others);
+    let store: Arc<dyn Store> = Arc::new(MountStore::new(roots.clone()));
+    let made = plfs_core::prepare(&store, &[&first.path], &others);
     made.map_err(|error| refused(error.errno(), error.to_string()))?;
     roots.iter().try_for_each(|root| {
         let writable = rustix::fs::accessat(root.fd(), ROOT_DIR, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
@@ -116,9 +124,7 @@ impl MountStore {
         let root = self.root_of(dir).ok_or(Errno::ACCESS)?;
         let inside = dir.strip_prefix(&root.path).ok().filter(|inside| inside.starts_with(ROOT_DIR)).ok_or(Errno::ACCESS)?;
         let _acting = Acting::as_daemon();
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let fd = rustix::fs::openat2(&root.fd, inside, how | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), resolve)?;
-        call(&fd)
+        call(&self.inner.open_beneath(root.fd.as_fd(), inside, how | OFlags::DIRECTORY)?)
     }
 
     /// Removes as the owner, and if that is refused by [`MountStore::in_container`].
@@ -206,6 +212,17 @@ impl Store for MountStore {
         self.call(path, |store, path| store.space(path))
     }
 
+    fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {
+        let roots = places.iter().map(|place| {
+            let root: Kept = self.roots.iter().find(|root| root.path == place.root)?.clone();
+            Some(root)
+        });
+        let roots = roots.collect();
+        let places = places.into_iter().map(|place| Place { root: self.reach(&place.root), dir: self.reach(&place.dir) }).collect();
+        let _acting = self.owner().map(|(uid, gid)| Acting::as_user(uid, gid));
+        Some(Arc::new(MountStore { inner: self.inner.inside_of(places, roots, keep), ..self.clone() }))
+    }
+
     fn is_local(&self, path: &Path) -> bool {
         self.inner.is_local(&self.reach(path))
     }
@@ -234,5 +251,76 @@ impl Store for MountStore {
             Some((uid, gid)) => Box::new(Acting::as_user(uid, gid)),
             None => Box::new(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plfs_core::store::Kind;
+    use plfs_core::{Config, OpenOptions, Opened, Plfs};
+
+    use super::*;
+
+    /// The daemon acts for all users, and whatever lies in a container its owner may have replaced by a link. It reached all but what it removed for others by
+    /// a path behind its descriptor of the backend.
+    #[test]
+    fn a_mount_follows_no_link_in_a_container() {
+        let base = std::env::temp_dir().join(format!("plfs-mount-store-{}", std::process::id()));
+        let (dir, victim) = (base.join("root"), base.join("victim"));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::create_dir_all(victim.join("sub")).unwrap();
+        std::fs::write(victim.join("sub/data"), b"precious").unwrap();
+        let fd = rustix::fs::open(&dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, rustix::fs::Mode::empty()).unwrap();
+        let roots: Arc<[Arc<Root>]> = [Arc::new(Root::new(dir.clone(), fd))].into();
+        let store: Arc<dyn Store> = Arc::new(MountStore::new(roots.clone()));
+        prepare(&roots).unwrap();
+        let config = Config { mounts: vec![dir.clone()], shared_memory: None, ..Config::default() };
+        let plfs = Plfs::new(store.clone(), config.clone());
+        let open = |plfs: &Plfs| match plfs.open(&dir.join("f"), OpenOptions::create()) {
+            Ok(Opened::Logical(file)) => Ok(file),
+            Ok(Opened::Plain(_)) => panic!("it is plain"),
+            Err(error) => Err(error),
+        };
+        let file = open(&plfs).unwrap();
+        file.write_at(b"abc", 0).unwrap();
+        let container = file.container().dir.clone();
+
+        // Who renames a directory above loses nothing, here for a second reason: the root is a descriptor.
+        std::fs::rename(&base, base.with_extension("moved")).unwrap();
+        file.sync().unwrap();
+        file.write_at(b"def", 3).unwrap();
+        file.close().unwrap();
+        std::fs::rename(base.with_extension("moved"), &base).unwrap();
+
+        let set = std::fs::read_dir(&container).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).unwrap();
+        std::os::unix::fs::symlink(&victim, container.join("0badcafe.gone")).unwrap();
+        for owner in [None, store.for_owner(0, 0)] {
+            let store = owner.as_ref().unwrap_or(&store);
+            for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
+                let view = store.inside(vec![Place { root: dir.clone(), dir: container.clone() }], keep).unwrap();
+                let link = container.join("0badcafe.gone");
+                assert_eq!(view.list(&link).err(), Some(Errno::LOOP));
+                assert_eq!(view.unlink(&link.join("sub/data")).err(), Some(Errno::LOOP));
+                assert_eq!(view.rmdir(&link.join("sub")).err(), Some(Errno::LOOP));
+                assert_eq!(view.open(&link.join("new"), Open::create(0o600)).err(), Some(Errno::LOOP));
+                assert_eq!(view.stat(&link, false).unwrap().kind, Kind::Symlink);
+                assert_eq!(view.stat(&set.join("index"), true).unwrap().kind, Kind::File);
+            }
+        }
+        for report in plfs_core::check_tree(&store, &dir, &[], |_| {}).unwrap() {
+            plfs_core::repair(&store, &config, &report, 0).unwrap();
+        }
+        assert!(!container.join("0badcafe.gone").is_symlink());
+        std::fs::rename(&set, victim.join("set")).unwrap();
+        std::os::unix::fs::symlink(victim.join("set"), &set).unwrap();
+        let file = open(&Plfs::new(store.clone(), config)).unwrap();
+        let refused = file.read_at(&mut [0; 6], 0).unwrap_err().to_string();
+        assert!(refused.contains("is a symbolic link"), "{refused}");
+        drop(file);
+        plfs.unlink(&dir.join("f")).unwrap();
+        assert!(!container.exists());
+        assert_eq!(std::fs::read(victim.join("sub/data")).unwrap(), b"precious");
+        assert!(victim.join("set/index").exists());
+        std::fs::remove_dir_all(&base).unwrap();
     }
 }

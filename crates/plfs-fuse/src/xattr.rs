@@ -110,8 +110,8 @@ pub fn set(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr, 
         return Err(Errno::PERM);
     }
     let flags = XattrFlags::from_bits_retain(flags as u32);
-    let (path, follow) = door.place(id)?;
-    as_caller(caller, || if follow { rustix::fs::setxattr(&path, name, value, flags) } else { rustix::fs::lsetxattr(&path, name, value, flags) })?;
+    let way = door.way(id)?;
+    as_caller(caller, || if way.follow { rustix::fs::setxattr(&way.path, name, value, flags) } else { rustix::fs::lsetxattr(&way.path, name, value, flags) })?;
     door.inode(id)?.attributes_changed();
     if is_acl(name) { door.follow_mode(id) } else { Ok(()) }
 }
@@ -121,8 +121,8 @@ pub fn remove(door: &Door, caller: Caller, id: u64, name: &OsStr) -> Result<()> 
     if name.as_bytes().starts_with(OURS.as_bytes()) {
         return Err(Errno::PERM);
     }
-    let (path, follow) = door.place(id)?;
-    as_caller(caller, || if follow { rustix::fs::removexattr(&path, name) } else { rustix::fs::lremovexattr(&path, name) })?;
+    let way = door.way(id)?;
+    as_caller(caller, || if way.follow { rustix::fs::removexattr(&way.path, name) } else { rustix::fs::lremovexattr(&way.path, name) })?;
     door.inode(id)?.attributes_changed();
     if is_acl(name) { door.follow_mode(id) } else { Ok(()) }
 }

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plfs::store::{Bytes, Entry, Errno, Open, Result, Space, Stat, Store, StoreFile, Time};
+use plfs::store::{Bytes, Entry, Errno, Keep, Open, Place, Result, Space, Stat, Store, StoreFile, Time};
 
 /// The calls of [`Store`] and [`StoreFile`] that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -403,6 +403,11 @@ impl Store for FaultStore {
 
     fn space(&self, path: &Path) -> Result<Space> {
         self.on(Op::Space, path, || self.inner.space(path))
+    }
+
+    fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {
+        let inner = self.inner.inside(places, keep)?;
+        Some(Arc::new(FaultStore { inner, ..self.clone() }))
     }
 
     fn is_local(&self, path: &Path) -> bool {

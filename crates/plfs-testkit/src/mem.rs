@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plfs::store::{Bytes, Entry, Errno, Kind, Open, Result, Space, Stat, Store, StoreFile, Time};
+use plfs::store::{Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time};
 
 /// The unit in which bytes are kept and lost: the page of the Linux page cache.
 const PAGE_BYTES: usize = 4096;
@@ -58,6 +58,8 @@ type Pages = BTreeMap<u64, Arc<Vec<u8>>>;
 #[derive(Clone)]
 pub struct MemStore {
     tree: Arc<Mutex<Tree>>,
+    /// See [`Store::inside`].
+    places: Arc<[Place]>,
 }
 
 impl std::fmt::Debug for MemStore {
@@ -94,7 +96,35 @@ impl MemStore {
     }
 
     fn of(tree: Tree) -> MemStore {
-        MemStore { tree: Arc::new(Mutex::new(tree)) }
+        MemStore { tree: Arc::new(Mutex::new(tree)), places: Arc::default() }
+    }
+
+    /// The root of the place in which `path` lies, or else the directory with the `.plfs` that it goes through; `None` too if this is no view of places.
+    fn place<'a>(&'a self, path: &'a Path) -> Option<&'a Path> {
+        let known = self.places.iter().find(|place| {
+            let first = place.dir.strip_prefix(&place.root).ok().and_then(|rest| rest.components().next());
+            first.is_some_and(|first| path.strip_prefix(&place.root).is_ok_and(|rest| rest.starts_with(first)))
+        });
+        let is_guard = |dir: &&Path| dir.file_name() == Some(OsStr::new(".plfs"));
+        let other = || path.ancestors().filter(is_guard).last().and_then(Path::parent);
+        known.map(|place| place.root.as_path()).or_else(|| if self.places.is_empty() { None } else { other() })
+    }
+
+    /// [`Tree::walk`], which meets no link in the places of this view but a last one that is not followed.
+    fn walk(&self, tree: &Tree, path: &Path, how: Last) -> Result<Found> {
+        let inside = self.place(path);
+        for part in inside.iter().flat_map(|root| path.ancestors().take_while(move |part| part != root)).collect::<Vec<_>>().into_iter().rev() {
+            let is_last = part == path;
+            match tree.walk(part, Last::Stay) {
+                Ok(Found { ino: Some(ino), .. }) if matches!(tree.node(ino).body, Body::Link(_)) => {
+                    return if is_last && !matches!(how, Last::Follow | Last::Create) { tree.walk(path, how) } else { Err(Errno::LOOP) };
+                }
+                // What else is wrong with it, the whole walk says.
+                Ok(Found { ino: Some(_), .. }) => {}
+                Ok(Found { ino: None, .. }) | Err(_) => break,
+            }
+        }
+        tree.walk(path, how)
     }
 
     fn lock(&self) -> MutexGuard<'_, Tree> {
@@ -621,9 +651,7 @@ impl Tree {
         }
     }
 
-    fn rename(&mut self, from: &Path, to: &Path) -> Result<()> {
-        let from = self.walk(from, Last::Entry)?;
-        let to = self.walk(to, Last::Entry)?;
+    fn rename(&mut self, from: &Found, to: &Found) -> Result<()> {
         let (Some(from_name), Some(to_name)) = (&from.name, &to.name) else { return Err(Errno::BUSY) };
         let ino = from.exists()?;
         let moves_dir = self.node(ino).is_dir();
@@ -734,7 +762,8 @@ impl Store for MemStore {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
         let mut tree = self.lock();
         let exclusive = how.create && how.exclusive;
-        let found = tree.walk(
+        let found = self.walk(
+            &tree,
             path,
             if exclusive {
                 Last::CreateNew
@@ -763,25 +792,25 @@ impl Store for MemStore {
 
     fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
         let tree = self.lock();
-        let ino = tree.walk(path, Last::of(follow))?.exists()?;
+        let ino = self.walk(&tree, path, Last::of(follow))?.exists()?;
         Ok(tree.node(ino).stat(tree.dev, ino))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         let tree = self.lock();
-        let ino = tree.walk(path, Last::Follow)?.exists()?;
+        let ino = self.walk(&tree, path, Last::Follow)?.exists()?;
         Ok(tree.dir(ino)?.names.iter().map(|(name, &ino)| Entry { name: name.clone(), kind: Some(tree.node(ino).kind()) }).collect())
     }
 
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
         let mut tree = self.lock();
-        let (dir, name) = tree.walk(path, Last::Entry)?.vacant(true)?;
+        let (dir, name) = self.walk(&tree, path, Last::Entry)?.vacant(true)?;
         tree.add(dir, &name, Body::Dir(Dir::new(dir)), mode & 0o7777 & !UMASK).map(drop)
     }
 
     fn rmdir(&self, path: &Path) -> Result<()> {
         let mut tree = self.lock();
-        let found = tree.walk(path, Last::Entry)?;
+        let found = self.walk(&tree, path, Last::Entry)?;
         let ino = found.exists()?;
         let Some(name) = &found.name else {
             return Err(match parts_reversed(path.as_os_str().as_bytes()).next() {
@@ -798,7 +827,7 @@ impl Store for MemStore {
 
     fn unlink(&self, path: &Path) -> Result<()> {
         let mut tree = self.lock();
-        let found = tree.walk(path, Last::Entry)?;
+        let found = self.walk(&tree, path, Last::Entry)?;
         let ino = found.exists()?;
         match &found.name {
             Some(_) if found.slash && !tree.node(ino).is_dir() => Err(Errno::NOTDIR),
@@ -808,13 +837,15 @@ impl Store for MemStore {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.lock().rename(from, to)
+        let mut tree = self.lock();
+        let (from, to) = (self.walk(&tree, from, Last::Entry)?, self.walk(&tree, to, Last::Entry)?);
+        tree.rename(&from, &to)
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
         let mut tree = self.lock();
-        let ino = tree.walk(from, Last::Stay)?.exists()?;
-        let (dir, name) = tree.walk(to, Last::Entry)?.vacant(false)?;
+        let ino = self.walk(&tree, from, Last::Stay)?.exists()?;
+        let (dir, name) = self.walk(&tree, to, Last::Entry)?.vacant(false)?;
         if tree.node(ino).is_dir() {
             return Err(Errno::PERM);
         }
@@ -830,13 +861,13 @@ impl Store for MemStore {
             _ => {}
         }
         let mut tree = self.lock();
-        let (dir, name) = tree.walk(path, Last::Entry)?.vacant(false)?;
+        let (dir, name) = self.walk(&tree, path, Last::Entry)?.vacant(false)?;
         tree.add(dir, &name, Body::Link(target.to_owned()), 0o777).map(drop)
     }
 
     fn readlink(&self, path: &Path) -> Result<PathBuf> {
         let tree = self.lock();
-        let ino = tree.walk(path, Last::Stay)?.exists()?;
+        let ino = self.walk(&tree, path, Last::Stay)?.exists()?;
         match &tree.node(ino).body {
             Body::Link(target) => Ok(target.clone()),
             _ => Err(Errno::INVAL),
@@ -845,7 +876,7 @@ impl Store for MemStore {
 
     fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
         let mut tree = self.lock();
-        let ino = tree.walk(path, Last::Follow)?.exists()?;
+        let ino = self.walk(&tree, path, Last::Follow)?.exists()?;
         let now = tree.now();
         let node = tree.node_mut(ino);
         node.mode = mode & 0o7777;
@@ -855,7 +886,7 @@ impl Store for MemStore {
 
     fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
         let mut tree = self.lock();
-        let ino = tree.walk(path, Last::of(follow))?.exists()?;
+        let ino = self.walk(&tree, path, Last::of(follow))?.exists()?;
         let now = tree.now();
         let node = tree.node_mut(ino);
         // chown(2) takes the number -1 as "leave as it is", which is what None says.
@@ -870,7 +901,7 @@ impl Store for MemStore {
             return Err(Errno::INVAL);
         }
         let mut tree = self.lock();
-        let ino = tree.walk(path, Last::Follow)?.exists()?;
+        let ino = self.walk(&tree, path, Last::of(self.place(path).is_none()))?.exists()?;
         if atime.is_none() && mtime.is_none() {
             return Ok(());
         }
@@ -884,16 +915,20 @@ impl Store for MemStore {
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
         let mut tree = self.lock();
-        let ino = tree.walk(path, Last::Follow)?.exists()?;
+        let ino = self.walk(&tree, path, Last::Follow)?.exists()?;
         tree.sync_dir(ino)
     }
 
     fn space(&self, path: &Path) -> Result<Space> {
         let tree = self.lock();
-        tree.walk(path, Last::Follow)?.exists()?;
+        self.walk(&tree, path, Last::Follow)?.exists()?;
         let pages = |node: &Node| if let Body::File(content) = &node.body { content.pages.len() as u64 } else { 0 };
         let used = tree.nodes.values().map(pages).sum::<u64>() * PAGE;
         Ok(Space { total: SPACE_TOTAL, available: SPACE_TOTAL.saturating_sub(used) })
+    }
+
+    fn inside(&self, places: Vec<Place>, _keep: Keep) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(MemStore { tree: self.tree.clone(), places: places.into() }))
     }
 
     fn is_local(&self, _path: &Path) -> bool {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use plfs_format::{Bad, Uuid};
+use plfs_format::{Bad, Uuid, name};
 
 use crate::store::Errno;
 
@@ -14,7 +14,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// The storage refused a call.
-    #[error("cannot {op} {}: {errno}", path.display())]
+    #[error("cannot {op} {}: {}", path.display(), in_words(path, *errno))]
     Io {
         /// What was attempted, as words that follow "cannot".
         op: &'static str,
@@ -24,7 +24,7 @@ pub enum Error {
         errno: Errno,
     },
     /// The bytes of a data log that an index record promises could not be had.
-    #[error("data is missing: {} has {found_bytes} of {wanted_bytes} bytes at offset {at_bytes} ({errno}); run `plfs check` on the file", path.display())]
+    #[error("data is missing: {} has {found_bytes} of {wanted_bytes} bytes at offset {at_bytes} ({}); run `plfs check` on the file", path.display(), in_words(path, *errno))]
     MissingData {
         /// The data log.
         path: PathBuf,
@@ -157,6 +157,14 @@ impl Error {
 
     pub(crate) fn invalid(errno: Errno, what: &'static str) -> Error {
         Error::Invalid { what, errno }
+    }
+}
+
+/// What an error number means for this path, in words.
+pub(crate) fn in_words(path: &Path, errno: Errno) -> String {
+    match errno == Errno::LOOP && path.components().any(|part| part.as_os_str() == name::ROOT_DIR) {
+        true => "it is a symbolic link, or lies behind one; PLFS does not follow links inside a container".into(),
+        false => errno.to_string(),
     }
 }
 

@@ -88,7 +88,7 @@ struct Known {
     summary: Option<Summary>,
 }
 
-/// Names that are remembered, those that were looked at last. 32,768: some 40 MB, and a directory of that many files is listed without reading one twice.
+/// Names that are remembered, those that were looked at last. 32,768: some 50 MB, and a directory of that many files is listed without reading one twice.
 const KNOWN_MAX: usize = 32_768;
 
 impl Plfs {
@@ -126,7 +126,7 @@ impl Plfs {
 
     /// Opens or creates a logical file.
     ///
-    /// A plain file is opened as it is ([`Opened::Plain`]). Opening costs three calls on the name and one on the container; index logs are not read before the first read.
+    /// A plain file is opened as it is ([`Opened::Plain`]). Opening costs three calls on the name and two on the container; index logs are not read before the first read.
     pub fn open(&self, path: &Path, options: OpenOptions) -> Result<Opened> {
         if options.access.write {
             self.reap();
@@ -202,7 +202,7 @@ impl Plfs {
         };
         let (container, creation) = made?;
         let Superblock { uid, gid, mode, .. } = container.superblock;
-        let container = container.for_owner(uid, gid).or_else(|| container.near()).unwrap_or(container);
+        let container = container.opened(uid, gid);
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
         let logical =
@@ -217,14 +217,15 @@ impl Plfs {
         self.adopt_known(name_file, path, &stat, access)
     }
 
-    /// [`Plfs::adopt`] by one who has the file's stat already. A name that was open before and has not changed costs no call at all.
+    /// [`Plfs::adopt`] by one who has the file's stat already. A name that was open before and has not changed costs
+    /// one open, of its container's directory.
     pub fn adopt_known(&self, name_file: &dyn StoreFile, path: &Path, stat: &Stat, access: Access) -> Result<Option<File>> {
         if let Some(logical) = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade) {
             logical.acquire();
             return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
         let Some((container, summary)) = self.know(path, stat, || Ok(name_file))? else { return Ok(None) };
-        let container = container.for_owner(stat.uid, stat.gid).or_else(|| container.near()).map_or(container, Arc::new);
+        let container = Arc::new(container.opened(stat.uid, stat.gid));
         let logical = self.share(container, summary, path);
         if stat.nlink <= 1 {
             // Inherited without a name: only who holds it keeps it.
@@ -245,7 +246,7 @@ impl Plfs {
         let container = Arc::new(container);
         if stat.ctime.is_long_past() {
             // Without a descriptor, which is for files that are open.
-            let known = Known { ctime: stat.ctime, container: Arc::new(container.through(self.store.clone())), summary: summary.clone() };
+            let known = Known { ctime: stat.ctime, container: Arc::new(container.remembered()), summary: summary.clone() };
             let mut all = lock(&self.known);
             all.put(key, known);
             if all.len() > KNOWN_MAX {
@@ -415,8 +416,10 @@ impl Plfs {
         }
         // Whoever may remove a name in a directory need not be the file's owner.
         let super_path = container.path(name::SUPER);
-        let owner = self.store.stat(&super_path, false).ok();
-        let container = owner.and_then(|stat| container.for_owner(stat.uid, stat.gid)).unwrap_or(container);
+        let container = match container.store.stat(&super_path, false) {
+            Ok(owner) => container.opened(owner.uid, owner.gid),
+            Err(_) => container,
+        };
         lifecycle::remove_if_nameless(&container, self.config.shared_memory.as_deref()).map(drop)
     }
 

@@ -7,7 +7,7 @@ use plfs_core::File;
 use plfs_core::store::{Errno, PosixFile, stat_of};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 
-use super::{BLOCK_BYTES, COPY_MAX_BYTES, Cache, Door, Found, Handle, Opened, READ_WRITE, Result, dir_of, errno_of, magic, magic_super, may_be_name};
+use super::{BLOCK_BYTES, COPY_MAX_BYTES, Cache, Door, Found, Handle, Opened, READ_WRITE, Result, dir_of, errno_of, magic, may_be_name, open_super};
 use crate::creds::{Acting, Caller, as_caller};
 use crate::inode::{Inode, OpenState, Version, lock};
 
@@ -120,7 +120,7 @@ impl Door {
                 if strip {
                     self.strip(inode, file);
                     if !stripped.swap(true, Ordering::Relaxed) {
-                        let _ = rustix::fs::removexattr(magic_super(&self.root, file), "security.capability");
+                        let _ = open_super(&self.root, file).and_then(|fd| rustix::fs::removexattr(magic(&fd), "security.capability"));
                     }
                 }
                 let (mut at, mut done) = (offset, 0);

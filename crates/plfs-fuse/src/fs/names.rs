@@ -14,9 +14,7 @@ use plfs_core::{File, OpenOptions, is_hidden};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, RenameFlags, Stat};
 
 use super::attributes::logical_attr;
-use super::{
-    Cache, Door, Entry, Handle, Listing, Opened, READ_WRITE, Result, SET_GROUP_ID, dir_of, errno_of, key_of, magic, magic_super, may_be_name, type_of,
-};
+use super::{Cache, Door, Entry, Handle, Listing, Opened, READ_WRITE, Result, SET_GROUP_ID, dir_of, errno_of, key_of, magic, may_be_name, open_super, type_of};
 use crate::acl;
 use crate::creds::{Caller, as_caller};
 use crate::inode::{Inode, OpenState, lock};
@@ -81,7 +79,7 @@ impl Door {
         let options = OpenOptions { access: READ_WRITE, create: true, exclusive: true, truncate: false, mode };
         let file = self.as_caller_in_engine(Caller { gid, ..caller }, mode & SET_GROUP_ID != 0, || self.plfs.create(&path, options))?;
         if let Some(list) = list {
-            let set = rustix::fs::setxattr(magic_super(&self.root, &file), acl::ACCESS, &list, rustix::fs::XattrFlags::empty());
+            let set = open_super(&self.root, &file).and_then(|fd| rustix::fs::setxattr(magic(&fd), acl::ACCESS, &list, rustix::fs::XattrFlags::empty()));
             if let Err(errno) = set {
                 log::warn!("{} does not get its directory's access list: {errno}", path.display());
             }

@@ -12,11 +12,11 @@ use plfs_format::superblock::Superblock;
 
 use super::attributes::dir_mode;
 use super::backends::Table;
-use super::layout::{Container, container_dir};
+use super::layout::{Container, container_dir, in_roots, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{fill_random, host_name, random_u64};
-use crate::store::{self, Errno, Kind, Open, Store, StoreFile, shm};
+use crate::store::{self, Errno, Keep, Kind, Open, Store, StoreFile, shm};
 use crate::sync::lock;
 
 /// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a root with the set-group-id bit gives its group. Gives the open
@@ -36,6 +36,7 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
     fill_random(&mut uuid.0);
     // One client's containers share a directory, and have it for themselves.
     uuid.0[0] = client_byte(store.as_ref(), root);
+    let store = &store.inside(places(root, uuid), Keep::WhenUsed).unwrap_or_else(|| store.clone());
     prepare_backends(store.as_ref(), &[root], &config.backends)?;
     let mut superblock = Superblock {
         uuid,
@@ -48,7 +49,7 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
         backends: register(store.as_ref(), root, &config.backends)?,
         root: root.as_os_str().as_bytes().to_vec(),
     };
-    let dir = container_dir(root, &superblock);
+    let dir = container_dir(root, uuid);
     make_dir(store.as_ref(), root, &dir, dir_mode(mode))?;
     let super_path = dir.join(name::SUPER);
     let made = (|| {
@@ -99,7 +100,9 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
 ///
 /// Io with EIO, nothing made, if a backend has no `.plfs` but a root has: its file system may not be mounted. Costs a stat a backend and a mkdir a root, and for backends that a root
 /// does not know what [`Table::register`] costs.
-pub fn prepare(store: &dyn Store, roots: &[&Path], backends: &[PathBuf]) -> Result<()> {
+pub fn prepare(store: &Arc<dyn Store>, roots: &[&Path], backends: &[PathBuf]) -> Result<()> {
+    let store = in_roots(store, roots.iter().copied());
+    let store = store.as_ref();
     prepare_backends(store, roots, backends)?;
     roots.iter().try_for_each(|root| {
         make_shared(store, &root.join(name::ROOT_DIR))?;
@@ -124,7 +127,7 @@ fn register(store: &dyn Store, root: &Path, backends: &[PathBuf]) -> Result<Vec<
 fn prepare_backends(store: &dyn Store, roots: &[&Path], backends: &[PathBuf]) -> Result<()> {
     for backend in backends {
         match must_be_there(store, backend) {
-            Err(_) if roots.iter().all(|root| store.stat(&root.join(name::ROOT_DIR), true).is_err()) => {
+            Err(_) if roots.iter().all(|root| store.stat(&root.join(name::ROOT_DIR), false).is_err()) => {
                 make_shared(store, &backend.join(name::ROOT_DIR))?;
                 store.sync_dir(backend).at("sync", backend)?;
             }
@@ -138,7 +141,9 @@ fn prepare_backends(store: &dyn Store, roots: &[&Path], backends: &[PathBuf]) ->
 
 /// EIO for a backend that has no `.plfs`: it may be a file system that is not mounted. Logs that began anew below its mount point would be in the way of those in it.
 fn must_be_there(store: &dyn Store, backend: &Path) -> Result<()> {
-    match store.stat(&backend.join(name::ROOT_DIR), true) {
+    let dir = backend.join(name::ROOT_DIR);
+    match store.stat(&dir, true) {
+        Err(Errno::LOOP) => Err(Errno::LOOP).at("use the backend by", &dir),
         Err(Errno::NOENT | Errno::NOTDIR) => Err(Errno::IO)
             .at("use, because it has no .plfs (is its file system mounted? if it is to be a new backend: mkdir -m 1777 .plfs in it), the backend", backend),
         other => other.map(drop).at("use the backend", backend),

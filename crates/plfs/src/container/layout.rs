@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use plfs_format::Uuid;
 use plfs_format::index_log::LogId;
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
@@ -13,7 +14,7 @@ use plfs_format::{summary, summary::Summary};
 use super::backends::Table;
 use crate::config::INDEX_BYTES;
 use crate::error::{At, Error, Result};
-use crate::store::{self, Stat, Store, StoreFile, Time};
+use crate::store::{self, Errno, Keep, Place, Stat, Store, StoreFile, Time};
 use crate::sync::lock;
 
 /// A container: its superblock and its directory on the root backend.
@@ -43,22 +44,45 @@ type Listing = (Time, Arc<[Name]>);
 /// Names of a listing that is kept: a process remembers tens of thousands of containers.
 const LISTED_MAX: usize = 1024;
 
-/// The directory of container `superblock.uuid` below `root`.
-pub(super) fn container_dir(root: &Path, superblock: &Superblock) -> PathBuf {
-    let (shard, rest) = superblock.uuid.dirs();
+/// The directory of container `uuid` below `root`.
+pub(super) fn container_dir(root: &Path, uuid: Uuid) -> PathBuf {
+    let (shard, rest) = uuid.dirs();
     root.join(name::ROOT_DIR).join(shard).join(rest)
 }
 
+/// The root of the container whose directory is `dir`.
+pub(crate) fn root_of(dir: &Path) -> &Path {
+    dir.ancestors().nth(3).unwrap_or(dir)
+}
+
+/// Where container `uuid` lies on the root backend, which is looked up from a descriptor. Its parts on other backends, wherever those are by the table, are reached without
+/// following links as well, as all that lies below a `.plfs`.
+pub(super) fn places(root: &Path, uuid: Uuid) -> Vec<Place> {
+    vec![Place { root: root.to_path_buf(), dir: container_dir(root, uuid) }]
+}
+
+/// A view of the directories in which containers are, below these roots.
+pub(crate) fn in_roots<'a>(store: &Arc<dyn Store>, roots: impl IntoIterator<Item = &'a Path>) -> Arc<dyn Store> {
+    let place = |root: &Path| Place { root: root.to_path_buf(), dir: root.join(name::ROOT_DIR) };
+    store.inside(roots.into_iter().map(place).collect(), Keep::Nothing).unwrap_or_else(|| store.clone())
+}
+
 impl Container {
-    /// The container, used as the owner of the file, if the store serves several users.
-    pub fn for_owner(&self, uid: u32, gid: u32) -> Option<Container> {
-        Some(self.through(self.store.for_owner(uid, gid)?))
+    /// The container, for who opens its file: as the owner of the file, if the store serves several users, and from a descriptor of its directory, which
+    /// leads to its files whatever is renamed above. An open on the root backend.
+    pub fn opened(&self, uid: u32, gid: u32) -> Container {
+        let store = self.store.for_owner(uid, gid);
+        let store = store.as_ref().unwrap_or(&self.store);
+        self.through(store.inside(self.places(), Keep::Now).unwrap_or_else(|| store.clone()))
     }
 
-    /// The container, for who uses its files: where each lookup may travel, from a descriptor of its directory. `None`: it is so already, or would gain nothing.
-    pub fn near(&self) -> Option<Container> {
-        let store = if self.local { None } else { self.store.below(&self.dir) };
-        store.map(|store| self.through(store))
+    /// The container, for who remembers many: without a descriptor.
+    pub fn remembered(&self) -> Container {
+        self.through(self.store.inside(self.places(), Keep::Nothing).unwrap_or_else(|| self.store.clone()))
+    }
+
+    fn places(&self) -> Vec<Place> {
+        places(root_of(&self.dir), self.superblock.uuid)
     }
 
     /// The same container through another view of its store.
@@ -96,7 +120,7 @@ impl Container {
 
     /// The root: the directory that has the `.plfs` in which the container is.
     pub fn root(&self) -> &Path {
-        self.dir.ancestors().nth(3).unwrap_or(&self.dir)
+        root_of(&self.dir)
     }
 
     fn table(&self) -> Table<'_> {
@@ -115,7 +139,7 @@ impl Container {
     pub fn backend_dir(&self, backend: u16) -> Result<PathBuf> {
         match backend {
             0 => Ok(self.dir.clone()),
-            id => Ok(container_dir(&self.table().find(id)?, &self.superblock)),
+            id => Ok(container_dir(&self.table().find(id)?, self.superblock.uuid)),
         }
     }
 
@@ -123,7 +147,7 @@ impl Container {
     pub fn backend_dir_again(&self, backend: u16) -> Result<PathBuf> {
         match backend {
             0 => Ok(self.dir.clone()),
-            id => Ok(container_dir(&self.table().find_again(id)?, &self.superblock)),
+            id => Ok(container_dir(&self.table().find_again(id)?, self.superblock.uuid)),
         }
     }
 
@@ -183,35 +207,44 @@ impl Container {
 
     /// Finds the container of the name at `path` whose superblock was read from a file with stat `stat` (FORMAT.md section 1).
     ///
-    /// Costs one stat if the nearest root is the right one, and where lookups travel a lookup of the directory, from whose descriptor the container is used then.
+    /// Costs a lookup of the directory, from whose descriptor the container is used then, and a stat, if the nearest root is the right one.
     pub fn locate(store: Arc<dyn Store>, superblock: Superblock, path: &Path, stat: &Stat, mounts: &[PathBuf]) -> Result<Container> {
         let recorded = Some(Path::new(OsStr::from_bytes(&superblock.root))).filter(|root| root.is_absolute());
         let above_mount = mounts.iter().map(PathBuf::as_path).filter(|mount| path.starts_with(mount));
         let roots = above_mount.chain(path.ancestors().skip(1)).chain(recorded);
-        let (mut looked, mut copy_of) = (Vec::<PathBuf>::new(), None::<Container>);
+        let (mut looked, mut copy_of, mut refused) = (Vec::<PathBuf>::new(), None::<Container>, None);
         for root in roots {
-            let dir = container_dir(root, &superblock);
+            let dir = container_dir(root, superblock.uuid);
             if looked.contains(&dir) {
                 continue;
             }
-            let local = store.is_local(root);
-            let near = if local { None } else { store.below(&dir) };
-            let store = near.unwrap_or_else(|| store.clone());
-            looked.push(dir.clone());
-            let Ok(found) = store.stat(&dir.join(name::SUPER), false) else { continue };
-            let copied = (found.dev, found.ino) != (stat.dev, stat.ino);
-            let superblock = superblock.clone();
-            let container =
-                Container { store, superblock, dir, identity: (found.dev, found.ino), local, copied, index_bytes: INDEX_BYTES, listed: Arc::default() };
-            if !copied {
-                return Ok(container);
+            match Container::in_root(&store, &superblock, root) {
+                Ok(container) if container.identity == (stat.dev, stat.ino) => return Ok(container),
+                Ok(copy) => copy_of = copy_of.or(Some(Container { copied: true, ..copy })),
+                Err(error) if error.errno() == Errno::LOOP => refused = refused.or(Some(error)),
+                Err(_) => {}
             }
-            copy_of = copy_of.or(Some(container));
+            looked.push(dir);
         }
-        match copy_of {
-            Some(container) => Ok(container),
-            None => Err(Error::MissingContainer { name: path.to_path_buf(), uuid: superblock.uuid, looked }),
+        match (copy_of, refused) {
+            (Some(container), _) => Ok(container),
+            (None, Some(error)) => Err(error),
+            (None, None) => Err(Error::MissingContainer { name: path.to_path_buf(), uuid: superblock.uuid, looked }),
         }
+    }
+
+    /// The container with this superblock below `root`. A stat, from a descriptor of its directory.
+    pub fn in_root(store: &Arc<dyn Store>, superblock: &Superblock, root: &Path) -> Result<Container> {
+        let (dir, local) = (container_dir(root, superblock.uuid), store.is_local(root));
+        let store = store.inside(places(root, superblock.uuid), Keep::WhenUsed).unwrap_or_else(|| store.clone());
+        let path = dir.join(name::SUPER);
+        let found = match store.stat(&path, false) {
+            Ok(found) if found.kind == store::Kind::Symlink => Err(Errno::LOOP),
+            other => other,
+        };
+        let found = found.at("stat", &path)?;
+        let (identity, superblock) = ((found.dev, found.ino), superblock.clone());
+        Ok(Container { store, superblock, dir, identity, local, copied: false, index_bytes: INDEX_BYTES, listed: Arc::default() })
     }
 }
 
@@ -241,6 +274,6 @@ pub fn find_root(store: &dyn Store, path: &Path, mounts: &[PathBuf]) -> PathBuf 
     if let Some(mount) = inside.max_by_key(|mount| mount.as_os_str().len()) {
         return mount.clone();
     }
-    let marked = path.ancestors().skip(1).find(|dir| store.stat(&dir.join(name::ROOT_DIR), true).is_ok_and(|stat| stat.kind == store::Kind::Dir));
+    let marked = path.ancestors().skip(1).find(|dir| store.stat(&dir.join(name::ROOT_DIR), false).is_ok_and(|stat| stat.kind == store::Kind::Dir));
     marked.or(path.parent()).unwrap_or(Path::new("/")).to_path_buf()
 }

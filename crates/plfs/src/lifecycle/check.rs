@@ -19,7 +19,7 @@ use plfs_index::Base;
 use super::marks::{OpenMark, read_mark};
 use crate::catalog::{Totalizer, Totals};
 use crate::container::{Container, read_clock};
-use crate::error::{At, Error, Result};
+use crate::error::{At, Error, Result, in_words};
 use crate::log;
 use crate::store::{self, Errno, Open};
 
@@ -296,7 +296,7 @@ fn check_data(container: &Container, names: &[Name], promised: &Promised, report
             Ok(stat) => stat.len,
             Err(Errno::NOENT | Errno::NOTDIR) => 0,
             Err(errno) => {
-                report.find(Severity::Unknown, &path, 0, format!("cannot look at it: {errno}"));
+                report.find(Severity::Unknown, &path, 0, format!("cannot look at it: {}", in_words(&path, errno)));
                 continue;
             }
         };
@@ -334,7 +334,7 @@ fn data_logs(container: &Container, names: &[Name], report: &mut Report) -> Vec<
                     .collect(),
                 Err(Errno::NOENT) => Vec::new(),
                 Err(errno) => {
-                    report.find(Severity::Unknown, &dir, 0, format!("cannot list it: {errno}"));
+                    report.find(Severity::Unknown, &dir, 0, format!("cannot list it: {}", in_words(&dir, errno)));
                     continue;
                 }
             },
@@ -349,7 +349,7 @@ fn data_logs(container: &Container, names: &[Name], report: &mut Report) -> Vec<
                     Some(((set, stream, segment), path, len))
                 })),
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
-                Err(errno) => report.find(Severity::Unknown, &set_dir, 0, format!("cannot list it: {errno}")),
+                Err(errno) => report.find(Severity::Unknown, &set_dir, 0, format!("cannot list it: {}", in_words(&set_dir, errno))),
             }
         }
     }
@@ -422,7 +422,7 @@ fn check_summary(container: &Container, names: &[Name], promised: &Promised, rep
     });
     let bytes = match read {
         Ok(bytes) => bytes,
-        Err(errno) => return report.find(Severity::Unknown, &path, summary::OFFSET, format!("cannot read the summary: {errno}")),
+        Err(errno) => return report.find(Severity::Unknown, &path, summary::OFFSET, format!("cannot read the summary: {}", in_words(&path, errno))),
     };
     let Some(summary) = Summary::decode(&bytes, &container.superblock.uuid) else {
         if found.log_sets == 0 {

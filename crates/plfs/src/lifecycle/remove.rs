@@ -84,23 +84,27 @@ pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -
     Ok(true)
 }
 
+/// Removes a directory with all that is in it, by a store that follows no links there. A link is removed, not followed, and so is one that comes in a
+/// directory's place meanwhile.
 fn remove_tree(store: &dyn Store, dir: &Path) -> Result<()> {
+    let unlink = |path: &Path| match store.unlink(path) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno).at("remove", path),
+    };
     let entries = match store.list(dir) {
         Ok(entries) => entries,
         Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::LOOP | Errno::NOTDIR) => return unlink(dir),
         Err(errno) => return Err(errno).at("list", dir),
     };
     // The superblock goes last: while it is there, `check` can tell what this was.
     let (supers, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.name == name::SUPER);
     for entry in others.into_iter().chain(supers) {
         let path = dir.join(&entry.name);
-        if entry.kind == Some(Kind::Dir) {
-            remove_tree(store, &path)?;
-            continue;
-        }
-        match store.unlink(&path) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno).at("remove", &path),
+        match entry.kind {
+            // Not every file system says.
+            Some(Kind::Dir) | None => remove_tree(store, &path)?,
+            Some(_) => unlink(&path)?,
         }
     }
     match store.rmdir(dir) {

@@ -12,7 +12,7 @@ use super::marks::open_marks;
 use super::remove::{remove_gone, remove_if_nameless};
 use crate::catalog::{open_super, write_summary};
 use crate::config::Config;
-use crate::container::{Container, read_name};
+use crate::container::{Container, in_roots, read_name, root_of};
 use crate::error::{At, Result};
 use crate::log;
 use crate::store::{self, Errno, Open, Store};
@@ -26,6 +26,7 @@ pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_
     let now = store::Time::now().sec.cast_unsigned();
     let is_old = |time: store::Time| u64::try_from(time.sec).is_ok_and(|sec| sec.saturating_add(min_age_s) <= now);
     let mut done = Vec::new();
+    let store = &in_roots(store, [root_of(&report.dir)]);
     let super_path = report.dir.join(name::SUPER);
     if report.nameless {
         let age = store.stat(&super_path, false).or_else(|_| store.stat(&report.dir, false));
@@ -41,14 +42,16 @@ pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_
     let garbage = report.findings.iter().filter(|finding| finding.severity >= Severity::Garbage);
     for finding in garbage {
         let Some(file) = finding.path.file_name().and_then(|file| file.to_str()) else { continue };
-        let old = store.stat(&finding.path, false).is_ok_and(|stat| is_old(stat.mtime) && is_old(stat.ctime));
+        let old = container.store.stat(&finding.path, false).is_ok_and(|stat| is_old(stat.mtime) && is_old(stat.ctime));
         let removed = match Name::parse(file) {
-            Some(Name::Tmp) if old => store.unlink(&finding.path),
+            Some(Name::Tmp) if old => container.store.unlink(&finding.path),
             Some(Name::Gone(set)) => {
                 remove_gone(&container, set)?;
                 Ok(())
             }
-            Some(Name::Flat) if !matches!(read_flat(&container)?.0, FlatState::Used(_)) || finding.severity == Severity::Corrupt => store.unlink(&finding.path),
+            Some(Name::Flat) if !matches!(read_flat(&container)?.0, FlatState::Used(_)) || finding.severity == Severity::Corrupt => {
+                container.store.unlink(&finding.path)
+            }
             None if name::parse_data_log(file).is_some() && finding.severity == Severity::Garbage && old => match remove_unrecorded(&container, &finding.path)?
             {
                 true => Ok(()),
@@ -89,10 +92,10 @@ fn remove_nameless(store: &Arc<dyn Store>, config: &Config, report: &Report) -> 
     }
     let path = report.dir.join(name::SUPER);
     match (store.stat(&path, false), report.uuid) {
-        (Ok(stat), Some(uuid)) => {
+        (Ok(_), Some(uuid)) => {
             // What it says is lost, and with it the places of other backends; what lies here can go.
             let superblock = Superblock { uuid, created_ns: 0, mode: 0, uid: 0, gid: 0, streams: 1, segment_bytes: 0, backends: vec![0], root: Vec::new() };
-            remove_if_nameless(&Container::locate(store.clone(), superblock, &path, &stat, &[])?, shared_memory)
+            remove_if_nameless(&Container::in_root(store, &superblock, root_of(&report.dir))?, shared_memory)
         }
         (Err(Errno::NOENT), _) => {
             // Nothing but empty directories: whoever is making them fails with an error at worst.
@@ -111,12 +114,13 @@ fn readable(store: &Arc<dyn Store>, dir: &Path) -> Result<Option<Container>> {
     let path = dir.join(name::SUPER);
     let (file, stat) = match store.open(&path, Open::READ).and_then(|file| file.stat().map(|stat| (file, stat))) {
         Ok(opened) => opened,
-        Err(Errno::NOENT) => return Ok(None),
+        // Not a directory: a report on a name whose container was not found.
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         Err(errno) => return Err(errno).at("open", &path),
     };
     let Ok(Some((superblock, _))) = read_name(file.as_ref(), &stat, &path) else { return Ok(None) };
-    let located = Container::locate(store.clone(), superblock, &path, &stat, &[]).ok();
-    Ok(located.filter(|container| container.dir == dir))
+    let found = Container::in_root(store, &superblock, root_of(dir)).ok();
+    Ok(found.filter(|container| container.dir == dir && container.identity == (stat.dev, stat.ino)))
 }
 
 /// Removes a data log to which no record points. Owns its log set meanwhile, so that no writer takes the set over and points to it.

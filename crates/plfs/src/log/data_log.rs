@@ -214,7 +214,7 @@ impl DataLog {
             other => other,
         };
         let file = opened.at("create the data log", &path)?;
-        open_to_readers(&self.container, &path, 0o644)?;
+        open_to_readers(&self.container, &path, file.stat(), 0o644)?;
         self.segments.push(Segment { at, path, file, dirty: false, new: true });
         Ok(self.segments.len() as u32 - 1)
     }
@@ -241,7 +241,7 @@ impl DataLog {
         }
         let set = dir.join(name::log_set(at.set));
         match store.mkdir(&set, 0o755) {
-            Ok(()) => open_to_readers(&self.container, &set, 0o755)?,
+            Ok(()) => open_to_readers(&self.container, &set, store.stat(&set, false), 0o755)?,
             Err(store::Errno::EXIST) => {}
             Err(errno) => return Err(errno).at("create", &set),
         }

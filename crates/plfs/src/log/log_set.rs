@@ -22,7 +22,7 @@ use crate::container::{publish, read_clock};
 use crate::error::{At, Error, Result};
 use crate::store::machine::random_u64;
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
-use crate::store::{self, Errno, Open, Store, StoreFile, Time};
+use crate::store::{self, Errno, Keep, Open, Place, Store, StoreFile, Time};
 use crate::sync::lock;
 
 /// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short sessions.
@@ -480,7 +480,7 @@ impl LogSet {
             return Ok(index);
         }
         let index = self.container.store.open(&self.index_path, Open::create(0o644)).at("open the index log", &self.index_path)?;
-        open_to_readers(&self.container, &self.index_path, 0o644)?;
+        open_to_readers(&self.container, &self.index_path, index.stat(), 0o644)?;
         Ok(self.index.get_or_init(|| index))
     }
 
@@ -590,7 +590,10 @@ pub(crate) fn reclaim(store: &dyn Store, path: &Path) -> Result<bool> {
         let (state, nonce) = (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
         if state & (READY | FOUNDING) != 0
             && let Some(dir) = dir_of(words)
+            && let Some(root) = root_of_container(&dir)
         {
+            let view = store.inside(vec![Place { root: root.to_path_buf(), dir: dir.clone() }], Keep::Nothing);
+            let store = view.as_deref().unwrap_or(store);
             let mark = dir.join(name::open_mark(state as u32));
             let text = store.readlink(&mark).ok();
             if text.as_ref().and_then(|text| text.to_str()).and_then(Mark::parse).is_some_and(|mark| mark.nonce == nonce) {
@@ -607,6 +610,12 @@ pub(crate) fn reclaim(store: &dyn Store, path: &Path) -> Result<bool> {
         Some(done) => done.map(|()| true),
         None => Ok(false),
     }
+}
+
+/// The root of a container's directory; `None` for a directory that is not where containers are, whatever a page says.
+fn root_of_container(dir: &Path) -> Option<&Path> {
+    let top = dir.ancestors().nth(2)?;
+    top.parent().filter(|_| top.file_name().is_some_and(|name| name == name::ROOT_DIR))
 }
 
 /// Whether a process lives that shares the page at `path` in the tenancy with this nonce.
@@ -678,7 +687,7 @@ fn found(
         let dir = container.path(&name::log_set(set));
         match container.store.mkdir(&dir, 0o755) {
             Ok(()) => {
-                open_to_readers(container, &dir, 0o755)?;
+                open_to_readers(container, &dir, container.store.stat(&dir, false), 0o755)?;
                 return Ok((set, None));
             }
             Err(Errno::EXIST) => remove_mark(container, set)?,
@@ -688,8 +697,8 @@ fn found(
 }
 
 /// Logs are there for all whom the container's directory lets in; a strict umask must not say otherwise.
-pub(super) fn open_to_readers(container: &Container, path: &Path, mode: u32) -> Result<()> {
-    let stat = container.store.stat(path, true).at("stat", path)?;
+pub(super) fn open_to_readers(container: &Container, path: &Path, stat: store::Result<store::Stat>, mode: u32) -> Result<()> {
+    let stat = stat.at("stat", path)?;
     if stat.mode & 0o044 != 0o044 && stat.uid == container.store.user() {
         container.store.chmod(path, mode).at("set the mode of", path)?;
     }

@@ -6,10 +6,12 @@
 //!
 //! Errors are plain errno values ([`Errno`]); the layers above add what was attempted and on which path.
 
+mod beneath;
 pub(crate) mod machine;
 pub(crate) mod posix;
 pub(crate) mod shm;
 
+pub use beneath::Kept;
 pub use posix::{PosixFile, PosixStore, stat_of};
 
 use std::any::Any;
@@ -143,6 +145,26 @@ pub struct Space {
     pub available: u64,
 }
 
+/// A directory in which others may plant links: a container, or the directory of all containers of a root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// A directory above it that a user named. Its own path may lead over symbolic links.
+    pub root: PathBuf,
+    /// The directory, below `root`. No part of its path behind that may be a link, nor of what lies in it.
+    pub dir: PathBuf,
+}
+
+/// Which descriptors a view of [`Place`]s keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// None: it looks up each path from the root on.
+    Nothing,
+    /// One of each place's directory, from its first use on.
+    WhenUsed,
+    /// The same, and that of the first place at once: whatever is renamed above it from now on, its files are found.
+    Now,
+}
+
 /// A tree of files. All paths are absolute; final symlinks are followed unless a call says otherwise.
 pub trait Store: Send + Sync + Debug {
     /// Opens a file. Descriptors are close-on-exec.
@@ -178,10 +200,14 @@ pub trait Store: Send + Sync + Debug {
     /// True if writes at `path` go to a page cache on this machine at memory speed (tmpfs, ext4, XFS, Btrfs …), false if each write may travel
     /// (network and FUSE file systems, which gain from larger writes).
     fn is_local(&self, path: &Path) -> bool;
-    /// This store, for who opens and stats many files below `dir`: it looks them up from a descriptor of that, which it keeps, so that a store whose lookups travel is asked for
-    /// the rest of a path only. Paths are as before, and all other calls take them whole. `None`: it would gain nothing, or there is no descriptor left.
-    fn below(&self, dir: &Path) -> Option<Arc<dyn Store>> {
-        let _ = dir;
+    /// This store, for places that others can write to as well. For each path from a place's first directory below its root on, no call follows a symbolic
+    /// link, whichever part of the path it is, nor leaves the place: ELOOP. Calls that act on a last link itself (`stat` and `chown` without `follow`,
+    /// `set_times`, removals, renames) do so. Where a descriptor of a place's directory is kept, everything in it is looked up from that, and is found even if
+    /// directories above it are renamed. The same goes for every other path through a directory called `.plfs`, as those of other backends. Other paths are as before.
+    ///
+    /// `None`: the store has no such view, and is used as it is. What it keeps links from then is up to it.
+    fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {
+        let _ = (places, keep);
         None
     }
     /// The user whom files belong to that are made through this store.

@@ -23,7 +23,8 @@ use rustix::io::retry_on_intr;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Resource;
 
-use super::{Bytes, Entry, Errno, Kind, Open, Result, Space, Stat, Store, StoreFile, Time};
+use super::beneath::{Dir, Inside, Kept, Spot, beneath, chmod};
+use super::{Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time};
 
 /// Descriptor numbers that can be recorded: twice the highest base, so that 65,536 descriptors fit above it.
 const RECORDED_FDS: usize = 131_072;
@@ -66,14 +67,14 @@ fn ask_base_fd() -> RawFd {
 
 /// A descriptor that is closed by a system call of our own rather than libc's close.
 #[derive(Debug)]
-struct BareFd(ManuallyDrop<OwnedFd>);
+pub(super) struct BareFd(ManuallyDrop<OwnedFd>);
 
 impl BareFd {
-    fn new(fd: OwnedFd) -> BareFd {
+    pub(super) fn new(fd: OwnedFd) -> BareFd {
         BareFd(ManuallyDrop::new(fd))
     }
 
-    fn into_owned(self) -> OwnedFd {
+    pub(super) fn into_owned(self) -> OwnedFd {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped or used again, so the descriptor has one owner as before.
         unsafe { ManuallyDrop::take(&mut this.0) }
@@ -150,34 +151,49 @@ impl Drop for HighFd {
 /// The file system of this machine.
 #[derive(Clone, Debug, Default)]
 pub struct PosixStore {
-    /// See [`Store::below`].
-    near: Option<Arc<Near>>,
-}
-
-/// A directory, open to look files up from.
-#[derive(Debug)]
-struct Near {
-    dir: PathBuf,
-    fd: HighFd,
+    /// See [`Store::inside`].
+    inside: Option<Arc<Inside>>,
+    walk: bool,
 }
 
 impl PosixStore {
     /// The one there is.
     pub const fn new() -> PosixStore {
-        PosixStore { near: None }
+        PosixStore { inside: None, walk: false }
     }
 
-    /// Where to look `path` up from, and what to look up there: `.` is the directory itself.
-    fn from<'a>(&'a self, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
-        // Not by components: those of a path that ends with a slash do not say so.
-        let below = |near: &'a Near| path.as_os_str().as_bytes().strip_prefix(near.dir.as_os_str().as_bytes());
-        match self.near.as_ref().and_then(|near| Some((near.fd.as_fd(), below(near)?))) {
-            Some((fd, rest)) if matches!(rest, [] | [b'/', ..]) => {
-                let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
-                let rest = if slashes == rest.len() { b"." } else { &rest[slashes..] };
-                (fd, Path::new(OsStr::from_bytes(rest)))
-            }
-            _ => (CWD, path),
+    /// The same, as on a kernel without openat2(2), or in a sandbox that refuses it.
+    pub const fn without_openat2() -> PosixStore {
+        PosixStore { inside: None, walk: true }
+    }
+
+    /// [`Store::inside`] for who has roots of the places open.
+    pub fn inside_of(&self, places: Vec<Place>, roots: Vec<Option<Kept>>, keep: Keep) -> PosixStore {
+        match &self.inside {
+            Some(inside) if inside.is(&places, keep) => self.clone(),
+            _ => PosixStore { inside: Some(Arc::new(Inside::new(places, roots, keep, self.walk))), walk: self.walk },
+        }
+    }
+
+    /// Opens `path` below the directory `base`, following no symbolic link: a link is ELOOP. The descriptor has the lowest free number.
+    pub fn open_beneath(&self, base: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+        beneath(base, path, flags, Mode::empty(), self.walk)
+    }
+
+    /// Where `path` lies in a place in which links are not followed.
+    fn spot<'a>(&'a self, path: &'a Path) -> Option<Spot<'a>> {
+        self.inside.as_ref()?.find(path)
+    }
+
+    fn open_fd(&self, path: &Path, how: Open) -> Result<OwnedFd> {
+        open_fd(how, |flags, mode| self.open_at(path, flags, mode))
+    }
+
+    /// Opens a file or directory.
+    fn open_at(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        match self.spot(path) {
+            Some(spot) => spot.open(flags, mode),
+            None => retry_on_intr(|| rustix::fs::open(path, flags | OFlags::CLOEXEC, mode)),
         }
     }
 
@@ -206,7 +222,7 @@ impl PosixFile {
     /// Opens a file for the program: the descriptor has the lowest free number, as POSIX promises, and PLFS does not claim it. [`Store::open`] is for files that
     /// PLFS keeps.
     pub fn open(path: &Path, how: Open) -> Result<PosixFile> {
-        open_fd(CWD, path, how).map(PosixFile::from_fd)
+        PosixStore::new().open_fd(path, how).map(PosixFile::from_fd)
     }
 
     /// Takes over a descriptor of the program. It keeps its number and PLFS does not claim it.
@@ -232,8 +248,9 @@ impl AsFd for PosixFile {
     }
 }
 
-fn open_fd(dir: BorrowedFd<'_>, path: &Path, how: Open) -> Result<OwnedFd> {
-    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+/// Calls `open` with the flags and the mode that open a file so.
+fn open_fd(how: Open, open: impl Fn(OFlags, Mode) -> Result<OwnedFd>) -> Result<OwnedFd> {
+    let mut flags = OFlags::NOCTTY;
     flags |= match (how.read, how.write) {
         (true, true) => OFlags::RDWR,
         (false, true) => OFlags::WRONLY,
@@ -247,17 +264,20 @@ fn open_fd(dir: BorrowedFd<'_>, path: &Path, how: Open) -> Result<OwnedFd> {
     }
     if !how.write && !how.create {
         // Looking at a superblock or a log is not the program's reading. Only a file's owner may leave its access time alone.
-        match retry_on_intr(|| rustix::fs::openat(dir, path, flags | OFlags::NOATIME, Mode::empty())) {
+        match open(flags | OFlags::NOATIME, Mode::empty()) {
             Err(Errno::PERM) => {}
             other => return other,
         }
     }
-    retry_on_intr(|| rustix::fs::openat(dir, path, flags, mode_bits(how.mode)))
+    open(flags, if how.create { mode_bits(how.mode) } else { Mode::empty() })
 }
 
-fn open_dir(path: &Path) -> Result<BareFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty())).map(BareFd::new)
+/// A directory, open for reading its names.
+const READ_DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+/// Where a call that does not follow a last link looks `path` up: in which directory, by which name.
+fn parent<'a>(spot: &'a Option<Spot<'_>>, path: &'a Path) -> Result<(Dir<'a>, &'a Path)> {
+    spot.as_ref().map_or(Ok((Dir::Kept(CWD), path)), Spot::parent)
 }
 
 fn mode_bits(mode: u32) -> Mode {
@@ -305,30 +325,39 @@ fn timespec(time: Option<Time>) -> Result<Timespec> {
 
 impl Store for PosixStore {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
-        let (dir, path) = self.from(path);
-        Ok(Arc::new(PosixFile(Fd::Own(HighFd::new(open_fd(dir, path, how)?)))))
+        Ok(Arc::new(PosixFile(Fd::Own(HighFd::new(self.open_fd(path, how)?)))))
     }
 
     fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
-        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-        let (dir, path) = self.from(path);
-        match retry_on_intr(|| rustix::fs::statat(dir, path, flags))? {
+        let Some(spot) = self.spot(path) else {
+            let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+            return retry_on_intr(|| rustix::fs::statat(CWD, path, flags)).map(|stat| stat_of(&stat));
+        };
+        let stat = if spot.is_near() {
+            let (dir, name) = match spot.at() {
+                // A link where the directory should be that is to be kept.
+                Err(Errno::LOOP) if !follow => spot.parent(),
+                other => other,
+            }?;
+            retry_on_intr(|| rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW))?
+        } else {
+            let fd = BareFd::new(spot.open(OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?);
+            retry_on_intr(|| rustix::fs::fstat(&fd))?
+        };
+        match stat_of(&stat) {
             // A directory that was removed lives on behind its descriptor.
-            stat if stat.st_nlink == 0 && path == Path::new(".") => Err(Errno::NOENT),
-            stat => Ok(stat_of(&stat)),
+            stat if stat.nlink == 0 && spot.is_kept() => Err(Errno::NOENT),
+            stat if stat.kind == Kind::Symlink && follow => Err(Errno::LOOP),
+            stat => Ok(stat),
         }
     }
 
-    fn below(&self, dir: &Path) -> Option<Arc<dyn Store>> {
-        if self.near.is_some() {
-            return None;
-        }
-        let fd = retry_on_intr(|| rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())).ok()?;
-        Some(Arc::new(PosixStore { near: Some(Arc::new(Near { dir: dir.to_path_buf(), fd: HighFd::new(fd) })) }))
+    fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {
+        Some(Arc::new(self.inside_of(places, Vec::new(), keep)))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let dir = open_dir(path)?;
+        let dir = BareFd::new(self.open_at(path, READ_DIR, Mode::empty())?);
         let mut buffer = Vec::with_capacity(LIST_BUFFER_BYTES);
         let mut entries = RawDir::new(dir.as_fd(), buffer.spare_capacity_mut());
         let mut found = Vec::new();
@@ -353,44 +382,66 @@ impl Store for PosixStore {
     /// The kernel applies the umask, which belongs to the whole process and is not ours to change; bits it cut are put back by a chmod. Bits it added stay: a
     /// directory below one with the set-group-ID bit inherits it, as from mkdir(2).
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
-        retry_on_intr(|| rustix::fs::mkdir(path, mode_bits(mode & 0o7777)))
+        let spot = self.spot(path);
+        let (dir, name) = parent(&spot, path)?;
+        retry_on_intr(|| rustix::fs::mkdirat(&dir, name, mode_bits(mode)))
     }
 
     fn rmdir(&self, path: &Path) -> Result<()> {
-        retry_on_intr(|| rustix::fs::rmdir(path))
+        let spot = self.spot(path);
+        let (dir, name) = parent(&spot, path)?;
+        retry_on_intr(|| rustix::fs::unlinkat(&dir, name, AtFlags::REMOVEDIR))
     }
 
     fn unlink(&self, path: &Path) -> Result<()> {
-        retry_on_intr(|| rustix::fs::unlink(path))
+        let spot = self.spot(path);
+        let (dir, name) = parent(&spot, path)?;
+        retry_on_intr(|| rustix::fs::unlinkat(&dir, name, AtFlags::empty()))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        retry_on_intr(|| rustix::fs::rename(from, to))
+        let (from_spot, to_spot) = (self.spot(from), self.spot(to));
+        let ((from_dir, from), (to_dir, to)) = (parent(&from_spot, from)?, parent(&to_spot, to)?);
+        retry_on_intr(|| rustix::fs::renameat(&from_dir, from, &to_dir, to))
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        retry_on_intr(|| rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty()))
+        let (from_spot, to_spot) = (self.spot(from), self.spot(to));
+        let ((from_dir, from), (to_dir, to)) = (parent(&from_spot, from)?, parent(&to_spot, to)?);
+        retry_on_intr(|| rustix::fs::linkat(&from_dir, from, &to_dir, to, AtFlags::empty()))
     }
 
     fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
-        retry_on_intr(|| rustix::fs::symlink(target, path))
+        let spot = self.spot(path);
+        let (dir, name) = parent(&spot, path)?;
+        retry_on_intr(|| rustix::fs::symlinkat(target, &dir, name))
     }
 
     fn readlink(&self, path: &Path) -> Result<PathBuf> {
-        let text = retry_on_intr(|| rustix::fs::readlink(path, Vec::new()))?;
+        let spot = self.spot(path);
+        let (dir, name) = parent(&spot, path)?;
+        let text = retry_on_intr(|| rustix::fs::readlinkat(&dir, name, Vec::new()))?;
         Ok(OsString::from_vec(text.into_bytes()).into())
     }
 
     fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
-        retry_on_intr(|| rustix::fs::chmod(path, mode_bits(mode)))
+        match self.spot(path) {
+            Some(spot) => chmod(&spot, mode_bits(mode)),
+            None => retry_on_intr(|| rustix::fs::chmod(path, mode_bits(mode))),
+        }
     }
 
     fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
-        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         // chown(2) takes the number -1 as "leave as it is", which is what None says.
         let uid = uid.filter(|&id| id != u32::MAX).map(Uid::from_raw);
         let gid = gid.filter(|&id| id != u32::MAX).map(Gid::from_raw);
-        retry_on_intr(|| rustix::fs::chownat(CWD, path, uid, gid, flags))
+        let spot = self.spot(path);
+        if follow && spot.is_some() && self.stat(path, false)?.kind == Kind::Symlink {
+            return Err(Errno::LOOP);
+        }
+        let (dir, name) = spot.as_ref().map_or(Ok((Dir::Kept(CWD), path)), Spot::at)?;
+        let flags = if follow && spot.is_none() { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        retry_on_intr(|| rustix::fs::chownat(&dir, name, uid, gid, flags))
     }
 
     fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
@@ -399,13 +450,17 @@ impl Store for PosixStore {
             return self.stat(path, true).map(drop);
         }
         let times = Timestamps { last_access: timespec(atime)?, last_modification: timespec(mtime)? };
-        retry_on_intr(|| rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()))
+        let spot = self.spot(path);
+        let (dir, name) = spot.as_ref().map_or(Ok((Dir::Kept(CWD), path)), Spot::at)?;
+        let flags = if spot.is_some() { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
+        retry_on_intr(|| rustix::fs::utimensat(&dir, name, &times, flags))
     }
 
     /// A file system that does not know fsync on directories (EINVAL) has nothing to offer here and counts as done.
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        let dir = open_dir(path)?;
-        match retry_on_intr(|| rustix::fs::fsync(dir.as_fd())) {
+        let above = self.inside.as_ref().and_then(|inside| inside.above(path, READ_DIR));
+        let dir = BareFd::new(above.unwrap_or_else(|| self.open_at(path, READ_DIR, Mode::empty()))?);
+        match retry_on_intr(|| rustix::fs::fsync(&dir)) {
             Err(Errno::INVAL) => Ok(()),
             other => other,
         }
@@ -469,7 +524,7 @@ fn type_of_mount(mounts: &str, id: u64) -> Option<&str> {
 }
 
 fn mounts() -> Option<String> {
-    let file = PosixFile(Fd::Own(HighFd::new(open_fd(CWD, Path::new("/proc/self/mountinfo"), Open::READ).ok()?)));
+    let file = PosixFile(Fd::Own(HighFd::new(PosixStore::new().open_fd(Path::new("/proc/self/mountinfo"), Open::READ).ok()?)));
     let (mut text, mut filled) = (vec![0; 16 << 10], 0);
     loop {
         match file.read_at(&mut text[filled..], filled as u64).ok()? {

@@ -2,6 +2,7 @@
 
 mod behaviours;
 mod crash;
+mod inside;
 mod memory;
 mod posix;
 mod random;
@@ -13,7 +14,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, Kind, Open, PosixFile, PosixStore, Store, StoreFile, Time, read_full, write_full};
+use plfs::store::{Errno, Keep, Kind, Open, Place, PosixFile, PosixStore, Store, StoreFile, Time, read_full, write_full};
 use plfs_testkit::{FaultStore, MemStore};
 
 /// A directory of the real file system that vanishes with the value.
@@ -132,10 +133,49 @@ fn posix_store_in_shared_memory() {
     run_all(&PosixStore::new(), &scratch.0);
 }
 
+/// Behaviours of paths that lead over links or say `..` or end with a slash: what lies inside a container has none of them.
+const OUTSIDE_ONLY: &[&str] = &[
+    "symlinks_are_followed_or_not",
+    "symlink_loops_and_long_chains_end",
+    "odd_paths_mean_what_posix_says",
+    "renames_move_directories",
+    "modes_and_owners_are_set",
+];
+
+/// The list in views that follow no links, with and without a descriptor.
+fn run_all_inside(store: &dyn Store, root: &Path) {
+    make_dirs(store, &root.join("top"));
+    for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
+        for (name, behaviour) in BEHAVIOURS.iter().filter(|(name, _)| !OUTSIDE_ONLY.contains(name)) {
+            eprintln!("  {keep:?}: {name}");
+            let dir = root.join("top").join(format!("{keep:?}-{name}"));
+            let view = store.inside(vec![Place { root: root.to_path_buf(), dir: dir.clone() }], keep).unwrap();
+            view.mkdir(&dir, 0o755).unwrap();
+            behaviour(&*view, &dir);
+        }
+    }
+}
+
 #[test]
-fn posix_store_below_a_directory() {
+fn posix_store_inside_a_place() {
     let scratch = Scratch::below(&std::env::temp_dir());
-    run_all(&*PosixStore::new().below(&scratch.0).unwrap(), &scratch.0);
+    run_all_inside(&PosixStore::new(), &scratch.0);
+}
+
+#[test]
+fn posix_store_inside_a_place_without_openat2() {
+    let scratch = Scratch::below(&std::env::temp_dir());
+    run_all_inside(&PosixStore::without_openat2(), &scratch.0);
+}
+
+#[test]
+fn mem_store_inside_a_place() {
+    run_all_inside(&MemStore::new(), Path::new("/some/where"));
+}
+
+#[test]
+fn fault_store_inside_a_place() {
+    run_all_inside(&FaultStore::new(Arc::new(MemStore::new())), Path::new("/some/where"));
 }
 
 #[test]

@@ -49,32 +49,6 @@ fn local_file_systems_are_known() {
     assert!(MemStore::new().is_local(Path::new("/")));
 }
 
-/// A reader on CephFS sent 28 lookups of path parts, one request each, because every file of a container was looked up from the root of the file system.
-#[test]
-fn what_lies_below_a_directory_is_found_by_its_descriptor() {
-    let scratch = Scratch::below(&std::env::temp_dir());
-    let (far, dir, moved) = (PosixStore::new(), scratch.0.join("dir"), scratch.0.join("moved"));
-    far.mkdir(&dir, 0o755).unwrap();
-    put(&far, &dir.join("f"), b"abc");
-    put(&far, &scratch.0.join("dir2"), b"beside");
-    let near = far.below(&dir).unwrap();
-    assert!(near.below(&dir).is_none() && far.below(&dir.join("f")).is_none() && far.below(&moved).is_none());
-    assert_eq!(get(&*near, &scratch.0.join("dir2")), b"beside");
-    far.rename(&dir, &moved).unwrap();
-    assert_eq!(get(&*near, &dir.join("f")), b"abc");
-    put(&*near, &dir.join("g"), b"new");
-    assert_eq!(get(&far, &moved.join("g")), b"new");
-    assert_eq!(near.stat(&dir, true).unwrap(), far.stat(&moved, true).unwrap());
-    // Calls that change names take paths as they are.
-    assert_eq!(near.unlink(&dir.join("f")), Err(Errno::NOENT));
-    assert_eq!(near.list(&dir), Err(Errno::NOENT));
-    for name in ["f", "g"] {
-        far.unlink(&moved.join(name)).unwrap();
-    }
-    far.rmdir(&moved).unwrap();
-    assert_eq!(near.stat(&dir, true), Err(Errno::NOENT));
-}
-
 /// Locks of the real store exclude other processes and vanish with them. The other process is this test program, asked to run `lock_helper` alone.
 #[test]
 fn posix_locks_exclude_other_processes() {

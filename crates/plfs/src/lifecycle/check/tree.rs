@@ -9,8 +9,8 @@ use plfs_format::name::{self, Name};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 
 use super::{Report, Severity, check};
-use crate::container::{Container, check_table, read_name};
-use crate::error::{At, Error, Result};
+use crate::container::{Container, check_table, in_roots, read_name, root_of};
+use crate::error::{At, Error, Result, in_words};
 use crate::store::{self, Errno, Kind, Open, Stat, Store};
 
 /// Checks the file that `path` names, links followed.
@@ -54,7 +54,7 @@ pub fn check_tree(store: &Arc<dyn Store>, top: &Path, mounts: &[PathBuf], mut pr
             Err(Errno::NOENT) => continue,
             Err(errno) => {
                 let mut report = Report { dir: dir.clone(), ..Report::default() };
-                report.find(Severity::Unknown, &dir, 0, format!("cannot list it: {errno}"));
+                report.find(Severity::Unknown, &dir, 0, format!("cannot list it: {}", in_words(&dir, errno)));
                 walk.others.push(report);
                 continue;
             }
@@ -126,6 +126,7 @@ impl Walk {
 
 fn check_root(store: &Arc<dyn Store>, root: &Path, by_inode: &mut ByInode, by_uuid: &ByUuid, progress: &mut impl FnMut(&Path), reports: &mut Vec<Report>) {
     let top = root.join(name::ROOT_DIR);
+    let store = &in_roots(store, [root]);
     let mut stray = Report { dir: top.clone(), ..Report::default() };
     let is_hex = |name: &std::ffi::OsStr, digits: usize| {
         name.to_str().is_some_and(|name| name.len() == digits && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
@@ -135,7 +136,7 @@ fn check_root(store: &Arc<dyn Store>, root: &Path, by_inode: &mut ByInode, by_uu
             Ok(entries) => entries,
             Err(Errno::NOENT) => Vec::new(),
             Err(errno) => {
-                stray.find(Severity::Unknown, dir, 0, format!("cannot list it: {errno}"));
+                stray.find(Severity::Unknown, dir, 0, format!("cannot list it: {}", in_words(dir, errno)));
                 Vec::new()
             }
         };
@@ -191,7 +192,7 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
             return report;
         }
         Err(errno) => {
-            report.find(Severity::Unknown, &path, 0, format!("cannot look at it: {errno}"));
+            report.find(Severity::Unknown, &path, 0, format!("cannot look at it: {}", in_words(&path, errno)));
             return report;
         }
     };
@@ -208,8 +209,8 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
         Ok((Err(SuperError::NotASuperblock), len)) => report.find(Severity::Corrupt, &path, 0, format!("this is no superblock ({len} bytes)")),
         Ok((Ok(superblock), len)) => {
             let uuid = superblock.uuid;
-            match Container::locate(store.clone(), superblock, &path, &stat, &[]) {
-                Ok(container) if container.dir == dir => report = check(&container),
+            match Container::in_root(store, &superblock, root_of(dir)) {
+                Ok(container) if container.dir == dir && container.identity == (stat.dev, stat.ino) => report = check(&container),
                 _ => report.find(Severity::Corrupt, &path, 96, format!("the superblock is of container {uuid}")),
             }
             if len != FILE_BYTES {
@@ -224,7 +225,7 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
                 report.find(Severity::Garbage, dir, 0, NAMELESS);
             }
             Ok(false) => report.find(Severity::Busy, dir, 0, "the container has no name; a process still has it open, or is making it"),
-            Err(errno) => report.find(Severity::Unknown, dir, 0, format!("cannot lock it: {errno}")),
+            Err(errno) => report.find(Severity::Unknown, dir, 0, format!("cannot lock it: {}", in_words(dir, errno))),
         }
     }
     report
