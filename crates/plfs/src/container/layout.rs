@@ -1,6 +1,7 @@
 //! Where a container's files are, and how a name leads to them.
 
 use std::ffi::OsStr;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -176,6 +177,31 @@ impl Container {
     pub fn list(&self) -> Result<Vec<Name>> {
         let entries = self.store.list(&self.dir).at("list the container", &self.dir)?;
         Ok(entries.iter().filter_map(|entry| entry.name.to_str().and_then(Name::parse)).collect())
+    }
+
+    /// [`Container::list`], but of `most` names at most, and whether that is all.
+    pub fn list_some(&self, most: usize) -> Result<(Vec<Name>, bool)> {
+        let (mut names, mut is_whole) = (Vec::new(), true);
+        let visit = &mut |entry: &store::Entry| {
+            is_whole = names.len() < most;
+            if is_whole {
+                names.extend(entry.name.to_str().and_then(Name::parse));
+            }
+            if is_whole { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        self.store.visit(&self.dir, visit).at("list the container", &self.dir)?;
+        Ok((names, is_whole))
+    }
+
+    /// The first open marks that a listing meets, `most` at most: with many log sets far less is read than all names.
+    pub fn some_open_marks(&self, most: usize) -> Result<Vec<Name>> {
+        let mut marks = Vec::new();
+        let visit = &mut |entry: &store::Entry| {
+            marks.extend(entry.name.to_str().and_then(Name::parse).filter(|name| matches!(name, Name::OpenMark(_))));
+            if marks.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        self.store.visit(&self.dir, visit).at("list the container", &self.dir)?;
+        Ok(marks)
     }
 
     /// When the last name came or went, or the token of a summary (FORMAT.md section 5): the modification time of the directory.

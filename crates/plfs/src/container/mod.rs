@@ -11,7 +11,7 @@ mod layout;
 pub(crate) use attributes::dir_mode;
 pub use attributes::{chmod, chown};
 pub(crate) use backends::check_table;
-pub(crate) use clock::touch_dir;
+pub(crate) use clock::{goes_by_wall_clock, touch_dir};
 pub use clock::{read_clock, write_clock};
 pub use create::{create, prepare};
 pub(crate) use create::{make_dir, publish, put_file};

@@ -94,7 +94,19 @@ fn remove_nameless(store: &Arc<dyn Store>, config: &Config, report: &Report) -> 
     match (store.stat(&path, false), report.uuid) {
         (Ok(_), Some(uuid)) => {
             // What it says is lost, and with it the places of other backends; what lies here can go.
-            let superblock = Superblock { uuid, created_ns: 0, mode: 0, uid: 0, gid: 0, streams: 1, segment_bytes: 0, backends: vec![0], root: Vec::new() };
+            let superblock = Superblock {
+                uuid,
+                created_ns: 0,
+                boot: 0,
+                created_boot_ns: 0,
+                mode: 0,
+                uid: 0,
+                gid: 0,
+                streams: 1,
+                segment_bytes: 0,
+                backends: vec![0],
+                root: Vec::new(),
+            };
             remove_if_nameless(&Container::in_root(store, &superblock, root_of(&report.dir))?, shared_memory)
         }
         (Err(Errno::NOENT), _) => {

@@ -10,5 +10,5 @@ mod log_set;
 
 pub use data_log::DataLog;
 pub use index_log::{read_index_log_from, scan, scan_whole};
-pub use log_set::{LogSet, Seen};
+pub use log_set::{LogSet, Seen, wall_clock};
 pub(crate) use log_set::{claim, lives, page_path_of, read_mark, reclaim, remove_mark};
