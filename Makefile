@@ -13,10 +13,12 @@ INSTALL = install
 
 # What Debian calls what the build and the tests need.
 PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev pnetcdf-bin libpnetcdf-dev gfortran rsync attr acl bc file perl git curl ca-certificates \
-	sqlite3 zip unzip cpio python3-venv stress-ng fuse3
+	sqlite3 zip unzip cpio python3-venv stress-ng fuse3 shellcheck
 # And what only make test-mpi needs.
 MPI_PACKAGES = lammps libnetcdf-mpi-dev
 
+# The linter of Python, which make lint gets from PyPI.
+RUFF = ruff==0.17.6
 SUITES ?=
 RUN = CARGO="$(CARGO)" tests/run --build "$(abspath $(BUILD))"
 
@@ -96,10 +98,17 @@ torture: deps build ## the random tests for hours, with fresh seeds: millions of
 		PLFS_HOSTILE_ROUNDS=$(or $(PLFS_HOSTILE_ROUNDS),100000) PLFS_KILL_ROUNDS=$(or $(PLFS_KILL_ROUNDS),2000) \
 		FUZZ_SECONDS=$(or $(FUZZ_SECONDS),3600) $(RUN) engine fsx fuzz
 
-lint: ## formatting, clippy, and the committed header is the generated one
+lint: ## formatting and linters of Rust, C, Python and shell, and the committed header is the generated one
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	git diff --exit-code crates/plfs-capi/include/plfs.h
+	$(MAKE) --no-print-directory -C preload analyze PLFS_INC=$(abspath crates/plfs-capi/include)
+	$(MAKE) --no-print-directory -C mpi analyze PLFS_INC=$(abspath crates/plfs-capi/include)
+	@[ -x $(BUILD)/deps/lint/bin/ruff ] && $(BUILD)/deps/lint/bin/ruff --version | grep -qx '$(subst ==, ,$(RUFF))' || { python3 -m venv $(BUILD)/deps/lint && \
+		$(BUILD)/deps/lint/bin/pip install -q --disable-pip-version-check $(RUFF); }
+	$(BUILD)/deps/lint/bin/ruff check
+	@# The s_*.sh of tests/preload are what users write, odd on purpose. Below a warning are matters of style.
+	git ls-files '*.sh' .ci/run ':!tests/preload/s_*' | xargs shellcheck -x -S warning
 
 demo: deps build ## the main job, direct and through PLFS, in one table
 	python3 bench/demo.py --build $(abspath $(BUILD))
