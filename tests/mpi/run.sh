@@ -3,6 +3,7 @@
 #
 # Proves: the MPI-IO door, call by call, under each MPI, on 1 to 4 ranks
 # Takes 150 s
+# Alone: ranks wait for each other by spinning; what runs beside them makes every barrier wait for the scheduler
 # The MPI-IO door. Each t_*.c runs below a mount under every MPI that is here, on 1, 2, 3 and 4 ranks: Debian's MPICH and Open MPI, and the MPICH that make deps put into
 # BUILD_DIR/deps (as libmpi.so.12 and as the standard ABI). Then what is not a program of its own: Fortran, static linking, death of a rank, exports.
 # Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).

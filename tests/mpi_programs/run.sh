@@ -3,6 +3,7 @@
 #
 # Proves: programs of others and random calls through MPI-IO answer and leave bytes as on a plain file
 # Takes 200 s
+# Alone: as tests/mpi: more ranks than processors, which spin
 # Programs of others, and random calls, through the MPI-IO door: each runs direct in a plain directory and under `plfs run --mount`; answers and the bytes of all
 # files must be equal. With T_FULL=1 (make test-mpi) all programs, and on more ranks. TEST: only these, by the first word.
 # What is no Debian package goes to BUILD_DIR/deps: mpi4py with the MPICH, the Open MPI and (T_FULL) the Intel MPI of PyPI, and the tests of Debian's HDF5 source.

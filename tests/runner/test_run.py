@@ -4,6 +4,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 
 RUN = pathlib.Path(__file__).resolve().parents[1] / "run"
@@ -69,6 +70,19 @@ class Runner(unittest.TestCase):
         first = self.said.splitlines()[0]
         self.run_it()
         self.assertNotEqual(first, self.said.splitlines()[0])
+
+    def test_who_stops_the_runner_stops_the_suites(self):
+        """mpiexec below `timeout` went on for minutes when the runner was ended: timeout(1) leaves the group of the suite, which alone was signalled."""
+        self.suite("a", f"timeout 60 bash -c 'echo $$ > {self.tests}/pid; sleep 50; true'")
+        with subprocess.Popen([self.tests / "run", "a"], stdout=subprocess.DEVNULL) as runner:
+            until = time.monotonic() + 20
+            while not (self.tests / "pid").exists() or not (pid := (self.tests / "pid").read_text().strip()):
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.05)
+            runner.terminate()
+        while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertFalse(os.path.exists(f"/proc/{pid}"))
 
     def test_alone_is_alone(self):
         busy = f'mkdir "{self.tests}/busy" && sleep 0.3 && rmdir "{self.tests}/busy" && echo ok one || echo not ok beside'
