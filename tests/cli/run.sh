@@ -1,6 +1,8 @@
 #!/bin/bash
 # tests/cli/run.sh BUILD_DIR [TEST...]
 #
+# Proves: the plfs command as it is installed, each subcommand, its messages and its exit status
+# Takes 60 s
 # End-to-end tests of the plfs command as it is installed: BUILD_DIR holds bin/plfs, lib/libplfs.so and lib/plfs/libplfs_preload.so. Each function t_NAME below runs in an
 # empty directory of its own, and fails at its first failing command. A test that cannot run here calls `skip WHY`.
 # Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).
@@ -10,7 +12,9 @@ work=$(mktemp -d "${T_DIR:-/tmp}/plfs-cli-test.XXXXXX")
 trap 'chmod -R u+rwx "$work" 2> /dev/null; rm -rf "$work"' EXIT
 export PATH=$build/bin:$PATH LC_ALL=C TZ=UTC build work
 unset PLFS_MOUNTS PLFS_BACKENDS PLFS_PRELOAD LD_PRELOAD
-passed=0 failed=0 skipped=0
+wanted=" $* "
+# shellcheck source=tests/lib.sh
+. "$(dirname "$(realpath "$0")")/../lib.sh"
 
 skip() { echo "$*" > "$work/skip"; exit 77; }
 fail() { echo "failed: $*" >&2; exit 1; }
@@ -414,7 +418,7 @@ t_compact() {
     plfs run --mount m -- sh -c 'exec 3<>m/f; echo x >&3; touch opened; while [ ! -e done ]; do sleep 0.05; done' &
     while [ ! -e opened ]; do sleep 0.05; done
     refuses 1 "open for writing" plfs compact --force m/f
-    touch done
+    touch "done"
     wait
     plfs compact --force m/f > /dev/null
     # An administrator compacts for the owner, who goes on.
@@ -640,7 +644,7 @@ t_rm() {
     [ ! -e m ]
 }
 t_two_programs_create_one_name() {
-    for i in 1 2 3; do
+    for _ in 1 2 3; do
         plfs run -- bash -c 'for i in 1 2 3 4 5 6 7 8; do python3 -c "import os
 try:
     os.write(os.open(\"plfs.d/f\", os.O_WRONLY | os.O_CREAT | os.O_EXCL), b\"x\"); print(\"made\")
@@ -733,6 +737,7 @@ t_installed_elsewhere() {
 int main(void) { puts(plfs_version()); return 0; }
 C
     export PKG_CONFIG_PATH=$PWD/prefix/lib/pkgconfig
+    # shellcheck disable=SC2046 # flags are several words
     cc -o p p.c $(pkg-config --cflags --libs plfs) -Wl,-rpath,"$(pkg-config --variable=libdir plfs)"
     [ "$(./p)" = "$(pkg-config --modversion plfs)" ]
     ln -s "$PWD/prefix/bin/plfs" link
@@ -741,20 +746,18 @@ C
     refuses 1 "space" 'pre fix/bin/plfs' run -- true
 }
 
-wanted() { [ $# = 1 ] || { local n=$1; shift; case " $* " in *" $n "*) ;; *) return 1 ;; esac; }; }
 # Each test is a new shell, so that its `set -e` holds everywhere.
-export -f $(declare -F | awk '{ print $3 }')
+mapfile -t functions < <(declare -F | awk '{ print $3 }')
+export -f "${functions[@]}"
 for name in $(declare -F | awk '$3 ~ /^t_/ { print substr($3, 3) }'); do
-    wanted "$name" "$@" || continue
+    is_wanted "$name" || continue
     mkdir "$work/$name"
     status=0
     timeout -k 5 "${T_TIMEOUT_S:-120}" bash -e -o pipefail -c "cd '$work/$name'; t_$name" > "$work/log" 2>&1 < /dev/null || status=$?
     case $status in
-        0) passed=$((passed + 1)); echo "ok   $name" ;;
-        77) skipped=$((skipped + 1)); echo "skip $name: $(cat "$work/skip")" ;;
-        *) failed=$((failed + 1)); echo "FAIL $name: exit $status"; tail -5 "$work/log" | sed 's/^/       /' ;;
+        0) result "$name" ok ;;
+        77) result "$name" skip "$(cat "$work/skip")" ;;
+        *) result "$name" fail "exit $status: $(tail -5 "$work/log")" ;;
     esac
     rm -rf "${work:?}/$name"
 done
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
