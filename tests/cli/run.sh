@@ -163,7 +163,7 @@ t_stat_json() {
     mkdir m
     make_file m/f
     plfs stat --json m/f | json '
-fields = "path size uuid container stored_bytes log_sets data_logs index_logs index_bytes records index_bytes_per_gib open_marks mode uid gid mtime nlink flat flat_index summary"
+fields = "path size uuid container stored_bytes log_sets data_logs index_logs index_bytes records index_bytes_per_gib open_marks backends mode uid gid mtime nlink flat flat_index summary"
 assert list(d) == fields.split(), list(d)
 assert d["size"] == (1 << 20) + 3 and d["flat"] == "none" and d["summary"] == "valid" and d["nlink"] == 1 and d["open_marks"] == [] and d["index_logs"] == 1'
     plfs stat --json m/f | json 'assert d["flat_index"] is None and d["index_bytes_per_gib"] is None and d["stored_bytes"] < 2**20'
@@ -448,14 +448,23 @@ t_check_healthy() {
 t_check_torn() {
     plfs run -- bash -c 'echo one > plfs.d/f'
     local log; log=$(log_of plfs.d/f index)
-    # A writer that dies in its second append, and whose mark an operator clears.
-    head -c 100 "$log" > start
-    python3 -c '
+    # A writer that dies in its second append: the header is right, and the payload is cut.
+    python3 - "$log" plfs.d/f <<'P'
 import struct, sys
-log, at = bytearray(open(sys.argv[1], "rb").read()), 0
-at = len(log); block = bytearray(log[:100]); struct.pack_into("<Q", block, 40, at)
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+log = open(sys.argv[1], "rb").read()
+block = bytearray(log[:100])
+struct.pack_into("<Q", block, 32, len(log))
+struct.pack_into("<I", block, 4, crc32c(block[8:64]))
 open(sys.argv[1], "ab").write(block)
-f = open(sys.argv[2], "r+b"); f.seek(3072); f.write(bytes(128))' "$log" plfs.d/f
+f = open(sys.argv[2], "r+b"); f.seek(3072); f.write(bytes(128))
+P
     plfs check plfs.d/f > out
     grep -q ': torn$' out
     grep -q 'at byte' out
