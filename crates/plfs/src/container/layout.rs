@@ -1,5 +1,6 @@
 //! Where a container's files are, and how a name leads to them.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -227,8 +228,8 @@ impl Container {
         if missing.is_empty() {
             return Ok(false);
         }
-        let names = self.list()?;
-        Ok(missing.iter().any(|set| !names.contains(&Name::LogSet(*set))))
+        let sets = log_sets(&self.list()?);
+        Ok(missing.iter().any(|set| !sets.contains(set)))
     }
 
     /// Finds the container of the name at `path` whose superblock was read from a file with stat `stat` (FORMAT.md section 1).
@@ -272,6 +273,11 @@ impl Container {
         let (identity, superblock) = ((found.dev, found.ino), superblock.clone());
         Ok(Container { store, superblock, dir, identity, local, copied: false, index_bytes: INDEX_BYTES, listed: Arc::default() })
     }
+}
+
+/// The log sets among names of a container.
+pub(crate) fn log_sets(names: &[Name]) -> HashSet<u32> {
+    names.iter().filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None }).collect()
 }
 
 /// Reads the superblock and the summary if `file` is a name. `None`: some other file. `path` is for messages.

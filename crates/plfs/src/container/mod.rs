@@ -16,4 +16,4 @@ pub use clock::{read_clock, write_clock};
 pub use create::{create, prepare};
 pub(crate) use create::{make_dir, publish, put_file};
 pub use layout::{Container, find_root, read_name};
-pub(crate) use layout::{in_roots, root_of};
+pub(crate) use layout::{in_roots, log_sets, root_of};

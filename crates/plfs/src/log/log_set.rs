@@ -4,6 +4,7 @@
 //! compare-and-swap on a tail; nobody waits for anybody's data. Index blocks are appended under the page's lock, which the kernel releases when
 //! its holder dies.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -677,9 +678,10 @@ fn found(
 ) -> Result<(u32, Option<u64>)> {
     // A file with so many log sets gets no better by a look at all of them for each that comes.
     let (names, is_whole) = if fresh { (Vec::new(), true) } else { container.list_some(TAKEOVER_NAMES_MAX)? };
+    let marked: HashSet<&Name> = names.iter().collect();
     for name in names.iter().filter(|_| is_whole) {
         let Name::LogSet(set) = *name else { continue };
-        if names.contains(&Name::OpenMark(set)) || names.contains(&Name::Fenced(set)) {
+        if marked.contains(&Name::OpenMark(set)) || marked.contains(&Name::Fenced(set)) {
             continue;
         }
         let path = container.path(&name::index_log(set));
