@@ -43,7 +43,7 @@ impl Identity {
         Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: Time::now().ns() as u64, boot_id: boot_id(), host }
     }
 
-    /// A mark that says that this process owns a log set, in a tenancy of its own. Four small reads.
+    /// A mark that says that this process owns a log set, in a tenancy of its own. Two small reads.
     pub fn mark(&self) -> Mark {
         let shared_memory = (0, 0);
         let ProcessFacts { boot, machine, start, pid_namespace } = ProcessFacts::of_this_process();

@@ -51,7 +51,7 @@ pub(crate) struct ProcessFacts {
 }
 
 impl ProcessFacts {
-    /// This process's. Four small reads.
+    /// This process's. Two small reads: start and namespace are not kept, since a forked child has others.
     pub(crate) fn of_this_process() -> ProcessFacts {
         ProcessFacts { boot: boot_id(), machine: machine_id(), start: start_of("/proc/self/stat"), pid_namespace: pid_namespace() }
     }
@@ -71,7 +71,8 @@ pub(crate) fn boot_time_ns() -> u64 {
 
 /// What tells this machine from others, whenever it was started; 0: unknown. Machines that were cloned may share it.
 pub(crate) fn machine_id() -> u64 {
-    first_digits("/etc/machine-id")
+    static ID: OnceLock<u64> = OnceLock::new();
+    *ID.get_or_init(|| first_digits("/etc/machine-id"))
 }
 
 fn first_digits(path: &str) -> u64 {
