@@ -43,11 +43,7 @@ impl Identity {
         Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: Time::now().ns() as u64, boot_id: boot_id(), host }
     }
 
-<<<<<<< HEAD
     /// A mark that says that this process owns a log set, in a tenancy of its own. Two small reads of /proc.
-=======
-    /// A mark that says that this process owns a log set, in a tenancy of its own. Two small reads.
->>>>>>> gate
     pub fn mark(&self) -> Mark {
         let ProcessFacts { boot, machine, start, pid_namespace } = ProcessFacts::of_this_process();
         let Identity { pid, uid, host, .. } = self.clone();
