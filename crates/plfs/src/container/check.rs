@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plfs_format::flat_index::Covered;
-use plfs_format::index_log::{Block, LogId, Record, align_up, decode_block};
+use plfs_format::index_log::{Block, Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::{Uuid, flat_index, summary, summary::Summary};
 
@@ -22,7 +22,7 @@ use super::layout::Container;
 use super::totals::{Totalizer, Totals};
 use crate::error::{At, Error, Result};
 use crate::index::Base;
-use crate::log;
+use crate::log::{self, Piece};
 use crate::store::{self, Errno, Open};
 
 use marks::read_mark;
@@ -197,49 +197,70 @@ fn said(mark: &OpenMark) -> String {
     }
 }
 
+/// Pieces of one index log that are told one by one. A log may be full of them.
+const PIECES_MAX: usize = 1000;
+
 fn check_index_log(container: &Container, set: u32, open: bool, promised: &mut Promised, report: &mut Report) {
     let path = container.path(&name::index_log(set));
     let log_id = container.log_id(set);
-    let bytes = match log::read_index_log_from(container, set, 0) {
-        Ok(bytes) => bytes.unwrap_or_default(),
-        Err(error) => return report.fail(&path, &error),
-    };
-    let (mut end, mut last_hlc, mut gaps) = (0u64, 0, Vec::new());
+    let (mut last_hlc, mut gaps, mut left_out, mut is_whole) = (0, Vec::new(), 0u64, true);
     let ends = promised.block_ends.entry(set).or_default();
-    let scanned = log::scan(log_id, 0, &bytes, |offset, header, at| {
-        if offset > end {
-            gaps.push((end, offset));
-        }
-        end = offset + header.block_bytes;
-        ends.insert(end);
-        if header.hlc <= last_hlc {
-            report.find(Severity::Corrupt, &path, offset, "a block is not younger than the one before it");
-        }
-        last_hlc = header.hlc;
-        promised.records += u64::from(header.records);
-        match decode_block(log_id, header, offset, at) {
-            Ok(block) => promise(&block, offset, &path, &mut promised.ends, &mut promised.emptied),
-            Err(bad) => report.find(Severity::Corrupt, &path, bad.at_bytes, bad.what),
+    let scanned = log::scan_pieces(container, set, 0, |offset, piece| {
+        match piece {
+            Piece::Block(header, bytes) => {
+                for gap in gaps.drain(..) {
+                    tell_gap(gap, true, open, &path, report);
+                }
+                ends.insert(offset + header.block_bytes);
+                if header.hlc <= last_hlc {
+                    report.find(Severity::Corrupt, &path, offset, "a block is not younger than the one before it");
+                }
+                last_hlc = header.hlc;
+                promised.records += u64::from(header.records);
+                match decode_block(log_id, header, offset, bytes) {
+                    Ok(block) => promise(&block, offset, &path, &mut promised.ends, &mut promised.emptied),
+                    Err(bad) => {
+                        is_whole = false;
+                        report.find(Severity::Corrupt, &path, bad.at_bytes, bad.what);
+                    }
+                }
+            }
+            Piece::Gap { torn, .. } if gaps.len() >= PIECES_MAX => {
+                is_whole &= torn;
+                left_out += 1;
+            }
+            Piece::Gap { bytes, torn } => {
+                is_whole &= torn;
+                gaps.push((offset, bytes, torn));
+            }
+            Piece::Refused(why) => {
+                is_whole = false;
+                report.find(Severity::Corrupt, &path, offset, why);
+            }
         }
         Ok(())
     });
-    if let Err(error) = scanned {
-        report.fail(&path, &error);
+    for gap in gaps {
+        tell_gap(gap, false, open, &path, report);
     }
-    for (from, to) in gaps {
-        judge(log_id, &path, from, &bytes[from as usize..to as usize], Some(to), report);
+    if left_out > 0 {
+        let severity = if is_whole { Severity::Torn } else { Severity::Corrupt };
+        report.find(severity, &path, 0, format!("{left_out} more pieces that are no blocks"));
     }
-    if end < bytes.len() as u64 {
-        let mut tail = Report::default();
-        judge(log_id, &path, end, &bytes[end as usize..], None, &mut tail);
-        for finding in tail.findings {
-            report.findings.push(match finding.severity {
-                Severity::Torn if open => {
-                    Finding { severity: Severity::Note, what: "an append that is being written, or was cut by a crash".into(), ..finding }
-                }
-                _ => finding,
-            });
-        }
+    match scanned {
+        Ok(_) => {}
+        Err(error) => report.fail(&path, &error),
+    }
+}
+
+/// Reports bytes that are no valid block: offset, length, whether a crash tore them. Between two blocks (`is_followed`) or at the end of a log that may be `open`.
+fn tell_gap((at, len, torn): (u64, u64, bool), is_followed: bool, open: bool, path: &Path, report: &mut Report) {
+    let cut = format!("{len} bytes of an append that a crash cut");
+    match (torn, is_followed, open) {
+        (false, ..) => report.find(Severity::Corrupt, path, at, format!("a block of {len} bytes is damaged; the writes that it recorded are lost")),
+        (true, true, _) => report.find(Severity::Note, path, at, format!("{cut}; skipped, nobody was promised them")),
+        (true, false, true) => report.find(Severity::Note, path, at, "an append that is being written, or was cut by a crash"),
+        (true, false, false) => report.find(Severity::Torn, path, at, format!("{cut}; nobody was promised them")),
     }
 }
 
@@ -257,19 +278,6 @@ fn promise(block: &Block, offset: u64, path: &Path, ends: &mut BTreeMap<SegmentR
             }
             Record::Truncate { size, .. } => *emptied |= *size == 0,
             Record::Hole { .. } | Record::Writer { .. } => {}
-        }
-    }
-}
-
-/// Reports bytes that are no valid block, between two blocks or (`next` is `None`) at the end.
-fn judge(log: LogId, path: &Path, offset: u64, region: &[u8], next: Option<u64>, report: &mut Report) {
-    for (at, len, torn) in log::judge(log, offset, region) {
-        if !torn {
-            report.find(Severity::Corrupt, path, at, format!("a block of {len} bytes is damaged; the writes that it recorded are lost"));
-        } else if next.is_some() {
-            report.find(Severity::Note, path, at, format!("{len} bytes of an append that a crash cut; skipped, nobody was promised them"));
-        } else {
-            report.find(Severity::Torn, path, at, format!("{len} bytes of an append that a crash cut; nobody was promised them"));
         }
     }
 }

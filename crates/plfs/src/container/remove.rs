@@ -130,9 +130,8 @@ pub fn remove_stale_sets(container: &Container, keep: u32, dead: u64) -> Result<
 }
 
 fn is_dead(container: &Container, set: u32, dead: u64) -> Result<bool> {
-    let bytes = log::read_index_log_from(container, set, 0)?.unwrap_or_default();
     let mut youngest = 0;
-    log::scan(container.log_id(set), 0, &bytes, |_, header, _| {
+    log::scan(container, set, 0, |_, header, _| {
         youngest = youngest.max(header.hlc);
         Ok(())
     })?;

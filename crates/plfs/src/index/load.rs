@@ -723,12 +723,7 @@ struct Part {
 
 impl Part {
     fn read(&mut self, container: &Container, set: u32, from: u64, own: &HashSet<(u32, u64)>) -> Result<()> {
-        let bytes = log::read_index_log_from(container, set, from)?;
-        if bytes.is_none() {
-            self.missing.push(set);
-        }
-        let bytes = bytes.unwrap_or_default();
-        let end = log::scan_whole(container, set, from, &bytes, |offset, header, at| {
+        let scan = log::scan_whole(container, set, from, |offset, header, at| {
             let block =
                 decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path: container.path(&name::index_log(set)), bad })?;
             self.records = self.records.saturating_add(header.records.into());
@@ -756,7 +751,11 @@ impl Part {
             }
             Ok(())
         })?;
-        self.scanned.push((set, Scanned { from: 0, end, length: from + bytes.len() as u64 }));
+        if scan.is_none() {
+            self.missing.push(set);
+        }
+        let log::Scan { end, length } = scan.unwrap_or(log::Scan { end: from, length: from });
+        self.scanned.push((set, Scanned { from: 0, end, length }));
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use plfs_format::index_log::{Record, align_up, decode_block, encode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 
-use super::index_log::{read_index_log_from, scan_whole};
+use super::index_log::scan_whole;
 use super::regions::{REGION_ALIGN, next_region};
 use crate::config::Config;
 use crate::container::Container;
@@ -352,8 +352,7 @@ fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
     // A flat index spares most of the log: a file that is opened and closed many times has a long one.
     let Some(index) = Index::flat_for(container, set) else { return Ok(None) };
     let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_hlc());
-    let bytes = read_index_log_from(container, set, from)?.unwrap_or_default();
-    let scanned = scan_whole(container, set, from, &bytes, |offset, header, at| {
+    let scanned = scan_whole(container, set, from, |offset, header, at| {
         let path = container.path(&name::index_log(set));
         let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path, bad })?;
         youngest = youngest.max(header.hlc);

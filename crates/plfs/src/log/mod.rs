@@ -9,6 +9,6 @@ mod regions;
 
 pub use data_log::DataLog;
 pub(crate) use flusher::lock;
-pub use index_log::{judge, read_index_log_from, scan, scan_whole};
+pub use index_log::{Piece, Scan, scan, scan_pieces, scan_pieces_at, scan_whole};
 pub use log_set::{LogSet, Seen};
 pub use regions::{Regions, next_region};
