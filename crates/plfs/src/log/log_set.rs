@@ -87,9 +87,11 @@ impl LogSet {
             Some(dir) => {
                 let path = page_path(&container, dir);
                 let _acting = container.store.act();
-                match SharedPage::join(&path) {
-                    // Without shared memory a process has a set of its own: slower to read, never wrong.
-                    Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NODEV) => None,
+                match SharedPage::join(&path, container.store.user()) {
+                    // Without shared memory a process has a set of its own: slower to read, never wrong. So too if it is full, or something else is in the way.
+                    Err(
+                        Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NODEV | Errno::NOSPC | Errno::DQUOT | Errno::NOMEM,
+                    ) => None,
                     other => Some(other.at("share memory through", &path)?),
                 }
             }
