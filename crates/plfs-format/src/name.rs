@@ -4,6 +4,8 @@ use std::fmt;
 
 /// Name of the directory that marks a root and holds its containers.
 pub const ROOT_DIR: &str = ".plfs";
+/// Name of the directory in the root directory that has what repairs took out of containers.
+pub const LOST_AND_FOUND: &str = "lost+found";
 /// Name of the superblock inside a container.
 pub const SUPER: &str = "super";
 /// Name of the flat index.

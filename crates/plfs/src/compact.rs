@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use plfs_format::index_log::Record;
 use plfs_format::name::{self, Name, SegmentRef};
+use plfs_format::{Bad, summary};
 
 use crate::config::Config;
 use crate::container::{self, Container, Hold, Totals, write_clock};
@@ -81,6 +82,11 @@ pub(crate) fn usage(container: &Container) -> Result<Usage> {
 pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress: impl FnMut(u64) -> ControlFlow<()>) -> Result<Compacted> {
     if container::has_owner(&container.list()?) {
         return busy(container);
+    }
+    if container::has_lost_records(container) {
+        let bad =
+            Bad { at_bytes: summary::OFFSET, what: "its index logs have fewer records than this summary counts: put the lost logs back, or copy what is left" };
+        return Err(Error::Corrupt { path: container.path(name::SUPER), bad });
     }
     let stored_before = stored_bytes(container)?;
     let _hold = Hold::take(container, config.shared_memory.as_deref())?;

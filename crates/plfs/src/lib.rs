@@ -44,8 +44,8 @@ mod write;
 pub use compact::{Compacted, Usage};
 pub use config::Config;
 pub use container::{
-    Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree,
-    clear_marks, flat_state, open_marks, prepare, records, repair,
+    Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, Lost, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree,
+    clear_marks, discard, flat_state, lost_and_found, lost_at, open_marks, prepare, put_back, records, repair,
 };
 pub use container::{Container, Totals};
 pub use error::{Error, Result};

@@ -3,6 +3,7 @@
 //! Checking changes nothing and needs no lock: it may run beside writers. It reads every index log and asks every data log its length, but reads no data: data has no
 //! checksums. All damage becomes [`Finding`]s; only bugs panic.
 
+mod lost;
 mod marks;
 mod records;
 mod repair;
@@ -25,6 +26,7 @@ use crate::index::Base;
 use crate::log::{self, Piece};
 use crate::store::{self, Errno, Open};
 
+pub use lost::{Lost, discard, lost_and_found, lost_at, put_back};
 use marks::read_mark;
 pub use marks::{Cleared, OpenMark, clear_marks, open_marks};
 pub use records::{IndexRecord, Records, Said, WrittenBy, records};
@@ -96,6 +98,8 @@ pub struct Report {
     pub totals: Option<Totals>,
     /// Everything worth saying.
     pub findings: Vec<Finding>,
+    /// What repairs took out of it.
+    pub lost: Vec<Lost>,
 }
 
 impl Report {
@@ -132,11 +136,12 @@ pub fn check(container: &Container) -> Report {
     // Logs come and go under a check when somebody opens or truncates the file. What was seen counts if nothing changed meanwhile.
     for _ in 0..4 {
         let before = moment(container);
-        report = check_once(container);
+        report = examine(container).0;
         if before.is_some() && before == moment(container) {
             break;
         }
     }
+    report.lost = lost::lost_of(container);
     report.findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.path.cmp(&b.path)).then(a.at_bytes.cmp(&b.at_bytes)));
     report
 }
@@ -153,18 +158,44 @@ struct Promised {
     /// Largest physical end in each segment, and the index log and block that says so.
     ends: BTreeMap<SegmentRef, (u64, PathBuf, u64)>,
     records: u64,
-    emptied: bool,
+    /// Stamp of the last truncate to nothing; 0 if there is none.
+    emptied: u64,
     /// Valid ends of blocks by set.
     block_ends: HashMap<u32, HashSet<u64>>,
+    /// Log sets without an index log.
+    missing: HashSet<u32>,
+    /// Some index log is damaged, or could not be read.
+    is_damaged: bool,
 }
 
-fn check_once(container: &Container) -> Report {
+/// What may be done to files of a container to which no record points.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Accounts {
+    /// There may be records that nobody can read: an index log is damaged, or data logs have none.
+    pub is_unread: bool,
+    /// The summary, void or not, counts more records than there are: index logs are lost.
+    pub is_short: bool,
+}
+
+/// Whether index logs are lost, going by the summary.
+pub(crate) fn has_lost_records(container: &Container) -> bool {
+    // Writers that come and go meanwhile can make it look so.
+    (0..4).any(|_| {
+        let before = moment(container);
+        examine(container).1.is_short && before.is_some() && before == moment(container)
+    }) && examine(container).1.is_short
+}
+
+/// [`check`] at one moment.
+pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
     let mut report = Report { dir: container.dir.clone(), uuid: Some(container.superblock.uuid), ..Report::default() };
+    // Before the logs, which only grow, so that it never counts what was appended after they were read.
+    let summary = read_summary(container);
     let names = match container.list() {
         Ok(names) => names,
         Err(error) => {
             report.fail(&container.dir, &error);
-            return report;
+            return (report, Accounts { is_unread: true, is_short: false });
         }
     };
     let is_open = |set: u32| names.contains(&Name::OpenMark(set));
@@ -183,11 +214,11 @@ fn check_once(container: &Container) -> Report {
             check_index_log(container, set, is_open(set), &mut promised, &mut report);
         }
     }
-    check_data(container, &names, &promised, &mut report);
+    let is_unread = !check_data(container, &names, &promised, &mut report);
     check_flat(container, &names, &promised, &mut report);
     check_leavings(container, &names, &mut report);
-    check_summary(container, &names, &promised, &mut report);
-    report
+    let is_short = !check_summary(container, &names, summary, &promised, &mut report);
+    (report, Accounts { is_unread, is_short })
 }
 
 fn said(mark: &OpenMark) -> String {
@@ -248,9 +279,14 @@ fn check_index_log(container: &Container, set: u32, open: bool, promised: &mut P
         report.find(severity, &path, 0, format!("{left_out} more pieces that are no blocks"));
     }
     match scanned {
-        Ok(_) => {}
-        Err(error) => report.fail(&path, &error),
+        Ok(Some(_)) => {}
+        Ok(None) => drop(promised.missing.insert(set)),
+        Err(error) => {
+            is_whole = false;
+            report.fail(&path, &error);
+        }
     }
+    promised.is_damaged |= !is_whole;
 }
 
 /// Reports bytes that are no valid block: offset, length, whether a crash tore them. Between two blocks (`is_followed`) or at the end of a log that may be `open`.
@@ -265,7 +301,7 @@ fn tell_gap((at, len, torn): (u64, u64, bool), is_followed: bool, open: bool, pa
 }
 
 /// Notes what a block's runs promise about segments.
-fn promise(block: &Block, offset: u64, path: &Path, ends: &mut BTreeMap<SegmentRef, (u64, PathBuf, u64)>, emptied: &mut bool) {
+fn promise(block: &Block, offset: u64, path: &Path, ends: &mut BTreeMap<SegmentRef, (u64, PathBuf, u64)>, emptied: &mut u64) {
     for (_, record) in &block.records {
         match record {
             Record::Run { segment, physical, length, count, .. } => {
@@ -276,13 +312,15 @@ fn promise(block: &Block, offset: u64, path: &Path, ends: &mut BTreeMap<SegmentR
                     *known = (end, path.to_path_buf(), offset);
                 }
             }
-            Record::Truncate { size, .. } => *emptied |= *size == 0,
+            Record::Truncate { size: 0, stamp } => *emptied = (*emptied).max(*stamp),
+            Record::Truncate { .. } => {}
             Record::Hole { .. } | Record::Writer { .. } => {}
         }
     }
 }
 
-fn check_data(container: &Container, names: &[Name], promised: &Promised, report: &mut Report) {
+/// Gives whether all that could point to data logs was read.
+fn check_data(container: &Container, names: &[Name], promised: &Promised, report: &mut Report) -> bool {
     for (at, (end, index, block)) in &promised.ends {
         let path = container.segment_path(at);
         let found = match container.store.stat(&path, true) {
@@ -299,16 +337,24 @@ fn check_data(container: &Container, names: &[Name], promised: &Promised, report
             report.find(Severity::Corrupt, &path, found, what);
         }
     }
+    let mut is_unread = promised.is_damaged;
     for (at, len) in data_logs(container, names, report) {
-        if len > 0 && !promised.ends.contains_key(&at) && !names.contains(&Name::OpenMark(at.set)) {
-            report.find(
-                Severity::Garbage,
-                container.segment_path(&at),
-                0,
-                format!("{len} bytes to which no record points: a writer died before it committed them"),
-            );
+        let is_going = names.contains(&Name::Gone(at.set)) && !names.contains(&Name::LogSet(at.set));
+        if len == 0 || is_going || promised.ends.contains_key(&at) || names.contains(&Name::OpenMark(at.set)) {
+            continue;
         }
+        let has_no_index = promised.missing.contains(&at.set) || !names.contains(&Name::LogSet(at.set));
+        is_unread |= has_no_index;
+        let what = match (has_no_index, promised.is_damaged) {
+            (true, _) => {
+                "bytes without an index log that says what they are: a writer died before it committed them, or the index log is lost; a repair leaves them here"
+            }
+            (_, true) => "bytes to which no record points that can be read; a repair leaves them here",
+            _ => "bytes to which no record points: a writer died before it committed them",
+        };
+        report.find(Severity::Garbage, container.segment_path(&at), 0, format!("{len} {what}"));
     }
+    !is_unread
 }
 
 /// All data logs with their lengths.
@@ -396,31 +442,47 @@ fn check_leavings(container: &Container, names: &[Name], report: &mut Report) {
     }
 }
 
-fn check_summary(container: &Container, names: &[Name], promised: &Promised, report: &mut Report) {
+/// Summary and flat index behind it, as they are stored.
+type SummaryBytes = [u8; summary::BYTES + summary::FLAT_BYTES];
+
+fn read_summary(container: &Container) -> store::Result<SummaryBytes> {
+    let file = container.store.open(&container.path(name::SUPER), Open::READ)?;
+    let mut bytes = [0; summary::BYTES + summary::FLAT_BYTES];
+    store::read_full(file.as_ref(), &mut bytes, summary::OFFSET).map(|_| bytes)
+}
+
+/// Gives whether the logs have all the records that the summary counts.
+fn check_summary(container: &Container, names: &[Name], read: store::Result<SummaryBytes>, promised: &Promised, report: &mut Report) -> bool {
     let path = container.path(name::SUPER);
     let found = match Totalizer::default().look_at_logs(container, names) {
         Ok(totals) => totals,
-        Err(error) => return report.fail(&container.dir, &error),
+        Err(error) => {
+            report.fail(&container.dir, &error);
+            return false;
+        }
     };
     report.totals = Some(found);
-    if names.iter().any(|name| matches!(name, Name::OpenMark(_))) {
-        return;
-    }
-    let read = container.store.open(&path, Open::READ).and_then(|file| {
-        let mut bytes = [0; summary::BYTES + summary::FLAT_BYTES];
-        store::read_full(file.as_ref(), &mut bytes, summary::OFFSET).map(|_| bytes)
-    });
     let bytes = match read {
         Ok(bytes) => bytes,
-        Err(errno) => return report.find(Severity::Unknown, &path, summary::OFFSET, format!("cannot read the summary: {errno}")),
+        Err(errno) => {
+            report.find(Severity::Unknown, &path, summary::OFFSET, format!("cannot read the summary: {errno}"));
+            return true;
+        }
     };
+    let is_open = names.iter().any(|name| matches!(name, Name::OpenMark(_)));
     let Some(summary) = Summary::decode(&bytes, &container.superblock.uuid) else {
-        if found.log_sets == 0 {
-            return;
+        if found.log_sets == 0 || is_open {
+            return true;
         }
         let what = if bytes[..summary::BYTES].iter().all(|byte| *byte == 0) { "there is no summary" } else { "the summary is damaged" };
-        return report.find(Severity::Garbage, &path, summary::OFFSET, format!("{what}; sizes come from the index logs"));
+        report.find(Severity::Garbage, &path, summary::OFFSET, format!("{what}; sizes come from the index logs"));
+        return true;
     };
+    // A truncate to nothing that came later makes old records dead, and they go.
+    let is_short = summary.records > promised.records && promised.emptied <= summary.max_hlc;
+    if is_open {
+        return !is_short;
+    }
     let valid = container.store.stat(&container.dir, true).is_ok_and(|dir| dir.mtime == store::Time { sec: summary.token_sec, nsec: summary.token_nsec });
     let then = (summary.size, summary.records, summary.index_bytes, summary.data_logs, summary.stored_bytes);
     let now = (found.size, found.records, found.index_bytes, found.data_logs, found.stored_bytes);
@@ -444,7 +506,7 @@ fn check_summary(container: &Container, names: &[Name], promised: &Promised, rep
             then.0, then.1, then.2, then.3, now.0, now.1, now.2, now.3
         );
         report.find(Severity::Corrupt, &path, summary::OFFSET, what);
-    } else if !valid && summary.records > promised.records && !promised.emptied {
+    } else if !valid && is_short {
         let what = format!("an earlier summary counted {} records, now there are {}: index logs have disappeared", summary.records, promised.records);
         report.find(Severity::Corrupt, &path, summary::OFFSET, what);
     } else if !valid {
@@ -455,6 +517,7 @@ fn check_summary(container: &Container, names: &[Name], promised: &Promised, rep
             "the summary is void: a writer crashed, or somebody changed the container; sizes come from the index logs",
         );
     }
+    !is_short
 }
 
 /// Whether a reader uses the flat index.

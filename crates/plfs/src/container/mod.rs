@@ -9,11 +9,11 @@ mod layout;
 mod remove;
 mod totals;
 
-pub(crate) use check::sum_up;
 pub use check::{
-    Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree,
-    clear_marks, flat_state, open_marks, records, repair,
+    Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, Lost, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree,
+    clear_marks, discard, flat_state, lost_and_found, lost_at, open_marks, put_back, records, repair,
 };
+pub(crate) use check::{has_lost_records, sum_up};
 pub use clock::{read_clock, write_clock};
 pub use create::{chmod, chown, create, prepare};
 pub(crate) use create::{dir_mode, make_dir, must_be_there, publish, put_file, random_u64};

@@ -62,8 +62,13 @@ fn presence_path(container: &Container, dir: &Path) -> PathBuf {
 
 /// Removes the container if its superblock has no name left and no process holds it open. Whether it did.
 ///
-/// A container that is open stays; the last one to close it calls this again. A crash in between leaves garbage that `check` removes.
+/// A container that is open stays; the last one to close it calls this again. A crash in between leaves garbage that `check` takes out.
 pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -> Result<bool> {
+    if_nameless(container, shared_memory, || remove_container(container))
+}
+
+/// Runs `act`, which takes the container away, if its superblock has no name left and no process holds it open. Whether it did.
+pub(crate) fn if_nameless(container: &Container, shared_memory: Option<&Path>, act: impl FnOnce() -> Result<()>) -> Result<bool> {
     if container.copied {
         return Ok(false);
     }
@@ -74,16 +79,19 @@ pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -
         Err(errno) => return Err(errno).at("stat", &super_path),
     }
     let Some(_alone) = Hold::take_alone(container, shared_memory)? else { return Ok(false) };
-    for backend in (0..container.superblock.backends.len() as u16).rev() {
-        remove_tree(container.store.as_ref(), &container.backend_dir(backend))?;
-    }
+    act()?;
     if let Some(dir) = shared_memory {
         LogSet::forget_page(container, dir);
     }
     Ok(true)
 }
 
-fn remove_tree(store: &dyn Store, dir: &Path) -> Result<()> {
+/// Removes all that the container has on its backends, the root's part last.
+pub(crate) fn remove_container(container: &Container) -> Result<()> {
+    (0..container.superblock.backends.len() as u16).rev().try_for_each(|backend| remove_tree(container.store.as_ref(), &container.backend_dir(backend)))
+}
+
+pub(crate) fn remove_tree(store: &dyn Store, dir: &Path) -> Result<()> {
     let entries = match store.list(dir) {
         Ok(entries) => entries,
         Err(Errno::NOENT) => return Ok(()),

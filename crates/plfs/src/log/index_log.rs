@@ -78,13 +78,7 @@ pub fn scan_pieces(container: &Container, set: u32, offset: u64, visit: impl FnM
 }
 
 /// [`scan_pieces`] of an index log of `set` that lies elsewhere in the container.
-pub fn scan_pieces_at(
-    container: &Container,
-    path: &Path,
-    set: u32,
-    offset: u64,
-    mut visit: impl FnMut(u64, Piece<'_>) -> Result<()>,
-) -> Result<Option<Scan>> {
+pub fn scan_pieces_at(container: &Container, path: &Path, set: u32, offset: u64, mut visit: impl FnMut(u64, Piece<'_>) -> Result<()>) -> Result<Option<Scan>> {
     // Where lookups travel, only an open makes sure that what is known of a file is not old.
     if container.local && offset > 0 && container.store.stat(path, true).is_ok_and(|stat| stat.len <= offset) {
         return Ok(Some(Scan { end: offset, length: offset }));
@@ -194,8 +188,12 @@ fn walk(mut window: Window<'_>, log: LogId, limits: Limits, visit: &mut dyn FnMu
         }
         barren += ALIGN;
         let refused = match () {
-            () if barren > limits.barren_bytes => Some("the index log is longer than its blocks explain: nothing in the next gigabytes is a block; put it back from a copy"),
-            () if failed > limits.failed_bytes && failed / 4 > at - from => Some("the index log is full of headers without their blocks; put it back from a copy"),
+            () if barren > limits.barren_bytes => {
+                Some("the index log is longer than its blocks explain: nothing in the next gigabytes is a block; put it back from a copy")
+            }
+            () if failed > limits.failed_bytes && failed / 4 > at - from => {
+                Some("the index log is full of headers without their blocks; put it back from a copy")
+            }
             () => None,
         };
         if let Some(why) = refused {

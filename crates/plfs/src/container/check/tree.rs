@@ -8,7 +8,7 @@ use plfs_format::Uuid;
 use plfs_format::name::{self, Name};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 
-use super::{Report, Severity, check};
+use super::{Report, Severity, check, lost};
 use crate::container::layout::{Container, read_name};
 use crate::error::{At, Error, Result};
 use crate::store::{self, Errno, Kind, Open, Stat, Store};
@@ -77,7 +77,8 @@ pub fn check_tree(store: &Arc<dyn Store>, top: &Path, mounts: &[PathBuf], mut pr
         check_root(store, root, &mut walk.by_inode, &walk.by_uuid, &mut progress, &mut reports);
     }
     // A backend of a container of another root in this tree.
-    let rooted: HashSet<Uuid> = reports.iter().filter(|report| !report.nameless).filter_map(|report| report.uuid).collect();
+    let has_super = |report: &Report| store.stat(&report.dir.join(name::SUPER), false).is_ok();
+    let rooted: HashSet<Uuid> = reports.iter().filter(|report| !report.nameless && has_super(report)).filter_map(|report| report.uuid).collect();
     reports.retain(|report| !report.nameless || !report.uuid.is_some_and(|uuid| rooted.contains(&uuid)));
     // Names whose containers lie elsewhere, or nowhere.
     let mut rest: Vec<PathBuf> = walk.by_inode.into_values().flatten().collect();
@@ -141,7 +142,10 @@ fn check_root(store: &Arc<dyn Store>, root: &Path, by_inode: &mut ByInode, by_uu
         };
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let (ours, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| is_hex(&entry.name, digits));
-        others.iter().for_each(|entry| stray.find(Severity::Note, dir.join(&entry.name), 0, "not PLFS's: ignored"));
+        others
+            .iter()
+            .filter(|entry| entry.name != name::LOST_AND_FOUND)
+            .for_each(|entry| stray.find(Severity::Note, dir.join(&entry.name), 0, "not PLFS's: ignored"));
         ours.iter().map(|entry| dir.join(&entry.name)).collect()
     };
     let dirs: Vec<PathBuf> = list(&top, 2).iter().flat_map(|shard| list(shard, 30)).collect();
@@ -169,7 +173,12 @@ fn check_root(store: &Arc<dyn Store>, root: &Path, by_inode: &mut ByInode, by_uu
         }
         reports.push(report);
     }
-    if !stray.findings.is_empty() {
+    match lost::list(store.as_ref(), &top) {
+        // What is of a container of this root stands in its report.
+        Ok(all) => stray.lost = all.into_iter().filter(|lost| !reports.iter().any(|report| report.lost.contains(lost))).collect(),
+        Err(error) => stray.fail(&top.join(name::LOST_AND_FOUND), &error),
+    }
+    if !stray.findings.is_empty() || !stray.lost.is_empty() {
         reports.push(stray);
     }
 }
@@ -241,7 +250,7 @@ fn no_super(store: &Arc<dyn Store>, dir: &Path, report: &mut Report) {
     }
 }
 
-fn uuid_of(dir: &Path) -> Option<Uuid> {
+pub(super) fn uuid_of(dir: &Path) -> Option<Uuid> {
     let hex = format!("{}{}", dir.parent()?.file_name()?.to_str()?, dir.file_name()?.to_str()?);
     let mut uuid = [0; 16];
     for (i, byte) in uuid.iter_mut().enumerate() {
