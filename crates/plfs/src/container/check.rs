@@ -16,13 +16,13 @@ use std::sync::Arc;
 use plfs_format::flat_index::Covered;
 use plfs_format::index_log::{Block, Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
-use plfs_format::{Uuid, flat_index, summary, summary::Summary};
+use plfs_format::{Bad, Uuid, flat_index, summary, summary::Summary};
 
 use super::clock::read_clock;
 use super::layout::Container;
 use super::totals::{Totalizer, Totals};
 use crate::error::{At, Error, Result};
-use crate::index::Base;
+use crate::index::{self, Base};
 use crate::log::{self, Piece};
 use crate::store::{self, Errno, Open};
 
@@ -566,18 +566,29 @@ pub fn flat_state(container: &Container) -> Result<FlatState> {
 fn read_flat(container: &Container) -> Result<(FlatState, Option<Base>)> {
     let path = container.path(name::FLAT);
     match container.store.open(&path, Open::READ) {
-        Ok(file) => judge_flat(container, file.map().at("map", &path)?),
+        Ok(file) => {
+            let mut magic = [0; 8];
+            let n = store::read_full(file.as_ref(), &mut magic, 0).at("read", &path)?;
+            judge_base(container, index::read_flat(container, file).at("read", &path)?, &magic[..n])
+        }
         Err(Errno::NOENT) => Ok((FlatState::None, None)),
         Err(errno) => Err(errno).at("open", &path),
     }
 }
 
 fn judge_flat(container: &Container, bytes: store::Bytes) -> Result<(FlatState, Option<Base>)> {
-    let flat = match flat_index::decode((*bytes).as_ref(), &container.superblock.uuid) {
-        Ok(flat) => flat,
-        Err(_) if (*bytes).as_ref().starts_with(b"PLFSFLAT") => return Ok((FlatState::Stale("it is of an earlier version".into()), None)),
+    let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map(|flat| Base::new(bytes.clone(), flat));
+    judge_base(container, flat, (*bytes).as_ref())
+}
+
+/// `start`: the first bytes of the flat index.
+fn judge_base(container: &Container, base: std::result::Result<Base, Bad>, start: &[u8]) -> Result<(FlatState, Option<Base>)> {
+    let base = match base {
+        Ok(base) => base,
+        Err(_) if start.starts_with(b"PLFSFLAT") => return Ok((FlatState::Stale("it is of an earlier version".into()), None)),
         Err(bad) => return Ok((FlatState::Damaged(bad.to_string()), None)),
     };
+    let flat = base.flat();
     for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
         let log = container.path(&name::index_log(covered.set));
         let len = match container.store.stat(&log, true) {
@@ -591,7 +602,7 @@ fn judge_flat(container: &Container, bytes: store::Bytes) -> Result<(FlatState, 
         }
     }
     let totals = FlatTotals {
-        bytes: (*bytes).as_ref().len() as u64,
+        bytes: base.file_bytes() as u64,
         in_superblock: false,
         records: flat.records,
         entries: flat.entries,
@@ -599,5 +610,5 @@ fn judge_flat(container: &Container, bytes: store::Bytes) -> Result<(FlatState, 
         shapes: flat.shapes.len() as u64,
         floor: flat.floor,
     };
-    Ok((FlatState::Used(totals), Some(Base::new(bytes, flat))))
+    Ok((FlatState::Used(totals), Some(base)))
 }

@@ -12,6 +12,7 @@ pub use extent_map::{Base, Bulk, Entry, ExtentMap, Found, Image, Numbers, Scratc
 pub use flatten::{Flattened, flatten};
 pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
 pub use load::Index;
+pub(crate) use load::read_flat;
 pub use pattern::{Folder, Stamped};
 pub use plfs_format::flat_index::HOLE;
 
