@@ -622,7 +622,7 @@ t_garbage_is_removed() {
 t_a_lost_index_log_does_not_cost_the_data() {
     mkdir m
     head -c 100000 /dev/urandom > want
-    plfs cp want m/f
+    plfs run --mount m -- cp want m/f
     local index
     index=$(find m/.plfs -name index)
     mv "$index" saved
