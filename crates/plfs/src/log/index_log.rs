@@ -178,10 +178,10 @@ fn walk(mut window: Window<'_>, log: LogId, limits: Limits, visit: &mut dyn FnMu
         }
         let bytes = window.at(at, HEADER_BYTES)?;
         let bytes = &bytes[..bytes.len().min(ALIGN as usize)];
-        if is_ours || gap.is_none() {
-            if let Some(gap) = gap.replace(Gap::new(at, is_ours)) {
-                gap.end(log, visit)?;
-            }
+        if (is_ours || gap.is_none())
+            && let Some(gap) = gap.replace(Gap::new(at, is_ours))
+        {
+            gap.end(log, visit)?;
         }
         if let Some(gap) = &mut gap {
             gap.push(bytes);
