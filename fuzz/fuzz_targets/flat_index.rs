@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use plfs::index::{Base, ExtentMap, Numbers};
+use plfs_index::{Base, ExtentMap, Numbers};
 use plfs_format::Uuid;
 use plfs_format::flat_index::{self, FENCE_BYTES, HEADER_BYTES, MAGIC};
 

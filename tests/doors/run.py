@@ -82,8 +82,8 @@ def exists(test):
         return f"\ndef t_{function}" in (ROOT / f"tests/fuse/{file}.py").read_text()
     if separator == "/":
         return (ROOT / f"tests/{suite}/{name}.c").exists()
-    file = ROOT / f"crates/plfs/tests/{suite}.rs"
-    return file.exists() and f"fn {name}" in file.read_text()
+    files = (ROOT / f"crates/{crate}/tests/{suite}.rs" for crate in ("plfs", "plfs-index"))
+    return any(file.exists() and f"fn {name}" in file.read_text() for file in files)
 
 
 def semantics():

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use plfs::index::Found;
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
+use plfs_index::Found;
 use plfs_testkit::Rng;
 use plfs_testkit::index_cases::{IndexCase, Turns, write_index_logs};
 use rustix::time::{ClockId, clock_gettime};

@@ -483,7 +483,8 @@ impl StoreFile for FaultFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plfs::store::{MemStore, write_full};
+    use crate::MemStore;
+    use plfs::store::write_full;
 
     fn fixture() -> (MemStore, FaultStore, Arc<dyn StoreFile>) {
         let mem = MemStore::new();

@@ -1,13 +1,15 @@
 //! Reference model, operations and failing stores for testing PLFS.
 //!
 //! Random tests make a list of [`Step`]s ([`steps`]), run it on PLFS and on the model at once ([`World`]), and when they differ look for a short list that still
-//! does ([`shrink`]). [`FaultStore`] fails on demand. [`index_cases`] makes the index logs of files that are too large to write.
+//! does ([`shrink`]). [`FaultStore`] fails on demand; [`MemStore`]
+//! lives in memory and can forget what was not synced. [`index_cases`] makes the index logs of files that are too large to write.
 #![forbid(unsafe_code)]
 
 mod clock;
 mod delegate;
 mod fault;
 pub mod index_cases;
+mod mem;
 mod model;
 mod rng;
 mod step;
@@ -15,6 +17,7 @@ mod world;
 
 pub use clock::an_hour_ahead;
 pub use fault::{Call, Fault, FaultStore, Op};
+pub use mem::MemStore;
 pub use model::{Eyes, FileModel, Sparse, Values, Who, ZEROS, byte_of};
 pub use rng::Rng;
 pub use step::{Step, shrink, steps};

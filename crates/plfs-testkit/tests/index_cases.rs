@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use plfs::index::{Found, Run};
-use plfs::store::{MemStore, Store};
+use plfs::store::Store;
 use plfs::{Config, Container, File, OpenOptions, Opened, Plfs, Said};
 use plfs_format::name::SegmentRef;
-use plfs_testkit::Rng;
+use plfs_index::{Found, Run};
 use plfs_testkit::index_cases::{IndexCase, Placed, Turns, Written, write_index_logs};
+use plfs_testkit::{MemStore, Rng};
 
 const NAME: &str = "/m/f";
 

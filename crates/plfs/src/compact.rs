@@ -6,15 +6,17 @@ use std::sync::Arc;
 use plfs_format::index_log::Record;
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::{Bad, summary};
+use plfs_index::{BLOCK_RECORDS, Folder, Found, block_of, in_blocks};
 
+use crate::catalog::{self, Index, Totals};
 use crate::config::Config;
-use crate::container::{self, Container, Hold, Totals, write_clock};
+use crate::container::{Container, write_clock};
 use crate::error::{At, Error, Result};
-use crate::index::{Folder, Found, Index};
+use crate::lifecycle::{self, Hold};
 use crate::log::{DataLog, LogSet, Seen};
 use crate::read::{SegmentFiles, fetch};
 use crate::store::{self, Errno};
-use crate::write::{BLOCK_RECORDS, Identity, block_of, in_blocks};
+use crate::write::Identity;
 
 /// Bytes that are copied at once. 8 MiB: two objects of CephFS, some ten requests in flight of a disk.
 const WINDOW_BYTES: u64 = 8 << 20;
@@ -58,7 +60,7 @@ pub(crate) fn is_worth(container: &Container, config: &Config, totals: &Totals) 
     // Other users' log sets would stay, and each closer would try again.
     let store = container.store.as_ref();
     let can_go = |name: &Name| match name {
-        Name::LogSet(set) => store.stat(&container.path(&name::log_set(*set)), false).is_ok_and(|stat| container::is_removable(store, &stat)),
+        Name::LogSet(set) => store.stat(&container.path(&name::log_set(*set)), false).is_ok_and(|stat| lifecycle::is_removable(store, &stat)),
         _ => true,
     };
     container.list().is_ok_and(|names| names.iter().all(can_go))
@@ -80,10 +82,10 @@ pub(crate) fn usage(container: &Container) -> Result<Usage> {
 /// EBUSY if somebody has it open for writing. Writers may come while it runs; readers are not disturbed. Takes room for a second copy of what the file has until it is done. Durable on
 /// return; whatever ends it before leaves the file as it was.
 pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress: impl FnMut(u64) -> ControlFlow<()>) -> Result<Compacted> {
-    if container::has_owner(&container.list()?) {
+    if catalog::has_owner(&container.list()?) {
         return busy(container);
     }
-    if container::has_lost_records(container) {
+    if lifecycle::has_lost_records(container) {
         let bad =
             Bad { at_bytes: summary::OFFSET, what: "its index logs have fewer records than this summary counts: put the lost logs back, or copy what is left" };
         return Err(Error::Corrupt { path: container.path(name::SUPER), bad });
@@ -93,12 +95,12 @@ pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress:
     // Without shared memory: nobody else appends to the set.
     let alone = Config { shared_memory: None, ..config.clone() };
     let identity = Identity::of_this_process(container.store.user());
-    let set = Arc::new(LogSet::join(container.clone(), &alone, Seen { max_hlc: 0, is_new: true }, true, &identity.mark())?);
+    let set = Arc::new(LogSet::join(container.clone(), &alone, Seen { max_hlc: 0, is_new: true }, true, &identity.mark(), catalog::complete)?);
     let copied = Copier::new(container, config, &set, identity).and_then(|copier| copier.run(&mut progress));
     let cleared = match &copied {
-        Ok((_, dead)) => container::remove_stale_sets(container, set.id(), *dead),
+        Ok((_, dead)) => lifecycle::remove_stale_sets(container, set.id(), *dead),
         // In vain: nothing of it was needed yet.
-        Err(_) => container::remove_log_sets(container, [set.id()]),
+        Err(_) => lifecycle::remove_log_sets(container, [set.id()]),
     };
     let left = match Arc::into_inner(set) {
         Some(set) => set.leave(),
@@ -107,7 +109,7 @@ pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress:
     let (copied_bytes, _) = copied?;
     cleared?;
     if left? {
-        container::sum_up(container)?;
+        lifecycle::sum_up(container)?;
     }
     Ok(Compacted { copied_bytes, stored_before, stored_after: stored_bytes(container)? })
 }
@@ -185,11 +187,11 @@ impl<'a> Copier<'a> {
             self.set.append_index(&[], &[Record::Truncate { size: index.eof(), stamp: last }])?;
         }
         // All of it has to be durable before what says that it is all there is.
-        self.set.sync_index()?;
+        self.set.sync_index(u64::MAX)?;
         self.container.store.sync_dir(&self.container.dir).at("sync", &self.container.dir)?;
         self.give_to_owner()?;
         self.set.append_index(&[], &[Record::Truncate { size: 0, stamp: dead }])?;
-        self.set.sync_index()?;
+        self.set.sync_index(u64::MAX)?;
         Ok((copied, dead))
     }
 
@@ -199,6 +201,7 @@ impl<'a> Copier<'a> {
         let (segment, physical) = if data.is_direct(bytes.len()) {
             let place = data.place(bytes.len() as u64)?;
             store::write_full(place.file.as_ref(), bytes, place.physical).at("write the data log", &place.path)?;
+            data.wrote(place.segment);
             (place.segment, place.physical)
         } else {
             data.buffer(bytes)?
@@ -212,9 +215,11 @@ impl<'a> Copier<'a> {
 
     /// Appends what was written to the index log, once it is durable: what the records repeat is dead to readers from then on.
     fn commit(&mut self) -> Result<()> {
-        for Stream { data, folder } in &mut self.streams {
+        for Stream { data, .. } in &mut self.streams {
             data.flush()?;
-            data.sync()?;
+        }
+        self.set.sync_data()?;
+        for Stream { data, folder } in &mut self.streams {
             let all: Vec<SegmentRef> = data.segments().collect();
             for runs in in_blocks(&folder.take(|| self.stamps[1])) {
                 let (segments, records) = block_of(&all, runs, self.identity.writer);

@@ -1,18 +1,20 @@
-//! L5: one handle on a logical file, with its own access mode and read-ahead.
+//! L6: one handle on a logical file, with its own access mode and read-ahead.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use plfs_format::{Bad, MAX_OFFSET, name};
+use plfs_index::{Found, Run};
 
-use crate::container::{self, Container, Totals};
+use crate::catalog::{Index, Totals, store_flat};
+use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
-use crate::index::{Found, Index, Run, store_flat};
-use crate::log::{Seen, lock};
+use crate::log::Seen;
 use crate::logical::LogicalFile;
 use crate::read::{Prefetch, fetch};
 use crate::store::{Bytes, Errno, Stat, Time};
+use crate::sync::lock;
 
 /// What a handle may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -23,43 +23,42 @@
 //! # }
 //! ```
 //!
-//! The layers, from the ground: [`store`] (L1), logs and index (L2), container (L3), write and read (L4), file and [`Plfs`] (L5). A module uses only lower layers;
-//! docs/ARCHITECTURE.md has the picture, docs/FORMAT.md the bytes.
+//! The layers, from the ground: [`store`] and [`index`] (L1), container (L2), log (L3), catalog, write
+//! and read (L4), lifecycle and compact (L5), file and [`Plfs`] (L6). A module uses only lower ones, as
+//! `tests/layers.rs` checks; docs/ARCHITECTURE.md has the picture, docs/FORMAT.md the bytes.
 #![deny(unsafe_code)]
 
+mod autocommit;
+mod catalog;
 mod compact;
 pub mod config;
 mod container;
 mod error;
 mod file;
-pub mod index;
+mod lifecycle;
 mod log;
 mod logical;
 mod plfs;
 mod read;
+mod sessions;
 pub mod store;
-mod ticker;
+mod sync;
 mod write;
 
+pub use autocommit::FORK_GATE;
+pub use catalog::Totals;
 pub use compact::{Compacted, Usage};
 pub use config::Config;
-pub use container::{
-    Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, Lost, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree,
-    clear_marks, discard, flat_state, lost_and_found, lost_at, open_marks, prepare, put_back, records, repair,
-};
-pub use container::{Container, Totals};
+pub use container::{Container, prepare};
 pub use error::{Error, Result};
 pub use file::{Access, Extent, File};
+pub use lifecycle::{
+    Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, Lost, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree,
+    clear_marks, discard, flat_state, lost_and_found, lost_at, open_marks, put_back, records, repair,
+};
 pub use log::Seen;
 pub use plfs::{FileStat, OpenOptions, Opened, Plfs};
-pub use ticker::FORK_GATE;
-
-/// The rules by which a writer places bytes and makes index blocks, for who makes index logs without writing data: the test kit. Not for programs; may change at any time.
-#[doc(hidden)]
-pub mod writing {
-    pub use crate::log::{Regions, next_region};
-    pub use crate::write::{BLOCK_RECORDS, PENDING_RECORDS, block_of};
-}
+pub use plfs_index as index;
 
 /// Length of every name's file on the storage: what a stat without PLFS shows.
 pub const SUPERBLOCK_BYTES: usize = plfs_format::superblock::FILE_BYTES;

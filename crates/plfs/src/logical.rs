@@ -1,4 +1,4 @@
-//! L5: what the handles of one process on one logical file share. Joins a writer and an index; own writes are visible at once.
+//! L6: what the handles of one process on one logical file share. Joins a writer and an index; own writes are visible at once.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,21 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::FILE_BYTES;
+use plfs_index::Run;
 
+use crate::autocommit;
+use crate::catalog::{self, Index, Totalizer, Totals};
 use crate::compact;
 use crate::config::Config;
-use crate::container::{self, Container, Hold, Totalizer, Totals};
+use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
-use crate::index::{Index, Run};
-use crate::log::{LogSet, Seen, lock};
+use crate::lifecycle::{self, Hold};
+use crate::log::{LogSet, Seen};
 use crate::read::SegmentFiles;
+use crate::sessions::Sessions;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
-use crate::ticker;
-use crate::write::{Ahead, Identity, Writer, Written};
+use crate::sync::lock;
+use crate::write::{Ahead, Committing, Identity, Writer, Written};
 
 /// What the handles of one process on one logical file share.
 #[derive(Debug)]
@@ -51,6 +55,8 @@ pub(crate) struct LogicalFile {
     times_set: AtomicBool,
     /// What this process has written past what the logs say.
     ahead: Arc<Ahead>,
+    /// What this process wrote to files that it has closed since.
+    sessions: Arc<Sessions>,
     finished: bool,
     /// The ticker will commit it.
     pub(crate) watched: AtomicBool,
@@ -60,6 +66,26 @@ pub(crate) struct LogicalFile {
     is_new: AtomicBool,
     /// What another process said that it has seen, which the first write need not look for then.
     pub(crate) told: Mutex<Option<Seen>>,
+}
+
+impl autocommit::Tick for LogicalFile {
+    fn ticking(&self) -> &Arc<Mutex<()>> {
+        &self.ticking
+    }
+
+    fn tick(&self) -> bool {
+        let uncommitted = read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted());
+        if !uncommitted {
+            self.watched.store(false, Ordering::Release);
+            // Written between the look and the store: it would be forgotten.
+            if !read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted()) || self.watched.swap(true, Ordering::AcqRel) {
+                return false;
+            }
+        }
+        // An error poisons the writer and shows at its next call.
+        let _ = self.commit(false, None);
+        true
+    }
 }
 
 impl std::fmt::Debug for Writer {
@@ -78,15 +104,21 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 
 impl LogicalFile {
     /// A file that this process has just created, with its superblock if it could not open that again.
-    pub(crate) fn created(container: Arc<Container>, config: Arc<Config>, creation: Option<Arc<dyn StoreFile>>, name: &Path) -> LogicalFile {
-        let file = LogicalFile::new(container, config, None, name);
+    pub(crate) fn created(
+        container: Arc<Container>,
+        config: Arc<Config>,
+        sessions: Arc<Sessions>,
+        creation: Option<Arc<dyn StoreFile>>,
+        name: &Path,
+    ) -> LogicalFile {
+        let file = LogicalFile::new(container, config, sessions, None, name);
         file.is_new.store(true, Ordering::Release);
         *lock(&file.creation) = creation;
         file
     }
 
     /// A file that was opened as `name`.
-    pub(crate) fn new(container: Arc<Container>, config: Arc<Config>, summary: Option<Summary>, name: &Path) -> LogicalFile {
+    pub(crate) fn new(container: Arc<Container>, config: Arc<Config>, sessions: Arc<Sessions>, summary: Option<Summary>, name: &Path) -> LogicalFile {
         LogicalFile {
             name_dir: name.parent().map(Path::to_path_buf),
             is_new: AtomicBool::new(false),
@@ -108,6 +140,7 @@ impl LogicalFile {
             touched: AtomicBool::new(false),
             times_set: AtomicBool::new(false),
             ahead: Arc::default(),
+            sessions,
             finished: false,
         }
     }
@@ -271,7 +304,7 @@ impl LogicalFile {
             (false, None) => self.seen()?,
         };
         let identity = Identity::of_this_process(self.container.store.user());
-        let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, &identity.mark())?;
+        let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, &identity.mark(), catalog::complete)?;
         let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity, self.ahead.clone()));
         *slot = Some(writer.clone());
         // For good: a writer that left may come back.
@@ -309,29 +342,42 @@ impl LogicalFile {
     }
 
     /// Gives the truncate's stamp.
+    ///
+    /// Neither readers nor writers of this process wait for a sync: the index and the writer are locked while records are frozen and appended only.
     fn commit_stamped(&self, sync: bool, truncate: Option<u64>) -> Result<Option<u64>> {
         let Some(writer) = read(&self.writer).clone() else {
             if sync {
-                container::sync_logs(&self.container, None)?;
+                catalog::sync_logs(&self.container, None)?;
                 self.sync_names()?;
             }
             return Ok(None);
         };
-        // The index is locked first, as in `index`: a read that follows sees what was committed.
-        let mut slot = write(&self.index);
-        let committed = writer.commit(sync, truncate)?;
-        if let Some(index) = slot.as_mut() {
-            index.add_committed(&committed);
-        }
-        drop(slot);
+        let mut commit = writer.begin_commit();
+        commit.write_out()?;
+        let all_at_once = !sync || truncate.is_some();
         if sync {
-            // What was written in earlier sessions, and closed without a sync, counts as well.
-            writer.set().sync_names_once(|| {
-                container::sync_logs(&self.container, Some(writer.set().id()))?;
-                self.sync_names()
-            })?;
+            let mut slot = write(&self.index);
+            freeze(&mut commit, &mut slot)?;
+            drop(slot);
+            commit.sync_data()?;
         }
-        Ok(committed.truncate.map(|(stamp, _)| stamp))
+        let mut stamp = None;
+        if !all_at_once || truncate.is_some() || writer.has_uncommitted() {
+            let _gate = all_at_once.then(|| writer.set().gate()).transpose()?;
+            // The index is locked first, as in `index`: a read that follows sees what was committed.
+            let mut slot = write(&self.index);
+            if all_at_once {
+                freeze(&mut commit, &mut slot)?;
+            }
+            stamp = append(&mut commit, &mut slot, truncate)?;
+        }
+        if sync {
+            commit.sync_index()?;
+            writer.set().sync_names_once(|| self.sync_names())?;
+            // What was written in earlier sessions, and closed without a sync, counts as well.
+            self.sessions.sync(&self.container, Some(writer.set().id()))?;
+        }
+        Ok(stamp)
     }
 
     /// Makes the superblock durable, the directories between it and the root, and the name.
@@ -363,7 +409,7 @@ impl LogicalFile {
         writer.set().truncated(size);
         self.touched.store(true, Ordering::Release);
         if to_nothing && let Some(stamp) = stamp {
-            container::remove_stale_sets(&self.container, writer.set().id(), stamp)?;
+            lifecycle::remove_stale_sets(&self.container, writer.set().id(), stamp)?;
         }
         Ok(())
     }
@@ -389,7 +435,7 @@ impl LogicalFile {
 
     fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {
         if !self.watched.swap(true, Ordering::AcqRel) {
-            ticker::watch(self);
+            autocommit::watch(self);
         }
         let writer = self.ordered_writer(false)?;
         let written = write(&writer)?;
@@ -401,21 +447,6 @@ impl LogicalFile {
             self.commit(false, None)?;
         }
         Ok(written.bytes)
-    }
-
-    /// Commits if anything was written since the last commit; else the next write is to be watched anew. Whether it did.
-    pub(crate) fn tick(&self) -> bool {
-        let uncommitted = read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted());
-        if !uncommitted {
-            self.watched.store(false, Ordering::Release);
-            // Written between the look and the store: it would be forgotten.
-            if !read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted()) || self.watched.swap(true, Ordering::AcqRel) {
-                return false;
-            }
-        }
-        // An error poisons the writer and shows at its next call.
-        let _ = self.commit(false, None);
-        true
     }
 
     /// Forgets the writer without leaving its log set: the child of a fork, whose parent goes on with it.
@@ -440,19 +471,33 @@ impl LogicalFile {
         if read(&self.writer).is_none() {
             return Ok(());
         }
+        // The work, while others read and write.
         let committed = self.commit(self.config.sync_on_close, None);
+        let mut index = write(&self.index);
         let mut slot = write(&self.writer);
         let Some(writer) = slot.take() else { return committed };
-        let left = match Arc::try_unwrap(writer) {
-            Ok(writer) => writer.leave(),
+        let writer = match Arc::try_unwrap(writer) {
+            Ok(writer) => writer,
             Err(busy) => {
-                // Another thread is writing: it goes on with the set.
+                // Another thread is writing or commits: it goes on with the set.
                 *slot = Some(busy);
                 return committed;
             }
         };
+        // From here on nobody writes: what came since the commit belongs to this one.
+        let rest = committed.and_then(|()| commit_rest(&writer, &mut index, self.config.sync_on_close));
+        if rest.is_err() && !self.finished {
+            // Its bytes are lost, and each later call on the file has to say so.
+            *slot = Some(Arc::new(writer));
+            return rest;
+        }
+        if writer.is_unsynced() {
+            self.sessions.leave_unsynced(&self.container, writer.set().id());
+        }
+        let left = writer.leave();
         drop(slot);
-        committed.and(left.and_then(|last| self.sum_up(last)))
+        drop(index);
+        rest.and(left.and_then(|last| self.sum_up(last)))
     }
 
     /// Sets owner and group through `container`, which may act as somebody else than this file's store does.
@@ -485,7 +530,7 @@ impl LogicalFile {
         if held || self.nameless.load(Ordering::Acquire) {
             let super_path = self.container.path(name::SUPER);
             if !self.container.copied && self.container.store.stat(&super_path, false).is_ok_and(|stat| stat.nlink <= 1) {
-                container::remove_if_nameless(&self.container, self.config.shared_memory.as_deref())?;
+                lifecycle::remove_if_nameless(&self.container, self.config.shared_memory.as_deref())?;
             }
         }
         Ok(())
@@ -497,7 +542,7 @@ impl LogicalFile {
             return Ok(());
         }
         let names = self.container.list()?;
-        if container::has_owner(&names) {
+        if catalog::has_owner(&names) {
             return Ok(());
         }
         let (touched, set) = (self.touched.swap(false, Ordering::AcqRel), self.times_set.swap(false, Ordering::AcqRel));
@@ -510,8 +555,8 @@ impl LogicalFile {
         let creation = lock(&self.creation).take();
         let mut summed_up = None;
         // A summary that this user may not write costs the next stat a look at the logs, nothing else.
-        if let Ok(file) = creation.map_or_else(|| container::open_super(&self.container), Ok) {
-            summed_up = container::write_summary(&self.container, file.as_ref(), &names)?;
+        if let Ok(file) = creation.map_or_else(|| catalog::open_super(&self.container), Ok) {
+            summed_up = catalog::write_summary(&self.container, file.as_ref(), &names)?;
             // Other clients look at the superblock first of all: they should not wait for what this one changed in it.
             container::publish((!self.container.local).then_some(file.as_ref()));
         }
@@ -535,7 +580,7 @@ impl LogicalFile {
         match self.container.store.set_times(&path, None, Some(Time::now())) {
             // Only the owner may set times; whoever may write can change an unused byte, which does the same.
             Err(Errno::PERM | Errno::ACCESS) => {
-                if let Ok(file) = container::open_super(&self.container) {
+                if let Ok(file) = catalog::open_super(&self.container) {
                     let _ = file.write_at(&[0], FILE_BYTES as u64 - 1);
                 }
                 Ok(())
@@ -543,6 +588,44 @@ impl LogicalFile {
             other => other.at("set the times of", &path),
         }
     }
+}
+
+/// Hands what was written so far to the store, and its records to the index.
+fn freeze(commit: &mut Committing<'_>, index: &mut Option<Index>) -> Result<()> {
+    let fresh = commit.freeze()?;
+    if let Some(index) = index.as_mut() {
+        index.add_own(&fresh);
+    }
+    Ok(())
+}
+
+/// Appends what is frozen, and a truncate, whose stamp it gives. The index need not read it then.
+fn append(commit: &mut Committing<'_>, index: &mut Option<Index>, truncate: Option<u64>) -> Result<Option<u64>> {
+    let committed = commit.append(truncate)?;
+    if let Some(index) = index.as_mut() {
+        index.add_committed(&committed);
+    }
+    Ok(committed.truncate.map(|(stamp, _)| stamp))
+}
+
+/// Commits what a writer has that nobody writes with any more.
+fn commit_rest(writer: &Writer, index: &mut Option<Index>, sync: bool) -> Result<()> {
+    writer.check()?;
+    if !writer.has_uncommitted() {
+        return Ok(());
+    }
+    let mut commit = writer.begin_commit();
+    freeze(&mut commit, index)?;
+    if sync {
+        commit.sync_data()?;
+    }
+    let gate = writer.set().gate()?;
+    append(&mut commit, index, None)?;
+    drop(gate);
+    if sync {
+        commit.sync_index()?;
+    }
+    Ok(())
 }
 
 impl Drop for LogicalFile {

@@ -1,4 +1,4 @@
-//! L5: the file system as programs see it: paths to files. Keeps the table of open files, so that all handles of a process on one file agree.
+//! L6: the file system as programs see it: paths to files. Keeps the table of open files, so that all handles of a process on one file agree.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -10,15 +10,17 @@ use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, Superblock};
 
+use crate::catalog::{self, Flattened, Totalizer, Totals, flatten};
 use crate::compact::{self, Compacted, Usage};
 use crate::config::Config;
-use crate::container::{self, Container, Totalizer, Totals};
+use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
 use crate::file::{Access, File, logical_stat};
-use crate::index::{Flattened, flatten};
-use crate::log::lock;
+use crate::lifecycle;
 use crate::logical::LogicalFile;
+use crate::sessions::Sessions;
 use crate::store::{Errno, Kind, Open, PosixStore, Stat, Store, StoreFile, Time};
+use crate::sync::lock;
 
 /// How to open a file, as `open(2)`'s flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,7 @@ pub struct Plfs {
     config: Arc<Config>,
     open: Mutex<OpenFiles>,
     known: Mutex<LruCache<(u64, u64), Known>>,
+    sessions: Arc<Sessions>,
 }
 
 /// The open logical files of a process, by device and inode of their superblocks.
@@ -121,7 +124,7 @@ const KNOWN_MAX: usize = 32_768;
 impl Plfs {
     /// PLFS on a store.
     pub fn new(store: Arc<dyn Store>, config: Config) -> Plfs {
-        Plfs { store, config: Arc::new(config), open: Mutex::default(), known: Mutex::new(LruCache::unbounded()) }
+        Plfs { store, config: Arc::new(config), open: Mutex::default(), known: Mutex::new(LruCache::unbounded()), sessions: Arc::default() }
     }
 
     /// PLFS on this machine's file systems.
@@ -213,7 +216,8 @@ impl Plfs {
         let container = container.for_owner(uid, gid).or_else(|| container.near()).unwrap_or(container);
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
-        let logical = Arc::new(LogicalFile::created(Arc::new(container), self.config.clone(), (!reopens).then(|| creation.clone()), path));
+        let logical =
+            Arc::new(LogicalFile::created(Arc::new(container), self.config.clone(), self.sessions.clone(), (!reopens).then(|| creation.clone()), path));
         lock(&self.open).insert(key, &logical);
         Ok((File::new(logical, path.to_path_buf(), options.access), creation))
     }
@@ -269,7 +273,7 @@ impl Plfs {
             return logical;
         }
         let key = container.identity;
-        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), summary, path));
+        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), self.sessions.clone(), summary, path));
         open.insert(key, &logical);
         logical
     }
@@ -403,7 +407,7 @@ impl Plfs {
         let super_path = container.path(name::SUPER);
         let owner = self.store.stat(&super_path, false).ok();
         let container = owner.and_then(|stat| container.for_owner(stat.uid, stat.gid)).unwrap_or(container);
-        container::remove_if_nameless(&container, self.config.shared_memory.as_deref()).map(drop)
+        lifecycle::remove_if_nameless(&container, self.config.shared_memory.as_deref()).map(drop)
     }
 
     /// Sets permission bits of any file or directory.
@@ -454,8 +458,8 @@ impl Plfs {
         let Some((container, _)) = self.container(path)? else { return Err(Error::NotAContainer { path: path.to_path_buf() }) };
         let made = flatten(&container)?;
         // The new file moved the directory's time, which made the summary void.
-        if let Ok(file) = container::open_super(&container) {
-            container::write_summary(&container, file.as_ref(), &container.list()?)?;
+        if let Ok(file) = catalog::open_super(&container) {
+            catalog::write_summary(&container, file.as_ref(), &container.list()?)?;
         }
         Ok(made)
     }

@@ -3,24 +3,20 @@
 //! A [`Writer`] gets bytes into data logs and remembers where they went as folded runs. A commit hands the bytes to the store first and appends the index block after, so
 //! an index block never points at bytes that the store has not been given. After a failure it refuses to go on.
 
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use plfs_format::index_log::{BLOCK_NEST_RUNS_MAX, Record};
+use plfs_format::index_log::Record;
 use plfs_format::name::SegmentRef;
+use plfs_index::{Committed, Folder, Fresh, HOLE, PENDING_RECORDS, Run, Stamped, block_of, in_blocks};
 
 use crate::config::Config;
-use crate::container::{Container, random_u64};
+use crate::container::Container;
 use crate::error::{At, Error, Result};
-use crate::index::{Folder, HOLE, Run, Stamped};
-use crate::log::{DataLog, LogSet, lock};
+use crate::log::{DataLog, LogSet};
+use crate::store::machine::{host_name, random_u64};
 use crate::store::{self, Errno, Time};
-
-/// Records in one index block at most: 56 KB each thousand, far below the format's limit.
-pub const BLOCK_RECORDS: usize = 65_536;
-/// Records a writer may hold before it appends them on its own: about 3 MB.
-pub const PENDING_RECORDS: usize = 65_536;
+use crate::sync::lock;
 
 /// Who this process is, for people who read the index.
 #[derive(Clone, Debug)]
@@ -40,7 +36,7 @@ pub struct Identity {
 impl Identity {
     /// This process, writing as user `uid`.
     pub fn of_this_process(uid: u32) -> Identity {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = host_name().to_string_lossy().into_owned();
         Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: Time::now().ns() as u64, host }
     }
 
@@ -59,9 +55,11 @@ impl Identity {
 /// How far a process has written past what its commits say. Outlives the writer, under whose lock it changes; read without one.
 #[derive(Debug, Default)]
 pub struct Ahead {
-    /// Largest logical end of what no index log has yet; 0 if there is none.
+    /// Largest logical end of what no commit has begun to take; 0 if there is none.
     end: AtomicU64,
-    /// Commits and truncates that took that into the logs.
+    /// Largest logical end of what a commit is taking into the logs; 0 if there is none.
+    under_way: AtomicU64,
+    /// Commits and truncates that took something into the logs.
     taken: AtomicU64,
 }
 
@@ -71,7 +69,8 @@ impl Ahead {
         loop {
             let taken = self.taken.load(Ordering::Acquire);
             let said = logs()?;
-            let end = self.end.load(Ordering::Acquire);
+            // In the order in which a commit changes them, the other way round.
+            let end = self.end.load(Ordering::Acquire).max(self.under_way.load(Ordering::Acquire));
             if self.taken.load(Ordering::Acquire) == taken {
                 return Ok((said, end));
             }
@@ -84,12 +83,21 @@ impl Ahead {
         }
     }
 
-    /// The logs have it all.
-    fn take(&self) {
-        if self.end.load(Ordering::Relaxed) > 0 {
+    /// A commit begins to take what there is.
+    fn begin(&self) {
+        let end = self.end.load(Ordering::Relaxed);
+        if end > 0 {
+            self.under_way.store(self.under_way.load(Ordering::Relaxed).max(end), Ordering::Release);
+            self.end.store(0, Ordering::Release);
+        }
+    }
+
+    /// The logs have what the commit took.
+    fn done(&self) {
+        if self.under_way.load(Ordering::Relaxed) > 0 {
             // First: who sees no end must know that it was not so all the time.
             self.taken.fetch_add(1, Ordering::AcqRel);
-            self.end.store(0, Ordering::Release);
+            self.under_way.store(0, Ordering::Release);
         }
     }
 }
@@ -102,6 +110,8 @@ pub struct Writer {
     dirty: AtomicBool,
     /// Whether the node's append position has this process's blessing: see [`Writer::append_position`].
     knows_end: Mutex<bool>,
+    /// Held by the thread that commits: one at a time, and without the lock of the state while it waits for storage.
+    committing: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -111,8 +121,8 @@ struct State {
     /// Records that readers of this process have and no index log has yet.
     frozen: Vec<Stamped>,
     announced: bool,
-    /// Index blocks were appended since the last sync.
-    index_dirty: bool,
+    /// Where the last block ends that this process appended and has not made durable; 0 if there is none.
+    index_unsynced: u64,
     poison: Option<Error>,
 }
 
@@ -127,27 +137,6 @@ pub struct Written {
     pub crowded: bool,
 }
 
-/// Records, and what their segment numbers mean.
-#[derive(Default)]
-pub struct Fresh {
-    /// The log set whose stamps they have.
-    pub set: u32,
-    /// The records.
-    pub runs: Vec<Stamped>,
-    /// What segment numbers mean.
-    pub segments: Vec<SegmentRef>,
-}
-
-/// What a commit appended.
-pub struct Committed {
-    /// The records that readers of this process did not have before.
-    pub fresh: Fresh,
-    /// The truncate: stamp and size.
-    pub truncate: Option<(u64, u64)>,
-    /// Stamps of the index blocks.
-    pub blocks: Vec<u64>,
-}
-
 impl Writer {
     /// A writer in the node's log set, which notes in `ahead` how far it has written.
     pub fn new(container: Arc<Container>, set: LogSet, config: &Config, identity: Identity, ahead: Arc<Ahead>) -> Writer {
@@ -157,10 +146,10 @@ impl Writer {
             folder: Folder::new(),
             frozen: Vec::new(),
             announced: false,
-            index_dirty: false,
+            index_unsynced: 0,
             poison: None,
         };
-        Writer { set, ahead, identity, dirty: AtomicBool::new(false), knows_end: Mutex::new(false), state: Mutex::new(state) }
+        Writer { set, ahead, identity, dirty: AtomicBool::new(false), knows_end: Mutex::new(false), committing: Mutex::default(), state: Mutex::new(state) }
     }
 
     /// The node's log set.
@@ -183,6 +172,7 @@ impl Writer {
             // Large writes of several threads go to storage side by side.
             written = write_some(place.file.as_ref(), bytes, place.physical).at("write the data log", &place.path)?;
             state = lock(&self.state);
+            state.data.wrote(place.segment);
             (place.segment, place.physical)
         } else {
             match state.data.buffer(bytes) {
@@ -236,7 +226,10 @@ impl Writer {
 
     /// Hands all bytes to the store and gives the records that readers of this process do not have yet.
     pub fn freeze(&self) -> Result<Fresh> {
-        let mut state = lock(&self.state);
+        self.freeze_locked(&mut lock(&self.state))
+    }
+
+    fn freeze_locked(&self, state: &mut State) -> Result<Fresh> {
         state.check()?;
         if let Err(error) = state.data.flush() {
             return Err(state.poison(error));
@@ -244,7 +237,7 @@ impl Writer {
         self.dirty.store(false, Ordering::Release);
         let runs = state.folder.take(|| self.set.tick());
         state.frozen.extend_from_slice(&runs);
-        Ok(self.fresh(&state, runs))
+        Ok(self.fresh(state, runs))
     }
 
     /// The records that were frozen and are in no index log yet, for readers that start anew.
@@ -262,43 +255,13 @@ impl Writer {
         Fresh { set: self.set.id(), runs, segments: state.data.segments().collect() }
     }
 
-    /// Makes everything written so far visible to all who open, refresh or lock the file from now on; with `sync` also durable.
+    /// Begins a commit: no other thread of the process commits until the result is dropped.
     ///
-    /// `truncate` adds a truncate to that size behind what was written. Costs one append to the index log if there is anything to say.
-    pub fn commit(&self, sync: bool, truncate: Option<u64>) -> Result<Committed> {
-        let mut state = lock(&self.state);
-        state.check()?;
-        self.dirty.store(false, Ordering::Release);
-        match self.try_commit(&mut state, sync, truncate) {
-            Ok(committed) => Ok(committed),
-            Err(error) => Err(state.poison(error)),
-        }
-    }
-
-    fn try_commit(&self, state: &mut State, sync: bool, truncate: Option<u64>) -> Result<Committed> {
-        state.data.flush()?;
-        if sync {
-            state.data.sync()?;
-        }
-        let fresh = state.folder.take(|| self.set.tick());
-        let mut runs = std::mem::take(&mut state.frozen);
-        runs.extend_from_slice(&fresh);
-        let segments: Vec<SegmentRef> = state.data.segments().collect();
-        let mut blocks = Vec::new();
-        for runs in in_blocks(&runs) {
-            blocks.push(self.append_runs(state, &segments, runs)?);
-        }
-        let truncate = truncate.map(|size| (self.set.tick(), size));
-        if let Some((stamp, size)) = truncate {
-            blocks.push(self.append_block(state, &[], vec![Record::Truncate { size, stamp }])?);
-        }
-        // From now on the logs say it, and truncates by others count.
-        self.ahead.take();
-        if sync && state.index_dirty {
-            self.set.sync_index()?;
-            state.index_dirty = false;
-        }
-        Ok(Committed { fresh: self.fresh(state, fresh), truncate, blocks })
+    /// A commit has steps: [`Committing::write_out`], [`Committing::freeze`], [`Committing::sync_data`], [`Committing::append`], [`Committing::sync_index`]; one that is no sync goes
+    /// without those of that name. What is frozen goes into the index of this process at once, and no reader may freeze between a freeze and an append that takes all. The first error
+    /// poisons the writer.
+    pub fn begin_commit(&self) -> Committing<'_> {
+        Committing { writer: self, _turn: lock(&self.committing), frozen: 0 }
     }
 
     fn append_runs(&self, state: &mut State, all: &[SegmentRef], runs: &[Stamped]) -> Result<u64> {
@@ -310,10 +273,20 @@ impl Writer {
         if !state.announced {
             records.insert(0, self.identity.record());
         }
-        let stamp = self.set.append_index(segments, &records)?;
+        let (stamp, end) = self.set.append_index(segments, &records)?;
         state.announced = true;
-        state.index_dirty = true;
+        state.index_unsynced = end;
         Ok(stamp)
+    }
+
+    /// Whether index blocks of this process are not durable.
+    pub fn is_unsynced(&self) -> bool {
+        lock(&self.state).index_unsynced != 0
+    }
+
+    /// The error that poisoned it, if one did.
+    pub fn check(&self) -> Result<()> {
+        lock(&self.state).check()
     }
 
     /// Leaves the log set; true if this was the node's last writer. Commit first: what was not committed is dropped.
@@ -323,6 +296,87 @@ impl Writer {
             Some(set) => set.leave(),
             None => Ok(false),
         }
+    }
+}
+
+/// A commit under way.
+pub struct Committing<'a> {
+    writer: &'a Writer,
+    _turn: MutexGuard<'a, ()>,
+    /// Records of [`State::frozen`] that this commit takes.
+    frozen: usize,
+}
+
+impl Committing<'_> {
+    /// Gets buffered bytes on their way and waits for them, so that the steps that hold locks find little to write.
+    pub fn write_out(&self) -> Result<()> {
+        let in_flight = {
+            let mut state = lock(&self.writer.state);
+            state.check()?;
+            match state.data.begin_flush() {
+                Ok(in_flight) => in_flight,
+                Err(error) => return Err(state.poison(error)),
+            }
+        };
+        in_flight.wait().map_err(|error| lock(&self.writer.state).poison(error))
+    }
+
+    /// [`Writer::freeze`]; what is frozen now is what the commit takes.
+    pub fn freeze(&mut self) -> Result<Fresh> {
+        let mut state = lock(&self.writer.state);
+        let fresh = self.writer.freeze_locked(&mut state)?;
+        self.writer.ahead.begin();
+        // Only commits take frozen records away, and this is the one.
+        self.frozen = state.frozen.len();
+        Ok(fresh)
+    }
+
+    /// Makes the data of what the commit takes durable.
+    pub fn sync_data(&self) -> Result<()> {
+        self.writer.set.sync_data().map_err(|error| lock(&self.writer.state).poison(error))
+    }
+
+    /// Makes what the commit takes visible to all who open, refresh or lock the file from now on, and behind it a `truncate` to that size. Unless the data of it is durable, hold the
+    /// [gate](LogSet::gate).
+    ///
+    /// Costs one append to the index log if there is anything to say.
+    pub fn append(&mut self, truncate: Option<u64>) -> Result<Committed> {
+        let mut state = lock(&self.writer.state);
+        state.check()?;
+        let count = std::mem::take(&mut self.frozen);
+        self.try_append(&mut state, count, truncate).map_err(|error| state.poison(error))
+    }
+
+    fn try_append(&self, state: &mut State, count: usize, truncate: Option<u64>) -> Result<Committed> {
+        let writer = self.writer;
+        let runs: Vec<Stamped> = state.frozen.drain(..count).collect();
+        let segments: Vec<SegmentRef> = state.data.segments().collect();
+        let mut blocks = Vec::new();
+        for runs in in_blocks(&runs) {
+            blocks.push(writer.append_runs(state, &segments, runs)?);
+        }
+        let truncate = truncate.map(|size| (writer.set.tick(), size));
+        if let Some((stamp, size)) = truncate {
+            blocks.push(writer.append_block(state, &[], vec![Record::Truncate { size, stamp }])?);
+        }
+        // From now on the logs say it, and truncates by others count.
+        writer.ahead.done();
+        Ok(Committed { set: writer.set.id(), truncate, blocks })
+    }
+
+    /// Makes the index log durable as far as this process has appended to it, and the data that it points to.
+    pub fn sync_index(&self) -> Result<()> {
+        let end = {
+            let state = lock(&self.writer.state);
+            state.check()?;
+            state.index_unsynced
+        };
+        if end == 0 {
+            return Ok(());
+        }
+        self.writer.set.sync_index(end).map_err(|error| lock(&self.writer.state).poison(error))?;
+        lock(&self.writer.state).index_unsynced = 0;
+        Ok(())
     }
 }
 
@@ -338,50 +392,6 @@ impl State {
         self.poison.get_or_insert(error.clone());
         error
     }
-}
-
-/// What an index block says of `runs`, whose segment numbers are indexes into `all`: the segments that they use, and a record each.
-pub fn block_of(all: &[SegmentRef], runs: &[Stamped], writer: u32) -> (Vec<SegmentRef>, Vec<Record>) {
-    let (mut segments, mut local) = (Vec::new(), vec![None::<u16>; all.len()]);
-    // One more than runs: the first block of a writer gets a record of who it is.
-    let mut records = Vec::with_capacity(runs.len() + 1);
-    for Stamped { run, repeat, stamp } in runs {
-        if run.segment == HOLE {
-            // Holes side by side are one piece; no others fold, because none follows another in a segment.
-            records.push(Record::Hole { logical: run.logical, length: run.bytes(), writer, stamp: *stamp });
-            continue;
-        }
-        let segment = *local[run.segment as usize].get_or_insert_with(|| {
-            segments.push(all[run.segment as usize]);
-            segments.len() as u16 - 1
-        });
-        records.push(Record::Run {
-            logical: run.logical,
-            length: run.length,
-            stride: run.stride,
-            count: run.count,
-            segment,
-            physical: run.physical,
-            writer,
-            stamp: *stamp,
-            repeat: *repeat,
-        });
-    }
-    (segments, records)
-}
-
-/// Cuts records into what a block each can hold.
-pub(crate) fn in_blocks(mut runs: &[Stamped]) -> impl Iterator<Item = &[Stamped]> {
-    std::iter::from_fn(move || {
-        let mut nested = 0;
-        let fits = |item: &&Stamped| {
-            nested += item.runs();
-            nested <= BLOCK_NEST_RUNS_MAX
-        };
-        let (block, rest) = runs.split_at(runs.iter().take(BLOCK_RECORDS).take_while(fits).count());
-        runs = rest;
-        (!block.is_empty()).then_some(block)
-    })
 }
 
 /// What the first `bytes` of a run's bytes are: whole pieces, and a part of the next.

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, MemStore, Store, Time};
+use plfs::store::{Errno, Store, Time};
 use plfs::{Access, Config, File, Health, OpenOptions, Opened, Plfs, Report, Severity};
-use plfs_testkit::{FaultStore, Op, an_hour_ahead};
+use plfs_testkit::{FaultStore, MemStore, Op, an_hour_ahead};
 
 const NAME: &str = "/m/f";
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use plfs::store::{Bytes, Entry, MemStore, Open, PosixStore, Result, Stat, Store, StoreFile};
+use plfs::store::{Bytes, Entry, Open, PosixStore, Result, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, Op, Rng};
+use plfs_testkit::{FaultStore, MemStore, Op, Rng};
 
 struct Dir(PathBuf);
 
@@ -105,6 +105,150 @@ fn a_truncate_does_not_hide_what_is_written_behind_it() {
         file.set_len(0).unwrap();
         assert_eq!(file.len().unwrap(), 1000);
     });
+}
+
+/// One thread writes, another one lets the process leave its log sets, as `utime`, `sync`, `posix_spawn` and `exec` of a program do: to leave was to commit, then to take the writer, and
+/// what was written in between was dropped with it. Writes had returned, and fsync and close returned 0.
+#[test]
+fn what_is_written_while_another_thread_leaves_is_not_lost() {
+    in_time(|| {
+        let dir = Dir::new();
+        let plfs = Plfs::new(Arc::new(MemStore::new()), dir.config());
+        let (file, ended) = (open(&plfs, Path::new("/f")), AtomicBool::new(false));
+        const WRITES: u64 = 20_000;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    plfs.leave_all().unwrap();
+                }
+            });
+            for i in 0..WRITES {
+                assert_eq!(file.write_at(&[1 + (i % 250) as u8; 8], i * 8).unwrap(), 8);
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+        file.sync().unwrap();
+        let mut bytes = vec![0; WRITES as usize * 8];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+        let lost = bytes.chunks(8).enumerate().filter(|(i, chunk)| *chunk != [1 + (i % 250) as u8; 8]).count();
+        assert_eq!(lost, 0);
+    });
+}
+
+/// A commit held the index and the writer through its syncs: one thread's fsync stopped all reads and writes of the file, in a mount for everybody.
+#[test]
+fn a_sync_stops_neither_readers_nor_writers() {
+    in_time(|| {
+        let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(MemStore::new())));
+        let plfs = Plfs::new(Arc::new(store.clone()), dir.config());
+        let file = Arc::new(open(&plfs, Path::new("/f")));
+        file.write_at(b"first", 0).unwrap();
+        let mut seen = 0;
+        for (path, byte) in [(".data", b'a'), ("index", b'b')] {
+            let other = file.clone();
+            // A lock that the sync held would wait for itself here.
+            store.before(path, Op::SyncData, move || {
+                assert_eq!(other.write_at(&[byte; 10], 100).unwrap(), 10);
+                let mut bytes = [0; 10];
+                assert_eq!(other.read_at(&mut bytes, 100).unwrap(), 10);
+                assert_eq!(bytes, [byte; 10]);
+                assert_eq!(other.len().unwrap(), 110);
+            });
+            file.write_at(b"more", 50).unwrap();
+            file.sync().unwrap();
+            let mut bytes = [0; 10];
+            assert_eq!(file.read_at(&mut bytes, 100).unwrap(), 10);
+            seen += usize::from(bytes == [byte; 10]);
+        }
+        assert_eq!(seen, 2);
+    });
+}
+
+/// 128 processes of a node sync the same file at once: they share an index log, and each waited for its own sync of it. Now one does it for all who wait.
+#[test]
+fn processes_that_sync_at_once_share_the_syncs_of_the_index() {
+    const RANKS: u64 = 128;
+    in_time(|| {
+        let (dir, syncs) = (Dir::new(), Arc::new(AtomicU32::new(0)));
+        let memory = MemStore::new();
+        let slow = |_| SlowSync { inner: memory.clone(), syncs: syncs.clone() };
+        let ranks: Vec<Plfs> = (0..RANKS).map(slow).map(|store| Plfs::new(Arc::new(store), dir.config())).collect();
+        let files: Vec<File> = ranks.iter().map(|plfs| open(plfs, Path::new("/f"))).collect();
+        for (i, file) in files.iter().enumerate() {
+            file.write_at(&[1; 100], i as u64 * 100).unwrap();
+        }
+        let barrier = Barrier::new(RANKS as usize);
+        std::thread::scope(|scope| {
+            for file in &files {
+                scope.spawn(|| {
+                    barrier.wait();
+                    file.sync().unwrap();
+                });
+            }
+        });
+        let syncs = syncs.load(Ordering::SeqCst);
+        assert!((1..=8).contains(&syncs), "{syncs} syncs of the index log");
+        assert_eq!(Plfs::new(Arc::new(memory), dir.config()).stat(Path::new("/f"), true).unwrap().stat.len, RANKS * 100);
+    });
+}
+
+/// A store whose index logs take a disk's time to become durable.
+#[derive(Debug)]
+struct SlowSync {
+    inner: MemStore,
+    syncs: Arc<AtomicU32>,
+}
+
+#[derive(Debug)]
+struct SlowSyncFile {
+    inner: Arc<dyn StoreFile>,
+    syncs: Option<Arc<AtomicU32>>,
+}
+
+impl Store for SlowSync {
+    fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
+        let syncs = path.ends_with("index").then(|| self.syncs.clone());
+        Ok(Arc::new(SlowSyncFile { inner: self.inner.open(path, how)?, syncs }))
+    }
+    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
+        self.inner.stat(path, follow)
+    }
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        self.inner.list(path)
+    }
+    plfs_testkit::delegate_names!(inner);
+    fn is_local(&self, _path: &Path) -> bool {
+        true
+    }
+}
+
+impl StoreFile for SlowSyncFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.inner.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        self.inner.write_at(buf, offset)
+    }
+    fn stat(&self) -> Result<Stat> {
+        self.inner.stat()
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.inner.set_len(len)
+    }
+    fn sync_data(&self) -> Result<()> {
+        if let Some(syncs) = &self.syncs {
+            syncs.fetch_add(1, Ordering::SeqCst);
+            // Time for the others to append: some hundred milliseconds even on a busy machine.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        self.inner.sync_data()
+    }
+    fn try_lock(&self, exclusive: bool) -> Result<bool> {
+        self.inner.try_lock(exclusive)
+    }
+    fn map(&self) -> Result<Bytes> {
+        self.inner.map()
+    }
 }
 
 /// A commit that met a write half way had its record, but not how far it reached: that was noted when the commit was over, and stayed. The size was too large as soon as

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, MemStore, Store};
+use plfs::store::{Errno, Store};
 use plfs::{Config, Error, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, Rng, ZEROS, byte_of};
+use plfs_testkit::{FaultStore, MemStore, Op, Rng, ZEROS, byte_of};
 
 /// A directory for the shared memory of a node; a new one is a node that has started again.
 struct Node(PathBuf);
@@ -110,8 +110,18 @@ fn values(events: &[Event], byte: u64) -> (Vec<u8>, bool) {
     (values[..if certain { 1 } else { values.len() }].to_vec(), certain)
 }
 
-/// Compares the file with what it may be.
-fn survived(plfs: &Plfs, path: &Path, events: &[Event], named: bool) -> Result<(), String> {
+/// What is left of changes that were not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// Nothing.
+    Nothing,
+    /// Each is kept or lost by chance.
+    Some,
+}
+
+/// Compares the file with what it may be. If a power loss leaves what was synced and nothing else, no byte that was ever synced is missing or zero: it is what was synced, or what was
+/// written later.
+fn survived(plfs: &Plfs, path: &Path, events: &[Event], named: bool, left: Left) -> Result<(), String> {
     let file = match plfs.open(path, OpenOptions::read()) {
         Ok(Opened::Logical(file)) => file,
         _ if !named => return Ok(()),
@@ -128,14 +138,18 @@ fn survived(plfs: &Plfs, path: &Path, events: &[Event], named: bool) -> Result<(
         return Err(format!("the size is {size}, expected {low} to {high}"));
     }
     for byte in 0..size {
-        let (values, certain) = values(events, byte);
+        let (mut values, certain) = values(events, byte);
+        let was_synced = events.iter().any(|event| event.durable && event.at(byte).is_some());
+        if left == Left::Nothing && was_synced && !certain {
+            values.pop();
+        }
         let mut buf = [0xee];
         match file.read_at(&mut buf, byte) {
             Ok(1) if values.contains(&buf[0]) => {}
             // `lost_bytes_do_not_turn_into_others` looks at this alone.
             Ok(1) if !certain && events.iter().any(|event| event.process == usize::MAX && !event.durable && event.at(byte).is_some()) => {}
             // Bytes that were committed and never synced may be missing (FORMAT.md section 7).
-            Err(Error::MissingData { .. }) if !certain => {}
+            Err(Error::MissingData { .. }) if !certain && !(left == Left::Nothing && was_synced) => {}
             other => return Err(format!("byte {byte} of {size}: {other:?}, {buf:?}, expected one of {values:?} (certain: {certain})")),
         }
     }
@@ -144,7 +158,9 @@ fn survived(plfs: &Plfs, path: &Path, events: &[Event], named: bool) -> Result<(
 
 /// One run of processes of one node on one file, a power loss after `steps` steps, and then more steps on what is left. Processes write to regions of their own, so that
 /// the order of their writes plays no part.
-fn power_loss(seed: u64, steps: usize) -> Result<(), String> {
+///
+/// With [`Left::Some`] what survives by chance stays in the file, and with it records whose data did not: from then on their bytes may be missing.
+fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let path = PathBuf::from("/m/f");
     let mut store = memory();
@@ -227,11 +243,12 @@ fn power_loss(seed: u64, steps: usize) -> Result<(), String> {
                 Err(error) => return Err(format!("before the loss: {error}")),
             }
         }
-        let left = store.crash_with(rng.next_u64());
+        let chance = rng.next_u64();
+        let left = if kind == Left::Nothing { store.crash() } else { store.crash_with(chance) };
         // What the dying processes still do does not reach the store that is left.
         drop((files, processes));
         let after = Node::new();
-        survived(&after.process(Arc::new(left.clone())), &path, &events, named).map_err(|why| format!("{why}\n{log:#?}"))?;
+        survived(&after.process(Arc::new(left.clone())), &path, &events, named, kind).map_err(|why| format!("{why}\n{log:#?}"))?;
         store = left;
         if !named {
             return Ok(());
@@ -251,8 +268,10 @@ fn a_sync_survives_power_loss() {
     let rounds = std::env::var("PLFS_CRASH_ROUNDS").map_or(400, |text| text.parse().unwrap());
     for seed in 0..rounds {
         let steps = 2 + (seed % 40) as usize;
-        if let Err(why) = power_loss(seed, steps) {
-            panic!("seed {seed}, {steps} steps before each loss: {why}");
+        for kind in [Left::Some, Left::Nothing] {
+            if let Err(why) = power_loss(seed, steps, kind) {
+                panic!("seed {seed}, {steps} steps before each loss, {kind:?} of what was not synced is left: {why}");
+            }
         }
     }
 }
@@ -488,6 +507,70 @@ fn a_sync_after_a_close_makes_all_durable() {
     let left = open(&node.process(Arc::new(memory.crash())), path).unwrap();
     assert_eq!(left.read_at(&mut bytes, 0).unwrap(), 4);
     assert_eq!(&bytes, b"kept");
+}
+
+/// Bytes are synced. Then one process of a node overwrites them and commits without a sync, and another one syncs something else: the index log that both share was durable then, with
+/// the record of the first one, whose data was not. After a power cut the old bytes were hidden by nothing: EIO, or zeros.
+#[test]
+fn a_sync_makes_durable_what_others_of_the_node_have_committed() {
+    let (memory, node) = (memory(), Node::new());
+    let path = Path::new("/m/f");
+    let processes: Vec<Plfs> = (0..2).map(|_| node.process(Arc::new(memory.clone()))).collect();
+    let files: Vec<File> = processes.iter().map(|plfs| open(plfs, path)).collect::<plfs::Result<_>>().unwrap();
+    files[0].write_at(&[b'o'; 5000], 0).unwrap();
+    files[0].sync().unwrap();
+    files[0].write_at(&[b'n'; 5000], 0).unwrap();
+    files[0].commit().unwrap();
+    files[1].write_at(b"x", 6000).unwrap();
+    files[1].sync().unwrap();
+    let (node, mut bytes) = (Node::new(), [0; 5000]);
+    let left = open(&node.process(Arc::new(memory.crash())), path).unwrap();
+    assert_eq!(left.read_at(&mut bytes, 0).unwrap(), 5000);
+    assert!(bytes.iter().all(|byte| *byte == b'n'), "{:?}", &bytes[..10]);
+}
+
+/// The same if the one who did not sync had the file open before, closed it, and the other one took its log set over.
+#[test]
+fn a_sync_makes_durable_what_earlier_owners_of_the_log_set_have_committed() {
+    let (memory, path) = (memory(), Path::new("/m/f"));
+    for (byte, sync) in [(b'o', true), (b'n', false)] {
+        let node = Node::new();
+        let plfs = node.process(Arc::new(memory.clone()));
+        let file = open(&plfs, path).unwrap();
+        file.write_at(&[byte; 5000], 0).unwrap();
+        if sync {
+            file.sync().unwrap();
+        }
+        file.close().unwrap();
+    }
+    let node = Node::new();
+    let file = open(&node.process(Arc::new(memory.clone())), path).unwrap();
+    file.write_at(b"x", 6000).unwrap();
+    file.sync().unwrap();
+    let (node, mut bytes) = (Node::new(), [0; 5000]);
+    let left = open(&node.process(Arc::new(memory.crash())), path).unwrap();
+    assert_eq!(left.read_at(&mut bytes, 0).unwrap(), 5000);
+    assert!(bytes.iter().all(|byte| *byte == b'n'), "{:?}", &bytes[..10]);
+}
+
+/// A large write of one thread was under way when another thread synced. That took note of the data log as durable, so the first thread's own sync left its bytes to the page cache,
+/// and made durable what points to them.
+#[test]
+fn a_sync_beside_a_write_leaves_the_write_to_the_next_sync() {
+    let (memory, node) = (memory(), Node::new());
+    let faults = FaultStore::new(Arc::new(memory.clone()));
+    let (plfs, path) = (node.process(Arc::new(faults.clone())), Path::new("/m/f"));
+    let (file, other) = (open(&plfs, path).unwrap(), open(&plfs, path).unwrap());
+    file.write_at(b"first", 0).unwrap();
+    file.sync().unwrap();
+    let large = vec![7; 100_000];
+    faults.before(".data", Op::WriteAt, move || other.sync().unwrap());
+    file.write_at(&large, 1000).unwrap();
+    file.sync().unwrap();
+    let (node, mut bytes) = (Node::new(), vec![0; large.len()]);
+    let left = open(&node.process(Arc::new(memory.crash())), path).unwrap();
+    assert_eq!(left.read_at(&mut bytes, 1000).unwrap(), large.len());
+    assert!(bytes == large);
 }
 
 /// A file is closed and never synced, and power is lost: the summary that the close left can outlive the index log that it sums up. stat may then give a size that was never made durable, as the

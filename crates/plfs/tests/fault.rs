@@ -6,9 +6,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, MemStore, Open, PosixStore, Store};
+use plfs::store::{Errno, Open, PosixStore, Store};
 use plfs::{Config, Error, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, Op};
+use plfs_testkit::{FaultStore, MemStore, Op};
 
 /// A store that fails on demand, in memory; every process has a log set of its own.
 struct Bed {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use plfs::store::{Errno, Kind, MemStore, Open, Store, write_full};
+use plfs::store::{Errno, Kind, Open, Store, write_full};
 use plfs::{Config, Error, OpenOptions, Opened, Plfs, Severity, records, repair};
-use plfs_testkit::{FaultStore, Op, Rng};
+use plfs_testkit::{FaultStore, MemStore, Op, Rng};
 
 /// Counts what is allocated, and the most at one time.
 struct Counting;

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use plfs::store::{MemStore, Store};
+use plfs::store::Store;
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::Rng;
+use plfs_testkit::{MemStore, Rng};
 
 const NAME: &str = "/m/f";
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plfs::store::{MemStore, PosixStore, Store};
+use plfs::store::{PosixStore, Store};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, Op};
+use plfs_testkit::{FaultStore, MemStore, Op};
 
 struct Counting;
 

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use plfs::store::{self, MemStore, Open, PosixStore, Store, StoreFile};
+use plfs::store::{self, Open, PosixStore, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{Rng, Step, World, an_hour_ahead, shrink, steps};
+use plfs_testkit::{MemStore, Rng, Step, World, an_hour_ahead, shrink, steps};
 
 /// Steps of one episode; each starts in an empty directory.
 const EPISODE: usize = 150;

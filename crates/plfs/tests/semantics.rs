@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, MemStore, Open, PosixStore, Store, Time};
+use plfs::store::{Errno, Open, PosixStore, Store, Time};
 use plfs::{Access, Config, File, OpenOptions, Opened, Plfs};
+use plfs_testkit::MemStore;
 
 struct Bed {
     store: Arc<dyn Store>,

@@ -4,10 +4,10 @@ use std::collections::{HashMap, hash_map::Entry};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use plfs::store::{self, Bytes, MemStore, Open, Result, Stat, Store, StoreFile};
+use plfs::store::{self, Bytes, Open, Result, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_format::superblock::FILE_BYTES;
-use plfs_testkit::{FaultStore, Op, Rng};
+use plfs_testkit::{FaultStore, MemStore, Op, Rng};
 
 type Cache = Arc<Mutex<HashMap<u64, Vec<u8>>>>;
 

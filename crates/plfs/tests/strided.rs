@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plfs::index::Run;
-use plfs::store::{Errno, MemStore, PosixStore, Store};
+use plfs::store::{Errno, PosixStore, Store};
 use plfs::{Access, Config, File, OpenOptions, Opened, Plfs, Said, records};
-use plfs_testkit::{FaultStore, Op, Rng};
+use plfs_testkit::{FaultStore, MemStore, Op, Rng};
 
 fn open(plfs: &Plfs, path: &Path) -> File {
     match plfs.open(path, OpenOptions::create()).unwrap() {

@@ -10,11 +10,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::Container;
-use plfs::index::Folder;
 use plfs::store::{self, Open};
-use plfs::writing::{BLOCK_RECORDS, PENDING_RECORDS, Regions, block_of, next_region};
 use plfs_format::index_log::{Record, align_up, encode_block};
 use plfs_format::name::{self, SegmentRef};
+use plfs_index::{BLOCK_RECORDS, Folder, PENDING_RECORDS, Regions, block_of, next_region};
 
 use super::IndexCase;
 use crate::Rng;

@@ -10,11 +10,13 @@ use plfs_format::Uuid;
 use plfs_format::name;
 use plfs_format::superblock::Superblock;
 
+use super::attributes::dir_mode;
 use super::layout::{Container, container_dir};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
-use crate::log::lock;
+use crate::store::machine::{fill_random, host_name, random_u64};
 use crate::store::{self, Errno, Kind, Open, Store, StoreFile, shm};
+use crate::sync::lock;
 
 /// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a root with the set-group-id bit gives its group. Gives the open
 /// superblock too.
@@ -81,50 +83,6 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
             Err(error)
         }
     }
-}
-
-/// The mode of the container directory that lets in the classes of users that `mode` lets read (search, list) or write (add logs) the file.
-/// The owner always may, so that owners can repair.
-pub fn dir_mode(mode: u32) -> u32 {
-    let class = |shift: u32| {
-        let bits = mode >> shift & 7;
-        let (read, write) = (bits & 4 != 0, bits & 2 != 0);
-        (if read { 5 } else { 0 } | if write { 3 } else { 0 }) << shift
-    };
-    0o700 | class(3) | class(0)
-}
-
-/// Sets the mode of the logical file: of its superblock, and of the directories that let users in. Restricts before it relaxes.
-pub fn chmod(container: &Container, mode: u32) -> Result<()> {
-    let super_path = container.path(name::SUPER);
-    let store = &container.store;
-    let before = store.stat(&super_path, false).at("stat", &super_path)?.mode;
-    let dirs = |mode: u32| {
-        (0..container.superblock.backends.len() as u16).try_for_each(|backend| {
-            let dir = container.backend_dir(backend);
-            match store.chmod(&dir, dir_mode(mode)) {
-                Err(Errno::NOENT) if backend > 0 => Ok(()),
-                other => other.at("set the mode of", &dir),
-            }
-        })
-    };
-    dirs(mode & before)?;
-    store.chmod(&super_path, mode).at("set the mode of", &super_path)?;
-    dirs(mode)
-}
-
-/// Sets owner and group of the logical file: of its superblock, and of its directories as far as this user may.
-pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-    let super_path = container.path(name::SUPER);
-    container.store.chown(&super_path, uid, gid, false).at("set the owner of", &super_path)?;
-    for backend in 0..container.superblock.backends.len() as u16 {
-        let dir = container.backend_dir(backend);
-        match container.store.chown(&dir, uid, gid, false) {
-            Err(Errno::NOENT) if backend > 0 => {}
-            other => other.at("set the owner of", &dir)?,
-        }
-    }
-    Ok(())
 }
 
 /// Makes roots and backends ready for files of all users, as far as they are not: gives them a `.plfs` that anybody may make directories in. [`create`](crate::Plfs::create) does it
@@ -223,7 +181,7 @@ fn client_byte(store: &dyn Store, root: &Path) -> u8 {
         return *byte;
     }
     let dev = store.stat(root, true).map_or(0, |stat| stat.dev);
-    let byte = hash_of((rustix::system::uname().nodename(), dev)) as u8;
+    let byte = hash_of((host_name().as_c_str(), dev)) as u8;
     lock(&KNOWN).insert(root.to_path_buf(), byte);
     byte
 }
@@ -232,40 +190,4 @@ fn hash_of(value: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
-}
-
-/// Random bytes from the kernel.
-pub(crate) fn fill_random(bytes: &mut [u8]) {
-    let mut done = 0;
-    while done < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            // A kernel without getrandom(2) is older than Rust supports; the hasher's keys are random as well.
-            Err(_) => {
-                use std::hash::{BuildHasher, Hasher};
-                for byte in &mut bytes[done..] {
-                    *byte = std::hash::RandomState::new().build_hasher().finish() as u8;
-                }
-                return;
-            }
-        }
-    }
-}
-
-/// A random number.
-pub(crate) fn random_u64() -> u64 {
-    let mut bytes = [0; 8];
-    fill_random(&mut bytes);
-    u64::from_le_bytes(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn directory_modes_follow_the_file() {
-        for (file, dir) in [(0o644, 0o755), (0o600, 0o700), (0o664, 0o775), (0o640, 0o750), (0o666, 0o777), (0o444, 0o755), (0o000, 0o700), (0o620, 0o730)] {
-            assert_eq!(super::dir_mode(file), dir, "{file:o}");
-        }
-    }
 }

@@ -12,8 +12,8 @@ use plfs_format::{summary, summary::Summary};
 
 use crate::config::INDEX_BYTES;
 use crate::error::{At, Error, Result};
-use crate::log::lock;
 use crate::store::{self, Stat, Store, StoreFile, Time};
+use crate::sync::lock;
 
 /// A container: its superblock and its directory on the root backend.
 #[derive(Debug)]

@@ -1,15 +1,15 @@
 //! One process's bytes on their way into a stream: placed in reserved regions, gathered in a buffer, written as large appends.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plfs_format::name::{self, SegmentRef};
+use plfs_index::Regions;
 
 use super::LogSet;
 use super::flusher::{InFlight, write_behind};
 use super::log_set::open_to_readers;
-use super::regions::Regions;
 use crate::container::{Container, dir_mode, make_dir, must_be_there};
 use crate::error::{At, Result};
 use crate::store::{self, Open, StoreFile};
@@ -37,7 +37,10 @@ struct Segment {
     at: SegmentRef,
     path: PathBuf,
     file: Arc<dyn StoreFile>,
+    /// It has been given bytes that the node does not know of yet.
     dirty: bool,
+    /// The node does not know yet that this process may have made the file.
+    new: bool,
 }
 
 /// The data side of one writer. Not shared: its owner locks.
@@ -53,7 +56,6 @@ pub struct DataLog {
     buffer_segment: u32,
     buffer_at: u64,
     in_flight: Arc<InFlight>,
-    new_dirs: Vec<PathBuf>,
 }
 
 /// A place for bytes that the caller writes itself.
@@ -94,7 +96,6 @@ impl DataLog {
             buffer_segment: 0,
             buffer_at: 0,
             in_flight: Arc::default(),
-            new_dirs: Vec::new(),
         }
     }
 
@@ -108,12 +109,16 @@ impl DataLog {
         bytes >= self.travel.direct_bytes
     }
 
-    /// Reserves `bytes` in one piece.
+    /// Reserves `bytes` in one piece. [`DataLog::wrote`] once they are written.
     pub fn place(&mut self, bytes: u64) -> Result<Place> {
         let (segment, physical) = self.reserve(bytes)?;
-        let of = &mut self.segments[segment as usize];
-        of.dirty = true;
+        let of = &self.segments[segment as usize];
         Ok(Place { segment, physical, file: of.file.clone(), path: of.path.clone() })
+    }
+
+    /// Says that the store has bytes that were [placed](DataLog::place) in this segment. Not before: a sync of another thread that comes first must leave them to the next one.
+    pub fn wrote(&mut self, segment: u32) {
+        self.segments[segment as usize].dirty = true;
     }
 
     /// Copies `bytes` into the buffer, which goes to storage when it is full. Gives segment and offset.
@@ -143,23 +148,21 @@ impl DataLog {
         Ok((segment, physical))
     }
 
-    /// Hands everything to the store and waits until it has it. An error means that acknowledged bytes are lost.
+    /// Hands everything to the store, waits until it has it, and tells the node what is not durable: records of it may be appended now. An error means that acknowledged bytes are lost.
     pub fn flush(&mut self) -> Result<()> {
         self.write_buffer()?;
-        self.in_flight.wait()
-    }
-
-    /// Makes flushed bytes durable, and the names of new files.
-    pub fn sync(&mut self) -> Result<()> {
+        self.in_flight.wait()?;
         for segment in self.segments.iter_mut().filter(|segment| segment.dirty) {
-            segment.file.sync_data().at("sync the data log", &segment.path)?;
-            segment.dirty = false;
-        }
-        while let Some(dir) = self.new_dirs.last() {
-            self.container.store.sync_dir(dir).at("sync the directory", dir)?;
-            self.new_dirs.pop();
+            self.set.mark_unsynced(segment.at.stream, segment.at.segment, segment.new);
+            (segment.dirty, segment.new) = (false, false);
         }
         Ok(())
+    }
+
+    /// Hands what is buffered to the store, and gives what to [wait](InFlight::wait) for: a [flush](DataLog::flush) after it finds little to do.
+    pub fn begin_flush(&mut self) -> Result<Arc<InFlight>> {
+        self.write_buffer()?;
+        Ok(self.in_flight.clone())
     }
 
     fn write_buffer(&mut self) -> Result<()> {
@@ -204,10 +207,7 @@ impl DataLog {
         };
         let file = opened.at("create the data log", &path)?;
         open_to_readers(&self.container, &path, 0o644)?;
-        // On the root backend the directories above are the container's, which a sync makes durable; on others they came with the first segment.
-        let dirs = if at.backend > 0 { 5 } else { 1 };
-        self.new_dirs.extend(path.ancestors().skip(1).take(dirs).map(Path::to_path_buf));
-        self.segments.push(Segment { at, path, file, dirty: false });
+        self.segments.push(Segment { at, path, file, dirty: false, new: true });
         Ok(self.segments.len() as u32 - 1)
     }
 

@@ -2,17 +2,18 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 use crate::error::{At, Error, Result};
 use crate::store::{self, StoreFile};
+use crate::sync::lock;
 
 /// Threads that write. Two: one waits for storage while the other copies; more gain nothing against one storage system and disturb the application.
 const THREADS: usize = 2;
 
 /// What one writer has under way, and its first failure.
 #[derive(Debug, Default)]
-pub(super) struct InFlight {
+pub struct InFlight {
     state: Mutex<State>,
     idle: Condvar,
 }
@@ -43,11 +44,6 @@ struct Queue {
     jobs: VecDeque<Job>,
     bytes: usize,
     threads: usize,
-}
-
-/// A lock whose holders cannot leave bad state behind: a panic while holding it is no reason to stop others.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl InFlight {

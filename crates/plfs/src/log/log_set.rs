@@ -6,20 +6,21 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use plfs_format::index_log::{Record, align_up, decode_block, encode_block};
+use plfs_format::index_log::{Record, align_up, encode_block};
 use plfs_format::name::{self, Name, SegmentRef};
+use plfs_format::superblock::STREAMS_MAX;
+use plfs_index::{REGION_ALIGN, next_region};
 
-use super::index_log::scan_whole;
-use super::regions::{REGION_ALIGN, next_region};
 use crate::config::Config;
 use crate::container::Container;
-use crate::container::{publish, random_u64, read_clock};
+use crate::container::{publish, read_clock};
 use crate::error::{At, Error, Result};
-use crate::index::Index;
-use crate::store::shm::{SharedPage, WORDS};
-use crate::store::{self, Errno, Open, StoreFile};
+use crate::store::machine::random_u64;
+use crate::store::shm::{PageGuard, SharedPage, WORDS};
+use crate::store::{self, Errno, Open, StoreFile, Time};
+use crate::sync::lock;
 
 /// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short sessions.
 const TAKEOVER_MAX_BYTES: u64 = 1 << 20;
@@ -31,25 +32,99 @@ const NEXT_STREAM: usize = 2;
 const EOF: usize = 3;
 const SYNCED: usize = 4;
 const INDEX_NAMED: usize = 5;
-const TAILS: usize = 8;
+/// Where the last block that a process of the node appended ends.
+const INDEX_END: usize = 8;
+/// The index log is durable up to here.
+const INDEX_SYNCED: usize = 9;
+/// All data that blocks below this offset of the index log point to is durable.
+const DATA_DURABLE: usize = 10;
+const TAILS: usize = 16;
+/// For each stream what was written and is not durable yet: see [`Unsynced`].
+const UNSYNCED: usize = TAILS + STREAMS_MAX as usize;
+const _: () = assert!(UNSYNCED + STREAMS_MAX as usize <= WORDS);
 /// Word 0 = this bit + the set's number: set 0 is a valid number.
 const READY: u64 = 1 << 32;
 /// A tail is segment << 48 | offset.
 const OFFSET_BITS: u32 = 48;
 
+/// What the node's processes wrote to a stream and nobody has made durable: a word of the page.
+///
+/// A process sets it after its bytes are with the store and before an index block points to them. Whoever syncs clears it after the sync, unless it was set anew meanwhile: so
+/// nobody finds it clear while another process's sync is still under way, and a process that dies in a sync leaves it set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Unsynced(u64);
+
+impl Unsynced {
+    const SEGMENT_BITS: u32 = 33;
+    const NEW_NAME: u64 = 1 << Unsynced::SEGMENT_BITS;
+    const TURN: u64 = Unsynced::NEW_NAME << 1;
+
+    /// The lowest segment with such bytes; `None`: all is durable.
+    fn first(self) -> Option<u32> {
+        (self.0 & (Unsynced::NEW_NAME - 1)).checked_sub(1).map(|first| first as u32)
+    }
+
+    /// A segment's file is new, and its name perhaps not durable.
+    fn has_new_name(self) -> bool {
+        self.0 & Unsynced::NEW_NAME != 0
+    }
+
+    fn with(self, segment: u32, new_name: bool) -> Unsynced {
+        let first = self.first().map_or(segment, |first| first.min(segment));
+        let named = if new_name || self.has_new_name() { Unsynced::NEW_NAME } else { 0 };
+        Unsynced((self.0 & !(Unsynced::TURN - 1)).wrapping_add(Unsynced::TURN) | named | (u64::from(first) + 1))
+    }
+
+    fn without(self) -> Unsynced {
+        Unsynced(self.0 & !(Unsynced::TURN - 1))
+    }
+}
+
 enum Shared {
     Page(SharedPage),
-    Private(Box<[AtomicU64; WORDS]>, Mutex<()>),
+    Private(Box<Private>),
+}
+
+/// What a process has that shares with nobody.
+struct Private {
+    words: [AtomicU64; WORDS],
+    short: Mutex<()>,
+    gate: Mutex<()>,
+}
+
+/// Holds a lock of a page or of what stands for one.
+#[allow(dead_code, reason = "held for its drop")]
+enum Guard<'a> {
+    Page(PageGuard<'a>),
+    Private(MutexGuard<'a, ()>),
 }
 
 impl Shared {
     fn words(&self) -> &[AtomicU64; WORDS] {
         match self {
             Shared::Page(page) => page.words(),
-            Shared::Private(words, _) => words,
+            Shared::Private(private) => &private.words,
+        }
+    }
+
+    /// The short lock: one append at a time.
+    fn lock(&self) -> store::Result<Guard<'_>> {
+        match self {
+            Shared::Page(page) => page.lock().map(Guard::Page),
+            Shared::Private(private) => Ok(Guard::Private(lock(&private.short))),
+        }
+    }
+
+    fn gate(&self) -> store::Result<Guard<'_>> {
+        match self {
+            Shared::Page(page) => page.gate().map(Guard::Page),
+            Shared::Private(private) => Ok(Guard::Private(lock(&private.gate))),
         }
     }
 }
+
+/// Holds back whoever makes the index log durable, until an append of what is not durable itself is over: see [`LogSet::gate`].
+pub struct Gate<'a>(#[allow(dead_code, reason = "held for its drop")] Guard<'a>);
 
 /// This process's membership in its node's log set of one container.
 pub struct LogSet {
@@ -81,8 +156,18 @@ pub struct Seen {
 impl LogSet {
     /// Joins the node's log set, or founds it: takes over a set that nobody owns (unless `fresh`), else makes a new one.
     ///
+    /// `complete` is asked of a set before it is taken over: `None` if nobody may append to it, else a
+    /// stamp that none of its blocks exceeds.
+    ///
     /// Founding costs a listing, the creation of the open mark and of the index log; joining costs opening the index log.
-    pub fn join(container: Arc<Container>, config: &Config, seen: Seen, fresh: bool, mark_text: &str) -> Result<LogSet> {
+    pub fn join(
+        container: Arc<Container>,
+        config: &Config,
+        seen: Seen,
+        fresh: bool,
+        mark_text: &str,
+        complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
+    ) -> Result<LogSet> {
         let page = match &config.shared_memory {
             Some(dir) => {
                 let path = page_path(&container, dir);
@@ -99,14 +184,11 @@ impl LogSet {
         };
         let shared = match page {
             Some(page) => Shared::Page(page),
-            None => Shared::Private(Box::new([const { AtomicU64::new(0) }; WORDS]), Mutex::new(())),
+            None => Shared::Private(Box::new(Private { words: [const { AtomicU64::new(0) }; WORDS], short: Mutex::default(), gate: Mutex::default() })),
         };
         // Opened before anything is created in it: looking it up afterwards could wait for what we created.
         let dir = (!container.local).then(|| container.store.open(&container.dir, Open::READ)).transpose().at("open", &container.dir)?;
-        let guard = match &shared {
-            Shared::Page(page) => Some(page.lock().at("lock the shared page of", &container.dir)?),
-            Shared::Private(..) => None,
-        };
+        let guard = shared.lock().at("lock the shared page of", &container.dir)?;
         let words = shared.words();
         words[CLOCK].fetch_max(seen.max_hlc, Ordering::SeqCst);
         let ready = words[SET].load(Ordering::SeqCst);
@@ -114,16 +196,21 @@ impl LogSet {
         let set = if ready != 0 && container.store.stat(&mark(ready as u32), true).is_ok() {
             ready as u32
         } else {
-            let (set, youngest) = found(&container, fresh || seen.is_new, mark_text)?;
+            let (set, youngest) = found(&container, fresh || seen.is_new, mark_text, complete)?;
             // Only now that the mark is there: who found none takes it that we know.
             let clock = read_clock(&container).or_else(|error| remove_mark(&container, set).and(Err(error)))?;
             words[CLOCK].fetch_max(youngest.unwrap_or(0).max(clock), Ordering::SeqCst);
             words[EOF].store(0, Ordering::SeqCst);
             words[SYNCED].store(0, Ordering::SeqCst);
-            words[INDEX_NAMED].store(0, Ordering::SeqCst);
+            for word in [INDEX_NAMED, INDEX_END, INDEX_SYNCED, DATA_DURABLE].into_iter().chain(UNSYNCED..WORDS) {
+                words[word].store(0, Ordering::SeqCst);
+            }
             let tails = if youngest.is_none() { vec![0; container.superblock.streams as usize] } else { tails(&container, set)? };
             for (stream, tail) in tails.into_iter().enumerate() {
                 words[TAILS + stream].store(tail, Ordering::SeqCst);
+                // What earlier owners left may not be durable, and the next sync makes durable what points to it.
+                let unsynced = if tail == 0 { Unsynced(0) } else { Unsynced(0).with(0, true) };
+                words[UNSYNCED + stream].store(unsynced.0, Ordering::SeqCst);
             }
             words[SET].store(READY | set as u64, Ordering::SeqCst);
             publish(dir.as_deref());
@@ -184,33 +271,94 @@ impl LogSet {
         self.shared.words()[EOF].store(size, Ordering::SeqCst);
     }
 
-    /// Appends one block to the index log and gives its stamp. With `sync` it is durable on return.
-    pub fn append_index(&self, segments: &[SegmentRef], records: &[Record]) -> Result<u64> {
-        let _page;
-        let _private;
-        match &self.shared {
-            Shared::Page(page) => _page = page.lock().at("lock the shared page of", &self.index_path)?,
-            Shared::Private(_, mutex) => _private = mutex.lock(),
+    /// Says that this process has given bytes to a segment of a stream, which are not durable; with `new_name` the segment's file is new. Call it when the store has them, and before a
+    /// block points to them.
+    pub fn mark_unsynced(&self, stream: u16, segment: u32, new_name: bool) {
+        let set = |now| Some(Unsynced(now).with(segment, new_name).0);
+        // The closure never says None, so this never fails.
+        let _ = self.shared.words()[UNSYNCED + stream as usize].fetch_update(Ordering::SeqCst, Ordering::SeqCst, set);
+    }
+
+    /// Makes durable what any process of the node has given to the set's data logs, as far as it was [marked](LogSet::mark_unsynced) before the call. Costs a sync for each segment
+    /// with such bytes, and none if there are none.
+    pub fn sync_data(&self) -> Result<()> {
+        let words = self.shared.words();
+        let end = words[INDEX_END].load(Ordering::SeqCst);
+        for stream in 0..self.container.superblock.streams {
+            let word = &words[UNSYNCED + stream as usize];
+            let seen = Unsynced(word.load(Ordering::SeqCst));
+            let Some(first) = seen.first() else { continue };
+            let last = (words[TAILS + stream as usize].load(Ordering::SeqCst) >> OFFSET_BITS) as u32;
+            for segment in first..=last {
+                self.sync_segment(stream, segment, seen.has_new_name())?;
+            }
+            // Set again meanwhile: it stays, for whoever set it.
+            let _ = word.compare_exchange(seen.0, seen.without().0, Ordering::SeqCst, Ordering::SeqCst);
         }
+        words[DATA_DURABLE].fetch_max(end, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn sync_segment(&self, stream: u16, segment: u32, new_name: bool) -> Result<()> {
+        let at = SegmentRef { set: self.set, stream, segment, backend: self.container.backend_of(self.set, stream) };
+        let path = self.container.segment_path(&at);
+        let store = &self.container.store;
+        match store.open(&path, Open::READ) {
+            Ok(file) => file.sync_data().at("sync the data log", &path)?,
+            // Reserved by a process that has not made it yet, or died before.
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno).at("open the data log", &path),
+        }
+        if new_name {
+            // On the root backend the directories above are the container's, which a sync makes durable; on others they came with the first segment.
+            let dirs = if at.backend > 0 { 5 } else { 1 };
+            for dir in path.ancestors().skip(1).take(dirs) {
+                store.sync_dir(dir).at("sync the directory", dir)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps others from making the index log durable while the result lives. Hold it over an [append](LogSet::append_index) of a block whose data is not durable: a sync of another
+    /// process must not make the block durable without its data. Take it before any lock that readers or writers of this process need: it waits for a sync that is under way.
+    pub fn gate(&self) -> Result<Gate<'_>> {
+        self.shared.gate().map(Gate).at("lock the shared page of", &self.container.dir)
+    }
+
+    /// Appends one block to the index log. Gives its stamp and where it ends.
+    pub fn append_index(&self, segments: &[SegmentRef], records: &[Record]) -> Result<(u64, u64)> {
+        let _short = self.shared.lock().at("lock the shared page of", &self.index_path)?;
         let index = self.index()?;
         let offset = align_up(index.stat().at("stat the index log", &self.index_path)?.len);
         let hlc = self.tick();
         let block = encode_block(self.container.log_id(self.set), offset, hlc, segments, records)
             .map_err(|bad| Error::Corrupt { path: self.index_path.clone(), bad })?;
         store::write_full(index.as_ref(), &block, offset).at("append to the index log", &self.index_path)?;
-        Ok(hlc)
+        let end = offset + block.len() as u64;
+        self.shared.words()[INDEX_END].store(end, Ordering::SeqCst);
+        Ok((hlc, end))
     }
 
-    /// Makes the index log durable.
-    pub fn sync_index(&self) -> Result<()> {
+    /// Makes the index log durable up to `end` (u64::MAX: all of it, again), and before it all data that its blocks point to, whoever of the node wrote them.
+    ///
+    /// Processes that sync at once wait for each other, and one does it for all that have appended until then: 128 of them pay for two syncs.
+    pub fn sync_index(&self, end: u64) -> Result<()> {
+        let _gate = self.gate()?;
+        let words = self.shared.words();
+        if words[INDEX_SYNCED].load(Ordering::SeqCst) >= end && words[INDEX_NAMED].load(Ordering::SeqCst) == 1 {
+            return Ok(());
+        }
+        // With the gate held, all that comes now has durable data already.
+        let upto = words[INDEX_END].load(Ordering::SeqCst);
+        self.sync_data()?;
         self.index()?.sync_data().at("sync the index log", &self.index_path)?;
         // Its name too, once: what was found under no name after a power loss would be found by nobody.
-        let named = &self.shared.words()[INDEX_NAMED];
-        if named.load(Ordering::SeqCst) == 0 {
+        if words[INDEX_NAMED].load(Ordering::SeqCst) == 0 {
             let dir = self.index_path.parent().unwrap_or(&self.container.dir);
             self.container.store.sync_dir(dir).at("sync the directory", dir)?;
-            named.store(1, Ordering::SeqCst);
+            words[INDEX_NAMED].store(1, Ordering::SeqCst);
         }
+        words[INDEX_SYNCED].fetch_max(upto, Ordering::SeqCst);
         Ok(())
     }
 
@@ -235,8 +383,8 @@ impl LogSet {
 
     /// The next stamp: at least the wall clock, larger than every stamp seen on this node (FORMAT.md section 4).
     pub fn tick(&self) -> u64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        let wall = (((now.tv_sec as u64) * 1000) << 16) + ((now.tv_nsec as u64) << 16) / 1_000_000;
+        let now = Time::now();
+        let wall = (((now.sec as u64) * 1000) << 16) + (u64::from(now.nsec) << 16) / 1_000_000;
         let clock = &self.shared.words()[CLOCK];
         let mut last = clock.load(Ordering::SeqCst);
         loop {
@@ -251,7 +399,7 @@ impl LogSet {
 
     /// Removes what killed writers of a container left in shared memory. For a container that is gone.
     pub fn forget_page(container: &Container, dir: &Path) {
-        SharedPage::remove_files(&page_path(container, dir));
+        SharedPage::remove_file(&page_path(container, dir));
     }
 
     /// Leaves the set. True if this was the node's last process: then the open mark is gone and the caller owes a summary.
@@ -291,7 +439,7 @@ fn page_path(container: &Container, dir: &Path) -> PathBuf {
 
 /// Becomes owner of a set: one without a mark whose index log this user may write, else (or if `fresh`) a new one. Gives the set and a stamp that none of its blocks exceeds;
 /// `None` if it is new. Creating the mark exclusively is what makes us the owner.
-fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Option<u64>)> {
+fn found(container: &Container, fresh: bool, mark_text: &str, complete: impl Fn(&Container, u32) -> Result<Option<u64>>) -> Result<(u32, Option<u64>)> {
     let own = |set: u32| -> Result<bool> {
         let path = container.path(&name::open_mark(set));
         match container.store.open(&path, Open::create_new(0o644)) {
@@ -348,28 +496,6 @@ fn found(container: &Container, fresh: bool, mark_text: &str) -> Result<(u32, Op
     }
 }
 
-/// A stamp that no block of a set exceeds, if the data logs of the set are as long as its records say, and its index log as the flat index. After a power cut they may not be: what was
-/// lost must not come back as other bytes or other blocks, so nobody appends there.
-fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
-    // A flat index spares most of the log: a file that is opened and closed many times has a long one.
-    let Some(index) = Index::flat_for(container, set) else { return Ok(None) };
-    let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_hlc());
-    let scanned = scan_whole(container, set, from, |offset, header, at| {
-        let path = container.path(&name::index_log(set));
-        let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path, bad })?;
-        youngest = youngest.max(header.hlc);
-        for (_, record) in &block.records {
-            if let Record::Run { segment, physical, length, count, .. } = record {
-                let end: &mut u64 = ends.entry(block.segments[*segment as usize]).or_default();
-                *end = (*end).max(physical + length * u64::from(*count));
-            }
-        }
-        Ok(())
-    });
-    let are_whole = || ends.iter().all(|(at, end)| container.store.stat(&container.segment_path(at), true).is_ok_and(|stat| stat.len >= *end));
-    Ok((scanned.is_ok() && are_whole()).then_some(youngest))
-}
-
 /// Logs are there for all whom the container's directory lets in; a strict umask must not say otherwise.
 pub(super) fn open_to_readers(container: &Container, path: &Path, mode: u32) -> Result<()> {
     let stat = container.store.stat(path, true).at("stat", path)?;
@@ -420,30 +546,56 @@ mod tests {
     use plfs_format::index_log::SEGMENT_MAX;
 
     use super::*;
-    use crate::store::{MemStore, Store};
-    use crate::{OpenOptions, Opened, Plfs};
+    use crate::container::create;
+    use crate::log::scan;
+    use crate::store::{PosixStore, Store};
 
-    fn container() -> (Config, Arc<Container>) {
-        let memory = MemStore::new();
-        memory.mkdir(Path::new("/m"), 0o755).unwrap();
-        let config = Config { shared_memory: None, ..Config::default() };
-        match Plfs::new(Arc::new(memory), config.clone()).open(Path::new("/m/f"), OpenOptions::create()).unwrap() {
-            Opened::Logical(file) => (config, file.logical().container.clone()),
-            Opened::Plain(_) => panic!("it is plain"),
+    /// A directory with a new container, that goes with the value.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new() -> Scratch {
+            let dir = std::env::temp_dir().join(format!("plfs-log-set-{:016x}", random_u64()));
+            std::fs::create_dir(&dir).unwrap();
+            Scratch(dir)
+        }
+
+        fn container(&self) -> (Config, Arc<Container>) {
+            let store: Arc<dyn Store> = Arc::new(PosixStore::new());
+            let config = Config { shared_memory: None, ..Config::default() };
+            let (container, _) = create(&store, &config, &self.0, &self.0.join("f"), 0o644, 0).unwrap();
+            (config, Arc::new(container))
         }
     }
 
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// The takeover look without a look at the data.
+    fn youngest(container: &Container, set: u32) -> Result<Option<u64>> {
+        let mut youngest = 0;
+        scan(container, set, 0, |_, header, _| {
+            youngest = youngest.max(header.hlc);
+            Ok(())
+        })?;
+        Ok(Some(youngest))
+    }
+
     fn join(config: &Config, container: &Arc<Container>, seen: Seen) -> LogSet {
-        LogSet::join(container.clone(), config, seen, false, "").unwrap()
+        LogSet::join(container.clone(), config, seen, false, "", youngest).unwrap()
     }
 
     /// A process looks at the logs, to take one over; before it does, another node whose clock is ahead takes it, appends and leaves. The stamps of the first went on from what it
     /// had seen, so the log's last block was older than the one before it, and what it wrote lost against what was there.
     #[test]
     fn who_takes_a_log_over_goes_on_behind_its_last_block() {
-        let (config, container) = container();
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
         let old = join(&config, &container, Seen { max_hlc: 1 << 62, is_new: true });
-        let cut = |set: &LogSet| set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }]).unwrap();
+        let cut = |set: &LogSet| set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }]).unwrap().0;
         let stamp = cut(&old);
         assert!(stamp > 1 << 62);
         let id = old.id();
@@ -456,7 +608,8 @@ mod tests {
     /// A log says that it was written at the end of time. The clock wrapped to 0 after that, or panicked.
     #[test]
     fn the_clock_does_not_wrap() {
-        let (config, container) = container();
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
         let set = join(&config, &container, Seen { max_hlc: u64::MAX, is_new: true });
         assert_eq!(set.tick(), u64::MAX);
     }
@@ -464,7 +617,8 @@ mod tests {
     /// With the smallest segments a stream has 65,536 after 4 GiB. The number of the next did not fit: the stream went on in segment 0, over bytes that records pointed to.
     #[test]
     fn the_last_segment_takes_all_the_rest() {
-        let (config, container) = container();
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
         let set = join(&config, &container, Seen { max_hlc: 0, is_new: true });
         let (limit, region) = (container.superblock.segment_bytes, REGION_ALIGN);
         set.shared.words()[TAILS].store((u64::from(SEGMENT_MAX) - 1) << OFFSET_BITS | limit, Ordering::SeqCst);

@@ -9,8 +9,9 @@ mod segments;
 pub use prefetch::Prefetch;
 pub use segments::SegmentFiles;
 
+use plfs_index::Found;
+
 use crate::error::Result;
-use crate::index::Found;
 
 /// Fills `buf`, which stands for logical bytes from `offset` on, with what `pieces` say; what they leave out becomes zero.
 pub fn fetch(offset: u64, buf: &mut [u8], pieces: &[Found], mut read: impl FnMut(&Found, &mut [u8]) -> Result<()>) -> Result<()> {

@@ -1,8 +1,9 @@
 //! Reading ahead along the logs. A program that reads in the order in which a writer wrote moves through that writer's log from front to back, whatever the logical
 //! offsets do; so each log gets a window of its own, as the kernel gives one to each open file.
 
+use plfs_index::Found;
+
 use crate::error::Result;
-use crate::index::Found;
 
 /// Logs that one handle reads ahead in. 16 windows: a reader that crosses the pieces of 16 writers still reads large blocks.
 const WINDOWS: usize = 16;

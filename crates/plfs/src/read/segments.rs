@@ -8,8 +8,8 @@ use plfs_format::name::SegmentRef;
 
 use crate::container::Container;
 use crate::error::{Error, Result};
-use crate::log::lock;
 use crate::store::{self, Errno, Open, StoreFile};
+use crate::sync::lock;
 
 /// Data logs that one logical file keeps open for reading. 64: a node's eight streams of eight nodes; far below the usual limit of 1,024 descriptors, at which
 /// the original died with EMFILE.

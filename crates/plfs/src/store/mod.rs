@@ -1,16 +1,15 @@
 //! L1: the one narrow way to the outside world.
 //!
 //! A [`Store`] is a tree of files and directories named by absolute paths; a [`StoreFile`] is one open file, read and written at offsets. Everything that
-//! PLFS keeps goes through these two traits, so a store that forgets, fails or counts is just another implementation: [`PosixStore`] is the real one,
-//! [`MemStore`] lives in memory and can forget what was not synced; `plfs-testkit` has one that injects errors.
+//! PLFS keeps goes through these two traits, so a store that forgets, fails or counts is just another implementation: [`PosixStore`] is the real one;
+//! `plfs-testkit` has one in memory that can forget what was not synced, and one that injects errors.
 //!
 //! Errors are plain errno values ([`Errno`]); the layers above add what was attempted and on which path.
 
-mod mem;
+pub(crate) mod machine;
 pub(crate) mod posix;
 pub(crate) mod shm;
 
-pub use mem::MemStore;
 pub use posix::{PosixFile, PosixStore, stat_of};
 
 use std::any::Any;

@@ -1,34 +1,47 @@
-//! A page of atomic numbers that the processes of a node share, with two locks that the kernel releases when their holder dies.
+//! A page of atomic numbers that the processes of a node share, with locks that the kernel releases when their holder dies.
 //!
-//! The page is a small file in a memory file system, mapped by all. One lock says who is alive ([`SharedPage::try_be_last`]), one serialises short
-//! critical sections ([`SharedPage::lock`]). Both are flock(2) on descriptors of this module, so two holders in one process exclude each other too.
+//! The page is a small file in a memory file system, mapped by all. Its first bytes carry the locks, as open file description locks (fcntl(2)): byte 0 says who is alive
+//! ([`SharedPage::try_be_last`]), byte 1 serialises short critical sections ([`SharedPage::lock`]), byte 2 lets one process at a time make the index log durable
+//! ([`SharedPage::gate`]). One descriptor carries all three. Threads of one process exclude each other by mutexes, because they share that descriptor.
 //!
 //! The directory is everybody's, and names in it can be guessed. So a page is used only if it is a regular file of its user, which nobody else may open, with one name and the length of
 //! a page, and if the memory for it is there: a page without memory would be SIGBUS at the first use. Then only processes of the same user (and root) can hold its locks, or cut it; whoever
 //! does the latter takes down the user's own processes, and the files of a memory file system cannot be sealed against it. Whoever finds a page that is no good does without one.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use linux_raw_sys::general as linux;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+use syscalls::Sysno;
 
 use super::posix::HighFd;
 use super::{Errno, Result};
 
 /// Numbers in a page.
-pub const WORDS: usize = 512;
+pub const WORDS: usize = 1024;
 const BYTES: usize = WORDS * 8;
+
+/// A byte of the page that carries a lock.
+#[derive(Clone, Copy, Debug)]
+enum Lock {
+    Alive = 0,
+    Short = 1,
+    Gate = 2,
+}
 
 /// The shared page of one container on one node. Dropping it releases its locks.
 #[derive(Debug)]
 pub struct SharedPage {
     words: *const AtomicU64,
-    alive: HighFd,
-    mutex: HighFd,
-    paths: [PathBuf; 2],
+    file: HighFd,
+    path: PathBuf,
+    short: Mutex<()>,
+    gate: Mutex<()>,
 }
 
 // SAFETY: `words` points to a shared mapping that lives as long as the page and is only accessed as atomics.
@@ -36,45 +49,72 @@ unsafe impl Send for SharedPage {}
 // SAFETY: as above.
 unsafe impl Sync for SharedPage {}
 
-/// Holds the page's short lock.
-pub struct PageGuard<'a>(BorrowedFd<'a>);
+/// Holds one of the page's locks.
+pub struct PageGuard<'a> {
+    fd: BorrowedFd<'a>,
+    lock: Lock,
+    _thread: MutexGuard<'a, ()>,
+}
 
 impl Drop for PageGuard<'_> {
     fn drop(&mut self) {
         // Unlocking a descriptor that is locked cannot fail; the kernel would unlock at close anyway.
-        let _ = rustix::fs::flock(self.0, FlockOperation::Unlock);
+        let _ = set_lock(self.fd, self.lock, linux::F_UNLCK, false);
     }
 }
 
 impl SharedPage {
-    /// Maps the page of user `uid` at `path`, creating it with zeros, and marks this process as alive. `path` + `.lock` carries the short lock.
+    /// Maps the page of user `uid` at `path`, creating it with zeros, and marks this process as alive.
     ///
     /// PERM if there is something there that is not the user's page; NOSPC if there is no memory for it.
     pub fn join(path: &Path, uid: u32) -> Result<SharedPage> {
-        let lock_path = lock_path(path);
         loop {
-            let mutex = open(&lock_path, uid)?;
-            flock(mutex.as_fd(), FlockOperation::LockExclusive)?;
-            // The last one out removes both files under the lock: what we locked must still be the file that others will find.
-            if !same_file(mutex.as_fd(), &lock_path) {
+            let page = match SharedPage::open(path, true, uid)? {
+                Some(page) => page,
+                None => continue,
+            };
+            let guard = page.lock()?;
+            // The last one out removes the file under the lock: what we locked must still be the file that others will find.
+            if !same_file(page.file.as_fd(), path) {
+                drop(guard);
                 continue;
             }
-            let alive = open(path, uid)?;
-            if let Err(errno) = allocate(alive.as_fd()) {
-                // A new one for which there is no room: nobody has it.
-                if rustix::fs::fstat(alive.as_fd()).is_ok_and(|stat| stat.st_size == 0) {
-                    SharedPage::remove_files(path);
-                }
-                return Err(errno);
-            }
-            flock(alive.as_fd(), FlockOperation::LockShared)?;
-            // SAFETY: a fresh shared mapping of a file that is BYTES long, with memory behind it, which only processes of this user can shorten, and none does; it is unmapped in
-            // drop only.
-            let words = unsafe { rustix::mm::mmap(std::ptr::null_mut(), BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, alive.as_fd(), 0)? };
-            let page = SharedPage { words: words.cast::<AtomicU64>(), alive, mutex, paths: [path.to_path_buf(), lock_path] };
-            rustix::fs::flock(page.mutex.as_fd(), FlockOperation::Unlock)?;
+            set_lock(page.file.as_fd(), Lock::Alive, linux::F_RDLCK, true)?;
+            drop(guard);
             return Ok(page);
         }
+    }
+
+    /// The page at `path` if no live process has joined it, locked, with `heir` in its place: it may read the numbers and remove the page. `None` if there is none, somebody lives
+    /// there, or somebody else is about to find out.
+    pub fn inherit<T>(path: &Path, uid: u32, heir: impl FnOnce(&SharedPage) -> T) -> Result<Option<T>> {
+        let Some(page) = SharedPage::open(path, false, uid)? else { return Ok(None) };
+        if set_lock(page.file.as_fd(), Lock::Short, linux::F_WRLCK, false).is_err() || !page.try_be_last() || !same_file(page.file.as_fd(), path) {
+            return Ok(None);
+        }
+        // Dropping the page releases both locks.
+        Ok(Some(heir(&page)))
+    }
+
+    /// `None` without `create` if there is no page, or it was never finished.
+    fn open(path: &Path, create: bool, uid: u32) -> Result<Option<SharedPage>> {
+        let file = match open(path, create, uid) {
+            Err(Errno::NOENT) if !create => return Ok(None),
+            other => other?,
+        };
+        if !create && rustix::fs::fstat(file.as_fd())?.st_size == 0 {
+            return Ok(None);
+        }
+        if let Err(errno) = allocate(file.as_fd()) {
+            // A new one for which there is no room: who has it open finds that it is not there any more.
+            if rustix::fs::fstat(file.as_fd()).is_ok_and(|stat| stat.st_size == 0) {
+                SharedPage::remove_file(path);
+            }
+            return Err(errno);
+        }
+        // SAFETY: a fresh shared mapping of a file that is BYTES long, with memory behind it, which only processes of this user can shorten, and none does; it is unmapped in drop only.
+        let words = unsafe { rustix::mm::mmap(std::ptr::null_mut(), BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file.as_fd(), 0)? };
+        Ok(Some(SharedPage { words: words.cast::<AtomicU64>(), file, path: path.to_path_buf(), short: Mutex::default(), gate: Mutex::default() }))
     }
 
     /// The numbers. Zero at first.
@@ -85,36 +125,55 @@ impl SharedPage {
 
     /// Takes the short lock; waits for its holder. The kernel releases it if the holder dies.
     pub fn lock(&self) -> Result<PageGuard<'_>> {
-        flock(self.mutex.as_fd(), FlockOperation::LockExclusive)?;
-        Ok(PageGuard(self.mutex.as_fd()))
+        self.take(Lock::Short, &self.short)
     }
 
-    /// True if no other live process has joined. Call with the short lock held, which keeps others out, and only to leave: after it this process may no
-    /// longer count as alive.
+    /// Takes the gate: whoever makes the index log durable holds it, and whoever appends what is not durable yet.
+    pub fn gate(&self) -> Result<PageGuard<'_>> {
+        self.take(Lock::Gate, &self.gate)
+    }
+
+    fn take<'a>(&'a self, lock: Lock, thread: &'a Mutex<()>) -> Result<PageGuard<'a>> {
+        let thread = thread.lock().unwrap_or_else(PoisonError::into_inner);
+        set_lock(self.file.as_fd(), lock, linux::F_WRLCK, true)?;
+        Ok(PageGuard { fd: self.file.as_fd(), lock, _thread: thread })
+    }
+
+    /// True if no other live process has joined. Call with the short lock held, which keeps others out, and only to leave: after it nobody else counts this process as alive.
     pub fn try_be_last(&self) -> bool {
-        // Turning the shared lock into an exclusive one may lose it for a moment; nobody else looks without the short lock.
-        flock(self.alive.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok()
+        set_lock(self.file.as_fd(), Lock::Alive, linux::F_WRLCK, false).is_ok()
     }
 
-    /// Removes the files of the page at `path`, which nobody will join any more.
-    pub fn remove_files(path: &Path) {
-        for path in [path, &lock_path(path)] {
-            let _ = rustix::fs::unlink(path);
-        }
+    /// Removes the page at `path`, which nobody will join any more.
+    pub fn remove_file(path: &Path) {
+        let _ = rustix::fs::unlink(path);
     }
 
-    /// Removes the page's files. Only for the last process, with the short lock held.
+    /// Removes the page's file. Only for the last process, with the short lock held.
     pub fn remove(&self) {
-        for path in &self.paths {
-            // A page left behind is found again by the next process of the node; it does no harm.
-            let _ = rustix::fs::unlink(path);
+        // A page left behind is found again by the next process of the node; it does no harm.
+        let _ = rustix::fs::unlink(&self.path);
+    }
+}
+
+/// Sets or releases a lock on one byte, and waits for it if it shall. EAGAIN or EACCES if it shall not and somebody else has it.
+fn set_lock(fd: BorrowedFd<'_>, lock: Lock, kind: u32, wait: bool) -> Result<()> {
+    // The kernel reads a struct flock64 on 64-bit systems by this name too. l_pid must be 0 for locks of open file descriptions.
+    let mut range = linux::flock { l_type: kind as _, l_whence: linux::SEEK_SET as _, l_start: lock as i64, l_len: 1, l_pid: 0 };
+    let command = if wait { linux::F_OFD_SETLKW } else { linux::F_OFD_SETLK };
+    loop {
+        // SAFETY: the descriptor is borrowed for the call, and `range` is a struct flock that the kernel only reads for these commands.
+        match unsafe { syscalls::syscall3(Sysno::fcntl, fd.as_raw_fd() as usize, command as usize, (&raw mut range) as usize) } {
+            Ok(_) => return Ok(()),
+            Err(syscalls::Errno::EINTR) => {}
+            Err(errno) => return Err(Errno::from_raw_os_error(errno.into_raw())),
         }
     }
 }
 
 impl Drop for SharedPage {
     fn drop(&mut self) {
-        // SAFETY: mapped in join with this length; no reference into it outlives self.
+        // SAFETY: mapped in open with this length; no reference into it outlives self.
         let _ = unsafe { rustix::mm::munmap(self.words.cast_mut().cast(), BYTES) };
     }
 }
@@ -175,20 +234,15 @@ impl Drop for Presence {
 /// `None` if there is no memory file system, or another user's file is in the way: then nobody waits. Only processes of the same user can make one wait.
 pub fn turn(dir: &Path, key: u64) -> Option<impl Drop> {
     let uid = rustix::process::geteuid().as_raw();
-    let file = open(&dir.join(format!("plfs-{uid}-turn-{:02x}", key % 64)), uid).ok()?;
+    let file = open(&dir.join(format!("plfs-{uid}-turn-{:02x}", key % 64)), true, uid).ok()?;
     flock(file.as_fd(), FlockOperation::LockExclusive).ok()?;
     Some(file)
 }
 
-fn lock_path(page: &Path) -> PathBuf {
-    let mut path = page.as_os_str().to_owned();
-    path.push(".lock");
-    PathBuf::from(path)
-}
-
-/// Opens or makes a file of user `uid` that nobody else may open. PERM if there is something else.
-fn open(path: &Path, uid: u32) -> Result<HighFd> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+/// Opens a file of user `uid` that nobody else may open, made if it shall be. PERM if there is something else.
+fn open(path: &Path, create: bool, uid: u32) -> Result<HighFd> {
+    let create = if create { OFlags::CREATE } else { OFlags::empty() };
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | create;
     let fd: OwnedFd = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
         Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Err(Errno::PERM),
         other => other?,
@@ -286,9 +340,7 @@ mod tests {
             std::os::unix::fs::chown(&at, Some(12345), None).unwrap();
             refused("another user's page");
         }
-        for path in [target, lock_path(&at)] {
-            std::fs::remove_file(path).unwrap();
-        }
+        std::fs::remove_file(target).unwrap();
     }
 
     /// The page was sparse: with /dev/shm full the first write to it was SIGBUS, in the middle of a program.

@@ -13,8 +13,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, Kind, MemStore, Open, PosixFile, PosixStore, Store, StoreFile, Time, read_full, write_full};
-use plfs_testkit::FaultStore;
+use plfs::store::{Errno, Kind, Open, PosixFile, PosixStore, Store, StoreFile, Time, read_full, write_full};
+use plfs_testkit::{FaultStore, MemStore};
 
 /// A directory of the real file system that vanishes with the value.
 struct Scratch(PathBuf);

@@ -1,0 +1,55 @@
+//! From records to index blocks.
+
+use plfs_format::index_log::{BLOCK_NEST_RUNS_MAX, Record};
+use plfs_format::name::SegmentRef;
+
+use crate::{HOLE, Stamped};
+
+/// Records in one index block at most: 56 KB each thousand, far below the format's limit.
+pub const BLOCK_RECORDS: usize = 65_536;
+/// Records a writer may hold before it appends them on its own: about 3 MB.
+pub const PENDING_RECORDS: usize = 65_536;
+
+/// What an index block says of `runs`, whose segment numbers are indexes into `all`: the segments that they use, and a record each.
+pub fn block_of(all: &[SegmentRef], runs: &[Stamped], writer: u32) -> (Vec<SegmentRef>, Vec<Record>) {
+    let (mut segments, mut local) = (Vec::new(), vec![None::<u16>; all.len()]);
+    // One more than runs: the first block of a writer gets a record of who it is.
+    let mut records = Vec::with_capacity(runs.len() + 1);
+    for Stamped { run, repeat, stamp } in runs {
+        if run.segment == HOLE {
+            // Holes side by side are one piece; no others fold, because none follows another in a segment.
+            records.push(Record::Hole { logical: run.logical, length: run.bytes(), writer, stamp: *stamp });
+            continue;
+        }
+        let segment = *local[run.segment as usize].get_or_insert_with(|| {
+            segments.push(all[run.segment as usize]);
+            segments.len() as u16 - 1
+        });
+        records.push(Record::Run {
+            logical: run.logical,
+            length: run.length,
+            stride: run.stride,
+            count: run.count,
+            segment,
+            physical: run.physical,
+            writer,
+            stamp: *stamp,
+            repeat: *repeat,
+        });
+    }
+    (segments, records)
+}
+
+/// Cuts records into what a block each can hold.
+pub fn in_blocks(mut runs: &[Stamped]) -> impl Iterator<Item = &[Stamped]> {
+    std::iter::from_fn(move || {
+        let mut nested = 0;
+        let fits = |item: &&Stamped| {
+            nested += item.runs();
+            nested <= BLOCK_NEST_RUNS_MAX
+        };
+        let (block, rest) = runs.split_at(runs.iter().take(BLOCK_RECORDS).take_while(fits).count());
+        runs = rest;
+        (!block.is_empty()).then_some(block)
+    })
+}

@@ -1,0 +1,1051 @@
+//! A store in memory that can forget what was not synced.
+//!
+//! [`MemStore`] behaves as a local Linux file system seen by root: the same error numbers, hard and symbolic links, names that vanish under open files. Nobody is
+//! refused for lack of permission; new files get their mode less the umask 022; new things belong to 0:0. Times come from a clock of its own that moves one
+//! nanosecond per change, so that later is always larger and runs repeat exactly. Reading leaves the access time alone.
+//!
+//! Each file and directory has two states: what programs see, and what a power loss would leave. `sync_data` copies the first to the second for a file's bytes and
+//! length, `sync_dir` for a directory's names. [`MemStore::crash`] gives a store made of the second state, [`MemStore::crash_with`] one in which each change in
+//! between made it or not by chance. Modes, owners and times are durable at once; no rule of PLFS depends on them.
+//!
+//! Names are durable one directory at a time. A rename within a directory happens as a whole or not at all; one between two directories counts for each when that
+//! directory is synced, so between the two syncs a crash may show a file at both names or at none. (A subdirectory is never in two places: its new one wins.)
+//!
+//! What a crash could bring back stays in memory until `sync_dir`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use plfs::store::{Bytes, Entry, Errno, Kind, Open, Result, Space, Stat, Store, StoreFile, Time};
+
+/// The unit in which bytes are kept and lost: the page of the Linux page cache.
+const PAGE_BYTES: usize = 4096;
+/// The same for arithmetic on offsets.
+const PAGE: u64 = PAGE_BYTES as u64;
+/// `stat` counts in units of 512 bytes, whatever the file system (stat(2)).
+const BLOCKS_PER_PAGE: u64 = PAGE / 512;
+/// Largest length and offset: off_t is signed.
+const LEN_MAX: u64 = i64::MAX as u64;
+/// Longest map: it is a copy here, and sparse files can claim any length.
+const MAP_MAX: u64 = 1 << 34;
+/// Symbolic links followed in one path before ELOOP, as in Linux (path_resolution(7)).
+const LINKS_MAX: u32 = 40;
+/// PATH_MAX of Linux, with the terminating zero.
+const PATH_MAX: usize = 4096;
+/// NAME_MAX of Linux.
+const NAME_MAX: usize = 255;
+/// What `space` claims as size, 1 TiB.
+const SPACE_TOTAL: u64 = 1 << 40;
+/// The usual umask; a library must not ask for the process's real one, since the only call for it changes it.
+const UMASK: u32 = 0o022;
+/// The set-group-ID bit: on a directory, new things inherit its group, and new directories the bit.
+const SETGID: u32 = 0o2000;
+/// Device number of every file here.
+const DEV: u64 = 0x6d65_6d00;
+/// Inode number of `/`.
+const ROOT: u64 = 1;
+/// The clock starts here, 2001-09-09, far from zero and from the present.
+const CLOCK_START_SEC: i64 = 1_000_000_000;
+
+type Names = BTreeMap<OsString, u64>;
+type Pages = BTreeMap<u64, Arc<Vec<u8>>>;
+
+/// A store in memory; see the module's head. Clones share one tree.
+#[derive(Clone)]
+pub struct MemStore {
+    tree: Arc<Mutex<Tree>>,
+}
+
+impl std::fmt::Debug for MemStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemStore").finish_non_exhaustive()
+    }
+}
+
+impl Default for MemStore {
+    fn default() -> MemStore {
+        MemStore::new()
+    }
+}
+
+impl MemStore {
+    /// An empty store: only `/`.
+    pub fn new() -> MemStore {
+        MemStore::of(Tree::new())
+    }
+
+    /// What a power loss now would leave at the least, as a new store of its own: of each file the bytes and length of its last `sync_data`, of each directory the
+    /// names of its last `sync_dir`. This store and its open files go on undisturbed.
+    pub fn crash(&self) -> MemStore {
+        MemStore::of(self.lock().after_crash(None))
+    }
+
+    /// As [`MemStore::crash`], but of what was not synced, some made it, in any order, as `seed` decides:
+    ///
+    /// * Each creation, rename and removal of a name is kept or lost.
+    /// * Each page written is as written, as it was, as it was with the changed bytes zeroed, or torn: as written up to some byte and as it was from there.
+    /// * A file's length is the old, the new, or between.
+    pub fn crash_with(&self, seed: u64) -> MemStore {
+        MemStore::of(self.lock().after_crash(Some(seed)))
+    }
+
+    fn of(tree: Tree) -> MemStore {
+        MemStore { tree: Arc::new(Mutex::new(tree)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tree> {
+        lock(&self.tree)
+    }
+}
+
+fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
+    // A thread that panicked here left a bug behind anyway; hiding it behind a second panic in each other thread would help nobody.
+    tree.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Everything in a store.
+struct Tree {
+    nodes: HashMap<u64, Node>,
+    next_ino: u64,
+    next_change: u64,
+    next_open: u64,
+    ticks: u64,
+}
+
+/// A file, directory or link. It lives while anything counted here refers to it.
+struct Node {
+    body: Body,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    atime: Time,
+    mtime: Time,
+    ctime: Time,
+    /// Names that lead here.
+    names: u64,
+    /// Names that would lead here after some crash: durable ones, and those in changes not synced.
+    kept: u64,
+    opens: u64,
+    /// Opens that hold a lock, and whether an exclusive one.
+    locks: Vec<(u64, bool)>,
+}
+
+enum Body {
+    File(Content),
+    Dir(Dir),
+    Link(PathBuf),
+}
+
+struct Dir {
+    parent: u64,
+    names: Names,
+    subdirs: u64,
+    /// The names of the last sync. With all of `changes` applied, it equals `names`.
+    saved: Names,
+    /// What happened since, in order.
+    changes: Vec<Change>,
+}
+
+/// `name` got to mean `ino`, or nothing. The two halves of a rename share an `id`.
+struct Change {
+    id: u64,
+    name: OsString,
+    ino: Option<u64>,
+}
+
+/// Bytes of a file. A page may be short or missing: the rest is zeros. No page has bytes at or past the length.
+#[derive(Default)]
+struct Content {
+    pages: Pages,
+    len: u64,
+    saved_pages: Pages,
+    saved_len: u64,
+    /// Pages that differ between the two, perhaps.
+    dirty: BTreeSet<u64>,
+}
+
+/// Where a path leads: an entry of a directory, which may be missing, or (without a name) the directory itself, for paths that end in `/`, `.` or `..`.
+struct Found {
+    dir: u64,
+    name: Option<OsString>,
+    ino: Option<u64>,
+    /// The path ended in a slash: only a directory will do.
+    slash: bool,
+}
+
+/// What to do at the last part of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// Follow a symbolic link.
+    Follow,
+    /// Take a symbolic link itself, unless a slash comes after it.
+    Stay,
+    /// Find the entry for a call that makes, removes or moves it: a link is not followed, a slash is left to the call.
+    Entry,
+    /// As `Follow`, for a call that may make a file: with a slash it cannot, even if the path exists.
+    Create,
+    /// As `Create`, for a call that must make a file, so that a link is as bad as a file.
+    CreateNew,
+}
+
+impl Last {
+    fn of(follow: bool) -> Last {
+        if follow { Last::Follow } else { Last::Stay }
+    }
+
+    fn follows(self, slash: bool) -> bool {
+        match self {
+            Last::Follow | Last::Create => true,
+            Last::Stay => slash,
+            Last::Entry | Last::CreateNew => false,
+        }
+    }
+}
+
+impl Found {
+    fn exists(&self) -> Result<u64> {
+        self.ino.ok_or(Errno::NOENT)
+    }
+
+    /// The place for a new name.
+    fn vacant(self, is_dir: bool) -> Result<(u64, OsString)> {
+        match (self.ino, self.name) {
+            (None, Some(_)) if self.slash && !is_dir => Err(Errno::NOENT),
+            (None, Some(name)) => Ok((self.dir, name)),
+            _ => Err(Errno::EXIST),
+        }
+    }
+}
+
+impl Content {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> usize {
+        let n = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
+        let buf = &mut buf[..n];
+        if n == 0 {
+            return 0;
+        }
+        buf.fill(0);
+        let end = offset + n as u64;
+        for (&number, page) in self.pages.range(offset / PAGE..=(end - 1) / PAGE) {
+            let start = number * PAGE;
+            let from = offset.max(start);
+            let to = end.min(start + page.len() as u64);
+            if from < to {
+                buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(&page[(from - start) as usize..(to - start) as usize]);
+            }
+        }
+        n
+    }
+
+    fn write_at(&mut self, mut buf: &[u8], mut offset: u64) {
+        while !buf.is_empty() {
+            let number = offset / PAGE;
+            let start = (offset % PAGE) as usize;
+            let n = buf.len().min(PAGE_BYTES - start);
+            let page = Arc::make_mut(self.pages.entry(number).or_default());
+            if page.len() < start + n {
+                page.resize(start + n, 0);
+            }
+            page[start..start + n].copy_from_slice(&buf[..n]);
+            self.dirty.insert(number);
+            offset += n as u64;
+            buf = &buf[n..];
+            self.len = self.len.max(offset);
+        }
+    }
+
+    fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            let gone = cut(&mut self.pages, len);
+            self.dirty.extend(gone);
+        }
+        self.len = len;
+    }
+
+    fn sync(&mut self) {
+        for number in std::mem::take(&mut self.dirty) {
+            match self.pages.get(&number) {
+                Some(page) => self.saved_pages.insert(number, Arc::clone(page)),
+                None => self.saved_pages.remove(&number),
+            };
+        }
+        self.saved_len = self.len;
+    }
+
+    /// What a crash leaves; all of it durable.
+    fn after_crash(&self, chance: Option<Chance>) -> Content {
+        let mut pages = self.saved_pages.clone();
+        let mut len = self.saved_len;
+        if let Some(mut chance) = chance {
+            let (low, high) = (self.len.min(self.saved_len), self.len.max(self.saved_len));
+            len = match chance.below(3) {
+                0 => self.saved_len,
+                1 => self.len,
+                _ => low + chance.below((high - low).saturating_add(1)),
+            };
+            for &number in &self.dirty {
+                pages.insert(number, Arc::new(self.crashed_page(number, &mut chance)));
+            }
+            cut(&mut pages, len);
+        }
+        Content { pages: pages.clone(), len, saved_pages: pages, saved_len: len, dirty: BTreeSet::new() }
+    }
+
+    fn crashed_page(&self, number: u64, chance: &mut Chance) -> Vec<u8> {
+        let padded = |pages: &Pages| {
+            let mut page = pages.get(&number).map(|page| page.to_vec()).unwrap_or_default();
+            page.resize(PAGE_BYTES, 0);
+            page
+        };
+        let old = padded(&self.saved_pages);
+        let mut new = padded(&self.pages);
+        // If the file was shortened and that did not last, neither did the loss of the bytes behind.
+        let end = self.len.saturating_sub(number * PAGE).min(PAGE) as usize;
+        new[end..].copy_from_slice(&old[end..]);
+        match chance.below(4) {
+            0 => new,
+            1 => old,
+            2 => old.into_iter().zip(new).map(|(old, new)| if old == new { old } else { 0 }).collect(),
+            _ => {
+                let tear = chance.below(PAGE) as usize;
+                new[tear..].copy_from_slice(&old[tear..]);
+                new
+            }
+        }
+    }
+}
+
+/// Removes the bytes at and past `len`; returns the numbers of the pages touched.
+fn cut(pages: &mut Pages, len: u64) -> Vec<u64> {
+    let mut touched: Vec<u64> = pages.split_off(&len.div_ceil(PAGE)).into_keys().collect();
+    let keep = (len % PAGE) as usize;
+    if let Some(page) = pages.get_mut(&(len / PAGE))
+        && keep < page.len()
+        && keep > 0
+    {
+        Arc::make_mut(page).truncate(keep);
+        touched.push(len / PAGE);
+    }
+    touched
+}
+
+/// Random numbers that follow from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+struct Chance(u64);
+
+impl Chance {
+    /// Numbers for the thing number `what`, independent of those for other things.
+    fn of(seed: u64, what: u64) -> Chance {
+        let mut chance = Chance(seed ^ what.wrapping_mul(0xd605_bbb5_8c8a_bb03));
+        chance.0 = chance.next();
+        chance
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to `n` - 1.
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+}
+
+impl Dir {
+    fn new(parent: u64) -> Dir {
+        Dir { parent, names: Names::new(), subdirs: 0, saved: Names::new(), changes: Vec::new() }
+    }
+
+    fn names_after_crash(&self, seed: Option<u64>) -> Names {
+        let mut names = self.saved.clone();
+        let Some(seed) = seed else { return names };
+        for change in &self.changes {
+            // Numbers of changes and of inodes (for file contents) must not share their luck.
+            if Chance::of(!seed, change.id).below(2) == 0 {
+                put(&mut names, &change.name, change.ino);
+            }
+        }
+        names
+    }
+}
+
+fn put(names: &mut Names, name: &OsStr, ino: Option<u64>) -> Option<u64> {
+    match ino {
+        Some(ino) => names.insert(name.to_owned(), ino),
+        None => names.remove(name),
+    }
+}
+
+impl Node {
+    fn new(body: Body, mode: u32, now: Time) -> Node {
+        Node { body, mode, uid: 0, gid: 0, atime: now, mtime: now, ctime: now, names: 0, kept: 0, opens: 0, locks: Vec::new() }
+    }
+
+    fn is_dir(&self) -> bool {
+        matches!(self.body, Body::Dir(_))
+    }
+
+    fn kind(&self) -> Kind {
+        match self.body {
+            Body::File(_) => Kind::File,
+            Body::Dir(_) => Kind::Dir,
+            Body::Link(_) => Kind::Symlink,
+        }
+    }
+
+    fn stat(&self, ino: u64) -> Stat {
+        let (nlink, len, pages) = match &self.body {
+            Body::File(content) => (self.names, content.len, content.pages.len() as u64),
+            Body::Dir(dir) => (if self.names == 0 { 0 } else { 2 + dir.subdirs }, PAGE, 1),
+            Body::Link(target) => (self.names, target.as_os_str().len() as u64, 0),
+        };
+        Stat {
+            dev: DEV,
+            ino,
+            kind: self.kind(),
+            mode: self.mode,
+            nlink,
+            uid: self.uid,
+            gid: self.gid,
+            len,
+            blocks: pages * BLOCKS_PER_PAGE,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+        }
+    }
+}
+
+/// The parts of a path, last first.
+fn parts_reversed(path: &[u8]) -> impl Iterator<Item = OsString> {
+    path.rsplit(|&byte| byte == b'/').filter(|part| !part.is_empty()).map(|part| OsString::from_vec(part.to_vec()))
+}
+
+impl Tree {
+    fn new() -> Tree {
+        let start = Time { sec: CLOCK_START_SEC, nsec: 0 };
+        let mut root = Node::new(Body::Dir(Dir::new(ROOT)), 0o755, start);
+        root.names = 1;
+        Tree { nodes: HashMap::from([(ROOT, root)]), next_ino: ROOT + 1, next_change: 0, next_open: 0, ticks: 0 }
+    }
+
+    fn node(&self, ino: u64) -> &Node {
+        self.nodes.get(&ino).expect("invariant: a node lives while a name, a change or an open file refers to it")
+    }
+
+    fn node_mut(&mut self, ino: u64) -> &mut Node {
+        self.nodes.get_mut(&ino).expect("invariant: a node lives while a name, a change or an open file refers to it")
+    }
+
+    fn dir(&self, ino: u64) -> Result<&Dir> {
+        match &self.node(ino).body {
+            Body::Dir(dir) => Ok(dir),
+            _ => Err(Errno::NOTDIR),
+        }
+    }
+
+    fn dir_mut(&mut self, ino: u64) -> Result<&mut Dir> {
+        match &mut self.node_mut(ino).body {
+            Body::Dir(dir) => Ok(dir),
+            _ => Err(Errno::NOTDIR),
+        }
+    }
+
+    fn now(&mut self) -> Time {
+        self.ticks += 1;
+        Time { sec: CLOCK_START_SEC + (self.ticks / 1_000_000_000) as i64, nsec: (self.ticks % 1_000_000_000) as u32 }
+    }
+
+    /// Where `path` leads. All but the last part must exist.
+    fn walk(&self, path: &Path, how: Last) -> Result<Found> {
+        let bytes = path.as_os_str().as_bytes();
+        match bytes {
+            b"" => return Err(Errno::NOENT),
+            _ if bytes.contains(&0) => return Err(Errno::INVAL),
+            _ if bytes.len() >= PATH_MAX => return Err(Errno::NAMETOOLONG),
+            _ => {}
+        }
+        let mut slash = bytes.ends_with(b"/");
+        let mut todo: Vec<OsString> = parts_reversed(bytes).collect();
+        let mut here = ROOT;
+        let mut links = 0;
+        while let Some(name) = todo.pop() {
+            let dir = self.dir(here)?;
+            if name == "." {
+                continue;
+            }
+            if name == ".." {
+                here = dir.parent;
+                continue;
+            }
+            if name.len() > NAME_MAX {
+                return Err(Errno::NAMETOOLONG);
+            }
+            let last = todo.is_empty();
+            if last && slash && matches!(how, Last::Create | Last::CreateNew) {
+                return Err(Errno::ISDIR);
+            }
+            let Some(&ino) = dir.names.get(&name) else {
+                return if last { Ok(Found { dir: here, name: Some(name), ino: None, slash }) } else { Err(Errno::NOENT) };
+            };
+            match &self.node(ino).body {
+                Body::Link(target) if !last || how.follows(slash) => {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Err(Errno::LOOP);
+                    }
+                    let target = target.as_os_str().as_bytes();
+                    if target.starts_with(b"/") {
+                        here = ROOT;
+                    }
+                    slash |= last && target.ends_with(b"/");
+                    todo.extend(parts_reversed(target));
+                }
+                Body::Dir(_) if !last => here = ino,
+                Body::Dir(_) => return Ok(Found { dir: here, name: Some(name), ino: Some(ino), slash }),
+                _ if !last || (slash && how != Last::Entry) => return Err(Errno::NOTDIR),
+                _ => return Ok(Found { dir: here, name: Some(name), ino: Some(ino), slash }),
+            }
+        }
+        self.dir(here)?;
+        Ok(Found { dir: here, name: None, ino: Some(here), slash })
+    }
+
+    /// Makes `name` in `dir` mean `ino`, or nothing. Returns what it meant before, which the caller hands to [`Tree::release`] when it is done.
+    fn change(&mut self, id: u64, dir: u64, name: &OsStr, ino: Option<u64>, now: Time) -> Result<Option<u64>> {
+        let entries = self.dir_mut(dir)?;
+        let old = put(&mut entries.names, name, ino);
+        entries.changes.push(Change { id, name: name.to_owned(), ino });
+        let mut subdirs = 0;
+        if let Some(ino) = ino {
+            let node = self.node_mut(ino);
+            node.names += 1;
+            node.kept += 1;
+            node.ctime = now;
+            subdirs += i64::from(node.is_dir());
+        }
+        if let Some(old) = old {
+            let node = self.node_mut(old);
+            node.names -= 1;
+            node.ctime = now;
+            subdirs -= i64::from(node.is_dir());
+        }
+        let entries = self.dir_mut(dir)?;
+        entries.subdirs = entries.subdirs.wrapping_add_signed(subdirs);
+        let node = self.node_mut(dir);
+        node.mtime = now;
+        node.ctime = now;
+        Ok(old)
+    }
+
+    fn change_id(&mut self) -> u64 {
+        self.next_change += 1;
+        self.next_change
+    }
+
+    /// Forgets nodes that nothing refers to.
+    fn release(&mut self, inos: impl IntoIterator<Item = u64>) {
+        let mut todo: Vec<u64> = inos.into_iter().collect();
+        while let Some(ino) = todo.pop() {
+            let Some(node) = self.nodes.get(&ino) else { continue };
+            if ino == ROOT || node.names + node.kept + node.opens > 0 {
+                continue;
+            }
+            let Some(Node { body: Body::Dir(dir), .. }) = self.nodes.remove(&ino) else { continue };
+            // A removed directory is empty, but a crash could have brought back what was in it.
+            for child in dir.saved.into_values().chain(dir.changes.into_iter().filter_map(|change| change.ino)) {
+                self.node_mut(child).kept -= 1;
+                todo.push(child);
+            }
+        }
+    }
+
+    fn add(&mut self, dir: u64, name: &OsStr, body: Body, mode: u32) -> Result<u64> {
+        let now = self.now();
+        let ino = self.next_ino;
+        self.next_ino += 1;
+        let mut node = Node::new(body, mode, now);
+        let parent = self.node(dir);
+        if parent.mode & SETGID != 0 {
+            node.gid = parent.gid;
+            if node.is_dir() {
+                node.mode |= SETGID;
+            }
+        }
+        self.nodes.insert(ino, node);
+        let id = self.change_id();
+        self.change(id, dir, name, Some(ino), now)?;
+        Ok(ino)
+    }
+
+    fn remove(&mut self, dir: u64, name: &OsStr) -> Result<()> {
+        let now = self.now();
+        let id = self.change_id();
+        let old = self.change(id, dir, name, None, now)?;
+        self.release(old);
+        Ok(())
+    }
+
+    fn sync_dir(&mut self, ino: u64) -> Result<()> {
+        let dir = self.dir_mut(ino)?;
+        let mut dropped = Vec::new();
+        for change in std::mem::take(&mut dir.changes) {
+            // The change's own claim on the node passes to the saved name.
+            dropped.extend(put(&mut dir.saved, &change.name, change.ino));
+        }
+        for &old in &dropped {
+            self.node_mut(old).kept -= 1;
+        }
+        self.release(dropped);
+        Ok(())
+    }
+
+    fn is_ancestor(&self, above: u64, mut below: u64) -> Result<bool> {
+        loop {
+            if below == above {
+                return Ok(true);
+            }
+            if below == ROOT {
+                return Ok(false);
+            }
+            below = self.dir(below)?.parent;
+        }
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let from = self.walk(from, Last::Entry)?;
+        let to = self.walk(to, Last::Entry)?;
+        let (Some(from_name), Some(to_name)) = (&from.name, &to.name) else { return Err(Errno::BUSY) };
+        let ino = from.exists()?;
+        let moves_dir = self.node(ino).is_dir();
+        if !moves_dir && (from.slash || to.slash) {
+            return Err(Errno::NOTDIR);
+        }
+        if moves_dir && self.is_ancestor(ino, to.dir)? {
+            return Err(Errno::INVAL);
+        }
+        match to.ino {
+            Some(target) if target == ino => return Ok(()),
+            Some(target) => match (moves_dir, &self.node(target).body) {
+                (true, Body::Dir(dir)) if !dir.names.is_empty() => return Err(Errno::NOTEMPTY),
+                (false, Body::Dir(dir)) => {
+                    // A directory above the source is not empty, which Linux notices first.
+                    let above = !dir.names.is_empty() && self.is_ancestor(target, from.dir)?;
+                    return Err(if above { Errno::NOTEMPTY } else { Errno::ISDIR });
+                }
+                (true, Body::File(_) | Body::Link(_)) => return Err(Errno::NOTDIR),
+                (true, Body::Dir(_)) | (false, _) => {}
+            },
+            None => {}
+        }
+        let now = self.now();
+        let id = self.change_id();
+        let replaced = self.change(id, to.dir, to_name, Some(ino), now)?;
+        self.change(id, from.dir, from_name, None, now)?;
+        if let Ok(dir) = self.dir_mut(ino) {
+            dir.parent = to.dir;
+        }
+        self.release(replaced);
+        Ok(())
+    }
+
+    fn after_crash(&self, seed: Option<u64>) -> Tree {
+        let mut new = Tree { nodes: HashMap::new(), next_ino: self.next_ino, next_change: 0, next_open: 0, ticks: self.ticks };
+        new.nodes.insert(ROOT, self.node_after_crash(ROOT, ROOT, seed));
+        new.node_mut(ROOT).names = 1;
+        let mut todo = VecDeque::from([ROOT]);
+        let mut elsewhere = VecDeque::new();
+        loop {
+            while let Some(parent) = todo.pop_front() {
+                let Body::Dir(dir) = &self.node(parent).body else { continue };
+                for (name, ino) in dir.names_after_crash(seed) {
+                    match &self.node(ino).body {
+                        // Moved from here to another directory: only if it does not turn up there.
+                        Body::Dir(child) if child.parent != parent => elsewhere.push_back((parent, name, ino)),
+                        _ => self.save_name(&mut new, &mut todo, parent, name, ino, seed),
+                    }
+                }
+            }
+            let Some((parent, name, ino)) = elsewhere.pop_front() else { return new };
+            self.save_name(&mut new, &mut todo, parent, name, ino, seed);
+        }
+    }
+
+    /// Gives `ino` a name in the store after the crash.
+    fn save_name(&self, new: &mut Tree, todo: &mut VecDeque<u64>, parent: u64, name: OsString, ino: u64, seed: Option<u64>) {
+        let is_dir = self.node(ino).is_dir();
+        if is_dir && new.nodes.contains_key(&ino) {
+            return;
+        }
+        let node = new.nodes.entry(ino).or_insert_with(|| self.node_after_crash(ino, parent, seed));
+        node.names += 1;
+        node.kept += 1;
+        if is_dir {
+            todo.push_back(ino);
+        }
+        if let Ok(dir) = new.dir_mut(parent) {
+            dir.names.insert(name.clone(), ino);
+            dir.saved.insert(name, ino);
+            dir.subdirs += u64::from(is_dir);
+        }
+    }
+
+    /// A copy without names yet, for directories without entries.
+    fn node_after_crash(&self, ino: u64, parent: u64, seed: Option<u64>) -> Node {
+        let old = self.node(ino);
+        let body = match &old.body {
+            Body::File(content) => Body::File(content.after_crash(seed.map(|seed| Chance::of(seed, ino)))),
+            Body::Dir(_) => Body::Dir(Dir::new(parent)),
+            Body::Link(target) => Body::Link(target.clone()),
+        };
+        Node {
+            body,
+            mode: old.mode,
+            uid: old.uid,
+            gid: old.gid,
+            atime: old.atime,
+            mtime: old.mtime,
+            ctime: old.ctime,
+            names: 0,
+            kept: 0,
+            opens: 0,
+            locks: vec![],
+        }
+    }
+}
+
+impl Store for MemStore {
+    fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
+        let mut tree = self.lock();
+        let exclusive = how.create && how.exclusive;
+        let found = tree.walk(
+            path,
+            if exclusive {
+                Last::CreateNew
+            } else if how.create {
+                Last::Create
+            } else {
+                Last::Follow
+            },
+        )?;
+        let ino = match found.ino {
+            Some(_) if exclusive => return Err(Errno::EXIST),
+            Some(ino) if tree.node(ino).is_dir() && (how.write || how.create) => return Err(Errno::ISDIR),
+            Some(ino) => ino,
+            None if !how.create => return Err(Errno::NOENT),
+            None => {
+                let (dir, name) = found.vacant(false)?;
+                tree.add(dir, &name, Body::File(Content::default()), how.mode & 0o7777 & !UMASK)?
+            }
+        };
+        tree.next_open += 1;
+        let id = tree.next_open;
+        tree.node_mut(ino).opens += 1;
+        drop(tree);
+        Ok(Arc::new(MemFile { tree: Arc::clone(&self.tree), ino, id, read: how.read || !how.write, write: how.write }))
+    }
+
+    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
+        let tree = self.lock();
+        let ino = tree.walk(path, Last::of(follow))?.exists()?;
+        Ok(tree.node(ino).stat(ino))
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        let tree = self.lock();
+        let ino = tree.walk(path, Last::Follow)?.exists()?;
+        Ok(tree.dir(ino)?.names.iter().map(|(name, &ino)| Entry { name: name.clone(), kind: Some(tree.node(ino).kind()) }).collect())
+    }
+
+    fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
+        let mut tree = self.lock();
+        let (dir, name) = tree.walk(path, Last::Entry)?.vacant(true)?;
+        tree.add(dir, &name, Body::Dir(Dir::new(dir)), mode & 0o7777 & !UMASK).map(drop)
+    }
+
+    fn rmdir(&self, path: &Path) -> Result<()> {
+        let mut tree = self.lock();
+        let found = tree.walk(path, Last::Entry)?;
+        let ino = found.exists()?;
+        let Some(name) = &found.name else {
+            return Err(match parts_reversed(path.as_os_str().as_bytes()).next() {
+                Some(last) if last == "." => Errno::INVAL,
+                Some(_) => Errno::NOTEMPTY,
+                None => Errno::BUSY,
+            });
+        };
+        if !tree.dir(ino)?.names.is_empty() {
+            return Err(Errno::NOTEMPTY);
+        }
+        tree.remove(found.dir, name)
+    }
+
+    fn unlink(&self, path: &Path) -> Result<()> {
+        let mut tree = self.lock();
+        let found = tree.walk(path, Last::Entry)?;
+        let ino = found.exists()?;
+        match &found.name {
+            Some(_) if found.slash && !tree.node(ino).is_dir() => Err(Errno::NOTDIR),
+            Some(name) if !tree.node(ino).is_dir() => tree.remove(found.dir, name),
+            _ => Err(Errno::ISDIR),
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.lock().rename(from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        let mut tree = self.lock();
+        let ino = tree.walk(from, Last::Stay)?.exists()?;
+        let (dir, name) = tree.walk(to, Last::Entry)?.vacant(false)?;
+        if tree.node(ino).is_dir() {
+            return Err(Errno::PERM);
+        }
+        let now = tree.now();
+        let id = tree.change_id();
+        tree.change(id, dir, &name, Some(ino), now).map(drop)
+    }
+
+    fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
+        match target.as_os_str().len() {
+            0 => return Err(Errno::NOENT),
+            PATH_MAX.. => return Err(Errno::NAMETOOLONG),
+            _ => {}
+        }
+        let mut tree = self.lock();
+        let (dir, name) = tree.walk(path, Last::Entry)?.vacant(false)?;
+        tree.add(dir, &name, Body::Link(target.to_owned()), 0o777).map(drop)
+    }
+
+    fn readlink(&self, path: &Path) -> Result<PathBuf> {
+        let tree = self.lock();
+        let ino = tree.walk(path, Last::Stay)?.exists()?;
+        match &tree.node(ino).body {
+            Body::Link(target) => Ok(target.clone()),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
+        let mut tree = self.lock();
+        let ino = tree.walk(path, Last::Follow)?.exists()?;
+        let now = tree.now();
+        let node = tree.node_mut(ino);
+        node.mode = mode & 0o7777;
+        node.ctime = now;
+        Ok(())
+    }
+
+    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
+        let mut tree = self.lock();
+        let ino = tree.walk(path, Last::of(follow))?.exists()?;
+        let now = tree.now();
+        let node = tree.node_mut(ino);
+        // chown(2) takes the number -1 as "leave as it is", which is what None says.
+        node.uid = uid.filter(|&id| id != u32::MAX).unwrap_or(node.uid);
+        node.gid = gid.filter(|&id| id != u32::MAX).unwrap_or(node.gid);
+        node.ctime = now;
+        Ok(())
+    }
+
+    fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
+        if [atime, mtime].iter().flatten().any(|time| time.nsec > 999_999_999) {
+            return Err(Errno::INVAL);
+        }
+        let mut tree = self.lock();
+        let ino = tree.walk(path, Last::Follow)?.exists()?;
+        if atime.is_none() && mtime.is_none() {
+            return Ok(());
+        }
+        let now = tree.now();
+        let node = tree.node_mut(ino);
+        node.atime = atime.unwrap_or(node.atime);
+        node.mtime = mtime.unwrap_or(node.mtime);
+        node.ctime = now;
+        Ok(())
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<()> {
+        let mut tree = self.lock();
+        let ino = tree.walk(path, Last::Follow)?.exists()?;
+        tree.sync_dir(ino)
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        let tree = self.lock();
+        tree.walk(path, Last::Follow)?.exists()?;
+        let pages = |node: &Node| if let Body::File(content) = &node.body { content.pages.len() as u64 } else { 0 };
+        let used = tree.nodes.values().map(pages).sum::<u64>() * PAGE;
+        Ok(Space { total: SPACE_TOTAL, available: SPACE_TOTAL.saturating_sub(used) })
+    }
+
+    fn is_local(&self, _path: &Path) -> bool {
+        true
+    }
+}
+
+/// An open file of a [`MemStore`]. Locks belong to it, not to the process: two opens exclude each other wherever they are.
+struct MemFile {
+    tree: Arc<Mutex<Tree>>,
+    ino: u64,
+    id: u64,
+    read: bool,
+    write: bool,
+}
+
+impl std::fmt::Debug for MemFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemFile").field("ino", &self.ino).field("open", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Drop for MemFile {
+    fn drop(&mut self) {
+        let mut tree = lock(&self.tree);
+        let node = tree.node_mut(self.ino);
+        node.opens -= 1;
+        node.locks.retain(|&(id, _)| id != self.id);
+        tree.release([self.ino]);
+    }
+}
+
+impl MemFile {
+    /// Runs `change` on the bytes, with new modification times.
+    fn change(&self, not_open_for_writing: Errno, change: impl FnOnce(&mut Content)) -> Result<()> {
+        if !self.write {
+            return Err(not_open_for_writing);
+        }
+        let mut tree = lock(&self.tree);
+        let now = tree.now();
+        let node = tree.node_mut(self.ino);
+        let Body::File(content) = &mut node.body else { return Err(Errno::ISDIR) };
+        change(content);
+        node.mtime = now;
+        node.ctime = now;
+        Ok(())
+    }
+}
+
+impl StoreFile for MemFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        if !self.read {
+            return Err(Errno::BADF);
+        }
+        if offset > LEN_MAX {
+            return Err(Errno::INVAL);
+        }
+        match &lock(&self.tree).node(self.ino).body {
+            Body::File(content) => Ok(content.read_at(buf, offset)),
+            Body::Dir(_) | Body::Link(_) => Err(Errno::ISDIR),
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        if offset > LEN_MAX {
+            return Err(Errno::INVAL);
+        }
+        let room = usize::try_from(LEN_MAX - offset).unwrap_or(usize::MAX);
+        if room == 0 && !buf.is_empty() {
+            return Err(Errno::FBIG);
+        }
+        let buf = &buf[..buf.len().min(room)];
+        if buf.is_empty() && self.write {
+            return Ok(0);
+        }
+        self.change(Errno::BADF, |content| content.write_at(buf, offset))?;
+        Ok(buf.len())
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        Ok(lock(&self.tree).node(self.ino).stat(self.ino))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        if len > LEN_MAX {
+            return Err(Errno::INVAL);
+        }
+        self.change(Errno::INVAL, |content| content.set_len(len))
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        let mut tree = lock(&self.tree);
+        match &mut tree.node_mut(self.ino).body {
+            Body::File(content) => {
+                content.sync();
+                Ok(())
+            }
+            Body::Dir(_) | Body::Link(_) => tree.sync_dir(self.ino),
+        }
+    }
+
+    /// As flock(2), a failed attempt to change the kind of lock loses the lock held before.
+    fn try_lock(&self, exclusive: bool) -> Result<bool> {
+        let mut tree = lock(&self.tree);
+        let locks = &mut tree.node_mut(self.ino).locks;
+        if locks.contains(&(self.id, exclusive)) {
+            return Ok(true);
+        }
+        locks.retain(|&(id, _)| id != self.id);
+        if locks.iter().any(|&(_, other)| exclusive || other) {
+            return Ok(false);
+        }
+        locks.push((self.id, exclusive));
+        Ok(true)
+    }
+
+    fn map(&self) -> Result<Bytes> {
+        if !self.read {
+            return Err(Errno::ACCESS);
+        }
+        let tree = lock(&self.tree);
+        let Body::File(content) = &tree.node(self.ino).body else { return Err(Errno::NODEV) };
+        if content.len > MAP_MAX {
+            return Err(Errno::NOMEM);
+        }
+        let mut bytes = vec![0; content.len as usize];
+        content.read_at(&mut bytes, 0);
+        Ok(Arc::new(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_crash_could_bring_back_is_forgotten() {
+        let store = MemStore::new();
+        let path = |name: &str| PathBuf::from(format!("/{name}"));
+        for round in 0..3 {
+            store.mkdir(&path("d"), 0o700).unwrap();
+            store.mkdir(&path("d/e"), 0o700).unwrap();
+            let file = store.open(&path("d/e/f"), Open::create_new(0o600)).unwrap();
+            store.link(&path("d/e/f"), &path("g")).unwrap();
+            store.symlink(Path::new("x"), &path("d/s")).unwrap();
+            if round > 0 {
+                store.sync_dir(&path("d")).unwrap();
+                store.sync_dir(Path::new("/")).unwrap();
+            }
+            store.rename(&path("d/e/f"), &path("g2")).unwrap();
+            store.rename(&path("g"), &path("g2")).unwrap();
+            store.unlink(&path("g")).unwrap();
+            store.unlink(&path("g2")).unwrap();
+            store.rename(&path("d/e"), &path("e")).unwrap();
+            store.unlink(&path("d/s")).unwrap();
+            store.rename(&path("e"), &path("d")).unwrap();
+            store.rmdir(&path("d")).unwrap();
+            assert!(store.lock().nodes.len() > 4);
+            store.sync_dir(Path::new("/")).unwrap();
+            assert_eq!(store.lock().nodes.len(), 2, "the root and the open file");
+            drop(file);
+            assert_eq!(store.lock().nodes.len(), 1);
+        }
+    }
+}

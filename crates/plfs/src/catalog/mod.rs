@@ -1,0 +1,15 @@
+//! L4: what the logs of a container say, together. `load` fills an [`Index`] from index logs and a flat
+//! index, `flatten` makes a flat index of it; `totals` adds the logs up and keeps the summary;
+//! `takeover` tells whether a node may go on with a log set.
+
+mod flatten;
+mod load;
+mod takeover;
+mod totals;
+
+pub use flatten::{Flattened, flatten};
+pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
+pub use load::Index;
+pub(crate) use load::read_flat;
+pub use takeover::complete;
+pub use totals::{Totalizer, Totals, has_owner, open_super, sync_logs, write_summary};

@@ -1,0 +1,31 @@
+//! Whether a node may go on with a log set that nobody owns.
+
+use plfs_format::index_log::{Record, decode_block};
+use plfs_format::name;
+
+use super::Index;
+use crate::container::Container;
+use crate::error::{Error, Result};
+use crate::log::scan_whole;
+
+/// A stamp that no block of a set exceeds, if the data logs of the set are as long as its records say, and its index log as the flat index. After a power cut they may not be: what was
+/// lost must not come back as other bytes or other blocks, so nobody appends there. [`LogSet::join`](crate::log::LogSet::join) asks it.
+pub fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
+    // A flat index spares most of the log: a file that is opened and closed many times has a long one.
+    let Some(index) = Index::flat_for(container, set) else { return Ok(None) };
+    let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_hlc());
+    let scanned = scan_whole(container, set, from, |offset, header, at| {
+        let path = container.path(&name::index_log(set));
+        let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path, bad })?;
+        youngest = youngest.max(header.hlc);
+        for (_, record) in &block.records {
+            if let Record::Run { segment, physical, length, count, .. } = record {
+                let end: &mut u64 = ends.entry(block.segments[*segment as usize]).or_default();
+                *end = (*end).max(physical + length * u64::from(*count));
+            }
+        }
+        Ok(())
+    });
+    let are_whole = || ends.iter().all(|(at, end)| container.store.stat(&container.segment_path(at), true).is_ok_and(|stat| stat.len >= *end));
+    Ok((scanned.is_ok() && are_whole()).then_some(youngest))
+}

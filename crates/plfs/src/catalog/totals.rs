@@ -1,0 +1,336 @@
+//! What a container's logs add up to: size, bytes, stamps. From the summary if nobody writes, else by replaying the index logs, which builds no index.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use plfs_format::flat_index;
+use plfs_format::index_log::{Record, decode_block, run_end};
+use plfs_format::name::{self, Name, SegmentRef};
+use plfs_format::summary::{self, Summary};
+use plfs_format::superblock::FILE_BYTES;
+
+use super::{flatten_if_worth, load_if_cheap};
+use crate::container::Container;
+use crate::error::{At, Result};
+use crate::log;
+use crate::store::machine::random_u64;
+use crate::store::{self, Errno, Open, Time};
+
+/// Totals of a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Size of the logical file, bytes.
+    pub size: u64,
+    /// Bytes of all data logs up to the last one that a record names: overwritten bytes and unfilled regions included.
+    pub stored_bytes: u64,
+    /// Largest stamp.
+    pub max_hlc: u64,
+    /// Bytes of index logs.
+    pub index_bytes: u64,
+    /// Records in index logs, writer records included.
+    pub records: u64,
+    /// Log sets.
+    pub log_sets: u32,
+    /// Data logs that records name.
+    pub data_logs: u32,
+    /// Whether they came from a valid summary.
+    pub from_summary: bool,
+}
+
+/// Keeps totals up to date: the summary while it is valid, else the index logs, of which each look reads only what is new.
+#[derive(Debug, Default)]
+pub struct Totalizer {
+    summary: Option<Summary>,
+    /// A time of the container's directory for which there was no summary, though it may be a token.
+    bare: Option<Time>,
+    scanned: HashMap<u32, u64>,
+    size: SizeReplay,
+    max_hlc: u64,
+    records: u64,
+    /// Largest physical end in each segment.
+    segments: HashMap<SegmentRef, u64>,
+}
+
+impl Totalizer {
+    /// Nothing known but perhaps a summary, which may be void.
+    pub fn new(summary: Option<Summary>) -> Totalizer {
+        Totalizer { summary, ..Totalizer::default() }
+    }
+
+    /// The summary, which may be void by now.
+    pub(crate) fn summary(&self) -> Option<&Summary> {
+        self.summary.as_ref()
+    }
+
+    /// The summary, if it counts at this moment. One stat; if another has been written since, or this machine had an old copy of the superblock, one open and one read.
+    pub(crate) fn settled(&mut self, container: &Container) -> Result<Option<Summary>> {
+        self.settled_at(container).map(|(summary, _)| summary)
+    }
+
+    /// [`Totalizer::settled`], and the time of the container's directory.
+    fn settled_at(&mut self, container: &Container) -> Result<(Option<Summary>, Time)> {
+        let time = container.time()?;
+        let counts = |summary: &Summary| time == Time { sec: summary.token_sec, nsec: summary.token_nsec };
+        if !self.summary.as_ref().is_some_and(counts) {
+            self.summary = None;
+            if TOKEN_SECONDS.contains(&time.sec) && self.bare != Some(time) {
+                // As good as one from before the stat: what has the directory's time as its token was true then, or has even what came after.
+                self.summary = read_summary(container).filter(counts);
+                self.bare = self.summary.is_none().then_some(time);
+            }
+        }
+        Ok((self.summary.clone(), time))
+    }
+
+    /// The totals as of the last commit. One stat if the summary is valid; else a listing, unless the one before still counts, a look at each log and a read of what is new.
+    pub fn look(&mut self, container: &Container) -> Result<Totals> {
+        let (summary, time) = self.settled_at(container)?;
+        match summary {
+            Some(summary) => Ok(Totals {
+                size: summary.size,
+                stored_bytes: summary.stored_bytes,
+                max_hlc: summary.max_hlc,
+                index_bytes: summary.index_bytes,
+                records: summary.records,
+                log_sets: summary.log_sets,
+                data_logs: summary.data_logs,
+                from_summary: true,
+            }),
+            None => self.look_at_logs(container, &container.list_at(time)?),
+        }
+    }
+
+    /// The totals by the index logs among these names, whatever a summary says.
+    pub(crate) fn look_at_logs(&mut self, container: &Container, names: &[Name]) -> Result<Totals> {
+        let mut totals = self.look_once(container, names)?;
+        while totals.is_none() {
+            *self = Totalizer::default();
+            totals = self.look_once(container, &container.list()?)?;
+        }
+        Ok(totals.unwrap_or_default())
+    }
+
+    /// `None` if a log set was removed meanwhile.
+    fn look_once(&mut self, container: &Container, names: &[Name]) -> Result<Option<Totals>> {
+        if self.scanned.keys().any(|set| !names.contains(&Name::LogSet(*set))) {
+            *self = Totalizer::default();
+        }
+        let (mut totals, mut missing) = (Totals::default(), Vec::new());
+        for name in names {
+            let Name::LogSet(set) = *name else { continue };
+            let from = self.scanned.get(&set).copied().unwrap_or(0);
+            let scan = log::scan(container, set, from, |offset, header, at| {
+                match decode_block(container.log_id(set), header, offset, at) {
+                    Ok(block) => block.records.iter().for_each(|(_, record)| {
+                        self.size.push_record(set, record);
+                        if let Record::Run { segment, physical, length, count, .. } = record {
+                            let end = self.segments.entry(block.segments[*segment as usize]).or_default();
+                            *end = (*end).max(physical + length * *count as u64);
+                        }
+                    }),
+                    // Damage that reading will report; the header still tells a size.
+                    Err(_) => self.size.push((header.hlc, set), header.eof, header.truncates),
+                }
+                self.max_hlc = self.max_hlc.max(header.hlc);
+                self.records += header.records as u64;
+                Ok(())
+            })?;
+            if scan.is_none() {
+                missing.push(set);
+            }
+            let log::Scan { end, length } = scan.unwrap_or(log::Scan { end: from, length: from });
+            self.scanned.insert(set, end);
+            totals.log_sets += 1;
+            totals.index_bytes = totals.index_bytes.saturating_add(length);
+        }
+        if container.has_lost(&missing)? {
+            return Ok(None);
+        }
+        totals.data_logs = self.segments.len() as u32;
+        // Bytes that lie may say anything: a sum of them must not overflow.
+        totals.stored_bytes = self.segments.values().fold(0, |sum, end| sum.saturating_add(*end));
+        (totals.size, totals.max_hlc, totals.records) = (self.size.size(), self.max_hlc, self.records);
+        Ok(Some(totals))
+    }
+}
+
+/// Replays records in any order of arrival (FORMAT.md section 4, "Size").
+#[derive(Debug, Default)]
+struct SizeReplay {
+    /// The last truncate: its place in the order and the size it set.
+    cut: Option<((u64, u32), u64)>,
+    /// Ends of later runs, in order, as far as they matter: each is larger than all behind it.
+    ends: BTreeMap<(u64, u32), u64>,
+}
+
+impl SizeReplay {
+    fn push_record(&mut self, set: u32, record: &Record) {
+        match record {
+            Record::Run { logical, length, stride, count, physical, stamp, .. } => {
+                // Decoding has checked that there is an end.
+                let end = run_end(*logical, *length, *stride, *count, *physical).unwrap_or(0);
+                self.push((*stamp, set), end, false);
+            }
+            Record::Hole { logical, length, stamp, .. } => self.push((*stamp, set), logical + length, false),
+            Record::Truncate { size, stamp } => self.push((*stamp, set), *size, true),
+            Record::Writer { .. } => {}
+        }
+    }
+
+    fn push(&mut self, key: (u64, u32), end: u64, truncates: bool) {
+        if self.cut.is_some_and(|(cut, _)| key < cut) {
+            return;
+        }
+        if truncates {
+            self.cut = Some((key, end));
+            self.ends = self.ends.split_off(&key);
+        } else if self.ends.range(key..).next().is_none_or(|(_, later)| *later < end) {
+            while let Some((&before, _)) = self.ends.range(..key).next_back().filter(|(_, known)| **known <= end) {
+                self.ends.remove(&before);
+            }
+            self.ends.insert(key, end);
+        }
+    }
+
+    fn size(&self) -> u64 {
+        let cut = self.cut.map_or(0, |(_, size)| size);
+        self.ends.first_key_value().map_or(cut, |(_, end)| cut.max(*end))
+    }
+}
+
+/// Whether a log set has an owner, going by the names in the container.
+pub fn has_owner(names: &[Name]) -> bool {
+    names.iter().any(|name| matches!(name, Name::OpenMark(_)))
+}
+
+/// Writes the summary if no owner is left, and before it a flat index if that is worth it; the last closer of a node calls it after it removed its open mark (FORMAT.md section 5),
+/// with the container's listing since. What it sums up; `None` if it did not.
+pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: &[Name]) -> Result<Option<Totals>> {
+    // The flat index comes first, because a file of its own moves the directory's time. Whoever writes while it is made is found by the second look.
+    let mut index = load_if_cheap(container, names);
+    let short: Arc<[u8]> = index.as_mut().map_or(Vec::new(), |index| flatten_if_worth(container, index)).into();
+    for _ in 0..SUMMARY_TRIES {
+        let Some(token) = take_token(container)? else { return Ok(None) };
+        let names = container.list()?;
+        if has_owner(&names) {
+            return Ok(None);
+        }
+        let current = index
+            .take()
+            .filter(|index| index.has_all(&names))
+            .and_then(|mut index| (index.read_logs(container, &names).unwrap_or(false) && index.is_broken().is_none()).then_some(index));
+        let (totals, flat) = match &current {
+            Some(index) => (index.totals(), index.whole_flat()),
+            None => (Totalizer::default().look_at_logs(container, &names)?, 0),
+        };
+        index = current;
+        let summary = Summary {
+            token_sec: token.sec,
+            token_nsec: token.nsec,
+            log_sets: totals.log_sets,
+            data_logs: totals.data_logs,
+            size: totals.size,
+            stored_bytes: totals.stored_bytes,
+            max_hlc: totals.max_hlc,
+            index_bytes: totals.index_bytes,
+            records: totals.records,
+            flat,
+            flat_index: if !short.is_empty() && flat == flat_index::id(&short) { short.clone() } else { [].into() },
+        };
+        // Several clients may each find that nobody is left. The one with the last token writes; who has written over its summary all the same begins again.
+        if !has_token(container, token)? {
+            return Ok(None);
+        }
+        store::write_full(file, &summary.encode(&container.superblock.uuid), summary::OFFSET).at("write the summary of", &container.path(name::SUPER))?;
+        if has_token(container, token)? {
+            return Ok(Some(totals));
+        }
+    }
+    Ok(None)
+}
+
+/// How often a last closer tries to write a summary that counts. Each failure takes another client in a window of two calls; without a summary, stat reads the logs.
+const SUMMARY_TRIES: usize = 3;
+
+/// Gives the container's directory a random time, and says which it kept; `None` if another change came between.
+fn take_token(container: &Container) -> Result<Option<Time>> {
+    let token = random_token();
+    container.store.set_times(&container.dir, None, Some(token)).at("set the time of", &container.dir)?;
+    // Some file systems keep whole seconds only: what they kept is the token.
+    let kept = container.time()?;
+    Ok((kept.sec == token.sec).then_some(kept))
+}
+
+fn has_token(container: &Container, token: Time) -> Result<bool> {
+    Ok(container.time()? == token)
+}
+
+/// Makes all logs of a log set durable, or of all sets, as far as this user may open them.
+pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
+    let sets = match only {
+        Some(set) => vec![set],
+        None => container.list()?.iter().filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None }).collect(),
+    };
+    for set in sets {
+        for backend in 0..container.superblock.backends.len() as u16 {
+            let dir = container.backend_dir(backend).join(name::log_set(set));
+            for entry in container.store.list(&dir).unwrap_or_default() {
+                let path = dir.join(&entry.name);
+                if let Ok(file) = container.store.open(&path, Open::READ) {
+                    file.sync_data().at("sync", &path)?;
+                }
+            }
+            match container.store.sync_dir(&dir) {
+                Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
+                other => other.at("sync", &dir)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The summary that the storage has, whatever this machine remembers.
+fn read_summary(container: &Container) -> Option<Summary> {
+    let file = container.store.open(&container.path(name::SUPER), Open::READ).ok()?;
+    if !container.local {
+        // A ceph-fuse client keeps pages that another client has changed.
+        file.forget_cached();
+    }
+    let mut bytes = [0; FILE_BYTES];
+    let n = store::read_full(file.as_ref(), &mut bytes, 0).ok()?;
+    Summary::decode(bytes.get(summary::OFFSET as usize..n)?, &container.superblock.uuid)
+}
+
+/// Opens the superblock for writing its summary.
+pub fn open_super(container: &Container) -> Result<Arc<dyn store::StoreFile>> {
+    let path = container.path(name::SUPER);
+    container.store.open(&path, Open::READ_WRITE).at("open", &path)
+}
+
+/// When tokens are: between 1978 and 1987.
+const TOKEN_SECONDS: std::ops::Range<i64> = 1 << 28..1 << 29;
+
+/// A random time of [`TOKEN_SECONDS`]: no later change of a directory gives it by chance.
+fn random_token() -> Time {
+    let random = random_u64();
+    Time { sec: TOKEN_SECONDS.start + (random >> 36) as i64, nsec: (random as u32) % 1_000_000_000 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All kinds of five records with ends 1 to 3, in several orders of arrival, give the size that replaying them in order gives.
+    #[test]
+    fn size_does_not_depend_on_arrival() {
+        for case in 0..6u64.pow(5) {
+            let records: Vec<(u64, u64, bool)> = (0..5u32).map(|i| (i as u64, case / 6u64.pow(i) % 3 + 1, case / 6u64.pow(i) % 6 >= 3)).collect();
+            let expect = records.iter().fold(0, |size, (_, end, truncates)| if *truncates { *end } else { size.max(*end) });
+            for arrival in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 1, 3], [1, 4, 0, 3, 2], [3, 2, 4, 0, 1]] {
+                let mut replay = SizeReplay::default();
+                arrival.iter().map(|i: &usize| records[*i]).for_each(|(stamp, end, truncates)| replay.push((stamp, 0), end, truncates));
+                assert_eq!(replay.size(), expect, "{records:?} {arrival:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Mode and owner of the logical file, and of the directories that let its users in.
+
+use plfs_format::name;
+
+use super::layout::Container;
+use crate::error::{At, Result};
+use crate::store::Errno;
+
+/// The mode of the container directory that lets in the classes of users that `mode` lets read (search, list) or write (add logs) the file.
+/// The owner always may, so that owners can repair.
+pub fn dir_mode(mode: u32) -> u32 {
+    let class = |shift: u32| {
+        let bits = mode >> shift & 7;
+        let (read, write) = (bits & 4 != 0, bits & 2 != 0);
+        (if read { 5 } else { 0 } | if write { 3 } else { 0 }) << shift
+    };
+    0o700 | class(3) | class(0)
+}
+
+/// Sets the mode of the logical file: of its superblock, and of the directories that let users in. Restricts before it relaxes.
+pub fn chmod(container: &Container, mode: u32) -> Result<()> {
+    let super_path = container.path(name::SUPER);
+    let store = &container.store;
+    let before = store.stat(&super_path, false).at("stat", &super_path)?.mode;
+    let dirs = |mode: u32| {
+        (0..container.superblock.backends.len() as u16).try_for_each(|backend| {
+            let dir = container.backend_dir(backend);
+            match store.chmod(&dir, dir_mode(mode)) {
+                Err(Errno::NOENT) if backend > 0 => Ok(()),
+                other => other.at("set the mode of", &dir),
+            }
+        })
+    };
+    dirs(mode & before)?;
+    store.chmod(&super_path, mode).at("set the mode of", &super_path)?;
+    dirs(mode)
+}
+
+/// Sets owner and group of the logical file: of its superblock, and of its directories as far as this user may.
+pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    let super_path = container.path(name::SUPER);
+    container.store.chown(&super_path, uid, gid, false).at("set the owner of", &super_path)?;
+    for backend in 0..container.superblock.backends.len() as u16 {
+        let dir = container.backend_dir(backend);
+        match container.store.chown(&dir, uid, gid, false) {
+            Err(Errno::NOENT) if backend > 0 => {}
+            other => other.at("set the owner of", &dir)?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn directory_modes_follow_the_file() {
+        for (file, dir) in [(0o644, 0o755), (0o600, 0o700), (0o664, 0o775), (0o640, 0o750), (0o666, 0o777), (0o444, 0o755), (0o000, 0o700), (0o620, 0o730)] {
+            assert_eq!(super::dir_mode(file), dir, "{file:o}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! All records of a container, for tools.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use plfs_format::index_log::{Record, decode_block};
+use plfs_format::name::{self, Name};
+use plfs_index::Run;
+
+use crate::container::Container;
+use crate::error::{Error, Result};
+use crate::log;
+
+/// Who wrote.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WrittenBy {
+    /// Host.
+    pub host: String,
+    /// Process id there.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+}
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// These bytes are there; `segment` counts in [`Records::data_logs`].
+    Run(Run),
+    /// These bytes are a hole.
+    Hole {
+        /// Offset in the file.
+        logical: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// The size became this.
+    Truncate(u64),
+}
+
+/// One run, hole or truncate of an index log; of a nest, one of its runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexRecord {
+    /// When, in units of 2^-16 ms since 1970; decides overlaps.
+    pub stamp: u64,
+    /// Stamp of its block: all of it was written before. So was it before the writer's next record, because a writer has one record under way at a time.
+    pub committed: u64,
+    /// Log set: decides between equal stamps.
+    pub set: u32,
+    /// What it says.
+    pub said: Said,
+    /// Who, as a place in [`Records::writers`].
+    pub writer: Option<u32>,
+}
+
+/// All records of a container.
+#[derive(Clone, Debug, Default)]
+pub struct Records {
+    /// In the order that decides overlaps: later ones win.
+    pub records: Vec<IndexRecord>,
+    /// Data logs that runs name.
+    pub data_logs: Vec<PathBuf>,
+    /// Writers that records name.
+    pub writers: Vec<WrittenBy>,
+}
+
+/// Reads every run, hole and truncate that any writer committed, whether later ones hide it or not. Memory grows with their number.
+pub fn records(container: &Container) -> Result<Records> {
+    let mut all = Records::default();
+    let mut numbers = HashMap::new();
+    for name in container.list()? {
+        let Name::LogSet(set) = name else { continue };
+        let path = container.path(&name::index_log(set));
+        let mut writers = HashMap::new();
+        let mut wrote = Vec::new();
+        log::scan(container, set, 0, |offset, header, at| {
+            let block = decode_block(container.log_id(set), header, offset, at).map_err(|bad| Error::Corrupt { path: path.clone(), bad })?;
+            for (_, record) in block.records {
+                match record {
+                    Record::Run { logical, length, stride, count, segment, physical, writer, stamp, .. } => {
+                        let at = block.segments[usize::from(segment)];
+                        let segment = *numbers.entry(at).or_insert_with(|| {
+                            all.data_logs.push(container.segment_path(&at));
+                            all.data_logs.len() as u32 - 1
+                        });
+                        wrote.push((all.records.len(), writer));
+                        let said = Said::Run(Run { logical, length, stride, count, segment, physical });
+                        all.records.push(IndexRecord { stamp, committed: header.hlc, set, said, writer: None });
+                    }
+                    Record::Hole { logical, length, writer, stamp } => {
+                        wrote.push((all.records.len(), writer));
+                        all.records.push(IndexRecord { stamp, committed: header.hlc, set, said: Said::Hole { logical, length }, writer: None });
+                    }
+                    Record::Truncate { size, stamp } => {
+                        all.records.push(IndexRecord { stamp, committed: header.hlc, set, said: Said::Truncate(size), writer: None })
+                    }
+                    Record::Writer { writer, pid, uid, host, .. } => {
+                        writers.insert(writer, all.writers.len() as u32);
+                        all.writers.push(WrittenBy { host, pid, uid });
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        for (i, writer) in wrote {
+            all.records[i].writer = writers.get(&writer).copied();
+        }
+    }
+    all.records.sort_by_key(|record| (record.stamp, record.set));
+    Ok(all)
+}

@@ -1,0 +1,192 @@
+//! How a container goes away: when its last name is gone and nobody has it open.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plfs_format::name::{self, Name};
+
+use crate::container::Container;
+use crate::error::{At, Result};
+use crate::log::{self, LogSet};
+use crate::store::{Errno, Kind, Open, Stat, Store, StoreFile, shm};
+
+/// Held while a process uses a container, so that whoever removes its last name leaves the data to it.
+///
+/// On a local file system it is a lock on the container's directory. Elsewhere locks are slow or do not reach other clients anyway: there a file in the node's
+/// shared memory serves, and a removal by another node takes the data away, as on NFS.
+#[derive(Debug)]
+pub struct Hold(#[allow(dead_code)] HoldKind);
+
+#[derive(Debug)]
+enum HoldKind {
+    Dir(#[allow(dead_code)] Arc<dyn StoreFile>),
+    Node(#[allow(dead_code)] Option<shm::Presence>),
+}
+
+impl Hold {
+    /// Holds the container; ESTALE if it is being removed or gone. An open and a stat on a local file system, two calls on shared memory elsewhere.
+    pub fn take(container: &Container, shared_memory: Option<&Path>) -> Result<Hold> {
+        let gone = |errno| if errno == Errno::NOENT { Errno::STALE } else { errno };
+        if container.local {
+            let dir = container.store.open(&container.dir, Open::READ).map_err(gone).at("open", &container.dir)?;
+            for _ in 0..100 {
+                if dir.try_lock(false).at("lock", &container.dir)? {
+                    // Who removes it has the lock until all is gone: it is there whole, or not at all.
+                    container.store.stat(&container.dir, false).map_err(gone).at("stat", &container.dir)?;
+                    return Ok(Hold(HoldKind::Dir(dir)));
+                }
+                // Somebody removes it; or has looked whether it may go, and it may not.
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            return Err(Errno::STALE).at("use, because it is being removed,", &container.dir);
+        }
+        Ok(Hold(HoldKind::Node(shared_memory.and_then(|dir| shm::Presence::join(&presence_path(container, dir)).ok()))))
+    }
+
+    /// For who removes the container: keeps others from beginning to use it, on a local file system. `None` if a process holds it, as far as this node can know.
+    fn take_alone(container: &Container, shared_memory: Option<&Path>) -> Result<Option<Hold>> {
+        if container.local {
+            let dir = match container.store.open(&container.dir, Open::READ) {
+                Err(Errno::NOENT) => return Ok(None),
+                other => other.at("open", &container.dir)?,
+            };
+            return Ok(dir.try_lock(true).at("lock", &container.dir)?.then_some(Hold(HoldKind::Dir(dir))));
+        }
+        Ok(shared_memory.is_none_or(|dir| shm::Presence::is_free(&presence_path(container, dir))).then_some(Hold(HoldKind::Node(None))))
+    }
+}
+
+fn presence_path(container: &Container, dir: &Path) -> PathBuf {
+    dir.join(format!("plfs-hold-{:x}-{}", container.identity.0, container.superblock.uuid))
+}
+
+/// Removes the container if its superblock has no name left and no process holds it open. Whether it did.
+///
+/// A container that is open stays; the last one to close it calls this again. A crash in between leaves garbage that `check` takes out.
+pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -> Result<bool> {
+    if_nameless(container, shared_memory, || remove_container(container))
+}
+
+/// Runs `act`, which takes the container away, if its superblock has no name left and no process holds it open. Whether it did.
+pub(crate) fn if_nameless(container: &Container, shared_memory: Option<&Path>, act: impl FnOnce() -> Result<()>) -> Result<bool> {
+    if container.copied {
+        return Ok(false);
+    }
+    let super_path = container.path(name::SUPER);
+    match container.store.stat(&super_path, false) {
+        Ok(stat) if stat.nlink > 1 => return Ok(false),
+        Ok(_) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno).at("stat", &super_path),
+    }
+    let Some(_alone) = Hold::take_alone(container, shared_memory)? else { return Ok(false) };
+    act()?;
+    if let Some(dir) = shared_memory {
+        LogSet::forget_page(container, dir);
+    }
+    Ok(true)
+}
+
+/// Removes all that the container has on its backends, the root's part last.
+pub(crate) fn remove_container(container: &Container) -> Result<()> {
+    (0..container.superblock.backends.len() as u16).rev().try_for_each(|backend| remove_tree(container.store.as_ref(), &container.backend_dir(backend)))
+}
+
+pub(crate) fn remove_tree(store: &dyn Store, dir: &Path) -> Result<()> {
+    let entries = match store.list(dir) {
+        Ok(entries) => entries,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(errno).at("list", dir),
+    };
+    // The superblock goes last: while it is there, `check` can tell what this was.
+    let (supers, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.name == name::SUPER);
+    for entry in others.into_iter().chain(supers) {
+        let path = dir.join(&entry.name);
+        if entry.kind == Some(Kind::Dir) {
+            remove_tree(store, &path)?;
+            continue;
+        }
+        match store.unlink(&path) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno).at("remove", &path),
+        }
+    }
+    match store.rmdir(dir) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno).at("remove", dir),
+    }
+}
+
+/// Removes the log sets that nobody owns and in which nothing is younger than `dead`, the stamp of a durable truncate to 0 in the caller's own set `keep`.
+///
+/// Owns each set while it removes it, so that no other node takes it over meanwhile. Sets of other users stay: the truncate hides their bytes.
+pub fn remove_stale_sets(container: &Container, keep: u32, dead: u64) -> Result<()> {
+    let store = container.store.as_ref();
+    let names = container.list()?;
+    remove(store, &container.path(name::FLAT))?;
+    let mut owned = Vec::new();
+    for name in &names {
+        let Name::LogSet(set) = *name else { continue };
+        let mark = container.path(&name::open_mark(set));
+        if set != keep && !names.contains(&Name::OpenMark(set)) && store.open(&mark, Open::create_new(0o644)).is_ok() {
+            owned.push((set, mark));
+        }
+    }
+    // Somebody may have taken a set over since the truncate, written, and left again.
+    let dead = owned.iter().map(|(set, _)| Ok(is_dead(container, *set, dead)?.then_some(*set))).collect::<Result<Vec<_>>>();
+    let removed = dead.and_then(|sets| remove_log_sets(container, sets.into_iter().flatten()));
+    owned.iter().map(|(_, mark)| remove(store, mark)).fold(removed, Result::and)
+}
+
+fn is_dead(container: &Container, set: u32, dead: u64) -> Result<bool> {
+    let mut youngest = 0;
+    log::scan(container, set, 0, |_, header, _| {
+        youngest = youngest.max(header.hlc);
+        Ok(())
+    })?;
+    Ok(youngest < dead)
+}
+
+/// Whether this user may remove the log set whose directory has this stat.
+pub fn is_removable(store: &dyn Store, set: &Stat) -> bool {
+    store.user() == 0 || set.uid == store.user()
+}
+
+/// Removes log sets that the caller owns. Readers find one whole or not at all, after a power cut too.
+pub fn remove_log_sets(container: &Container, sets: impl IntoIterator<Item = u32>) -> Result<()> {
+    let store = container.store.as_ref();
+    let mut going = Vec::new();
+    for set in sets {
+        let (dir, gone) = (container.path(&name::log_set(set)), container.path(&name::gone(set)));
+        match store.stat(&dir, false) {
+            // Another user's: its bytes are hidden, not freed.
+            Ok(stat) if !is_removable(store, &stat) => continue,
+            Ok(_) => {}
+            Err(Errno::NOENT) => continue,
+            Err(errno) => return Err(errno).at("stat", &dir),
+        }
+        remove_tree(store, &gone)?;
+        store.rename(&dir, &gone).at("rename", &dir)?;
+        going.push(set);
+    }
+    if !going.is_empty() {
+        store.sync_dir(&container.dir).at("sync", &container.dir)?;
+    }
+    going.into_iter().try_for_each(|set| remove_gone(container, set))
+}
+
+/// Removes what is left of a log set that has gone.
+pub fn remove_gone(container: &Container, set: u32) -> Result<()> {
+    let store = container.store.as_ref();
+    for backend in 1..container.superblock.backends.len() as u16 {
+        remove_tree(store, &container.backend_dir(backend).join(name::log_set(set)))?;
+    }
+    // Last, because it is what says that there is something to remove.
+    remove_tree(store, &container.path(&name::gone(set)))
+}
+
+fn remove(store: &dyn Store, path: &Path) -> Result<()> {
+    match store.unlink(path) {
+        Ok(()) | Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => Ok(()),
+        Err(errno) => Err(errno).at("remove", path),
+    }
+}

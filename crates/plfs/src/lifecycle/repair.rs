@@ -1,0 +1,285 @@
+//! The repairs that lose nothing: what they could not account for is moved, never removed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plfs_format::name::{self, Name};
+use plfs_format::summary;
+use plfs_format::superblock::Superblock;
+
+use super::check::{FlatState, Promised, Report, Severity, check_index_log, examine, read_flat};
+use super::lost::take_out;
+use super::marks::open_marks;
+use super::remove::{if_nameless, remove_container, remove_gone};
+use crate::catalog::{open_super, write_summary};
+use crate::config::Config;
+use crate::container::{Container, read_name};
+use crate::error::{At, Error, Result};
+use crate::log::{self, Piece};
+use crate::store::machine::{host_name, random_u64};
+use crate::store::{self, Errno, Kind, Open, Store};
+
+/// Puts right what `report` found. Removes caches and what was never finished: stale, damaged and unfinished flat indexes, log sets that a later truncate or compaction made dead,
+/// containers without a name and without a byte of data. Moves all else that is garbage to lost+found, from where [`put_back`](super::put_back) brings it: containers without a name, data
+/// to which no record points. Writes a missing summary. Gives what it did, in words.
+///
+/// Where index logs are missing or damaged, nobody can tell which data belongs to what they said: then data stays where it is, and so do the flat index and a summary that counts more
+/// records than there are. Putting the index logs back makes the file whole.
+///
+/// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made. Leaves containers that are open for writing alone.
+pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_s: u64) -> Result<Vec<String>> {
+    let now = store::Time::now().sec.cast_unsigned();
+    let is_old = |time: store::Time| u64::try_from(time.sec).is_ok_and(|sec| sec.saturating_add(min_age_s) <= now);
+    let mut done = Vec::new();
+    let super_path = report.dir.join(name::SUPER);
+    if report.nameless {
+        let age = store.stat(&super_path, false).or_else(|_| store.stat(&report.dir, false));
+        if age.is_ok_and(|stat| is_old(stat.ctime)) && report.copies.is_empty() {
+            take_nameless(store, config, report, &mut done)?;
+        }
+        return Ok(done);
+    }
+    let Some(container) = readable(store, &report.dir)? else { return Ok(done) };
+    for mark in open_marks(&container)? {
+        clear_own_mark(store.as_ref(), &container.dir, mark.set)?;
+    }
+    if !open_marks(&container)?.is_empty() {
+        return Ok(done);
+    }
+    // Anew: what a mark hid that a repair left behind is not in the report.
+    let (report, accounts) = examine(&container);
+    let is_accounted = !accounts.is_unread && !accounts.is_short;
+    let garbage = report.findings.iter().filter(|finding| finding.severity >= Severity::Garbage);
+    for finding in garbage {
+        let path = &finding.path;
+        let Some(file) = path.file_name().and_then(|file| file.to_str()) else { continue };
+        let old = store.stat(path, false).is_ok_and(|stat| is_old(stat.mtime) && is_old(stat.ctime));
+        match Name::parse(file) {
+            Some(Name::Tmp) if old => remove_file(store.as_ref(), path, &mut done)?,
+            Some(Name::Gone(set)) if is_dead(&container, set)? => {
+                remove_gone(&container, set)?;
+                done.push(removed(path));
+            }
+            Some(Name::Gone(_)) => {
+                let entry = take_out(
+                    store.as_ref(),
+                    &container.dir,
+                    &container.dir,
+                    path,
+                    "it was a log set on its way out, and nothing says that all of it was dead",
+                )?;
+                done.push(moved(path, &entry));
+            }
+            // It may be all that is left of what index logs said.
+            Some(Name::Flat) if is_accounted && (!matches!(read_flat(&container)?.0, FlatState::Used(_)) || finding.severity == Severity::Corrupt) => {
+                remove_file(store.as_ref(), path, &mut done)?;
+            }
+            None if is_accounted && name::parse_data_log(file).is_some() && finding.severity == Severity::Garbage && old => {
+                if let Some(entry) = take_unrecorded(&container, path)? {
+                    done.push(moved(path, &entry));
+                }
+            }
+            _ => {}
+        }
+    }
+    let lacks_summary =
+        report.findings.iter().any(|finding| finding.path == super_path && finding.at_bytes == summary::OFFSET && finding.severity == Severity::Garbage);
+    // Removing anything made the old one void. One that counts more than there is stays: it is what says so.
+    let wrote = (lacks_summary || !done.is_empty()) && !accounts.is_short && sum_up(&container)?;
+    if wrote && lacks_summary {
+        done.push(format!("wrote the summary in {}", super_path.display()));
+    }
+    Ok(done)
+}
+
+fn removed(path: &Path) -> String {
+    format!("removed {}", path.display())
+}
+
+fn moved(path: &Path, entry: &Path) -> String {
+    format!("moved {} to {} (--undo puts it back, --discard removes it for ever)", path.display(), entry.display())
+}
+
+fn remove_file(store: &dyn Store, path: &Path, done: &mut Vec<String>) -> Result<()> {
+    match store.unlink(path) {
+        Ok(()) => done.push(removed(path)),
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno).at("remove", path),
+    }
+    Ok(())
+}
+
+/// Whether all of a log set on its way out is dead: it can be read, and another one has a truncate to nothing that is younger.
+fn is_dead(container: &Container, set: u32) -> Result<bool> {
+    let path = container.path(&name::gone(set)).join("index");
+    let (mut youngest, mut is_whole) = (0, true);
+    let scanned = log::scan_pieces_at(container, &path, set, 0, |_, piece| {
+        match piece {
+            Piece::Block(header, _) => youngest = youngest.max(header.hlc),
+            Piece::Gap { torn, .. } => is_whole &= torn,
+            Piece::Refused(_) => is_whole = false,
+        }
+        Ok(())
+    })?;
+    let mut promised = Promised::default();
+    for name in container.list()? {
+        if let Name::LogSet(set) = name {
+            check_index_log(container, set, false, &mut promised, &mut Report::default());
+        }
+    }
+    Ok(scanned.is_some() && is_whole && youngest < promised.emptied)
+}
+
+/// Writes the summary; the file's times stay.
+pub(crate) fn sum_up(container: &Container) -> Result<bool> {
+    let path = container.path(name::SUPER);
+    let before = container.store.stat(&path, false).at("stat", &path)?;
+    let wrote = write_summary(container, open_super(container)?.as_ref(), &container.list()?)?;
+    container.store.set_times(&path, Some(before.atime), Some(before.mtime)).at("set the times of", &path)?;
+    Ok(wrote.is_some())
+}
+
+/// Takes out a container without a name, whatever its superblock says.
+fn take_nameless(store: &Arc<dyn Store>, config: &Config, report: &Report, done: &mut Vec<String>) -> Result<()> {
+    let path = report.dir.join(name::SUPER);
+    let container = match (readable(store, &report.dir)?, store.stat(&path, false), report.uuid) {
+        (Some(container), ..) => container,
+        (None, Ok(stat), Some(uuid)) => {
+            // What it says is lost, and with it the places of other backends; what lies here can go.
+            let superblock = Superblock { uuid, created_ns: 0, mode: 0, uid: 0, gid: 0, streams: 1, segment_bytes: 0, backends: vec![Vec::new()] };
+            Container::locate(store.clone(), superblock, &path, &stat, &[])?
+        }
+        (None, Err(Errno::NOENT), _) => {
+            // Nothing but empty directories: whoever is making them fails with an error at worst.
+            for entry in store.list(&report.dir).at("list", &report.dir)? {
+                let inner = report.dir.join(entry.name);
+                store.rmdir(&inner).at("remove", &inner)?;
+            }
+            store.rmdir(&report.dir).at("remove", &report.dir)?;
+            done.push(removed(&report.dir));
+            return Ok(());
+        }
+        (None, Ok(_), None) => return Ok(()),
+        (None, Err(errno), _) => return Err(errno).at("stat", &path),
+    };
+    if_nameless(&container, config.shared_memory.as_deref(), || {
+        let dirs: Vec<PathBuf> = (0..container.superblock.backends.len() as u16).rev().map(|backend| container.backend_dir(backend)).collect();
+        if dirs.iter().map(|dir| is_empty(store.as_ref(), dir)).collect::<Result<Vec<_>>>()?.into_iter().all(|empty| empty) {
+            done.push(removed(&report.dir));
+            return remove_container(&container);
+        }
+        for dir in dirs {
+            if store.stat(&dir, false).is_ok() {
+                let entry = take_out(store.as_ref(), &container.dir, &dir, &dir, "it is a container without a name")?;
+                done.push(moved(&dir, &entry));
+            }
+        }
+        Ok(())
+    })
+    .map(drop)
+}
+
+/// Whether a container's directory has nothing in it that a program wrote.
+fn is_empty(store: &dyn Store, dir: &Path) -> Result<bool> {
+    let entries = match store.list(dir) {
+        Err(Errno::NOENT) => return Ok(true),
+        other => other.at("list", dir)?,
+    };
+    for entry in entries {
+        let path = dir.join(&entry.name);
+        let stat = store.stat(&path, false).at("stat", &path)?;
+        let is_empty = match (entry.name.to_str().and_then(Name::parse), stat.kind) {
+            (Some(Name::Super | Name::OpenMark(_) | Name::Flat | Name::Tmp | Name::Clock | Name::Lock), Kind::File) => true,
+            (Some(Name::LogSet(_) | Name::Gone(_)), Kind::Dir) => {
+                let logs = store.list(&path).at("list", &path)?;
+                logs.iter().all(|log| store.stat(&path.join(&log.name), false).is_ok_and(|stat| stat.kind == Kind::File && stat.len == 0))
+            }
+            _ => false,
+        };
+        if !is_empty {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn readable(store: &Arc<dyn Store>, dir: &Path) -> Result<Option<Container>> {
+    let path = dir.join(name::SUPER);
+    let (file, stat) = match store.open(&path, Open::READ).and_then(|file| file.stat().map(|stat| (file, stat))) {
+        Ok(opened) => opened,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(errno).at("open", &path),
+    };
+    let Ok(Some((superblock, _))) = read_name(file.as_ref(), &stat, &path) else { return Ok(None) };
+    let located = Container::locate(store.clone(), superblock, &path, &stat, &[]).ok();
+    Ok(located.filter(|container| container.dir == dir))
+}
+
+/// Moves a data log to which no record points to lost+found; `None` if there is one now. Owns its log set meanwhile, so that no writer takes the set over and points to it.
+fn take_unrecorded(container: &Container, path: &Path) -> Result<Option<PathBuf>> {
+    let store = &container.store;
+    let Some(set_dir) = path.parent() else { return Ok(None) };
+    let Some(Name::LogSet(set)) = set_dir.file_name().and_then(|set| set.to_str()).and_then(Name::parse) else { return Ok(None) };
+    let Some(dir) = set_dir.parent() else { return Ok(None) };
+    let taken = own_set(store, &container.dir, set, || {
+        let mut promised = Promised::default();
+        for name in container.list()? {
+            match name {
+                Name::OpenMark(other) if other != set => return Ok(None),
+                Name::LogSet(set) => check_index_log(container, set, false, &mut promised, &mut Report::default()),
+                _ => {}
+            }
+        }
+        let is_named = promised.ends.keys().any(|at| container.segment_path(at) == path);
+        if is_named || promised.is_damaged || promised.missing.contains(&set) {
+            return Ok(None);
+        }
+        take_out(store.as_ref(), &container.dir, dir, path, "no index record points to its bytes").map(Some)
+    });
+    match taken {
+        Err(Error::Io { errno: Errno::BUSY | Errno::NOENT, .. }) => Ok(None),
+        other => other,
+    }
+}
+
+/// The line by which a mark of this module is known.
+const BY_REPAIR: &str = "by plfs check";
+
+/// Runs `act` as the owner of a log set whose container lies at `dir`; EBUSY if it has an owner. The mark is locked as long as this process lives, so that the next repair knows one
+/// that was left behind.
+pub(super) fn own_set<T>(store: &Arc<dyn Store>, dir: &Path, set: u32, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    clear_own_mark(store.as_ref(), dir, set)?;
+    let mark = dir.join(name::open_mark(set));
+    // It has its text and its lock before it has its name: nobody finds one that does not say whose it is.
+    let tmp = dir.join(format!("{}{:08x}", name::FLAT_TMP, random_u64() as u32));
+    let text = format!("{}{BY_REPAIR}\n", crate::write::Identity::of_this_process(store.user()).mark());
+    let file = store.open(&tmp, Open::create_new(0o644)).at("create", &tmp)?;
+    let linked =
+        file.try_lock(true).and_then(|_| store::write_full(file.as_ref(), text.as_bytes(), 0)).at("write", &tmp).and_then(|()| match store.link(&tmp, &mark) {
+            Err(Errno::EXIST) => Err(Errno::BUSY).at("take, because it has an owner (`plfs check` says who),", &mark),
+            other => other.at("create", &mark),
+        });
+    let untied = store.unlink(&tmp).at("remove", &tmp);
+    linked?;
+    let result = untied.and_then(|()| act());
+    let unmarked = store.unlink(&mark).at("remove", &mark);
+    result.and_then(|result| unmarked.map(|()| result))
+}
+
+/// Removes the mark of a log set if a repair left it behind which died on this host.
+pub(super) fn clear_own_mark(store: &dyn Store, dir: &Path, set: u32) -> Result<()> {
+    let path = dir.join(name::open_mark(set));
+    let Ok(file) = store.open(&path, Open::READ) else { return Ok(()) };
+    let mut text = [0; 1024];
+    let n = store::read_full(file.as_ref(), &mut text, 0).at("read", &path)?;
+    let text = String::from_utf8_lossy(&text[..n]).into_owned();
+    let host = format!("host {}", host_name().to_string_lossy());
+    let has = |wanted: &str| text.lines().any(|line| line == wanted);
+    if has(BY_REPAIR) && has(&host) && file.try_lock(true).at("lock", &path)? {
+        match store.unlink(&path) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno).at("remove", &path),
+        }
+    }
+    Ok(())
+}
