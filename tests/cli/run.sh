@@ -514,6 +514,7 @@ t_damaged_superblock() {
     plfs rm m/f
     [ ! -e m/f ]
     plfs check --repair --min-age 0 m > /dev/null
+    plfs check --discard --min-age 0 m > /dev/null
     [ -z "$(find m/.plfs -type f)" ] || fail "$(find m/.plfs -type f)"
 }
 t_unknown_version() {
@@ -619,8 +620,31 @@ t_garbage_is_removed() {
     plfs check m | has '1 healthy, 1 garbage'
     plfs check --repair m > /dev/null # too young
     [ "$(find m/.plfs -name super | wc -l)" = 2 ]
-    plfs check --repair --min-age 0 m | has '^  done  *removed'
+    plfs check --repair --min-age 0 m | has '^  done  *moved .* to .*/lost+found/'
+    plfs check m | has '1 healthy, 1 in lost+found'
+    plfs check --undo m | has '^put back'
+    plfs check m | has '1 healthy, 1 garbage'
+    plfs check --repair --min-age 0 m > /dev/null
+    [ "$(plfs check --json m | json 'print(sum(len(r["lost_and_found"]) for r in d))')" = 1 ]
+    plfs check --discard m | has '1 in lost+found' # too young
+    plfs check --discard --min-age 0 "$(find m/.plfs/lost+found -mindepth 1 -maxdepth 1)" | has '^discarded'
     [ "$(find m/.plfs -name super | wc -l)" = 1 ]
+    [ "$(plfs check m)" = "1 healthy" ]
+}
+# A lost index log must never cost the data: after a repair, putting it back gives the file back.
+t_a_lost_index_log_does_not_cost_the_data() {
+    mkdir m
+    head -c 100000 /dev/urandom > want
+    plfs run --mount m -- cp want m/f
+    local index
+    index=$(find m/.plfs -name index)
+    mv "$index" saved
+    fails plfs check m | has 'f: corrupt'
+    fails plfs check --repair --min-age 0 m | has 'f: corrupt'
+    fails plfs check m | has 'f: corrupt'
+    mv saved "$index"
+    plfs cat m/f | cmp - want
+    plfs check --repair m > /dev/null
     [ "$(plfs check m)" = "1 healthy" ]
 }
 t_a_root_copied_without_links_survives_repair() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use plfs_core::store::Kind;
-use plfs_core::{Cleared, Health, Plfs, Report, Severity};
+use plfs_core::{Cleared, Health, Lost, Plfs, Report, Severity};
 use serde::Serialize;
 
 use crate::out::{self, Fail, Out, absolute, count, say, show};
@@ -19,6 +19,15 @@ struct Finding {
 }
 
 #[derive(Serialize)]
+struct Kept {
+    entry: String,
+    from: String,
+    why: String,
+    bytes: u64,
+    since: i64,
+}
+
+#[derive(Serialize)]
 struct Answer {
     health: &'static str,
     names: Vec<String>,
@@ -26,6 +35,7 @@ struct Answer {
     container: String,
     size: Option<u64>,
     findings: Vec<Finding>,
+    lost_and_found: Vec<Kept>,
     done: Vec<String>,
 }
 
@@ -51,10 +61,23 @@ fn label(severity: Severity) -> &'static str {
     }
 }
 
-/// `repair`: the youngest age of garbage that goes, in seconds; `None` changes nothing.
-pub fn check(out: &mut Out, json: bool, repair: Option<u64>, clear_marks: bool, paths: &[PathBuf]) -> Result<(), Fail> {
+/// What to do beside looking. Ages are in seconds: what is younger stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    /// Repair garbage of this age.
+    pub repair: Option<u64>,
+    /// Remove marks of writers that crashed.
+    pub clear_marks: bool,
+    /// Put back what repairs took out.
+    pub undo: bool,
+    /// Remove what repairs took out, of this age, for ever.
+    pub discard: Option<u64>,
+}
+
+pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     let (mut answers, mut counts, mut failed, mut trees) = (Vec::new(), [0u64; 6], false, false);
+    let (mut kept, mut kept_bytes) = (0u64, 0u64);
     for path in paths {
         let full = absolute(path)?;
         let is_dir = match plfs.store().stat(&full, true) {
@@ -65,8 +88,14 @@ pub fn check(out: &mut Out, json: bool, repair: Option<u64>, clear_marks: bool, 
                 continue;
             }
         };
-        trees |= is_dir;
-        let reports = match look(&plfs, &full, is_dir) {
+        let entry = plfs_core::lost_at(plfs.store(), &full);
+        trees |= is_dir && entry.is_none();
+        let reports = match entry {
+            // Something in lost+found itself.
+            Some(lost) => Ok(vec![Report { dir: full.clone(), lost: vec![lost], ..Report::default() }]),
+            None => look(&plfs, &full, is_dir),
+        };
+        let mut reports = match reports {
             Ok(reports) => reports,
             Err(error) => {
                 failed = true;
@@ -74,15 +103,50 @@ pub fn check(out: &mut Out, json: bool, repair: Option<u64>, clear_marks: bool, 
                 continue;
             }
         };
+        let mut done = Vec::new();
+        if work.undo || work.discard.is_some() {
+            let all: Vec<Lost> = reports.iter().flat_map(|report| report.lost.iter().cloned()).collect();
+            for lost in all {
+                match settle(&plfs, &lost, work) {
+                    Ok(Some(what)) => done.push(what),
+                    Ok(None) => {}
+                    Err(error) => {
+                        failed = true;
+                        say("check", &error.to_string());
+                    }
+                }
+            }
+            if plfs.store().stat(&full, true).is_ok()
+                && plfs_core::lost_at(plfs.store(), &full).is_none()
+                && let Ok(now) = look(&plfs, &full, is_dir)
+            {
+                reports = now;
+            } else {
+                reports.clear();
+            }
+            if !json {
+                done.iter().try_for_each(|done| out.line(done))?;
+            }
+        }
         for report in reports {
-            let (report, done) = put_right(&plfs, report, repair, clear_marks);
+            let (report, mut did) = put_right(&plfs, report, work.repair, work.clear_marks);
             let health = report.health();
             failed |= matches!(health, Health::Corrupt | Health::Unknown);
-            counts[health as usize] += 1;
+            // What was taken out of a container that is gone stands beside the containers.
+            let is_container = report.uuid.is_some() || !report.names.is_empty() || !report.findings.is_empty();
+            counts[health as usize] += u64::from(is_container);
+            kept += report.lost.len() as u64;
+            kept_bytes += report.lost.iter().map(|lost| lost.bytes).sum::<u64>();
             if json {
-                answers.push(answer(&report, done));
-            } else if !is_dir || health != Health::Healthy || !done.is_empty() || report.findings.iter().any(|finding| finding.severity > Severity::Note) {
-                print(out, &report, &done, (&full, path))?;
+                did.append(&mut done);
+                answers.push(answer(&report, did));
+            } else if !is_dir
+                || health != Health::Healthy
+                || !did.is_empty()
+                || !report.lost.is_empty()
+                || report.findings.iter().any(|finding| finding.severity > Severity::Note)
+            {
+                print(out, &report, &did, (&full, path))?;
             }
         }
     }
@@ -90,11 +154,32 @@ pub fn check(out: &mut Out, json: bool, repair: Option<u64>, clear_marks: bool, 
         out.json(&answers)?;
     } else if trees {
         let all = [Health::Healthy, Health::Busy, Health::Torn, Health::Garbage, Health::Unknown, Health::Corrupt];
-        let parts: Vec<String> =
+        let mut parts: Vec<String> =
             all.iter().filter(|health| counts[**health as usize] > 0).map(|health| format!("{} {}", count(counts[*health as usize]), word(*health))).collect();
-        out.line(if parts.is_empty() { "there are no PLFS files".into() } else { parts.join(", ") })?;
+        if parts.is_empty() {
+            parts.push("there are no PLFS files".into());
+        }
+        if kept > 0 {
+            parts.push(format!("{} in lost+found ({} bytes)", count(kept), count(kept_bytes)));
+        }
+        out.line(parts.join(", "))?;
     }
     if failed { out.end().and(Err(Fail::Said)) } else { Ok(()) }
+}
+
+/// Puts back or discards something in lost+found. Gives what was done, in words; `None` if it is too young.
+fn settle(plfs: &Plfs, lost: &Lost, work: Work) -> plfs_core::Result<Option<String>> {
+    if work.undo {
+        plfs_core::put_back(plfs.store(), lost)?;
+        return Ok(Some(format!("put back {}", show(&lost.from))));
+    }
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let age_s = now.saturating_sub(u64::try_from(lost.since.sec).unwrap_or(0));
+    if work.discard.is_none_or(|min_age_s| age_s < min_age_s) {
+        return Ok(None);
+    }
+    plfs_core::discard(plfs.store(), lost)?;
+    Ok(Some(format!("discarded {} ({} bytes of {})", show(&lost.dir), count(lost.bytes), show(&lost.from))))
 }
 
 fn look(plfs: &Plfs, full: &Path, is_dir: bool) -> plfs_core::Result<Vec<Report>> {
@@ -172,6 +257,11 @@ fn answer(report: &Report, done: Vec<String>) -> Answer {
             .iter()
             .map(|finding| Finding { severity: label(finding.severity), path: text(&finding.path), at_bytes: finding.at_bytes, what: finding.what.clone() })
             .collect(),
+        lost_and_found: report
+            .lost
+            .iter()
+            .map(|lost| Kept { entry: text(&lost.dir), from: text(&lost.from), why: lost.why.clone(), bytes: lost.bytes, since: lost.since.sec })
+            .collect(),
         done,
     }
 }
@@ -190,6 +280,9 @@ fn print(out: &mut Out, report: &Report, done: &[String], (full, path): (&Path, 
         let path = finding.path.strip_prefix(&report.dir).ok().filter(|path| !path.as_os_str().is_empty()).unwrap_or(&finding.path);
         let at = if finding.at_bytes > 0 { format!(" at byte {}", finding.at_bytes) } else { String::new() };
         out.line(format_args!("  {:8} {}{at}: {}", label(finding.severity), show(path), finding.what))?;
+    }
+    for lost in &report.lost {
+        out.line(format_args!("  kept     {}: {} bytes of {}, because {}", show(&lost.dir), count(lost.bytes), show(&lost.from), lost.why))?;
     }
     done.iter().try_for_each(|done| out.line(format_args!("  done     {done}")))
 }

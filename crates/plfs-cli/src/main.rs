@@ -237,20 +237,31 @@ enum Command {
     /// healthy: all is as it should be. busy: somebody has it open for writing, or crashed with it open. torn: a crash cut an append that nobody was promised;
     /// nothing is lost. corrupt: bytes contradict the format, or promised bytes are missing. unknown: made by a newer PLFS.
     ///
-    /// The exit status is 1 if anything is corrupt or unknown, else 0. Without --repair and --clear-marks nothing is changed.
-    #[command(after_help = "Examples:\n  plfs check plfs.d/checkpoint\n  plfs check --repair plfs.d        also removes what crashes left behind")]
+    /// The exit status is 1 if anything is corrupt or unknown, else 0. Without --repair, --undo, --discard and --clear-marks nothing is changed.
+    ///
+    /// --repair removes only what is known to be of no use. All else that is garbage it moves to .plfs/lost+found of the same file system; check lists what lies there. Where an index
+    /// log is missing or damaged it leaves the data in place: put the index log back, from a copy, and the file is whole.
+    #[command(
+        after_help = "Examples:\n  plfs check plfs.d/checkpoint\n  plfs check --repair plfs.d        also clears away what crashes left behind\n  plfs check --undo plfs.d          puts back what repairs moved to lost+found\n  plfs check --discard plfs.d       removes that for ever"
+    )]
     Check {
         /// An array with an object for each container
         #[arg(long)]
         json: bool,
-        /// Remove garbage (containers without names, unfinished and stale flat indexes, data without records) and write missing summaries
+        /// Move garbage (containers without names, data without records) to lost+found, remove unfinished and stale flat indexes, and write missing summaries
         #[arg(long)]
         repair: bool,
+        /// Put back what repairs moved to lost+found: of these files, of all below a directory, or one thing in lost+found
+        #[arg(long, conflicts_with = "repair")]
+        undo: bool,
+        /// Remove what repairs moved to lost+found, for ever
+        #[arg(long, conflicts_with_all = ["repair", "undo"])]
+        discard: bool,
         /// Remove the open marks of writers that crashed. NEVER while a writer of the file lives, on any machine: only its own machine's are recognised
         #[arg(long)]
         clear_marks: bool,
-        /// Leave garbage alone that is younger: it may be a file that is being created right now
-        #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "repair")]
+        /// With --repair: leave garbage alone that is younger, because it may be a file that is being created right now. With --discard: keep what was moved since
+        #[arg(long, value_name = "SECONDS", default_value_t = 60)]
         min_age: u64,
         /// Files, or directories: then all files below, and all containers of a root
         #[arg(required = true, value_name = "PATH")]
@@ -341,7 +352,10 @@ fn main() -> ExitCode {
         Command::Compact { dry_run, force, at_least, json, files } => {
             ("compact", compact::compact(&mut out, &compact::Wanted { dry_run, force, at_least, json }, &files))
         }
-        Command::Check { json, repair, clear_marks, min_age, paths } => ("check", check::check(&mut out, json, repair.then_some(min_age), clear_marks, &paths)),
+        Command::Check { json, repair, undo, discard, clear_marks, min_age, paths } => {
+            let work = check::Work { repair: repair.then_some(min_age), clear_marks, undo, discard: discard.then_some(min_age) };
+            ("check", check::check(&mut out, json, work, &paths))
+        }
         Command::Rm { recursive, force, paths } => ("rm", remove::rm(&paths, recursive, force)),
         Command::Version { json } => ("version", run::version(&mut out, json)),
         Command::ExplainCalls { json, binary } => ("explain-calls", explain::explain(&mut out, json, &binary)),

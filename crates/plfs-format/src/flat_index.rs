@@ -18,10 +18,16 @@ pub const ENTRY_BYTES: usize = 72;
 pub const FENCE_BYTES: usize = 16;
 /// Extents in a block at most. A lookup goes through a half of them: 128 cost about 0.2 us.
 pub const BLOCK_EXTENTS: usize = 128;
+/// Bytes of a block at most: six columns of the widest fields.
+const BLOCK_BYTES_MAX: usize = (2 + 6 * (2 + 8 + 8 * BLOCK_EXTENTS)).next_multiple_of(BLOCK_ALIGN);
 /// Axes of a shape at most: three of a writer's own, three of where it lies in a row of writers, and two for where its log lies.
 pub const AXES_MAX: usize = 8;
 /// What a flat index begins with.
 pub const MAGIC: [u8; 8] = *b"PLFSFLT3";
+/// Log sets at most, 4 million: a column of equal numbers has no bytes for each, so what lies on disk must not say how much memory they take.
+pub const SETS_MAX: usize = 1 << 22;
+/// Segments at most, 16 million: four for each log set.
+pub const SEGMENTS_MAX: usize = 1 << 24;
 /// The segment number of an extent that is a hole.
 pub const HOLE: u32 = u32::MAX;
 const AXIS_BYTES: usize = 32;
@@ -227,7 +233,7 @@ impl Blocks {
 
     /// To look at.
     pub fn view(&self) -> BlocksView<'_> {
-        BlocksView { fences: &self.fences, bytes: &self.bytes }
+        BlocksView { fences: &self.fences, bytes: &self.bytes, length: self.bytes.len() }
     }
 }
 
@@ -235,7 +241,10 @@ impl Blocks {
 #[derive(Clone, Copy, Debug)]
 pub struct BlocksView<'a> {
     fences: &'a [u8],
+    /// The blocks, or nothing if they lie elsewhere.
     bytes: &'a [u8],
+    /// Bytes of all blocks.
+    length: usize,
 }
 
 impl<'a> BlocksView<'a> {
@@ -277,18 +286,33 @@ impl<'a> BlocksView<'a> {
     /// Block `i`, checked.
     #[inline]
     pub fn block(&self, i: usize) -> Result<Extents<'a>, Bad> {
-        let fence = Fields(&self.fences[i * FENCE_BYTES..][..FENCE_BYTES]);
-        let at = fence.u32(8) as usize * BLOCK_ALIGN;
-        let end = match self.fences.get((i + 1) * FENCE_BYTES..(i + 2) * FENCE_BYTES) {
-            Some(next) => Fields(next).u32(8) as usize * BLOCK_ALIGN,
-            None => self.bytes.len(),
-        };
-        let bad = |what| Err(Bad::new(at as u64, what));
-        let Some(bytes) = self.bytes.get(at..end) else { return bad("a block leaves the file") };
-        if crc(bytes) != fence.u32(12) {
-            return bad("a block's checksum does not match");
+        let place = self.place(i)?;
+        match self.bytes.get(place.clone()) {
+            Some(bytes) => self.decode(i, bytes),
+            None => Err(Bad::new(place.start as u64, "a block leaves the file")),
         }
-        Extents::decode(fence.u64(0), bytes).map_err(|bad| Bad { at_bytes: at as u64 + bad.at_bytes, ..bad })
+    }
+
+    /// Where block `i` lies, counted from the first block.
+    #[inline]
+    pub fn place(&self, i: usize) -> Result<std::ops::Range<usize>, Bad> {
+        let start = |i: usize| self.fences.get(i * FENCE_BYTES..(i + 1) * FENCE_BYTES).map(|fence| Fields(fence).u32(8) as usize * BLOCK_ALIGN);
+        let (from, to) = (start(i).unwrap_or(self.length), start(i + 1).unwrap_or(self.length));
+        match from < to && to <= self.length && to - from <= BLOCK_BYTES_MAX {
+            true => Ok(from..to),
+            false => Err(Bad::new(from as u64, "a block leaves the file")),
+        }
+    }
+
+    /// Block `i`, whose bytes are `bytes`, checked.
+    #[inline]
+    pub fn decode<'b>(&self, i: usize, bytes: &'b [u8]) -> Result<Extents<'b>, Bad> {
+        let fence = Fields(&self.fences[i * FENCE_BYTES..][..FENCE_BYTES]);
+        let at = fence.u32(8) as u64 * BLOCK_ALIGN as u64;
+        if crc(bytes) != fence.u32(12) {
+            return Err(Bad::new(at, "a block's checksum does not match"));
+        }
+        Extents::decode(fence.u64(0), bytes).map_err(|bad| Bad { at_bytes: at + bad.at_bytes, ..bad })
     }
 }
 
@@ -461,30 +485,52 @@ pub fn id(file: &[u8]) -> u32 {
 /// Decodes header, tables and shapes, and verifies the checksums of all but the blocks; entries and blocks stay where they are. Each entry is checked against its invariants, and each
 /// block against its checksum, by who uses it.
 pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
-    let bad = |at: usize, what| Err(Bad::new(at as u64, what));
+    decode_head(file, file.len() as u64, uuid)
+}
+
+/// Checks that a header of this version stands here, for this container, and its checksum.
+pub fn check_header(file: &[u8], uuid: &Uuid) -> Result<(), Bad> {
+    let bad = |at_bytes, what| Err(Bad::new(at_bytes, what));
     if file.len() < HEADER_BYTES || file[..8] != MAGIC {
         return bad(0, "not a flat index of this version");
     }
-    let fields = Fields(file);
-    if fields.u32(8) != crc(&file[12..HEADER_BYTES]) {
+    if Fields(file).u32(8) != crc(&file[12..HEADER_BYTES]) {
         return bad(8, "the header's checksum does not match");
     }
-    if file[16..32] != uuid.0 {
-        return bad(16, "the flat index is of another container");
+    match file[16..32] == uuid.0 {
+        true => Ok(()),
+        false => bad(16, "the flat index is of another container"),
     }
+}
+
+/// Bytes of all but the blocks, as the header says, which is not checked here. `None` if they are more than a file can have, or this is no header.
+pub fn head_bytes(header: &[u8]) -> Option<u64> {
+    if header.len() < HEADER_BYTES {
+        return None;
+    }
+    let fields = Fields(header);
+    let lengths = [fields.u64(112), fields.u64(80), fields.u64(72).checked_mul(ENTRY_BYTES as u64)?, u64::from(fields.u32(88)) * FENCE_BYTES as u64];
+    lengths.iter().try_fold(HEADER_BYTES as u64, |sum, length| sum.checked_add(*length)).filter(|sum| *sum <= MAX_OFFSET)
+}
+
+/// [`decode`] of a file of `file_bytes` bytes of which `file` has [`head_bytes`] at least, perhaps not the blocks.
+pub fn decode_head(file: &[u8], file_bytes: u64, uuid: &Uuid) -> Result<FlatIndex, Bad> {
+    let bad = |at: usize, what| Err(Bad::new(at as u64, what));
+    check_header(file, uuid)?;
+    let fields = Fields(file);
     let (covered, segments, truncates, shapes) = (fields.u32(56) as usize, fields.u32(60) as usize, fields.u32(64) as usize, fields.u32(68));
     let (entries, blocks) = (fields.u64(72), fields.u32(88) as usize);
     // Each is in the file, so that a sum of all lengths cannot overflow.
     let lengths = [fields.u64(112), fields.u64(80), entries.saturating_mul(ENTRY_BYTES as u64), (blocks * FENCE_BYTES) as u64, fields.u64(104)];
     let mut ends = [HEADER_BYTES; 6];
     for (i, length) in lengths.iter().enumerate() {
-        match usize::try_from(*length).ok().and_then(|length| ends[i].checked_add(length)).filter(|end| *end <= file.len()) {
+        match usize::try_from(*length).ok().and_then(|length| ends[i].checked_add(length)).filter(|end| *end as u64 <= file_bytes) {
             Some(end) => ends[i + 1] = end,
             None => return bad(72, "the file's length does not match its header"),
         }
     }
     let [_, tables_end, entries_at, fences_at, blocks_at, end] = ends;
-    if end != file.len() {
+    if end as u64 != file_bytes || blocks_at > file.len() {
         return bad(72, "the file's length does not match its header");
     }
     if fields.u32(12) != crc(&file[HEADER_BYTES..blocks_at]) {
@@ -527,7 +573,7 @@ pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
     // Logs differ in something: one bit each at least.
     let owners = fields.u32(92) as usize;
     let most = 8 * (tables_end - HEADER_BYTES);
-    if covered > most || segments > most || owners > segments {
+    if covered > most.min(SETS_MAX) || segments > most.min(SEGMENTS_MAX) || owners > segments {
         return bad(56, "more logs than the tables can hold");
     }
     let mut next = |count| Column::read(tables, &mut at, count);
@@ -621,7 +667,13 @@ pub fn blocks<'a>(flat: &FlatIndex, file: &'a [u8]) -> BlocksView<'a> {
     // Bytes that shrink while they are used have no blocks.
     let part = |from: usize, to: usize| file.get(from..to).unwrap_or_default();
     let fences = part(flat.fences_at, flat.blocks_at);
-    BlocksView { fences, bytes: if fences.is_empty() { &[] } else { part(flat.blocks_at, file.len()) } }
+    let bytes = if fences.is_empty() { &[] } else { part(flat.blocks_at, file.len()) };
+    BlocksView { fences, bytes, length: bytes.len() }
+}
+
+/// [`blocks`] of a flat index of which only the head is at hand; the blocks have `length` bytes.
+pub fn blocks_elsewhere<'a>(flat: &FlatIndex, head: &'a [u8], length: usize) -> BlocksView<'a> {
+    BlocksView { fences: head.get(flat.fences_at..flat.blocks_at).unwrap_or_default(), bytes: &[], length }
 }
 
 #[cfg(test)]

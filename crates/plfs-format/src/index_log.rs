@@ -489,32 +489,26 @@ fn begins(log: LogId, offset: u64, bytes: &[u8]) -> bool {
     fields.iter().all(|(at, field)| bytes.iter().skip(*at).zip(*field).all(|(a, b)| a == b))
 }
 
-/// Says what the bytes of `region`, in which no valid block starts, once were: pieces as (offset, length, whether a crash tore them).
+/// Whether a header begins at the start of `bytes`, which lie at `offset` of `log`, whatever its checksum says: there a piece begins that no valid block is.
+pub fn begins_at(log: LogId, offset: u64, bytes: &[u8]) -> bool {
+    bytes.get(..PLACED_BYTES).is_some_and(|bytes| begins(log, offset, bytes))
+}
+
+/// Whether a crash tore a piece of a log, which lies at `offset`; else it was a block once, and is damaged. `written` is how long it is without its last zeros, and `head` its first
+/// bytes: all of them, or at least [`HEADER_BYTES`] and those of the block if its header is right.
 ///
 /// An append is a block written from its start: what a crash leaves of it is a beginning, or, after a power cut, sectors of zeros. Bytes that are neither were whole once. The CRC of
 /// the header tells a header that is right, whose length can be believed, from one that was cut or damaged.
-pub fn judge(log: LogId, offset: u64, region: &[u8]) -> Vec<(u64, usize, bool)> {
-    let starts_here = |i: &usize| *i == 0 || region.len() - i >= PLACED_BYTES && begins(log, offset + *i as u64, &region[*i..][..PLACED_BYTES]);
-    let starts: Vec<usize> = (0..region.len()).step_by(ALIGN as usize).filter(starts_here).collect();
-    let piece = |(n, &start): (usize, &usize)| {
-        let piece = &region[start..starts.get(n + 1).copied().unwrap_or(region.len())];
-        let at = offset + start as u64;
-        (at, piece.len(), is_torn(log, at, piece))
-    };
-    starts.iter().enumerate().map(piece).collect()
-}
-
-fn is_torn(log: LogId, offset: u64, piece: &[u8]) -> bool {
+pub fn is_torn(log: LogId, offset: u64, head: &[u8], written: u64) -> bool {
     let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-    if is_zero(&piece[..piece.len().min(HEADER_BYTES)]) {
+    if is_zero(&head[..head.len().min(HEADER_BYTES)]) {
         return true;
     }
-    let Some(header) = header_at(log, offset, piece) else {
+    let Some(header) = header_at(log, offset, head) else {
         // Cut inside the header, or damaged: behind a cut there is nothing.
-        let written = piece.len() - piece.iter().rev().take_while(|byte| **byte == 0).count();
-        return written < HEADER_BYTES && begins(log, offset, &piece[..written]);
+        return written < HEADER_BYTES as u64 && begins(log, offset, &head[..head.len().min(written as usize)]);
     };
-    let Some(block) = piece.get(..header.bytes()) else { return true };
+    let Some(block) = head.get(..header.bytes()) else { return true };
     // All of it seems to be there. A cut inside the last 64 bytes was padded by the next append; a power cut leaves zeros in whole sectors. Two bytes, because one bit of damage can
     // make one zero.
     const SECTOR: usize = 512;
@@ -669,6 +663,19 @@ mod tests {
 
     const LOG: LogId = LogId { uuid: Uuid([3; 16]), set: 0x0bad_cafe };
     const SEGMENT: SegmentRef = SegmentRef { set: 0x0bad_cafe, stream: 0, segment: 0, backend: 0 };
+
+    /// Says what the bytes of `region`, in which no valid block starts, once were: pieces as (offset, length, whether a crash tore them).
+    fn judge(log: LogId, offset: u64, region: &[u8]) -> Vec<(u64, usize, bool)> {
+        let starts_here = |i: &usize| *i == 0 || begins_at(log, offset + *i as u64, &region[*i..]);
+        let starts: Vec<usize> = (0..region.len()).step_by(ALIGN as usize).filter(starts_here).collect();
+        let piece = |(n, &start): (usize, &usize)| {
+            let piece = &region[start..starts.get(n + 1).copied().unwrap_or(region.len())];
+            let at = offset + start as u64;
+            let written = piece.len() - piece.iter().rev().take_while(|byte| **byte == 0).count();
+            (at, piece.len(), is_torn(log, at, piece, written as u64))
+        };
+        starts.iter().enumerate().map(piece).collect()
+    }
 
     fn sample() -> Vec<Record> {
         vec![

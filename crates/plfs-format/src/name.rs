@@ -12,6 +12,8 @@ pub const BACKEND_TMP: &str = "tmp.";
 pub const IDENTITY: &str = "identity";
 /// Start of the name of one that is being written.
 pub const IDENTITY_TMP: &str = "identity.tmp.";
+/// Name of the directory in the root directory that has what repairs took out of containers.
+pub const LOST_AND_FOUND: &str = "lost+found";
 /// Name of the superblock inside a container.
 pub const SUPER: &str = "super";
 /// Name of the flat index.

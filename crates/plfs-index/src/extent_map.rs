@@ -29,7 +29,7 @@ use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use base::{Base, Bytes};
+pub use base::{Base, Bytes, ReadAt};
 pub use bulk::Bulk;
 pub use entry::Entry;
 pub use image::{Image, Numbers};

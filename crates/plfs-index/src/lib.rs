@@ -15,7 +15,7 @@ mod run;
 
 pub use block::{BLOCK_RECORDS, PENDING_RECORDS, block_of, in_blocks};
 pub use commit::{Committed, Fresh};
-pub use extent_map::{Base, Bulk, Bytes, Entry, ExtentMap, Found, Image, Numbers, Scratch};
+pub use extent_map::{Base, Bulk, Bytes, Entry, ExtentMap, Found, Image, Numbers, ReadAt, Scratch};
 pub use pattern::{Folder, Stamped};
 pub use plfs_format::flat_index::HOLE;
 pub use regions::{REGION_ALIGN, Regions, next_region};

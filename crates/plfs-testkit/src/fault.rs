@@ -4,7 +4,7 @@
 //! below and has no effect, except that a write may be cut short. All clones of a [`FaultStore`], and all files opened through it, share one set of faults, one
 //! count and one log.
 //!
-//! Not counted, as they do nothing and cannot fail: `is_local`, `forget_cached`, `fd`, and closing.
+//! Not counted, as they change nothing: `is_local`, `next_data`, `forget_cached`, `fd`, and closing.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -492,6 +492,10 @@ impl StoreFile for FaultFile {
 
     fn map(&self) -> Result<Bytes> {
         self.store.run(self.call(Op::Map, 0, 0), |_| self.inner.map())
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        self.inner.next_data(offset)
     }
 
     fn forget_cached(&self) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use plfs_format::index_log::Record;
 use plfs_format::name::{self, Name, SegmentRef};
+use plfs_format::{Bad, summary};
 use plfs_index::{BLOCK_RECORDS, Folder, Found, block_of, in_blocks};
 
 use crate::catalog::{self, Index, Totals};
@@ -84,6 +85,10 @@ pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress:
     let names = container.list()?;
     if catalog::has_owner(&names) && (!lifecycle::end_the_dead(container, config, &names)? || catalog::has_owner(&container.list()?)) {
         return busy(container);
+    }
+    if lifecycle::has_lost_records(container) {
+        let bad = Bad::new(summary::OFFSET, "its index logs have fewer records than this summary counts: put the lost logs back, or copy what is left");
+        return Err(Error::Corrupt { path: container.path(name::SUPER), bad });
     }
     let stored_before = stored_bytes(container)?;
     let _hold = Hold::take(container, config.shared_memory.as_deref())?;

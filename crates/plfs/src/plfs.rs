@@ -73,11 +73,44 @@ pub struct FileStat {
 pub struct Plfs {
     store: Arc<dyn Store>,
     config: Arc<Config>,
-    open: Mutex<HashMap<(u64, u64), Weak<LogicalFile>>>,
+    open: Mutex<OpenFiles>,
     known: Mutex<LruCache<(u64, u64), Known>>,
     sessions: Arc<Sessions>,
     /// It has looked for what killed jobs left on this node.
     reaped: AtomicBool,
+}
+
+/// The open logical files of a process, by device and inode of their superblocks.
+///
+/// A file that was closed leaves its entry, whose weak reference keeps the memory of the file, until as many again have been added as were open at the last look. So the table takes
+/// at most twice what the open files need, and adding one costs the same however many there are.
+#[derive(Debug, Default)]
+struct OpenFiles {
+    files: HashMap<(u64, u64), Weak<LogicalFile>>,
+    /// Entries at which those of closed files go.
+    limit: usize,
+}
+
+/// Entries of closed files that are not worth a look. 64: some 80 KiB.
+const CLOSED_MAX: usize = 64;
+
+impl OpenFiles {
+    fn get(&self, key: &(u64, u64)) -> Option<&Weak<LogicalFile>> {
+        self.files.get(key)
+    }
+
+    fn values(&self) -> impl Iterator<Item = &Weak<LogicalFile>> {
+        self.files.values()
+    }
+
+    fn insert(&mut self, key: (u64, u64), file: &Arc<LogicalFile>) {
+        if self.files.len() >= self.limit.max(CLOSED_MAX) {
+            self.files.retain(|_, file| file.strong_count() > 0);
+            self.limit = 2 * self.files.len();
+            self.files.shrink_to(self.limit);
+        }
+        self.files.insert(key, Arc::downgrade(file));
+    }
 }
 
 /// What a name's superblock file said when it was last read.
@@ -207,7 +240,7 @@ impl Plfs {
         let reopens = mode & 0o600 == 0o600;
         let logical =
             Arc::new(LogicalFile::created(Arc::new(container), self.config.clone(), self.sessions.clone(), (!reopens).then(|| creation.clone()), path));
-        lock(&self.open).insert(key, Arc::downgrade(&logical));
+        lock(&self.open).insert(key, &logical);
         Ok((File::new(logical, path.to_path_buf(), options.access), creation))
     }
 
@@ -262,12 +295,9 @@ impl Plfs {
             logical.acquire();
             return logical;
         }
-        if open.len() >= 64 && open.len().is_power_of_two() {
-            open.retain(|_, file| file.strong_count() > 0);
-        }
         let key = container.identity;
         let logical = Arc::new(LogicalFile::new(container, self.config.clone(), self.sessions.clone(), summary, path));
-        open.insert(key, Arc::downgrade(&logical));
+        open.insert(key, &logical);
         logical
     }
 

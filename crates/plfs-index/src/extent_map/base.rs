@@ -1,7 +1,8 @@
 //! A flat index used where it lies, under a map's levels.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use plfs_format::Bad;
 use plfs_format::flat_index::{self, BlocksView, Extent, FlatIndex};
@@ -18,8 +19,13 @@ use crate::{HOLE, MAX_END, Order, Run};
 pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A decoded flat index and the bytes it lies in, which must not change. They may say anything.
+///
+/// The blocks of a long one stay in its file, and each is read when it is asked for. They are not mapped: a file that somebody cuts would take the program down with it, and any other
+/// node can do that (docs/decisions/0012).
 pub struct Base {
+    /// The file, or if `blocks` is there all in front of the blocks.
     bytes: Bytes,
+    blocks: Option<BlockFile>,
     flat: FlatIndex,
     lattices: OnceLock<Option<Box<Lattices>>>,
     /// For each shape what its axes span, with pieces of the length that the first entry asked for.
@@ -32,7 +38,14 @@ impl Base {
     /// A flat index that [`flat_index::decode`] found in `bytes`.
     pub fn new(bytes: Bytes, flat: FlatIndex) -> Base {
         let spans = flat.shapes.iter().map(|_| OnceLock::new()).collect();
-        Base { bytes, flat, lattices: OnceLock::new(), spans, damaged: AtomicBool::new(false) }
+        Base { bytes, blocks: None, flat, lattices: OnceLock::new(), spans, damaged: AtomicBool::new(false) }
+    }
+
+    /// One whose blocks lie in a file of `file_bytes` bytes; [`flat_index::decode_head`] found the rest in `head`.
+    pub fn in_file(head: Bytes, file: ReadAt, file_bytes: u64, flat: FlatIndex) -> Base {
+        let length = usize::try_from(file_bytes.saturating_sub(flat.blocks_at as u64)).unwrap_or(0);
+        let blocks = BlockFile { file, at: flat.blocks_at as u64, length, window: Mutex::default() };
+        Base { blocks: Some(blocks), ..Base::new(head, flat) }
     }
 
     /// Header and tables.
@@ -51,7 +64,7 @@ impl Base {
 
     /// Bytes of the whole file.
     pub fn file_bytes(&self) -> usize {
-        self.file().len()
+        self.file().len() + self.blocks.as_ref().map_or(0, |blocks| blocks.length)
     }
 
     pub(super) fn entries(&self) -> &[Entry] {
@@ -59,7 +72,10 @@ impl Base {
     }
 
     pub(super) fn blocks(&self) -> BlocksView<'_> {
-        flat_index::blocks(&self.flat, self.file())
+        match &self.blocks {
+            Some(blocks) => flat_index::blocks_elsewhere(&self.flat, self.file(), blocks.length),
+            None => flat_index::blocks(&self.flat, self.file()),
+        }
     }
 
     /// Entries and extents.
@@ -168,7 +184,8 @@ impl Base {
             if blocks.first(i) >= to {
                 return;
             }
-            let Some(block) = self.block(&blocks, i) else { continue };
+            let Some(held) = self.held(&blocks, i) else { continue };
+            let Some(block) = self.block(&blocks, i, &held) else { continue };
             let mut behind = 0;
             let sound = block.visit(from, |j, start, end| {
                 behind = end;
@@ -222,10 +239,9 @@ impl Base {
         let (mut behind, mut extents) = (0, 0);
         for i in 0..blocks.len() {
             let wrong = |what| Err(Bad::new((self.flat.fences_at + i * flat_index::FENCE_BYTES) as u64, what));
-            let block = match blocks.block(i) {
-                Ok(block) => block,
-                Err(bad) => return Err(Bad { at_bytes: self.flat.blocks_at as u64 + bad.at_bytes, ..bad }),
-            };
+            let at = |bad: Bad| Bad { at_bytes: self.flat.blocks_at as u64 + bad.at_bytes, ..bad };
+            let held = self.hold(&blocks, i).map_err(at)?;
+            let block = blocks.decode(i, held.bytes()).map_err(at)?;
             let (mut seen, mut fits) = (0, blocks.first(i) >= behind);
             block.visit(0, |j, start, end| {
                 behind = end;
@@ -262,14 +278,26 @@ impl Base {
         u64::try_from(most).ok()
     }
 
-    fn block<'a>(&self, blocks: &BlocksView<'a>, i: usize) -> Option<flat_index::Extents<'a>> {
-        match blocks.block(i) {
-            Ok(block) => Some(block),
-            Err(_) => {
-                self.lies();
-                None
+    /// The bytes of block `i`.
+    #[inline]
+    fn hold(&self, blocks: &BlocksView<'_>, i: usize) -> Result<Held<'_>, Bad> {
+        let place = blocks.place(i)?;
+        let at_bytes = place.start as u64;
+        match &self.blocks {
+            Some(file) => file.read(place).ok_or(Bad::new(at_bytes, "a block cannot be read")),
+            None => {
+                let (from, to) = (self.flat.blocks_at + place.start, self.flat.blocks_at + place.end);
+                self.file().get(from..to).map(Held::Here).ok_or(Bad::new(at_bytes, "a block leaves the file"))
             }
         }
+    }
+
+    fn held(&self, blocks: &BlocksView<'_>, i: usize) -> Option<Held<'_>> {
+        self.hold(blocks, i).inspect_err(|_| self.lies()).ok()
+    }
+
+    fn block<'a>(&self, blocks: &BlocksView<'_>, i: usize, held: &'a Held<'_>) -> Option<flat_index::Extents<'a>> {
+        blocks.decode(i, held.bytes()).inspect_err(|_| self.lies()).ok()
     }
 
     /// Something here contradicts the document.
@@ -298,7 +326,8 @@ impl Base {
             if blocks.first(i) >= *best {
                 return;
             }
-            let Some(block) = self.block(&blocks, i) else { continue };
+            let Some(held) = self.held(&blocks, i) else { continue };
+            let Some(block) = self.block(&blocks, i, &held) else { continue };
             let mut found = false;
             block.visit(from, |j, start, end| {
                 let byte = start.max(from);
@@ -326,7 +355,8 @@ impl Base {
         }
         let blocks = self.blocks();
         for i in (0..blocks.len()).rev() {
-            let Some(block) = self.block(&blocks, i) else { continue };
+            let Some(held) = self.held(&blocks, i) else { continue };
+            let Some(block) = self.block(&blocks, i, &held) else { continue };
             let mut last = 0;
             block.visit(0, |j, _, end| {
                 if Some(self.extent_order(block.order(j))) > after {
@@ -344,7 +374,8 @@ impl Base {
     /// Adds the extents of block `i` to `out`, with their orders and the numbers of their sets here.
     pub(super) fn extents_of(&self, i: usize, out: &mut Vec<(Extent, Order)>) {
         let blocks = self.blocks();
-        let Some(block) = self.block(&blocks, i) else { return };
+        let Some(held) = self.held(&blocks, i) else { return };
+        let Some(block) = self.block(&blocks, i, &held) else { return };
         block.visit(0, |j, start, end| {
             let (place, of) = (block.place(j), block.order(j));
             let order = self.extent_order(of);
@@ -362,5 +393,56 @@ impl Base {
             Some(shaped) if shaped.is_sound() => shaped.expand(f),
             _ => {}
         }
+    }
+}
+
+/// The bytes of a block.
+enum Held<'a> {
+    Here(&'a [u8]),
+    Read(Arc<[u8]>, Range<usize>),
+}
+
+impl Held<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Held::Here(bytes) => bytes,
+            Held::Read(bytes, range) => &bytes[range.clone()],
+        }
+    }
+}
+
+/// Bytes of blocks that are read at once by who goes through them one after the other. 64 KiB: some 150 blocks, 20,000 extents.
+const WINDOW_BYTES: usize = 64 << 10;
+
+/// Reads so many bytes at an offset of a file; fewer at its end, `None` if it cannot.
+pub type ReadAt = Box<dyn Fn(u64, usize) -> Option<Vec<u8>> + Send + Sync>;
+
+/// Blocks that lie in a file.
+struct BlockFile {
+    file: ReadAt,
+    /// Where the first begins.
+    at: u64,
+    /// Bytes of all.
+    length: usize,
+    /// What was read last, and where it begins.
+    window: Mutex<(usize, Arc<[u8]>)>,
+}
+
+impl BlockFile {
+    /// `None` if it cannot be read, or is not there any more.
+    fn read(&self, place: Range<usize>) -> Option<Held<'static>> {
+        let (start, bytes) = self.window.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let end = start + bytes.len();
+        if start <= place.start && place.end <= end {
+            return Some(Held::Read(bytes, place.start - start..place.end - start));
+        }
+        let most = if place.start == end { place.len().max(WINDOW_BYTES) } else { place.len() };
+        let fresh = (self.file)(self.at + place.start as u64, most.min(self.length - place.start))?;
+        if fresh.len() < place.len() {
+            return None;
+        }
+        let fresh: Arc<[u8]> = fresh.into();
+        *self.window.lock().unwrap_or_else(PoisonError::into_inner) = (place.start, fresh.clone());
+        Some(Held::Read(fresh, 0..place.len()))
     }
 }

@@ -1,6 +1,7 @@
 //! From index logs to an index that answers reads: load, follow what others commit, take in what this process writes.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plfs_format::Bad;
@@ -16,7 +17,7 @@ use crate::container::{Container, log_sets};
 use crate::error::{At, Error, Result};
 use crate::log;
 use crate::store::machine::random_u64;
-use crate::store::{self, Bytes, Errno, Open, Time};
+use crate::store::{self, Bytes, Errno, Open, StoreFile, Time};
 
 /// Threads that read index logs side by side: storage latency, not computing, is what they hide.
 const THREADS: usize = 8;
@@ -142,7 +143,7 @@ impl Index {
         let named = Expect::Id(summary.flat);
         let whole = match summary.flat_index {
             short if short.is_empty() => index.load_flat(container, named)?,
-            short => index.use_flat(container, std::sync::Arc::new(short), named),
+            short => index.use_flat(container, Arc::new(short), named),
         };
         Ok(whole.is_ok().then_some(index))
     }
@@ -211,7 +212,7 @@ impl Index {
         let (mut all, mut bulks) = (Index::default(), Vec::new());
         for (i, (bytes, flat)) in flats.into_iter().enumerate() {
             // A copy, because a map holds on to what it looks at.
-            let base = Base::new(std::sync::Arc::new(bytes.to_vec()), flat.clone());
+            let base = Base::new(Arc::new(bytes.to_vec()), flat.clone());
             base.check().map_err(corrupt)?;
             if i == 0 {
                 all.take_flat(base);
@@ -327,7 +328,10 @@ impl Index {
     fn load_flat(&mut self, container: &Container, expect: Expect) -> Result<std::result::Result<(), Unfit>> {
         let path = container.path(name::FLAT);
         match container.store.open(&path, Open::READ) {
-            Ok(file) => Ok(self.use_flat(container, file.map().at("map", &path)?, expect)),
+            Ok(file) => match read_flat(container, file).at("read", &path)? {
+                Ok(base) => Ok(self.use_base(container, base, expect)),
+                Err(bad) => Ok(Err(Unfit::Other(format!("it is damaged {bad}")))),
+            },
             Err(Errno::NOENT) => Ok(Err(Unfit::Other("it was just removed".into()))),
             Err(errno) => Err(errno).at("open", &path),
         }
@@ -337,6 +341,11 @@ impl Index {
     fn use_flat(&mut self, container: &Container, bytes: Bytes, expect: Expect) -> std::result::Result<(), Unfit> {
         let damaged = |bad| Unfit::Other(format!("it is damaged {bad}"));
         let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(damaged)?;
+        self.use_base(container, Base::new(bytes, flat), expect)
+    }
+
+    fn use_base(&mut self, container: &Container, base: Base, expect: Expect) -> std::result::Result<(), Unfit> {
+        let flat = base.flat();
         if flat.covered.iter().any(|covered| covered.from != 0) {
             return Err(Unfit::Other("it is a part of one".into()));
         }
@@ -362,7 +371,7 @@ impl Index {
             };
             self.scanned.insert(covered.set, Scanned { from: 0, end: align_up(covered.bytes), length });
         }
-        self.take_flat(Base::new(bytes, flat));
+        self.take_flat(base);
         Ok(())
     }
 
@@ -672,6 +681,62 @@ impl Index {
     }
 }
 
+/// Bytes up to which a flat index is read whole. 4 MiB: more than a million irregular pieces, a millisecond.
+const FLAT_WHOLE_BYTES: u64 = 4 << 20;
+/// Bytes of a flat index in front of its blocks at most: 15 million patterns. What has more is not used.
+const FLAT_HEAD_BYTES: u64 = 1 << 30;
+/// Bytes of it that are read at once.
+const FLAT_PIECE_BYTES: usize = 4 << 20;
+
+/// The flat index in `file`, or why it is none. A short one is read whole; of a long one all but the blocks, which are read when they are asked for. What it says of lengths takes no more
+/// memory than there are bytes: a hole in front of the blocks is damage.
+pub(crate) fn read_flat(container: &Container, file: Arc<dyn StoreFile>) -> store::Result<std::result::Result<Base, Bad>> {
+    let uuid = &container.superblock.uuid;
+    let length = file.stat()?.len;
+    let mut bytes = vec![0; flat_index::HEADER_BYTES];
+    let n = store::read_full(file.as_ref(), &mut bytes, 0)?;
+    bytes.truncate(n);
+    let bad = |at_bytes, what| Ok(Err(Bad::new(at_bytes, what)));
+    if length > FLAT_WHOLE_BYTES
+        && let Err(error) = flat_index::check_header(&bytes, uuid)
+    {
+        return Ok(Err(error));
+    }
+    let head = match flat_index::head_bytes(&bytes) {
+        _ if length <= FLAT_WHOLE_BYTES => length,
+        Some(head) if head <= length.min(FLAT_HEAD_BYTES) => head,
+        _ => return bad(72, "the file's length does not match its header, or its tables and entries are longer than any can be used"),
+    };
+    while (bytes.len() as u64) < head {
+        let at = bytes.len();
+        if file.next_data(at as u64)?.is_none_or(|data| data > at as u64) {
+            return bad(at as u64, "there is a hole in it");
+        }
+        let more = FLAT_PIECE_BYTES.min((head - at as u64) as usize);
+        bytes.reserve_exact(more);
+        bytes.resize(at + more, 0);
+        let n = store::read_full(file.as_ref(), &mut bytes[at..], at as u64)?;
+        if n < more {
+            return bad((at + n) as u64, "it became shorter while it was read");
+        }
+    }
+    let flat = match flat_index::decode_head(&bytes, length, uuid) {
+        Ok(flat) => flat,
+        Err(bad) => return Ok(Err(bad)),
+    };
+    let bytes: Bytes = Arc::new(bytes);
+    if head == length {
+        return Ok(Ok(Base::new(bytes, flat)));
+    }
+    let read = move |offset: u64, length: usize| {
+        let mut bytes = vec![0; length];
+        let n = store::read_full(file.as_ref(), &mut bytes, offset).ok()?;
+        bytes.truncate(n);
+        Some(bytes)
+    };
+    Ok(Ok(Base::in_file(bytes, Box::new(read), length, flat)))
+}
+
 /// An index in memory, or if it is longer than the user wants there, in a file that goes with its last user. Memory also if there is no room for the file.
 fn hold(container: &Container, bytes: Vec<u8>) -> Bytes {
     if bytes.len() as u64 > container.index_bytes {
@@ -685,7 +750,7 @@ fn hold(container: &Container, bytes: Vec<u8>) -> Bytes {
             return mapped;
         }
     }
-    std::sync::Arc::new(bytes)
+    Arc::new(bytes)
 }
 
 /// Which flat index is the right one.
@@ -726,12 +791,7 @@ struct Part {
 
 impl Part {
     fn read(&mut self, container: &Container, set: u32, from: u64, own: &HashSet<(u32, u64)>) -> Result<()> {
-        let bytes = log::read_index_log_from(container, set, from)?;
-        if bytes.is_none() {
-            self.missing.push(set);
-        }
-        let bytes = bytes.unwrap_or_default();
-        let end = log::scan_whole(container, set, from, &bytes, |offset, header, at| {
+        let scan = log::scan_whole(container, set, from, |offset, header, at| {
             let block = decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&container.path(&name::index_log(set)), bad))?;
             self.records = self.records.saturating_add(header.records.into());
             let is_own = own.contains(&(set, header.hlc));
@@ -758,7 +818,11 @@ impl Part {
             }
             Ok(())
         })?;
-        self.scanned.push((set, Scanned { from: 0, end, length: from + bytes.len() as u64 }));
+        if scan.is_none() {
+            self.missing.push(set);
+        }
+        let log::Scan { end, length } = scan.unwrap_or(log::Scan { end: from, length: from });
+        self.scanned.push((set, Scanned { from: 0, end, length }));
         Ok(())
     }
 }

@@ -10,5 +10,6 @@ mod totals;
 pub use flatten::{Flattened, flatten};
 pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
 pub use load::Index;
+pub(crate) use load::read_flat;
 pub use takeover::complete;
 pub use totals::{Totalizer, Totals, has_owner, open_super, sync_logs, write_summary};

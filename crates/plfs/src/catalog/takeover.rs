@@ -6,7 +6,7 @@ use plfs_format::name;
 use super::Index;
 use crate::container::Container;
 use crate::error::{Error, Result};
-use crate::log::{read_index_log_from, scan_whole};
+use crate::log::scan_whole;
 
 /// A stamp that no block of a set exceeds, if the data logs of the set are as long as its records say, and its index log as the flat index. After a power cut they may not be: what was
 /// lost must not come back as other bytes or other blocks, so nobody appends there. [`LogSet::join`](crate::log::LogSet::join) asks it.
@@ -14,8 +14,7 @@ pub fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
     // A flat index spares most of the log: a file that is opened and closed many times has a long one.
     let Some(index) = Index::flat_for(container, set) else { return Ok(None) };
     let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_hlc());
-    let bytes = read_index_log_from(container, set, from)?.unwrap_or_default();
-    let scanned = scan_whole(container, set, from, &bytes, |offset, header, at| {
+    let scanned = scan_whole(container, set, from, |offset, header, at| {
         let path = container.path(&name::index_log(set));
         let block = decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&path, bad))?;
         youngest = youngest.max(header.hlc);

@@ -123,12 +123,7 @@ impl Totalizer {
         for name in names {
             let Name::LogSet(set) = *name else { continue };
             let from = self.scanned.get(&set).copied().unwrap_or(0);
-            let bytes = log::read_index_log_from(container, set, from)?;
-            if bytes.is_none() {
-                missing.push(set);
-            }
-            let bytes = bytes.unwrap_or_default();
-            let end = log::scan(container.log_id(set), from, &bytes, |offset, header, at| {
+            let scan = log::scan(container, set, from, |offset, header, at| {
                 match decode_block(header, offset, at) {
                     Ok(block) => block.records.iter().for_each(|(_, record)| {
                         self.size.push_record(set, record);
@@ -144,9 +139,13 @@ impl Totalizer {
                 self.records += header.records as u64;
                 Ok(())
             })?;
+            if scan.is_none() {
+                missing.push(set);
+            }
+            let log::Scan { end, length } = scan.unwrap_or(log::Scan { end: from, length: from });
             self.scanned.insert(set, end);
             totals.log_sets += 1;
-            totals.index_bytes += from + bytes.len() as u64;
+            totals.index_bytes = totals.index_bytes.saturating_add(length);
         }
         if container.has_lost(&missing)? {
             return Ok(None);

@@ -152,7 +152,8 @@ fn must_be_there(store: &dyn Store, backend: &Path) -> Result<()> {
     }
 }
 
-pub(super) fn make_shared(store: &dyn Store, dir: &Path) -> Result<()> {
+/// Makes a directory that every user may put things into.
+pub(crate) fn make_shared(store: &dyn Store, dir: &Path) -> Result<()> {
     match store.mkdir(dir, 0o1777) {
         Ok(()) => store.chmod(dir, 0o1777).at("set the mode of", dir),
         Err(Errno::EXIST) => Ok(()),

@@ -14,6 +14,6 @@ pub(crate) use backends::check_table;
 pub(crate) use clock::{goes_by_wall_clock, touch_dir};
 pub use clock::{read_clock, write_clock};
 pub use create::{create, prepare};
-pub(crate) use create::{make_dir, publish, put_file};
+pub(crate) use create::{make_dir, make_shared, publish, put_file};
 pub use layout::{Container, find_root, read_name};
 pub(crate) use layout::{in_roots, log_sets, root_of};

@@ -11,19 +11,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plfs_format::flat_index::Covered;
-use plfs_format::index_log::{self, Block, LogId, Record, align_up, decode_block};
+use plfs_format::index_log::{Block, Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
-use plfs_format::{Uuid, flat_index, summary, summary::Summary};
+use plfs_format::{Bad, Uuid, flat_index, summary, summary::Summary};
 use plfs_index::Base;
 
+use super::lost::{self, Lost};
 use super::marks::{OpenMark, read_mark};
 use crate::catalog::{Totalizer, Totals};
 use crate::container::{Container, read_clock};
 use crate::error::{At, Error, Result, in_words};
-use crate::log;
+use crate::log::{self, Piece};
 use crate::store::{self, Errno, Open};
 
 pub use records::{IndexRecord, Records, Said, WrittenBy, records};
+pub(super) use tree::uuid_of;
 pub use tree::{check_name, check_tree};
 
 /// How bad a finding is, mild ones first.
@@ -90,6 +92,8 @@ pub struct Report {
     pub totals: Option<Totals>,
     /// Everything worth saying.
     pub findings: Vec<Finding>,
+    /// What repairs took out of it.
+    pub lost: Vec<Lost>,
 }
 
 impl Report {
@@ -130,11 +134,12 @@ pub fn check(container: &Container) -> Report {
     // Logs come and go under a check when somebody opens or truncates the file. What was seen counts if nothing changed meanwhile.
     for _ in 0..4 {
         let before = moment(container);
-        report = check_once(container);
+        report = examine(container).0;
         if before.is_some() && before == moment(container) {
             break;
         }
     }
+    report.lost = lost::lost_of(container);
     report.findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.path.cmp(&b.path)).then(a.at_bytes.cmp(&b.at_bytes)));
     report
 }
@@ -151,9 +156,14 @@ pub(super) struct Promised {
     /// Largest physical end in each segment, and the index log and block that says so.
     pub(super) ends: BTreeMap<SegmentRef, (u64, PathBuf, u64)>,
     records: u64,
-    emptied: bool,
+    /// Stamp of the last truncate to nothing; 0 if there is none.
+    pub(super) emptied: u64,
     /// Valid ends of blocks by set.
     block_ends: HashMap<u32, HashSet<u64>>,
+    /// Log sets without an index log.
+    pub(super) missing: HashSet<u32>,
+    /// Some index log is damaged, or could not be read.
+    pub(super) is_damaged: bool,
 }
 
 impl Promised {
@@ -164,13 +174,34 @@ impl Promised {
     }
 }
 
-fn check_once(container: &Container) -> Report {
+/// What may be done to files of a container to which no record points.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Accounts {
+    /// There may be records that nobody can read: an index log is damaged, or data logs have none.
+    pub is_unread: bool,
+    /// The summary, void or not, counts more records than there are: index logs are lost.
+    pub is_short: bool,
+}
+
+/// Whether index logs are lost, going by the summary.
+pub(crate) fn has_lost_records(container: &Container) -> bool {
+    // Writers that come and go meanwhile can make it look so.
+    (0..4).any(|_| {
+        let before = moment(container);
+        examine(container).1.is_short && before.is_some() && before == moment(container)
+    }) && examine(container).1.is_short
+}
+
+/// [`check`] at one moment.
+pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
     let mut report = Report { dir: container.dir.clone(), uuid: Some(container.superblock.uuid), ..Report::default() };
+    // Before the logs, which only grow, so that it never counts what was appended after they were read.
+    let summary = read_summary(container);
     let names = match container.list() {
         Ok(names) => names,
         Err(error) => {
             report.fail(&container.dir, &error);
-            return report;
+            return (report, Accounts { is_unread: true, is_short: false });
         }
     };
     let is_open = |set: u32| names.contains(&Name::OpenMark(set));
@@ -189,11 +220,11 @@ fn check_once(container: &Container) -> Report {
             check_index_log(container, set, is_open(set), &mut promised, &mut report);
         }
     }
-    check_data(container, &names, &promised, &mut report);
+    let is_unread = !check_data(container, &names, &promised, &mut report);
     check_flat(container, &names, &promised, &mut report);
     check_leavings(container, &names, &mut report);
-    check_summary(container, &names, &promised, &mut report);
-    report
+    let is_short = !check_summary(container, &names, summary, &promised, &mut report);
+    (report, Accounts { is_unread, is_short })
 }
 
 fn said(mark: &OpenMark) -> String {
@@ -203,54 +234,79 @@ fn said(mark: &OpenMark) -> String {
     }
 }
 
+/// Pieces of one index log that are told one by one. A log may be full of them.
+const PIECES_MAX: usize = 1000;
+
 pub(super) fn check_index_log(container: &Container, set: u32, open: bool, promised: &mut Promised, report: &mut Report) {
     let path = container.path(&name::index_log(set));
-    let log_id = container.log_id(set);
-    let bytes = match log::read_index_log_from(container, set, 0) {
-        Ok(bytes) => bytes.unwrap_or_default(),
-        Err(error) => return report.fail(&path, &error),
-    };
-    let (mut end, mut last_hlc, mut gaps) = (0u64, 0, Vec::new());
+    let (mut last_hlc, mut gaps, mut left_out, mut is_whole) = (0, Vec::new(), 0u64, true);
     let ends = promised.block_ends.entry(set).or_default();
-    let scanned = log::scan(log_id, 0, &bytes, |offset, header, at| {
-        if offset > end {
-            gaps.push((end, offset));
-        }
-        end = offset + header.block_bytes;
-        ends.insert(end);
-        if header.hlc <= last_hlc {
-            report.find(Severity::Corrupt, &path, offset, "a block is not younger than the one before it");
-        }
-        last_hlc = header.hlc;
-        promised.records += u64::from(header.records);
-        match decode_block(header, offset, at) {
-            Ok(block) => promise(&block, offset, &path, &mut promised.ends, &mut promised.emptied),
-            Err(bad) => report.fail(&path, &Error::of_bytes(&path, bad)),
+    let scanned = log::scan_pieces(container, set, 0, |offset, piece| {
+        match piece {
+            Piece::Block(header, bytes) => {
+                for gap in gaps.drain(..) {
+                    tell_gap(gap, true, open, &path, report);
+                }
+                ends.insert(offset + header.block_bytes);
+                if header.hlc <= last_hlc {
+                    report.find(Severity::Corrupt, &path, offset, "a block is not younger than the one before it");
+                }
+                last_hlc = header.hlc;
+                promised.records += u64::from(header.records);
+                match decode_block(header, offset, bytes) {
+                    Ok(block) => promise(&block, offset, &path, &mut promised.ends, &mut promised.emptied),
+                    Err(bad) => {
+                        is_whole = false;
+                        report.fail(&path, &Error::of_bytes(&path, bad));
+                    }
+                }
+            }
+            Piece::Gap { torn, .. } if gaps.len() >= PIECES_MAX => {
+                is_whole &= torn;
+                left_out += 1;
+            }
+            Piece::Gap { bytes, torn } => {
+                is_whole &= torn;
+                gaps.push((offset, bytes, torn));
+            }
+            Piece::Refused(why) => {
+                is_whole = false;
+                report.find(Severity::Corrupt, &path, offset, why);
+            }
         }
         Ok(())
     });
-    if let Err(error) = scanned {
-        report.fail(&path, &error);
+    for gap in gaps {
+        tell_gap(gap, false, open, &path, report);
     }
-    for (from, to) in gaps {
-        judge(log_id, &path, from, &bytes[from as usize..to as usize], Some(to), report);
+    if left_out > 0 {
+        let severity = if is_whole { Severity::Torn } else { Severity::Corrupt };
+        report.find(severity, &path, 0, format!("{left_out} more pieces that are no blocks"));
     }
-    if end < bytes.len() as u64 {
-        let mut tail = Report::default();
-        judge(log_id, &path, end, &bytes[end as usize..], None, &mut tail);
-        for finding in tail.findings {
-            report.findings.push(match finding.severity {
-                Severity::Torn if open => {
-                    Finding { severity: Severity::Note, what: "an append that is being written, or was cut by a crash".into(), ..finding }
-                }
-                _ => finding,
-            });
+    match scanned {
+        Ok(Some(_)) => {}
+        Ok(None) => drop(promised.missing.insert(set)),
+        Err(error) => {
+            is_whole = false;
+            report.fail(&path, &error);
         }
+    }
+    promised.is_damaged |= !is_whole;
+}
+
+/// Reports bytes that are no valid block: offset, length, whether a crash tore them. Between two blocks (`is_followed`) or at the end of a log that may be `open`.
+fn tell_gap((at, len, torn): (u64, u64, bool), is_followed: bool, open: bool, path: &Path, report: &mut Report) {
+    let cut = format!("{len} bytes of an append that a crash cut");
+    match (torn, is_followed, open) {
+        (false, ..) => report.find(Severity::Corrupt, path, at, format!("a block of {len} bytes is damaged; the writes that it recorded are lost")),
+        (true, true, _) => report.find(Severity::Note, path, at, format!("{cut}; skipped, nobody was promised them")),
+        (true, false, true) => report.find(Severity::Note, path, at, "an append that is being written, or was cut by a crash"),
+        (true, false, false) => report.find(Severity::Torn, path, at, format!("{cut}; nobody was promised them")),
     }
 }
 
 /// Notes what a block's runs promise about segments.
-fn promise(block: &Block, offset: u64, path: &Path, ends: &mut BTreeMap<SegmentRef, (u64, PathBuf, u64)>, emptied: &mut bool) {
+fn promise(block: &Block, offset: u64, path: &Path, ends: &mut BTreeMap<SegmentRef, (u64, PathBuf, u64)>, emptied: &mut u64) {
     for (_, record) in &block.records {
         match record {
             Record::Run { segment, physical, length, count, .. } => {
@@ -261,26 +317,15 @@ fn promise(block: &Block, offset: u64, path: &Path, ends: &mut BTreeMap<SegmentR
                     *known = (end, path.to_path_buf(), offset);
                 }
             }
-            Record::Truncate { size, .. } => *emptied |= *size == 0,
+            Record::Truncate { size: 0, stamp } => *emptied = (*emptied).max(*stamp),
+            Record::Truncate { .. } => {}
             Record::Hole { .. } | Record::Writer { .. } => {}
         }
     }
 }
 
-/// Reports bytes that are no valid block, between two blocks or (`next` is `None`) at the end.
-fn judge(log: LogId, path: &Path, offset: u64, region: &[u8], next: Option<u64>, report: &mut Report) {
-    for (at, len, torn) in index_log::judge(log, offset, region) {
-        if !torn {
-            report.find(Severity::Corrupt, path, at, format!("a block of {len} bytes is damaged; the writes that it recorded are lost"));
-        } else if next.is_some() {
-            report.find(Severity::Note, path, at, format!("{len} bytes of an append that a crash cut; skipped, nobody was promised them"));
-        } else {
-            report.find(Severity::Torn, path, at, format!("{len} bytes of an append that a crash cut; nobody was promised them"));
-        }
-    }
-}
-
-fn check_data(container: &Container, names: &[Name], promised: &Promised, report: &mut Report) {
+/// Gives whether all that could point to data logs was read.
+fn check_data(container: &Container, names: &[Name], promised: &Promised, report: &mut Report) -> bool {
     let mut lost_backends = BTreeSet::new();
     for (at, (end, index, block)) in &promised.ends {
         let path = match container.segment_path(at) {
@@ -306,11 +351,25 @@ fn check_data(container: &Container, names: &[Name], promised: &Promised, report
             report.find(Severity::Corrupt, &path, found, what);
         }
     }
+    let mut is_unread = promised.is_damaged;
     for (at, path, len) in data_logs(container, names, report) {
-        if len > 0 && !promised.has(at) && !names.contains(&Name::OpenMark(at.0)) {
-            report.find(Severity::Garbage, path, 0, format!("{len} bytes to which no record points: a writer died before it committed them"));
+        let set = at.0;
+        let is_going = names.contains(&Name::Gone(set)) && !names.contains(&Name::LogSet(set));
+        if len == 0 || is_going || promised.has(at) || names.contains(&Name::OpenMark(set)) {
+            continue;
         }
+        let has_no_index = promised.missing.contains(&set) || !names.contains(&Name::LogSet(set));
+        is_unread |= has_no_index;
+        let what = match (has_no_index, promised.is_damaged) {
+            (true, _) => {
+                "bytes without an index log that says what they are: a writer died before it committed them, or the index log is lost; a repair leaves them here"
+            }
+            (_, true) => "bytes to which no record points that can be read; a repair leaves them here",
+            _ => "bytes to which no record points: a writer died before it committed them",
+        };
+        report.find(Severity::Garbage, path, 0, format!("{len} {what}"));
     }
+    !is_unread
 }
 
 /// Log set, stream and segment: what names a segment, wherever it is. Two ids of backends may lead to one directory.
@@ -412,31 +471,47 @@ fn check_leavings(container: &Container, names: &[Name], report: &mut Report) {
     }
 }
 
-fn check_summary(container: &Container, names: &[Name], promised: &Promised, report: &mut Report) {
+/// Summary and flat index behind it, as they are stored.
+type SummaryBytes = [u8; summary::BYTES + summary::FLAT_BYTES];
+
+fn read_summary(container: &Container) -> store::Result<SummaryBytes> {
+    let file = container.store.open(&container.path(name::SUPER), Open::READ)?;
+    let mut bytes = [0; summary::BYTES + summary::FLAT_BYTES];
+    store::read_full(file.as_ref(), &mut bytes, summary::OFFSET).map(|_| bytes)
+}
+
+/// Gives whether the logs have all the records that the summary counts.
+fn check_summary(container: &Container, names: &[Name], read: store::Result<SummaryBytes>, promised: &Promised, report: &mut Report) -> bool {
     let path = container.path(name::SUPER);
     let found = match Totalizer::default().look_at_logs(container, names) {
         Ok(totals) => totals,
-        Err(error) => return report.fail(&container.dir, &error),
+        Err(error) => {
+            report.fail(&container.dir, &error);
+            return false;
+        }
     };
     report.totals = Some(found);
-    if names.iter().any(|name| matches!(name, Name::OpenMark(_))) {
-        return;
-    }
-    let read = container.store.open(&path, Open::READ).and_then(|file| {
-        let mut bytes = [0; summary::BYTES + summary::FLAT_BYTES];
-        store::read_full(file.as_ref(), &mut bytes, summary::OFFSET).map(|_| bytes)
-    });
     let bytes = match read {
         Ok(bytes) => bytes,
-        Err(errno) => return report.find(Severity::Unknown, &path, summary::OFFSET, format!("cannot read the summary: {}", in_words(&path, errno))),
+        Err(errno) => {
+            report.find(Severity::Unknown, &path, summary::OFFSET, format!("cannot read the summary: {}", in_words(&path, errno)));
+            return true;
+        }
     };
+    let is_open = names.iter().any(|name| matches!(name, Name::OpenMark(_)));
     let Some(summary) = Summary::decode(&bytes, &container.superblock.uuid) else {
-        if found.log_sets == 0 {
-            return;
+        if found.log_sets == 0 || is_open {
+            return true;
         }
         let what = if bytes[..summary::BYTES].iter().all(|byte| *byte == 0) { "there is no summary" } else { "the summary is damaged" };
-        return report.find(Severity::Garbage, &path, summary::OFFSET, format!("{what}; sizes come from the index logs"));
+        report.find(Severity::Garbage, &path, summary::OFFSET, format!("{what}; sizes come from the index logs"));
+        return true;
     };
+    // A truncate to nothing that came later makes old records dead, and they go.
+    let is_short = summary.records > promised.records && promised.emptied <= summary.max_hlc;
+    if is_open {
+        return !is_short;
+    }
     let valid = container.store.stat(&container.dir, true).is_ok_and(|dir| dir.mtime == store::Time { sec: summary.token_sec, nsec: summary.token_nsec });
     let then = (summary.size, summary.records, summary.index_bytes, summary.data_logs, summary.stored_bytes);
     let now = (found.size, found.records, found.index_bytes, found.data_logs, found.stored_bytes);
@@ -460,7 +535,7 @@ fn check_summary(container: &Container, names: &[Name], promised: &Promised, rep
             then.0, then.1, then.2, then.3, now.0, now.1, now.2, now.3
         );
         report.find(Severity::Corrupt, &path, summary::OFFSET, what);
-    } else if !valid && summary.records > promised.records && !promised.emptied {
+    } else if !valid && is_short {
         let what = format!("an earlier summary counted {} records, now there are {}: index logs have disappeared", summary.records, promised.records);
         report.find(Severity::Corrupt, &path, summary::OFFSET, what);
     } else if !valid {
@@ -471,6 +546,7 @@ fn check_summary(container: &Container, names: &[Name], promised: &Promised, rep
             "the summary is void: a writer crashed, or somebody changed the container; sizes come from the index logs",
         );
     }
+    !is_short
 }
 
 /// Whether a reader uses the flat index.
@@ -519,17 +595,23 @@ pub fn flat_state(container: &Container) -> Result<FlatState> {
 pub(super) fn read_flat(container: &Container) -> Result<(FlatState, Option<Base>)> {
     let path = container.path(name::FLAT);
     match container.store.open(&path, Open::READ) {
-        Ok(file) => judge_flat(container, file.map().at("map", &path)?),
+        Ok(file) => judge_base(container, crate::catalog::read_flat(container, file).at("read", &path)?),
         Err(Errno::NOENT) => Ok((FlatState::None, None)),
         Err(errno) => Err(errno).at("open", &path),
     }
 }
 
 fn judge_flat(container: &Container, bytes: store::Bytes) -> Result<(FlatState, Option<Base>)> {
-    let flat = match flat_index::decode((*bytes).as_ref(), &container.superblock.uuid) {
-        Ok(flat) => flat,
+    let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map(|flat| Base::new(bytes.clone(), flat));
+    judge_base(container, flat)
+}
+
+fn judge_base(container: &Container, base: std::result::Result<Base, Bad>) -> Result<(FlatState, Option<Base>)> {
+    let base = match base {
+        Ok(base) => base,
         Err(bad) => return Ok((FlatState::Damaged(bad.to_string()), None)),
     };
+    let flat = base.flat();
     for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
         let log = container.path(&name::index_log(covered.set));
         let len = match container.store.stat(&log, true) {
@@ -543,7 +625,7 @@ fn judge_flat(container: &Container, bytes: store::Bytes) -> Result<(FlatState, 
         }
     }
     let totals = FlatTotals {
-        bytes: (*bytes).as_ref().len() as u64,
+        bytes: base.file_bytes() as u64,
         in_superblock: false,
         records: flat.records,
         entries: flat.entries,
@@ -551,5 +633,5 @@ fn judge_flat(container: &Container, bytes: store::Bytes) -> Result<(FlatState, 
         shapes: flat.shapes.len() as u64,
         floor: flat.floor,
     };
-    Ok((FlatState::Used(totals), Some(Base::new(bytes, flat))))
+    Ok((FlatState::Used(totals), Some(base)))
 }

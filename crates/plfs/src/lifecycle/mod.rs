@@ -4,13 +4,16 @@
 //! Knows nothing of open handles.
 
 mod check;
+mod lost;
 mod marks;
 mod remove;
 mod repair;
 
+pub(crate) use check::has_lost_records;
 pub use check::{
     Finding, FlatState, FlatTotals, Health, IndexRecord, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree, flat_state, records,
 };
+pub use lost::{Lost, discard, lost_and_found, lost_at, put_back};
 pub use marks::{Cleared, OpenMark, clear_marks, open_marks};
 pub(crate) use marks::{LOOK_MAX, end_the_dead, reap};
 pub use remove::{Hold, is_removable, remove_if_nameless, remove_log_sets, remove_stale_sets};

@@ -64,8 +64,13 @@ fn presence_path(container: &Container, dir: &Path) -> PathBuf {
 
 /// Removes the container if its superblock has no name left and no process holds it open. Whether it did.
 ///
-/// A container that is open stays; the last one to close it calls this again. A crash in between leaves garbage that `check` removes.
+/// A container that is open stays; the last one to close it calls this again. A crash in between leaves garbage that `check` takes out.
 pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -> Result<bool> {
+    if_nameless(container, shared_memory, || remove_container(container))
+}
+
+/// Runs `act`, which takes the container away, if its superblock has no name left and no process holds it open. Whether it did.
+pub(crate) fn if_nameless(container: &Container, shared_memory: Option<&Path>, act: impl FnOnce() -> Result<()>) -> Result<bool> {
     if container.copied {
         return Ok(false);
     }
@@ -76,18 +81,21 @@ pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -
         Err(errno) => return Err(errno).at("stat", &super_path),
     }
     let Some(_alone) = Hold::take_alone(container, shared_memory)? else { return Ok(false) };
-    for dir in container.backend_dirs()?.iter().rev() {
-        remove_tree(container.store.as_ref(), dir)?;
-    }
+    act()?;
     if let Some(dir) = shared_memory {
         LogSet::forget_page(container, dir);
     }
     Ok(true)
 }
 
+/// Removes all that the container has on its backends, the root's part last.
+pub(crate) fn remove_container(container: &Container) -> Result<()> {
+    container.backend_dirs()?.iter().rev().try_for_each(|dir| remove_tree(container.store.as_ref(), dir))
+}
+
 /// Removes a directory with all that is in it, by a store that follows no links there. A link is removed, not followed, and so is one that comes in a
 /// directory's place meanwhile.
-fn remove_tree(store: &dyn Store, dir: &Path) -> Result<()> {
+pub(crate) fn remove_tree(store: &dyn Store, dir: &Path) -> Result<()> {
     let unlink = |path: &Path| match store.unlink(path) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno).at("remove", path),
@@ -144,9 +152,8 @@ pub fn remove_stale_sets(container: &Container, keep: u32, dead: u64) -> Result<
 }
 
 fn is_dead(container: &Container, set: u32, dead: u64) -> Result<bool> {
-    let bytes = log::read_index_log_from(container, set, 0)?.unwrap_or_default();
     let mut youngest = 0;
-    log::scan(container.log_id(set), 0, &bytes, |_, header, _| {
+    log::scan(container, set, 0, |_, header, _| {
         youngest = youngest.max(header.hlc);
         Ok(())
     })?;

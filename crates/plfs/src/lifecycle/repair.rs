@@ -1,25 +1,30 @@
-//! The repairs that lose nothing.
+//! The repairs that lose nothing: what they could not account for is moved, never removed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plfs_format::name::{self, Name};
 use plfs_format::summary;
 use plfs_format::superblock::Superblock;
 
-use super::check::{FlatState, Promised, Report, Severity, check_index_log, read_flat};
-use super::marks::open_marks;
-use super::remove::{remove_gone, remove_if_nameless};
+use super::check::{FlatState, Promised, Report, Severity, check_index_log, examine, read_flat};
+use super::lost::take_out;
+use super::marks::{end_if_dead, end_the_dead, open_marks};
+use super::remove::{if_nameless, remove_container, remove_gone, remove_tree};
 use crate::catalog::{open_super, write_summary};
 use crate::config::Config;
 use crate::container::{Container, in_roots, read_name, root_of};
-use crate::error::{At, Result};
-use crate::log;
-use crate::store::{self, Errno, Open, Store};
+use crate::error::{At, Error, Result};
+use crate::log::{self, Piece};
+use crate::store::{self, Errno, Kind, Open, Store};
 use crate::write::Identity;
 
-/// Puts right what `report` found as far as nothing can be lost by it: removes a nameless container that nobody holds, unfinished, stale and damaged flat indexes, log sets on their way out, data to which no
-/// record points, and writes a missing summary. Gives what it did, in words.
+/// Puts right what `report` found. Removes caches and what was never finished: stale, damaged and unfinished flat indexes, log sets that a later truncate or compaction made dead,
+/// containers without a name and without a byte of data. Moves all else that is garbage to lost+found, from where [`put_back`](super::put_back) brings it: containers without a name, data
+/// to which no record points. Writes a missing summary. Gives what it did, in words.
+///
+/// Where index logs are missing or damaged, nobody can tell which data belongs to what they said: then data stays where it is, and so do the flat index and a summary that counts more
+/// records than there are. Putting the index logs back makes the file whole.
 ///
 /// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made. Leaves containers that are open for writing alone.
 pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_s: u64) -> Result<Vec<String>> {
@@ -30,49 +35,108 @@ pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_
     let super_path = report.dir.join(name::SUPER);
     if report.nameless {
         let age = store.stat(&super_path, false).or_else(|_| store.stat(&report.dir, false));
-        if age.is_ok_and(|stat| is_old(stat.ctime)) && report.copies.is_empty() && remove_nameless(store, config, report)? {
-            done.push(format!("removed {}", report.dir.display()));
+        if age.is_ok_and(|stat| is_old(stat.ctime)) && report.copies.is_empty() {
+            take_nameless(store, config, report, &mut done)?;
         }
         return Ok(done);
     }
     let Some(container) = readable(store, &report.dir)? else { return Ok(done) };
+    // A repair that died is among them.
+    end_the_dead(&container, config, &container.list()?)?;
     if !open_marks(&container)?.is_empty() {
         return Ok(done);
     }
+    // Anew: what a mark hid that a repair left behind is not in the report.
+    let (report, accounts) = examine(&container);
+    let is_accounted = !accounts.is_unread && !accounts.is_short;
     let garbage = report.findings.iter().filter(|finding| finding.severity >= Severity::Garbage);
     for finding in garbage {
-        let Some(file) = finding.path.file_name().and_then(|file| file.to_str()) else { continue };
-        let old = container.store.stat(&finding.path, false).is_ok_and(|stat| is_old(stat.mtime) && is_old(stat.ctime));
-        let removed = match Name::parse(file) {
-            Some(Name::Tmp) if old => container.store.unlink(&finding.path),
-            Some(Name::Gone(set)) => {
+        let path = &finding.path;
+        let Some(file) = path.file_name().and_then(|file| file.to_str()) else { continue };
+        let old = store.stat(path, false).is_ok_and(|stat| is_old(stat.mtime) && is_old(stat.ctime));
+        match Name::parse(file) {
+            Some(Name::Tmp) if old => remove_file(store.as_ref(), path, &mut done)?,
+            Some(Name::Gone(set)) if is_dead(&container, set)? => {
                 remove_gone(&container, set)?;
-                Ok(())
+                done.push(removed(path));
             }
-            Some(Name::Flat) if !matches!(read_flat(&container)?.0, FlatState::Used(_)) || finding.severity == Severity::Corrupt => {
-                container.store.unlink(&finding.path)
+            Some(Name::Gone(_)) => {
+                let entry = take_out(
+                    store.as_ref(),
+                    &container.dir,
+                    &container.dir,
+                    path,
+                    "it was a log set on its way out, and nothing says that all of it was dead",
+                )?;
+                done.push(moved(path, &entry));
             }
-            None if name::parse_data_log(file).is_some() && finding.severity == Severity::Garbage && old => match remove_unrecorded(&container, &finding.path)?
-            {
-                true => Ok(()),
-                false => continue,
-            },
-            _ => continue,
-        };
-        match removed {
-            Ok(()) => done.push(format!("removed {}", finding.path.display())),
-            Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno).at("remove", &finding.path),
+            // It may be all that is left of what index logs said.
+            Some(Name::Flat) if is_accounted && (!matches!(read_flat(&container)?.0, FlatState::Used(_)) || finding.severity == Severity::Corrupt) => {
+                remove_file(store.as_ref(), path, &mut done)?;
+            }
+            None if is_accounted && name::parse_data_log(file).is_some() && finding.severity == Severity::Garbage && old => {
+                if let Some(entry) = take_unrecorded(&container, path)? {
+                    done.push(moved(path, &entry));
+                }
+            }
+            _ => {}
         }
     }
     let lacks_summary =
         report.findings.iter().any(|finding| finding.path == super_path && finding.at_bytes == summary::OFFSET && finding.severity == Severity::Garbage);
-    // Removing anything made the old one void.
-    let wrote = (lacks_summary || !done.is_empty()) && sum_up(&container)?;
+    // Removing anything made the old one void. One that counts more than there is stays: it is what says so.
+    let wrote = (lacks_summary || !done.is_empty()) && !accounts.is_short && sum_up(&container)?;
     if wrote && lacks_summary {
         done.push(format!("wrote the summary in {}", super_path.display()));
     }
     Ok(done)
+}
+
+fn removed(path: &Path) -> String {
+    format!("removed {}", path.display())
+}
+
+fn moved(path: &Path, entry: &Path) -> String {
+    format!("moved {} to {} (--undo puts it back, --discard removes it for ever)", path.display(), entry.display())
+}
+
+fn remove_file(store: &dyn Store, path: &Path, done: &mut Vec<String>) -> Result<()> {
+    match store.unlink(path) {
+        Ok(()) => done.push(removed(path)),
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno).at("remove", path),
+    }
+    Ok(())
+}
+
+/// Whether all of a log set on its way out is dead: it can be read, and another one has a truncate to nothing that is younger.
+fn is_dead(container: &Container, set: u32) -> Result<bool> {
+    let gone = container.path(&name::gone(set));
+    // A link that somebody planted has no data, and goes by itself.
+    if container.store.stat(&gone, false).is_ok_and(|stat| stat.kind == Kind::Symlink) {
+        return Ok(true);
+    }
+    let path = gone.join("index");
+    let (mut youngest, mut is_whole) = (0, true);
+    let scanned = log::scan_pieces_at(container, &path, set, 0, |_, piece| {
+        match piece {
+            Piece::Block(header, _) => youngest = youngest.max(header.hlc),
+            Piece::Gap { torn, .. } => is_whole &= torn,
+            Piece::Refused(_) => is_whole = false,
+        }
+        Ok(())
+    });
+    let scanned = match scanned {
+        Err(error) if error.errno() == Errno::LOOP => return Ok(false),
+        other => other?,
+    };
+    let mut promised = Promised::default();
+    for name in container.list()? {
+        if let Name::LogSet(set) = name {
+            check_index_log(container, set, false, &mut promised, &mut Report::default());
+        }
+    }
+    Ok(scanned.is_some() && is_whole && youngest < promised.emptied)
 }
 
 /// Writes the summary; the file's times stay.
@@ -84,15 +148,12 @@ pub(crate) fn sum_up(container: &Container) -> Result<bool> {
     Ok(wrote.is_some())
 }
 
-/// Removes a container without a name, whatever its superblock says. Whether it did.
-fn remove_nameless(store: &Arc<dyn Store>, config: &Config, report: &Report) -> Result<bool> {
-    let shared_memory = config.shared_memory.as_deref();
-    if let Some(container) = readable(store, &report.dir)? {
-        return remove_if_nameless(&container, shared_memory);
-    }
+/// Takes out a container without a name, whatever its superblock says.
+fn take_nameless(store: &Arc<dyn Store>, config: &Config, report: &Report, done: &mut Vec<String>) -> Result<()> {
     let path = report.dir.join(name::SUPER);
-    match (store.stat(&path, false), report.uuid) {
-        (Ok(_), Some(uuid)) => {
+    let container = match (readable(store, &report.dir)?, store.stat(&path, false), report.uuid) {
+        (Some(container), ..) => container,
+        (None, Ok(_), Some(uuid)) => {
             // What it says is lost, and with it the places of other backends; what lies here can go.
             let superblock = Superblock {
                 uuid,
@@ -107,22 +168,68 @@ fn remove_nameless(store: &Arc<dyn Store>, config: &Config, report: &Report) -> 
                 backends: vec![0],
                 root: Vec::new(),
             };
-            remove_if_nameless(&Container::in_root(store, &superblock, root_of(&report.dir))?, shared_memory)
+            Container::in_root(store, &superblock, root_of(&report.dir))?
         }
-        (Err(Errno::NOENT), _) => {
+        (None, Err(Errno::NOENT), _) => {
             // Nothing but empty directories: whoever is making them fails with an error at worst.
             for entry in store.list(&report.dir).at("list", &report.dir)? {
                 let inner = report.dir.join(entry.name);
                 store.rmdir(&inner).at("remove", &inner)?;
             }
-            store.rmdir(&report.dir).at("remove", &report.dir).map(|()| true)
+            store.rmdir(&report.dir).at("remove", &report.dir)?;
+            done.push(removed(&report.dir));
+            return Ok(());
         }
-        (Ok(_), None) => Ok(false),
-        (Err(errno), _) => Err(errno).at("stat", &path),
-    }
+        (None, Ok(_), None) => return Ok(()),
+        (None, Err(errno), _) => return Err(errno).at("stat", &path),
+    };
+    if_nameless(&container, config.shared_memory.as_deref(), || {
+        let dirs: Vec<PathBuf> = container.backend_dirs()?.into_iter().rev().collect();
+        if dirs.iter().map(|dir| is_empty(store.as_ref(), dir)).collect::<Result<Vec<_>>>()?.into_iter().all(|empty| empty) {
+            done.push(removed(&report.dir));
+            return remove_container(&container);
+        }
+        for dir in dirs {
+            if is_empty(store.as_ref(), &dir)? && dir != container.dir {
+                remove_tree(store.as_ref(), &dir)?;
+            } else if store.stat(&dir, false).is_ok() {
+                let entry = take_out(store.as_ref(), &container.dir, &dir, &dir, "it is a container without a name")?;
+                done.push(moved(&dir, &entry));
+            }
+        }
+        Ok(())
+    })
+    .map(drop)
 }
 
-fn readable(store: &Arc<dyn Store>, dir: &Path) -> Result<Option<Container>> {
+/// Whether a container's directory has nothing in it that a program wrote.
+fn is_empty(store: &dyn Store, dir: &Path) -> Result<bool> {
+    let entries = match store.list(dir) {
+        // A link that somebody planted goes by itself.
+        Err(Errno::NOENT | Errno::LOOP) => return Ok(true),
+        Err(Errno::NOTDIR) => return Ok(store.stat(dir, false).at("stat", dir)?.kind == Kind::Symlink),
+        other => other.at("list", dir)?,
+    };
+    for entry in entries {
+        let path = dir.join(&entry.name);
+        let stat = store.stat(&path, false).at("stat", &path)?;
+        let is_empty = match (entry.name.to_str().and_then(Name::parse), stat.kind) {
+            (Some(Name::Super | Name::Flat | Name::Tmp | Name::Clock | Name::Lock), Kind::File) => true,
+            (Some(Name::OpenMark(_) | Name::Fenced(_)), Kind::Symlink) => true,
+            (Some(Name::LogSet(_) | Name::Gone(_)), Kind::Dir) => {
+                let logs = store.list(&path).at("list", &path)?;
+                logs.iter().all(|log| store.stat(&path.join(&log.name), false).is_ok_and(|stat| stat.kind == Kind::File && stat.len == 0))
+            }
+            _ => false,
+        };
+        if !is_empty {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+pub(super) fn readable(store: &Arc<dyn Store>, dir: &Path) -> Result<Option<Container>> {
     let path = dir.join(name::SUPER);
     let (file, stat) = match store.open(&path, Open::READ).and_then(|file| file.stat().map(|stat| (file, stat))) {
         Ok(opened) => opened,
@@ -135,23 +242,54 @@ fn readable(store: &Arc<dyn Store>, dir: &Path) -> Result<Option<Container>> {
     Ok(found.filter(|container| container.dir == dir && container.identity == (stat.dev, stat.ino)))
 }
 
-/// Removes a data log to which no record points. Owns its log set meanwhile, so that no writer takes the set over and points to it.
-fn remove_unrecorded(container: &Container, path: &Path) -> Result<bool> {
+/// Moves a data log to which no record points to lost+found; `None` if there is one now. Owns its log set meanwhile, so that no writer takes the set over and points to it.
+fn take_unrecorded(container: &Container, path: &Path) -> Result<Option<PathBuf>> {
     let store = &container.store;
-    let set = path.parent().and_then(Path::file_name).and_then(|set| set.to_str()).and_then(Name::parse);
-    let Some(Name::LogSet(set)) = set else { return Ok(false) };
-    if !log::claim(container, set, &Identity::of_this_process(store.user()).mark())? {
-        return Ok(false);
-    }
-    let removed = (|| {
+    let Some(set_dir) = path.parent() else { return Ok(None) };
+    let Some(Name::LogSet(set)) = set_dir.file_name().and_then(|set| set.to_str()).and_then(Name::parse) else { return Ok(None) };
+    let Some(dir) = set_dir.parent() else { return Ok(None) };
+    let taken = own_set(store, &container.dir, set, || {
         let mut promised = Promised::default();
-        check_index_log(container, set, false, &mut promised, &mut Report::default());
-        let named = path.file_name().and_then(|file| file.to_str()).and_then(name::parse_data_log);
-        if named.is_none_or(|(stream, segment)| promised.has((set, stream, segment))) {
-            return Ok(false);
+        for name in container.list()? {
+            match name {
+                Name::OpenMark(other) if other != set => return Ok(None),
+                Name::LogSet(set) => check_index_log(container, set, false, &mut promised, &mut Report::default()),
+                _ => {}
+            }
         }
-        store.unlink(path).at("remove", path).map(|()| true)
-    })();
-    log::remove_mark(container, set)?;
-    removed
+        let named = path.file_name().and_then(|file| file.to_str()).and_then(name::parse_data_log);
+        let is_named = named.is_none_or(|(stream, segment)| promised.has((set, stream, segment)));
+        if is_named || promised.is_damaged || promised.missing.contains(&set) {
+            return Ok(None);
+        }
+        take_out(store.as_ref(), &container.dir, dir, path, "no index record points to its bytes").map(Some)
+    });
+    match taken {
+        Err(Error::Io { errno: Errno::BUSY | Errno::NOENT, .. }) => Ok(None),
+        other => other,
+    }
+}
+
+/// Runs `act` as the owner of a log set whose container lies at `dir`; EBUSY if it has an owner who may live. Who dies in between leaves a mark of somebody who is dead.
+pub(super) fn own_set<T>(store: &Arc<dyn Store>, dir: &Path, set: u32, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    clear_dead_mark(store, dir, set)?;
+    let path = dir.join(name::open_mark(set));
+    if !log::claim_in(store.as_ref(), dir, set, &Identity::of_this_process(store.user()).mark())? {
+        return Err(Errno::BUSY).at("take, because it has an owner (`plfs check` says who),", &path);
+    }
+    let result = act();
+    match store.unlink(&path) {
+        // Gone if somebody fenced the set: then nobody appends there.
+        Ok(()) | Err(Errno::NOENT) => result,
+        Err(errno) => result.and(Err(errno).at("remove", &path)),
+    }
+}
+
+/// Ends the tenancy of a log set if its owner certainly has died, as a repair may have. One that shared memory is left to who knows where.
+pub(super) fn clear_dead_mark(store: &Arc<dyn Store>, dir: &Path, set: u32) -> Result<()> {
+    if store.stat(&dir.join(name::open_mark(set)), false) == Err(Errno::NOENT) {
+        return Ok(());
+    }
+    let Some(container) = readable(store, dir)? else { return Ok(()) };
+    end_if_dead(&container, &Config { shared_memory: None, ..Config::default() }, set).map(drop)
 }

@@ -17,7 +17,7 @@ use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::superblock::STREAMS_MAX;
 use plfs_index::{REGION_ALIGN, next_region};
 
-use super::index_log::{read_index_log_from, scan};
+use super::index_log::scan;
 use crate::config::Config;
 use crate::container::Container;
 use crate::container::{publish, read_clock, write_clock};
@@ -562,9 +562,9 @@ fn share(container: &Container, config: &Config) -> Result<Shared> {
     if let Some(dir) = &config.shared_memory {
         let path = page_path(container, dir);
         let _acting = container.store.act();
-        match SharedPage::join(&path) {
-            // Without shared memory a process has a set of its own: slower to read, never wrong.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NODEV) => {}
+        match SharedPage::join(&path, container.store.user()) {
+            // Without shared memory a process has a set of its own: slower to read, never wrong. So too if it is full, or something else is in the way.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NODEV | Errno::NOSPC | Errno::DQUOT | Errno::NOMEM) => {}
             other => return other.map(Shared::Page).at("share memory through", &path),
         }
     }
@@ -597,8 +597,7 @@ fn newest(container: &Container) -> Result<u64> {
     let mut newest = 0;
     for name in container.list()? {
         let Name::LogSet(set) = name else { continue };
-        let bytes = read_index_log_from(container, set, 0)?.unwrap_or_default();
-        scan(container.log_id(set), 0, &bytes, |_, header, _| {
+        scan(container, set, 0, |_, header, _| {
             newest = newest.max(header.hlc);
             Ok(())
         })?;
@@ -615,10 +614,10 @@ fn dir_of(words: &[AtomicU64; WORDS]) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(bytes)))
 }
 
-/// Whether the processes that shared the page at `path` are all dead; then their mark in the container goes, if it has the nonce of the page, and the page.
+/// Whether the processes that shared the page of user `uid` at `path` are all dead; then their mark in the container goes, if it has the nonce of the page, and the page.
 ///
 /// The store has the container; nobody needs to have it open. False also if there is no page, or if the container is not where it was: then a page is removed, and a mark stays.
-pub(crate) fn reclaim(store: &dyn Store, path: &Path) -> Result<bool> {
+pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> {
     let heir = |page: &SharedPage| -> Result<()> {
         let words = page.words();
         let (state, nonce) = (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
@@ -640,9 +639,11 @@ pub(crate) fn reclaim(store: &dyn Store, path: &Path) -> Result<bool> {
         page.remove();
         Ok(())
     };
-    match SharedPage::inherit(path, heir).at("look at the shared page", path)? {
-        Some(done) => done.map(|()| true),
-        None => Ok(false),
+    match SharedPage::inherit(path, uid, heir) {
+        Ok(Some(done)) => done.map(|()| true),
+        // Something that is not the user's page: nobody shares it, and nobody inherits it.
+        Ok(None) | Err(Errno::PERM) => Ok(false),
+        Err(errno) => Err(errno).at("look at the shared page", path),
     }
 }
 
@@ -652,9 +653,9 @@ fn root_of_container(dir: &Path) -> Option<&Path> {
     top.parent().filter(|_| top.file_name().is_some_and(|name| name == name::ROOT_DIR))
 }
 
-/// Whether a process lives that shares the page at `path` in the tenancy with this nonce.
-pub fn lives(path: &Path, nonce: u64) -> Result<bool> {
-    let page = SharedPage::peek(path).at("look at the shared page", path)?;
+/// Whether a process lives that shares the page of user `uid` at `path` in the tenancy with this nonce. PERM if something is there that is not the user's page.
+pub fn lives(path: &Path, uid: u32, nonce: u64) -> Result<bool> {
+    let page = SharedPage::peek(path, uid).at("look at the shared page", path)?;
     Ok(page.is_some_and(|page| page.words()[NONCE].load(Ordering::SeqCst) == nonce && page.has_members()))
 }
 
@@ -758,19 +759,28 @@ fn is_fenced(container: &Container, set: u32) -> bool {
 
 /// Creates the mark of a log set, unless somebody owns the set: whether it did.
 pub(crate) fn claim(container: &Container, set: u32, mark: &Mark) -> Result<bool> {
-    let path = container.path(&name::open_mark(set));
-    match container.store.symlink(Path::new(&mark.text()), &path) {
+    claim_in(container.store.as_ref(), &container.dir, set, mark)
+}
+
+/// [`claim`] in a container's directory on the root backend.
+pub(crate) fn claim_in(store: &dyn Store, dir: &Path, set: u32, mark: &Mark) -> Result<bool> {
+    let path = dir.join(name::open_mark(set));
+    match store.symlink(Path::new(&mark.text()), &path) {
         Ok(()) => Ok(true),
         // A network file system may have repeated the call.
-        Err(Errno::EXIST) => Ok(read_mark(container, set)?.is_some_and(|there| there.nonce == mark.nonce)),
+        Err(Errno::EXIST) => Ok(read_mark_in(store, dir, set)?.is_some_and(|there| there.nonce == mark.nonce)),
         Err(errno) => Err(errno).at("create", &path),
     }
 }
 
 /// The mark of a log set. `None` if there is none, or none that this version can read: then the set has an owner of whom nothing is known.
 pub(crate) fn read_mark(container: &Container, set: u32) -> Result<Option<Mark>> {
-    let path = container.path(&name::open_mark(set));
-    match container.store.readlink(&path) {
+    read_mark_in(container.store.as_ref(), &container.dir, set)
+}
+
+fn read_mark_in(store: &dyn Store, dir: &Path, set: u32) -> Result<Option<Mark>> {
+    let path = dir.join(name::open_mark(set));
+    match store.readlink(&path) {
         Ok(text) => Ok(text.to_str().and_then(Mark::parse)),
         // EINVAL: it is no link.
         Err(Errno::NOENT | Errno::INVAL) => Ok(None),
@@ -820,7 +830,7 @@ mod tests {
 
     use super::*;
     use crate::container::create;
-    use crate::log::{read_index_log_from, scan};
+    use crate::log::scan;
     use crate::store::{PosixStore, Store};
 
     /// A directory with a new container, that goes with the value.
@@ -849,9 +859,8 @@ mod tests {
 
     /// The takeover look without a look at the data.
     fn youngest(container: &Container, set: u32) -> Result<Option<u64>> {
-        let bytes = read_index_log_from(container, set, 0)?.unwrap_or_default();
         let mut youngest = 0;
-        scan(container.log_id(set), 0, &bytes, |_, header, _| {
+        scan(container, set, 0, |_, header, _| {
             youngest = youngest.max(header.hlc);
             Ok(())
         })?;

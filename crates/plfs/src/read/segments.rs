@@ -1,9 +1,9 @@
 //! Data logs open for reading, at most a bounded number.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use lru::LruCache;
 use plfs_format::name::{self, SegmentRef};
 
 use crate::container::Container;
@@ -15,10 +15,17 @@ use crate::sync::lock;
 /// the original died with EMFILE.
 const OPEN_MAX: usize = 64;
 
-/// The open data logs of one logical file.
-#[derive(Debug, Default)]
+/// The open data logs of one logical file. Those that were read last stay open: a reader that goes round among more logs than [`OPEN_MAX`] opens one for each that it comes to, one
+/// that reads mostly from a few never opens those again.
+#[derive(Debug)]
 pub struct SegmentFiles {
-    open: Mutex<HashMap<SegmentRef, Arc<dyn StoreFile>>>,
+    open: Mutex<LruCache<SegmentRef, Arc<dyn StoreFile>>>,
+}
+
+impl Default for SegmentFiles {
+    fn default() -> SegmentFiles {
+        SegmentFiles { open: Mutex::new(LruCache::unbounded()) }
+    }
 }
 
 impl SegmentFiles {
@@ -52,9 +59,6 @@ impl SegmentFiles {
         if let Some(file) = open.get(&at) {
             return Ok(file.clone());
         }
-        if open.len() >= OPEN_MAX {
-            open.clear();
-        }
         let file = match container.store.open(path, Open::READ) {
             // Out of descriptors: ours are the ones to give up.
             Err(Errno::MFILE | Errno::NFILE) if !open.is_empty() => {
@@ -63,7 +67,10 @@ impl SegmentFiles {
             }
             other => other?,
         };
-        open.insert(at, file.clone());
+        open.put(at, file.clone());
+        if open.len() > OPEN_MAX {
+            open.pop_lru();
+        }
         Ok(file)
     }
 

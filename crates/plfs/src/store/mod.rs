@@ -257,6 +257,10 @@ pub trait StoreFile: Send + Sync + Debug {
     fn try_lock(&self, exclusive: bool) -> Result<bool>;
     /// A read-only map of the whole file as it is now, or its bytes in memory. The file must never shrink or change below its current length while the map lives.
     fn map(&self) -> Result<Bytes>;
+    /// Where data begins at or after `offset`; `None` if only a hole of the file follows. Bytes in between are zeros. A store that does not know its holes says `offset`.
+    fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        Ok(Some(offset))
+    }
     /// The next read asks the storage, not this machine's page cache, which may have bytes from before another machine changed them. Best effort.
     fn forget_cached(&self) {}
     /// The descriptor behind it, if there is one.

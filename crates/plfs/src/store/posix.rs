@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rustix::fs::{Advice, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid};
+use rustix::fs::{Advice, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, SeekFrom, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::retry_on_intr;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Resource;
@@ -627,6 +627,16 @@ impl StoreFile for PosixFile {
         let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, self.as_fd(), 0)? };
         let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::FAULT)?;
         Ok(Arc::new(Map { start, len }))
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        match rustix::fs::seek(self.as_fd(), SeekFrom::Data(offset)) {
+            Ok(data) => Ok(Some(data)),
+            Err(Errno::NXIO) => Ok(None),
+            // Offsets past what the file system can have, and file systems that do not know holes.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(Some(offset)),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Clean pages go; such as another program has mapped stay.

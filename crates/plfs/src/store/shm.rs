@@ -3,6 +3,10 @@
 //! The page is a small file in a memory file system, mapped by all. Its first bytes carry the locks, as open file description locks (fcntl(2)): byte 0 says who is alive
 //! ([`SharedPage::try_be_last`]), byte 1 serialises short critical sections ([`SharedPage::lock`]), byte 2 lets one process at a time make the index log durable
 //! ([`SharedPage::gate`]). One descriptor carries all three. Threads of one process exclude each other by mutexes, because they share that descriptor.
+//!
+//! The directory is everybody's, and names in it can be guessed. So a page is used only if it is a regular file of its user, which nobody else may open, with one name and the length of
+//! a page, and if the memory for it is there: a page without memory would be SIGBUS at the first use. Then only processes of the same user (and root) can hold its locks, or cut it; whoever
+//! does the latter takes down the user's own processes, and the files of a memory file system cannot be sealed against it. Whoever finds a page that is no good does without one.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use linux_raw_sys::general as linux;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use syscalls::Sysno;
 
@@ -60,10 +64,12 @@ impl Drop for PageGuard<'_> {
 }
 
 impl SharedPage {
-    /// Maps the page at `path`, creating it with zeros, and marks this process as alive.
-    pub fn join(path: &Path) -> Result<SharedPage> {
+    /// Maps the page of user `uid` at `path`, creating it with zeros, and marks this process as alive.
+    ///
+    /// PERM if there is something there that is not the user's page; NOSPC if there is no memory for it.
+    pub fn join(path: &Path, uid: u32) -> Result<SharedPage> {
         loop {
-            let page = match SharedPage::open(path, true)? {
+            let page = match SharedPage::open(path, true, uid)? {
                 Some(page) => page,
                 None => continue,
             };
@@ -79,10 +85,10 @@ impl SharedPage {
         }
     }
 
-    /// The page at `path` if no live process has joined it, locked, with `heir` in its place: it may read the numbers and remove the page. `None` if there is none, somebody lives
+    /// The page of user `uid` at `path` if no live process has joined it, locked, with `heir` in its place: it may read the numbers and remove the page. `None` if there is none, somebody lives
     /// there, or somebody else is about to find out.
-    pub fn inherit<T>(path: &Path, heir: impl FnOnce(&SharedPage) -> T) -> Result<Option<T>> {
-        let Some(page) = SharedPage::open(path, false)? else { return Ok(None) };
+    pub fn inherit<T>(path: &Path, uid: u32, heir: impl FnOnce(&SharedPage) -> T) -> Result<Option<T>> {
+        let Some(page) = SharedPage::open(path, false, uid)? else { return Ok(None) };
         if set_lock(page.file.as_fd(), Lock::Short, linux::F_WRLCK, false).is_err() || !page.try_be_last() || !same_file(page.file.as_fd(), path) {
             return Ok(None);
         }
@@ -90,9 +96,9 @@ impl SharedPage {
         Ok(Some(heir(&page)))
     }
 
-    /// The page at `path`, to be looked at and not to be joined.
-    pub fn peek(path: &Path) -> Result<Option<SharedPage>> {
-        SharedPage::open(path, false)
+    /// The page of user `uid` at `path`, to be looked at and not to be joined.
+    pub fn peek(path: &Path, uid: u32) -> Result<Option<SharedPage>> {
+        SharedPage::open(path, false, uid)
     }
 
     /// For a page that was [looked at](SharedPage::peek): whether a live process has joined it. True too if that cannot be found out.
@@ -105,35 +111,37 @@ impl SharedPage {
         }
     }
 
-    /// The pages of a user, or of all (`None`), in a directory of shared memory.
-    pub fn find(dir: &Path, uid: Option<u32>) -> Result<Vec<PathBuf>> {
-        let is_page = |name: &str| {
+    /// The pages of a user, or of all (`None`), in a directory of shared memory, with whose they are by their names.
+    pub fn find(dir: &Path, uid: Option<u32>) -> Result<Vec<(PathBuf, u32)>> {
+        let owner_of = |name: &str| {
             let mut parts = name.split('-');
-            let (plfs, user, dev, uuid) = (parts.next(), parts.next(), parts.next(), parts.next());
+            let (plfs, user, dev, uuid) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
             let hex = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
-            plfs == Some("plfs")
-                && user.and_then(|user| user.parse().ok()).is_some_and(|user: u32| uid.is_none_or(|uid| uid == user))
-                && dev.is_some_and(hex)
-                && uuid.is_some_and(|uuid| uuid.len() == 32 && hex(uuid))
-                && parts.next().is_none()
+            let user: u32 = user.parse().ok()?;
+            let is_page = plfs == "plfs" && hex(dev) && uuid.len() == 32 && hex(uuid) && parts.next().is_none();
+            (is_page && uid.is_none_or(|uid| uid == user)).then_some(user)
         };
         let entries = PosixStore::new().list(dir)?;
-        Ok(entries.iter().filter(|entry| entry.name.to_str().is_some_and(is_page)).map(|entry| dir.join(&entry.name)).collect())
+        Ok(entries.iter().filter_map(|entry| Some((dir.join(&entry.name), owner_of(entry.name.to_str()?)?))).collect())
     }
 
     /// `None` without `create` if there is no page, or it was never finished.
-    fn open(path: &Path, create: bool) -> Result<Option<SharedPage>> {
-        let file = match open(path, create) {
+    fn open(path: &Path, create: bool, uid: u32) -> Result<Option<SharedPage>> {
+        let file = match open(path, create, uid) {
             Err(Errno::NOENT) if !create => return Ok(None),
             other => other?,
         };
-        if rustix::fs::fstat(file.as_fd())?.st_size < BYTES as i64 {
-            if !create {
-                return Ok(None);
-            }
-            rustix::fs::ftruncate(file.as_fd(), BYTES as u64)?;
+        if !create && rustix::fs::fstat(file.as_fd())?.st_size == 0 {
+            return Ok(None);
         }
-        // SAFETY: a fresh shared mapping of a file that is BYTES long and that nobody shortens; it is unmapped in drop only.
+        if let Err(errno) = allocate(file.as_fd()) {
+            // A new one for which there is no room: who has it open finds that it is not there any more.
+            if rustix::fs::fstat(file.as_fd()).is_ok_and(|stat| stat.st_size == 0) {
+                SharedPage::remove_file(path);
+            }
+            return Err(errno);
+        }
+        // SAFETY: a fresh shared mapping of a file that is BYTES long, with memory behind it, which only processes of this user can shorten, and none does; it is unmapped in drop only.
         let words = unsafe { rustix::mm::mmap(std::ptr::null_mut(), BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file.as_fd(), 0)? };
         Ok(Some(SharedPage { words: words.cast::<AtomicU64>(), file, path: path.to_path_buf(), short: Mutex::default(), gate: Mutex::default() }))
     }
@@ -225,6 +233,9 @@ impl Drop for SharedPage {
     }
 }
 
+/// How often a sign is tried that another process has locked, a millisecond apart.
+const PRESENCE_TRIES: u32 = 100;
+
 /// A sign that this process uses something. Many may have it; the last one that drops it removes its file.
 #[derive(Debug)]
 pub struct Presence {
@@ -236,9 +247,18 @@ impl Presence {
     /// Puts the sign up. All users of the node may share it.
     pub fn join(path: &Path) -> Result<Presence> {
         loop {
-            let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            // Of a pipe that somebody put there an open would wait for a writer.
+            let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
             let file = HighFd::new(rustix::fs::open(path, flags, Mode::from_raw_mode(0o444))?);
-            flock(file.as_fd(), FlockOperation::LockShared)?;
+            // All users share the sign, so anybody can lock it for ever. Whoever looks whether it is free has it for a moment.
+            let mut tries = 0;
+            while let Err(errno) = flock(file.as_fd(), FlockOperation::NonBlockingLockShared) {
+                if errno != Errno::AGAIN || tries == PRESENCE_TRIES {
+                    return Err(errno);
+                }
+                tries += 1;
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
             // The last user may have removed the file between our open and our lock.
             if same_file(file.as_fd(), path) {
                 return Ok(Presence { file, path: path.to_path_buf() });
@@ -248,7 +268,7 @@ impl Presence {
 
     /// True if nobody has the sign up.
     pub fn is_free(path: &Path) -> bool {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         match rustix::fs::open(path, flags, Mode::empty()).map(HighFd::new) {
             Ok(file) => flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok(),
             Err(_) => true,
@@ -266,18 +286,48 @@ impl Drop for Presence {
 }
 
 /// One process of the node at a time, for things named by `key` (or, by chance, another key): waits for its turn, which ends when the result is dropped.
-/// `None` if there is no memory file system: then nobody waits.
+/// `None` if there is no memory file system, or another user's file is in the way: then nobody waits. Only processes of the same user can make one wait.
 pub fn turn(dir: &Path, key: u64) -> Option<impl Drop> {
     let uid = rustix::process::geteuid().as_raw();
-    let file = open(&dir.join(format!("plfs-{uid}-turn-{:02x}", key % 64)), true).ok()?;
+    let file = open(&dir.join(format!("plfs-{uid}-turn-{:02x}", key % 64)), true, uid).ok()?;
     flock(file.as_fd(), FlockOperation::LockExclusive).ok()?;
     Some(file)
 }
 
-fn open(path: &Path, create: bool) -> Result<HighFd> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | if create { OFlags::CREATE } else { OFlags::empty() };
-    let fd: OwnedFd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
-    Ok(HighFd::new(fd))
+/// Opens a file of user `uid` that nobody else may open, made if it shall be. PERM if there is something else.
+fn open(path: &Path, create: bool, uid: u32) -> Result<HighFd> {
+    let create = if create { OFlags::CREATE } else { OFlags::empty() };
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | create;
+    let fd: OwnedFd = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+        Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Err(Errno::PERM),
+        other => other?,
+    };
+    let fd = HighFd::new(fd);
+    let stat = rustix::fs::fstat(fd.as_fd())?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let is_ours = is_file && stat.st_uid == uid && stat.st_mode & 0o077 == 0;
+    // 0: the last one out has just removed it; who locks it finds out.
+    if is_ours && stat.st_nlink <= 1 { Ok(fd) } else { Err(Errno::PERM) }
+}
+
+/// Sees to it that a page has its length and its memory. PERM if it has another length than a page.
+fn allocate(fd: BorrowedFd<'_>) -> Result<()> {
+    let stat = rustix::fs::fstat(fd)?;
+    if stat.st_size != 0 && stat.st_size != BYTES as i64 {
+        return Err(Errno::PERM);
+    }
+    if stat.st_size as usize == BYTES && stat.st_blocks as usize * 512 >= BYTES {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, BYTES as u64) {
+        // Not all file systems can; bytes that were written are there.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) if stat.st_size == 0 => match rustix::io::pwrite(fd, &[0; BYTES], 0)? {
+            BYTES => Ok(()),
+            _ => Err(Errno::NOSPC),
+        },
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        other => other,
+    }
 }
 
 fn flock(fd: BorrowedFd<'_>, how: FlockOperation) -> Result<()> {
@@ -290,7 +340,7 @@ fn flock(fd: BorrowedFd<'_>, how: FlockOperation) -> Result<()> {
 }
 
 fn same_file(fd: BorrowedFd<'_>, path: &Path) -> bool {
-    match (rustix::fs::fstat(fd), rustix::fs::stat(path)) {
+    match (rustix::fs::fstat(fd), rustix::fs::lstat(path)) {
         (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
         _ => false,
     }
@@ -301,12 +351,88 @@ mod tests {
     use super::*;
     use std::sync::atomic::Ordering;
 
+    fn me() -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    fn path(name: &str) -> PathBuf {
+        PathBuf::from(format!("/dev/shm/plfs-shm-test-{name}-{}", std::process::id()))
+    }
+
+    /// Whatever another user puts where a page should be, nobody maps it, waits for its lock, or follows it: a page that others may write has tails and clocks that they set, and one that
+    /// was too short was SIGBUS.
+    #[test]
+    fn what_is_not_our_page_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let at = path("refused");
+        let refused = |what: &str| {
+            assert_eq!(SharedPage::join(&at, me()).err(), Some(Errno::PERM), "{what}");
+            std::fs::remove_file(&at).or_else(|_| std::fs::remove_dir(&at)).unwrap();
+        };
+        let target = path("target");
+        std::fs::write(&target, [0; BYTES]).unwrap();
+        symlink(&target, &at).unwrap();
+        refused("a link");
+        std::fs::hard_link(&target, &at).unwrap();
+        std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o600)).unwrap();
+        refused("a file with another name");
+        std::fs::create_dir(&at).unwrap();
+        refused("a directory");
+        std::fs::write(&at, [0; BYTES]).unwrap();
+        std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o606)).unwrap();
+        refused("a page that others may write");
+        for len in [1, BYTES - 1, BYTES + 1] {
+            std::fs::write(&at, vec![0; len]).unwrap();
+            std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o600)).unwrap();
+            refused("a page of another length");
+        }
+        rustix::fs::mknodat(rustix::fs::CWD, &at, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        refused("a pipe");
+        assert!(Presence::is_free(&target));
+        if me() == 0 {
+            std::fs::write(&at, [0; BYTES]).unwrap();
+            std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o600)).unwrap();
+            std::os::unix::fs::chown(&at, Some(12345), None).unwrap();
+            refused("another user's page");
+        }
+        std::fs::remove_file(target).unwrap();
+    }
+
+    /// The page was sparse: with /dev/shm full the first write to it was SIGBUS, in the middle of a program.
+    #[test]
+    fn a_page_has_its_memory_when_it_is_joined() {
+        let at = path("allocated");
+        let page = SharedPage::join(&at, me()).unwrap();
+        assert!(rustix::fs::stat(&at).unwrap().st_blocks * 512 >= BYTES as i64);
+        page.remove();
+        // One that somebody left sparse.
+        std::fs::write(&at, []).unwrap();
+        std::fs::set_permissions(&at, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&at).unwrap().set_len(BYTES as u64).unwrap();
+        let page = SharedPage::join(&at, me()).unwrap();
+        assert!(rustix::fs::stat(&at).unwrap().st_blocks * 512 >= BYTES as i64);
+        page.remove();
+    }
+
+    /// The sign of a container is open to all users: one who locked it exclusively made everybody wait for ever who opened a file.
+    #[test]
+    fn a_sign_that_somebody_locks_does_not_hang() {
+        let at = path("locked");
+        std::fs::write(&at, []).unwrap();
+        let theirs = std::fs::File::open(&at).unwrap();
+        flock(theirs.as_fd(), FlockOperation::LockExclusive).unwrap();
+        assert_eq!(Presence::join(&at).err(), Some(Errno::AGAIN));
+        drop(theirs);
+        drop(Presence::join(&at).unwrap());
+        assert!(!at.exists());
+    }
+
     #[test]
     fn processes_meet_and_the_last_one_knows() {
         let path = std::env::temp_dir().join(format!("plfs-shm-test-{}", std::process::id()));
-        let first = SharedPage::join(&path).unwrap();
+        let first = SharedPage::join(&path, me()).unwrap();
         first.words()[3].store(7, Ordering::SeqCst);
-        let second = SharedPage::join(&path).unwrap();
+        let second = SharedPage::join(&path, me()).unwrap();
         assert_eq!(second.words()[3].load(Ordering::SeqCst), 7);
         let guard = first.lock().unwrap();
         assert!(!first.try_be_last());
@@ -316,7 +442,7 @@ mod tests {
         assert!(second.try_be_last());
         second.remove();
         drop(guard);
-        let fresh = SharedPage::join(&path).unwrap();
+        let fresh = SharedPage::join(&path, me()).unwrap();
         assert_eq!(fresh.words()[3].load(Ordering::SeqCst), 0);
         fresh.remove();
     }

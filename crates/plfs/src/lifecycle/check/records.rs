@@ -71,10 +71,9 @@ pub fn records(container: &Container) -> Result<Records> {
     for name in container.list()? {
         let Name::LogSet(set) = name else { continue };
         let path = container.path(&name::index_log(set));
-        let bytes = log::read_index_log_from(container, set, 0)?.unwrap_or_default();
         let mut writers = HashMap::new();
         let mut wrote = Vec::new();
-        log::scan(container.log_id(set), 0, &bytes, |offset, header, at| {
+        log::scan(container, set, 0, |offset, header, at| {
             let block = decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&path, bad))?;
             for (_, record) in block.records {
                 match record {

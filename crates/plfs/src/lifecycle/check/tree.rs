@@ -1,6 +1,7 @@
 //! Checking what names lead to: one name, or all names and all containers of the roots below a directory.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -77,7 +78,8 @@ pub fn check_tree(store: &Arc<dyn Store>, top: &Path, mounts: &[PathBuf], mut pr
         check_root(store, root, &mut walk.by_inode, &walk.by_uuid, &mut progress, &mut reports);
     }
     // A backend of a container of another root in this tree.
-    let rooted: HashSet<Uuid> = reports.iter().filter(|report| !report.nameless).filter_map(|report| report.uuid).collect();
+    let has_super = |report: &Report| store.stat(&report.dir.join(name::SUPER), false).is_ok();
+    let rooted: HashSet<Uuid> = reports.iter().filter(|report| !report.nameless && has_super(report)).filter_map(|report| report.uuid).collect();
     reports.retain(|report| !report.nameless || !report.uuid.is_some_and(|uuid| rooted.contains(&uuid)));
     // Names whose containers lie elsewhere, or nowhere.
     let mut rest: Vec<PathBuf> = walk.by_inode.into_values().flatten().collect();
@@ -128,9 +130,8 @@ fn check_root(store: &Arc<dyn Store>, root: &Path, by_inode: &mut ByInode, by_uu
     let top = root.join(name::ROOT_DIR);
     let store = &in_roots(store, [root]);
     let mut stray = Report { dir: top.clone(), ..Report::default() };
-    let is_hex = |name: &std::ffi::OsStr, digits: usize| {
-        name.to_str().is_some_and(|name| name.len() == digits && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
-    };
+    let is_hex =
+        |name: &OsStr, digits: usize| name.to_str().is_some_and(|name| name.len() == digits && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')));
     let mut list = |dir: &Path, digits: usize| -> Vec<PathBuf> {
         let mut entries = match store.list(dir) {
             Ok(entries) => entries,
@@ -142,7 +143,8 @@ fn check_root(store: &Arc<dyn Store>, root: &Path, by_inode: &mut ByInode, by_uu
         };
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let (ours, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| is_hex(&entry.name, digits));
-        let strange = others.iter().filter(|entry| digits != 2 || (entry.name != name::BACKENDS && entry.name != name::IDENTITY));
+        let is_ours = |name: &OsStr| name == name::BACKENDS || name == name::IDENTITY || name == name::LOST_AND_FOUND;
+        let strange = others.iter().filter(|entry| digits != 2 || !is_ours(&entry.name));
         strange.for_each(|entry| stray.find(Severity::Note, dir.join(&entry.name), 0, "not PLFS's: ignored"));
         ours.iter().map(|entry| dir.join(&entry.name)).collect()
     };
@@ -174,7 +176,12 @@ fn check_root(store: &Arc<dyn Store>, root: &Path, by_inode: &mut ByInode, by_uu
     for error in check_table(store.as_ref(), root) {
         stray.fail(&top, &error);
     }
-    if !stray.findings.is_empty() {
+    match crate::lifecycle::lost::list(store.as_ref(), &top) {
+        // What is of a container of this root stands in its report.
+        Ok(all) => stray.lost = all.into_iter().filter(|lost| !reports.iter().any(|report| report.lost.contains(lost))).collect(),
+        Err(error) => stray.fail(&top.join(name::LOST_AND_FOUND), &error),
+    }
+    if !stray.findings.is_empty() || !stray.lost.is_empty() {
         reports.push(stray);
     }
 }
@@ -246,7 +253,7 @@ fn no_super(store: &Arc<dyn Store>, dir: &Path, report: &mut Report) {
     }
 }
 
-fn uuid_of(dir: &Path) -> Option<Uuid> {
+pub(in crate::lifecycle) fn uuid_of(dir: &Path) -> Option<Uuid> {
     let hex = format!("{}{}", dir.parent()?.file_name()?.to_str()?, dir.file_name()?.to_str()?);
     let mut uuid = [0; 16];
     for (i, byte) in uuid.iter_mut().enumerate() {
