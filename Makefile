@@ -1,7 +1,7 @@
 # PLFS: build, test, install. `make help` lists the targets; each works alone on a fresh clone.
 #
 # Variables: PREFIX (default /usr/local), DESTDIR, BUILD (default build), CARGO, CC. CARGO_TARGET_DIR is honoured.
-# With CI=true a test that cannot run here is a failure.
+# With CI=true a test that cannot run here is a failure. SUITES="cli fsx" are the suites of make test.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -13,17 +13,16 @@ INSTALL = install
 
 # What Debian calls what the build and the tests need.
 PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev pnetcdf-bin libpnetcdf-dev gfortran rsync attr acl bc file perl git curl ca-certificates \
-	sqlite3 zip unzip cpio python3-venv stress-ng fuse3
+	sqlite3 zip unzip cpio python3-venv stress-ng fuse3 shellcheck
 # And what only make test-mpi needs.
 MPI_PACKAGES = lammps libnetcdf-mpi-dev
 
-FUZZ_SECONDS ?= 60
-# Coverage for libFuzzer as the stable compiler has it, without a sanitizer: the decoders have no unsafe code.
-FUZZ_HOST = $(shell $(CARGO) --version -v | sed -n 's/^host: //p')
-FUZZ_FLAGS = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
-	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
+# The linter of Python, which make lint gets from PyPI.
+RUFF = ruff==0.17.6
+SUITES ?=
+RUN = CARGO="$(CARGO)" tests/run --build "$(abspath $(BUILD))"
 
-.PHONY: help deps build install test test-mpi fuzz test-fuse lint demo bench ci clean
+.PHONY: help deps build install test test-mpi fuzz test-fuse torture lint demo bench ci clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -81,25 +80,35 @@ install: build ## copy build/ to DESTDIR/PREFIX (make install PREFIX=$HOME/plfs)
 	@[ "$(PREFIX)" = /usr ] || echo "for mount -t fuse.plfs and /etc/fstab: ln -s $(PREFIX)/bin/plfs /sbin/mount.fuse.plfs; for systemd: systemctl link $(PREFIX)/lib/systemd/system/plfs@.service"
 
 test: build ## all tests; the last line sums them up
-	@BUILD="$(abspath $(BUILD))" CARGO="$(CARGO)" tests/cli/all.sh
+	@$(RUN) $(SUITES)
 
 test-mpi: ## programs that use MPI-IO, on 1 to 8 ranks of five MPIs; installs them, takes half an hour
 	$(MAKE) --no-print-directory deps PACKAGES="$(PACKAGES) $(MPI_PACKAGES)"
 	$(MAKE) --no-print-directory build
-	tests/mpi_programs/run.sh "$(abspath $(BUILD))" full
+	$(RUN) --full mpi_programs
 
 test-fuse: deps build ## programs in a mount at length, and stress-ng; needs root, takes an hour
-	tests/fuse/run.sh "$(abspath $(BUILD))" full
+	$(RUN) --full fuse
 
 fuzz: ## feed hostile bytes to every decoder, FUZZ_SECONDS=60 each; findings stay in fuzz/artifacts
-	@cd fuzz && RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --release --target $(FUZZ_HOST)
-	@cd fuzz && for target in superblock index_log flat_index; do mkdir -p corpus/$$target artifacts && \
-		$(or $(CARGO_TARGET_DIR),target)/$(FUZZ_HOST)/release/$$target -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -rss_limit_mb=2048 -artifact_prefix=artifacts/$$target- corpus/$$target || exit 1; done
+	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) $(RUN) fuzz
 
-lint: ## formatting, clippy, and the committed header is the generated one
+torture: deps build ## the random tests for hours, with fresh seeds: millions of operations, of steps against the model, of power losses
+	OPS=$(or $(OPS),4000000) PLFS_MODEL_STEPS=$(or $(PLFS_MODEL_STEPS),20000000) PLFS_CRASH_ROUNDS=$(or $(PLFS_CRASH_ROUNDS),50000) \
+		PLFS_HOSTILE_ROUNDS=$(or $(PLFS_HOSTILE_ROUNDS),100000) PLFS_KILL_ROUNDS=$(or $(PLFS_KILL_ROUNDS),2000) \
+		FUZZ_SECONDS=$(or $(FUZZ_SECONDS),3600) $(RUN) engine fsx fuzz
+
+lint: ## formatting and linters of Rust, C, Python and shell, and the committed header is the generated one
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	git diff --exit-code crates/plfs-capi/include/plfs.h
+	$(MAKE) --no-print-directory -C preload analyze PLFS_INC=$(abspath crates/plfs-capi/include)
+	$(MAKE) --no-print-directory -C mpi analyze PLFS_INC=$(abspath crates/plfs-capi/include)
+	@[ -x $(BUILD)/deps/lint/bin/ruff ] && $(BUILD)/deps/lint/bin/ruff --version | grep -qx '$(subst ==, ,$(RUFF))' || { python3 -m venv $(BUILD)/deps/lint && \
+		$(BUILD)/deps/lint/bin/pip install -q --disable-pip-version-check $(RUFF); }
+	$(BUILD)/deps/lint/bin/ruff check
+	@# The s_*.sh of tests/preload are what users write, odd on purpose. Below a warning are matters of style.
+	git ls-files '*.sh' .ci/run ':!tests/preload/s_*' | xargs shellcheck -x -S warning
 
 demo: deps build ## the main job, direct and through PLFS, in one table
 	python3 bench/demo.py --build $(abspath $(BUILD))

@@ -11,7 +11,8 @@ def machine(*dirs):
     def out(*command):
         done = subprocess.run(command, capture_output=True, text=True)
         return done.stdout.strip() if done.returncode == 0 else "unknown"
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    with open("/proc/cpuinfo") as lines:
+        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
     return {"cpus": len(os.sched_getaffinity(0)), "cpu": model, "kernel": platform.release(),
             "ram_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB,
             "file_system": sorted({out("df", "--output=fstype", d).split()[-1] for d in dirs}),

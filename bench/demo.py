@@ -9,8 +9,8 @@ variants alternate; the first repetition warms up and does not count; the table 
 Bytes: md5sum through PLFS, and the file that `plfs export` gives back, must equal the direct file.
 Exit status 1 if any byte differs.
 """
-import argparse, hashlib, signal, sys, tempfile
-from common import *
+import argparse, hashlib, os, shutil, signal, subprocess, sys, tempfile
+from common import build_c, machine, median, MIB, plfs_run, rate, remove_tree, run, run_json, table, TOP, write_json
 import fio_n1
 
 BLOCK = 47001

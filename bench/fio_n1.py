@@ -19,8 +19,8 @@ Process r of N writes its piece i at (i*N + r)*BLOCK. The fio options that make 
 
 N-N is the same without stride: a file a process by filename_format. Three fio runs: write, read, read with verify.
 """
-import argparse, sys, tempfile
-from common import *
+import argparse, json, os, sys, tempfile
+from common import machine, MIB, plfs_run, run_json, write_json
 
 
 def jobs(directory, name, ranks, block, pieces, nn=False, verify="pattern"):

@@ -11,8 +11,8 @@ file. Lookups are counted for each second of the processor, because others may u
 and what counts is the clock on the wall. The targets are of the full sizes; --small and --scale show none of size or time. The baselines hold at most 20 M
 pieces, the first in time. A step that takes longer than --limit seconds or more than --memory GiB is given up, and said so.
 """
-import argparse, resource, signal, tempfile
-from common import *
+import argparse, json, os, resource, signal, subprocess, sys, tempfile
+from common import cargo_example, machine, median, MIB, remove_tree, table, write_json
 
 # Pieces of a baseline: 20 M are 1 GB as records of 48 bytes, and some 1.5 GB in a map.
 BASELINE_MAX = 20_000_000

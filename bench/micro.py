@@ -6,8 +6,8 @@
 null_pwrite_1 and other_pwrite_4k are calls on descriptors that are none of PLFS's business: they show what the preload costs
 everybody. open_close, stat, pwrite_4k and pread_4k are on a file of the mount.
 """
-import argparse, tempfile
-from common import *
+import argparse, os, tempfile
+from common import build_c, machine, median, plfs_run, run_json, table, TOP, write_json
 
 
 def main():

@@ -17,8 +17,8 @@ sets of 64 pieces, and no flat index; with the index loaded by all ranks togethe
 --overhead measures single calls of one rank on tmpfs: direct on a file and on /dev/null, through PLFS, and through the door alone
 with the null store (mpi_null.c) below it. They alternate; ratios are medians of the ratios within each repetition.
 """
-import argparse, tempfile
-from common import *
+import argparse, os, shutil, sys, tempfile
+from common import build_c, cargo_example, machine, median, plfs_run, rate, run, run_json, table, TOP, write_json
 from run import storage
 
 VARIANTS = {"nn-direct": (False, ["--nn"]), "n1-at": (False, []), "n1-at_all": (False, ["--access", "at_all"]), "n1-view": (False, ["--access", "view"]),

@@ -10,8 +10,8 @@ them; the first repetition warms up and does not count; the table holds medians,
 go through another client than the one that wrote, 3 seconds later: until then the OSDs go on with what they were given, the more the
 faster it was written. Every byte is checked after each timed read. Files are removed.
 """
-import argparse, contextlib, glob, signal, subprocess, sys, tempfile, time
-from common import *
+import argparse, contextlib, glob, os, signal, subprocess, sys, tempfile, time
+from common import build_c, machine, median, MIB, plfs_run, rate, remove_tree, run, run_json, table, TOP, write_json
 
 VARIANTS = {"n1-direct": ("strided", False), "nn-direct": ("nn", False), "n1-plfs": ("strided", True),
             "n1seg-direct": ("segmented", False), "n1seg-plfs": ("segmented", True), "nn-plfs": ("nn", True), "n1-mount": ("strided", "mount")}

@@ -212,7 +212,7 @@ int door_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_Fil
 		else if (check_amode(amode) != MPI_SUCCESS)
 			rc = MPI_ERR_AMODE;
 		else
-			rc = hints_rc != MPI_SUCCESS ? hints_rc : say[7] ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+			rc = hints_rc != MPI_SUCCESS ? hints_rc : say[7] && f ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 	}
 	if (rc == MPI_SUCCESS)
 		rc = open_ours(comm, f, say[5] == ~say[6]);

@@ -1,6 +1,8 @@
 #!/bin/bash
 # tests/capi/run.sh BUILD_DIR [TEST...]
 #
+# Proves: what plfs.h promises, called from C; compiled with pkg-config as a user's program is
+# Takes 10 s
 # Compiles each program of this directory with pkg-config against BUILD_DIR, as a user's program would be, and runs it in an empty directory.
 # Environment: CC, CFLAGS; T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).
 set -u
@@ -11,18 +13,18 @@ trap 'rm -rf "$work"' EXIT
 unset PLFS_MOUNTS PLFS_BACKENDS
 export PKG_CONFIG_PATH=$build/lib/pkgconfig LC_ALL=C
 flags=$(pkg-config --cflags --libs plfs) || { echo "no pkg-config, or no plfs.pc in $build"; exit 2; }
-passed=0 failed=0
+wanted=" $* "
+# shellcheck source=tests/lib.sh
+. "$here/../lib.sh"
 for source in "$here"/*.c; do
     name=$(basename "$source" .c)
-    [ $# = 0 ] || [[ " $* " = *" $name "* ]] || continue
+    is_wanted "$name" || continue
     mkdir "$work/$name"
     if ! ${CC:-cc} -std=gnu11 -Wall -Wextra -Werror -O1 -g ${CFLAGS:-} -o "$work/$name.bin" "$source" $flags -pthread -Wl,-rpath,"$build/lib" 2> "$work/log"; then
-        failed=$((failed + 1)); echo "FAIL $name: does not compile"; head -5 "$work/log"
+        result "$name" fail "does not compile: $(head -5 "$work/log")"
     elif (cd "$work/$name" && timeout -k 5 "${T_TIMEOUT_S:-120}" "$work/$name.bin") > "$work/log" 2>&1 < /dev/null; then
-        passed=$((passed + 1)); echo "ok   $name"
+        result "$name" ok
     else
-        failed=$((failed + 1)); echo "FAIL $name: exit $?"; tail -5 "$work/log"
+        result "$name" fail "exit $?: $(tail -5 "$work/log")"
     fi
 done
-echo "$passed passed, $failed failed, 0 skipped"
-[ $failed = 0 ]

@@ -1,6 +1,8 @@
 #!/bin/bash
 # tests/cli/run.sh BUILD_DIR [TEST...]
 #
+# Proves: the plfs command as it is installed, each subcommand, its messages and its exit status
+# Takes 60 s
 # End-to-end tests of the plfs command as it is installed: BUILD_DIR holds bin/plfs, lib/libplfs.so and lib/plfs/libplfs_preload.so. Each function t_NAME below runs in an
 # empty directory of its own, and fails at its first failing command. A test that cannot run here calls `skip WHY`.
 # Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).
@@ -10,7 +12,9 @@ work=$(mktemp -d "${T_DIR:-/tmp}/plfs-cli-test.XXXXXX")
 trap 'chmod -R u+rwx "$work" 2> /dev/null; rm -rf "$work"' EXIT
 export PATH=$build/bin:$PATH LC_ALL=C TZ=UTC build work
 unset PLFS_MOUNTS PLFS_BACKENDS PLFS_PRELOAD LD_PRELOAD
-passed=0 failed=0 skipped=0
+wanted=" $* "
+# shellcheck source=tests/lib.sh
+. "$(dirname "$(realpath "$0")")/../lib.sh"
 
 skip() { echo "$*" > "$work/skip"; exit 77; }
 fail() { echo "failed: $*" >&2; exit 1; }
@@ -159,7 +163,7 @@ t_stat_json() {
     mkdir m
     make_file m/f
     plfs stat --json m/f | json '
-fields = "path size uuid container stored_bytes log_sets data_logs index_logs index_bytes records index_bytes_per_gib open_marks mode uid gid mtime nlink flat flat_index summary"
+fields = "path size uuid container stored_bytes log_sets data_logs index_logs index_bytes records index_bytes_per_gib open_marks backends mode uid gid mtime nlink flat flat_index summary"
 assert list(d) == fields.split(), list(d)
 assert d["size"] == (1 << 20) + 3 and d["flat"] == "none" and d["summary"] == "valid" and d["nlink"] == 1 and d["open_marks"] == [] and d["index_logs"] == 1'
     plfs stat --json m/f | json 'assert d["flat_index"] is None and d["index_bytes_per_gib"] is None and d["stored_bytes"] < 2**20'
@@ -414,7 +418,7 @@ t_compact() {
     plfs run --mount m -- sh -c 'exec 3<>m/f; echo x >&3; touch opened; while [ ! -e done ]; do sleep 0.05; done' &
     while [ ! -e opened ]; do sleep 0.05; done
     refuses 1 "open for writing" plfs compact --force m/f
-    touch done
+    touch "done"
     wait
     plfs compact --force m/f > /dev/null
     # An administrator compacts for the owner, who goes on.
@@ -444,14 +448,23 @@ t_check_healthy() {
 t_check_torn() {
     plfs run -- bash -c 'echo one > plfs.d/f'
     local log; log=$(log_of plfs.d/f index)
-    # A writer that dies in its second append, and whose mark an operator clears.
-    head -c 100 "$log" > start
-    python3 -c '
+    # A writer that dies in its second append: the header is right, and the payload is cut.
+    python3 - "$log" plfs.d/f <<'P'
 import struct, sys
-log, at = bytearray(open(sys.argv[1], "rb").read()), 0
-at = len(log); block = bytearray(log[:100]); struct.pack_into("<Q", block, 40, at)
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+log = open(sys.argv[1], "rb").read()
+block = bytearray(log[:100])
+struct.pack_into("<Q", block, 32, len(log))
+struct.pack_into("<I", block, 4, crc32c(block[8:64]))
 open(sys.argv[1], "ab").write(block)
-f = open(sys.argv[2], "r+b"); f.seek(3072); f.write(bytes(128))' "$log" plfs.d/f
+f = open(sys.argv[2], "r+b"); f.seek(3072); f.write(bytes(128))
+P
     plfs check plfs.d/f > out
     grep -q ': torn$' out
     grep -q 'at byte' out
@@ -664,7 +677,7 @@ t_rm() {
     [ ! -e m ]
 }
 t_two_programs_create_one_name() {
-    for i in 1 2 3; do
+    for _ in 1 2 3; do
         plfs run -- bash -c 'for i in 1 2 3 4 5 6 7 8; do python3 -c "import os
 try:
     os.write(os.open(\"plfs.d/f\", os.O_WRONLY | os.O_CREAT | os.O_EXCL), b\"x\"); print(\"made\")
@@ -757,6 +770,7 @@ t_installed_elsewhere() {
 int main(void) { puts(plfs_version()); return 0; }
 C
     export PKG_CONFIG_PATH=$PWD/prefix/lib/pkgconfig
+    # shellcheck disable=SC2046 # flags are several words
     cc -o p p.c $(pkg-config --cflags --libs plfs) -Wl,-rpath,"$(pkg-config --variable=libdir plfs)"
     [ "$(./p)" = "$(pkg-config --modversion plfs)" ]
     ln -s "$PWD/prefix/bin/plfs" link
@@ -765,20 +779,18 @@ C
     refuses 1 "space" 'pre fix/bin/plfs' run -- true
 }
 
-wanted() { [ $# = 1 ] || { local n=$1; shift; case " $* " in *" $n "*) ;; *) return 1 ;; esac; }; }
 # Each test is a new shell, so that its `set -e` holds everywhere.
-export -f $(declare -F | awk '{ print $3 }')
+mapfile -t functions < <(declare -F | awk '{ print $3 }')
+export -f "${functions[@]}"
 for name in $(declare -F | awk '$3 ~ /^t_/ { print substr($3, 3) }'); do
-    wanted "$name" "$@" || continue
+    is_wanted "$name" || continue
     mkdir "$work/$name"
     status=0
     timeout -k 5 "${T_TIMEOUT_S:-120}" bash -e -o pipefail -c "cd '$work/$name'; t_$name" > "$work/log" 2>&1 < /dev/null || status=$?
     case $status in
-        0) passed=$((passed + 1)); echo "ok   $name" ;;
-        77) skipped=$((skipped + 1)); echo "skip $name: $(cat "$work/skip")" ;;
-        *) failed=$((failed + 1)); echo "FAIL $name: exit $status"; tail -5 "$work/log" | sed 's/^/       /' ;;
+        0) result "$name" ok ;;
+        77) result "$name" skip "$(cat "$work/skip")" ;;
+        *) result "$name" fail "exit $status: $(tail -5 "$work/log")" ;;
     esac
     rm -rf "${work:?}/$name"
 done
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]

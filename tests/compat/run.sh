@@ -1,3 +1,7 @@
 #!/bin/bash
-# tests/compat/run.sh BUILD_DIR: containers that earlier versions wrote (run.py).
+# tests/compat/run.sh BUILD_DIR
+#
+# Proves: containers that earlier versions wrote are read, and take new logs
+# Takes 5 s
+set -u
 exec python3 "$(dirname "$(realpath "$0")")/run.py" "$1"

@@ -1,4 +1,4 @@
-"""What the behaviours of a mount share. A file of them is a program: each function t_NAME is a behaviour; main() prints ok, FAIL or SKIP for each, and run.sh counts."""
+"""What the behaviours of a mount share. A file of them is a program: each function t_NAME is a behaviour; main() prints a line for each, as suites do."""
 import errno
 import os
 import sys
@@ -59,12 +59,12 @@ def main(tests, wanted, mount=None, mode=0o755):
             os.chdir(where)
         try:
             test()
-            print("ok  ", name[2:].replace("_", " "), flush=True)
+            print("ok", name[2:].replace("_", " "), flush=True)
         except Skipped as why:
-            print("SKIP", f"{name[2:].replace('_', ' ')}: {why}", flush=True)
+            print("skip", f"{name[2:].replace('_', ' ')}: {why}", flush=True)
         except Exception:
             failed += 1
-            print("FAIL", name[2:].replace("_", " "), flush=True)
+            print("not ok", name[2:].replace("_", " "), flush=True)
             traceback.print_exc()
             sys.stderr.flush()
     sys.exit(1 if failed else 0)

@@ -1,4 +1,4 @@
-"""The daemon's life: daemon.py DIRECTORY PLFS, as root. Prints ok or FAIL for each behaviour; run.sh counts."""
+"""The daemon's life: daemon.py DIRECTORY PLFS, as root. Prints a line for each behaviour, as suites do."""
 import errno
 import json
 import os

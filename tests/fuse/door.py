@@ -1,4 +1,4 @@
-"""What a mount does, one function a behaviour: door.py MOUNT BACKEND PLFS [TEST...]. Prints ok or FAIL for each; run.sh counts."""
+"""What a mount does, one function a behaviour: door.py MOUNT BACKEND PLFS [TEST...]. Prints a line for each, as suites do."""
 import ctypes
 import errno
 import fcntl

@@ -1,14 +1,15 @@
 #!/bin/bash
-# tests/fuse/run.sh BUILD_DIR [quick|full] [TEST...]
+# tests/fuse/run.sh BUILD_DIR [TEST...]
 #
+# Proves: the mount: its behaviours, whose files are whose, the daemon's life, POSIX (pjdfstest), programs of others; needs root
+# Takes 120 s
 # What a mount (`BUILD_DIR/bin/plfs mount`) does: its own behaviours (door.py), whose files are whose (users.py), the life of the daemon (daemon.py), POSIX (pjdfstest), and programs
-# of others inside the mount; fsx is in tests/fsx. quick (the default) takes three minutes; full moves more data and lets stress-ng run for long. Needs root and /dev/fuse.
+# of others inside the mount; fsx is in tests/fsx. With T_FULL=1 more data, and
+# stress-ng for long. Needs root and /dev/fuse.
 # What has to be installed first (pjdfstest from crates.io) goes to PLFS_TEST_CACHE, by default ~/.cache/plfs-tests.
-# Environment: T_DIR, where the directories are made (default /tmp); CI=true makes a skipped test a failure.
+# Environment: T_DIR, where the directories are made (default /tmp).
 set -u
 build=$(realpath "$1") && shift || exit 2
-mode=quick
-case ${1:-} in quick | full) mode=$1; shift ;; esac
 wanted=" $* "
 here=$(dirname "$(realpath "$0")")
 plfs=$build/bin/plfs
@@ -20,12 +21,13 @@ mount=$(mktemp -d "${T_DIR:-/tmp}/plfs-fuse-mount.XXXXXX")
 mkdir -p "$work/backend" "$work/plain" "$cache"
 chmod 755 "$mount" "$work/backend"
 export LC_ALL=C TZ=UTC PYTHONDONTWRITEBYTECODE=1
-. "$here/../results.sh"
+# shellcheck source=tests/lib.sh
+. "$here/../lib.sh"
 MIB=8 STRESS_S=1 STRESS_ALL_S=5
-[ $mode = full ] && MIB=256 STRESS_S=20 STRESS_ALL_S=120
+[ "${T_FULL:-}" = 1 ] && MIB=256 STRESS_S=20 STRESS_ALL_S=120
 
 limit() { timeout -k 5 "$@"; }
-up() { limit 30 "$plfs" mount "$mount" --backend "$work/backend" "$@"; }
+up() { limit 30 "$plfs" mount "$mount" --backend "$work/backend"; }
 down() { limit 90 "$plfs" umount "$mount" 2> "$work/umount.log" || limit 20 "$plfs" umount --lazy "$mount"; }
 finish() {
     cd /
@@ -37,27 +39,26 @@ trap finish EXIT
 
 if [ "$(id -u)" != 0 ] || [ ! -e /dev/fuse ]; then
     result fuse skip "needs root and /dev/fuse"
-    sum_up; exit
+    exit 0
 fi
 
-# Programs that print ok or FAIL for each behaviour.
-behaviours() { # NAME COMMAND...
-    local name=$1 n; shift
-    limit 300 "$@" > "$work/out" 2> "$work/err"
+# Programs that print a line for each behaviour, as suites do.
+behaviours() { # NAME COMMAND...; asked for as NAME or, one of its functions, as NAME.FUNCTION
+    local name=$1 only; shift
+    mapfile -t only < <(tr ' ' '\n' <<< "$wanted" | sed -n "s/^$name\./t_/p")
+    [ ${#only[@]} != 0 ] || is_wanted "$name" || return 0
+    limit 300 "$@" "${only[@]}" > "$work/out" 2> "$work/err"
     local status=$?
-    while read -r word rest; do
-        case $word in ok) result "$name: $rest" ok ;; FAIL) result "$name: $rest" fail ;; SKIP) result "$name: ${rest%%: *}" skip "${rest#*: }" ;; esac
-    done < "$work/out"
-    n=$(grep -cE '^(ok|FAIL) ' "$work/out")
+    sed -nE "s/^(ok|not ok|skip) /\1 $name: /p" "$work/out"
     if [ $status != 0 ]; then
-        tail -${T_LINES:-40} "$work/err"
-        grep -q '^FAIL' "$work/out" || result "$name" fail "status $status after $n tests"
+        tail -n "${T_LINES:-40}" "$work/err" | show
+        grep -q '^not ok ' "$work/out" || result "$name" fail "status $status after $(grep -c '^ok ' "$work/out") tests"
     fi
 }
-if is_wanted daemon; then behaviours daemon python3 "$here/daemon.py" "$work" "$plfs"; fi
-up || { result mount fail; sum_up; exit 1; }
-if is_wanted door; then behaviours door python3 "$here/door.py" "$mount" "$work/backend" "$plfs"; fi
-if is_wanted users; then behaviours users python3 "$here/users.py" "$mount" "$work/backend" "$plfs"; fi
+behaviours daemon python3 "$here/daemon.py" "$work" "$plfs"
+up || { result mount fail; exit 1; }
+behaviours door python3 "$here/door.py" "$mount" "$work/backend" "$plfs"
+behaviours users python3 "$here/users.py" "$mount" "$work/backend" "$plfs"
 
 installed() { # CRATE VERSION: false, and a skip, if it cannot be had
     [ -x "$cache/bin/$1" ] || cargo install --quiet --locked "$1" --version "$2" --root "$cache" > "$work/install.log" 2>&1
@@ -96,7 +97,7 @@ needs() { # NAME PROGRAM...: false, and a skip, if one is missing
 inside() { # NAME SECONDS COMMAND
     rm -rf "$mount/t"; mkdir "$mount/t"
     if (cd "$mount/t" && limit "$2" bash -ec "$3" > "$work/log" 2>&1 < /dev/null); then result "$1" ok
-    else result "$1" fail "status $?"; tail -${T_LINES:-20} "$work/log"; fi
+    else result "$1" fail "status $?"; tail -n "${T_LINES:-20}" "$work/log" | show; fi
     rm -rf "$mount/t"
 }
 export IN=$work/in MIB PLAIN=$work/plain HERE=$here
@@ -166,13 +167,13 @@ if needs stress stress-ng; then
     # Left out: what needs a file system of its own kind, or writes outside of it.
     left_out=$(sed 's/[[:space:]].*//' "$here/stress.excludes" | grep . | paste -sd,)
     list=$(stress-ng --class filesystem? 2>&1 | sed -n "s/^class 'filesystem' stressors: //p" | tr ' ' '\n' | grep -vxF "$(tr , '\n' <<< "$left_out")")
-    hung= without=0
+    hung='' without=0
     for one in $list; do
         limit $((STRESS_S + 40)) stress-ng --$one 2 --timeout ${STRESS_S}s --temp-path "$mount" > "$work/stress.log" 2>&1
         case $? in
             0) ;;
             3 | 4) without=$((without + 1)) ;; # no resources, not implemented: the stressor itself cannot run here
-            *) hung+=" $one"; tail -5 "$work/stress.log" ;;
+            *) hung+=" $one"; tail -5 "$work/stress.log" | show ;;
         esac
     done
     if [ -n "$list" ] && [ -z "$hung" ]; then result "stress-ng: $(($(wc -w <<< "$list") - without)) file system stressors one by one, $without cannot run here" ok
@@ -182,7 +183,7 @@ if needs stress stress-ng; then
     status=$?
     stuck=$(ps -eo stat=,args= | awk '/^D/ && /stress-ng/')
     if [ $status != 124 ] && [ $status != 137 ] && [ -z "$stuck" ] && limit 20 ls "$mount" > /dev/null; then result "stress-ng: class filesystem, all at once for $STRESS_ALL_S s" ok
-    else result "stress-ng: class filesystem, all at once" fail "status $status ${stuck:+waiting: $stuck}"; tail -5 "$work/stress.log"; fi
+    else result "stress-ng: class filesystem, all at once" fail "status $status ${stuck:+waiting: $stuck}"; tail -5 "$work/stress.log" | show; fi
 fi
 
 if is_wanted check; then
@@ -191,4 +192,3 @@ if is_wanted check; then
     down
     if [ "$lost" = 0 ] && "$plfs" check "$work/backend" > "$work/check.log" 2>&1; then result "what is left is healthy" ok; else result "what is left is healthy" fail "$(tail -3 "$work/check.log")"; fi
 fi
-sum_up

@@ -1,9 +1,8 @@
-"""Whose files are whose: users.py MOUNT BACKEND PLFS, as root. Prints ok or FAIL for each behaviour; run.sh counts."""
+"""Whose files are whose: users.py MOUNT BACKEND PLFS, as root. Prints a line for each behaviour, as suites do."""
 import errno
 import os
 import stat
 import struct
-import subprocess
 import sys
 
 from common import fails, in_child, main, read, write

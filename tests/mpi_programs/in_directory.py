@@ -7,7 +7,7 @@ import tempfile
 
 tempfile.tempdir = sys.argv[1]
 rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]
-sys.stdout = sys.stderr = open(os.path.join(sys.argv[1], f"said.{rank}"), "w", buffering=1)
+sys.stdout = sys.stderr = open(os.path.join(sys.argv[1], f"said.{rank}"), "w", buffering=1)  # noqa: SIM115 open to the end
 sys.argv[:] = sys.argv[2:]
 sys.path.insert(0, os.path.dirname(sys.argv[0]))
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,15 +1,16 @@
 #!/bin/bash
-# tests/mpi_programs/run.sh BUILD_DIR [fast|full] [TEST...]
+# tests/mpi_programs/run.sh BUILD_DIR [TEST...]
 #
+# Proves: programs of others and random calls through MPI-IO answer and leave bytes as on a plain file
+# Takes 200 s
+# Alone: as tests/mpi: more ranks than processors, which spin
 # Programs of others, and random calls, through the MPI-IO door: each runs direct in a plain directory and under `plfs run --mount`; answers and the bytes of all
-# files must be equal. fast (the default) takes less than three minutes; full (make test-mpi) runs all programs on more ranks. TEST: only these, by the first word.
-# What is no Debian package goes to BUILD_DIR/deps: mpi4py with the MPICH, the Open MPI and (full) the Intel MPI of PyPI, and the tests of Debian's HDF5 source.
-# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one program (default 300, full 1200); T_SEEDS, the first seed of the random
-# calls. CI=true makes a skipped test a failure.
+# files must be equal. With T_FULL=1 (make test-mpi) all programs, and on more ranks. TEST: only these, by the first word.
+# What is no Debian package goes to BUILD_DIR/deps: mpi4py with the MPICH, the Open MPI and (T_FULL) the Intel MPI of PyPI, and the tests of Debian's HDF5 source.
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one program (default 300, T_FULL 1200); T_SEEDS, the first seed of the random
+# calls.
 set -u
 build=$(realpath "$1") && shift || exit 2
-mode=fast
-case ${1:-} in fast | full) mode=$1; shift ;; esac
 wanted=" $* "
 here=$(dirname "$(realpath "$0")")
 [ -x "$build/bin/plfs" ] || { echo "no $build/bin/plfs"; exit 2; }
@@ -18,10 +19,12 @@ work=$(mktemp -d "${T_DIR:-/tmp}/plfs-mpi-programs.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export BIN=$work/bin HERE=$here DEPS=$deps LC_ALL=C TZ=UTC PYTHONDONTWRITEBYTECODE=1
 mkdir -p "$deps" "$BIN"
+# shellcheck source=tests/mpi/environment.sh
 . "$here/../mpi/environment.sh"
-. "$here/../results.sh"
+# shellcheck source=tests/lib.sh
+. "$here/../lib.sh"
 
-only_full() { [ $mode = full ]; }
+only_full() { [ "${T_FULL:-}" = 1 ]; }
 only_full && : "${T_TIMEOUT_S:=1200}"
 limit="timeout -k 5 ${T_TIMEOUT_S:-300}"
 door() { PLFS_DEBUG=1 "$build/bin/plfs" run --mount "$work/mount" -- "$@"; }
@@ -71,7 +74,7 @@ twice() { # NAME MPI TEXT [door]
     elif [ "${4:-}" = door ] && [ "$doors" = 0 ]; then result "$name" fail "the MPI's own MPI-IO served it"
     elif [ $ours != 0 ] || ! cmp -s "$work/plain.out" "$work/ours.out"; then
         result "$name" fail "status $ours: $(grep -v '^plfs' "$work/ours.err" | tail -n ${T_LINES:-5})"
-        diff "$work/plain.out" "$work/ours.out" | head -n ${T_LINES:-10}
+        diff "$work/plain.out" "$work/ours.out" | head -n "${T_LINES:-10}" | show
     elif ! "$build/bin/plfs" check "$work/mount" > "$work/check" 2>&1; then result "$name" fail "plfs check: $(tail -n 3 "$work/check")"
     else result "$name" ok; fi
 }
@@ -82,6 +85,7 @@ run_differential() { # MPI RANKS FIRST SEEDS STEPS [direct]
     fresh
     mkdir "$work/plain/two"
     # OMPIO's collective writes may not end if some ranks write nothing; its other component is for the plain file.
+    # shellcheck disable=SC2206 # $limit is several words
     command=(env OMPI_MCA_fcoll=individual $limit "${exec[$mpi]}" -n "$n" "$BIN/differential.$mpi" "$work/plain/d")
     if [ "${6:-}" = direct ]; then "${command[@]}" "$work/plain/two" "$3" "$4" "$5"
     else DIFFERENTIAL_DOOR=1 door "${command[@]}" "$second" "$3" "$4" "$5" && "$build/bin/plfs" check "$work/mount"; fi > "$work/out" 2>&1
@@ -290,5 +294,3 @@ if is_wanted killed; then
         done
     done
 fi
-
-sum_up

@@ -1,6 +1,8 @@
 #!/bin/bash
 # tests/preload/run.sh BUILD_DIR [TEST...]
 #
+# Proves: libc's file calls below a mount with the preload library answer as on a plain directory
+# Takes 60 s
 # BUILD_DIR holds lib/libplfs.so and lib/plfs/libplfs_preload.so. Each test (t_*.c, s_*.sh) runs in an empty directory twice, once plain and
 # once below a mount with the preload library; output and the files left behind must be the same. only_*.c run below the mount alone.
 # Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).
@@ -12,7 +14,8 @@ preload=$build/lib/plfs/libplfs_preload.so
 work=$(mktemp -d "${T_DIR:-/tmp}/plfs-preload-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 wanted=" $* "
-. "$here/../results.sh"
+# shellcheck source=tests/lib.sh
+. "$here/../lib.sh"
 export T_BIN=$work/bin LC_ALL=C TZ=UTC
 mkdir "$T_BIN"
 limit="timeout -k 5 ${T_TIMEOUT_S:-120}"
@@ -38,8 +41,8 @@ run_twice() { # NAME COMMAND...
         result "$name" ok
     else
         result "$name" fail "exit $plain plain, $door mounted"
-        diff "$work/plain.out" "$work/mount.out" | head -${T_LINES:-15}
-        head -5 "$work/mount.err"
+        diff "$work/plain.out" "$work/mount.out" | head -n "${T_LINES:-15}" | show
+        head -5 "$work/mount.err" | show
     fi
 }
 
@@ -72,4 +75,3 @@ if is_wanted calls; then
         result calls fail "$difference"
     fi
 fi
-sum_up

@@ -72,7 +72,7 @@ pub struct SegmentRef {
 }
 
 /// A file or directory in a container, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Name {
     /// `super`
     Super,

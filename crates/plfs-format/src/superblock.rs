@@ -29,7 +29,9 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 43;
 /// The list of backends begins here.
 const LIST_AT: usize = MAGIC_AT + size_of::<RawSuperblock>();
 /// Bytes of the root's path at most, so that it has room behind the longest list.
-const ROOT_BYTES_MAX: usize = FIXED_BYTES - LIST_AT - 2 * BACKENDS_MAX - 2;
+const ROOT_BYTES_MAX: usize = BOOT_AT - LIST_AT - 2 * BACKENDS_MAX - 2;
+/// Where the creator's machine and its time are.
+const BOOT_AT: usize = FIXED_BYTES - 16;
 /// What the CRC covers begins here.
 const SUMMED_AT: usize = 76;
 const WORKLOAD_SHARED: u16 = 1;
@@ -66,6 +68,10 @@ pub struct Superblock {
     pub uuid: Uuid,
     /// Creation time, nanoseconds since 1970 UTC.
     pub created_ns: u64,
+    /// First eight bytes of the boot id of the creator's machine; 0: unknown.
+    pub boot: u64,
+    /// Time since that machine was started, at creation, nanoseconds.
+    pub created_boot_ns: u64,
     /// Permission bits at creation; the inode has today's.
     pub mode: u32,
     /// Owner at creation.
@@ -106,7 +112,7 @@ pub fn has_magic(start: &[u8]) -> bool {
 impl Superblock {
     /// The whole file, with an empty summary.
     ///
-    /// Errors if there are no or too many backends, the root's path is longer than 2,404 bytes, or a number is out of range.
+    /// Errors if there are no or too many backends, the root's path is longer than 2,388 bytes, or a number is out of range.
     pub fn encode(&self) -> Result<Vec<u8>, Bad> {
         let mut out = vec![0; FILE_BYTES];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
@@ -114,7 +120,7 @@ impl Superblock {
             return Err(Bad::new(LIST_AT as u64, "there are more than 256 backends"));
         }
         if self.root.len() > ROOT_BYTES_MAX {
-            return Err(Bad::new(LIST_AT as u64, "the root's path is longer than 2,404 bytes"));
+            return Err(Bad::new(LIST_AT as u64, "the root's path is longer than 2,388 bytes"));
         }
         let raw = RawSuperblock {
             magic: MAGIC,
@@ -142,6 +148,8 @@ impl Superblock {
         put(LIST_AT, &list);
         put(LIST_AT + list.len(), &(self.root.len() as u16).to_le_bytes());
         put(LIST_AT + list.len() + 2, &self.root);
+        put(BOOT_AT, &self.boot.to_le_bytes());
+        put(BOOT_AT + 8, &self.created_boot_ns.to_le_bytes());
         let sum = crc(&out[SUMMED_AT..FIXED_BYTES]);
         out[MAGIC_AT + 8..SUMMED_AT].copy_from_slice(&sum.to_le_bytes());
         Superblock::decode(&out).map_err(|_| Bad::new(0, "a field of the superblock is out of range"))?;
@@ -192,9 +200,13 @@ impl Superblock {
         if list.iter().any(|id| *id == u16::MAX) {
             return bad(LIST_AT, "there is no backend ffff");
         }
+        let (boot, rest) = U64::ref_from_prefix(&fixed[BOOT_AT..]).map_err(|_| cut)?;
+        let (created_boot_ns, _) = U64::ref_from_prefix(rest).map_err(|_| cut)?;
         Ok(Superblock {
             uuid: Uuid(raw.uuid),
             created_ns: raw.created_ns.get(),
+            boot: boot.get(),
+            created_boot_ns: created_boot_ns.get(),
             mode: raw.mode.get(),
             uid: raw.uid.get(),
             gid: raw.gid.get(),
@@ -214,6 +226,8 @@ mod tests {
         Superblock {
             uuid: Uuid([7; 16]),
             created_ns: 1,
+            boot: 4,
+            created_boot_ns: 5,
             mode: 0o640,
             uid: 2,
             gid: 3,
@@ -273,9 +287,9 @@ mod tests {
             change(&mut superblock);
             superblock.encode().is_ok_and(|file| Superblock::decode(&file) == Ok(superblock))
         };
-        assert!(encodes(|s| (s.backends, s.root) = (vec![1; 256], vec![b'/'; 2404])));
+        assert!(encodes(|s| (s.backends, s.root) = (vec![1; 256], vec![b'/'; 2388])));
         assert!(!encodes(|s| s.backends = vec![1; 257]));
-        assert!(!encodes(|s| s.root = vec![b'/'; 2405]));
+        assert!(!encodes(|s| s.root = vec![b'/'; 2389]));
         assert!(!encodes(|s| s.root.clear()));
         assert!(!encodes(|s| s.backends.clear()));
         assert!(!encodes(|s| s.streams = 0));

@@ -11,6 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::explored;
 use plfs::store::{Bytes, Entry, Errno, Keep, Open, Place, Result, Space, Stat, Store, StoreFile, Time};
 
 /// The calls of [`Store`] and [`StoreFile`] that are counted.
@@ -166,11 +167,32 @@ struct State {
     turns: Vec<Turn>,
     log: Vec<Call>,
     dead: bool,
+    /// How often a fault made a call fail or shortened it, and how often it killed the process: what the test explored.
+    struck: u64,
+    killed: u64,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        explored(self.struck, "faults");
+        explored(self.killed, "crash points");
+    }
 }
 
 impl State {
     /// Decides what becomes of a call: an error, or the bytes that a write may write.
     fn next(&mut self, call: &Call) -> Result<usize> {
+        let lived = !self.dead;
+        let decided = self.decide(call);
+        if lived && self.dead {
+            self.killed += 1;
+        } else if lived && decided.map_or(true, |room| room < call.len) {
+            self.struck += 1;
+        }
+        decided
+    }
+
+    fn decide(&mut self, call: &Call) -> Result<usize> {
         if self.dead {
             return Err(Errno::IO);
         }

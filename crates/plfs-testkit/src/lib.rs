@@ -1,12 +1,13 @@
 //! Reference model, operations and failing stores for testing PLFS.
 //!
 //! Random tests make a list of [`Step`]s ([`steps`]), run it on PLFS and on the model at once ([`World`]), and when they differ look for a short list that still
-//! does ([`shrink`]). [`FaultStore`] fails on demand; [`MemStore`]
+//! does ([`shrink`]). They start from a fresh [`seed`] and say what they [`explored`]. [`FaultStore`] fails on demand; [`MemStore`]
 //! lives in memory and can forget what was not synced. [`index_cases`] makes the index logs of files that are too large to write.
 #![forbid(unsafe_code)]
 
 mod clock;
 mod delegate;
+mod explore;
 mod fault;
 pub mod index_cases;
 mod mem;
@@ -16,6 +17,7 @@ mod step;
 mod world;
 
 pub use clock::an_hour_ahead;
+pub use explore::{explored, rounds, seed, seeds};
 pub use fault::{Call, Fault, FaultStore, Op};
 pub use mem::MemStore;
 pub use model::{Eyes, FileModel, Sparse, Values, Who, ZEROS, byte_of};

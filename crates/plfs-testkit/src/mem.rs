@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::explored;
 use plfs::store::{Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time};
 
 /// The unit in which bytes are kept and lost: the page of the Linux page cache.
@@ -83,6 +84,7 @@ impl MemStore {
     /// What a power loss now would leave at the least, as a new store of its own: of each file the bytes and length of its last `sync_data`, of each directory the
     /// names of its last `sync_dir`. This store and its open files go on undisturbed.
     pub fn crash(&self) -> MemStore {
+        explored(1, "power losses");
         MemStore::of(self.lock().after_crash(None))
     }
 
@@ -92,6 +94,7 @@ impl MemStore {
     /// * Each page written is as written, as it was, as it was with the changed bytes zeroed, or torn: as written up to some byte and as it was from there.
     /// * A file's length is the old, the new, or between.
     pub fn crash_with(&self, seed: u64) -> MemStore {
+        explored(1, "power losses");
         MemStore::of(self.lock().after_crash(Some(seed)))
     }
 

@@ -140,7 +140,7 @@ impl<'a> Copier<'a> {
     fn new(container: &'a Arc<Container>, config: &Config, set: &'a Arc<LogSet>, identity: Identity) -> Result<Copier<'a>> {
         for _ in 0..TRIES {
             let stamps = [set.tick(), set.tick(), set.tick()];
-            write_clock(container, stamps[2])?;
+            write_clock(container, stamps[2], true)?;
             let names = container.list()?;
             if names.iter().any(|name| matches!(name, Name::OpenMark(other) if *other != set.id())) {
                 return busy(container);

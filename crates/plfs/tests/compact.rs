@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{Errno, Store, Time};
 use plfs::{Access, Config, File, Health, OpenOptions, Opened, Plfs, Report, Severity};
-use plfs_testkit::{FaultStore, MemStore, Op, an_hour_ahead};
+use plfs_testkit::{FaultStore, MemStore, Op, an_hour_ahead, seed};
 
 const NAME: &str = "/m/f";
 
@@ -541,6 +541,7 @@ fn data_on_other_backends_is_freed_and_spread_again() {
 /// The compactor dies at each of its calls to storage, and there the power goes too: the file reads the same, and when the mark is cleared another compaction frees all that is dead.
 #[test]
 fn death_at_every_call_changes_no_byte() {
+    let first = seed();
     for cut in 1.. {
         let bed = Bed::new();
         let expect = well_used(&bed);
@@ -550,7 +551,7 @@ fn death_at_every_call_changes_no_byte() {
         let story = || format!("cut at call {cut}: {}", faults.log().last().map(|call| call.to_string()).unwrap_or_default());
         assert!(bed.content() == expect, "{}", story());
         for seed in 0..5 {
-            let left = if seed == 0 { bed.memory.crash() } else { bed.memory.crash_with(cut * 100 + seed) };
+            let left = if seed == 0 { bed.memory.crash() } else { bed.memory.crash_with(first + cut * 100 + seed) };
             let left = Bed { memory: left, shared: bed.shared.join(format!("{seed}")) };
             assert!(left.content() == expect, "{}, power lost by seed {seed}", story());
             // A flat index that was not synced may be torn: readers do without.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{Errno, Store};
 use plfs::{Config, Error, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, MemStore, Op, Rng, ZEROS, byte_of};
+use plfs_testkit::{FaultStore, MemStore, Op, Rng, ZEROS, byte_of, rounds, seed, seeds};
 
 /// A directory for the shared memory of a node; a new one is a node that has started again.
 struct Node(PathBuf);
@@ -148,6 +148,8 @@ fn survived(plfs: &Plfs, path: &Path, events: &[Event], named: bool, left: Left)
             Ok(1) if values.contains(&buf[0]) => {}
             // `lost_bytes_do_not_turn_into_others` looks at this alone.
             Ok(1) if !certain && events.iter().any(|event| event.process == usize::MAX && !event.durable && event.at(byte).is_some()) => {}
+            // The size came from a summary that outlived its logs; a read that missed their data turned to the logs, which end earlier, but not before what was synced.
+            Ok(0) if left == Left::Some && file.with_index(|index| index.eof()).is_ok_and(|now| now >= low && now <= byte) => return Ok(()),
             // Bytes that were committed and never synced may be missing (FORMAT.md section 7).
             Err(Error::MissingData { .. }) if !(certain || left == Left::Nothing && was_synced) => {}
             other => return Err(format!("byte {byte} of {size}: {other:?}, {buf:?}, expected one of {values:?} (certain: {certain})")),
@@ -265,8 +267,7 @@ fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
 /// newer state, zeros, or missing with an error, never something else; and all this holds again after going on with what is left.
 #[test]
 fn a_sync_survives_power_loss() {
-    let rounds = std::env::var("PLFS_CRASH_ROUNDS").map_or(400, |text| text.parse().unwrap());
-    for seed in 0..rounds {
+    for seed in seeds(rounds("PLFS_CRASH_ROUNDS", 400)) {
         let steps = 2 + (seed % 40) as usize;
         for kind in [Left::Some, Left::Nothing] {
             if let Err(why) = power_loss(seed, steps, kind) {
@@ -412,6 +413,7 @@ fn shows(plfs: &Plfs, name: &str, chain: &Chain, mixed: bool) -> Result<(), Stri
 /// way, new processes can write, and after a power loss at that moment what was synced is there.
 #[test]
 fn death_at_every_call_leaves_one_state_or_the_other() {
+    let first = seed();
     for cut in 1.. {
         let (memory, node) = (memory(), Node::new());
         let faults = FaultStore::new(Arc::new(memory.clone()));
@@ -430,7 +432,7 @@ fn death_at_every_call_leaves_one_state_or_the_other() {
         // The name that was renamed or removed last is a power loss's weak spot; `a_rename_over_a_synced_file_survives_power_loss` looks at it alone.
         let renames = names.get("b").is_some_and(|b| b.states.last() == Some(&None));
         for seed in 0..6 {
-            let left: Arc<dyn Store> = Arc::new(if seed == 0 { memory.crash() } else { memory.crash_with(cut * 100 + seed) });
+            let left: Arc<dyn Store> = Arc::new(if seed == 0 { memory.crash() } else { memory.crash_with(first + cut * 100 + seed) });
             let plfs = Node::new();
             let plfs = plfs.process(left);
             for (name, chain) in names.iter().filter(|_| !renames) {

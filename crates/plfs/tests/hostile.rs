@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plfs::store::{Errno, Kind, Open, Store, write_full};
 use plfs::{Config, Error, OpenOptions, Opened, Plfs, Severity, records, repair};
-use plfs_testkit::{FaultStore, MemStore, Op, Rng};
+use plfs_testkit::{FaultStore, MemStore, Op, Rng, explored, seeds};
 
 /// Counts what is allocated, and the most at one time.
 struct Counting;
@@ -236,7 +236,7 @@ fn seal_index(bytes: &mut [u8]) {
 }
 
 fn rounds() -> u64 {
-    std::env::var("PLFS_HOSTILE_ROUNDS").map_or(1500, |text| text.parse().unwrap())
+    plfs_testkit::rounds("PLFS_HOSTILE_ROUNDS", 1500)
 }
 
 /// Superblocks altered anywhere, with checksums made right or not, cut, or random.
@@ -245,7 +245,8 @@ fn hostile_superblocks() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bed = Bed::new();
     let original = bed.bytes(Path::new(NAME));
-    for seed in 0..rounds() {
+    explored(rounds(), "hostile containers");
+    for seed in seeds(rounds()) {
         let (mut rng, mut bytes) = (Rng::new(seed), original.clone());
         match rng.below(10) {
             0 => rng.fill(&mut bytes[72..3200]),
@@ -273,7 +274,8 @@ fn hostile_index_logs() {
     let bed = Bed::new();
     bed.memory.unlink(&bed.find("/flat")[0]).unwrap();
     let logs: Vec<(PathBuf, Vec<u8>)> = bed.find("/index").into_iter().map(|path| (path.clone(), bed.bytes(&path))).collect();
-    for seed in 0..rounds() {
+    explored(rounds(), "hostile containers");
+    for seed in seeds(rounds()) {
         let mut rng = Rng::new(seed);
         let (path, original) = &logs[rng.below(logs.len() as u64) as usize];
         let mut bytes = original.clone();
@@ -345,7 +347,8 @@ fn hostile_flat_indexes() {
     let bed = Bed::new();
     let flat = bed.find("/flat").remove(0);
     let original = bed.bytes(&flat);
-    for seed in 0..rounds() {
+    explored(rounds(), "hostile containers");
+    for seed in seeds(rounds()) {
         let (mut rng, mut bytes) = (Rng::new(seed), original.clone());
         match rng.below(10) {
             0 => {
@@ -400,7 +403,8 @@ fn hostile_index_parts() {
     let plfs = Plfs::new(Arc::new(bed.memory.clone()), bed.config.clone());
     let file = open(&plfs, NAME);
     let parts = [file.index_part(0, 2).unwrap(), file.index_part(1, 2).unwrap()];
-    for seed in 0..rounds() {
+    explored(rounds(), "hostile containers");
+    for seed in seeds(rounds()) {
         let mut rng = Rng::new(seed);
         let mut hurt = parts.clone();
         let bytes = &mut hurt[rng.below(2) as usize];
@@ -428,7 +432,8 @@ fn hostile_index_parts() {
 #[test]
 fn hostile_containers_are_written() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    for seed in 0..rounds() / 5 {
+    explored(rounds() / 5, "hostile containers");
+    for seed in seeds(rounds() / 5) {
         let (bed, mut rng) = (Bed::new(), Rng::new(seed));
         let end = rng.pick(&["/index", "/flat", "/super"]);
         let paths = bed.find(end);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use plfs::store::Store;
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{MemStore, Rng};
+use plfs_testkit::{MemStore, Rng, seeds};
 
 const NAME: &str = "/m/f";
 
@@ -41,7 +41,7 @@ fn content(file: &File) -> Vec<u8> {
 /// Random overwrites and a truncate by several nodes, some committed before a flat index and some after; any number of parts, merged in any order.
 #[test]
 fn parts_merged_are_the_whole() {
-    for seed in 0..40 {
+    for seed in seeds(40) {
         let (bed, mut rng) = (Bed::new(), Rng::new(seed));
         for round in 0..3 {
             let processes: Vec<Plfs> = (0..4).map(|_| bed.process()).collect();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use plfs::store::PosixStore;
 use plfs::{Config, File, Health, OpenOptions, Opened, Plfs};
-use plfs_testkit::{Rng, byte_of};
+use plfs_testkit::{Rng, byte_of, explored, rounds, seed};
 
 const VARIABLE: &str = "PLFS_TEST_KILL";
 const WRITERS: u64 = 3;
@@ -25,7 +25,7 @@ fn open(plfs: &Plfs, path: &Path) -> File {
 
 /// The child: writes its blocks in order and at random, syncs now and then, and notes each step in a plain file: what it is about to write, and what it has synced.
 fn write_until_killed(dir: &Path, writer: u64, round: u64) -> ! {
-    let mut rng = Rng::new(round * 100 + writer);
+    let mut rng = Rng::new(seed() ^ (round * 100 + writer));
     let mut note = std::fs::OpenOptions::new().append(true).create(true).open(dir.join(format!("notes.{writer}"))).unwrap();
     let plfs = Plfs::posix(Config { shared_memory: Some(dir.join("shm")), ..Config::default() });
     let mut file = open(&plfs, &dir.join("f"));
@@ -100,15 +100,20 @@ fn killed_writers_lose_nothing_that_they_synced() {
     }
     let dir = PathBuf::from(format!("/dev/shm/plfs-kill-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("shm")).unwrap();
-    let rounds: u64 = std::env::var("PLFS_KILL_ROUNDS").map_or(40, |text| text.parse().unwrap());
+    let rounds = rounds("PLFS_KILL_ROUNDS", 40);
     let config = Config { shared_memory: Some(dir.join("shm")), ..Config::default() };
-    let (mut known, mut syncs, mut rng) = (HashMap::<u64, Vec<u8>>::new(), 0, Rng::new(u64::from(std::process::id())));
+    let (mut known, mut syncs, mut rng) = (HashMap::<u64, Vec<u8>>::new(), 0, Rng::new(seed()));
     for round in 0..rounds {
         let mut writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 let mut command = Command::new(std::env::current_exe().unwrap());
                 command.args(["--exact", "killed_writers_lose_nothing_that_they_synced", "--nocapture", "--test-threads=1"]);
-                command.env(VARIABLE, format!("{writer} {round} {}", dir.display())).stdout(Stdio::piped()).spawn().unwrap()
+                command
+                    .env(VARIABLE, format!("{writer} {round} {}", dir.display()))
+                    .env("PLFS_SEED", seed().to_string())
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .unwrap()
             })
             .collect();
         for writer in &mut writers {
@@ -148,5 +153,6 @@ fn killed_writers_lose_nothing_that_they_synced() {
         assert_eq!(stat.stat.len, (1 << 30) + 1);
     }
     assert!(syncs > rounds as usize, "{syncs} syncs in {rounds} rounds: too few to show anything");
+    explored(rounds * WRITERS, "processes killed");
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -1,6 +1,6 @@
 //! Random operations of many processes on several nodes, compared with the reference model of `plfs-testkit`.
 //!
-//! `PLFS_MODEL_STEPS=1000000` runs a million steps instead of a few; `PLFS_MODEL_SEED` starts at another seed. A failure prints the seed and the shortest list of
+//! `PLFS_MODEL_STEPS=1000000` runs a million steps instead of a few; `PLFS_SEED` starts at that seed instead of a fresh one. A failure prints the seed and the shortest list of
 //! steps found that still fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use plfs::store::{self, Open, PosixStore, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{MemStore, Rng, Step, World, an_hour_ahead, shrink, steps};
+use plfs_testkit::{MemStore, Rng, Step, World, an_hour_ahead, explored, rounds, seed, shrink, steps};
 
 /// Steps of one episode; each starts in an empty directory.
 const EPISODE: usize = 150;
@@ -73,14 +73,10 @@ fn episode(seed: u64, steps: &[Step]) -> Result<(), String> {
     })
 }
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
-}
-
 /// Whatever several processes of several nodes do, each sees its own writes at once and others' commits when it looks; and when all have looked, all agree for ever.
 #[test]
 fn random_steps_agree_with_the_model() {
-    let (total, first) = (number("PLFS_MODEL_STEPS", 200_000), number("PLFS_MODEL_SEED", 1));
+    let (total, first) = (rounds("PLFS_MODEL_STEPS", 200_000), seed());
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(8);
     let episodes = total.div_ceil(EPISODE as u64);
     std::thread::scope(|scope| {
@@ -96,6 +92,7 @@ fn random_steps_agree_with_the_model() {
             });
         }
     });
+    explored(episodes * EPISODE as u64, "steps against the model");
 }
 
 fn open(plfs: &Plfs, path: &Path) -> File {

@@ -92,8 +92,8 @@ def main(build):
     log_set = next(n for n in os.listdir(stat["container"]) if len(n) == 8)
     with open(os.path.join(stat["container"], log_set, "index"), "ab") as f:
         f.write(bytes(-f.tell() % 64) + b"PLIX" + bytes(60))
-    with open(os.path.join(stat["container"], log_set + ".open"), "x"):
-        pass
+    os.symlink("plfs-owner-1 nonce=00000000feedf00d boot=0123456789abcdef machine=fedcba9876543210 pid=4711 start=123456 pidns=4026531836 "
+               "shm=1b:2 uid=0 since=1790000000000000000 host=gone", os.path.join(stat["container"], log_set + ".open"))
     files = {}
     for name in sorted(os.listdir(plain)):
         path, numbers = os.path.join(plain, name), json.loads(subprocess.run([plfs, "stat", "--json", os.path.join(root, name)],

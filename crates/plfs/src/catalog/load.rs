@@ -13,7 +13,7 @@ use plfs_index::{Base, Bulk, Committed, ExtentMap, Found, Fresh, Numbers, Order,
 use zerocopy::IntoBytes;
 
 use super::Totals;
-use crate::container::Container;
+use crate::container::{Container, log_sets};
 use crate::error::{At, Error, Result};
 use crate::log;
 use crate::store::machine::random_u64;
@@ -191,7 +191,8 @@ impl Index {
     fn tails(mut self, container: &Container, names: &[Name], with_base: bool) -> Result<Index> {
         if !with_base {
             self = Index { scanned: self.scanned, ..Index::default() };
-            self.scanned.retain(|set, _| names.contains(&Name::LogSet(*set)));
+            let sets = log_sets(names);
+            self.scanned.retain(|set, _| sets.contains(set));
             self.scanned.values_mut().for_each(|log| log.from = log.end);
         }
         match self.read_logs(container, names)? {
@@ -319,7 +320,8 @@ impl Index {
 
     /// Whether all logs that were read are there still.
     pub(crate) fn has_all(&self, names: &[Name]) -> bool {
-        self.scanned.keys().all(|set| names.contains(&Name::LogSet(*set)))
+        let sets = log_sets(names);
+        self.scanned.keys().all(|set| sets.contains(set))
     }
 
     /// [`Index::use_flat`] of the file.
@@ -350,11 +352,12 @@ impl Index {
         if matches!(expect, Expect::Id(id) if id != flat.id) {
             return Err(Unfit::Other("the summary means another".into()));
         }
+        let listed = if let Expect::Logs(names) = expect { log_sets(names) } else { HashSet::new() };
         for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
             let length = match expect {
                 Expect::Log(set) if covered.set != set => continue,
                 Expect::Id(_) => covered.bytes,
-                Expect::Logs(names) if !names.contains(&Name::LogSet(covered.set)) => {
+                Expect::Logs(_) if !listed.contains(&covered.set) => {
                     return Err(Unfit::Other(format!("it is stale: log set {:08x} is gone", covered.set)));
                 }
                 Expect::Logs(_) | Expect::Log(_) => {

@@ -10,7 +10,7 @@ use plfs_format::summary::{self, Summary};
 use plfs_format::superblock::FILE_BYTES;
 
 use super::{flatten_if_worth, load_if_cheap};
-use crate::container::Container;
+use crate::container::{Container, log_sets};
 use crate::error::{At, Result};
 use crate::log;
 use crate::store::machine::random_u64;
@@ -115,7 +115,8 @@ impl Totalizer {
 
     /// `None` if a log set was removed meanwhile.
     fn look_once(&mut self, container: &Container, names: &[Name]) -> Result<Option<Totals>> {
-        if self.scanned.keys().any(|set| !names.contains(&Name::LogSet(*set))) {
+        let sets = log_sets(names);
+        if self.scanned.keys().any(|set| !sets.contains(set)) {
             *self = Totalizer::default();
         }
         let (mut totals, mut missing) = (Totals::default(), Vec::new());

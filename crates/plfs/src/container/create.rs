@@ -15,7 +15,7 @@ use super::backends::Table;
 use super::layout::{Container, container_dir, in_roots, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
-use crate::store::machine::{fill_random, host_name, random_u64};
+use crate::store::machine::{boot_id, boot_time_ns, fill_random, host_name, random_u64};
 use crate::store::{self, Errno, Keep, Kind, Open, Store, StoreFile, shm};
 use crate::sync::lock;
 
@@ -41,6 +41,8 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
     let mut superblock = Superblock {
         uuid,
         created_ns: now_ns,
+        boot: boot_id(),
+        created_boot_ns: boot_time_ns(),
         mode,
         uid: 0,
         gid: 0,

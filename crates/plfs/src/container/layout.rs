@@ -1,6 +1,8 @@
 //! Where a container's files are, and how a name leads to them.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -178,6 +180,31 @@ impl Container {
         Ok(entries.iter().filter_map(|entry| entry.name.to_str().and_then(Name::parse)).collect())
     }
 
+    /// [`Container::list`], but of `most` names at most, and whether that is all.
+    pub fn list_some(&self, most: usize) -> Result<(Vec<Name>, bool)> {
+        let (mut names, mut is_whole) = (Vec::new(), true);
+        let visit = &mut |entry: &store::Entry| {
+            is_whole = names.len() < most;
+            if is_whole {
+                names.extend(entry.name.to_str().and_then(Name::parse));
+            }
+            if is_whole { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        self.store.visit(&self.dir, visit).at("list the container", &self.dir)?;
+        Ok((names, is_whole))
+    }
+
+    /// The first open marks that a listing meets, `most` at most: with many log sets far less is read than all names.
+    pub fn some_open_marks(&self, most: usize) -> Result<Vec<Name>> {
+        let mut marks = Vec::new();
+        let visit = &mut |entry: &store::Entry| {
+            marks.extend(entry.name.to_str().and_then(Name::parse).filter(|name| matches!(name, Name::OpenMark(_))));
+            if marks.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        self.store.visit(&self.dir, visit).at("list the container", &self.dir)?;
+        Ok(marks)
+    }
+
     /// When the last name came or went, or the token of a summary (FORMAT.md section 5): the modification time of the directory.
     pub fn time(&self) -> Result<Time> {
         Ok(self.store.stat(&self.dir, true).at("stat", &self.dir)?.mtime)
@@ -201,8 +228,8 @@ impl Container {
         if missing.is_empty() {
             return Ok(false);
         }
-        let names = self.list()?;
-        Ok(missing.iter().any(|set| !names.contains(&Name::LogSet(*set))))
+        let sets = log_sets(&self.list()?);
+        Ok(missing.iter().any(|set| !sets.contains(set)))
     }
 
     /// Finds the container of the name at `path` whose superblock was read from a file with stat `stat` (FORMAT.md section 1).
@@ -246,6 +273,11 @@ impl Container {
         let (identity, superblock) = ((found.dev, found.ino), superblock.clone());
         Ok(Container { store, superblock, dir, identity, local, copied: false, index_bytes: INDEX_BYTES, listed: Arc::default() })
     }
+}
+
+/// The log sets among names of a container.
+pub(crate) fn log_sets(names: &[Name]) -> HashSet<u32> {
+    names.iter().filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None }).collect()
 }
 
 /// Reads the superblock and the summary if `file` is a name. `None`: some other file. `path` is for messages.

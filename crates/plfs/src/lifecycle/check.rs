@@ -461,7 +461,13 @@ fn check_leavings(container: &Container, names: &[Name], report: &mut Report) {
     if names.contains(&Name::Clock)
         && let Err(error) = read_clock(container)
     {
-        report.fail(&container.path(name::CLOCK), &error);
+        let path = container.path(name::CLOCK);
+        match error {
+            Error::Corrupt { bad, .. } => {
+                report.find(Severity::Note, path, bad.at_bytes, format!("{}: a power cut tore it; the next writer asks the index logs", bad.what))
+            }
+            error => report.fail(&path, &error),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::store::{Errno, Store};
 /// Pages that a process looks at when it looks for those of the dead: a look costs four system calls.
 const REAP_MAX: usize = 8;
 /// Marks that a closer looks at for the same reason: a look costs a system call on the storage and two elsewhere.
-const LOOK_MAX: usize = 8;
+pub(crate) const LOOK_MAX: usize = 8;
 
 /// What became of an open mark.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! How a container goes away: when its last name is gone and nobody has it open.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -130,13 +131,14 @@ pub fn remove_stale_sets(container: &Container, keep: u32, dead: u64) -> Result<
     remove(store, &container.path(name::FLAT))?;
     let mut owned = Vec::new();
     let identity = Identity::of_this_process(store.user());
+    let marked: HashSet<&Name> = names.iter().collect();
     for name in &names {
         let Name::LogSet(set) = *name else { continue };
-        if set == keep || names.contains(&Name::OpenMark(set)) {
+        if set == keep || marked.contains(&Name::OpenMark(set)) {
             continue;
         }
         // A fenced set has no owner, and never gets one. That it is fenced is said as long as there is the container.
-        if names.contains(&Name::Fenced(set)) {
+        if marked.contains(&Name::Fenced(set)) {
             owned.push((set, false));
         } else if log::claim(container, set, &identity.mark()).unwrap_or(false) {
             owned.push((set, true));

@@ -155,7 +155,19 @@ fn take_nameless(store: &Arc<dyn Store>, config: &Config, report: &Report, done:
         (Some(container), ..) => container,
         (None, Ok(_), Some(uuid)) => {
             // What it says is lost, and with it the places of other backends; what lies here can go.
-            let superblock = Superblock { uuid, created_ns: 0, mode: 0, uid: 0, gid: 0, streams: 1, segment_bytes: 0, backends: vec![0], root: Vec::new() };
+            let superblock = Superblock {
+                uuid,
+                created_ns: 0,
+                boot: 0,
+                created_boot_ns: 0,
+                mode: 0,
+                uid: 0,
+                gid: 0,
+                streams: 1,
+                segment_bytes: 0,
+                backends: vec![0],
+                root: Vec::new(),
+            };
             Container::in_root(store, &superblock, root_of(&report.dir))?
         }
         (None, Err(Errno::NOENT), _) => {

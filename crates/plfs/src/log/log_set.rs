@@ -4,6 +4,7 @@
 //! compare-and-swap on a tail; nobody waits for anybody's data. Index blocks are appended under the page's lock, which the kernel releases when
 //! its holder dies.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -16,9 +17,10 @@ use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::superblock::STREAMS_MAX;
 use plfs_index::{REGION_ALIGN, next_region};
 
+use super::index_log::scan;
 use crate::config::Config;
 use crate::container::Container;
-use crate::container::{publish, read_clock};
+use crate::container::{publish, read_clock, write_clock};
 use crate::error::{At, Error, Result};
 use crate::store::machine::random_u64;
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
@@ -27,6 +29,9 @@ use crate::sync::lock;
 
 /// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short sessions.
 const TAKEOVER_MAX_BYTES: u64 = 1 << 20;
+
+/// Names in a container up to which somebody who comes looks for a log set to take over: some 300 log sets. A listing of so many is one call.
+const TAKEOVER_NAMES_MAX: usize = 600;
 
 // Places in the shared page. Word 0 is 0 until the owner has set the page up.
 const SET: usize = 0;
@@ -268,7 +273,12 @@ impl LogSet {
                 return Err(Error::Fenced { path: container.dir.clone(), set });
             }
             // Only now that the mark is there: who found none takes it that we know.
-            let clock = read_clock(container).or_else(|error| remove_mark(container, set).and(Err(error)))?;
+            let clock = match read_clock(container) {
+                Ok(clock) => clock,
+                // A power cut tore it. Then the logs have to say what it said.
+                Err(Error::Corrupt { .. }) => newest(container).or_else(|error| remove_mark(container, set).and(Err(error)))?,
+                Err(error) => return remove_mark(container, set).and(Err(error)),
+            };
             words[CLOCK].fetch_max(youngest.unwrap_or(0).max(clock), Ordering::SeqCst);
             words[EOF].store(0, Ordering::SeqCst);
             // All that this tenancy writes is younger than what the clock has seen.
@@ -431,7 +441,7 @@ impl LogSet {
 
     /// Appends one block to the index log; `is_data_durable`: what its records point to is durable. Gives its stamp and where it ends.
     pub fn append_index(&self, segments: &[SegmentRef], records: &[Record], is_data_durable: bool) -> Result<(u64, u64)> {
-        let _short = self.shared.lock().at("lock the shared page of", &self.index_path)?;
+        let short = self.shared.lock().at("lock the shared page of", &self.index_path)?;
         let index = self.index()?;
         let offset = align_up(index.stat().at("stat the index log", &self.index_path)?.len);
         let hlc = self.tick();
@@ -441,6 +451,11 @@ impl LogSet {
         store::write_full(index.as_ref(), &block, offset).at("append to the index log", &self.index_path)?;
         let end = offset + block.len() as u64;
         self.shared.words()[INDEX_END].store(end, Ordering::SeqCst);
+        drop(short);
+        if self.container.local && hlc > wall_clock() {
+            // Whoever comes from now on goes by the clock, which has not come so far.
+            write_clock(&self.container, hlc, false)?;
+        }
         Ok((hlc, end))
     }
 
@@ -496,8 +511,7 @@ impl LogSet {
 
     /// The next stamp: at least the wall clock, larger than every stamp seen on this node (FORMAT.md section 4).
     pub fn tick(&self) -> u64 {
-        let now = Time::now();
-        let wall = (((now.sec as u64) * 1000) << 16) + (u64::from(now.nsec) << 16) / 1_000_000;
+        let wall = wall_clock();
         let clock = &self.shared.words()[CLOCK];
         let mut last = clock.load(Ordering::SeqCst);
         loop {
@@ -572,6 +586,25 @@ fn put_dir(words: &[AtomicU64; WORDS], dir: &Path) {
     words[DIR].store(bytes.len() as u64, Ordering::SeqCst);
 }
 
+/// The wall clock as a stamp (FORMAT.md section 4).
+pub fn wall_clock() -> u64 {
+    let now = Time::now();
+    (((now.sec as u64) * 1000) << 16) + (u64::from(now.nsec) << 16) / 1_000_000
+}
+
+/// The largest stamp of a block in any index log. Reads them all.
+fn newest(container: &Container) -> Result<u64> {
+    let mut newest = 0;
+    for name in container.list()? {
+        let Name::LogSet(set) = name else { continue };
+        scan(container, set, 0, |_, header, _| {
+            newest = newest.max(header.hlc);
+            Ok(())
+        })?;
+    }
+    Ok(newest)
+}
+
 /// What [`put_dir`] wrote.
 fn dir_of(words: &[AtomicU64; WORDS]) -> Option<PathBuf> {
     let room = &words[DIR + 1..];
@@ -644,10 +677,12 @@ fn found(
     own: impl Fn(u32) -> Result<bool>,
     complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
 ) -> Result<(u32, Option<u64>)> {
-    let names = if fresh { Vec::new() } else { container.list()? };
-    for name in &names {
+    // A file with so many log sets gets no better by a look at all of them for each that comes.
+    let (names, is_whole) = if fresh { (Vec::new(), true) } else { container.list_some(TAKEOVER_NAMES_MAX)? };
+    let marked: HashSet<&Name> = names.iter().collect();
+    for name in names.iter().filter(|_| is_whole) {
         let Name::LogSet(set) = *name else { continue };
-        if names.contains(&Name::OpenMark(set)) || names.contains(&Name::Fenced(set)) {
+        if marked.contains(&Name::OpenMark(set)) || marked.contains(&Name::Fenced(set)) {
             continue;
         }
         let path = container.path(&name::index_log(set));

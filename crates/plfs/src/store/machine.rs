@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use super::Errno;
 
@@ -58,7 +59,14 @@ impl ProcessFacts {
 
 /// First eight bytes of the boot id of this host; 0: unknown.
 pub(crate) fn boot_id() -> u64 {
-    first_digits("/proc/sys/kernel/random/boot_id")
+    static ID: OnceLock<u64> = OnceLock::new();
+    *ID.get_or_init(|| first_digits("/proc/sys/kernel/random/boot_id"))
+}
+
+/// Time since this machine was started, nanoseconds; it goes on while the machine sleeps, and nobody sets it.
+pub(crate) fn boot_time_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 
 /// What tells this machine from others, whenever it was started; 0: unknown. Machines that were cloned may share it.

@@ -17,6 +17,7 @@ pub use posix::{PosixFile, PosixStore, stat_of};
 use std::any::Any;
 use std::ffi::OsString;
 use std::fmt::Debug;
+use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -173,6 +174,11 @@ pub trait Store: Send + Sync + Debug {
     fn stat(&self, path: &Path, follow: bool) -> Result<Stat>;
     /// All names in a directory, in any order.
     fn list(&self, path: &Path) -> Result<Vec<Entry>>;
+    /// Gives the names in a directory one by one, in any order, until `visit` has seen enough. What is left is not read.
+    fn visit(&self, path: &Path, visit: &mut dyn FnMut(&Entry) -> ControlFlow<()>) -> Result<()> {
+        let _ = self.list(path)?.iter().try_for_each(visit);
+        Ok(())
+    }
     /// Makes a directory with `mode`, less the process's umask.
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()>;
     /// Removes an empty directory.

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::mem::ManuallyDrop;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -357,10 +358,18 @@ impl Store for PosixStore {
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        let mut found = Vec::new();
+        self.visit(path, &mut |entry| {
+            found.push(entry.clone());
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    fn visit(&self, path: &Path, visit: &mut dyn FnMut(&Entry) -> ControlFlow<()>) -> Result<()> {
         let dir = BareFd::new(self.open_at(path, READ_DIR, Mode::empty())?);
         let mut buffer = Vec::with_capacity(LIST_BUFFER_BYTES);
         let mut entries = RawDir::new(dir.as_fd(), buffer.spare_capacity_mut());
-        let mut found = Vec::new();
         while let Some(entry) = entries.next() {
             let entry = match entry {
                 Err(Errno::INTR) => continue,
@@ -374,9 +383,11 @@ impl Store for PosixStore {
                 FileType::Unknown => None,
                 kind => Some(kind_of(kind)),
             };
-            found.push(Entry { name: OsStr::from_bytes(name).to_owned(), kind });
+            if visit(&Entry { name: OsStr::from_bytes(name).to_owned(), kind }).is_break() {
+                break;
+            }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// The kernel applies the umask, which belongs to the whole process and is not ours to change; bits it cut are put back by a chmod. Bits it added stay: a

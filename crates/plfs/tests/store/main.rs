@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{Errno, Keep, Kind, Open, Place, PosixFile, PosixStore, Store, StoreFile, Time, read_full, write_full};
-use plfs_testkit::{FaultStore, MemStore};
+use plfs_testkit::{FaultStore, MemStore, seeds};
 
 /// A directory of the real file system that vanishes with the value.
 struct Scratch(PathBuf);

@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn mem_store_agrees_with_the_kernel_on_random_calls() {
     let Some(base) = shm() else { return };
-    for seed in 0..60 {
+    for seed in seeds(60) {
         let scratch = Scratch::below(base);
         let posix = PosixStore::new();
         let mem = MemStore::new();
@@ -30,7 +30,7 @@ fn mem_store_agrees_with_the_kernel_on_random_calls() {
 #[test]
 fn crashes_at_random_leave_sound_trees() {
     let root = Path::new("/outer/inner");
-    for seed in 0..60 {
+    for seed in seeds(60) {
         let store = MemStore::new();
         make_dirs(&store, root);
         let mut random = Random(seed);

@@ -1,0 +1,17 @@
+#!/bin/bash
+# tests/engine/run.sh BUILD_DIR [TEST...]
+#
+# Proves: the engine and its crates: unit tests, and crates/*/tests: model, power loss, kills, faults, hostile bytes, concurrency
+# Takes 200 s
+# cargo's tests, of all crates. TEST: a file of crates/*/tests, or words of a test's name: engine/crash, engine/a_sync_survives_power_loss.
+set -u
+cd "$(dirname "$(realpath "$0")")/../.." || exit 2
+shift
+cargo=${CARGO:-cargo}
+status=0
+if [ $# = 0 ]; then "$cargo" test --locked --workspace --no-fail-fast || status=1; fi
+for word; do
+    if [ -e "crates/plfs/tests/$word.rs" ] || [ -e "crates/plfs/tests/$word/main.rs" ]; then "$cargo" test --locked -p plfs --test "$word" || status=1
+    else "$cargo" test --locked --workspace -- "$word" || status=1; fi
+done
+exit $status

@@ -1,0 +1,20 @@
+# shellcheck shell=bash
+# Sourced by the suites (tests/*/run.sh): how they tell what became of a test, in the lines that tests/run counts. The tests asked for are in $wanted, with blanks around (" $* ").
+# shellcheck disable=SC2034 # read where this is sourced
+failed=
+
+result() { # NAME ok|skip|fail [DETAIL]
+    case $2 in
+        ok) echo "ok $1" ;;
+        skip) echo "skip $1: $3" ;;
+        *) failed=yes; echo "not ok $1${3:+: ${3//$'\n'/$'\n'    }}" ;;
+    esac
+}
+# By the whole name or by its first word; all if nobody asked.
+is_wanted() { [[ ${wanted:-  } = "  " || $wanted = *" ${1%% *} "* || $wanted = *" $1 "* ]]; }
+# What a program said, for people: no line of it is taken for a result.
+show() { sed 's/^/    /'; }
+# What a random test covered; tests/run prints the sums.
+explored() { # NUMBER WHAT
+    [ -z "${PLFS_EXPLORED:-}" ] || echo "$1 $2" >> "$PLFS_EXPLORED"
+}
