@@ -1,76 +1,100 @@
 //! The text of an open mark (FORMAT.md section 1): who owns a log set.
 //!
 //! The mark is a symbolic link that is read and never followed, because one call makes it, exclusively
-//! and whole.
+//! and whole. Its text has at most 59 bytes: so long file systems keep it in the inode (ext4), and a
+//! longer one would cost a block.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The owner of a log set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     /// Random number of this tenancy. The owner's processes know it from their shared page.
     pub nonce: u64,
-    /// First eight bytes of the boot id of the host; 0 if the founder did not know it.
-    pub boot: u64,
+    /// First four bytes of the boot id of the host; 0 if the founder did not know it.
+    pub boot: u32,
     /// What tells this machine from others, whenever it was started: from /etc/machine-id; 0 if unknown.
-    pub machine: u64,
+    pub machine: u32,
+    /// Inode of the founder's pid namespace, its lower half; 0 if unknown.
+    pub pid_namespace: u32,
+    /// A sum of device and inode of the directory of shared memory in which the owner's processes meet;
+    /// 0: the owner is one process that shares nothing.
+    pub place: u32,
     /// Process id of the founder, in its own namespace.
     pub pid: u32,
-    /// When the founder started: clock ticks since boot, as in /proc/PID/stat; 0 if unknown.
-    pub start: u64,
-    /// Inode of the founder's pid namespace; 0 if unknown.
-    pub pid_namespace: u64,
-    /// Device and inode of the directory of shared memory in which the owner's processes meet; 0: the
-    /// owner is one process that shares nothing.
-    pub shared_memory: (u64, u64),
+    /// When the founder started: clock ticks since boot, as in /proc/PID/stat, the lower half; 0 if unknown.
+    pub start: u32,
     /// User id of the founder.
     pub uid: u32,
-    /// When the founder attached, nanoseconds since 1970 UTC.
-    pub attached_ns: u64,
-    /// Name of the host, at most 64 bytes (HOST_NAME_MAX of Linux), without control characters and `/`.
+    /// Name of the host, its first ten bytes at most; letters, digits, `-`, `_` and `.` only.
     pub host: String,
 }
 
-/// What a mark begins with.
-const BEGIN: &str = "plfs-owner-1";
-/// HOST_NAME_MAX of Linux.
-const HOST_BYTES: usize = 64;
+/// What a mark begins with: the version.
+const BEGIN: char = '1';
+/// What is left for the host's name.
+const HOST_BYTES: usize = 10;
+
+/// The numbers, as bytes of which a mark has the base64 form (RFC 4648, for URLs, without padding).
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    nonce: U64,
+    boot: U32,
+    machine: U32,
+    pid_namespace: U32,
+    place: U32,
+    pid: U32,
+    start: U32,
+    uid: U32,
+}
 
 impl Mark {
-    /// The text: at most 320 bytes, no `/`.
-    pub fn text(&self) -> String {
-        let Mark { nonce, boot, machine, pid, start, pid_namespace, shared_memory: (dev, ino), uid, attached_ns, host } = self;
-        let host: String = host.chars().filter(|c| !c.is_control() && *c != '/').take(HOST_BYTES).collect();
-        format!(
-            "{BEGIN} nonce={nonce:016x} boot={boot:016x} machine={machine:016x} pid={pid} start={start} pidns={pid_namespace} shm={dev:x}:{ino:x} uid={uid} since={attached_ns} host={host}"
-        )
+    /// The name of a host as marks have it.
+    pub fn host_of(name: &str) -> String {
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        name.chars().filter(is_plain).take(HOST_BYTES).collect()
     }
 
-    /// Parses a text; `None` if it has no nonce. Fields that are missing are 0, unknown ones ignored.
+    /// A sum of device and inode of a directory, never 0.
+    pub fn place_of(dev: u64, ino: u64) -> u32 {
+        crate::crc(&[dev.to_le_bytes(), ino.to_le_bytes()].concat()).max(1)
+    }
+
+    /// The text: at most 59 bytes, no `/`.
+    pub fn text(&self) -> String {
+        let raw = Raw {
+            nonce: self.nonce.into(),
+            boot: self.boot.into(),
+            machine: self.machine.into(),
+            pid_namespace: self.pid_namespace.into(),
+            place: self.place.into(),
+            pid: self.pid.into(),
+            start: self.start.into(),
+            uid: self.uid.into(),
+        };
+        format!("{BEGIN}{}{}", URL_SAFE_NO_PAD.encode(raw.as_bytes()), Mark::host_of(&self.host))
+    }
+
+    /// Parses a text; `None` if it is no mark of this version.
     pub fn parse(text: &str) -> Option<Mark> {
-        let (text, host) = text.split_once(" host=").unwrap_or((text, ""));
-        let mut words = text.split(' ');
-        (words.next() == Some(BEGIN)).then_some(())?;
-        let mut mark = Mark { host: host.chars().take(HOST_BYTES).collect(), ..Mark::default() };
-        let mut nonce = None;
-        for (key, value) in words.filter_map(|word| word.split_once('=')) {
-            match key {
-                "nonce" => nonce = u64::from_str_radix(value, 16).ok(),
-                "boot" => mark.boot = u64::from_str_radix(value, 16).unwrap_or(0),
-                "machine" => mark.machine = u64::from_str_radix(value, 16).unwrap_or(0),
-                "pid" => mark.pid = value.parse().unwrap_or(0),
-                "start" => mark.start = value.parse().unwrap_or(0),
-                "pidns" => mark.pid_namespace = value.parse().unwrap_or(0),
-                "shm" => {
-                    let number = |text: &str| u64::from_str_radix(text, 16).ok();
-                    let pair = value.split_once(':').and_then(|(dev, ino)| Some((number(dev)?, number(ino)?)));
-                    mark.shared_memory = pair.unwrap_or((0, 0));
-                }
-                "uid" => mark.uid = value.parse().unwrap_or(0),
-                "since" => mark.attached_ns = value.parse().unwrap_or(0),
-                _ => {}
-            }
-        }
-        mark.nonce = nonce?;
-        Some(mark)
+        let (numbers, host) = text.strip_prefix(BEGIN)?.split_at_checked(size_of::<Raw>() / 3 * 4)?;
+        let bytes = URL_SAFE_NO_PAD.decode(numbers).ok()?;
+        let raw = Raw::ref_from_bytes(&bytes).ok()?;
+        Some(Mark {
+            nonce: raw.nonce.get(),
+            boot: raw.boot.get(),
+            machine: raw.machine.get(),
+            pid_namespace: raw.pid_namespace.get(),
+            place: raw.place.get(),
+            pid: raw.pid.get(),
+            start: raw.start.get(),
+            uid: raw.uid.get(),
+            host: Mark::host_of(host),
+        })
     }
 }
 
@@ -84,26 +108,27 @@ mod tests {
             nonce: u64::MAX,
             boot: 7,
             machine: 8,
-            pid: u32::MAX,
-            start: u64::MAX,
             pid_namespace: 4_026_531_836,
-            shared_memory: (u64::MAX, u64::MAX),
+            place: u32::MAX,
+            pid: u32::MAX,
+            start: u32::MAX,
             uid: 1000,
-            attached_ns: u64::MAX,
-            host: "n".repeat(64),
+            host: "node-12.ab".into(),
         };
         let text = mark.text();
-        assert!(text.len() <= 320, "{}", text.len());
-        assert_eq!(Mark::parse(&text), Some(mark));
+        assert!(text.len() == 59 && !text.contains('/'), "{text}");
+        assert_eq!(Mark::parse(&text), Some(mark.clone()));
+        let long = Mark { host: "node-12.abcdef".into(), ..mark.clone() };
+        assert_eq!(long.text(), text);
     }
 
     #[test]
     fn hostile_texts_are_no_marks_or_harmless_ones() {
-        for text in ["", "plfs-owner-1", "plfs-owner-1 nonce=xyz", "plfs-owner-2 nonce=1", "nonce=1", "../../etc/passwd"] {
+        let good = Mark { nonce: 1, host: "h".into(), ..Mark::default() }.text();
+        for text in ["", "1", "../../etc/passwd", &good[1..], &good[..40], &good.replacen("A", "*", 1), &format!("2{}", &good[1..])] {
             assert_eq!(Mark::parse(text), None, "{text}");
         }
-        let mark = Mark::parse("plfs-owner-1 nonce=1 pid=-3 uid=99999999999 new=1 host=a b host=c").unwrap();
-        assert_eq!((mark.nonce, mark.pid, mark.uid, mark.host.as_str()), (1, 0, 0, "a b host=c"));
-        assert!(!Mark { host: "../x\n".into(), ..Mark::default() }.text().contains(['/', '\n']));
+        assert_eq!(Mark::parse("1ÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄ"), None);
+        assert_eq!(Mark::parse(&format!("{good}/../x\n")).unwrap().host, "h..x");
     }
 }

@@ -570,13 +570,15 @@ impl LogicalFile {
             return Ok(());
         }
         // Of many log sets, whose owners leave one after the other, each looks at a few.
-        let marks = self.container.some_open_marks(lifecycle::LOOK_MAX)?;
-        if !marks.is_empty() && !lifecycle::end_the_dead(&self.container, &self.config, &marks)? {
-            return Ok(());
-        }
-        let names = self.container.list()?;
+        let mut names = self.container.list_until_marks(lifecycle::LOOK_MAX)?;
         if catalog::has_owner(&names) {
-            return Ok(());
+            if !lifecycle::end_the_dead(&self.container, &self.config, &names)? {
+                return Ok(());
+            }
+            names = self.container.list()?;
+            if catalog::has_owner(&names) {
+                return Ok(());
+            }
         }
         let (touched, set) = (self.touched.swap(false, Ordering::AcqRel), self.times_set.swap(false, Ordering::AcqRel));
         let path = self.container.path(name::SUPER);

@@ -43,12 +43,11 @@ impl Identity {
         Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: Time::now().ns() as u64, boot_id: boot_id(), host }
     }
 
-    /// A mark that says that this process owns a log set, in a tenancy of its own. Four small reads.
+    /// A mark that says that this process owns a log set, in a tenancy of its own. Two small reads of /proc.
     pub fn mark(&self) -> Mark {
-        let shared_memory = (0, 0);
         let ProcessFacts { boot, machine, start, pid_namespace } = ProcessFacts::of_this_process();
-        let Identity { pid, uid, attached_ns, host, .. } = self.clone();
-        Mark { nonce: random_u64(), boot, machine, pid, start, pid_namespace, shared_memory, uid, attached_ns, host }
+        let Identity { pid, uid, host, .. } = self.clone();
+        Mark { nonce: random_u64(), boot, machine, pid_namespace, place: 0, pid, start, uid, host }
     }
 
     /// What an index log says.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{PosixStore, Store};
 use plfs::{Cleared, Config, File, Health, OpenOptions, Opened, Plfs, Report, Severity};
+use plfs_format::mark::Mark;
 
 struct Bed {
     root: PathBuf,
@@ -517,7 +518,7 @@ fn marks_of_the_dead_are_cleared() {
     let bed = Bed::new();
     bed.write("f", 1, 3);
     let mark = bed.dir("f").join("0badcafe.open");
-    let text = "plfs-owner-1 nonce=0000000000000001 boot=0000000000000000 pid=4194305 start=1 pidns=1 uid=0 since=1 host=elsewhere";
+    let text = Mark { nonce: 1, pid: 4_194_305, start: 1, host: "elsewhere".into(), ..Mark::default() }.text();
     std::os::unix::fs::symlink(text, &mark).unwrap();
     let report = bed.check("f");
     assert_eq!(report.health(), Health::Busy);

@@ -4,7 +4,7 @@
 Every file shows another part of docs/FORMAT.md. The bytes in v1.json come from plain files that the same calls made, not
 from PLFS.
 """
-import ctypes, hashlib, json, os, random, shutil, subprocess, sys, tempfile, time
+import base64, ctypes, hashlib, json, os, random, shutil, struct, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -92,8 +92,8 @@ def main(build):
     log_set = next(n for n in os.listdir(stat["container"]) if len(n) == 8)
     with open(os.path.join(stat["container"], log_set, "index"), "ab") as f:
         f.write(bytes(-f.tell() % 64) + b"PLIX" + bytes(60))
-    os.symlink("plfs-owner-1 nonce=00000000feedf00d boot=0123456789abcdef machine=fedcba9876543210 pid=4711 start=123456 pidns=4026531836 "
-               "shm=1b:2 uid=0 since=1790000000000000000 host=gone", os.path.join(stat["container"], log_set + ".open"))
+    numbers = struct.pack("<QIIIIIII", 0xFEEDF00D, 0x89ABCDEF, 0x76543210, 4026531836, 0x1B2, 4711, 123456, 0)
+    os.symlink("1" + base64.urlsafe_b64encode(numbers).decode() + "gone", os.path.join(stat["container"], log_set + ".open"))
     files = {}
     for name in sorted(os.listdir(plain)):
         path, numbers = os.path.join(plain, name), json.loads(subprocess.run([plfs, "stat", "--json", os.path.join(root, name)],

@@ -194,15 +194,17 @@ impl Container {
         Ok((names, is_whole))
     }
 
-    /// The first open marks that a listing meets, `most` at most: with many log sets far less is read than all names.
-    pub fn some_open_marks(&self, most: usize) -> Result<Vec<Name>> {
-        let mut marks = Vec::new();
+    /// [`Container::list`], which ends when it has met `most` open marks: of a file with many owners far less is read than all names. It is whole if it has none.
+    pub fn list_until_marks(&self, most: usize) -> Result<Vec<Name>> {
+        let (mut names, mut marks) = (Vec::new(), 0);
         let visit = &mut |entry: &store::Entry| {
-            marks.extend(entry.name.to_str().and_then(Name::parse).filter(|name| matches!(name, Name::OpenMark(_))));
-            if marks.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            let name = entry.name.to_str().and_then(Name::parse);
+            marks += usize::from(matches!(name, Some(Name::OpenMark(_))));
+            names.extend(name);
+            if marks < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         self.store.visit(&self.dir, visit).at("list the container", &self.dir)?;
-        Ok(marks)
+        Ok(names)
     }
 
     /// When the last name came or went, or the token of a summary (FORMAT.md section 5): the modification time of the directory.

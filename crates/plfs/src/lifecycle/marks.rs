@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Result};
 use crate::log;
-use crate::store::machine::{boot_id, host_name, machine_id, pid_namespace, start_of_process};
+use crate::store::machine::{ProcessFacts, start_of_process};
 use crate::store::shm::{SharedPage, directory_identity};
 use crate::store::{Errno, Store};
 
@@ -96,25 +96,24 @@ enum Life {
 
 fn life(container: &Container, config: &Config, mark: &OpenMark) -> Result<Life> {
     let Some(text) = &mark.text else { return Ok(Life::Unknown) };
-    let (boot, machine) = (boot_id(), machine_id());
+    let ProcessFacts { boot, machine, pid_namespace, .. } = ProcessFacts::of_this_process();
     if text.boot == 0 || boot == 0 {
         return Ok(Life::Unknown);
     }
     if text.boot != boot {
-        // Machines that were cloned share their id, but not their names.
-        let is_this_host = machine != 0 && text.machine == machine && text.host.as_bytes() == host_name().as_bytes();
-        return Ok(if is_this_host { Life::Ended } else { Life::Unknown });
+        return Ok(if machine != 0 && text.machine == machine { Life::Ended } else { Life::Unknown });
     }
-    if text.pid_namespace != pid_namespace() || text.start == 0 {
+    if text.pid_namespace != pid_namespace || text.start == 0 {
         return Ok(Life::Unknown);
     }
     if start_of_process(text.pid) == text.start {
         return Ok(Life::Lives);
     }
     // The founder may be gone while others of the node go on: they hold the shared page.
-    if text.shared_memory != (0, 0) {
+    if text.place != 0 {
         let Some(dir) = &config.shared_memory else { return Ok(Life::Unknown) };
-        if directory_identity(dir).at("stat", dir)? != text.shared_memory {
+        let (dev, ino) = directory_identity(dir).at("stat", dir)?;
+        if Mark::place_of(dev, ino) != text.place {
             return Ok(Life::Unknown);
         }
         match log::lives(&log::page_path_of(container, dir, mark.uid), mark.uid, text.nonce) {
@@ -145,7 +144,7 @@ pub(crate) fn reap(store: &dyn Store, shared_memory: &Path) {
 pub struct OpenMark {
     /// Log set.
     pub set: u32,
-    /// Host of the process that founded or took over the set; empty if the mark does not say.
+    /// Host of the process that founded or took over the set, the beginning of its name; empty if the mark does not say.
     pub host: String,
     /// Its process id; 0 if the mark does not say.
     pub pid: u32,
@@ -174,5 +173,6 @@ pub(super) fn read_mark(container: &Container, set: u32) -> Result<Option<OpenMa
         return Ok(None);
     }
     let said = text.clone().unwrap_or_default();
-    Ok(Some(OpenMark { set, host: said.host, pid: said.pid, uid: said.uid, attached_ns: said.attached_ns, text }))
+    let since = container.store.stat(&container.path(&name::open_mark(set)), false).map_or(0, |stat| stat.mtime.ns());
+    Ok(Some(OpenMark { set, host: said.host, pid: said.pid, uid: said.uid, attached_ns: u64::try_from(since).unwrap_or(0), text }))
 }

@@ -138,11 +138,11 @@ impl Shared {
         }
     }
 
-    /// Where the processes meet: device and inode of the directory; 0 if a process shares with nobody.
-    fn place(&self) -> store::Result<(u64, u64)> {
+    /// Where the processes meet, as marks have it; 0 if a process shares with nobody.
+    fn place(&self) -> store::Result<u32> {
         match self {
-            Shared::Page(page) => page.place(),
-            Shared::Private(_) => Ok((0, 0)),
+            Shared::Page(page) => page.place().map(|(dev, ino)| Mark::place_of(dev, ino)),
+            Shared::Private(_) => Ok(0),
         }
     }
 
@@ -260,7 +260,7 @@ impl LogSet {
             false => {}
         }
         let set = {
-            let mark = Mark { shared_memory: shared.place().at("stat the directory of shared memory for", &container.dir)?, ..owner() };
+            let mark = Mark { place: shared.place().at("stat the directory of shared memory for", &container.dir)?, ..owner() };
             let claim = |set: u32| {
                 words[NONCE].store(mark.nonce, Ordering::SeqCst);
                 words[SET].store(FOUNDING | u64::from(set), Ordering::SeqCst);
@@ -686,8 +686,16 @@ fn found(
             continue;
         }
         let path = container.path(&name::index_log(set));
-        let Ok(found) = container.store.open(&path, Open::READ_WRITE).and_then(|file| file.stat()) else { continue };
-        let ours = found.uid == container.store.user() && found.len <= TAKEOVER_MAX_BYTES;
+        let found = match container.store.open(&path, Open::READ_WRITE).and_then(|file| file.stat()) {
+            Ok(stat) => (stat.uid, stat.len),
+            // Whoever made the set died before it appended anything.
+            Err(Errno::NOENT) => match container.store.stat(&container.path(&name::log_set(set)), false) {
+                Ok(dir) => (dir.uid, 0),
+                Err(_) => continue,
+            },
+            Err(_) => continue,
+        };
+        let ours = found.0 == container.store.user() && found.1 <= TAKEOVER_MAX_BYTES;
         // The look comes before the mark, because who dies in between leaves a mark whose owner nobody knows.
         if ours
             && let Some(youngest) = complete(container, set)?
@@ -700,8 +708,9 @@ fn found(
             }
             // It may have gone, or got longer, before it was ours.
             let youngest = match container.store.stat(&path, true) {
-                Ok(now) if now.len == found.len => Ok(Some(youngest)),
+                Ok(now) if now.len == found.1 => Ok(Some(youngest)),
                 Ok(_) => complete(container, set),
+                Err(Errno::NOENT) if found.1 == 0 => Ok(container.store.stat(&container.path(&name::log_set(set)), false).is_ok().then_some(youngest)),
                 Err(Errno::NOENT) => Ok(None),
                 Err(errno) => Err(errno).at("stat the index log", &path),
             };

@@ -2,9 +2,10 @@
 
 use std::ffi::CString;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
-use super::Errno;
+use super::{Errno, StoreFile};
+use crate::sync::lock;
 
 /// Random bytes from the kernel.
 pub(crate) fn fill_random(bytes: &mut [u8]) {
@@ -37,24 +38,43 @@ pub(crate) fn host_name() -> CString {
     rustix::system::uname().nodename().to_owned()
 }
 
-/// What tells this process from all others, on whatever host.
+/// What tells this process from all others, on whatever host, as open marks have it. All are 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessFacts {
-    /// First eight bytes of the boot id; 0: unknown.
-    pub(crate) boot: u64,
-    /// The machine it runs on; 0: unknown.
-    pub(crate) machine: u64,
-    /// When it started, in clock ticks since boot; 0: unknown.
-    pub(crate) start: u64,
-    /// Inode of its pid namespace; 0: unknown.
-    pub(crate) pid_namespace: u64,
+    /// The lower half of [`boot_id`].
+    pub(crate) boot: u32,
+    /// The machine it runs on, by /etc/machine-id and host name: machines that were cloned share the one, but not the other.
+    pub(crate) machine: u32,
+    /// Inode of its pid namespace.
+    pub(crate) pid_namespace: u32,
+    /// When it started, in clock ticks since boot.
+    pub(crate) start: u32,
 }
 
 impl ProcessFacts {
-    /// This process's. Four small reads.
+    /// This process's. Two small reads of /proc, once in a process.
     pub(crate) fn of_this_process() -> ProcessFacts {
-        ProcessFacts { boot: boot_id(), machine: machine_id(), start: start_of("/proc/self/stat"), pid_namespace: pid_namespace() }
+        static KNOWN: Mutex<Option<(u32, ProcessFacts)>> = Mutex::new(None);
+        let (mut known, pid) = (lock(&KNOWN), std::process::id());
+        match *known {
+            Some((of, facts)) if of == pid => facts,
+            // The child of a fork is another one.
+            _ => {
+                let facts =
+                    ProcessFacts { boot: boot_id() as u32, machine: machine(), pid_namespace: pid_namespace() as u32, start: start_of("/proc/self/stat") };
+                *known = Some((pid, facts));
+                facts
+            }
+        }
     }
+}
+
+fn machine() -> u32 {
+    static MACHINE: OnceLock<u32> = OnceLock::new();
+    *MACHINE.get_or_init(|| match first_digits("/etc/machine-id") {
+        0 => 0,
+        id => (plfs_format::sum(&[&id.to_le_bytes(), host_name().to_bytes()].concat())).max(1),
+    })
 }
 
 /// First eight bytes of the boot id of this host; 0: unknown.
@@ -69,11 +89,6 @@ pub(crate) fn boot_time_ns() -> u64 {
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 
-/// What tells this machine from others, whenever it was started; 0: unknown. Machines that were cloned may share it.
-pub(crate) fn machine_id() -> u64 {
-    first_digits("/etc/machine-id")
-}
-
 fn first_digits(path: &str) -> u64 {
     let text = read_small(path);
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
@@ -81,21 +96,21 @@ fn first_digits(path: &str) -> u64 {
 }
 
 /// When process `pid` of this process's namespace started; 0 if there is none.
-pub(crate) fn start_of_process(pid: u32) -> u64 {
+pub(crate) fn start_of_process(pid: u32) -> u32 {
     start_of(&format!("/proc/{pid}/stat"))
 }
 
 /// Inode of this process's pid namespace; 0: unknown.
-pub(crate) fn pid_namespace() -> u64 {
+fn pid_namespace() -> u64 {
     let link = rustix::fs::readlink("/proc/self/ns/pid", Vec::new()).ok();
     let text = link.as_ref().and_then(|link| link.to_str().ok()).unwrap_or_default();
     text.trim_start_matches("pid:[").trim_end_matches(']').parse().unwrap_or(0)
 }
 
 /// The 22nd field, counted behind the name of the program, which may have blanks.
-fn start_of(stat: &str) -> u64 {
+fn start_of(stat: &str) -> u32 {
     let text = read_small(stat);
-    text.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19)?.parse().ok()).unwrap_or(0)
+    text.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19)?.parse::<u64>().ok()).unwrap_or(0) as u32
 }
 
 /// The first KiB of a file of /proc; empty if it cannot be read.
@@ -103,7 +118,8 @@ fn read_small(path: &str) -> String {
     let read = || -> super::Result<String> {
         let file = super::posix::PosixFile::open(Path::new(path), super::Open::READ)?;
         let mut bytes = [0; 1024];
-        let n = super::read_full(&file, &mut bytes, 0)?;
+        // One read gives all of so short a file.
+        let n = file.read_at(&mut bytes, 0)?;
         Ok(String::from_utf8_lossy(&bytes[..n]).into_owned())
     };
     read().unwrap_or_default()

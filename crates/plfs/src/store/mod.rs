@@ -209,7 +209,8 @@ pub trait Store: Send + Sync + Debug {
     /// This store, for places that others can write to as well. For each path from a place's first directory below its root on, no call follows a symbolic
     /// link, whichever part of the path it is, nor leaves the place: ELOOP. Calls that act on a last link itself (`stat` and `chown` without `follow`,
     /// `set_times`, removals, renames) do so. Where a descriptor of a place's directory is kept, everything in it is looked up from that, and is found even if
-    /// directories above it are renamed. The same goes for every other path through a directory called `.plfs`, as those of other backends. Other paths are as before.
+    /// directories above it are renamed, and so is what lies beside it, up to the place's first directory below its root. No link is followed either on any
+    /// other path through a directory called `.plfs`, as those of other backends. Other paths are as before.
     ///
     /// `None`: the store has no such view, and is used as it is. What it keeps links from then is up to it.
     fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {

@@ -24,6 +24,7 @@ fn what_lies_in_a_place_is_found_by_its_descriptor() {
         make_dirs(&*far, &dir.join("sub"));
         put(&*far, &dir.join("f"), b"abc");
         put(&*far, &root.join("top/dir2"), b"beside");
+        put(&*far, &root.join("other"), b"outside");
         let near = far.inside(vec![Place { root: root.clone(), dir: dir.clone() }], Keep::Now).unwrap();
         assert_eq!(get(&*near, &root.join("top/dir2")), b"beside");
         far.rename(&root, &moved).unwrap();
@@ -48,8 +49,9 @@ fn what_lies_in_a_place_is_found_by_its_descriptor() {
         assert_eq!((stat.mode, stat.nlink, Some(stat.mtime)), (0o640, 2, time));
         // What is made durable is the directories above where they are now.
         dir.ancestors().take(3).for_each(|dir| near.sync_dir(dir).unwrap());
-        // What is not kept is looked for where it was.
-        assert_eq!(near.stat(&root.join("top/dir2"), true), Err(Errno::NOENT));
+        // What lies beside it, as another container does, is found by the way up; what lies beside that is looked for where it was.
+        assert_eq!(get(&*near, &root.join("top/dir2")), b"beside");
+        assert_eq!(near.stat(&root.join("other"), true), Err(Errno::NOENT));
         near.rmdir(&dir.join("sub/new")).unwrap();
         for name in ["f", "g", "sub/deep", "sub/link"] {
             near.unlink(&dir.join(name)).unwrap();
