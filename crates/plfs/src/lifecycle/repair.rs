@@ -26,7 +26,8 @@ use crate::write::Identity;
 /// Where index logs are missing or damaged, nobody can tell which data belongs to what they said: then data stays where it is, and so do the flat index and a summary that counts more
 /// records than there are. Putting the index logs back makes the file whole.
 ///
-/// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made. Leaves containers that are open for writing alone.
+/// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made. Leaves containers that are open for writing alone,
+/// unless all who had them open have certainly died on this host: then it ends their tenancies first.
 pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_s: u64) -> Result<Vec<String>> {
     let now = store::Time::now().sec.cast_unsigned();
     let is_old = |time: store::Time| u64::try_from(time.sec).is_ok_and(|sec| sec.saturating_add(min_age_s) <= now);
