@@ -107,12 +107,18 @@ impl ExtentMap {
         cut.into_iter().for_each(|(run, order)| own.push(run, order));
         own.pack();
         sources.extend(own.packed.drain(..).map(|blocks| Packed::numbered(blocks, numbers)));
-        let mut has_holes = false;
+        // A damaged flat index may name any segment.
+        let is_listed = |segment: u32| (segment as usize) < numbers.set_of.len();
+        let (mut has_holes, mut are_listed) = (false, runs.iter().all(|(run, _)| is_listed(run.segment)));
         let mut singles = self.merge_singles(self.base.as_ref(), &sources, |s| {
             has_holes |= s.tag.0 == HOLE;
+            are_listed &= s.tag.0 == HOLE || is_listed(s.tag.0);
             true
         })?;
         drop(sources);
+        if !are_listed {
+            return Err(Bad::new(0, "an entry names a segment that is not listed"));
+        }
         let mut runs = cut_on_lattices(runs);
         let mut budget = 4 * (singles.extents() as usize + runs.len()) + 1024;
         {
