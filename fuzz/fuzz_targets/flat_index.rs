@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use plfs_index::{Base, ExtentMap, Numbers};
 use plfs_format::Uuid;
 use plfs_format::flat_index::{self, FENCE_BYTES, HEADER_BYTES, MAGIC};
+use plfs_index::{Base, ExtentMap, Numbers};
 
 fn field(bytes: &[u8], at: usize) -> usize {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")) as usize
