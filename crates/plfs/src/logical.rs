@@ -299,6 +299,8 @@ impl LogicalFile {
         if let Some(writer) = read(&self.writer).as_ref() {
             return Ok(writer.clone());
         }
+        // The index is locked before the writer, or not at the same time.
+        let was_read = read(&self.index).as_ref().map_or(0, Index::max_hlc);
         let mut slot = write(&self.writer);
         if let Some(writer) = slot.as_ref() {
             return Ok(writer.clone());
@@ -309,7 +311,11 @@ impl LogicalFile {
             (true, _) => Seen { max_hlc: 0, is_new: true },
             (false, Some(seen)) => seen,
             // The wall clock, or what is in the way of going by it, is ahead of all that was committed before: this costs the same whether there are one log set or ten thousand.
-            (false, None) if container::goes_by_wall_clock(&self.container)? => Seen { max_hlc: wall_clock(), is_new: false },
+            // What this process has read counts all the same.
+            (false, None) if container::goes_by_wall_clock(&self.container)? => {
+                let summed_up = lock(&self.totals).summary().map_or(0, |summary| summary.max_hlc);
+                Seen { max_hlc: wall_clock().max(was_read).max(summed_up), is_new: false }
+            }
             (false, None) => self.seen()?,
         };
         let identity = Identity::of_this_process(self.container.store.user());
@@ -385,6 +391,9 @@ impl LogicalFile {
             commit.sync_index()?;
             writer.set().sync_names_once(|| self.sync_names())?;
             // What was written in earlier sessions, and closed without a sync, counts as well.
+            if self.sessions.left(&self.container, writer.set().id()) {
+                writer.set().sync_index(u64::MAX)?;
+            }
             self.sessions.sync(&self.container, Some(writer.set().id()))?;
         }
         if sync || appended {
@@ -412,7 +421,8 @@ impl LogicalFile {
     }
 
     pub(crate) fn truncate(&self, size: u64) -> Result<()> {
-        if read(&self.writer).is_none() && self.totals()?.size == size {
+        // With a writer about, somebody may have written what is not committed, and this cuts it.
+        if read(&self.writer).is_none() && self.totals()?.size == size && !catalog::has_owner(&self.container.list_until_marks(1)?) {
             return Ok(());
         }
         let to_nothing = size == 0;
@@ -591,7 +601,11 @@ impl LogicalFile {
         let mut summed_up = None;
         // A summary that this user may not write costs the next stat a look at the logs, nothing else.
         if let Ok(file) = creation.map_or_else(|| catalog::open_super(&self.container), Ok) {
-            summed_up = catalog::write_summary(&self.container, file.as_ref(), &names)?;
+            summed_up = match catalog::write_summary(&self.container, file.as_ref(), &names) {
+                // Only the owner sets the directory's time.
+                Err(error) if matches!(error.errno(), Errno::PERM | Errno::ACCESS) => None,
+                other => other?,
+            };
             // Other clients look at the superblock first of all: they should not wait for what this one changed in it.
             container::publish((!self.container.local).then_some(file.as_ref()));
         }

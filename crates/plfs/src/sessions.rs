@@ -46,6 +46,11 @@ impl Sessions {
         }
     }
 
+    /// Whether an earlier session left this log set before all that it wrote there was durable.
+    pub(crate) fn left(&self, container: &Container, set: u32) -> bool {
+        lock(&self.0).unsynced.peek(&container.identity).is_some_and(|sets| sets.contains(&set))
+    }
+
     /// Makes what earlier sessions left durable, except in the log set `own`, which its owner syncs. Costs nothing if they left nothing.
     pub(crate) fn sync(&self, container: &Container, own: Option<u32>) -> Result<()> {
         let (sets, forgot) = {

@@ -671,3 +671,21 @@ fn append_and_cut(one: &Plfs, other: &Plfs, path: &Path) {
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 8);
     assert_eq!(&bytes[..8], b"nextmore");
 }
+
+/// A process cut a file to the size that the commits gave it, and made no record of that: what another process of the node had written and not committed, before the cut, came back with
+/// its commit (SEMANTICS S9). The model found it with seed 1830310257.
+#[test]
+fn a_cut_to_the_committed_size_cuts_what_is_not_committed() {
+    on_each_bed(|bed| {
+        if bed.config.shared_memory.is_none() {
+            return;
+        }
+        let (one, other) = (bed.process(), bed.process());
+        let (file, cutter) = (create(&one, &bed.path("f")), create(&other, &bed.path("f")));
+        file.write_at(b"not committed", 0).unwrap();
+        cutter.set_len(0).unwrap();
+        file.close().unwrap();
+        cutter.close().unwrap();
+        assert_eq!(read(&bed.process(), &bed.path("f")), b"");
+    });
+}

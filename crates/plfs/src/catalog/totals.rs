@@ -279,10 +279,17 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
     for set in sets {
         for dir in container.backend_dirs()? {
             let dir = dir.join(name::log_set(set));
-            for entry in container.store.list(&dir).unwrap_or_default() {
+            let entries = match container.store.list(&dir) {
+                Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => continue,
+                other => other.at("list", &dir)?,
+            };
+            for entry in entries {
                 let path = dir.join(&entry.name);
-                if let Ok(file) = container.store.open(&path, Open::READ) {
-                    file.sync_data().at("sync", &path)?;
+                match container.store.open(&path, Open::READ) {
+                    Ok(file) => file.sync_data().at("sync", &path)?,
+                    // Gone, or another user's, who syncs it.
+                    Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
+                    Err(errno) => return Err(errno).at("sync, because it cannot be opened,", &path),
                 }
             }
             match container.store.sync_dir(&dir) {

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Result};
 use crate::log;
-use crate::store::machine::{ProcessFacts, start_of_process};
+use crate::store::machine::{ProcessFacts, is_dead, start_of_process};
 use crate::store::shm::{SharedPage, directory_identity};
 use crate::store::{Errno, Store};
 
@@ -106,8 +106,11 @@ fn life(container: &Container, config: &Config, mark: &OpenMark) -> Result<Life>
     if text.pid_namespace != pid_namespace || text.start == 0 {
         return Ok(Life::Unknown);
     }
-    if start_of_process(text.pid) == text.start {
-        return Ok(Life::Lives);
+    match start_of_process(text.pid) {
+        start if start == text.start => return Ok(Life::Lives),
+        // It may be there and hidden (hidepid), or /proc may be of another namespace than ours.
+        0 if !is_dead(text.pid) => return Ok(Life::Unknown),
+        _ => {}
     }
     // The founder may be gone while others of the node go on: they hold the shared page.
     if text.place != 0 {

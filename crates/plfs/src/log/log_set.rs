@@ -50,6 +50,8 @@ const INDEX_END: usize = 8;
 const INDEX_SYNCED: usize = 9;
 /// All data that blocks below this offset of the index log point to is durable.
 const DATA_DURABLE: usize = 10;
+/// A sync of data failed: nobody knows whose bytes are lost.
+const SYNC_FAILED: usize = 11;
 const TAILS: usize = 16;
 /// For each stream what was written and is not durable yet: see [`Unsynced`].
 const UNSYNCED: usize = TAILS + STREAMS_MAX as usize;
@@ -253,7 +255,11 @@ impl LogSet {
         let (state, nonce) = (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
         let is_ours = state & (READY | FOUNDING) != 0 && read_mark(container, state as u32)?.is_some_and(|mark| mark.nonce == nonce);
         match is_ours {
-            true if state & READY != 0 => return Ok(Some((state as u32, false))),
+            true if state & READY != 0 => {
+                // Other nodes may have set it since this one came; what cannot be read says nothing to a member, whose node knows its own stamps.
+                words[CLOCK].fetch_max(read_clock(container).unwrap_or(0), Ordering::SeqCst);
+                return Ok(Some((state as u32, false)));
+            }
             // Its founder died before it was done, so nobody else is in the page: we are its heir.
             true => remove_mark(container, state as u32)?,
             false if state & READY != 0 => return Ok(None),
@@ -284,10 +290,14 @@ impl LogSet {
             // All that this tenancy writes is younger than what the clock has seen.
             words[CUT].store(words[CLOCK].load(Ordering::SeqCst), Ordering::SeqCst);
             words[SYNCED].store(0, Ordering::SeqCst);
-            for word in [INDEX_NAMED, INDEX_END, INDEX_SYNCED, DATA_DURABLE].into_iter().chain(UNSYNCED..DIR) {
+            for word in [SYNC_FAILED, INDEX_NAMED, INDEX_END, INDEX_SYNCED, DATA_DURABLE].into_iter().chain(UNSYNCED..DIR) {
                 words[word].store(0, Ordering::SeqCst);
             }
-            let tails = if youngest.is_none() { vec![0; container.superblock.streams as usize] } else { tails(container, set)? };
+            let tails = if youngest.is_none() {
+                vec![0; container.superblock.streams as usize]
+            } else {
+                tails(container, set).or_else(|error| remove_mark(container, set).and(Err(error)))?
+            };
             for (stream, tail) in tails.into_iter().enumerate() {
                 words[TAILS + stream].store(tail, Ordering::SeqCst);
                 // What earlier owners left may not be durable, and the next sync makes durable what points to it.
@@ -365,8 +375,11 @@ impl LogSet {
 
     /// Says that the file was truncated to `size`, with this stamp.
     pub fn truncated(&self, size: u64, stamp: u64) {
-        self.shared.words()[CUT].fetch_max(stamp, Ordering::SeqCst);
-        self.shared.words()[EOF].store(size, Ordering::SeqCst);
+        let words = self.shared.words();
+        // Another process of the node may have seen it already, and appended behind it.
+        if words[CUT].fetch_max(stamp, Ordering::SeqCst) < stamp {
+            words[EOF].store(size, Ordering::SeqCst);
+        }
     }
 
     /// Says how long the logs say that the file is, and with which stamp it was cut last. A cut that the node did not know takes its end of file back: what its processes have appended
@@ -397,6 +410,10 @@ impl LogSet {
     /// with such bytes, and none if there are none.
     pub fn sync_data(&self) -> Result<()> {
         let words = self.shared.words();
+        if words[SYNC_FAILED].load(Ordering::SeqCst) != 0 {
+            // The kernel tells each failure once: a later sync would say that all is well.
+            return Err(Errno::IO).at("sync, because an earlier sync of the data failed for a process of this node,", &self.container.dir);
+        }
         let end = words[INDEX_END].load(Ordering::SeqCst);
         for stream in 0..self.container.superblock.streams {
             let word = &words[UNSYNCED + stream as usize];
@@ -418,7 +435,12 @@ impl LogSet {
         let path = self.container.segment_path(&at)?;
         let store = &self.container.store;
         match store.open(&path, Open::READ) {
-            Ok(file) => file.sync_data().at("sync the data log", &path)?,
+            Ok(file) => {
+                if let Err(errno) = file.sync_data() {
+                    self.shared.words()[SYNC_FAILED].store(1, Ordering::SeqCst);
+                    return Err(errno).at("sync the data log", &path);
+                }
+            }
             // Reserved by a process that has not made it yet, or died before.
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno).at("open the data log", &path),
@@ -441,21 +463,20 @@ impl LogSet {
 
     /// Appends one block to the index log; `is_data_durable`: what its records point to is durable. Gives its stamp and where it ends.
     pub fn append_index(&self, segments: &[SegmentRef], records: &[Record], is_data_durable: bool) -> Result<(u64, u64)> {
-        let short = self.shared.lock().at("lock the shared page of", &self.index_path)?;
+        let _short = self.shared.lock().at("lock the shared page of", &self.index_path)?;
         let index = self.index()?;
         let offset = align_up(index.stat().at("stat the index log", &self.index_path)?.len);
         let hlc = self.tick();
         let durable = self.shared.words()[DATA_DURABLE].load(Ordering::SeqCst);
         let append = Append { offset, stamp: hlc, durable, is_data_durable };
         let block = encode_block(self.container.log_id(self.set), append, segments, records).map_err(|bad| Error::of_bytes(&self.index_path, bad))?;
+        if self.container.local && hlc > wall_clock() {
+            // Whoever comes from now on goes by the wall clock, which has not come so far. Before anybody can see the block.
+            write_clock(&self.container, hlc, false)?;
+        }
         store::write_full(index.as_ref(), &block, offset).at("append to the index log", &self.index_path)?;
         let end = offset + block.len() as u64;
         self.shared.words()[INDEX_END].store(end, Ordering::SeqCst);
-        drop(short);
-        if self.container.local && hlc > wall_clock() {
-            // Whoever comes from now on goes by the clock, which has not come so far.
-            write_clock(&self.container, hlc, false)?;
-        }
         Ok((hlc, end))
     }
 
@@ -655,7 +676,11 @@ fn root_of_container(dir: &Path) -> Option<&Path> {
 
 /// Whether a process lives that shares the page of user `uid` at `path` in the tenancy with this nonce. PERM if something is there that is not the user's page.
 pub fn lives(path: &Path, uid: u32, nonce: u64) -> Result<bool> {
-    let page = SharedPage::peek(path, uid).at("look at the shared page", path)?;
+    let page = match SharedPage::peek(path, uid) {
+        // Another user's: who may not look cannot say that they are dead.
+        Err(Errno::ACCESS | Errno::PERM) => return Ok(true),
+        other => other.at("look at the shared page", path)?,
+    };
     Ok(page.is_some_and(|page| page.words()[NONCE].load(Ordering::SeqCst) == nonce && page.has_members()))
 }
 
@@ -790,7 +815,11 @@ fn read_mark_in(store: &dyn Store, dir: &Path, set: u32) -> Result<Option<Mark>>
 
 pub(crate) fn remove_mark(container: &Container, set: u32) -> Result<()> {
     let path = container.path(&name::open_mark(set));
-    container.store.unlink(&path).at("remove", &path)
+    match container.store.unlink(&path) {
+        // Fenced at once: then it is another's word that counts.
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno).at("remove", &path),
+    }
 }
 
 /// Where each stream of a set goes on: behind the last byte of its last segment.

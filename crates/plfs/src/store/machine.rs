@@ -95,6 +95,13 @@ fn first_digits(path: &str) -> u64 {
     u64::from_str_radix(&digits, 16).unwrap_or(0)
 }
 
+/// Whether there certainly is no process `pid` in this process's namespace.
+pub(crate) fn is_dead(pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
+    let is_our_proc = read_small("/proc/self/stat").split(' ').next().and_then(|own| own.parse().ok()) == Some(std::process::id());
+    is_our_proc && rustix::process::test_kill_process(pid) == Err(Errno::SRCH)
+}
+
 /// When process `pid` of this process's namespace started; 0 if there is none.
 pub(crate) fn start_of_process(pid: u32) -> u32 {
     start_of(&format!("/proc/{pid}/stat"))
