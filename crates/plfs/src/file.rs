@@ -258,10 +258,11 @@ impl File {
         logical.look_for_truncates()?;
         let writer = logical.ordered_writer(false)?;
         let offset = writer.append_position(buf.len() as u64, || logical.totals().map(|totals| (totals.size, totals.cut)))?;
+        let cut = writer.set().last_cut();
         let written = self.write_at(buf, offset);
         let filled = written.as_ref().copied().unwrap_or(0);
         if filled < buf.len() {
-            writer.set().give_back(offset + buf.len() as u64, offset + filled as u64);
+            writer.set().give_back(offset + buf.len() as u64, offset + filled as u64, cut);
         }
         Ok((offset, written?))
     }

@@ -367,8 +367,17 @@ impl LogSet {
         }
     }
 
-    /// Takes back what an [append](LogSet::append_position) that ended at `end` did not fill: the file ends at `filled` instead, unless others have appended behind it.
-    pub fn give_back(&self, end: u64, filled: u64) {
+    /// The stamp of the last cut that the end of file takes into account.
+    pub fn last_cut(&self) -> u64 {
+        self.shared.words()[CUT].load(Ordering::SeqCst)
+    }
+
+    /// Takes back what an [append](LogSet::append_position) that ended at `end` did not fill: the file ends at `filled` instead, unless others have appended behind it, or cut it since
+    /// `cut` was the [last cut](LogSet::last_cut): then the same place may be another's.
+    pub fn give_back(&self, end: u64, filled: u64, cut: u64) {
+        if self.last_cut() != cut {
+            return;
+        }
         // Who was behind stays there, and leaves a hole.
         let _ = self.shared.words()[EOF].compare_exchange(end, filled, Ordering::SeqCst, Ordering::SeqCst);
     }

@@ -1,0 +1,398 @@
+//! What a reader who had not written a line of it found in ownership and durability: each was lost, wrong or
+//! an error before it was mended.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use plfs::store::Errno;
+use plfs::{Config, File, OpenOptions, Opened, Plfs};
+use plfs_testkit::{FaultStore, MemStore, Op};
+
+struct Dir(PathBuf);
+impl Dir {
+    fn new() -> Dir {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let dir = PathBuf::from(format!("/dev/shm/plfs-stranger-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        std::fs::create_dir_all(dir.join("shm")).unwrap();
+        Dir(dir)
+    }
+    fn config(&self) -> Config {
+        Config { shared_memory: Some(self.0.join("shm")), ..Config::default() }
+    }
+}
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+fn open(plfs: &Plfs, path: &Path) -> File {
+    match plfs.open(path, OpenOptions::create()).unwrap() {
+        Opened::Logical(file) => file,
+        Opened::Plain(_) => panic!("plain"),
+    }
+}
+fn content(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    let n = file.read_at(&mut bytes, 0).unwrap();
+    bytes.truncate(n);
+    bytes
+}
+
+/// S11. A process comes and appends while another of the node is in the sync of a truncate to 0.
+#[test]
+fn an_append_beside_a_truncate_is_not_overwritten_by_the_next_append() {
+    let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(MemStore::new())));
+    let path = Path::new("/f");
+    let cutter = Plfs::new(Arc::new(store.clone()), dir.config());
+    let logger = Arc::new(Plfs::new(Arc::new(store.clone()), dir.config()));
+    let file = open(&cutter, path);
+    file.append(&[b'o'; 10]).unwrap();
+    file.commit().unwrap();
+    let log: Arc<Mutex<Option<File>>> = Arc::default();
+    let (log2, logger2) = (log.clone(), logger.clone());
+    store.before("super", Op::SyncData, move || {
+        let f = open(&logger2, Path::new("/f"));
+        let at = f.append(b"aaaa").unwrap();
+        eprintln!("first append at {at:?}");
+        *log2.lock().unwrap() = Some(f);
+    });
+    file.set_len(0).unwrap();
+    let f = log.lock().unwrap().take().expect("the hook ran");
+    eprintln!("second append at {:?}", f.append(b"bbbb").unwrap());
+    f.sync().unwrap();
+    assert_eq!(String::from_utf8_lossy(&content(&f)), "aaaabbbb");
+}
+
+/// S11. One who has the file open for long appends a line in that time, then goes on.
+#[test]
+fn an_append_beside_a_truncate_is_not_reached_by_later_ones() {
+    let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(MemStore::new())));
+    let path = Path::new("/f");
+    let cutter = Plfs::new(Arc::new(store.clone()), dir.config());
+    let logger = Plfs::new(Arc::new(store.clone()), dir.config());
+    let file = open(&cutter, path);
+    let log = Arc::new(open(&logger, path));
+    log.append(&[b'o'; 10]).unwrap();
+    log.commit().unwrap();
+    let log2 = log.clone();
+    store.before("super", Op::SyncData, move || {
+        eprintln!("in the window at {:?}", log2.append(b"aaaa").unwrap());
+    });
+    file.set_len(0).unwrap();
+    for _ in 0..5 {
+        eprintln!("later at {:?}", log.append(b"bbbb").unwrap());
+    }
+    log.sync().unwrap();
+    let got = content(&log);
+    assert_eq!(got.iter().filter(|b| **b == b'a').count(), 4, "{:?}", String::from_utf8_lossy(&got));
+    assert_eq!(got.iter().filter(|b| **b == b'b').count(), 20, "{:?}", String::from_utf8_lossy(&got));
+}
+
+/// S12. What was closed without a sync, then a session in which a write failed with ENOSPC, then a sync that says 0.
+#[test]
+fn a_sync_after_a_write_that_failed_makes_earlier_sessions_durable() {
+    let (dir, mem) = (Dir::new(), MemStore::new());
+    let store = FaultStore::new(Arc::new(mem.clone()));
+    let path = Path::new("/f");
+    let plfs = Plfs::new(Arc::new(store.clone()), dir.config());
+    let file = open(&plfs, path);
+    file.write_at(&[7; 5000], 0).unwrap();
+    file.close().unwrap();
+    let file = open(&plfs, path);
+    store.fail_matching(".data", Op::WriteAt, Errno::NOSPC);
+    assert!(file.write_at(&[1; 100_000], 10_000).is_err());
+    file.sync().unwrap();
+    let after = Plfs::new(Arc::new(mem.crash()), Config { shared_memory: None, ..Config::default() });
+    let file = open(&after, path);
+    assert_eq!(content(&file), vec![7; 5000]);
+}
+
+/// S12, S15. The disk loses what two processes of a node wrote; the kernel tells the first who syncs, and who opens a file later is told nothing.
+#[test]
+fn a_sync_that_failed_for_one_process_fails_for_all_whose_bytes_it_took() {
+    let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(MemStore::new())));
+    let path = Path::new("/f");
+    let config = || Config { streams: 1, ..dir.config() };
+    let a = Plfs::new(Arc::new(store.clone()), config());
+    let b = Plfs::new(Arc::new(store.clone()), config());
+    let (fa, fb) = (open(&a, path), open(&b, path));
+    fb.write_at(&[2; 5000], 5000).unwrap();
+    fb.commit().unwrap();
+    fa.write_at(&[1; 5000], 0).unwrap();
+    store.fail_matching(".data", Op::SyncData, Errno::IO);
+    assert!(fa.sync().is_err());
+    // Linux: the pages are clean now, and the error was reported; fsync of a descriptor that is opened from now on says 0.
+    store.reset();
+    assert!(fb.sync().is_err(), "the sync says that lost bytes are durable");
+}
+
+const CHILD: &str = "STRANGER_CHILD";
+
+/// Two users of one host have the file open; of the first user the founder has left and another process goes on. The other user's close fails.
+#[test]
+fn who_closes_beside_another_users_writers_is_told_no_error() {
+    use std::io::{BufRead, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    if let Ok(what) = std::env::var(CHILD) {
+        let words: Vec<&str> = what.split(' ').collect();
+        let config = Config { shared_memory: Some(words[1].into()), ..Config::default() };
+        let plfs = Plfs::posix(config);
+        let file = open(&plfs, Path::new(words[0]));
+        file.write_at(words[2].as_bytes(), 0).unwrap();
+        println!("\nwritten");
+        std::io::stdin().lock().read_line(&mut String::new()).unwrap();
+        println!("\nclosed {:?}", file.close());
+        return;
+    }
+    let dir = Dir::new();
+    for d in [dir.0.clone(), dir.0.join("shm")] {
+        std::fs::set_permissions(&d, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let exe = dir.0.join("exe");
+    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(0o755)).unwrap();
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let start = |uid: u32, name: &str| {
+        let mut c = std::process::Command::new(&exe);
+        c.args(["--exact", "who_closes_beside_another_users_writers_is_told_no_error", "--test-threads=1", "--nocapture"]);
+        c.env(CHILD, format!("{} {} {name}", dir.0.join("f").display(), dir.0.join("shm").display())).uid(uid).gid(5000);
+        let mut c = c.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut lines = std::io::BufReader::new(c.stdout.take().unwrap()).lines();
+        assert!(lines.any(|l| l.unwrap().contains("written")));
+        (c, lines)
+    };
+    let (mut a1, mut l1) = start(5001, "one");
+    let (mut a2, _l2) = start(5001, "two");
+    let (mut b, mut lb) = start(5002, "three");
+    a1.stdin.take().unwrap().write_all(b"\n").unwrap();
+    eprintln!("a1 {:?}", l1.find(|l| l.as_ref().unwrap().contains("closed")));
+    a1.wait().unwrap();
+    b.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let said = lb.find(|l| l.as_ref().unwrap().contains("closed")).unwrap().unwrap();
+    b.wait().unwrap();
+    drop(a2.stdin.take());
+    let _ = a2.wait();
+    assert!(said.contains("Ok"), "{said}");
+}
+
+use plfs::store::{Entry, Open, Result, Stat, Store, StoreFile};
+
+#[derive(Debug)]
+struct Remote {
+    inner: MemStore,
+}
+impl Store for Remote {
+    plfs_testkit::delegate_names!(inner);
+    fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
+        self.inner.open(path, how)
+    }
+    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
+        self.inner.stat(path, follow)
+    }
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        self.inner.list(path)
+    }
+    fn is_local(&self, _path: &Path) -> bool {
+        false
+    }
+}
+
+/// S8. An ext4 that its host exports: the host calls it local, made the file and goes by its clock; an NFS client whose clock is ahead has written.
+#[test]
+fn the_host_of_an_exported_file_system_wins_over_what_it_has_seen() {
+    let (dir, mem) = (Dir::new(), MemStore::new());
+    std::fs::create_dir_all(dir.0.join("b")).unwrap();
+    let path = Path::new("/f");
+    let host = Plfs::new(Arc::new(mem.clone()), dir.config());
+    open(&host, path).close().unwrap();
+    let client = Plfs::new(Arc::new(Remote { inner: mem.clone() }), Config { shared_memory: Some(dir.0.join("b")), ..Config::default() });
+    let f = open(&client, path);
+    f.write_at(b"....", 0).unwrap();
+    plfs_testkit::an_hour_ahead(&dir.0.join("b"));
+    f.write_at(b"cccc", 0).unwrap();
+    f.commit().unwrap();
+    let f2 = open(&host, path);
+    assert_eq!(content(&f2), b"cccc");
+    f2.write_at(b"hhhh", 0).unwrap();
+    f2.sync().unwrap();
+    let c = Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::default() });
+    assert_eq!(String::from_utf8_lossy(&content(&open(&c, path))), "hhhh");
+}
+
+/// A person fences the mark of a founder between its making and the founder's look for the fence.
+#[test]
+fn a_founder_whose_mark_is_fenced_at_once_founds_another_set() {
+    let (dir, mem) = (Dir::new(), MemStore::new());
+    let store = FaultStore::new(Arc::new(mem.clone()));
+    let path = Path::new("/f");
+    let a = Plfs::new(Arc::new(store.clone()), dir.config());
+    let f = open(&a, path);
+    let place = f.container().dir.clone();
+    let m = mem.clone();
+    store.before(".fenced", Op::Stat, move || {
+        for e in m.list(&place).unwrap() {
+            let n = e.name.to_str().unwrap().to_string();
+            if let Some(set) = n.strip_suffix(".open") {
+                m.rename(&place.join(&n), &place.join(format!("{set}.fenced"))).unwrap();
+            }
+        }
+    });
+    f.write_at(b"abcd", 0).unwrap();
+}
+
+/// /proc is mounted with hidepid=2, as on many clusters: what another user cannot see is taken for dead.
+#[test]
+fn who_cannot_be_seen_is_not_dead() {
+    use std::io::{BufRead, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    const NAME: &str = "who_cannot_be_seen_is_not_dead";
+    if let Ok(what) = std::env::var(CHILD) {
+        let words: Vec<&str> = what.split(' ').collect();
+        let plfs = Plfs::posix(Config { shared_memory: None, ..Config::default() });
+        let file = open(&plfs, Path::new(words[0]));
+        file.write_at(words[2].as_bytes(), 0).unwrap();
+        file.commit().unwrap();
+        println!("\nwritten");
+        std::io::stdin().lock().read_line(&mut String::new()).unwrap();
+        let wrote = file.write_at(b"more", 100).and_then(|_| file.commit());
+        println!("\nclosed {wrote:?} {:?}", file.close());
+        return;
+    }
+    if std::env::var("STRANGER_NS").is_err() {
+        let me = std::env::current_exe().unwrap();
+        let line = format!("mount -t proc -o hidepid=2 proc /proc && STRANGER_NS=1 exec {} --exact {NAME} --nocapture", me.display());
+        assert!(std::process::Command::new("unshare").args(["-m", "sh", "-c", &line]).status().unwrap().success());
+        return;
+    }
+    let dir = Dir::new();
+    std::fs::set_permissions(&dir.0, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let exe = dir.0.join("exe");
+    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(0o755)).unwrap();
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let start = |uid: u32, name: &str| {
+        let mut c = std::process::Command::new(&exe);
+        c.args(["--exact", NAME, "--test-threads=1", "--nocapture"]);
+        c.env(CHILD, format!("{} - {name}", dir.0.join("f").display())).uid(uid).gid(uid);
+        let mut c = c.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut lines = std::io::BufReader::new(c.stdout.take().unwrap()).lines();
+        assert!(lines.any(|l| l.unwrap().contains("written")));
+        (c, lines)
+    };
+    let (mut a, mut la) = start(5001, "one");
+    let (mut b, mut lb) = start(5002, "two");
+    b.stdin.take().unwrap().write_all(b"\n").unwrap();
+    eprintln!("b {:?}", lb.find(|l| l.as_ref().unwrap().contains("closed")));
+    b.wait().unwrap();
+    a.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let said = la.find(|l| l.as_ref().unwrap().contains("closed")).unwrap().unwrap();
+    a.wait().unwrap();
+    assert!(!said.contains("Err"), "{said}");
+}
+
+/// S12. A sync that cannot open the logs says 0.
+#[test]
+fn a_sync_that_cannot_open_the_logs_of_an_earlier_session_fails() {
+    for (what, op, errno) in [(".data", Op::Open, Errno::MFILE), ("index", Op::Open, Errno::IO), ("/f", Op::Stat, Errno::IO)] {
+        let (dir, mem) = (Dir::new(), MemStore::new());
+        let store = FaultStore::new(Arc::new(mem.clone()));
+        let path = Path::new("/f");
+        let plfs = Plfs::new(Arc::new(store.clone()), dir.config());
+        let file = open(&plfs, path);
+        file.write_at(&[7; 5000], 0).unwrap();
+        file.close().unwrap();
+        let file = open(&plfs, path);
+        store.fail_matching(what, op, errno);
+        let said = file.sync();
+        let after = Plfs::new(Arc::new(mem.crash()), Config { shared_memory: None, ..Config::default() });
+        let there = match after.open(path, OpenOptions::read()) {
+            Ok(Opened::Logical(f)) => {
+                let mut b = vec![0; 5000];
+                f.read_at(&mut b, 0).is_ok_and(|n| n == 5000) && b == [7; 5000]
+            }
+            _ => false,
+        };
+        eprintln!("{what} {errno:?}: {said:?}, there: {there}");
+        assert!(said.is_err() || there, "{what}: sync said Ok and the bytes are gone");
+    }
+}
+
+/// Another user, who may write the file, writes and closes it.
+#[test]
+fn another_user_closes_without_an_error() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    const NAME: &str = "another_user_closes_without_an_error";
+    if let Ok(what) = std::env::var(CHILD) {
+        let plfs = Plfs::posix(Config { shared_memory: None, ..Config::default() });
+        let file = open(&plfs, Path::new(&what));
+        file.write_at(b"abc", 0).unwrap();
+        println!("\nclosed {:?}", file.close());
+        return;
+    }
+    let dir = Dir::new();
+    std::fs::set_permissions(&dir.0, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let exe = dir.0.join("exe");
+    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(0o755)).unwrap();
+    rustix::process::umask(rustix::fs::Mode::empty());
+    for uid in [5001u32, 5002] {
+        let mut c = std::process::Command::new(&exe);
+        c.args(["--exact", NAME, "--test-threads=1", "--nocapture"]).env(CHILD, dir.0.join("f")).uid(uid).gid(uid);
+        let out = c.output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(text.contains("closed Ok"), "{uid}: {text}");
+    }
+}
+
+/// A failed append gives back what another has, if a cut came between and both have one length.
+#[test]
+fn a_failed_append_gives_back_its_own_place_only() {
+    let (dir, mem) = (Dir::new(), MemStore::new());
+    let store = FaultStore::new(Arc::new(mem.clone()));
+    let path = Path::new("/f");
+    let a = Plfs::new(Arc::new(store.clone()), dir.config());
+    let b = Arc::new(Plfs::new(Arc::new(mem.clone()), dir.config()));
+    let fa = open(&a, path);
+    let fb = Arc::new(open(&b, path));
+    fb.write_at(b"x", 0).unwrap();
+    fb.set_len(0).unwrap();
+    let fb2 = fb.clone();
+    // A has reserved [0, 20000); B cuts and appends as much; then A's write fails.
+    store.fail_matching(".data", Op::WriteAt, Errno::NOSPC);
+    store.before(".data", Op::WriteAt, move || {
+        fb2.set_len(0).unwrap();
+        eprintln!("B {:?}", fb2.append(&[b'b'; 20_000]).unwrap());
+    });
+    eprintln!("A {:?}", fa.append(&[b'a'; 20_000]));
+    eprintln!("B {:?}", fb.append(b"tail").unwrap());
+    fb.sync().unwrap();
+    assert_eq!(fb.len().unwrap(), 20_004);
+}
+
+/// S8. The clock was set ahead after the file was made, A wrote and closed, and it was set back to where it should be: there is no `clock`, and the superblock sees nothing. (The state is
+/// made with a page's clock and by taking the file `clock` away.)
+#[test]
+fn a_clock_that_was_ahead_for_a_while_does_not_hide_later_writes() {
+    let (dir, mem) = (Dir::new(), MemStore::new());
+    let store = FaultStore::new(Arc::new(mem.clone()));
+    let path = Path::new("/f");
+    let a = Plfs::new(Arc::new(store.clone()), dir.config());
+    let b = Plfs::new(Arc::new(store.acting_as(5002)), Config { shared_memory: None, ..Config::default() });
+    let fa = open(&a, path);
+    fa.write_at(b"....", 0).unwrap();
+    plfs_testkit::an_hour_ahead(&dir.0.join("shm"));
+    fa.write_at(b"aaaa", 0).unwrap();
+    fa.commit().unwrap();
+    mem.unlink(&fa.container().dir.join("clock")).unwrap();
+    fa.close().unwrap();
+    let fb = open(&b, path);
+    assert_eq!(content(&fb), b"aaaa");
+    fb.write_at(b"bbbb", 0).unwrap();
+    fb.close().unwrap();
+    let c = Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::default() });
+    assert_eq!(String::from_utf8_lossy(&content(&open(&c, path))), "bbbb");
+}
