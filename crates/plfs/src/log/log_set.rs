@@ -428,7 +428,7 @@ impl LogSet {
             let word = &words[UNSYNCED + stream as usize];
             let seen = Unsynced(word.load(Ordering::SeqCst));
             let Some(first) = seen.first() else { continue };
-            let last = (words[TAILS + stream as usize].load(Ordering::SeqCst) >> OFFSET_BITS) as u32;
+            let (last, _) = unpack_tail(words[TAILS + stream as usize].load(Ordering::SeqCst));
             for segment in first..=last {
                 self.sync_segment(stream, segment, seen.has_new_name())?;
             }
