@@ -1,4 +1,5 @@
-//! Writes include/plfs.h from the sources. The file is committed; `make lint` fails if it is not what the sources say.
+//! Writes include/plfs.h from the sources. The file is committed; `make lint` fails if it is not
+//! what the sources say.
 
 fn main() {
     println!("cargo::rerun-if-changed=src");

@@ -1,4 +1,5 @@
-//! Flat indexes that may be anything, with right checksums: lookups give pieces of the range that was asked for, ascending, or say that the index is damaged.
+//! Flat indexes that may be anything, with right checksums: lookups give pieces of the range that
+//! was asked for, ascending, or say that the index is damaged.
 #![no_main]
 
 use std::sync::Arc;
@@ -21,7 +22,13 @@ fn seal(bytes: &mut [u8]) {
     let n = field(bytes, 88).min((blocks_at - HEADER_BYTES) / FENCE_BYTES);
     for i in 0..n {
         let fence = blocks_at - FENCE_BYTES * (n - i);
-        let start = |fence: usize| if fence < blocks_at { field(bytes, fence + 8).saturating_mul(8).min(blocks) } else { blocks };
+        let start = |fence: usize| {
+            if fence < blocks_at {
+                field(bytes, fence + 8).saturating_mul(8).min(blocks)
+            } else {
+                blocks
+            }
+        };
         let (from, to) = (start(fence), start(fence + FENCE_BYTES));
         if from < to {
             let sum = crc32c::crc32c(&bytes[blocks_at + from..blocks_at + to]);
@@ -46,7 +53,13 @@ fuzz_target!(|bytes: &[u8]| {
     let sound = base.check().is_ok();
     let map = ExtentMap::with_base(base);
     let mut found = Vec::new();
-    for (from, to) in [(0, 100), (7, 8), (1000, 5000), (1 << 40, (1 << 40) + 10), (i64::MAX as u64 - 10, i64::MAX as u64)] {
+    for (from, to) in [
+        (0, 100),
+        (7, 8),
+        (1000, 5000),
+        (1 << 40, (1 << 40) + 10),
+        (i64::MAX as u64 - 10, i64::MAX as u64),
+    ] {
         map.lookup(from, to, &mut found);
         let mut at = from;
         for piece in &found {

@@ -1,8 +1,12 @@
-//! Index logs that may be anything: blocks with right checksums, whatever is in them, give runs that keep the limits, or an error; and what is no block is judged without a panic.
+//! Index logs that may be anything: blocks with right checksums, whatever is in them, give runs
+//! that keep the limits, or an error; and what is no block is judged without a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plfs_format::index_log::{ALIGN, At, HEADER_BYTES, LogId, Record, begins_at, block_at, decode_block, header_at, is_torn, run_end};
+use plfs_format::index_log::{
+    ALIGN, At, HEADER_BYTES, LogId, Record, begins_at, block_at, decode_block, header_at, is_torn,
+    run_end,
+};
 use plfs_format::{MAX_OFFSET, Uuid};
 
 fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
@@ -18,30 +22,52 @@ fuzz_target!(|bytes: &[u8]| {
     let log = LogId { uuid: Uuid([7; 16]), set: 9 };
     let mut bytes = bytes.to_vec();
     // What the pieces are that no block explains: any answer will do.
-    for at in (0..bytes.len()).step_by(ALIGN as usize).filter(|at| *at == 0 || begins_at(log, *at as u64, &bytes[*at..])) {
+    for at in (0..bytes.len())
+        .step_by(ALIGN as usize)
+        .filter(|at| *at == 0 || begins_at(log, *at as u64, &bytes[*at..]))
+    {
         is_torn(log, at as u64, &bytes[at..], written(&bytes[at..]));
     }
     // A header that belongs here, and right checksums over as much as there is.
     if bytes.len() >= HEADER_BYTES {
         let payload = ((bytes.len() - HEADER_BYTES) as u32).to_le_bytes();
-        for (at, field) in [(0, &b"PLIX"[..]), (12, &payload), (16, &[7; 8]), (32, &[0; 8]), (48, &log.set.to_le_bytes())] {
+        for (at, field) in [
+            (0, &b"PLIX"[..]),
+            (12, &payload),
+            (16, &[7; 8]),
+            (32, &[0; 8]),
+            (48, &log.set.to_le_bytes()),
+        ] {
             put(&mut bytes, at, field);
         }
         let sum = crc32c::crc32c(&bytes[HEADER_BYTES..]);
         put(&mut bytes, 8, &sum.to_le_bytes());
         let sum = crc32c::crc32c(&bytes[8..HEADER_BYTES]);
         put(&mut bytes, 4, &sum.to_le_bytes());
-        assert!(header_at(log, 0, &bytes[..HEADER_BYTES]).is_some_and(|header| header.bytes() == bytes.len()));
+        assert!(
+            header_at(log, 0, &bytes[..HEADER_BYTES])
+                .is_some_and(|header| header.bytes() == bytes.len())
+        );
     }
     for at in (0..bytes.len()).step_by(ALIGN as usize) {
         let At::Block(header) = block_at(log, at as u64, &bytes[at..]) else { continue };
         let Ok(block) = decode_block(header, at as u64, &bytes[at..]) else { continue };
-        assert!(header.durable <= at as u64 && block.segments.iter().all(|segment| segment.stream < 256));
+        assert!(
+            header.durable <= at as u64
+                && block.segments.iter().all(|segment| segment.stream < 256)
+        );
         for (_, record) in &block.records {
             match record {
-                Record::Run { logical, length, stride, count, segment, physical, stamp, .. } => {
-                    let end = run_end(*logical, *length, *stride, *count, *physical).expect("a run keeps the limits");
-                    assert!(end <= header.eof && *stamp <= header.hlc && usize::from(*segment) < block.segments.len());
+                Record::Run {
+                    logical, length, stride, count, segment, physical, stamp, ..
+                } => {
+                    let end = run_end(*logical, *length, *stride, *count, *physical)
+                        .expect("a run keeps the limits");
+                    assert!(
+                        end <= header.eof
+                            && *stamp <= header.hlc
+                            && usize::from(*segment) < block.segments.len()
+                    );
                 }
                 Record::Hole { logical, length, stamp, .. } => {
                     let end = run_end(*logical, *length, 0, 1, 0).expect("a hole keeps the limits");

@@ -1,5 +1,5 @@
-//! Superblocks, summaries, clocks and the texts of the table of backends that may be anything: no panic, with any checksum; a clock is its stamp's or none, an entry that is one
-//! comes back.
+//! Superblocks, summaries, clocks and the texts of the table of backends that may be anything: no
+//! panic, with any checksum; a clock is its stamp's or none, an entry that is one comes back.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -31,7 +31,10 @@ fuzz_target!(|bytes: &[u8]| {
     let sum = crc32c::crc32c(&bytes[76..3072]);
     bytes[72..76].copy_from_slice(&sum.to_le_bytes());
     if let Ok(superblock) = Superblock::decode(&bytes) {
-        assert_eq!(Superblock::decode(&superblock.encode().expect("what was decoded")), Ok(superblock.clone()));
+        assert_eq!(
+            Superblock::decode(&superblock.encode().expect("what was decoded")),
+            Ok(superblock.clone())
+        );
         let _ = Summary::decode(&bytes[3072..3200], &superblock.uuid);
     }
 });

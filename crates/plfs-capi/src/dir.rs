@@ -13,7 +13,8 @@ pub struct PlfsDir {
     current: CString,
 }
 
-/// Lists a directory as of now, without `.`, `..` and PLFS's own directory. The listing goes to `*out`; free it with plfs_closedir.
+/// Lists a directory as of now, without `.`, `..` and PLFS's own directory. The listing goes to
+/// `*out`; free it with plfs_closedir.
 ///
 /// # Safety
 /// `path` is a C string, `out` a place for a pointer.
@@ -25,9 +26,15 @@ pub unsafe extern "C" fn plfs_opendir(path: *const c_char, out: *mut *mut PlfsDi
         }
         // SAFETY: the caller's promise.
         let path = absolute(libc::AT_FDCWD, unsafe { path_arg(path) }?)?;
-        let entries = plfs()?.store().list(&path).map_err(|errno| Failure::new(errno, format!("cannot list {}: {errno}", path.display())))?;
-        let names = entries.into_iter().filter(|entry| !plfs_core::is_hidden(&entry.name)).filter_map(|entry| CString::new(entry.name.into_vec()).ok());
-        let listing = PlfsDir { names: names.collect::<Vec<_>>().into_iter(), current: CString::default() };
+        let entries = plfs()?.store().list(&path).map_err(|errno| {
+            Failure::new(errno, format!("cannot list {}: {errno}", path.display()))
+        })?;
+        let names = entries
+            .into_iter()
+            .filter(|entry| !plfs_core::is_hidden(&entry.name))
+            .filter_map(|entry| CString::new(entry.name.into_vec()).ok());
+        let listing =
+            PlfsDir { names: names.collect::<Vec<_>>().into_iter(), current: CString::default() };
         // SAFETY: not NULL; the caller's promise.
         unsafe { *out = Box::into_raw(Box::new(listing)) };
         Ok(0)

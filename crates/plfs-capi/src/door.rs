@@ -1,4 +1,5 @@
-//! What doors need beyond the API: which paths are PLFS's, and the system's own calls on any file, with PLFS files recognised.
+//! What doors need beyond the API: which paths are PLFS's, and the system's own calls on any file,
+//! with PLFS files recognised.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::io::Write;
@@ -21,10 +22,12 @@ use crate::{Failure, Result, absolute, borrow, call, link_of, path_arg, plfs};
 /// Flags of a placeholder that the kernel answers for.
 const KEPT: c_int = libc::O_CLOEXEC | libc::O_APPEND | libc::O_NONBLOCK;
 
-/// Longest path looked at, with its directory. The kernel refuses paths of half of it (PATH_MAX is 4,096).
+/// Longest path looked at, with its directory. The kernel refuses paths of half of it (PATH_MAX is
+/// 4,096).
 const PATH_ROOM: usize = 8192;
 
-/// A normal absolute path under construction, without a slash at the end; empty for the root. On the stack, as signal handlers may open files.
+/// A normal absolute path under construction, without a slash at the end; empty for the root. On
+/// the stack, as signal handlers may open files.
 struct Normal {
     /// The first `len` are written. Not cleared, as every open and stat of a program comes here.
     bytes: [MaybeUninit<u8>; PATH_ROOM],
@@ -36,15 +39,20 @@ impl Normal {
         Normal { bytes: [const { MaybeUninit::uninit() }; PATH_ROOM], len: 0 }
     }
 
-    /// Follows `path` by its text: `.` and empty parts vanish, `..` takes the last part away. False if there is no room.
+    /// Follows `path` by its text: `.` and empty parts vanish, `..` takes the last part away. False
+    /// if there is no room.
     fn follow(&mut self, path: &[u8]) -> bool {
         for part in path.split(|byte| *byte == b'/') {
             match part {
                 b"" | b"." => {}
-                b".." => self.len = self.as_bytes().iter().rposition(|byte| *byte == b'/').unwrap_or(0),
+                b".." => {
+                    self.len = self.as_bytes().iter().rposition(|byte| *byte == b'/').unwrap_or(0)
+                }
                 _ if self.len + 1 + part.len() > PATH_ROOM => return false,
                 _ => {
-                    for (at, byte) in self.bytes[self.len..].iter_mut().zip([b'/'].iter().chain(part)) {
+                    for (at, byte) in
+                        self.bytes[self.len..].iter_mut().zip([b'/'].iter().chain(part))
+                    {
                         at.write(*byte);
                     }
                     self.len += 1 + part.len();
@@ -60,7 +68,8 @@ impl Normal {
     }
 }
 
-/// The mounts, normal. Not those of [`plfs`], which is not to be set up by a process that only asks.
+/// The mounts, normal. Not those of [`plfs`], which is not to be set up by a process that only
+/// asks.
 fn mounts() -> &'static [Vec<u8>] {
     static MOUNTS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     MOUNTS.get_or_init(|| {
@@ -68,13 +77,15 @@ fn mounts() -> &'static [Vec<u8>] {
         let normal = |path: &PathBuf| {
             let mut normal = Normal::root();
             // A relative one has no fixed meaning.
-            (path.is_absolute() && normal.follow(path.as_os_str().as_bytes())).then(|| normal.as_bytes().to_vec())
+            (path.is_absolute() && normal.follow(path.as_os_str().as_bytes()))
+                .then(|| normal.as_bytes().to_vec())
         };
         paths.iter().filter_map(normal).collect()
     })
 }
 
-/// 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is one of PLFS_MOUNTS or lies below one, by its text; else 0. Opens nothing and allocates nothing after the first call.
+/// 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is one of PLFS_MOUNTS or
+/// lies below one, by its text; else 0. Opens nothing and allocates nothing after the first call.
 ///
 /// # Safety
 /// `path` is NULL or a C string.
@@ -90,14 +101,18 @@ pub unsafe extern "C" fn plfs_door_below_mount(dirfd: c_int, path: *const c_char
     let mut full = Normal::root();
     if path[0] != b'/' {
         let mut dir = [0u8; PATH_ROOM / 2];
-        let len = match dirfd {
+        let len = if dirfd == libc::AT_FDCWD {
             // SAFETY: the buffer has that room.
-            libc::AT_FDCWD if unsafe { libc::getcwd(dir.as_mut_ptr().cast(), dir.len()) }.is_null() => return 0,
-            libc::AT_FDCWD => dir.iter().position(|byte| *byte == 0).unwrap_or(0),
-            _ => match link_into(dirfd, &mut dir) {
+            let known = unsafe { libc::getcwd(dir.as_mut_ptr().cast(), dir.len()) };
+            if known.is_null() {
+                return 0;
+            }
+            dir.iter().position(|byte| *byte == 0).unwrap_or(0)
+        } else {
+            match link_into(dirfd, &mut dir) {
                 Some(len) => len,
                 None => return 0,
-            },
+            }
         };
         if dir[0] != b'/' || !full.follow(&dir[..len]) {
             return 0;
@@ -106,7 +121,11 @@ pub unsafe extern "C" fn plfs_door_below_mount(dirfd: c_int, path: *const c_char
     if !full.follow(path) {
         return 0;
     }
-    let below = |mount: &Vec<u8>| full.as_bytes().strip_prefix(mount.as_slice()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+    let below = |mount: &Vec<u8>| {
+        full.as_bytes()
+            .strip_prefix(mount.as_slice())
+            .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    };
     c_int::from(mounts.iter().any(below))
 }
 
@@ -123,7 +142,8 @@ fn link_into(fd: c_int, dir: &mut [u8]) -> Option<usize> {
     rustix::fs::readlinkat_raw(rustix::fs::CWD, name, dir).ok()
 }
 
-/// 1 if `path`, followed through links, is a PLFS file, 0 if it is anything else, -ENOENT if nothing is there.
+/// 1 if `path`, followed through links, is a PLFS file, 0 if it is anything else, -ENOENT if
+/// nothing is there.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -141,18 +161,27 @@ pub unsafe extern "C" fn plfs_door_is_plfs(dirfd: c_int, path: *const c_char) ->
     }) as c_int
 }
 
-/// Opens `path` as openat(2), except that a regular file that it creates is a PLFS file. Gives a descriptor, which is the caller's.
+/// Opens `path` as openat(2), except that a regular file that it creates is a PLFS file. Gives a
+/// descriptor, which is the caller's.
 ///
-/// `*out` is NULL for anything but a PLFS file: the descriptor was opened with exactly `flags`. Else `*out` is a handle and the descriptor a placeholder: open for reading
-/// on the superblock, it holds the number and answers stat, locks and F_GETFL; close both.
+/// `*out` is NULL for anything but a PLFS file: the descriptor was opened with exactly `flags`.
+/// Else `*out` is a handle and the descriptor a placeholder: open for reading on the superblock, it
+/// holds the number and answers stat, locks and F_GETFL; close both.
 ///
 /// # Safety
 /// `path` is a C string, `out` a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_open(dirfd: c_int, path: *const c_char, flags: c_int, mode: mode_t, out: *mut *mut PlfsFile) -> c_int {
+pub unsafe extern "C" fn plfs_door_open(
+    dirfd: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    out: *mut *mut PlfsFile,
+) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
-        let out = unsafe { out.as_mut() }.ok_or_else(|| Failure::new(Errno::FAULT, "the place for the handle is NULL"))?;
+        let out = unsafe { out.as_mut() }
+            .ok_or_else(|| Failure::new(Errno::FAULT, "the place for the handle is NULL"))?;
         *out = std::ptr::null_mut();
         // SAFETY: the caller's promises.
         let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
@@ -165,7 +194,9 @@ pub unsafe extern "C" fn plfs_door_open(dirfd: c_int, path: *const c_char, flags
                 }
             }
         };
-        if flags & (libc::O_PATH | libc::O_DIRECTORY) != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        if flags & (libc::O_PATH | libc::O_DIRECTORY) != 0
+            || flags & libc::O_TMPFILE == libc::O_TMPFILE
+        {
             return Ok(native(flags)?.into_raw_fd() as i64);
         }
         let (create, exclusive) = (flags & libc::O_CREAT != 0, flags & libc::O_EXCL != 0);
@@ -182,14 +213,24 @@ pub unsafe extern "C" fn plfs_door_open(dirfd: c_int, path: *const c_char, flags
                 return Ok(native(flags)?.into_raw_fd() as i64);
             }
             let at = absolute(dirfd, path)?;
-            let options = OpenOptions { access: access_of(flags), create, exclusive, truncate: false, mode: mode & 0o7777 };
+            let options = OpenOptions {
+                access: access_of(flags),
+                create,
+                exclusive,
+                truncate: false,
+                mode: mode & 0o7777,
+            };
             match plfs()?.create_with_name(&at, options) {
                 Ok(file) => return created(file, flags, out),
                 Err(error) if error.errno() == Errno::EXIST && !exclusive => {
-                    let is_link = rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFLNK);
+                    let is_link = rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW)
+                        .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFLNK);
                     if is_link && flags & libc::O_NOFOLLOW == 0 {
                         // A link to nothing: what it leads to is to be created.
-                        let target = at.parent().unwrap_or(Path::new("/")).join(plfs()?.store().readlink(&at)?);
+                        let target = at
+                            .parent()
+                            .unwrap_or(Path::new("/"))
+                            .join(plfs()?.store().readlink(&at)?);
                         if plfs()?.is_mounted(&target) {
                             match plfs()?.create_with_name(&target, options) {
                                 Ok(file) => return created(file, flags, out),
@@ -220,7 +261,8 @@ fn existing(
     // A PosixFile closes itself, and not through libc, on every way out but the last.
     let opened = PosixFile::from_fd(fd);
     let stat = opened.stat()?;
-    let (regular, access, truncate) = (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
+    let (regular, access, truncate) =
+        (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
     if regular && stat.len == SUPERBLOCK_BYTES as u64 {
         // Nor can a superblock be read through O_DIRECT, which wants a buffer aligned.
         let placeholder = match access.write || flags & libc::O_DIRECT != 0 {
@@ -235,8 +277,13 @@ fn existing(
             *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
             let mut fd = opened.into_fd();
             if let Some(placeholder) = placeholder {
-                // The placeholder cannot write, and gets the lowest free number, as open(2) promises.
-                let close = if flags & libc::O_CLOEXEC != 0 { DupFlags::CLOEXEC } else { DupFlags::empty() };
+                // The placeholder cannot write, and gets the lowest free number, as open(2)
+                // promises.
+                let close = if flags & libc::O_CLOEXEC != 0 {
+                    DupFlags::CLOEXEC
+                } else {
+                    DupFlags::empty()
+                };
                 rustix::io::dup3(&placeholder, &mut fd, close)?;
             }
             return Ok(fd.into_raw_fd() as i64);
@@ -254,10 +301,15 @@ fn existing(
     Ok(opened.into_fd().into_raw_fd() as i64)
 }
 
-fn created((file, name): (File, Arc<dyn StoreFile>), flags: c_int, out: &mut *mut PlfsFile) -> Result<i64> {
+fn created(
+    (file, name): (File, Arc<dyn StoreFile>),
+    flags: c_int,
+    out: &mut *mut PlfsFile,
+) -> Result<i64> {
     let fd = match name.fd().map(|fd| reopen(fd, flags)) {
         Some(Ok(fd)) => fd,
-        // A file whose mode refuses its owner: the creation's descriptor was allowed, others are not.
+        // A file whose mode refuses its owner: the creation's descriptor was allowed, others are
+        // not.
         _ => {
             let dir = file.container().store.open(&file.container().dir, Open::READ)?;
             reopen(dir.fd().ok_or(Errno::NOTSUP)?, flags)?
@@ -273,25 +325,38 @@ fn reopen(fd: BorrowedFd<'_>, flags: c_int) -> Result<OwnedFd> {
     Ok(rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), how, Mode::empty())?)
 }
 
-/// Makes a handle for `fd` if it is open on a PLFS file: 1 and the handle in `*out`; 0 for any other. The access mode is `flags`'s, as is O_APPEND. `fd` stays the caller's.
+/// Makes a handle for `fd` if it is open on a PLFS file: 1 and the handle in `*out`; 0 for any
+/// other. The access mode is `flags`'s, as is O_APPEND. `fd` stays the caller's.
 ///
 /// # Safety
 /// `fd` is open, `out` a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_adopt(fd: c_int, flags: c_int, out: *mut *mut PlfsFile) -> c_int {
+pub unsafe extern "C" fn plfs_door_adopt(
+    fd: c_int,
+    flags: c_int,
+    out: *mut *mut PlfsFile,
+) -> c_int {
     call(|| {
         // SAFETY: the caller's promises.
-        let (out, of) = unsafe { (out.as_mut().ok_or_else(|| Failure::from(Errno::FAULT))?, borrow(fd)?) };
+        let (out, of) =
+            unsafe { (out.as_mut().ok_or_else(|| Failure::from(Errno::FAULT))?, borrow(fd)?) };
         *out = std::ptr::null_mut();
         let stat = rustix::fs::fstat(of)?;
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_size != SUPERBLOCK_BYTES as i64 {
             return Ok(0);
         }
-        // An inherited descriptor may be of a file that this user could not open; one that cannot read, or only into aligned buffers, must be opened again.
-        let can_read = rustix::fs::fcntl_getfl(of).is_ok_and(|how| how & OFlags::ACCMODE != OFlags::WRONLY && !how.contains(OFlags::DIRECT));
+        // An inherited descriptor may be of a file that this user could not open; one that cannot
+        // read, or only into aligned buffers, must be opened again.
+        let can_read = rustix::fs::fcntl_getfl(of).is_ok_and(|how| {
+            how & OFlags::ACCMODE != OFlags::WRONLY && !how.contains(OFlags::DIRECT)
+        });
         let reader = match can_read {
             true => rustix::io::fcntl_dupfd_cloexec(of, 0)?,
-            false => rustix::fs::open(format!("/proc/self/fd/{fd}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?,
+            false => rustix::fs::open(
+                format!("/proc/self/fd/{fd}"),
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?,
         };
         match plfs()?.adopt(&PosixFile::from_fd(reader), &link_of(fd)?, access_of(flags))? {
             Some(file) => {
@@ -303,13 +368,19 @@ pub unsafe extern "C" fn plfs_door_adopt(fd: c_int, flags: c_int, out: *mut *mut
     }) as c_int
 }
 
-/// Corrects what a stat of the system gave for `path` (NULL or empty: for `dirfd` itself) if that is a PLFS file: size, blocks, block size, link count; then 1, else 0.
-/// Only regular files of PLFS_SUPER_BYTES can be.
+/// Corrects what a stat of the system gave for `path` (NULL or empty: for `dirfd` itself) if that
+/// is a PLFS file: size, blocks, block size, link count; then 1, else 0. Only regular files of
+/// PLFS_SUPER_BYTES can be.
 ///
 /// # Safety
 /// `path` is NULL or a C string, `st` points to a filled struct stat.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_fix_stat(dirfd: c_int, path: *const c_char, at_flags: c_int, st: *mut libc::stat) -> c_int {
+pub unsafe extern "C" fn plfs_door_fix_stat(
+    dirfd: c_int,
+    path: *const c_char,
+    at_flags: c_int,
+    st: *mut libc::stat,
+) -> c_int {
     let _ = at_flags;
     call(|| {
         // SAFETY: the caller's promise.
@@ -336,7 +407,11 @@ pub unsafe extern "C" fn plfs_door_fix_stat(dirfd: c_int, path: *const c_char, a
         };
         // SAFETY: the caller's promise.
         let fixed = if path.is_null() || unsafe { *path } == 0 {
-            plfs()?.resolve_via(Path::new(&format!("/proc/self/fd/{dirfd}")), &link_of(dirfd)?, stat)?
+            plfs()?.resolve_via(
+                Path::new(&format!("/proc/self/fd/{dirfd}")),
+                &link_of(dirfd)?,
+                stat,
+            )?
         } else {
             // SAFETY: the caller's promise.
             plfs()?.resolve(&absolute(dirfd, unsafe { path_arg(path) }?)?, stat)?
@@ -369,22 +444,40 @@ pub unsafe extern "C" fn plfs_door_unlink(dirfd: c_int, path: *const c_char) -> 
     }) as c_int
 }
 
-/// renameat2(2), for any file; the data of a PLFS file that it replaces goes if that was the last name.
+/// renameat2(2), for any file; the data of a PLFS file that it replaces goes if that was the last
+/// name.
 ///
 /// # Safety
 /// The paths are C strings.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_rename(olddirfd: c_int, old: *const c_char, newdirfd: c_int, new: *const c_char, flags: c_uint) -> c_int {
+pub unsafe extern "C" fn plfs_door_rename(
+    olddirfd: c_int,
+    old: *const c_char,
+    newdirfd: c_int,
+    new: *const c_char,
+    flags: c_uint,
+) -> c_int {
     call(|| {
         // SAFETY: the caller's promises.
-        let (old, olddir, new, newdir) = unsafe { (path_arg(old)?, borrow(olddirfd)?, path_arg(new)?, borrow(newdirfd)?) };
+        let (old, olddir, new, newdir) =
+            unsafe { (path_arg(old)?, borrow(olddirfd)?, path_arg(new)?, borrow(newdirfd)?) };
         let (from, to) = (absolute(olddirfd, old)?, absolute(newdirfd, new)?);
         let rename = || {
             let done = match flags {
                 0 => rustix::fs::renameat(olddir, old, newdir, new),
-                _ => rustix::fs::renameat_with(olddir, old, newdir, new, RenameFlags::from_bits_retain(flags)),
+                _ => rustix::fs::renameat_with(
+                    olddir,
+                    old,
+                    newdir,
+                    new,
+                    RenameFlags::from_bits_retain(flags),
+                ),
             };
-            done.map_err(|errno| plfs_core::Error::Io { op: "rename", path: old.to_path_buf(), errno })
+            done.map_err(|errno| plfs_core::Error::Io {
+                op: "rename",
+                path: old.to_path_buf(),
+                errno,
+            })
         };
         plfs()?.rename_with(&from, &to, rename)?;
         Ok(0)
@@ -397,8 +490,11 @@ pub unsafe extern "C" fn plfs_door_rename(olddirfd: c_int, old: *const c_char, n
 /// `path` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_truncate(path: *const c_char, size: i64) -> c_int {
-    // SAFETY: the caller's promise.
-    call(|| Ok(plfs()?.truncate(&absolute(libc::AT_FDCWD, unsafe { path_arg(path) }?)?, offset_arg(size)?).map(|()| 0)?)) as c_int
+    call(|| {
+        // SAFETY: the caller's promise.
+        let path = unsafe { path_arg(path) }?;
+        Ok(plfs()?.truncate(&absolute(libc::AT_FDCWD, path)?, offset_arg(size)?).map(|()| 0)?)
+    }) as c_int
 }
 
 /// fchmodat(2), for any file.
@@ -406,7 +502,12 @@ pub unsafe extern "C" fn plfs_door_truncate(path: *const c_char, size: i64) -> c
 /// # Safety
 /// `path` is a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_chmod(dirfd: c_int, path: *const c_char, mode: mode_t, at_flags: c_int) -> c_int {
+pub unsafe extern "C" fn plfs_door_chmod(
+    dirfd: c_int,
+    path: *const c_char,
+    mode: mode_t,
+    at_flags: c_int,
+) -> c_int {
     call(|| {
         // SAFETY: the caller's promises.
         let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
@@ -415,7 +516,12 @@ pub unsafe extern "C" fn plfs_door_chmod(dirfd: c_int, path: *const c_char, mode
         let at = absolute(dirfd, path)?;
         match plfs.container_to_change(&at, follow)? {
             Some(_) => plfs.chmod(&at, mode & 0o7777)?,
-            None => rustix::fs::chmodat(dir, path, Mode::from_raw_mode(mode), AtFlags::from_bits_retain(at_flags as u32))?,
+            None => rustix::fs::chmodat(
+                dir,
+                path,
+                Mode::from_raw_mode(mode),
+                AtFlags::from_bits_retain(at_flags as u32),
+            )?,
         }
         Ok(0)
     }) as c_int
@@ -426,7 +532,13 @@ pub unsafe extern "C" fn plfs_door_chmod(dirfd: c_int, path: *const c_char, mode
 /// # Safety
 /// `path` is a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_chown(dirfd: c_int, path: *const c_char, uid: uid_t, gid: gid_t, at_flags: c_int) -> c_int {
+pub unsafe extern "C" fn plfs_door_chown(
+    dirfd: c_int,
+    path: *const c_char,
+    uid: uid_t,
+    gid: gid_t,
+    at_flags: c_int,
+) -> c_int {
     let some = |id: u32| (id != u32::MAX).then_some(id);
     call(|| {
         // SAFETY: the caller's promise.
@@ -436,7 +548,8 @@ pub unsafe extern "C" fn plfs_door_chown(dirfd: c_int, path: *const c_char, uid:
     }) as c_int
 }
 
-/// 1 if the descriptor number is one of PLFS's own, which a program must not close or replace. Cheap; safe in signal handlers.
+/// 1 if the descriptor number is one of PLFS's own, which a program must not close or replace.
+/// Cheap; safe in signal handlers.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_door_owns_fd(fd: c_int) -> c_int {
     c_int::from(PosixStore::owns_fd(fd))

@@ -21,7 +21,12 @@ pub struct PlfsFile {
 
 impl PlfsFile {
     pub(crate) fn new(file: File, append: bool) -> *mut PlfsFile {
-        Box::into_raw(Box::new(PlfsFile { file, append, position: Mutex::new(0), lock_file: OnceLock::new() }))
+        Box::into_raw(Box::new(PlfsFile {
+            file,
+            append,
+            position: Mutex::new(0),
+            lock_file: OnceLock::new(),
+        }))
     }
 }
 
@@ -33,7 +38,8 @@ pub(crate) unsafe fn handle<'a>(file: *const PlfsFile) -> Result<&'a PlfsFile> {
 }
 
 pub(crate) fn offset_arg(offset: i64) -> Result<u64> {
-    u64::try_from(offset).map_err(|_| Failure::new(Errno::INVAL, format!("the offset {offset} is negative")))
+    u64::try_from(offset)
+        .map_err(|_| Failure::new(Errno::INVAL, format!("the offset {offset} is negative")))
 }
 
 /// # Safety
@@ -58,14 +64,17 @@ unsafe fn bytes_mut<'a>(buf: *mut c_void, n: size_t) -> Result<&'a mut [u8]> {
     if buf.is_null() {
         return Err(Failure::new(Errno::FAULT, "the buffer is NULL"));
     }
-    // SAFETY: as above. The bytes may be uninitialised for Rust, but are only written, as u8, before they are read.
+    // SAFETY: as above. The bytes may be uninitialised for Rust, but are only written, as u8,
+    // before they are read.
     Ok(unsafe { std::slice::from_raw_parts_mut(buf.cast(), n.min(isize::MAX as usize)) })
 }
 
 /// # Safety
 /// `iov` points to `n` vectors.
 unsafe fn vectors<'a>(iov: *const iovec, n: c_int) -> Result<&'a [iovec]> {
-    let n = usize::try_from(n).ok().filter(|n| *n <= 1024).ok_or_else(|| Failure::new(Errno::INVAL, "the number of vectors is not between 0 and 1,024"))?;
+    let n = usize::try_from(n).ok().filter(|n| *n <= 1024).ok_or_else(|| {
+        Failure::new(Errno::INVAL, "the number of vectors is not between 0 and 1,024")
+    })?;
     if n == 0 {
         return Ok(&[]);
     }
@@ -76,14 +85,21 @@ unsafe fn vectors<'a>(iov: *const iovec, n: c_int) -> Result<&'a [iovec]> {
     Ok(unsafe { std::slice::from_raw_parts(iov, n) })
 }
 
-/// Opens a PLFS file; O_CREAT makes one if nothing is there. `flags` and `mode` as open(2). The handle goes to `*out`; close it with plfs_close.
+/// Opens a PLFS file; O_CREAT makes one if nothing is there. `flags` and `mode` as open(2). The
+/// handle goes to `*out`; close it with plfs_close.
 ///
-/// -EMEDIUMTYPE if the path names a file that is not PLFS's. Cost: three calls on the name, one on the container.
+/// -EMEDIUMTYPE if the path names a file that is not PLFS's. Cost: three calls on the name, one on
+/// the container.
 ///
 /// # Safety
 /// `path` is a C string, `out` a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_open(path: *const c_char, flags: c_int, mode: mode_t, out: *mut *mut PlfsFile) -> c_int {
+pub unsafe extern "C" fn plfs_open(
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    out: *mut *mut PlfsFile,
+) -> c_int {
     call(|| {
         if out.is_null() {
             return Err(Failure::new(Errno::FAULT, "the place for the handle is NULL"));
@@ -113,7 +129,8 @@ pub(crate) fn access_of(flags: c_int) -> Access {
     Access { read: mode != libc::O_WRONLY, write: mode != libc::O_RDONLY }
 }
 
-/// Commits and closes. The handle is gone even if an error is returned; an error means that bytes written through it may be lost.
+/// Commits and closes. The handle is gone even if an error is returned; an error means that bytes
+/// written through it may be lost.
 ///
 /// # Safety
 /// `file` is a handle, not used afterwards, or NULL.
@@ -135,19 +152,34 @@ pub unsafe extern "C" fn plfs_close(file: *mut PlfsFile) -> c_int {
 /// # Safety
 /// `file` is a handle, `buf` has room for `n` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_pread(file: *mut PlfsFile, buf: *mut c_void, n: size_t, offset: i64) -> ssize_t {
+pub unsafe extern "C" fn plfs_pread(
+    file: *mut PlfsFile,
+    buf: *mut c_void,
+    n: size_t,
+    offset: i64,
+) -> ssize_t {
     // SAFETY: the caller's promises.
-    call(|| unsafe { Ok(handle(file)?.file.read_at(bytes_mut(buf, n)?, offset_arg(offset)?)? as i64) }) as ssize_t
+    call(|| unsafe {
+        Ok(handle(file)?.file.read_at(bytes_mut(buf, n)?, offset_arg(offset)?)? as i64)
+    }) as ssize_t
 }
 
-/// Writes `n` bytes at `offset`; gives the bytes written, fewer only if the storage is full behind them.
+/// Writes `n` bytes at `offset`; gives the bytes written, fewer only if the storage is full behind
+/// them.
 ///
 /// # Safety
 /// `file` is a handle, `buf` has `n` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_pwrite(file: *mut PlfsFile, buf: *const c_void, n: size_t, offset: i64) -> ssize_t {
+pub unsafe extern "C" fn plfs_pwrite(
+    file: *mut PlfsFile,
+    buf: *const c_void,
+    n: size_t,
+    offset: i64,
+) -> ssize_t {
     // SAFETY: the caller's promises.
-    call(|| unsafe { written(handle(file)?.file.write_at(bytes(buf, n)?, offset_arg(offset)?)? as i64) }) as ssize_t
+    call(|| unsafe {
+        written(handle(file)?.file.write_at(bytes(buf, n)?, offset_arg(offset)?)? as i64)
+    }) as ssize_t
 }
 
 /// plfs_pread into `n` vectors, at most 1,024.
@@ -155,12 +187,25 @@ pub unsafe extern "C" fn plfs_pwrite(file: *mut PlfsFile, buf: *const c_void, n:
 /// # Safety
 /// `file` is a handle, `iov` points to `n` vectors with room.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_preadv(file: *mut PlfsFile, iov: *const iovec, n: c_int, offset: i64) -> ssize_t {
+pub unsafe extern "C" fn plfs_preadv(
+    file: *mut PlfsFile,
+    iov: *const iovec,
+    n: c_int,
+    offset: i64,
+) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promises.
-        let (file, vectors, offset) = unsafe { (handle(file)?, vectors(iov, n)?, offset_arg(offset)?) };
-        // SAFETY: each vector has room.
-        each(vectors, |one| one.iov_len, |one, done| Ok(file.file.read_at(unsafe { bytes_mut(one.iov_base, one.iov_len) }?, offset + done as u64)?))
+        let (file, vectors, offset) =
+            unsafe { (handle(file)?, vectors(iov, n)?, offset_arg(offset)?) };
+        each(
+            vectors,
+            |one| one.iov_len,
+            |one, done| {
+                // SAFETY: each vector has room.
+                let bytes = unsafe { bytes_mut(one.iov_base, one.iov_len) }?;
+                Ok(file.file.read_at(bytes, offset + done as u64)?)
+            },
+        )
     }) as ssize_t
 }
 
@@ -169,17 +214,27 @@ pub unsafe extern "C" fn plfs_preadv(file: *mut PlfsFile, iov: *const iovec, n: 
 /// # Safety
 /// `file` is a handle, `iov` points to `n` vectors.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_pwritev(file: *mut PlfsFile, iov: *const iovec, n: c_int, offset: i64) -> ssize_t {
+pub unsafe extern "C" fn plfs_pwritev(
+    file: *mut PlfsFile,
+    iov: *const iovec,
+    n: c_int,
+    offset: i64,
+) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promises.
-        let (file, vectors, offset) = unsafe { (handle(file)?, vectors(iov, n)?, offset_arg(offset)?) };
-        // SAFETY: each vector points to its bytes.
-        let write = |one: &iovec, done| Ok(file.file.write_at(unsafe { bytes(one.iov_base, one.iov_len) }?, offset + done as u64)?);
+        let (file, vectors, offset) =
+            unsafe { (handle(file)?, vectors(iov, n)?, offset_arg(offset)?) };
+        let write = |one: &iovec, done| {
+            // SAFETY: each vector points to its bytes.
+            let bytes = unsafe { bytes(one.iov_base, one.iov_len) }?;
+            Ok(file.file.write_at(bytes, offset + done as u64)?)
+        };
         written(each(vectors, |one| one.iov_len, write)?)
     }) as ssize_t
 }
 
-/// What every write ends with: `n`, and while the process exits a commit, because no later moment may come.
+/// What every write ends with: `n`, and while the process exits a commit, because no later moment
+/// may come.
 pub(crate) fn written(n: i64) -> Result<i64> {
     if EXITING.load(Ordering::Relaxed) {
         plfs()?.leave_all()?;
@@ -187,9 +242,14 @@ pub(crate) fn written(n: i64) -> Result<i64> {
     Ok(n)
 }
 
-/// Moves pieces one after the other with `step(piece, bytes moved before)`, which gives the bytes that it moved. Stops at the first that is not moved whole; an error counts
-/// only if nothing was moved before it: else it comes at the next call, which begins there.
-fn each<T>(pieces: &[T], length: impl Fn(&T) -> usize, step: impl Fn(&T, usize) -> Result<usize>) -> Result<i64> {
+/// Moves pieces one after the other with `step(piece, bytes moved before)`, which gives the bytes
+/// that it moved. Stops at the first that is not moved whole; an error counts only if nothing was
+/// moved before it: else it comes at the next call, which begins there.
+fn each<T>(
+    pieces: &[T],
+    length: impl Fn(&T) -> usize,
+    step: impl Fn(&T, usize) -> Result<usize>,
+) -> Result<i64> {
     let mut done = 0;
     for piece in pieces {
         match step(piece, done) {
@@ -206,16 +266,26 @@ fn each<T>(pieces: &[T], length: impl Fn(&T) -> usize, step: impl Fn(&T, usize) 
     Ok(done as i64)
 }
 
-/// Writes `count` pieces of `length` bytes, one after the other from `buf`: piece i goes to `offset + i * stride`. Gives the bytes written, as plfs_pwrite.
+/// Writes `count` pieces of `length` bytes, one after the other from `buf`: piece i goes to `offset
+/// + i * stride`. Gives the bytes written, as plfs_pwrite.
 ///
-/// `stride` is in bytes and may be negative. -EINVAL if there are several pieces and its magnitude is less than `length`, or if a piece would begin before the file;
-/// -EFBIG if one would end past 2^63-1; then nothing is written. Costs what one plfs_pwrite of `length * count` bytes costs, whatever `count` is: the bytes go to the storage in
-/// one piece, and the index gets one record, which a call that goes on with the pattern of the one before makes longer.
+/// `stride` is in bytes and may be negative. -EINVAL if there are several pieces and its magnitude
+/// is less than `length`, or if a piece would begin before the file; -EFBIG if one would end past
+/// 2^63-1; then nothing is written. Costs what one plfs_pwrite of `length * count` bytes costs,
+/// whatever `count` is: the bytes go to the storage in one piece, and the index gets one record,
+/// which a call that goes on with the pattern of the one before makes longer.
 ///
 /// # Safety
 /// `file` is a handle, `buf` has `length * count` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_pwrite_strided(file: *mut PlfsFile, buf: *const c_void, length: size_t, stride: i64, count: size_t, offset: i64) -> ssize_t {
+pub unsafe extern "C" fn plfs_pwrite_strided(
+    file: *mut PlfsFile,
+    buf: *const c_void,
+    length: size_t,
+    stride: i64,
+    count: size_t,
+    offset: i64,
+) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promises.
         let (file, buf) = unsafe { (handle(file)?, bytes(buf, strided_bytes(length, count)?)?) };
@@ -223,33 +293,52 @@ pub unsafe extern "C" fn plfs_pwrite_strided(file: *mut PlfsFile, buf: *const c_
     }) as ssize_t
 }
 
-/// Reads `count` pieces of `length` bytes, one after the other into `buf`: piece i comes from `offset + i * stride`. Gives the bytes read; stops at the first piece that
-/// the file does not fill, or that cannot be read when others before it were: then the next call that begins there gives the error.
+/// Reads `count` pieces of `length` bytes, one after the other into `buf`: piece i comes from
+/// `offset + i * stride`. Gives the bytes read; stops at the first piece that the file does not
+/// fill, or that cannot be read when others before it were: then the next call that begins there
+/// gives the error.
 ///
-/// Arguments and errors are plfs_pwrite_strided's. Costs one lookup in the index for each piece; pieces that were written one after the other are fetched together.
+/// Arguments and errors are plfs_pwrite_strided's. Costs one lookup in the index for each piece;
+/// pieces that were written one after the other are fetched together.
 ///
 /// # Safety
 /// `file` is a handle, `buf` has room for `length * count` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_pread_strided(file: *mut PlfsFile, buf: *mut c_void, length: size_t, stride: i64, count: size_t, offset: i64) -> ssize_t {
+pub unsafe extern "C" fn plfs_pread_strided(
+    file: *mut PlfsFile,
+    buf: *mut c_void,
+    length: size_t,
+    stride: i64,
+    count: size_t,
+    offset: i64,
+) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promises.
-        let (file, buf) = unsafe { (handle(file)?, bytes_mut(buf, strided_bytes(length, count)?)?) };
+        let (file, buf) =
+            unsafe { (handle(file)?, bytes_mut(buf, strided_bytes(length, count)?)?) };
         Ok(file.file.read_strided(buf, length, stride, offset_arg(offset)?)? as i64)
     }) as ssize_t
 }
 
 fn strided_bytes(length: size_t, count: size_t) -> Result<usize> {
     let bytes = length.checked_mul(count).filter(|bytes| isize::try_from(*bytes).is_ok());
-    bytes.ok_or_else(|| Failure::new(Errno::INVAL, format!("{count} pieces of {length} bytes are no buffer")))
+    bytes.ok_or_else(|| {
+        Failure::new(Errno::INVAL, format!("{count} pieces of {length} bytes are no buffer"))
+    })
 }
 
-/// Writes `n` vectors at the end of the file, as one piece, atomically among the processes of this node. `*at` (may be NULL) gets the offset.
+/// Writes `n` vectors at the end of the file, as one piece, atomically among the processes of this
+/// node. `*at` (may be NULL) gets the offset.
 ///
 /// # Safety
 /// `file` is a handle, `iov` points to `n` vectors, `at` is NULL or a place for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_append(file: *mut PlfsFile, iov: *const iovec, n: c_int, at: *mut i64) -> ssize_t {
+pub unsafe extern "C" fn plfs_append(
+    file: *mut PlfsFile,
+    iov: *const iovec,
+    n: c_int,
+    at: *mut i64,
+) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promises.
         let (file, vectors) = unsafe { (handle(file)?, vectors(iov, n)?) };
@@ -283,37 +372,52 @@ pub struct PlfsExtent {
     pub length: size_t,
 }
 
-/// Reads `n` pieces of the file, one after the other into `buf`. Gives the bytes read; stops at the first piece that the file does not fill, or that fails when others
-/// before it were read: then the next call that begins there gives the error.
+/// Reads `n` pieces of the file, one after the other into `buf`. Gives the bytes read; stops at the
+/// first piece that the file does not fill, or that fails when others before it were read: then the
+/// next call that begins there gives the error.
 ///
 /// # Safety
 /// `file` is a handle, `list` points to `n` extents, `buf` has room for all of them.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_read_list(file: *mut PlfsFile, list: *const PlfsExtent, n: size_t, buf: *mut c_void) -> ssize_t {
+pub unsafe extern "C" fn plfs_read_list(
+    file: *mut PlfsFile,
+    list: *const PlfsExtent,
+    n: size_t,
+    buf: *mut c_void,
+) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promises.
         let (file, list) = unsafe { (handle(file)?, extents(list, n)?) };
         let read = |extent: &PlfsExtent, done| {
             // SAFETY: the buffer has room for all extents, and `done` is the sum of those before.
-            let into = unsafe { bytes_mut(buf.cast::<u8>().wrapping_add(done).cast(), extent.length) }?;
+            let into =
+                unsafe { bytes_mut(buf.cast::<u8>().wrapping_add(done).cast(), extent.length) }?;
             Ok(file.file.read_at(into, offset_arg(extent.offset)?)?)
         };
         each(list, |extent| extent.length, read)
     }) as ssize_t
 }
 
-/// Writes `n` pieces of the file, one after the other from `buf`. Gives the bytes written; stops at the first piece for which the storage is full, or that fails when others
-/// before it were written: then the next call that begins there gives the error. Pieces at regular distances cost less with plfs_pwrite_strided.
+/// Writes `n` pieces of the file, one after the other from `buf`. Gives the bytes written; stops at
+/// the first piece for which the storage is full, or that fails when others before it were written:
+/// then the next call that begins there gives the error. Pieces at regular distances cost less with
+/// plfs_pwrite_strided.
 ///
 /// # Safety
 /// `file` is a handle, `list` points to `n` extents, `buf` has the bytes of all of them.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_write_list(file: *mut PlfsFile, list: *const PlfsExtent, n: size_t, buf: *const c_void) -> ssize_t {
+pub unsafe extern "C" fn plfs_write_list(
+    file: *mut PlfsFile,
+    list: *const PlfsExtent,
+    n: size_t,
+    buf: *const c_void,
+) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promises.
         let (file, list) = unsafe { (handle(file)?, extents(list, n)?) };
         let write = |extent: &PlfsExtent, done| {
-            // SAFETY: the buffer has the bytes of all extents, and `done` is the sum of those before.
+            // SAFETY: the buffer has the bytes of all extents, and `done` is the sum of those
+            // before.
             let from = unsafe { bytes(buf.cast::<u8>().wrapping_add(done).cast(), extent.length) }?;
             Ok(file.file.write_at(from, offset_arg(extent.offset)?)?)
         };
@@ -358,13 +462,18 @@ pub unsafe extern "C" fn plfs_write(file: *mut PlfsFile, buf: *const c_void, n: 
         // SAFETY: the caller's promises.
         let (file, buf) = unsafe { (handle(file)?, bytes(buf, n)?) };
         let mut position = file.position.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, n) = if file.append { file.file.append(buf)? } else { (*position, file.file.write_at(buf, *position)?) };
+        let (at, n) = if file.append {
+            file.file.append(buf)?
+        } else {
+            (*position, file.file.write_at(buf, *position)?)
+        };
         *position = at + n as u64;
         written(n as i64)
     }) as ssize_t
 }
 
-/// Moves the handle's position; SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA, SEEK_HOLE. Gives the new one.
+/// Moves the handle's position; SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA, SEEK_HOLE. Gives the new
+/// one.
 ///
 /// # Safety
 /// `file` is a handle.
@@ -380,12 +489,18 @@ pub unsafe extern "C" fn plfs_lseek(file: *mut PlfsFile, offset: i64, whence: c_
     })
 }
 
-/// Where lseek would go from `position`; changes nothing. For callers that keep positions themselves.
+/// Where lseek would go from `position`; changes nothing. For callers that keep positions
+/// themselves.
 ///
 /// # Safety
 /// `file` is a handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_seek(file: *mut PlfsFile, position: i64, offset: i64, whence: c_int) -> i64 {
+pub unsafe extern "C" fn plfs_seek(
+    file: *mut PlfsFile,
+    position: i64,
+    offset: i64,
+    whence: c_int,
+) -> i64 {
     // SAFETY: the caller's promise.
     call(|| seek(&unsafe { handle(file) }?.file, position, offset, whence))
 }
@@ -402,16 +517,27 @@ fn seek(file: &File, position: i64, offset: i64, whence: c_int) -> Result<i64> {
                 return Err(nothing());
             }
             file.refresh()?;
-            let found = if whence == libc::SEEK_DATA { file.next_data(from)? } else { Some(file.next_hole(from)?) };
+            let found = if whence == libc::SEEK_DATA {
+                file.next_data(from)?
+            } else {
+                Some(file.next_hole(from)?)
+            };
             return found.map(|at| at as i64).ok_or_else(nothing);
         }
         _ => return Err(Failure::new(Errno::INVAL, format!("whence {whence} is unknown"))),
     };
-    let new = base.checked_add(offset).ok_or(Failure::new(Errno::OVERFLOW, "the position would pass 2^63-1"))?;
-    if new < 0 { Err(Failure::new(Errno::INVAL, "the position would be negative")) } else { Ok(new) }
+    let new = base
+        .checked_add(offset)
+        .ok_or(Failure::new(Errno::OVERFLOW, "the position would pass 2^63-1"))?;
+    if new < 0 {
+        Err(Failure::new(Errno::INVAL, "the position would be negative"))
+    } else {
+        Ok(new)
+    }
 }
 
-/// Makes everything that this process wrote to the file visible and durable; later reads see what others committed until now.
+/// Makes everything that this process wrote to the file visible and durable; later reads see what
+/// others committed until now.
 ///
 /// # Safety
 /// `file` is a handle.
@@ -421,7 +547,8 @@ pub unsafe extern "C" fn plfs_sync(file: *mut PlfsFile) -> c_int {
     call(|| unsafe { handle(file) }?.file.sync().map(|()| 0).map_err(Failure::from)) as c_int
 }
 
-/// Makes everything that this process wrote to the file visible to later opens and refreshes. Not forced to storage.
+/// Makes everything that this process wrote to the file visible to later opens and refreshes. Not
+/// forced to storage.
 ///
 /// # Safety
 /// `file` is a handle.
@@ -441,13 +568,15 @@ pub unsafe extern "C" fn plfs_refresh(file: *mut PlfsFile) -> c_int {
     call(|| unsafe { handle(file) }?.file.refresh().map(|()| 0).map_err(Failure::from)) as c_int
 }
 
-/// Commits every open file of the process, as closing would; handles stay usable. For the moments before exec and _exit; exit(3) and fork(2) do it by themselves.
+/// Commits every open file of the process, as closing would; handles stay usable. For the moments
+/// before exec and _exit; exit(3) and fork(2) do it by themselves.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_commit_all() -> c_int {
     call(|| plfs()?.leave_all().map(|()| 0).map_err(Failure::from)) as c_int
 }
 
-/// What exit(3) does by itself, for the moment before _exit: commits every open file, and removes the data of files that have no name any more.
+/// What exit(3) does by itself, for the moment before _exit: commits every open file, and removes
+/// the data of files that have no name any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_exit() -> c_int {
     call(|| plfs()?.exit().map(|()| 0).map_err(Failure::from)) as c_int
@@ -459,31 +588,51 @@ pub extern "C" fn plfs_exit() -> c_int {
 /// `file` is a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_ftruncate(file: *mut PlfsFile, size: i64) -> c_int {
-    // SAFETY: the caller's promise.
-    call(|| unsafe { handle(file) }?.file.set_len(offset_arg(size)?).map(|()| 0).map_err(Failure::from)) as c_int
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = unsafe { handle(file) }?;
+        file.file.set_len(offset_arg(size)?).map(|()| 0).map_err(Failure::from)
+    }) as c_int
 }
 
-/// As fallocate(2): mode 0 extends the file (a log reserves no space), FALLOC_FL_KEEP_SIZE does nothing, with PUNCH_HOLE or ZERO_RANGE the range becomes a hole,
-/// which costs no more than a record in the index, however long it is; what it hides takes room until a compaction.
+/// As fallocate(2): mode 0 extends the file (a log reserves no space), FALLOC_FL_KEEP_SIZE does
+/// nothing, with PUNCH_HOLE or ZERO_RANGE the range becomes a hole, which costs no more than a
+/// record in the index, however long it is; what it hides takes room until a compaction.
 /// Other modes: -EOPNOTSUPP.
 ///
 /// # Safety
 /// `file` is a handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_fallocate(file: *mut PlfsFile, mode: c_int, offset: i64, len: i64) -> c_int {
+pub unsafe extern "C" fn plfs_fallocate(
+    file: *mut PlfsFile,
+    mode: c_int,
+    offset: i64,
+    len: i64,
+) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
         let file = &unsafe { handle(file) }?.file;
         if offset < 0 || len <= 0 {
-            return Err(Failure::new(Errno::INVAL, "fallocate needs an offset from 0 and a length from 1"));
+            return Err(Failure::new(
+                Errno::INVAL,
+                "fallocate needs an offset from 0 and a length from 1",
+            ));
         }
-        let end = offset.checked_add(len).ok_or(Failure::new(Errno::FBIG, "a file ends at 2^63-1 bytes"))? as u64;
+        let end = offset
+            .checked_add(len)
+            .ok_or(Failure::new(Errno::FBIG, "a file ends at 2^63-1 bytes"))?
+            as u64;
         let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let zero = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => false,
             libc::FALLOC_FL_PUNCH_HOLE if keep => true,
             libc::FALLOC_FL_ZERO_RANGE => true,
-            _ => return Err(Failure::new(Errno::OPNOTSUPP, format!("fallocate mode {mode:#x} is not supported"))),
+            _ => {
+                return Err(Failure::new(
+                    Errno::OPNOTSUPP,
+                    format!("fallocate mode {mode:#x} is not supported"),
+                ));
+            }
         };
         if !file.access().write {
             return Err(Failure::new(Errno::BADF, "the file is not open for writing"));
@@ -517,7 +666,8 @@ pub unsafe extern "C" fn plfs_fstat(file: *mut PlfsFile, out: *mut libc::stat) -
 pub(crate) unsafe fn put_stat(stat: &Stat, out: *mut libc::stat) -> Result<i64> {
     use plfs_core::store::Kind;
     // SAFETY: the caller's promise.
-    let out = unsafe { out.as_mut() }.ok_or_else(|| Failure::new(Errno::FAULT, "the place for the stat is NULL"))?;
+    let out = unsafe { out.as_mut() }
+        .ok_or_else(|| Failure::new(Errno::FAULT, "the place for the stat is NULL"))?;
     // SAFETY: struct stat is plain numbers; zeros are valid.
     *out = unsafe { std::mem::zeroed() };
     let kind = match stat.kind {
@@ -551,7 +701,8 @@ pub(crate) const BLOCK_BYTES: libc::blksize_t = 1 << 20;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_fchmod(file: *mut PlfsFile, mode: mode_t) -> c_int {
     // SAFETY: the caller's promise.
-    call(|| unsafe { handle(file) }?.file.chmod(mode & 0o7777).map(|()| 0).map_err(Failure::from)) as c_int
+    call(|| unsafe { handle(file) }?.file.chmod(mode & 0o7777).map(|()| 0).map_err(Failure::from))
+        as c_int
 }
 
 /// Sets owner and group; -1 leaves one as it is.
@@ -559,13 +710,21 @@ pub unsafe extern "C" fn plfs_fchmod(file: *mut PlfsFile, mode: mode_t) -> c_int
 /// # Safety
 /// `file` is a handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_fchown(file: *mut PlfsFile, uid: libc::uid_t, gid: libc::gid_t) -> c_int {
+pub unsafe extern "C" fn plfs_fchown(
+    file: *mut PlfsFile,
+    uid: libc::uid_t,
+    gid: libc::gid_t,
+) -> c_int {
     let some = |id: u32| (id != u32::MAX).then_some(id);
-    // SAFETY: the caller's promise.
-    call(|| unsafe { handle(file) }?.file.chown(some(uid), some(gid)).map(|()| 0).map_err(Failure::from)) as c_int
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = unsafe { handle(file) }?;
+        file.file.chown(some(uid), some(gid)).map(|()| 0).map_err(Failure::from)
+    }) as c_int
 }
 
-/// Sets access and modification time, as futimens(2): NULL means now, tv_nsec may be UTIME_NOW or UTIME_OMIT.
+/// Sets access and modification time, as futimens(2): NULL means now, tv_nsec may be UTIME_NOW or
+/// UTIME_OMIT.
 ///
 /// # Safety
 /// `file` is a handle, `times` is NULL or points to two timespecs.
@@ -593,7 +752,9 @@ pub(crate) unsafe fn times_arg(times: *const timespec) -> Result<[Option<Time>; 
             libc::UTIME_NOW => Some(now()),
             libc::UTIME_OMIT => None,
             0..1_000_000_000 => Some(Time { sec: time.tv_sec, nsec: time.tv_nsec as u32 }),
-            _ => return Err(Failure::new(Errno::INVAL, "tv_nsec is not between 0 and 999,999,999")),
+            _ => {
+                return Err(Failure::new(Errno::INVAL, "tv_nsec is not between 0 and 999,999,999"));
+            }
         };
     }
     Ok(out)
@@ -604,9 +765,11 @@ fn now() -> Time {
     Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
 }
 
-/// A descriptor on which fcntl(2) record locks of this file are to be taken. It belongs to the handle and is closed with it.
+/// A descriptor on which fcntl(2) record locks of this file are to be taken. It belongs to the
+/// handle and is closed with it.
 ///
-/// The library does not hear of the locks: call plfs_refresh after a lock is granted and plfs_commit before an unlock, else others' writes are not seen under the lock.
+/// The library does not hear of the locks: call plfs_refresh after a lock is granted and
+/// plfs_commit before an unlock, else others' writes are not seen under the lock.
 ///
 /// # Safety
 /// `file` is a handle.
@@ -620,7 +783,8 @@ pub unsafe extern "C" fn plfs_lock_fd(file: *mut PlfsFile) -> c_int {
             let opened = container.store.open(&container.path("lock"), Open::create(0o666))?;
             let _ = handle.lock_file.set(opened);
         }
-        let fd = handle.lock_file.get().and_then(|file| file.fd()).ok_or(Failure::from(Errno::NOLCK))?;
+        let fd =
+            handle.lock_file.get().and_then(|file| file.fd()).ok_or(Failure::from(Errno::NOLCK))?;
         Ok(fd.as_raw_fd() as i64)
     }) as c_int
 }

@@ -1,6 +1,8 @@
-//! libplfs.so: the C API. Raw pointers live in this crate; every export runs inside the panic boundary of [`call`], checks for NULL and says who owns what.
+//! libplfs.so: the C API. Raw pointers live in this crate; every export runs inside the panic
+//! boundary of [`call`], checks for NULL and says who owns what.
 //!
-//! `file`, `path`, `dir` and `map` are the API for programs; `door` is what the preload door needs beyond it.
+//! `file`, `path`, `dir` and `map` are the API for programs; `door` is what the preload door needs
+//! beyond it.
 #![allow(non_camel_case_types)]
 
 mod dir;
@@ -51,14 +53,19 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Runs the body of an export: behind the fork gate, inside the panic boundary. Gives the value or the negative error number, and keeps the sentence.
+/// Runs the body of an export: behind the fork gate, inside the panic boundary. Gives the value or
+/// the negative error number, and keeps the sentence.
 pub(crate) fn call(body: impl FnOnce() -> Result<i64>) -> i64 {
-    // Every call holds the gate shared; fork takes it alone, so that no lock of ours is held by a thread that the child does not have.
+    // Every call holds the gate shared; fork takes it alone, so that no lock of ours is held by a
+    // thread that the child does not have.
     let _gate = FORK_GATE.read().unwrap_or_else(PoisonError::into_inner);
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
-        Err(_) => Failure::new(Errno::IO, "PLFS has a bug and stopped this call; please report what it printed"),
+        Err(_) => Failure::new(
+            Errno::IO,
+            "PLFS has a bug and stopped this call; please report what it printed",
+        ),
     };
     // A thread that is ending has no place for the sentence any more; the number is enough then.
     let _ = LAST_ERROR.try_with(|last| {
@@ -75,9 +82,14 @@ pub(crate) fn plfs() -> Result<&'static Plfs> {
     let plfs = PLFS.get_or_init(|| {
         let plfs = Config::from_env().map(Plfs::posix);
         if plfs.is_ok() {
-            // SAFETY: the handlers are plain functions that stay loaded as long as this library, which is never unloaded once it has threads.
+            // SAFETY: the handlers are plain functions that stay loaded as long as this library,
+            // which is never unloaded once it has threads.
             unsafe {
-                libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child));
+                libc::pthread_atfork(
+                    Some(before_fork),
+                    Some(after_fork),
+                    Some(after_fork_in_child),
+                );
                 libc::atexit(at_exit);
             }
         }
@@ -91,7 +103,8 @@ static HELD: std::sync::Mutex<Option<Held>> = std::sync::Mutex::new(None);
 
 struct Held(#[allow(dead_code)] RwLockWriteGuard<'static, ()>);
 
-// SAFETY: the guard is put in by `before_fork` and taken out by the same thread in `after_fork` or `after_fork_in_child`: it never changes threads.
+// SAFETY: the guard is put in by `before_fork` and taken out by the same thread in `after_fork` or
+// `after_fork_in_child`: it never changes threads.
 unsafe impl Send for Held {}
 
 extern "C" fn before_fork() {
@@ -113,7 +126,8 @@ extern "C" fn after_fork_in_child() {
     });
 }
 
-/// Set once exit handlers run: stdio flushes its buffers after them, so from then on every write is committed by itself.
+/// Set once exit handlers run: stdio flushes its buffers after them, so from then on every write is
+/// committed by itself.
 pub(crate) static EXITING: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn at_exit() {
@@ -141,7 +155,9 @@ pub(crate) fn absolute(dirfd: c_int, path: &Path) -> Result<PathBuf> {
         return Ok(path.to_path_buf());
     }
     let dir = match dirfd {
-        libc::AT_FDCWD => PathBuf::from(OsStr::from_bytes(rustix::process::getcwd(Vec::new())?.as_bytes())),
+        libc::AT_FDCWD => {
+            PathBuf::from(OsStr::from_bytes(rustix::process::getcwd(Vec::new())?.as_bytes()))
+        }
         _ => link_of(dirfd)?,
     };
     Ok(dir.join(path))
@@ -149,7 +165,8 @@ pub(crate) fn absolute(dirfd: c_int, path: &Path) -> Result<PathBuf> {
 
 /// The path of an open descriptor.
 pub(crate) fn link_of(fd: c_int) -> Result<PathBuf> {
-    let link = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new()).map_err(|_| Failure::from(Errno::BADF))?;
+    let link = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new())
+        .map_err(|_| Failure::from(Errno::BADF))?;
     let bytes = link.as_bytes();
     Ok(PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(b" (deleted)").unwrap_or(bytes))))
 }
@@ -161,16 +178,20 @@ pub(crate) fn link_of(fd: c_int) -> Result<PathBuf> {
 pub(crate) unsafe fn borrow<'a>(fd: c_int) -> Result<BorrowedFd<'a>> {
     match fd {
         libc::AT_FDCWD => Ok(rustix::fs::CWD.as_fd()),
-        // SAFETY: not -1, and open by the caller's promise; a closed number makes system calls fail with EBADF, nothing worse.
+        // SAFETY: not -1, and open by the caller's promise; a closed number makes system calls fail
+        // with EBADF, nothing worse.
         0.. => Ok(unsafe { BorrowedFd::borrow_raw(fd) }),
         _ => Err(Failure::from(Errno::BADF)),
     }
 }
 
-/// The sentence of this thread's last failed call; empty if none failed. Valid until the thread's next failing call.
+/// The sentence of this thread's last failed call; empty if none failed. Valid until the thread's
+/// next failing call.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_last_error() -> *const c_char {
-    LAST_ERROR.try_with(|last| last.try_borrow().map_or(c"".as_ptr(), |last| last.as_ptr())).unwrap_or(c"".as_ptr())
+    LAST_ERROR
+        .try_with(|last| last.try_borrow().map_or(c"".as_ptr(), |last| last.as_ptr()))
+        .unwrap_or(c"".as_ptr())
 }
 
 /// The version, such as "0.1.0". Static.

@@ -1,4 +1,5 @@
-//! Where the bytes of a file are: for people, and for processes that load or write the index together.
+//! Where the bytes of a file are: for people, and for processes that load or write the index
+//! together.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -23,8 +24,8 @@ pub struct PlfsMapping {
     pub data_log: *const c_char,
 }
 
-/// Calls `visit` for every piece of [offset, offset + length) that was written, ascending; what is left out is holes. A value other than 0 from `visit` ends the walk
-/// and is returned.
+/// Calls `visit` for every piece of [offset, offset + length) that was written, ascending; what is
+/// left out is holes. A value other than 0 from `visit` ends the walk and is returned.
 ///
 /// # Safety
 /// `file` is a handle; `visit` may be called with `user` on this thread.
@@ -52,7 +53,12 @@ pub unsafe extern "C" fn plfs_map(
     // Outside of the call: the callback may call PLFS itself.
     for piece in pieces {
         let data_log = CString::new(piece.data_log.as_os_str().as_bytes()).unwrap_or_default();
-        let mapping = PlfsMapping { logical: piece.logical, length: piece.length, physical: piece.physical, data_log: data_log.as_ptr() };
+        let mapping = PlfsMapping {
+            logical: piece.logical,
+            length: piece.length,
+            physical: piece.physical,
+            data_log: data_log.as_ptr(),
+        };
         // SAFETY: the caller's promise; the mapping lives through the call.
         let answer = unsafe { visit(&mapping, user) };
         if answer != 0 {
@@ -87,7 +93,8 @@ pub unsafe extern "C" fn plfs_free(bytes: *mut c_void) {
     unsafe { libc::free(bytes) }
 }
 
-/// For processes that could load an index together: how many bytes of index logs each would have to read at its first read. 0 if a flat index has everything.
+/// For processes that could load an index together: how many bytes of index logs each would have to
+/// read at its first read. 0 if a flat index has everything.
 ///
 /// # Safety
 /// `file` is a handle.
@@ -97,13 +104,20 @@ pub unsafe extern "C" fn plfs_index_pending(file: *mut PlfsFile) -> i64 {
     call(|| Ok(unsafe { handle(file) }?.file.index_pending()?.min(i64::MAX as u64) as i64))
 }
 
-/// For processes that load an index together: the share `part` of `parts` (counted from 0), every parts-th index log, as bytes that plfs_index_merge takes. All shares merged are
-/// everything that was committed before the first was asked for. Part 0 has what the flat index has; the others may be nearly empty. Gives the length.
+/// For processes that load an index together: the share `part` of `parts` (counted from 0), every
+/// parts-th index log, as bytes that plfs_index_merge takes. All shares merged are everything that
+/// was committed before the first was asked for. Part 0 has what the flat index has; the others may
+/// be nearly empty. Gives the length.
 ///
 /// # Safety
 /// `file` is a handle, `out` a place for a pointer; free it with plfs_free.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_index_part(file: *mut PlfsFile, part: u32, parts: u32, out: *mut *mut c_void) -> ssize_t {
+pub unsafe extern "C" fn plfs_index_part(
+    file: *mut PlfsFile,
+    part: u32,
+    parts: u32,
+    out: *mut *mut c_void,
+) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promise.
         let file = unsafe { handle(file) }?;
@@ -113,13 +127,18 @@ pub unsafe extern "C" fn plfs_index_part(file: *mut PlfsFile, part: u32, parts: 
     }) as ssize_t
 }
 
-/// For processes that close a file together: what this node's processes committed and no flat index has yet, as bytes that plfs_index_merge takes; if `with_base` is not 0, also what
-/// the flat index has. One process of each node asks, one of all with the base. Gives the length.
+/// For processes that close a file together: what this node's processes committed and no flat index
+/// has yet, as bytes that plfs_index_merge takes; if `with_base` is not 0, also what the flat index
+/// has. One process of each node asks, one of all with the base. Gives the length.
 ///
 /// # Safety
 /// As plfs_index_part.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_index_own(file: *mut PlfsFile, with_base: c_int, out: *mut *mut c_void) -> ssize_t {
+pub unsafe extern "C" fn plfs_index_own(
+    file: *mut PlfsFile,
+    with_base: c_int,
+    out: *mut *mut c_void,
+) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promise.
         let file = unsafe { handle(file) }?;
@@ -129,12 +148,20 @@ pub unsafe extern "C" fn plfs_index_own(file: *mut PlfsFile, with_base: c_int, o
     }) as ssize_t
 }
 
-/// Merges `n` parts of the index of `file`; regular patterns stay patterns. Gives the length. -EIO if a part is damaged or of another file.
+/// Merges `n` parts of the index of `file`; regular patterns stay patterns. Gives the length. -EIO
+/// if a part is damaged or of another file.
 ///
 /// # Safety
-/// `parts` and `lengths` have `n` elements, part i has lengths[i] bytes; `file` and `out` as for plfs_index_part.
+/// `parts` and `lengths` have `n` elements, part i has lengths[i] bytes; `file` and `out` as for
+/// plfs_index_part.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_index_merge(file: *mut PlfsFile, parts: *const *const c_void, lengths: *const size_t, n: u32, out: *mut *mut c_void) -> ssize_t {
+pub unsafe extern "C" fn plfs_index_merge(
+    file: *mut PlfsFile,
+    parts: *const *const c_void,
+    lengths: *const size_t,
+    n: u32,
+    out: *mut *mut c_void,
+) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promise.
         let file = unsafe { handle(file) }?;
@@ -142,16 +169,26 @@ pub unsafe extern "C" fn plfs_index_merge(file: *mut PlfsFile, parts: *const *co
         not_null(parts)?;
         not_null(lengths)?;
         // SAFETY: the caller's promise.
-        let (parts, lengths) = unsafe { (std::slice::from_raw_parts(parts, n as usize), std::slice::from_raw_parts(lengths, n as usize)) };
+        let (parts, lengths) = unsafe {
+            (
+                std::slice::from_raw_parts(parts, n as usize),
+                std::slice::from_raw_parts(lengths, n as usize),
+            )
+        };
         // SAFETY: the caller's promise.
-        let parts = parts.iter().zip(lengths).map(|(part, length)| unsafe { bytes(*part, *length) }).collect::<Result<Vec<_>>>()?;
+        let parts = parts
+            .iter()
+            .zip(lengths)
+            .map(|(part, length)| unsafe { bytes(*part, *length) })
+            .collect::<Result<Vec<_>>>()?;
         // SAFETY: the caller's promise.
         unsafe { give(file.file.index_merge(&parts)?, out) }
     }) as ssize_t
 }
 
-/// Makes the handle read by a merged index that lies in the file `fd`, from its start to its end: of a node's processes one writes it (to a memfd, or below /dev/shm) and all map
-/// it. The caller closes `fd`; the file must not change. Refreshing later reads what was committed since.
+/// Makes the handle read by a merged index that lies in the file `fd`, from its start to its end:
+/// of a node's processes one writes it (to a memfd, or below /dev/shm) and all map it. The caller
+/// closes `fd`; the file must not change. Refreshing later reads what was committed since.
 ///
 /// # Safety
 /// `file` is a handle, `fd` is open for reading.
@@ -167,12 +204,17 @@ pub unsafe extern "C" fn plfs_index_use(file: *mut PlfsFile, fd: c_int) -> c_int
     }) as c_int
 }
 
-/// Puts a merged index in the container, where every later reader finds it. Atomic, and never wrong: what is committed later is read from the logs. Not forced to storage.
+/// Puts a merged index in the container, where every later reader finds it. Atomic, and never
+/// wrong: what is committed later is read from the logs. Not forced to storage.
 ///
 /// # Safety
 /// `file` is a handle open for writing, `data` has `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_index_store(file: *mut PlfsFile, data: *const c_void, length: size_t) -> c_int {
+pub unsafe extern "C" fn plfs_index_store(
+    file: *mut PlfsFile,
+    data: *const c_void,
+    length: size_t,
+) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
         let (file, data) = unsafe { (handle(file)?, bytes(data, length)?) };
@@ -194,7 +236,8 @@ pub struct PlfsSeen {
     pub is_new: c_int,
 }
 
-/// For processes that open a file together to write: one of them looks, and tells the others, which would each look at all index logs otherwise.
+/// For processes that open a file together to write: one of them looks, and tells the others, which
+/// would each look at all index logs otherwise.
 ///
 /// # Safety
 /// `file` is a handle, `out` a place for a plfs_seen.
@@ -211,7 +254,8 @@ pub unsafe extern "C" fn plfs_seen_get(file: *mut PlfsFile, out: *mut PlfsSeen) 
     }) as c_int
 }
 
-/// What this process writes is ordered behind what another has seen. Before the first write through any handle of the file; later it has no effect.
+/// What this process writes is ordered behind what another has seen. Before the first write through
+/// any handle of the file; later it has no effect.
 ///
 /// # Safety
 /// `file` is a handle, `seen` points to a plfs_seen.

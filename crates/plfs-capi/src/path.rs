@@ -14,12 +14,16 @@ use crate::{Failure, absolute, call, path_arg, plfs};
 ///
 /// # Safety
 /// `path` is NULL or a C string.
-unsafe fn on_path(path: *const c_char, body: impl FnOnce(&std::path::Path) -> crate::Result<i64>) -> c_int {
+unsafe fn on_path(
+    path: *const c_char,
+    body: impl FnOnce(&std::path::Path) -> crate::Result<i64>,
+) -> c_int {
     // SAFETY: the caller's promise.
     call(|| body(&absolute(libc::AT_FDCWD, unsafe { path_arg(path) }?)?)) as c_int
 }
 
-/// Stat; follows links. The size of a PLFS file comes from its summary, or from its index logs' block headers if it is being written.
+/// Stat; follows links. The size of a PLFS file comes from its summary, or from its index logs'
+/// block headers if it is being written.
 ///
 /// # Safety
 /// `path` is a C string, `out` a place for a struct stat.
@@ -81,7 +85,11 @@ pub unsafe extern "C" fn plfs_rename(from: *const c_char, to: *const c_char) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_link(from: *const c_char, to: *const c_char) -> c_int {
     // SAFETY: the caller's promises.
-    unsafe { on_path(from, |from| Ok(plfs()?.store().link(from, &absolute(libc::AT_FDCWD, path_arg(to)?)?).map(|()| 0)?)) }
+    unsafe {
+        on_path(from, |from| {
+            Ok(plfs()?.store().link(from, &absolute(libc::AT_FDCWD, path_arg(to)?)?).map(|()| 0)?)
+        })
+    }
 }
 
 /// Makes a symbolic link at `path` with text `target`.
@@ -91,7 +99,9 @@ pub unsafe extern "C" fn plfs_link(from: *const c_char, to: *const c_char) -> c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_symlink(target: *const c_char, path: *const c_char) -> c_int {
     // SAFETY: the caller's promises.
-    unsafe { on_path(path, |path| Ok(plfs()?.store().symlink(path_arg(target)?, path).map(|()| 0)?)) }
+    unsafe {
+        on_path(path, |path| Ok(plfs()?.store().symlink(path_arg(target)?, path).map(|()| 0)?))
+    }
 }
 
 /// The text of a symbolic link, cut at `n` bytes, not terminated. Gives its length.
@@ -99,7 +109,11 @@ pub unsafe extern "C" fn plfs_symlink(target: *const c_char, path: *const c_char
 /// # Safety
 /// `path` is a C string, `buf` has room for `n` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_readlink(path: *const c_char, buf: *mut c_char, n: size_t) -> ssize_t {
+pub unsafe extern "C" fn plfs_readlink(
+    path: *const c_char,
+    buf: *mut c_char,
+    n: size_t,
+) -> ssize_t {
     use std::os::unix::ffi::OsStrExt;
     let read = |path: &std::path::Path| {
         let target = plfs()?.store().readlink(path)?;
@@ -123,7 +137,11 @@ pub unsafe extern "C" fn plfs_readlink(path: *const c_char, buf: *mut c_char, n:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_mkdir(path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { on_path(path, |path| Ok(rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(mode)).map(|()| 0)?)) }
+    unsafe {
+        on_path(path, |path| {
+            Ok(rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(mode)).map(|()| 0)?)
+        })
+    }
 }
 
 /// Removes an empty directory.
@@ -154,7 +172,9 @@ pub unsafe extern "C" fn plfs_chmod(path: *const c_char, mode: mode_t) -> c_int 
 pub unsafe extern "C" fn plfs_chown(path: *const c_char, uid: uid_t, gid: gid_t) -> c_int {
     let some = |id: u32| (id != u32::MAX).then_some(id);
     // SAFETY: the caller's promise.
-    unsafe { on_path(path, |path| Ok(plfs()?.chown(path, some(uid), some(gid), true).map(|()| 0)?)) }
+    unsafe {
+        on_path(path, |path| Ok(plfs()?.chown(path, some(uid), some(gid), true).map(|()| 0)?))
+    }
 }
 
 /// Sets access and modification time, as utimensat(2) with AT_FDCWD and no flags.
@@ -172,7 +192,8 @@ pub unsafe extern "C" fn plfs_utimens(path: *const c_char, times: *const timespe
     }
 }
 
-/// Whether this user may read (R_OK), write (W_OK), execute (X_OK) the file, or whether it exists (F_OK). With the effective ids.
+/// Whether this user may read (R_OK), write (W_OK), execute (X_OK) the file, or whether it exists
+/// (F_OK). With the effective ids.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -180,7 +201,11 @@ pub unsafe extern "C" fn plfs_utimens(path: *const c_char, times: *const timespe
 pub unsafe extern "C" fn plfs_access(path: *const c_char, mode: c_int) -> c_int {
     let access = Access::from_bits_truncate(mode as u32);
     // SAFETY: the caller's promise.
-    unsafe { on_path(path, |path| Ok(rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).map(|()| 0)?)) }
+    unsafe {
+        on_path(path, |path| {
+            Ok(rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).map(|()| 0)?)
+        })
+    }
 }
 
 /// Room on the file system of the root.
@@ -192,18 +217,22 @@ pub unsafe extern "C" fn plfs_statvfs(path: *const c_char, out: *mut libc::statv
     let fill = |path: &std::path::Path| {
         let room = rustix::fs::statvfs(path)?;
         // SAFETY: the caller's promise.
-        let out = unsafe { out.as_mut() }.ok_or_else(|| Failure::new(Errno::FAULT, "the place for the answer is NULL"))?;
+        let out = unsafe { out.as_mut() }
+            .ok_or_else(|| Failure::new(Errno::FAULT, "the place for the answer is NULL"))?;
         // SAFETY: struct statvfs is plain numbers; zeros are valid.
         *out = unsafe { std::mem::zeroed() };
-        (out.f_bsize, out.f_frsize, out.f_blocks, out.f_bfree, out.f_bavail) = (room.f_bsize, room.f_frsize, room.f_blocks, room.f_bfree, room.f_bavail);
-        (out.f_files, out.f_ffree, out.f_favail, out.f_fsid, out.f_namemax) = (room.f_files, room.f_ffree, room.f_favail, room.f_fsid, room.f_namemax);
+        (out.f_bsize, out.f_frsize, out.f_blocks, out.f_bfree, out.f_bavail) =
+            (room.f_bsize, room.f_frsize, room.f_blocks, room.f_bfree, room.f_bavail);
+        (out.f_files, out.f_ffree, out.f_favail, out.f_fsid, out.f_namemax) =
+            (room.f_files, room.f_ffree, room.f_favail, room.f_fsid, room.f_namemax);
         Ok(0)
     };
     // SAFETY: the caller's promise.
     unsafe { on_path(path, fill) }
 }
 
-/// Merges the file's index logs into one flat index that readers map. Readers and writers are not disturbed.
+/// Merges the file's index logs into one flat index that readers map. Readers and writers are not
+/// disturbed.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -213,8 +242,10 @@ pub unsafe extern "C" fn plfs_flatten(path: *const c_char) -> c_int {
     unsafe { on_path(path, |path| Ok(plfs()?.flatten(path).map(|_| 0)?)) }
 }
 
-/// Frees the bytes of a file that were overwritten or cut: copies what it has to new logs, in order, and removes the old ones. The name, times and mode stay. Readers are not disturbed,
-/// and writers may come meanwhile; -EBUSY if another process has the file open for writing already. Until it is done it takes room for a second copy. Durable on return; whatever ends it
+/// Frees the bytes of a file that were overwritten or cut: copies what it has to new logs, in
+/// order, and removes the old ones. The name, times and mode stay. Readers are not disturbed,
+/// and writers may come meanwhile; -EBUSY if another process has the file open for writing already.
+/// Until it is done it takes room for a second copy. Durable on return; whatever ends it
 /// before leaves the file as it was.
 ///
 /// # Safety
@@ -222,5 +253,7 @@ pub unsafe extern "C" fn plfs_flatten(path: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_compact(path: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { on_path(path, |path| Ok(plfs()?.compact(path, |_| ControlFlow::Continue(())).map(|_| 0)?)) }
+    unsafe {
+        on_path(path, |path| Ok(plfs()?.compact(path, |_| ControlFlow::Continue(())).map(|_| 0)?))
+    }
 }

@@ -92,7 +92,9 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
         trees |= is_dir && entry.is_none();
         let reports = match entry {
             // Something in lost+found itself.
-            Some(lost) => Ok(vec![Report { dir: full.clone(), lost: vec![lost], ..Report::default() }]),
+            Some(lost) => {
+                Ok(vec![Report { dir: full.clone(), lost: vec![lost], ..Report::default() }])
+            }
             None => look(&plfs, &full, is_dir),
         };
         let mut reports = match reports {
@@ -105,7 +107,8 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
         };
         let mut done = Vec::new();
         if work.undo || work.discard.is_some() {
-            let all: Vec<Lost> = reports.iter().flat_map(|report| report.lost.iter().cloned()).collect();
+            let all: Vec<Lost> =
+                reports.iter().flat_map(|report| report.lost.iter().cloned()).collect();
             for lost in all {
                 match settle(&plfs, &lost, work) {
                     Ok(Some(what)) => done.push(what),
@@ -133,7 +136,8 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
             let health = report.health();
             failed |= matches!(health, Health::Corrupt | Health::Unknown);
             // What was taken out of a container that is gone stands beside the containers.
-            let is_container = report.uuid.is_some() || !report.names.is_empty() || !report.findings.is_empty();
+            let is_container =
+                report.uuid.is_some() || !report.names.is_empty() || !report.findings.is_empty();
             counts[health as usize] += u64::from(is_container);
             kept += report.lost.len() as u64;
             kept_bytes += report.lost.iter().map(|lost| lost.bytes).sum::<u64>();
@@ -153,9 +157,19 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
     if json {
         out.json(&answers)?;
     } else if trees {
-        let all = [Health::Healthy, Health::Busy, Health::Torn, Health::Garbage, Health::Unknown, Health::Corrupt];
-        let mut parts: Vec<String> =
-            all.iter().filter(|health| counts[**health as usize] > 0).map(|health| format!("{} {}", count(counts[*health as usize]), word(*health))).collect();
+        let all = [
+            Health::Healthy,
+            Health::Busy,
+            Health::Torn,
+            Health::Garbage,
+            Health::Unknown,
+            Health::Corrupt,
+        ];
+        let mut parts: Vec<String> = all
+            .iter()
+            .filter(|health| counts[**health as usize] > 0)
+            .map(|health| format!("{} {}", count(counts[*health as usize]), word(*health)))
+            .collect();
         if parts.is_empty() {
             parts.push("there are no PLFS files".into());
         }
@@ -167,19 +181,27 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
     if failed { out.end().and(Err(Fail::Said)) } else { Ok(()) }
 }
 
-/// Puts back or discards something in lost+found. Gives what was done, in words; `None` if it is too young.
+/// Puts back or discards something in lost+found. Gives what was done, in words; `None` if it is
+/// too young.
 fn settle(plfs: &Plfs, lost: &Lost, work: Work) -> plfs_core::Result<Option<String>> {
     if work.undo {
         plfs_core::put_back(plfs.store(), lost)?;
         return Ok(Some(format!("put back {}", show(&lost.from))));
     }
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |now| now.as_secs());
     let age_s = now.saturating_sub(u64::try_from(lost.since.sec).unwrap_or(0));
     if work.discard.is_none_or(|min_age_s| age_s < min_age_s) {
         return Ok(None);
     }
     plfs_core::discard(plfs.store(), lost)?;
-    Ok(Some(format!("discarded {} ({} bytes of {})", show(&lost.dir), count(lost.bytes), show(&lost.from))))
+    Ok(Some(format!(
+        "discarded {} ({} bytes of {})",
+        show(&lost.dir),
+        count(lost.bytes),
+        show(&lost.from)
+    )))
 }
 
 fn look(plfs: &Plfs, full: &Path, is_dir: bool) -> plfs_core::Result<Vec<Report>> {
@@ -187,8 +209,10 @@ fn look(plfs: &Plfs, full: &Path, is_dir: bool) -> plfs_core::Result<Vec<Report>
         return Ok(vec![plfs_core::check_name(plfs.store(), full, &plfs.config().mounts)]);
     }
     let bar = match std::io::stderr().is_terminal() {
-        true => ProgressBar::new_spinner()
-            .with_style(ProgressStyle::with_template("{spinner} {human_pos} checked").unwrap_or_else(|_| ProgressStyle::default_spinner())),
+        true => ProgressBar::new_spinner().with_style(
+            ProgressStyle::with_template("{spinner} {human_pos} checked")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        ),
         false => ProgressBar::hidden(),
     };
     let reports = plfs_core::check_tree(plfs.store(), full, &plfs.config().mounts, |_| bar.inc(1));
@@ -197,7 +221,12 @@ fn look(plfs: &Plfs, full: &Path, is_dir: bool) -> plfs_core::Result<Vec<Report>
 }
 
 /// Repairs what may be repaired and looks again. What cannot be done is said and left.
-fn put_right(plfs: &Plfs, report: Report, repair: Option<u64>, clear_marks: bool) -> (Report, Vec<String>) {
+fn put_right(
+    plfs: &Plfs,
+    report: Report,
+    repair: Option<u64>,
+    clear_marks: bool,
+) -> (Report, Vec<String>) {
     let mut done = Vec::new();
     if clear_marks
         && let Some(name) = report.names.first()
@@ -207,17 +236,20 @@ fn put_right(plfs: &Plfs, report: Report, repair: Option<u64>, clear_marks: bool
             Ok(marks) => {
                 for mark in marks {
                     match mark {
-                        Cleared::Removed(mark) => {
-                            done.push(format!("removed the open mark of host {}, process {} (log set {:08x})", mark.host, mark.pid, mark.set))
-                        }
+                        Cleared::Removed(mark) => done.push(format!(
+                            "removed the open mark of host {}, process {} (log set {:08x})",
+                            mark.host, mark.pid, mark.set
+                        )),
                         Cleared::Fenced(mark) => done.push(format!(
-                            "fenced log set {:08x} of host {}, process {}: nobody appends to it again; should that process live after all, it gets an error",
+                            "fenced log set {:08x} of host {}, process {}: nobody appends to it \
+                             again; should that process live after all, it gets an error",
                             mark.set, mark.host, mark.pid
                         )),
                         Cleared::Alive(mark) => say(
                             "check",
                             &format!(
-                                "{}: the writer on this host lives (process {} or one that it shares log set {:08x} with); its mark stays",
+                                "{}: the writer on this host lives (process {} or one that it \
+                                 shares log set {:08x} with); its mark stays",
                                 show(name),
                                 mark.pid,
                                 mark.set
@@ -231,14 +263,29 @@ fn put_right(plfs: &Plfs, report: Report, repair: Option<u64>, clear_marks: bool
     }
     if let Some(min_age_s) = repair {
         // Clearing marks may have made more to repair.
-        let now = if done.is_empty() { None } else { report.names.first().map(|name| plfs_core::check_name(plfs.store(), name, &plfs.config().mounts)) };
-        match plfs_core::repair(plfs.store(), plfs.config(), now.as_ref().unwrap_or(&report), min_age_s) {
+        let now = if done.is_empty() {
+            None
+        } else {
+            report
+                .names
+                .first()
+                .map(|name| plfs_core::check_name(plfs.store(), name, &plfs.config().mounts))
+        };
+        match plfs_core::repair(
+            plfs.store(),
+            plfs.config(),
+            now.as_ref().unwrap_or(&report),
+            min_age_s,
+        ) {
             Ok(more) => done.extend(more),
             Err(error) => say("check", &error.to_string()),
         }
     }
     let report = match report.names.first() {
-        Some(name) if !done.is_empty() => Report { names: report.names.clone(), ..plfs_core::check_name(plfs.store(), name, &plfs.config().mounts) },
+        Some(name) if !done.is_empty() => Report {
+            names: report.names.clone(),
+            ..plfs_core::check_name(plfs.store(), name, &plfs.config().mounts)
+        },
         _ => report,
     };
     (report, done)
@@ -255,19 +302,35 @@ fn answer(report: &Report, done: Vec<String>) -> Answer {
         findings: report
             .findings
             .iter()
-            .map(|finding| Finding { severity: label(finding.severity), path: text(&finding.path), at_bytes: finding.at_bytes, what: finding.what.clone() })
+            .map(|finding| Finding {
+                severity: label(finding.severity),
+                path: text(&finding.path),
+                at_bytes: finding.at_bytes,
+                what: finding.what.clone(),
+            })
             .collect(),
         lost_and_found: report
             .lost
             .iter()
-            .map(|lost| Kept { entry: text(&lost.dir), from: text(&lost.from), why: lost.why.clone(), bytes: lost.bytes, since: lost.since.sec })
+            .map(|lost| Kept {
+                entry: text(&lost.dir),
+                from: text(&lost.from),
+                why: lost.why.clone(),
+                bytes: lost.bytes,
+                since: lost.since.sec,
+            })
             .collect(),
         done,
     }
 }
 
 /// The last argument: the absolute form of a path, and the path as the user knows it.
-fn print(out: &mut Out, report: &Report, done: &[String], (full, path): (&Path, &Path)) -> Result<(), Fail> {
+fn print(
+    out: &mut Out,
+    report: &Report,
+    done: &[String],
+    (full, path): (&Path, &Path),
+) -> Result<(), Fail> {
     let shown = report.names.first().unwrap_or(&report.dir);
     let shown = match shown.strip_prefix(full) {
         Ok(rest) if rest.as_os_str().is_empty() => path.to_path_buf(),
@@ -277,12 +340,32 @@ fn print(out: &mut Out, report: &Report, done: &[String], (full, path): (&Path, 
     out.line(format_args!("{}: {}", show(&shown), word(report.health())))?;
     for finding in &report.findings {
         // Paths inside of the container are short; the container is named by `plfs stat`.
-        let path = finding.path.strip_prefix(&report.dir).ok().filter(|path| !path.as_os_str().is_empty()).unwrap_or(&finding.path);
-        let at = if finding.at_bytes > 0 { format!(" at byte {}", finding.at_bytes) } else { String::new() };
-        out.line(format_args!("  {:8} {}{at}: {}", label(finding.severity), show(path), finding.what))?;
+        let path = finding
+            .path
+            .strip_prefix(&report.dir)
+            .ok()
+            .filter(|path| !path.as_os_str().is_empty())
+            .unwrap_or(&finding.path);
+        let at = if finding.at_bytes > 0 {
+            format!(" at byte {}", finding.at_bytes)
+        } else {
+            String::new()
+        };
+        out.line(format_args!(
+            "  {:8} {}{at}: {}",
+            label(finding.severity),
+            show(path),
+            finding.what
+        ))?;
     }
     for lost in &report.lost {
-        out.line(format_args!("  kept     {}: {} bytes of {}, because {}", show(&lost.dir), count(lost.bytes), show(&lost.from), lost.why))?;
+        out.line(format_args!(
+            "  kept     {}: {} bytes of {}, because {}",
+            show(&lost.dir),
+            count(lost.bytes),
+            show(&lost.from),
+            lost.why
+        ))?;
     }
     done.iter().try_for_each(|done| out.line(format_args!("  done     {done}")))
 }

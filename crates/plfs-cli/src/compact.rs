@@ -36,7 +36,8 @@ pub fn compact(out: &mut Out, wanted: &Wanted, files: &[PathBuf]) -> Result<(), 
     // So that nothing is left behind: what was copied goes, and the open mark.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone()).map_err(|error| Fail::Say(format!("cannot wait for signals: {error}")))?;
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| Fail::Say(format!("cannot wait for signals: {error}")))?;
     }
     let mut answers = Vec::new();
     for path in files {
@@ -68,11 +69,19 @@ pub fn compact(out: &mut Out, wanted: &Wanted, files: &[PathBuf]) -> Result<(), 
     }
 }
 
-fn one(plfs: &Plfs, wanted: &Wanted, path: &Path, stop: &AtomicBool) -> Result<Answer, plfs_core::Error> {
+fn one(
+    plfs: &Plfs,
+    wanted: &Wanted,
+    path: &Path,
+    stop: &AtomicBool,
+) -> Result<Answer, plfs_core::Error> {
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let usage = plfs.usage(&full)?;
     let Usage { stored_bytes, live_bytes } = usage;
-    let worth = wanted.force || (usage.dead_bytes() > 0 && u128::from(usage.dead_bytes()) * 100 >= u128::from(stored_bytes) * u128::from(wanted.at_least));
+    let worth = wanted.force
+        || (usage.dead_bytes() > 0
+            && u128::from(usage.dead_bytes()) * 100
+                >= u128::from(stored_bytes) * u128::from(wanted.at_least));
     let mut answer = Answer {
         path: path.to_string_lossy().into_owned(),
         live_bytes,
@@ -86,11 +95,16 @@ fn one(plfs: &Plfs, wanted: &Wanted, path: &Path, stop: &AtomicBool) -> Result<A
         let bar = progress(live_bytes);
         let done = plfs.compact(&full, |copied| {
             bar.set_position(copied);
-            if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if stop.load(Ordering::Relaxed) {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         });
         bar.finish_and_clear();
         let done = done?;
-        (answer.compacted, answer.freed_bytes) = (true, done.stored_before.saturating_sub(done.stored_after));
+        (answer.compacted, answer.freed_bytes) =
+            (true, done.stored_before.saturating_sub(done.stored_after));
     }
     Ok(answer)
 }
@@ -99,8 +113,16 @@ fn in_words(wanted: &Wanted, path: &Path, answer: &Answer) -> String {
     let (path, stored, dead) = (show(path), size(answer.stored_bytes), size(answer.dead_bytes));
     let percent = u128::from(answer.dead_bytes) * 100 / u128::from(answer.stored_bytes.max(1));
     match answer {
-        Answer { compacted: true, freed_bytes, .. } => format!("{path}: freed {} of {stored} bytes", size(*freed_bytes)),
-        _ if wanted.dry_run => format!("{path}: {dead} of {stored} bytes are dead ({percent} %); compacting copies {} bytes", size(answer.live_bytes)),
-        _ => format!("{path}: left alone: {dead} of {stored} bytes are dead ({percent} %); see --at-least and --force"),
+        Answer { compacted: true, freed_bytes, .. } => {
+            format!("{path}: freed {} of {stored} bytes", size(*freed_bytes))
+        }
+        _ if wanted.dry_run => format!(
+            "{path}: {dead} of {stored} bytes are dead ({percent} %); compacting copies {} bytes",
+            size(answer.live_bytes)
+        ),
+        _ => format!(
+            "{path}: left alone: {dead} of {stored} bytes are dead ({percent} %); see --at-least \
+             and --force"
+        ),
     }
 }

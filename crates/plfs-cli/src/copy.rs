@@ -12,9 +12,11 @@ use rustix::fs::SeekFrom;
 
 use crate::out::{self, Fail, Out, absolute, progress, show};
 
-/// Bytes moved at once: large enough that storage sees large requests, small enough for any machine.
+/// Bytes moved at once: large enough that storage sees large requests, small enough for any
+/// machine.
 const STEP: usize = 8 << 20;
-/// Pieces at least this long are left to the storage to copy; below it, gathering many pieces into one write is faster.
+/// Pieces at least this long are left to the storage to copy; below it, gathering many pieces into
+/// one write is faster.
 const CLONE_MIN: u64 = 1 << 20;
 /// Holes shorter than a block of most file systems cannot be kept, so they are written.
 const HOLE_MIN: u64 = 4096;
@@ -28,7 +30,9 @@ pub fn cat(out: &mut Out, from: u64, length: Option<u64>, files: &[PathBuf]) -> 
             let want = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             let n = match &file {
                 Opened::Logical(file) => file.read_at(&mut buf[..want], at)?,
-                Opened::Plain(file) => file.read_at(&mut buf[..want], at).map_err(|errno| Fail::on("read", path, errno))?,
+                Opened::Plain(file) => file
+                    .read_at(&mut buf[..want], at)
+                    .map_err(|errno| Fail::on("read", path, errno))?,
             };
             if n == 0 {
                 break;
@@ -47,7 +51,9 @@ fn open(plfs: &Plfs, path: &Path) -> Result<Opened, Fail> {
 pub fn cp(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     let dst = target(src, dst)?;
-    let marked = |dir: &Path| plfs.store().stat(&dir.join(".plfs"), false).is_ok_and(|stat| stat.kind == Kind::Dir);
+    let marked = |dir: &Path| {
+        plfs.store().stat(&dir.join(".plfs"), false).is_ok_and(|stat| stat.kind == Kind::Dir)
+    };
     let logical = plfs.is_mounted(&dst) || dst.ancestors().skip(1).any(marked);
     copy(&plfs, open(&plfs, src)?, src, &dst, logical, force)
 }
@@ -60,16 +66,21 @@ pub fn import(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
 pub fn export(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     match open(&plfs, src)? {
-        Opened::Plain(_) => Err(Fail::Say(format!("{} is not a PLFS file; `plfs cp` copies any file", show(src)))),
+        Opened::Plain(_) => {
+            Err(Fail::Say(format!("{} is not a PLFS file; `plfs cp` copies any file", show(src))))
+        }
         file => copy(&plfs, file, src, &target(src, dst)?, false, force),
     }
 }
 
-/// The file to make: `dst`, or in the directory `dst` a file of the same name. Links are followed, so that -f replaces what they lead to.
+/// The file to make: `dst`, or in the directory `dst` a file of the same name. Links are followed,
+/// so that -f replaces what they lead to.
 fn target(src: &Path, dst: &Path) -> Result<PathBuf, Fail> {
     let dst = match (dst.is_dir(), src.file_name()) {
         (true, Some(name)) => dst.join(name),
-        (true, None) => return Err(Fail::Say(format!("{} is a directory; name a file", show(src)))),
+        (true, None) => {
+            return Err(Fail::Say(format!("{} is a directory; name a file", show(src))));
+        }
         _ => dst.to_path_buf(),
     };
     match std::fs::canonicalize(&dst) {
@@ -78,7 +89,14 @@ fn target(src: &Path, dst: &Path) -> Result<PathBuf, Fail> {
     }
 }
 
-fn copy(plfs: &Plfs, from: Opened, src: &Path, dst: &Path, logical: bool, force: bool) -> Result<(), Fail> {
+fn copy(
+    plfs: &Plfs,
+    from: Opened,
+    src: &Path,
+    dst: &Path,
+    logical: bool,
+    force: bool,
+) -> Result<(), Fail> {
     let stat = match &from {
         Opened::Logical(file) => file.stat()?,
         Opened::Plain(file) => file.stat().map_err(|errno| Fail::on("stat", src, errno))?,
@@ -90,7 +108,8 @@ fn copy(plfs: &Plfs, from: Opened, src: &Path, dst: &Path, logical: bool, force:
         return Err(exists(dst));
     }
     let tmp = temporary(dst);
-    let made = fill(plfs, &from, &stat, src, &tmp, dst, logical).and_then(|()| appear(plfs, &tmp, dst, force));
+    let made = fill(plfs, &from, &stat, src, &tmp, dst, logical)
+        .and_then(|()| appear(plfs, &tmp, dst, force));
     if made.is_err() {
         let _ = plfs.unlink(&tmp);
     }
@@ -109,16 +128,38 @@ fn temporary(dst: &Path) -> PathBuf {
 }
 
 /// The new file at `tmp` with all that the copy shall have, on storage.
-fn fill(plfs: &Plfs, from: &Opened, stat: &Stat, src: &Path, tmp: &Path, dst: &Path, logical: bool) -> Result<(), Fail> {
+fn fill(
+    plfs: &Plfs,
+    from: &Opened,
+    stat: &Stat,
+    src: &Path,
+    tmp: &Path,
+    dst: &Path,
+    logical: bool,
+) -> Result<(), Fail> {
     let to = match logical {
         true => {
-            let options = OpenOptions { access: Access { read: true, write: true }, create: true, exclusive: true, mode: 0o600, ..OpenOptions::read() };
-            Target::Logical(plfs.create(tmp, options).map_err(|error| Fail::on("create", dst, error.errno()))?)
+            let options = OpenOptions {
+                access: Access { read: true, write: true },
+                create: true,
+                exclusive: true,
+                mode: 0o600,
+                ..OpenOptions::read()
+            };
+            Target::Logical(
+                plfs.create(tmp, options)
+                    .map_err(|error| Fail::on("create", dst, error.errno()))?,
+            )
         }
-        false => Target::Plain(plfs.store().open(tmp, Open::create_new(0o600)).map_err(|errno| Fail::on("create", dst, errno))?),
+        false => Target::Plain(
+            plfs.store()
+                .open(tmp, Open::create_new(0o600))
+                .map_err(|errno| Fail::on("create", dst, errno))?,
+        ),
     };
     let bar = progress(stat.len);
-    let mut copy = Copy { to: &to, src, dst, buf: Vec::new(), logs: HashMap::new(), direct: true, bar };
+    let mut copy =
+        Copy { to: &to, src, dst, buf: Vec::new(), logs: HashMap::new(), direct: true, bar };
     match from {
         Opened::Logical(file) => copy.logical(file, stat.len)?,
         Opened::Plain(file) => copy.plain(file.as_ref(), stat.len)?,
@@ -202,7 +243,10 @@ impl Copy<'_> {
                     continue;
                 }
                 let mut stop = first.logical + first.length;
-                while let Some(next) = extents.get(i).filter(|next| next.logical - stop < HOLE_MIN && next.length < CLONE_MIN) {
+                while let Some(next) = extents
+                    .get(i)
+                    .filter(|next| next.logical - stop < HOLE_MIN && next.length < CLONE_MIN)
+                {
                     stop = next.logical + next.length;
                     i += 1;
                 }
@@ -217,7 +261,9 @@ impl Copy<'_> {
     /// Copies a plain file; holes stay holes where the file system can tell them.
     fn plain(&mut self, file: &dyn StoreFile, len: u64) -> Result<(), Fail> {
         let (src, mut at) = (self.src, 0);
-        let seek = |to: SeekFrom| file.fd().map(|fd| rustix::fs::seek(fd, to)).unwrap_or(Err(Errno::INVAL));
+        let seek = |to: SeekFrom| {
+            file.fd().map(|fd| rustix::fs::seek(fd, to)).unwrap_or(Err(Errno::INVAL))
+        };
         while at < len {
             let start = match seek(SeekFrom::Data(at)) {
                 Ok(start) => start,
@@ -225,7 +271,9 @@ impl Copy<'_> {
                 Err(_) => at,
             };
             let end = seek(SeekFrom::Hole(start)).unwrap_or(len).min(start + (64 << 20));
-            self.move_bytes(start, end.max(start + 1), |buf, at| file.read_at(buf, at).map_err(|errno| Fail::on("read", src, errno)))?;
+            self.move_bytes(start, end.max(start + 1), |buf, at| {
+                file.read_at(buf, at).map_err(|errno| Fail::on("read", src, errno))
+            })?;
             at = end.max(start + 1);
             self.bar.set_position(at);
         }
@@ -233,7 +281,12 @@ impl Copy<'_> {
     }
 
     /// Copies bytes `[from, to)` by reading and writing; less if the source ends before.
-    fn move_bytes(&mut self, mut from: u64, to: u64, mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Fail>) -> Result<(), Fail> {
+    fn move_bytes(
+        &mut self,
+        mut from: u64,
+        to: u64,
+        mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Fail>,
+    ) -> Result<(), Fail> {
         self.buf.resize(STEP, 0);
         while from < to {
             let n = self.buf.len().min((to - from) as usize);
@@ -242,7 +295,8 @@ impl Copy<'_> {
                 break;
             }
             match self.to {
-                Target::Plain(file) => write_full(file.as_ref(), &self.buf[..n], from).map_err(|errno| Fail::on("write", self.dst, errno))?,
+                Target::Plain(file) => write_full(file.as_ref(), &self.buf[..n], from)
+                    .map_err(|errno| Fail::on("write", self.dst, errno))?,
                 Target::Logical(file) => {
                     let mut done = 0;
                     while done < n {
@@ -258,7 +312,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Lets the storage copy a piece from its data log to a plain file. False if it cannot: then nothing is lost but time.
+    /// Lets the storage copy a piece from its data log to a plain file. False if it cannot: then
+    /// nothing is lost but time.
     fn clone(&mut self, piece: &Extent, file: &File) -> bool {
         let Target::Plain(to) = self.to else { return false };
         if !self.direct {
@@ -287,7 +342,13 @@ impl Copy<'_> {
 fn copy_range(log: BorrowedFd<'_>, to: BorrowedFd<'_>, piece: &Extent) -> bool {
     let (mut from, mut into, mut left) = (piece.physical, piece.logical, piece.length);
     while left > 0 {
-        match rustix::fs::copy_file_range(log, Some(&mut from), to, Some(&mut into), usize::try_from(left).unwrap_or(usize::MAX)) {
+        match rustix::fs::copy_file_range(
+            log,
+            Some(&mut from),
+            to,
+            Some(&mut into),
+            usize::try_from(left).unwrap_or(usize::MAX),
+        ) {
             Ok(n) if n > 0 => left -= n as u64,
             Err(Errno::INTR) => {}
             _ => return false,

@@ -1,4 +1,5 @@
-//! `plfs explain-calls`: what of a program's file calls PLFS sees, by the call table of the preload library.
+//! `plfs explain-calls`: what of a program's file calls PLFS sees, by the call table of the preload
+//! library.
 
 use std::path::Path;
 
@@ -43,17 +44,27 @@ fn table() -> impl Iterator<Item = Call> {
 pub fn explain(out: &mut Out, json: bool, binary: &Path) -> Result<(), Fail> {
     let mut path = match binary.exists() {
         true => binary.to_path_buf(),
-        false => elf::find(binary).filter(|path| path.exists()).ok_or_else(|| Fail::Say(format!("there is no program {}", show(binary))))?,
+        false => elf::find(binary)
+            .filter(|path| path.exists())
+            .ok_or_else(|| Fail::Say(format!("there is no program {}", show(binary))))?,
     };
     let mut scripts = Vec::new();
     let program = loop {
         match elf::look(&path, true) {
             Kind::Elf(program) => break program,
-            Kind::Script(interpreter) if scripts.len() < 5 => scripts.push(std::mem::replace(&mut path, interpreter)),
-            _ => return Err(Fail::Say(format!("{} is neither a program nor a script", show(&path)))),
+            Kind::Script(interpreter) if scripts.len() < 5 => {
+                scripts.push(std::mem::replace(&mut path, interpreter))
+            }
+            _ => {
+                return Err(Fail::Say(format!(
+                    "{} is neither a program nor a script",
+                    show(&path)
+                )));
+            }
         }
     };
-    let imported = |call: &Call| program.imports.binary_search_by(|name| name.as_str().cmp(call.call)).is_ok();
+    let imported =
+        |call: &Call| program.imports.binary_search_by(|name| name.as_str().cmp(call.call)).is_ok();
     let explained = Explained {
         path: path.to_string_lossy().into_owned(),
         refused: elf::refusal(&path).map(|why| format!("{} {why}", show(&path))),
@@ -65,7 +76,11 @@ pub fn explain(out: &mut Out, json: bool, binary: &Path) -> Result<(), Fail> {
         return out.json(&explained);
     }
     for script in scripts {
-        out.line(format_args!("{} is a script; this is about its interpreter {}.", show(&script), show(&path)))?;
+        out.line(format_args!(
+            "{} is a script; this is about its interpreter {}.",
+            show(&script),
+            show(&path)
+        ))?;
     }
     print(out, &path, &program, &explained)
 }
@@ -73,12 +88,19 @@ pub fn explain(out: &mut Out, json: bool, binary: &Path) -> Result<(), Fail> {
 fn print(out: &mut Out, path: &Path, program: &Program, explained: &Explained) -> Result<(), Fail> {
     match &explained.refused {
         Some(why) => out.line(format_args!("not possible: {why}."))?,
-        None => out.line(format_args!("{}: {}", show(path), if program.library { "a library" } else { "`plfs run` can help this program" }))?,
+        None => out.line(format_args!(
+            "{}: {}",
+            show(path),
+            if program.library { "a library" } else { "`plfs run` can help this program" }
+        ))?,
     }
-    for (verdict, meaning) in
-        [("missed", "wrong or incomplete on PLFS files"), ("covered", "handled by PLFS"), ("passed", "the system's call is right on PLFS files")]
-    {
-        let calls: Vec<&Call> = explained.calls.iter().filter(|call| call.verdict == verdict).collect();
+    for (verdict, meaning) in [
+        ("missed", "wrong or incomplete on PLFS files"),
+        ("covered", "handled by PLFS"),
+        ("passed", "the system's call is right on PLFS files"),
+    ] {
+        let calls: Vec<&Call> =
+            explained.calls.iter().filter(|call| call.verdict == verdict).collect();
         out.line(format_args!("\n{verdict}: {} calls ({meaning})", calls.len()))?;
         for call in calls {
             match call.note {
@@ -90,16 +112,22 @@ fn print(out: &mut Out, path: &Path, program: &Program, explained: &Explained) -
     if explained.own_syscalls > 0 {
         let n = explained.own_syscalls;
         out.line(format_args!(
-            "\nIt seems to have {n} system call instruction{} of its own. What they do to files, PLFS cannot see.",
+            "\nIt seems to have {n} system call instruction{} of its own. What they do to files, \
+             PLFS cannot see.",
             if n == 1 { "" } else { "s" }
         ))?;
     }
     let known = |name: &&String| {
-        !["libc.so", "libm.so", "ld-linux", "libpthread.so", "libdl.so", "librt.so", "libgcc_s.so"].iter().any(|start| name.starts_with(start))
+        !["libc.so", "libm.so", "ld-linux", "libpthread.so", "libdl.so", "librt.so", "libgcc_s.so"]
+            .iter()
+            .any(|start| name.starts_with(start))
     };
     let others: Vec<&str> = explained.needs.iter().filter(known).map(String::as_str).collect();
     if !others.is_empty() {
-        out.line(format_args!("\nLibraries that it loads may make calls of their own; ask for each: {}", others.join(" ")))?;
+        out.line(format_args!(
+            "\nLibraries that it loads may make calls of their own; ask for each: {}",
+            others.join(" ")
+        ))?;
     }
     Ok(())
 }
@@ -108,7 +136,8 @@ fn print(out: &mut Out, path: &Path, program: &Program, explained: &Explained) -
 mod tests {
     #[test]
     fn the_table_is_read_whole() {
-        let lines = super::TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).count();
+        let lines =
+            super::TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).count();
         assert_eq!(super::table().count(), lines);
         assert!(super::table().any(|call| call.call == "openat" && call.verdict == "covered"));
         assert!(super::table().all(|call| call.verdict != "missed" || !call.note.is_empty()));

@@ -43,7 +43,11 @@ pub fn ls(out: &mut Out, long: bool, json: bool, paths: &[PathBuf]) -> Result<()
                 Ok(mut entries) => {
                     entries.sort_by(|a, b| a.name.cmp(&b.name));
                     for entry in entries.iter().filter(|entry| !is_hidden(&entry.name)) {
-                        let shown = if path == Path::new(".") { PathBuf::from(&entry.name) } else { path.join(&entry.name) };
+                        let shown = if path == Path::new(".") {
+                            PathBuf::from(&entry.name)
+                        } else {
+                            path.join(&entry.name)
+                        };
                         let (one, error) = entry_of(&plfs, &full.join(&entry.name), &shown);
                         items.extend(one);
                         if let Some(error) = error {
@@ -68,7 +72,13 @@ fn entry_of(plfs: &Plfs, full: &Path, shown: &Path) -> (Option<Item>, Option<Str
     match plfs.stat(full, false) {
         Ok(found) => (Some(item(shown, found)), None),
         Err(error) => match plfs.store().stat(full, false) {
-            Ok(stat) => (Some(Item { error: Some(error.to_string()), ..item(shown, FileStat { stat, totals: None }) }), Some(error.to_string())),
+            Ok(stat) => (
+                Some(Item {
+                    error: Some(error.to_string()),
+                    ..item(shown, FileStat { stat, totals: None })
+                }),
+                Some(error.to_string()),
+            ),
             Err(_) => (None, Some(error.to_string())),
         },
     }

@@ -1,4 +1,5 @@
-//! `plfs`: the command line of PLFS. The flags of all commands are the table below; each command is a module that uses the public names of the core.
+//! `plfs`: the command line of PLFS. The flags of all commands are the table below; each command is
+//! a module that uses the public names of the core.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -27,13 +28,15 @@ use out::{Fail, Out};
 
 /// Shared files become logs that storage likes.
 ///
-/// PLFS lets many processes write one file at the speed of a file each, without changing the program. Start with `plfs run`.
+/// PLFS lets many processes write one file at the speed of a file each, without changing the
+/// program. Start with `plfs run`.
 #[derive(Parser)]
 #[command(
     name = "plfs",
     version,
     max_term_width = 100,
-    after_help = "Example:\n  plfs run -- mpiexec -n 8 ./app      files that app creates in ./plfs.d go through PLFS"
+    after_help = "Example:\n  plfs run -- mpiexec -n 8 ./app      files that app creates in \
+                  ./plfs.d go through PLFS"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -45,35 +48,48 @@ struct Cli {
 enum Command {
     /// Run a program so that files which it creates below a mount become PLFS files
     ///
-    /// Nothing needs to be configured. Without --mount, files created in ./plfs.d go through PLFS; the directory is made if it is missing (if PLFS_MOUNTS is set, it
-    /// decides instead). Everything else the program does is untouched. Signals and the exit status are the program's own.
+    /// Nothing needs to be configured. Without --mount, files created in ./plfs.d go through PLFS;
+    /// the directory is made if it is missing (if PLFS_MOUNTS is set, it decides instead).
+    /// Everything else the program does is untouched. Signals and the exit status are the program's
+    /// own.
     ///
-    /// Programs that are static, written in Go, for musl, or set-user-id cannot be helped this way; `plfs run` says so and what to do instead.
-    #[command(
-        after_help = "Examples:\n  plfs run -- dd if=/dev/zero of=plfs.d/f bs=1M count=10\n  plfs run --mount /scratch/out -- mpiexec -n 64 ./simulation /scratch/out/checkpoint"
-    )]
+    /// Programs that are static, written in Go, for musl, or set-user-id cannot be helped this way;
+    /// `plfs run` says so and what to do instead.
+    #[command(after_help = "Examples:\n  plfs run -- dd if=/dev/zero of=plfs.d/f bs=1M \
+                            count=10\n  plfs run --mount /scratch/out -- mpiexec -n 64 \
+                            ./simulation /scratch/out/checkpoint")]
     Run {
         /// Directory whose new files become PLFS files; must exist; may be given several times
         #[arg(long, value_name = "DIR")]
         mount: Vec<PathBuf>,
-        /// Directory on other storage over which the data of new files is spread as well; may be given several times
+        /// Directory on other storage over which the data of new files is spread as well; may be
+        /// given several times
         #[arg(long, value_name = "DIR")]
         backend: Vec<PathBuf>,
         /// The program and its arguments
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            required = true,
+            value_name = "COMMAND"
+        )]
         command: Vec<OsString>,
     },
     /// Show a directory through FUSE, with its PLFS files as ordinary files, to every program
     ///
-    /// Files that are created in the mount become PLFS files. Programs see each other's writes when write returns. The command ends when the mount is up; a daemon serves it
-    /// until `plfs umount`. Mounted by root, it is for all users, each with their own rights; mounted by a user, for that user.
+    /// Files that are created in the mount become PLFS files. Programs see each other's writes when
+    /// write returns. The command ends when the mount is up; a daemon serves it until `plfs
+    /// umount`. Mounted by root, it is for all users, each with their own rights; mounted by a
+    /// user, for that user.
     ///
-    /// With several backends the first is shown, and the data of new files is spread over all. All nodes must see them at the same paths.
+    /// With several backends the first is shown, and the data of new files is spread over all. All
+    /// nodes must see them at the same paths.
     #[command(
         after_help = "Mount options:\n  ro, nosuid, nodev, noexec, noatime     and their opposites\n  backend=DIR       one more backend, as --backend\n  allow_other       for all users, as root's mounts are\n  noacl             no access lists\n  nopassthrough     also plain and exported files through the daemon\n  threads=N         threads of the daemon, 1 to 256 (twice the processors, 4 to 16)\n  timeout=SECONDS   how long the kernel believes names and attributes (1)\n  log=LEVEL         error, warn, info, debug or trace; to syslog, or to standard error with --foreground\n  remount           give a mount that is there other options of the first line, or another log\n\nExamples:\n  plfs mount /mnt/ckpt --backend /scratch/ckpt\n  plfs mount /scratch/ckpt                      over the directory itself\n  plfs mount /mnt/ckpt --backend /scratch1/ckpt --backend /scratch2/ckpt\n  mount -t fuse.plfs /scratch/ckpt /mnt/ckpt    needs mount.fuse.plfs, a link to plfs, in /sbin; or the package fuse3\n  mount -o remount,ro /mnt/ckpt\n  /scratch/ckpt /mnt/ckpt fuse.plfs defaults,_netdev 0 0      in /etc/fstab"
     )]
     Mount {
-        /// The directory to show, the mount point's own if not given; may be given several times: data goes to the others, too
+        /// The directory to show, the mount point's own if not given; may be given several times:
+        /// data goes to the others, too
         #[arg(long, value_name = "DIR")]
         backend: Vec<PathBuf>,
         /// Mount options, separated by commas; may be given several times
@@ -140,15 +156,19 @@ enum Command {
     },
     /// Show who wrote what where
     ///
-    /// First the patterns: what each writer wrote, overwritten or not, in the order of its writing; what is contiguous counts as one piece. Then the pieces that a reader sees, in the order
-    /// of the file, each with its data log, the offset there, and its writer; holes are left out. With --patterns only the former. With --records: every index record in the order
+    /// First the patterns: what each writer wrote, overwritten or not, in the order of its writing;
+    /// what is contiguous counts as one piece. Then the pieces that a reader sees, in the order
+    /// of the file, each with its data log, the offset there, and its writer; holes are left out.
+    /// With --patterns only the former. With --records: every index record in the order
     /// that decides overlaps.
     ///
-    /// With --plot: a picture of who wrote which offsets when, overwritten or not. A record says when its first piece was written, and its block when all of it was; a writer's next record tells
-    /// that the one before is complete. Between these times its pieces are drawn as if written at equal pace, and nothing is known about reads.
-    #[command(
-        after_help = "Examples:\n  plfs map --patterns plfs.d/checkpoint\n  plfs map plfs.d/checkpoint --to 1000000\n  plfs map --records plfs.d/checkpoint\n  plfs map --plot checkpoint.svg plfs.d/checkpoint"
-    )]
+    /// With --plot: a picture of who wrote which offsets when, overwritten or not. A record says
+    /// when its first piece was written, and its block when all of it was; a writer's next record
+    /// tells that the one before is complete. Between these times its pieces are drawn as if
+    /// written at equal pace, and nothing is known about reads.
+    #[command(after_help = "Examples:\n  plfs map --patterns plfs.d/checkpoint\n  plfs map \
+                            plfs.d/checkpoint --to 1000000\n  plfs map --records \
+                            plfs.d/checkpoint\n  plfs map --plot checkpoint.svg plfs.d/checkpoint")]
     Map {
         /// An object with arrays of writers with their patterns and of pieces, or of records
         #[arg(long, conflicts_with = "plot")]
@@ -168,7 +188,8 @@ enum Command {
         /// Index records as they were written instead of what is visible
         #[arg(long, conflicts_with = "plot")]
         records: bool,
-        /// Write a picture into SVG: time to the right, offsets upwards, a colour for each writer, or for each node or log set if there are many
+        /// Write a picture into SVG: time to the right, offsets upwards, a colour for each writer,
+        /// or for each node or log set if there are many
         #[arg(long, value_name = "SVG")]
         plot: Option<PathBuf>,
         /// A PLFS file
@@ -198,8 +219,8 @@ enum Command {
     Import(CopyFlags),
     /// Make a plain file of a PLFS file
     ///
-    /// Holes, mode and times are kept. Large pieces are copied by the storage itself where it can (copy_file_range). The name appears when the file is
-    /// complete and on storage, never before.
+    /// Holes, mode and times are kept. Large pieces are copied by the storage itself where it can
+    /// (copy_file_range). The name appears when the file is complete and on storage, never before.
     #[command(after_help = "Example:\n  plfs export plfs.d/checkpoint /archive/checkpoint")]
     Export(CopyFlags),
     /// Merge the index logs of files, so that opening them for reading costs little
@@ -211,15 +232,18 @@ enum Command {
     },
     /// Free the bytes of files that were overwritten or cut
     ///
-    /// Copies what a file has to new logs, in order, and removes the old ones. The name, times and mode stay; readers that have the file open are not
-    /// disturbed, and writers may come while it runs; a file that is open for writing already is refused. Until it is done it takes room for a second copy.
-    /// Whatever ends it before, the file is as it was.
-    #[command(after_help = "Examples:\n  plfs compact plfs.d/checkpoint\n  plfs compact --dry-run plfs.d/*        only says what it would free")]
+    /// Copies what a file has to new logs, in order, and removes the old ones. The name, times and
+    /// mode stay; readers that have the file open are not disturbed, and writers may come while it
+    /// runs; a file that is open for writing already is refused. Until it is done it takes room for
+    /// a second copy. Whatever ends it before, the file is as it was.
+    #[command(after_help = "Examples:\n  plfs compact plfs.d/checkpoint\n  plfs compact \
+                            --dry-run plfs.d/*        only says what it would free")]
     Compact {
         /// Only say how much is dead
         #[arg(short = 'n', long)]
         dry_run: bool,
-        /// Rewrite files of which less is dead, or nothing: then in the order of their bytes, which makes reading them from the beginning fast
+        /// Rewrite files of which less is dead, or nothing: then in the order of their bytes,
+        /// which makes reading them from the beginning fast
         #[arg(long)]
         force: bool,
         /// Leave files alone of which less is dead
@@ -234,33 +258,42 @@ enum Command {
     },
     /// Say whether files are healthy, and where not
     ///
-    /// healthy: all is as it should be. busy: somebody has it open for writing, or crashed with it open. torn: a crash cut an append that nobody was promised;
-    /// nothing is lost. corrupt: bytes contradict the format, or promised bytes are missing. unknown: made by a newer PLFS.
+    /// healthy: all is as it should be. busy: somebody has it open for writing, or crashed with it
+    /// open. torn: a crash cut an append that nobody was promised; nothing is lost. corrupt: bytes
+    /// contradict the format, or promised bytes are missing. unknown: made by a newer PLFS.
     ///
-    /// The exit status is 1 if anything is corrupt or unknown, else 0. Without --repair, --undo, --discard and --clear-marks nothing is changed.
+    /// The exit status is 1 if anything is corrupt or unknown, else 0. Without --repair, --undo,
+    /// --discard and --clear-marks nothing is changed.
     ///
-    /// --repair removes only what is known to be of no use. All else that is garbage it moves to .plfs/lost+found of the same file system; check lists what lies there. Where an index
-    /// log is missing or damaged it leaves the data in place: put the index log back, from a copy, and the file is whole.
-    #[command(
-        after_help = "Examples:\n  plfs check plfs.d/checkpoint\n  plfs check --repair plfs.d        also clears away what crashes left behind\n  plfs check --undo plfs.d          puts back what repairs moved to lost+found\n  plfs check --discard plfs.d       removes that for ever"
-    )]
+    /// --repair removes only what is known to be of no use. All else that is garbage it moves to
+    /// .plfs/lost+found of the same file system; check lists what lies there. Where an index log is
+    /// missing or damaged it leaves the data in place: put the index log back, from a copy, and the
+    /// file is whole.
+    #[command(after_help = "Examples:\n  plfs check plfs.d/checkpoint\n  plfs check --repair \
+                            plfs.d        also clears away what crashes left behind\n  plfs \
+                            check --undo plfs.d          puts back what repairs moved to \
+                            lost+found\n  plfs check --discard plfs.d       removes that for ever")]
     Check {
         /// An array with an object for each container
         #[arg(long)]
         json: bool,
-        /// Move garbage (containers without names, data without records) to lost+found, remove unfinished and stale flat indexes, and write missing summaries
+        /// Move garbage (containers without names, data without records) to lost+found, remove
+        /// unfinished and stale flat indexes, and write missing summaries
         #[arg(long)]
         repair: bool,
-        /// Put back what repairs moved to lost+found: of these files, of all below a directory, or one thing in lost+found
+        /// Put back what repairs moved to lost+found: of these files, of all below a directory, or
+        /// one thing in lost+found
         #[arg(long, conflicts_with = "repair")]
         undo: bool,
         /// Remove what repairs moved to lost+found, for ever
         #[arg(long, conflicts_with_all = ["repair", "undo"])]
         discard: bool,
-        /// Remove the open marks of writers that crashed. NEVER while a writer of the file lives, on any machine: only its own machine's are recognised
+        /// Remove the open marks of writers that crashed. NEVER while a writer of the file lives,
+        /// on any machine: only its own machine's are recognised
         #[arg(long)]
         clear_marks: bool,
-        /// With --repair: leave garbage alone that is younger, because it may be a file that is being created right now. With --discard: keep what was moved since
+        /// With --repair: leave garbage alone that is younger, because it may be a file that is
+        /// being created right now. With --discard: keep what was moved since
         #[arg(long, value_name = "SECONDS", default_value_t = 60)]
         min_age: u64,
         /// Files, or directories: then all files below, and all containers of a root
@@ -288,7 +321,8 @@ enum Command {
     },
     /// Show which file calls of a program PLFS can see
     ///
-    /// covered: PLFS handles the call. passed: the system's is right on PLFS files. missed: wrong or incomplete on them.
+    /// covered: PLFS handles the call. passed: the system's is right on PLFS files. missed: wrong
+    /// or incomplete on them.
     #[command(after_help = "Example:\n  plfs explain-calls /usr/bin/rsync")]
     ExplainCalls {
         /// An object with an array of calls
@@ -299,7 +333,8 @@ enum Command {
         binary: PathBuf,
     },
     /// Print completions for a shell
-    #[command(after_help = "Example:\n  plfs completions bash > ~/.local/share/bash-completion/completions/plfs")]
+    #[command(after_help = "Example:\n  plfs completions bash > \
+                            ~/.local/share/bash-completion/completions/plfs")]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -336,31 +371,52 @@ fn main() -> ExitCode {
         Command::Run { mount, backend, command } => ("run", run::run(&mount, &backend, &command)),
         Command::Ls { long, json, paths } => ("ls", list::ls(&mut out, long, json, &paths)),
         Command::Mount { fake: true, .. } => ("mount", Ok(())),
-        Command::Mount { backend, options, foreground, daemon, mountpoint, .. } => ("mount", mount::mount(mountpoint, backend, options, foreground, daemon)),
+        Command::Mount { backend, options, foreground, daemon, mountpoint, .. } => {
+            ("mount", mount::mount(mountpoint, backend, options, foreground, daemon))
+        }
         Command::Umount { lazy, mountpoints } => ("umount", mount::umount(&mountpoints, lazy)),
-        Command::Log { level, mountpoint } => ("log", mount::log(&mut out, level.as_deref(), mountpoint)),
+        Command::Log { level, mountpoint } => {
+            ("log", mount::log(&mut out, level.as_deref(), mountpoint))
+        }
         Command::Stat { mounts: true, json, .. } => ("stat", mount::list(&mut out, json)),
         Command::Stat { json, files, .. } => ("stat", stat::stat(&mut out, json, &files)),
-        Command::Map { json, from, to, patterns, limit, records, plot, file } => {
-            ("map", map::map(&mut out, &map::Wanted { json, from, to, patterns, records, limit, plot }, &file))
-        }
+        Command::Map { json, from, to, patterns, limit, records, plot, file } => (
+            "map",
+            map::map(
+                &mut out,
+                &map::Wanted { json, from, to, patterns, records, limit, plot },
+                &file,
+            ),
+        ),
         Command::Cat { from, length, files } => ("cat", copy::cat(&mut out, from, length, &files)),
         Command::Cp(flags) => ("cp", copy::cp(&flags.src, &flags.dst, flags.force)),
         Command::Import(flags) => ("import", copy::import(&flags.src, &flags.dst, flags.force)),
         Command::Export(flags) => ("export", copy::export(&flags.src, &flags.dst, flags.force)),
         Command::Flatten { files } => ("flatten", stat::flatten(&mut out, &files)),
-        Command::Compact { dry_run, force, at_least, json, files } => {
-            ("compact", compact::compact(&mut out, &compact::Wanted { dry_run, force, at_least, json }, &files))
-        }
+        Command::Compact { dry_run, force, at_least, json, files } => (
+            "compact",
+            compact::compact(&mut out, &compact::Wanted { dry_run, force, at_least, json }, &files),
+        ),
         Command::Check { json, repair, undo, discard, clear_marks, min_age, paths } => {
-            let work = check::Work { repair: repair.then_some(min_age), clear_marks, undo, discard: discard.then_some(min_age) };
+            let work = check::Work {
+                repair: repair.then_some(min_age),
+                clear_marks,
+                undo,
+                discard: discard.then_some(min_age),
+            };
             ("check", check::check(&mut out, json, work, &paths))
         }
         Command::Rm { recursive, force, paths } => ("rm", remove::rm(&paths, recursive, force)),
         Command::Version { json } => ("version", run::version(&mut out, json)),
-        Command::ExplainCalls { json, binary } => ("explain-calls", explain::explain(&mut out, json, &binary)),
+        Command::ExplainCalls { json, binary } => {
+            ("explain-calls", explain::explain(&mut out, json, &binary))
+        }
         Command::Completions { shell } => ("completions", completions(&mut out, shell)),
-        Command::Man { dir } => ("man", man::pages(Cli::command(), &dir).map_err(|error| Fail::on("write man pages to", &dir, error))),
+        Command::Man { dir } => (
+            "man",
+            man::pages(Cli::command(), &dir)
+                .map_err(|error| Fail::on("write man pages to", &dir, error)),
+        ),
     };
     let done = done.and_then(|()| out.end());
     match done {

@@ -29,13 +29,19 @@ fn page(command: &Command, dir: &Path) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     // What stands below the flags in `--help` has its own headings.
     let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let man = Man::new(command.clone()).title(name.to_uppercase()).manual("PLFS").source(concat!("plfs ", env!("CARGO_PKG_VERSION")));
+    let man = Man::new(command.clone())
+        .title(name.to_uppercase())
+        .manual("PLFS")
+        .source(concat!("plfs ", env!("CARGO_PKG_VERSION")));
     let mut out = BufWriter::new(File::create(dir.join(format!("{name}.1")))?);
     man.render_title(&mut out)?;
     let mut head = Roff::new();
-    head.control("SH", ["NAME"]).text([roman(format!("{name} - {}", about(command)))]).control("SH", ["SYNOPSIS"]);
+    head.control("SH", ["NAME"])
+        .text([roman(format!("{name} - {}", about(command)))])
+        .control("SH", ["SYNOPSIS"]);
     let usage = command.clone().render_usage().to_string();
-    let (program, arguments) = usage.trim_start_matches("Usage: ").split_at(command.get_bin_name().unwrap_or(&name).len());
+    let (program, arguments) =
+        usage.trim_start_matches("Usage: ").split_at(command.get_bin_name().unwrap_or(&name).len());
     head.text([bold(program), roman(arguments)]).to_writer(&mut out)?;
     man.render_description_section(&mut out)?;
     man.render_options_section(&mut out)?;
@@ -43,7 +49,9 @@ fn page(command: &Command, dir: &Path) -> io::Result<()> {
         let mut list = Roff::new();
         list.control("SH", ["COMMANDS"]);
         for command in shown(command) {
-            list.control("TP", []).text([bold(format!("{name}-{}(1)", command.get_name()))]).text([roman(about(command))]);
+            list.control("TP", [])
+                .text([bold(format!("{name}-{}(1)", command.get_name()))])
+                .text([roman(about(command))]);
         }
         list.to_writer(&mut out)?;
     }
@@ -58,7 +66,10 @@ fn page(command: &Command, dir: &Path) -> io::Result<()> {
         section.control("fi", []).to_writer(&mut out)?;
     }
     if name != "plfs" {
-        Roff::new().control("SH", ["SEE ALSO"]).text([bold("plfs"), roman("(1)")]).to_writer(&mut out)?;
+        Roff::new()
+            .control("SH", ["SEE ALSO"])
+            .text([bold("plfs"), roman("(1)")])
+            .to_writer(&mut out)?;
     }
     out.flush()
 }

@@ -41,7 +41,9 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(writer: Option<&'a WrittenBy>) -> Writer<'a> {
-        writer.map(|by| Writer { host: Some(&by.host), pid: Some(by.pid), uid: Some(by.uid) }).unwrap_or_default()
+        writer
+            .map(|by| Writer { host: Some(&by.host), pid: Some(by.pid), uid: Some(by.uid) })
+            .unwrap_or_default()
     }
 }
 
@@ -121,14 +123,30 @@ struct Level {
 
 impl<'a> Patterns<'a> {
     fn new(writer: &ByWriter<'a>, limit: usize) -> Patterns<'a> {
-        let levels = |levels: &[patterns::Level]| levels.iter().map(|level| Level { count: level.count, stride: level.stride }).collect();
-        let rule = |line: &Line| match line {
-            Line::Regular(pattern) => Rule::Regular { logical: pattern.first, length: pattern.length, levels: levels(&pattern.levels) },
-            Line::Irregular { shape, times, shortest, longest, from, to, .. } => {
-                Rule::Irregular { times: *times, shortest: *shortest, longest: *longest, levels: levels(&shape.levels), from: *from, to: *to }
-            }
+        let levels = |levels: &[patterns::Level]| {
+            levels.iter().map(|level| Level { count: level.count, stride: level.stride }).collect()
         };
-        let as_pattern = |line: &Line| AsPattern { pieces: line.pieces(), bytes: line.bytes(), rule: rule(line), text: line.to_string() };
+        let rule = |line: &Line| match line {
+            Line::Regular(pattern) => Rule::Regular {
+                logical: pattern.first,
+                length: pattern.length,
+                levels: levels(&pattern.levels),
+            },
+            Line::Irregular { shape, times, shortest, longest, from, to, .. } => Rule::Irregular {
+                times: *times,
+                shortest: *shortest,
+                longest: *longest,
+                levels: levels(&shape.levels),
+                from: *from,
+                to: *to,
+            },
+        };
+        let as_pattern = |line: &Line| AsPattern {
+            pieces: line.pieces(),
+            bytes: line.bytes(),
+            rule: rule(line),
+            text: line.to_string(),
+        };
         Patterns {
             writer: Writer::new(writer.who),
             pieces: writer.pieces,
@@ -186,7 +204,13 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
             map.records = Some(within().map(|record| as_json(&all, record)).collect());
             return out.json(&map);
         }
-        map.writers = Some(writers.iter().take(wanted.limit).map(|writer| Patterns::new(writer, wanted.limit)).collect());
+        map.writers = Some(
+            writers
+                .iter()
+                .take(wanted.limit)
+                .map(|writer| Patterns::new(writer, wanted.limit))
+                .collect(),
+        );
         map.more_writers = Some(writers.len().saturating_sub(wanted.limit));
         if !wanted.patterns {
             let owners = Owners::new(&all);
@@ -206,7 +230,12 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
         }
         return out.json(&map);
     }
-    out.line(format_args!("{}: {} bytes; data logs in {}", show(path), count(len), show(&file.container().dir)))?;
+    out.line(format_args!(
+        "{}: {} bytes; data logs in {}",
+        show(path),
+        count(len),
+        show(&file.container().dir)
+    ))?;
     if wanted.records {
         return print_records(out, &file, &all, from, to);
     }
@@ -216,12 +245,18 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
     }
     let owners = Owners::new(&all);
     let mut pieces = 0u64;
-    out.line(format_args!("\n{:>16} {:>14}  {:26} {:>14}  writer", "offset", "bytes", "data log", "at"))?;
+    out.line(format_args!(
+        "\n{:>16} {:>14}  {:26} {:>14}  writer",
+        "offset", "bytes", "data log", "at"
+    ))?;
     visible(&file, from, to, |extent| {
         pieces += 1;
         let writer = Writer::new(owners.of(&extent));
         let log = shorten(&file, &extent.data_log);
-        out.line(format_args!("{:>16} {:>14}  {log:26} {:>14}  {writer}", extent.logical, extent.length, extent.physical))
+        out.line(format_args!(
+            "{:>16} {:>14}  {log:26} {:>14}  {writer}",
+            extent.logical, extent.length, extent.physical
+        ))
     })?;
     out.line(format_args!("{} pieces", count(pieces)))
 }
@@ -229,23 +264,39 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
 fn print_patterns(out: &mut Out, writers: &[ByWriter], limit: usize) -> Result<(), Fail> {
     let sum = |of: fn(&ByWriter) -> u64| writers.iter().map(of).fold(0, u64::saturating_add);
     let (pieces, bytes) = (sum(|writer| writer.pieces), sum(|writer| writer.bytes));
-    out.line(format_args!("{} wrote {}, {} bytes:", several(writers.len() as u64, "writer"), several(pieces, "piece"), size(bytes)))?;
+    out.line(format_args!(
+        "{} wrote {}, {} bytes:",
+        several(writers.len() as u64, "writer"),
+        several(pieces, "piece"),
+        size(bytes)
+    ))?;
     let (shown, more) = writers.split_at(writers.len().min(limit));
-    let names: Vec<String> = shown.iter().map(|writer| Writer::new(writer.who).to_string()).collect();
+    let names: Vec<String> =
+        shown.iter().map(|writer| Writer::new(writer.who).to_string()).collect();
     let width = names.iter().map(String::len).max().unwrap_or(0);
     for (writer, name) in shown.iter().zip(&names) {
         for (i, line) in writer.lines.iter().take(limit).enumerate() {
             out.line(format_args!("  {:width$}  {line}", if i == 0 { name } else { "" }))?;
         }
         if let Some(rest) = writer.lines.get(limit..).filter(|rest| !rest.is_empty()) {
-            let (pieces, bytes) =
-                rest.iter().fold((0u64, 0u64), |(pieces, bytes), line| (pieces.saturating_add(line.pieces()), bytes.saturating_add(line.bytes())));
+            let (pieces, bytes) = rest.iter().fold((0u64, 0u64), |(pieces, bytes), line| {
+                (pieces.saturating_add(line.pieces()), bytes.saturating_add(line.bytes()))
+            });
             let more = several(rest.len() as u64, "more pattern");
-            out.line(format_args!("  {:width$}  ... {more}: {}, {} bytes", "", several(pieces, "piece"), size(bytes)))?;
+            out.line(format_args!(
+                "  {:width$}  ... {more}: {}, {} bytes",
+                "",
+                several(pieces, "piece"),
+                size(bytes)
+            ))?;
         }
     }
     if let Some(last) = shown.last().filter(|_| !more.is_empty()) {
-        let alike = if more.iter().all(|writer| writer.is_like(last)) { ", each like the last one, elsewhere" } else { "" };
+        let alike = if more.iter().all(|writer| writer.is_like(last)) {
+            ", each like the last one, elsewhere"
+        } else {
+            ""
+        };
         out.line(format_args!("  ... {}{alike}", several(more.len() as u64, "more writer")))?;
     }
     Ok(())
@@ -256,14 +307,21 @@ fn several(n: u64, what: &str) -> String {
     format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
-/// Calls `visit` for the visible pieces of `[from, to)`; what is contiguous in file and log is one piece.
-fn visible(file: &File, from: u64, to: u64, mut visit: impl FnMut(Extent) -> Result<(), Fail>) -> Result<(), Fail> {
+/// Calls `visit` for the visible pieces of `[from, to)`; what is contiguous in file and log is one
+/// piece.
+fn visible(
+    file: &File,
+    from: u64,
+    to: u64,
+    mut visit: impl FnMut(Extent) -> Result<(), Fail>,
+) -> Result<(), Fail> {
     let (mut at, mut step) = (from, 16u64 << 20);
     let mut last: Option<Extent> = None;
     while let Some(start) = file.next_data(at)?.filter(|start| *start < to) {
         let end = start.saturating_add(step).min(to);
         let extents = file.extents(start, end)?;
-        // Windows follow the density of the file, so that neither their number nor their contents get large.
+        // Windows follow the density of the file, so that neither their number nor their contents
+        // get large.
         match extents.len() {
             0..1000 => step = step.saturating_mul(4).min(1 << 50),
             100_000.. => step = (step / 4).max(1 << 16),
@@ -272,7 +330,9 @@ fn visible(file: &File, from: u64, to: u64, mut visit: impl FnMut(Extent) -> Res
         for extent in extents {
             match &mut last {
                 Some(last)
-                    if last.logical + last.length == extent.logical && last.physical + last.length == extent.physical && last.data_log == extent.data_log =>
+                    if last.logical + last.length == extent.logical
+                        && last.physical + last.length == extent.physical
+                        && last.data_log == extent.data_log =>
                 {
                     last.length += extent.length;
                 }
@@ -302,7 +362,11 @@ impl<'a> Owners<'a> {
         let mut by_log: HashMap<&Path, Vec<Part>> = HashMap::new();
         for record in &all.records {
             if let (Said::Run(run), Some(log)) = (&record.said, run_log(all, &record.said)) {
-                by_log.entry(log).or_default().push((run.physical, run.physical + run.bytes(), record.writer));
+                by_log.entry(log).or_default().push((
+                    run.physical,
+                    run.physical + run.bytes(),
+                    record.writer,
+                ));
             }
         }
         by_log.values_mut().for_each(|parts| parts.sort_unstable());
@@ -311,7 +375,8 @@ impl<'a> Owners<'a> {
 
     fn of(&self, extent: &Extent) -> Option<&'a WrittenBy> {
         let parts = self.by_log.get(extent.data_log.as_path())?;
-        let (_, end, writer) = parts.get(parts.partition_point(|(start, ..)| *start <= extent.physical).checked_sub(1)?)?;
+        let (_, end, writer) = parts
+            .get(parts.partition_point(|(start, ..)| *start <= extent.physical).checked_sub(1)?)?;
         self.all.writers.get((*writer).filter(|_| extent.physical < *end)? as usize)
     }
 }
@@ -346,31 +411,54 @@ fn as_json<'a>(all: &'a Records, record: &plfs_core::IndexRecord) -> Record<'a> 
             length: run.length,
             stride: run.stride,
             count: run.count,
-            data_log: run_log(all, &record.said).unwrap_or(Path::new("")).to_string_lossy().into_owned(),
+            data_log: run_log(all, &record.said)
+                .unwrap_or(Path::new(""))
+                .to_string_lossy()
+                .into_owned(),
             physical: run.physical,
             writer,
         },
-        Said::Hole { logical, length } => Record::Hole { stamp, set, logical: *logical, length: *length, writer },
+        Said::Hole { logical, length } => {
+            Record::Hole { stamp, set, logical: *logical, length: *length, writer }
+        }
         Said::Truncate(size) => Record::Truncate { stamp, set, size: *size },
     }
 }
 
-fn print_records(out: &mut Out, file: &File, all: &Records, from: u64, to: u64) -> Result<(), Fail> {
+fn print_records(
+    out: &mut Out,
+    file: &File,
+    all: &Records,
+    from: u64,
+    to: u64,
+) -> Result<(), Fail> {
     for record in all.records.iter().filter(|record| reaches(&record.said, from, to)) {
         let ns = (u128::from(record.stamp) * 1_000_000) >> 16;
         let when = time((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as u32);
         let when = format!("{}.{:06}Z", when.trim_end_matches('Z'), ns % 1_000_000_000 / 1000);
         match &record.said {
-            Said::Truncate(size) => out.line(format_args!("{when}  truncate to {size}  log set {:08x}", record.set))?,
+            Said::Truncate(size) => {
+                out.line(format_args!("{when}  truncate to {size}  log set {:08x}", record.set))?
+            }
             Said::Run(run) => {
                 let pieces = match run.count {
                     1 => format!("{} bytes at {}", run.length, run.logical),
-                    n => format!("{n} x {} bytes at {} + i*{}", run.length, run.logical, run.stride),
+                    n => {
+                        format!("{n} x {} bytes at {} + i*{}", run.length, run.logical, run.stride)
+                    }
                 };
-                let log = run_log(all, &record.said).map(|log| shorten(file, log)).unwrap_or_default();
-                out.line(format_args!("{when}  {pieces}  in {log} at {}  by {}", run.physical, writer_of(all, record)))?;
+                let log =
+                    run_log(all, &record.said).map(|log| shorten(file, log)).unwrap_or_default();
+                out.line(format_args!(
+                    "{when}  {pieces}  in {log} at {}  by {}",
+                    run.physical,
+                    writer_of(all, record)
+                ))?;
             }
-            Said::Hole { logical, length } => out.line(format_args!("{when}  hole of {length} bytes at {logical}  by {}", writer_of(all, record)))?,
+            Said::Hole { logical, length } => out.line(format_args!(
+                "{when}  hole of {length} bytes at {logical}  by {}",
+                writer_of(all, record)
+            ))?,
         }
     }
     out.line(format_args!("{} records", count(all.records.len() as u64)))

@@ -9,7 +9,13 @@ use serde::Serialize;
 
 use crate::out::{Fail, Out, count, show, time};
 
-pub fn mount(mountpoint: PathBuf, backends: Vec<PathBuf>, options: Vec<String>, foreground: bool, daemon: bool) -> Result<(), Fail> {
+pub fn mount(
+    mountpoint: PathBuf,
+    backends: Vec<PathBuf>,
+    options: Vec<String>,
+    foreground: bool,
+    daemon: bool,
+) -> Result<(), Fail> {
     if mount::is_remount(&options) {
         return mount::remount(&mountpoint, &options).map_err(Fail::Say);
     }
@@ -33,8 +39,9 @@ pub fn mount(mountpoint: PathBuf, backends: Vec<PathBuf>, options: Vec<String>, 
     done.map_err(|text| if text.is_empty() { Fail::Said } else { Fail::Say(text) })
 }
 
-/// `mount.fuse.plfs SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS]`, as mount(8) calls it, or `plfs /SOURCE MOUNTPOINT -o OPTIONS`, as mount.fuse3 of libfuse does where mount(8) has found
-/// that instead; in the words of `plfs mount`. `None` if this program was not called so.
+/// `mount.fuse.plfs SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS]`, as mount(8) calls it, or `plfs /SOURCE
+/// MOUNTPOINT -o OPTIONS`, as mount.fuse3 of libfuse does where mount(8) has found that instead; in
+/// the words of `plfs mount`. `None` if this program was not called so.
 pub fn as_helper(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
     let name = PathBuf::from(arguments.next()?);
     let ours = name.file_name()?.to_string_lossy().starts_with("mount.");
@@ -49,20 +56,26 @@ pub fn as_helper(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<Os
             // mount.fuse3 adds these two whether or not somebody asked for them.
             Some("-o") => {
                 let options = arguments.next().unwrap_or_default().to_string_lossy().into_owned();
-                let options: Vec<_> = options.split(',').filter(|option| !matches!(*option, "dev" | "suid")).collect();
+                let options: Vec<_> = options
+                    .split(',')
+                    .filter(|option| !matches!(*option, "dev" | "suid"))
+                    .collect();
                 words.extend([argument, options.join(",").into()]);
             }
             // The type, which is ours; verbose, sloppy, no mtab: nothing to do.
             Some("-t") => drop(arguments.next()),
             // All but the mount itself.
-            Some(flags) if flags.starts_with('-') && flags.contains('f') => words.push("--fake".into()),
+            Some(flags) if flags.starts_with('-') && flags.contains('f') => {
+                words.push("--fake".into())
+            }
             Some(flags) if flags.starts_with('-') => {}
             _ => places.push(argument),
         }
     }
     let mut places = places.into_iter();
     // To a remount the source says nothing.
-    let options: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let options: Vec<String> =
+        words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     if let Some(source) = places.next()
         && !mount::is_remount(&options)
     {
@@ -74,7 +87,10 @@ pub fn as_helper(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<Os
 }
 
 pub fn umount(mountpoints: &[PathBuf], lazy: bool) -> Result<(), Fail> {
-    mountpoints.iter().try_for_each(|mountpoint| mount::unmount(mountpoint, lazy)).map_err(Fail::Say)
+    mountpoints
+        .iter()
+        .try_for_each(|mountpoint| mount::unmount(mountpoint, lazy))
+        .map_err(Fail::Say)
 }
 
 #[derive(Serialize)]
@@ -103,7 +119,10 @@ pub fn list(out: &mut Out, json: bool) -> Result<(), Fail> {
         match status {
             Ok(status) => {
                 let since = time(status.since_s as i64, 0);
-                out.line(format_args!("  process {} of user {}, plfs {}, since {since}", status.pid, status.uid, status.version))?;
+                out.line(format_args!(
+                    "  process {} of user {}, plfs {}, since {since}",
+                    status.pid, status.uid, status.version
+                ))?;
                 out.line(format_args!(
                     "  {} open, {} inodes known, {} threads, logs {}",
                     count(status.open),
@@ -112,7 +131,10 @@ pub fn list(out: &mut Out, json: bool) -> Result<(), Fail> {
                     status.level
                 ))?;
             }
-            Err(plfs_core::store::Errno::NOTCONN) => out.line(format_args!("  dead: its daemon has ended; `plfs umount {}` removes it", show(&mountpoint)))?,
+            Err(plfs_core::store::Errno::NOTCONN) => out.line(format_args!(
+                "  dead: its daemon has ended; `plfs umount {}` removes it",
+                show(&mountpoint)
+            ))?,
             Err(errno) => out.line(format_args!("  does not answer: {errno}"))?,
         }
     }
@@ -122,7 +144,11 @@ pub fn list(out: &mut Out, json: bool) -> Result<(), Fail> {
 pub fn log(out: &mut Out, level: Option<&str>, mountpoint: Option<PathBuf>) -> Result<(), Fail> {
     let mounts = match mountpoint {
         Some(mountpoint) => vec![mountpoint],
-        None => mount::list().into_iter().filter(|mount| mount.status.is_ok()).map(|mount| mount.mountpoint).collect(),
+        None => mount::list()
+            .into_iter()
+            .filter(|mount| mount.status.is_ok())
+            .map(|mount| mount.mountpoint)
+            .collect(),
     };
     for mountpoint in mounts {
         one_log(out, level, &mountpoint)?;
@@ -132,12 +158,15 @@ pub fn log(out: &mut Out, level: Option<&str>, mountpoint: Option<PathBuf>) -> R
 
 fn one_log(out: &mut Out, level: Option<&str>, mountpoint: &Path) -> Result<(), Fail> {
     if let Some(level) = level {
-        return mount::set_level(mountpoint, level).map_err(|errno| Fail::on("set the level of", mountpoint, errno));
+        return mount::set_level(mountpoint, level)
+            .map_err(|errno| Fail::on("set the level of", mountpoint, errno));
     }
     let text = mount::attribute(mountpoint, LOG_ATTRIBUTE).map_err(|errno| match errno {
-        plfs_core::store::Errno::NODATA | plfs_core::store::Errno::OPNOTSUPP => {
-            Fail::on("read the log of", mountpoint, "it is not a PLFS mount; `plfs stat --mounts` lists them")
-        }
+        plfs_core::store::Errno::NODATA | plfs_core::store::Errno::OPNOTSUPP => Fail::on(
+            "read the log of",
+            mountpoint,
+            "it is not a PLFS mount; `plfs stat --mounts` lists them",
+        ),
         errno => Fail::on("read the log of", mountpoint, errno),
     })?;
     out.bytes(&text)
@@ -150,14 +179,33 @@ mod tests {
     #[test]
     fn called_by_mount() {
         let helper = |words: &[&str]| {
-            as_helper(words.iter().map(OsString::from)).map(|words| words.into_iter().map(|word| word.into_string().unwrap()).collect::<Vec<_>>())
+            as_helper(words.iter().map(OsString::from)).map(|words| {
+                words.into_iter().map(|word| word.into_string().unwrap()).collect::<Vec<_>>()
+            })
         };
         assert_eq!((helper(&["/usr/bin/plfs", "mount"]), helper(&["plfs"])), (None, None));
         let words = helper(&["plfs", "/scratch", "/mnt", "-o", "rw,noatime,dev,suid"]).unwrap();
-        assert_eq!(words, ["plfs", "mount", "-o", "rw,noatime", "--backend", "/scratch", "--", "/mnt"]);
-        let words = helper(&["/sbin/mount.fuse.plfs", "/scratch", "/mnt", "-n", "-o", "rw,nodev", "-t", "fuse.plfs"]).unwrap();
-        assert_eq!(words, ["plfs", "mount", "-o", "rw,nodev", "--backend", "/scratch", "--", "/mnt"]);
-        let words = helper(&["/sbin/mount.fuse.plfs", "/scratch", "/mnt", "-o", "rw,remount,ro"]).unwrap();
+        assert_eq!(
+            words,
+            ["plfs", "mount", "-o", "rw,noatime", "--backend", "/scratch", "--", "/mnt"]
+        );
+        let words = helper(&[
+            "/sbin/mount.fuse.plfs",
+            "/scratch",
+            "/mnt",
+            "-n",
+            "-o",
+            "rw,nodev",
+            "-t",
+            "fuse.plfs",
+        ])
+        .unwrap();
+        assert_eq!(
+            words,
+            ["plfs", "mount", "-o", "rw,nodev", "--backend", "/scratch", "--", "/mnt"]
+        );
+        let words =
+            helper(&["/sbin/mount.fuse.plfs", "/scratch", "/mnt", "-o", "rw,remount,ro"]).unwrap();
         assert_eq!(words, ["plfs", "mount", "-o", "rw,remount,ro", "--", "/mnt"]);
     }
 }

@@ -14,9 +14,11 @@ const PROGRESS_MIN: u64 = 256 << 20;
 pub enum Fail {
     /// A sentence for people; exit status 1.
     Say(String),
-    /// A sentence about how the command was used, or a program that cannot be run: with its own exit status.
+    /// A sentence about how the command was used, or a program that cannot be run: with its own
+    /// exit status.
     Exit(u8, String),
-    /// Standard output was closed by its reader: nothing to say. Exit status 141, as of a program that SIGPIPE ends.
+    /// Standard output was closed by its reader: nothing to say. Exit status 141, as of a program
+    /// that SIGPIPE ends.
     Pipe,
     /// What went wrong was said already; exit status 1.
     Said,
@@ -105,14 +107,23 @@ pub fn absolute(path: &Path) -> Result<PathBuf, Fail> {
 pub fn show(path: &Path) -> String {
     let text = path.to_string_lossy();
     match text.chars().any(char::is_control) {
-        true => text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect(),
+        true => text
+            .chars()
+            .flat_map(
+                |c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] },
+            )
+            .collect(),
         false => text.into_owned(),
     }
 }
 
 /// Bytes for people: exact below 10 KiB, else also in the unit that fits.
 pub fn size(bytes: u64) -> String {
-    if bytes < 10 << 10 { count(bytes) } else { format!("{} ({})", count(bytes), indicatif::BinaryBytes(bytes)) }
+    if bytes < 10 << 10 {
+        count(bytes)
+    } else {
+        format!("{} ({})", count(bytes), indicatif::BinaryBytes(bytes))
+    }
 }
 
 /// A number with separators.
@@ -125,22 +136,34 @@ pub fn progress(bytes: u64) -> ProgressBar {
     if bytes < PROGRESS_MIN || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left");
+    let style = ProgressStyle::with_template(
+        "{bar:40} {percent:>3} % of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left",
+    );
     ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// A time in UTC.
 pub fn time(sec: i64, nsec: u32) -> String {
-    let at = u64::try_from(sec).ok().and_then(|sec| std::time::UNIX_EPOCH.checked_add(std::time::Duration::new(sec, nsec)));
+    let at = u64::try_from(sec)
+        .ok()
+        .and_then(|sec| std::time::UNIX_EPOCH.checked_add(std::time::Duration::new(sec, nsec)));
     // The formatter takes four-digit years.
-    at.filter(|_| sec < 253_402_300_800).map_or_else(|| format!("{sec} s since 1970"), |at| humantime::format_rfc3339_seconds(at).to_string())
+    at.filter(|_| sec < 253_402_300_800).map_or_else(
+        || format!("{sec} s since 1970"),
+        |at| humantime::format_rfc3339_seconds(at).to_string(),
+    )
 }
 
 /// A number of bytes on the command line: digits, perhaps K, M, G, T or P for powers of 1,024.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text} is not a number of bytes, such as 4096, 64K or 10M");
     let (digits, shift) = match text.strip_suffix(|c: char| c.is_ascii_alphabetic()) {
-        Some(digits) => (digits, 10 * (1 + "KMGTP".find(text[digits.len()..].to_ascii_uppercase().as_str()).ok_or_else(wrong)?)),
+        Some(digits) => (
+            digits,
+            10 * (1 + "KMGTP"
+                .find(text[digits.len()..].to_ascii_uppercase().as_str())
+                .ok_or_else(wrong)?),
+        ),
         None => (text, 0),
     };
     let n: u64 = digits.parse().map_err(|_| wrong())?;

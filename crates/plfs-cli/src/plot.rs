@@ -1,10 +1,13 @@
 //! `plfs map --plot`: the picture of who wrote which offsets when, as SVG. Pure.
 //!
-//! An index is a trace of writes that costs nothing: a record has the stamp of its first piece, its block the stamp of the commit, and a writer has one record under way at a time. So a
-//! record was written between its stamp and the earlier of its block's and the writer's next one; where in between each piece was, it does not say, and the picture assumes an equal pace.
+//! An index is a trace of writes that costs nothing: a record has the stamp of its first piece, its
+//! block the stamp of the commit, and a writer has one record under way at a time. So a record was
+//! written between its stamp and the earlier of its block's and the writer's next one; where in
+//! between each piece was, it does not say, and the picture assumes an equal pace.
 //!
-//! Few pieces are drawn one by one, many as the line of their run, very many as a grid of cells that each have the colour of one of their writers. The picture needs no font,
-//! script or other file, and has at most some [`SHAPES_MAX`] elements.
+//! Few pieces are drawn one by one, many as the line of their run, very many as a grid of cells
+//! that each have the colour of one of their writers. The picture needs no font, script or other
+//! file, and has at most some [`SHAPES_MAX`] elements.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
@@ -22,13 +25,23 @@ const PLOT: Area = Area { left: 92.0, top: 64.0, width: 740.0, height: 500.0 };
 const CELL: f64 = 4.0;
 /// Pieces or runs up to which each is drawn. Viewers are slow with more.
 const SHAPES_MAX: u64 = 2000;
-/// Writers, hosts or log sets up to which each has a colour of its own, and lines of the legend: more colours cannot be told apart.
+/// Writers, hosts or log sets up to which each has a colour of its own, and lines of the legend:
+/// more colours cannot be told apart.
 const COLOURS_MAX: usize = 12;
-/// For up to twelve: told apart also by most of those who do not see all colours (after Paul Tol's notes on colour schemes).
-const DISTINCT: [&str; COLOURS_MAX] =
-    ["#4477aa", "#ee6677", "#228833", "#ccaa22", "#66ccee", "#aa3377", "#ee8833", "#332288", "#88bb44", "#885533", "#777788", "#117766"];
+/// For up to twelve: told apart also by most of those who do not see all colours (after Paul Tol's
+/// notes on colour schemes).
+const DISTINCT: [&str; COLOURS_MAX] = [
+    "#4477aa", "#ee6677", "#228833", "#ccaa22", "#66ccee", "#aa3377", "#ee8833", "#332288",
+    "#88bb44", "#885533", "#777788", "#117766",
+];
 /// For more: between these, in order.
-const RAMP: [(f64, f64, f64); 5] = [(68.0, 30.0, 120.0), (50.0, 100.0, 180.0), (30.0, 160.0, 140.0), (150.0, 190.0, 50.0), (240.0, 140.0, 30.0)];
+const RAMP: [(f64, f64, f64); 5] = [
+    (68.0, 30.0, 120.0),
+    (50.0, 100.0, 180.0),
+    (30.0, 160.0, 140.0),
+    (150.0, 190.0, 50.0),
+    (240.0, 140.0, 30.0),
+];
 /// Colours that are made of the ramp.
 const RAMP_STEPS: usize = 32;
 const TRUNCATES_MAX: usize = 50;
@@ -65,12 +78,16 @@ pub fn draw(all: &Records, name: &str, len: u64, from: u64, to: Option<u64>) -> 
             Said::Run(_) | Said::Hole { .. } => None,
         })
         .collect();
-    // From the first to the last write in sight, so that a part of a file fills the picture as well.
+    // From the first to the last write in sight, so that a part of a file fills the picture as
+    // well.
     let marks = truncates.iter().map(|(at, _)| *at).filter(|_| (from, to) == (0, None));
-    let start = spans.iter().map(|span| span.begin).chain(marks.clone()).fold(f64::INFINITY, f64::min);
+    let start =
+        spans.iter().map(|span| span.begin).chain(marks.clone()).fold(f64::INFINITY, f64::min);
     let start = if start.is_finite() { start } else { 0.0 };
     let end = spans.iter().map(|span| span.end).chain(marks).fold(start + 64.0, f64::max);
-    let top = to.unwrap_or_else(|| spans.iter().map(|span| span.run.end()).max().unwrap_or(len)).max(from + 1);
+    let top = to
+        .unwrap_or_else(|| spans.iter().map(|span| span.run.end()).max().unwrap_or(len))
+        .max(from + 1);
     let view = View { start, end, from: from as f64, to: top as f64 };
 
     let mut svg = String::new();
@@ -85,16 +102,32 @@ pub fn draw(all: &Records, name: &str, len: u64, from: u64, to: Option<u64>) -> 
     line(&mut svg, format_args!(r##"<rect width="{width}" height="{height}" fill="#fff"/>"##));
     let pieces = spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.run.count.into()));
     let bytes = spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.run.bytes()));
-    line(&mut svg, format_args!(r#"<text x="{}" y="26" font-size="17" font-weight="bold">{}</text>"#, PLOT.left, escape(&shortened(name, 70))));
+    line(
+        &mut svg,
+        format_args!(
+            r#"<text x="{}" y="26" font-size="17" font-weight="bold">{}</text>"#,
+            PLOT.left,
+            escape(&shortened(name, 70))
+        ),
+    );
     let who: HashSet<Option<u32>> = spans.iter().map(|span| span.who).collect();
-    let who: HashSet<Option<&WrittenBy>> = who.into_iter().map(|who| who.and_then(|who| all.writers.get(who as usize))).collect();
+    let who: HashSet<Option<&WrittenBy>> =
+        who.into_iter().map(|who| who.and_then(|who| all.writers.get(who as usize))).collect();
     let writers = match who.len() {
         1 => "1 writer".into(),
         n => format!("{} writers", count(n as u64)),
     };
     let since = time((base_ns(base, start) / 1_000_000_000) as i64, 0);
-    let facts = format!("{}; {writers} wrote {} pieces, {}, from {since} on", BinaryBytes(len), count(pieces), BinaryBytes(bytes));
-    line(&mut svg, format_args!(r##"<text x="{}" y="46" fill="#666">{}</text>"##, PLOT.left, escape(&facts)));
+    let facts = format!(
+        "{}; {writers} wrote {} pieces, {}, from {since} on",
+        BinaryBytes(len),
+        count(pieces),
+        BinaryBytes(bytes)
+    );
+    line(
+        &mut svg,
+        format_args!(r##"<text x="{}" y="46" fill="#666">{}</text>"##, PLOT.left, escape(&facts)),
+    );
     axes(&mut svg, &view);
     let how = if pieces <= SHAPES_MAX {
         each(&mut svg, all, &spans, &view, &groups, true);
@@ -106,7 +139,9 @@ pub fn draw(all: &Records, name: &str, len: u64, from: u64, to: Option<u64>) -> 
         cells(&mut svg, &spans, &view, &groups);
         "cells, each in the colour of one of its writers"
     };
-    for (at, size) in truncates.iter().filter(|(at, _)| (view.start..=view.end).contains(at)).take(TRUNCATES_MAX) {
+    for (at, size) in
+        truncates.iter().filter(|(at, _)| (view.start..=view.end).contains(at)).take(TRUNCATES_MAX)
+    {
         let x = view.x(*at);
         line(
             &mut svg,
@@ -119,8 +154,18 @@ pub fn draw(all: &Records, name: &str, len: u64, from: u64, to: Option<u64>) -> 
         );
     }
     legend(&mut svg, &groups, !truncates.is_empty());
-    let note = format!("Drawn: {how}. A record tells when it began and by when it was complete; between, an equal pace is assumed.");
-    line(&mut svg, format_args!(r##"<text x="{}" y="{}" font-size="11" fill="#888">{note}</text>"##, PLOT.left, height - 12.0));
+    let note = format!(
+        "Drawn: {how}. A record tells when it began and by when it was complete; between, an \
+         equal pace is assumed."
+    );
+    line(
+        &mut svg,
+        format_args!(
+            r##"<text x="{}" y="{}" font-size="11" fill="#888">{note}</text>"##,
+            PLOT.left,
+            height - 12.0
+        ),
+    );
     svg.push_str("</svg>\n");
     (svg, format!("{} pieces of {writers}; drawn: {how}", count(pieces)))
 }
@@ -159,7 +204,8 @@ fn shortened(text: &str, max: usize) -> String {
 }
 
 fn person(all: &Records, who: Option<u32>) -> String {
-    who.and_then(|who| all.writers.get(who as usize)).map_or_else(|| "unknown".into(), |by| format!("{}:{}", by.host, by.pid))
+    who.and_then(|who| all.writers.get(who as usize))
+        .map_or_else(|| "unknown".into(), |by| format!("{}:{}", by.host, by.pid))
 }
 
 /// The runs in sight with their times; those of a nest share its time.
@@ -170,14 +216,21 @@ fn spans(all: &Records, base: u64, groups: &Groups, from: u64, to: u64) -> Vec<S
         let record = &nest[0];
         let begun = next.insert((record.set, record.writer), record.stamp);
         let end = begun.unwrap_or(u64::MAX).min(record.committed).max(record.stamp);
-        let (begin, end) = (record.stamp.saturating_sub(base) as f64, end.saturating_sub(base) as f64);
+        let (begin, end) =
+            (record.stamp.saturating_sub(base) as f64, end.saturating_sub(base) as f64);
         let at = |i: usize| begin + (end - begin) * i as f64 / nest.len() as f64;
         for (i, record) in nest.iter().enumerate().rev() {
             if let Said::Run(run) = record.said
                 && run.first() < to
                 && from < run.end()
             {
-                spans.push(Span { run, begin: at(i), end: at(i + 1), group: groups.of(record.writer, record.set), who: record.writer });
+                spans.push(Span {
+                    run,
+                    begin: at(i),
+                    end: at(i + 1),
+                    group: groups.of(record.writer, record.set),
+                    who: record.writer,
+                });
             }
         }
     }
@@ -195,30 +248,64 @@ struct Groups {
 }
 
 impl Groups {
-    /// Writers, if they are few; else hosts or log sets, if these are few; else the more telling of hosts and writers.
+    /// Writers, if they are few; else hosts or log sets, if these are few; else the more telling of
+    /// hosts and writers.
     fn new(all: &Records) -> Groups {
         // Who truncated only has no place in the picture.
         let runs = || all.records.iter().filter(|record| matches!(record.said, Said::Run(_)));
         let wrote: HashSet<u32> = runs().filter_map(|record| record.writer).collect();
-        let writers = || all.writers.iter().enumerate().filter(|(i, _)| wrote.contains(&(*i as u32))).map(|(_, by)| by);
+        let writers = || {
+            all.writers
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| wrote.contains(&(*i as u32)))
+                .map(|(_, by)| by)
+        };
         let person = |by: &WrittenBy| (by.host.clone(), by.pid);
         let hosts: BTreeSet<&str> = writers().map(|by| by.host.as_str()).collect();
         let people: BTreeSet<(String, u32)> = writers().map(person).collect();
-        let host = |writer: Option<u32>| writer.and_then(|writer| all.writers.get(writer as usize)).map_or("", |by| by.host.as_str());
-        let sets: BTreeMap<u32, &str> = runs().map(|record| (record.set, host(record.writer))).collect();
+        let host = |writer: Option<u32>| {
+            writer
+                .and_then(|writer| all.writers.get(writer as usize))
+                .map_or("", |by| by.host.as_str())
+        };
+        let sets: BTreeMap<u32, &str> =
+            runs().map(|record| (record.set, host(record.writer))).collect();
         let few = |n: usize| (2..=COLOURS_MAX).contains(&n);
         let unknown = runs().any(|record| record.writer.is_none());
         let mut groups = if people.len() > COLOURS_MAX && !few(hosts.len()) && few(sets.len()) {
             let names = sets.iter().map(|(set, host)| format!("{host} {set:08x}")).collect();
             let by_set = sets.keys().enumerate().map(|(i, set)| (*set, i)).collect();
-            Groups { title: "log set", names, by_writer: Vec::new(), by_set: Some(by_set), unknown: 0 }
+            Groups {
+                title: "log set",
+                names,
+                by_writer: Vec::new(),
+                by_set: Some(by_set),
+                unknown: 0,
+            }
         } else if people.len() > COLOURS_MAX && hosts.len() > 1 {
-            let places: HashMap<&str, usize> = hosts.iter().enumerate().map(|(i, host)| (*host, i)).collect();
-            let by_writer = all.writers.iter().map(|by| places.get(by.host.as_str()).copied().unwrap_or(0)).collect();
-            Groups { title: "host", names: hosts.iter().map(|host| host.to_string()).collect(), by_writer, by_set: None, unknown: 0 }
+            let places: HashMap<&str, usize> =
+                hosts.iter().enumerate().map(|(i, host)| (*host, i)).collect();
+            let by_writer = all
+                .writers
+                .iter()
+                .map(|by| places.get(by.host.as_str()).copied().unwrap_or(0))
+                .collect();
+            Groups {
+                title: "host",
+                names: hosts.iter().map(|host| host.to_string()).collect(),
+                by_writer,
+                by_set: None,
+                unknown: 0,
+            }
         } else {
-            let places: HashMap<&(String, u32), usize> = people.iter().enumerate().map(|(i, who)| (who, i)).collect();
-            let by_writer = all.writers.iter().map(|by| places.get(&person(by)).copied().unwrap_or(0)).collect();
+            let places: HashMap<&(String, u32), usize> =
+                people.iter().enumerate().map(|(i, who)| (who, i)).collect();
+            let by_writer = all
+                .writers
+                .iter()
+                .map(|by| places.get(&person(by)).copied().unwrap_or(0))
+                .collect();
             let names = people.iter().map(|(host, pid)| format!("{host}:{pid}")).collect();
             Groups { title: "writer (host:process)", names, by_writer, by_set: None, unknown: 0 }
         };
@@ -232,7 +319,10 @@ impl Groups {
     fn of(&self, writer: Option<u32>, set: u32) -> usize {
         match &self.by_set {
             Some(by_set) => by_set.get(&set).copied().unwrap_or(self.unknown),
-            None => writer.and_then(|writer| self.by_writer.get(writer as usize)).copied().unwrap_or(self.unknown),
+            None => writer
+                .and_then(|writer| self.by_writer.get(writer as usize))
+                .copied()
+                .unwrap_or(self.unknown),
         }
     }
 
@@ -249,7 +339,8 @@ impl Groups {
             return DISTINCT[shade % COLOURS_MAX].to_string();
         }
         let at = shade as f64 / (RAMP_STEPS - 1) as f64 * (RAMP.len() - 1) as f64;
-        let (i, part) = ((at as usize).min(RAMP.len() - 2), at - at.floor().min((RAMP.len() - 2) as f64));
+        let (i, part) =
+            ((at as usize).min(RAMP.len() - 2), at - at.floor().min((RAMP.len() - 2) as f64));
         let mix = |a: f64, b: f64| (a + (b - a) * part).round() as u8;
         let (a, b) = (RAMP[i], RAMP[i + 1]);
         format!("#{:02x}{:02x}{:02x}", mix(a.0, b.0), mix(a.1, b.1), mix(a.2, b.2))
@@ -270,7 +361,8 @@ impl View {
     }
 
     fn y(&self, offset: f64) -> f64 {
-        PLOT.top + PLOT.height * (1.0 - ((offset - self.from) / (self.to - self.from)).clamp(0.0, 1.0))
+        PLOT.top
+            + PLOT.height * (1.0 - ((offset - self.from) / (self.to - self.from)).clamp(0.0, 1.0))
     }
 }
 
@@ -278,7 +370,12 @@ impl View {
 fn decimal_step(range: f64, unit: f64, most: f64) -> f64 {
     let raw = range / most / unit;
     let power = 10f64.powf(raw.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|digit| digit * power).find(|step| *step >= raw * 0.999_999).unwrap_or(10.0 * power) * unit
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|digit| digit * power)
+        .find(|step| *step >= raw * 0.999_999)
+        .unwrap_or(10.0 * power)
+        * unit
 }
 
 /// The smallest power of two of which at most `most` fit into `range`, at least 1.
@@ -295,16 +392,27 @@ fn short(value: f64) -> String {
 /// The name of the unit for offsets up to this, and its bytes: of 2 GiB, parts are told in MiB.
 fn byte_unit(most: f64) -> (&'static str, f64) {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let power = (0..units.len()).rev().find(|power| most >= 4.0 * 2f64.powi(10 * *power as i32)).unwrap_or(0);
+    let power = (0..units.len())
+        .rev()
+        .find(|power| most >= 4.0 * 2f64.powi(10 * *power as i32))
+        .unwrap_or(0);
     (units[power], 2f64.powi(10 * power as i32))
 }
 
 /// The name of the unit for times up to this many stamps, and its stamps.
 fn time_unit(most: f64) -> (&'static str, f64) {
     let ms = 65536.0;
-    let units = [("h", 3_600_000.0 * ms), ("min", 60_000.0 * ms), ("s", 1000.0 * ms), ("ms", ms), ("µs", ms / 1000.0)];
+    let units = [
+        ("h", 3_600_000.0 * ms),
+        ("min", 60_000.0 * ms),
+        ("s", 1000.0 * ms),
+        ("ms", ms),
+        ("µs", ms / 1000.0),
+    ];
     // Minutes and hours only where seconds have many digits.
-    let fits = |(name, unit): &&(&str, f64)| most >= if matches!(*name, "h" | "min") { 5.0 * unit } else { *unit };
+    let fits = |(name, unit): &&(&str, f64)| {
+        most >= if matches!(*name, "h" | "min") { 5.0 * unit } else { *unit }
+    };
     units.iter().find(fits).copied().unwrap_or(("µs", ms / 1000.0))
 }
 
@@ -341,13 +449,29 @@ fn axes(svg: &mut String, view: &View) {
             ),
         );
     }
-    line(svg, format_args!(r##"<path d="M{left} {top}V{bottom}H{right}" fill="none" stroke="#888"/>"##));
-    line(svg, format_args!(r#"<text x="{}" y="{}" text-anchor="middle">time since the first write, {seconds}</text>"#, left + width / 2.0, bottom + 38.0));
+    line(
+        svg,
+        format_args!(r##"<path d="M{left} {top}V{bottom}H{right}" fill="none" stroke="#888"/>"##),
+    );
+    line(
+        svg,
+        format_args!(
+            r#"<text x="{}" y="{}" text-anchor="middle">time since the first write, {seconds}</text>"#,
+            left + width / 2.0,
+            bottom + 38.0
+        ),
+    );
     let middle = top + height / 2.0;
-    line(svg, format_args!(r#"<text x="22" y="{middle}" text-anchor="middle" transform="rotate(-90 22 {middle})">offset in the file, {unit}</text>"#));
+    line(
+        svg,
+        format_args!(
+            r#"<text x="22" y="{middle}" text-anchor="middle" transform="rotate(-90 22 {middle})">offset in the file, {unit}</text>"#
+        ),
+    );
 }
 
-/// Lines of several colours that would hide each other, as those of writers who take turns do: how many there are, and the number of each among them.
+/// Lines of several colours that would hide each other, as those of writers who take turns do: how
+/// many there are, and the number of each among them.
 fn stripes(spans: &[Span], view: &View, groups: &Groups) -> Vec<(usize, usize)> {
     let ends = |span: &Span| {
         let last = span.run.logical as f64 + f64::from(span.run.count - 1) * span.run.stride as f64;
@@ -357,7 +481,9 @@ fn stripes(spans: &[Span], view: &View, groups: &Groups) -> Vec<(usize, usize)> 
     let mut bundle_of = Vec::with_capacity(spans.len());
     for span in spans {
         let own = ends(span);
-        let near = |(other, _): &([f64; 4], BTreeSet<usize>)| own.iter().zip(other).all(|(a, b)| (a - b).abs() < STRIPE_WIDTH);
+        let near = |(other, _): &([f64; 4], BTreeSet<usize>)| {
+            own.iter().zip(other).all(|(a, b)| (a - b).abs() < STRIPE_WIDTH)
+        };
         let bundle = bundles.iter().position(near).unwrap_or_else(|| {
             bundles.push((own, BTreeSet::new()));
             bundles.len() - 1
@@ -365,11 +491,24 @@ fn stripes(spans: &[Span], view: &View, groups: &Groups) -> Vec<(usize, usize)> 
         bundles[bundle].1.insert(groups.shade(span.group));
         bundle_of.push(bundle);
     }
-    spans.iter().zip(bundle_of).map(|(span, bundle)| (bundles[bundle].1.len(), bundles[bundle].1.range(..groups.shade(span.group)).count())).collect()
+    spans
+        .iter()
+        .zip(bundle_of)
+        .map(|(span, bundle)| {
+            (bundles[bundle].1.len(), bundles[bundle].1.range(..groups.shade(span.group)).count())
+        })
+        .collect()
 }
 
 /// Each run, with its pieces or as a line; pointing at it tells what it is.
-fn each(svg: &mut String, all: &Records, spans: &[Span], view: &View, groups: &Groups, pieces: bool) {
+fn each(
+    svg: &mut String,
+    all: &Records,
+    spans: &[Span],
+    view: &View,
+    groups: &Groups,
+    pieces: bool,
+) {
     let stripes = if pieces { vec![(1, 0); spans.len()] } else { stripes(spans, view, groups) };
     for (span, (colours, place)) in spans.iter().zip(stripes) {
         let Span { run, begin, end, .. } = span;
@@ -380,30 +519,47 @@ fn each(svg: &mut String, all: &Records, spans: &[Span], view: &View, groups: &G
         if pieces {
             for i in 0..run.count {
                 let (x, y) = (view.x(time(i)), view.y(offset(i) + run.length as f64));
-                let (wide, high) = ((view.x(time(i + 1)) - x).max(1.5), (view.y(offset(i)) - y).max(1.5));
+                let (wide, high) =
+                    ((view.x(time(i + 1)) - x).max(1.5), (view.y(offset(i)) - y).max(1.5));
                 let _ = write!(path, "M{x:.1} {y:.1}h{wide:.1}v{high:.1}h-{wide:.1}z");
             }
             let _ = write!(svg, r#"<path fill="{colour}" d="{path}">"#);
         } else {
             let half = run.length as f64 / 2.0;
-            let (x, y, last) = (view.x(*begin), view.y(offset(0) + half), view.y(offset(run.count - 1) + half));
+            let (x, y, last) =
+                (view.x(*begin), view.y(offset(0) + half), view.y(offset(run.count - 1) + half));
             let thick = (view.y(0.0) - view.y(run.length as f64)).clamp(1.2, 6.0);
             // A line of no length would not be seen.
             let across = view.x(*end).max(x + 1.2);
             let dashes = match colours {
                 1 => String::new(),
-                n => format!(r#" stroke-dasharray="{STRIPE} {}" stroke-dashoffset="-{}""#, STRIPE * (n - 1), STRIPE * place),
+                n => format!(
+                    r#" stroke-dasharray="{STRIPE} {}" stroke-dashoffset="-{}""#,
+                    STRIPE * (n - 1),
+                    STRIPE * place
+                ),
             };
             let thick = if colours > 1 { thick.max(STRIPE_WIDTH) } else { thick };
-            let _ = write!(svg, r#"<path stroke="{colour}" stroke-width="{thick:.1}"{dashes} d="M{x:.1} {y:.1}L{across:.1} {last:.1}">"#);
+            let _ = write!(
+                svg,
+                r#"<path stroke="{colour}" stroke-width="{thick:.1}"{dashes} d="M{x:.1} {y:.1}L{across:.1} {last:.1}">"#
+            );
         }
-        let distance = if run.count > 1 { format!(", distance {} B", run.stride) } else { String::new() };
-        let what = format!("{}: {} x {} B at {}{distance}", person(all, span.who), count(run.count.into()), count(run.length), count(run.logical));
+        let distance =
+            if run.count > 1 { format!(", distance {} B", run.stride) } else { String::new() };
+        let what = format!(
+            "{}: {} x {} B at {}{distance}",
+            person(all, span.who),
+            count(run.count.into()),
+            count(run.length),
+            count(run.logical)
+        );
         line(svg, format_args!("<title>{}</title></path>", escape(&what)));
     }
 }
 
-/// A grid in which each cell has the colour of one who wrote in it, by lot, with a chance as his part of its bytes: so where one writes most, his colour prevails, and where many take turns, all
+/// A grid in which each cell has the colour of one who wrote in it, by lot, with a chance as his
+/// part of its bytes: so where one writes most, his colour prevails, and where many take turns, all
 /// are seen. Constant memory, whatever the number of writers. One path a colour.
 fn cells(svg: &mut String, spans: &[Span], view: &View, groups: &Groups) {
     let (columns, rows) = ((PLOT.width / CELL) as usize, (PLOT.height / CELL) as usize);
@@ -418,23 +574,32 @@ fn cells(svg: &mut String, spans: &[Span], view: &View, groups: &Groups) {
         (lot >> 11) as f64 / (1u64 << 53) as f64
     };
     let column = |time: f64| (((view.x(time) - PLOT.left) / CELL) as usize).min(columns - 1);
-    let row = |offset: f64| (((PLOT.top + PLOT.height - view.y(offset)) / CELL) as usize).min(rows - 1);
+    let row =
+        |offset: f64| (((PLOT.top + PLOT.height - view.y(offset)) / CELL) as usize).min(rows - 1);
     for span in spans {
         let run = &span.run;
         // So many parts that each stays in a cell or two.
         let parts = u64::from(run.count).min(2 * (columns + rows) as u64);
         let shade = groups.shade(span.group);
         for part in 0..parts {
-            let (first, last) = (part * u64::from(run.count) / parts, (part + 1) * u64::from(run.count) / parts - 1);
+            let (first, last) = (
+                part * u64::from(run.count) / parts,
+                (part + 1) * u64::from(run.count) / parts - 1,
+            );
             let offset = |i: u64| run.logical as f64 + i as f64 * run.stride as f64;
-            let (low, high) = (offset(first).min(offset(last)), offset(first).max(offset(last)) + run.length as f64);
+            let (low, high) = (
+                offset(first).min(offset(last)),
+                offset(first).max(offset(last)) + run.length as f64,
+            );
             if high <= view.from || low >= view.to {
                 continue;
             }
-            let time = |part: u64| span.begin + (span.end - span.begin) * part as f64 / parts as f64;
+            let time =
+                |part: u64| span.begin + (span.end - span.begin) * part as f64 / parts as f64;
             let (left, right) = (column(time(part)), column(time(part + 1)));
             let (bottom, top) = (row(low), row(high - 1.0));
-            let weight = run.length as f64 * (last - first + 1) as f64 / ((right - left + 1) * (top - bottom + 1)) as f64;
+            let weight = run.length as f64 * (last - first + 1) as f64
+                / ((right - left + 1) * (top - bottom + 1)) as f64;
             for x in left..=right {
                 for (colour, bytes) in &mut drawn[x * rows + bottom..=x * rows + top] {
                     *bytes += weight;
@@ -450,17 +615,30 @@ fn cells(svg: &mut String, spans: &[Span], view: &View, groups: &Groups) {
         let mut x = 0;
         while x < columns {
             let (shade, bytes) = drawn[x * rows + y];
-            let same = |other: &usize| bytes > 0.0 && drawn[other * rows + y].1 > 0.0 && drawn[other * rows + y].0 == shade;
+            let same = |other: &usize| {
+                bytes > 0.0 && drawn[other * rows + y].1 > 0.0 && drawn[other * rows + y].0 == shade
+            };
             let run = (x..columns).take_while(same).count();
             if run > 0 {
-                let (left, top, wide) = (PLOT.left + x as f64 * CELL, PLOT.top + PLOT.height - (y + 1) as f64 * CELL, run as f64 * CELL);
-                let _ = write!(paths.entry(shade).or_default(), "M{left} {top}h{wide}v{CELL}h-{wide}z");
+                let (left, top, wide) = (
+                    PLOT.left + x as f64 * CELL,
+                    PLOT.top + PLOT.height - (y + 1) as f64 * CELL,
+                    run as f64 * CELL,
+                );
+                let _ =
+                    write!(paths.entry(shade).or_default(), "M{left} {top}h{wide}v{CELL}h-{wide}z");
             }
             x += run.max(1);
         }
     }
     for (shade, path) in paths {
-        line(svg, format_args!(r#"<path fill="{}" shape-rendering="crispEdges" d="{path}"/>"#, groups.colour(shade)));
+        line(
+            svg,
+            format_args!(
+                r#"<path fill="{}" shape-rendering="crispEdges" d="{path}"/>"#,
+                groups.colour(shade)
+            ),
+        );
     }
 }
 
@@ -473,16 +651,44 @@ fn legend(svg: &mut String, groups: &Groups, truncates: bool) {
         // Of many, some at equal distances, the first and the last among them.
         let group = if n > shown { i * (n - 1) / (shown - 1) } else { i };
         y += 20.0;
-        line(svg, format_args!(r#"<rect x="{x}" y="{}" width="12" height="12" fill="{}"/>"#, y - 10.0, groups.colour(groups.shade(group))));
-        line(svg, format_args!(r#"<text x="{}" y="{y}">{}</text>"#, x + 18.0, escape(&shortened(&groups.names[group], 28))));
+        line(
+            svg,
+            format_args!(
+                r#"<rect x="{x}" y="{}" width="12" height="12" fill="{}"/>"#,
+                y - 10.0,
+                groups.colour(groups.shade(group))
+            ),
+        );
+        line(
+            svg,
+            format_args!(
+                r#"<text x="{}" y="{y}">{}</text>"#,
+                x + 18.0,
+                escape(&shortened(&groups.names[group], 28))
+            ),
+        );
     }
     if n > shown {
         y += 20.0;
-        line(svg, format_args!(r##"<text x="{x}" y="{y}" fill="#666">{} of {}, by name</text>"##, shown, count(n as u64)));
+        line(
+            svg,
+            format_args!(
+                r##"<text x="{x}" y="{y}" fill="#666">{} of {}, by name</text>"##,
+                shown,
+                count(n as u64)
+            ),
+        );
     }
     if truncates {
         y += 26.0;
-        line(svg, format_args!(r##"<path d="M{x} {}h12" stroke="#c00" stroke-dasharray="4 3"/><text x="{}" y="{y}">truncate</text>"##, y - 4.0, x + 18.0));
+        line(
+            svg,
+            format_args!(
+                r##"<path d="M{x} {}h12" stroke="#c00" stroke-dasharray="4 3"/><text x="{}" y="{y}">truncate</text>"##,
+                y - 4.0,
+                x + 18.0
+            ),
+        );
     }
 }
 
@@ -492,36 +698,75 @@ mod tests {
     use plfs_core::IndexRecord;
 
     fn made(writers: u32, hosts: u32, runs: u32, pieces: u32) -> Records {
-        let mut all =
-            Records { writers: (0..writers).map(|i| WrittenBy { host: format!("n<{}>", i % hosts), pid: i, uid: 0 }).collect(), ..Records::default() };
+        let mut all = Records {
+            writers: (0..writers)
+                .map(|i| WrittenBy { host: format!("n<{}>", i % hosts), pid: i, uid: 0 })
+                .collect(),
+            ..Records::default()
+        };
         for i in 0..runs * writers {
             let stride = if pieces == 1 { 0 } else { 100 };
-            let run = Run { logical: u64::from(i) * 1000, length: 7, stride, count: pieces, segment: 0, physical: 0 };
+            let run = Run {
+                logical: u64::from(i) * 1000,
+                length: 7,
+                stride,
+                count: pieces,
+                segment: 0,
+                physical: 0,
+            };
             let stamp = (1_750_000_000_000 << 16) + u64::from(i) * 1000;
-            all.records.push(IndexRecord { stamp, committed: stamp + 5000, set: i % writers % hosts, said: Said::Run(run), writer: Some(i % writers) });
+            all.records.push(IndexRecord {
+                stamp,
+                committed: stamp + 5000,
+                set: i % writers % hosts,
+                said: Said::Run(run),
+                writer: Some(i % writers),
+            });
         }
         all
     }
 
     #[test]
     fn pictures_have_few_elements_and_a_size_that_does_not_grow() {
-        for (writers, hosts, runs, pieces) in
-            [(1, 1, 0, 1), (1, 1, 1, 1), (3, 2, 5, 10), (12, 3, 100, 3), (64, 1, 20, 100), (500, 500, 40, 2), (500, 5, 40, u32::MAX)]
-        {
+        for (writers, hosts, runs, pieces) in [
+            (1, 1, 0, 1),
+            (1, 1, 1, 1),
+            (3, 2, 5, 10),
+            (12, 3, 100, 3),
+            (64, 1, 20, 100),
+            (500, 500, 40, 2),
+            (500, 5, 40, u32::MAX),
+        ] {
             let all = made(writers, hosts, runs, pieces);
             let (svg, _) = draw(&all, "a&b", 1 << 40, 0, None);
-            assert!(svg.matches('<').count() < 5 * SHAPES_MAX as usize, "{}", svg.matches('<').count());
+            assert!(
+                svg.matches('<').count() < 5 * SHAPES_MAX as usize,
+                "{}",
+                svg.matches('<').count()
+            );
             assert!(svg.len() < 1 << 20, "{}", svg.len());
-            assert!(svg.contains("a&amp;b") && !svg.contains("n<0") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+            assert!(
+                svg.contains("a&amp;b")
+                    && !svg.contains("n<0")
+                    && !svg.contains("NaN")
+                    && !svg.contains("inf"),
+                "{svg}"
+            );
         }
     }
 
-    /// A writer's record ends where its next begins or where its block was committed, whichever is earlier; runs of a nest share its time.
+    /// A writer's record ends where its next begins or where its block was committed, whichever is
+    /// earlier; runs of a nest share its time.
     #[test]
     fn times_are_those_that_are_known() {
         let mut all = made(2, 1, 2, 1);
         let base = all.records[0].stamp;
-        let at = |all: &Records| spans(all, base, &Groups::new(all), 0, u64::MAX).iter().map(|span| (span.begin, span.end)).collect::<Vec<_>>();
+        let at = |all: &Records| {
+            spans(all, base, &Groups::new(all), 0, u64::MAX)
+                .iter()
+                .map(|span| (span.begin, span.end))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(at(&all), [(0.0, 2000.0), (1000.0, 3000.0), (2000.0, 7000.0), (3000.0, 8000.0)]);
         all.records[0].committed = base + 500;
         assert_eq!(at(&all)[0], (0.0, 500.0));
@@ -533,18 +778,40 @@ mod tests {
     #[test]
     fn colours_are_of_what_is_few() {
         let title = |writers, hosts| Groups::new(&made(writers, hosts, 1, 1)).title;
-        assert_eq!((title(12, 12), title(13, 12), title(64, 1), title(500, 500)), ("writer (host:process)", "host", "writer (host:process)", "host"));
+        assert_eq!(
+            (title(12, 12), title(13, 12), title(64, 1), title(500, 500)),
+            ("writer (host:process)", "host", "writer (host:process)", "host")
+        );
         let many = Groups::new(&made(64, 1, 1, 1));
-        assert_eq!((many.colour(many.shade(0)), many.colour(many.shade(63))), ("#441e78".into(), "#f08c1e".into()));
+        assert_eq!(
+            (many.colour(many.shade(0)), many.colour(many.shade(63))),
+            ("#441e78".into(), "#f08c1e".into())
+        );
     }
 
     #[test]
     fn steps_are_round() {
-        assert_eq!((decimal_step(10.0, 1.0, 10.0), decimal_step(11.0, 1.0, 10.0), decimal_step(0.3, 0.001, 10.0)), (1.0, 2.0, 0.05));
-        assert_eq!((binary_step(4096.0, 8.0), binary_step(4097.0, 8.0), binary_step(3.0, 8.0)), (512.0, 1024.0, 1.0));
-        assert_eq!((byte_unit(4095.0).0, byte_unit(4096.0).0, byte_unit(2f64.powi(62)).0), ("bytes", "KiB", "EiB"));
+        assert_eq!(
+            (
+                decimal_step(10.0, 1.0, 10.0),
+                decimal_step(11.0, 1.0, 10.0),
+                decimal_step(0.3, 0.001, 10.0)
+            ),
+            (1.0, 2.0, 0.05)
+        );
+        assert_eq!(
+            (binary_step(4096.0, 8.0), binary_step(4097.0, 8.0), binary_step(3.0, 8.0)),
+            (512.0, 1024.0, 1.0)
+        );
+        assert_eq!(
+            (byte_unit(4095.0).0, byte_unit(4096.0).0, byte_unit(2f64.powi(62)).0),
+            ("bytes", "KiB", "EiB")
+        );
         let second = 65_536_000.0;
-        assert_eq!([0.5e-6, 0.01, 1.0, 200.0, 300.0, 18_000.0].map(|s| time_unit(s * second).0), ["µs", "ms", "s", "s", "min", "h"]);
+        assert_eq!(
+            [0.5e-6, 0.01, 1.0, 200.0, 300.0, 18_000.0].map(|s| time_unit(s * second).0),
+            ["µs", "ms", "s", "s", "min", "h"]
+        );
         assert_eq!((short(0.25), short(3.0), short(0.0)), ("0.25".into(), "3".into(), "0".into()));
     }
 }

@@ -15,10 +15,13 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
         let removed = match plfs.store().stat(&full, false) {
             Err(Errno::NOENT) if force => Ok(()),
             Err(errno) => Err(format!("cannot remove {}: {errno}", show(path))),
-            Ok(_) if full.file_name().is_some_and(is_hidden) => {
-                Err(format!("{} holds the data of all PLFS files beside it; remove those, or their directory", show(path)))
+            Ok(_) if full.file_name().is_some_and(is_hidden) => Err(format!(
+                "{} holds the data of all PLFS files beside it; remove those, or their directory",
+                show(path)
+            )),
+            Ok(stat) if stat.kind == Kind::Dir && !recursive => {
+                Err(format!("{} is a directory; remove it with -r", show(path)))
             }
-            Ok(stat) if stat.kind == Kind::Dir && !recursive => Err(format!("{} is a directory; remove it with -r", show(path))),
             Ok(_) if full.parent().is_none() => Err("the root directory stays".into()),
             Ok(stat) if stat.kind == Kind::Dir => remove_dir(&plfs, &full),
             Ok(_) => plfs.unlink(&full).map_err(|error| error.to_string()),
@@ -53,15 +56,20 @@ fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
     plfs.store().rmdir(dir).map_err(|errno| cannot(dir, errno))
 }
 
-/// The `.plfs` of a directory that has no names any more: what is left in it is garbage, or held open.
+/// The `.plfs` of a directory that has no names any more: what is left in it is garbage, or held
+/// open.
 fn remove_root(plfs: &Plfs, dir: &Path) -> Result<(), String> {
     let store = plfs.store();
     let top = dir.join(".plfs");
     // A link in its place holds no data, and goes as one.
     if store.stat(&top, false).is_ok_and(|stat| stat.kind == Kind::Symlink) {
-        return store.unlink(&top).map_err(|errno| format!("cannot remove {}: {errno}", show(&top)));
+        return store
+            .unlink(&top)
+            .map_err(|errno| format!("cannot remove {}: {errno}", show(&top)));
     }
-    for report in plfs_core::check_tree(store, dir, &[], |_| {}).map_err(|error| error.to_string())? {
+    for report in
+        plfs_core::check_tree(store, dir, &[], |_| {}).map_err(|error| error.to_string())?
+    {
         plfs_core::repair(store, plfs.config(), &report, 0).map_err(|error| error.to_string())?;
     }
     let place = Place { root: dir.to_path_buf(), dir: top.clone() };
@@ -71,6 +79,10 @@ fn remove_root(plfs: &Plfs, dir: &Path) -> Result<(), String> {
     }
     match store.rmdir(&top) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(format!("{}: {errno}; it has data of files that are open, or whose names are elsewhere: see `plfs check`", show(&top))),
+        Err(errno) => Err(format!(
+            "{}: {errno}; it has data of files that are open, or whose names are elsewhere: see \
+             `plfs check`",
+            show(&top)
+        )),
     }
 }

@@ -23,7 +23,8 @@ pub fn run(mounts: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> Re
         given => given.to_vec(),
     };
     let mut paths = Vec::new();
-    let roots = mounts.iter().map(|mount| directory("--mount", mount)).collect::<Result<Vec<_>, Fail>>()?;
+    let roots =
+        mounts.iter().map(|mount| directory("--mount", mount)).collect::<Result<Vec<_>, Fail>>()?;
     let mut others = Vec::new();
     for backend in backends {
         add(&mut others, directory("--backend", backend)?.0);
@@ -66,9 +67,10 @@ fn add(paths: &mut Vec<PathBuf>, path: PathBuf) {
 fn default_mount() -> Result<PathBuf, Fail> {
     let mount = PathBuf::from(DEFAULT_MOUNT);
     match std::fs::create_dir(&mount) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(Fail::Say(format!("cannot create the directory {DEFAULT_MOUNT} here: {error}; name another with --mount DIR")))
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(Fail::Say(format!(
+            "cannot create the directory {DEFAULT_MOUNT} here: {error}; name another with --mount \
+             DIR"
+        ))),
         _ => Ok(mount),
     }
 }
@@ -77,36 +79,61 @@ fn default_mount() -> Result<PathBuf, Fail> {
 fn directory(flag: &str, dir: &Path) -> Result<(PathBuf, PathBuf), Fail> {
     let shown = show(dir);
     let real = std::fs::canonicalize(dir).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Fail::Exit(2, format!("{flag} {shown}: there is no such directory; create it first: mkdir -p {shown}")),
+        std::io::ErrorKind::NotFound => Fail::Exit(
+            2,
+            format!(
+                "{flag} {shown}: there is no such directory; create it first: mkdir -p {shown}"
+            ),
+        ),
         _ => Fail::Exit(2, format!("{flag} {shown}: {error}")),
     })?;
     if !real.is_dir() {
-        return Err(Fail::Exit(2, format!("{flag} {shown}: this is not a directory; name the directory in which the program makes its files")));
+        return Err(Fail::Exit(
+            2,
+            format!(
+                "{flag} {shown}: this is not a directory; name the directory in which the program \
+                 makes its files"
+            ),
+        ));
     }
     Ok((real, absolute(dir)?))
 }
 
-/// The library that the program loads: beside this executable, the same in the build tree and where it is installed.
+/// The library that the program loads: beside this executable, the same in the build tree and where
+/// it is installed.
 fn preload() -> Result<PathBuf, Fail> {
     let path = match std::env::var_os("PLFS_PRELOAD").filter(|path| !path.is_empty()) {
         Some(path) => absolute(Path::new(&path))?,
         None => {
-            let exe = std::env::current_exe()
-                .map_err(|error| Fail::Say(format!("cannot find out where plfs is installed: {error}; set PLFS_PRELOAD to libplfs_preload.so")))?;
-            exe.parent().and_then(Path::parent).unwrap_or(Path::new("/")).join("lib/plfs/libplfs_preload.so")
+            let exe = std::env::current_exe().map_err(|error| {
+                Fail::Say(format!(
+                    "cannot find out where plfs is installed: {error}; set PLFS_PRELOAD to \
+                     libplfs_preload.so"
+                ))
+            })?;
+            exe.parent()
+                .and_then(Path::parent)
+                .unwrap_or(Path::new("/"))
+                .join("lib/plfs/libplfs_preload.so")
         }
     };
     if !PosixStore::new().stat(&path, true).is_ok_and(|stat| stat.kind == Kind::File) {
-        return Err(Fail::Say(format!("{} is missing; install PLFS with make install, or set PLFS_PRELOAD to libplfs_preload.so", show(&path))));
+        return Err(Fail::Say(format!(
+            "{} is missing; install PLFS with make install, or set PLFS_PRELOAD to \
+             libplfs_preload.so",
+            show(&path)
+        )));
     }
     if path.as_os_str().as_bytes().iter().any(|byte| b" :\t\n".contains(byte)) {
-        let text = "contains a space or a colon, which the dynamic linker takes for a separator; install PLFS under another prefix (make install PREFIX=DIR)";
+        let text = "contains a space or a colon, which the dynamic linker takes for a separator; \
+                    install PLFS under another prefix (make install PREFIX=DIR)";
         return Err(Fail::Say(format!("the path {} {text}", show(&path))));
     }
     Ok(path)
 }
 
-/// The library for MPI-IO, if it is installed beside `preload`. Programs without MPI never enter it.
+/// The library for MPI-IO, if it is installed beside `preload`. Programs without MPI never enter
+/// it.
 fn mpi(preload: &Path) -> Option<PathBuf> {
     let path = preload.with_file_name("libplfs_mpi.so");
     PosixStore::new().stat(&path, true).is_ok_and(|stat| stat.kind == Kind::File).then_some(path)
@@ -114,8 +141,18 @@ fn mpi(preload: &Path) -> Option<PathBuf> {
 
 /// The MPIs that the library for MPI-IO has a backend for: each is libplfs_mpi_NAME.so beside it.
 fn mpi_backends(preload: &Path) -> Vec<String> {
-    let Some(entries) = mpi(preload).and_then(|mpi| std::fs::read_dir(mpi.parent()?).ok()) else { return Vec::new() };
-    let name = |file: std::fs::DirEntry| Some(file.file_name().to_str()?.strip_prefix("libplfs_mpi_")?.strip_suffix(".so")?.to_owned());
+    let Some(entries) = mpi(preload).and_then(|mpi| std::fs::read_dir(mpi.parent()?).ok()) else {
+        return Vec::new();
+    };
+    let name = |file: std::fs::DirEntry| {
+        Some(
+            file.file_name()
+                .to_str()?
+                .strip_prefix("libplfs_mpi_")?
+                .strip_suffix(".so")?
+                .to_owned(),
+        )
+    };
     let mut names: Vec<String> = entries.flatten().filter_map(name).collect();
     names.sort();
     names
@@ -124,7 +161,11 @@ fn mpi_backends(preload: &Path) -> Vec<String> {
 /// `preload` in front of what `old`, a list for `LD_PRELOAD`, has; once.
 fn prepend(preload: &Path, old: &OsStr) -> OsString {
     let mut list = preload.as_os_str().to_owned();
-    for other in old.as_bytes().split(|byte| b": ".contains(byte)).filter(|other| !other.is_empty() && *other != preload.as_os_str().as_bytes()) {
+    for other in old
+        .as_bytes()
+        .split(|byte| b": ".contains(byte))
+        .filter(|other| !other.is_empty() && *other != preload.as_os_str().as_bytes())
+    {
         list.push(":");
         list.push(OsStr::from_bytes(other));
     }
@@ -150,7 +191,9 @@ pub fn version(out: &mut Out, json: bool) -> Result<(), Fail> {
     };
     match json {
         true => out.json(&version),
-        false => out.line(format_args!("plfs {}, container format {}", version.version, version.format)),
+        false => {
+            out.line(format_args!("plfs {}, container format {}", version.version, version.format))
+        }
     }
 }
 
@@ -161,6 +204,9 @@ mod tests {
     #[test]
     fn the_library_is_first_and_once() {
         let list = |old: &str| prepend(Path::new("/p.so"), OsStr::new(old));
-        assert_eq!((list(""), list("/a.so /b.so"), list("/a.so:/p.so")), ("/p.so".into(), "/p.so:/a.so:/b.so".into(), "/p.so:/a.so".into()));
+        assert_eq!(
+            (list(""), list("/a.so /b.so"), list("/a.so:/p.so")),
+            ("/p.so".into(), "/p.so:/a.so:/b.so".into(), "/p.so:/a.so".into())
+        );
     }
 }

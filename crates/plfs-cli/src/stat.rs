@@ -20,7 +20,13 @@ struct Mark {
 impl From<OpenMark> for Mark {
     fn from(mark: OpenMark) -> Mark {
         let attached = time((mark.attached_ns / 1_000_000_000) as i64, 0);
-        Mark { set: format!("{:08x}", mark.set), host: mark.host, pid: mark.pid, uid: mark.uid, attached }
+        Mark {
+            set: format!("{:08x}", mark.set),
+            host: mark.host,
+            pid: mark.pid,
+            uid: mark.uid,
+            attached,
+        }
     }
 }
 
@@ -85,7 +91,16 @@ struct Flat {
 impl Flat {
     fn new(flat: FlatTotals, stored: u64) -> Flat {
         let FlatTotals { bytes, in_superblock, records, entries, extents, shapes, floor } = flat;
-        Flat { bytes, in_superblock, bytes_per_gib: per_gib(bytes, stored), records, entries, extents, shapes, floor }
+        Flat {
+            bytes,
+            in_superblock,
+            bytes_per_gib: per_gib(bytes, stored),
+            records,
+            entries,
+            extents,
+            shapes,
+            floor,
+        }
     }
 }
 
@@ -122,7 +137,10 @@ pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
             Err(error) => {
                 failed = true;
                 say("stat", &error.to_string());
-                answers.push(Answer::Failed(Failed { path: path.to_string_lossy().into_owned(), error: error.to_string() }));
+                answers.push(Answer::Failed(Failed {
+                    path: path.to_string_lossy().into_owned(),
+                    error: error.to_string(),
+                }));
             }
         }
     }
@@ -137,10 +155,15 @@ pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
 fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let found = plfs.stat(&full, true)?;
-    let (Some(totals), Some((container, superblock))) = (found.totals, plfs.container_behind(&full, true)?) else {
+    let (Some(totals), Some((container, superblock))) =
+        (found.totals, plfs.container_behind(&full, true)?)
+    else {
         return Err(match found.stat.kind {
             Kind::File => Error::NotAContainer { path: path.to_path_buf() },
-            _ => Error::Invalid { what: "stat wants PLFS files; this is a directory or a special file: see `plfs ls`", errno: plfs_core::store::Errno::ISDIR },
+            _ => Error::Invalid {
+                what: "stat wants PLFS files; this is a directory or a special file: see `plfs ls`",
+                errno: plfs_core::store::Errno::ISDIR,
+            },
         });
     };
     let (flat, flat_index) = match plfs_core::flat_state(&container)? {
@@ -178,45 +201,99 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
 /// Log sets that have an index log: one that was never written has none.
 fn index_logs(container: &Container) -> u32 {
     let sets = container.store.list(&container.dir).unwrap_or_default();
-    sets.iter().filter(|set| container.store.stat(&container.dir.join(&set.name).join("index"), true).is_ok()).count() as u32
+    sets.iter()
+        .filter(|set| {
+            container.store.stat(&container.dir.join(&set.name).join("index"), true).is_ok()
+        })
+        .count() as u32
 }
 
 fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
     let mut field = |name: &str, value: String| out.line(format_args!("{name:>14}  {value}"));
     field("file", show(path))?;
     field("size", format!("{} bytes", size(stat.size)))?;
-    field("stored", format!("{} bytes in {} data logs of {} log sets", size(stat.stored_bytes), stat.data_logs, stat.log_sets))?;
-    let written = format!("{} bytes in {} index logs, {} records written", size(stat.index_bytes), stat.index_logs, count(stat.records));
+    field(
+        "stored",
+        format!(
+            "{} bytes in {} data logs of {} log sets",
+            size(stat.stored_bytes),
+            stat.data_logs,
+            stat.log_sets
+        ),
+    )?;
+    let written = format!(
+        "{} bytes in {} index logs, {} records written",
+        size(stat.index_bytes),
+        stat.index_logs,
+        count(stat.records)
+    );
     field("index", written)?;
     match &stat.flat_index {
         // A pattern across writers is one entry; what has no pattern is packed as extents.
         Some(flat) => {
             let place = if flat.in_superblock { " in the superblock" } else { "" };
-            let kept = format!("{} bytes{place}, {} entries and {} extents kept", size(flat.bytes), count(flat.entries), count(flat.extents));
+            let kept = format!(
+                "{} bytes{place}, {} entries and {} extents kept",
+                size(flat.bytes),
+                count(flat.entries),
+                count(flat.extents)
+            );
             field("flat index", format!("used: {kept}; {} shapes", count(flat.shapes)))?;
         }
         None => field("flat index", stat.flat.clone())?,
     }
     if let Some(logs) = stat.index_bytes_per_gib {
-        let flat = stat.flat_index.as_ref().and_then(|flat| flat.bytes_per_gib).map(|flat| format!(", {} in the flat index", count(flat))).unwrap_or_default();
+        let flat = stat
+            .flat_index
+            .as_ref()
+            .and_then(|flat| flat.bytes_per_gib)
+            .map(|flat| format!(", {} in the flat index", count(flat)))
+            .unwrap_or_default();
         field("index per GiB", format!("{} bytes in index logs{flat}", count(logs)))?;
     }
-    field("summary", if stat.summary == "valid" { "valid".into() } else { "none: sizes come from the index logs".into() })?;
-    field("mode", format!("{}, uid {}, gid {}, {} name{}", stat.mode, stat.uid, stat.gid, stat.nlink, if stat.nlink == 1 { "" } else { "s" }))?;
+    field(
+        "summary",
+        if stat.summary == "valid" {
+            "valid".into()
+        } else {
+            "none: sizes come from the index logs".into()
+        },
+    )?;
+    field(
+        "mode",
+        format!(
+            "{}, uid {}, gid {}, {} name{}",
+            stat.mode,
+            stat.uid,
+            stat.gid,
+            stat.nlink,
+            if stat.nlink == 1 { "" } else { "s" }
+        ),
+    )?;
     field("created", stat.created.clone())?;
     field("modified", stat.mtime.clone())?;
     field("uuid", stat.uuid.clone())?;
     field("container", show(Path::new(&stat.container)))?;
     if stat.backends.len() > 1 {
         for Backend { id, path, error } in &stat.backends {
-            let place = path.as_deref().map(|path| show(Path::new(path))).or(error.clone()).unwrap_or_default();
+            let place = path
+                .as_deref()
+                .map(|path| show(Path::new(path)))
+                .or(error.clone())
+                .unwrap_or_default();
             field("backend", format!("{id}  {place}"))?;
         }
     }
     match stat.open_marks.as_slice() {
         [] => field("open by", "nobody".into()),
         marks => marks.iter().try_for_each(|mark| {
-            field("open by", format!("host {}, process {}, uid {}, since {} (log set {})", mark.host, mark.pid, mark.uid, mark.attached, mark.set))
+            field(
+                "open by",
+                format!(
+                    "host {}, process {}, uid {}, since {} (log set {})",
+                    mark.host, mark.pid, mark.uid, mark.attached, mark.set
+                ),
+            )
         }),
     }
 }
@@ -226,7 +303,12 @@ pub fn flatten(out: &mut Out, files: &[PathBuf]) -> Result<(), Fail> {
     let mut failed = false;
     for path in files {
         match plfs.flatten(&absolute(path)?) {
-            Ok(made) => out.line(format_args!("{}: {} entries, {} bytes", show(path), count(made.entries), count(made.bytes)))?,
+            Ok(made) => out.line(format_args!(
+                "{}: {} entries, {} bytes",
+                show(path),
+                count(made.entries),
+                count(made.bytes)
+            ))?,
             Err(error) => {
                 failed = true;
                 say("flatten", &error.to_string());

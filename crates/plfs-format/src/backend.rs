@@ -1,4 +1,5 @@
-//! The table of backends and what a backend says of itself (FORMAT.md section 1): small texts that people may edit.
+//! The table of backends and what a backend says of itself (FORMAT.md section 1): small texts that
+//! people may edit.
 
 use crate::Bad;
 
@@ -45,7 +46,9 @@ impl State {
     }
 
     fn parse(word: &[u8]) -> Option<State> {
-        [State::Active, State::Draining, State::Gone].into_iter().find(|state| state.word().as_bytes() == word)
+        [State::Active, State::Draining, State::Gone]
+            .into_iter()
+            .find(|state| state.word().as_bytes() == word)
     }
 }
 
@@ -84,7 +87,12 @@ impl Identity {
 impl Backend {
     /// The bytes of the entry. Errors if the path is not absolute, has a zero byte, or is too long.
     pub fn encode(&self) -> Result<Vec<u8>, Bad> {
-        let mut text = format!("plfs-backend 1\nidentity {}\nstate {}\npath ", self.identity.hex(), self.state.word()).into_bytes();
+        let mut text = format!(
+            "plfs-backend 1\nidentity {}\nstate {}\npath ",
+            self.identity.hex(),
+            self.state.word()
+        )
+        .into_bytes();
         for byte in &self.path {
             match byte {
                 b'\n' => text.extend_from_slice(b"\\n"),
@@ -140,8 +148,13 @@ fn once<T>(place: &mut Option<T>, value: Option<T>) -> Result<(), &'static str> 
     }
 }
 
-/// Calls `each` with key and value of each line behind the first, which must be `magic` and the version.
-fn read(text: &[u8], magic: &[u8], mut each: impl FnMut(&[u8], &[u8]) -> Result<(), &'static str>) -> Result<(), Bad> {
+/// Calls `each` with key and value of each line behind the first, which must be `magic` and the
+/// version.
+fn read(
+    text: &[u8],
+    magic: &[u8],
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), &'static str>,
+) -> Result<(), Bad> {
     if text.len() > BYTES_MAX {
         return Err(Bad::new(BYTES_MAX as u64, "the text is too long"));
     }
@@ -149,13 +162,23 @@ fn read(text: &[u8], magic: &[u8], mut each: impl FnMut(&[u8], &[u8]) -> Result<
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         let bad = |what| Bad::new(at as u64, what);
         let line_bytes = line.len();
-        let Some(line) = line.strip_suffix(b"\n") else { return Err(bad("the last line does not end")) };
+        let Some(line) = line.strip_suffix(b"\n") else {
+            return Err(bad("the last line does not end"));
+        };
         match line.strip_prefix(magic) {
-            Some(version) if at == 0 && version != VERSION => return Err(Bad::newer(0, "the first line has a version that this version does not know")),
+            Some(version) if at == 0 && version != VERSION => {
+                return Err(Bad::newer(
+                    0,
+                    "the first line has a version that this version does not know",
+                ));
+            }
             Some(_) if at == 0 => {}
             _ if at == 0 => return Err(bad("the first line is another")),
             _ => {
-                let space = line.iter().position(|byte| *byte == b' ').ok_or(bad("a line has no key and value"))?;
+                let space = line
+                    .iter()
+                    .position(|byte| *byte == b' ')
+                    .ok_or(bad("a line has no key and value"))?;
                 each(&line[..space], &line[space + 1..]).map_err(bad)?;
             }
         }
@@ -169,14 +192,23 @@ mod tests {
     use super::*;
 
     fn sample(path: &[u8]) -> Backend {
-        Backend { identity: Identity(*b"\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff"), state: State::Active, path: path.to_vec() }
+        Backend {
+            identity: Identity(
+                *b"\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff",
+            ),
+            state: State::Active,
+            path: path.to_vec(),
+        }
     }
 
     #[test]
     fn entries_are_what_the_document_shows() {
         let text = b"plfs-backend 1\nidentity 00112233445566778899aabbccddeeff\nstate active\npath /mnt/other\n";
         assert_eq!(sample(b"/mnt/other").encode().unwrap(), text);
-        assert_eq!(sample(b"/x").identity.encode(), b"plfs-identity 1\nidentity 00112233445566778899aabbccddeeff\n");
+        assert_eq!(
+            sample(b"/x").identity.encode(),
+            b"plfs-identity 1\nidentity 00112233445566778899aabbccddeeff\n"
+        );
         for state in [State::Active, State::Draining, State::Gone] {
             for path in [&b"/a"[..], b"/a b ", b"/line\nfeed\\", b"/\xff\xfe\r", b"/n\\n"] {
                 let backend = Backend { state, ..sample(path) };
@@ -195,7 +227,11 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused() {
-        assert!(sample(b"relative").encode().is_err() && sample(b"/a\0b").encode().is_err() && sample(&[b'/'; 9000]).encode().is_err());
+        assert!(
+            sample(b"relative").encode().is_err()
+                && sample(b"/a\0b").encode().is_err()
+                && sample(&[b'/'; 9000]).encode().is_err()
+        );
         let good = String::from_utf8(sample(b"/x").encode().unwrap()).unwrap();
         let changes = [
             ("plfs-backend 1", "plfs-backend"),
@@ -215,7 +251,10 @@ mod tests {
         ];
         for (from, to) in changes {
             let text = good.replacen(from, to, 1);
-            assert!(text != good && Backend::decode(text.as_bytes()).is_err_and(|bad| !bad.newer), "{text}");
+            assert!(
+                text != good && Backend::decode(text.as_bytes()).is_err_and(|bad| !bad.newer),
+                "{text}"
+            );
         }
         let newer = good.replacen("plfs-backend 1", "plfs-backend 12", 1);
         assert!(Backend::decode(newer.as_bytes()).is_err_and(|bad| bad.newer));

@@ -1,4 +1,5 @@
-//! Little-endian fields at fixed offsets. Callers check lengths first: every `get` takes a slice known to be long enough.
+//! Little-endian fields at fixed offsets. Callers check lengths first: every `get` takes a slice
+//! known to be long enough.
 
 /// Reads fields of a fixed layout.
 pub(crate) struct Fields<'a>(pub &'a [u8]);

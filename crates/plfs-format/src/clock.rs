@@ -23,7 +23,9 @@ pub fn decode(bytes: &[u8]) -> Result<u64, Bad> {
     match bytes.get(..BYTES) {
         None => bad(bytes.len() as u64, "a clock file has 24 bytes"),
         Some(bytes) if bytes[..8] != MAGIC => bad(0, "a clock file begins with PLFSCLK1"),
-        Some(bytes) if Fields(bytes).u32(16) != crc(&bytes[..16]) => bad(16, "the checksum does not match"),
+        Some(bytes) if Fields(bytes).u32(16) != crc(&bytes[..16]) => {
+            bad(16, "the checksum does not match")
+        }
         Some(bytes) => Ok(Fields(bytes).u64(8)),
     }
 }

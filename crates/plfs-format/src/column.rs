@@ -3,7 +3,8 @@
 use crate::Bad;
 use crate::bytes::Fields;
 
-/// Bytes in front of a column's base and fields: bits in the lowest seven bits, shift in the next five, bytes of the base in the last four.
+/// Bytes in front of a column's base and fields: bits in the lowest seven bits, shift in the next
+/// five, bytes of the base in the last four.
 const HEADER_BYTES: usize = 2;
 /// The largest shift.
 const SHIFT_MAX: u32 = 31;
@@ -18,7 +19,8 @@ pub struct Column {
 }
 
 impl Column {
-    /// Appends `values` as a column: 2 to 10 bytes, and for each the bits of the largest difference to the least value, without the zeros that all differences end in.
+    /// Appends `values` as a column: 2 to 10 bytes, and for each the bits of the largest difference
+    /// to the least value, without the zeros that all differences end in.
     pub fn write(values: &[u64], out: &mut Vec<u8>) {
         let base = values.iter().copied().min().unwrap_or(0);
         let all = values.iter().fold(0, |all, value| all | (value - base));
@@ -46,18 +48,25 @@ impl Column {
     /// Finds a column of `count` values at `at` of `bytes`, and moves `at` behind it.
     pub fn read(bytes: &[u8], at: &mut usize, count: usize) -> Result<Column, Bad> {
         let bad = |at: usize, what| Err(Bad::new(at as u64, what));
-        let Some(header) = at.checked_add(HEADER_BYTES).and_then(|end| bytes.get(*at..end)) else { return bad(*at, "the bytes end inside a column") };
+        let Some(header) = at.checked_add(HEADER_BYTES).and_then(|end| bytes.get(*at..end)) else {
+            return bad(*at, "the bytes end inside a column");
+        };
         let header = Fields(header).u16(0);
-        let (bits, shift, base_bytes) = ((header & 127) as u8, (header >> 7 & 31) as u8, usize::from(header >> 12));
+        let (bits, shift, base_bytes) =
+            ((header & 127) as u8, (header >> 7 & 31) as u8, usize::from(header >> 12));
         if bits + shift > 64 || base_bytes > 8 {
             return bad(*at, "a column's fields are wider than 64 bits");
         }
         let fields = *at + HEADER_BYTES + base_bytes;
-        let Some(low) = bytes.get(*at + HEADER_BYTES..fields) else { return bad(*at, "the bytes end inside a column") };
+        let Some(low) = bytes.get(*at + HEADER_BYTES..fields) else {
+            return bad(*at, "the bytes end inside a column");
+        };
         let mut base = [0; 8];
         base[..base_bytes].copy_from_slice(low);
         let base = u64::from_le_bytes(base);
-        let end = count.checked_mul(usize::from(bits)).and_then(|all| fields.checked_add(all.div_ceil(8)));
+        let end = count
+            .checked_mul(usize::from(bits))
+            .and_then(|all| fields.checked_add(all.div_ceil(8)));
         match end {
             Some(end) if end <= bytes.len() => *at = end,
             _ => return bad(*at, "a column goes on behind the end"),
@@ -65,7 +74,8 @@ impl Column {
         Ok(Column { base, bits, shift, at: fields })
     }
 
-    /// Value `i` of the column, which lies in `bytes`. `i` is below the count; what lies there else is any number, but no panic.
+    /// Value `i` of the column, which lies in `bytes`. `i` is below the count; what lies there else
+    /// is any number, but no panic.
     #[inline]
     pub fn get(&self, bytes: &[u8], i: usize) -> u64 {
         if self.bits == 0 {
@@ -111,7 +121,10 @@ mod tests {
         let got: Vec<u64> = (0..values.len()).map(|i| column.get(&out, i)).collect();
         assert_eq!(got, values);
         for short in 0..bytes {
-            assert!(Column::read(&out[..short], &mut 3, values.len()).is_err(), "{short} of {bytes}");
+            assert!(
+                Column::read(&out[..short], &mut 3, values.len()).is_err(),
+                "{short} of {bytes}"
+            );
         }
         bytes - 3
     }
@@ -129,7 +142,9 @@ mod tests {
             for n in [1, 2, 7, 128] {
                 let values: Vec<u64> = (0..n)
                     .map(|_| {
-                        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        x = x
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1_442_695_040_888_963_407);
                         x >> (64 - bits)
                     })
                     .collect();

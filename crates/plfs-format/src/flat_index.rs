@@ -1,6 +1,7 @@
 //! The flat index (FORMAT.md section 6): all index logs of a container merged, used where it lies.
 //!
-//! This module knows the header, the tables, shapes and blocks of extents. Looking things up in them is the index layer's work.
+//! This module knows the header, the tables, shapes and blocks of extents. Looking things up in
+//! them is the index layer's work.
 
 use std::collections::HashMap;
 
@@ -20,11 +21,13 @@ pub const FENCE_BYTES: usize = 16;
 pub const BLOCK_EXTENTS: usize = 128;
 /// Bytes of a block at most: six columns of the widest fields.
 const BLOCK_BYTES_MAX: usize = (2 + 6 * (2 + 8 + 8 * BLOCK_EXTENTS)).next_multiple_of(BLOCK_ALIGN);
-/// Axes of a shape at most: three of a writer's own, three of where it lies in a row of writers, and two for where its log lies.
+/// Axes of a shape at most: three of a writer's own, three of where it lies in a row of writers,
+/// and two for where its log lies.
 pub const AXES_MAX: usize = 8;
 /// What a flat index begins with.
 pub const MAGIC: [u8; 8] = *b"PLFSFLT3";
-/// Log sets at most, 4 million: a column of equal numbers has no bytes for each, so what lies on disk must not say how much memory they take.
+/// Log sets at most, 4 million: a column of equal numbers has no bytes for each, so what lies on
+/// disk must not say how much memory they take.
 pub const SETS_MAX: usize = 1 << 22;
 /// Segments at most, 16 million: four for each log set.
 pub const SEGMENTS_MAX: usize = 1 << 24;
@@ -42,7 +45,8 @@ const BLOCK_ALIGN: usize = 8;
 pub struct Covered {
     /// Log set.
     pub set: u32,
-    /// Blocks from this offset on are in: 0 in a container's flat index; more in a part that was loaded past one. A multiple of 64.
+    /// Blocks from this offset on are in: 0 in a container's flat index; more in a part that was
+    /// loaded past one. A multiple of 64.
     pub from: u64,
     /// Blocks below this offset are in.
     pub bytes: u64,
@@ -83,12 +87,14 @@ pub struct Axis {
     pub tabled: bool,
 }
 
-/// How the pieces of an entry lie: along up to eight axes, the longest stride first. Each stride is at least what the axes behind it span, so pieces never overlap.
+/// How the pieces of an entry lie: along up to eight axes, the longest stride first. Each stride is
+/// at least what the axes behind it span, so pieces never overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// The axes; at least one.
     pub axes: Vec<Axis>,
-    /// Segment and physical offset to add, by the place in the tabled axes (the last of them counts fastest).
+    /// Segment and physical offset to add, by the place in the tabled axes (the last of them
+    /// counts fastest).
     pub table: Option<Table>,
 }
 
@@ -101,7 +107,8 @@ pub struct Table {
     pub physical: Column,
 }
 
-/// A shape to be written: axes, and segments and physical offsets for the table if an axis is tabled.
+/// A shape to be written: axes, and segments and physical offsets for the table if an axis is
+/// tabled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NewShape {
     /// As in [`Shape`].
@@ -140,7 +147,8 @@ pub struct FlatIndex {
     pub records: u64,
     /// Largest stamp merged.
     pub max_hlc: u64,
-    /// Orders up to this stamp were left out: it counts only while all records that it does not have are younger. 0: none was left out.
+    /// Orders up to this stamp were left out: it counts only while all records that it does not
+    /// have are younger. 0: none was left out.
     pub floor: u64,
     /// What is merged. A log with nothing merged is there for its segments.
     pub covered: Vec<Covered>,
@@ -178,11 +186,14 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Appends a block of 1 to [`BLOCK_EXTENTS`] extents, ascending and behind those that are there, with their orders or without. Errors past 32 GiB of blocks.
+    /// Appends a block of 1 to [`BLOCK_EXTENTS`] extents, ascending and behind those that are
+    /// there, with their orders or without. Errors past 32 GiB of blocks.
     pub fn push(&mut self, extents: &[Extent], ordered: bool) -> Result<(), Bad> {
         debug_assert!((1..=BLOCK_EXTENTS).contains(&extents.len()));
         let at = self.bytes.len();
-        let Ok(offset) = u32::try_from(at / BLOCK_ALIGN) else { return Err(Bad::new(at as u64, "the blocks are too long")) };
+        let Ok(offset) = u32::try_from(at / BLOCK_ALIGN) else {
+            return Err(Bad::new(at as u64, "the blocks are too long"));
+        };
         let first = extents[0].logical;
         let mut column = [0; BLOCK_EXTENTS];
         let mut put_column = |out: &mut Vec<u8>, value: &dyn Fn(usize) -> u64| {
@@ -194,7 +205,13 @@ impl Blocks {
         let out = &mut self.bytes;
         out.push((extents.len() - 1) as u8);
         out.push(if ordered { FLAG_ORDERED } else { 0 });
-        put_column(out, &|i| if i == 0 { 0 } else { extents[i].logical - extents[i - 1].logical - extents[i - 1].length });
+        put_column(out, &|i| {
+            if i == 0 {
+                0
+            } else {
+                extents[i].logical - extents[i - 1].logical - extents[i - 1].length
+            }
+        });
         put_column(out, &|i| extents[i].length);
         put_column(out, &|i| extents[i].segment.into());
         put_column(out, &|i| extents[i].physical);
@@ -277,7 +294,8 @@ impl<'a> BlocksView<'a> {
         low
     }
 
-    /// The blocks that may have bytes from `logical` on: the last that begins at or before it may reach there.
+    /// The blocks that may have bytes from `logical` on: the last that begins at or before it may
+    /// reach there.
     #[inline]
     pub fn reaching(&self, logical: u64) -> std::ops::Range<usize> {
         self.before(logical.saturating_add(1)).saturating_sub(1)..self.len()
@@ -296,7 +314,11 @@ impl<'a> BlocksView<'a> {
     /// Where block `i` lies, counted from the first block.
     #[inline]
     pub fn place(&self, i: usize) -> Result<std::ops::Range<usize>, Bad> {
-        let start = |i: usize| self.fences.get(i * FENCE_BYTES..(i + 1) * FENCE_BYTES).map(|fence| Fields(fence).u32(8) as usize * BLOCK_ALIGN);
+        let start = |i: usize| {
+            self.fences
+                .get(i * FENCE_BYTES..(i + 1) * FENCE_BYTES)
+                .map(|fence| Fields(fence).u32(8) as usize * BLOCK_ALIGN)
+        };
         let (from, to) = (start(i).unwrap_or(self.length), start(i + 1).unwrap_or(self.length));
         match from < to && to <= self.length && to - from <= BLOCK_BYTES_MAX {
             true => Ok(from..to),
@@ -312,7 +334,8 @@ impl<'a> BlocksView<'a> {
         if crc(bytes) != fence.u32(12) {
             return Err(Bad::new(at, "a block's checksum does not match"));
         }
-        Extents::decode(fence.u64(0), bytes).map_err(|bad| Bad { at_bytes: at + bad.at_bytes, ..bad })
+        Extents::decode(fence.u64(0), bytes)
+            .map_err(|bad| Bad { at_bytes: at + bad.at_bytes, ..bad })
     }
 }
 
@@ -331,10 +354,15 @@ pub struct Extents<'a> {
 
 impl<'a> Extents<'a> {
     fn decode(first: u64, bytes: &'a [u8]) -> Result<Extents<'a>, Bad> {
-        let (Some(count), Some(flags)) = (bytes.first(), bytes.get(1)) else { return Err(Bad::new(0, "a block has no header")) };
+        let (Some(count), Some(flags)) = (bytes.first(), bytes.get(1)) else {
+            return Err(Bad::new(0, "a block has no header"));
+        };
         let count = usize::from(*count) + 1;
         if count > BLOCK_EXTENTS || *flags & !FLAG_ORDERED != 0 {
-            return Err(Bad::new(0, "a block has too many extents or a flag that this version does not know"));
+            return Err(Bad::new(
+                0,
+                "a block has too many extents or a flag that this version does not know",
+            ));
         }
         let mut used = 2;
         let mut next = || Column::read(bytes, &mut used, count);
@@ -360,8 +388,9 @@ impl<'a> Extents<'a> {
         self.order.is_some()
     }
 
-    /// Calls `f(i, start, end)` for the extents that end past `from`, ascending, until it returns false. False if an extent has no byte or leaves the file's range: then nothing behind it
-    /// can be told.
+    /// Calls `f(i, start, end)` for the extents that end past `from`, ascending, until it returns
+    /// false. False if an extent has no byte or leaves the file's range: then nothing behind it can
+    /// be told.
     #[inline]
     pub fn visit(&self, from: u64, mut f: impl FnMut(usize, u64, u64) -> bool) -> bool {
         let mut at = self.first;
@@ -394,24 +423,35 @@ impl<'a> Extents<'a> {
     /// All extents that keep the limits.
     pub fn collect_into(&self, out: &mut Vec<Extent>) {
         self.visit(0, |i, start, end| {
-            let ((segment, physical), (hlc, set)) = (self.place(i), self.order(i).unwrap_or_default());
+            let ((segment, physical), (hlc, set)) =
+                (self.place(i), self.order(i).unwrap_or_default());
             out.push(Extent { logical: start, length: end - start, segment, set, physical, hlc });
             true
         });
     }
 }
 
-/// Encodes a whole flat index file around entries that are already in their stored form (`entries.len()` is a multiple of [`ENTRY_BYTES`]).
-/// What is found by decoding (`shapes`, counts, offsets, `id`) is ignored in `flat`. Every segment is of a set in `covered`; it is shorter if those of a set follow each other.
+/// Encodes a whole flat index file around entries that are already in their stored form
+/// (`entries.len()` is a multiple of [`ENTRY_BYTES`]). What is found by decoding (`shapes`, counts,
+/// offsets, `id`) is ignored in `flat`. Every segment is of a set in `covered`; it is shorter if
+/// those of a set follow each other.
 pub fn encode(flat: &FlatIndex, shapes: &[NewShape], entries: &[u8], blocks: &Blocks) -> Vec<u8> {
     let mut out = vec![0; HEADER_BYTES];
-    let column = |out: &mut Vec<u8>, values: &mut dyn Iterator<Item = u64>| Column::write(&values.collect::<Vec<_>>(), out);
+    let column = |out: &mut Vec<u8>, values: &mut dyn Iterator<Item = u64>| {
+        Column::write(&values.collect::<Vec<_>>(), out)
+    };
     // Segments of one set that follow each other are one owner.
-    let places: HashMap<u32, u64> = flat.covered.iter().enumerate().map(|(i, covered)| (covered.set, i as u64)).collect();
+    let places: HashMap<u32, u64> =
+        flat.covered.iter().enumerate().map(|(i, covered)| (covered.set, i as u64)).collect();
     let owners: Vec<(u64, u64)> = flat
         .segments
         .chunk_by(|a, b| a.at.set == b.at.set)
-        .map(|of_set| (places.get(&of_set[0].at.set).copied().unwrap_or(u64::from(u32::MAX)), of_set.len() as u64))
+        .map(|of_set| {
+            (
+                places.get(&of_set[0].at.set).copied().unwrap_or(u64::from(u32::MAX)),
+                of_set.len() as u64,
+            )
+        })
         .collect();
     column(&mut out, &mut flat.covered.iter().map(|covered| covered.set.into()));
     column(&mut out, &mut flat.covered.iter().map(|covered| covered.from / ALIGN));
@@ -482,8 +522,9 @@ pub fn id(file: &[u8]) -> u32 {
     Fields(file).u32(8)
 }
 
-/// Decodes header, tables and shapes, and verifies the checksums of all but the blocks; entries and blocks stay where they are. Each entry is checked against its invariants, and each
-/// block against its checksum, by who uses it.
+/// Decodes header, tables and shapes, and verifies the checksums of all but the blocks; entries and
+/// blocks stay where they are. Each entry is checked against its invariants, and each block against
+/// its checksum, by who uses it.
 pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
     decode_head(file, file.len() as u64, uuid)
 }
@@ -503,28 +544,49 @@ pub fn check_header(file: &[u8], uuid: &Uuid) -> Result<(), Bad> {
     }
 }
 
-/// Bytes of all but the blocks, as the header says, which is not checked here. `None` if they are more than a file can have, or this is no header.
+/// Bytes of all but the blocks, as the header says, which is not checked here. `None` if they are
+/// more than a file can have, or this is no header.
 pub fn head_bytes(header: &[u8]) -> Option<u64> {
     if header.len() < HEADER_BYTES {
         return None;
     }
     let fields = Fields(header);
-    let lengths = [fields.u64(112), fields.u64(80), fields.u64(72).checked_mul(ENTRY_BYTES as u64)?, u64::from(fields.u32(88)) * FENCE_BYTES as u64];
-    lengths.iter().try_fold(HEADER_BYTES as u64, |sum, length| sum.checked_add(*length)).filter(|sum| *sum <= MAX_OFFSET)
+    let lengths = [
+        fields.u64(112),
+        fields.u64(80),
+        fields.u64(72).checked_mul(ENTRY_BYTES as u64)?,
+        u64::from(fields.u32(88)) * FENCE_BYTES as u64,
+    ];
+    lengths
+        .iter()
+        .try_fold(HEADER_BYTES as u64, |sum, length| sum.checked_add(*length))
+        .filter(|sum| *sum <= MAX_OFFSET)
 }
 
-/// [`decode`] of a file of `file_bytes` bytes of which `file` has [`head_bytes`] at least, perhaps not the blocks.
+/// [`decode`] of a file of `file_bytes` bytes of which `file` has [`head_bytes`] at least, perhaps
+/// not the blocks.
 pub fn decode_head(file: &[u8], file_bytes: u64, uuid: &Uuid) -> Result<FlatIndex, Bad> {
     let bad = |at: usize, what| Err(Bad::new(at as u64, what));
     check_header(file, uuid)?;
     let fields = Fields(file);
-    let (covered, segments, truncates, shapes) = (fields.u32(56) as usize, fields.u32(60) as usize, fields.u32(64) as usize, fields.u32(68));
+    let (covered, segments, truncates, shapes) =
+        (fields.u32(56) as usize, fields.u32(60) as usize, fields.u32(64) as usize, fields.u32(68));
     let (entries, blocks) = (fields.u64(72), fields.u32(88) as usize);
     // Each is in the file, so that a sum of all lengths cannot overflow.
-    let lengths = [fields.u64(112), fields.u64(80), entries.saturating_mul(ENTRY_BYTES as u64), (blocks * FENCE_BYTES) as u64, fields.u64(104)];
+    let lengths = [
+        fields.u64(112),
+        fields.u64(80),
+        entries.saturating_mul(ENTRY_BYTES as u64),
+        (blocks * FENCE_BYTES) as u64,
+        fields.u64(104),
+    ];
     let mut ends = [HEADER_BYTES; 6];
     for (i, length) in lengths.iter().enumerate() {
-        match usize::try_from(*length).ok().and_then(|length| ends[i].checked_add(length)).filter(|end| *end as u64 <= file_bytes) {
+        match usize::try_from(*length)
+            .ok()
+            .and_then(|length| ends[i].checked_add(length))
+            .filter(|end| *end as u64 <= file_bytes)
+        {
             Some(end) => ends[i + 1] = end,
             None => return bad(72, "the file's length does not match its header"),
         }
@@ -564,8 +626,11 @@ pub fn decode_head(file: &[u8], file_bytes: u64, uuid: &Uuid) -> Result<FlatInde
         return bad(120, "shapes without a floor");
     }
     let fences = &file[fences_at..blocks_at];
-    let fence = |i: usize| (Fields(fences).u64(i * FENCE_BYTES), Fields(fences).u32(i * FENCE_BYTES + 8));
-    if (1..blocks).any(|i| fence(i - 1).0 >= fence(i).0 || fence(i - 1).1 >= fence(i).1) || (blocks > 0 && fence(0).1 != 0) {
+    let fence =
+        |i: usize| (Fields(fences).u64(i * FENCE_BYTES), Fields(fences).u32(i * FENCE_BYTES + 8));
+    if (1..blocks).any(|i| fence(i - 1).0 >= fence(i).0 || fence(i - 1).1 >= fence(i).1)
+        || (blocks > 0 && fence(0).1 != 0)
+    {
         return bad(fences_at, "the fences do not ascend");
     }
     let mut at = HEADER_BYTES;
@@ -577,15 +642,25 @@ pub fn decode_head(file: &[u8], file_bytes: u64, uuid: &Uuid) -> Result<FlatInde
         return bad(56, "more logs than the tables can hold");
     }
     let mut next = |count| Column::read(tables, &mut at, count);
-    let (sets, froms, bytes, owner_sets, owner_counts) = (next(covered)?, next(covered)?, next(covered)?, next(owners)?, next(owners)?);
-    let (streams, backends, numbers, ends) = (next(segments)?, next(segments)?, next(segments)?, next(segments)?);
+    let (sets, froms, bytes, owner_sets, owner_counts) =
+        (next(covered)?, next(covered)?, next(covered)?, next(owners)?, next(owners)?);
+    let (streams, backends, numbers, ends) =
+        (next(segments)?, next(segments)?, next(segments)?, next(segments)?);
     for i in 0..covered {
-        let Some(from) = froms.get(tables, i).checked_mul(ALIGN) else { return bad(HEADER_BYTES, "a length in the tables is out of range") };
-        flat.covered.push(Covered { set: sets.get(tables, i) as u32, from, bytes: bytes.get(tables, i) });
+        let Some(from) = froms.get(tables, i).checked_mul(ALIGN) else {
+            return bad(HEADER_BYTES, "a length in the tables is out of range");
+        };
+        flat.covered.push(Covered {
+            set: sets.get(tables, i) as u32,
+            from,
+            bytes: bytes.get(tables, i),
+        });
     }
     for i in 0..owners {
         let (of, count) = (owner_sets.get(tables, i), owner_counts.get(tables, i));
-        let Some(set) = usize::try_from(of).ok().and_then(|of| flat.covered.get(of)).map(|covered| covered.set) else {
+        let Some(set) =
+            usize::try_from(of).ok().and_then(|of| flat.covered.get(of)).map(|covered| covered.set)
+        else {
             return bad(HEADER_BYTES, "segments belong to a set that is not listed");
         };
         let first = flat.segments.len();
@@ -593,23 +668,38 @@ pub fn decode_head(file: &[u8], file_bytes: u64, uuid: &Uuid) -> Result<FlatInde
             return bad(HEADER_BYTES, "the sets have more segments than there are");
         }
         for j in first..first + count as usize {
-            let named = (u8::try_from(streams.get(tables, j)), u32::try_from(numbers.get(tables, j)), u16::try_from(backends.get(tables, j)));
-            let (Ok(stream), Ok(segment), Ok(backend)) = named else { return bad(HEADER_BYTES, "a segment has no name") };
-            flat.segments.push(Segment { at: SegmentRef { set, stream: stream.into(), segment, backend }, bytes: ends.get(tables, j) });
+            let named = (
+                u8::try_from(streams.get(tables, j)),
+                u32::try_from(numbers.get(tables, j)),
+                u16::try_from(backends.get(tables, j)),
+            );
+            let (Ok(stream), Ok(segment), Ok(backend)) = named else {
+                return bad(HEADER_BYTES, "a segment has no name");
+            };
+            flat.segments.push(Segment {
+                at: SegmentRef { set, stream: stream.into(), segment, backend },
+                bytes: ends.get(tables, j),
+            });
         }
     }
     if flat.segments.len() != segments {
         return bad(HEADER_BYTES, "a segment belongs to no set");
     }
     for _ in 0..truncates {
-        let Some(cut) = tables.get(at..at + TRUNCATE_BYTES).map(Fields) else { return bad(at, "the tables end inside a truncate") };
+        let Some(cut) = tables.get(at..at + TRUNCATE_BYTES).map(Fields) else {
+            return bad(at, "the tables end inside a truncate");
+        };
         flat.truncates.push(Truncate { hlc: cut.u64(0), set: cut.u32(8), size: cut.u64(16) });
         at += TRUNCATE_BYTES;
     }
     if at.next_multiple_of(8) != tables_end {
         return bad(at, "the tables are longer than what they say");
     }
-    let lengths = flat.covered.iter().flat_map(|covered| [covered.bytes, covered.from]).chain(flat.segments.iter().map(|segment| segment.bytes));
+    let lengths = flat
+        .covered
+        .iter()
+        .flat_map(|covered| [covered.bytes, covered.from])
+        .chain(flat.segments.iter().map(|segment| segment.bytes));
     if lengths.chain(flat.truncates.iter().map(|cut| cut.size)).any(|bytes| bytes > MAX_OFFSET) {
         return bad(HEADER_BYTES, "a length in the tables is out of range");
     }
@@ -627,9 +717,14 @@ pub fn decode_head(file: &[u8], file_bytes: u64, uuid: &Uuid) -> Result<FlatInde
 
 fn decode_shape(bytes: &[u8], start: usize) -> Result<(Shape, usize), Bad> {
     let bad = |what| Err(Bad::new(start as u64, what));
-    let Some(header) = bytes.get(start..start + 8).map(Fields) else { return bad("the shapes end inside one") };
+    let Some(header) = bytes.get(start..start + 8).map(Fields) else {
+        return bad("the shapes end inside one");
+    };
     let (axes, length) = (header.u32(0) as usize, header.u32(4) as usize);
-    let Some(end) = start.checked_add(length).filter(|end| *end <= bytes.len() && length % 8 == 0) else { return bad("a shape leaves its section") };
+    let Some(end) = start.checked_add(length).filter(|end| *end <= bytes.len() && length % 8 == 0)
+    else {
+        return bad("a shape leaves its section");
+    };
     if !(1..=AXES_MAX).contains(&axes) || length < 8 + axes * AXIS_BYTES {
         return bad("a shape has no axis, or more than there can be");
     }
@@ -638,8 +733,13 @@ fn decode_shape(bytes: &[u8], start: usize) -> Result<(Shape, usize), Bad> {
     let mut places = 1usize;
     for i in 0..axes {
         let fields = Fields(&bytes[start + 8 + i * AXIS_BYTES..][..AXIS_BYTES]);
-        let axis =
-            Axis { stride: fields.u64(0), physical: fields.i64(8), segment: fields.i64(16), count: fields.u32(24), tabled: fields.u32(28) & FLAG_TABLED != 0 };
+        let axis = Axis {
+            stride: fields.u64(0),
+            physical: fields.i64(8),
+            segment: fields.i64(16),
+            count: fields.u32(24),
+            tabled: fields.u32(28) & FLAG_TABLED != 0,
+        };
         if axis.count < 2 || axis.stride == 0 || axis.stride > MAX_OFFSET {
             return bad("an axis has no extent");
         }
@@ -654,7 +754,10 @@ fn decode_shape(bytes: &[u8], start: usize) -> Result<(Shape, usize), Bad> {
     }
     let mut at = start + 8 + axes * AXIS_BYTES;
     if shape.axes.iter().any(|axis| axis.tabled) {
-        shape.table = Some(Table { segment: Column::read(bytes, &mut at, places)?, physical: Column::read(bytes, &mut at, places)? });
+        shape.table = Some(Table {
+            segment: Column::read(bytes, &mut at, places)?,
+            physical: Column::read(bytes, &mut at, places)?,
+        });
     }
     if at.next_multiple_of(8) != end {
         return bad("a shape is longer than what it says");
@@ -673,7 +776,11 @@ pub fn blocks<'a>(flat: &FlatIndex, file: &'a [u8]) -> BlocksView<'a> {
 
 /// [`blocks`] of a flat index of which only the head is at hand; the blocks have `length` bytes.
 pub fn blocks_elsewhere<'a>(flat: &FlatIndex, head: &'a [u8], length: usize) -> BlocksView<'a> {
-    BlocksView { fences: head.get(flat.fences_at..flat.blocks_at).unwrap_or_default(), bytes: &[], length }
+    BlocksView {
+        fences: head.get(flat.fences_at..flat.blocks_at).unwrap_or_default(),
+        bytes: &[],
+        length,
+    }
 }
 
 #[cfg(test)]
@@ -682,14 +789,20 @@ mod tests {
 
     fn sample() -> (FlatIndex, Vec<NewShape>, Blocks) {
         let uuid = Uuid([1; 16]);
-        let segment = |set, stream| Segment { at: SegmentRef { set, stream, segment: 3, backend: 0 }, bytes: 8 + u64::from(stream) };
+        let segment = |set, stream| Segment {
+            at: SegmentRef { set, stream, segment: 3, backend: 0 },
+            bytes: 8 + u64::from(stream),
+        };
         let flat = FlatIndex {
             uuid,
             size: 10,
             records: 20,
             max_hlc: 30,
             floor: 25,
-            covered: vec![Covered { set: 9, from: 128, bytes: 256 }, Covered { set: 1, from: 0, bytes: 0 }],
+            covered: vec![
+                Covered { set: 9, from: 128, bytes: 256 },
+                Covered { set: 1, from: 0, bytes: 0 },
+            ],
             segments: vec![segment(9, 2), segment(9, 0), segment(1, 1), segment(9, 1)],
             truncates: vec![Truncate { hlc: 4, set: 5, size: 7 }],
             shapes: Vec::new(),
@@ -704,10 +817,21 @@ mod tests {
         let axis = |stride, count, tabled| Axis { stride, physical: -4, segment: 1, count, tabled };
         let shapes = vec![
             NewShape { axes: vec![axis(100, 3, false), axis(10, 2, false)], ..NewShape::default() },
-            NewShape { axes: vec![axis(100, 3, true), axis(10, 2, true)], segments: vec![1, 0, 2, 2, 1, 1], physicals: (0..6).map(|i| i * 4096).collect() },
+            NewShape {
+                axes: vec![axis(100, 3, true), axis(10, 2, true)],
+                segments: vec![1, 0, 2, 2, 1, 1],
+                physicals: (0..6).map(|i| i * 4096).collect(),
+            },
         ];
         let mut blocks = Blocks::default();
-        let extent = |i: u64| Extent { logical: i * 10, length: 1 + i % 7, segment: (i % 3) as u32, set: (i % 2) as u32, physical: i * 8, hlc: 1000 - i };
+        let extent = |i: u64| Extent {
+            logical: i * 10,
+            length: 1 + i % 7,
+            segment: (i % 3) as u32,
+            set: (i % 2) as u32,
+            physical: i * 8,
+            hlc: 1000 - i,
+        };
         blocks.push(&(0..128).map(extent).collect::<Vec<_>>(), true).unwrap();
         blocks.push(&(128..130).map(extent).collect::<Vec<_>>(), false).unwrap();
         (flat, shapes, blocks)
@@ -718,28 +842,61 @@ mod tests {
         let (flat, shapes, new) = sample();
         let file = encode(&flat, &shapes, &[0x55; ENTRY_BYTES], &new);
         let found = decode(&file, &flat.uuid).unwrap();
-        assert_eq!((found.size, found.records, found.max_hlc, found.floor, found.entries, found.extents, found.blocks), (10, 20, 30, 25, 1, 130, 2));
-        assert_eq!((&found.covered, &found.segments, &found.truncates), (&flat.covered, &flat.segments, &flat.truncates));
+        assert_eq!(
+            (
+                found.size,
+                found.records,
+                found.max_hlc,
+                found.floor,
+                found.entries,
+                found.extents,
+                found.blocks
+            ),
+            (10, 20, 30, 25, 1, 130, 2)
+        );
+        assert_eq!(
+            (&found.covered, &found.segments, &found.truncates),
+            (&flat.covered, &flat.segments, &flat.truncates)
+        );
         assert_eq!(file[found.entries_at..found.fences_at], [0x55; ENTRY_BYTES]);
         for (shape, new) in found.shapes.iter().zip(&shapes) {
             assert_eq!(shape.axes, new.axes);
             if let Some(table) = shape.table {
-                assert_eq!((0..6).map(|i| table.segment.get(&file, i)).collect::<Vec<_>>(), new.segments);
-                assert_eq!((0..6).map(|i| table.physical.get(&file, i)).collect::<Vec<_>>(), new.physicals);
+                assert_eq!(
+                    (0..6).map(|i| table.segment.get(&file, i)).collect::<Vec<_>>(),
+                    new.segments
+                );
+                assert_eq!(
+                    (0..6).map(|i| table.physical.get(&file, i)).collect::<Vec<_>>(),
+                    new.physicals
+                );
             }
         }
         let view = blocks(&found, &file);
         let mut extents = Vec::new();
         (0..view.len()).for_each(|i| view.block(i).unwrap().collect_into(&mut extents));
         assert_eq!(extents.len(), 130);
-        assert_eq!((extents[127].logical, extents[127].hlc, extents[128].hlc, extents[129].physical), (1270, 873, 0, 1032));
-        assert_eq!((view.before(0), view.before(1), view.before(1280), view.before(1281), view.before(u64::MAX)), (0, 1, 1, 2, 2));
+        assert_eq!(
+            (extents[127].logical, extents[127].hlc, extents[128].hlc, extents[129].physical),
+            (1270, 873, 0, 1032)
+        );
+        assert_eq!(
+            (
+                view.before(0),
+                view.before(1),
+                view.before(1280),
+                view.before(1281),
+                view.before(u64::MAX)
+            ),
+            (0, 1, 1, 2, 2)
+        );
 
         assert!(decode(&file, &Uuid([2; 16])).is_err());
         for bit in 0..file.len() * 8 {
             let mut hurt = file.clone();
             hurt[bit / 8] ^= 1 << (bit % 8);
-            let whole = decode(&hurt, &flat.uuid).is_ok_and(|flat| (0..2).all(|i| blocks(&flat, &hurt).block(i).is_ok()));
+            let whole = decode(&hurt, &flat.uuid)
+                .is_ok_and(|flat| (0..2).all(|i| blocks(&flat, &hurt).block(i).is_ok()));
             assert!(!whole, "bit {bit}");
         }
         for len in 0..file.len() {
@@ -753,16 +910,23 @@ mod tests {
         let (flat, ..) = sample();
         let with = |covered, segment, cut| {
             let mut flat = flat.clone();
-            (flat.covered[0].bytes, flat.segments[0].bytes, flat.truncates[0].size) = (covered, segment, cut);
-            decode(&encode(&flat, &[], &[], &Blocks::default()), &flat.uuid).map(drop).map_err(|bad| bad.what)
+            (flat.covered[0].bytes, flat.segments[0].bytes, flat.truncates[0].size) =
+                (covered, segment, cut);
+            decode(&encode(&flat, &[], &[], &Blocks::default()), &flat.uuid)
+                .map(drop)
+                .map_err(|bad| bad.what)
         };
         assert_eq!(with(MAX_OFFSET, MAX_OFFSET, MAX_OFFSET), Ok(()));
         for lengths in [(MAX_OFFSET + 1, 0, 0), (0, u64::MAX, 0), (0, 0, MAX_OFFSET + 1)] {
-            assert_eq!(with(lengths.0, lengths.1, lengths.2), Err("a length in the tables is out of range"));
+            assert_eq!(
+                with(lengths.0, lengths.1, lengths.2),
+                Err("a length in the tables is out of range")
+            );
         }
     }
 
-    /// Whoever can make a right checksum can say anything: every byte is changed, and the sums put right again.
+    /// Whoever can make a right checksum can say anything: every byte is changed, and the sums put
+    /// right again.
     #[test]
     fn hostile_bytes_with_right_checksums_do_not_panic() {
         let (flat, shapes, new) = sample();
@@ -775,7 +939,11 @@ mod tests {
                 for i in 0..found.blocks {
                     let fence = found.fences_at + i * FENCE_BYTES;
                     let from = found.blocks_at + Fields(&file).u32(fence + 8) as usize * 8;
-                    let to = if i + 1 < found.blocks { found.blocks_at + Fields(&file).u32(fence + FENCE_BYTES + 8) as usize * 8 } else { file.len() };
+                    let to = if i + 1 < found.blocks {
+                        found.blocks_at + Fields(&file).u32(fence + FENCE_BYTES + 8) as usize * 8
+                    } else {
+                        file.len()
+                    };
                     let sum = crc(&hurt[from..to]);
                     put(&mut hurt, fence + 12, &sum.to_le_bytes());
                 }
@@ -787,8 +955,13 @@ mod tests {
                     let view = blocks(&flat, &hurt);
                     let mut extents = Vec::new();
                     view.before(77);
-                    (0..view.len()).filter_map(|i| view.block(i).ok()).for_each(|block| block.collect_into(&mut extents));
-                    assert!(extents.iter().all(|extent| extent.length > 0 && extent.logical + extent.length <= MAX_OFFSET));
+                    (0..view.len())
+                        .filter_map(|i| view.block(i).ok())
+                        .for_each(|block| block.collect_into(&mut extents));
+                    assert!(
+                        extents.iter().all(|extent| extent.length > 0
+                            && extent.logical + extent.length <= MAX_OFFSET)
+                    );
                     for table in flat.shapes.iter().filter_map(|shape| shape.table) {
                         let _ = (table.segment.get(&hurt, 5), table.physical.get(&hurt, 5));
                     }

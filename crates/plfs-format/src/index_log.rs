@@ -10,7 +10,8 @@ use crate::{Bad, MAX_OFFSET, Uuid, crc};
 pub const ALIGN: u64 = 64;
 /// Bytes of a block header.
 pub const HEADER_BYTES: usize = size_of::<RawHeader>();
-/// A block's payload is at most this long, so that damaged lengths cannot make a reader allocate much.
+/// A block's payload is at most this long, so that damaged lengths cannot make a reader allocate
+/// much.
 pub const PAYLOAD_MAX: usize = 16 << 20;
 /// Bytes of a run record.
 pub const RUN_BYTES: usize = size_of::<RawRun>();
@@ -169,7 +170,8 @@ impl Repeat {
 /// One index record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// `count` pieces: piece i covers `[logical + i*stride, … + length)` and lies at `physical + i*length` of segment reference `segment`.
+    /// `count` pieces: piece i covers `[logical + i*stride, … + length)` and lies at `physical +
+    /// i*length` of segment reference `segment`.
     Run {
         /// Offset of piece 0 in the file.
         logical: u64,
@@ -187,7 +189,8 @@ pub enum Record {
         writer: u32,
         /// When its first piece was written; orders it.
         stamp: u64,
-        /// How the run recurs: the second repeats what the first makes of it. Such a run is written as a nest; decoding gives each run of a nest as a record of its own.
+        /// How the run recurs: the second repeats what the first makes of it. Such a run is
+        /// written as a nest; decoding gives each run of a nest as a record of its own.
         repeat: [Repeat; 2],
     },
     /// These bytes are zeros, and no segment has them.
@@ -238,7 +241,8 @@ pub struct Header {
     pub records: u32,
     /// Bytes from the block's start to where the next block may start.
     pub block_bytes: u64,
-    /// All data that blocks of this log below this offset point to was durable before this block was appended.
+    /// All data that blocks of this log below this offset point to was durable before this block
+    /// was appended.
     pub durable: u64,
     /// The data that its own records point to was durable before it was appended.
     pub is_data_durable: bool,
@@ -255,7 +259,8 @@ pub struct Block {
     pub header: Header,
     /// What runs' segment numbers mean.
     pub segments: Vec<SegmentRef>,
-    /// The records in order; unknown kinds from 128 on are left out but keep their position, so the position in the block is given with each. The runs of a nest have its position.
+    /// The records in order; unknown kinds from 128 on are left out but keep their position, so
+    /// the position in the block is given with each. The runs of a nest have its position.
     pub records: Vec<(u32, Record)>,
 }
 
@@ -275,7 +280,8 @@ pub struct Append {
     pub offset: u64,
     /// Its stamp.
     pub stamp: u64,
-    /// All data that blocks of this log below this offset point to is durable. At most `offset`; 0 if nothing is known.
+    /// All data that blocks of this log below this offset point to is durable. At most `offset`; 0
+    /// if nothing is known.
     pub durable: u64,
     /// The data that its own records point to is durable.
     pub is_data_durable: bool,
@@ -283,24 +289,48 @@ pub struct Append {
 
 /// Encodes one block of `log`, padded to [`ALIGN`].
 ///
-/// Errors if records and references are more than [`PAYLOAD_MAX`] bytes, or a truncate is not alone (writer records may be with it).
-pub fn encode_block(log: LogId, append: Append, segments: &[SegmentRef], records: &[Record]) -> Result<Vec<u8>, Bad> {
+/// Errors if records and references are more than [`PAYLOAD_MAX`] bytes, or a truncate is not alone
+/// (writer records may be with it).
+pub fn encode_block(
+    log: LogId,
+    append: Append,
+    segments: &[SegmentRef],
+    records: &[Record],
+) -> Result<Vec<u8>, Bad> {
     let bad = |what| Err(Bad::new(append.offset, what));
     let mut out = vec![0; HEADER_BYTES];
     for at in segments {
-        let (set, segment, stream, backend) = (at.set.into(), at.segment.into(), at.stream.into(), at.backend.into());
-        out.extend_from_slice(RawReference { set, segment, stream, backend, kind: 0, codec: 0, zero: 0.into() }.as_bytes());
+        let (set, segment, stream, backend) =
+            (at.set.into(), at.segment.into(), at.stream.into(), at.backend.into());
+        out.extend_from_slice(
+            RawReference { set, segment, stream, backend, kind: 0, codec: 0, zero: 0.into() }
+                .as_bytes(),
+        );
     }
     let (mut eof, mut truncates, mut runs, mut nested) = (0, 0, 0, 0);
     for record in records {
         match record {
-            Record::Run { logical, length, stride, count, segment, physical, writer, stamp, repeat } => {
+            Record::Run {
+                logical,
+                length,
+                stride,
+                count,
+                segment,
+                physical,
+                writer,
+                stamp,
+                repeat,
+            } => {
                 let [inner, outer] = *repeat;
-                let Some(end) = nest_end(*logical, *length, *stride, *count, *physical, *repeat) else { return bad("a run leaves the file's range") };
+                let Some(end) = nest_end(*logical, *length, *stride, *count, *physical, *repeat)
+                else {
+                    return bad("a run leaves the file's range");
+                };
                 eof = end.max(eof);
                 runs += 1;
                 let is_nest = inner.count > 1;
-                let (kind, bytes) = if is_nest { (KIND_NEST, NEST_BYTES) } else { (KIND_RUN, RUN_BYTES) };
+                let (kind, bytes) =
+                    if is_nest { (KIND_NEST, NEST_BYTES) } else { (KIND_RUN, RUN_BYTES) };
                 let run = RawRun {
                     record: RawRecord::new(kind, bytes, *segment, *count),
                     logical: (*logical).into(),
@@ -320,22 +350,35 @@ pub fn encode_block(log: LogId, append: Append, segments: &[SegmentRef], records
                     return bad("the nests of a block have too many runs");
                 }
                 let (row_stride, plane_stride) = (inner.stride.into(), outer.stride.into());
-                let nest = RawNest { run, row_stride, plane_stride, rows: inner.count.into(), planes: outer.count.into() };
+                let nest = RawNest {
+                    run,
+                    row_stride,
+                    plane_stride,
+                    rows: inner.count.into(),
+                    planes: outer.count.into(),
+                };
                 out.extend_from_slice(nest.as_bytes());
             }
             Record::Hole { logical, length, writer, stamp } => {
-                let Some(end) = run_end(*logical, *length, 0, 1, 0) else { return bad("a hole leaves the file's range") };
+                let Some(end) = run_end(*logical, *length, 0, 1, 0) else {
+                    return bad("a hole leaves the file's range");
+                };
                 eof = end.max(eof);
                 runs += 1;
                 let record = RawRecord::new(KIND_HOLE, HOLE_BYTES, 0, 0);
-                let (logical, length, writer, stamp) = ((*logical).into(), (*length).into(), (*writer).into(), (*stamp).into());
-                out.extend_from_slice(RawHole { record, logical, length, writer, zero: 0.into(), stamp }.as_bytes());
+                let (logical, length, writer, stamp) =
+                    ((*logical).into(), (*length).into(), (*writer).into(), (*stamp).into());
+                out.extend_from_slice(
+                    RawHole { record, logical, length, writer, zero: 0.into(), stamp }.as_bytes(),
+                );
             }
             Record::Truncate { size, stamp } => {
                 eof = *size;
                 truncates += 1;
                 let record = RawRecord::new(KIND_TRUNCATE, TRUNCATE_BYTES, 0, 0);
-                out.extend_from_slice(RawTruncate { record, size: (*size).into(), stamp: (*stamp).into() }.as_bytes());
+                out.extend_from_slice(
+                    RawTruncate { record, size: (*size).into(), stamp: (*stamp).into() }.as_bytes(),
+                );
             }
             Record::Writer { writer, pid, uid, attached_ns, boot_id, host } => {
                 let host = &host.as_bytes()[..host.len().min(HOST_BYTES_MAX)];
@@ -361,7 +404,9 @@ pub fn encode_block(log: LogId, append: Append, segments: &[SegmentRef], records
         return bad("a truncate shares its block");
     }
     let (payload, references) = (out.len() - HEADER_BYTES, u16::try_from(segments.len()));
-    let Some(references) = references.ok().filter(|_| payload <= PAYLOAD_MAX) else { return bad("the block is too long") };
+    let Some(references) = references.ok().filter(|_| payload <= PAYLOAD_MAX) else {
+        return bad("the block is too long");
+    };
     let flag = |is_set, flag| if is_set { flag } else { 0 };
     let mut header = RawHeader {
         magic: MAGIC,
@@ -375,9 +420,13 @@ pub fn encode_block(log: LogId, append: Append, segments: &[SegmentRef], records
         set: log.set.into(),
         records: (records.len() as u32).into(),
         references: references.into(),
-        flags: (flag(truncates > 0, FLAG_TRUNCATE) | flag(append.is_data_durable, FLAG_DATA_DURABLE)).into(),
+        flags: (flag(truncates > 0, FLAG_TRUNCATE)
+            | flag(append.is_data_durable, FLAG_DATA_DURABLE))
+        .into(),
         // In a log past 256 GiB less is said than is known.
-        durable: u32::try_from(append.durable.min(append.offset) / ALIGN).unwrap_or(u32::MAX).into(),
+        durable: u32::try_from(append.durable.min(append.offset) / ALIGN)
+            .unwrap_or(u32::MAX)
+            .into(),
     };
     header.header_crc = crc(&header.as_bytes()[SUMMED_AT..]).into();
     out[..HEADER_BYTES].copy_from_slice(header.as_bytes());
@@ -388,20 +437,35 @@ pub fn encode_block(log: LogId, append: Append, segments: &[SegmentRef], records
 /// One past the last logical byte of a run, or `None` if it breaks an invariant of section 3.
 pub fn run_end(logical: u64, length: u64, stride: i64, count: u32, physical: u64) -> Option<u64> {
     let steps = u64::from(count.checked_sub(1)?);
-    if length == 0 || (steps == 0) != (stride == 0) || (steps > 0 && stride.unsigned_abs() < length) {
+    if length == 0 || (steps == 0) != (stride == 0) || (steps > 0 && stride.unsigned_abs() < length)
+    {
         return None;
     }
     let reach = stride.unsigned_abs().checked_mul(steps)?;
-    let last = if stride < 0 { logical.checked_sub(reach).map(|_| logical)? } else { logical.checked_add(reach)? };
+    let last = if stride < 0 {
+        logical.checked_sub(reach).map(|_| logical)?
+    } else {
+        logical.checked_add(reach)?
+    };
     let end = last.checked_add(length)?;
     let physical_end = length.checked_mul(u64::from(count))?.checked_add(physical)?;
     (end <= MAX_OFFSET && physical_end <= MAX_OFFSET).then_some(end)
 }
 
-/// [`run_end`] of a run that recurs, or `None` if it breaks an invariant of section 3: then a run in it would leave the file's range, pieces could overlap, or there are too many.
-pub fn nest_end(logical: u64, length: u64, stride: i64, count: u32, physical: u64, repeat: [Repeat; 2]) -> Option<u64> {
+/// [`run_end`] of a run that recurs, or `None` if it breaks an invariant of section 3: then a run
+/// in it would leave the file's range, pieces could overlap, or there are too many.
+pub fn nest_end(
+    logical: u64,
+    length: u64,
+    stride: i64,
+    count: u32,
+    physical: u64,
+    repeat: [Repeat; 2],
+) -> Option<u64> {
     let [inner, outer] = repeat;
-    if repeat.iter().any(|repeat| repeat.count == 0 || (repeat.count == 1) != (repeat.stride == 0)) || (outer.count > 1 && inner.count == 1) {
+    if repeat.iter().any(|repeat| repeat.count == 0 || (repeat.count == 1) != (repeat.stride == 0))
+        || (outer.count > 1 && inner.count == 1)
+    {
         return None;
     }
     if inner.count == 1 {
@@ -426,7 +490,8 @@ pub fn nest_end(logical: u64, length: u64, stride: i64, count: u32, physical: u6
             false => below = below.checked_add(reach)?,
         }
     }
-    let bytes = length.checked_mul(count.into())?.checked_mul((inner.count * outer.count).into())?;
+    let bytes =
+        length.checked_mul(count.into())?.checked_mul((inner.count * outer.count).into())?;
     logical.checked_sub(below)?;
     let end = logical.checked_add(above)?.checked_add(length)?;
     (length > 0 && end <= MAX_OFFSET && physical.checked_add(bytes)? <= MAX_OFFSET).then_some(end)
@@ -448,14 +513,18 @@ impl Header {
     }
 }
 
-/// The header at the start of `bytes`, which lie at `offset` of `log`, if it is right by itself: what it says about the payload may be believed, whether that is there or not. Costs a
-/// comparison of four bytes where no header is.
+/// The header at the start of `bytes`, which lie at `offset` of `log`, if it is right by itself:
+/// what it says about the payload may be believed, whether that is there or not. Costs a comparison
+/// of four bytes where no header is.
 pub fn header_at(log: LogId, offset: u64, bytes: &[u8]) -> Option<Header> {
     if !bytes.starts_with(&MAGIC) {
         return None;
     }
     let (raw, _) = RawHeader::ref_from_prefix(bytes).ok()?;
-    let belongs = raw.set == log.set && raw.uuid == log.uuid.low() && raw.offset == offset && raw.payload_bytes.get() as usize <= PAYLOAD_MAX;
+    let belongs = raw.set == log.set
+        && raw.uuid == log.uuid.low()
+        && raw.offset == offset
+        && raw.payload_bytes.get() as usize <= PAYLOAD_MAX;
     if !belongs || raw.header_crc != crc(&raw.as_bytes()[SUMMED_AT..]) {
         return None;
     }
@@ -475,30 +544,40 @@ pub fn header_at(log: LogId, offset: u64, bytes: &[u8]) -> Option<Header> {
     })
 }
 
-/// Looks for a block at the start of `bytes`, which lie at `offset` of `log`. Checks both CRCs, so `bytes` must reach to the block's end.
+/// Looks for a block at the start of `bytes`, which lie at `offset` of `log`. Checks both CRCs, so
+/// `bytes` must reach to the block's end.
 pub fn block_at(log: LogId, offset: u64, bytes: &[u8]) -> At {
     let header = header_at(log, offset, bytes);
-    let valid = header.filter(|header| bytes.get(HEADER_BYTES..header.bytes()).is_some_and(|payload| crc(payload) == header.payload_crc));
+    let valid = header.filter(|header| {
+        bytes
+            .get(HEADER_BYTES..header.bytes())
+            .is_some_and(|payload| crc(payload) == header.payload_crc)
+    });
     valid.map_or(At::Nothing, At::Block)
 }
 
-/// Whether `bytes`, which lie at `offset` of `log`, begin as a header there does, as far as they go and whatever its checksum says.
+/// Whether `bytes`, which lie at `offset` of `log`, begin as a header there does, as far as they go
+/// and whatever its checksum says.
 fn begins(log: LogId, offset: u64, bytes: &[u8]) -> bool {
     let uuid = log.uuid.low().to_le_bytes();
-    let fields: [(usize, &[u8]); 4] = [(0, &MAGIC), (16, &uuid), (32, &offset.to_le_bytes()), (48, &log.set.to_le_bytes())];
+    let fields: [(usize, &[u8]); 4] =
+        [(0, &MAGIC), (16, &uuid), (32, &offset.to_le_bytes()), (48, &log.set.to_le_bytes())];
     fields.iter().all(|(at, field)| bytes.iter().skip(*at).zip(*field).all(|(a, b)| a == b))
 }
 
-/// Whether a header begins at the start of `bytes`, which lie at `offset` of `log`, whatever its checksum says: there a piece begins that no valid block is.
+/// Whether a header begins at the start of `bytes`, which lie at `offset` of `log`, whatever its
+/// checksum says: there a piece begins that no valid block is.
 pub fn begins_at(log: LogId, offset: u64, bytes: &[u8]) -> bool {
     bytes.get(..PLACED_BYTES).is_some_and(|bytes| begins(log, offset, bytes))
 }
 
-/// Whether a crash tore a piece of a log, which lies at `offset`; else it was a block once, and is damaged. `written` is how long it is without its last zeros, and `head` its first
-/// bytes: all of them, or at least [`HEADER_BYTES`] and those of the block if its header is right.
+/// Whether a crash tore a piece of a log, which lies at `offset`; else it was a block once, and is
+/// damaged. `written` is how long it is without its last zeros, and `head` its first bytes: all of
+/// them, or at least [`HEADER_BYTES`] and those of the block if its header is right.
 ///
-/// An append is a block written from its start: what a crash leaves of it is a beginning, or, after a power cut, sectors of zeros. Bytes that are neither were whole once. The CRC of
-/// the header tells a header that is right, whose length can be believed, from one that was cut or damaged.
+/// An append is a block written from its start: what a crash leaves of it is a beginning, or, after
+/// a power cut, sectors of zeros. Bytes that are neither were whole once. The CRC of the header
+/// tells a header that is right, whose length can be believed, from one that was cut or damaged.
 pub fn is_torn(log: LogId, offset: u64, head: &[u8], written: u64) -> bool {
     let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
     if is_zero(&head[..head.len().min(HEADER_BYTES)]) {
@@ -506,19 +585,24 @@ pub fn is_torn(log: LogId, offset: u64, head: &[u8], written: u64) -> bool {
     }
     let Some(header) = header_at(log, offset, head) else {
         // Cut inside the header, or damaged: behind a cut there is nothing.
-        return written < HEADER_BYTES as u64 && begins(log, offset, &head[..head.len().min(written as usize)]);
+        return written < HEADER_BYTES as u64
+            && begins(log, offset, &head[..head.len().min(written as usize)]);
     };
     let Some(block) = head.get(..header.bytes()) else { return true };
-    // All of it seems to be there. A cut inside the last 64 bytes was padded by the next append; a power cut leaves zeros in whole sectors. Two bytes, because one bit of damage can
+    // All of it seems to be there. A cut inside the last 64 bytes was padded by the next append; a
+    // power cut leaves zeros in whole sectors. Two bytes, because one bit of damage can
     // make one zero.
     const SECTOR: usize = 512;
     let first = (SECTOR - offset as usize % SECTOR) % SECTOR;
-    block.ends_with(&[0, 0]) || block.get(first..).unwrap_or_default().chunks_exact(SECTOR).any(is_zero)
+    block.ends_with(&[0, 0])
+        || block.get(first..).unwrap_or_default().chunks_exact(SECTOR).any(is_zero)
 }
 
-/// Decodes the records of a block whose header [`block_at`] found at the start of `bytes`, which lie at `offset`.
+/// Decodes the records of a block whose header [`block_at`] found at the start of `bytes`, which
+/// lie at `offset`.
 ///
-/// An error means that a block with right CRCs contradicts the document: corruption, or a newer format (see [`Bad::newer`]), never a torn write. What it cannot see is whether the
+/// An error means that a block with right CRCs contradicts the document: corruption, or a newer
+/// format (see [`Bad::newer`]), never a torn write. What it cannot see is whether the
 /// block is younger than the one before it.
 pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, Bad> {
     let place = |at: usize| offset + (HEADER_BYTES + at) as u64;
@@ -528,18 +612,31 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
         return newer(offset + 58, "the block has flags that this version does not know");
     }
     if header.durable > offset {
-        return Err(Bad::new(offset + 60, "the block says that data was durable which blocks behind it point to"));
+        return Err(Bad::new(
+            offset + 60,
+            "the block says that data was durable which blocks behind it point to",
+        ));
     }
     let payload = &bytes[HEADER_BYTES..header.bytes()];
-    let Ok((table, records_part)) = <[RawReference]>::ref_from_prefix_with_elems(payload, header.references.into()) else {
+    let Ok((table, records_part)) =
+        <[RawReference]>::ref_from_prefix_with_elems(payload, header.references.into())
+    else {
         return bad(0, "the block ends inside its segment references");
     };
     let mut segments = Vec::with_capacity(table.len());
     for (i, raw) in table.iter().enumerate() {
         if raw.kind != 0 || raw.codec != 0 {
-            return newer(place(i * REF_BYTES + 12), "a segment reference has a kind or codec that this version does not know");
+            return newer(
+                place(i * REF_BYTES + 12),
+                "a segment reference has a kind or codec that this version does not know",
+            );
         }
-        let at = SegmentRef { set: raw.set.get(), stream: raw.stream.get(), segment: raw.segment.get(), backend: raw.backend.get() };
+        let at = SegmentRef {
+            set: raw.set.get(),
+            stream: raw.stream.get(),
+            segment: raw.segment.get(),
+            backend: raw.backend.get(),
+        };
         if at.stream >= STREAMS_MAX {
             return bad(i * REF_BYTES, "a segment reference names a stream that has no name");
         }
@@ -550,7 +647,9 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
     let (mut eof, mut runs, mut truncates, mut nested) = (0, 0, 0, 0);
     for position in 0..header.records {
         let at = payload.len() - rest.len();
-        let Ok((head, _)) = RawRecord::ref_from_prefix(rest) else { return bad(at, "the block ends inside a record") };
+        let Ok((head, _)) = RawRecord::ref_from_prefix(rest) else {
+            return bad(at, "the block ends inside a record");
+        };
         let len = usize::from(head.units) * 8;
         if len == 0 || rest.len() < len {
             return bad(at, "the block ends inside a record");
@@ -561,11 +660,20 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
         let names_none = head.segment == 0 && head.count == 0;
         // A run, alone or the first of a nest.
         let mut push_runs = |run: &RawRun, repeat: [Repeat; 2]| {
-            let (logical, length, stride, count, physical) =
-                (run.logical.get(), run.length.get(), run.stride.get(), run.record.count.get(), run.physical.get());
+            let (logical, length, stride, count, physical) = (
+                run.logical.get(),
+                run.length.get(),
+                run.stride.get(),
+                run.record.count.get(),
+                run.physical.get(),
+            );
             match nest_end(logical, length, stride, count, physical, repeat) {
                 Some(end) if end <= header.eof => eof = end.max(eof),
-                _ => return Err("a run or nest leaves the file's range, or its pieces could overlap"),
+                _ => {
+                    return Err(
+                        "a run or nest leaves the file's range, or its pieces could overlap",
+                    );
+                }
             }
             let [inner, outer] = repeat;
             nested += if inner.count > 1 { inner.count * outer.count } else { 0 };
@@ -575,14 +683,32 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
             if is_young(&run.stamp) {
                 return Err("a record is younger than its block");
             }
-            let (segment, writer, stamp) = (run.record.segment.get(), run.writer.get(), run.stamp.get());
+            let (segment, writer, stamp) =
+                (run.record.segment.get(), run.writer.get(), run.stamp.get());
             if segment >= header.references {
                 return Err("a run names a segment that the block does not list");
             }
             for i in 0..outer.count * inner.count {
-                let moved = i64::from(i / inner.count) * outer.stride + i64::from(i % inner.count) * inner.stride;
-                let (logical, physical) = (logical.wrapping_add_signed(moved), physical + u64::from(i) * length * u64::from(count));
-                records.push((position, Record::Run { logical, length, stride, count, segment, physical, writer, stamp, repeat: [Repeat::ONCE; 2] }));
+                let moved = i64::from(i / inner.count) * outer.stride
+                    + i64::from(i % inner.count) * inner.stride;
+                let (logical, physical) = (
+                    logical.wrapping_add_signed(moved),
+                    physical + u64::from(i) * length * u64::from(count),
+                );
+                records.push((
+                    position,
+                    Record::Run {
+                        logical,
+                        length,
+                        stride,
+                        count,
+                        segment,
+                        physical,
+                        writer,
+                        stamp,
+                        repeat: [Repeat::ONCE; 2],
+                    },
+                ));
             }
             runs += 1;
             Ok(())
@@ -599,8 +725,11 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
                 if inner.count < 2 {
                     return bad(at, "a nest is a single run");
                 }
-                push_runs(&nest.run, [inner, Repeat { stride: nest.plane_stride.get(), count: nest.planes.get() }])
-                    .map_err(|what| Bad::new(place(at), what))?;
+                push_runs(
+                    &nest.run,
+                    [inner, Repeat { stride: nest.plane_stride.get(), count: nest.planes.get() }],
+                )
+                .map_err(|what| Bad::new(place(at), what))?;
             }
             KIND_TRUNCATE => {
                 let Ok(cut) = RawTruncate::ref_from_bytes(record) else { return bad(at, LENGTH) };
@@ -619,7 +748,8 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
             }
             KIND_HOLE => {
                 let Ok(hole) = RawHole::ref_from_bytes(record) else { return bad(at, LENGTH) };
-                let (logical, length, writer, stamp) = (hole.logical.get(), hole.length.get(), hole.writer.get(), hole.stamp.get());
+                let (logical, length, writer, stamp) =
+                    (hole.logical.get(), hole.length.get(), hole.writer.get(), hole.stamp.get());
                 match run_end(logical, length, 0, 1, 0) {
                     Some(end) if end <= header.eof => eof = end.max(eof),
                     _ => return bad(at, "a hole leaves the file's range"),
@@ -634,14 +764,29 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
                 records.push((position, Record::Hole { logical, length, writer, stamp }));
             }
             KIND_WRITER => {
-                let Ok((writer, text)) = RawWriter::ref_from_prefix(record) else { return bad(at, LENGTH) };
-                let Some(host) = text.get(..writer.host_bytes.get().into()) else { return bad(at, "a writer record ends inside its host name") };
+                let Ok((writer, text)) = RawWriter::ref_from_prefix(record) else {
+                    return bad(at, LENGTH);
+                };
+                let Some(host) = text.get(..writer.host_bytes.get().into()) else {
+                    return bad(at, "a writer record ends inside its host name");
+                };
                 let host = String::from_utf8_lossy(host).into_owned();
                 let (attached_ns, boot_id) = (writer.attached_ns.get(), writer.boot_id.get());
-                records
-                    .push((position, Record::Writer { writer: writer.writer.get(), pid: writer.pid.get(), uid: writer.uid.get(), attached_ns, boot_id, host }));
+                records.push((
+                    position,
+                    Record::Writer {
+                        writer: writer.writer.get(),
+                        pid: writer.pid.get(),
+                        uid: writer.uid.get(),
+                        attached_ns,
+                        boot_id,
+                        host,
+                    },
+                ));
             }
-            kind if kind < 128 => return newer(place(at), "a record is of a kind that this version does not know"),
+            kind if kind < 128 => {
+                return newer(place(at), "a record is of a kind that this version does not know");
+            }
             _ => {}
         }
     }
@@ -664,10 +809,12 @@ mod tests {
     const LOG: LogId = LogId { uuid: Uuid([3; 16]), set: 0x0bad_cafe };
     const SEGMENT: SegmentRef = SegmentRef { set: 0x0bad_cafe, stream: 0, segment: 0, backend: 0 };
 
-    /// Says what the bytes of `region`, in which no valid block starts, once were: pieces as (offset, length, whether a crash tore them).
+    /// Says what the bytes of `region`, in which no valid block starts, once were: pieces as
+    /// (offset, length, whether a crash tore them).
     fn judge(log: LogId, offset: u64, region: &[u8]) -> Vec<(u64, usize, bool)> {
         let starts_here = |i: &usize| *i == 0 || begins_at(log, offset + *i as u64, &region[*i..]);
-        let starts: Vec<usize> = (0..region.len()).step_by(ALIGN as usize).filter(starts_here).collect();
+        let starts: Vec<usize> =
+            (0..region.len()).step_by(ALIGN as usize).filter(starts_here).collect();
         let piece = |(n, &start): (usize, &usize)| {
             let piece = &region[start..starts.get(n + 1).copied().unwrap_or(region.len())];
             let at = offset + start as u64;
@@ -679,9 +826,36 @@ mod tests {
 
     fn sample() -> Vec<Record> {
         vec![
-            Record::Writer { writer: 5, pid: 6, uid: 7, attached_ns: 8, boot_id: 9, host: "node1".into() },
-            Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 5, stamp: 41, repeat: [Repeat::ONCE; 2] },
-            Record::Run { logical: 100, length: 3, stride: -10, count: 4, segment: 0, physical: 9, writer: 5, stamp: 41, repeat: [Repeat::ONCE; 2] },
+            Record::Writer {
+                writer: 5,
+                pid: 6,
+                uid: 7,
+                attached_ns: 8,
+                boot_id: 9,
+                host: "node1".into(),
+            },
+            Record::Run {
+                logical: 0,
+                length: 3,
+                stride: 10,
+                count: 3,
+                segment: 0,
+                physical: 0,
+                writer: 5,
+                stamp: 41,
+                repeat: [Repeat::ONCE; 2],
+            },
+            Record::Run {
+                logical: 100,
+                length: 3,
+                stride: -10,
+                count: 4,
+                segment: 0,
+                physical: 9,
+                writer: 5,
+                stamp: 41,
+                repeat: [Repeat::ONCE; 2],
+            },
         ]
     }
 
@@ -718,14 +892,30 @@ mod tests {
         let bytes = encode(128, 42, &[SEGMENT], &sample());
         assert_eq!(bytes.len() % ALIGN as usize, 0);
         let block = decode(&bytes, 128).unwrap().unwrap();
-        assert_eq!((block.header.hlc, block.header.eof, block.header.block_bytes), (42, 103, bytes.len() as u64));
-        assert_eq!(block.records.into_iter().map(|(_, record)| record).collect::<Vec<_>>(), sample());
+        assert_eq!(
+            (block.header.hlc, block.header.eof, block.header.block_bytes),
+            (42, 103, bytes.len() as u64)
+        );
+        assert_eq!(
+            block.records.into_iter().map(|(_, record)| record).collect::<Vec<_>>(),
+            sample()
+        );
         assert_eq!(decode(&bytes, 64), None, "a block belongs to its place");
     }
 
     #[test]
     fn the_worked_example_of_the_document() {
-        let run = Record::Run { logical: 0, length: 3, stride: 10, count: 3, segment: 0, physical: 0, writer: 0, stamp: 1, repeat: [Repeat::ONCE; 2] };
+        let run = Record::Run {
+            logical: 0,
+            length: 3,
+            stride: 10,
+            count: 3,
+            segment: 0,
+            physical: 0,
+            writer: 0,
+            stamp: 1,
+            repeat: [Repeat::ONCE; 2],
+        };
         let bytes = encode(0, 1, &[SEGMENT], &[run]);
         assert_eq!(bytes[64..80], [0xfe, 0xca, 0xad, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[80..88], [1, 7, 0, 0, 3, 0, 0, 0]);
@@ -756,8 +946,20 @@ mod tests {
                 seal(&mut hurt[..used]);
                 if let Some(Ok(block)) = decode(&hurt, 0) {
                     for (_, record) in block.records {
-                        if let Record::Run { logical, length, stride, count, physical, segment, .. } = record {
-                            assert!(run_end(logical, length, stride, count, physical).is_some() && segment == 0);
+                        if let Record::Run {
+                            logical,
+                            length,
+                            stride,
+                            count,
+                            physical,
+                            segment,
+                            ..
+                        } = record
+                        {
+                            assert!(
+                                run_end(logical, length, stride, count, physical).is_some()
+                                    && segment == 0
+                            );
                         }
                     }
                 }
@@ -766,7 +968,17 @@ mod tests {
     }
 
     fn run(logical: u64) -> Record {
-        Record::Run { logical, length: 3, stride: 0, count: 1, segment: 0, physical: 0, writer: 0, stamp: 1, repeat: [Repeat::ONCE; 2] }
+        Record::Run {
+            logical,
+            length: 3,
+            stride: 0,
+            count: 1,
+            segment: 0,
+            physical: 0,
+            writer: 0,
+            stamp: 1,
+            repeat: [Repeat::ONCE; 2],
+        }
     }
 
     fn hole(logical: u64) -> Record {
@@ -780,7 +992,17 @@ mod tests {
     /// Two planes of three rows of four pieces of three bytes.
     fn nest() -> Record {
         let repeat = [Repeat { stride: 40, count: 3 }, Repeat { stride: 200, count: 2 }];
-        Record::Run { logical: 7, length: 3, stride: 9, count: 4, segment: 0, physical: 100, writer: 0, stamp: 1, repeat }
+        Record::Run {
+            logical: 7,
+            length: 3,
+            stride: 9,
+            count: 4,
+            segment: 0,
+            physical: 100,
+            writer: 0,
+            stamp: 1,
+            repeat,
+        }
     }
 
     #[test]
@@ -788,12 +1010,25 @@ mod tests {
         let records = [run(9), hole(700), run(90)];
         let bytes = encode(0, 42, &[SEGMENT], &records);
         let block = decode(&bytes, 0).unwrap().unwrap();
-        assert_eq!((block.header.eof, block.header.payload_bytes as usize), (703, REF_BYTES + 2 * RUN_BYTES + 40));
-        assert_eq!(block.records.into_iter().map(|(_, record)| record).collect::<Vec<_>>(), records);
+        assert_eq!(
+            (block.header.eof, block.header.payload_bytes as usize),
+            (703, REF_BYTES + 2 * RUN_BYTES + 40)
+        );
+        assert_eq!(
+            block.records.into_iter().map(|(_, record)| record).collect::<Vec<_>>(),
+            records
+        );
         let at = FIRST + RUN_BYTES;
         assert_eq!(
             bytes[at..at + 40],
-            [[4, 5, 0, 0, 0, 0, 0, 0], 700u64.to_le_bytes(), 3u64.to_le_bytes(), [5, 0, 0, 0, 0, 0, 0, 0], 1u64.to_le_bytes()].concat()
+            [
+                [4, 5, 0, 0, 0, 0, 0, 0],
+                700u64.to_le_bytes(),
+                3u64.to_le_bytes(),
+                [5, 0, 0, 0, 0, 0, 0, 0],
+                1u64.to_le_bytes()
+            ]
+            .concat()
         );
     }
 
@@ -801,22 +1036,38 @@ mod tests {
     fn a_nest_is_the_runs_in_it() {
         let bytes = encode(0, 42, &[SEGMENT], &[nest(), run(9)]);
         let block = decode(&bytes, 0).unwrap().unwrap();
-        assert_eq!((block.header.records, block.header.eof, block.records.len()), (2, 7 + 200 + 80 + 27 + 3, 7));
+        assert_eq!(
+            (block.header.records, block.header.eof, block.records.len()),
+            (2, 7 + 200 + 80 + 27 + 3, 7)
+        );
         let found: Vec<(u32, u64, u64, u32)> = block.records[..6]
             .iter()
             .map(|(position, record)| match record {
-                Record::Run { logical, physical, count, .. } => (*position, *logical, *physical, *count),
+                Record::Run { logical, physical, count, .. } => {
+                    (*position, *logical, *physical, *count)
+                }
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(found, [(0, 7, 100, 4), (0, 47, 112, 4), (0, 87, 124, 4), (0, 207, 136, 4), (0, 247, 148, 4), (0, 287, 160, 4)]);
+        assert_eq!(
+            found,
+            [
+                (0, 7, 100, 4),
+                (0, 47, 112, 4),
+                (0, 87, 124, 4),
+                (0, 207, 136, 4),
+                (0, 247, 148, 4),
+                (0, 287, 160, 4)
+            ]
+        );
         assert_eq!(block.records[6], (1, run(9)));
     }
 
     #[test]
     fn nests_stay_in_range_and_do_not_overlap() {
         let repeat = |stride, count| Repeat { stride, count };
-        let end = |logical, stride, inner, outer| nest_end(logical, 3, stride, 4, 0, [inner, outer]);
+        let end =
+            |logical, stride, inner, outer| nest_end(logical, 3, stride, 4, 0, [inner, outer]);
         assert_eq!(end(0, 9, repeat(40, 3), Repeat::ONCE), Some(80 + 27 + 3));
         assert_eq!(end(0, 40, repeat(9, 4), Repeat::ONCE), Some(120 + 27 + 3), "columns first");
         assert_eq!(end(300, 9, repeat(-40, 3), repeat(-200, 2)), Some(330));
@@ -830,8 +1081,13 @@ mod tests {
         assert_eq!(end(0, 9, repeat(40, 256), repeat(20_000, 257)), None, "too many");
     }
 
-    /// What the engine says to a block of `records` that was changed by hand and has a right checksum.
-    fn after(segments: &[SegmentRef], records: &[Record], change: impl FnOnce(&mut Vec<u8>)) -> Result<Block, Bad> {
+    /// What the engine says to a block of `records` that was changed by hand and has a right
+    /// checksum.
+    fn after(
+        segments: &[SegmentRef],
+        records: &[Record],
+        change: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Block, Bad> {
         let mut bytes = encode(0, 42, segments, records);
         bytes.truncate(used(&bytes));
         change(&mut bytes);
@@ -845,7 +1101,8 @@ mod tests {
     const FIRST: usize = HEADER_BYTES + REF_BYTES;
     const ALONE: usize = HEADER_BYTES;
 
-    /// A test for each block that contradicts section 3 of the document. `tests/decoder/agree.py` asks both readers about the same blocks.
+    /// A test for each block that contradicts section 3 of the document. `tests/decoder/agree.py`
+    /// asks both readers about the same blocks.
     macro_rules! refused {
         ($($name:ident: $segments:expr, $records:expr, $change:expr, $why:literal;)*) => {
             $(#[test]
@@ -923,7 +1180,10 @@ mod tests {
         ];
         for (at, value) in changes {
             let bad = after(&[SEGMENT], &[run(0)], |b| b[at] = value).unwrap_err();
-            assert!(bad.newer && bad.what.contains("this version does not know"), "{at} {value}: {bad}");
+            assert!(
+                bad.newer && bad.what.contains("this version does not know"),
+                "{at} {value}: {bad}"
+            );
         }
         assert!(!after(&[SEGMENT], &[run(0)], |b| b[40] = 9).unwrap_err().newer);
     }
@@ -936,18 +1196,30 @@ mod tests {
 
     #[test]
     fn a_block_says_what_was_durable() {
-        let append = |durable, is_data_durable| Append { offset: 640, stamp: 42, durable, is_data_durable };
-        for (durable, is_data_durable, found) in [(0, false, 0), (64, true, 64), (639, true, 576), (640, false, 640), (1 << 40, true, 640)] {
-            let bytes = encode_block(LOG, append(durable, is_data_durable), &[SEGMENT], &[run(0)]).unwrap();
+        let append =
+            |durable, is_data_durable| Append { offset: 640, stamp: 42, durable, is_data_durable };
+        for (durable, is_data_durable, found) in [
+            (0, false, 0),
+            (64, true, 64),
+            (639, true, 576),
+            (640, false, 640),
+            (1 << 40, true, 640),
+        ] {
+            let bytes =
+                encode_block(LOG, append(durable, is_data_durable), &[SEGMENT], &[run(0)]).unwrap();
             let header = decode(&bytes, 640).unwrap().unwrap().header;
             assert_eq!((header.durable, header.is_data_durable), (found, is_data_durable));
         }
         let far = Append { offset: 1 << 40, durable: 1 << 40, ..append(0, false) };
         let bytes = encode_block(LOG, far, &[SEGMENT], &[run(0)]).unwrap();
-        assert_eq!(decode(&bytes, 1 << 40).unwrap().unwrap().header.durable, u64::from(u32::MAX) * ALIGN);
+        assert_eq!(
+            decode(&bytes, 1 << 40).unwrap().unwrap().header.durable,
+            u64::from(u32::MAX) * ALIGN
+        );
     }
 
-    /// A header that is right by itself is believed, whatever became of the payload; one that only looks like a header is not.
+    /// A header that is right by itself is believed, whatever became of the payload; one that only
+    /// looks like a header is not.
     #[test]
     fn a_header_is_right_or_not_by_itself() {
         let bytes = encode(0, 42, &[SEGMENT], &sample());
@@ -955,7 +1227,10 @@ mod tests {
         assert_eq!((header.bytes(), header.hlc), (used(&bytes), 42));
         let mut hurt = bytes.clone();
         hurt[100] ^= 1;
-        assert_eq!((header_at(LOG, 0, &hurt), block_at(LOG, 0, &hurt)), (Some(header), At::Nothing));
+        assert_eq!(
+            (header_at(LOG, 0, &hurt), block_at(LOG, 0, &hurt)),
+            (Some(header), At::Nothing)
+        );
         let mut long = bytes[..HEADER_BYTES].to_vec();
         put(&mut long, 12, &(PAYLOAD_MAX as u32 + 1).to_le_bytes());
         seal(&mut long);
@@ -963,10 +1238,14 @@ mod tests {
         assert!((0..HEADER_BYTES).all(|n| header_at(LOG, 0, &bytes[..n]).is_none()));
     }
 
-    /// Every beginning of an append is torn, alone or with what the next append padded it with; every flipped bit of a whole block is damage.
+    /// Every beginning of an append is torn, alone or with what the next append padded it with;
+    /// every flipped bit of a whole block is damage.
     #[test]
     fn beginnings_are_torn_and_flipped_bits_are_damage() {
-        let records: Vec<Record> = (0..30).map(|i| run(i * 10)).chain([Record::Hole { logical: 1 << 20, length: 1, writer: 1, stamp: u64::MAX }]).collect();
+        let records: Vec<Record> = (0..30)
+            .map(|i| run(i * 10))
+            .chain([Record::Hole { logical: 1 << 20, length: 1, writer: 1, stamp: u64::MAX }])
+            .collect();
         let bytes = encode(640, u64::MAX, &[SEGMENT], &records);
         let used = used(&bytes);
         let verdict = |piece: &[u8]| judge(LOG, 640, piece);
@@ -975,7 +1254,11 @@ mod tests {
             assert_eq!(verdict(&piece), [(640, len, true)], "{len} bytes");
             piece.resize(align_up(len as u64) as usize, 0);
             // Without its last byte alone a block cannot be told from a damaged one.
-            assert_eq!(verdict(&piece), [(640, piece.len(), len + 1 != used)], "{len} bytes, padded");
+            assert_eq!(
+                verdict(&piece),
+                [(640, piece.len(), len + 1 != used)],
+                "{len} bytes, padded"
+            );
         }
         for bit in 0..used * 8 {
             let mut hurt = bytes.clone();
@@ -991,17 +1274,44 @@ mod tests {
             assert_eq!(verdict(&torn), [(640, torn.len(), false)], "{sector:?}, and damaged");
         }
         let mut two = bytes.clone();
-        two.extend_from_slice(&encode(640 + bytes.len() as u64, 1 << 60, &[SEGMENT], &records)[..100]);
+        two.extend_from_slice(
+            &encode(640 + bytes.len() as u64, 1 << 60, &[SEGMENT], &records)[..100],
+        );
         two[70] ^= 1;
-        assert_eq!(verdict(&two), [(640, bytes.len(), false), (640 + bytes.len() as u64, 100, true)], "damage in front does not hide what is behind it");
+        assert_eq!(
+            verdict(&two),
+            [(640, bytes.len(), false), (640 + bytes.len() as u64, 100, true)],
+            "damage in front does not hide what is behind it"
+        );
     }
 
     #[test]
     fn a_truncate_is_alone() {
-        let run = Record::Run { logical: 0, length: 3, stride: 0, count: 1, segment: 0, physical: 0, writer: 0, stamp: 1, repeat: [Repeat::ONCE; 2] };
-        assert!(encode_block(LOG, Append::default(), &[SEGMENT], &[Record::Truncate { size: 1, stamp: 1 }, run]).is_err());
+        let run = Record::Run {
+            logical: 0,
+            length: 3,
+            stride: 0,
+            count: 1,
+            segment: 0,
+            physical: 0,
+            writer: 0,
+            stamp: 1,
+            repeat: [Repeat::ONCE; 2],
+        };
+        assert!(
+            encode_block(
+                LOG,
+                Append::default(),
+                &[SEGMENT],
+                &[Record::Truncate { size: 1, stamp: 1 }, run]
+            )
+            .is_err()
+        );
         let bytes = encode(0, 1, &[], &[Record::Truncate { size: 77, stamp: 1 }]);
-        assert_eq!(decode(&bytes, 0).unwrap().unwrap().records, [(0, Record::Truncate { size: 77, stamp: 1 })]);
+        assert_eq!(
+            decode(&bytes, 0).unwrap().unwrap().records,
+            [(0, Record::Truncate { size: 77, stamp: 1 })]
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The text of an open mark (FORMAT.md section 1): who owns a log set.
 //!
-//! The mark is a symbolic link that is read and never followed, because one call makes it, exclusively
-//! and whole. Its text has at most 59 bytes: so long file systems keep it in the inode (ext4), and a
-//! longer one would cost a block.
+//! The mark is a symbolic link that is read and never followed, because one call makes it,
+//! exclusively and whole. Its text has at most 59 bytes: so long file systems keep it in the inode
+//! (ext4), and a longer one would cost a block.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,16 +16,18 @@ pub struct Mark {
     pub nonce: u64,
     /// First four bytes of the boot id of the host; 0 if the founder did not know it.
     pub boot: u32,
-    /// What tells this machine from others, whenever it was started: from /etc/machine-id; 0 if unknown.
+    /// What tells this machine from others, whenever it was started: from /etc/machine-id; 0 if
+    /// unknown.
     pub machine: u32,
     /// Inode of the founder's pid namespace, its lower half; 0 if unknown.
     pub pid_namespace: u32,
-    /// A sum of device and inode of the directory of shared memory in which the owner's processes meet;
-    /// 0: the owner is one process that shares nothing.
+    /// A sum of device and inode of the directory of shared memory in which the owner's processes
+    /// meet; 0: the owner is one process that shares nothing.
     pub place: u32,
     /// Process id of the founder, in its own namespace.
     pub pid: u32,
-    /// When the founder started: clock ticks since boot, as in /proc/PID/stat, the lower half; 0 if unknown.
+    /// When the founder started: clock ticks since boot, as in /proc/PID/stat, the lower half; 0
+    /// if unknown.
     pub start: u32,
     /// User id of the founder.
     pub uid: u32,
@@ -81,7 +83,8 @@ impl Mark {
 
     /// Parses a text; `None` if it is no mark of this version.
     pub fn parse(text: &str) -> Option<Mark> {
-        let (numbers, host) = text.strip_prefix(BEGIN)?.split_at_checked(size_of::<Raw>() / 3 * 4)?;
+        let (numbers, host) =
+            text.strip_prefix(BEGIN)?.split_at_checked(size_of::<Raw>() / 3 * 4)?;
         let bytes = URL_SAFE_NO_PAD.decode(numbers).ok()?;
         let raw = Raw::ref_from_bytes(&bytes).ok()?;
         Some(Mark {
@@ -125,7 +128,15 @@ mod tests {
     #[test]
     fn hostile_texts_are_no_marks_or_harmless_ones() {
         let good = Mark { nonce: 1, host: "h".into(), ..Mark::default() }.text();
-        for text in ["", "1", "../../etc/passwd", &good[1..], &good[..40], &good.replacen("A", "*", 1), &format!("2{}", &good[1..])] {
+        for text in [
+            "",
+            "1",
+            "../../etc/passwd",
+            &good[1..],
+            &good[..40],
+            &good.replacen("A", "*", 1),
+            &format!("2{}", &good[1..]),
+        ] {
             assert_eq!(Mark::parse(text), None, "{text}");
         }
         assert_eq!(Mark::parse("1ÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄ"), None);

@@ -114,7 +114,8 @@ impl Name {
     }
 }
 
-/// Stream and segment of a data log, by its name in the directory of its log set: `STREAM.SEGMENT.data`.
+/// Stream and segment of a data log, by its name in the directory of its log set:
+/// `STREAM.SEGMENT.data`.
 pub fn parse_data_log(name: &str) -> Option<(u16, u32)> {
     let (stream, segment) = name.strip_suffix(".data")?.split_once('.')?;
     Some((hex(stream, 2)? as u16, hex(segment, 8)?))
@@ -134,7 +135,8 @@ pub fn backend(id: u16) -> String {
 }
 
 fn hex(text: &str, digits: usize) -> Option<u32> {
-    let plain = text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let plain =
+        text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     plain.then(|| u32::from_str_radix(text, 16).ok()).flatten()
 }
 
@@ -181,8 +183,14 @@ mod tests {
         assert_eq!(Name::parse(&log_set(7)), Some(Name::LogSet(7)));
         assert_eq!(Name::parse(&open_mark(u32::MAX)), Some(Name::OpenMark(u32::MAX)));
         assert_eq!(Name::parse(&gone(7)), Some(Name::Gone(7)));
-        let others =
-            [(SUPER, Name::Super), (FLAT, Name::Flat), ("flat.tmp.ab", Name::Tmp), ("clock.tmp.ab", Name::Tmp), (CLOCK, Name::Clock), (LOCK, Name::Lock)];
+        let others = [
+            (SUPER, Name::Super),
+            (FLAT, Name::Flat),
+            ("flat.tmp.ab", Name::Tmp),
+            ("clock.tmp.ab", Name::Tmp),
+            (CLOCK, Name::Clock),
+            (LOCK, Name::Lock),
+        ];
         for (name, parsed) in others {
             assert_eq!(Name::parse(name), Some(parsed));
         }
@@ -190,17 +198,39 @@ mod tests {
 
     #[test]
     fn other_names_are_not_ours() {
-        for name in ["", ".", "0badcaf", "0BADCAFE", "+badcafe", "0badcafe.index", "0badcafe.open.x", "badcafe.gone", "superb", "clocks"] {
+        for name in [
+            "",
+            ".",
+            "0badcaf",
+            "0BADCAFE",
+            "+badcafe",
+            "0badcafe.index",
+            "0badcafe.open.x",
+            "badcafe.gone",
+            "superb",
+            "clocks",
+        ] {
             assert_eq!(Name::parse(name), None, "{name}");
         }
-        for name in ["", "0.00000000.data", "00.0000.data", "00.00000000", "00.00000000.datax", "00.0000000g.data", "index"] {
+        for name in [
+            "",
+            "0.00000000.data",
+            "00.0000.data",
+            "00.00000000",
+            "00.00000000.datax",
+            "00.0000000g.data",
+            "index",
+        ] {
             assert_eq!(parse_data_log(name), None, "{name}");
         }
     }
 
     #[test]
     fn backends_have_ids_of_four_digits() {
-        assert_eq!((backend(0x1f), parse_backend("001f"), parse_backend("fffe")), ("001f".into(), Some(0x1f), Some(0xfffe)));
+        assert_eq!(
+            (backend(0x1f), parse_backend("001f"), parse_backend("fffe")),
+            ("001f".into(), Some(0x1f), Some(0xfffe))
+        );
         for name in ["", "0000", "ffff", "1", "001F", "00001", "tmp.00000001"] {
             assert_eq!(parse_backend(name), None, "{name}");
         }

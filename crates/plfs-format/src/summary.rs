@@ -1,4 +1,5 @@
-//! The summary in the superblock file (FORMAT.md section 5): what `stat` needs without opening a log, and for many files all that a reader does.
+//! The summary in the superblock file (FORMAT.md section 5): what `stat` needs without opening a
+//! log, and for many files all that a reader does.
 
 use std::sync::Arc;
 
@@ -40,7 +41,8 @@ struct RawSummary {
     zero: [u8; 46],
 }
 
-/// Totals of a container while nobody writes. Counts only if the container directory's modification time equals the token.
+/// Totals of a container while nobody writes. Counts only if the container directory's modification
+/// time equals the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Token: seconds.
@@ -61,16 +63,19 @@ pub struct Summary {
     pub index_bytes: u64,
     /// Number of records in all index logs.
     pub records: u64,
-    /// Which flat index has all that the logs have: its [`FlatIndex::id`](crate::flat_index::FlatIndex::id). 0: none.
+    /// Which flat index has all that the logs have: its
+    /// [`FlatIndex::id`](crate::flat_index::FlatIndex::id). 0: none.
     pub flat: u32,
     /// That flat index, if it lies here: [`FLAT_BYTES`] at most, unchecked. Empty: it is a file.
     pub flat_index: Arc<[u8]>,
 }
 
 impl Summary {
-    /// Bytes to be written at [`OFFSET`]. A flat index without room is a mistake of the caller's; it is left out.
+    /// Bytes to be written at [`OFFSET`]. A flat index without room is a mistake of the caller's;
+    /// it is left out.
     pub fn encode(&self, uuid: &Uuid) -> Vec<u8> {
-        let flat_index = if self.flat_index.len() <= FLAT_BYTES { &self.flat_index[..] } else { &[] };
+        let flat_index =
+            if self.flat_index.len() <= FLAT_BYTES { &self.flat_index[..] } else { &[] };
         let mut raw = RawSummary {
             magic: MAGIC,
             uuid: uuid.low().into(),
@@ -93,10 +98,14 @@ impl Summary {
         out
     }
 
-    /// The summary at the beginning of `bytes`, or `None` if there is none or it is damaged: both mean that the index logs must be read.
+    /// The summary at the beginning of `bytes`, or `None` if there is none or it is damaged: both
+    /// mean that the index logs must be read.
     pub fn decode(bytes: &[u8], uuid: &Uuid) -> Option<Summary> {
         let (raw, behind) = RawSummary::ref_from_prefix(bytes).ok()?;
-        let valid = raw.magic == MAGIC && raw.crc == crc(&raw.as_bytes()[SUMMED_AT..]) && raw.uuid == uuid.low() && raw.size <= crate::MAX_OFFSET;
+        let valid = raw.magic == MAGIC
+            && raw.crc == crc(&raw.as_bytes()[SUMMED_AT..])
+            && raw.uuid == uuid.low()
+            && raw.size <= crate::MAX_OFFSET;
         let flat_index = behind.get(..raw.flat_bytes.get().into());
         valid.then(|| Summary {
             token_sec: raw.token_sec.get(),
@@ -137,10 +146,18 @@ mod tests {
         };
         let mut bytes = summary.encode(&uuid);
         assert_eq!(Summary::decode(&bytes, &uuid), Some(summary.clone()));
-        assert_eq!(OFFSET as usize + bytes.len(), FILE_BYTES - 1, "the file's last byte is not the summary's");
+        assert_eq!(
+            OFFSET as usize + bytes.len(),
+            FILE_BYTES - 1,
+            "the file's last byte is not the summary's"
+        );
         bytes.pop();
         let cut = Summary { flat_index: [].into(), ..summary.clone() };
-        assert_eq!(Summary::decode(&bytes, &uuid), Some(cut.clone()), "a flat index that is not all there is none");
+        assert_eq!(
+            Summary::decode(&bytes, &uuid),
+            Some(cut.clone()),
+            "a flat index that is not all there is none"
+        );
         let long = Summary { flat_index: vec![9; FLAT_BYTES + 1].into(), ..summary };
         assert_eq!(Summary::decode(&long.encode(&uuid), &uuid), Some(cut));
         assert_eq!(Summary::decode(&bytes, &Uuid([8; 16])), None);

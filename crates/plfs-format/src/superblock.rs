@@ -6,7 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::name::Uuid;
 use crate::{Bad, crc};
 
-/// Length of a superblock file in bytes: a prime just below a page, so that a stat shows almost surely whether a file can be a name.
+/// Length of a superblock file in bytes: a prime just below a page, so that a stat shows almost
+/// surely whether a file can be a name.
 pub const FILE_BYTES: usize = 4093;
 /// Bytes that never change after creation; the CRC covers them from 76 on.
 pub const FIXED_BYTES: usize = 3072;
@@ -24,7 +25,8 @@ pub const KNOWN_FEATURES: u64 = 0;
 pub const STREAMS_MAX: u16 = 256;
 /// Backends that the new log sets of a file may use at most.
 pub const BACKENDS_MAX: usize = 256;
-/// A segment is not made longer than this, whatever a superblock says: a stream's end is kept as a number of 32 bits, in units of 4 KiB, which leaves as much again for one write.
+/// A segment is not made longer than this, whatever a superblock says: a stream's end is kept as a
+/// number of 32 bits, in units of 4 KiB, which leaves as much again for one write.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 43;
 /// The list of backends begins here.
 const LIST_AT: usize = MAGIC_AT + size_of::<RawSuperblock>();
@@ -82,7 +84,8 @@ pub struct Superblock {
     pub streams: u16,
     /// Length past which a stream goes on to its next segment.
     pub segment_bytes: u64,
-    /// Ids of the backends that new log sets of this file use: 1 to 256. 0 is the root, usually the first.
+    /// Ids of the backends that new log sets of this file use: 1 to 256. 0 is the root, usually
+    /// the first.
     pub backends: Vec<u16>,
     /// Absolute path of the root at creation, a hint only.
     pub root: Vec<u8>,
@@ -112,7 +115,8 @@ pub fn has_magic(start: &[u8]) -> bool {
 impl Superblock {
     /// The whole file, with an empty summary.
     ///
-    /// Errors if there are no or too many backends, the root's path is longer than 2,388 bytes, or a number is out of range.
+    /// Errors if there are no or too many backends, the root's path is longer than 2,388 bytes, or
+    /// a number is out of range.
     pub fn encode(&self) -> Result<Vec<u8>, Bad> {
         let mut out = vec![0; FILE_BYTES];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
@@ -152,7 +156,8 @@ impl Superblock {
         put(BOOT_AT + 8, &self.created_boot_ns.to_le_bytes());
         let sum = crc(&out[SUMMED_AT..FIXED_BYTES]);
         out[MAGIC_AT + 8..SUMMED_AT].copy_from_slice(&sum.to_le_bytes());
-        Superblock::decode(&out).map_err(|_| Bad::new(0, "a field of the superblock is out of range"))?;
+        Superblock::decode(&out)
+            .map_err(|_| Bad::new(0, "a field of the superblock is out of range"))?;
         Ok(out)
     }
 
@@ -190,10 +195,15 @@ impl Superblock {
         if count == 0 || count > BACKENDS_MAX {
             return bad(152, "the number of backends is not between 1 and 256");
         }
-        let list_cut = |_| SuperError::Bad(Bad::new(LIST_AT as u64, "the list of backends is cut off"));
-        let (list, rest) = <[U16]>::ref_from_prefix_with_elems(rest, count).map_err(|error| list_cut(error.into_src()))?;
+        let list_cut =
+            |_| SuperError::Bad(Bad::new(LIST_AT as u64, "the list of backends is cut off"));
+        let (list, rest) = <[U16]>::ref_from_prefix_with_elems(rest, count)
+            .map_err(|error| list_cut(error.into_src()))?;
         let (len, rest) = U16::ref_from_prefix(rest).map_err(|error| list_cut(error.into_src()))?;
-        let root = rest.get(..len.get().into()).filter(|root| root.len() <= ROOT_BYTES_MAX).unwrap_or_default();
+        let root = rest
+            .get(..len.get().into())
+            .filter(|root| root.len() <= ROOT_BYTES_MAX)
+            .unwrap_or_default();
         if root.first() != Some(&b'/') || root.contains(&0) {
             return bad(LIST_AT + 2 * count, "the root's path is not absolute");
         }
@@ -271,12 +281,27 @@ mod tests {
         assert_eq!(with(76, 2), Err(SuperError::Unknown { major: 2, features: 0 }));
         assert_eq!(with(80, 3), Err(SuperError::Unknown { major: 1, features: 3 }));
         for (at, value) in [(132, 2), (132, 3), (132, 0), (138, 2), (138, 0)] {
-            assert!(matches!(with(at, value), Err(SuperError::Bad(Bad { newer: true, .. }))), "{at} {value}");
+            assert!(
+                matches!(with(at, value), Err(SuperError::Bad(Bad { newer: true, .. }))),
+                "{at} {value}"
+            );
         }
         assert_eq!(with(78, 9), Ok(sample()), "a minor version");
-        for (at, value) in [(134, 0), (134, 257), (152, 0), (152, 257), (154, u16::MAX), (160, 0), (160, 2405), (162, 0)] {
+        for (at, value) in [
+            (134, 0),
+            (134, 257),
+            (152, 0),
+            (152, 257),
+            (154, u16::MAX),
+            (160, 0),
+            (160, 2405),
+            (162, 0),
+        ] {
             let found = with(at, value);
-            assert!(matches!(found, Err(SuperError::Bad(Bad { newer: false, .. }))), "{at} {value}: {found:?}");
+            assert!(
+                matches!(found, Err(SuperError::Bad(Bad { newer: false, .. }))),
+                "{at} {value}: {found:?}"
+            );
         }
     }
 

@@ -1,6 +1,8 @@
-//! The least that shows a directory through FUSE, with the same library, threads and kind of caching as a mount of PLFS: what bench/fuse.py compares with.
+//! The least that shows a directory through FUSE, with the same library, threads and kind of
+//! caching as a mount of PLFS: what bench/fuse.py compares with.
 //!
-//! `passthrough DIR MOUNTPOINT`. Names are remembered for ever, nothing is checked: good for measuring alone.
+//! `passthrough DIR MOUNTPOINT`. Names are remembered for ever, nothing is checked: good for
+//! measuring alone.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -12,9 +14,10 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption,
-    OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, ReplyXattr, Request,
-    SessionACL, TimeOrNow, WriteFlags,
+    BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyWrite, ReplyXattr, Request, SessionACL, TimeOrNow, WriteFlags,
 };
 
 const TTL: Duration = Duration::from_secs(1);
@@ -82,7 +85,11 @@ impl Passthrough {
     }
 
     fn names(&self, ino: INodeNo) -> Arc<Names> {
-        self.listings.read().ok().and_then(|listings| listings.get(&ino.0).cloned()).unwrap_or_default()
+        self.listings
+            .read()
+            .ok()
+            .and_then(|listings| listings.get(&ino.0).cloned())
+            .unwrap_or_default()
     }
 
     fn file(&self, fh: FileHandle) -> std::io::Result<Arc<File>> {
@@ -102,7 +109,12 @@ impl Filesystem for Passthrough {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let _ = config.set_max_write(1 << 20);
         let _ = config.set_max_background(64);
-        for wanted in [InitFlags::FUSE_ASYNC_DIO, InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO] {
+        for wanted in [
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+        ] {
             let _ = config.add_capabilities(wanted);
         }
         Ok(())
@@ -159,7 +171,9 @@ impl Filesystem for Passthrough {
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        let made = self.path(parent).and_then(|dir| std::fs::create_dir(dir.join(name)).and_then(|()| self.look(dir.join(name))));
+        let made = self.path(parent).and_then(|dir| {
+            std::fs::create_dir(dir.join(name)).and_then(|()| self.look(dir.join(name)))
+        });
         match made {
             Ok(attr) => reply.entry(&TTL, &attr, Generation(0)),
             Err(error) => reply.error(errno(error)),
@@ -182,16 +196,32 @@ impl Filesystem for Passthrough {
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let writes = flags.0 & libc::O_ACCMODE != libc::O_RDONLY;
-        match self.path(ino).and_then(|path| OpenOptions::new().read(true).write(writes).open(path)) {
+        match self.path(ino).and_then(|path| OpenOptions::new().read(true).write(writes).open(path))
+        {
             Ok(file) => reply.opened(self.add(file), caching(flags.0)),
             Err(error) => reply.error(errno(error)),
         }
     }
 
-    fn create(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, flags: i32, reply: ReplyCreate) {
+    fn create(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
         let made = self.path(parent).and_then(|dir| {
             let path = dir.join(name);
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(mode).open(&path)?;
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(mode)
+                .open(&path)?;
             Ok((self.look(path)?, self.add(file)))
         });
         match made {
@@ -200,7 +230,17 @@ impl Filesystem for Passthrough {
         }
     }
 
-    fn read(&self, _: &Request, _: INodeNo, fh: FileHandle, offset: u64, size: u32, _: OpenFlags, _: Option<LockOwner>, reply: ReplyData) {
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
         let mut bytes = vec![0; size as usize];
         match self.file(fh).and_then(|file| file.read_at(&mut bytes, offset)) {
             Ok(n) => reply.data(&bytes[..n]),
@@ -208,7 +248,18 @@ impl Filesystem for Passthrough {
         }
     }
 
-    fn write(&self, _: &Request, _: INodeNo, fh: FileHandle, offset: u64, data: &[u8], _: WriteFlags, _: OpenFlags, _: Option<LockOwner>, reply: ReplyWrite) {
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
         match self.file(fh).and_then(|file| file.write_at(data, offset)) {
             Ok(n) => reply.written(n as u32),
             Err(error) => reply.error(errno(error)),
@@ -219,7 +270,16 @@ impl Filesystem for Passthrough {
         reply.ok();
     }
 
-    fn release(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, _: Option<LockOwner>, _: bool, reply: ReplyEmpty) {
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        fh: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
         if let Ok(mut files) = self.files.write() {
             files.remove(&fh.0);
         }
@@ -235,7 +295,9 @@ impl Filesystem for Passthrough {
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let mut value = Vec::with_capacity(64 << 10);
-        let got = self.path(ino).and_then(|path| Ok(rustix::fs::lgetxattr(path, name, rustix::buffer::spare_capacity(&mut value))?));
+        let got = self.path(ino).and_then(|path| {
+            Ok(rustix::fs::lgetxattr(path, name, rustix::buffer::spare_capacity(&mut value))?)
+        });
         match got {
             Ok(_) if size == 0 => reply.size(value.len() as u32),
             Ok(_) if value.len() > size as usize => reply.error(Errno::ERANGE),
@@ -244,7 +306,14 @@ impl Filesystem for Passthrough {
         }
     }
 
-    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
         for (at, name) in self.names(ino).iter().enumerate().skip(offset as usize) {
             if reply.add(INodeNo(name.1), at as u64 + 1, name.2, &name.0) {
                 break;
@@ -253,7 +322,14 @@ impl Filesystem for Passthrough {
         reply.ok();
     }
 
-    fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
         let Ok(dir) = self.path(ino) else { return reply.error(Errno::ENOENT) };
         for (at, name) in self.names(ino).iter().enumerate().skip(offset as usize) {
             let Ok(attr) = self.look(dir.join(&name.0)) else { continue };
@@ -267,8 +343,14 @@ impl Filesystem for Passthrough {
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         // Listed once for each open, as a file system that keeps its place would.
         let listed = self.path(ino).and_then(std::fs::read_dir).map(|dir| {
-            let kind = |entry: &std::fs::DirEntry| entry.file_type().ok().and_then(FileType::from_std).unwrap_or(FileType::RegularFile);
-            dir.flatten().map(|entry| (entry.file_name(), std::os::unix::fs::DirEntryExt::ino(&entry), kind(&entry))).collect::<Vec<_>>()
+            let kind = |entry: &std::fs::DirEntry| {
+                entry.file_type().ok().and_then(FileType::from_std).unwrap_or(FileType::RegularFile)
+            };
+            dir.flatten()
+                .map(|entry| {
+                    (entry.file_name(), std::os::unix::fs::DirEntryExt::ino(&entry), kind(&entry))
+                })
+                .collect::<Vec<_>>()
         });
         match listed {
             Ok(names) => {
@@ -289,12 +371,18 @@ fn main() {
         std::process::exit(2);
     };
     let mut config = Config::default();
-    config.mount_options = vec![MountOption::FSName("passthrough".into()), MountOption::DefaultPermissions];
+    config.mount_options =
+        vec![MountOption::FSName("passthrough".into()), MountOption::DefaultPermissions];
     config.acl = SessionACL::All;
     config.n_threads = Some(4);
     config.clone_fd = true;
-    let filesystem =
-        Passthrough { root: root.into(), paths: RwLock::default(), files: RwLock::default(), listings: RwLock::default(), next: AtomicU64::new(1) };
+    let filesystem = Passthrough {
+        root: root.into(),
+        paths: RwLock::default(),
+        files: RwLock::default(),
+        listings: RwLock::default(),
+        next: AtomicU64::new(1),
+    };
     if let Err(error) = fuser::mount(filesystem, mountpoint, &config) {
         eprintln!("passthrough: {error}");
         std::process::exit(1);

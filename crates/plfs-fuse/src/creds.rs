@@ -1,8 +1,10 @@
 //! Whom a thread acts for on the backend.
 //!
-//! The daemon runs as root and serves many users. fsuid and fsgid belong to a thread, so a worker takes the caller's for the length of a call, and the store takes the
-//! file owner's for the length of one of its calls ([`crate::store`]). A thread that is not root's any more has lost the capabilities that pass over permissions, too. A
-//! daemon of an ordinary user changes nothing: the kernel lets it act for itself only.
+//! The daemon runs as root and serves many users. fsuid and fsgid belong to a thread, so a worker
+//! takes the caller's for the length of a call, and the store takes the file owner's for the length
+//! of one of its calls ([`crate::store`]). A thread that is not root's any more has lost the
+//! capabilities that pass over permissions, too. A daemon of an ordinary user changes nothing: the
+//! kernel lets it act for itself only.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -67,28 +69,38 @@ impl Drop for Acting {
 
 fn set(uid: u32, gid: u32) {
     NOW.set(Some((uid, gid)));
-    // SAFETY: both calls take numbers and change this thread's credentials only; glibc's are the bare system calls.
+    // SAFETY: both calls take numbers and change this thread's credentials only; glibc's are the
+    // bare system calls.
     unsafe {
         libc::setfsgid(gid);
         libc::setfsuid(uid);
     }
 }
 
-/// Runs `call` as the caller. If it is refused, again with the caller's other groups, which the kernel does not tell but /proc does: to look them up each time would cost more
-/// than most calls. `call` must leave nothing behind when it is refused.
+/// Runs `call` as the caller. If it is refused, again with the caller's other groups, which the
+/// kernel does not tell but /proc does: to look them up each time would cost more than most calls.
+/// `call` must leave nothing behind when it is refused.
 pub fn as_caller<T>(caller: Caller, call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     let _acting = Acting::as_user(caller.uid, caller.gid);
     match call() {
-        Err(refused @ (Errno::ACCESS | Errno::PERM)) if is_root() && caller.uid != 0 && caller.pid != 0 => match Groups::of(caller.pid) {
-            Some(_groups) => call(),
-            None => Err(refused),
-        },
+        Err(refused @ (Errno::ACCESS | Errno::PERM))
+            if is_root() && caller.uid != 0 && caller.pid != 0 =>
+        {
+            match Groups::of(caller.pid) {
+                Some(_groups) => call(),
+                None => Err(refused),
+            }
+        }
         other => other,
     }
 }
 
-/// [`as_caller`], with the groups from the beginning: for calls that succeed without them, and do something else.
-pub fn as_caller_with_groups<T>(caller: Caller, call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+/// [`as_caller`], with the groups from the beginning: for calls that succeed without them, and do
+/// something else.
+pub fn as_caller_with_groups<T>(
+    caller: Caller,
+    call: impl FnOnce() -> Result<T, Errno>,
+) -> Result<T, Errno> {
     let _acting = Acting::as_user(caller.uid, caller.gid);
     let _groups = (is_root() && caller.uid != 0 && caller.pid != 0).then(|| Groups::of(caller.pid));
     call()
@@ -103,8 +115,12 @@ impl Groups {
             let _acting = Acting::as_daemon();
             std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?
         };
-        let groups: Vec<Gid> =
-            status.lines().find_map(|line| line.strip_prefix("Groups:"))?.split_whitespace().filter_map(|id| id.parse().ok().map(Gid::from_raw)).collect();
+        let groups: Vec<Gid> = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Groups:"))?
+            .split_whitespace()
+            .filter_map(|id| id.parse().ok().map(Gid::from_raw))
+            .collect();
         // The bare system call: it is this thread's groups that change, not the process's.
         rustix::thread::set_thread_groups(&groups).ok()?;
         Some(Groups)

@@ -1,4 +1,5 @@
-//! The door without FUSE: what each request does, by inode and handle. The kernel checks permissions before (default_permissions); what changes the tree is done as the caller
+//! The door without FUSE: what each request does, by inode and handle. The kernel checks
+//! permissions before (default_permissions); what changes the tree is done as the caller
 //! all the same, so that new files are the caller's and backends that check on their own agree.
 
 mod attributes;
@@ -33,7 +34,8 @@ pub type Result<T> = std::result::Result<T, Errno>;
 const BLOCK_BYTES: u32 = 1 << 20;
 /// Bytes that one copy_file_range moves at most: a request should not hold a worker for long.
 const COPY_MAX_BYTES: u64 = 16 << 20;
-/// Longer paths are taken from an open directory: the way through the backend's descriptor is longer than the backend's path, and the system takes 4,095 bytes.
+/// Longer paths are taken from an open directory: the way through the backend's descriptor is
+/// longer than the backend's path, and the system takes 4,095 bytes.
 const PATH_BYTES_MAX: usize = 3900;
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
@@ -94,7 +96,8 @@ pub struct Entry<'a> {
     pub kind: FileType,
 }
 
-/// The names in a directory, one behind the other: a large directory's take a few allocations, not one each.
+/// The names in a directory, one behind the other: a large directory's take a few allocations, not
+/// one each.
 #[derive(Debug, Default)]
 pub struct Listing {
     names: Vec<u8>,
@@ -110,7 +113,10 @@ impl Listing {
 
     /// The entries from the `first` on, each with its position.
     fn entries(&self, first: usize) -> impl Iterator<Item = (usize, Entry<'_>)> {
-        let mut start = first.checked_sub(1).and_then(|before| self.rest.get(before)).map_or(0, |(end, ..)| *end);
+        let mut start = first
+            .checked_sub(1)
+            .and_then(|before| self.rest.get(before))
+            .map_or(0, |(end, ..)| *end);
         self.rest.iter().enumerate().skip(first).map(move |(at, (end, ino, kind))| {
             let name = OsStr::from_bytes(&self.names[std::mem::replace(&mut start, *end)..*end]);
             (at, Entry { name, ino: *ino, kind: *kind })
@@ -183,7 +189,9 @@ pub struct Door {
 pub fn errno_of(error: plfs_core::Error) -> Errno {
     let errno = error.errno();
     match errno {
-        Errno::IO | Errno::NOSPC | Errno::DQUOT | Errno::OPNOTSUPP | Errno::ROFS => log::error!("{error}"),
+        Errno::IO | Errno::NOSPC | Errno::DQUOT | Errno::OPNOTSUPP | Errno::ROFS => {
+            log::error!("{error}")
+        }
         // Of an open the kernel makes good: it looks the name up again.
         Errno::STALE => log::warn!("{error}"),
         _ => log::debug!("{error}"),
@@ -249,8 +257,9 @@ impl Door {
         })
     }
 
-    /// Makes the backends ready for new files: once, by the daemon, because the users of a mount need not have the right. A mount that begins read-only does it when it is
-    /// remounted and the first file comes.
+    /// Makes the backends ready for new files: once, by the daemon, because the users of a mount
+    /// need not have the right. A mount that begins read-only does it when it is remounted and the
+    /// first file comes.
     pub fn prepare(&self) -> std::result::Result<(), (Errno, String)> {
         if !self.prepared.load(Ordering::Relaxed) {
             let _acting = Acting::as_daemon();
@@ -267,18 +276,29 @@ impl Door {
     }
 
     fn handle(&self, fh: u64) -> Result<Arc<Handle>> {
-        self.handles[fh as usize % 64].read().unwrap_or_else(PoisonError::into_inner).get(&fh).cloned().ok_or(Errno::BADF)
+        self.handles[fh as usize % 64]
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&fh)
+            .cloned()
+            .ok_or(Errno::BADF)
     }
 
     fn add_handle(&self, handle: Handle) -> u64 {
         let fh = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.handles[fh as usize % 64].write().unwrap_or_else(PoisonError::into_inner).insert(fh, Arc::new(handle));
+        self.handles[fh as usize % 64]
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(fh, Arc::new(handle));
         self.open_handles.fetch_add(1, Ordering::Relaxed);
         fh
     }
 
     fn take_handle(&self, fh: u64) -> Option<Arc<Handle>> {
-        let handle = self.handles[fh as usize % 64].write().unwrap_or_else(PoisonError::into_inner).remove(&fh)?;
+        let handle = self.handles[fh as usize % 64]
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&fh)?;
         self.open_handles.fetch_sub(1, Ordering::Relaxed);
         Some(handle)
     }
@@ -289,7 +309,8 @@ impl Door {
             return Ok(self.root.path.join(name));
         }
         let fd = dir_of(dir)?;
-        let path = rustix::fs::readlink(magic(fd), Vec::new()).map(|text| PathBuf::from(OsString::from_vec(text.into_bytes())).join(name));
+        let path = rustix::fs::readlink(magic(fd), Vec::new())
+            .map(|text| PathBuf::from(OsString::from_vec(text.into_bytes())).join(name));
         match path {
             Ok(path) if path.as_os_str().len() <= PATH_BYTES_MAX => Ok(path),
             _ => Ok(self.root.by_fd(fd, name)),
@@ -302,7 +323,12 @@ impl Door {
             return Ok(Found { fd: fd.clone(), name: inode.names().first().cloned() });
         }
         for name in inode.names() {
-            let found = rustix::fs::openat(dir_of(&name.parent)?, &name.name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+            let found = rustix::fs::openat(
+                dir_of(&name.parent)?,
+                &name.name,
+                OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+                Mode::empty(),
+            );
             if let Ok(fd) = found
                 && key_of(&rustix::fs::fstat(&fd)?) == inode.key
             {
@@ -322,7 +348,12 @@ impl Door {
     }
 
     /// A call of the engine as the caller; again with all groups if it is refused.
-    fn as_caller_in_engine<T>(&self, caller: Caller, groups: bool, call: impl Fn() -> plfs_core::Result<T>) -> Result<T> {
+    fn as_caller_in_engine<T>(
+        &self,
+        caller: Caller,
+        groups: bool,
+        call: impl Fn() -> plfs_core::Result<T>,
+    ) -> Result<T> {
         let run = || {
             call().map_err(|error| match error.errno() {
                 refused @ (Errno::ACCESS | Errno::PERM) => refused,
@@ -354,8 +385,9 @@ impl Door {
         Ok(sum)
     }
 
-    /// Does something with a path that leads to the file itself; the second argument is whether it is a link of /proc to be followed. `call` must change nothing: for a file
-    /// that is not open the name is believed as long as the kernel would believe it.
+    /// Does something with a path that leads to the file itself; the second argument is whether it
+    /// is a link of /proc to be followed. `call` must change nothing: for a file that is not open
+    /// the name is believed as long as the kernel would believe it.
     pub(crate) fn ask<T>(&self, id: u64, call: impl Fn(&Path, bool) -> Result<T>) -> Result<T> {
         let inode = self.inode(id)?;
         if let Some(name) = inode.believed_name(self.ttl)
@@ -371,7 +403,8 @@ impl Door {
         call(&way.path, way.follow)
     }
 
-    /// A way to the file itself. Costs one stat for a file that is not open, one open for a PLFS file that is.
+    /// A way to the file itself. Costs one stat for a file that is not open, one open for a PLFS
+    /// file that is.
     pub(crate) fn way(&self, id: u64) -> Result<Way> {
         let inode = self.inode(id)?;
         if let Some(dir) = &inode.dir {
@@ -391,7 +424,9 @@ impl Door {
         for name in inode.names() {
             let dir = dir_of(&name.parent)?;
             match rustix::fs::statat(dir, &name.name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if key_of(&stat) == inode.key => return Ok(Way { path: magic(dir).join(&name.name), follow: false, fd: None }),
+                Ok(stat) if key_of(&stat) == inode.key => {
+                    return Ok(Way { path: magic(dir).join(&name.name), follow: false, fd: None });
+                }
                 _ => inode.remove_name(name.parent.id, &name.name),
             }
         }
@@ -436,7 +471,8 @@ pub(crate) struct Way {
     fd: Option<Arc<OwnedFd>>,
 }
 
-/// The superblock of a file that may have no name, looked up only. The file's owner can put links beside it: none is followed.
+/// The superblock of a file that may have no name, looked up only. The file's owner can put links
+/// beside it: none is followed.
 fn open_super(root: &Root, file: &File) -> Result<OwnedFd> {
     let path = file.container().dir.join("super");
     let inside = path.strip_prefix(&root.path).map_err(|_| Errno::STALE)?;

@@ -1,4 +1,5 @@
-//! Requests of the kernel, translated to calls of the [`Door`] and back. Nothing is decided here but how the kernel may cache.
+//! Requests of the kernel, translated to calls of the [`Door`] and back. Nothing is decided here
+//! but how the kernel may cache.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -9,9 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 use plfs_core::store::Time;
 
@@ -20,7 +23,8 @@ use crate::fs::{Cache, Changes, Door, Opened, Result, When};
 use crate::inode::lock;
 use crate::xattr;
 
-/// Largest write of one request, and read-ahead: what the kernel allows by default (fs.fuse.max_pages_limit, 256 pages).
+/// Largest write of one request, and read-ahead: what the kernel allows by default
+/// (fs.fuse.max_pages_limit, 256 pages).
 pub const MAX_WRITE_BYTES: u32 = 1 << 20;
 
 /// The door, as fuser calls it.
@@ -69,8 +73,12 @@ fn when(time: TimeOrNow) -> When {
         TimeOrNow::Now => When::Now,
         TimeOrNow::SpecificTime(at) => When::At(match at.duration_since(UNIX_EPOCH) {
             Ok(since) => Time { sec: since.as_secs() as i64, nsec: since.subsec_nanos() },
-            // fuser takes the nanoseconds of times before 1970 away where the protocol adds them; this puts it right.
-            Err(before) => Time { sec: -(before.duration().as_secs() as i64), nsec: before.duration().subsec_nanos() },
+            // fuser takes the nanoseconds of times before 1970 away where the protocol adds them;
+            // this puts it right.
+            Err(before) => Time {
+                sec: -(before.duration().as_secs() as i64),
+                nsec: before.duration().subsec_nanos(),
+            },
         }),
     }
 }
@@ -95,7 +103,9 @@ impl Fuse {
 impl Filesystem for Fuse {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let _ = config.set_max_write(MAX_WRITE_BYTES);
-        let _ = config.set_max_readahead(MAX_WRITE_BYTES).map_err(|most| config.set_max_readahead(most));
+        let _ = config
+            .set_max_readahead(MAX_WRITE_BYTES)
+            .map_err(|most| config.set_max_readahead(most));
         let _ = config.set_max_background(64);
         // All of the last ten years; what a kernel does not have is left out.
         for wanted in [
@@ -117,10 +127,15 @@ impl Filesystem for Fuse {
             log::warn!("this kernel checks no access lists of FUSE file systems");
         }
         if self.passthrough.load(Ordering::Relaxed) {
-            let can = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() && config.set_max_stack_depth(1).is_ok();
+            let can = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+                && config.set_max_stack_depth(1).is_ok();
             self.passthrough.store(can, Ordering::Relaxed);
         }
-        log::debug!("FUSE {}, passthrough {}", config.kernel_abi(), self.passthrough.load(Ordering::Relaxed));
+        log::debug!(
+            "FUSE {}, passthrough {}",
+            config.kernel_abi(),
+            self.passthrough.load(Ordering::Relaxed)
+        );
         Ok(())
     }
 
@@ -129,7 +144,8 @@ impl Filesystem for Fuse {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        answer!(reply, "lookup", self.door.lookup(parent.0, name), |reply: ReplyEntry, attr| reply.entry(&self.door.ttl, &attr, NO_GENERATION));
+        answer!(reply, "lookup", self.door.lookup(parent.0, name), |reply: ReplyEntry, attr| reply
+            .entry(&self.door.ttl, &attr, NO_GENERATION));
     }
 
     fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {
@@ -140,7 +156,8 @@ impl Filesystem for Fuse {
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        answer!(reply, "getattr", self.door.getattr(ino.0), |reply: ReplyAttr, attr| reply.attr(&self.door.ttl, &attr));
+        answer!(reply, "getattr", self.door.getattr(ino.0), |reply: ReplyAttr, attr| reply
+            .attr(&self.door.ttl, &attr));
     }
 
     fn setattr(
@@ -161,46 +178,118 @@ impl Filesystem for Fuse {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let changes = Changes { mode, uid, gid, size, atime: atime.map(when), mtime: mtime.map(when) };
+        let changes =
+            Changes { mode, uid, gid, size, atime: atime.map(when), mtime: mtime.map(when) };
         let done = || self.door.setattr(caller(request), ino.0, fh.map(|fh| fh.0), changes);
-        answer!(reply, "setattr", done(), |reply: ReplyAttr, attr| reply.attr(&self.door.ttl, &attr));
+        answer!(reply, "setattr", done(), |reply: ReplyAttr, attr| reply
+            .attr(&self.door.ttl, &attr));
     }
 
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
-        answer!(reply, "readlink", self.door.readlink(ino.0), |reply: ReplyData, text: Vec<u8>| reply.data(&text));
+        answer!(reply, "readlink", self.door.readlink(ino.0), |reply: ReplyData, text: Vec<u8>| {
+            reply.data(&text)
+        });
     }
 
-    fn mknod(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
         let made = || self.door.mknod(caller(request), parent.0, name, mode, umask, rdev);
-        answer!(reply, "mknod", made(), |reply: ReplyEntry, attr| reply.entry(&self.door.ttl, &attr, NO_GENERATION));
+        answer!(reply, "mknod", made(), |reply: ReplyEntry, attr| reply.entry(
+            &self.door.ttl,
+            &attr,
+            NO_GENERATION
+        ));
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
         let made = || self.door.mkdir(caller(request), parent.0, name, mode, umask);
-        answer!(reply, "mkdir", made(), |reply: ReplyEntry, attr| reply.entry(&self.door.ttl, &attr, NO_GENERATION));
+        answer!(reply, "mkdir", made(), |reply: ReplyEntry, attr| reply.entry(
+            &self.door.ttl,
+            &attr,
+            NO_GENERATION
+        ));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, "unlink", self.door.unlink(caller(request), parent.0, name), |reply: ReplyEmpty, ()| reply.ok());
+        answer!(
+            reply,
+            "unlink",
+            self.door.unlink(caller(request), parent.0, name),
+            |reply: ReplyEmpty, ()| reply.ok()
+        );
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, "rmdir", self.door.rmdir(caller(request), parent.0, name), |reply: ReplyEmpty, ()| reply.ok());
+        answer!(
+            reply,
+            "rmdir",
+            self.door.rmdir(caller(request), parent.0, name),
+            |reply: ReplyEmpty, ()| reply.ok()
+        );
     }
 
-    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
         let made = || self.door.symlink(caller(request), parent.0, name, target);
-        answer!(reply, "symlink", made(), |reply: ReplyEntry, attr| reply.entry(&self.door.ttl, &attr, NO_GENERATION));
+        answer!(reply, "symlink", made(), |reply: ReplyEntry, attr| reply.entry(
+            &self.door.ttl,
+            &attr,
+            NO_GENERATION
+        ));
     }
 
-    fn rename(&self, request: &Request, parent: INodeNo, name: &OsStr, newparent: INodeNo, newname: &OsStr, flags: RenameFlags, reply: ReplyEmpty) {
-        let done = || self.door.rename(caller(request), parent.0, name, newparent.0, newname, flags.bits());
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let done = || {
+            self.door.rename(caller(request), parent.0, name, newparent.0, newname, flags.bits())
+        };
         answer!(reply, "rename", done(), |reply: ReplyEmpty, ()| reply.ok());
     }
 
-    fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+    fn link(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        newparent: INodeNo,
+        newname: &OsStr,
+        reply: ReplyEntry,
+    ) {
         let made = || self.door.link(caller(request), ino.0, newparent.0, newname);
-        answer!(reply, "link", made(), |reply: ReplyEntry, attr| reply.entry(&self.door.ttl, &attr, NO_GENERATION));
+        answer!(reply, "link", made(), |reply: ReplyEntry, attr| reply.entry(
+            &self.door.ttl,
+            &attr,
+            NO_GENERATION
+        ));
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -234,11 +323,31 @@ impl Filesystem for Fuse {
         reply.opened(fh, self.flags(&opened));
     }
 
-    fn create(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: i32, reply: ReplyCreate) {
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
         let made = || self.door.create(caller(request), parent.0, name, mode, umask, flags);
-        answer!(reply, "create", made(), |reply: ReplyCreate, (attr, opened): (fuser::FileAttr, Opened)| {
-            reply.created(&self.door.ttl, &attr, NO_GENERATION, FileHandle(opened.fh), self.flags(&opened))
-        });
+        answer!(
+            reply,
+            "create",
+            made(),
+            |reply: ReplyCreate, (attr, opened): (fuser::FileAttr, Opened)| {
+                reply.created(
+                    &self.door.ttl,
+                    &attr,
+                    NO_GENERATION,
+                    FileHandle(opened.fh),
+                    self.flags(&opened),
+                )
+            }
+        );
     }
 
     fn read(
@@ -277,16 +386,38 @@ impl Filesystem for Fuse {
         reply: ReplyWrite,
     ) {
         // What comes from a map has a place already.
-        let append = flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let append =
+            flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let strip = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        answer!(reply, "write", self.door.write(fh.0, data, offset, append, strip), |reply: ReplyWrite, n| reply.written(n as u32));
+        answer!(
+            reply,
+            "write",
+            self.door.write(fh.0, data, offset, append, strip),
+            |reply: ReplyWrite, n| reply.written(n as u32)
+        );
     }
 
-    fn flush(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
         answer!(reply, "flush", self.door.flush(fh.0), |reply: ReplyEmpty, ()| reply.ok());
     }
 
-    fn release(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, _lock_owner: Option<LockOwner>, _flush: bool, reply: ReplyEmpty) {
+    fn release(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
         let _ = run("release", || {
             self.door.release(fh.0);
             Ok(())
@@ -294,15 +425,31 @@ impl Filesystem for Fuse {
         reply.ok();
     }
 
-    fn fsync(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        answer!(reply, "fsync", self.door.fsync(fh.0, datasync), |reply: ReplyEmpty, ()| reply.ok());
+    fn fsync(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        answer!(reply, "fsync", self.door.fsync(fh.0, datasync), |reply: ReplyEmpty, ()| reply
+            .ok());
     }
 
     fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        answer!(reply, "opendir", self.door.opendir(ino.0), |reply: ReplyOpen, fh| reply.opened(FileHandle(fh), FopenFlags::empty()));
+        answer!(reply, "opendir", self.door.opendir(ino.0), |reply: ReplyOpen, fh| reply
+            .opened(FileHandle(fh), FopenFlags::empty()));
     }
 
-    fn readdir(&self, request: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
         let done = run("readdir", || {
             self.door.readdir(caller(request), fh.0, offset, |_, entry, next| {
                 // 0 would mean that there is nothing.
@@ -315,16 +462,31 @@ impl Filesystem for Fuse {
         }
     }
 
-    fn readdirplus(&self, request: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(
+        &self,
+        request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
         let done = run("readdirplus", || {
             self.door.readdir(caller(request), fh.0, offset, |parent, entry, next| {
                 if entry.name == "." || entry.name == ".." {
                     // The kernel looks at the number and the type of these only.
                     let attr = crate::fs::bare_attr(entry);
-                    return !reply.add(INodeNo(0), next, entry.name, &Duration::ZERO, &attr, NO_GENERATION);
+                    return !reply.add(
+                        INodeNo(0),
+                        next,
+                        entry.name,
+                        &Duration::ZERO,
+                        &attr,
+                        NO_GENERATION,
+                    );
                 }
                 let Some(attr) = self.door.look_up_entry(parent, entry) else { return true };
-                let full = reply.add(attr.ino, next, entry.name, &self.door.ttl, &attr, NO_GENERATION);
+                let full =
+                    reply.add(attr.ino, next, entry.name, &self.door.ttl, &attr, NO_GENERATION);
                 if full {
                     self.door.forget(attr.ino.0, 1);
                 }
@@ -337,37 +499,75 @@ impl Filesystem for Fuse {
         }
     }
 
-    fn releasedir(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
         self.door.releasedir(fh.0);
         reply.ok();
     }
 
-    fn fsyncdir(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        answer!(reply, "fsyncdir", self.door.fsync(fh.0, datasync), |reply: ReplyEmpty, ()| reply.ok());
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        answer!(reply, "fsyncdir", self.door.fsync(fh.0, datasync), |reply: ReplyEmpty, ()| reply
+            .ok());
     }
 
     fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        answer!(reply, "statfs", self.door.statfs(), |reply: ReplyStatfs, room: rustix::fs::StatVfs| {
-            reply.statfs(
-                room.f_blocks,
-                room.f_bfree,
-                room.f_bavail,
-                room.f_files,
-                room.f_ffree,
-                room.f_bsize as u32,
-                room.f_namemax as u32,
-                room.f_frsize as u32,
-            )
-        });
+        answer!(
+            reply,
+            "statfs",
+            self.door.statfs(),
+            |reply: ReplyStatfs, room: rustix::fs::StatVfs| {
+                reply.statfs(
+                    room.f_blocks,
+                    room.f_bfree,
+                    room.f_bavail,
+                    room.f_files,
+                    room.f_ffree,
+                    room.f_bsize as u32,
+                    room.f_namemax as u32,
+                    room.f_frsize as u32,
+                )
+            }
+        );
     }
 
-    fn setxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32, reply: ReplyEmpty) {
-        let done = || xattr::set(&self.door, &self.status, caller(request), ino.0, name, value, flags);
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let done =
+            || xattr::set(&self.door, &self.status, caller(request), ino.0, name, value, flags);
         answer!(reply, "setxattr", done(), |reply: ReplyEmpty, ()| reply.ok());
     }
 
-    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        match run("getxattr", || xattr::get(&self.door, &self.status, caller(request), ino.0, name)) {
+    fn getxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        match run("getxattr", || xattr::get(&self.door, &self.status, caller(request), ino.0, name))
+        {
             Ok(value) => send_xattr(reply, &value, size),
             Err(errno) => reply.error(errno),
         }
@@ -381,7 +581,12 @@ impl Filesystem for Fuse {
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer!(reply, "removexattr", xattr::remove(&self.door, caller(request), ino.0, name), |reply: ReplyEmpty, ()| reply.ok());
+        answer!(
+            reply,
+            "removexattr",
+            xattr::remove(&self.door, caller(request), ino.0, name),
+            |reply: ReplyEmpty, ()| reply.ok()
+        );
     }
 
     fn access(&self, _request: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
@@ -389,16 +594,50 @@ impl Filesystem for Fuse {
         reply.error(Errno::ENOSYS);
     }
 
-    fn ioctl(&self, _request: &Request, _ino: INodeNo, _fh: FileHandle, _flags: IoctlFlags, _cmd: u32, _in_data: &[u8], _out_size: u32, reply: ReplyIoctl) {
+    fn ioctl(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
         reply.error(Errno::ENOTTY);
     }
 
-    fn fallocate(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
-        answer!(reply, "fallocate", self.door.fallocate(fh.0, offset, length, mode), |reply: ReplyEmpty, ()| reply.ok());
+    fn fallocate(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        answer!(
+            reply,
+            "fallocate",
+            self.door.fallocate(fh.0, offset, length, mode),
+            |reply: ReplyEmpty, ()| reply.ok()
+        );
     }
 
-    fn lseek(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        answer!(reply, "lseek", self.door.lseek(fh.0, offset, whence), |reply: ReplyLseek, at| reply.offset(at));
+    fn lseek(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        answer!(reply, "lseek", self.door.lseek(fh.0, offset, whence), |reply: ReplyLseek, at| {
+            reply.offset(at)
+        });
     }
 
     fn copy_file_range(

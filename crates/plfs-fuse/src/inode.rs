@@ -1,8 +1,10 @@
 //! What the kernel knows: inodes by number, each with a count of lookups.
 //!
-//! A directory is held by a descriptor, so that renames above it, by whomever, change nothing. Another file is found by the names that it was looked up by, and only while it is
-//! open by a descriptor: a mount may know millions of files. A name that leads to another file by now is forgotten; a file without a name left that works is stale (ESTALE), and
-//! the kernel looks its path up again.
+//! A directory is held by a descriptor, so that renames above it, by whomever, change nothing.
+//! Another file is found by the names that it was looked up by, and only while it is
+//! open by a descriptor: a mount may know millions of files. A name that leads to another file by
+//! now is forgotten; a file without a name left that works is stale (ESTALE), and the kernel looks
+//! its path up again.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -19,7 +21,8 @@ use plfs_core::File;
 pub const ROOT_ID: u64 = 1;
 /// Shards of the tables: enough that threads, of which there are fewer, seldom meet.
 const SHARDS: usize = 64;
-/// Numbers from here on are ours, for files whose own number another file has: other file systems below the backend, and numbers that the backend gave again.
+/// Numbers from here on are ours, for files whose own number another file has: other file systems
+/// below the backend, and numbers that the backend gave again.
 const FIRST_OWN_ID: u64 = 1 << 63;
 /// Names remembered of one file.
 const NAMES_MAX: usize = 8;
@@ -119,16 +122,22 @@ impl Inode {
         lock(&self.names).known.clone()
     }
 
-    /// The latest name, if it was found to lead here within the time `ttl`: as long as the kernel believes a name, so may we.
+    /// The latest name, if it was found to lead here within the time `ttl`: as long as the kernel
+    /// believes a name, so may we.
     pub fn believed_name(&self, ttl: Duration) -> Option<Name> {
         let names = lock(&self.names);
         names.believed_since(ttl)?;
         names.known.first().cloned()
     }
 
-    /// Whether it has the extended attribute, by a listing that is to be believed as [`Inode::believed_name`] is. The error is for [`Inode::list_attributes`] with a listing made now;
-    /// `None`: nothing is believed.
-    pub fn has_attribute(&self, name: &OsStr, ttl: Duration) -> Option<std::result::Result<bool, Instant>> {
+    /// Whether it has the extended attribute, by a listing that is to be believed as
+    /// [`Inode::believed_name`] is. The error is for [`Inode::list_attributes`] with a listing made
+    /// now; `None`: nothing is believed.
+    pub fn has_attribute(
+        &self,
+        name: &OsStr,
+        ttl: Duration,
+    ) -> Option<std::result::Result<bool, Instant>> {
         let names = lock(&self.names);
         let found = names.believed_since(ttl)?;
         Some(names.attributes.as_ref().map(|list| is_listed(list, name)).ok_or(found))
@@ -240,20 +249,38 @@ impl Inodes {
         lock(self.of_key(key)).get(&key).cloned()
     }
 
-    /// The inode of that file, looked up once more. `dir` gives the descriptor of a directory that is new here.
-    pub fn look_up<E>(&self, key: (u64, u64), kind: FileType, dir: impl FnOnce() -> Result<Option<OwnedFd>, E>) -> Result<Arc<Inode>, E> {
+    /// The inode of that file, looked up once more. `dir` gives the descriptor of a directory that
+    /// is new here.
+    pub fn look_up<E>(
+        &self,
+        key: (u64, u64),
+        kind: FileType,
+        dir: impl FnOnce() -> Result<Option<OwnedFd>, E>,
+    ) -> Result<Arc<Inode>, E> {
         let mut keys = lock(self.of_key(key));
         if let Some(inode) = keys.get(&key).filter(|inode| inode.kind == kind) {
             inode.lookups.fetch_add(1, Ordering::Relaxed);
             return Ok(inode.clone());
         }
         let dir = dir()?;
-        let mut id = if key.0 == self.root_dev && key.1 > ROOT_ID && key.1 < FIRST_OWN_ID { key.1 } else { self.next.fetch_add(1, Ordering::Relaxed) };
+        let mut id = if key.0 == self.root_dev && key.1 > ROOT_ID && key.1 < FIRST_OWN_ID {
+            key.1
+        } else {
+            self.next.fetch_add(1, Ordering::Relaxed)
+        };
         if self.get(id).is_some() {
             id = self.next.fetch_add(1, Ordering::Relaxed);
         }
-        let inode =
-            Arc::new(Inode { id, key, kind, dir, mode: AtomicU32::new(0), open: Mutex::default(), lookups: AtomicU64::new(1), names: Mutex::default() });
+        let inode = Arc::new(Inode {
+            id,
+            key,
+            kind,
+            dir,
+            mode: AtomicU32::new(0),
+            open: Mutex::default(),
+            lookups: AtomicU64::new(1),
+            names: Mutex::default(),
+        });
         keys.insert(key, inode.clone());
         self.of_id(id).write().unwrap_or_else(PoisonError::into_inner).insert(id, inode.clone());
         self.known.fetch_add(1, Ordering::Relaxed);
@@ -286,7 +313,8 @@ mod tests {
 
     #[test]
     fn a_number_that_the_backend_gives_again_is_another_inode() {
-        let dir = || rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).map(Some);
+        let dir =
+            || rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).map(Some);
         let table = Inodes::new((5, 1000), dir().unwrap().unwrap());
         let file = |ino| table.look_up::<()>((5, ino), FileType::RegularFile, || Ok(None)).unwrap();
         let first = file(7);
@@ -303,21 +331,31 @@ mod tests {
         // Root is never forgotten; other file systems below have numbers of ours.
         table.forget(ROOT_ID, 5);
         assert!(table.get(ROOT_ID).is_some());
-        assert!(table.look_up::<()>((6, 7), FileType::RegularFile, || Ok(None)).unwrap().id >= FIRST_OWN_ID);
+        assert!(
+            table.look_up::<()>((6, 7), FileType::RegularFile, || Ok(None)).unwrap().id
+                >= FIRST_OWN_ID
+        );
     }
 
     #[test]
     fn names_come_and_go() {
-        let dir = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let dir =
+            rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
         let table = Inodes::new((5, 1000), dir);
         let root = table.get(ROOT_ID).unwrap();
         let file = table.look_up::<()>((5, 7), FileType::RegularFile, || Ok(None)).unwrap();
         for name in ["a", "b", "a"] {
             file.add_name(&root, OsStr::new(name));
         }
-        assert_eq!(file.names().iter().map(|name| name.name.clone()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            file.names().iter().map(|name| name.name.clone()).collect::<Vec<_>>(),
+            ["a", "b"]
+        );
         let believed = |ttl| file.believed_name(ttl).map(|name| name.name);
-        assert_eq!((believed(Duration::from_secs(60)), believed(Duration::ZERO)), (Some("a".into()), None));
+        assert_eq!(
+            (believed(Duration::from_secs(60)), believed(Duration::ZERO)),
+            (Some("a".into()), None)
+        );
         // What is left after one is gone was not looked at just now.
         file.remove_name(root.id, OsStr::new("a"));
         assert_eq!((file.names().len(), believed(Duration::from_secs(60))), (1, None));

@@ -36,7 +36,8 @@ const REMOUNT_WAIT: Duration = Duration::from_secs(2);
 pub struct Request {
     /// Where.
     pub mountpoint: PathBuf,
-    /// What, and behind that where data of new files goes as well; empty: the mount point's own directory.
+    /// What, and behind that where data of new files goes as well; empty: the mount point's own
+    /// directory.
     pub backends: Vec<PathBuf>,
     /// Options, separated by commas, as of `mount -o`; may be several texts.
     pub options: Vec<String>,
@@ -101,10 +102,15 @@ impl Options {
         let remount = is_remount(texts);
         let mut options = Options { kernel: Vec::new(), backends: Vec::new(), level, fixed };
         for option in words(texts) {
-            let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+            let (name, value) =
+                option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
             let number = |least: f64, most: f64| {
-                let value = value.and_then(|value| value.parse::<f64>().ok()).filter(|value| (least..=most).contains(value));
-                value.ok_or_else(|| format!("option {option}: {name} takes a number from {least} to {most}"))
+                let value = value
+                    .and_then(|value| value.parse::<f64>().ok())
+                    .filter(|value| (least..=most).contains(value));
+                value.ok_or_else(|| {
+                    format!("option {option}: {name} takes a number from {least} to {most}")
+                })
             };
             let flag = match name {
                 "ro" => Some(MountOption::RO),
@@ -124,7 +130,12 @@ impl Options {
             };
             match (name, flag) {
                 (_, Some(flag)) => options.kernel.push(flag),
-                ("backend", _) => options.backends.push(value.filter(|path| !path.is_empty()).ok_or("option backend takes a directory")?.into()),
+                ("backend", _) => options.backends.push(
+                    value
+                        .filter(|path| !path.is_empty())
+                        .ok_or("option backend takes a directory")?
+                        .into(),
+                ),
                 ("allow_other", _) => options.fixed.allow_other = true,
                 ("threads", _) => options.fixed.threads = number(1.0, 256.0)? as usize,
                 ("timeout", _) => options.fixed.ttl_ms = (number(0.0, 86400.0)? * 1000.0) as u64,
@@ -133,7 +144,9 @@ impl Options {
                 ("nopassthrough", _) => options.fixed.passthrough = false,
                 ("log", _) => {
                     let level = value.and_then(|value| value.parse().ok());
-                    options.level = level.ok_or_else(|| format!("option {option}: log takes error, warn, info, debug or trace"))?;
+                    options.level = level.ok_or_else(|| {
+                        format!("option {option}: log takes error, warn, info, debug or trace")
+                    })?;
                 }
                 // What is for mount(8), systemd or libfuse, or is always so.
                 (
@@ -155,9 +168,16 @@ impl Options {
                     _,
                 ) => {}
                 // Of the kernel's mount table, which mount(8) gives again.
-                ("user_id" | "group_id" | "max_read" | "nodiratime" | "diratime" | "strictatime", _) if remount => {}
+                (
+                    "user_id" | "group_id" | "max_read" | "nodiratime" | "diratime" | "strictatime",
+                    _,
+                ) if remount => {}
                 (name, _) if name.starts_with("x-") || name.starts_with("comment") => {}
-                _ => return Err(format!("option {option} is not known; `plfs mount --help` lists the options")),
+                _ => {
+                    return Err(format!(
+                        "option {option} is not known; `plfs mount --help` lists the options"
+                    ));
+                }
             }
         }
         Ok(options)
@@ -180,11 +200,16 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
     Journal::start(options.level);
     let config = plfs_core::Config::from_env()?;
     let mountpoint = mountpoint_of(request)?;
-    let backends = backends_of(request, &mountpoint, options.backends.iter().chain(&config.backends))?;
+    let backends =
+        backends_of(request, &mountpoint, options.backends.iter().chain(&config.backends))?;
     prepare_process();
-    let roots = backends.iter().map(|backend| Ok(Root::new(backend.clone(), open_root(backend)?))).collect::<Result<Vec<_>, String>>()?;
+    let roots = backends
+        .iter()
+        .map(|backend| Ok(Root::new(backend.clone(), open_root(backend)?)))
+        .collect::<Result<Vec<_>, String>>()?;
     let backend = backends[0].clone();
-    let door = Door::new(roots, config, Duration::from_millis(options.fixed.ttl_ms)).map_err(|errno| format!("cannot use {}: {errno}", backend.display()))?;
+    let door = Door::new(roots, config, Duration::from_millis(options.fixed.ttl_ms))
+        .map_err(|errno| format!("cannot use {}: {errno}", backend.display()))?;
     if !options.kernel.contains(&MountOption::RO) {
         door.prepare().map_err(|(_, text)| text)?;
     }
@@ -203,7 +228,12 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
         inodes: 0,
         level: String::new(),
     };
-    let fuse = Fuse { door: door.clone(), status: Arc::new(status), passthrough: AtomicBool::new(options.fixed.passthrough), acl: options.fixed.acl };
+    let fuse = Fuse {
+        door: door.clone(),
+        status: Arc::new(status),
+        passthrough: AtomicBool::new(options.fixed.passthrough),
+        acl: options.fixed.acl,
+    };
     let mut config = Config::default();
     // In /proc/mounts a comma ends an option.
     let source = backend.to_string_lossy().replace(',', "_");
@@ -217,9 +247,11 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
     config.acl = if options.fixed.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.fixed.threads);
     config.clone_fd = creds::is_root();
-    let session = Session::new(fuse, &mountpoint, &config).map_err(|error| cannot_mount(&mountpoint, &error))?;
+    let session = Session::new(fuse, &mountpoint, &config)
+        .map_err(|error| cannot_mount(&mountpoint, &error))?;
     read_ahead(&mountpoint);
-    watch_signals(mountpoint.clone(), door).map_err(|error| format!("cannot wait for signals: {error}"))?;
+    watch_signals(mountpoint.clone(), door)
+        .map_err(|error| format!("cannot wait for signals: {error}"))?;
     ready().map_err(|error| format!("cannot say that the mount is up: {error}"))?;
     log::info!("mounted {} on {}", backend.display(), mountpoint.display());
     tell_systemd();
@@ -228,9 +260,12 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
     ended.map_err(|error| format!("the mount on {} ended: {error}", mountpoint.display()))
 }
 
-/// Lets the kernel read as much ahead as a request holds. What it takes of a file system's own wish is 128 KiB at most; more is set by root only, for the mount's device.
+/// Lets the kernel read as much ahead as a request holds. What it takes of a file system's own wish
+/// is 128 KiB at most; more is set by root only, for the mount's device.
 fn read_ahead(mountpoint: &Path) {
-    let Some(mount) = mounts().into_iter().rfind(|mount| mount.mountpoint == mountpoint) else { return };
+    let Some(mount) = mounts().into_iter().rfind(|mount| mount.mountpoint == mountpoint) else {
+        return;
+    };
     let path = format!("/sys/class/bdi/{}/read_ahead_kb", mount.device);
     if let Err(error) = std::fs::write(&path, (MAX_WRITE_BYTES >> 10).to_string()) {
         log::debug!("the kernel reads 128 KiB ahead: {path}: {error}");
@@ -239,8 +274,12 @@ fn read_ahead(mountpoint: &Path) {
 
 fn cannot_mount(mountpoint: &Path, error: &std::io::Error) -> String {
     let hint = match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => "; is the fuse module loaded (modprobe fuse), and does /dev/fuse exist?",
-        Some(libc::EACCES | libc::EPERM) => "; mount as root, or let users use /dev/fuse and install fusermount3",
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+            "; is the fuse module loaded (modprobe fuse), and does /dev/fuse exist?"
+        }
+        Some(libc::EACCES | libc::EPERM) => {
+            "; mount as root, or let users use /dev/fuse and install fusermount3"
+        }
         _ => "",
     };
     // What fusermount3 says ends a line.
@@ -251,13 +290,20 @@ fn cannot_mount(mountpoint: &Path, error: &std::io::Error) -> String {
 fn mountpoint_of(request: &Request) -> Result<PathBuf, String> {
     let shown = request.mountpoint.display();
     // The path alone can still be looked up when the daemon is dead.
-    let mountpoint = match std::fs::metadata(&request.mountpoint).and_then(|_| std::fs::canonicalize(&request.mountpoint)) {
+    let mountpoint = match std::fs::metadata(&request.mountpoint)
+        .and_then(|_| std::fs::canonicalize(&request.mountpoint))
+    {
         Ok(path) => path,
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-            return Err(format!("{shown} is a mount whose daemon has ended; run `plfs umount {shown}`, then mount again"));
+            return Err(format!(
+                "{shown} is a mount whose daemon has ended; run `plfs umount {shown}`, then mount \
+                 again"
+            ));
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(format!("{shown}: there is no such directory; create it first: mkdir -p {shown}"));
+            return Err(format!(
+                "{shown}: there is no such directory; create it first: mkdir -p {shown}"
+            ));
         }
         Err(error) => return Err(format!("{shown}: {error}")),
     };
@@ -270,13 +316,19 @@ fn mountpoint_of(request: &Request) -> Result<PathBuf, String> {
     Ok(mountpoint)
 }
 
-/// The real paths of the backends: those of the request, the mount point's own directory if there is none, and `more`.
-fn backends_of<'a>(request: &'a Request, mountpoint: &'a PathBuf, more: impl Iterator<Item = &'a PathBuf>) -> Result<Vec<PathBuf>, String> {
+/// The real paths of the backends: those of the request, the mount point's own directory if there
+/// is none, and `more`.
+fn backends_of<'a>(
+    request: &'a Request,
+    mountpoint: &'a PathBuf,
+    more: impl Iterator<Item = &'a PathBuf>,
+) -> Result<Vec<PathBuf>, String> {
     let own = request.backends.is_empty().then_some(mountpoint);
     let mut backends = Vec::new();
     for given in own.into_iter().chain(&request.backends).chain(more) {
         let shown = given.display();
-        let backend = std::fs::canonicalize(given).map_err(|error| format!("backend {shown}: {error}; is its file system mounted?"))?;
+        let backend = std::fs::canonicalize(given)
+            .map_err(|error| format!("backend {shown}: {error}; is its file system mounted?"))?;
         if !backend.is_dir() {
             return Err(format!("backend {shown} is not a directory"));
         }
@@ -286,11 +338,15 @@ fn backends_of<'a>(request: &'a Request, mountpoint: &'a PathBuf, more: impl Ite
         backends.push(backend);
     }
     if let Some(covered) = backends[1..].iter().find(|backend| backend.starts_with(mountpoint)) {
-        return Err(format!("backend {} would lie below the mount, where other doors of PLFS do not find it", covered.display()));
+        return Err(format!(
+            "backend {} would lie below the mount, where other doors of PLFS do not find it",
+            covered.display()
+        ));
     }
     if *mountpoint != backends[0] && mountpoint.starts_with(&backends[0]) {
         return Err(format!(
-            "{} lies in its own backend {}: the mount would contain itself; mount elsewhere, or on the backend itself",
+            "{} lies in its own backend {}: the mount would contain itself; mount elsewhere, or \
+             on the backend itself",
             request.mountpoint.display(),
             backends[0].display()
         ));
@@ -313,12 +369,18 @@ fn prepare_process() {
 
 fn open_root(backend: &Path) -> Result<std::os::fd::OwnedFd, String> {
     let cannot = |errno: Errno| format!("cannot open {}: {errno}", backend.display());
-    let fd = rustix::fs::open(backend, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(cannot)?;
+    let fd = rustix::fs::open(
+        backend,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(cannot)?;
     // Out of the low numbers, for people who read /proc.
     rustix::io::fcntl_dupfd_cloexec(&fd, 10).map_err(cannot)
 }
 
-/// The first signal unmounts; open files stay usable until they are closed. The second ends the daemon, after a commit.
+/// The first signal unmounts; open files stay usable until they are closed. The second ends the
+/// daemon, after a commit.
 fn watch_signals(mountpoint: PathBuf, door: Arc<Door>) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let run = move || {
@@ -331,7 +393,11 @@ fn watch_signals(mountpoint: PathBuf, door: Arc<Door>) -> std::io::Result<()> {
             }
             log::info!("told to end: unmounting {}", mountpoint.display());
             if let Err(error) = detach(&mountpoint, false) {
-                log::warn!("{} is in use ({error}): it goes from the tree now, and the daemon when the last file is closed", mountpoint.display());
+                log::warn!(
+                    "{} is in use ({error}): it goes from the tree now, and the daemon when the \
+                     last file is closed",
+                    mountpoint.display()
+                );
                 if let Err(error) = door.plfs.commit_all() {
                     log::error!("{error}");
                 }
@@ -352,16 +418,24 @@ fn tell_systemd() {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(&path),
     };
-    let told = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
+    let told =
+        address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
     if let Err(error) = told {
         log::warn!("cannot tell systemd that the mount is up: {error}");
     }
 }
 
-/// Starts the daemon: this program again, with `arguments`, which must come to [`serve_as_daemon`]. Returns when the mount is up; else the daemon has said why not.
+/// Starts the daemon: this program again, with `arguments`, which must come to [`serve_as_daemon`].
+/// Returns when the mount is up; else the daemon has said why not.
 pub fn start(arguments: &[std::ffi::OsString]) -> Result<(), String> {
     let cannot = |error: std::io::Error| format!("cannot start the daemon: {error}");
-    let mut daemon = Command::new("/proc/self/exe").arg0("plfs").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(cannot)?;
+    let mut daemon = Command::new("/proc/self/exe")
+        .arg0("plfs")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(cannot)?;
     let mut said = Vec::new();
     if let Some(mut from) = daemon.stdout.take() {
         from.read_to_end(&mut said).map_err(cannot)?;
@@ -415,8 +489,16 @@ fn mounts() -> Vec<MountPoint> {
         let device = before.next()?.to_string();
         let mut before = before.skip(1);
         let (mountpoint, own) = (PathBuf::from(unescape(before.next()?)), before.next()?);
-        let flags = flags_of(after.next()?.split(',').filter(|word| matches!(*word, "ro" | "sync" | "dirsync")), MountFlags::empty());
-        (kind == "fuse.plfs").then(|| MountPoint { mountpoint, device, source: unescape(source), flags: flags_of(own.split(','), flags) })
+        let flags = flags_of(
+            after.next()?.split(',').filter(|word| matches!(*word, "ro" | "sync" | "dirsync")),
+            MountFlags::empty(),
+        );
+        (kind == "fuse.plfs").then(|| MountPoint {
+            mountpoint,
+            device,
+            source: unescape(source),
+            flags: flags_of(own.split(','), flags),
+        })
     };
     table.lines().filter_map(parse).collect()
 }
@@ -458,7 +540,9 @@ fn unescape(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
-        let octal = after.get(..3).and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        let octal = after
+            .get(..3)
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
         match (first, octal) {
             (b'\\', Some(byte)) => (bytes.push(byte), rest = &after[3..]).0,
             _ => (bytes.push(*first), rest = after).0,
@@ -467,7 +551,8 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// All mounts of PLFS with what their daemons say. A daemon that does not answer within two seconds counts as ETIMEDOUT.
+/// All mounts of PLFS with what their daemons say. A daemon that does not answer within two seconds
+/// counts as ETIMEDOUT.
 pub fn list() -> Vec<Mounted> {
     let ask = |mount: MountPoint| {
         let (send, receive) = std::sync::mpsc::channel();
@@ -494,7 +579,12 @@ pub fn attribute(mountpoint: &Path, name: &str) -> Result<Vec<u8>, Errno> {
 
 /// Sets what a mount logs.
 pub fn set_level(mountpoint: &Path, level: &str) -> Result<(), Errno> {
-    rustix::fs::setxattr(mountpoint, crate::status::LEVEL_ATTRIBUTE, level.as_bytes(), rustix::fs::XattrFlags::empty())
+    rustix::fs::setxattr(
+        mountpoint,
+        crate::status::LEVEL_ATTRIBUTE,
+        level.as_bytes(),
+        rustix::fs::XattrFlags::empty(),
+    )
 }
 
 fn detach(mountpoint: &Path, lazy: bool) -> Result<(), Errno> {
@@ -503,57 +593,91 @@ fn detach(mountpoint: &Path, lazy: bool) -> Result<(), Errno> {
         Err(Errno::PERM) => {
             // Users may unmount what they mounted, through the helper that has the right.
             let how = if lazy { "-uz" } else { "-u" };
-            let done = Command::new("fusermount3").arg(how).arg("--").arg(mountpoint).stderr(Stdio::null()).status();
+            let done = Command::new("fusermount3")
+                .arg(how)
+                .arg("--")
+                .arg(mountpoint)
+                .stderr(Stdio::null())
+                .status();
             if done.is_ok_and(|status| status.success()) { Ok(()) } else { Err(Errno::BUSY) }
         }
         other => other,
     }
 }
 
-/// The mount at that path, which may be given in any way. Without a stat of the mount point itself: its daemon may be dead.
+/// The mount at that path, which may be given in any way. Without a stat of the mount point itself:
+/// its daemon may be dead.
 fn find(mountpoint: &Path) -> Result<MountPoint, String> {
-    let parent = mountpoint.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = mountpoint
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let full = match (std::fs::canonicalize(parent), mountpoint.file_name()) {
         (Ok(parent), Some(name)) => parent.join(name),
-        _ => std::fs::canonicalize(mountpoint).map_err(|error| format!("{}: {error}", mountpoint.display()))?,
+        _ => std::fs::canonicalize(mountpoint)
+            .map_err(|error| format!("{}: {error}", mountpoint.display()))?,
     };
     let at = |path: &Path| mounts().into_iter().rfind(|mount| mount.mountpoint == path);
     let found = at(&full).or_else(|| at(&std::fs::canonicalize(&full).ok()?));
-    found.ok_or_else(|| format!("{} is not a PLFS mount; `plfs stat --mounts` lists them", mountpoint.display()))
+    found.ok_or_else(|| {
+        format!("{} is not a PLFS mount; `plfs stat --mounts` lists them", mountpoint.display())
+    })
 }
 
-/// Changes what the kernel knows of any mount (ro, nosuid, …) and what is logged. What else the mount was started with stays, and another value is an error.
+/// Changes what the kernel knows of any mount (ro, nosuid, …) and what is logged. What else the
+/// mount was started with stays, and another value is an error.
 pub fn remount(mountpoint: &Path, texts: &[String]) -> Result<(), String> {
     let mount = find(mountpoint)?;
     let shown = mountpoint.display();
-    let status = status(&mount.mountpoint).map_err(|errno| format!("{shown}: its daemon does not answer: {errno}"))?;
+    let status = status(&mount.mountpoint)
+        .map_err(|errno| format!("{shown}: its daemon does not answer: {errno}"))?;
     let level = status.level.parse().unwrap_or(LevelFilter::Info);
     let fixed = status.fixed.unwrap_or_default();
     let options = Options::parse_onto(fixed.clone(), level, texts)?;
-    let backend = |given: &PathBuf| status.backends.iter().any(|known| known == given || std::fs::canonicalize(given).is_ok_and(|given| *known == given));
-    let differs = options.fixed.difference(&fixed).or_else(|| (!options.backends.iter().all(backend)).then_some("backend"));
+    let backend = |given: &PathBuf| {
+        status.backends.iter().any(|known| {
+            known == given || std::fs::canonicalize(given).is_ok_and(|given| *known == given)
+        })
+    };
+    let differs = options
+        .fixed
+        .difference(&fixed)
+        .or_else(|| (!options.backends.iter().all(backend)).then_some("backend"));
     if let Some(name) = differs {
-        return Err(format!("option {name} cannot change while {shown} is mounted; `plfs umount {shown}`, then mount it again"));
+        return Err(format!(
+            "option {name} cannot change while {shown} is mounted; `plfs umount {shown}`, then \
+             mount it again"
+        ));
     }
     let flags = flags_of(words(texts), mount.flags);
-    // The kernel tells the daemon of the last close of a removed file later than the program, and remounts nothing before.
+    // The kernel tells the daemon of the last close of a removed file later than the program, and
+    // remounts nothing before.
     let end = Instant::now() + REMOUNT_WAIT;
     loop {
         match rustix::mount::mount_remount(&mount.mountpoint, flags, c"") {
             Ok(()) => break,
-            Err(Errno::BUSY) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
-            Err(Errno::BUSY) => return Err(format!("{shown} has files that are open for writing; close them first (fuser -vm {shown} lists who has them)")),
+            Err(Errno::BUSY) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(20))
+            }
+            Err(Errno::BUSY) => {
+                return Err(format!(
+                    "{shown} has files that are open for writing; close them first (fuser -vm \
+                     {shown} lists who has them)"
+                ));
+            }
             Err(errno) => return Err(format!("cannot remount {shown}: {errno}")),
         }
     }
     if options.level != level {
         let text = options.level.to_string().to_lowercase();
-        set_level(&mount.mountpoint, &text).map_err(|errno| format!("cannot set what {shown} logs: {errno}"))?;
+        set_level(&mount.mountpoint, &text)
+            .map_err(|errno| format!("cannot set what {shown} logs: {errno}"))?;
     }
     Ok(())
 }
 
-/// Unmounts, and waits until the daemon has committed and ended. `lazy`: also while files are open; they stay usable until they are closed, and nobody waits.
+/// Unmounts, and waits until the daemon has committed and ended. `lazy`: also while files are open;
+/// they stay usable until they are closed, and nobody waits.
 pub fn unmount(mountpoint: &Path, lazy: bool) -> Result<(), String> {
     let full = find(mountpoint)?.mountpoint;
     let status = status(&full);
@@ -563,8 +687,15 @@ pub fn unmount(mountpoint: &Path, lazy: bool) -> Result<(), String> {
     let dead = matches!(status, Err(Errno::NOTCONN));
     match detach(&full, lazy) {
         Ok(()) => {}
-        Err(Errno::BUSY) if dead => detach(&full, true).map_err(|errno| format!("cannot unmount {}: {errno}", full.display()))?,
-        Err(Errno::BUSY) => return Err(format!("{} is in use; close the files in it (fuser -vm {0} lists who has them), or give --lazy", full.display())),
+        Err(Errno::BUSY) if dead => detach(&full, true)
+            .map_err(|errno| format!("cannot unmount {}: {errno}", full.display()))?,
+        Err(Errno::BUSY) => {
+            return Err(format!(
+                "{} is in use; close the files in it (fuser -vm {0} lists who has them), or give \
+                 --lazy",
+                full.display()
+            ));
+        }
         Err(errno) => return Err(format!("cannot unmount {}: {errno}", full.display())),
     }
     if let (Some(process), false) = (process, lazy) {
@@ -572,7 +703,10 @@ pub fn unmount(mountpoint: &Path, lazy: bool) -> Result<(), String> {
         let mut wait = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let timeout = rustix::event::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let timeout = rustix::event::Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            };
             match rustix::event::poll(&mut wait, Some(&timeout)) {
                 Err(Errno::INTR) => {}
                 Ok(0) => {
@@ -596,8 +730,12 @@ mod tests {
     #[test]
     fn options_of_mount() {
         let parse = |text: &str| Options::parse(&[text.to_string()]);
-        let some = parse("ro,threads=3,timeout=0.5,log=debug,x-systemd.automount,defaults,noacl").unwrap();
-        assert_eq!((some.fixed.threads, some.fixed.ttl_ms, some.level, some.fixed.acl), (3, 500, LevelFilter::Debug, false));
+        let some =
+            parse("ro,threads=3,timeout=0.5,log=debug,x-systemd.automount,defaults,noacl").unwrap();
+        assert_eq!(
+            (some.fixed.threads, some.fixed.ttl_ms, some.level, some.fixed.acl),
+            (3, 500, LevelFilter::Debug, false)
+        );
         assert_eq!(some.kernel, [MountOption::RO]);
         for wrong in ["threads=0", "threads=x", "log=loud", "fast", "timeout"] {
             assert!(parse(wrong).is_err(), "{wrong}");
@@ -607,11 +745,23 @@ mod tests {
 
     #[test]
     fn flags_of_a_remount() {
-        let before = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::RELATIME;
-        assert_eq!(flags_of("rw,noatime,exec,threads=3".split(','), before), MountFlags::NOSUID | MountFlags::NOATIME);
-        assert_eq!(flags_of("rw,ro,sync".split(','), MountFlags::NODEV), MountFlags::NODEV | MountFlags::RDONLY | MountFlags::SYNCHRONOUS);
-        let as_mount_gives_it = ["ro,nosuid,nodev,nodiratime,relatime,remount,user_id=0,group_id=0,default_permissions,allow_other".to_string()];
-        assert!(Options::parse(&as_mount_gives_it).is_ok() && Options::parse(&["user_id=0".to_string()]).is_err());
+        let before =
+            MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::RELATIME;
+        assert_eq!(
+            flags_of("rw,noatime,exec,threads=3".split(','), before),
+            MountFlags::NOSUID | MountFlags::NOATIME
+        );
+        assert_eq!(
+            flags_of("rw,ro,sync".split(','), MountFlags::NODEV),
+            MountFlags::NODEV | MountFlags::RDONLY | MountFlags::SYNCHRONOUS
+        );
+        let as_mount_gives_it = ["ro,nosuid,nodev,nodiratime,relatime,remount,user_id=0,\
+                                  group_id=0,default_permissions,allow_other"
+            .to_string()];
+        assert!(
+            Options::parse(&as_mount_gives_it).is_ok()
+                && Options::parse(&["user_id=0".to_string()]).is_err()
+        );
     }
 
     #[test]

@@ -104,7 +104,8 @@ impl Journal {
 impl Log for Journal {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // What the FUSE library says at every request is for its own developers.
-        metadata.level() <= log::max_level() && (metadata.level() <= Level::Warn || !metadata.target().starts_with("fuser"))
+        metadata.level() <= log::max_level()
+            && (metadata.level() <= Level::Warn || !metadata.target().starts_with("fuser"))
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -112,8 +113,15 @@ impl Log for Journal {
             return;
         }
         let text = record.args().to_string().replace('\n', "\\n");
-        // When a mount has ended, the FUSE library unmounts it once more, and warns that it is not there.
-        if record.target().starts_with("fuser") && text == format!("Failed to umount filesystem: {}", std::io::Error::from_raw_os_error(libc::EINVAL)) {
+        // When a mount has ended, the FUSE library unmounts it once more, and warns that it is not
+        // there.
+        if record.target().starts_with("fuser")
+            && text
+                == format!(
+                    "Failed to umount filesystem: {}",
+                    std::io::Error::from_raw_os_error(libc::EINVAL)
+                )
+        {
             return;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -122,7 +130,12 @@ impl Log for Journal {
             if lines.len() >= KEPT_LINES {
                 lines.pop_front();
             }
-            lines.push_back(format!("{}.{:03} {} {text}", now.as_secs(), now.subsec_millis(), record.level()));
+            lines.push_back(format!(
+                "{}.{:03} {} {text}",
+                now.as_secs(),
+                now.subsec_millis(),
+                record.level()
+            ));
         }
         let priority = match record.level() {
             Level::Error => libc::LOG_ERR,
@@ -135,7 +148,11 @@ impl Log for Journal {
             let _ = match std::env::var_os("JOURNAL_STREAM") {
                 // systemd understands the number in front.
                 Some(_) => writeln!(std::io::stderr(), "<{priority}>{text}"),
-                None => writeln!(std::io::stderr(), "plfs: {}: {text}", record.level().as_str().to_lowercase()),
+                None => writeln!(
+                    std::io::stderr(),
+                    "plfs: {}: {text}",
+                    record.level().as_str().to_lowercase()
+                ),
             };
         } else if let Ok(text) = CString::new(text.replace('\0', "\\0")) {
             // SAFETY: the format takes one string, which is one and lives until the call returns.

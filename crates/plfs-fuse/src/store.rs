@@ -1,10 +1,14 @@
-//! The store below a mount: the real one, seen through descriptors of the backend directories, and able to act for the owners of files.
+//! The store below a mount: the real one, seen through descriptors of the backend directories, and
+//! able to act for the owners of files.
 //!
-//! * Paths below a backend are looked up from a descriptor that was opened before the mount. So nobody needs rights in the directories above the backend, a mount may
-//!   cover its own backend, and no backend's file system can be unmounted while it is used.
-//! * What lies in the directories of the containers is looked up without following links, as everywhere (`Store::inside`); here from the backends' descriptors.
-//! * A logical file's container is used as the file's owner, whoever writes and whichever thread it is: the bytes of a file are its owner's, as in any file system. Whether
-//!   somebody may write the file, the kernel has asked before the request came.
+//! * Paths below a backend are looked up from a descriptor that was opened before the mount. So
+//!   nobody needs rights in the directories above the backend, a mount may cover its own backend,
+//!   and no backend's file system can be unmounted while it is used.
+//! * What lies in the directories of the containers is looked up without following links, as
+//!   everywhere (`Store::inside`); here from the backends' descriptors.
+//! * A logical file's container is used as the file's owner, whoever writes and whichever thread it
+//!   is: the bytes of a file are its owner's, as in any file system. Whether somebody may write the
+//!   file, the kernel has asked before the request came.
 
 use std::any::Any;
 use std::ffi::OsStr;
@@ -14,7 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plfs_core::store::{Entry, Errno, Keep, Kept, Open, Place, PosixStore, Result, Space, Stat, Store, StoreFile, Time};
+use plfs_core::store::{
+    Entry, Errno, Keep, Kept, Open, Place, PosixStore, Result, Space, Stat, Store, StoreFile, Time,
+};
 use rustix::fs::{Access, AtFlags, OFlags};
 
 use crate::creds::{self, Acting};
@@ -43,15 +49,18 @@ impl Root {
         &self.fd
     }
 
-    /// A path for the engine of `name` in a directory that is open as `dir`, for when the directory's own path is too long to be one: below the root by its text, and with a
-    /// part that no real path has.
+    /// A path for the engine of `name` in a directory that is open as `dir`, for when the
+    /// directory's own path is too long to be one: below the root by its text, and with a part that
+    /// no real path has.
     pub fn by_fd(&self, dir: impl AsFd, name: &OsStr) -> PathBuf {
         self.path.join("..").join(dir.as_fd().as_raw_fd().to_string()).join(name)
     }
 
     fn reach(&self, path: &Path) -> PathBuf {
         match path.strip_prefix(&self.path) {
-            Ok(rest) if rest.starts_with("..") => Path::new("/proc/self/fd").join(rest.strip_prefix("..").unwrap_or(rest)),
+            Ok(rest) if rest.starts_with("..") => {
+                Path::new("/proc/self/fd").join(rest.strip_prefix("..").unwrap_or(rest))
+            }
             // An empty rest leaves a slash at the end: the directory, not the link to it.
             Ok(rest) => self.through.join(rest),
             Err(_) => path.to_path_buf(),
@@ -65,20 +74,30 @@ impl AsFd for Root {
     }
 }
 
-/// Makes the directories that hold the containers, which the users of a mount cannot make, and sees that files can be made in them.
+/// Makes the directories that hold the containers, which the users of a mount cannot make, and sees
+/// that files can be made in them.
 pub fn prepare(roots: &Arc<[Arc<Root>]>) -> std::result::Result<(), (Errno, String)> {
     let Some((first, others)) = roots.split_first() else { return Ok(()) };
     let others: Vec<PathBuf> = others.iter().map(|root| root.path.clone()).collect();
     let refused = |errno: Errno, what: String| match errno {
-        Errno::ROFS | Errno::ACCESS | Errno::PERM => (errno, format!("{what}; mount with -o ro to read only")),
+        Errno::ROFS | Errno::ACCESS | Errno::PERM => {
+            (errno, format!("{what}; mount with -o ro to read only"))
+        }
         _ => (errno, what),
     };
     let store: Arc<dyn Store> = Arc::new(MountStore::new(roots.clone()));
     let made = plfs_core::prepare(&store, &[&first.path], &others);
     made.map_err(|error| refused(error.errno(), error.to_string()))?;
     roots.iter().try_for_each(|root| {
-        let writable = rustix::fs::accessat(root.fd(), ROOT_DIR, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
-        writable.map_err(|errno| refused(errno, format!("cannot make files in backend {}: {errno}", root.path.display())))
+        let writable = rustix::fs::accessat(
+            root.fd(),
+            ROOT_DIR,
+            Access::WRITE_OK | Access::EXEC_OK,
+            AtFlags::EACCESS,
+        );
+        writable.map_err(|errno| {
+            refused(errno, format!("cannot make files in backend {}: {errno}", root.path.display()))
+        })
     })
 }
 
@@ -93,7 +112,10 @@ pub struct MountStore {
 
 impl Debug for MountStore {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MountStore").field("roots", &self.roots).field("owner", &self.owner()).finish()
+        f.debug_struct("MountStore")
+            .field("roots", &self.roots)
+            .field("owner", &self.owner())
+            .finish()
     }
 }
 
@@ -118,17 +140,32 @@ impl MountStore {
         Some(((owner >> 32) as u32, owner as u32))
     }
 
-    /// For what the owner may not remove, though the file is theirs: what others wrote into it by other doors. The daemon may, but must not be led astray by links that the owner
+    /// For what the owner may not remove, though the file is theirs: what others wrote into it by
+    /// other doors. The daemon may, but must not be led astray by links that the owner
     /// can put there: the directory is opened without following any, and only inside containers.
-    fn in_container<T>(&self, dir: &Path, how: OFlags, call: impl FnOnce(&OwnedFd) -> Result<T>) -> Result<T> {
+    fn in_container<T>(
+        &self,
+        dir: &Path,
+        how: OFlags,
+        call: impl FnOnce(&OwnedFd) -> Result<T>,
+    ) -> Result<T> {
         let root = self.root_of(dir).ok_or(Errno::ACCESS)?;
-        let inside = dir.strip_prefix(&root.path).ok().filter(|inside| inside.starts_with(ROOT_DIR)).ok_or(Errno::ACCESS)?;
+        let inside = dir
+            .strip_prefix(&root.path)
+            .ok()
+            .filter(|inside| inside.starts_with(ROOT_DIR))
+            .ok_or(Errno::ACCESS)?;
         let _acting = Acting::as_daemon();
         call(&self.inner.open_beneath(root.fd.as_fd(), inside, how | OFlags::DIRECTORY)?)
     }
 
     /// Removes as the owner, and if that is refused by [`MountStore::in_container`].
-    fn remove(&self, path: &Path, flags: AtFlags, call: impl FnOnce(&PosixStore, &Path) -> Result<()>) -> Result<()> {
+    fn remove(
+        &self,
+        path: &Path,
+        flags: AtFlags,
+        call: impl FnOnce(&PosixStore, &Path) -> Result<()>,
+    ) -> Result<()> {
         match (self.call(path, call), path.parent(), path.file_name()) {
             (Err(Errno::ACCESS | Errno::PERM), Some(dir), Some(name)) if self.owner.is_some() => {
                 self.in_container(dir, OFlags::PATH, |dir| rustix::fs::unlinkat(dir, name, flags))
@@ -138,7 +175,11 @@ impl MountStore {
     }
 
     /// Calls the real store by the way through the descriptor, as whom it should be.
-    fn call<T>(&self, path: &Path, call: impl FnOnce(&PosixStore, &Path) -> Result<T>) -> Result<T> {
+    fn call<T>(
+        &self,
+        path: &Path,
+        call: impl FnOnce(&PosixStore, &Path) -> Result<T>,
+    ) -> Result<T> {
         let _acting = self.owner().map(|(uid, gid)| Acting::as_user(uid, gid));
         call(&self.inner, &self.reach(path))
     }
@@ -156,7 +197,9 @@ impl Store for MountStore {
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         match self.call(path, |store, path| store.list(path)) {
             Err(Errno::ACCESS | Errno::PERM) if self.owner.is_some() => {
-                self.in_container(path, OFlags::RDONLY, |dir| self.inner.list(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd()))))
+                self.in_container(path, OFlags::RDONLY, |dir| {
+                    self.inner.list(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())))
+                })
             }
             other => other,
         }
@@ -218,9 +261,15 @@ impl Store for MountStore {
             Some(root)
         });
         let roots = roots.collect();
-        let places = places.into_iter().map(|place| Place { root: self.reach(&place.root), dir: self.reach(&place.dir) }).collect();
+        let places = places
+            .into_iter()
+            .map(|place| Place { root: self.reach(&place.root), dir: self.reach(&place.dir) })
+            .collect();
         let _acting = self.owner().map(|(uid, gid)| Acting::as_user(uid, gid));
-        Some(Arc::new(MountStore { inner: self.inner.inside_of(places, roots, keep), ..self.clone() }))
+        Some(Arc::new(MountStore {
+            inner: self.inner.inside_of(places, roots, keep),
+            ..self.clone()
+        }))
     }
 
     fn is_local(&self, path: &Path) -> bool {
@@ -261,8 +310,9 @@ mod tests {
 
     use super::*;
 
-    /// The daemon acts for all users, and whatever lies in a container its owner may have replaced by a link. It reached all but what it removed for others by
-    /// a path behind its descriptor of the backend.
+    /// The daemon acts for all users, and whatever lies in a container its owner may have replaced
+    /// by a link. It reached all but what it removed for others by a path behind its descriptor of
+    /// the backend.
     #[test]
     fn a_mount_follows_no_link_in_a_container() {
         let base = std::env::temp_dir().join(format!("plfs-mount-store-{}", std::process::id()));
@@ -270,7 +320,12 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::create_dir_all(victim.join("sub")).unwrap();
         std::fs::write(victim.join("sub/data"), b"precious").unwrap();
-        let fd = rustix::fs::open(&dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, rustix::fs::Mode::empty()).unwrap();
+        let fd = rustix::fs::open(
+            &dir,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )
+        .unwrap();
         let roots: Arc<[Arc<Root>]> = [Arc::new(Root::new(dir.clone(), fd))].into();
         let store: Arc<dyn Store> = Arc::new(MountStore::new(roots.clone()));
         prepare(&roots).unwrap();
@@ -285,24 +340,34 @@ mod tests {
         file.write_at(b"abc", 0).unwrap();
         let container = file.container().dir.clone();
 
-        // Who renames a directory above loses nothing, here for a second reason: the root is a descriptor.
+        // Who renames a directory above loses nothing, here for a second reason: the root is a
+        // descriptor.
         std::fs::rename(&base, base.with_extension("moved")).unwrap();
         file.sync().unwrap();
         file.write_at(b"def", 3).unwrap();
         file.close().unwrap();
         std::fs::rename(base.with_extension("moved"), &base).unwrap();
 
-        let set = std::fs::read_dir(&container).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).unwrap();
+        let set = std::fs::read_dir(&container)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .find(|path| path.is_dir())
+            .unwrap();
         std::os::unix::fs::symlink(&victim, container.join("0badcafe.gone")).unwrap();
         for owner in [None, store.for_owner(0, 0)] {
             let store = owner.as_ref().unwrap_or(&store);
             for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
-                let view = store.inside(vec![Place { root: dir.clone(), dir: container.clone() }], keep).unwrap();
+                let view = store
+                    .inside(vec![Place { root: dir.clone(), dir: container.clone() }], keep)
+                    .unwrap();
                 let link = container.join("0badcafe.gone");
                 assert_eq!(view.list(&link).err(), Some(Errno::LOOP));
                 assert_eq!(view.unlink(&link.join("sub/data")).err(), Some(Errno::LOOP));
                 assert_eq!(view.rmdir(&link.join("sub")).err(), Some(Errno::LOOP));
-                assert_eq!(view.open(&link.join("new"), Open::create(0o600)).err(), Some(Errno::LOOP));
+                assert_eq!(
+                    view.open(&link.join("new"), Open::create(0o600)).err(),
+                    Some(Errno::LOOP)
+                );
                 assert_eq!(view.stat(&link, false).unwrap().kind, Kind::Symlink);
                 assert_eq!(view.stat(&set.join("index"), true).unwrap().kind, Kind::File);
             }

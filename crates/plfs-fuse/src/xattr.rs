@@ -1,5 +1,6 @@
-//! Extended attributes: those of the file's inode, and `user.plfs.*`, which are made up when somebody asks. These are not listed, so that tools that copy all attributes do not
-//! try to set them.
+//! Extended attributes: those of the file's inode, and `user.plfs.*`, which are made up when
+//! somebody asks. These are not listed, so that tools that copy all attributes do not try to set
+//! them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -29,8 +30,17 @@ pub fn get(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr) 
         return Err(Errno::NODATA);
     }
     // Values below trusted. are for root alone.
-    let _acting = name.as_bytes().starts_with(b"trusted.").then(|| Acting::as_user(caller.uid, caller.gid));
-    door.ask(id, |path, follow| fill(256, |into| if follow { rustix::fs::getxattr(path, name, into) } else { rustix::fs::lgetxattr(path, name, into) }))
+    let _acting =
+        name.as_bytes().starts_with(b"trusted.").then(|| Acting::as_user(caller.uid, caller.gid));
+    door.ask(id, |path, follow| {
+        fill(256, |into| {
+            if follow {
+                rustix::fs::getxattr(path, name, into)
+            } else {
+                rustix::fs::lgetxattr(path, name, into)
+            }
+        })
+    })
 }
 
 /// What `read` puts into `room` bytes, or into all the room that there can be if it wants more.
@@ -42,7 +52,8 @@ fn fill(room: usize, read: impl Fn(SpareCapacity<u8>) -> Result<usize>) -> Resul
     }
 }
 
-/// False if the file had no such attribute when all were listed, a moment ago. Only file systems of this machine are known to list all that they have.
+/// False if the file had no such attribute when all were listed, a moment ago. Only file systems of
+/// this machine are known to list all that they have.
 fn may_have(door: &Door, id: u64, name: &OsStr) -> Result<bool> {
     if !door.local {
         return Ok(true);
@@ -65,7 +76,11 @@ fn made_up(door: &Door, status: &Status, caller: Caller, id: u64, name: &str) ->
         let trusted = caller.uid == 0 || caller.uid == status.uid;
         match name {
             MOUNT_ATTRIBUTE => {
-                let (open, inodes, level) = (door.open_handles.load(std::sync::atomic::Ordering::Relaxed), door.inodes.len(), log::max_level().to_string());
+                let (open, inodes, level) = (
+                    door.open_handles.load(std::sync::atomic::Ordering::Relaxed),
+                    door.inodes.len(),
+                    log::max_level().to_string(),
+                );
                 let now = Status { open, inodes, level: level.to_lowercase(), ..status.clone() };
                 return serde_json::to_string(&now).map_err(|_| Errno::IO);
             }
@@ -80,16 +95,31 @@ fn made_up(door: &Door, status: &Status, caller: Caller, id: u64, name: &str) ->
     let (superblock, container) = (&file.container().superblock, file.container());
     match name.strip_prefix(OURS).unwrap_or_default() {
         "layout" => {
-            let path = |id| container.backend_root(id).map_or_else(|_| format!("{id:04x}"), |path| path.to_string_lossy().into_owned());
+            let path = |id| {
+                container.backend_root(id).map_or_else(
+                    |_| format!("{id:04x}"),
+                    |path| path.to_string_lossy().into_owned(),
+                )
+            };
             let backends: Vec<_> = superblock.backends.iter().map(|id| path(*id)).collect();
             let shown = container.dir.strip_prefix(&door.root.path).unwrap_or(&container.dir);
-            Ok(format!("container={} segment_bytes={} backends={}", shown.display(), superblock.segment_bytes, backends.join(",")))
+            Ok(format!(
+                "container={} segment_bytes={} backends={}",
+                shown.display(),
+                superblock.segment_bytes,
+                backends.join(",")
+            ))
         }
         "streams" => Ok(superblock.streams.to_string()),
         "patterns" => {
             let totals = file.totals().map_err(errno_of)?;
-            let plfs_core::Totals { records, index_bytes, log_sets, data_logs, stored_bytes, .. } = totals;
-            Ok(format!("records={records} index_bytes={index_bytes} log_sets={log_sets} data_logs={data_logs} stored_bytes={stored_bytes}"))
+            let plfs_core::Totals {
+                records, index_bytes, log_sets, data_logs, stored_bytes, ..
+            } = totals;
+            Ok(format!(
+                "records={records} index_bytes={index_bytes} log_sets={log_sets} \
+                 data_logs={data_logs} stored_bytes={stored_bytes}"
+            ))
         }
         "version" => Ok(format!("format=1 plfs={}", env!("CARGO_PKG_VERSION"))),
         _ => Err(Errno::NODATA),
@@ -97,12 +127,23 @@ fn made_up(door: &Door, status: &Status, caller: Caller, id: u64, name: &str) ->
 }
 
 /// Sets one.
-pub fn set(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
+pub fn set(
+    door: &Door,
+    status: &Status,
+    caller: Caller,
+    id: u64,
+    name: &OsStr,
+    value: &[u8],
+    flags: i32,
+) -> Result<()> {
     if id == ROOT_ID && name == LEVEL_ATTRIBUTE {
         if caller.uid != 0 && caller.uid != status.uid {
             return Err(Errno::PERM);
         }
-        let level = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse::<LevelFilter>().ok()).ok_or(Errno::INVAL)?;
+        let level = std::str::from_utf8(value)
+            .ok()
+            .and_then(|text| text.trim().parse::<LevelFilter>().ok())
+            .ok_or(Errno::INVAL)?;
         log::set_max_level(level);
         return Ok(());
     }
@@ -111,7 +152,13 @@ pub fn set(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr, 
     }
     let flags = XattrFlags::from_bits_retain(flags as u32);
     let way = door.way(id)?;
-    as_caller(caller, || if way.follow { rustix::fs::setxattr(&way.path, name, value, flags) } else { rustix::fs::lsetxattr(&way.path, name, value, flags) })?;
+    as_caller(caller, || {
+        if way.follow {
+            rustix::fs::setxattr(&way.path, name, value, flags)
+        } else {
+            rustix::fs::lsetxattr(&way.path, name, value, flags)
+        }
+    })?;
     door.inode(id)?.attributes_changed();
     if is_acl(name) { door.follow_mode(id) } else { Ok(()) }
 }
@@ -122,14 +169,28 @@ pub fn remove(door: &Door, caller: Caller, id: u64, name: &OsStr) -> Result<()> 
         return Err(Errno::PERM);
     }
     let way = door.way(id)?;
-    as_caller(caller, || if way.follow { rustix::fs::removexattr(&way.path, name) } else { rustix::fs::lremovexattr(&way.path, name) })?;
+    as_caller(caller, || {
+        if way.follow {
+            rustix::fs::removexattr(&way.path, name)
+        } else {
+            rustix::fs::lremovexattr(&way.path, name)
+        }
+    })?;
     door.inode(id)?.attributes_changed();
     if is_acl(name) { door.follow_mode(id) } else { Ok(()) }
 }
 
 /// Names of all, each with a zero behind it.
 pub fn list(door: &Door, id: u64) -> Result<Vec<u8>> {
-    door.ask(id, |path, follow| fill(1024, |into| if follow { rustix::fs::listxattr(path, into) } else { rustix::fs::llistxattr(path, into) }))
+    door.ask(id, |path, follow| {
+        fill(1024, |into| {
+            if follow {
+                rustix::fs::listxattr(path, into)
+            } else {
+                rustix::fs::llistxattr(path, into)
+            }
+        })
+    })
 }
 
 fn is_acl(name: &OsStr) -> bool {

@@ -10,15 +10,26 @@ pub const BLOCK_RECORDS: usize = 65_536;
 /// Records a writer may hold before it appends them on its own: about 3 MB.
 pub const PENDING_RECORDS: usize = 65_536;
 
-/// What an index block says of `runs`, whose segment numbers are indexes into `all`: the segments that they use, and a record each.
-pub fn block_of(all: &[SegmentRef], runs: &[Stamped], writer: u32) -> (Vec<SegmentRef>, Vec<Record>) {
+/// What an index block says of `runs`, whose segment numbers are indexes into `all`: the segments
+/// that they use, and a record each.
+pub fn block_of(
+    all: &[SegmentRef],
+    runs: &[Stamped],
+    writer: u32,
+) -> (Vec<SegmentRef>, Vec<Record>) {
     let (mut segments, mut local) = (Vec::new(), vec![None::<u16>; all.len()]);
     // One more than runs: the first block of a writer gets a record of who it is.
     let mut records = Vec::with_capacity(runs.len() + 1);
     for Stamped { run, repeat, stamp } in runs {
         if run.segment == HOLE {
-            // Holes side by side are one piece; no others fold, because none follows another in a segment.
-            records.push(Record::Hole { logical: run.logical, length: run.bytes(), writer, stamp: *stamp });
+            // Holes side by side are one piece; no others fold, because none follows another in a
+            // segment.
+            records.push(Record::Hole {
+                logical: run.logical,
+                length: run.bytes(),
+                writer,
+                stamp: *stamp,
+            });
             continue;
         }
         let segment = *local[run.segment as usize].get_or_insert_with(|| {

@@ -1,19 +1,27 @@
 //! All runs of all writers of a file, with their order, and exact lookups in them.
 //!
-//! **Shape.** Below, perhaps, a *base*: a flat index (FORMAT.md section 6) that somebody mapped, used without parsing. On it *levels*, each at least [`GROWTH`] times as long as the next: a
-//! `Vec` of entries, sorted by (first byte, order) and made an implicit interval tree by `max_end`. And a small unsorted buffer. A full buffer is merged with the levels that are
-//! not much longer, so an insert costs O(log n) amortised moves and a map has O(log n) levels. [`image`](ExtentMap::image) merges all of it into the parts of a new flat index, which also
+//! **Shape.** Below, perhaps, a *base*: a flat index (FORMAT.md section 6) that somebody mapped,
+//! used without parsing. On it *levels*, each at least [`GROWTH`] times as long as the next: a
+//! `Vec` of entries, sorted by (first byte, order) and made an implicit interval tree by `max_end`.
+//! And a small unsorted buffer. A full buffer is merged with the levels that are not much longer,
+//! so an insert costs O(log n) amortised moves and a map has O(log n) levels.
+//! [`image`](ExtentMap::image) merges all of it into the parts of a new flat index, which also
 //! is how many records are held in little memory: [`Bulk`] packs them as they are read.
 //!
-//! **Lookups** ask the base and each level's tree for the entries that reach into the range, enumerate by arithmetic the pieces inside it, and let the newest win in
-//! a sweep. A run is never expanded outside the range. A level of long interleaved runs, one or more a rank, is also sorted by phase, so that a lookup does not ask each rank.
+//! **Lookups** ask the base and each level's tree for the entries that reach into the range,
+//! enumerate by arithmetic the pieces inside it, and let the newest win in a sweep. A run is never
+//! expanded outside the range. A level of long interleaved runs, one or more a rank, is also sorted
+//! by phase, so that a lookup does not ask each rank.
 //!
-//! **Garbage.** A merge cuts single extents where newer ones hide them, does the same for runs on one lattice (equal length, stride and phase), drops runs that newer
-//! singles hide, and applies truncates for good. So what overwrites itself stays as small as what is visible of it.
+//! **Garbage.** A merge cuts single extents where newer ones hide them, does the same for runs on
+//! one lattice (equal length, stride and phase), drops runs that newer singles hide, and applies
+//! truncates for good. So what overwrites itself stays as small as what is visible of it.
 //!
-//! **Truncates** arrive before or after the records they cut. A record is cut at the smallest new size of the truncates later in the order, its *clip*. The map keeps the
-//! truncates that can still cut something: those with no later one of the same or a smaller size. So their sizes rise with their order, a clip is one binary
-//! search, and the file's size depends on the last truncate and the runs after it alone.
+//! **Truncates** arrive before or after the records they cut. A record is cut at the smallest new
+//! size of the truncates later in the order, its *clip*. The map keeps the truncates that can still
+//! cut something: those with no later one of the same or a smaller size. So their sizes rise with
+//! their order, a clip is one binary search, and the file's size depends on the last truncate and
+//! the runs after it alone.
 
 mod base;
 mod bulk;
@@ -38,19 +46,23 @@ use merge::{Span, clip_of, merge, sweep};
 
 use crate::{HOLE, Order, Run};
 
-/// Entries in the unsorted buffer. A lookup scans it: 64 entries are 4.5 KiB, about as dear as one level's tree.
+/// Entries in the unsorted buffer. A lookup scans it: 64 entries are 4.5 KiB, about as dear as one
+/// level's tree.
 const BUFFER: usize = 64;
 
-/// How many times longer a level is than the next. Larger makes lookups faster (fewer levels) and inserts slower (more merges).
+/// How many times longer a level is than the next. Larger makes lookups faster (fewer levels) and
+/// inserts slower (more merges).
 const GROWTH: usize = 4;
 
 /// `ExtentMap::eof` when it must be searched for.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Pieces in a scratch that a thread keeps between lookups; larger ones are given back. 64 Ki pieces are 3 MiB.
+/// Pieces in a scratch that a thread keeps between lookups; larger ones are given back. 64 Ki
+/// pieces are 3 MiB.
 const SCRATCH_KEPT: usize = 1 << 16;
 
-/// A visible part of the file: `length` logical bytes at `logical` lie at `physical` of segment `segment`, all in bytes.
+/// A visible part of the file: `length` logical bytes at `logical` lie at `physical` of segment
+/// `segment`, all in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Logical offset.
@@ -66,7 +78,8 @@ pub struct Found {
 /// Where a piece's bytes are: segment, and physical minus logical offset, wrapping.
 type Place = (u32, u64);
 
-/// Memory that lookups use again, so that a lookup allocates nothing once it has grown. One a thread.
+/// Memory that lookups use again, so that a lookup allocates nothing once it has grown. One a
+/// thread.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pieces: Vec<Span<Place>>,
@@ -80,9 +93,11 @@ impl Scratch {
     }
 }
 
-/// All runs of all writers of a file. Lookups are exact; the newest record wins a byte (FORMAT.md section 4).
+/// All runs of all writers of a file. Lookups are exact; the newest record wins a byte (FORMAT.md
+/// section 4).
 ///
-/// Memory is 72 bytes an entry, up to twice that during a merge and for levels of interleaved runs that were read. Records may come in any order, truncates too, and twice.
+/// Memory is 72 bytes an entry, up to twice that during a merge and for levels of interleaved runs
+/// that were read. Records may come in any order, truncates too, and twice.
 pub struct ExtentMap {
     base: Option<Base>,
     levels: Vec<Level>,
@@ -90,9 +105,11 @@ pub struct ExtentMap {
     buffer_max: usize,
     /// Truncates that can still cut something: orders and sizes both ascend.
     truncates: Vec<(Order, u64)>,
-    /// True if a truncate came after entries that it may cut, and no merge of everything has cut them.
+    /// True if a truncate came after entries that it may cut, and no merge of everything has cut
+    /// them.
     unclipped: bool,
-    /// The file's size, or UNKNOWN. A cache of a pure function of the rest, so that relaxed loads and stores are enough.
+    /// The file's size, or UNKNOWN. A cache of a pure function of the rest, so that relaxed loads
+    /// and stores are enough.
     eof: AtomicU64,
     max_order: Order,
 }
@@ -143,7 +160,8 @@ impl ExtentMap {
         ExtentMap::with_buffer(BUFFER)
     }
 
-    /// Makes an empty map that merges after each `entries` inserts (at least 1) instead of 64. For tests, which want many merges of few records.
+    /// Makes an empty map that merges after each `entries` inserts (at least 1) instead of 64. For
+    /// tests, which want many merges of few records.
     pub fn with_buffer(entries: usize) -> ExtentMap {
         ExtentMap {
             base: None,
@@ -157,9 +175,11 @@ impl ExtentMap {
         }
     }
 
-    /// Makes a map on a flat index. O(truncates): its entries and blocks are used where they are, and inserts never copy them.
+    /// Makes a map on a flat index. O(truncates): its entries and blocks are used where they are,
+    /// and inserts never copy them.
     ///
-    /// Entries that break an invariant are passed over; entries that are not sorted or have a wrong max_end give wrong lookups but no panic. A block that does not fit its checksum is passed
+    /// Entries that break an invariant are passed over; entries that are not sorted or have a wrong
+    /// max_end give wrong lookups but no panic. A block that does not fit its checksum is passed
     /// over, and from then on [`is_damaged`](ExtentMap::is_damaged).
     pub fn with_base(base: Base) -> ExtentMap {
         let mut map = ExtentMap::new();
@@ -169,7 +189,9 @@ impl ExtentMap {
         // A file may say anything; what is kept must have orders and sizes that ascend.
         for cut in &flat.truncates {
             let order = Order { hlc: cut.hlc, set: cut.set };
-            if map.truncates.last().is_none_or(|last| last.0 < order && last.1 < cut.size) && order <= map.max_order {
+            if map.truncates.last().is_none_or(|last| last.0 < order && last.1 < cut.size)
+                && order <= map.max_order
+            {
                 map.truncates.push((order, cut.size));
             }
         }
@@ -177,7 +199,8 @@ impl ExtentMap {
         map
     }
 
-    /// The map, if the size in its base's header is only a part of the truth: what lies past it counts.
+    /// The map, if the size in its base's header is only a part of the truth: what lies past it
+    /// counts.
     pub fn grown(self) -> ExtentMap {
         let mut size = self.eof();
         if let Some(base) = &self.base {
@@ -197,9 +220,11 @@ impl ExtentMap {
         self.base.as_ref().is_some_and(Base::is_damaged)
     }
 
-    /// Adds a valid run, which the caller has checked with [`Run::is_valid`]. What later truncates that are known cut away is not kept.
+    /// Adds a valid run, which the caller has checked with [`Run::is_valid`]. What later truncates
+    /// that are known cut away is not kept.
     ///
-    /// O(log n) amortised; now and then a call merges the whole map. Records loaded in bulk go faster through [`extend`](ExtentMap::extend).
+    /// O(log n) amortised; now and then a call merges the whole map. Records loaded in bulk go
+    /// faster through [`extend`](ExtentMap::extend).
     pub fn insert(&mut self, run: Run, order: Order) {
         for run in self.admit(run, order) {
             if self.buffer.len() >= self.buffer_max {
@@ -210,7 +235,8 @@ impl ExtentMap {
         }
     }
 
-    /// Adds many valid runs at once, as [`insert`](ExtentMap::insert) adds one: one sort and one merge.
+    /// Adds many valid runs at once, as [`insert`](ExtentMap::insert) adds one: one sort and one
+    /// merge.
     pub fn extend(&mut self, records: impl IntoIterator<Item = (Run, Order)>) {
         let mut batch = std::mem::take(&mut self.buffer);
         for (run, order) in records {
@@ -222,7 +248,8 @@ impl ExtentMap {
         self.buffer = batch;
     }
 
-    /// Adds a truncate: bytes from `size` on of all records earlier in the order are gone, whether they are here or come later.
+    /// Adds a truncate: bytes from `size` on of all records earlier in the order are gone, whether
+    /// they are here or come later.
     pub fn insert_truncate(&mut self, order: Order, size: u64) {
         let is_newest = order > self.max_order;
         self.max_order = self.max_order.max(order);
@@ -242,10 +269,12 @@ impl ExtentMap {
         }
     }
 
-    /// Gives the visible pieces in `[from, to)`, ascending and disjoint, holes left out, whether they have a record or not; `out` is cleared first. Pieces that continue each other
-    /// logically and physically are one.
+    /// Gives the visible pieces in `[from, to)`, ascending and disjoint, holes left out, whether
+    /// they have a record or not; `out` is cleared first. Pieces that continue each other logically
+    /// and physically are one.
     ///
-    /// Costs O(levels * log n) and the runs and pieces that reach into the range; allocates only while `out` and the thread's scratch grow.
+    /// Costs O(levels * log n) and the runs and pieces that reach into the range; allocates only
+    /// while `out` and the thread's scratch grow.
     pub fn lookup(&self, from: u64, to: u64, out: &mut Vec<Found>) {
         with_scratch(|scratch| self.lookup_with(from, to, scratch, out));
     }
@@ -259,8 +288,19 @@ impl ExtentMap {
             let physical = s.tag.1.wrapping_add(s.start);
             match out.last_mut() {
                 _ if s.tag.0 == HOLE => {}
-                Some(f) if f.logical + f.length == s.start && f.segment == s.tag.0 && f.physical + f.length == physical => f.length += s.end - s.start,
-                _ => out.push(Found { logical: s.start, length: s.end - s.start, segment: s.tag.0, physical }),
+                Some(f)
+                    if f.logical + f.length == s.start
+                        && f.segment == s.tag.0
+                        && f.physical + f.length == physical =>
+                {
+                    f.length += s.end - s.start
+                }
+                _ => out.push(Found {
+                    logical: s.start,
+                    length: s.end - s.start,
+                    segment: s.tag.0,
+                    physical,
+                }),
             }
         };
         if let [one] = pieces.as_slice() {
@@ -273,7 +313,8 @@ impl ExtentMap {
 
     /// Returns the exact size of the file, bytes (FORMAT.md section 4).
     ///
-    /// O(1); after a truncate that did not come last in the order, the next call searches for the size, O(n) at worst.
+    /// O(1); after a truncate that did not come last in the order, the next call searches for the
+    /// size, O(n) at worst.
     pub fn eof(&self) -> u64 {
         let known = self.eof.load(Ordering::Relaxed);
         if known != UNKNOWN {
@@ -294,7 +335,8 @@ impl ExtentMap {
         best
     }
 
-    /// Returns the lowest offset at or past `from` that holds data, as SEEK_DATA wants it; None if there is none.
+    /// Returns the lowest offset at or past `from` that holds data, as SEEK_DATA wants it; None if
+    /// there is none.
     ///
     /// O(levels * log n), and all pieces that holes hide from there on.
     pub fn next_data(&self, from: u64) -> Option<u64> {
@@ -325,7 +367,8 @@ impl ExtentMap {
         (best != u64::MAX).then_some(best)
     }
 
-    /// Returns the lowest offset at or past `from` that is in a hole, as SEEK_HOLE wants it: the end of the file counts as one. None if `from` is at or past the end.
+    /// Returns the lowest offset at or past `from` that is in a hole, as SEEK_HOLE wants it: the
+    /// end of the file counts as one. None if `from` is at or past the end.
     ///
     /// Looks at all pieces up to there, in windows of a few thousand.
     pub fn next_hole(&self, from: u64) -> Option<u64> {
@@ -335,14 +378,22 @@ impl ExtentMap {
         }
         let mut covered = from;
         let hole = self.scan(from, 1 << 16, |to, found| {
-            covered = found.iter().fold(covered, |covered, f| if f.logical == covered { covered + f.length } else { covered });
+            covered = found.iter().fold(covered, |covered, f| {
+                if f.logical == covered { covered + f.length } else { covered }
+            });
             (covered < to).then_some(covered)
         });
         hole.or(Some(eof))
     }
 
-    /// Looks up window after window from `from` to the end of the file until `f(to, found)` gives something. The first has `window` bytes; others have a few thousand pieces at most.
-    fn scan<R>(&self, mut from: u64, mut window: u64, mut f: impl FnMut(u64, &[Found]) -> Option<R>) -> Option<R> {
+    /// Looks up window after window from `from` to the end of the file until `f(to, found)` gives
+    /// something. The first has `window` bytes; others have a few thousand pieces at most.
+    fn scan<R>(
+        &self,
+        mut from: u64,
+        mut window: u64,
+        mut f: impl FnMut(u64, &[Found]) -> Option<R>,
+    ) -> Option<R> {
         let (eof, mut found) = (self.eof(), Vec::new());
         with_scratch(|scratch| {
             while from < eof {
@@ -364,7 +415,9 @@ impl ExtentMap {
 
     /// Returns the number of entries, hidden ones that no merge has dropped included.
     pub fn len(&self) -> usize {
-        self.base.as_ref().map_or(0, Base::len) + self.buffer.len() + self.levels.iter().map(Level::len).sum::<usize>()
+        self.base.as_ref().map_or(0, Base::len)
+            + self.buffer.len()
+            + self.levels.iter().map(Level::len).sum::<usize>()
     }
 
     /// Returns true if there is no entry. A truncate is none, so an empty map can have a size.
@@ -375,7 +428,9 @@ impl ExtentMap {
     /// Returns the bytes of memory that this map occupies, a base not counted.
     pub fn heap_bytes(&self) -> usize {
         let levels = self.levels.iter().map(Level::heap_bytes).sum::<usize>();
-        levels + self.buffer.capacity() * size_of::<Entry>() + self.truncates.capacity() * size_of::<(Order, u64)>()
+        levels
+            + self.buffer.capacity() * size_of::<Entry>()
+            + self.truncates.capacity() * size_of::<(Order, u64)>()
     }
 
     /// Returns the largest stamp of all records that were ever added, 0 if there were none.
@@ -383,9 +438,14 @@ impl ExtentMap {
         self.max_order.hlc
     }
 
-    /// Calls for the runs that are kept, in no particular order. The parts of a run that was cut have its order; what the base holds without orders has its.
+    /// Calls for the runs that are kept, in no particular order. The parts of a run that was cut
+    /// have its order; what the base holds without orders has its.
     pub fn for_each(&self, mut f: impl FnMut(Run, Order)) {
-        self.levels.iter().flat_map(Level::entries).chain(&self.buffer).for_each(|e| f(e.run(), e.order()));
+        self.levels
+            .iter()
+            .flat_map(Level::entries)
+            .chain(&self.buffer)
+            .for_each(|e| f(e.run(), e.order()));
         let Some(base) = &self.base else { return };
         for entry in base.entries() {
             let order = base.order_of(entry);
@@ -394,12 +454,15 @@ impl ExtentMap {
         let mut extents = Vec::new();
         for i in 0..base.blocks().len() {
             base.extents_of(i, &mut extents);
-            extents.drain(..).for_each(|(e, order)| f(Run::single(e.logical, e.length, e.segment, e.physical), order));
+            extents.drain(..).for_each(|(e, order)| {
+                f(Run::single(e.logical, e.length, e.segment, e.physical), order)
+            });
         }
     }
 
-    /// Gives the truncates that can still cut a record or that make the size, with their new sizes. Orders and sizes both ascend: a truncate with a later one of the same or a
-    /// smaller size changes nothing and is not kept.
+    /// Gives the truncates that can still cut a record or that make the size, with their new sizes.
+    /// Orders and sizes both ascend: a truncate with a later one of the same or a smaller size
+    /// changes nothing and is not kept.
     pub fn truncates(&self) -> &[(Order, u64)] {
         &self.truncates
     }
@@ -425,7 +488,8 @@ impl ExtentMap {
         self.max_order = self.max_order.max(order);
         let eof = self.eof.get_mut();
         let kept = match self.truncates.last() {
-            // The last truncate's size is at least the clip, so the run does not change the size of the file.
+            // The last truncate's size is at least the clip, so the run does not change the size of
+            // the file.
             Some(last) if order < last.0 => run.clipped(clip_of(&self.truncates, order)),
             _ => {
                 // UNKNOWN stays: it is the maximum.
@@ -449,7 +513,9 @@ impl ExtentMap {
             let order = e.order();
             let segment = e.segment.get();
             let to = to.min(clip_of(&self.truncates, order));
-            e.pieces(from, to, |start, end, shift| pieces.push(Span { order, start, end, tag: (segment, shift) }));
+            e.pieces(from, to, |start, end, shift| {
+                pieces.push(Span { order, start, end, tag: (segment, shift) })
+            });
         };
         for level in &self.levels {
             level.visit_pieces(from, to, &mut add);
@@ -481,7 +547,8 @@ impl ExtentMap {
 
     /// Replaces the levels from `keep` on and the sorted `buffer` by their merger.
     fn merge_from(&mut self, keep: usize, buffer: &[Entry]) {
-        let sources: Vec<&[Entry]> = self.levels[keep..].iter().map(Level::entries).chain([buffer]).collect();
+        let sources: Vec<&[Entry]> =
+            self.levels[keep..].iter().map(Level::entries).chain([buffer]).collect();
         let merged = merge(&sources, &self.truncates);
         self.levels.truncate(keep);
         if merged.len() > 0 {
@@ -489,7 +556,8 @@ impl ExtentMap {
         }
     }
 
-    /// Drops entries that start at or past `size` where that is cheap, when all of them are older than a truncate to `size`.
+    /// Drops entries that start at or past `size` where that is cheap, when all of them are older
+    /// than a truncate to `size`.
     fn forget_past(&mut self, size: u64) {
         self.buffer.retain(|e| e.first.get() < size);
         for level in &mut self.levels {
@@ -537,7 +605,10 @@ mod tests {
         let run = Run { logical: 30, length: 2, stride: -10, count: 4, segment: 9, physical: 100 };
         let entry = Entry::new(run, Order { hlc: 5, set: 6 });
         assert_eq!(size_of::<Entry>(), 72);
-        assert_eq!((entry.run(), entry.order(), entry.first.get(), entry.end.get()), (run, Order { hlc: 5, set: 6 }, 0, 32));
+        assert_eq!(
+            (entry.run(), entry.order(), entry.first.get(), entry.end.get()),
+            (run, Order { hlc: 5, set: 6 }, 0, 32)
+        );
         let bytes = entry.as_bytes();
         assert_eq!(bytes[8..16], 32u64.to_le_bytes());
         assert_eq!(bytes[32..40], (-10i64).to_le_bytes());
@@ -563,13 +634,23 @@ mod tests {
         let mut map = ExtentMap::new();
         for rank in 0..8u32 {
             map.insert(
-                Run { logical: u64::from(rank) * 100, length: 100, stride: 800, count: 1_000_000, segment: rank, physical: 0 },
+                Run {
+                    logical: u64::from(rank) * 100,
+                    length: 100,
+                    stride: 800,
+                    count: 1_000_000,
+                    segment: rank,
+                    physical: 0,
+                },
                 order(1 + u64::from(rank)),
             );
         }
         assert_eq!(map.eof(), 800_000_000);
         let at = 800 * 123_456;
-        assert_eq!(found(&map, at + 150, at + 250), [(at + 150, 50, 1, 12_345_650), (at + 200, 50, 2, 12_345_600)]);
+        assert_eq!(
+            found(&map, at + 150, at + 250),
+            [(at + 150, 50, 1, 12_345_650), (at + 200, 50, 2, 12_345_600)]
+        );
         assert_eq!(map.next_hole(0), Some(800_000_000));
         assert_eq!(map.next_data(799_999_999), Some(799_999_999));
         assert_eq!(map.next_data(800_000_000), None);
@@ -588,10 +669,16 @@ mod tests {
                 map.insert_truncate(order(5), 22);
             }
             map.insert(Run::single(50, 1, 1, 0), order(9));
-            assert_eq!(found(&map, 0, 100), [(0, 4, 0, 0), (10, 4, 0, 4), (20, 2, 0, 8), (50, 1, 1, 0)]);
+            assert_eq!(
+                found(&map, 0, 100),
+                [(0, 4, 0, 0), (10, 4, 0, 4), (20, 2, 0, 8), (50, 1, 1, 0)]
+            );
             assert_eq!(map.eof(), 51);
             assert_eq!(map.compact().len(), 3);
-            assert_eq!(found(&map, 0, 100), [(0, 4, 0, 0), (10, 4, 0, 4), (20, 2, 0, 8), (50, 1, 1, 0)]);
+            assert_eq!(
+                found(&map, 0, 100),
+                [(0, 4, 0, 0), (10, 4, 0, 4), (20, 2, 0, 8), (50, 1, 1, 0)]
+            );
         }
     }
 
@@ -623,14 +710,25 @@ mod tests {
 
     #[test]
     fn runs_that_are_overwritten_by_equal_runs_or_by_singles_are_dropped() {
-        let run = |logical, count, stride: i64| Run { logical, length: 10, stride, count, segment: 0, physical: 0 };
+        let run = |logical, count, stride: i64| Run {
+            logical,
+            length: 10,
+            stride,
+            count,
+            segment: 0,
+            physical: 0,
+        };
         let mut map = ExtentMap::new();
         map.insert(run(5, 60, 100), order(1));
         map.insert(run(6005, 40, 100), order(2));
         map.insert(run(5, 30, 100), order(3));
         map.insert(run(9905, 70, -100), order(4));
         assert_eq!(map.compact().len(), 2);
-        assert_eq!(all(&map).iter().map(|(run, _)| run.bytes()).sum::<u64>(), 1000, "parts that are hidden were kept");
+        assert_eq!(
+            all(&map).iter().map(|(run, _)| run.bytes()).sum::<u64>(),
+            1000,
+            "parts that are hidden were kept"
+        );
         // Two singles that cover each piece, though not all bytes between.
         map.insert(Run::single(3005, 3400, 1, 0), order(5));
         map.insert(Run::single(6400, 5000, 1, 9000), order(6));
@@ -645,7 +743,10 @@ mod tests {
     #[test]
     fn a_run_is_hidden_by_singles_that_cover_its_pieces_exactly() {
         let mut map = ExtentMap::new();
-        map.insert(Run { logical: 400, length: 10, stride: -100, count: 5, segment: 0, physical: 0 }, order(1));
+        map.insert(
+            Run { logical: 400, length: 10, stride: -100, count: 5, segment: 0, physical: 0 },
+            order(1),
+        );
         for i in 0..5 {
             assert_eq!(map.compact().len(), 1 + i as usize);
             map.insert(Run::single(i * 100, 10, 1, i * 20), order(2 + i));
@@ -655,13 +756,23 @@ mod tests {
 
     #[test]
     fn a_run_is_cut_at_both_sides_by_newer_ones_on_its_lattice() {
-        let run = |logical, count, physical| Run { logical, length: 10, stride: 100, count, segment: 0, physical };
+        let run = |logical, count, physical| Run {
+            logical,
+            length: 10,
+            stride: 100,
+            count,
+            segment: 0,
+            physical,
+        };
         let mut map = ExtentMap::new();
         map.insert(run(5, 100, 0), order(1));
         map.insert(run(5, 30, 5000), order(2));
         map.insert(run(8005, 20, 6000), order(3));
         map.compact();
-        assert_eq!(all(&map).iter().map(|r| r.0).collect::<Vec<_>>(), [run(5, 30, 5000), run(3005, 50, 300), run(8005, 20, 6000)]);
+        assert_eq!(
+            all(&map).iter().map(|r| r.0).collect::<Vec<_>>(),
+            [run(5, 30, 5000), run(3005, 50, 300), run(8005, 20, 6000)]
+        );
     }
 
     #[test]
@@ -673,9 +784,15 @@ mod tests {
     #[test]
     fn pieces_without_gaps_become_one_extent() {
         let mut map = ExtentMap::new();
-        map.insert(Run { logical: 0, length: 10, stride: 10, count: 5, segment: 0, physical: 7 }, order(1));
+        map.insert(
+            Run { logical: 0, length: 10, stride: 10, count: 5, segment: 0, physical: 7 },
+            order(1),
+        );
         assert_eq!(all(&map), [(Run::single(0, 50, 0, 7), order(1))]);
-        map.insert(Run { logical: 90, length: 10, stride: -10, count: 5, segment: 0, physical: 100 }, order(2));
+        map.insert(
+            Run { logical: 90, length: 10, stride: -10, count: 5, segment: 0, physical: 100 },
+            order(2),
+        );
         assert_eq!(map.next_hole(0), Some(100));
     }
 
@@ -685,7 +802,10 @@ mod tests {
         let mut x = 1u64;
         for i in 0..200_000 {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            map.insert(Run::single((x >> 33) % (1 << 20), 1 + (x >> 20) % 8000, 0, i * 8000), order(i));
+            map.insert(
+                Run::single((x >> 33) % (1 << 20), 1 + (x >> 20) % 8000, 0, i * 8000),
+                order(i),
+            );
             assert!(map.len() < 4000, "{i}: {map:?}");
         }
         assert!(map.heap_bytes() < 1 << 20, "{}", map.heap_bytes());
@@ -701,7 +821,10 @@ mod tests {
     fn base(map: &ExtentMap, image: &Image, settled: bool) -> Base {
         let uuid = plfs_format::Uuid([0; 16]);
         let max_hlc = map.max_hlc();
-        let segment = |old: &u32| Segment { at: SegmentRef { set: 0, stream: 0, segment: *old, backend: 0 }, bytes: 0 };
+        let segment = |old: &u32| Segment {
+            at: SegmentRef { set: 0, stream: 0, segment: *old, backend: 0 },
+            bytes: 0,
+        };
         let flat = FlatIndex {
             uuid,
             size: map.eof(),
@@ -709,10 +832,15 @@ mod tests {
             floor: if settled { max_hlc } else { 0 },
             covered: vec![Covered { set: 0, from: 0, bytes: 0 }],
             segments: image.segments.iter().map(segment).collect(),
-            truncates: map.truncates().iter().map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size }).collect(),
+            truncates: map
+                .truncates()
+                .iter()
+                .map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size })
+                .collect(),
             ..FlatIndex::default()
         };
-        let bytes = flat_index::encode(&flat, &image.shapes, image.entries.as_bytes(), &image.blocks);
+        let bytes =
+            flat_index::encode(&flat, &image.shapes, image.entries.as_bytes(), &image.blocks);
         let flat = flat_index::decode(&bytes, &uuid).unwrap();
         let base = Base::new(Arc::new(bytes), flat);
         base.check().unwrap();
@@ -724,7 +852,14 @@ mod tests {
         let mut map = ExtentMap::new();
         let ranks = 1000u64;
         for rank in 0..ranks {
-            let run = Run { logical: rank * 100, length: 100, stride: 100_000, count: 1000, segment: (rank / 10) as u32, physical: rank % 10 * (1 << 30) };
+            let run = Run {
+                logical: rank * 100,
+                length: 100,
+                stride: 100_000,
+                count: 1000,
+                segment: (rank / 10) as u32,
+                physical: rank % 10 * (1 << 30),
+            };
             map.insert(run, order(1 + rank));
         }
         let again = reopened(&map, true);
@@ -758,7 +893,10 @@ mod tests {
                 entries.push(e);
             }
             let shapes = vec![
-                NewShape { axes: vec![axis(1 + random() % 100, 2 + random() as u32 % 9, false)], ..NewShape::default() },
+                NewShape {
+                    axes: vec![axis(1 + random() % 100, 2 + random() as u32 % 9, false)],
+                    ..NewShape::default()
+                },
                 NewShape {
                     axes: vec![axis(random() >> 1 | 1, 2, true), axis(5, 3, true)],
                     segments: vec![1, 2, 3, 4, 5, random()],
@@ -774,7 +912,12 @@ mod tests {
             map.insert(Run::single(3, 20, 0, 0), order(7));
             map.insert_truncate(order(6), random() >> 1);
             found(&map, 0, 1000);
-            let _ = (map.eof(), map.next_data(random()), map.next_data(4), map.next_hole(map.eof().saturating_sub(9)));
+            let _ = (
+                map.eof(),
+                map.next_data(random()),
+                map.next_data(4),
+                map.next_hole(map.eof().saturating_sub(9)),
+            );
             map.compact();
         }
     }

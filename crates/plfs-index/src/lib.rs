@@ -1,9 +1,9 @@
 //! L1: where every logical byte lives. Pure: no I/O, no clock, no paths.
 //!
-//! [`Folder`] turns a stream of writes into few [`Run`]s as they happen; [`Regions`] says where their
-//! bytes go, [`block_of`] what an index block says of them, and [`Committed`] takes them from a writer
-//! to the readers of its process. [`ExtentMap`] holds runs of all writers and answers lookups exactly,
-//! newest write first, without expanding a run.
+//! [`Folder`] turns a stream of writes into few [`Run`]s as they happen; [`Regions`] says where
+//! their bytes go, [`block_of`] what an index block says of them, and [`Committed`] takes them from
+//! a writer to the readers of its process. [`ExtentMap`] holds runs of all writers and answers
+//! lookups exactly, newest write first, without expanding a run.
 #![forbid(unsafe_code)]
 
 mod block;

@@ -1,12 +1,15 @@
 //! Turns the writes of one process into few records as they happen.
 //!
-//! The [`Folder`] keeps the records that are finished and one *piece* that still grows: writes that continue it, logically and physically, only make it longer.
-//! A piece is complete when a write comes that does not continue it; only then is it known how long it is, and only then does it fold with the records before it.
-//! So a program that writes its pieces in small contiguous steps folds as well as one that writes each piece in one call.
+//! The [`Folder`] keeps the records that are finished and one *piece* that still grows: writes that
+//! continue it, logically and physically, only make it longer. A piece is complete when a write
+//! comes that does not continue it; only then is it known how long it is, and only then does it
+//! fold with the records before it. So a program that writes its pieces in small contiguous steps
+//! folds as well as one that writes each piece in one call.
 //!
-//! **Order.** Later records win over earlier ones, so no write may move in front of another one that it overlaps. A piece only ever joins the *last* records
-//! (the last run, or the last two singles), so nothing lies between the records that become one; and the pieces of one run never overlap, because a fold wants
-//! |distance| >= length. So a fold changes no byte of the file.
+//! **Order.** Later records win over earlier ones, so no write may move in front of another one
+//! that it overlaps. A piece only ever joins the *last* records (the last run, or the last two
+//! singles), so nothing lies between the records that become one; and the pieces of one run never
+//! overlap, because a fold wants |distance| >= length. So a fold changes no byte of the file.
 
 use plfs_format::index_log::{Repeat, nest_end};
 
@@ -38,8 +41,13 @@ impl Stamped {
     pub fn each(&self) -> impl Iterator<Item = Run> + use<> {
         let (run, [rows, planes]) = (self.run, self.repeat);
         (0..self.runs()).map(move |i| {
-            let moved = i64::from(i / rows.count) * planes.stride + i64::from(i % rows.count) * rows.stride;
-            Run { logical: run.logical.wrapping_add_signed(moved), physical: run.physical + u64::from(i) * run.bytes(), ..run }
+            let moved =
+                i64::from(i / rows.count) * planes.stride + i64::from(i % rows.count) * rows.stride;
+            Run {
+                logical: run.logical.wrapping_add_signed(moved),
+                physical: run.physical + u64::from(i) * run.bytes(),
+                ..run
+            }
         })
     }
 
@@ -52,7 +60,9 @@ impl Stamped {
         let [rows, planes] = self.repeat;
         let stride = if rows.count == 1 { distance(self, next) } else { rows.stride };
         let repeat = [Repeat { stride, count: rows.count.checked_add(1)? }, planes];
-        let fits = planes.count == 1 && next.is_one_run() && distance(self, next) == stride.checked_mul(rows.count.into())?;
+        let fits = planes.count == 1
+            && next.is_one_run()
+            && distance(self, next) == stride.checked_mul(rows.count.into())?;
         self.grown(next, repeat, fits)
     }
 
@@ -61,15 +71,23 @@ impl Stamped {
         let [rows, planes] = self.repeat;
         let stride = if planes.count == 1 { distance(self, next) } else { planes.stride };
         let repeat = [rows, Repeat { stride, count: planes.count.checked_add(1)? }];
-        let fits = rows.count > 1 && next.repeat == [rows, Repeat::ONCE] && distance(self, next) == stride.checked_mul(planes.count.into())?;
+        let fits = rows.count > 1
+            && next.repeat == [rows, Repeat::ONCE]
+            && distance(self, next) == stride.checked_mul(planes.count.into())?;
         self.grown(next, repeat, fits)
     }
 
     fn grown(&self, next: &Stamped, repeat: [Repeat; 2], fits: bool) -> Option<Stamped> {
         let (a, b) = (&self.run, &next.run);
-        let alike = (a.length, a.stride, a.count, a.segment) == (b.length, b.stride, b.count, b.segment) && a.count > 1;
+        let alike = (a.length, a.stride, a.count, a.segment)
+            == (b.length, b.stride, b.count, b.segment)
+            && a.count > 1;
         let follows = b.physical == a.physical + u64::from(self.runs()) * a.bytes();
-        (fits && alike && follows && nest_end(a.logical, a.length, a.stride, a.count, a.physical, repeat).is_some()).then_some(Stamped { repeat, ..*self })
+        (fits
+            && alike
+            && follows
+            && nest_end(a.logical, a.length, a.stride, a.count, a.physical, repeat).is_some())
+        .then_some(Stamped { repeat, ..*self })
     }
 }
 
@@ -78,13 +96,15 @@ fn distance(a: &Stamped, b: &Stamped) -> i64 {
     b.run.logical as i64 - a.run.logical as i64
 }
 
-/// Folds a stream of writes into runs: constant time a write, and no allocation for a write that folds.
+/// Folds a stream of writes into runs: constant time a write, and no allocation for a write that
+/// folds.
 #[derive(Clone, Debug, Default)]
 pub struct Folder {
     items: Vec<Stamped>,
     /// The piece that the next write may still extend; always a single.
     piece: Option<Run>,
-    /// The piece's stamp; `None` if it is what the last run expects next, into which it folds: a piece that may yet turn out otherwise has one from its first write on.
+    /// The piece's stamp; `None` if it is what the last run expects next, into which it folds: a
+    /// piece that may yet turn out otherwise has one from its first write on.
     piece_stamp: Option<u64>,
     /// Items before this one no longer fold.
     barrier: usize,
@@ -96,31 +116,51 @@ impl Folder {
         Folder::default()
     }
 
-    /// Adds one write: `length` bytes at `logical` of the file lie at `physical` of segment `segment`. A write of 0 bytes changes nothing. `stamp` gives a new stamp; it is
-    /// called for the first write of a record only.
+    /// Adds one write: `length` bytes at `logical` of the file lie at `physical` of segment
+    /// `segment`. A write of 0 bytes changes nothing. `stamp` gives a new stamp; it is called for
+    /// the first write of a record only.
     ///
-    /// Both ends must be at most 2^63-1; the caller refuses longer writes with EFBIG before any byte is stored.
-    pub fn push(&mut self, logical: u64, length: u64, segment: u32, physical: u64, mut stamp: impl FnMut() -> u64) {
+    /// Both ends must be at most 2^63-1; the caller refuses longer writes with EFBIG before any
+    /// byte is stored.
+    pub fn push(
+        &mut self,
+        logical: u64,
+        length: u64,
+        segment: u32,
+        physical: u64,
+        mut stamp: impl FnMut() -> u64,
+    ) {
         if length == 0 {
             return;
         }
         let write = Run::single(logical, length, segment, physical);
         debug_assert!(write.is_valid(), "{write:?}");
         match &mut self.piece {
-            // A piece without a stamp is whole: what goes on behind it is a piece of its own, or it would take its stamp too late.
-            Some(p) if self.piece_stamp.is_some() && p.segment == segment && p.logical + p.length == logical && p.physical + p.length == physical => {
+            // A piece without a stamp is whole: what goes on behind it is a piece of its own, or it
+            // would take its stamp too late.
+            Some(p)
+                if self.piece_stamp.is_some()
+                    && p.segment == segment
+                    && p.logical + p.length == logical
+                    && p.physical + p.length == physical =>
+            {
                 p.length += length;
             }
             _ => {
                 self.finish(&mut stamp);
-                self.piece_stamp = if self.continues_run(&write) && self.run_length() == Some(length) { None } else { Some(stamp()) };
+                self.piece_stamp =
+                    if self.continues_run(&write) && self.run_length() == Some(length) {
+                        None
+                    } else {
+                        Some(stamp())
+                    };
                 self.piece = Some(write);
             }
         }
     }
 
-    /// Adds one write of many pieces, as [`push`](Folder::push) adds one of one piece. Constant time: it becomes one record, or makes the last one longer if it goes on with
-    /// its pattern.
+    /// Adds one write of many pieces, as [`push`](Folder::push) adds one of one piece. Constant
+    /// time: it becomes one record, or makes the last one longer if it goes on with its pattern.
     ///
     /// `run` must be valid; the segment and physical offset are those of its first piece.
     pub fn push_run(&mut self, run: Run, mut stamp: impl FnMut() -> u64) {
@@ -129,11 +169,13 @@ impl Folder {
             return self.push(run.logical, run.length, run.segment, run.physical, stamp);
         }
         self.finish(&mut stamp);
-        if let Some(Stamped { run: last, .. }) = self.items[self.barrier..].last_mut().filter(|last| last.is_one_run())
+        if let Some(Stamped { run: last, .. }) =
+            self.items[self.barrier..].last_mut().filter(|last| last.is_one_run())
             && (last.count == 1 || last.stride == run.stride)
             && (last.segment, last.length) == (run.segment, run.length)
             && last.physical + last.bytes() == run.physical
-            && i128::from(last.logical) + i128::from(last.count) * i128::from(run.stride) == i128::from(run.logical)
+            && i128::from(last.logical) + i128::from(last.count) * i128::from(run.stride)
+                == i128::from(run.logical)
             && let Some(count) = last.count.checked_add(run.count)
         {
             *last = Run { stride: run.stride, count, ..*last };
@@ -175,7 +217,8 @@ impl Folder {
     fn continues_run(&self, write: &Run) -> bool {
         match self.items[self.barrier..].last() {
             Some(last @ Stamped { run, .. }) if run.count > 1 && last.is_one_run() => {
-                let expected = i128::from(run.logical) + i128::from(run.count) * i128::from(run.stride);
+                let expected =
+                    i128::from(run.logical) + i128::from(run.count) * i128::from(run.stride);
                 write.segment == run.segment
                     && write.length <= run.length
                     && run.count < u32::MAX
@@ -196,15 +239,25 @@ impl Folder {
             run.count += 1;
             return;
         }
-        // Three, not two: any two writes have a distance, so pairs of random writes would fold by accident and gain nothing.
-        if let [.., Stamped { run: a, stamp: first, .. }, Stamped { run: b, .. }] = self.items[self.barrier..]
+        // Three, not two: any two writes have a distance, so pairs of random writes would fold by
+        // accident and gain nothing.
+        if let [.., Stamped { run: a, stamp: first, .. }, Stamped { run: b, .. }] =
+            self.items[self.barrier..]
             && a.count == 1
             && b.count == 1
         {
-            let follows = |x: &Run, y: &Run| x.segment == y.segment && x.length == y.length && x.physical + x.length == y.physical;
+            let follows = |x: &Run, y: &Run| {
+                x.segment == y.segment
+                    && x.length == y.length
+                    && x.physical + x.length == y.physical
+            };
             // Offsets are at most 2^63-1, so the differences fit.
             let stride = p.logical as i64 - b.logical as i64;
-            if follows(&a, &b) && follows(&b, &p) && b.logical as i64 - a.logical as i64 == stride && stride.unsigned_abs() >= p.length {
+            if follows(&a, &b)
+                && follows(&b, &p)
+                && b.logical as i64 - a.logical as i64 == stride
+                && stride.unsigned_abs() >= p.length
+            {
                 self.items.truncate(self.items.len() - 2);
                 self.items.push(Stamped::new(Run { stride, count: 3, ..a }, first));
                 return;
@@ -220,7 +273,8 @@ impl Folder {
         self.items.push(next);
     }
 
-    /// The last run is whole: it becomes a row of the rows before it, if it is one; if not, these are whole, and become a plane of what is before them, if they are one.
+    /// The last run is whole: it becomes a row of the rows before it, if it is one; if not, these
+    /// are whole, and become a plane of what is before them, if they are one.
     fn row(&mut self) {
         let [.., before, last] = &mut self.items[self.barrier..] else { return };
         match before.with_row(last) {
@@ -290,35 +344,61 @@ mod tests {
             folder.push(7 + i * 47_001 * 64, 47_001, 3, 100 + i * 47_001, stamp);
             assert!(folder.len() <= 3);
         }
-        let run = Run { logical: 7, length: 47_001, stride: 47_001 * 64, count: 1_000_000, segment: 3, physical: 100 };
+        let run = Run {
+            logical: 7,
+            length: 47_001,
+            stride: 47_001 * 64,
+            count: 1_000_000,
+            segment: 3,
+            physical: 100,
+        };
         assert_eq!(folder.take(|| 99), [Stamped::new(run, 1)]);
         assert!(folder.is_empty());
         assert!(stamps <= 4, "{stamps}");
     }
 
-    /// A block of a three-dimensional array, written row by row, is one record; each further plane and row costs no more than a write.
+    /// A block of a three-dimensional array, written row by row, is one record; each further plane
+    /// and row costs no more than a write.
     #[test]
     fn a_block_of_an_array_is_one_record() {
         for (planes, rows, pieces) in [(5u64, 7u64, 9u64), (4, 256, 3), (2, 2, 300)] {
             let (mut folder, mut clock, mut physical) = (Folder::new(), clock(), 10);
             for i in 0..planes * rows * pieces {
                 let (plane, row, piece) = (i / rows / pieces, i / pieces % rows, i % pieces);
-                folder.push(plane * 100_000_000 + row * 100_000 + piece * 100, 8, 0, physical, &mut clock);
+                folder.push(
+                    plane * 100_000_000 + row * 100_000 + piece * 100,
+                    8,
+                    0,
+                    physical,
+                    &mut clock,
+                );
                 physical += 8;
                 assert!(folder.len() <= 6, "{i}: {:?}", folder.items);
             }
             let items = folder.take(&mut clock);
-            let repeat = [Repeat { stride: 100_000, count: rows as u32 }, Repeat { stride: 100_000_000, count: planes as u32 }];
-            assert_eq!(items, [Stamped { run: run(0, 8, 100, pieces as u32, 10), repeat, stamp: 1 }]);
+            let repeat = [
+                Repeat { stride: 100_000, count: rows as u32 },
+                Repeat { stride: 100_000_000, count: planes as u32 },
+            ];
+            assert_eq!(
+                items,
+                [Stamped { run: run(0, 8, 100, pieces as u32, 10), repeat, stamp: 1 }]
+            );
         }
     }
 
-    /// A row that was skipped, one that is short and one that is written twice split what is folded, and lose nothing.
+    /// A row that was skipped, one that is short and one that is written twice split what is
+    /// folded, and lose nothing.
     #[test]
     fn rows_that_do_not_fit_split_a_nest() {
         let row = |at: u64, n: u64| (0..n).map(move |i| (at + i * 100, 8));
-        let skipped: Vec<_> = [0, 1, 2, 4, 5].into_iter().flat_map(|y| row(y * 10_000, 5)).collect();
-        let short: Vec<_> = [5, 5, 4, 5, 5].into_iter().enumerate().flat_map(|(y, n)| row(y as u64 * 10_000, n)).collect();
+        let skipped: Vec<_> =
+            [0, 1, 2, 4, 5].into_iter().flat_map(|y| row(y * 10_000, 5)).collect();
+        let short: Vec<_> = [5, 5, 4, 5, 5]
+            .into_iter()
+            .enumerate()
+            .flat_map(|(y, n)| row(y as u64 * 10_000, n))
+            .collect();
         let twice: Vec<_> = [0, 1, 1, 2, 3].into_iter().flat_map(|y| row(y * 10_000, 5)).collect();
         for (writes, records) in [(skipped, 2), (short, 3), (twice, 2)] {
             let (mut folder, mut clock, mut physical) = (Folder::new(), clock(), 0);
@@ -330,9 +410,18 @@ mod tests {
             }
             let items = folder.take(&mut clock);
             assert_eq!(items.len(), records, "{items:?}");
-            let pieces =
-                |run: Run| (0..u64::from(run.count)).map(move |i| ((run.logical as i64 + i as i64 * run.stride) as u64, run.physical + i * run.length));
-            assert_eq!(items.iter().flat_map(Stamped::each).flat_map(pieces).collect::<Vec<_>>(), placed);
+            let pieces = |run: Run| {
+                (0..u64::from(run.count)).map(move |i| {
+                    (
+                        (run.logical as i64 + i as i64 * run.stride) as u64,
+                        run.physical + i * run.length,
+                    )
+                })
+            };
+            assert_eq!(
+                items.iter().flat_map(Stamped::each).flat_map(pieces).collect::<Vec<_>>(),
+                placed
+            );
         }
     }
 
@@ -343,25 +432,41 @@ mod tests {
 
     #[test]
     fn pieces_written_in_small_steps_fold() {
-        let writes: Vec<_> = (0..10u64).flat_map(|piece| (0..5).map(move |step| (piece * 1_000_000 + step * 10_240, 10_240))).collect();
+        let writes: Vec<_> = (0..10u64)
+            .flat_map(|piece| (0..5).map(move |step| (piece * 1_000_000 + step * 10_240, 10_240)))
+            .collect();
         assert_eq!(fold(&writes), [run(0, 51_200, 1_000_000, 10, 0)]);
     }
 
     #[test]
     fn a_tail_that_grows_leaves_the_run() {
-        assert_eq!(fold(&[(0, 2), (10, 2), (20, 2), (30, 2), (32, 1)]), [run(0, 2, 10, 4, 0), run(32, 1, 0, 1, 8)]);
-        assert_eq!(fold(&[(0, 2), (10, 2), (20, 2), (22, 1)]), [run(0, 2, 0, 1, 0), run(10, 2, 0, 1, 2), run(20, 3, 0, 1, 4)]);
+        assert_eq!(
+            fold(&[(0, 2), (10, 2), (20, 2), (30, 2), (32, 1)]),
+            [run(0, 2, 10, 4, 0), run(32, 1, 0, 1, 8)]
+        );
+        assert_eq!(
+            fold(&[(0, 2), (10, 2), (20, 2), (22, 1)]),
+            [run(0, 2, 0, 1, 0), run(10, 2, 0, 1, 2), run(20, 3, 0, 1, 4)]
+        );
     }
 
-    /// A run that goes backwards, whose next piece grows over the run's last one: what grows is later and must win.
+    /// A run that goes backwards, whose next piece grows over the run's last one: what grows is
+    /// later and must win.
     #[test]
     fn a_piece_that_grows_over_its_run_is_younger() {
-        assert_eq!(fold(&[(40, 5), (30, 5), (20, 5), (10, 5), (15, 6)]), [run(40, 5, -10, 4, 0), run(15, 6, 0, 1, 20)]);
-        assert_eq!(fold(&[(40, 5), (30, 5), (20, 5), (10, 4), (14, 7)]), [run(40, 5, -10, 3, 0), run(10, 11, 0, 1, 15)]);
+        assert_eq!(
+            fold(&[(40, 5), (30, 5), (20, 5), (10, 5), (15, 6)]),
+            [run(40, 5, -10, 4, 0), run(15, 6, 0, 1, 20)]
+        );
+        assert_eq!(
+            fold(&[(40, 5), (30, 5), (20, 5), (10, 4), (14, 7)]),
+            [run(40, 5, -10, 3, 0), run(10, 11, 0, 1, 15)]
+        );
     }
 
-    /// The short last piece of a run, and one that grows past its length, are records of their own. Their stamps were put off until that was known, and then were younger
-    /// than what other processes had written in between.
+    /// The short last piece of a run, and one that grows past its length, are records of their own.
+    /// Their stamps were put off until that was known, and then were younger than what other
+    /// processes had written in between.
     #[test]
     fn a_piece_that_does_not_fold_has_the_stamp_of_its_first_write() {
         for last in [&[(30, 1)][..], &[(30, 2), (32, 1)], &[(30, 1), (31, 3)]] {
@@ -404,14 +509,18 @@ mod tests {
 
     #[test]
     fn a_full_count_starts_a_new_run() {
-        let full = Run { logical: 0, length: 1, stride: 2, count: u32::MAX, segment: 0, physical: 0 };
+        let full =
+            Run { logical: 0, length: 1, stride: 2, count: u32::MAX, segment: 0, physical: 0 };
         let mut folder = Folder { items: vec![Stamped::new(full, 0)], ..Folder::new() };
         let n = u64::from(u32::MAX);
         for i in n..n + 3 {
             folder.push(i * 2, 1, 0, i, || i);
         }
         let items = folder.take(|| 0);
-        assert_eq!(items.iter().map(|item| item.run).collect::<Vec<_>>(), [full, run(n * 2, 1, 2, 3, n)]);
+        assert_eq!(
+            items.iter().map(|item| item.run).collect::<Vec<_>>(),
+            [full, run(n * 2, 1, 2, 3, n)]
+        );
     }
 
     #[test]
@@ -425,16 +534,44 @@ mod tests {
             folder.take(&mut clock)
         };
         let one = |run: Run, stamp| [Stamped::new(run, stamp)];
-        let ahead = |from: u64, count: u32| run(from * 10, 4, if count == 1 { 0 } else { 10 }, count, 0);
-        let back = |from: u64, count: u32| run(1000 - from * 10, 4, if count == 1 { 0 } else { -10 }, count, 0);
+        let ahead =
+            |from: u64, count: u32| run(from * 10, 4, if count == 1 { 0 } else { 10 }, count, 0);
+        let back = |from: u64, count: u32| {
+            run(1000 - from * 10, 4, if count == 1 { 0 } else { -10 }, count, 0)
+        };
         for shape in [&ahead as &dyn Fn(u64, u32) -> Run, &back] {
-            assert_eq!(fold(&[shape(0, 5), shape(5, 5), shape(10, 1), shape(11, 2)]), one(shape(0, 13), 1), "the last run goes on");
-            assert_eq!(fold(&[shape(0, 1), shape(1, 2)]), one(shape(0, 3), 1), "a single is a run's first piece");
-            assert_eq!(fold(&[shape(0, 1), shape(1, 1), shape(2, 1), shape(3, 4)]), one(shape(0, 7), 1));
+            assert_eq!(
+                fold(&[shape(0, 5), shape(5, 5), shape(10, 1), shape(11, 2)]),
+                one(shape(0, 13), 1),
+                "the last run goes on"
+            );
+            assert_eq!(
+                fold(&[shape(0, 1), shape(1, 2)]),
+                one(shape(0, 3), 1),
+                "a single is a run's first piece"
+            );
+            assert_eq!(
+                fold(&[shape(0, 1), shape(1, 1), shape(2, 1), shape(3, 4)]),
+                one(shape(0, 7), 1)
+            );
         }
-        let apart = [ahead(0, 3), ahead(4, 3), run(70, 3, 10, 3, 0), run(100, 3, 11, 3, 0), run(133, 3, -11, 2, 0)];
-        assert_eq!(fold(&apart).iter().map(Stamped::runs).sum::<u32>(), 5, "a gap, a length, a stride, a direction");
-        assert_eq!(fold(&[run(0, 1, 2, u32::MAX, 0), run(2 * u64::from(u32::MAX), 1, 2, 2, 0)]).len(), 2, "a count is 32 bits");
+        let apart = [
+            ahead(0, 3),
+            ahead(4, 3),
+            run(70, 3, 10, 3, 0),
+            run(100, 3, 11, 3, 0),
+            run(133, 3, -11, 2, 0),
+        ];
+        assert_eq!(
+            fold(&apart).iter().map(Stamped::runs).sum::<u32>(),
+            5,
+            "a gap, a length, a stride, a direction"
+        );
+        assert_eq!(
+            fold(&[run(0, 1, 2, u32::MAX, 0), run(2 * u64::from(u32::MAX), 1, 2, 2, 0)]).len(),
+            2,
+            "a count is 32 bits"
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Where one writer's bytes go in its stream: the rules, without I/O. The engine follows them, and so does whoever makes index logs without writing data
-//! (`plfs_testkit::index_cases`).
+//! Where one writer's bytes go in its stream: the rules, without I/O. The engine follows them, and
+//! so does whoever makes index logs without writing data (`plfs_testkit::index_cases`).
 //!
-//! A stream belongs to all processes of a node. A writer takes a *region* of it, which it then fills alone; each region is twice as long as the one before. Where regions lie
-//! decides what index records look like, because a run ends where its bytes do not go on in the segment.
+//! A stream belongs to all processes of a node. A writer takes a *region* of it, which it then
+//! fills alone; each region is twice as long as the one before. Where regions lie decides what
+//! index records look like, because a run ends where its bytes do not go on in the segment.
 
 use plfs_format::index_log::SEGMENT_MAX;
 use plfs_format::superblock::SEGMENT_BYTES_MAX;
@@ -36,10 +37,16 @@ impl Default for Regions {
 }
 
 impl Regions {
-    /// Places `bytes` in one piece: behind what the region has, or in a new one. Gives segment and offset.
+    /// Places `bytes` in one piece: behind what the region has, or in a new one. Gives segment and
+    /// offset.
     ///
-    /// `reserve(n)` takes a region of n bytes, a multiple of [`REGION_ALIGN`], and says in which segment, by any number, and at what offset. If it fails, the region in use stays.
-    pub fn place<E>(&mut self, bytes: u64, reserve: impl FnOnce(u64) -> Result<(u32, u64), E>) -> Result<(u32, u64), E> {
+    /// `reserve(n)` takes a region of n bytes, a multiple of [`REGION_ALIGN`], and says in which
+    /// segment, by any number, and at what offset. If it fails, the region in use stays.
+    pub fn place<E>(
+        &mut self,
+        bytes: u64,
+        reserve: impl FnOnce(u64) -> Result<(u32, u64), E>,
+    ) -> Result<(u32, u64), E> {
         if let Some(region) = &mut self.current
             && region.end - region.next >= bytes
         {
@@ -49,7 +56,8 @@ impl Regions {
         let want = self.bytes.max(bytes).next_multiple_of(REGION_ALIGN);
         self.bytes = (self.bytes * 2).min(REGION_MAX_BYTES);
         let (segment, offset) = reserve(want)?;
-        // A writer that has its stream to itself gets neighbouring regions and goes on without a gap: its records keep folding.
+        // A writer that has its stream to itself gets neighbouring regions and goes on without a
+        // gap: its records keep folding.
         let next = match &self.current {
             Some(region) if (region.segment, region.end) == (segment, offset) => region.next,
             _ => offset,
@@ -59,8 +67,9 @@ impl Regions {
     }
 }
 
-/// Where `bytes` go in a stream whose last region ends at `offset` of `segment`: there, or at the beginning of the next segment if this one would become longer than
-/// `segment_bytes`, or than [`SEGMENT_BYTES_MAX`]. The last segment that has a name takes all the rest.
+/// Where `bytes` go in a stream whose last region ends at `offset` of `segment`: there, or at the
+/// beginning of the next segment if this one would become longer than `segment_bytes`, or than
+/// [`SEGMENT_BYTES_MAX`]. The last segment that has a name takes all the rest.
 pub fn next_region((segment, offset): (u32, u64), bytes: u64, segment_bytes: u64) -> (u32, u64) {
     let is_full = offset > 0 && offset.saturating_add(bytes) > segment_bytes.min(SEGMENT_BYTES_MAX);
     if is_full && segment < SEGMENT_MAX { (segment + 1, 0) } else { (segment, offset) }

@@ -2,7 +2,8 @@
 
 use crate::HOLE;
 
-/// The largest offset one past a byte, logical or physical: 2^63-1, because off_t is signed (FORMAT.md section 3).
+/// The largest offset one past a byte, logical or physical: 2^63-1, because off_t is signed
+/// (FORMAT.md section 3).
 pub(crate) const MAX_END: u64 = i64::MAX as u64;
 
 /// The number that a segment has in `numbers`. A hole keeps its own.
@@ -19,22 +20,26 @@ pub struct Order {
     pub set: u32,
 }
 
-/// `count` pieces of `length` bytes: piece i covers logical bytes `[logical + i*stride, … + length)` and lies at `physical + i*length` of segment `segment`.
+/// `count` pieces of `length` bytes: piece i covers logical bytes `[logical + i*stride, … +
+/// length)` and lies at `physical + i*length` of segment `segment`.
 ///
-/// Invariants: `count >= 1`, `length >= 1`, `stride == 0` iff `count == 1`, `|stride| >= length` otherwise; all ends fit in 2^63-1.
+/// Invariants: `count >= 1`, `length >= 1`, `stride == 0` iff `count == 1`, `|stride| >= length`
+/// otherwise; all ends fit in 2^63-1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Logical offset of piece 0, bytes.
     pub logical: u64,
     /// Bytes in a piece.
     pub length: u64,
-    /// Logical distance from a piece to the next, bytes; negative for a program that writes backwards.
+    /// Logical distance from a piece to the next, bytes; negative for a program that writes
+    /// backwards.
     pub stride: i64,
     /// Number of pieces.
     pub count: u32,
     /// Index into the owner's table of segments, or [`HOLE`].
     pub segment: u32,
-    /// Offset of piece 0 in the segment, bytes; of a hole its logical offset, so that holes side by side go on with each other.
+    /// Offset of piece 0 in the segment, bytes; of a hole its logical offset, so that holes side
+    /// by side go on with each other.
     pub physical: u64,
 }
 
@@ -51,12 +56,20 @@ impl Run {
 
     /// Lowest logical byte.
     pub fn first(&self) -> u64 {
-        if self.stride >= 0 { self.logical } else { self.logical - (self.count as u64 - 1) * self.stride.unsigned_abs() }
+        if self.stride >= 0 {
+            self.logical
+        } else {
+            self.logical - (self.count as u64 - 1) * self.stride.unsigned_abs()
+        }
     }
 
     /// One past the highest logical byte.
     pub fn end(&self) -> u64 {
-        if self.stride >= 0 { self.logical + (self.count as u64 - 1) * self.stride as u64 + self.length } else { self.logical + self.length }
+        if self.stride >= 0 {
+            self.logical + (self.count as u64 - 1) * self.stride as u64 + self.length
+        } else {
+            self.logical + self.length
+        }
     }
 
     /// Bytes in all pieces.
@@ -64,7 +77,8 @@ impl Run {
         self.length * self.count as u64
     }
 
-    /// Tells whether the invariants hold: those of the type, and both ends at most 2^63-1. A decoder asks this before it believes a record.
+    /// Tells whether the invariants hold: those of the type, and both ends at most 2^63-1. A
+    /// decoder asks this before it believes a record.
     pub fn is_valid(&self) -> bool {
         let steps = u128::from(self.count.saturating_sub(1));
         let reach = steps * u128::from(self.stride.unsigned_abs());
@@ -75,10 +89,12 @@ impl Run {
             && (self.count == 1 || self.stride.unsigned_abs() >= self.length)
             && (self.stride >= 0 || u128::from(self.logical) >= reach)
             && u128::from(self.logical) + ahead + u128::from(self.length) <= u128::from(MAX_END)
-            && u128::from(self.physical) + u128::from(self.length) * u128::from(self.count) <= u128::from(MAX_END)
+            && u128::from(self.physical) + u128::from(self.length) * u128::from(self.count)
+                <= u128::from(MAX_END)
     }
 
-    /// Gives pieces `from` to `to` (exclusive) of this run as a run, where piece 0 is the one with the *lowest* logical offset, also if the stride is negative.
+    /// Gives pieces `from` to `to` (exclusive) of this run as a run, where piece 0 is the one with
+    /// the *lowest* logical offset, also if the stride is negative.
     ///
     /// `from < to <= count`.
     pub fn ascending(&self, from: u32, to: u32) -> Run {
@@ -86,7 +102,11 @@ impl Run {
         let skipped = if self.stride >= 0 { from } else { self.count - to };
         let skipped_distance = u64::from(skipped) * self.stride.unsigned_abs();
         Run {
-            logical: if self.stride >= 0 { self.logical + skipped_distance } else { self.logical - skipped_distance },
+            logical: if self.stride >= 0 {
+                self.logical + skipped_distance
+            } else {
+                self.logical - skipped_distance
+            },
             stride: if to - from == 1 { 0 } else { self.stride },
             count: to - from,
             physical: self.physical + u64::from(skipped) * self.length,
@@ -94,7 +114,8 @@ impl Run {
         }
     }
 
-    /// Gives what is left of this run if the logical bytes from `size` on are gone: whole pieces, and a piece that was cut. Constant time.
+    /// Gives what is left of this run if the logical bytes from `size` on are gone: whole pieces,
+    /// and a piece that was cut. Constant time.
     pub fn clipped(&self, size: u64) -> [Option<Run>; 2] {
         let first = self.first();
         if self.end() <= size {
@@ -108,9 +129,12 @@ impl Run {
         }
         let step = self.stride.unsigned_abs();
         // Below count, because `end` is past `size`, so the last piece is not whole.
-        let whole = if size < first + self.length { 0 } else { (size - first - self.length) / step + 1 } as u32;
+        let whole =
+            if size < first + self.length { 0 } else { (size - first - self.length) / step + 1 }
+                as u32;
         let next = first + u64::from(whole) * step;
-        let cut = (next < size).then(|| Run { length: size - next, ..self.ascending(whole, whole + 1) });
+        let cut =
+            (next < size).then(|| Run { length: size - next, ..self.ascending(whole, whole + 1) });
         [(whole > 0).then(|| self.ascending(0, whole)), cut]
     }
 }
@@ -133,7 +157,14 @@ mod tests {
             Run { stride: i64::MIN, ..good },
             Run { stride: i64::MAX, ..good },
             Run { stride: 1, count: 1, ..good },
-            Run { count: u32::MAX, length: u64::MAX, stride: i64::MIN, logical: u64::MAX, physical: u64::MAX, segment: 0 },
+            Run {
+                count: u32::MAX,
+                length: u64::MAX,
+                stride: i64::MIN,
+                logical: u64::MAX,
+                physical: u64::MAX,
+                segment: 0,
+            },
             Run { physical: MAX_END - 59, ..good },
             Run::single(MAX_END, 1, 0, 0),
             Run::single(u64::MAX, 1, 0, 0),

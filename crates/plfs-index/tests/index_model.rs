@@ -1,4 +1,5 @@
-//! The index against a map of bytes that is obviously right: each byte knows its segment and physical offset, records are replayed in order.
+//! The index against a map of bytes that is obviously right: each byte knows its segment and
+//! physical offset, records are replayed in order.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -55,7 +56,13 @@ fn pieces(file: &Bytes, from: u64, to: u64) -> Vec<Found> {
     for at in from..to.min(file.len() as u64) {
         let Some((segment, physical)) = file[at as usize] else { continue };
         match out.last_mut() {
-            Some(f) if f.logical + f.length == at && f.segment == segment && f.physical + f.length == physical => f.length += 1,
+            Some(f)
+                if f.logical + f.length == at
+                    && f.segment == segment
+                    && f.physical + f.length == physical =>
+            {
+                f.length += 1
+            }
             _ => out.push(Found { logical: at, length: 1, segment, physical }),
         }
     }
@@ -127,12 +134,22 @@ fn runs() -> impl Strategy<Value = Run> {
 
 /// Few shapes, so that runs meet others on their lattice.
 fn lattice_runs() -> impl Strategy<Value = Run> {
-    (0..3u64, 0..9u64, 1..9u64, 0..2u64, any::<bool>(), 0..60u64).prop_map(|(phase, from, count, wide, backwards, physical)| {
-        let count = count.min(9 - from);
-        let at = |k: u64| phase + k * 8;
-        let (logical, stride) = if backwards { (at(from + count - 1), -8) } else { (at(from), 8) };
-        Run { logical, length: 2 + wide, stride: if count == 1 { 0 } else { stride }, count: count as u32, segment: 0, physical }
-    })
+    (0..3u64, 0..9u64, 1..9u64, 0..2u64, any::<bool>(), 0..60u64).prop_map(
+        |(phase, from, count, wide, backwards, physical)| {
+            let count = count.min(9 - from);
+            let at = |k: u64| phase + k * 8;
+            let (logical, stride) =
+                if backwards { (at(from + count - 1), -8) } else { (at(from), 8) };
+            Run {
+                logical,
+                length: 2 + wide,
+                stride: if count == 1 { 0 } else { stride },
+                count: count as u32,
+                segment: 0,
+                physical,
+            }
+        },
+    )
 }
 
 fn items() -> impl Strategy<Value = Item> {
@@ -164,7 +181,8 @@ fn steps() -> impl Strategy<Value = Step> {
 /// Numbers of segments that the histories use.
 const SEGMENTS: usize = 16;
 
-/// Writes what a map and many records make as a flat index, and opens that; segments keep their numbers or get others, as `renumbered` says.
+/// Writes what a map and many records make as a flat index, and opens that; segments keep their
+/// numbers or get others, as `renumbered` says.
 fn reopen_with(map: &ExtentMap, bulks: Vec<Bulk>, settled: bool) -> (ExtentMap, Vec<u32>) {
     let segments = (0..SEGMENTS as u32).collect::<Vec<_>>();
     let set_of: Vec<u32> = (0..SEGMENTS as u32).map(|segment| segment % 4).collect();
@@ -173,10 +191,20 @@ fn reopen_with(map: &ExtentMap, bulks: Vec<Bulk>, settled: bool) -> (ExtentMap, 
     let mut whole = ExtentMap::new();
     map.truncates().iter().for_each(|(order, size)| whole.insert_truncate(*order, *size));
     let is_bulky = !bulks.is_empty();
-    let image = map.image(bulks.into_iter().map(|bulk| (bulk, segments.clone())).collect(), &numbers, settled).unwrap();
+    let image = map
+        .image(bulks.into_iter().map(|bulk| (bulk, segments.clone())).collect(), &numbers, settled)
+        .unwrap();
     let uuid = plfs_format::Uuid([7; 16]);
     let max_hlc = map.max_hlc().max(newest);
-    let segment = |old: &u32| Segment { at: SegmentRef { set: SETS[set_of[*old as usize] as usize], stream: 0, segment: *old, backend: 0 }, bytes: 99 };
+    let segment = |old: &u32| Segment {
+        at: SegmentRef {
+            set: SETS[set_of[*old as usize] as usize],
+            stream: 0,
+            segment: *old,
+            backend: 0,
+        },
+        bytes: 99,
+    };
     let flat = FlatIndex {
         uuid,
         size: map.eof(),
@@ -187,7 +215,10 @@ fn reopen_with(map: &ExtentMap, bulks: Vec<Bulk>, settled: bool) -> (ExtentMap, 
         truncates: if settled {
             Vec::new()
         } else {
-            map.truncates().iter().map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size }).collect()
+            map.truncates()
+                .iter()
+                .map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size })
+                .collect()
         },
         ..FlatIndex::default()
     };
@@ -209,13 +240,25 @@ fn reopen(map: &ExtentMap) -> ExtentMap {
 /// Compares a settled flat index of the map, whose segments have other numbers, with the bytes.
 fn check_settled(map: &ExtentMap, file: &Bytes) {
     let (settled, segments) = reopen_with(map, Vec::new(), true);
-    let renumbered: Bytes =
-        file.iter().map(|byte| byte.map(|(segment, physical)| (segments.iter().position(|old| *old == segment).unwrap() as u32, physical))).collect();
+    let renumbered: Bytes = file
+        .iter()
+        .map(|byte| {
+            byte.map(|(segment, physical)| {
+                (segments.iter().position(|old| *old == segment).unwrap() as u32, physical)
+            })
+        })
+        .collect();
     check(&settled, &renumbered);
     // And again, from the settled one.
     let (settled, again) = reopen_with(&settled, Vec::new(), true);
-    let renumbered: Bytes =
-        renumbered.iter().map(|byte| byte.map(|(segment, physical)| (again.iter().position(|old| *old == segment).unwrap() as u32, physical))).collect();
+    let renumbered: Bytes = renumbered
+        .iter()
+        .map(|byte| {
+            byte.map(|(segment, physical)| {
+                (again.iter().position(|old| *old == segment).unwrap() as u32, physical)
+            })
+        })
+        .collect();
     check(&settled, &renumbered);
 }
 
@@ -405,7 +448,10 @@ fn check_folder(writes: &[(u64, u64, u8, u32)]) {
     };
     let mut take = |folder: &mut Folder, folded: &mut Bytes, stamp: &mut dyn FnMut() -> u64| {
         for item in folder.take(stamp) {
-            assert!(item.each().all(|run| run.is_valid()) && item.stamp > last_stamp, "stamps follow the order of the records");
+            assert!(
+                item.each().all(|run| run.is_valid()) && item.stamp > last_stamp,
+                "stamps follow the order of the records"
+            );
             last_stamp = item.stamp;
             item.each().for_each(|run| replay(folded, &Item::Run(run)));
         }
@@ -432,7 +478,11 @@ fn check_folder(writes: &[(u64, u64, u8, u32)]) {
             _ => {}
         }
         let run = Run { logical: at, length, stride: last.2, count, segment, physical };
-        let run = if count > 1 && run.is_valid() { run } else { Run::single(at, length, segment, physical) };
+        let run = if count > 1 && run.is_valid() {
+            run
+        } else {
+            Run::single(at, length, segment, physical)
+        };
         replay(&mut truth, &Item::Run(run));
         folder.push_run(run, &mut stamp);
         physical += run.bytes();
@@ -461,7 +511,8 @@ fn all_runs(size: u64, lengths: std::ops::RangeInclusive<u64>, counts: u32) -> V
     runs
 }
 
-/// Each pair of runs in a file of 12 bytes, alone and with a truncate between or behind, in each order of arrival.
+/// Each pair of runs in a file of 12 bytes, alone and with a truncate between or behind, in each
+/// order of arrival.
 #[test]
 fn all_pairs_of_runs_in_a_small_file() {
     let runs = all_runs(12, 1..=3, 3);
@@ -492,7 +543,8 @@ fn all_pairs_of_runs_in_a_small_file() {
     }
 }
 
-/// Calls `f` with each way to interleave the writers' programs: `schedule[i]` is the writer whose next record is the i-th in order.
+/// Calls `f` with each way to interleave the writers' programs: `schedule[i]` is the writer whose
+/// next record is the i-th in order.
 fn interleave(left: &mut [usize], schedule: &mut Vec<usize>, f: &mut impl FnMut(&[usize])) {
     let mut done = true;
     for w in 0..left.len() {
@@ -510,12 +562,16 @@ fn interleave(left: &mut [usize], schedule: &mut Vec<usize>, f: &mut impl FnMut(
     }
 }
 
-/// Three writers, each with up to four records on a file of 12 bytes, in every order that the clock can give them; a reader loads log after log.
+/// Three writers, each with up to four records on a file of 12 bytes, in every order that the clock
+/// can give them; a reader loads log after log.
 #[test]
 fn all_schedules_of_three_writers() {
-    let run = |logical: u64, length: u64, stride: i64, count: u32| Item::Run(Run { logical, length, stride, count, segment: 0, physical: logical * 3 });
+    let run = |logical: u64, length: u64, stride: i64, count: u32| {
+        Item::Run(Run { logical, length, stride, count, segment: 0, physical: logical * 3 })
+    };
     let programs: [[Vec<Item>; 3]; 4] = [
-        // A strided checkpoint, written twice with other boundaries, and one writer who overwrites all.
+        // A strided checkpoint, written twice with other boundaries, and one writer who overwrites
+        // all.
         [
             vec![run(0, 2, 4, 3), run(0, 2, 4, 2), run(8, 2, 0, 1), run(0, 2, 4, 3)],
             vec![run(2, 2, 4, 3), run(10, 2, -4, 3), run(2, 2, 0, 1), run(6, 2, 4, 2)],
@@ -534,7 +590,11 @@ fn all_schedules_of_three_writers() {
             vec![run(6, 2, -3, 3), run(5, 3, 4, 2), run(0, 12, 0, 1), run(3, 1, 0, 1)],
         ],
         // Fewer records.
-        [vec![run(0, 2, 5, 2)], vec![Item::Truncate(3), run(1, 4, 6, 2)], vec![run(2, 9, 0, 1), Item::Truncate(5), run(7, 1, 2, 2)]],
+        [
+            vec![run(0, 2, 5, 2)],
+            vec![Item::Truncate(3), run(1, 4, 6, 2)],
+            vec![run(2, 9, 0, 1), Item::Truncate(5), run(7, 1, 2, 2)],
+        ],
     ];
     let mut out = Vec::new();
     for (p, program) in programs.iter().enumerate() {
@@ -576,7 +636,8 @@ fn all_schedules_of_three_writers() {
     }
 }
 
-/// A checkpoint that is written again and again, synced at other places each time, stays a few entries.
+/// A checkpoint that is written again and again, synced at other places each time, stays a few
+/// entries.
 #[test]
 fn repeated_strided_checkpoints_stay_small() {
     let mut map = ExtentMap::new();
@@ -602,7 +663,8 @@ struct Lcg(u64);
 
 impl Lcg {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((u128::from(self.0 ^ self.0 >> 32) * u128::from(n)) >> 64) as u64
     }
 }
@@ -619,17 +681,29 @@ fn time_lookups(name: &str, map: &ExtentMap, size: u64) {
         bytes += out.iter().map(|f| f.length).sum::<u64>();
     }
     let ns = start.elapsed().as_nanos() as f64 / f64::from(n);
-    println!("{name}: {ns:.0} ns a lookup, {:.2} M/s, {} MB found, {map:?}", 1000.0 / ns, bytes >> 20);
+    println!(
+        "{name}: {ns:.0} ns a lookup, {:.2} M/s, {} MB found, {map:?}",
+        1000.0 / ns,
+        bytes >> 20
+    );
 }
 
 /// Prints speeds: `cargo test --release -p plfs --test index_model speed -- --ignored --nocapture`.
-/// An extent of a flat index that is a hole lies nowhere: its physical offset is its logical one, or the flat index is not believed.
+/// An extent of a flat index that is a hole lies nowhere: its physical offset is its logical one,
+/// or the flat index is not believed.
 #[test]
 fn a_hole_that_lies_somewhere_is_damage() {
     for (segment, physical, sound) in [(HOLE, 20, true), (HOLE, 0, false), (HOLE - 1, 20, false)] {
         let mut blocks = Blocks::default();
-        blocks.push(&[Extent { logical: 20, length: 5, segment, set: 0, physical, hlc: 3 }], true).unwrap();
-        let flat = FlatIndex { size: 50, max_hlc: 5, covered: vec![Covered { set: 1, from: 0, bytes: 0 }], ..FlatIndex::default() };
+        blocks
+            .push(&[Extent { logical: 20, length: 5, segment, set: 0, physical, hlc: 3 }], true)
+            .unwrap();
+        let flat = FlatIndex {
+            size: 50,
+            max_hlc: 5,
+            covered: vec![Covered { set: 1, from: 0, bytes: 0 }],
+            ..FlatIndex::default()
+        };
         let bytes = flat_index::encode(&flat, &[], &[], &blocks);
         let flat = flat_index::decode(&bytes, &plfs_format::Uuid::default()).unwrap();
         let base = Base::new(Arc::new(bytes), flat);
@@ -646,7 +720,14 @@ fn speed() {
     let order = |hlc| Order { hlc, set: 0 };
     let mut map = ExtentMap::new();
     for rank in 0..8u64 {
-        let run = Run { logical: rank * 47_001, length: 47_001, stride: 8 * 47_001, count: 1_000_000, segment: rank as u32, physical: 0 };
+        let run = Run {
+            logical: rank * 47_001,
+            length: 47_001,
+            stride: 8 * 47_001,
+            count: 1_000_000,
+            segment: rank as u32,
+            physical: 0,
+        };
         map.insert(run, order(rank));
     }
     time_lookups("8 interleaved runs of a million pieces", &map, map.eof());
@@ -655,7 +736,14 @@ fn speed() {
     println!("next_hole over 8 million pieces: {:.2} s, {hole:?}", start.elapsed().as_secs_f64());
     let mut map = ExtentMap::new();
     for rank in 0..1024u64 {
-        let run = Run { logical: rank * 47_001, length: 47_001, stride: 1024 * 47_001, count: 10_000, segment: rank as u32, physical: 0 };
+        let run = Run {
+            logical: rank * 47_001,
+            length: 47_001,
+            stride: 1024 * 47_001,
+            count: 10_000,
+            segment: rank as u32,
+            physical: 0,
+        };
         map.insert(run, order(rank));
     }
     time_lookups("1024 interleaved runs of 10,000 pieces, as inserted", &map, map.eof());
@@ -665,12 +753,20 @@ fn speed() {
     let mut rng = Lcg(1);
     let n = 5_000_000u64;
     let size = n * 8192;
-    let mut singles = |n: u64, size: u64| (0..n).map(|i| (Run::single(rng.below(size), 4096, 0, i * 4096), order(i))).collect::<Vec<_>>();
+    let mut singles = |n: u64, size: u64| {
+        (0..n)
+            .map(|i| (Run::single(rng.below(size), 4096, 0, i * 4096), order(i)))
+            .collect::<Vec<_>>()
+    };
     let records = singles(n, size);
     let start = Instant::now();
     let mut map = ExtentMap::new();
     records.iter().for_each(|(run, order)| map.insert(*run, *order));
-    println!("insert: {:.0} ns each, {} MB", start.elapsed().as_nanos() as f64 / n as f64, map.heap_bytes() >> 20);
+    println!(
+        "insert: {:.0} ns each, {} MB",
+        start.elapsed().as_nanos() as f64 / n as f64,
+        map.heap_bytes() >> 20
+    );
     time_lookups("5 M random singles, as inserted", &map, size);
     let start = Instant::now();
     map.compact();
@@ -690,7 +786,11 @@ fn speed() {
     let start = Instant::now();
     let mut map = ExtentMap::new();
     records.iter().for_each(|(run, order)| map.insert(*run, *order));
-    println!("5 M random overwrites of 1 MiB: {:.0} ns each, {} KB", start.elapsed().as_nanos() as f64 / n as f64, map.heap_bytes() >> 10);
+    println!(
+        "5 M random overwrites of 1 MiB: {:.0} ns each, {} KB",
+        start.elapsed().as_nanos() as f64 / n as f64,
+        map.heap_bytes() >> 10
+    );
     time_lookups("5 M random overwrites of 1 MiB", &map, 1 << 20);
 
     let mut folder = Folder::new();
@@ -698,5 +798,9 @@ fn speed() {
     for i in 0..100_000_000u64 {
         folder.push(i * 64 * 47_001, 47_001, 0, i * 47_001, || 0);
     }
-    println!("strided push: {:.2} ns each, {} record", start.elapsed().as_nanos() as f64 / 1e8, folder.take(|| 0).len());
+    println!(
+        "strided push: {:.2} ns each, {} record",
+        start.elapsed().as_nanos() as f64 / 1e8,
+        folder.take(|| 0).len()
+    );
 }

@@ -9,8 +9,8 @@ use crate::world::World;
 /// All properties.
 pub fn all() -> Vec<Property<World>> {
     vec![
-        // What was acknowledged stays where it was, and so do its data, until somebody who had seen
-        // it removes the set.
+        // What was acknowledged stays where it was, and so do its data, until somebody who had
+        // seen it removes the set.
         Property::always("acknowledged commits stay", |_, s: &State| {
             s.acked.iter().all(|ack| {
                 let set = &s.sets[ack.set as usize];

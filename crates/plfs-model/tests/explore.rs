@@ -291,8 +291,8 @@ fn the_ownership_protocol_holds_and_each_fault_in_it_is_found() {
 
     let hold = properties.iter().filter(|p| p.expectation == Expectation::Always).count();
     let line = format!(
-        "states of the ownership protocol ({} worlds: 2 nodes x 2 processes, 3 nodes x 1 and less; \
-         depth {depth}, {hold} properties, {} mutants found)",
+        "states of the ownership protocol ({} worlds: 2 nodes x 2 processes, 3 nodes x 1 and \
+         less; depth {depth}, {hold} properties, {} mutants found)",
         worlds.len(),
         FAULTS.len(),
     );

@@ -1,4 +1,5 @@
-//! The server of `tests/doors` over this library: file calls for behaviours.py. Each line is a command and its words; the answer is one line, `ok VALUE` or `error NUMBER`.
+//! The server of `tests/doors` over this library: file calls for behaviours.py. Each line is a
+//! command and its words; the answer is one line, `ok VALUE` or `error NUMBER`.
 //! Bytes are hexadecimal, in answers behind an x. A handle is a number that the client chose.
 
 use std::collections::HashMap;
@@ -43,7 +44,9 @@ fn octal(word: &str) -> u32 {
 }
 
 fn bytes(hex: &str) -> Vec<u8> {
-    (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).expect("hexadecimal bytes")).collect()
+    (0..hex.len() / 2)
+        .map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).expect("hexadecimal bytes"))
+        .collect()
 }
 
 fn time(word: &str) -> Time {
@@ -52,7 +55,10 @@ fn time(word: &str) -> Time {
 
 fn say_stat(stat: &Stat) -> String {
     let mtime_ns = stat.mtime.sec * 1_000_000_000 + i64::from(stat.mtime.nsec);
-    format!("{} {:o} {} {} {} {mtime_ns} {}", stat.len, stat.mode, stat.nlink, stat.uid, stat.gid, stat.blocks)
+    format!(
+        "{} {:o} {} {} {} {mtime_ns} {}",
+        stat.len, stat.mode, stat.nlink, stat.uid, stat.gid, stat.blocks
+    )
 }
 
 fn from_store<T>(result: plfs::store::Result<T>, path: &Path) -> Result<T> {
@@ -87,7 +93,10 @@ impl Server {
         match words[0] {
             "open" => self.open(words).map(done),
             "close" => self.files.remove(words[1]).map_or(Ok(()), File::close).map(done),
-            "pwrite" => self.file(words[1]).write_at(&bytes(words[3]), offset(words[2])).map(|n| n.to_string()),
+            "pwrite" => self
+                .file(words[1])
+                .write_at(&bytes(words[3]), offset(words[2]))
+                .map(|n| n.to_string()),
             "append" => self.file(words[1]).append(&bytes(words[2])).map(|(_, n)| n.to_string()),
             "pread" => {
                 let mut buf = vec![0; number(words[3]) as usize];
@@ -110,12 +119,22 @@ impl Server {
             "rmdir" => from_store(store.rmdir(path(1)), path(1)).map(done),
             "list" => {
                 let names = from_store(store.list(path(1)), path(1))?;
-                Ok(names.iter().filter(|entry| !plfs::is_hidden(&entry.name)).map(|entry| format!("{} ", entry.name.to_string_lossy())).collect())
+                Ok(names
+                    .iter()
+                    .filter(|entry| !plfs::is_hidden(&entry.name))
+                    .map(|entry| format!("{} ", entry.name.to_string_lossy()))
+                    .collect())
             }
             "chmod" => plfs.chmod(path(1), octal(words[2])).map(done),
-            "chown" => plfs.chown(path(1), words[2].parse().ok(), words[3].parse().ok(), true).map(done),
-            "utimens" => plfs.set_times(path(1), Some(time(words[2])), Some(time(words[2]))).map(done),
-            "futimens" => self.file(words[1]).set_times(Some(time(words[2])), Some(time(words[2]))).map(done),
+            "chown" => {
+                plfs.chown(path(1), words[2].parse().ok(), words[3].parse().ok(), true).map(done)
+            }
+            "utimens" => {
+                plfs.set_times(path(1), Some(time(words[2])), Some(time(words[2]))).map(done)
+            }
+            "futimens" => {
+                self.file(words[1]).set_times(Some(time(words[2])), Some(time(words[2]))).map(done)
+            }
             "exit" => {
                 plfs.exit()?;
                 std::process::exit(0)

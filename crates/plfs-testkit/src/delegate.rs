@@ -1,6 +1,7 @@
 //! For stores that a test puts in front of another one.
 
-/// The methods of [`Store`](plfs::store::Store) that make, move, remove and change names, as those of the store in field `$inner`.
+/// The methods of [`Store`](plfs::store::Store) that make, move, remove and change names, as those
+/// of the store in field `$inner`.
 #[macro_export]
 macro_rules! delegate_names {
     ($inner:ident) => {
@@ -13,25 +14,51 @@ macro_rules! delegate_names {
         fn unlink(&self, path: &::std::path::Path) -> ::plfs::store::Result<()> {
             self.$inner.unlink(path)
         }
-        fn rename(&self, from: &::std::path::Path, to: &::std::path::Path) -> ::plfs::store::Result<()> {
+        fn rename(
+            &self,
+            from: &::std::path::Path,
+            to: &::std::path::Path,
+        ) -> ::plfs::store::Result<()> {
             self.$inner.rename(from, to)
         }
-        fn link(&self, from: &::std::path::Path, to: &::std::path::Path) -> ::plfs::store::Result<()> {
+        fn link(
+            &self,
+            from: &::std::path::Path,
+            to: &::std::path::Path,
+        ) -> ::plfs::store::Result<()> {
             self.$inner.link(from, to)
         }
-        fn symlink(&self, target: &::std::path::Path, path: &::std::path::Path) -> ::plfs::store::Result<()> {
+        fn symlink(
+            &self,
+            target: &::std::path::Path,
+            path: &::std::path::Path,
+        ) -> ::plfs::store::Result<()> {
             self.$inner.symlink(target, path)
         }
-        fn readlink(&self, path: &::std::path::Path) -> ::plfs::store::Result<::std::path::PathBuf> {
+        fn readlink(
+            &self,
+            path: &::std::path::Path,
+        ) -> ::plfs::store::Result<::std::path::PathBuf> {
             self.$inner.readlink(path)
         }
         fn chmod(&self, path: &::std::path::Path, mode: u32) -> ::plfs::store::Result<()> {
             self.$inner.chmod(path, mode)
         }
-        fn chown(&self, path: &::std::path::Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> ::plfs::store::Result<()> {
+        fn chown(
+            &self,
+            path: &::std::path::Path,
+            uid: Option<u32>,
+            gid: Option<u32>,
+            follow: bool,
+        ) -> ::plfs::store::Result<()> {
             self.$inner.chown(path, uid, gid, follow)
         }
-        fn set_times(&self, path: &::std::path::Path, atime: Option<::plfs::store::Time>, mtime: Option<::plfs::store::Time>) -> ::plfs::store::Result<()> {
+        fn set_times(
+            &self,
+            path: &::std::path::Path,
+            atime: Option<::plfs::store::Time>,
+            mtime: Option<::plfs::store::Time>,
+        ) -> ::plfs::store::Result<()> {
             self.$inner.set_times(path, atime, mtime)
         }
         fn sync_dir(&self, path: &::std::path::Path) -> ::plfs::store::Result<()> {

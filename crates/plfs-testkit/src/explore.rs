@@ -6,7 +6,8 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// What all random tests of this process start from: `PLFS_SEED`, or else a fresh number below 2^32. Each call prints it, so that it is in the output of whatever test fails.
+/// What all random tests of this process start from: `PLFS_SEED`, or else a fresh number below
+/// 2^32. Each call prints it, so that it is in the output of whatever test fails.
 ///
 /// # Panics
 /// If `PLFS_SEED` is no number.
@@ -32,10 +33,14 @@ pub fn seeds(rounds: u64) -> Range<u64> {
 /// # Panics
 /// If the variable is no number.
 pub fn rounds(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
+    std::env::var(variable).map_or(default, |text| {
+        text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number"))
+    })
 }
 
-/// Notes that a test covered `n` of `what` ("power losses"); `tests/run` prints the sums over all suites. `PLFS_EXPLORED` is the file that takes the notes; without it, and for 0, nothing happens.
+/// Notes that a test covered `n` of `what` ("power losses"); `tests/run` prints the sums over all
+/// suites. `PLFS_EXPLORED` is the file that takes the notes; without it, and for 0, nothing
+/// happens.
 ///
 /// # Panics
 /// If the file cannot be written.
@@ -43,5 +48,10 @@ pub fn explored(n: u64, what: &str) {
     let Some(path) = std::env::var_os("PLFS_EXPLORED").filter(|_| n > 0) else { return };
     // One call for the line, so that those of several processes do not mix.
     let line = format!("{n} {what}\n");
-    OpenOptions::new().create(true).append(true).open(&path).and_then(|mut file| file.write_all(line.as_bytes())).expect("PLFS_EXPLORED can be written");
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .and_then(|mut file| file.write_all(line.as_bytes()))
+        .expect("PLFS_EXPLORED can be written");
 }

@@ -1,10 +1,12 @@
 //! A store that fails on demand, and remembers what it was asked.
 //!
-//! [`FaultStore`] passes every call on to another store, unless one of the [`Fault`]s put into it says otherwise. A call that fails here does not reach the store
-//! below and has no effect, except that a write may be cut short. All clones of a [`FaultStore`], and all files opened through it, share one set of faults, one
-//! count and one log.
+//! [`FaultStore`] passes every call on to another store, unless one of the [`Fault`]s put into it
+//! says otherwise. A call that fails here does not reach the store below and has no effect, except
+//! that a write may be cut short. All clones of a [`FaultStore`], and all files opened through it,
+//! share one set of faults, one count and one log.
 //!
-//! Not counted, as they change nothing: `is_local`, `next_data`, `forget_cached`, `fd`, and closing.
+//! Not counted, as they change nothing: `is_local`, `next_data`, `forget_cached`, `fd`, and
+//! closing.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -12,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::explored;
-use plfs::store::{Bytes, Entry, Errno, Keep, Open, Place, Result, Space, Stat, Store, StoreFile, Time};
+use plfs::store::{
+    Bytes, Entry, Errno, Keep, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
+};
 
 /// The calls of [`Store`] and [`StoreFile`] that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,13 +68,30 @@ pub enum Op {
 }
 
 impl Op {
-    /// True if the call changes what the store holds or makes it durable; a crash before such a call differs from one after it.
+    /// True if the call changes what the store holds or makes it durable; a crash before such a
+    /// call differs from one after it.
     pub fn changes(self) -> bool {
         match self {
-            Op::Mkdir | Op::Rmdir | Op::Unlink | Op::Rename | Op::Link | Op::Symlink | Op::Chmod | Op::Chown | Op::SetTimes | Op::SyncDir => true,
+            Op::Mkdir
+            | Op::Rmdir
+            | Op::Unlink
+            | Op::Rename
+            | Op::Link
+            | Op::Symlink
+            | Op::Chmod
+            | Op::Chown
+            | Op::SetTimes
+            | Op::SyncDir => true,
             // Opening may create.
             Op::Open | Op::WriteAt | Op::SetLen | Op::SyncData => true,
-            Op::Stat | Op::List | Op::Readlink | Op::Space | Op::ReadAt | Op::FileStat | Op::TryLock | Op::Map => false,
+            Op::Stat
+            | Op::List
+            | Op::Readlink
+            | Op::Space
+            | Op::ReadAt
+            | Op::FileStat
+            | Op::TryLock
+            | Op::Map => false,
         }
     }
 }
@@ -88,7 +109,8 @@ pub struct Call {
     pub offset: u64,
     /// Bytes asked to be read or written; else 0.
     pub len: usize,
-    /// The error it gave, injected or not. For `None` it succeeded, though a write perhaps in part.
+    /// The error it gave, injected or not. For `None` it succeeded, though a write perhaps in
+    /// part.
     pub error: Option<Errno>,
 }
 
@@ -110,7 +132,8 @@ impl fmt::Display for Call {
     }
 }
 
-/// What goes wrong, and when. Counting starts when the fault is put in; 1 is the next call, and 0 is taken as 1.
+/// What goes wrong, and when. Counting starts when the fault is put in; 1 is the next call, and 0
+/// is taken as 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The `n`-th call fails, once.
@@ -120,14 +143,16 @@ pub enum Fault {
         /// With what.
         errno: Errno,
     },
-    /// The `n`-th write (other calls do not count) writes no more than `bytes`, once. With 0 bytes it returns 0.
+    /// The `n`-th write (other calls do not count) writes no more than `bytes`, once. With 0 bytes
+    /// it returns 0.
     ShortWriteAt {
         /// Which write.
         n: u64,
         /// How much of it is written.
         bytes: usize,
     },
-    /// The device has room for so many more bytes: the write that crosses the edge is short, those after it fail with ENOSPC. Overwriting counts as well.
+    /// The device has room for so many more bytes: the write that crosses the edge is short, those
+    /// after it fail with ENOSPC. Overwriting counts as well.
     FullAfter {
         /// Room left.
         bytes: u64,
@@ -141,7 +166,8 @@ pub enum Fault {
         /// With what.
         errno: Errno,
     },
-    /// The process is dead from the `n`-th call on: that one and all later ones fail with EIO and have no effect.
+    /// The process is dead from the `n`-th call on: that one and all later ones fail with EIO and
+    /// have no effect.
     KillAt {
         /// Which call.
         n: u64,
@@ -167,7 +193,8 @@ struct State {
     turns: Vec<Turn>,
     log: Vec<Call>,
     dead: bool,
-    /// How often a fault made a call fail or shortened it, and how often it killed the process: what the test explored.
+    /// How often a fault made a call fail or shortened it, and how often it killed the process:
+    /// what the test explored.
     struck: u64,
     killed: u64,
 }
@@ -202,11 +229,15 @@ impl State {
         let writes = call.op == Op::WriteAt;
         self.faults.retain_mut(|fault| match fault {
             Fault::FailAt { n, errno } => counted_down(n, || error = error.or(Some(*errno))),
-            Fault::ShortWriteAt { n, bytes } => !writes || counted_down(n, || room = room.min(*bytes)),
+            Fault::ShortWriteAt { n, bytes } => {
+                !writes || counted_down(n, || room = room.min(*bytes))
+            }
             Fault::KillAt { n } => counted_down(n, || dead = true),
             Fault::FailMatching { path, op, errno } => {
                 let hit = |candidate: &Path| candidate.to_string_lossy().contains(path.as_str());
-                if op.is_none_or(|op| op == call.op) && (hit(&call.path) || call.to.as_deref().is_some_and(hit)) {
+                if op.is_none_or(|op| op == call.op)
+                    && (hit(&call.path) || call.to.as_deref().is_some_and(hit))
+                {
                     error = error.or(Some(*errno));
                 }
                 true
@@ -221,13 +252,20 @@ impl State {
             return Err(errno);
         }
         if writes && call.len > 0 {
-            let left = self.faults.iter().filter_map(|fault| if let Fault::FullAfter { bytes } = fault { Some(*bytes) } else { None }).min();
+            let left = self
+                .faults
+                .iter()
+                .filter_map(|fault| {
+                    if let Fault::FullAfter { bytes } = fault { Some(*bytes) } else { None }
+                })
+                .min();
             match left {
                 Some(0) => return Err(Errno::NOSPC),
                 Some(left) => room = room.min(usize::try_from(left).unwrap_or(usize::MAX)),
                 None => {}
             }
-            // Taken at once, so that writes of other threads cannot have the same room; what is not used comes back.
+            // Taken at once, so that writes of other threads cannot have the same room; what is not
+            // used comes back.
             self.for_rooms(|bytes| *bytes -= room as u64);
         }
         Ok(room)
@@ -266,7 +304,8 @@ impl FaultStore {
         FaultStore { inner, state: Arc::default(), user: None }
     }
 
-    /// The same store, which says that it acts as the user `uid`; who may do what stays `inner`'s to say.
+    /// The same store, which says that it acts as the user `uid`; who may do what stays `inner`'s
+    /// to say.
     pub fn acting_as(&self, uid: u32) -> FaultStore {
         FaultStore { user: Some(uid), ..self.clone() }
     }
@@ -296,7 +335,8 @@ impl FaultStore {
         self.inject(Fault::FailMatching { path: path.to_owned(), op: op.into(), errno });
     }
 
-    /// Before the next call `op` on a path that contains `path`, `act` runs, once: another process is faster.
+    /// Before the next call `op` on a path that contains `path`, `act` runs, once: another process
+    /// is faster.
     pub fn before(&self, path: &str, op: Op, act: impl FnOnce() + Send + 'static) {
         self.state().turns.push(Turn { path: path.to_owned(), op, act: Box::new(act) });
     }
@@ -321,7 +361,8 @@ impl FaultStore {
         self.state().log.iter().filter(|call| call.op == op).count() as u64
     }
 
-    /// All calls so far, oldest first. Calls of several threads are in the order in which they began.
+    /// All calls so far, oldest first. Calls of several threads are in the order in which they
+    /// began.
     pub fn log(&self) -> Vec<Call> {
         self.state().log.clone()
     }
@@ -330,11 +371,14 @@ impl FaultStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs `call` and, if no fault is in the way, runs `act` with the bytes that a write may write.
+    /// Logs `call` and, if no fault is in the way, runs `act` with the bytes that a write may
+    /// write.
     fn run<T>(&self, call: Call, act: impl FnOnce(usize) -> Result<T>) -> Result<T> {
         let turn = {
             let mut state = self.state();
-            let due = state.turns.iter().position(|turn| turn.op == call.op && call.path.to_string_lossy().contains(&turn.path));
+            let due = state.turns.iter().position(|turn| {
+                turn.op == call.op && call.path.to_string_lossy().contains(&turn.path)
+            });
             due.map(|due| state.turns.remove(due))
         };
         if let Some(turn) = turn {
@@ -357,11 +401,30 @@ impl FaultStore {
     }
 
     fn on<T>(&self, op: Op, path: &Path, act: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.run(Call { op, path: path.to_owned(), to: None, offset: 0, len: 0, error: None }, |_| act())
+        self.run(
+            Call { op, path: path.to_owned(), to: None, offset: 0, len: 0, error: None },
+            |_| act(),
+        )
     }
 
-    fn on_two<T>(&self, op: Op, path: &Path, to: &Path, act: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.run(Call { op, path: path.to_owned(), to: Some(to.to_owned()), offset: 0, len: 0, error: None }, |_| act())
+    fn on_two<T>(
+        &self,
+        op: Op,
+        path: &Path,
+        to: &Path,
+        act: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.run(
+            Call {
+                op,
+                path: path.to_owned(),
+                to: Some(to.to_owned()),
+                offset: 0,
+                len: 0,
+                error: None,
+            },
+            |_| act(),
+        )
     }
 }
 
@@ -457,7 +520,8 @@ impl FaultFile {
 
 impl StoreFile for FaultFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.store.run(self.call(Op::ReadAt, offset, buf.len()), |_| self.inner.read_at(buf, offset))
+        self.store
+            .run(self.call(Op::ReadAt, offset, buf.len()), |_| self.inner.read_at(buf, offset))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
@@ -532,7 +596,10 @@ mod tests {
         file.set_len(5).unwrap();
         store.rename(Path::new("/log"), Path::new("/gol")).unwrap();
         assert_eq!(store.unlink(Path::new("/log")), Err(Errno::NOENT));
-        assert_eq!((store.calls(), store.calls_of(Op::WriteAt), store.calls_of(Op::Open)), (4, 1, 0));
+        assert_eq!(
+            (store.calls(), store.calls_of(Op::WriteAt), store.calls_of(Op::Open)),
+            (4, 1, 0)
+        );
         let log: Vec<String> = store.log().iter().map(Call::to_string).collect();
         assert_eq!(log[..3], ["WriteAt /log @7+3", "SetLen /log 5", "Rename /log -> /gol"]);
         assert_eq!((store.log()[3].op, store.log()[3].error), (Op::Unlink, Some(Errno::NOENT)));

@@ -1,8 +1,10 @@
 //! Reference model, operations and failing stores for testing PLFS.
 //!
-//! Random tests make a list of [`Step`]s ([`steps`]), run it on PLFS and on the model at once ([`World`]), and when they differ look for a short list that still
-//! does ([`shrink`]). They start from a fresh [`seed`] and say what they [`explored`]. [`FaultStore`] fails on demand; [`MemStore`]
-//! lives in memory and can forget what was not synced. [`index_cases`] makes the index logs of files that are too large to write.
+//! Random tests make a list of [`Step`]s ([`steps`]), run it on PLFS and on the model at once
+//! ([`World`]), and when they differ look for a short list that still does ([`shrink`]). They start
+//! from a fresh [`seed`] and say what they [`explored`]. [`FaultStore`] fails on demand;
+//! [`MemStore`] lives in memory and can forget what was not synced. [`index_cases`] makes the index
+//! logs of files that are too large to write.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -1,15 +1,21 @@
 //! A store in memory that can forget what was not synced.
 //!
-//! [`MemStore`] behaves as a local Linux file system seen by root: the same error numbers, hard and symbolic links, names that vanish under open files. Nobody is
-//! refused for lack of permission; new files get their mode less the umask 022; new things belong to 0:0. Times come from a clock of its own that moves one
-//! nanosecond per change, so that later is always larger and runs repeat exactly. Reading leaves the access time alone.
+//! [`MemStore`] behaves as a local Linux file system seen by root: the same error numbers, hard and
+//! symbolic links, names that vanish under open files. Nobody is refused for lack of permission;
+//! new files get their mode less the umask 022; new things belong to 0:0. Times come from a clock
+//! of its own that moves one nanosecond per change, so that later is always larger and runs repeat
+//! exactly. Reading leaves the access time alone.
 //!
-//! Each file and directory has two states: what programs see, and what a power loss would leave. `sync_data` copies the first to the second for a file's bytes and
-//! length, `sync_dir` for a directory's names. [`MemStore::crash`] gives a store made of the second state, [`MemStore::crash_with`] one in which each change in
-//! between made it or not by chance. Modes, owners and times are durable at once; no rule of PLFS depends on them.
+//! Each file and directory has two states: what programs see, and what a power loss would leave.
+//! `sync_data` copies the first to the second for a file's bytes and length, `sync_dir` for a
+//! directory's names. [`MemStore::crash`] gives a store made of the second state,
+//! [`MemStore::crash_with`] one in which each change in between made it or not by chance. Modes,
+//! owners and times are durable at once; no rule of PLFS depends on them.
 //!
-//! Names are durable one directory at a time. A rename within a directory happens as a whole or not at all; one between two directories counts for each when that
-//! directory is synced, so between the two syncs a crash may show a file at both names or at none. (A subdirectory is never in two places: its new one wins.)
+//! Names are durable one directory at a time. A rename within a directory happens as a whole or not
+//! at all; one between two directories counts for each when that directory is synced, so between
+//! the two syncs a crash may show a file at both names or at none. (A subdirectory is never in two
+//! places: its new one wins.)
 //!
 //! What a crash could bring back stays in memory until `sync_dir`.
 
@@ -21,7 +27,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::explored;
-use plfs::store::{Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time};
+use plfs::store::{
+    Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
+};
 
 /// The unit in which bytes are kept and lost: the page of the Linux page cache.
 const PAGE_BYTES: usize = 4096;
@@ -41,7 +49,8 @@ const PATH_MAX: usize = 4096;
 const NAME_MAX: usize = 255;
 /// What `space` claims as size, 1 TiB.
 const SPACE_TOTAL: u64 = 1 << 40;
-/// The usual umask; a library must not ask for the process's real one, since the only call for it changes it.
+/// The usual umask; a library must not ask for the process's real one, since the only call for it
+/// changes it.
 const UMASK: u32 = 0o022;
 /// The set-group-ID bit: on a directory, new things inherit its group, and new directories the bit.
 const SETGID: u32 = 0o2000;
@@ -81,17 +90,20 @@ impl MemStore {
         MemStore::of(Tree::new())
     }
 
-    /// What a power loss now would leave at the least, as a new store of its own: of each file the bytes and length of its last `sync_data`, of each directory the
-    /// names of its last `sync_dir`. This store and its open files go on undisturbed.
+    /// What a power loss now would leave at the least, as a new store of its own: of each file the
+    /// bytes and length of its last `sync_data`, of each directory the names of its last
+    /// `sync_dir`. This store and its open files go on undisturbed.
     pub fn crash(&self) -> MemStore {
         explored(1, "power losses");
         MemStore::of(self.lock().after_crash(None))
     }
 
-    /// As [`MemStore::crash`], but of what was not synced, some made it, in any order, as `seed` decides:
+    /// As [`MemStore::crash`], but of what was not synced, some made it, in any order, as `seed`
+    /// decides:
     ///
     /// * Each creation, rename and removal of a name is kept or lost.
-    /// * Each page written is as written, as it was, as it was with the changed bytes zeroed, or torn: as written up to some byte and as it was from there.
+    /// * Each page written is as written, as it was, as it was with the changed bytes zeroed, or
+    ///   torn: as written up to some byte and as it was from there.
     /// * A file's length is the old, the new, or between.
     pub fn crash_with(&self, seed: u64) -> MemStore {
         explored(1, "power losses");
@@ -102,25 +114,44 @@ impl MemStore {
         MemStore { tree: Arc::new(Mutex::new(tree)), places: Arc::default() }
     }
 
-    /// The root of the place in which `path` lies, or else the directory with the `.plfs` that it goes through; `None` too if this is no view of places.
+    /// The root of the place in which `path` lies, or else the directory with the `.plfs` that it
+    /// goes through; `None` too if this is no view of places.
     fn place<'a>(&'a self, path: &'a Path) -> Option<&'a Path> {
         let known = self.places.iter().find(|place| {
-            let first = place.dir.strip_prefix(&place.root).ok().and_then(|rest| rest.components().next());
-            first.is_some_and(|first| path.strip_prefix(&place.root).is_ok_and(|rest| rest.starts_with(first)))
+            let first =
+                place.dir.strip_prefix(&place.root).ok().and_then(|rest| rest.components().next());
+            first.is_some_and(|first| {
+                path.strip_prefix(&place.root).is_ok_and(|rest| rest.starts_with(first))
+            })
         });
         let is_guard = |dir: &&Path| dir.file_name() == Some(OsStr::new(".plfs"));
         let other = || path.ancestors().filter(is_guard).last().and_then(Path::parent);
-        known.map(|place| place.root.as_path()).or_else(|| if self.places.is_empty() { None } else { other() })
+        known
+            .map(|place| place.root.as_path())
+            .or_else(|| if self.places.is_empty() { None } else { other() })
     }
 
-    /// [`Tree::walk`], which meets no link in the places of this view but a last one that is not followed.
+    /// [`Tree::walk`], which meets no link in the places of this view but a last one that is not
+    /// followed.
     fn walk(&self, tree: &Tree, path: &Path, how: Last) -> Result<Found> {
         let inside = self.place(path);
-        for part in inside.iter().flat_map(|root| path.ancestors().take_while(move |part| part != root)).collect::<Vec<_>>().into_iter().rev() {
+        for part in inside
+            .iter()
+            .flat_map(|root| path.ancestors().take_while(move |part| part != root))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+        {
             let is_last = part == path;
             match tree.walk(part, Last::Stay) {
-                Ok(Found { ino: Some(ino), .. }) if matches!(tree.node(ino).body, Body::Link(_)) => {
-                    return if is_last && !matches!(how, Last::Follow | Last::Create) { tree.walk(path, how) } else { Err(Errno::LOOP) };
+                Ok(Found { ino: Some(ino), .. })
+                    if matches!(tree.node(ino).body, Body::Link(_)) =>
+                {
+                    return if is_last && !matches!(how, Last::Follow | Last::Create) {
+                        tree.walk(path, how)
+                    } else {
+                        Err(Errno::LOOP)
+                    };
                 }
                 // What else is wrong with it, the whole walk says.
                 Ok(Found { ino: Some(_), .. }) => {}
@@ -136,13 +167,15 @@ impl MemStore {
 }
 
 fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
-    // A thread that panicked here left a bug behind anyway; hiding it behind a second panic in each other thread would help nobody.
+    // A thread that panicked here left a bug behind anyway; hiding it behind a second panic in each
+    // other thread would help nobody.
     tree.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Everything in a store.
 struct Tree {
-    /// Of no other store of the process, so that what is remembered of one is not taken for what another has.
+    /// Of no other store of the process, so that what is remembered of one is not taken for what
+    /// another has.
     dev: u64,
     nodes: HashMap<u64, Node>,
     next_ino: u64,
@@ -192,7 +225,8 @@ struct Change {
     ino: Option<u64>,
 }
 
-/// Bytes of a file. A page may be short or missing: the rest is zeros. No page has bytes at or past the length.
+/// Bytes of a file. A page may be short or missing: the rest is zeros. No page has bytes at or past
+/// the length.
 #[derive(Default)]
 struct Content {
     pages: Pages,
@@ -203,7 +237,8 @@ struct Content {
     dirty: BTreeSet<u64>,
 }
 
-/// Where a path leads: an entry of a directory, which may be missing, or (without a name) the directory itself, for paths that end in `/`, `.` or `..`.
+/// Where a path leads: an entry of a directory, which may be missing, or (without a name) the
+/// directory itself, for paths that end in `/`, `.` or `..`.
 struct Found {
     dir: u64,
     name: Option<OsString>,
@@ -219,9 +254,11 @@ enum Last {
     Follow,
     /// Take a symbolic link itself, unless a slash comes after it.
     Stay,
-    /// Find the entry for a call that makes, removes or moves it: a link is not followed, a slash is left to the call.
+    /// Find the entry for a call that makes, removes or moves it: a link is not followed, a slash
+    /// is left to the call.
     Entry,
-    /// As `Follow`, for a call that may make a file: with a slash it cannot, even if the path exists.
+    /// As `Follow`, for a call that may make a file: with a slash it cannot, even if the path
+    /// exists.
     Create,
     /// As `Create`, for a call that must make a file, so that a link is as bad as a file.
     CreateNew,
@@ -258,7 +295,8 @@ impl Found {
 
 impl Content {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> usize {
-        let n = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
+        let n =
+            usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
         let buf = &mut buf[..n];
         if n == 0 {
             return 0;
@@ -270,7 +308,8 @@ impl Content {
             let from = offset.max(start);
             let to = end.min(start + page.len() as u64);
             if from < to {
-                buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(&page[(from - start) as usize..(to - start) as usize]);
+                buf[(from - offset) as usize..(to - offset) as usize]
+                    .copy_from_slice(&page[(from - start) as usize..(to - start) as usize]);
             }
         }
         n
@@ -327,7 +366,13 @@ impl Content {
             }
             cut(&mut pages, len);
         }
-        Content { pages: pages.clone(), len, saved_pages: pages, saved_len: len, dirty: BTreeSet::new() }
+        Content {
+            pages: pages.clone(),
+            len,
+            saved_pages: pages,
+            saved_len: len,
+            dirty: BTreeSet::new(),
+        }
     }
 
     fn crashed_page(&self, number: u64, chance: &mut Chance) -> Vec<u8> {
@@ -338,13 +383,18 @@ impl Content {
         };
         let old = padded(&self.saved_pages);
         let mut new = padded(&self.pages);
-        // If the file was shortened and that did not last, neither did the loss of the bytes behind.
+        // If the file was shortened and that did not last, neither did the loss of the bytes
+        // behind.
         let end = self.len.saturating_sub(number * PAGE).min(PAGE) as usize;
         new[end..].copy_from_slice(&old[end..]);
         match chance.below(4) {
             0 => new,
             1 => old,
-            2 => old.into_iter().zip(new).map(|(old, new)| if old == new { old } else { 0 }).collect(),
+            2 => old
+                .into_iter()
+                .zip(new)
+                .map(|(old, new)| if old == new { old } else { 0 })
+                .collect(),
             _ => {
                 let tear = chance.below(PAGE) as usize;
                 new[tear..].copy_from_slice(&old[tear..]);
@@ -420,7 +470,19 @@ fn put(names: &mut Names, name: &OsStr, ino: Option<u64>) -> Option<u64> {
 
 impl Node {
     fn new(body: Body, mode: u32, now: Time) -> Node {
-        Node { body, mode, uid: 0, gid: 0, atime: now, mtime: now, ctime: now, names: 0, kept: 0, opens: 0, locks: Vec::new() }
+        Node {
+            body,
+            mode,
+            uid: 0,
+            gid: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            names: 0,
+            kept: 0,
+            opens: 0,
+            locks: Vec::new(),
+        }
     }
 
     fn is_dir(&self) -> bool {
@@ -460,7 +522,9 @@ impl Node {
 
 /// The parts of a path, last first.
 fn parts_reversed(path: &[u8]) -> impl Iterator<Item = OsString> {
-    path.rsplit(|&byte| byte == b'/').filter(|part| !part.is_empty()).map(|part| OsString::from_vec(part.to_vec()))
+    path.rsplit(|&byte| byte == b'/')
+        .filter(|part| !part.is_empty())
+        .map(|part| OsString::from_vec(part.to_vec()))
 }
 
 impl Tree {
@@ -468,15 +532,26 @@ impl Tree {
         let start = Time { sec: CLOCK_START_SEC, nsec: 0 };
         let mut root = Node::new(Body::Dir(Dir::new(ROOT)), 0o755, start);
         root.names = 1;
-        Tree { dev: NEXT_DEV.fetch_add(1, Ordering::Relaxed), nodes: HashMap::from([(ROOT, root)]), next_ino: ROOT + 1, next_change: 0, next_open: 0, ticks: 0 }
+        Tree {
+            dev: NEXT_DEV.fetch_add(1, Ordering::Relaxed),
+            nodes: HashMap::from([(ROOT, root)]),
+            next_ino: ROOT + 1,
+            next_change: 0,
+            next_open: 0,
+            ticks: 0,
+        }
     }
 
     fn node(&self, ino: u64) -> &Node {
-        self.nodes.get(&ino).expect("invariant: a node lives while a name, a change or an open file refers to it")
+        self.nodes
+            .get(&ino)
+            .expect("invariant: a node lives while a name, a change or an open file refers to it")
     }
 
     fn node_mut(&mut self, ino: u64) -> &mut Node {
-        self.nodes.get_mut(&ino).expect("invariant: a node lives while a name, a change or an open file refers to it")
+        self.nodes
+            .get_mut(&ino)
+            .expect("invariant: a node lives while a name, a change or an open file refers to it")
     }
 
     fn dir(&self, ino: u64) -> Result<&Dir> {
@@ -495,7 +570,10 @@ impl Tree {
 
     fn now(&mut self) -> Time {
         self.ticks += 1;
-        Time { sec: CLOCK_START_SEC + (self.ticks / 1_000_000_000) as i64, nsec: (self.ticks % 1_000_000_000) as u32 }
+        Time {
+            sec: CLOCK_START_SEC + (self.ticks / 1_000_000_000) as i64,
+            nsec: (self.ticks % 1_000_000_000) as u32,
+        }
     }
 
     /// Where `path` leads. All but the last part must exist.
@@ -528,7 +606,11 @@ impl Tree {
                 return Err(Errno::ISDIR);
             }
             let Some(&ino) = dir.names.get(&name) else {
-                return if last { Ok(Found { dir: here, name: Some(name), ino: None, slash }) } else { Err(Errno::NOENT) };
+                return if last {
+                    Ok(Found { dir: here, name: Some(name), ino: None, slash })
+                } else {
+                    Err(Errno::NOENT)
+                };
             };
             match &self.node(ino).body {
                 Body::Link(target) if !last || how.follows(slash) => {
@@ -544,7 +626,9 @@ impl Tree {
                     todo.extend(parts_reversed(target));
                 }
                 Body::Dir(_) if !last => here = ino,
-                Body::Dir(_) => return Ok(Found { dir: here, name: Some(name), ino: Some(ino), slash }),
+                Body::Dir(_) => {
+                    return Ok(Found { dir: here, name: Some(name), ino: Some(ino), slash });
+                }
                 _ if !last || (slash && how != Last::Entry) => return Err(Errno::NOTDIR),
                 _ => return Ok(Found { dir: here, name: Some(name), ino: Some(ino), slash }),
             }
@@ -553,8 +637,16 @@ impl Tree {
         Ok(Found { dir: here, name: None, ino: Some(here), slash })
     }
 
-    /// Makes `name` in `dir` mean `ino`, or nothing. Returns what it meant before, which the caller hands to [`Tree::release`] when it is done.
-    fn change(&mut self, id: u64, dir: u64, name: &OsStr, ino: Option<u64>, now: Time) -> Result<Option<u64>> {
+    /// Makes `name` in `dir` mean `ino`, or nothing. Returns what it meant before, which the caller
+    /// hands to [`Tree::release`] when it is done.
+    fn change(
+        &mut self,
+        id: u64,
+        dir: u64,
+        name: &OsStr,
+        ino: Option<u64>,
+        now: Time,
+    ) -> Result<Option<u64>> {
         let entries = self.dir_mut(dir)?;
         let old = put(&mut entries.names, name, ino);
         entries.changes.push(Change { id, name: name.to_owned(), ino });
@@ -595,7 +687,11 @@ impl Tree {
             }
             let Some(Node { body: Body::Dir(dir), .. }) = self.nodes.remove(&ino) else { continue };
             // A removed directory is empty, but a crash could have brought back what was in it.
-            for child in dir.saved.into_values().chain(dir.changes.into_iter().filter_map(|change| change.ino)) {
+            for child in dir
+                .saved
+                .into_values()
+                .chain(dir.changes.into_iter().filter_map(|change| change.ino))
+            {
                 self.node_mut(child).kept -= 1;
                 todo.push(child);
             }
@@ -655,7 +751,9 @@ impl Tree {
     }
 
     fn rename(&mut self, from: &Found, to: &Found) -> Result<()> {
-        let (Some(from_name), Some(to_name)) = (&from.name, &to.name) else { return Err(Errno::BUSY) };
+        let (Some(from_name), Some(to_name)) = (&from.name, &to.name) else {
+            return Err(Errno::BUSY);
+        };
         let ino = from.exists()?;
         let moves_dir = self.node(ino).is_dir();
         if !moves_dir && (from.slash || to.slash) {
@@ -708,7 +806,9 @@ impl Tree {
                 for (name, ino) in dir.names_after_crash(seed) {
                     match &self.node(ino).body {
                         // Moved from here to another directory: only if it does not turn up there.
-                        Body::Dir(child) if child.parent != parent => elsewhere.push_back((parent, name, ino)),
+                        Body::Dir(child) if child.parent != parent => {
+                            elsewhere.push_back((parent, name, ino))
+                        }
                         _ => self.save_name(&mut new, &mut todo, parent, name, ino, seed),
                     }
                 }
@@ -719,7 +819,15 @@ impl Tree {
     }
 
     /// Gives `ino` a name in the store after the crash.
-    fn save_name(&self, new: &mut Tree, todo: &mut VecDeque<u64>, parent: u64, name: OsString, ino: u64, seed: Option<u64>) {
+    fn save_name(
+        &self,
+        new: &mut Tree,
+        todo: &mut VecDeque<u64>,
+        parent: u64,
+        name: OsString,
+        ino: u64,
+        seed: Option<u64>,
+    ) {
         let is_dir = self.node(ino).is_dir();
         if is_dir && new.nodes.contains_key(&ino) {
             return;
@@ -741,7 +849,9 @@ impl Tree {
     fn node_after_crash(&self, ino: u64, parent: u64, seed: Option<u64>) -> Node {
         let old = self.node(ino);
         let body = match &old.body {
-            Body::File(content) => Body::File(content.after_crash(seed.map(|seed| Chance::of(seed, ino)))),
+            Body::File(content) => {
+                Body::File(content.after_crash(seed.map(|seed| Chance::of(seed, ino))))
+            }
             Body::Dir(_) => Body::Dir(Dir::new(parent)),
             Body::Link(target) => Body::Link(target.clone()),
         };
@@ -778,7 +888,9 @@ impl Store for MemStore {
         )?;
         let ino = match found.ino {
             Some(_) if exclusive => return Err(Errno::EXIST),
-            Some(ino) if tree.node(ino).is_dir() && (how.write || how.create) => return Err(Errno::ISDIR),
+            Some(ino) if tree.node(ino).is_dir() && (how.write || how.create) => {
+                return Err(Errno::ISDIR);
+            }
             Some(ino) => ino,
             None if !how.create => return Err(Errno::NOENT),
             None => {
@@ -790,7 +902,13 @@ impl Store for MemStore {
         let id = tree.next_open;
         tree.node_mut(ino).opens += 1;
         drop(tree);
-        Ok(Arc::new(MemFile { tree: Arc::clone(&self.tree), ino, id, read: how.read || !how.write, write: how.write }))
+        Ok(Arc::new(MemFile {
+            tree: Arc::clone(&self.tree),
+            ino,
+            id,
+            read: how.read || !how.write,
+            write: how.write,
+        }))
     }
 
     fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
@@ -802,7 +920,12 @@ impl Store for MemStore {
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         let tree = self.lock();
         let ino = self.walk(&tree, path, Last::Follow)?.exists()?;
-        Ok(tree.dir(ino)?.names.iter().map(|(name, &ino)| Entry { name: name.clone(), kind: Some(tree.node(ino).kind()) }).collect())
+        Ok(tree
+            .dir(ino)?
+            .names
+            .iter()
+            .map(|(name, &ino)| Entry { name: name.clone(), kind: Some(tree.node(ino).kind()) })
+            .collect())
     }
 
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
@@ -925,7 +1048,9 @@ impl Store for MemStore {
     fn space(&self, path: &Path) -> Result<Space> {
         let tree = self.lock();
         self.walk(&tree, path, Last::Follow)?.exists()?;
-        let pages = |node: &Node| if let Body::File(content) = &node.body { content.pages.len() as u64 } else { 0 };
+        let pages = |node: &Node| {
+            if let Body::File(content) = &node.body { content.pages.len() as u64 } else { 0 }
+        };
         let used = tree.nodes.values().map(pages).sum::<u64>() * PAGE;
         Ok(Space { total: SPACE_TOTAL, available: SPACE_TOTAL.saturating_sub(used) })
     }
@@ -939,7 +1064,8 @@ impl Store for MemStore {
     }
 }
 
-/// An open file of a [`MemStore`]. Locks belong to it, not to the process: two opens exclude each other wherever they are.
+/// An open file of a [`MemStore`]. Locks belong to it, not to the process: two opens exclude each
+/// other wherever they are.
 struct MemFile {
     tree: Arc<Mutex<Tree>>,
     ino: u64,
@@ -950,7 +1076,10 @@ struct MemFile {
 
 impl std::fmt::Debug for MemFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemFile").field("ino", &self.ino).field("open", &self.id).finish_non_exhaustive()
+        f.debug_struct("MemFile")
+            .field("ino", &self.ino)
+            .field("open", &self.id)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,15 +1,21 @@
 //! What the contents of a file may be: the reference that random tests compare PLFS with.
 //!
-//! A [`FileModel`] remembers what each process did and when, on a clock that counts steps. It follows the documents, not the code:
+//! A [`FileModel`] remembers what each process did and when, on a clock that counts steps. It
+//! follows the documents, not the code:
 //!
-//! * A process sees its own writes at once, and others' commits as of its last open or refresh (it may see later ones).
-//! * Of two writes to the same byte the one later in order wins, for every reader. Order is known if one process made both, or both were made on one node, or the
-//!   second one's process had looked (opened or refreshed) after the first one's commit. Otherwise either may win (docs/decisions/0003).
-//! * A write that goes on a pattern has the order of the pattern's first piece, unless its process committed, opened or refreshed in between.
+//! * A process sees its own writes at once, and others' commits as of its last open or refresh (it
+//!   may see later ones).
+//! * Of two writes to the same byte the one later in order wins, for every reader. Order is known
+//!   if one process made both, or both were made on one node, or the second one's process had
+//!   looked (opened or refreshed) after the first one's commit. Otherwise either may win
+//!   (docs/decisions/0003).
+//! * A write that goes on a pattern has the order of the pattern's first piece, unless its process
+//!   committed, opened or refreshed in between.
 //! * A truncate is in the same order, and visible at once.
 //!
-//! So the model answers with the set of values that a byte may have. When all have committed and looked, [`FileModel::settle`] takes what they agree on as the
-//! content, and from then on nothing else is right.
+//! So the model answers with the set of values that a byte may have. When all have committed and
+//! looked, [`FileModel::settle`] takes what they agree on as the content, and from then on nothing
+//! else is right.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +67,8 @@ impl Sparse {
         while !bytes.is_empty() {
             let at = (offset % PAGE) as usize;
             let n = bytes.len().min(PAGE as usize - at);
-            self.pages.entry(offset / PAGE).or_insert_with(|| vec![0; PAGE as usize])[at..at + n].copy_from_slice(&bytes[..n]);
+            self.pages.entry(offset / PAGE).or_insert_with(|| vec![0; PAGE as usize])[at..at + n]
+                .copy_from_slice(&bytes[..n]);
             offset += n as u64;
             bytes = &bytes[n..];
         }
@@ -84,7 +91,8 @@ impl Sparse {
 /// The number of a write of zeros.
 pub const ZEROS: u32 = u32::MAX;
 
-/// The byte that write number `seed` puts at its `i`-th place: neighbours differ, and so do writes. [`ZEROS`] puts zeros.
+/// The byte that write number `seed` puts at its `i`-th place: neighbours differ, and so do writes.
+/// [`ZEROS`] puts zeros.
 pub fn byte_of(seed: u32, i: u64) -> u8 {
     if seed == ZEROS {
         return 0;
@@ -116,7 +124,8 @@ impl Record {
         if self.who.process == other.who.process {
             return self.high < other.high;
         }
-        self.who.node == other.who.node && self.high < other.low || self.committed.is_some_and(|at| at <= other.seen)
+        self.who.node == other.who.node && self.high < other.low
+            || self.committed.is_some_and(|at| at <= other.seen)
     }
 
     fn covers(&self, from: u64, to: u64) -> bool {
@@ -212,7 +221,14 @@ impl FileModel {
         {
             older = [&first[..], &second[..], &third[..]].concat();
         }
-        self.records.push(Record { who, low: now, high: now, seen, committed: None, what: What::Write { offset, len, seed } });
+        self.records.push(Record {
+            who,
+            low: now,
+            high: now,
+            seen,
+            committed: None,
+            what: What::Write { offset, len, seed },
+        });
         // The pieces may have become one record, with the order of the first.
         let low = older.iter().map(|i| self.records[*i].low).min().unwrap_or(now);
         for i in older.into_iter().chain([at]) {
@@ -233,7 +249,14 @@ impl FileModel {
         view.writes |= !perhaps;
         let seen = view.seen;
         self.commit(who, now);
-        self.records.push(Record { who, low: now, high: now, seen, committed: Some(now), what: What::Truncate { size, perhaps } });
+        self.records.push(Record {
+            who,
+            low: now,
+            high: now,
+            seen,
+            committed: Some(now),
+            what: What::Truncate { size, perhaps },
+        });
     }
 
     /// `who` commits all that it wrote.
@@ -255,7 +278,8 @@ impl FileModel {
         let must = |record: &Record| match eyes {
             Eyes::All => true,
             Eyes::Of(who) => {
-                let seen = self.views.iter().find(|view| view.who == who).map_or(0, |view| view.seen);
+                let seen =
+                    self.views.iter().find(|view| view.who == who).map_or(0, |view| view.seen);
                 record.who == who || record.committed.is_some_and(|at| at <= seen)
             }
             Eyes::Now(who) => record.who == who || record.committed.is_some_and(|at| at <= now),
@@ -268,17 +292,26 @@ impl FileModel {
     /// The least and the largest size that the file may have.
     pub fn size(&self, eyes: Eyes, now: u64) -> (u64, u64) {
         let visible = self.visible(eyes, now);
-        let cuts: Vec<_> = visible.iter().filter_map(|(record, must)| record.truncates().map(|size| (*record, size, *must))).collect();
+        let cuts: Vec<_> = visible
+            .iter()
+            .filter_map(|(record, must)| record.truncates().map(|size| (*record, size, *must)))
+            .collect();
         let clip = |end: u64, cuts: &mut dyn Iterator<Item = u64>| cuts.fold(end, u64::min);
         let mut low = clip(self.base_size, &mut cuts.iter().map(|cut| cut.1));
         let mut high = clip(self.base_size, &mut cuts.iter().filter(|cut| cut.2).map(|cut| cut.1));
         for (record, must) in &visible {
-            let same = |cut: &Record| cut.who == record.who && cut.high == record.high && record.truncates().is_some();
+            let same = |cut: &Record| {
+                cut.who == record.who && cut.high == record.high && record.truncates().is_some()
+            };
             if *must {
-                let mut later = cuts.iter().filter(|(cut, ..)| !same(cut) && !cut.before(record)).map(|cut| cut.1);
+                let mut later = cuts
+                    .iter()
+                    .filter(|(cut, ..)| !same(cut) && !cut.before(record))
+                    .map(|cut| cut.1);
                 low = low.max(clip(record.end(), &mut later));
             }
-            let mut later = cuts.iter().filter(|(cut, _, must)| *must && record.before(cut)).map(|cut| cut.1);
+            let mut later =
+                cuts.iter().filter(|(cut, _, must)| *must && record.before(cut)).map(|cut| cut.1);
             high = high.max(clip(record.end(), &mut later));
         }
         (low, high)
@@ -286,13 +319,22 @@ impl FileModel {
 
     /// The end of what `who` wrote and has not committed.
     pub fn own_end(&self, who: Who) -> u64 {
-        self.records.iter().filter(|record| record.who == who && record.committed.is_none()).map(Record::end).max().unwrap_or(0)
+        self.records
+            .iter()
+            .filter(|record| record.who == who && record.committed.is_none())
+            .map(Record::end)
+            .max()
+            .unwrap_or(0)
     }
 
     /// What the bytes from `offset` on may be.
     pub fn values(&self, eyes: Eyes, now: u64, offset: u64, len: usize) -> Vec<Values> {
         let end = offset + len as u64;
-        let visible: Vec<_> = self.visible(eyes, now).into_iter().filter(|(record, _)| record.covers(offset, end)).collect();
+        let visible: Vec<_> = self
+            .visible(eyes, now)
+            .into_iter()
+            .filter(|(record, _)| record.covers(offset, end))
+            .collect();
         let mut edges = vec![offset, end];
         for (record, _) in &visible {
             let (from, to) = match record.what {
@@ -305,8 +347,10 @@ impl FileModel {
         edges.dedup();
         let mut values = vec![Values::default(); len];
         for edge in edges.windows(2) {
-            let here: Vec<_> = visible.iter().filter(|(record, _)| record.covers(edge[0], edge[1])).collect();
-            let wins = |record: &Record| !here.iter().any(|(other, must)| *must && record.before(other));
+            let here: Vec<_> =
+                visible.iter().filter(|(record, _)| record.covers(edge[0], edge[1])).collect();
+            let wins =
+                |record: &Record| !here.iter().any(|(other, must)| *must && record.before(other));
             let base = !here.iter().any(|(_, must)| *must);
             for at in edge[0]..edge[1] {
                 let value = &mut values[(at - offset) as usize];
@@ -345,7 +389,8 @@ impl FileModel {
         merged
     }
 
-    /// All have committed and looked: `content` is what it is from now on. Compare it with [`FileModel::values`] first.
+    /// All have committed and looked: `content` is what it is from now on. Compare it with
+    /// [`FileModel::values`] first.
     pub fn settle(&mut self, size: u64, content: &[(u64, Vec<u8>)], now: u64) {
         self.base = Sparse::default();
         for (offset, bytes) in content {

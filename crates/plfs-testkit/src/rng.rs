@@ -1,6 +1,7 @@
 //! Random numbers that repeat from a seed.
 
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): one multiplication chain, no state but a counter, every seed good.
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): one multiplication chain, no state but a counter,
+/// every seed good.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 

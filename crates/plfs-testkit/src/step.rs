@@ -2,7 +2,8 @@
 
 use crate::Rng;
 
-/// One operation. Numbers are taken modulo what is there at that moment, so every list of steps makes sense, also one with steps left out.
+/// One operation. Numbers are taken modulo what is there at that moment, so every list of steps
+/// makes sense, also one with steps left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A process opens a name.
@@ -155,14 +156,32 @@ fn step(rng: &mut Rng) -> Step {
     let handle = rng.next_u64() as u8;
     let name = rng.next_u64() as u8;
     match rng.below(100) {
-        0..=9 => Step::Open { process, name, create: !rng.one_in(6), exclusive: rng.one_in(10), write: !rng.one_in(4), truncate: rng.one_in(12) },
-        10..=13 => Step::Zero { handle, offset: offset(rng), len: if rng.one_in(10) { u64::MAX } else { 1 + rng.below(2000) } },
+        0..=9 => Step::Open {
+            process,
+            name,
+            create: !rng.one_in(6),
+            exclusive: rng.one_in(10),
+            write: !rng.one_in(4),
+            truncate: rng.one_in(12),
+        },
+        10..=13 => Step::Zero {
+            handle,
+            offset: offset(rng),
+            len: if rng.one_in(10) { u64::MAX } else { 1 + rng.below(2000) },
+        },
         14..=34 => {
             let len = len(rng);
             let count = if rng.one_in(3) { 2 + rng.below(8) as u8 } else { 1 };
             // Touching, apart, overlapping; forwards or back.
             let stride = rng.pick(&[1, 1, 2, 3]) * len as i32 + rng.pick(&[0, 0, 5, -1]);
-            Step::Write { handle, offset: offset(rng), len, stride: if rng.one_in(4) { -stride } else { stride }, count, at_once: rng.one_in(3) }
+            Step::Write {
+                handle,
+                offset: offset(rng),
+                len,
+                stride: if rng.one_in(4) { -stride } else { stride },
+                count,
+                at_once: rng.one_in(3),
+            }
         }
         35..=39 => Step::Append { handle, len: len(rng) },
         40..=59 => Step::Read { handle, offset: offset(rng), len: 1 + rng.below(3000) as u32 },
@@ -200,8 +219,13 @@ fn offset(rng: &mut Rng) -> u64 {
     }
 }
 
-/// The shortest list of steps found that still fails, by leaving out runs of steps, halves first (Zeller's delta debugging). Tries `fails` at most `tries` times.
-pub fn shrink<T: Clone>(steps: &[T], mut tries: usize, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
+/// The shortest list of steps found that still fails, by leaving out runs of steps, halves first
+/// (Zeller's delta debugging). Tries `fails` at most `tries` times.
+pub fn shrink<T: Clone>(
+    steps: &[T],
+    mut tries: usize,
+    mut fails: impl FnMut(&[T]) -> bool,
+) -> Vec<T> {
     let mut best = steps.to_vec();
     let mut piece = best.len().div_ceil(2);
     while piece > 0 {

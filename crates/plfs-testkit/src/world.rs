@@ -56,7 +56,8 @@ fn at<T>(result: plfs::Result<T>, what: impl FnOnce() -> String) -> std::result:
 }
 
 impl World {
-    /// An empty world below `root`, a directory of `store`, with a process for each of `places`, which name one of `nodes`.
+    /// An empty world below `root`, a directory of `store`, with a process for each of `places`,
+    /// which name one of `nodes`.
     pub fn new(store: Arc<dyn Store>, root: &Path, nodes: Vec<Config>, places: &[u32]) -> World {
         let mut world = World {
             store,
@@ -81,7 +82,10 @@ impl World {
         // Without shared memory each process is like a node of its own.
         let node = if config.shared_memory.is_some() { node } else { 1000 + self.next };
         self.next += 1;
-        Process { plfs: Plfs::new(self.store.clone(), config), who: Who { process: self.next, node } }
+        Process {
+            plfs: Plfs::new(self.store.clone(), config),
+            who: Who { process: self.next, node },
+        }
     }
 
     fn path(&self, name: u8) -> PathBuf {
@@ -119,22 +123,40 @@ impl World {
                 if self.handles.len() >= HANDLES {
                     self.close(usize::from(process) % HANDLES)?;
                 }
-                self.open(usize::from(process) % self.processes.len(), name % NAMES, create, exclusive, write, truncate)
+                self.open(
+                    usize::from(process) % self.processes.len(),
+                    name % NAMES,
+                    create,
+                    exclusive,
+                    write,
+                    truncate,
+                )
             }
-            Step::Rename { process, from, to } => self.rename(usize::from(process) % self.processes.len(), from % NAMES, to % NAMES),
-            Step::Unlink { process, name } => self.unlink(usize::from(process) % self.processes.len(), name % NAMES),
-            Step::Stat { process, name } => self.stat(usize::from(process) % self.processes.len(), name % NAMES),
+            Step::Rename { process, from, to } => {
+                self.rename(usize::from(process) % self.processes.len(), from % NAMES, to % NAMES)
+            }
+            Step::Unlink { process, name } => {
+                self.unlink(usize::from(process) % self.processes.len(), name % NAMES)
+            }
+            Step::Stat { process, name } => {
+                self.stat(usize::from(process) % self.processes.len(), name % NAMES)
+            }
             Step::Flatten { process, name } => {
                 let (process, name) = (usize::from(process) % self.processes.len(), name % NAMES);
                 if self.names.contains_key(&name) {
-                    at(self.processes[process].plfs.flatten(&self.path(name)), || "flatten".into())?;
+                    at(self.processes[process].plfs.flatten(&self.path(name)), || {
+                        "flatten".into()
+                    })?;
                 }
                 Ok(())
             }
             Step::Compact { process, name } => {
                 let (process, name) = (usize::from(process) % self.processes.len(), name % NAMES);
                 if self.names.contains_key(&name) {
-                    match self.processes[process].plfs.compact(&self.path(name), |_| ControlFlow::Continue(())) {
+                    match self.processes[process]
+                        .plfs
+                        .compact(&self.path(name), |_| ControlFlow::Continue(()))
+                    {
                         Err(error) if error.errno() == Errno::BUSY => {}
                         other => at(other, || "compact".into()).map(drop)?,
                     }
@@ -145,7 +167,12 @@ impl World {
                 let process = usize::from(process) % self.processes.len();
                 at(self.processes[process].plfs.leave_all(), || "leave".into())?;
                 let (who, now) = (self.processes[process].who, self.now);
-                let mut files: Vec<u32> = self.handles.iter().filter(|handle| handle.process == process).map(|handle| handle.file).collect();
+                let mut files: Vec<u32> = self
+                    .handles
+                    .iter()
+                    .filter(|handle| handle.process == process)
+                    .map(|handle| handle.file)
+                    .collect();
                 files.dedup();
                 for file in files {
                     self.model(file).leave(who, now);
@@ -154,7 +181,8 @@ impl World {
             }
             Step::Replace { process } => {
                 let process = usize::from(process) % self.processes.len();
-                while let Some(i) = self.handles.iter().position(|handle| handle.process == process) {
+                while let Some(i) = self.handles.iter().position(|handle| handle.process == process)
+                {
                     self.close(i)?;
                 }
                 let node = self.processes[process].who.node;
@@ -173,7 +201,14 @@ impl World {
             | Step::Close { handle }
             | Step::Reopen { handle } => {
                 if self.handles.is_empty() {
-                    return self.open(usize::from(handle) % self.processes.len(), handle % NAMES, true, false, true, false);
+                    return self.open(
+                        usize::from(handle) % self.processes.len(),
+                        handle % NAMES,
+                        true,
+                        false,
+                        true,
+                        false,
+                    );
                 }
                 let handle = usize::from(handle) % self.handles.len();
                 self.on_handle(handle, step)?;
@@ -191,20 +226,39 @@ impl World {
         match step {
             Step::Write { offset, len, stride, count, at_once, .. } => {
                 if !self.handles[i].write {
-                    let denied = self.handles[i].open.write_at(b"x", offset).map_err(|error| error.errno());
-                    return if denied == Err(Errno::BADF) { Ok(()) } else { Err(format!("{denied:?} on a handle for reading")) };
+                    let denied =
+                        self.handles[i].open.write_at(b"x", offset).map_err(|error| error.errno());
+                    return if denied == Err(Errno::BADF) {
+                        Ok(())
+                    } else {
+                        Err(format!("{denied:?} on a handle for reading"))
+                    };
                 }
-                let offsets = (0..i64::from(count)).map_while(|piece| offset.checked_add_signed(piece * i64::from(stride)));
-                let pieces: Vec<(u64, u64, u32)> = offsets.map(|offset| (offset, self.tick(), self.now as u32)).collect();
-                let bytes: Vec<u8> = pieces.iter().flat_map(|(_, _, seed)| (0..u64::from(len)).map(|at| byte_of(*seed, at))).collect();
+                let offsets = (0..i64::from(count))
+                    .map_while(|piece| offset.checked_add_signed(piece * i64::from(stride)));
+                let pieces: Vec<(u64, u64, u32)> =
+                    offsets.map(|offset| (offset, self.tick(), self.now as u32)).collect();
+                let bytes: Vec<u8> = pieces
+                    .iter()
+                    .flat_map(|(_, _, seed)| (0..u64::from(len)).map(|at| byte_of(*seed, at)))
+                    .collect();
                 if at_once && stride.unsigned_abs() >= len {
-                    let n = at(self.handles[i].open.write_strided(&bytes, len as usize, i64::from(stride), offset), || "write_strided".into())?;
+                    let n = at(
+                        self.handles[i].open.write_strided(
+                            &bytes,
+                            len as usize,
+                            i64::from(stride),
+                            offset,
+                        ),
+                        || "write_strided".into(),
+                    )?;
                     if n != bytes.len() {
                         return Err(format!("wrote {n} of {} bytes", bytes.len()));
                     }
                 } else {
                     for ((offset, ..), bytes) in pieces.iter().zip(bytes.chunks(len as usize)) {
-                        let n = at(self.handles[i].open.write_at(bytes, *offset), || "write".into())?;
+                        let n =
+                            at(self.handles[i].open.write_at(bytes, *offset), || "write".into())?;
                         if n != bytes.len() {
                             return Err(format!("wrote {n} of {len} bytes"));
                         }
@@ -225,8 +279,12 @@ impl World {
                 let low = self.model(file).size(Eyes::Of(who), now).0;
                 let (offset, n) = at(self.handles[i].open.append(&bytes), || "append".into())?;
                 // Others may have written past it, or cut it.
-                if n != bytes.len() || offset < low && self.model(file).size(Eyes::Now(who), now).0 >= low {
-                    return Err(format!("appended {n} of {len} bytes at {offset}, the file had {low}"));
+                if n != bytes.len()
+                    || offset < low && self.model(file).size(Eyes::Now(who), now).0 >= low
+                {
+                    return Err(format!(
+                        "appended {n} of {len} bytes at {offset}, the file had {low}"
+                    ));
                 }
                 self.model(file).write(who, now, offset, u64::from(len), seed);
                 self.handles[i].wrote = true;
@@ -249,7 +307,8 @@ impl World {
                 }
                 let now = self.now;
                 let (low, high) = self.model(file).size(Eyes::Now(who), now);
-                // Past the end there is nothing to make a hole of. Where the end is not certain, nor would the hole's be.
+                // Past the end there is nothing to make a hole of. Where the end is not certain,
+                // nor would the hole's be.
                 let end = offset.saturating_add(len);
                 let asked = if low == high { len } else { end.min(low).saturating_sub(offset) };
                 at(self.handles[i].open.zero(offset, asked), || "zero".into())?;
@@ -278,7 +337,8 @@ impl World {
             }
             Step::Close { .. } => self.close(i),
             Step::Reopen { .. } => {
-                let (process, name, write) = (self.handles[i].process, self.handles[i].name, self.handles[i].write);
+                let (process, name, write) =
+                    (self.handles[i].process, self.handles[i].name, self.handles[i].write);
                 self.close(i)?;
                 self.open(process, name, true, false, write, false)
             }
@@ -296,8 +356,22 @@ impl World {
         Ok(())
     }
 
-    fn open(&mut self, process: usize, name: u8, create: bool, exclusive: bool, write: bool, truncate: bool) -> Outcome {
-        let options = OpenOptions { access: Access { read: true, write }, create, exclusive: create && exclusive, truncate: truncate && write, mode: 0o644 };
+    fn open(
+        &mut self,
+        process: usize,
+        name: u8,
+        create: bool,
+        exclusive: bool,
+        write: bool,
+        truncate: bool,
+    ) -> Outcome {
+        let options = OpenOptions {
+            access: Access { read: true, write },
+            create,
+            exclusive: create && exclusive,
+            truncate: truncate && write,
+            mode: 0o644,
+        };
         let opened = self.processes[process].plfs.open(&self.path(name), options);
         let known = self.names.get(&name).copied();
         let expected = match known {
@@ -308,14 +382,17 @@ impl World {
         let open = match (opened, expected) {
             (Ok(Opened::Logical(open)), Ok(())) => open,
             (Err(error), Err(errno)) if error.errno() == errno => return Ok(()),
-            (opened, expected) => return Err(format!("open gave {opened:?}, expected {expected:?}")),
+            (opened, expected) => {
+                return Err(format!("open gave {opened:?}, expected {expected:?}"));
+            }
         };
         let file = known.unwrap_or_else(|| {
             self.next += 1;
             self.next
         });
         self.names.insert(name, file);
-        // Who has not read or written yet does not keep the data when another process removes the name: model.rs has a test of its own for that.
+        // Who has not read or written yet does not keep the data when another process removes the
+        // name: model.rs has a test of its own for that.
         at(open.refresh(), || "refresh".into())?;
         let (who, now) = (self.processes[process].who, self.tick());
         let model = self.model(file);
@@ -353,15 +430,24 @@ impl World {
 
     /// Forgets a file without name and handle.
     fn bury(&mut self, file: u32) {
-        if !self.names.values().any(|named| *named == file) && !self.handles.iter().any(|handle| handle.file == file) {
+        if !self.names.values().any(|named| *named == file)
+            && !self.handles.iter().any(|handle| handle.file == file)
+        {
             self.files.remove(&file);
         }
     }
 
     fn rename(&mut self, process: usize, from: u8, to: u8) -> Outcome {
-        let renamed = self.processes[process].plfs.rename(&self.path(from), &self.path(to)).map_err(|error| error.errno());
+        let renamed = self.processes[process]
+            .plfs
+            .rename(&self.path(from), &self.path(to))
+            .map_err(|error| error.errno());
         let Some(file) = self.names.get(&from).copied() else {
-            return if renamed == Err(Errno::NOENT) { Ok(()) } else { Err(format!("renaming nothing gave {renamed:?}")) };
+            return if renamed == Err(Errno::NOENT) {
+                Ok(())
+            } else {
+                Err(format!("renaming nothing gave {renamed:?}"))
+            };
         };
         renamed.map_err(|errno| format!("rename: {errno}"))?;
         if from != to {
@@ -374,7 +460,8 @@ impl World {
     }
 
     fn unlink(&mut self, process: usize, name: u8) -> Outcome {
-        let removed = self.processes[process].plfs.unlink(&self.path(name)).map_err(|error| error.errno());
+        let removed =
+            self.processes[process].plfs.unlink(&self.path(name)).map_err(|error| error.errno());
         match self.names.remove(&name) {
             None if removed == Err(Errno::NOENT) => Ok(()),
             Some(file) if removed.is_ok() => {
@@ -398,7 +485,8 @@ impl World {
     }
 
     fn read(&mut self, i: usize, offset: u64, len: usize) -> Outcome {
-        let (file, who, now) = (self.handles[i].file, self.processes[self.handles[i].process].who, self.now);
+        let (file, who, now) =
+            (self.handles[i].file, self.processes[self.handles[i].process].who, self.now);
         let mut buf = vec![0xee; len];
         let n = at(self.handles[i].open.read_at(&mut buf, offset), || "read".into())?;
         let model = self.model(file);
@@ -409,13 +497,16 @@ impl World {
         let (low, high) = model.size(Eyes::Of(who), now);
         let end = offset + n as u64;
         if n > 0 && end > high || n < len && end < low {
-            return Err(format!("read {n} of {len} bytes at {offset}; the size is {low} to {high}"));
+            return Err(format!(
+                "read {n} of {len} bytes at {offset}; the size is {low} to {high}"
+            ));
         }
         let values = model.values(Eyes::Of(who), now, offset, n);
         compare(offset, &buf[..n], &values)
     }
 
-    /// All processes commit and look; then all, and a new one on each node, must see the same, and what the model allows.
+    /// All processes commit and look; then all, and a new one on each node, must see the same, and
+    /// what the model allows.
     fn agree(&mut self) -> Outcome {
         let now = self.tick();
         for i in 0..self.handles.len() {
@@ -440,9 +531,14 @@ impl World {
                 let content = content.collect::<std::result::Result<Vec<_>, String>>()?;
                 let size = at(open.len(), || format!("len by {whose}"))?;
                 match &seen {
-                    Some((first, other_size, other)) if *other_size != size || *other != content => {
+                    Some((first, other_size, other))
+                        if *other_size != size || *other != content =>
+                    {
                         let differs = content.iter().zip(other).find(|(a, b)| a != b);
-                        Err(format!("{first} and {whose} disagree: sizes {other_size} and {size}, {differs:?}"))
+                        Err(format!(
+                            "{first} and {whose} disagree: sizes {other_size} and {size}, \
+                             {differs:?}"
+                        ))
                     }
                     Some(_) => Ok(()),
                     None => {
@@ -452,15 +548,24 @@ impl World {
                 }
             };
             for handle in self.handles.iter().filter(|handle| handle.file == file) {
-                sight(format!("process {}", self.processes[handle.process].who.process), &handle.open)?;
+                sight(
+                    format!("process {}", self.processes[handle.process].who.process),
+                    &handle.open,
+                )?;
             }
             if let Some((name, _)) = self.names.iter().find(|(_, named)| **named == file) {
                 let path = self.root.join(format!("f{name}"));
                 for (node, config) in self.nodes.iter().enumerate() {
                     let plfs = Plfs::new(self.store.clone(), config.clone());
-                    match at(plfs.open(&path, OpenOptions::read()), || format!("open by a new process of node {node}"))? {
-                        Opened::Logical(open) => sight(format!("a new process of node {node}"), &open)?,
-                        Opened::Plain(_) => return Err(format!("{} is a plain file", path.display())),
+                    match at(plfs.open(&path, OpenOptions::read()), || {
+                        format!("open by a new process of node {node}")
+                    })? {
+                        Opened::Logical(open) => {
+                            sight(format!("a new process of node {node}"), &open)?
+                        }
+                        Opened::Plain(_) => {
+                            return Err(format!("{} is a plain file", path.display()));
+                        }
                     }
                 }
             }
@@ -481,7 +586,12 @@ impl World {
 
 fn compare(offset: u64, bytes: &[u8], values: &[crate::Values]) -> Outcome {
     match bytes.iter().zip(values).position(|(byte, values)| !values.has(*byte)) {
-        Some(i) => Err(format!("the byte at {} is {}, expected one of {:?}", offset + i as u64, bytes[i], values[i].all())),
+        Some(i) => Err(format!(
+            "the byte at {} is {}, expected one of {:?}",
+            offset + i as u64,
+            bytes[i],
+            values[i].all()
+        )),
         None => Ok(()),
     }
 }

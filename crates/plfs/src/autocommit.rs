@@ -1,16 +1,20 @@
-//! L5: commits on its own what programs write and do not commit, so that a killed program loses seconds, not everything, and others can watch a file grow.
+//! L5: commits on its own what programs write and do not commit, so that a killed program loses
+//! seconds, not everything, and others can watch a file grow.
 //!
-//! One thread a process, started by the first write. A file is looked at [`FIRST`] after a write; as long as the file is written, each wait is twice as long as the
-//! one before, up to [`LAST`]: a long run of writes stays a few records.
+//! One thread a process, started by the first write. A file is looked at [`FIRST`] after a write;
+//! as long as the file is written, each wait is twice as long as the one before, up to [`LAST`]: a
+//! long run of writes stays a few records.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::sync::lock;
 
-/// Time from a write to its commit, at first. 1 s: what people take for "now" when they watch a log.
+/// Time from a write to its commit, at first. 1 s: what people take for "now" when they watch a
+/// log.
 const FIRST: Duration = Duration::from_secs(1);
-/// The same for a file that is written all the time. 30 s: when Linux writes dirty pages back (vm.dirty_expire_centisecs).
+/// The same for a file that is written all the time. 30 s: when Linux writes dirty pages back
+/// (vm.dirty_expire_centisecs).
 const LAST: Duration = Duration::from_secs(30);
 
 /// Whoever forks holds it alone, so that the thread holds no lock of a file at that moment.
@@ -67,18 +71,24 @@ pub(crate) fn watch<F: Tick + 'static>(file: &Arc<F>) {
 fn run() {
     let mut ticker = lock(&TICKER);
     loop {
-        let Some(next) = ticker.as_ref().and_then(|ticker| ticker.watched.iter().map(|watched| watched.due).min()) else {
+        let Some(next) = ticker
+            .as_ref()
+            .and_then(|ticker| ticker.watched.iter().map(|watched| watched.due).min())
+        else {
             ticker = WORK.wait(ticker).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
         let now = Instant::now();
         if next > now {
-            ticker = WORK.wait_timeout(ticker, next - now).unwrap_or_else(PoisonError::into_inner).0;
+            ticker =
+                WORK.wait_timeout(ticker, next - now).unwrap_or_else(PoisonError::into_inner).0;
             continue;
         }
         let mut due = Vec::new();
         if let Some(ticker) = ticker.as_mut() {
-            let (ready, later) = std::mem::take(&mut ticker.watched).into_iter().partition(|watched| watched.due <= now);
+            let (ready, later) = std::mem::take(&mut ticker.watched)
+                .into_iter()
+                .partition(|watched| watched.due <= now);
             (due, ticker.watched) = (ready, later);
         }
         drop(ticker);
@@ -90,7 +100,8 @@ fn run() {
     }
 }
 
-/// Commits if anything was written; gives the file back if so, for it will probably be written again.
+/// Commits if anything was written; gives the file back if so, for it will probably be written
+/// again.
 fn commit(watched: Watched) -> Option<Watched> {
     let _gate = FORK_GATE.read().unwrap_or_else(PoisonError::into_inner);
     let ticking = lock(&watched.ticking);

@@ -1,4 +1,5 @@
-//! L5: rewriting a file so that its storage holds what the file has, in order, and nothing else (FORMAT.md section 7).
+//! L5: rewriting a file so that its storage holds what the file has, in order, and nothing else
+//! (FORMAT.md section 7).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::read::{SegmentFiles, fetch};
 use crate::store::{self, Errno};
 use crate::write::Identity;
 
-/// Bytes that are copied at once. 8 MiB: two objects of CephFS, some ten requests in flight of a disk.
+/// Bytes that are copied at once. 8 MiB: two objects of CephFS, some ten requests in flight of a
+/// disk.
 const WINDOW_BYTES: u64 = 8 << 20;
 /// How often larger stamps are tried than those of writers who came and went meanwhile.
 const TRIES: usize = 8;
@@ -46,21 +48,28 @@ pub struct Compacted {
     pub copied_bytes: u64,
     /// Bytes that its data logs took on their backends before.
     pub stored_before: u64,
-    /// And after. More than was copied if other users' log sets could not be removed, or somebody came and wrote.
+    /// And after. More than was copied if other users' log sets could not be removed, or somebody
+    /// came and wrote.
     pub stored_after: u64,
 }
 
-/// Whether the last writer to leave should compact the file, going by what it sums up: it is small, most of its logs is dead, and they can be removed by this user. Costs nothing
-/// unless the logs take far more than the file, then a listing and a stat for each log set.
+/// Whether the last writer to leave should compact the file, going by what it sums up: it is small,
+/// most of its logs is dead, and they can be removed by this user. Costs nothing unless the logs
+/// take far more than the file, then a listing and a stat for each log set.
 pub(crate) fn is_worth(container: &Container, config: &Config, totals: &Totals) -> bool {
     let most = config.compact_bytes;
-    if most == 0 || totals.size > most || totals.stored_bytes < totals.size.saturating_mul(4).saturating_add(most) {
+    if most == 0
+        || totals.size > most
+        || totals.stored_bytes < totals.size.saturating_mul(4).saturating_add(most)
+    {
         return false;
     }
     // Other users' log sets would stay, and each closer would try again.
     let store = container.store.as_ref();
     let can_go = |name: &Name| match name {
-        Name::LogSet(set) => store.stat(&container.path(&name::log_set(*set)), false).is_ok_and(|stat| lifecycle::is_removable(store, &stat)),
+        Name::LogSet(set) => store
+            .stat(&container.path(&name::log_set(*set)), false)
+            .is_ok_and(|stat| lifecycle::is_removable(store, &stat)),
         _ => true,
     };
     container.list().is_ok_and(|names| names.iter().all(can_go))
@@ -77,17 +86,30 @@ pub(crate) fn usage(container: &Container) -> Result<Usage> {
     Ok(Usage { stored_bytes: stored_bytes(container)?, live_bytes })
 }
 
-/// Compacts the file. `progress` is told the bytes copied so far, at each [`WINDOW_BYTES`], and may end it: EINTR.
+/// Compacts the file. `progress` is told the bytes copied so far, at each [`WINDOW_BYTES`], and may
+/// end it: EINTR.
 ///
-/// EBUSY if somebody has it open for writing. Writers may come while it runs; readers are not disturbed. Takes room for a second copy of what the file has until it is done. Durable on
+/// EBUSY if somebody has it open for writing. Writers may come while it runs; readers are not
+/// disturbed. Takes room for a second copy of what the file has until it is done. Durable on
 /// return; whatever ends it before leaves the file as it was.
-pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress: impl FnMut(u64) -> ControlFlow<()>) -> Result<Compacted> {
+pub(crate) fn compact(
+    container: &Arc<Container>,
+    config: &Config,
+    mut progress: impl FnMut(u64) -> ControlFlow<()>,
+) -> Result<Compacted> {
     let names = container.list()?;
-    if catalog::has_owner(&names) && (!lifecycle::end_the_dead(container, config, &names)? || catalog::has_owner(&container.list()?)) {
+    if catalog::has_owner(&names)
+        && (!lifecycle::end_the_dead(container, config, &names)?
+            || catalog::has_owner(&container.list()?))
+    {
         return busy(container);
     }
     if lifecycle::has_lost_records(container) {
-        let bad = Bad::new(summary::OFFSET, "its index logs have fewer records than this summary counts: put the lost logs back, or copy what is left");
+        let bad = Bad::new(
+            summary::OFFSET,
+            "its index logs have fewer records than this summary counts: put the lost logs back, \
+             or copy what is left",
+        );
         return Err(Error::Corrupt { path: container.path(name::SUPER), bad });
     }
     let stored_before = stored_bytes(container)?;
@@ -95,8 +117,16 @@ pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress:
     // Without shared memory: nobody else appends to the set.
     let alone = Config { shared_memory: None, ..config.clone() };
     let identity = Identity::of_this_process(container.store.user());
-    let set = Arc::new(LogSet::join(container.clone(), &alone, Seen { max_hlc: 0, is_new: true }, true, || identity.mark(), catalog::complete)?);
-    let copied = Copier::new(container, config, &set, identity).and_then(|copier| copier.run(&mut progress));
+    let set = Arc::new(LogSet::join(
+        container.clone(),
+        &alone,
+        Seen { max_hlc: 0, is_new: true },
+        true,
+        || identity.mark(),
+        catalog::complete,
+    )?);
+    let copied =
+        Copier::new(container, config, &set, identity).and_then(|copier| copier.run(&mut progress));
     let cleared = match &copied {
         Ok((_, dead)) => lifecycle::remove_stale_sets(container, set.id(), *dead),
         // In vain: nothing of it was needed yet.
@@ -115,7 +145,8 @@ pub(crate) fn compact(container: &Arc<Container>, config: &Config, mut progress:
 }
 
 fn busy<T>(container: &Container) -> Result<T> {
-    Err(Errno::BUSY).at("compact, because it is open for writing (`plfs stat` says by whom),", &container.dir)
+    Err(Errno::BUSY)
+        .at("compact, because it is open for writing (`plfs stat` says by whom),", &container.dir)
 }
 
 /// The bytes of a file on their way into a new log set.
@@ -124,7 +155,8 @@ struct Copier<'a> {
     set: &'a Arc<LogSet>,
     identity: Identity,
     index: Index,
-    /// Stamps of the truncate to nothing, of what is copied, and of the truncate to the file's size.
+    /// Stamps of the truncate to nothing, of what is copied, and of the truncate to the file's
+    /// size.
     stamps: [u64; 3],
     /// One for each backend that one log set can have data on.
     streams: Vec<Stream>,
@@ -137,39 +169,65 @@ struct Stream {
 
 impl<'a> Copier<'a> {
     /// Makes sure that all who write from now on are younger, and learns what the file has.
-    fn new(container: &'a Arc<Container>, config: &Config, set: &'a Arc<LogSet>, identity: Identity) -> Result<Copier<'a>> {
+    fn new(
+        container: &'a Arc<Container>,
+        config: &Config,
+        set: &'a Arc<LogSet>,
+        identity: Identity,
+    ) -> Result<Copier<'a>> {
         for _ in 0..TRIES {
             let stamps = [set.tick(), set.tick(), set.tick()];
             write_clock(container, stamps[2], true)?;
             let names = container.list()?;
-            if names.iter().any(|name| matches!(name, Name::OpenMark(other) if *other != set.id())) {
+            if names.iter().any(|name| matches!(name, Name::OpenMark(other) if *other != set.id()))
+            {
                 return busy(container);
             }
-            let others: Vec<Name> = names.into_iter().filter(|name| *name != Name::LogSet(set.id())).collect();
+            let others: Vec<Name> =
+                names.into_iter().filter(|name| *name != Name::LogSet(set.id())).collect();
             let mut index = Index::begin(container, &others)?;
             let is_whole = index.finish(container, &others)?;
             if is_whole && index.max_hlc() < stamps[0] && stamps.is_sorted_by(|a, b| a < b) {
-                let streams = container.superblock.backends.len().min(container.superblock.streams.into());
-                let stream = |_| Stream { data: DataLog::new(container.clone(), set.clone(), config.buffer_bytes), folder: Folder::new() };
-                return Ok(Copier { container, set, identity, index, stamps, streams: (0..streams).map(stream).collect() });
+                let streams =
+                    container.superblock.backends.len().min(container.superblock.streams.into());
+                let stream = |_| Stream {
+                    data: DataLog::new(container.clone(), set.clone(), config.buffer_bytes),
+                    folder: Folder::new(),
+                };
+                return Ok(Copier {
+                    container,
+                    set,
+                    identity,
+                    index,
+                    stamps,
+                    streams: (0..streams).map(stream).collect(),
+                });
             }
             set.observe(index.max_hlc());
         }
-        Err(Error::invalid(Errno::AGAIN, "writers come and go too often to compact the file, or its logs say that they are from the end of time"))
+        Err(Error::invalid(
+            Errno::AGAIN,
+            "writers come and go too often to compact the file, or its logs say that they are \
+             from the end of time",
+        ))
     }
 
-    /// Copies everything and makes everything else dead. Gives the bytes copied and the stamp below which all is dead.
+    /// Copies everything and makes everything else dead. Gives the bytes copied and the stamp below
+    /// which all is dead.
     fn run(mut self, progress: &mut impl FnMut(u64) -> ControlFlow<()>) -> Result<(u64, u64)> {
         let [dead, _, last] = self.stamps;
         self.set.append_index(&[], &[self.identity.record()], true)?;
         let (mut copied, mut end) = (0, 0);
-        let (segments, mut buf, mut index) = (SegmentFiles::default(), Vec::new(), std::mem::take(&mut self.index));
+        let (segments, mut buf, mut index) =
+            (SegmentFiles::default(), Vec::new(), std::mem::take(&mut self.index));
         walk(self.container, &mut index, |index, pieces| {
             let from = pieces[0].logical;
             end = pieces[pieces.len() - 1].logical + pieces[pieces.len() - 1].length;
             buf.resize((end - from) as usize, 0);
             fetch(from, &mut buf, pieces, |piece, out| {
-                let at = index.segment(piece.segment).ok_or_else(|| Error::invalid(Errno::IO, "the index names a data log that is not listed"))?;
+                let at = index.segment(piece.segment).ok_or_else(|| {
+                    Error::invalid(Errno::IO, "the index names a data log that is not listed")
+                })?;
                 segments.read(self.container, at, piece.physical, out)
             })?;
             for (start, length) in contiguous(pieces) {
@@ -179,12 +237,18 @@ impl<'a> Copier<'a> {
             }
             match progress(copied) {
                 ControlFlow::Continue(()) => Ok(()),
-                ControlFlow::Break(()) => Err(Error::invalid(Errno::INTR, "interrupted; the file is as it was")),
+                ControlFlow::Break(()) => {
+                    Err(Error::invalid(Errno::INTR, "interrupted; the file is as it was"))
+                }
             }
         })?;
         self.commit()?;
         if end < index.eof() {
-            self.set.append_index(&[], &[Record::Truncate { size: index.eof(), stamp: last }], true)?;
+            self.set.append_index(
+                &[],
+                &[Record::Truncate { size: index.eof(), stamp: last }],
+                true,
+            )?;
         }
         // All of it has to be durable before what says that it is all there is.
         self.set.sync_index(u64::MAX)?;
@@ -200,7 +264,8 @@ impl<'a> Copier<'a> {
         let Stream { data, folder } = &mut self.streams[turn];
         let (segment, physical) = if data.is_direct(bytes.len()) {
             let place = data.place(bytes.len() as u64)?;
-            store::write_full(place.file.as_ref(), bytes, place.physical).at("write the data log", &place.path)?;
+            store::write_full(place.file.as_ref(), bytes, place.physical)
+                .at("write the data log", &place.path)?;
             data.wrote(place.segment);
             (place.segment, place.physical)
         } else {
@@ -213,7 +278,8 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Appends what was written to the index log, once it is durable: what the records repeat is dead to readers from then on.
+    /// Appends what was written to the index log, once it is durable: what the records repeat is
+    /// dead to readers from then on.
     fn commit(&mut self) -> Result<()> {
         for Stream { data, .. } in &mut self.streams {
             data.flush()?;
@@ -229,7 +295,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// An administrator's logs belong to the file's owner, who may go on with them, and remove them.
+    /// An administrator's logs belong to the file's owner, who may go on with them, and remove
+    /// them.
     fn give_to_owner(&self) -> Result<()> {
         let store = &self.container.store;
         let path = self.container.path(name::SUPER);
@@ -244,19 +311,28 @@ impl<'a> Copier<'a> {
                 other => other.at("list", &dir)?,
             };
             for path in files.into_iter().map(|file| dir.join(file.name)).chain([dir.clone()]) {
-                store.chown(&path, Some(owner.uid), Some(owner.gid), false).at("set the owner of", &path)?;
+                store
+                    .chown(&path, Some(owner.uid), Some(owner.gid), false)
+                    .at("set the owner of", &path)?;
             }
         }
         Ok(())
     }
 }
 
-/// Calls `visit` with all that the file has, ascending, in windows of at most [`WINDOW_BYTES`], none of which is empty. A damaged flat index is replaced by the logs on the way.
-fn walk(container: &Container, index: &mut Index, mut visit: impl FnMut(&Index, &[Found]) -> Result<()>) -> Result<()> {
+/// Calls `visit` with all that the file has, ascending, in windows of at most [`WINDOW_BYTES`],
+/// none of which is empty. A damaged flat index is replaced by the logs on the way.
+fn walk(
+    container: &Container,
+    index: &mut Index,
+    mut visit: impl FnMut(&Index, &[Found]) -> Result<()>,
+) -> Result<()> {
     let (mut at, mut pieces) = (0, Vec::new());
     loop {
         let from = index.next_data(at);
-        let to = from.map_or(at, |from| (from - from % WINDOW_BYTES).saturating_add(WINDOW_BYTES).min(index.eof()));
+        let to = from.map_or(at, |from| {
+            (from - from % WINDOW_BYTES).saturating_add(WINDOW_BYTES).min(index.eof())
+        });
         index.lookup(from.unwrap_or(at), to, &mut pieces);
         if let Some(why) = index.is_broken() {
             index.begin_anew(container, why)?;
@@ -286,7 +362,8 @@ fn contiguous(pieces: &[Found]) -> Vec<(u64, u64)> {
     parts
 }
 
-/// What the data logs take on their backends, those included that no record names. Parts of a region that nobody wrote take nothing on most file systems.
+/// What the data logs take on their backends, those included that no record names. Parts of a
+/// region that nobody wrote take nothing on most file systems.
 fn stored_bytes(container: &Container) -> Result<u64> {
     let mut sum = 0;
     for name in container.list()? {
@@ -297,9 +374,14 @@ fn stored_bytes(container: &Container) -> Result<u64> {
                 Err(Errno::NOENT) => continue,
                 other => other.at("list", &dir)?,
             };
-            for file in files.iter().filter(|file| file.name.to_str().is_some_and(|name| name::parse_data_log(name).is_some())) {
+            for file in files.iter().filter(|file| {
+                file.name.to_str().is_some_and(|name| name::parse_data_log(name).is_some())
+            }) {
                 // One that goes meanwhile takes nothing.
-                sum += container.store.stat(&dir.join(&file.name), false).map_or(0, |stat| stat.len.min(stat.blocks.saturating_mul(512)));
+                sum += container
+                    .store
+                    .stat(&dir.join(&file.name), false)
+                    .map_or(0, |stat| stat.len.min(stat.blocks.saturating_mul(512)));
             }
         }
     }

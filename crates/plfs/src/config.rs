@@ -1,21 +1,26 @@
-//! Settings: all have defaults, none is needed. What must outlive a process is recorded in the container instead.
+//! Settings: all have defaults, none is needed. What must outlive a process is recorded in the
+//! container instead.
 
 use std::path::PathBuf;
 
 /// [`Config::index_bytes`] unless somebody says otherwise: 20 M irregular pieces.
 pub(crate) const INDEX_BYTES: u64 = 256 << 20;
 
-/// How this process uses PLFS. [`Config::from_env`] reads the `PLFS_*` variables that TUNING.md lists.
+/// How this process uses PLFS. [`Config::from_env`] reads the `PLFS_*` variables that TUNING.md
+/// lists.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Directories whose new files become containers, and roots for them. Absolute.
     pub mounts: Vec<PathBuf>,
-    /// Data logs that the processes of one node share for a new file, 1 to 256. 8: enough that two running processes seldom meet on one inode lock, few
-    /// enough that a file of 64 ranks is 8 logs.
+    /// Data logs that the processes of one node share for a new file, 1 to 256. 8: enough that two
+    /// running processes seldom meet on one inode lock, few enough that a file of 64 ranks is 8
+    /// logs.
     pub streams: u16,
-    /// Bytes of not yet written data that this process may hold, all files together. 64 MiB: 16 flushes of 4 MiB.
+    /// Bytes of not yet written data that this process may hold, all files together. 64 MiB: 16
+    /// flushes of 4 MiB.
     pub buffer_bytes: usize,
-    /// Bytes of memory that the index of one file may take when it is made of index logs; a longer one lies in a file without a name below TMPDIR, which lookups read as they need it.
+    /// Bytes of memory that the index of one file may take when it is made of index logs; a longer
+    /// one lies in a file without a name below TMPDIR, which lookups read as they need it.
     /// 256 MiB: some 20 M irregular pieces. While it is made it takes twice that.
     pub index_bytes: u64,
     /// Length past which a stream of a new file goes on in its next segment. 1 TiB.
@@ -24,7 +29,8 @@ pub struct Config {
     pub backends: Vec<PathBuf>,
     /// Whether close also forces data to storage, like fsync.
     pub sync_on_close: bool,
-    /// Size up to which the last writer to leave compacts a file, if its logs take this much and four times the file's size besides; 0: never. 64 MiB: a tenth of a second of copying,
+    /// Size up to which the last writer to leave compacts a file, if its logs take this much and
+    /// four times the file's size besides; 0: never. 64 MiB: a tenth of a second of copying,
     /// for each two hundred MiB that were overwritten at most.
     pub compact_bytes: u64,
     /// Where the processes of a node meet. `None`: every process has a log set of its own.
@@ -48,10 +54,13 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Defaults, changed by `PLFS_MOUNTS`, `PLFS_BACKENDS` (paths, separated by `:`; a `:` or `\` inside a path is written after a `\`), `PLFS_STREAMS`,
-    /// `PLFS_BUFFER_BYTES`, `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`, `PLFS_SYNC_ON_CLOSE` (1 or 0), `PLFS_COMPACT_BYTES` and `PLFS_SHARED_MEMORY` (a directory, or empty for none).
+    /// Defaults, changed by `PLFS_MOUNTS`, `PLFS_BACKENDS` (paths, separated by `:`; a `:` or `\`
+    /// inside a path is written after a `\`), `PLFS_STREAMS`, `PLFS_BUFFER_BYTES`,
+    /// `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`, `PLFS_SYNC_ON_CLOSE` (1 or 0),
+    /// `PLFS_COMPACT_BYTES` and `PLFS_SHARED_MEMORY` (a directory, or empty for none).
     ///
-    /// A value that is not a number in its range is an error that names the variable: silently using another would be worse.
+    /// A value that is not a number in its range is an error that names the variable: silently
+    /// using another would be worse.
     pub fn from_env() -> Result<Config, String> {
         let mut config = Config::default();
         let var = |name: &str| std::env::var_os(name);
@@ -61,10 +70,21 @@ impl Config {
         if let Some(paths) = var("PLFS_BACKENDS") {
             config.backends = split_paths(&paths);
         }
-        config.streams = number("PLFS_STREAMS", config.streams as u64, 1, plfs_format::superblock::STREAMS_MAX as u64)? as u16;
-        config.buffer_bytes = number("PLFS_BUFFER_BYTES", config.buffer_bytes as u64, 1 << 16, 1 << 40)? as usize;
+        config.streams = number(
+            "PLFS_STREAMS",
+            config.streams as u64,
+            1,
+            plfs_format::superblock::STREAMS_MAX as u64,
+        )? as u16;
+        config.buffer_bytes =
+            number("PLFS_BUFFER_BYTES", config.buffer_bytes as u64, 1 << 16, 1 << 40)? as usize;
         config.index_bytes = number("PLFS_INDEX_BYTES", config.index_bytes, 0, 1 << 46)?;
-        config.segment_bytes = number("PLFS_SEGMENT_BYTES", config.segment_bytes, 1 << 16, plfs_format::superblock::SEGMENT_BYTES_MAX)?;
+        config.segment_bytes = number(
+            "PLFS_SEGMENT_BYTES",
+            config.segment_bytes,
+            1 << 16,
+            plfs_format::superblock::SEGMENT_BYTES_MAX,
+        )?;
         config.sync_on_close = number("PLFS_SYNC_ON_CLOSE", 0, 0, 1)? == 1;
         config.compact_bytes = number("PLFS_COMPACT_BYTES", config.compact_bytes, 0, 1 << 46)?;
         if let Some(dir) = var("PLFS_SHARED_MEMORY") {
@@ -72,7 +92,10 @@ impl Config {
         }
         for path in config.mounts.iter().chain(&config.backends) {
             if !path.is_absolute() {
-                return Err(format!("PLFS_MOUNTS and PLFS_BACKENDS need absolute paths, not {}", path.display()));
+                return Err(format!(
+                    "PLFS_MOUNTS and PLFS_BACKENDS need absolute paths, not {}",
+                    path.display()
+                ));
             }
         }
         Ok(config)
@@ -82,7 +105,9 @@ impl Config {
 fn number(name: &str, default: u64, min: u64, max: u64) -> Result<u64, String> {
     let Some(text) = std::env::var_os(name) else { return Ok(default) };
     let value = text.to_str().and_then(|text| text.trim().parse().ok());
-    value.filter(|n| (min..=max).contains(n)).ok_or_else(|| format!("{name}={} is not a number from {min} to {max}", text.to_string_lossy()))
+    value.filter(|n| (min..=max).contains(n)).ok_or_else(|| {
+        format!("{name}={} is not a number from {min} to {max}", text.to_string_lossy())
+    })
 }
 
 /// Splits a `:`-separated list of paths with `\` as escape.
@@ -102,7 +127,11 @@ pub fn split_paths(list: &std::ffi::OsStr) -> Vec<PathBuf> {
             }
         }
     }
-    paths.into_iter().filter(|path| !path.is_empty()).map(|path| PathBuf::from(std::ffi::OsString::from_vec(path))).collect()
+    paths
+        .into_iter()
+        .filter(|path| !path.is_empty())
+        .map(|path| PathBuf::from(std::ffi::OsString::from_vec(path)))
+        .collect()
 }
 
 /// The inverse of [`split_paths`].

@@ -119,7 +119,8 @@ pub enum Error {
         /// The log set that was the node's.
         set: u32,
     },
-    /// An earlier write failed after the call that made it had returned; the handle refuses to go on, because bytes are lost.
+    /// An earlier write failed after the call that made it had returned; the handle refuses to go
+    /// on, because bytes are lost.
     #[error("an earlier write to this file failed, and its bytes are lost: {first}")]
     Poisoned {
         /// The first failure.
@@ -141,7 +142,9 @@ impl Error {
         match self {
             Error::Io { errno, .. } | Error::Invalid { errno, .. } => *errno,
             Error::MissingData { .. } | Error::Corrupt { .. } => Errno::IO,
-            Error::UnknownBackend { .. } | Error::MissingBackend { .. } | Error::WrongBackend { .. } => Errno::IO,
+            Error::UnknownBackend { .. }
+            | Error::MissingBackend { .. }
+            | Error::WrongBackend { .. } => Errno::IO,
             Error::NotAContainer { .. } => Errno::MEDIUMTYPE,
             Error::UnknownFormat { .. } | Error::NeedsNewer { .. } => Errno::OPNOTSUPP,
             Error::MissingContainer { .. } | Error::Fenced { .. } => Errno::STALE,
@@ -163,7 +166,9 @@ impl Error {
 /// What an error number means for this path, in words.
 pub(crate) fn in_words(path: &Path, errno: Errno) -> String {
     match errno == Errno::LOOP && path.components().any(|part| part.as_os_str() == name::ROOT_DIR) {
-        true => "it is a symbolic link, or lies behind one; PLFS does not follow links inside a container".into(),
+        true => "it is a symbolic link, or lies behind one; PLFS does not follow links inside a \
+                 container"
+            .into(),
         false => errno.to_string(),
     }
 }

@@ -58,8 +58,15 @@ struct Reader {
 
 impl File {
     pub(crate) fn new(logical: Arc<LogicalFile>, path: PathBuf, access: Access) -> File {
-        let reader = Reader { prefetch: Prefetch::new(logical.container.local), pieces: Vec::new() };
-        File { logical: Some(logical), path, access, reader: Mutex::new(reader), wrote: AtomicBool::new(false) }
+        let reader =
+            Reader { prefetch: Prefetch::new(logical.container.local), pieces: Vec::new() };
+        File {
+            logical: Some(logical),
+            path,
+            access,
+            reader: Mutex::new(reader),
+            wrote: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn logical(&self) -> &Arc<LogicalFile> {
@@ -82,18 +89,28 @@ impl File {
         self.access
     }
 
-    /// Reads into `buf` at `offset`; returns the bytes read, fewer than asked only at the end of the file. Sees all own writes, and others' commits as of the last open,
-    /// refresh or read at the end of the file.
+    /// Reads into `buf` at `offset`; returns the bytes read, fewer than asked only at the end of
+    /// the file. Sees all own writes, and others' commits as of the last open, refresh or read at
+    /// the end of the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.may_read()?;
         self.read_pieces(buf, buf.len(), 0, offset)
     }
 
-    /// Reads pieces of `length` bytes into `buf`, one after the other: piece i comes from `offset + i * stride`. Returns the bytes read; stops at the first piece that the
-    /// file does not fill, or that fails when others have been read: then the next call that begins there gives the error. Otherwise as [`read_at`](File::read_at).
+    /// Reads pieces of `length` bytes into `buf`, one after the other: piece i comes from `offset +
+    /// i * stride`. Returns the bytes read; stops at the first piece that the file does not fill,
+    /// or that fails when others have been read: then the next call that begins there gives the
+    /// error. Otherwise as [`read_at`](File::read_at).
     ///
-    /// The arguments are [`write_strided`](File::write_strided)'s, with the same errors. Costs one lookup a piece; pieces that are neighbours in a data log are fetched together.
-    pub fn read_strided(&self, buf: &mut [u8], length: usize, stride: i64, offset: u64) -> Result<usize> {
+    /// The arguments are [`write_strided`](File::write_strided)'s, with the same errors. Costs one
+    /// lookup a piece; pieces that are neighbours in a data log are fetched together.
+    pub fn read_strided(
+        &self,
+        buf: &mut [u8],
+        length: usize,
+        stride: i64,
+        offset: u64,
+    ) -> Result<usize> {
         self.may_read()?;
         if is_contiguous(buf.len(), length, stride, offset)? {
             return self.read_at(buf, offset);
@@ -101,7 +118,13 @@ impl File {
         self.read_pieces(buf, length, stride, offset)
     }
 
-    fn read_pieces(&self, buf: &mut [u8], length: usize, stride: i64, offset: u64) -> Result<usize> {
+    fn read_pieces(
+        &self,
+        buf: &mut [u8],
+        length: usize,
+        stride: i64,
+        offset: u64,
+    ) -> Result<usize> {
         if buf.is_empty() {
             return Ok(0);
         }
@@ -122,8 +145,9 @@ impl File {
                     self.logical().do_without_flat()?;
                     return self.try_read(buf, length, stride, offset);
                 }
-                // The logs were removed under us: after a truncate to nothing or a compaction there are new ones, and they can go again before we have opened them.
-                // One that is missing twice is lost.
+                // The logs were removed under us: after a truncate to nothing or a compaction there
+                // are new ones, and they can go again before we have opened them. One that is
+                // missing twice is lost.
                 Err(Error::MissingData { errno: Errno::NOENT, path, .. }) if path != missing => {
                     missing = path;
                     self.logical().acquire();
@@ -161,7 +185,13 @@ impl File {
         Ok(done)
     }
 
-    fn read_piece(&self, known: &Index, reader: Option<&mut Reader>, buf: &mut [u8], offset: u64) -> Result<usize> {
+    fn read_piece(
+        &self,
+        known: &Index,
+        reader: Option<&mut Reader>,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> Result<usize> {
         let logical = self.logical();
         let eof = known.eof();
         if offset >= eof {
@@ -169,9 +199,15 @@ impl File {
         }
         let n = buf.len().min(usize::try_from(eof - offset).unwrap_or(usize::MAX));
         let buf = &mut buf[..n];
-        let lies = || Error::Corrupt { path: logical.container.path(name::FLAT), bad: Bad::new(0, "an entry names a segment that is not listed") };
+        let lies = || Error::Corrupt {
+            path: logical.container.path(name::FLAT),
+            bad: Bad::new(0, "an entry names a segment that is not listed"),
+        };
         let sound = || match known.is_broken() {
-            Some(what) => Err(Error::Corrupt { path: logical.container.path(name::FLAT), bad: Bad::new(0, what) }),
+            Some(what) => Err(Error::Corrupt {
+                path: logical.container.path(name::FLAT),
+                bad: Bad::new(0, what),
+            }),
             None => Ok(()),
         };
         let read = |piece: &Found, out: &mut [u8]| {
@@ -184,8 +220,16 @@ impl File {
                 sound()?;
                 fetch(offset, buf, pieces, |piece, out| {
                     let at = known.segment(piece.segment).ok_or_else(lies)?;
-                    let ahead = |physical, buf: &mut [u8]| logical.segments.read_some(&logical.container, at, physical, buf);
-                    match prefetch.read(known.generation(), piece, known.segment_end(piece.segment), out, ahead)? {
+                    let ahead = |physical, buf: &mut [u8]| {
+                        logical.segments.read_some(&logical.container, at, physical, buf)
+                    };
+                    match prefetch.read(
+                        known.generation(),
+                        piece,
+                        known.segment_end(piece.segment),
+                        out,
+                        ahead,
+                    )? {
                         got if got < out.len() => read(piece, out),
                         _ => Ok(()),
                     }
@@ -201,7 +245,8 @@ impl File {
         Ok(n)
     }
 
-    /// Writes `buf` at `offset`; returns the bytes written. Visible to this process at once, to others after a commit.
+    /// Writes `buf` at `offset`; returns the bytes written. Visible to this process at once, to
+    /// others after a commit.
     ///
     /// EFBIG past 2^63-1. A short count means that the store is full behind it.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
@@ -217,15 +262,24 @@ impl File {
         self.logical().write(Run::single(offset, n as u64, 0, 0), &buf[..n])
     }
 
-    /// Writes `buf` as pieces of `length` bytes: piece i goes to `offset + i * stride`. Returns the bytes written, in the order of `buf`; otherwise as
-    /// [`write_at`](File::write_at).
+    /// Writes `buf` as pieces of `length` bytes: piece i goes to `offset + i * stride`. Returns the
+    /// bytes written, in the order of `buf`; otherwise as [`write_at`](File::write_at).
     ///
-    /// `buf` is a whole number of pieces. `stride` may be negative; if there are several pieces its magnitude must be at least `length` (EINVAL). EINVAL if a piece would
-    /// begin before the file, EFBIG if one would end past 2^63-1; then nothing is written. All pieces have the same place in the order of writes (SEMANTICS S9).
+    /// `buf` is a whole number of pieces. `stride` may be negative; if there are several pieces its
+    /// magnitude must be at least `length` (EINVAL). EINVAL if a piece would begin before the file,
+    /// EFBIG if one would end past 2^63-1; then nothing is written. All pieces have the same place
+    /// in the order of writes (SEMANTICS S9).
     ///
-    /// Costs what one contiguous write of `buf` costs: the bytes go to the data log in one piece, and the index gets one record; a call that goes on with the pattern of the one
-    /// before adds none.
-    pub fn write_strided(&self, buf: &[u8], length: usize, stride: i64, offset: u64) -> Result<usize> {
+    /// Costs what one contiguous write of `buf` costs: the bytes go to the data log in one piece,
+    /// and the index gets one record; a call that goes on with the pattern of the one before adds
+    /// none.
+    pub fn write_strided(
+        &self,
+        buf: &[u8],
+        length: usize,
+        stride: i64,
+        offset: u64,
+    ) -> Result<usize> {
         self.may_write()?;
         if is_contiguous(buf.len(), length, stride, offset)? {
             return self.write_at(buf, offset);
@@ -235,7 +289,14 @@ impl File {
         // The count of a record is 32 bits.
         for part in buf.chunks(length.saturating_mul(u32::MAX as usize)) {
             let count = (part.len() / length) as u32;
-            let run = Run { logical, length: length as u64, stride: if count == 1 { 0 } else { stride }, count, segment: 0, physical: 0 };
+            let run = Run {
+                logical,
+                length: length as u64,
+                stride: if count == 1 { 0 } else { stride },
+                count,
+                segment: 0,
+                physical: 0,
+            };
             let n = match self.logical().write(run, part) {
                 Err(error) if done == 0 => return Err(error),
                 result => result.unwrap_or(0),
@@ -249,15 +310,19 @@ impl File {
         Ok(done)
     }
 
-    /// Writes `buf` at the end of the file, atomically among the processes of this node; gives the offset where it went and the bytes written.
+    /// Writes `buf` at the end of the file, atomically among the processes of this node; gives the
+    /// offset where it went and the bytes written.
     ///
-    /// The end is where the last truncate by anybody left it: on a local file system at each call, elsewhere as of some 10 ms ago.
+    /// The end is where the last truncate by anybody left it: on a local file system at each call,
+    /// elsewhere as of some 10 ms ago.
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.may_write()?;
         let logical = self.logical();
         logical.look_for_truncates()?;
         let writer = logical.ordered_writer(false)?;
-        let offset = writer.append_position(buf.len() as u64, || logical.totals().map(|totals| (totals.size, totals.cut)))?;
+        let offset = writer.append_position(buf.len() as u64, || {
+            logical.totals().map(|totals| (totals.size, totals.cut))
+        })?;
         let cut = writer.set().last_cut();
         let written = self.write_at(buf, offset);
         let filled = written.as_ref().copied().unwrap_or(0);
@@ -273,12 +338,14 @@ impl File {
         }
     }
 
-    /// Makes all writes through this process visible to later opens and refreshes elsewhere. Not forced to storage.
+    /// Makes all writes through this process visible to later opens and refreshes elsewhere. Not
+    /// forced to storage.
     pub fn commit(&self) -> Result<()> {
         self.logical().commit(false, None)
     }
 
-    /// Makes all writes through this process visible and durable. Later reads see what others have committed until now: processes that sync, meet, and read expect it.
+    /// Makes all writes through this process visible and durable. Later reads see what others have
+    /// committed until now: processes that sync, meet, and read expect it.
     pub fn sync(&self) -> Result<()> {
         self.logical().commit(true, None)?;
         self.logical().stale.store(true, Ordering::Release);
@@ -291,8 +358,9 @@ impl File {
         self.logical().index().map(drop)
     }
 
-    /// Keeps the data until this handle and all others of the process on this file are closed, though somebody removes the last name; ESTALE if it is gone already. The first read
-    /// or write does the same (S17). On a local file system an open, a lock and a stat.
+    /// Keeps the data until this handle and all others of the process on this file are closed,
+    /// though somebody removes the last name; ESTALE if it is gone already. The first read or write
+    /// does the same (S17). On a local file system an open, a lock and a stat.
     pub fn hold(&self) -> Result<()> {
         self.logical().hold()
     }
@@ -350,9 +418,11 @@ impl File {
         Ok(visit(index.as_ref().expect("the index is loaded")))
     }
 
-    /// [`with_index`](File::with_index), again without the flat index if `visit` came upon a damaged block of it.
+    /// [`with_index`](File::with_index), again without the flat index if `visit` came upon a
+    /// damaged block of it.
     fn with_sound_index<T>(&self, visit: impl Fn(&Index) -> T) -> Result<T> {
-        let (seen, broken) = self.with_index(|index| (visit(index), index.is_broken().is_some()))?;
+        let (seen, broken) =
+            self.with_index(|index| (visit(index), index.is_broken().is_some()))?;
         if !broken {
             return Ok(seen);
         }
@@ -360,33 +430,42 @@ impl File {
         self.with_index(visit)
     }
 
-    /// Bytes of index logs that a first read has to read, past what the flat index has. Costs a look at each log, not its contents.
+    /// Bytes of index logs that a first read has to read, past what the flat index has. Costs a
+    /// look at each log, not its contents.
     pub fn index_pending(&self) -> Result<u64> {
         Index::pending_bytes(self.container(), self.logical().settled()?)
     }
 
-    /// What a process that writes must know of others' commits until now. For programs whose processes open a file together: one looks, the others are [told](File::tell), instead of
+    /// What a process that writes must know of others' commits until now. For programs whose
+    /// processes open a file together: one looks, the others are [told](File::tell), instead of
     /// each looking at all index logs.
     pub fn seen(&self) -> Result<Seen> {
         self.logical().seen()
     }
 
-    /// This process writes behind what another process of the program has seen. Without effect once it has written.
+    /// This process writes behind what another process of the program has seen. Without effect once
+    /// it has written.
     pub fn tell(&self, seen: Seen) {
         *lock(&self.logical().told) = Some(seen);
     }
 
-    /// A share of the index for processes that load it together: every `parts`-th index log from the `part`-th on, encoded as a flat index. All of them merged are everything committed
+    /// A share of the index for processes that load it together: every `parts`-th index log from
+    /// the `part`-th on, encoded as a flat index. All of them merged are everything committed
     /// so far.
     pub fn index_part(&self, part: u32, parts: u32) -> Result<Vec<u8>> {
         if part >= parts {
-            return Err(Error::invalid(Errno::INVAL, "a part of an index is counted from 0 and below the number of parts"));
+            return Err(Error::invalid(
+                Errno::INVAL,
+                "a part of an index is counted from 0 and below the number of parts",
+            ));
         }
         let container = self.container();
-        Index::load_part(container, self.logical().settled()?, part, parts)?.encode(container, false)
+        Index::load_part(container, self.logical().settled()?, part, parts)?
+            .encode(container, false)
     }
 
-    /// What this node's log set has that no flat index has, encoded as one; `with_base` adds the flat index.
+    /// What this node's log set has that no flat index has, encoded as one; `with_base` adds the
+    /// flat index.
     pub fn index_own(&self, with_base: bool) -> Result<Vec<u8>> {
         let set = self.logical().set_id();
         Index::load_own(self.container(), set, with_base)?.encode(self.container(), false)
@@ -439,25 +518,36 @@ impl File {
             let mut pieces = Vec::new();
             index.lookup(from, to.min(index.eof()), &mut pieces);
             let extent = |piece: Found| {
-                let data_log = index.segment(piece.segment).map_or(Ok(PathBuf::new()), |at| self.container().segment_path(&at))?;
-                Ok(Extent { logical: piece.logical, length: piece.length, physical: piece.physical, data_log })
+                let data_log = index
+                    .segment(piece.segment)
+                    .map_or(Ok(PathBuf::new()), |at| self.container().segment_path(&at))?;
+                Ok(Extent {
+                    logical: piece.logical,
+                    length: piece.length,
+                    physical: piece.physical,
+                    data_log,
+                })
             };
             pieces.into_iter().map(extent).collect::<Result<Vec<_>>>()
         })?
     }
 
-    /// Makes `[offset, offset + length)` a hole, as far as the file reaches, without changing the size. Visible and ordered as a write of zeros: to this process at once, to others
+    /// Makes `[offset, offset + length)` a hole, as far as the file reaches, without changing the
+    /// size. Visible and ordered as a write of zeros: to this process at once, to others
     /// after a commit; durable after a sync.
     ///
-    /// Costs a look at the size (a commit, if it reaches into what this process has added and not committed) and a record of 40 bytes at the next commit, however long it is; a hole
-    /// that goes on where the last one ended costs nothing. What it hides takes room in the logs until a compaction.
+    /// Costs a look at the size (a commit, if it reaches into what this process has added and not
+    /// committed) and a record of 40 bytes at the next commit, however long it is; a hole that goes
+    /// on where the last one ended costs nothing. What it hides takes room in the logs until a
+    /// compaction.
     pub fn zero(&self, offset: u64, length: u64) -> Result<()> {
         self.may_write()?;
         self.mark_written();
         self.logical().punch(offset, offset.saturating_add(length))
     }
 
-    /// Commits and ends the handle; the last handle of the last process on the node also leaves a summary.
+    /// Commits and ends the handle; the last handle of the last process on the node also leaves a
+    /// summary.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }
@@ -468,7 +558,8 @@ impl File {
             true => logical.commit(logical.config.sync_on_close, None),
             false => Ok(()),
         };
-        // The ticker may look at the file just now: were it the last to let go, the end would come some time after this call, or, in a program that ends, never.
+        // The ticker may look at the file just now: were it the last to let go, the end would come
+        // some time after this call, or, in a program that ends, never.
         let ticking = logical.ticking.clone();
         let alone = lock(&ticking);
         let last = Arc::into_inner(logical);
@@ -481,11 +572,19 @@ impl File {
     }
 
     fn may_read(&self) -> Result<()> {
-        if self.access.read { Ok(()) } else { Err(Error::invalid(Errno::BADF, "the file is not open for reading")) }
+        if self.access.read {
+            Ok(())
+        } else {
+            Err(Error::invalid(Errno::BADF, "the file is not open for reading"))
+        }
     }
 
     fn may_write(&self) -> Result<()> {
-        if self.access.write { Ok(()) } else { Err(Error::invalid(Errno::BADF, "the file is not open for writing")) }
+        if self.access.write {
+            Ok(())
+        } else {
+            Err(Error::invalid(Errno::BADF, "the file is not open for writing"))
+        }
     }
 }
 
@@ -495,7 +594,8 @@ impl Drop for File {
     }
 }
 
-/// Checks the arguments of a strided call on `total` bytes. True if the pieces follow each other without gaps, or there is only one.
+/// Checks the arguments of a strided call on `total` bytes. True if the pieces follow each other
+/// without gaps, or there is only one.
 fn is_contiguous(total: usize, length: usize, stride: i64, offset: u64) -> Result<bool> {
     if total == 0 {
         return Ok(true);
@@ -522,5 +622,10 @@ fn is_contiguous(total: usize, length: usize, stride: i64, offset: u64) -> Resul
 
 /// A name's stat, turned into the logical file's.
 pub(crate) fn logical_stat(stat: Stat, size: u64, stored_bytes: u64) -> Stat {
-    Stat { len: size, blocks: stored_bytes.div_ceil(512), nlink: stat.nlink.saturating_sub(1), ..stat }
+    Stat {
+        len: size,
+        blocks: stored_bytes.div_ceil(512),
+        nlink: stat.nlink.saturating_sub(1),
+        ..stat
+    }
 }

@@ -1,5 +1,5 @@
-//! PLFS: a parallel log-structured file system as a library. Many processes write one file in small pieces; storage sees large appends to a few logs; an index
-//! finds every byte again.
+//! PLFS: a parallel log-structured file system as a library. Many processes write one file in small
+//! pieces; storage sees large appends to a few logs; an index finds every byte again.
 //!
 //! ```
 //! use plfs::{Config, OpenOptions, Opened, Plfs};
@@ -23,9 +23,10 @@
 //! # }
 //! ```
 //!
-//! The layers, from the ground: [`store`] and [`index`] (L1), container (L2), log (L3), catalog, write
-//! and read (L4), lifecycle and compact (L5), file and [`Plfs`] (L6). A module uses only lower ones, as
-//! `tests/layers.rs` checks; docs/ARCHITECTURE.md has the picture, docs/FORMAT.md the bytes.
+//! The layers, from the ground: [`store`] and [`index`] (L1), container (L2), log (L3), catalog,
+//! write and read (L4), lifecycle and compact (L5), file and [`Plfs`] (L6). A module uses only
+//! lower ones, as `tests/layers.rs` checks; docs/ARCHITECTURE.md has the picture, docs/FORMAT.md
+//! the bytes.
 #![deny(unsafe_code)]
 
 mod autocommit;
@@ -53,8 +54,9 @@ pub use container::{Container, prepare};
 pub use error::{Error, Result};
 pub use file::{Access, Extent, File};
 pub use lifecycle::{
-    Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, Lost, OpenMark, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree,
-    clear_marks, discard, flat_state, lost_and_found, lost_at, open_marks, put_back, records, repair,
+    Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, Lost, OpenMark, Records, Report,
+    Said, Severity, WrittenBy, check, check_name, check_tree, clear_marks, discard, flat_state,
+    lost_and_found, lost_at, open_marks, put_back, records, repair,
 };
 pub use log::Seen;
 pub use plfs::{FileStat, OpenOptions, Opened, Plfs};

@@ -1,4 +1,5 @@
-//! L6: what the handles of one process on one logical file share. Joins a writer and an index; own writes are visible at once.
+//! L6: what the handles of one process on one logical file share. Joins a writer and an index; own
+//! writes are visible at once.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -41,15 +42,18 @@ pub(crate) struct LogicalFile {
     index: RwLock<Option<Index>>,
     /// Someone opened the file after the index was loaded: look again before the next read.
     pub(crate) stale: AtomicBool,
-    /// Someone opened the file after the writer joined: what is written from now on is younger than what is there now, and appends go behind it.
+    /// Someone opened the file after the writer joined: what is written from now on is younger
+    /// than what is there now, and appends go behind it.
     unordered: AtomicBool,
     pub(crate) segments: SegmentFiles,
     writer: RwLock<Option<Arc<Writer>>>,
     /// There may be a writer: spares reads of files that are only read a lock.
     joined: AtomicBool,
-    /// The superblock, open for writing, if this process created it with a mode that would not let it open it again.
+    /// The superblock, open for writing, if this process created it with a mode that would not let
+    /// it open it again.
     creation: Mutex<Option<Arc<dyn StoreFile>>>,
-    /// Held with a shared lock while the file is open, so that unlink in another process leaves the container to us.
+    /// Held with a shared lock while the file is open, so that unlink in another process leaves
+    /// the container to us.
     guard: Mutex<Option<Hold>>,
     /// This process removed a name of the file while it was open.
     pub(crate) nameless: AtomicBool,
@@ -62,13 +66,15 @@ pub(crate) struct LogicalFile {
     /// What this process wrote to files that it has closed since.
     sessions: Arc<Sessions>,
     finished: bool,
-    /// When an append looked for truncates last, and the time of the container's directory that it saw.
+    /// When an append looked for truncates last, and the time of the container's directory that it
+    /// saw.
     append_look: Mutex<Option<(Time, Instant)>>,
     /// The ticker will commit it.
     pub(crate) watched: AtomicBool,
     /// Held by the ticker as long as it uses the file, and by who must be the last to use it.
     pub(crate) ticking: Arc<Mutex<()>>,
-    /// Created by this process, and nothing was asked of it yet: there is nothing of others to know.
+    /// Created by this process, and nothing was asked of it yet: there is nothing of others to
+    /// know.
     is_new: AtomicBool,
     /// What another process said that it has seen, which the first write need not look for then.
     pub(crate) told: Mutex<Option<Seen>>,
@@ -80,11 +86,14 @@ impl autocommit::Tick for LogicalFile {
     }
 
     fn tick(&self) -> bool {
-        let uncommitted = read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted());
+        let uncommitted =
+            read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted());
         if !uncommitted {
             self.watched.store(false, Ordering::Release);
             // Written between the look and the store: it would be forgotten.
-            if !read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted()) || self.watched.swap(true, Ordering::AcqRel) {
+            if !read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted())
+                || self.watched.swap(true, Ordering::AcqRel)
+            {
                 return false;
             }
         }
@@ -109,7 +118,8 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 }
 
 impl LogicalFile {
-    /// A file that this process has just created, with its superblock if it could not open that again.
+    /// A file that this process has just created, with its superblock if it could not open that
+    /// again.
     pub(crate) fn created(
         container: Arc<Container>,
         config: Arc<Config>,
@@ -124,7 +134,13 @@ impl LogicalFile {
     }
 
     /// A file that was opened as `name`.
-    pub(crate) fn new(container: Arc<Container>, config: Arc<Config>, sessions: Arc<Sessions>, summary: Option<Summary>, name: &Path) -> LogicalFile {
+    pub(crate) fn new(
+        container: Arc<Container>,
+        config: Arc<Config>,
+        sessions: Arc<Sessions>,
+        summary: Option<Summary>,
+        name: &Path,
+    ) -> LogicalFile {
         LogicalFile {
             name_dir: name.parent().map(Path::to_path_buf),
             is_new: AtomicBool::new(false),
@@ -189,7 +205,10 @@ impl LogicalFile {
 
     /// The index, with everything in it that a read must see.
     pub(crate) fn index(&self) -> Result<RwLockReadGuard<'_, Option<Index>>> {
-        let dirty = || self.joined.load(Ordering::Acquire) && read(&self.writer).as_ref().is_some_and(|writer| writer.is_dirty());
+        let dirty = || {
+            self.joined.load(Ordering::Acquire)
+                && read(&self.writer).as_ref().is_some_and(|writer| writer.is_dirty())
+        };
         let index = read(&self.index);
         if index.is_some() && !self.stale.load(Ordering::Acquire) && !dirty() {
             return Ok(index);
@@ -211,7 +230,11 @@ impl LogicalFile {
     fn gone_or(&self, error: Error) -> Error {
         let dir = &self.container.dir;
         if error.errno() == Errno::NOENT && self.container.store.list(dir) == Err(Errno::NOENT) {
-            return Error::Io { op: "use, because it was removed,", path: dir.clone(), errno: Errno::STALE };
+            return Error::Io {
+                op: "use, because it was removed,",
+                path: dir.clone(),
+                errno: Errno::STALE,
+            };
         }
         error
     }
@@ -249,7 +272,8 @@ impl LogicalFile {
         }
     }
 
-    /// Does without a flat index that has data which is missing, if the logs may know better. Whether they may.
+    /// Does without a flat index that has data which is missing, if the logs may know better.
+    /// Whether they may.
     pub(crate) fn doubt_flat(&self) -> Result<bool> {
         let doubted = write(&self.index).as_mut().is_some_and(Index::doubt);
         if doubted {
@@ -258,7 +282,8 @@ impl LogicalFile {
         Ok(doubted)
     }
 
-    /// Reads the logs instead, if what is known is not to be believed, and adds what is in none of them.
+    /// Reads the logs instead, if what is known is not to be believed, and adds what is in none of
+    /// them.
     fn mend(&self, index: &mut Index, writer: Option<&Writer>) -> Result<()> {
         let Some(why) = index.is_broken() else { return Ok(()) };
         index.begin_anew(&self.container, why)?;
@@ -273,13 +298,15 @@ impl LogicalFile {
         lock(&self.totals).settled(&self.container)
     }
 
-    /// Reads by an index that processes have loaded together; what this process wrote and has not committed is added.
+    /// Reads by an index that processes have loaded together; what this process wrote and has not
+    /// committed is added.
     pub(crate) fn use_index(&self, bytes: Bytes) -> Result<()> {
         self.hold()?;
         let mut slot = write(&self.index);
         let generation = slot.as_ref().map_or(0, |index| index.generation() + 1);
         self.stale.store(false, Ordering::Release);
-        let mut index = Index::use_encoded(&self.container, bytes, lock(&self.totals).summary(), generation)?;
+        let mut index =
+            Index::use_encoded(&self.container, bytes, lock(&self.totals).summary(), generation)?;
         if let Some(writer) = read(&self.writer).as_ref() {
             index.add_own(&writer.frozen());
             self.mend(&mut index, Some(writer))?;
@@ -310,7 +337,8 @@ impl LogicalFile {
         let seen = match (self.is_new.swap(false, Ordering::AcqRel), told) {
             (true, _) => Seen { max_hlc: 0, is_new: true },
             (false, Some(seen)) => seen,
-            // The wall clock, or what is in the way of going by it, is ahead of all that was committed before: this costs the same whether there are one log set or ten thousand.
+            // The wall clock, or what is in the way of going by it, is ahead of all that was
+            // committed before: this costs the same whether there are one log set or ten thousand.
             // What this process has read counts all the same.
             (false, None) if container::goes_by_wall_clock(&self.container)? => {
                 let summed_up = lock(&self.totals).summary().map_or(0, |summary| summary.max_hlc);
@@ -319,8 +347,21 @@ impl LogicalFile {
             (false, None) => self.seen()?,
         };
         let identity = Identity::of_this_process(self.container.store.user());
-        let set = LogSet::join(self.container.clone(), &self.config, seen, fresh, || identity.mark(), catalog::complete)?;
-        let writer = Arc::new(Writer::new(self.container.clone(), set, &self.config, identity, self.ahead.clone()));
+        let set = LogSet::join(
+            self.container.clone(),
+            &self.config,
+            seen,
+            fresh,
+            || identity.mark(),
+            catalog::complete,
+        )?;
+        let writer = Arc::new(Writer::new(
+            self.container.clone(),
+            set,
+            &self.config,
+            identity,
+            self.ahead.clone(),
+        ));
         *slot = Some(writer.clone());
         // For good: a writer that left may come back.
         self.joined.store(true, Ordering::Release);
@@ -358,7 +399,8 @@ impl LogicalFile {
 
     /// Gives the truncate's stamp.
     ///
-    /// Neither readers nor writers of this process wait for a sync: the index and the writer are locked while records are frozen and appended only.
+    /// Neither readers nor writers of this process wait for a sync: the index and the writer are
+    /// locked while records are frozen and appended only.
     fn commit_stamped(&self, sync: bool, truncate: Option<u64>) -> Result<Option<u64>> {
         let Some(writer) = read(&self.writer).clone() else {
             if sync {
@@ -380,7 +422,8 @@ impl LogicalFile {
         let appended = !all_at_once || truncate.is_some() || writer.has_uncommitted();
         if appended {
             let _gate = all_at_once.then(|| writer.set().gate()).transpose()?;
-            // The index is locked first, as in `index`: a read that follows sees what was committed.
+            // The index is locked first, as in `index`: a read that follows sees what was
+            // committed.
             let mut slot = write(&self.index);
             if all_at_once {
                 freeze(&mut commit, &mut slot)?;
@@ -411,7 +454,8 @@ impl LogicalFile {
         let below = self.name_dir.as_deref().filter(|dir| !above.contains(dir));
         for dir in above.iter().copied().chain(below) {
             match store.sync_dir(dir) {
-                // A directory that we may not open was made by someone else, before; and the name may have moved.
+                // A directory that we may not open was made by someone else, before; and the name
+                // may have moved.
                 Ok(()) | Err(Errno::ACCESS | Errno::PERM) => {}
                 Err(Errno::NOENT | Errno::NOTDIR) if Some(dir) == below => {}
                 Err(errno) => return Err(errno).at("sync", dir),
@@ -422,12 +466,16 @@ impl LogicalFile {
 
     pub(crate) fn truncate(&self, size: u64) -> Result<()> {
         // With a writer about, somebody may have written what is not committed, and this cuts it.
-        if read(&self.writer).is_none() && self.totals()?.size == size && !catalog::has_owner(&self.container.list_until_marks(1)?) {
+        if read(&self.writer).is_none()
+            && self.totals()?.size == size
+            && !catalog::has_owner(&self.container.list_until_marks(1)?)
+        {
             return Ok(());
         }
         let to_nothing = size == 0;
         let writer = self.ordered_writer(to_nothing)?;
-        // The old logs may go only when the truncate is durable: or a power cut would bring back a part of the old bytes.
+        // The old logs may go only when the truncate is durable: or a power cut would bring back a
+        // part of the old bytes.
         let stamp = self.commit_stamped(to_nothing, Some(size))?;
         writer.set().truncated(size, stamp.unwrap_or(0));
         // Whoever appends looks at this time.
@@ -439,7 +487,8 @@ impl LogicalFile {
         Ok(())
     }
 
-    /// Looks whether somebody has cut the file, for an append: then the next write is ordered behind that.
+    /// Looks whether somebody has cut the file, for an append: then the next write is ordered
+    /// behind that.
     pub(crate) fn look_for_truncates(&self) -> Result<()> {
         let mut seen = lock(&self.append_look);
         if !self.container.local && seen.is_some_and(|(_, when)| when.elapsed() < APPEND_LOOK) {
@@ -456,7 +505,8 @@ impl LogicalFile {
         self.record(|writer| writer.write(run, bytes))
     }
 
-    /// Makes the part of `[offset, end)` that is in the file, as everybody's commits and this process's writes have it, a hole.
+    /// Makes the part of `[offset, end)` that is in the file, as everybody's commits and this
+    /// process's writes have it, a hole.
     pub(crate) fn punch(self: &Arc<Self>, offset: u64, end: u64) -> Result<()> {
         let (mut size, totals) = self.size()?;
         if size > totals.size && end > totals.size {
@@ -487,13 +537,15 @@ impl LogicalFile {
         Ok(written.bytes)
     }
 
-    /// Forgets the writer without leaving its log set: the child of a fork, whose parent goes on with it.
+    /// Forgets the writer without leaving its log set: the child of a fork, whose parent goes on
+    /// with it.
     pub(crate) fn forget_writer(&self) {
         self.is_new.store(false, Ordering::Release);
         self.watched.store(false, Ordering::Release);
         if let Some(writer) = write(&self.writer).take() {
-            // Its memory is shared history: dropping it would close descriptors that are the child's own copies, which is right, and unlock
-            // nothing, because flock locks belong to the parent's descriptors too.
+            // Its memory is shared history: dropping it would close descriptors that are the
+            // child's own copies, which is right, and unlock nothing, because flock locks belong to
+            // the parent's descriptors too.
             drop(writer);
         }
     }
@@ -523,7 +575,9 @@ impl LogicalFile {
             }
         };
         // From here on nobody writes: what came since the commit belongs to this one.
-        let rest = committed.and_then(|()| commit_rest(&writer, &mut index, self.config.sync_on_close)).and_then(|()| writer.close_logs());
+        let rest = committed
+            .and_then(|()| commit_rest(&writer, &mut index, self.config.sync_on_close))
+            .and_then(|()| writer.close_logs());
         if rest.is_err() && !self.finished {
             // Its bytes are lost, and each later call on the file has to say so.
             *slot = Some(Arc::new(writer));
@@ -538,8 +592,14 @@ impl LogicalFile {
         rest.and(left.and_then(|last| self.sum_up(last)))
     }
 
-    /// Sets owner and group through `container`, which may act as somebody else than this file's store does.
-    pub(crate) fn chown_by(&self, container: &Container, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    /// Sets owner and group through `container`, which may act as somebody else than this file's
+    /// store does.
+    pub(crate) fn chown_by(
+        &self,
+        container: &Container,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<()> {
         // The log set is the old owner's: the new one goes on with another.
         let store = &self.container.store;
         if uid.is_some_and(|uid| uid != store.user() && store.for_owner(uid, u32::MAX).is_some()) {
@@ -550,7 +610,8 @@ impl LogicalFile {
         Ok(())
     }
 
-    /// The last handle of the process is gone: commit, leave the log set, sum up, remove what has no name.
+    /// The last handle of the process is gone: commit, leave the log set, sum up, remove what has
+    /// no name.
     pub(crate) fn finish(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
@@ -560,21 +621,29 @@ impl LogicalFile {
         result.and(removed)
     }
 
-    /// Removes the container if its last name went while this process had it open and nobody else has.
+    /// Removes the container if its last name went while this process had it open and nobody else
+    /// has.
     pub(crate) fn remove_if_nameless(&self) -> Result<()> {
-        // Whoever removed the last name while we held the container left it to us; if we never held it, they removed it themselves.
-        // Our own claim goes first: who removes the name after we have looked must not leave the data to us.
+        // Whoever removed the last name while we held the container left it to us; if we never held
+        // it, they removed it themselves. Our own claim goes first: who removes the name after we
+        // have looked must not leave the data to us.
         let held = lock(&self.guard).take().is_some();
         if held || self.nameless.load(Ordering::Acquire) {
             let super_path = self.container.path(name::SUPER);
-            if !self.container.copied && self.container.store.stat(&super_path, false).is_ok_and(|stat| stat.nlink <= 1) {
-                lifecycle::remove_if_nameless(&self.container, self.config.shared_memory.as_deref())?;
+            if !self.container.copied
+                && self.container.store.stat(&super_path, false).is_ok_and(|stat| stat.nlink <= 1)
+            {
+                lifecycle::remove_if_nameless(
+                    &self.container,
+                    self.config.shared_memory.as_deref(),
+                )?;
             }
         }
         Ok(())
     }
 
-    /// The node's last writer has left: if it was the last of all, it writes the summary, which also moves the modification time. Others leave both to the last one.
+    /// The node's last writer has left: if it was the last of all, it writes the summary, which
+    /// also moves the modification time. Others leave both to the last one.
     fn sum_up(&self, last: bool) -> Result<()> {
         if !last {
             return Ok(());
@@ -590,7 +659,10 @@ impl LogicalFile {
                 return Ok(());
             }
         }
-        let (touched, set) = (self.touched.swap(false, Ordering::AcqRel), self.times_set.swap(false, Ordering::AcqRel));
+        let (touched, set) = (
+            self.touched.swap(false, Ordering::AcqRel),
+            self.times_set.swap(false, Ordering::AcqRel),
+        );
         let path = self.container.path(name::SUPER);
         let before = match self.container.store.stat(&path, false) {
             // Removed under us: nothing to sum up.
@@ -599,23 +671,30 @@ impl LogicalFile {
         };
         let creation = lock(&self.creation).take();
         let mut summed_up = None;
-        // A summary that this user may not write costs the next stat a look at the logs, nothing else.
+        // A summary that this user may not write costs the next stat a look at the logs, nothing
+        // else.
         if let Ok(file) = creation.map_or_else(|| catalog::open_super(&self.container), Ok) {
             summed_up = match catalog::write_summary(&self.container, file.as_ref(), &names) {
                 // Only the owner sets the directory's time.
                 Err(error) if matches!(error.errno(), Errno::PERM | Errno::ACCESS) => None,
                 other => other?,
             };
-            // Other clients look at the superblock first of all: they should not wait for what this one changed in it.
+            // Other clients look at the superblock first of all: they should not wait for what this
+            // one changed in it.
             container::publish((!self.container.local).then_some(file.as_ref()));
         }
         match (touched, summed_up.is_some()) {
             (true, false) => self.touch(),
             // Times that were set after the last write stay.
-            (false, true) if set => self.container.store.set_times(&path, Some(before.atime), Some(before.mtime)).or(Ok(())),
+            (false, true) if set => self
+                .container
+                .store
+                .set_times(&path, Some(before.atime), Some(before.mtime))
+                .or(Ok(())),
             _ => Ok(()),
         }?;
-        if summed_up.is_some_and(|totals| compact::is_worth(&self.container, &self.config, &totals)) {
+        if summed_up.is_some_and(|totals| compact::is_worth(&self.container, &self.config, &totals))
+        {
             // What ends it leaves the file as it was: the next last writer tries again.
             let _ = compact::compact(&self.container, &self.config, |_| ControlFlow::Continue(()));
             self.acquire();
@@ -627,7 +706,8 @@ impl LogicalFile {
     pub(crate) fn touch(&self) -> Result<()> {
         let path = self.container.path(name::SUPER);
         match self.container.store.set_times(&path, None, Some(Time::now())) {
-            // Only the owner may set times; whoever may write can change an unused byte, which does the same.
+            // Only the owner may set times; whoever may write can change an unused byte, which does
+            // the same.
             Err(Errno::PERM | Errno::ACCESS) => {
                 if let Ok(file) = catalog::open_super(&self.container) {
                     let _ = file.write_at(&[0], FILE_BYTES as u64 - 1);
@@ -649,7 +729,11 @@ fn freeze(commit: &mut Committing<'_>, index: &mut Option<Index>) -> Result<()> 
 }
 
 /// Appends what is frozen, and a truncate, whose stamp it gives. The index need not read it then.
-fn append(commit: &mut Committing<'_>, index: &mut Option<Index>, truncate: Option<u64>) -> Result<Option<u64>> {
+fn append(
+    commit: &mut Committing<'_>,
+    index: &mut Option<Index>,
+    truncate: Option<u64>,
+) -> Result<Option<u64>> {
     let committed = commit.append(truncate)?;
     if let Some(index) = index.as_mut() {
         index.add_committed(&committed);
@@ -679,7 +763,8 @@ fn commit_rest(writer: &Writer, index: &mut Option<Index>, sync: bool) -> Result
 
 impl Drop for LogicalFile {
     fn drop(&mut self) {
-        // `File::close` has finished already, unless someone who only looked was the last to let go.
+        // `File::close` has finished already, unless someone who only looked was the last to let
+        // go.
         let _ = self.finish();
     }
 }

@@ -1,4 +1,5 @@
-//! L6: the file system as programs see it: paths to files. Keeps the table of open files, so that all handles of a process on one file agree.
+//! L6: the file system as programs see it: paths to files. Keeps the table of open files, so that
+//! all handles of a process on one file agree.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -41,12 +42,22 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// Open for reading.
     pub fn read() -> OpenOptions {
-        OpenOptions { access: Access { read: true, write: false }, create: false, exclusive: false, truncate: false, mode: 0o666 }
+        OpenOptions {
+            access: Access { read: true, write: false },
+            create: false,
+            exclusive: false,
+            truncate: false,
+            mode: 0o666,
+        }
     }
 
     /// Open for reading and writing, created if missing.
     pub fn create() -> OpenOptions {
-        OpenOptions { access: Access { read: true, write: true }, create: true, ..OpenOptions::read() }
+        OpenOptions {
+            access: Access { read: true, write: true },
+            create: true,
+            ..OpenOptions::read()
+        }
     }
 }
 
@@ -82,7 +93,8 @@ pub struct Plfs {
 
 /// The open logical files of a process, by device and inode of their superblocks.
 ///
-/// A file that was closed leaves its entry, whose weak reference keeps the memory of the file, until as many again have been added as were open at the last look. So the table takes
+/// A file that was closed leaves its entry, whose weak reference keeps the memory of the file,
+/// until as many again have been added as were open at the last look. So the table takes
 /// at most twice what the open files need, and adding one costs the same however many there are.
 #[derive(Debug, Default)]
 struct OpenFiles {
@@ -121,7 +133,8 @@ struct Known {
     summary: Option<Summary>,
 }
 
-/// Names that are remembered, those that were looked at last. 32,768: some 50 MB, and a directory of that many files is listed without reading one twice.
+/// Names that are remembered, those that were looked at last. 32,768: some 50 MB, and a directory
+/// of that many files is listed without reading one twice.
 const KNOWN_MAX: usize = 32_768;
 
 impl Plfs {
@@ -159,7 +172,8 @@ impl Plfs {
 
     /// Opens or creates a logical file.
     ///
-    /// A plain file is opened as it is ([`Opened::Plain`]). Opening costs three calls on the name and two on the container; index logs are not read before the first read.
+    /// A plain file is opened as it is ([`Opened::Plain`]). Opening costs three calls on the name
+    /// and two on the container; index logs are not read before the first read.
     pub fn open(&self, path: &Path, options: OpenOptions) -> Result<Opened> {
         if options.access.write {
             self.reap();
@@ -167,7 +181,11 @@ impl Plfs {
         let mut lost = false;
         loop {
             if !(options.create && options.exclusive) {
-                let how = Open { read: options.access.read, write: options.access.write, ..Open::default() };
+                let how = Open {
+                    read: options.access.read,
+                    write: options.access.write,
+                    ..Open::default()
+                };
                 match self.store.open(path, how) {
                     Ok(file) => return self.opened(file, path, options),
                     Err(Errno::NOENT) if options.create => {}
@@ -175,9 +193,14 @@ impl Plfs {
                 }
             }
             match self.create(path, options) {
-                // Somebody was faster: theirs is the file. Or, if that cannot be opened either, there is a link to nothing.
-                Err(Error::Io { errno: Errno::EXIST, path: at, .. }) if !options.exclusive && at == path => {
-                    if std::mem::replace(&mut lost, true) && self.store.stat(path, false).is_ok_and(|stat| stat.kind == Kind::Symlink) {
+                // Somebody was faster: theirs is the file. Or, if that cannot be opened either,
+                // there is a link to nothing.
+                Err(Error::Io { errno: Errno::EXIST, path: at, .. })
+                    if !options.exclusive && at == path =>
+                {
+                    if std::mem::replace(&mut lost, true)
+                        && self.store.stat(path, false).is_ok_and(|stat| stat.kind == Kind::Symlink)
+                    {
                         let target = self.store.readlink(path).at("read the link", path)?;
                         let target = path.parent().unwrap_or(Path::new("/")).join(target);
                         return self.open(&target, options);
@@ -197,14 +220,23 @@ impl Plfs {
         }
     }
 
-    fn opened(&self, file: Arc<dyn StoreFile>, path: &Path, options: OpenOptions) -> Result<Opened> {
+    fn opened(
+        &self,
+        file: Arc<dyn StoreFile>,
+        path: &Path,
+        options: OpenOptions,
+    ) -> Result<Opened> {
         let stat = file.stat().at("stat", path)?;
         if stat.kind != Kind::File || stat.len != FILE_BYTES as u64 {
             return Ok(Opened::Plain(file));
         }
         let adopted = match options.access.read {
             true => self.adopt_known(file.as_ref(), path, &stat, options.access)?,
-            false => self.adopt(self.store.open(path, Open::READ).at("open", path)?.as_ref(), path, options.access)?,
+            false => self.adopt(
+                self.store.open(path, Open::READ).at("open", path)?.as_ref(),
+                path,
+                options.access,
+            )?,
         };
         match adopted {
             Some(logical) => {
@@ -223,13 +255,32 @@ impl Plfs {
     }
 
     /// [`Plfs::create`] that also gives the new superblock, open for reading and writing.
-    pub fn create_with_name(&self, path: &Path, options: OpenOptions) -> Result<(File, Arc<dyn StoreFile>)> {
+    pub fn create_with_name(
+        &self,
+        path: &Path,
+        options: OpenOptions,
+    ) -> Result<(File, Arc<dyn StoreFile>)> {
         let root = container::find_root(self.store.as_ref(), path, &self.config.mounts);
-        let made = match container::create(&self.store, &self.config, &root, path, options.mode, Time::now().ns() as u64) {
-            // A directory below the root is on another file system: there the file's own directory is the root.
+        let made = match container::create(
+            &self.store,
+            &self.config,
+            &root,
+            path,
+            options.mode,
+            Time::now().ns() as u64,
+        ) {
+            // A directory below the root is on another file system: there the file's own directory
+            // is the root.
             Err(Error::Io { errno: Errno::XDEV, .. }) => {
                 let own = path.parent().unwrap_or(Path::new("/"));
-                container::create(&self.store, &self.config, own, path, options.mode, Time::now().ns() as u64)
+                container::create(
+                    &self.store,
+                    &self.config,
+                    own,
+                    path,
+                    options.mode,
+                    Time::now().ns() as u64,
+                )
             }
             other => other,
         };
@@ -238,26 +289,45 @@ impl Plfs {
         let container = container.opened(uid, gid);
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
-        let logical =
-            Arc::new(LogicalFile::created(Arc::new(container), self.config.clone(), self.sessions.clone(), (!reopens).then(|| creation.clone()), path));
+        let logical = Arc::new(LogicalFile::created(
+            Arc::new(container),
+            self.config.clone(),
+            self.sessions.clone(),
+            (!reopens).then(|| creation.clone()),
+            path,
+        ));
         lock(&self.open).insert(key, &logical);
         Ok((File::new(logical, path.to_path_buf(), options.access), creation))
     }
 
-    /// A handle on the logical file whose superblock is open as `name_file`; `None` if it is some other file. `path` leads to the container.
-    pub fn adopt(&self, name_file: &dyn StoreFile, path: &Path, access: Access) -> Result<Option<File>> {
+    /// A handle on the logical file whose superblock is open as `name_file`; `None` if it is some
+    /// other file. `path` leads to the container.
+    pub fn adopt(
+        &self,
+        name_file: &dyn StoreFile,
+        path: &Path,
+        access: Access,
+    ) -> Result<Option<File>> {
         let stat = name_file.stat().at("stat", path)?;
         self.adopt_known(name_file, path, &stat, access)
     }
 
-    /// [`Plfs::adopt`] by one who has the file's stat already. A name that was open before and has not changed costs
-    /// one open, of its container's directory.
-    pub fn adopt_known(&self, name_file: &dyn StoreFile, path: &Path, stat: &Stat, access: Access) -> Result<Option<File>> {
+    /// [`Plfs::adopt`] by one who has the file's stat already. A name that was open before and has
+    /// not changed costs one open, of its container's directory.
+    pub fn adopt_known(
+        &self,
+        name_file: &dyn StoreFile,
+        path: &Path,
+        stat: &Stat,
+        access: Access,
+    ) -> Result<Option<File>> {
         if let Some(logical) = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade) {
             logical.acquire();
             return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
-        let Some((container, summary)) = self.know(path, stat, || Ok(name_file))? else { return Ok(None) };
+        let Some((container, summary)) = self.know(path, stat, || Ok(name_file))? else {
+            return Ok(None);
+        };
         let container = Arc::new(container.opened(stat.uid, stat.gid));
         let logical = self.share(container, summary, path);
         if stat.nlink <= 1 {
@@ -267,19 +337,34 @@ impl Plfs {
         Ok(Some(File::new(logical, path.to_path_buf(), access)))
     }
 
-    /// Container and summary of a superblock file with stat `stat`; `file` is opened only if they are not remembered. `None`: some other file.
-    fn know<F: AsStoreFile>(&self, path: &Path, stat: &Stat, file: impl FnOnce() -> Result<F>) -> Result<Option<(Arc<Container>, Option<Summary>)>> {
+    /// Container and summary of a superblock file with stat `stat`; `file` is opened only if they
+    /// are not remembered. `None`: some other file.
+    fn know<F: AsStoreFile>(
+        &self,
+        path: &Path,
+        stat: &Stat,
+        file: impl FnOnce() -> Result<F>,
+    ) -> Result<Option<(Arc<Container>, Option<Summary>)>> {
         let key = (stat.dev, stat.ino);
         if let Some(known) = self.remembered(stat) {
             return Ok(Some(known));
         }
-        let Some((superblock, summary)) = container::read_name(file()?.as_store_file(), stat, path)? else { return Ok(None) };
-        let mut container = Container::locate(self.store.clone(), superblock, path, stat, &self.config.mounts)?;
+        let Some((superblock, summary)) =
+            container::read_name(file()?.as_store_file(), stat, path)?
+        else {
+            return Ok(None);
+        };
+        let mut container =
+            Container::locate(self.store.clone(), superblock, path, stat, &self.config.mounts)?;
         container.index_bytes = self.config.index_bytes;
         let container = Arc::new(container);
         if stat.ctime.is_long_past() {
             // Without a descriptor, which is for files that are open.
-            let known = Known { ctime: stat.ctime, container: Arc::new(container.remembered()), summary: summary.clone() };
+            let known = Known {
+                ctime: stat.ctime,
+                container: Arc::new(container.remembered()),
+                summary: summary.clone(),
+            };
             let mut all = lock(&self.known);
             all.put(key, known);
             if all.len() > KNOWN_MAX {
@@ -289,30 +374,44 @@ impl Plfs {
         Ok(Some((container, summary)))
     }
 
-    fn share(&self, container: Arc<Container>, summary: Option<Summary>, path: &Path) -> Arc<LogicalFile> {
+    fn share(
+        &self,
+        container: Arc<Container>,
+        summary: Option<Summary>,
+        path: &Path,
+    ) -> Arc<LogicalFile> {
         let mut open = lock(&self.open);
         if let Some(logical) = open.get(&container.identity).and_then(Weak::upgrade) {
             logical.acquire();
             return logical;
         }
         let key = container.identity;
-        let logical = Arc::new(LogicalFile::new(container, self.config.clone(), self.sessions.clone(), summary, path));
+        let logical = Arc::new(LogicalFile::new(
+            container,
+            self.config.clone(),
+            self.sessions.clone(),
+            summary,
+            path,
+        ));
         open.insert(key, &logical);
         logical
     }
 
-    /// Stat; logical files have their logical size. Reads no index log if the file is closed everywhere.
+    /// Stat; logical files have their logical size. Reads no index log if the file is closed
+    /// everywhere.
     pub fn stat(&self, path: &Path, follow: bool) -> Result<FileStat> {
         let stat = self.store.stat(path, follow).at("stat", path)?;
         self.resolve(path, stat)
     }
 
-    /// Turns a store's stat of `path` into the logical file's, if it is one. Costs nothing for files of other lengths than a superblock's.
+    /// Turns a store's stat of `path` into the logical file's, if it is one. Costs nothing for
+    /// files of other lengths than a superblock's.
     pub fn resolve(&self, path: &Path, stat: Stat) -> Result<FileStat> {
         self.resolve_via(path, path, stat)
     }
 
-    /// [`Plfs::resolve`] for who would have to find out the path, and need not: `None` if the file is open or was not seen before.
+    /// [`Plfs::resolve`] for who would have to find out the path, and need not: `None` if the file
+    /// is open or was not seen before.
     pub fn resolve_known(&self, stat: &Stat) -> Option<Result<FileStat>> {
         let key = (stat.dev, stat.ino);
         if lock(&self.open).get(&key).is_some_and(|open| open.strong_count() > 0) {
@@ -320,7 +419,10 @@ impl Plfs {
         }
         let (container, summary) = self.remembered(stat)?;
         let totals = Totalizer::new(summary).look(&container);
-        Some(totals.map(|totals| FileStat { stat: logical_stat(*stat, totals.size, totals.stored_bytes), totals: Some(totals) }))
+        Some(totals.map(|totals| FileStat {
+            stat: logical_stat(*stat, totals.size, totals.stored_bytes),
+            totals: Some(totals),
+        }))
     }
 
     fn remembered(&self, stat: &Stat) -> Option<(Arc<Container>, Option<Summary>)> {
@@ -329,7 +431,8 @@ impl Plfs {
         Some((known.container.clone(), known.summary.clone()))
     }
 
-    /// [`Plfs::resolve`] of a file that is opened as `path` and whose directory is that of `at`: `/proc/self/fd/N` and what that links to.
+    /// [`Plfs::resolve`] of a file that is opened as `path` and whose directory is that of `at`:
+    /// `/proc/self/fd/N` and what that links to.
     pub fn resolve_via(&self, path: &Path, at: &Path, stat: Stat) -> Result<FileStat> {
         let plain = FileStat { stat, totals: None };
         if stat.kind != Kind::File || stat.len != FILE_BYTES as u64 {
@@ -339,17 +442,28 @@ impl Plfs {
         let open = lock(&self.open).get(&key).and_then(Weak::upgrade);
         if let Some(logical) = open {
             let (size, totals) = logical.size()?;
-            return Ok(FileStat { stat: logical_stat(self.store.stat(path, true).unwrap_or(stat), size, totals.stored_bytes), totals: Some(totals) });
+            return Ok(FileStat {
+                stat: logical_stat(
+                    self.store.stat(path, true).unwrap_or(stat),
+                    size,
+                    totals.stored_bytes,
+                ),
+                totals: Some(totals),
+            });
         }
-        let (container, summary) = match self.know(at, &stat, || self.store.open(path, Open::READ).at("open", path)) {
-            Ok(Some(known)) => known,
-            Ok(None) => return Ok(plain),
-            // Who may not read the file cannot learn its size; it is still a file.
-            Err(Error::Io { errno: Errno::ACCESS | Errno::PERM, .. }) => return Ok(plain),
-            Err(error) => return Err(error),
-        };
+        let (container, summary) =
+            match self.know(at, &stat, || self.store.open(path, Open::READ).at("open", path)) {
+                Ok(Some(known)) => known,
+                Ok(None) => return Ok(plain),
+                // Who may not read the file cannot learn its size; it is still a file.
+                Err(Error::Io { errno: Errno::ACCESS | Errno::PERM, .. }) => return Ok(plain),
+                Err(error) => return Err(error),
+            };
         let totals = Totalizer::new(summary).look(&container)?;
-        Ok(FileStat { stat: logical_stat(stat, totals.size, totals.stored_bytes), totals: Some(totals) })
+        Ok(FileStat {
+            stat: logical_stat(stat, totals.size, totals.stored_bytes),
+            totals: Some(totals),
+        })
     }
 
     /// The container that `path` names; `None` for other files and for nothing.
@@ -357,8 +471,8 @@ impl Plfs {
         self.container_behind(path, false)
     }
 
-    /// Whether `path` leads to a PLFS file, going by the superblock alone. Costs an open, a stat and, if it has the length of one, a read. The error of a damaged one says that it
-    /// is one.
+    /// Whether `path` leads to a PLFS file, going by the superblock alone. Costs an open, a stat
+    /// and, if it has the length of one, a read. The error of a damaged one says that it is one.
     pub fn is_logical(&self, path: &Path) -> Result<bool> {
         let file = self.store.open(path, Open::READ).at("open", path)?;
         let stat = file.stat().at("stat", path)?;
@@ -366,21 +480,38 @@ impl Plfs {
     }
 
     /// The container that `path` names, or with `follow` what its symbolic links lead to.
-    pub fn container_behind(&self, path: &Path, follow: bool) -> Result<Option<(Container, Superblock)>> {
+    pub fn container_behind(
+        &self,
+        path: &Path,
+        follow: bool,
+    ) -> Result<Option<(Container, Superblock)>> {
         let stat = match self.store.stat(path, follow) {
             Ok(stat) if stat.kind == Kind::File && stat.len == FILE_BYTES as u64 => stat,
             _ => return Ok(None),
         };
         let file = self.store.open(path, Open::READ).at("open", path)?;
-        let Some((superblock, _)) = container::read_name(file.as_ref(), &stat, path)? else { return Ok(None) };
-        let mut container = Container::locate(self.store.clone(), superblock.clone(), path, &stat, &self.config.mounts)?;
+        let Some((superblock, _)) = container::read_name(file.as_ref(), &stat, path)? else {
+            return Ok(None);
+        };
+        let mut container = Container::locate(
+            self.store.clone(),
+            superblock.clone(),
+            path,
+            &stat,
+            &self.config.mounts,
+        )?;
         container.index_bytes = self.config.index_bytes;
         Ok(Some((container, superblock)))
     }
 
-    /// [`Plfs::container_behind`] for who changes or removes the file and need not read it. Only who may read a file finds its container, but its owner may always let himself;
-    /// others get what chmod(2) has for them (EPERM).
-    pub fn container_to_change(&self, path: &Path, follow: bool) -> Result<Option<(Container, Superblock)>> {
+    /// [`Plfs::container_behind`] for who changes or removes the file and need not read it. Only
+    /// who may read a file finds its container, but its owner may always let himself; others get
+    /// what chmod(2) has for them (EPERM).
+    pub fn container_to_change(
+        &self,
+        path: &Path,
+        follow: bool,
+    ) -> Result<Option<(Container, Superblock)>> {
         match self.container_behind(path, follow) {
             Err(Error::Io { errno: Errno::ACCESS, .. }) => {
                 let mode = self.store.stat(path, follow).at("stat", path)?.mode;
@@ -393,9 +524,11 @@ impl Plfs {
         }
     }
 
-    /// Removes a name of any file. The container goes with the last name, as soon as nobody has it open.
+    /// Removes a name of any file. The container goes with the last name, as soon as nobody has it
+    /// open.
     pub fn unlink(&self, path: &Path) -> Result<()> {
-        // A name that cannot be understood can still be removed; what it leaves is garbage for `check`.
+        // A name that cannot be understood can still be removed; what it leaves is garbage for
+        // `check`.
         let container = self.container_to_change(path, false).unwrap_or(None);
         self.store.unlink(path).at("remove", path)?;
         self.drop_container(container)
@@ -406,18 +539,28 @@ impl Plfs {
         self.rename_with(from, to, || self.store.rename(from, to).at("rename", from))
     }
 
-    /// Runs `rename`, which replaces `to`, and removes the container of what was there if it lost its last name.
+    /// Runs `rename`, which replaces `to`, and removes the container of what was there if it lost
+    /// its last name.
     ///
-    /// A file that replaces another is made durable first: a rename is often durable before the data of what it renames, and after a power cut the name would show neither the old file
+    /// A file that replaces another is made durable first: a rename is often durable before the
+    /// data of what it renames, and after a power cut the name would show neither the old file
     /// nor the new one. ext4 does the same (auto_da_alloc).
-    pub fn rename_with<T>(&self, from: &Path, to: &Path, rename: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn rename_with<T>(
+        &self,
+        from: &Path,
+        to: &Path,
+        rename: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let replaced = self.container_to_change(to, false).unwrap_or(None);
-        if replaced.is_some() || self.store.stat(to, false).is_ok_and(|stat| stat.kind == Kind::File) {
+        if replaced.is_some()
+            || self.store.stat(to, false).is_ok_and(|stat| stat.kind == Kind::File)
+        {
             self.make_durable(from)?;
         }
         let done = rename()?;
         if replaced.is_some() {
-            // A power cut may undo a rename that is not durable: then the name must still find what it had.
+            // A power cut may undo a rename that is not durable: then the name must still find what
+            // it had.
             let dir = to.parent().unwrap_or(Path::new("/"));
             self.store.sync_dir(dir).at("sync", dir)?;
         }
@@ -425,7 +568,8 @@ impl Plfs {
         Ok(done)
     }
 
-    /// Makes a logical file durable, with what this process has written to it. Nothing if `path` is none, or may not be read.
+    /// Makes a logical file durable, with what this process has written to it. Nothing if `path` is
+    /// none, or may not be read.
     fn make_durable(&self, path: &Path) -> Result<()> {
         match self.container_behind(path, false) {
             Ok(Some(_)) => {}
@@ -437,7 +581,8 @@ impl Plfs {
         }
     }
 
-    /// After one of the container's names is gone: removes it if that was the last. For doors that unlink on their own.
+    /// After one of the container's names is gone: removes it if that was the last. For doors that
+    /// unlink on their own.
     pub fn drop_container(&self, container: Option<(Container, Superblock)>) -> Result<()> {
         let Some((container, _)) = container else { return Ok(()) };
         if let Some(open) = lock(&self.open).get(&container.identity).and_then(Weak::upgrade) {
@@ -462,7 +607,13 @@ impl Plfs {
     }
 
     /// Sets owner and group of any file or directory; `None` leaves one as it is.
-    pub fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
+    pub fn chown(
+        &self,
+        path: &Path,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        follow: bool,
+    ) -> Result<()> {
         match self.container_to_change(path, follow)? {
             Some((container, _)) => {
                 let open = lock(&self.open).get(&container.identity).and_then(Weak::upgrade);
@@ -475,7 +626,8 @@ impl Plfs {
         }
     }
 
-    /// Sets times of any file or directory; `None` leaves one as it is. They stay until data is written.
+    /// Sets times of any file or directory; `None` leaves one as it is. They stay until data is
+    /// written.
     pub fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
         let stat = self.store.stat(path, true).at("stat", path)?;
         if let Some(open) = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade) {
@@ -486,7 +638,8 @@ impl Plfs {
 
     /// Sets the size of a file.
     pub fn truncate(&self, path: &Path, size: u64) -> Result<()> {
-        let options = OpenOptions { access: Access { read: false, write: true }, ..OpenOptions::read() };
+        let options =
+            OpenOptions { access: Access { read: false, write: true }, ..OpenOptions::read() };
         match self.open(path, options)? {
             Opened::Logical(file) => {
                 file.set_len(size)?;
@@ -498,7 +651,9 @@ impl Plfs {
 
     /// Makes the flat index of a logical file.
     pub fn flatten(&self, path: &Path) -> Result<Flattened> {
-        let Some((container, _)) = self.container(path)? else { return Err(Error::NotAContainer { path: path.to_path_buf() }) };
+        let Some((container, _)) = self.container(path)? else {
+            return Err(Error::NotAContainer { path: path.to_path_buf() });
+        };
         let made = flatten(&container)?;
         // The new file moved the directory's time, which made the summary void.
         if let Ok(file) = catalog::open_super(&container) {
@@ -509,17 +664,26 @@ impl Plfs {
 
     /// Says what a logical file takes on its backends and what it needs. Loads its index.
     pub fn usage(&self, path: &Path) -> Result<Usage> {
-        let Some((container, _)) = self.container(path)? else { return Err(Error::NotAContainer { path: path.to_path_buf() }) };
+        let Some((container, _)) = self.container(path)? else {
+            return Err(Error::NotAContainer { path: path.to_path_buf() });
+        };
         compact::usage(&container)
     }
 
-    /// Frees what a logical file has had and has no more: copies what it has to new logs, in order, and removes the old ones. `progress` is told the bytes copied so far, and
-    /// may end it.
+    /// Frees what a logical file has had and has no more: copies what it has to new logs, in order,
+    /// and removes the old ones. `progress` is told the bytes copied so far, and may end it.
     ///
-    /// EBUSY if another process has it open for writing. Readers are not disturbed, writers may come meanwhile; names, times and mode stay. Until it is done it takes room for a second copy.
-    /// Durable on return; whatever ends it before leaves the file as it was.
-    pub fn compact(&self, path: &Path, progress: impl FnMut(u64) -> ControlFlow<()>) -> Result<Compacted> {
-        let Some((container, _)) = self.container(path)? else { return Err(Error::NotAContainer { path: path.to_path_buf() }) };
+    /// EBUSY if another process has it open for writing. Readers are not disturbed, writers may
+    /// come meanwhile; names, times and mode stay. Until it is done it takes room for a second
+    /// copy. Durable on return; whatever ends it before leaves the file as it was.
+    pub fn compact(
+        &self,
+        path: &Path,
+        progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Compacted> {
+        let Some((container, _)) = self.container(path)? else {
+            return Err(Error::NotAContainer { path: path.to_path_buf() });
+        };
         let open = lock(&self.open).get(&container.identity).and_then(Weak::upgrade);
         // This process's own writer makes room; its next write comes after.
         open.as_ref().map_or(Ok(()), |open| open.leave())?;
@@ -530,26 +694,30 @@ impl Plfs {
         done
     }
 
-    /// Commits every open file of this process. Gives the first error; the others are tried all the same.
+    /// Commits every open file of this process. Gives the first error; the others are tried all the
+    /// same.
     pub fn commit_all(&self) -> Result<()> {
         let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
         files.into_iter().map(|file| file.commit(false, None)).fold(Ok(()), Result::and)
     }
 
-    /// Commits every open file and gives up its log set, as if all were closed; a later write joins again. For a process that is about to end or to become another program.
+    /// Commits every open file and gives up its log set, as if all were closed; a later write joins
+    /// again. For a process that is about to end or to become another program.
     pub fn leave_all(&self) -> Result<()> {
         let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
         files.into_iter().map(|file| file.leave()).fold(Ok(()), Result::and)
     }
 
-    /// [`Plfs::leave_all`], and gives up files that have no name any more: for a process that is about to end.
+    /// [`Plfs::leave_all`], and gives up files that have no name any more: for a process that is
+    /// about to end.
     pub fn exit(&self) -> Result<()> {
         let left = self.leave_all();
         let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
         files.into_iter().map(|file| file.remove_if_nameless()).fold(left, Result::and)
     }
 
-    /// In the child of a fork, after [`Plfs::commit_all`] in the parent: the parent's writers are not ours.
+    /// In the child of a fork, after [`Plfs::commit_all`] in the parent: the parent's writers are
+    /// not ours.
     pub fn after_fork_in_child(&self) {
         let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
         files.iter().for_each(|file| file.forget_writer());

@@ -1,6 +1,7 @@
 //! L5: which log sets this process wrote to, and closed without making them durable.
 //!
-//! A sync makes durable all that the process wrote to the file before (SEMANTICS S12), also in sessions that are over, perhaps in another log set.
+//! A sync makes durable all that the process wrote to the file before (SEMANTICS S12), also in
+//! sessions that are over, perhaps in another log set.
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
@@ -12,7 +13,8 @@ use crate::container::Container;
 use crate::error::Result;
 use crate::sync::lock;
 
-/// Files that are remembered: 65,536, some 6 MB. For files that are older a sync makes all log sets durable.
+/// Files that are remembered: 65,536, some 6 MB. For files that are older a sync makes all log sets
+/// durable.
 const FILES_MAX: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
 /// Log sets by file that are not durable.
@@ -51,14 +53,18 @@ impl Sessions {
         lock(&self.0).unsynced.peek(&container.identity).is_some_and(|sets| sets.contains(&set))
     }
 
-    /// Makes what earlier sessions left durable, except in the log set `own`, which its owner syncs. Costs nothing if they left nothing.
+    /// Makes what earlier sessions left durable, except in the log set `own`, which its owner
+    /// syncs. Costs nothing if they left nothing.
     pub(crate) fn sync(&self, container: &Container, own: Option<u32>) -> Result<()> {
         let (sets, forgot) = {
             let inner = lock(&self.0);
             (inner.unsynced.peek(&container.identity).cloned(), inner.forgot)
         };
         match &sets {
-            Some(sets) => sets.iter().filter(|set| Some(**set) != own).try_for_each(|set| catalog::sync_logs(container, Some(*set)))?,
+            Some(sets) => sets
+                .iter()
+                .filter(|set| Some(**set) != own)
+                .try_for_each(|set| catalog::sync_logs(container, Some(*set)))?,
             None if forgot => catalog::sync_logs(container, None)?,
             None => return Ok(()),
         }

@@ -1,7 +1,8 @@
 //! L4: the writing side of one open logical file in one process.
 //!
-//! A [`Writer`] gets bytes into data logs and remembers where they went as folded runs. A commit hands the bytes to the store first and appends the index block after, so
-//! an index block never points at bytes that the store has not been given. After a failure it refuses to go on.
+//! A [`Writer`] gets bytes into data logs and remembers where they went as folded runs. A commit
+//! hands the bytes to the store first and appends the index block after, so an index block never
+//! points at bytes that the store has not been given. After a failure it refuses to go on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use plfs_format::index_log::Record;
 use plfs_format::mark::Mark;
 use plfs_format::name::SegmentRef;
-use plfs_index::{Committed, Folder, Fresh, HOLE, PENDING_RECORDS, Run, Stamped, block_of, in_blocks};
+use plfs_index::{
+    Committed, Folder, Fresh, HOLE, PENDING_RECORDS, Run, Stamped, block_of, in_blocks,
+};
 
 use crate::config::Config;
 use crate::container::Container;
@@ -40,10 +43,18 @@ impl Identity {
     /// This process, writing as user `uid`.
     pub fn of_this_process(uid: u32) -> Identity {
         let host = host_name().to_string_lossy().into_owned();
-        Identity { writer: random_u64() as u32, pid: std::process::id(), uid, attached_ns: Time::now().ns() as u64, boot_id: boot_id(), host }
+        Identity {
+            writer: random_u64() as u32,
+            pid: std::process::id(),
+            uid,
+            attached_ns: Time::now().ns() as u64,
+            boot_id: boot_id(),
+            host,
+        }
     }
 
-    /// A mark that says that this process owns a log set, in a tenancy of its own. Two small reads of /proc.
+    /// A mark that says that this process owns a log set, in a tenancy of its own. Two small reads
+    /// of /proc.
     pub fn mark(&self) -> Mark {
         let ProcessFacts { boot, machine, start, pid_namespace } = ProcessFacts::of_this_process();
         let Identity { pid, uid, host, .. } = self.clone();
@@ -57,7 +68,8 @@ impl Identity {
     }
 }
 
-/// How far a process has written past what its commits say. Outlives the writer, under whose lock it changes; read without one.
+/// How far a process has written past what its commits say. Outlives the writer, under whose lock
+/// it changes; read without one.
 #[derive(Debug, Default)]
 pub struct Ahead {
     /// Largest logical end of what no commit has begun to take; 0 if there is none.
@@ -69,7 +81,8 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// What the logs say, and the end of what they do not have. `logs` is asked again if a commit came between the two.
+    /// What the logs say, and the end of what they do not have. `logs` is asked again if a commit
+    /// came between the two.
     pub fn beside<T>(&self, logs: impl Fn() -> Result<T>) -> Result<(T, u64)> {
         loop {
             let taken = self.taken.load(Ordering::Acquire);
@@ -92,7 +105,8 @@ impl Ahead {
     fn begin(&self) {
         let end = self.end.load(Ordering::Relaxed);
         if end > 0 {
-            self.under_way.store(self.under_way.load(Ordering::Relaxed).max(end), Ordering::Release);
+            self.under_way
+                .store(self.under_way.load(Ordering::Relaxed).max(end), Ordering::Release);
             self.end.store(0, Ordering::Release);
         }
     }
@@ -113,9 +127,11 @@ pub struct Writer {
     ahead: Arc<Ahead>,
     identity: Identity,
     dirty: AtomicBool,
-    /// Whether the node's append position has this process's blessing: see [`Writer::append_position`].
+    /// Whether the node's append position has this process's blessing: see
+    /// [`Writer::append_position`].
     knows_end: Mutex<bool>,
-    /// Held by the thread that commits: one at a time, and without the lock of the state while it waits for storage.
+    /// Held by the thread that commits: one at a time, and without the lock of the state while it
+    /// waits for storage.
     committing: Mutex<()>,
     state: Mutex<State>,
 }
@@ -126,7 +142,8 @@ struct State {
     /// Records that readers of this process have and no index log has yet.
     frozen: Vec<Stamped>,
     announced: bool,
-    /// Where the last block ends that this process appended and has not made durable; 0 if there is none.
+    /// Where the last block ends that this process appended and has not made durable; 0 if there
+    /// is none.
     index_unsynced: u64,
     poison: Option<Error>,
 }
@@ -144,7 +161,13 @@ pub struct Written {
 
 impl Writer {
     /// A writer in the node's log set, which notes in `ahead` how far it has written.
-    pub fn new(container: Arc<Container>, set: LogSet, config: &Config, identity: Identity, ahead: Arc<Ahead>) -> Writer {
+    pub fn new(
+        container: Arc<Container>,
+        set: LogSet,
+        config: &Config,
+        identity: Identity,
+        ahead: Arc<Ahead>,
+    ) -> Writer {
         let set = Arc::new(set);
         let state = State {
             data: DataLog::new(container, set.clone(), config.buffer_bytes),
@@ -154,7 +177,15 @@ impl Writer {
             index_unsynced: 0,
             poison: None,
         };
-        Writer { set, ahead, identity, dirty: AtomicBool::new(false), knows_end: Mutex::new(false), committing: Mutex::default(), state: Mutex::new(state) }
+        Writer {
+            set,
+            ahead,
+            identity,
+            dirty: AtomicBool::new(false),
+            knows_end: Mutex::new(false),
+            committing: Mutex::default(),
+            state: Mutex::new(state),
+        }
     }
 
     /// The node's log set.
@@ -162,10 +193,12 @@ impl Writer {
         &self.set
     }
 
-    /// Writes `bytes` as the pieces of `run`, whose segment and physical offset mean nothing: it gets them here.
+    /// Writes `bytes` as the pieces of `run`, whose segment and physical offset mean nothing: it
+    /// gets them here.
     ///
-    /// Short writes are copied and acknowledged before storage has them; a failure then shows at a later call and at commit. Pieces cost nothing each: the bytes travel as
-    /// one piece of the log, and are one record.
+    /// Short writes are copied and acknowledged before storage has them; a failure then shows at a
+    /// later call and at commit. Pieces cost nothing each: the bytes travel as one piece of the
+    /// log, and are one record.
     pub fn write(&self, run: Run, bytes: &[u8]) -> Result<Written> {
         debug_assert_eq!(run.bytes(), bytes.len() as u64);
         let mut state = lock(&self.state);
@@ -175,7 +208,8 @@ impl Writer {
             let place = state.data.place(bytes.len() as u64)?;
             drop(state);
             // Large writes of several threads go to storage side by side.
-            written = write_some(place.file.as_ref(), bytes, place.physical).at("write the data log", &place.path)?;
+            written = write_some(place.file.as_ref(), bytes, place.physical)
+                .at("write the data log", &place.path)?;
             state = lock(&self.state);
             state.data.wrote(place.segment);
             (place.segment, place.physical)
@@ -193,7 +227,8 @@ impl Writer {
         Ok(self.wrote(&state, written, end))
     }
 
-    /// Makes `[logical, logical + length)` a hole, behind all that was written before. Constant time and nothing to storage: the next commit says it in one record.
+    /// Makes `[logical, logical + length)` a hole, behind all that was written before. Constant
+    /// time and nothing to storage: the next commit says it in one record.
     pub fn punch(&self, logical: u64, length: u64) -> Result<Written> {
         let mut state = lock(&self.state);
         state.check()?;
@@ -207,9 +242,14 @@ impl Writer {
         Written { bytes, end, crowded: state.folder.len() + state.frozen.len() >= PENDING_RECORDS }
     }
 
-    /// Where an O_APPEND write of `bytes` goes. The first one of a writer asks for the `size` of the file and its last cut: after joining the log set, so that what processes that left it before
-    /// have appended counts; those that are in it move the position themselves.
-    pub fn append_position(&self, bytes: u64, size: impl FnOnce() -> Result<(u64, u64)>) -> Result<u64> {
+    /// Where an O_APPEND write of `bytes` goes. The first one of a writer asks for the `size` of
+    /// the file and its last cut: after joining the log set, so that what processes that left it
+    /// before have appended counts; those that are in it move the position themselves.
+    pub fn append_position(
+        &self,
+        bytes: u64,
+        size: impl FnOnce() -> Result<(u64, u64)>,
+    ) -> Result<u64> {
         let mut knows_end = lock(&self.knows_end);
         if !*knows_end {
             let (size, cut) = size()?;
@@ -230,7 +270,8 @@ impl Writer {
         state.poison.is_none() && !(state.folder.is_empty() && state.frozen.is_empty())
     }
 
-    /// Hands all bytes to the store and gives the records that readers of this process do not have yet.
+    /// Hands all bytes to the store and gives the records that readers of this process do not have
+    /// yet.
     pub fn freeze(&self) -> Result<Fresh> {
         self.freeze_locked(&mut lock(&self.state))
     }
@@ -263,19 +304,33 @@ impl Writer {
 
     /// Begins a commit: no other thread of the process commits until the result is dropped.
     ///
-    /// A commit has steps: [`Committing::write_out`], [`Committing::freeze`], [`Committing::sync_data`], [`Committing::append`], [`Committing::sync_index`]; one that is no sync goes
-    /// without those of that name. What is frozen goes into the index of this process at once, and no reader may freeze between a freeze and an append that takes all. The first error
-    /// poisons the writer.
+    /// A commit has steps: [`Committing::write_out`], [`Committing::freeze`],
+    /// [`Committing::sync_data`], [`Committing::append`], [`Committing::sync_index`]; one that is
+    /// no sync goes without those of that name. What is frozen goes into the index of this process
+    /// at once, and no reader may freeze between a freeze and an append that takes all. The first
+    /// error poisons the writer.
     pub fn begin_commit(&self) -> Committing<'_> {
         Committing { writer: self, _turn: lock(&self.committing), frozen: 0, is_synced: false }
     }
 
-    fn append_runs(&self, state: &mut State, all: &[SegmentRef], runs: &[Stamped], is_synced: bool) -> Result<u64> {
+    fn append_runs(
+        &self,
+        state: &mut State,
+        all: &[SegmentRef],
+        runs: &[Stamped],
+        is_synced: bool,
+    ) -> Result<u64> {
         let (segments, records) = block_of(all, runs, self.identity.writer);
         self.append_block(state, &segments, records, is_synced)
     }
 
-    fn append_block(&self, state: &mut State, segments: &[SegmentRef], mut records: Vec<Record>, is_synced: bool) -> Result<u64> {
+    fn append_block(
+        &self,
+        state: &mut State,
+        segments: &[SegmentRef],
+        mut records: Vec<Record>,
+        is_synced: bool,
+    ) -> Result<u64> {
         if !state.announced {
             records.insert(0, self.identity.record());
         }
@@ -285,11 +340,16 @@ impl Writer {
         Ok(stamp)
     }
 
-    /// Says what closing the logs would say: on a network file system that is where a full quota shows. Commit first. An error means that acknowledged bytes are lost.
+    /// Says what closing the logs would say: on a network file system that is where a full quota
+    /// shows. Commit first. An error means that acknowledged bytes are lost.
     pub fn close_logs(&self) -> Result<()> {
         let mut state = lock(&self.state);
         state.check()?;
-        state.data.close().and_then(|()| self.set.close_index()).map_err(|error| state.poison(error))
+        state
+            .data
+            .close()
+            .and_then(|()| self.set.close_index())
+            .map_err(|error| state.poison(error))
     }
 
     /// Whether index blocks of this process are not durable.
@@ -302,7 +362,8 @@ impl Writer {
         lock(&self.state).check()
     }
 
-    /// Leaves the log set; true if this was the node's last writer. Commit first: what was not committed is dropped.
+    /// Leaves the log set; true if this was the node's last writer. Commit first: what was not
+    /// committed is dropped.
     pub fn leave(self) -> Result<bool> {
         drop(self.state);
         match Arc::into_inner(self.set) {
@@ -323,7 +384,8 @@ pub struct Committing<'a> {
 }
 
 impl Committing<'_> {
-    /// Gets buffered bytes on their way and waits for them, so that the steps that hold locks find little to write.
+    /// Gets buffered bytes on their way and waits for them, so that the steps that hold locks find
+    /// little to write.
     pub fn write_out(&self) -> Result<()> {
         let in_flight = {
             let mut state = lock(&self.writer.state);
@@ -354,7 +416,8 @@ impl Committing<'_> {
         Ok(())
     }
 
-    /// Makes what the commit takes visible to all who open, refresh or lock the file from now on, and behind it a `truncate` to that size. Unless the data of it is durable, hold the
+    /// Makes what the commit takes visible to all who open, refresh or lock the file from now on,
+    /// and behind it a `truncate` to that size. Unless the data of it is durable, hold the
     /// [gate](LogSet::gate).
     ///
     /// Costs one append to the index log if there is anything to say.
@@ -365,7 +428,12 @@ impl Committing<'_> {
         self.try_append(&mut state, count, truncate).map_err(|error| state.poison(error))
     }
 
-    fn try_append(&self, state: &mut State, count: usize, truncate: Option<u64>) -> Result<Committed> {
+    fn try_append(
+        &self,
+        state: &mut State,
+        count: usize,
+        truncate: Option<u64>,
+    ) -> Result<Committed> {
         let writer = self.writer;
         let runs: Vec<Stamped> = state.frozen.drain(..count).collect();
         let segments: Vec<SegmentRef> = state.data.segments().collect();
@@ -375,7 +443,12 @@ impl Committing<'_> {
         }
         let truncate = truncate.map(|size| (writer.set.tick(), size));
         if let Some((stamp, size)) = truncate {
-            blocks.push(writer.append_block(state, &[], vec![Record::Truncate { size, stamp }], self.is_synced)?);
+            blocks.push(writer.append_block(
+                state,
+                &[],
+                vec![Record::Truncate { size, stamp }],
+                self.is_synced,
+            )?);
         }
         // From now on the logs say it, and truncates by others count.
         writer.ahead.done();
@@ -387,7 +460,8 @@ impl Committing<'_> {
         self.writer.set.must_own().map_err(|error| lock(&self.writer.state).poison(error))
     }
 
-    /// Makes the index log durable as far as this process has appended to it, and the data that it points to.
+    /// Makes the index log durable as far as this process has appended to it, and the data that it
+    /// points to.
     pub fn sync_index(&self) -> Result<()> {
         let end = {
             let state = lock(&self.writer.state);
@@ -423,10 +497,15 @@ fn taken(run: Run, bytes: u64) -> [Option<Run>; 2] {
         return [Some(run), None];
     }
     let (whole, rest) = ((bytes / run.length) as u32, bytes % run.length);
-    let pieces = (whole > 0).then_some(Run { stride: if whole == 1 { 0 } else { run.stride }, count: whole, ..run });
+    let pieces = (whole > 0).then_some(Run {
+        stride: if whole == 1 { 0 } else { run.stride },
+        count: whole,
+        ..run
+    });
     // A piece of the run: it begins inside the file.
     let next = (run.logical as i64 + i64::from(whole) * run.stride) as u64;
-    let part = (rest > 0).then(|| Run::single(next, rest, run.segment, run.physical + bytes - rest));
+    let part =
+        (rest > 0).then(|| Run::single(next, rest, run.segment, run.physical + bytes - rest));
     [pieces, part]
 }
 

@@ -1,4 +1,5 @@
-//! The table of backends (FORMAT.md section 1): how directories get ids, and what is said when one is not what the table says. Data is never zeros then.
+//! The table of backends (FORMAT.md section 1): how directories get ids, and what is said when one
+//! is not what the table says. Data is never zeros then.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +20,12 @@ fn memory() -> MemStore {
 }
 
 fn process(store: Arc<dyn Store>, backends: &[&str]) -> Plfs {
-    let config = Config { shared_memory: None, streams: 1, backends: backends.iter().map(PathBuf::from).collect(), ..Config::default() };
+    let config = Config {
+        shared_memory: None,
+        streams: 1,
+        backends: backends.iter().map(PathBuf::from).collect(),
+        ..Config::default()
+    };
     Plfs::new(store, config)
 }
 
@@ -55,7 +61,8 @@ fn bytes(store: &MemStore, path: &str) -> Vec<u8> {
 /// As an administrator does it: a new file, renamed over the old one.
 fn replace(store: &MemStore, path: &str, text: &[u8]) {
     let new = format!("{path}.new");
-    write_full(store.open(Path::new(&new), Open::create(0o644)).unwrap().as_ref(), text, 0).unwrap();
+    write_full(store.open(Path::new(&new), Open::create(0o644)).unwrap().as_ref(), text, 0)
+        .unwrap();
     store.rename(Path::new(&new), Path::new(path)).unwrap();
 }
 
@@ -82,20 +89,43 @@ fn a_directory_gets_an_id_once() {
     let memory = memory();
     let plfs = process(Arc::new(memory.clone()), &["/n", "/o"]);
     write(&plfs, "/m/a", 1).unwrap();
-    let (first, second) = (bytes(&memory, &format!("{TABLE}/0001")), bytes(&memory, &format!("{TABLE}/0002")));
-    assert!(first.starts_with(b"plfs-backend 1\nidentity ") && first.ends_with(b"\nstate active\npath /n\n"), "{}", String::from_utf8_lossy(&first));
+    let (first, second) =
+        (bytes(&memory, &format!("{TABLE}/0001")), bytes(&memory, &format!("{TABLE}/0002")));
+    assert!(
+        first.starts_with(b"plfs-backend 1\nidentity ")
+            && first.ends_with(b"\nstate active\npath /n\n"),
+        "{}",
+        String::from_utf8_lossy(&first)
+    );
     assert!(second.ends_with(b"path /o\n") && first[24..56] != second[24..56]);
-    assert_eq!(bytes(&memory, "/n/.plfs/identity"), [&b"plfs-identity 1\n"[..], &first[15..57]].concat());
+    assert_eq!(
+        bytes(&memory, "/n/.plfs/identity"),
+        [&b"plfs-identity 1\n"[..], &first[15..57]].concat()
+    );
     // In another order, another process, and another root: the same backends.
     let later = process(Arc::new(memory.crash()), &["/o", "/n"]);
     write(&later, "/m/b", 1).unwrap();
-    assert_eq!((backends_of(&plfs, "/m/a"), backends_of(&later, "/m/b")), (vec![0, 1, 2], vec![0, 2, 1]));
+    assert_eq!(
+        (backends_of(&plfs, "/m/a"), backends_of(&later, "/m/b")),
+        (vec![0, 1, 2], vec![0, 2, 1])
+    );
     let identity = bytes(&memory, "/o/.plfs/identity");
     memory.mkdir(Path::new("/other"), 0o755).unwrap();
     write(&process(Arc::new(memory.clone()), &["/o"]), "/other/c", 1).unwrap();
-    assert!(bytes(&memory, "/other/.plfs/backends/0001").ends_with(b"path /o\n") && bytes(&memory, "/o/.plfs/identity") == identity);
+    assert!(
+        bytes(&memory, "/other/.plfs/backends/0001").ends_with(b"path /o\n")
+            && bytes(&memory, "/o/.plfs/identity") == identity
+    );
     assert_eq!(memory.list(Path::new(TABLE)).unwrap().len(), 2, "nothing is left of the making");
-    assert_eq!(memory.list(Path::new("/n/.plfs")).unwrap().iter().filter(|entry| entry.name.to_string_lossy().starts_with("identity")).count(), 1);
+    assert_eq!(
+        memory
+            .list(Path::new("/n/.plfs"))
+            .unwrap()
+            .iter()
+            .filter(|entry| entry.name.to_string_lossy().starts_with("identity"))
+            .count(),
+        1
+    );
 }
 
 /// The path of a backend is changed after a move: who has the old one in mind looks again.
@@ -116,12 +146,15 @@ fn a_backend_that_moved_is_found() {
     assert!(memory.stat(Path::new("/n"), true).is_err());
 }
 
-/// An id without an entry, an empty mount point, another file system at the same path, and an entry that nobody understands: each has its own message, and none is read as zeros.
+/// An id without an entry, an empty mount point, another file system at the same path, and an entry
+/// that nobody understands: each has its own message, and none is read as zeros.
 #[test]
 fn what_is_not_what_the_table_says_is_an_error() {
     type Change = fn(&MemStore);
     let changes: [(&str, Change); 6] = [
-        ("data lies on backend 0001, but /m/.plfs/backends/0001 is missing", |memory| memory.unlink(Path::new("/m/.plfs/backends/0001")).unwrap()),
+        ("data lies on backend 0001, but /m/.plfs/backends/0001 is missing", |memory| {
+            memory.unlink(Path::new("/m/.plfs/backends/0001")).unwrap()
+        }),
         ("backend 0001 is not at /n: is its file system mounted?", |memory| {
             memory.rename(Path::new("/n"), Path::new("/away")).unwrap();
             memory.mkdir(Path::new("/n"), 0o755).unwrap();
@@ -130,8 +163,12 @@ fn what_is_not_what_the_table_says_is_an_error() {
             memory.rename(Path::new("/n"), Path::new("/away")).unwrap();
             memory.rename(Path::new("/o"), Path::new("/n")).unwrap();
         }),
-        ("/m/.plfs/backends/0001 is damaged", |memory| replace(memory, "/m/.plfs/backends/0001", b"plfs-backend 1\nstate active\npath /n\n")),
-        ("/m/.plfs/backends/0001 needs a newer PLFS", |memory| replace(memory, "/m/.plfs/backends/0001", b"plfs-backend 2\n")),
+        ("/m/.plfs/backends/0001 is damaged", |memory| {
+            replace(memory, "/m/.plfs/backends/0001", b"plfs-backend 1\nstate active\npath /n\n")
+        }),
+        ("/m/.plfs/backends/0001 needs a newer PLFS", |memory| {
+            replace(memory, "/m/.plfs/backends/0001", b"plfs-backend 2\n")
+        }),
         ("/n/.plfs/identity is damaged", |memory| replace(memory, "/n/.plfs/identity", b"")),
     ];
     for (message, change) in changes {
@@ -145,9 +182,19 @@ fn what_is_not_what_the_table_says_is_an_error() {
         let plfs = process(store.clone(), &[]);
         let error = read(&plfs, &name).unwrap_err();
         assert!(error.to_string().contains(message), "{error}");
-        assert_eq!(error.errno(), if message.contains("newer") { Errno::OPNOTSUPP } else { Errno::IO }, "{error}");
+        assert_eq!(
+            error.errno(),
+            if message.contains("newer") { Errno::OPNOTSUPP } else { Errno::IO },
+            "{error}"
+        );
         let report = plfs::check_name(&store, Path::new(&name), &[]);
-        assert!(report.findings.iter().any(|finding| finding.severity >= Severity::Unknown && !finding.what.is_empty()), "{message}: {report:?}");
+        assert!(
+            report
+                .findings
+                .iter()
+                .any(|finding| finding.severity >= Severity::Unknown && !finding.what.is_empty()),
+            "{message}: {report:?}"
+        );
         // A new log set may do without, or says the same.
         if let Err(error) = write(&plfs, &name, 7) {
             assert!(error.to_string().contains(message), "{error}");
@@ -181,20 +228,31 @@ fn a_backend_may_have_two_ids() {
     let name = on_two(&before);
     let memory = before.crash();
     let text = bytes(&memory, &format!("{TABLE}/0001"));
-    memory.rename(Path::new(&format!("{TABLE}/0001")), Path::new(&format!("{TABLE}/0007"))).unwrap();
+    memory
+        .rename(Path::new(&format!("{TABLE}/0001")), Path::new(&format!("{TABLE}/0007")))
+        .unwrap();
     let store: Arc<dyn Store> = Arc::new(memory.clone());
     let plfs = process(store.clone(), &["/n"]);
     write(&plfs, "/m/seven", 7).unwrap();
     assert_eq!(backends_of(&plfs, "/m/seven"), [0, 7]);
     replace(&memory, &format!("{TABLE}/0001"), &text);
-    assert_eq!((read(&plfs, &name).unwrap().len(), read(&plfs, "/m/seven").unwrap()), (100, vec![7; 100]));
+    assert_eq!(
+        (read(&plfs, &name).unwrap().len(), read(&plfs, "/m/seven").unwrap()),
+        (100, vec![7; 100])
+    );
     for name in [name.as_str(), "/m/seven"] {
         let report = plfs::check_name(&store, Path::new(name), &[]);
-        assert!(report.findings.iter().all(|finding| finding.path.ends_with("super") || finding.severity == Severity::Busy), "{report:?}");
+        assert!(
+            report.findings.iter().all(
+                |finding| finding.path.ends_with("super") || finding.severity == Severity::Busy
+            ),
+            "{report:?}"
+        );
     }
 }
 
-/// Several processes make the first files of a root at once. One of them looked for a backend before another had made its `.plfs`, and for the root's after that: it took the backend for one
+/// Several processes make the first files of a root at once. One of them looked for a backend
+/// before another had made its `.plfs`, and for the root's after that: it took the backend for one
 /// that is not mounted (EIO).
 #[test]
 fn threads_that_register_at_once_agree() {
@@ -203,18 +261,25 @@ fn threads_that_register_at_once_agree() {
         std::thread::scope(|scope| {
             for i in 0..6 {
                 let memory = memory.clone();
-                scope.spawn(move || write(&process(Arc::new(memory), &["/n", "/o"]), &format!("/m/f{i}"), i + 1).unwrap());
+                scope.spawn(move || {
+                    write(&process(Arc::new(memory), &["/n", "/o"]), &format!("/m/f{i}"), i + 1)
+                        .unwrap()
+                });
             }
         });
         // Nobody remembers anything.
         let left = memory.crash();
         for i in 0..6 {
-            assert_eq!(read(&process(Arc::new(left.clone()), &[]), &format!("/m/f{i}")).unwrap(), [i + 1; 100]);
+            assert_eq!(
+                read(&process(Arc::new(left.clone()), &[]), &format!("/m/f{i}")).unwrap(),
+                [i + 1; 100]
+            );
         }
     }
 }
 
-/// The first process to use a backend dies at each of its calls to storage, and the power goes: the next one can use it, and no entry is half there.
+/// The first process to use a backend dies at each of its calls to storage, and the power goes: the
+/// next one can use it, and no entry is half there.
 #[test]
 fn death_while_registering_leaves_no_half_entry() {
     for cut in 1.. {
@@ -225,13 +290,23 @@ fn death_while_registering_leaves_no_half_entry() {
         for seed in 0..4 {
             let left = if seed == 0 { memory.crash() } else { memory.crash_with(cut * 10 + seed) };
             for dir in ["/n", "/o"] {
-                // What an administrator does who finds that a backend's directory was not made durable.
+                // What an administrator does who finds that a backend's directory was not made
+                // durable.
                 let _ = left.mkdir(&Path::new(dir).join(".plfs"), 0o1777);
             }
-            let story = || format!("cut at call {cut}, seed {seed}: {}", faults.log().last().map(|call| call.to_string()).unwrap_or_default());
+            let story = || {
+                format!(
+                    "cut at call {cut}, seed {seed}: {}",
+                    faults.log().last().map(|call| call.to_string()).unwrap_or_default()
+                )
+            };
             let plfs = process(Arc::new(left.clone()), &["/n", "/o"]);
             write(&plfs, "/m/g", 2).unwrap_or_else(|error| panic!("{}: {error}", story()));
-            assert_eq!(read(&process(Arc::new(left.crash()), &[]), "/m/g").unwrap_or_else(|error| panic!("{}: {error}", story())), [2; 100]);
+            assert_eq!(
+                read(&process(Arc::new(left.crash()), &[]), "/m/g")
+                    .unwrap_or_else(|error| panic!("{}: {error}", story())),
+                [2; 100]
+            );
         }
         if done.is_ok() {
             assert!(cut > 30, "{cut} calls: it does too little");

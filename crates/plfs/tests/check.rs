@@ -1,4 +1,5 @@
-//! `plfs check`: every kind of damage is found and named, healthy containers are never blamed, repairs lose nothing. On real files in memory, damaged with std::fs.
+//! `plfs check`: every kind of damage is found and named, healthy containers are never blamed,
+//! repairs lose nothing. On real files in memory, damaged with std::fs.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -18,7 +19,11 @@ struct Bed {
 impl Bed {
     fn new() -> Bed {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let root = PathBuf::from(format!("/dev/shm/plfs-check-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let root = PathBuf::from(format!(
+            "/dev/shm/plfs-check-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         fs::create_dir_all(&root).unwrap();
         Bed { root, config: Config::default() }
     }
@@ -59,7 +64,11 @@ impl Bed {
         for block in 0..blocks {
             for i in 0..per {
                 // Lengths that never fold.
-                file.write_at(&vec![b'a' + block as u8; 10 + (i * i % 7) as usize], (block * per + i) * 100 + i * i).unwrap();
+                file.write_at(
+                    &vec![b'a' + block as u8; 10 + (i * i % 7) as usize],
+                    (block * per + i) * 100 + i * i,
+                )
+                .unwrap();
             }
             file.commit().unwrap();
         }
@@ -98,7 +107,8 @@ fn files(dir: &Path, end: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Runs `test` with the file's bytes changed, and changes them back. The file's directory and times stay as they are.
+/// Runs `test` with the file's bytes changed, and changes them back. The file's directory and times
+/// stay as they are.
 fn with_bytes(path: &Path, change: impl FnOnce(&mut Vec<u8>), test: impl FnOnce()) {
     let before = fs::read(path).unwrap();
     let mut bytes = before.clone();
@@ -151,18 +161,39 @@ fn healthy_files_are_not_blamed() {
     one.close().unwrap();
     two.close().unwrap();
     fs::hard_link(bed.path("one"), bed.path("second name")).unwrap();
-    for name in ["empty", "one", "many", "cut", "nothing", "flat", "flat and more", "two sets", "second name"] {
+    for name in [
+        "empty",
+        "one",
+        "many",
+        "cut",
+        "nothing",
+        "flat",
+        "flat and more",
+        "two sets",
+        "second name",
+    ] {
         let report = bed.check(name);
-        assert_eq!((report.health(), worst(&report)), (Health::Healthy, None), "{name}: {:?}", report.findings);
+        assert_eq!(
+            (report.health(), worst(&report)),
+            (Health::Healthy, None),
+            "{name}: {:?}",
+            report.findings
+        );
     }
     let reports = bed.tree();
     // The other backend lies in the tree too: its parts are told from garbage.
     assert_eq!(reports.iter().filter(|report| !report.names.is_empty()).count(), 8, "{reports:#?}");
     for report in &reports {
-        assert!(report.health() == Health::Healthy && worst(report) <= Some(Severity::Note), "{report:?}");
+        assert!(
+            report.health() == Health::Healthy && worst(report) <= Some(Severity::Note),
+            "{report:?}"
+        );
         assert_eq!(bed.repair(report, 0), [""; 0], "nothing to repair");
     }
-    assert_eq!(bed.process().stat(&bed.path("many"), true).unwrap().totals.unwrap().size, open(&bed.process(), &bed.path("many")).len().unwrap());
+    assert_eq!(
+        bed.process().stat(&bed.path("many"), true).unwrap().totals.unwrap().size,
+        open(&bed.process(), &bed.path("many")).len().unwrap()
+    );
 }
 
 #[test]
@@ -174,12 +205,20 @@ fn a_file_that_is_being_written_is_busy() {
         file.write_at(b"abc", i * 10).unwrap();
         file.commit().unwrap();
         let report = bed.check("f");
-        assert_eq!((report.health(), worst(&report)), (Health::Busy, Some(Severity::Busy)), "{:?}", report.findings);
+        assert_eq!(
+            (report.health(), worst(&report)),
+            (Health::Busy, Some(Severity::Busy)),
+            "{:?}",
+            report.findings
+        );
     }
     let (container, _) = plfs.container(&bed.path("f")).unwrap().unwrap();
     let marks = plfs::open_marks(&container).unwrap();
     assert_eq!((marks.len(), marks[0].pid), (1, std::process::id()));
-    assert!(matches!(plfs::clear_marks(&container, &bed.config).unwrap()[..], [Cleared::Alive(_)]), "this process lives");
+    assert!(
+        matches!(plfs::clear_marks(&container, &bed.config).unwrap()[..], [Cleared::Alive(_)]),
+        "this process lives"
+    );
     assert_eq!(bed.repair(&bed.check("f"), 0), [""; 0]);
     file.close().unwrap();
     assert_eq!(bed.check("f").health(), Health::Healthy);
@@ -198,7 +237,11 @@ fn every_flipped_bit_of_an_index_log_is_found() {
             with_bytes(&log, flipped(bit), || {
                 let report = bed.check("f");
                 assert_eq!(report.health(), Health::Corrupt, "bit {bit}: {report:?}");
-                let found = report.findings.iter().any(|finding| finding.path == log && finding.at_bytes == at as u64 && finding.severity == Severity::Corrupt);
+                let found = report.findings.iter().any(|finding| {
+                    finding.path == log
+                        && finding.at_bytes == at as u64
+                        && finding.severity == Severity::Corrupt
+                });
                 assert!(found, "bit {bit} of the block at {at}: {:?}", report.findings);
             });
         }
@@ -218,7 +261,17 @@ fn every_cut_of_an_index_log_is_found() {
         (0..whole).step_by(64).rfind(|&at| &bytes[at..at + 4] == b"PLIX").unwrap()
     };
     for len in 0..whole - 64 {
-        with_bytes(&log, |bytes| bytes.truncate(len), || assert_eq!(bed.check("f").health(), Health::Corrupt, "{len} of {whole}: the summary knows of more"));
+        with_bytes(
+            &log,
+            |bytes| bytes.truncate(len),
+            || {
+                assert_eq!(
+                    bed.check("f").health(),
+                    Health::Corrupt,
+                    "{len} of {whole}: the summary knows of more"
+                )
+            },
+        );
     }
     // Without a summary a cut is what a crash in an append leaves.
     let super_file = bed.dir("f").join("super");
@@ -232,8 +285,19 @@ fn every_cut_of_an_index_log_is_found() {
                     |bytes| bytes.truncate(len),
                     || {
                         let report = bed.check("f");
-                        assert_eq!(report.health(), Health::Torn, "{len} of {whole}: {:?}", report.findings);
-                        assert!(report.findings.iter().any(|finding| finding.at_bytes == last as u64 && finding.path == log));
+                        assert_eq!(
+                            report.health(),
+                            Health::Torn,
+                            "{len} of {whole}: {:?}",
+                            report.findings
+                        );
+                        assert!(
+                            report
+                                .findings
+                                .iter()
+                                .any(|finding| finding.at_bytes == last as u64
+                                    && finding.path == log)
+                        );
                     },
                 );
             }
@@ -261,14 +325,26 @@ fn torn_appends_in_front_of_others_are_notes() {
         block[4..8].copy_from_slice(&crc.to_le_bytes());
         torn.extend_from_slice(&block[..cut]);
         fs::write(&log, &torn).unwrap();
-        assert!(matches!(bed.check("f").health(), Health::Torn | Health::Corrupt), "the summary knows of fewer bytes");
+        assert!(
+            matches!(bed.check("f").health(), Health::Torn | Health::Corrupt),
+            "the summary knows of fewer bytes"
+        );
         bed.write("f", 1, 2);
         let report = bed.check("f");
-        assert_eq!((report.health(), worst(&report)), (Health::Healthy, Some(Severity::Note)), "cut after {cut}: {:?}", report.findings);
+        assert_eq!(
+            (report.health(), worst(&report)),
+            (Health::Healthy, Some(Severity::Note)),
+            "cut after {cut}: {:?}",
+            report.findings
+        );
         assert_eq!(report.findings[0].at_bytes, at as u64);
     }
     // A power cut: pages of zeros.
-    with_bytes(&log, |bytes| bytes.extend_from_slice(&[0; 4096]), || assert!(worst(&bed.check("f")).is_some()));
+    with_bytes(
+        &log,
+        |bytes| bytes.extend_from_slice(&[0; 4096]),
+        || assert!(worst(&bed.check("f")).is_some()),
+    );
 }
 
 #[test]
@@ -286,14 +362,25 @@ fn a_block_that_contradicts_the_format_is_corrupt() {
         || {
             let report = bed.check("f");
             assert_eq!(report.health(), Health::Corrupt);
-            assert!(report.findings.iter().any(|finding| finding.path == log && finding.what.contains("range")), "{:?}", report.findings);
+            assert!(
+                report
+                    .findings
+                    .iter()
+                    .any(|finding| finding.path == log && finding.what.contains("range")),
+                "{:?}",
+                report.findings
+            );
         },
     );
 }
 
 /// The checksum as FORMAT.md describes it, written anew.
 fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0u32, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 }))
+    !bytes.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 }
+        })
+    })
 }
 
 #[test]
@@ -311,7 +398,10 @@ fn missing_data_is_found() {
                 assert_eq!(report.health(), Health::Corrupt);
                 let finding = &report.findings[0];
                 assert_eq!((&finding.path, finding.at_bytes), (&log, len), "{finding:?}");
-                assert!(finding.what.starts_with(&format!("{} bytes are missing", used - len)), "{finding:?}");
+                assert!(
+                    finding.what.starts_with(&format!("{} bytes are missing", used - len)),
+                    "{finding:?}"
+                );
             },
         );
     }
@@ -334,7 +424,11 @@ fn lost_index_logs_are_found() {
     fs::remove_dir_all(bed.dir("h")).unwrap();
     let report = bed.check("h");
     assert_eq!(report.health(), Health::Corrupt, "{report:?}");
-    assert!(bed.tree().iter().any(|report| report.names == [bed.path("h")] && report.health() == Health::Corrupt));
+    assert!(
+        bed.tree()
+            .iter()
+            .any(|report| report.names == [bed.path("h")] && report.health() == Health::Corrupt)
+    );
 }
 
 #[test]
@@ -345,15 +439,26 @@ fn every_flipped_bit_of_a_superblock_is_found() {
     for bit in (64 * 8..200 * 8).chain((200..3072).step_by(13).map(|byte| byte * 8 + byte % 8)) {
         with_bytes(&path, flipped(bit), || {
             let report = bed.check("f");
-            assert!(matches!(report.health(), Health::Corrupt | Health::Unknown), "bit {bit}: {report:?}");
+            assert!(
+                matches!(report.health(), Health::Corrupt | Health::Unknown),
+                "bit {bit}: {report:?}"
+            );
             let reports = bed.tree();
-            assert!(reports.iter().any(|report| report.dir == path.parent().unwrap() && report.health() == Health::Corrupt), "bit {bit}: {reports:?}");
+            assert!(
+                reports.iter().any(|report| report.dir == path.parent().unwrap()
+                    && report.health() == Health::Corrupt),
+                "bit {bit}: {reports:?}"
+            );
             for report in &reports {
                 assert_eq!(bed.repair(report, 0), [""; 0], "what has a name stays");
             }
         });
     }
-    with_bytes(&path, |bytes| bytes.truncate(100), || assert!(bed.tree().iter().any(|report| report.health() == Health::Corrupt)));
+    with_bytes(
+        &path,
+        |bytes| bytes.truncate(100),
+        || assert!(bed.tree().iter().any(|report| report.health() == Health::Corrupt)),
+    );
     with_bytes(
         &path,
         |bytes| {
@@ -379,7 +484,11 @@ fn damaged_summaries_are_found_and_written_anew() {
     for byte in 3072..3200 {
         with_bytes(&path, flipped(byte * 8), || {
             let report = bed.check("f");
-            assert_eq!((report.health(), worst(&report)), (Health::Healthy, Some(Severity::Garbage)), "byte {byte}: {report:?}");
+            assert_eq!(
+                (report.health(), worst(&report)),
+                (Health::Healthy, Some(Severity::Garbage)),
+                "byte {byte}: {report:?}"
+            );
         });
     }
     fs::write(bed.dir("f").join("stranger"), "").unwrap();
@@ -401,10 +510,17 @@ fn damaged_and_stale_flat_indexes_are_found_and_removed() {
     for bit in (0..bytes.len() * 8).step_by(5) {
         with_bytes(&flat, flipped(bit), || {
             let report = bed.check("f");
-            assert!(report.health() == Health::Corrupt && report.findings[0].path == flat, "bit {bit}: {report:?}");
+            assert!(
+                report.health() == Health::Corrupt && report.findings[0].path == flat,
+                "bit {bit}: {report:?}"
+            );
         });
     }
-    with_bytes(&flat, |bytes| bytes.truncate(50), || assert_eq!(bed.check("f").health(), Health::Corrupt));
+    with_bytes(
+        &flat,
+        |bytes| bytes.truncate(50),
+        || assert_eq!(bed.check("f").health(), Health::Corrupt),
+    );
     assert_eq!(bed.check("f").health(), Health::Healthy);
     // It covers a block that is not there: of a log that was put back from an older copy, say.
     let log = files(&bed.dir("f"), "index").remove(0);
@@ -412,7 +528,12 @@ fn damaged_and_stale_flat_indexes_are_found_and_removed() {
         &log,
         |bytes| bytes.truncate(bytes.len() / 2 / 64 * 64),
         || {
-            assert!(bed.check("f").findings.iter().any(|finding| finding.path == flat && finding.what.contains("stale")));
+            assert!(
+                bed.check("f")
+                    .findings
+                    .iter()
+                    .any(|finding| finding.path == flat && finding.what.contains("stale"))
+            );
         },
     );
     with_bytes(&flat, flipped(1000), || ());
@@ -420,7 +541,11 @@ fn damaged_and_stale_flat_indexes_are_found_and_removed() {
     damaged.write_all_at(&[!bytes[200]], 200).unwrap();
     fs::write(bed.dir("f").join("flat.tmp.01234567"), "half").unwrap();
     let report = bed.check("f");
-    assert_eq!(bed.repair(&report, 3600).iter().filter(|done| done.contains("flat.tmp")).count(), 0, "it may be being written now");
+    assert_eq!(
+        bed.repair(&report, 3600).iter().filter(|done| done.contains("flat.tmp")).count(),
+        0,
+        "it may be being written now"
+    );
     let report = bed.check("f");
     bed.repair(&report, 0);
     assert!(!flat.exists() && !bed.dir("f").join("flat.tmp.01234567").exists());
@@ -441,7 +566,12 @@ fn containers_without_names_are_garbage() {
     fs::create_dir(&unfinished).unwrap();
     fs::write(unfinished.join("super"), "").unwrap();
     fs::create_dir(&empty).unwrap();
-    let garbage = |bed: &Bed| bed.tree().into_iter().filter(|report| report.health() == Health::Garbage).collect::<Vec<_>>();
+    let garbage = |bed: &Bed| {
+        bed.tree()
+            .into_iter()
+            .filter(|report| report.health() == Health::Garbage)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(garbage(&bed).len(), 3);
     for report in garbage(&bed) {
         assert_eq!(bed.repair(&report, 3600), [""; 0], "too young");
@@ -471,7 +601,8 @@ fn what_is_held_open_is_not_garbage() {
     assert!(!dir.exists(), "the last to close takes it away");
 }
 
-/// `cp -r` of a root makes names and superblocks of hard links: every container looks nameless, and all data would go with `--repair`.
+/// `cp -r` of a root makes names and superblocks of hard links: every container looks nameless, and
+/// all data would go with `--repair`.
 #[test]
 fn a_root_copied_without_its_links_is_not_garbage() {
     let bed = Bed::new();
@@ -506,7 +637,11 @@ fn data_without_records_is_garbage() {
     let orphan = log.with_file_name("07.00000000.data");
     fs::write(&orphan, vec![1; 5000]).unwrap();
     let report = bed.check("f");
-    assert_eq!((report.health(), &report.findings[0].path), (Health::Healthy, &orphan), "{report:?}");
+    assert_eq!(
+        (report.health(), &report.findings[0].path),
+        (Health::Healthy, &orphan),
+        "{report:?}"
+    );
     assert!(bed.repair(&report, 3600).is_empty() && orphan.exists());
     bed.repair(&report, 0);
     assert!(!orphan.exists() && log.exists());
@@ -518,19 +653,30 @@ fn marks_of_the_dead_are_cleared() {
     let bed = Bed::new();
     bed.write("f", 1, 3);
     let mark = bed.dir("f").join("0badcafe.open");
-    let text = Mark { nonce: 1, pid: 4_194_305, start: 1, host: "elsewhere".into(), ..Mark::default() }.text();
+    let text =
+        Mark { nonce: 1, pid: 4_194_305, start: 1, host: "elsewhere".into(), ..Mark::default() }
+            .text();
     std::os::unix::fs::symlink(text, &mark).unwrap();
     let report = bed.check("f");
     assert_eq!(report.health(), Health::Busy);
     assert!(report.findings[0].what.contains("host elsewhere (process 4194305"), "{report:?}");
     let (container, _) = bed.process().container(&bed.path("f")).unwrap().unwrap();
-    assert!(matches!(plfs::clear_marks(&container, &bed.config).unwrap()[..], [Cleared::Fenced(_)]));
-    assert!(mark.symlink_metadata().is_err() && bed.dir("f").join("0badcafe.fenced").symlink_metadata().is_ok());
+    assert!(matches!(
+        plfs::clear_marks(&container, &bed.config).unwrap()[..],
+        [Cleared::Fenced(_)]
+    ));
+    assert!(
+        mark.symlink_metadata().is_err()
+            && bed.dir("f").join("0badcafe.fenced").symlink_metadata().is_ok()
+    );
     assert_eq!(worst(&bed.check("f")), None, "the summary is there again");
     // A mark that says nothing.
     fs::write(&mark, [0xff; 3000]).unwrap();
     assert_eq!(bed.check("f").health(), Health::Busy);
-    assert!(matches!(plfs::clear_marks(&container, &bed.config).unwrap()[..], [Cleared::Fenced(_)]));
+    assert!(matches!(
+        plfs::clear_marks(&container, &bed.config).unwrap()[..],
+        [Cleared::Fenced(_)]
+    ));
 }
 
 #[test]
@@ -540,7 +686,11 @@ fn names_that_lead_nowhere_are_named() {
     let elsewhere = Bed::new();
     fs::copy(bed.path("f"), bed.path("copy")).unwrap();
     let report = bed.check("copy");
-    assert_eq!((report.health(), worst(&report)), (Health::Healthy, Some(Severity::Note)), "{report:?}");
+    assert_eq!(
+        (report.health(), worst(&report)),
+        (Health::Healthy, Some(Severity::Note)),
+        "{report:?}"
+    );
     fs::write(bed.path("plain"), vec![b'x'; 4093]).unwrap();
     assert_eq!(bed.check("plain").health(), Health::Unknown);
     assert_eq!(bed.check("absent").health(), Health::Unknown);
@@ -548,10 +698,20 @@ fn names_that_lead_nowhere_are_named() {
     fs::copy(bed.path("f"), elsewhere.path("f")).unwrap();
     fs::remove_dir_all(bed.path(".plfs")).unwrap();
     let reports = elsewhere.tree();
-    assert!(reports.len() == 1 && reports[0].health() == Health::Corrupt && reports[0].findings[0].what.contains("is not here"), "{reports:?}");
+    assert!(
+        reports.len() == 1
+            && reports[0].health() == Health::Corrupt
+            && reports[0].findings[0].what.contains("is not here"),
+        "{reports:?}"
+    );
     fs::create_dir(bed.path(".plfs")).unwrap();
     fs::write(bed.path(".plfs/README"), "mine").unwrap();
-    assert!(bed.tree().iter().any(|report| report.findings.iter().any(|finding| finding.what.contains("not PLFS's"))));
+    assert!(
+        bed.tree().iter().any(|report| report
+            .findings
+            .iter()
+            .any(|finding| finding.what.contains("not PLFS's")))
+    );
 }
 
 #[test]
@@ -567,7 +727,10 @@ fn records_say_who_wrote_what() {
     file.commit().unwrap();
     let records = plfs::records(file.container()).unwrap();
     let said: Vec<_> = records.records.iter().map(|record| record.said).collect();
-    assert!(matches!(said[0], plfs::Said::Run(run) if run.count == 1000 && run.stride == 40 && run.length == 10), "{said:?}");
+    assert!(
+        matches!(said[0], plfs::Said::Run(run) if run.count == 1000 && run.stride == 40 && run.length == 10),
+        "{said:?}"
+    );
     assert!(matches!(said[1], plfs::Said::Truncate(20_000)) && said.len() == 3);
     let by = &records.writers[records.records[0].writer.unwrap() as usize];
     assert_eq!(by.pid, std::process::id());

@@ -20,7 +20,11 @@ struct Bed {
 impl Bed {
     fn new() -> Bed {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let shared = PathBuf::from(format!("/dev/shm/plfs-compact-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let shared = PathBuf::from(format!(
+            "/dev/shm/plfs-compact-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         let memory = MemStore::new();
         for dir in ["/m", "/n"] {
             memory.mkdir(Path::new(dir), 0o755).unwrap();
@@ -63,7 +67,12 @@ impl Bed {
     /// Names in the container.
     fn names(&self) -> Vec<String> {
         let (container, _) = self.process().container(Path::new(NAME)).unwrap().unwrap();
-        self.memory.list(&container.dir).unwrap().into_iter().map(|entry| entry.name.into_string().unwrap()).collect()
+        self.memory
+            .list(&container.dir)
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.name.into_string().unwrap())
+            .collect()
     }
 
     fn sets(&self) -> Vec<String> {
@@ -108,7 +117,8 @@ fn write(plfs: &Plfs, pieces: &[(u64, u8, usize)]) {
     file.close().unwrap();
 }
 
-/// Two log sets, bytes under others, a hole, and a size beyond the last byte. Gives what the file says.
+/// Two log sets, bytes under others, a hole, and a size beyond the last byte. Gives what the file
+/// says.
 fn well_used(bed: &Bed) -> Vec<u8> {
     let (one, two) = (bed.process(), bed.process());
     let (a, b) = (open(&one), open(&two));
@@ -156,7 +166,8 @@ fn what_is_dead_is_freed_and_all_else_stays() {
     let expect = well_used(&bed);
     let path = Path::new(NAME);
     let plfs = bed.process();
-    plfs.set_times(path, Some(Time { sec: 1_000, nsec: 5 }), Some(Time { sec: 2_000, nsec: 6 })).unwrap();
+    plfs.set_times(path, Some(Time { sec: 1_000, nsec: 5 }), Some(Time { sec: 2_000, nsec: 6 }))
+        .unwrap();
     plfs.chmod(path, 0o640).unwrap();
     let before = plfs.stat(path, true).unwrap().stat;
     let usage = plfs.usage(path).unwrap();
@@ -172,7 +183,10 @@ fn what_is_dead_is_freed_and_all_else_stays() {
     assert!(done.stored_after < 25_100 + 4096, "{done:?}");
     assert_eq!(bed.content(), expect);
     let after = plfs.stat(path, true).unwrap();
-    assert_eq!((after.stat.mtime, after.stat.mode, after.stat.nlink, after.stat.len), (before.mtime, before.mode, before.nlink, 60_000));
+    assert_eq!(
+        (after.stat.mtime, after.stat.mode, after.stat.nlink, after.stat.len),
+        (before.mtime, before.mode, before.nlink, 60_000)
+    );
     let totals = after.totals.unwrap();
     assert!(totals.from_summary && totals.log_sets == 1, "{totals:?}");
     assert_eq!(bed.health(), Health::Healthy);
@@ -185,7 +199,8 @@ fn what_is_dead_is_freed_and_all_else_stays() {
     assert!(bed.dead_bytes() < 4096);
 }
 
-/// What was punched takes room until a compaction; then it is a hole like any other, and has no record.
+/// What was punched takes room until a compaction; then it is a hole like any other, and has no
+/// record.
 #[test]
 fn what_was_punched_is_freed() {
     let bed = Bed::new();
@@ -209,18 +224,27 @@ fn what_was_punched_is_freed() {
     let file = open(&plfs);
     file.zero(0, u64::MAX).unwrap();
     file.close().unwrap();
-    assert_eq!(records(&bed).last().map(|record| record.said), Some(plfs::Said::Hole { logical: 0, length: 100_000 }));
+    assert_eq!(
+        records(&bed).last().map(|record| record.said),
+        Some(plfs::Said::Hole { logical: 0, length: 100_000 })
+    );
     plfs.compact(Path::new(NAME), on).unwrap();
     assert_eq!((bed.content(), bed.health()), (vec![0; 100_000], Health::Healthy));
     assert!(bed.dead_bytes() == 0 && open(&plfs).next_data(0).unwrap().is_none());
 }
 
-/// A database in a mount: 40 KB that are written again and again grew without end, and each MiB of index log was one more log to look at.
+/// A database in a mount: 40 KB that are written again and again grew without end, and each MiB of
+/// index log was one more log to look at.
 #[test]
 fn the_last_writer_compacts_a_small_file_of_which_most_is_dead() {
     let bed = Bed::new();
     let config = Config { compact_bytes: 100_000, ..bed.config("") };
-    let session = |config: &Config, byte: u8| write(&Plfs::new(Arc::new(bed.memory.clone()), config.clone()), &[(0, byte, 40_000), (50_000, byte, 1)]);
+    let session = |config: &Config, byte: u8| {
+        write(
+            &Plfs::new(Arc::new(bed.memory.clone()), config.clone()),
+            &[(0, byte, 40_000), (50_000, byte, 1)],
+        )
+    };
     let mut most = 0;
     for turn in 1..50 {
         session(&config, turn);
@@ -241,7 +265,8 @@ fn the_last_writer_compacts_a_small_file_of_which_most_is_dead() {
     assert!(bed.dead_bytes() < 50_000, "{}", bed.dead_bytes());
 }
 
-/// The times are those that were set, though the file was compacted after that, and a reader that has it open goes on.
+/// The times are those that were set, though the file was compacted after that, and a reader that
+/// has it open goes on.
 #[test]
 fn a_compaction_by_the_last_writer_is_not_seen() {
     let bed = Bed::new();
@@ -250,7 +275,8 @@ fn a_compaction_by_the_last_writer_is_not_seen() {
     let (reader, late) = (open_with(&reading, OpenOptions::read()), bed.process());
     assert_eq!(all(&reader), [1; 90_000]);
     let late = open_with(&late, OpenOptions::read());
-    let plfs = Plfs::new(Arc::new(bed.memory.clone()), Config { compact_bytes: 10_000, ..bed.config("") });
+    let plfs =
+        Plfs::new(Arc::new(bed.memory.clone()), Config { compact_bytes: 10_000, ..bed.config("") });
     let (file, kept) = (open(&plfs), open_with(&plfs, OpenOptions::read()));
     file.set_len(10).unwrap();
     file.write_at(&[2; 5], 0).unwrap();
@@ -266,14 +292,19 @@ fn a_compaction_by_the_last_writer_is_not_seen() {
     }
 }
 
-/// Bytes of another user cannot be freed, only hidden: to copy the file at each close would free nothing.
+/// Bytes of another user cannot be freed, only hidden: to copy the file at each close would free
+/// nothing.
 #[test]
 fn a_file_with_log_sets_of_others_is_not_compacted_by_the_last_writer() {
     let bed = Bed::new();
     write(&bed.process(), &[(0, 1, 90_000)]);
     let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
     let give_to = |uid| {
-        for path in bed.sets().iter().flat_map(|set| [container.dir.join(set), container.dir.join(set).join("index")]) {
+        for path in bed
+            .sets()
+            .iter()
+            .flat_map(|set| [container.dir.join(set), container.dir.join(set).join("index")])
+        {
             bed.memory.chown(&path, Some(uid), None, false).unwrap();
         }
     };
@@ -319,7 +350,8 @@ fn readers_are_not_disturbed() {
     let bed = Bed::new();
     let expect = well_used(&bed);
     let (fresh, half, whole) = (bed.process(), bed.process(), bed.process());
-    let [fresh, half, whole] = [&fresh, &half, &whole].map(|plfs| open_with(plfs, OpenOptions::read()));
+    let [fresh, half, whole] =
+        [&fresh, &half, &whole].map(|plfs| open_with(plfs, OpenOptions::read()));
     let mut some = [0; 10];
     half.read_at(&mut some, 0).unwrap();
     assert_eq!(all(&whole), expect);
@@ -334,8 +366,9 @@ fn readers_are_not_disturbed() {
     }
 }
 
-/// A reader has listed the container and read one index log when the file is compacted: the other one is gone. To take that for a log that was never begun gave a mixture of bytes
-/// that nobody had ever written, and sizes of no moment.
+/// A reader has listed the container and read one index log when the file is compacted: the other
+/// one is gone. To take that for a log that was never begun gave a mixture of bytes that nobody had
+/// ever written, and sizes of no moment.
 #[test]
 fn a_reader_whose_logs_go_while_it_reads_them_begins_anew() {
     for which in 0..2 {
@@ -365,14 +398,18 @@ fn a_reader_whose_logs_go_while_it_reads_them_begins_anew() {
     }
 }
 
-/// A reader was so slow that the file had been compacted again by the time that it had looked again: it gave up with "data is missing".
+/// A reader was so slow that the file had been compacted again by the time that it had looked
+/// again: it gave up with "data is missing".
 #[test]
 fn a_reader_that_is_slower_than_compactions_reads_on() {
     let bed = Bed::new();
     let expect = well_used(&bed);
     let faults = FaultStore::new(Arc::new(bed.memory.clone()));
     let plfs = bed.process_on(Arc::new(faults.clone()));
-    let reader = open_with(&plfs, OpenOptions { access: Access { read: true, write: false }, ..OpenOptions::read() });
+    let reader = open_with(
+        &plfs,
+        OpenOptions { access: Access { read: true, write: false }, ..OpenOptions::read() },
+    );
     reader.refresh().unwrap();
     assert_eq!(reader.read_at(&mut [0; 1], 0).unwrap(), 1);
     let acts: Vec<_> = (0..3).map(|_| compaction(&bed)).collect();
@@ -389,8 +426,10 @@ fn a_reader_that_is_slower_than_compactions_reads_on() {
     assert_ne!(bed.sets(), before);
 }
 
-/// A process has looked at the logs, and before its open mark is there somebody else compacts the file. By the logs that it saw its writes would be older than the truncate that
-/// makes the old logs dead, since those were written by a node whose clock is an hour ahead: they were lost. So it reads `clock` when its mark is there.
+/// A process has looked at the logs, and before its open mark is there somebody else compacts the
+/// file. By the logs that it saw its writes would be older than the truncate that makes the old
+/// logs dead, since those were written by a node whose clock is an hour ahead: they were lost. So
+/// it reads `clock` when its mark is there.
 #[test]
 fn a_writer_that_looked_before_a_compaction_and_comes_after_it_loses_nothing() {
     let bed = Bed::new();
@@ -410,7 +449,8 @@ fn a_writer_that_looked_before_a_compaction_and_comes_after_it_loses_nothing() {
     assert_eq!(bed.content(), b"new words\0\0\0\0\0\0\0\0\0\0\0more old words");
 }
 
-/// The same on the other side: whoever is there before the compactor looks is in its way, and who comes while it copies wins.
+/// The same on the other side: whoever is there before the compactor looks is in its way, and who
+/// comes while it copies wins.
 #[test]
 fn writers_stop_a_compaction_or_come_after_it() {
     let bed = Bed::new();
@@ -448,7 +488,8 @@ fn writers_stop_a_compaction_or_come_after_it() {
     assert!(bed.names().len() <= kept + 1);
 }
 
-/// A process cut a file to nothing and was about to free a log set, when another one took the set over, wrote, and closed: its bytes went with the set.
+/// A process cut a file to nothing and was about to free a log set, when another one took the set
+/// over, wrote, and closed: its bytes went with the set.
 #[test]
 fn a_log_set_that_somebody_went_on_with_since_a_truncate_stays() {
     let bed = Bed::new();
@@ -473,13 +514,20 @@ fn a_full_device_leaves_the_file_as_it_was() {
     for room in [0, 100, 20_000, 25_300, 25_600] {
         let bed = Bed::new();
         let expect = well_used(&bed);
-        let before = (bed.names().into_iter().filter(|name| name != "clock").collect::<Vec<_>>(), bed.process().usage(Path::new(NAME)).unwrap());
+        let before = (
+            bed.names().into_iter().filter(|name| name != "clock").collect::<Vec<_>>(),
+            bed.process().usage(Path::new(NAME)).unwrap(),
+        );
         let faults = FaultStore::new(Arc::new(bed.memory.clone()));
         faults.full_after(room);
-        let error = bed.process_on(Arc::new(faults.clone())).compact(Path::new(NAME), on).unwrap_err();
+        let error =
+            bed.process_on(Arc::new(faults.clone())).compact(Path::new(NAME), on).unwrap_err();
         assert_eq!(error.errno(), Errno::NOSPC, "{error}");
         assert_eq!(bed.content(), expect);
-        let after = (bed.names().into_iter().filter(|name| name != "clock").collect::<Vec<_>>(), bed.process().usage(Path::new(NAME)).unwrap());
+        let after = (
+            bed.names().into_iter().filter(|name| name != "clock").collect::<Vec<_>>(),
+            bed.process().usage(Path::new(NAME)).unwrap(),
+        );
         assert_eq!(after, before, "room for {room} bytes");
         bed.process().compact(Path::new(NAME), on).unwrap();
         assert_eq!(bed.content(), expect);
@@ -506,8 +554,18 @@ fn a_damaged_file_is_not_compacted() {
     well_used(&bed);
     let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
     let set = container.dir.join(&bed.sets()[0]);
-    let data = bed.memory.list(&set).unwrap().into_iter().find(|entry| entry.name.to_string_lossy().ends_with(".data")).unwrap();
-    bed.memory.open(&set.join(data.name), plfs::store::Open::READ_WRITE).unwrap().set_len(10).unwrap();
+    let data = bed
+        .memory
+        .list(&set)
+        .unwrap()
+        .into_iter()
+        .find(|entry| entry.name.to_string_lossy().ends_with(".data"))
+        .unwrap();
+    bed.memory
+        .open(&set.join(data.name), plfs::store::Open::READ_WRITE)
+        .unwrap()
+        .set_len(10)
+        .unwrap();
     let sets = bed.sets();
     let error = bed.process().compact(Path::new(NAME), on).unwrap_err();
     assert!(matches!(error, plfs::Error::MissingData { .. }), "{error:?}");
@@ -538,7 +596,8 @@ fn data_on_other_backends_is_freed_and_spread_again() {
     assert_eq!(bed.health(), Health::Healthy);
 }
 
-/// The compactor dies at each of its calls to storage, and there the power goes too: the file reads the same, and when the mark is cleared another compaction frees all that is dead.
+/// The compactor dies at each of its calls to storage, and there the power goes too: the file reads
+/// the same, and when the mark is cleared another compaction frees all that is dead.
 #[test]
 fn death_at_every_call_changes_no_byte() {
     let first = seed();
@@ -548,14 +607,25 @@ fn death_at_every_call_changes_no_byte() {
         let faults = FaultStore::new(Arc::new(bed.memory.clone()));
         faults.kill_at(cut);
         let done = bed.process_on(Arc::new(faults.clone())).compact(Path::new(NAME), on);
-        let story = || format!("cut at call {cut}: {}", faults.log().last().map(|call| call.to_string()).unwrap_or_default());
+        let story = || {
+            format!(
+                "cut at call {cut}: {}",
+                faults.log().last().map(|call| call.to_string()).unwrap_or_default()
+            )
+        };
         assert!(bed.content() == expect, "{}", story());
         for seed in 0..5 {
-            let left = if seed == 0 { bed.memory.crash() } else { bed.memory.crash_with(first + cut * 100 + seed) };
+            let left = if seed == 0 {
+                bed.memory.crash()
+            } else {
+                bed.memory.crash_with(first + cut * 100 + seed)
+            };
             let left = Bed { memory: left, shared: bed.shared.join(format!("{seed}")) };
             assert!(left.content() == expect, "{}, power lost by seed {seed}", story());
             // A flat index that was not synced may be torn: readers do without.
-            let lost = left.report().findings.into_iter().find(|finding| finding.severity == Severity::Corrupt && !finding.path.ends_with("flat"));
+            let lost = left.report().findings.into_iter().find(|finding| {
+                finding.severity == Severity::Corrupt && !finding.path.ends_with("flat")
+            });
             assert!(lost.is_none(), "{}, power lost by seed {seed}: {lost:?}", story());
         }
         assert!(bed.health() != Health::Corrupt, "{}", story());
@@ -576,7 +646,9 @@ fn death_at_every_call_changes_no_byte() {
         assert!(bed.content() == expect, "{}", story());
         assert!(bed.dead_bytes() < 4096, "{}: {} bytes are dead", story(), bed.dead_bytes());
         let mut names = bed.names();
-        names.retain(|name| !["super", "clock", "flat"].contains(&name.as_str()) && !name.ends_with(".fenced"));
+        names.retain(|name| {
+            !["super", "clock", "flat"].contains(&name.as_str()) && !name.ends_with(".fenced")
+        });
         assert_eq!(names, bed.sets(), "{}", story());
         if done.is_ok() {
             assert!(cut > 50, "{cut} calls");
@@ -585,7 +657,8 @@ fn death_at_every_call_changes_no_byte() {
     }
 }
 
-/// Somebody compacts all the time while others write, close, and read: every block is the last that was written.
+/// Somebody compacts all the time while others write, close, and read: every block is the last that
+/// was written.
 #[test]
 fn compactions_among_writers_and_readers_lose_nothing() {
     let bed = Bed::new();
@@ -606,7 +679,10 @@ fn compactions_among_writers_and_readers_lose_nothing() {
                         file.close().unwrap();
                         let bytes = bed.content();
                         for block in (writer..64).step_by(2) {
-                            assert!(bytes[block as usize * 1000..][..1000] == [turn; 1000], "writer {writer}, turn {turn}, block {block}");
+                            assert!(
+                                bytes[block as usize * 1000..][..1000] == [turn; 1000],
+                                "writer {writer}, turn {turn}, block {block}"
+                            );
                         }
                         std::thread::sleep(std::time::Duration::from_millis(2));
                     }
@@ -623,7 +699,10 @@ fn compactions_among_writers_and_readers_lose_nothing() {
         });
         scope.spawn(|| {
             let plfs = bed.process();
-            let file = open_with(&plfs, OpenOptions { access: Access { read: true, write: false }, ..OpenOptions::read() });
+            let file = open_with(
+                &plfs,
+                OpenOptions { access: Access { read: true, write: false }, ..OpenOptions::read() },
+            );
             let mut last = [0; 64];
             while !ended.load(Ordering::Relaxed) {
                 file.refresh().unwrap();
@@ -631,7 +710,11 @@ fn compactions_among_writers_and_readers_lose_nothing() {
                 assert_eq!(bytes.len(), 64_000);
                 for (block, last) in last.iter_mut().enumerate() {
                     let bytes = &bytes[block * 1000..][..1000];
-                    assert!(bytes.iter().all(|byte| byte == &bytes[0]) && bytes[0] >= *last, "block {block}: {} after {last}", bytes[0]);
+                    assert!(
+                        bytes.iter().all(|byte| byte == &bytes[0]) && bytes[0] >= *last,
+                        "block {block}: {} after {last}",
+                        bytes[0]
+                    );
                     *last = bytes[0];
                 }
             }

@@ -1,4 +1,5 @@
-//! Threads and processes that use one file at once: nobody waits for ever, nothing is lost, and memory and the number of logs stay bounded.
+//! Threads and processes that use one file at once: nobody waits for ever, nothing is lost, and
+//! memory and the number of logs stay bounded.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +16,11 @@ struct Dir(PathBuf);
 impl Dir {
     fn new() -> Dir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = PathBuf::from(format!("/dev/shm/plfs-concurrency-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let dir = PathBuf::from(format!(
+            "/dev/shm/plfs-concurrency-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         std::fs::create_dir_all(dir.join("shm")).unwrap();
         Dir(dir)
     }
@@ -27,7 +32,15 @@ impl Dir {
     fn files(&self, end: &str) -> usize {
         fn count(dir: &Path, end: &str) -> usize {
             let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-            entries.map(|path| if path.is_dir() { count(&path, end) } else { usize::from(path.to_string_lossy().ends_with(end)) }).sum()
+            entries
+                .map(|path| {
+                    if path.is_dir() {
+                        count(&path, end)
+                    } else {
+                        usize::from(path.to_string_lossy().ends_with(end))
+                    }
+                })
+                .sum()
         }
         count(&self.0.join(".plfs"), end)
     }
@@ -65,8 +78,10 @@ fn in_time<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The background commit came between the two looks of a stat: at the logs, which did not have the last writes yet, and at the end of what is not committed, which was none any
-/// more. The size went back to that of the last commit for this one call (SEMANTICS S4); fsx saw it once in half a million operations.
+/// The background commit came between the two looks of a stat: at the logs, which did not have the
+/// last writes yet, and at the end of what is not committed, which was none any more. The size went
+/// back to that of the last commit for this one call (SEMANTICS S4); fsx saw it once in half a
+/// million operations.
 #[test]
 fn a_commit_does_not_take_the_size_back() {
     in_time(|| {
@@ -89,8 +104,8 @@ fn a_commit_does_not_take_the_size_back() {
     });
 }
 
-/// A truncate forgot how far its process had written only after its commit: what another thread wrote in between, behind the truncate, was not in the size until the next
-/// commit (SEMANTICS S4).
+/// A truncate forgot how far its process had written only after its commit: what another thread
+/// wrote in between, behind the truncate, was not in the size until the next commit (SEMANTICS S4).
 #[test]
 fn a_truncate_does_not_hide_what_is_written_behind_it() {
     in_time(|| {
@@ -101,14 +116,18 @@ fn a_truncate_does_not_hide_what_is_written_behind_it() {
         assert_eq!(file.write_at(&[1; 10], 0).unwrap(), 10);
         // A truncate to nothing makes its name durable once it is committed.
         let other = file.clone();
-        store.before("super", Op::SyncData, move || assert_eq!(other.write_at(&[2; 1000], 0).unwrap(), 1000));
+        store.before("super", Op::SyncData, move || {
+            assert_eq!(other.write_at(&[2; 1000], 0).unwrap(), 1000)
+        });
         file.set_len(0).unwrap();
         assert_eq!(file.len().unwrap(), 1000);
     });
 }
 
-/// One thread writes, another one lets the process leave its log sets, as `utime`, `sync`, `posix_spawn` and `exec` of a program do: to leave was to commit, then to take the writer, and
-/// what was written in between was dropped with it. Writes had returned, and fsync and close returned 0.
+/// One thread writes, another one lets the process leave its log sets, as `utime`, `sync`,
+/// `posix_spawn` and `exec` of a program do: to leave was to commit, then to take the writer, and
+/// what was written in between was dropped with it. Writes had returned, and fsync and close
+/// returned 0.
 #[test]
 fn what_is_written_while_another_thread_leaves_is_not_lost() {
     in_time(|| {
@@ -130,12 +149,17 @@ fn what_is_written_while_another_thread_leaves_is_not_lost() {
         file.sync().unwrap();
         let mut bytes = vec![0; WRITES as usize * 8];
         assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
-        let lost = bytes.chunks(8).enumerate().filter(|(i, chunk)| *chunk != [1 + (i % 250) as u8; 8]).count();
+        let lost = bytes
+            .chunks(8)
+            .enumerate()
+            .filter(|(i, chunk)| *chunk != [1 + (i % 250) as u8; 8])
+            .count();
         assert_eq!(lost, 0);
     });
 }
 
-/// A commit held the index and the writer through its syncs: one thread's fsync stopped all reads and writes of the file, in a mount for everybody.
+/// A commit held the index and the writer through its syncs: one thread's fsync stopped all reads
+/// and writes of the file, in a mount for everybody.
 #[test]
 fn a_sync_stops_neither_readers_nor_writers() {
     in_time(|| {
@@ -164,7 +188,8 @@ fn a_sync_stops_neither_readers_nor_writers() {
     });
 }
 
-/// 128 processes of a node sync the same file at once: they share an index log, and each waited for its own sync of it. Now one does it for all who wait.
+/// 128 processes of a node sync the same file at once: they share an index log, and each waited for
+/// its own sync of it. Now one does it for all who wait.
 #[test]
 fn processes_that_sync_at_once_share_the_syncs_of_the_index() {
     const RANKS: u64 = 128;
@@ -172,7 +197,8 @@ fn processes_that_sync_at_once_share_the_syncs_of_the_index() {
         let (dir, syncs) = (Dir::new(), Arc::new(AtomicU32::new(0)));
         let memory = MemStore::new();
         let slow = |_| SlowSync { inner: memory.clone(), syncs: syncs.clone() };
-        let ranks: Vec<Plfs> = (0..RANKS).map(slow).map(|store| Plfs::new(Arc::new(store), dir.config())).collect();
+        let ranks: Vec<Plfs> =
+            (0..RANKS).map(slow).map(|store| Plfs::new(Arc::new(store), dir.config())).collect();
         let files: Vec<File> = ranks.iter().map(|plfs| open(plfs, Path::new("/f"))).collect();
         for (i, file) in files.iter().enumerate() {
             file.write_at(&[1; 100], i as u64 * 100).unwrap();
@@ -188,7 +214,10 @@ fn processes_that_sync_at_once_share_the_syncs_of_the_index() {
         });
         let syncs = syncs.load(Ordering::SeqCst);
         assert!((1..=8).contains(&syncs), "{syncs} syncs of the index log");
-        assert_eq!(Plfs::new(Arc::new(memory), dir.config()).stat(Path::new("/f"), true).unwrap().stat.len, RANKS * 100);
+        assert_eq!(
+            Plfs::new(Arc::new(memory), dir.config()).stat(Path::new("/f"), true).unwrap().stat.len,
+            RANKS * 100
+        );
     });
 }
 
@@ -251,13 +280,15 @@ impl StoreFile for SlowSyncFile {
     }
 }
 
-/// A commit that met a write half way had its record, but not how far it reached: that was noted when the commit was over, and stayed. The size was too large as soon as
-/// another process cut the file.
+/// A commit that met a write half way had its record, but not how far it reached: that was noted
+/// when the commit was over, and stayed. The size was too large as soon as another process cut the
+/// file.
 #[test]
 fn a_commit_that_meets_a_write_leaves_no_size_behind() {
     in_time(|| {
         let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(PosixStore::new())));
-        let (plfs, other) = (Plfs::new(Arc::new(store.clone()), dir.config()), Plfs::posix(dir.config()));
+        let (plfs, other) =
+            (Plfs::new(Arc::new(store.clone()), dir.config()), Plfs::posix(dir.config()));
         let path = dir.0.join("f");
         let (file, committer) = (open(&plfs, &path), open(&plfs, &path));
         let committing = Arc::new(Mutex::new(None));
@@ -279,8 +310,10 @@ fn a_commit_that_meets_a_write_leaves_no_size_behind() {
     });
 }
 
-/// The background commit held a file that its program was closing, so the last to let go was its thread: close returned before the open mark was gone and the summary written,
-/// and a program that ended then left the mark, as if it had been killed. One in ten checkpoints on a busy CephFS was read by its index logs for that reason.
+/// The background commit held a file that its program was closing, so the last to let go was its
+/// thread: close returned before the open mark was gone and the summary written, and a program that
+/// ended then left the mark, as if it had been killed. One in ten checkpoints on a busy CephFS was
+/// read by its index logs for that reason.
 #[test]
 fn a_close_is_over_when_it_returns_though_the_background_commit_looks() {
     in_time(|| {
@@ -297,9 +330,10 @@ fn a_close_is_over_when_it_returns_though_the_background_commit_looks() {
     });
 }
 
-/// Threads write blocks of their own through one handle, through handles of their own and through another process's, while others read, commit, sync, extend and flatten.
-/// All end, readers see only zeros and what was written, and in the end every block is the last that its thread wrote. (In the original two threads of one process
-/// corrupted 1,932 of 8,000 blocks.)
+/// Threads write blocks of their own through one handle, through handles of their own and through
+/// another process's, while others read, commit, sync, extend and flatten. All end, readers see
+/// only zeros and what was written, and in the end every block is the last that its thread wrote.
+/// (In the original two threads of one process corrupted 1,932 of 8,000 blocks.)
 #[test]
 fn threads_on_one_file_keep_their_blocks() {
     const THREADS: u64 = 6;
@@ -308,9 +342,11 @@ fn threads_on_one_file_keep_their_blocks() {
     in_time(|| {
         for memory in [false, true] {
             let dir = Dir::new();
-            let store: Arc<dyn Store> = if memory { Arc::new(MemStore::new()) } else { Arc::new(PosixStore::new()) };
+            let store: Arc<dyn Store> =
+                if memory { Arc::new(MemStore::new()) } else { Arc::new(PosixStore::new()) };
             let path = if memory { PathBuf::from("/f") } else { dir.0.join("f") };
-            let (one, two) = (Plfs::new(store.clone(), dir.config()), Plfs::new(store.clone(), dir.config()));
+            let (one, two) =
+                (Plfs::new(store.clone(), dir.config()), Plfs::new(store.clone(), dir.config()));
             let shared = open(&one, &path);
             let ended = AtomicBool::new(false);
             std::thread::scope(|scope| {
@@ -318,20 +354,28 @@ fn threads_on_one_file_keep_their_blocks() {
                     .map(|thread| {
                         let (shared, one, two, path) = (&shared, &one, &two, &path);
                         scope.spawn(move || {
-                            let own = (thread % 3 > 0).then(|| open(if thread % 3 == 1 { one } else { two }, path));
+                            let own = (thread % 3 > 0)
+                                .then(|| open(if thread % 3 == 1 { one } else { two }, path));
                             let file = own.as_ref().unwrap_or(shared);
                             let mut rng = Rng::new(thread);
                             for turn in 0..20u8 {
                                 for block in 0..BLOCKS {
                                     let at = (block * THREADS + thread) * BLOCK as u64;
-                                    assert_eq!(file.write_at(&[turn + 1; BLOCK], at).unwrap(), BLOCK);
+                                    assert_eq!(
+                                        file.write_at(&[turn + 1; BLOCK], at).unwrap(),
+                                        BLOCK
+                                    );
                                     if rng.one_in(50) {
                                         file.commit().unwrap();
                                     }
                                     if rng.one_in(50) {
                                         let mut bytes = [0; BLOCK];
                                         assert_eq!(file.read_at(&mut bytes, at).unwrap(), BLOCK);
-                                        assert_eq!(bytes, [turn + 1; BLOCK], "own writes are seen at once");
+                                        assert_eq!(
+                                            bytes,
+                                            [turn + 1; BLOCK],
+                                            "own writes are seen at once"
+                                        );
                                     }
                                 }
                             }
@@ -346,7 +390,9 @@ fn threads_on_one_file_keep_their_blocks() {
                         let file = own.as_ref().unwrap_or(shared);
                         let (mut rng, mut bytes) = (Rng::new(99), vec![0; 5000]);
                         while !ended.load(Ordering::Relaxed) {
-                            let n = file.read_at(&mut bytes, rng.below(THREADS * BLOCKS * BLOCK as u64)).unwrap();
+                            let n = file
+                                .read_at(&mut bytes, rng.below(THREADS * BLOCKS * BLOCK as u64))
+                                .unwrap();
                             assert!(bytes[..n].iter().all(|byte| *byte <= 20));
                             if rng.one_in(10) {
                                 file.refresh().unwrap();
@@ -379,7 +425,8 @@ fn threads_on_one_file_keep_their_blocks() {
     });
 }
 
-/// Sixty-four writers on one node share one index log and no more data logs than the file has streams; all they wrote is there.
+/// Sixty-four writers on one node share one index log and no more data logs than the file has
+/// streams; all they wrote is there.
 #[test]
 fn sixty_four_writers_make_few_logs() {
     let dir = Dir::new();
@@ -401,14 +448,25 @@ fn sixty_four_writers_make_few_logs() {
             }
         });
     });
-    assert!(dir.files(".data") <= usize::from(Config::default().streams), "{} data logs", dir.files(".data"));
+    assert!(
+        dir.files(".data") <= usize::from(Config::default().streams),
+        "{} data logs",
+        dir.files(".data")
+    );
     assert_eq!(dir.files("/index"), 1);
     let (file, mut bytes) = (open(&Plfs::posix(dir.config()), &path), vec![0; 64 * 50 * 500]);
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
-    assert_eq!(bytes.chunks(500).enumerate().find(|(i, chunk)| chunk.iter().any(|byte| *byte != (i % 64) as u8 + 1)), None);
+    assert_eq!(
+        bytes
+            .chunks(500)
+            .enumerate()
+            .find(|(i, chunk)| chunk.iter().any(|byte| *byte != (i % 64) as u8 + 1)),
+        None
+    );
 }
 
-/// A store far away, whose data logs and listings take their time. Counts the bytes that it was given.
+/// A store far away, whose data logs and listings take their time. Counts the bytes that it was
+/// given.
 #[derive(Debug)]
 struct Slow {
     inner: MemStore,
@@ -430,7 +488,9 @@ impl Store for Slow {
         self.inner.stat(path, follow)
     }
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let jitter = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.subsec_nanos() / 64 % 500);
+        let jitter = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |now| now.subsec_nanos() / 64 % 500);
         std::thread::sleep(Duration::from_micros(u64::from(jitter)));
         self.inner.list(path)
     }
@@ -475,8 +535,12 @@ impl StoreFile for SlowFile {
 fn held_back(files: usize) -> i64 {
     let taken = Arc::new(AtomicI64::new(0));
     let store = Slow { inner: MemStore::new(), taken: taken.clone() };
-    let plfs = Plfs::new(Arc::new(store), Config { shared_memory: None, buffer_bytes: 1 << 20, ..Config::default() });
-    let files: Vec<File> = (0..files).map(|i| open(&plfs, &PathBuf::from(format!("/f{i}")))).collect();
+    let plfs = Plfs::new(
+        Arc::new(store),
+        Config { shared_memory: None, buffer_bytes: 1 << 20, ..Config::default() },
+    );
+    let files: Vec<File> =
+        (0..files).map(|i| open(&plfs, &PathBuf::from(format!("/f{i}")))).collect();
     let (mut given, mut most) = (0, 0);
     for i in 0..4000u64 {
         files[i as usize % files.len()].write_at(&[7; 3000], i * 3000).unwrap();
@@ -488,7 +552,8 @@ fn held_back(files: usize) -> i64 {
     most
 }
 
-/// A writer that is faster than its storage waits: it never holds back more than the configured buffer.
+/// A writer that is faster than its storage waits: it never holds back more than the configured
+/// buffer.
 #[test]
 fn a_fast_writer_holds_back_no_more_than_its_buffer() {
     let most = in_time(|| held_back(1));
@@ -503,13 +568,15 @@ fn many_files_hold_back_no_more_than_one_buffer() {
     assert!(most <= (1 << 20) + 16 * 3000, "{most} bytes held back");
 }
 
-/// Eight processes append a thousand lines each to one file at once: each line is there once and whole. (In the original O_APPEND lost lines.)
+/// Eight processes append a thousand lines each to one file at once: each line is there once and
+/// whole. (In the original O_APPEND lost lines.)
 #[test]
 fn appends_of_many_processes_lose_nothing() {
     const VARIABLE: &str = "PLFS_TEST_APPEND";
     if let Ok(child) = std::env::var(VARIABLE) {
         let (number, root) = child.split_once(' ').unwrap();
-        let config = Config { shared_memory: Some(Path::new(root).join("shm")), ..Config::default() };
+        let config =
+            Config { shared_memory: Some(Path::new(root).join("shm")), ..Config::default() };
         let file = open(&Plfs::posix(config), &Path::new(root).join("f"));
         for i in 0..1000 {
             let line = format!("process {number} line {i} {}\n", "x".repeat(i % 50));
@@ -522,7 +589,11 @@ fn appends_of_many_processes_lose_nothing() {
         .map(|i| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", "appends_of_many_processes_lose_nothing", "--test-threads=1"]);
-            command.env(VARIABLE, format!("{i} {}", dir.0.display())).stdout(std::process::Stdio::null()).spawn().unwrap()
+            command
+                .env(VARIABLE, format!("{i} {}", dir.0.display()))
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap()
         })
         .collect();
     for mut child in children {
@@ -532,14 +603,19 @@ fn appends_of_many_processes_lose_nothing() {
     let mut bytes = vec![0; file.len().unwrap() as usize];
     file.read_at(&mut bytes, 0).unwrap();
     let mut lines: Vec<&str> = std::str::from_utf8(&bytes).unwrap().lines().collect();
-    let mut expected: Vec<String> = (0..8).flat_map(|p| (0..1000).map(move |i| format!("process {p} line {i} {}", "x".repeat(i % 50)))).collect();
+    let mut expected: Vec<String> = (0..8)
+        .flat_map(|p| {
+            (0..1000).map(move |i| format!("process {p} line {i} {}", "x".repeat(i % 50)))
+        })
+        .collect();
     lines.sort_unstable();
     expected.sort_unstable();
     assert_eq!(lines.len(), expected.len());
     assert!(lines == expected);
 }
 
-/// Several nodes close at the same moment, and each finds that nobody is left: one of their summaries counts. (On CephFS one wrote its summary over that of a later token, and every
+/// Several nodes close at the same moment, and each finds that nobody is left: one of their
+/// summaries counts. (On CephFS one wrote its summary over that of a later token, and every
 /// reader went through the logs.)
 #[test]
 fn of_nodes_that_close_together_one_leaves_a_summary() {

@@ -1,6 +1,8 @@
-//! Power loss and death at every moment, on a store that forgets what was not synced: what a completed sync promised is there, and reading never panics.
+//! Power loss and death at every moment, on a store that forgets what was not synced: what a
+//! completed sync promised is there, and reading never panics.
 //!
-//! A power loss keeps or loses each change that was not synced, by chance (`MemStore::crash_with`). So the same moment is tried with many seeds.
+//! A power loss keeps or loses each change that was not synced, by chance (`MemStore::crash_with`).
+//! So the same moment is tried with many seeds.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,13 +19,20 @@ struct Node(PathBuf);
 impl Node {
     fn new() -> Node {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = PathBuf::from(format!("/dev/shm/plfs-crash-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let dir = PathBuf::from(format!(
+            "/dev/shm/plfs-crash-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         std::fs::create_dir_all(&dir).unwrap();
         Node(dir)
     }
 
     fn process(&self, store: Arc<dyn Store>) -> Plfs {
-        Plfs::new(store, Config { shared_memory: Some(self.0.clone()), streams: 2, ..Config::default() })
+        Plfs::new(
+            store,
+            Config { shared_memory: Some(self.0.clone()), streams: 2, ..Config::default() },
+        )
     }
 }
 
@@ -65,7 +74,9 @@ enum What {
 impl Event {
     fn at(&self, byte: u64) -> Option<u8> {
         match self.what {
-            What::Write { offset, len, seed } => (offset..offset + len).contains(&byte).then(|| byte_of(seed, byte - offset)),
+            What::Write { offset, len, seed } => {
+                (offset..offset + len).contains(&byte).then(|| byte_of(seed, byte - offset))
+            }
             What::Truncate { size } => (byte >= size).then_some(0),
         }
     }
@@ -84,7 +95,9 @@ fn sizes(events: &[Event]) -> (u64, u64) {
     for (i, event) in events.iter().enumerate() {
         let later = |durable: bool| {
             let cuts = events[i + 1..].iter().filter(move |event| event.durable || !durable);
-            cuts.filter(|event| matches!(event.what, What::Truncate { .. })).map(Event::end).fold(event.end(), u64::min)
+            cuts.filter(|event| matches!(event.what, What::Truncate { .. }))
+                .map(Event::end)
+                .fold(event.end(), u64::min)
         };
         if event.durable {
             low = low.max(later(false));
@@ -94,7 +107,8 @@ fn sizes(events: &[Event]) -> (u64, u64) {
     (low, high)
 }
 
-/// The values that a byte may have after a power loss, and whether it is certain, because all that was ever done to it is durable.
+/// The values that a byte may have after a power loss, and whether it is certain, because all that
+/// was ever done to it is durable.
 fn values(events: &[Event], byte: u64) -> (Vec<u8>, bool) {
     let mut values = vec![];
     for event in events.iter().rev() {
@@ -105,7 +119,11 @@ fn values(events: &[Event], byte: u64) -> (Vec<u8>, bool) {
             }
         }
     }
-    let certain = events.iter().rev().find(|event| event.at(byte).is_some()).is_none_or(|event| event.durable);
+    let certain = events
+        .iter()
+        .rev()
+        .find(|event| event.at(byte).is_some())
+        .is_none_or(|event| event.durable);
     values.push(0);
     (values[..if certain { 1 } else { values.len() }].to_vec(), certain)
 }
@@ -119,9 +137,16 @@ enum Left {
     Some,
 }
 
-/// Compares the file with what it may be. If a power loss leaves what was synced and nothing else, no byte that was ever synced is missing or zero: it is what was synced, or what was
+/// Compares the file with what it may be. If a power loss leaves what was synced and nothing else,
+/// no byte that was ever synced is missing or zero: it is what was synced, or what was
 /// written later.
-fn survived(plfs: &Plfs, path: &Path, events: &[Event], named: bool, left: Left) -> Result<(), String> {
+fn survived(
+    plfs: &Plfs,
+    path: &Path,
+    events: &[Event],
+    named: bool,
+    left: Left,
+) -> Result<(), String> {
     let file = match plfs.open(path, OpenOptions::read()) {
         Ok(Opened::Logical(file)) => file,
         _ if !named => return Ok(()),
@@ -147,21 +172,41 @@ fn survived(plfs: &Plfs, path: &Path, events: &[Event], named: bool, left: Left)
         match file.read_at(&mut buf, byte) {
             Ok(1) if values.contains(&buf[0]) => {}
             // `lost_bytes_do_not_turn_into_others` looks at this alone.
-            Ok(1) if !certain && events.iter().any(|event| event.process == usize::MAX && !event.durable && event.at(byte).is_some()) => {}
-            // The size came from a summary that outlived its logs; a read that missed their data turned to the logs, which end earlier, but not before what was synced.
-            Ok(0) if left == Left::Some && file.with_index(|index| index.eof()).is_ok_and(|now| now >= low && now <= byte) => return Ok(()),
+            Ok(1)
+                if !certain
+                    && events.iter().any(|event| {
+                        event.process == usize::MAX && !event.durable && event.at(byte).is_some()
+                    }) => {}
+            // The size came from a summary that outlived its logs; a read that missed their data
+            // turned to the logs, which end earlier, but not before what was synced.
+            Ok(0)
+                if left == Left::Some
+                    && file
+                        .with_index(|index| index.eof())
+                        .is_ok_and(|now| now >= low && now <= byte) =>
+            {
+                return Ok(());
+            }
             // Bytes that were committed and never synced may be missing (FORMAT.md section 7).
-            Err(Error::MissingData { .. }) if !(certain || left == Left::Nothing && was_synced) => {}
-            other => return Err(format!("byte {byte} of {size}: {other:?}, {buf:?}, expected one of {values:?} (certain: {certain})")),
+            Err(Error::MissingData { .. }) if !(certain || left == Left::Nothing && was_synced) => {
+            }
+            other => {
+                return Err(format!(
+                    "byte {byte} of {size}: {other:?}, {buf:?}, expected one of {values:?} \
+                     (certain: {certain})"
+                ));
+            }
         }
     }
     Ok(())
 }
 
-/// One run of processes of one node on one file, a power loss after `steps` steps, and then more steps on what is left. Processes write to regions of their own, so that
-/// the order of their writes plays no part.
+/// One run of processes of one node on one file, a power loss after `steps` steps, and then more
+/// steps on what is left. Processes write to regions of their own, so that the order of their
+/// writes plays no part.
 ///
-/// With [`Left::Some`] what survives by chance stays in the file, and with it records whose data did not: from then on their bytes may be missing.
+/// With [`Left::Some`] what survives by chance stays in the file, and with it records whose data
+/// did not: from then on their bytes may be missing.
 fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let path = PathBuf::from("/m/f");
@@ -177,7 +222,8 @@ fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
             let (process, action) = (rng.below(2) as usize, rng.below(13));
             log.push(format!(
                 "process {process}: {}; {} events before",
-                ["write", "commit", "sync", "truncate", "close", "punch"][[0, 0, 0, 0, 0, 0, 0, 1, 2, 2, 3, 4, 5][action as usize]],
+                ["write", "commit", "sync", "truncate", "close", "punch"]
+                    [[0, 0, 0, 0, 0, 0, 0, 1, 2, 2, 3, 4, 5][action as usize]],
                 events.len()
             ));
             if files[process].is_none() {
@@ -189,17 +235,28 @@ fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
                 }
             }
             let Some(file) = &files[process] else { continue };
-            let synced = |events: &mut Vec<Event>| events.iter_mut().filter(|event| event.process == process).for_each(|event| event.durable = true);
+            let synced = |events: &mut Vec<Event>| {
+                events
+                    .iter_mut()
+                    .filter(|event| event.process == process)
+                    .for_each(|event| event.durable = true)
+            };
             let mut step = || -> plfs::Result<()> {
                 match action {
                     0..=6 => {
                         let most = rng.pick(&[60, 60, 60, 60, 60, 60, 60, 18_000]);
                         let len = 1 + rng.below(most);
-                        let offset = rng.below(4) * 40_000 + process as u64 * 20_000 + rng.below(if len > 60 { 1000 } else { 200 });
+                        let offset = rng.below(4) * 40_000
+                            + process as u64 * 20_000
+                            + rng.below(if len > 60 { 1000 } else { 200 });
                         let seed = rng.next_u64() as u32;
                         let bytes: Vec<u8> = (0..len).map(|i| byte_of(seed, i)).collect();
                         file.write_at(&bytes, offset)?;
-                        events.push(Event { process, durable: false, what: What::Write { offset, len, seed } });
+                        events.push(Event {
+                            process,
+                            durable: false,
+                            what: What::Write { offset, len, seed },
+                        });
                     }
                     7 => file.commit()?,
                     8..=9 => {
@@ -211,20 +268,30 @@ fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
                         let size = if rng.one_in(2) { 0 } else { rng.below(130_000) };
                         if file.len()? != size {
                             file.set_len(size)?;
-                            events.push(Event { process, durable: false, what: What::Truncate { size } });
+                            events.push(Event {
+                                process,
+                                durable: false,
+                                what: What::Truncate { size },
+                            });
                         }
                         // What goes on after it is after it.
                         files.iter().flatten().try_for_each(File::refresh)?;
                     }
                     12 => {
-                        let offset = rng.below(4) * 40_000 + process as u64 * 20_000 + rng.below(200);
+                        let offset =
+                            rng.below(4) * 40_000 + process as u64 * 20_000 + rng.below(200);
                         let most = rng.pick(&[60, 18_000]);
                         let len = 1 + rng.below(most);
                         file.zero(offset, len)?;
-                        // A hole is in the file only, and only now this process knows what others have cut of its own writes.
+                        // A hole is in the file only, and only now this process knows what others
+                        // have cut of its own writes.
                         let len = len.min(file.len()?.saturating_sub(offset));
                         if len > 0 {
-                            events.push(Event { process, durable: false, what: What::Write { offset, len, seed: ZEROS } });
+                            events.push(Event {
+                                process,
+                                durable: false,
+                                what: What::Write { offset, len, seed: ZEROS },
+                            });
                         }
                     }
                     _ => {}
@@ -232,9 +299,13 @@ fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
                 Ok(())
             };
             let ran = match action {
-                // What was closed before it was synced is looked at by `a_sync_after_a_close_makes_all_durable` alone.
+                // What was closed before it was synced is looked at by
+                // `a_sync_after_a_close_makes_all_durable` alone.
                 11 => {
-                    events.iter_mut().filter(|event| event.process == process).for_each(|event| event.process = usize::MAX);
+                    events
+                        .iter_mut()
+                        .filter(|event| event.process == process)
+                        .for_each(|event| event.process = usize::MAX);
                     files[process].take().map_or(Ok(()), File::close)
                 }
                 _ => step(),
@@ -250,12 +321,14 @@ fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
         // What the dying processes still do does not reach the store that is left.
         drop((files, processes));
         let after = Node::new();
-        survived(&after.process(Arc::new(left.clone())), &path, &events, named, kind).map_err(|why| format!("{why}\n{log:#?}"))?;
+        survived(&after.process(Arc::new(left.clone())), &path, &events, named, kind)
+            .map_err(|why| format!("{why}\n{log:#?}"))?;
         store = left;
         if !named {
             return Ok(());
         }
-        // From now on it stays undecided which of the changes made it, but what was certain stays so.
+        // From now on it stays undecided which of the changes made it, but what was certain stays
+        // so.
         for event in &mut events {
             event.process = usize::MAX;
         }
@@ -263,15 +336,20 @@ fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
     Ok(())
 }
 
-/// Whatever several processes wrote and synced is there after a power loss at any moment, byte for byte, and the size fits; bytes that were not synced are an older or
-/// newer state, zeros, or missing with an error, never something else; and all this holds again after going on with what is left.
+/// Whatever several processes wrote and synced is there after a power loss at any moment, byte for
+/// byte, and the size fits; bytes that were not synced are an older or newer state, zeros, or
+/// missing with an error, never something else; and all this holds again after going on with what
+/// is left.
 #[test]
 fn a_sync_survives_power_loss() {
     for seed in seeds(rounds("PLFS_CRASH_ROUNDS", 400)) {
         let steps = 2 + (seed % 40) as usize;
         for kind in [Left::Some, Left::Nothing] {
             if let Err(why) = power_loss(seed, steps, kind) {
-                panic!("seed {seed}, {steps} steps before each loss, {kind:?} of what was not synced is left: {why}");
+                panic!(
+                    "seed {seed}, {steps} steps before each loss, {kind:?} of what was not synced \
+                     is left: {why}"
+                );
             }
         }
     }
@@ -287,14 +365,26 @@ struct Chain {
 type Names = BTreeMap<&'static str, Chain>;
 
 fn push(names: &mut Names, name: &'static str, state: Option<Vec<u8>>) {
-    names.entry(name).or_insert_with(|| Chain { states: vec![None], durable: 0 }).states.push(state);
+    names
+        .entry(name)
+        .or_insert_with(|| Chain { states: vec![None], durable: 0 })
+        .states
+        .push(state);
 }
 
-/// Runs a program that does everything once, and notes what each name may show. Ends at the first error: the death of the process.
+/// Runs a program that does everything once, and notes what each name may show. Ends at the first
+/// error: the death of the process.
 fn script(plfs: &Plfs, names: &mut Names) -> plfs::Result<()> {
     let at = |name: &str| Path::new("/m").join(name);
-    let text = |names: &Names, name: &'static str| names[name].states.last().cloned().flatten().unwrap_or_default();
-    let write = |names: &mut Names, name: &'static str, file: &File, offset: usize, byte: u8, len: usize| {
+    let text = |names: &Names, name: &'static str| {
+        names[name].states.last().cloned().flatten().unwrap_or_default()
+    };
+    let write = |names: &mut Names,
+                 name: &'static str,
+                 file: &File,
+                 offset: usize,
+                 byte: u8,
+                 len: usize| {
         let mut bytes = text(names, name);
         bytes.resize(bytes.len().max(offset + len), 0);
         bytes[offset..offset + len].fill(byte);
@@ -363,8 +453,8 @@ fn script(plfs: &Plfs, names: &mut Names) -> plfs::Result<()> {
     plfs.unlink(&at("c"))
 }
 
-/// What `name` shows must be one of the states since the last durable one; after a power loss (`mixed`) each byte may come from another of them, and if they differ may be
-/// lost.
+/// What `name` shows must be one of the states since the last durable one; after a power loss
+/// (`mixed`) each byte may come from another of them, and if they differ may be lost.
 fn shows(plfs: &Plfs, name: &str, chain: &Chain, mixed: bool) -> Result<(), String> {
     let states = &chain.states[chain.durable..];
     let missing = states.iter().any(Option::is_none);
@@ -379,7 +469,8 @@ fn shows(plfs: &Plfs, name: &str, chain: &Chain, mixed: bool) -> Result<(), Stri
     if !mixed {
         let n = file.read_at(&mut bytes, 0).map_err(|error| format!("{name}: {error}"))?;
         let size = file.len().map_err(|error| format!("{name}: {error}"))?;
-        return match known.iter().any(|state| state[..] == bytes[..n] && state.len() as u64 == size) {
+        return match known.iter().any(|state| state[..] == bytes[..n] && state.len() as u64 == size)
+        {
             true => Ok(()),
             false => Err(format!(
                 "{name}: {n} bytes of {size}, {:?}...; lengths known: {:?}",
@@ -395,22 +486,32 @@ fn shows(plfs: &Plfs, name: &str, chain: &Chain, mixed: bool) -> Result<(), Stri
     };
     let (least, most) = (known.iter().map(|s| s.len()).min(), known.iter().map(|s| s.len()).max());
     if !missing && (least > Some(size) || most < Some(size)) {
-        return Err(format!("{name}: the size is {size}; known are {:?}", known.iter().map(|k| k.len()).collect::<Vec<_>>()));
+        return Err(format!(
+            "{name}: the size is {size}; known are {:?}",
+            known.iter().map(|k| k.len()).collect::<Vec<_>>()
+        ));
     }
     for at in 0..size {
-        let values: Vec<u8> = known.iter().map(|state| state.get(at).copied().unwrap_or(0)).collect();
+        let values: Vec<u8> =
+            known.iter().map(|state| state.get(at).copied().unwrap_or(0)).collect();
         let certain = !missing && values.iter().all(|value| *value == values[0]);
         match file.read_at(&mut bytes[..1], at as u64) {
             Ok(1) if values.contains(&bytes[0]) || !certain && bytes[0] == 0 => {}
             Err(_) if !certain => {}
-            other => return Err(format!("{name}: byte {at} of {size}: {other:?}, {}, expected one of {values:?}", bytes[0])),
+            other => {
+                return Err(format!(
+                    "{name}: byte {at} of {size}: {other:?}, {}, expected one of {values:?}",
+                    bytes[0]
+                ));
+            }
         }
     }
     Ok(())
 }
 
-/// A process dies at each single call to the store that a program of all kinds of operations makes. Each name then shows the state before or after the operation under
-/// way, new processes can write, and after a power loss at that moment what was synced is there.
+/// A process dies at each single call to the store that a program of all kinds of operations makes.
+/// Each name then shows the state before or after the operation under way, new processes can write,
+/// and after a power loss at that moment what was synced is there.
 #[test]
 fn death_at_every_call_leaves_one_state_or_the_other() {
     let first = seed();
@@ -424,15 +525,25 @@ fn death_at_every_call_leaves_one_state_or_the_other() {
             script(&plfs, &mut names)
         };
         let last = faults.log().into_iter().nth(cut as usize - 1);
-        let story = |why: String| format!("cut at call {cut}, {}: {why}", last.as_ref().map(|call| call.to_string()).unwrap_or_default());
+        let story = |why: String| {
+            format!(
+                "cut at call {cut}, {}: {why}",
+                last.as_ref().map(|call| call.to_string()).unwrap_or_default()
+            )
+        };
         let same = node.process(Arc::new(memory.clone()));
         for (name, chain) in &names {
             shows(&same, name, chain, false).map_err(story).unwrap();
         }
-        // The name that was renamed or removed last is a power loss's weak spot; `a_rename_over_a_synced_file_survives_power_loss` looks at it alone.
+        // The name that was renamed or removed last is a power loss's weak spot;
+        // `a_rename_over_a_synced_file_survives_power_loss` looks at it alone.
         let renames = names.get("b").is_some_and(|b| b.states.last() == Some(&None));
         for seed in 0..6 {
-            let left: Arc<dyn Store> = Arc::new(if seed == 0 { memory.crash() } else { memory.crash_with(first + cut * 100 + seed) });
+            let left: Arc<dyn Store> = Arc::new(if seed == 0 {
+                memory.crash()
+            } else {
+                memory.crash_with(first + cut * 100 + seed)
+            });
             let plfs = Node::new();
             let plfs = plfs.process(left);
             for (name, chain) in names.iter().filter(|_| !renames) {
@@ -457,7 +568,8 @@ fn death_at_every_call_leaves_one_state_or_the_other() {
     }
 }
 
-/// What a power loss makes of a new file at `path` that was written and synced; with data on other backends too, if there are any.
+/// What a power loss makes of a new file at `path` that was written and synced; with data on other
+/// backends too, if there are any.
 fn sync_named(path: &str, backends: &[&str]) -> Vec<String> {
     let (memory, node) = (memory(), Node::new());
     for backend in backends {
@@ -472,7 +584,11 @@ fn sync_named(path: &str, backends: &[&str]) -> Vec<String> {
     store.mkdir(Path::new("/m/.plfs"), 0o1777).unwrap();
     store.mkdir(Path::new("/m/d"), 0o755).unwrap();
     store.sync_dir(Path::new("/m")).unwrap();
-    let config = Config { shared_memory: Some(node.0.clone()), backends: backends.iter().map(PathBuf::from).collect(), ..Config::default() };
+    let config = Config {
+        shared_memory: Some(node.0.clone()),
+        backends: backends.iter().map(PathBuf::from).collect(),
+        ..Config::default()
+    };
     let plfs = Plfs::new(store, config);
     let file = open(&plfs, Path::new(path)).unwrap();
     file.write_at(b"kept", 0).unwrap();
@@ -480,11 +596,13 @@ fn sync_named(path: &str, backends: &[&str]) -> Vec<String> {
     let lost = |seed: u64| {
         let left = if seed == 0 { memory.crash() } else { memory.crash_with(seed) };
         let (plfs, mut bytes) = (Node::new().process(Arc::new(left)), [0; 4]);
-        let read = plfs.open(Path::new(path), OpenOptions::read()).and_then(|opened| match opened {
-            Opened::Logical(file) => file.read_at(&mut bytes, 0),
-            Opened::Plain(_) => Ok(0),
-        });
-        (read.as_ref().ok() != Some(&4) || &bytes != b"kept").then(|| format!("seed {seed}: {read:?} {bytes:?}"))
+        let read =
+            plfs.open(Path::new(path), OpenOptions::read()).and_then(|opened| match opened {
+                Opened::Logical(file) => file.read_at(&mut bytes, 0),
+                Opened::Plain(_) => Ok(0),
+            });
+        (read.as_ref().ok() != Some(&4) || &bytes != b"kept")
+            .then(|| format!("seed {seed}: {read:?} {bytes:?}"))
     };
     (0..50).filter_map(lost).collect()
 }
@@ -495,7 +613,8 @@ fn a_sync_makes_the_name_durable() {
     assert_eq!(sync_named("/m/f", &[]), Vec::<String>::new());
 }
 
-/// A program writes a file and closes it, and later opens and syncs it, as sync(1) does: every byte that the process wrote before is durable then (SEMANTICS.md S12).
+/// A program writes a file and closes it, and later opens and syncs it, as sync(1) does: every byte
+/// that the process wrote before is durable then (SEMANTICS.md S12).
 #[test]
 fn a_sync_after_a_close_makes_all_durable() {
     let (memory, node) = (memory(), Node::new());
@@ -511,14 +630,17 @@ fn a_sync_after_a_close_makes_all_durable() {
     assert_eq!(&bytes, b"kept");
 }
 
-/// Bytes are synced. Then one process of a node overwrites them and commits without a sync, and another one syncs something else: the index log that both share was durable then, with
-/// the record of the first one, whose data was not. After a power cut the old bytes were hidden by nothing: EIO, or zeros.
+/// Bytes are synced. Then one process of a node overwrites them and commits without a sync, and
+/// another one syncs something else: the index log that both share was durable then, with
+/// the record of the first one, whose data was not. After a power cut the old bytes were hidden by
+/// nothing: EIO, or zeros.
 #[test]
 fn a_sync_makes_durable_what_others_of_the_node_have_committed() {
     let (memory, node) = (memory(), Node::new());
     let path = Path::new("/m/f");
     let processes: Vec<Plfs> = (0..2).map(|_| node.process(Arc::new(memory.clone()))).collect();
-    let files: Vec<File> = processes.iter().map(|plfs| open(plfs, path)).collect::<plfs::Result<_>>().unwrap();
+    let files: Vec<File> =
+        processes.iter().map(|plfs| open(plfs, path)).collect::<plfs::Result<_>>().unwrap();
     files[0].write_at(&[b'o'; 5000], 0).unwrap();
     files[0].sync().unwrap();
     files[0].write_at(&[b'n'; 5000], 0).unwrap();
@@ -531,7 +653,8 @@ fn a_sync_makes_durable_what_others_of_the_node_have_committed() {
     assert!(bytes.iter().all(|byte| *byte == b'n'), "{:?}", &bytes[..10]);
 }
 
-/// The same if the one who did not sync had the file open before, closed it, and the other one took its log set over.
+/// The same if the one who did not sync had the file open before, closed it, and the other one took
+/// its log set over.
 #[test]
 fn a_sync_makes_durable_what_earlier_owners_of_the_log_set_have_committed() {
     let (memory, path) = (memory(), Path::new("/m/f"));
@@ -555,7 +678,8 @@ fn a_sync_makes_durable_what_earlier_owners_of_the_log_set_have_committed() {
     assert!(bytes.iter().all(|byte| *byte == b'n'), "{:?}", &bytes[..10]);
 }
 
-/// A large write of one thread was under way when another thread synced. That took note of the data log as durable, so the first thread's own sync left its bytes to the page cache,
+/// A large write of one thread was under way when another thread synced. That took note of the data
+/// log as durable, so the first thread's own sync left its bytes to the page cache,
 /// and made durable what points to them.
 #[test]
 fn a_sync_beside_a_write_leaves_the_write_to_the_next_sync() {
@@ -575,8 +699,9 @@ fn a_sync_beside_a_write_leaves_the_write_to_the_next_sync() {
     assert!(bytes == large);
 }
 
-/// A file is closed and never synced, and power is lost: the summary that the close left can outlive the index log that it sums up. stat may then give a size that was never made durable, as the
-/// last section of SEMANTICS.md says; every byte that was synced is there all the same.
+/// A file is closed and never synced, and power is lost: the summary that the close left can
+/// outlive the index log that it sums up. stat may then give a size that was never made durable, as
+/// the last section of SEMANTICS.md says; every byte that was synced is there all the same.
 #[test]
 fn a_size_that_outlives_a_power_loss_takes_no_synced_byte() {
     let (memory, node) = (memory(), Node::new());
@@ -590,16 +715,22 @@ fn a_size_that_outlives_a_power_loss_takes_no_synced_byte() {
         let (node, mut bytes) = (Node::new(), [0; 100]);
         let plfs = node.process(Arc::new(memory.crash_with(seed)));
         let size = plfs.stat(path, true).unwrap().stat.len;
-        let Ok(Opened::Logical(left)) = plfs.open(path, OpenOptions::read()) else { panic!("it is gone") };
+        let Ok(Opened::Logical(left)) = plfs.open(path, OpenOptions::read()) else {
+            panic!("it is gone")
+        };
         match left.read_at(&mut bytes, 0) {
-            Ok(n) => assert!(n >= 6 && size >= 6 && &bytes[..6] == b"synced", "seed {seed}: {n} {size}"),
+            Ok(n) => {
+                assert!(n >= 6 && size >= 6 && &bytes[..6] == b"synced", "seed {seed}: {n} {size}")
+            }
             Err(error) => assert_eq!(error.errno(), Errno::IO),
         }
     }
 }
 
-/// Bytes were committed and not synced; a power loss keeps the index block and loses the data log's end. The next owner of the log set must not put other bytes where the
-/// old records still point: what was lost is missing, or zeros, but never something else (FORMAT.md section 1: a byte that a record points to never changes).
+/// Bytes were committed and not synced; a power loss keeps the index block and loses the data log's
+/// end. The next owner of the log set must not put other bytes where the old records still point:
+/// what was lost is missing, or zeros, but never something else (FORMAT.md section 1: a byte that a
+/// record points to never changes).
 #[test]
 fn lost_bytes_do_not_turn_into_others() {
     let (memory, path) = (memory(), Path::new("/m/f"));
@@ -624,13 +755,15 @@ fn lost_bytes_do_not_turn_into_others() {
     }
 }
 
-/// The same if the name lies in a directory below the root: that directory is another one than the root's.
+/// The same if the name lies in a directory below the root: that directory is another one than the
+/// root's.
 #[test]
 fn a_sync_makes_a_name_below_the_root_durable() {
     assert_eq!(sync_named("/m/d/f", &[]), Vec::<String>::new());
 }
 
-/// The same if the bytes go to another backend, where the first segment made all directories above it.
+/// The same if the bytes go to another backend, where the first segment made all directories above
+/// it.
 #[test]
 fn a_sync_makes_what_lies_on_other_backends_durable() {
     // Which backend a stream lies on depends on the random number of the log set.
@@ -639,8 +772,9 @@ fn a_sync_makes_what_lies_on_other_backends_durable() {
     }
 }
 
-/// How checkpoints are written: to another name, synced, and renamed over the last good one. After a power loss the name shows the old checkpoint or the new one: the old
-/// container must not be gone while the rename may still be undone.
+/// How checkpoints are written: to another name, synced, and renamed over the last good one. After
+/// a power loss the name shows the old checkpoint or the new one: the old container must not be
+/// gone while the rename may still be undone.
 #[test]
 fn a_rename_over_a_synced_file_survives_power_loss() {
     let (memory, node) = (memory(), Node::new());
@@ -660,11 +794,15 @@ fn a_rename_over_a_synced_file_survives_power_loss() {
             Ok(Opened::Logical(file)) => file.read_at(&mut bytes, 0),
             other => panic!("seed {seed}: {other:?}"),
         };
-        assert!(read.is_ok() && (&bytes == b"old" || &bytes == b"new"), "seed {seed}: {read:?} {bytes:?}");
+        assert!(
+            read.is_ok() && (&bytes == b"old" || &bytes == b"new"),
+            "seed {seed}: {read:?} {bytes:?}"
+        );
     }
 }
 
-/// Editors and job scripts write to another name and rename it over the old one without a sync. The rename was durable and the new file's data was not: after a power cut the name showed
+/// Editors and job scripts write to another name and rename it over the old one without a sync. The
+/// rename was durable and the new file's data was not: after a power cut the name showed
 /// neither the old bytes nor the new ones.
 #[test]
 fn a_rename_over_a_file_without_a_sync_keeps_the_old_or_the_new() {
@@ -688,7 +826,10 @@ fn a_rename_over_a_file_without_a_sync_keeps_the_old_or_the_new() {
                 Ok(Opened::Logical(file)) => file.read_at(&mut bytes, 0),
                 other => panic!("seed {seed}: {other:?}"),
             };
-            assert!(read.is_ok() && (&bytes == b"old" || &bytes == b"new"), "closed: {closed}, seed {seed}: {read:?} {bytes:?}");
+            assert!(
+                read.is_ok() && (&bytes == b"old" || &bytes == b"new"),
+                "closed: {closed}, seed {seed}: {read:?} {bytes:?}"
+            );
         }
         drop(file);
     }

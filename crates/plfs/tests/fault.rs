@@ -1,4 +1,5 @@
-//! Bad input and failing storage: a clear error with the right number, nothing committed is lost, and who lost bytes does not go on as if nothing had happened.
+//! Bad input and failing storage: a clear error with the right number, nothing committed is lost,
+//! and who lost bytes does not go on as if nothing had happened.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -59,7 +60,13 @@ impl Bed {
     /// As a writer does.
     fn make_summary_void(&self) {
         let superblock = self.files("/super").remove(0);
-        self.memory.set_times(superblock.parent().unwrap(), None, Some(plfs::store::Time { sec: 1, nsec: 1 })).unwrap();
+        self.memory
+            .set_times(
+                superblock.parent().unwrap(),
+                None,
+                Some(plfs::store::Time { sec: 1, nsec: 1 }),
+            )
+            .unwrap();
     }
 
     /// Changes the bytes of a file.
@@ -92,17 +99,29 @@ fn content(plfs: &Plfs, path: &Path) -> Vec<u8> {
 fn refuses(file: File, errno: Errno) {
     let first = file.commit().unwrap_err();
     assert!(matches!(first, Error::Poisoned { .. }), "{first:?}");
-    for error in [first, file.write_at(b"x", 0).unwrap_err(), file.sync().unwrap_err(), file.set_len(7).unwrap_err(), file.close().unwrap_err()] {
+    for error in [
+        first,
+        file.write_at(b"x", 0).unwrap_err(),
+        file.sync().unwrap_err(),
+        file.set_len(7).unwrap_err(),
+        file.close().unwrap_err(),
+    ] {
         assert_eq!(error.errno(), errno);
-        assert!(error.to_string().contains("bytes are lost") && error.to_string().contains("/m/.plfs/"), "{error}");
+        assert!(
+            error.to_string().contains("bytes are lost") && error.to_string().contains("/m/.plfs/"),
+            "{error}"
+        );
     }
 }
 
-/// The device fills up, or the quota is used up, or the disk breaks, while buffered bytes go to the data log: some later call fails with that number and names the data
-/// log, everything after it fails too, and what was committed before is untouched.
+/// The device fills up, or the quota is used up, or the disk breaks, while buffered bytes go to the
+/// data log: some later call fails with that number and names the data log, everything after it
+/// fails too, and what was committed before is untouched.
 #[test]
 fn a_failed_flush_poisons_and_loses_nothing_committed() {
-    for (errno, large) in [(Errno::NOSPC, false), (Errno::DQUOT, false), (Errno::IO, false), (Errno::NOSPC, true)] {
+    for (errno, large) in
+        [(Errno::NOSPC, false), (Errno::DQUOT, false), (Errno::IO, false), (Errno::NOSPC, true)]
+    {
         let bed = Bed::new();
         let plfs = bed.process();
         let file = open(&plfs, Path::new(NAME));
@@ -115,17 +134,23 @@ fn a_failed_flush_poisons_and_loses_nothing_committed() {
         let failed = (0..1000u64).find_map(|i| file.write_at(&[2; 1000], i * 1000).err());
         let error = failed.expect("a million bytes do not fit");
         assert_eq!(error.errno(), errno);
-        assert!(error.to_string().contains(".00000000.data") && error.to_string().contains("write"), "{error}");
+        assert!(
+            error.to_string().contains(".00000000.data") && error.to_string().contains("write"),
+            "{error}"
+        );
         refuses(file, errno);
         bed.faults.reset();
         assert_eq!(bed.content(), [1; 4000]);
     }
 }
 
-/// The same when the index block does not fit: its bytes are on storage, but the commit failed and nobody sees them.
+/// The same when the index block does not fit: its bytes are on storage, but the commit failed and
+/// nobody sees them.
 #[test]
 fn a_failed_index_append_poisons_and_loses_nothing_committed() {
-    for (errno, short) in [(Errno::NOSPC, None), (Errno::DQUOT, None), (Errno::IO, None), (Errno::NOSPC, Some(70))] {
+    for (errno, short) in
+        [(Errno::NOSPC, None), (Errno::DQUOT, None), (Errno::IO, None), (Errno::NOSPC, Some(70))]
+    {
         let bed = Bed::new();
         let plfs = bed.process();
         let file = open(&plfs, Path::new(NAME));
@@ -151,7 +176,8 @@ fn a_failed_index_append_poisons_and_loses_nothing_committed() {
     }
 }
 
-/// fdatasync fails: the sync says so, and no later call pretends that the bytes are safe (the kernel may have dropped them).
+/// fdatasync fails: the sync says so, and no later call pretends that the bytes are safe (the
+/// kernel may have dropped them).
 #[test]
 fn a_failed_sync_is_for_ever() {
     for path in [".data", "/index"] {
@@ -171,7 +197,8 @@ fn a_failed_sync_is_for_ever() {
     }
 }
 
-/// Creating fails at any of its calls: the error has the call's number, no name and no container stay behind, and the next try succeeds.
+/// Creating fails at any of its calls: the error has the call's number, no name and no container
+/// stay behind, and the next try succeeds.
 #[test]
 fn a_failed_creation_leaves_nothing() {
     for errno in [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::ACCESS, Errno::MFILE] {
@@ -212,7 +239,8 @@ fn short_writes_are_continued() {
     }
 }
 
-/// A read-only or forbidden storage can be read; writing says EROFS or EACCES at the first write, not at close.
+/// A read-only or forbidden storage can be read; writing says EROFS or EACCES at the first write,
+/// not at close.
 #[test]
 fn a_read_only_file_can_be_read_and_refuses_writes() {
     for errno in [Errno::ROFS, Errno::ACCESS] {
@@ -220,7 +248,14 @@ fn a_read_only_file_can_be_read_and_refuses_writes() {
         let file = open(&bed.process(), Path::new(NAME));
         file.write_at(b"there", 0).unwrap();
         file.close().unwrap();
-        for (path, op) in [(".open", Op::Symlink), ("", Op::Mkdir), ("", Op::WriteAt), ("", Op::SetTimes), ("", Op::Unlink), ("", Op::Link)] {
+        for (path, op) in [
+            (".open", Op::Symlink),
+            ("", Op::Mkdir),
+            ("", Op::WriteAt),
+            ("", Op::SetTimes),
+            ("", Op::Unlink),
+            ("", Op::Link),
+        ] {
             bed.faults.fail_matching(path, op, errno);
         }
         let plfs = bed.process();
@@ -237,14 +272,16 @@ fn a_read_only_file_can_be_read_and_refuses_writes() {
     }
 }
 
-/// A data log is gone, or too short, or may not be read: reading what it held says so with its name and offset, and everything else reads as before.
+/// A data log is gone, or too short, or may not be read: reading what it held says so with its name
+/// and offset, and everything else reads as before.
 #[test]
 fn a_missing_segment_is_named_and_the_rest_reads() {
     for damage in 0..3 {
         let mut bed = Bed::new();
         // Two processes, two log sets.
         bed.config.streams = 1;
-        let (one, two) = (open(&bed.process(), Path::new(NAME)), open(&bed.process(), Path::new(NAME)));
+        let (one, two) =
+            (open(&bed.process(), Path::new(NAME)), open(&bed.process(), Path::new(NAME)));
         one.write_at(&[1; 100], 0).unwrap();
         two.write_at(&[2; 100], 200).unwrap();
         one.close().unwrap();
@@ -259,21 +296,29 @@ fn a_missing_segment_is_named_and_the_rest_reads() {
         let mut bytes = [0; 100];
         let error = file.read_at(&mut bytes, 200).unwrap_err();
         assert_eq!(error.errno(), Errno::IO);
-        assert!(error.to_string().contains(&*lost.to_string_lossy()) && error.to_string().contains("offset 0"), "{error}");
+        assert!(
+            error.to_string().contains(&*lost.to_string_lossy())
+                && error.to_string().contains("offset 0"),
+            "{error}"
+        );
         assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 100);
         assert_eq!(bytes, [1; 100]);
         assert_eq!(file.len().unwrap(), 300);
     }
 }
 
-/// The file system of a backend is not mounted: its mount point is an empty directory. Files got data there, which nobody found once it was mounted again, and where a log had a file
-/// of the same name the old bytes stood for the new ones.
+/// The file system of a backend is not mounted: its mount point is an empty directory. Files got
+/// data there, which nobody found once it was mounted again, and where a log had a file of the same
+/// name the old bytes stood for the new ones.
 #[test]
 fn a_backend_that_is_not_mounted_is_not_begun_anew() {
     let mut bed = Bed::new();
     bed.config.backends = vec!["/n".into()];
     let write = |name: &str, byte: u8| -> plfs::Result<()> {
-        let Opened::Logical(file) = bed.process().open(Path::new(name), OpenOptions::create())? else { panic!("it is plain") };
+        let Opened::Logical(file) = bed.process().open(Path::new(name), OpenOptions::create())?
+        else {
+            panic!("it is plain")
+        };
         file.write_at(&[byte; 100], 0)?;
         file.close()
     };
@@ -284,7 +329,11 @@ fn a_backend_that_is_not_mounted_is_not_begun_anew() {
     bed.memory.mkdir(Path::new("/n"), 0o755).unwrap();
     let error = write("/m/new", 1).unwrap_err();
     assert_eq!(error.errno(), Errno::IO);
-    assert!(error.to_string().contains("is its file system mounted") && error.to_string().ends_with("/n: Input/output error (os error 5)"), "{error}");
+    assert!(
+        error.to_string().contains("is its file system mounted")
+            && error.to_string().ends_with("/n: Input/output error (os error 5)"),
+        "{error}"
+    );
     // Files whose log set begins on the other backend can be written.
     let written: Vec<bool> = (0..20).map(|i| write(&format!("/m/f{i}"), 2).is_ok()).collect();
     assert!(written.contains(&true) && written.contains(&false), "{written:?}");
@@ -292,12 +341,15 @@ fn a_backend_that_is_not_mounted_is_not_begun_anew() {
     bed.memory.rmdir(Path::new("/n")).unwrap();
     bed.memory.rename(Path::new("/away"), Path::new("/n")).unwrap();
     for (i, written) in written.iter().enumerate() {
-        assert_eq!(content(&bed.process(), Path::new(&format!("/m/f{i}"))), [if *written { 2 } else { 1 }; 100]);
+        assert_eq!(
+            content(&bed.process(), Path::new(&format!("/m/f{i}"))),
+            [if *written { 2 } else { 1 }; 100]
+        );
     }
 }
 
-/// With several backends, one that is missing from the start or goes away in the middle fails the writes that need it, with its path, and nothing that was committed on the
-/// others is lost.
+/// With several backends, one that is missing from the start or goes away in the middle fails the
+/// writes that need it, with its path, and nothing that was committed on the others is lost.
 #[test]
 fn a_missing_backend_is_named() {
     let mut bed = Bed::new();
@@ -318,7 +370,10 @@ fn a_missing_backend_is_named() {
         std::mem::forget(file);
     }
     let before = bed.content();
-    assert!(!bed.files(".data").iter().all(|path| path.starts_with("/m")), "both backends are used");
+    assert!(
+        !bed.files(".data").iter().all(|path| path.starts_with("/m")),
+        "both backends are used"
+    );
     bed.faults.fail_matching("/n/", None, Errno::NOENT);
     let file = open(&bed.process(), Path::new(NAME));
     let (mut read, mut missing) = (0, 0);
@@ -331,7 +386,10 @@ fn a_missing_backend_is_named() {
             }
             Err(error) => {
                 assert_eq!(error.errno(), Errno::IO);
-                assert!(error.to_string().contains("0001") && error.to_string().contains("/n"), "{error}");
+                assert!(
+                    error.to_string().contains("0001") && error.to_string().contains("/n"),
+                    "{error}"
+                );
                 missing += 1;
             }
             other => panic!("{other:?}"),
@@ -343,11 +401,16 @@ fn a_missing_backend_is_named() {
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc: u32, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 }))
+    !bytes.iter().fold(!0, |crc: u32, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 }
+        })
+    })
 }
 
-/// A superblock whose length or any bit is wrong is an error or a plain file, never another file's data; a version or feature that this PLFS does not know is refused with
-/// EOPNOTSUPP and both numbers. The name can be removed all the same.
+/// A superblock whose length or any bit is wrong is an error or a plain file, never another file's
+/// data; a version or feature that this PLFS does not know is refused with EOPNOTSUPP and both
+/// numbers. The name can be removed all the same.
 #[test]
 fn damaged_and_newer_superblocks_are_refused() {
     let bed = Bed::new();
@@ -367,7 +430,10 @@ fn damaged_and_newer_superblocks_are_refused() {
             Ok(Opened::Plain(_)) => assert!(bit / 8 < 72),
             Err(error @ Error::Corrupt { .. }) => {
                 assert_eq!(error.errno(), Errno::IO);
-                assert!(error.to_string().contains(NAME) && error.to_string().contains("checksum"), "{error}");
+                assert!(
+                    error.to_string().contains(NAME) && error.to_string().contains("checksum"),
+                    "{error}"
+                );
             }
             other => panic!("bit {bit}: {other:?}"),
         }
@@ -394,8 +460,9 @@ fn damaged_and_newer_superblocks_are_refused() {
     bed.process().unlink(Path::new(NAME)).unwrap();
 }
 
-/// An index block whose checksum is right and whose content contradicts the format is damage, and so is a whole one whose checksum is wrong: reading says EIO and the place.
-/// One that was cut off was torn by a crash: it means nothing. (The original ignored both without a word.)
+/// An index block whose checksum is right and whose content contradicts the format is damage, and
+/// so is a whole one whose checksum is wrong: reading says EIO and the place. One that was cut off
+/// was torn by a crash: it means nothing. (The original ignored both without a word.)
 #[test]
 fn a_damaged_index_block_is_reported() {
     let bed = Bed::new();
@@ -412,7 +479,13 @@ fn a_damaged_index_block_is_reported() {
     bed.change(&index, |bytes| original.clone_from(bytes));
     let payload = u32::from_le_bytes(original[12..16].try_into().unwrap()) as usize;
     // What was durable, the run's length of its kind, its count, and its end.
-    for (at, value) in [(60, 1), (63, 0x80), (64 + payload - 56 + 1, 6), (64 + payload - 56 + 7, 0xff), (64 + payload - 56 + 15, 0xff)] {
+    for (at, value) in [
+        (60, 1),
+        (63, 0x80),
+        (64 + payload - 56 + 1, 6),
+        (64 + payload - 56 + 7, 0xff),
+        (64 + payload - 56 + 15, 0xff),
+    ] {
         bed.change(&index, |bytes| {
             bytes[at] = value;
             let sum = crc32c(&bytes[64..64 + payload]);
@@ -423,12 +496,19 @@ fn a_damaged_index_block_is_reported() {
         let file = open(&bed.process(), Path::new(NAME));
         let error = file.read_at(&mut [0; 10], 0).unwrap_err();
         assert_eq!(error.errno(), Errno::IO);
-        assert!(matches!(error, Error::Corrupt { .. }) && error.to_string().contains("/index is damaged: at byte"), "{error}");
+        assert!(
+            matches!(error, Error::Corrupt { .. })
+                && error.to_string().contains("/index is damaged: at byte"),
+            "{error}"
+        );
         bed.change(&index, |bytes| bytes.clone_from(&original));
     }
     bed.change(&index, |bytes| bytes[70] ^= 1);
     let error = open(&bed.process(), Path::new(NAME)).read_at(&mut [0; 10], 0).unwrap_err();
-    assert!(error.errno() == Errno::IO && error.to_string().contains("/index is damaged: at byte 0"), "{error}");
+    assert!(
+        error.errno() == Errno::IO && error.to_string().contains("/index is damaged: at byte 0"),
+        "{error}"
+    );
     bed.change(&index, |bytes| {
         bytes.clone_from(&original);
         bytes.truncate(bytes.len() - 70);
@@ -439,7 +519,8 @@ fn a_damaged_index_block_is_reported() {
     assert_eq!(&bytes[10..], b"01234567890123456789");
 }
 
-/// A flat index that is damaged, of another container, or stale is not used, and reading is right without it. (The original never noticed.)
+/// A flat index that is damaged, of another container, or stale is not used, and reading is right
+/// without it. (The original never noticed.)
 #[test]
 fn a_damaged_or_stale_flat_index_is_not_used() {
     let bed = Bed::new();
@@ -472,7 +553,8 @@ fn a_damaged_or_stale_flat_index_is_not_used() {
         assert!(!used() && bed.content() == before, "length {len}");
         bed.change(&flat, |bytes| bytes.clone_from(&original));
     }
-    // It covers more of an index log than there is. While the summary counts and names it nobody looks at the logs; any later writer makes the summary void.
+    // It covers more of an index log than there is. While the summary counts and names it nobody
+    // looks at the logs; any later writer makes the summary void.
     let index = bed.files("/index").remove(0);
     bed.change(&index, |bytes| bytes.truncate(bytes.len() - 64));
     assert!(used() && bed.content() == before);
@@ -480,7 +562,8 @@ fn a_damaged_or_stale_flat_index_is_not_used() {
     assert!(!used());
 }
 
-/// While nobody writes, a reader of a file with a short index looks at the name, the directory's time and the data: three nodes' logs cost no call.
+/// While nobody writes, a reader of a file with a short index looks at the name, the directory's
+/// time and the data: three nodes' logs cost no call.
 #[test]
 fn a_flat_index_behind_the_summary_spares_the_logs() {
     let bed = Bed::new();
@@ -495,9 +578,16 @@ fn a_flat_index_behind_the_summary_spares_the_logs() {
     let file = open(&bed.process(), Path::new(NAME));
     let mut bytes = vec![0; 30_001];
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 30_000);
-    assert!(bytes[..30_000].chunks(100).enumerate().all(|(i, piece)| piece.iter().all(|byte| *byte == i as u8)));
+    assert!(
+        bytes[..30_000]
+            .chunks(100)
+            .enumerate()
+            .all(|(i, piece)| piece.iter().all(|byte| *byte == i as u8))
+    );
     let log = bed.faults.log();
-    let is_spared = |call: &&plfs_testkit::Call| call.op != Op::List && !call.path.ends_with("index") && !call.path.ends_with("flat");
+    let is_spared = |call: &&plfs_testkit::Call| {
+        call.op != Op::List && !call.path.ends_with("index") && !call.path.ends_with("flat")
+    };
     assert!(log.iter().all(|call| is_spared(&call)), "{log:#?}");
     file.close().unwrap();
     // A writer makes the summary void, and with it what lies behind.
@@ -510,7 +600,8 @@ fn a_flat_index_behind_the_summary_spares_the_logs() {
     assert_eq!(bed.content(), bytes[..30_000]);
 }
 
-/// A flat index behind the summary that a power cut tore, or a bit flip hurt, is not used; `plfs check` finds it and writes another.
+/// A flat index behind the summary that a power cut tore, or a bit flip hurt, is not used; `plfs
+/// check` finds it and writes another.
 #[test]
 fn a_damaged_flat_index_behind_the_summary_is_not_used() {
     let bed = Bed::new();
@@ -545,7 +636,8 @@ fn a_damaged_flat_index_behind_the_summary_is_not_used() {
     assert!(findings().is_empty() && bed.content() == before);
 }
 
-/// A power cut takes what was not synced from the logs, and leaves the summary with the flat index behind it. The file is read as far as the logs go, not refused, and who has it open
+/// A power cut takes what was not synced from the logs, and leaves the summary with the flat index
+/// behind it. The file is read as far as the logs go, not refused, and who has it open
 /// sees what others append where the lost bytes were.
 #[test]
 fn a_flat_index_that_outlives_its_logs_is_not_believed() {
@@ -554,8 +646,12 @@ fn a_flat_index_that_outlives_its_logs_is_not_believed() {
         let file = open(&bed.process(), Path::new(NAME));
         file.write_at(b"synced", 0).unwrap();
         file.sync().unwrap();
-        let logs: Vec<(PathBuf, u64)> =
-            bed.files("/index").into_iter().chain(bed.files(".data")).map(|path| (path.clone(), bed.memory.stat(&path, true).unwrap().len)).collect();
+        let logs: Vec<(PathBuf, u64)> = bed
+            .files("/index")
+            .into_iter()
+            .chain(bed.files(".data"))
+            .map(|path| (path.clone(), bed.memory.stat(&path, true).unwrap().len))
+            .collect();
         file.write_at(b"lost", 2).unwrap();
         file.write_at(b"lost as well", 6).unwrap();
         file.close().unwrap();
@@ -579,13 +675,17 @@ fn a_flat_index_that_outlives_its_logs_is_not_believed() {
         writer.close().unwrap();
         for file in [opened_before, early] {
             file.refresh().unwrap();
-            assert_eq!((file.read_at(&mut bytes, 0).unwrap(), &bytes[..10]), (10, &b"Synced\0new"[..]));
+            assert_eq!(
+                (file.read_at(&mut bytes, 0).unwrap(), &bytes[..10]),
+                (10, &b"Synced\0new"[..])
+            );
         }
         assert_eq!(bed.content(), b"Synced\0new");
     }
 }
 
-/// Another program replaces the name while a handle is open: the handle goes on with the file it opened, and the new one is untouched.
+/// Another program replaces the name while a handle is open: the handle goes on with the file it
+/// opened, and the new one is untouched.
 #[test]
 fn a_file_replaced_under_an_open_handle_stays_its_own() {
     let bed = Bed::new();
@@ -612,7 +712,10 @@ fn a_file_replaced_under_an_open_handle_stays_its_own() {
     assert_eq!(old.read_at(&mut bytes, 0).unwrap(), 3);
     old.write_at(b"x", 0).unwrap();
     old.close().unwrap();
-    assert!(matches!(bed.process().open(Path::new(NAME), OpenOptions::read()).unwrap(), Opened::Plain(_)));
+    assert!(matches!(
+        bed.process().open(Path::new(NAME), OpenOptions::read()).unwrap(),
+        Opened::Plain(_)
+    ));
 }
 
 /// A hole cost as many bytes as it freed, because zeros were written into the logs.
@@ -626,19 +729,30 @@ fn a_hole_of_a_gibibyte_costs_less_than_a_kibibyte() {
     bed.faults.reset();
     file.zero(0, 1 << 30).unwrap();
     file.sync().unwrap();
-    let writes: Vec<_> = bed.faults.log().into_iter().filter(|call| call.op == Op::WriteAt).collect();
+    let writes: Vec<_> =
+        bed.faults.log().into_iter().filter(|call| call.op == Op::WriteAt).collect();
     assert!(writes.iter().all(|call| call.path.ends_with("index")), "{writes:?}");
     assert!(writes.iter().map(|call| call.len).sum::<usize>() <= 128, "{writes:?}");
-    assert_eq!((file.next_data(0).unwrap(), file.len().unwrap()), (Some(1 << 30), (1 << 30) + 5000));
+    assert_eq!(
+        (file.next_data(0).unwrap(), file.len().unwrap()),
+        (Some(1 << 30), (1 << 30) + 5000)
+    );
     // Thousands that go on with each other are one record.
     bed.faults.reset();
     (0..5000).for_each(|i| file.zero((1 << 30) + i, 1).unwrap());
     file.close().unwrap();
-    let written = bed.faults.log().into_iter().filter(|call| call.op == Op::WriteAt && call.path.ends_with("index")).map(|call| call.len).sum::<usize>();
+    let written = bed
+        .faults
+        .log()
+        .into_iter()
+        .filter(|call| call.op == Op::WriteAt && call.path.ends_with("index"))
+        .map(|call| call.len)
+        .sum::<usize>();
     assert!(written <= 128, "{written}");
 }
 
-/// A hole on a full device fails, and then all of it is there or nothing; or it fits and is there. What was committed before is untouched.
+/// A hole on a full device fails, and then all of it is there or nothing; or it fits and is there.
+/// What was committed before is untouched.
 #[test]
 fn a_hole_on_a_full_device_fails_or_is_there() {
     for room in (0..300).step_by(8) {
@@ -667,7 +781,8 @@ fn write_ones(bed: &Bed) {
     file.close().unwrap();
 }
 
-/// Offsets and sizes past 2^63-1 are EFBIG, before a byte is stored; reading there is the end of the file.
+/// Offsets and sizes past 2^63-1 are EFBIG, before a byte is stored; reading there is the end of
+/// the file.
 #[test]
 fn offsets_do_not_overflow() {
     let bed = Bed::new();
@@ -691,7 +806,11 @@ struct Dir(PathBuf);
 impl Dir {
     fn new() -> Dir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = PathBuf::from(format!("/dev/shm/plfs-fault-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let dir = PathBuf::from(format!(
+            "/dev/shm/plfs-fault-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         std::fs::create_dir_all(&dir).unwrap();
         Dir(dir)
     }
@@ -708,14 +827,20 @@ fn containers(root: &Path) -> usize {
     shards.map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count()).sum()
 }
 
-/// A name or path that is too long is ENAMETOOLONG, on the real file system and in memory, and leaves no container behind.
+/// A name or path that is too long is ENAMETOOLONG, on the real file system and in memory, and
+/// leaves no container behind.
 #[test]
 fn a_path_too_long_is_refused() {
     let dir = Dir::new();
     let bed = Bed::new();
-    for (plfs, root) in [(Plfs::posix(Config::default()), dir.0.clone()), (bed.process(), "/m".into())] {
+    for (plfs, root) in
+        [(Plfs::posix(Config::default()), dir.0.clone()), (bed.process(), "/m".into())]
+    {
         for path in [root.join("x".repeat(256)), root.join("y/".repeat(2500))] {
-            assert_eq!(plfs.open(&path, OpenOptions::create()).unwrap_err().errno(), Errno::NAMETOOLONG);
+            assert_eq!(
+                plfs.open(&path, OpenOptions::create()).unwrap_err().errno(),
+                Errno::NAMETOOLONG
+            );
             assert!(plfs.stat(&path, true).is_err());
         }
     }
@@ -723,8 +848,9 @@ fn a_path_too_long_is_refused() {
     assert_eq!(bed.files(""), Vec::<PathBuf>::new());
 }
 
-/// Many processes create the same name at once without O_EXCL: all get the same file, and nobody's bytes are lost. (In the original a race of two creators left 54 of 300
-/// files wrong without an error.)
+/// Many processes create the same name at once without O_EXCL: all get the same file, and nobody's
+/// bytes are lost. (In the original a race of two creators left 54 of 300 files wrong without an
+/// error.)
 #[test]
 fn creators_that_race_share_one_file() {
     let dir = Dir::new();
@@ -735,7 +861,8 @@ fn creators_that_race_share_one_file() {
                 let path = &path;
                 scope.spawn(move || {
                     let shared_memory = (i % 2 == 0).then(|| "/dev/shm".into());
-                    let file = open(&Plfs::posix(Config { shared_memory, ..Config::default() }), path);
+                    let file =
+                        open(&Plfs::posix(Config { shared_memory, ..Config::default() }), path);
                     file.write_at(&[i as u8 + 1; 100], i * 100).unwrap();
                     file.close().unwrap();
                 });
@@ -750,12 +877,22 @@ fn creators_that_race_share_one_file() {
 /// Runs test `name` of this program in a process of its own, which sees `variable` set.
 fn child(name: &str, variable: &str, value: &Path) {
     let program = std::env::current_exe().unwrap();
-    let output = Command::new(program).args(["--exact", name, "--nocapture", "--test-threads=1"]).env(variable, value).output().unwrap();
-    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(program)
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(variable, value)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
-/// A process with few descriptors reads a file of many data logs, which is no reason to fail (the original died with EMFILE at 1,100 writers); when it opens too many
-/// files it gets EMFILE, loses nothing, and goes on once it has closed some.
+/// A process with few descriptors reads a file of many data logs, which is no reason to fail (the
+/// original died with EMFILE at 1,100 writers); when it opens too many files it gets EMFILE, loses
+/// nothing, and goes on once it has closed some.
 #[test]
 fn descriptors_that_run_out_lose_nothing() {
     const VARIABLE: &str = "PLFS_TEST_FEW_DESCRIPTORS";
@@ -799,7 +936,8 @@ fn descriptors_that_run_out_lose_nothing() {
     });
     assert_eq!(error.expect("there are too few for 200 files").errno(), Errno::MFILE);
     assert!(written > 3, "{written}");
-    let paths: Vec<(PathBuf, bool)> = files.into_iter().map(|(path, (file, ok))| (path, ok && file.close().is_ok())).collect();
+    let paths: Vec<(PathBuf, bool)> =
+        files.into_iter().map(|(path, (file, ok))| (path, ok && file.close().is_ok())).collect();
     for (path, _) in paths.iter().filter(|(_, ok)| *ok) {
         assert_eq!(content(&plfs, path), b"kept");
     }
@@ -809,7 +947,8 @@ fn descriptors_that_run_out_lose_nothing() {
     assert_eq!(content(&plfs, &root.join("after")), b"works");
 }
 
-/// The storage is full in the middle of an append: its place at the end of the file stayed taken, and the next append left a hole.
+/// The storage is full in the middle of an append: its place at the end of the file stayed taken,
+/// and the next append left a hole.
 #[test]
 fn an_append_that_fails_leaves_no_gap() {
     let bed = Bed::new();

@@ -1,5 +1,6 @@
-//! Containers whose bytes lie: random and altered superblocks, index logs and flat indexes, with right checksums too. Whatever they say, PLFS does not panic, reads nothing
-//! but the container's own files, and takes memory in proportion to what is there.
+//! Containers whose bytes lie: random and altered superblocks, index logs and flat indexes, with
+//! right checksums too. Whatever they say, PLFS does not panic, reads nothing but the container's
+//! own files, and takes memory in proportion to what is there.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::{Path, PathBuf};
@@ -20,13 +21,19 @@ static MOST: AtomicUsize = AtomicUsize::new(0);
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        MOST.fetch_max(NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
+        MOST.fetch_max(
+            NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(),
+            Ordering::Relaxed,
+        );
         // SAFETY: the caller keeps `alloc`'s contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        MOST.fetch_max(NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
+        MOST.fetch_max(
+            NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(),
+            Ordering::Relaxed,
+        );
         // SAFETY: the caller keeps `alloc_zeroed`'s contract.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -44,7 +51,8 @@ static COUNTING: Counting = Counting;
 /// The tests count memory, so one runs at a time.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// What one look at a hostile container may take. Everything in it is a few KB; a read of 100,000 bytes and its read-ahead are all that is asked for.
+/// What one look at a hostile container may take. Everything in it is a few KB; a read of 100,000
+/// bytes and its read-ahead are all that is asked for.
 const MEMORY_MAX: usize = 32 << 20;
 
 const NAME: &str = "/m/f";
@@ -65,7 +73,8 @@ fn open(plfs: &Plfs, path: &str) -> plfs::File {
 }
 
 impl Bed {
-    /// A file of two log sets with patterns, overwrites and truncates, a flat index of most of it, and beside it one that is nobody's business.
+    /// A file of two log sets with patterns, overwrites and truncates, a flat index of most of it,
+    /// and beside it one that is nobody's business.
     fn new() -> Bed {
         let memory = MemStore::new();
         memory.mkdir(Path::new("/m"), 0o755).unwrap();
@@ -122,7 +131,8 @@ impl Bed {
         write_full(file.as_ref(), bytes, 0).unwrap();
     }
 
-    /// Does everything that reads a container. No call may panic, read what is not the container's, ask for much, or show a byte of another file.
+    /// Does everything that reads a container. No call may panic, read what is not the container's,
+    /// ask for much, or show a byte of another file.
     fn look(&self, story: &dyn std::fmt::Display) {
         self.faults.reset();
         let store: Arc<dyn Store> = Arc::new(self.faults.clone());
@@ -130,11 +140,21 @@ impl Bed {
         let before = NOW.load(Ordering::Relaxed);
         MOST.store(before, Ordering::Relaxed);
         clear(story, plfs.stat(Path::new(NAME), true));
-        if let Some(Opened::Logical(file)) = clear(story, plfs.open(Path::new(NAME), OpenOptions::read())) {
+        if let Some(Opened::Logical(file)) =
+            clear(story, plfs.open(Path::new(NAME), OpenOptions::read()))
+        {
             let mut bytes = vec![0; 100_000];
             for offset in [0, 700, 2990, 1 << 40, i64::MAX as u64 - 50_000] {
-                let reads = [file.read_at(&mut bytes, offset), file.read_strided(&mut bytes[..1000], 10, 25, offset)];
-                if reads.into_iter().filter_map(|read| clear(story, read)).max().is_some_and(|n| bytes[..n].contains(&b'S')) {
+                let reads = [
+                    file.read_at(&mut bytes, offset),
+                    file.read_strided(&mut bytes[..1000], 10, 25, offset),
+                ];
+                if reads
+                    .into_iter()
+                    .filter_map(|read| clear(story, read))
+                    .max()
+                    .is_some_and(|n| bytes[..n].contains(&b'S'))
+                {
                     panic!("{story}: a byte of another file");
                 }
             }
@@ -149,18 +169,25 @@ impl Bed {
         let _ = report.health();
         let took = MOST.load(Ordering::Relaxed) - before;
         assert!(took < MEMORY_MAX, "{story}: {took} bytes of memory");
-        for call in self.faults.log().iter().filter(|call| call.op == Op::ReadAt || call.op == Op::Map) {
-            // By its own name or the superblock's, or below a container of the same name on whatever backend.
+        for call in
+            self.faults.log().iter().filter(|call| call.op == Op::ReadAt || call.op == Op::Map)
+        {
+            // By its own name or the superblock's, or below a container of the same name on
+            // whatever backend.
             let own = call.path == Path::new(NAME)
                 || call.path.starts_with("/m/.plfs/backends")
-                || call.path.to_string_lossy().contains(&*self.container.file_name().unwrap().to_string_lossy());
+                || call
+                    .path
+                    .to_string_lossy()
+                    .contains(&*self.container.file_name().unwrap().to_string_lossy());
             assert!(own, "{story}: {call}");
             assert!(call.len <= 16 << 20, "{story}: {call}");
         }
     }
 }
 
-/// What a call gave, if it worked. An error must be about the bytes, and name a file: never what the storage said to a path, a length or an offset that they made up.
+/// What a call gave, if it worked. An error must be about the bytes, and name a file: never what
+/// the storage said to a path, a length or an offset that they made up.
 fn clear<T>(story: &dyn std::fmt::Display, result: plfs::Result<T>) -> Option<T> {
     let error = match result {
         Ok(value) => return Some(value),
@@ -181,7 +208,11 @@ fn clear<T>(story: &dyn std::fmt::Display, result: plfs::Result<T>) -> Option<T>
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc: u32, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 }))
+    !bytes.iter().fold(!0, |crc: u32, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 }
+        })
+    })
 }
 
 fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
@@ -192,7 +223,8 @@ fn get_u32(bytes: &[u8], at: usize) -> usize {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
 }
 
-/// Changes a few places of `bytes[range]`: to random bytes, to numbers that overflow, to others' bytes.
+/// Changes a few places of `bytes[range]`: to random bytes, to numbers that overflow, to others'
+/// bytes.
 fn alter(rng: &mut Rng, bytes: &mut [u8], range: std::ops::Range<usize>) {
     for _ in 0..1 + rng.below(4) {
         let at = range.start + rng.below(range.len() as u64) as usize;
@@ -201,16 +233,28 @@ fn alter(rng: &mut Rng, bytes: &mut [u8], range: std::ops::Range<usize>) {
             0 => bytes[at] ^= 1 << rng.below(8),
             1 => bytes[at] = rng.next_u64() as u8,
             2 if range.contains(&(aligned + 7)) && aligned >= range.start => {
-                let extreme = rng.pick(&[u64::MAX, 1 << 63, i64::MAX as u64, 0, 1, u64::from(u32::MAX), (1 << 63) - 51, 1 << 40]);
+                let extreme = rng.pick(&[
+                    u64::MAX,
+                    1 << 63,
+                    i64::MAX as u64,
+                    0,
+                    1,
+                    u64::from(u32::MAX),
+                    (1 << 63) - 51,
+                    1 << 40,
+                ]);
                 bytes[aligned..aligned + 8].copy_from_slice(&extreme.to_le_bytes());
             }
-            3 if range.contains(&((at & !3) + 3)) && at & !3 >= range.start => put_u32(bytes, at & !3, rng.pick(&[u32::MAX, 0x8000_0000, 65_535, 0, 1 << 24])),
+            3 if range.contains(&((at & !3) + 3)) && at & !3 >= range.start => {
+                put_u32(bytes, at & !3, rng.pick(&[u32::MAX, 0x8000_0000, 65_535, 0, 1 << 24]))
+            }
             4 => {
                 let n = (range.end - at).min(1 + rng.below(40) as usize);
                 rng.fill(&mut bytes[at..at + n]);
             }
             _ => {
-                let (from, n) = (range.start + rng.below(range.len() as u64) as usize, rng.below(60) as usize);
+                let (from, n) =
+                    (range.start + rng.below(range.len() as u64) as usize, rng.below(60) as usize);
                 let n = n.min(range.end - at).min(range.end - from);
                 bytes.copy_within(from..from + n, at);
             }
@@ -273,7 +317,8 @@ fn hostile_index_logs() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bed = Bed::new();
     bed.memory.unlink(&bed.find("/flat")[0]).unwrap();
-    let logs: Vec<(PathBuf, Vec<u8>)> = bed.find("/index").into_iter().map(|path| (path.clone(), bed.bytes(&path))).collect();
+    let logs: Vec<(PathBuf, Vec<u8>)> =
+        bed.find("/index").into_iter().map(|path| (path.clone(), bed.bytes(&path))).collect();
     explored(rounds(), "hostile containers");
     for seed in seeds(rounds()) {
         let mut rng = Rng::new(seed);
@@ -301,7 +346,8 @@ fn hostile_index_logs() {
     }
 }
 
-/// Two blocks of one log of which the second is not younger: nobody appends so, and which bytes won would hang on who reads. The message names the log and the block.
+/// Two blocks of one log of which the second is not younger: nobody appends so, and which bytes won
+/// would hang on who reads. The message names the log and the block.
 #[test]
 fn a_block_that_is_not_younger_than_the_one_before_is_refused() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -309,7 +355,9 @@ fn a_block_that_is_not_younger_than_the_one_before_is_refused() {
     bed.memory.unlink(&bed.find("/flat")[0]).unwrap();
     let store: Arc<dyn Store> = Arc::new(bed.memory.clone());
     let plfs = Plfs::new(store.clone(), bed.config.clone());
-    for (path, younger) in bed.find("/index").into_iter().flat_map(|path| [(path.clone(), 0), (path, 1)]) {
+    for (path, younger) in
+        bed.find("/index").into_iter().flat_map(|path| [(path.clone(), 0), (path, 1)])
+    {
         let original = bed.bytes(&path);
         let second = (64 + get_u32(&original, 12)).next_multiple_of(64);
         let mut bytes = original.clone();
@@ -327,13 +375,30 @@ fn a_block_that_is_not_younger_than_the_one_before_is_refused() {
         bytes.truncate((second + 64 + get_u32(&bytes, second + 12)).next_multiple_of(64));
         seal_index(&mut bytes);
         bed.put(&path, &bytes);
-        let Opened::Logical(file) = plfs.open(Path::new(NAME), OpenOptions::read()).unwrap() else { panic!("it is plain") };
-        let refused = file.read_at(&mut [0; 10], 0).map_err(|error| (error.errno(), error.to_string()));
+        let Opened::Logical(file) = plfs.open(Path::new(NAME), OpenOptions::read()).unwrap() else {
+            panic!("it is plain")
+        };
+        let refused =
+            file.read_at(&mut [0; 10], 0).map_err(|error| (error.errno(), error.to_string()));
         let report = plfs::check_name(&store, Path::new(NAME), &[]);
-        let corrupt = report.findings.iter().any(|finding| finding.path == path && finding.at_bytes == second as u64 && finding.severity == Severity::Corrupt);
-        assert_eq!((refused.is_err(), corrupt), (younger == 0, younger == 0), "{refused:?} {:?}", report.findings);
+        let corrupt = report.findings.iter().any(|finding| {
+            finding.path == path
+                && finding.at_bytes == second as u64
+                && finding.severity == Severity::Corrupt
+        });
+        assert_eq!(
+            (refused.is_err(), corrupt),
+            (younger == 0, younger == 0),
+            "{refused:?} {:?}",
+            report.findings
+        );
         if let Err((errno, text)) = refused {
-            assert!(errno == Errno::IO && text.contains("not younger") && text.contains(&*path.to_string_lossy()), "{errno} {text}");
+            assert!(
+                errno == Errno::IO
+                    && text.contains("not younger")
+                    && text.contains(&*path.to_string_lossy()),
+                "{errno} {text}"
+            );
         }
         file.close().unwrap();
         bed.put(&path, &original);
@@ -382,7 +447,13 @@ fn seal_flat(bytes: &mut [u8]) {
     let n = (get_u32(bytes, 88)).min((blocks_at - 128) / 16);
     for i in 0..n {
         let fence = blocks_at - 16 * (n - i);
-        let start = |fence: usize| if fence < blocks_at { get_u32(bytes, fence + 8).saturating_mul(8).min(blocks) } else { blocks };
+        let start = |fence: usize| {
+            if fence < blocks_at {
+                get_u32(bytes, fence + 8).saturating_mul(8).min(blocks)
+            } else {
+                blocks
+            }
+        };
         let (from, to) = (start(fence), start(fence + 16));
         if from < to {
             let sum = crc32c(&bytes[blocks_at + from..blocks_at + to]);
@@ -395,7 +466,8 @@ fn seal_flat(bytes: &mut [u8]) {
     put_u32(bytes, 8, sum);
 }
 
-/// Parts of an index as another process sends them, altered: merging, using and storing them gives an error or an index, and reads by that index stay in the container.
+/// Parts of an index as another process sends them, altered: merging, using and storing them gives
+/// an error or an index, and reads by that index stay in the container.
 #[test]
 fn hostile_index_parts() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -460,9 +532,17 @@ fn hostile_containers_are_written() {
         bed.put(path, &bytes);
         let store: Arc<dyn Store> = Arc::new(bed.memory.clone());
         let plfs = Plfs::new(store.clone(), bed.config.clone());
-        if let Ok(Opened::Logical(file)) = plfs.open(Path::new(NAME), OpenOptions { create: false, ..OpenOptions::create() }) {
+        if let Ok(Opened::Logical(file)) =
+            plfs.open(Path::new(NAME), OpenOptions { create: false, ..OpenOptions::create() })
+        {
             let _ = (file.write_at(b"new", 100), file.read_at(&mut [0; 3], 100));
-            let _ = (file.append(b"more"), file.sync(), file.set_len(2000), file.totals(), file.close());
+            let _ = (
+                file.append(b"more"),
+                file.sync(),
+                file.set_len(2000),
+                file.totals(),
+                file.close(),
+            );
         }
         let _ = plfs.flatten(Path::new(NAME));
         let report = plfs::check_name(&store, Path::new(NAME), &[]);

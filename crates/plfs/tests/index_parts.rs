@@ -1,4 +1,5 @@
-//! Processes that load an index together, or write one together at close: the parts merged are what one process would have loaded.
+//! Processes that load an index together, or write one together at close: the parts merged are what
+//! one process would have loaded.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ fn content(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// Random overwrites and a truncate by several nodes, some committed before a flat index and some after; any number of parts, merged in any order.
+/// Random overwrites and a truncate by several nodes, some committed before a flat index and some
+/// after; any number of parts, merged in any order.
 #[test]
 fn parts_merged_are_the_whole() {
     for seed in seeds(40) {
@@ -65,7 +67,8 @@ fn parts_merged_are_the_whole() {
         let whole = content(&open(&one));
         let file = open(&two);
         let parts_n = 1 + rng.below(6) as u32;
-        let mut parts: Vec<Vec<u8>> = (0..parts_n).map(|part| file.index_part(part, parts_n).unwrap()).collect();
+        let mut parts: Vec<Vec<u8>> =
+            (0..parts_n).map(|part| file.index_part(part, parts_n).unwrap()).collect();
         let turn = rng.below(u64::from(parts_n)) as usize;
         parts.rotate_left(turn);
         let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
@@ -89,11 +92,16 @@ fn parts_merged_are_the_whole() {
         let last = open(&bed.process()).with_index(|index| index.flat().0).unwrap();
         assert!(last);
         let after = content(&open(&bed.process()));
-        assert_eq!((&after[..3], &after[3..6], &after[600..]), (&whole[..3], b"own".as_slice(), b"other".as_slice()), "seed {seed}");
+        assert_eq!(
+            (&after[..3], &after[3..6], &after[600..]),
+            (&whole[..3], b"own".as_slice(), b"other".as_slice()),
+            "seed {seed}"
+        );
     }
 }
 
-/// What nodes gather at a collective close covers all logs: the last one to close has nothing left to read, and the next to open looks at nothing else.
+/// What nodes gather at a collective close covers all logs: the last one to close has nothing left
+/// to read, and the next to open looks at nothing else.
 #[test]
 fn what_the_nodes_gather_is_complete() {
     let bed = Bed::new();
@@ -104,8 +112,10 @@ fn what_the_nodes_gather_is_complete() {
             files[(i % 4) as usize].write_at(&[round + i as u8; 47], i * 47).unwrap();
         }
         files.iter().for_each(|file| file.commit().unwrap());
-        let parts: Vec<Vec<u8>> = files.iter().enumerate().map(|(i, file)| file.index_own(i == 0).unwrap()).collect();
-        let merged = files[0].index_merge(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+        let parts: Vec<Vec<u8>> =
+            files.iter().enumerate().map(|(i, file)| file.index_own(i == 0).unwrap()).collect();
+        let merged =
+            files[0].index_merge(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
         files[0].index_store(&merged).unwrap();
         drop(files);
         let plfs = bed.process();
@@ -118,7 +128,8 @@ fn what_the_nodes_gather_is_complete() {
     }
 }
 
-/// Somebody flattens the file while nodes load their parts: the gap, or the double part, is noticed. (Without the look, records between two flat indexes would be lost.)
+/// Somebody flattens the file while nodes load their parts: the gap, or the double part, is
+/// noticed. (Without the look, records between two flat indexes would be lost.)
 #[test]
 fn parts_from_before_and_after_a_flattening_do_not_mix() {
     let bed = Bed::new();
@@ -131,9 +142,13 @@ fn parts_from_before_and_after_a_flattening_do_not_mix() {
     let (early_base, early_tail) = (a.index_own(true).unwrap(), b.index_own(false).unwrap());
     bed.process().flatten(Path::new(NAME)).unwrap();
     let (late_base, late_tail) = (a.index_own(true).unwrap(), b.index_own(false).unwrap());
-    let again = |parts: &[&[u8]]| a.index_merge(parts).unwrap_err().errno() == plfs::store::Errno::AGAIN;
+    let again =
+        |parts: &[&[u8]]| a.index_merge(parts).unwrap_err().errno() == plfs::store::Errno::AGAIN;
     assert!(again(&[&late_base, &early_tail]));
-    assert!(a.index_merge(&[&early_base, &early_tail]).is_ok() && a.index_merge(&[&late_base, &late_tail]).is_ok());
+    assert!(
+        a.index_merge(&[&early_base, &early_tail]).is_ok()
+            && a.index_merge(&[&late_base, &late_tail]).is_ok()
+    );
     // The tail alone merges, but is no index.
     let gap = a.index_merge(&[&early_base, &late_tail]).unwrap();
     assert!(a.index_store(&gap).is_err() && a.index_use(Arc::new(gap)).is_err());
@@ -152,7 +167,10 @@ fn a_damaged_part_is_refused() {
     for bit in 0..part.len() * 8 {
         let mut hurt = part.clone();
         hurt[bit / 8] ^= 1 << (bit % 8);
-        assert!(file.index_merge(&[&part, &hurt]).is_err() && file.index_store(&hurt).is_err(), "bit {bit}");
+        assert!(
+            file.index_merge(&[&part, &hurt]).is_err() && file.index_store(&hurt).is_err(),
+            "bit {bit}"
+        );
         // Who only uses it finds damage in a block when it reads there, and reads the logs instead.
         assert!(file.index_use(Arc::new(hurt)).is_err() || content(&file) == b"abc", "bit {bit}");
     }
@@ -160,7 +178,8 @@ fn a_damaged_part_is_refused() {
     assert_eq!(content(&file), b"abc");
 }
 
-/// Of many nodes that open a file together one looks, and the others write behind what it saw without opening a single index log. (Each looking at all is what the original died of.)
+/// Of many nodes that open a file together one looks, and the others write behind what it saw
+/// without opening a single index log. (Each looking at all is what the original died of.)
 #[test]
 fn who_is_told_does_not_look_and_still_writes_behind() {
     let bed = Bed::new();

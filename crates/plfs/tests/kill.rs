@@ -1,4 +1,5 @@
-//! Writers that really die: processes killed with SIGKILL at random moments lose nothing that they synced, and hinder nobody.
+//! Writers that really die: processes killed with SIGKILL at random moments lose nothing that they
+//! synced, and hinder nobody.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -23,10 +24,15 @@ fn open(plfs: &Plfs, path: &Path) -> File {
     }
 }
 
-/// The child: writes its blocks in order and at random, syncs now and then, and notes each step in a plain file: what it is about to write, and what it has synced.
+/// The child: writes its blocks in order and at random, syncs now and then, and notes each step in
+/// a plain file: what it is about to write, and what it has synced.
 fn write_until_killed(dir: &Path, writer: u64, round: u64) -> ! {
     let mut rng = Rng::new(seed() ^ (round * 100 + writer));
-    let mut note = std::fs::OpenOptions::new().append(true).create(true).open(dir.join(format!("notes.{writer}"))).unwrap();
+    let mut note = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(dir.join(format!("notes.{writer}")))
+        .unwrap();
     let plfs = Plfs::posix(Config { shared_memory: Some(dir.join("shm")), ..Config::default() });
     let mut file = open(&plfs, &dir.join("f"));
     println!("writing");
@@ -58,7 +64,8 @@ fn write_until_killed(dir: &Path, writer: u64, round: u64) -> ! {
     unreachable!()
 }
 
-/// What the notes of a writer say that a byte may be: the value synced last, and those written later.
+/// What the notes of a writer say that a byte may be: the value synced last, and those written
+/// later.
 fn take_notes(dir: &Path, writer: u64, bytes: &mut HashMap<u64, Vec<u8>>) -> usize {
     let path = dir.join(format!("notes.{writer}"));
     let Ok(notes) = std::fs::File::open(&path) else { return 0 };
@@ -68,8 +75,11 @@ fn take_notes(dir: &Path, writer: u64, bytes: &mut HashMap<u64, Vec<u8>>) -> usi
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             ["write", offset, len, seed] => {
-                let (offset, len, seed): (u64, u64, u32) = (offset.parse().unwrap(), len.parse().unwrap(), seed.parse().unwrap());
-                (0..len).for_each(|i| bytes.entry(offset + i).or_insert_with(|| vec![0]).push(byte_of(seed, i)));
+                let (offset, len, seed): (u64, u64, u32) =
+                    (offset.parse().unwrap(), len.parse().unwrap(), seed.parse().unwrap());
+                (0..len).for_each(|i| {
+                    bytes.entry(offset + i).or_insert_with(|| vec![0]).push(byte_of(seed, i))
+                });
                 writes.push((offset, len));
             }
             ["synced"] => {
@@ -90,13 +100,19 @@ fn take_notes(dir: &Path, writer: u64, bytes: &mut HashMap<u64, Vec<u8>>) -> usi
     syncs
 }
 
-/// Several processes write one file, in a pattern and at random, and sync; all are killed at a random moment, forty times. Each time every byte that was synced (or closed) is
-/// there, all others are an older or newer state, reading works, the check finds nothing worse than a torn append or a mark, and new writers go on in the same log set.
+/// Several processes write one file, in a pattern and at random, and sync; all are killed at a
+/// random moment, forty times. Each time every byte that was synced (or closed) is there, all
+/// others are an older or newer state, reading works, the check finds nothing worse than a torn
+/// append or a mark, and new writers go on in the same log set.
 #[test]
 fn killed_writers_lose_nothing_that_they_synced() {
     if let Ok(child) = std::env::var(VARIABLE) {
         let words: Vec<&str> = child.split(' ').collect();
-        write_until_killed(Path::new(words[2]), words[0].parse().unwrap(), words[1].parse().unwrap());
+        write_until_killed(
+            Path::new(words[2]),
+            words[0].parse().unwrap(),
+            words[1].parse().unwrap(),
+        );
     }
     let dir = PathBuf::from(format!("/dev/shm/plfs-kill-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("shm")).unwrap();
@@ -107,7 +123,12 @@ fn killed_writers_lose_nothing_that_they_synced() {
         let mut writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 let mut command = Command::new(std::env::current_exe().unwrap());
-                command.args(["--exact", "killed_writers_lose_nothing_that_they_synced", "--nocapture", "--test-threads=1"]);
+                command.args([
+                    "--exact",
+                    "killed_writers_lose_nothing_that_they_synced",
+                    "--nocapture",
+                    "--test-threads=1",
+                ]);
                 command
                     .env(VARIABLE, format!("{writer} {round} {}", dir.display()))
                     .env("PLFS_SEED", seed().to_string())
@@ -118,7 +139,10 @@ fn killed_writers_lose_nothing_that_they_synced() {
             .collect();
         for writer in &mut writers {
             let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
-            assert!(lines.map_while(Result::ok).any(|line| line.ends_with("writing")), "the writer died of something else");
+            assert!(
+                lines.map_while(Result::ok).any(|line| line.ends_with("writing")),
+                "the writer died of something else"
+            );
         }
         std::thread::sleep(Duration::from_micros(rng.below(30_000)));
         for writer in &mut writers {
@@ -129,27 +153,40 @@ fn killed_writers_lose_nothing_that_they_synced() {
         }
         syncs += (0..WRITERS).map(|writer| take_notes(&dir, writer, &mut known)).sum::<usize>();
         let plfs = Plfs::posix(config.clone());
-        let report = plfs::check_name(&(std::sync::Arc::new(PosixStore::new()) as _), &dir.join("f"), &[]);
-        assert!(matches!(report.health(), Health::Healthy | Health::Torn | Health::Busy), "round {round}: {report:#?}");
+        let report =
+            plfs::check_name(&(std::sync::Arc::new(PosixStore::new()) as _), &dir.join("f"), &[]);
+        assert!(
+            matches!(report.health(), Health::Healthy | Health::Torn | Health::Busy),
+            "round {round}: {report:#?}"
+        );
         let file = open(&plfs, &dir.join("f"));
         let mut content = vec![0xee; (BLOCKS * WRITERS * BLOCK) as usize];
         let n = file.read_at(&mut content, 0).unwrap();
         content[n..].fill(0);
         for (at, values) in &mut known {
             let value = content[*at as usize];
-            assert!(values.contains(&value), "round {round}: byte {at} of {n} is {value}, expected one of {values:?}");
+            assert!(
+                values.contains(&value),
+                "round {round}: byte {at} of {n} is {value}, expected one of {values:?}"
+            );
             // It has been read: it stays.
             *values = vec![value];
         }
-        // Whoever comes next takes over, closes as the last one, and leaves the file as if nobody had died.
+        // Whoever comes next takes over, closes as the last one, and leaves the file as if nobody
+        // had died.
         file.write_at(&[round as u8], 1 << 30).unwrap();
         file.close().unwrap();
         let stat = plfs.stat(&dir.join("f"), true).unwrap();
         let totals = stat.totals.unwrap();
-        // Whoever dies while it founds a log set leaves a mark, which the next process of the node finds by its nonce: nobody has to clear it.
+        // Whoever dies while it founds a log set leaves a mark, which the next process of the node
+        // finds by its nonce: nobody has to clear it.
         assert!(totals.from_summary, "round {round}: {totals:?}");
-        // The first three may found a set each, before they know of each other's; and one whose index log is longer than 1 MiB is not taken over.
-        assert!(u64::from(totals.log_sets) <= WRITERS + (totals.index_bytes >> 20), "round {round}: {totals:?}");
+        // The first three may found a set each, before they know of each other's; and one whose
+        // index log is longer than 1 MiB is not taken over.
+        assert!(
+            u64::from(totals.log_sets) <= WRITERS + (totals.index_bytes >> 20),
+            "round {round}: {totals:?}"
+        );
         assert_eq!(stat.stat.len, (1 << 30) + 1);
     }
     assert!(syncs > rounds as usize, "{syncs} syncs in {rounds} rounds: too few to show anything");

@@ -1,5 +1,5 @@
-//! The layers of the engine (docs/ARCHITECTURE.md, "Layers"): each module uses only what is below it,
-//! and only the store asks the system for anything.
+//! The layers of the engine (docs/ARCHITECTURE.md, "Layers"): each module uses only what is below
+//! it, and only the store asks the system for anything.
 //!
 //! This reads the source as text. What it cannot follow, a `use crate::{…}` of several modules or a
 //! name of the crate's root, it refuses.
@@ -23,13 +23,25 @@ const LAYERS: &[&[&str]] = &[
     &["plfs"],
 ];
 
-/// The only files that may use rustix: the system calls, and the error numbers and the clock that all
-/// have from the store.
-const SYSTEM: &[&str] = &["store/beneath.rs", "store/machine.rs", "store/mod.rs", "store/posix.rs", "store/shm.rs"];
+/// The only files that may use rustix: the system calls, and the error numbers and the clock that
+/// all have from the store.
+const SYSTEM: &[&str] =
+    &["store/beneath.rs", "store/machine.rs", "store/mod.rs", "store/posix.rs", "store/shm.rs"];
 
 /// What plfs-format and plfs-index do without: files, time, and all that is outside of the process.
-const OUTSIDE: &[&str] =
-    &["rustix", "libc::", "std::env", "std::fs", "std::io", "std::net", "std::os", "std::path", "std::process", "std::thread::s", "std::time"];
+const OUTSIDE: &[&str] = &[
+    "rustix",
+    "libc::",
+    "std::env",
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::os",
+    "std::path",
+    "std::process",
+    "std::thread::s",
+    "std::time",
+];
 
 /// A line of code.
 struct Line {
@@ -146,9 +158,14 @@ fn only_the_store_asks_the_system() {
         let is_store = SYSTEM.contains(&name.as_str());
         // Unit tests may make a directory for themselves.
         for line in lines.iter().filter(|line| !line.inner) {
-            let calls = ["std::fs", "libc::", "SystemTime"].iter().any(|call| line.code.contains(call));
+            let calls =
+                ["std::fs", "libc::", "SystemTime"].iter().any(|call| line.code.contains(call));
             if calls || (!is_store && line.code.contains("rustix")) {
-                wrong.push(format!("{}: only the store asks the system: {}", line.place, line.code.trim()));
+                wrong.push(format!(
+                    "{}: only the store asks the system: {}",
+                    line.place,
+                    line.code.trim()
+                ));
             }
         }
     }
@@ -158,10 +175,15 @@ fn only_the_store_asks_the_system() {
 #[test]
 fn the_format_and_the_index_know_nothing_outside() {
     let mut wrong = Vec::new();
-    for (name, needs) in [("plfs-format", &["base64", "crc32c", "zerocopy"][..]), ("plfs-index", &["plfs-format", "zerocopy"])] {
+    for (name, needs) in [
+        ("plfs-format", &["base64", "crc32c", "zerocopy"][..]),
+        ("plfs-index", &["plfs-format", "zerocopy"]),
+    ] {
         let path = crates().join(name);
         for (_, lines) in sources(&path.join("src")) {
-            for line in lines.iter().filter(|line| OUTSIDE.iter().any(|word| line.code.contains(word))) {
+            for line in
+                lines.iter().filter(|line| OUTSIDE.iter().any(|word| line.code.contains(word)))
+            {
                 wrong.push(format!("{}: {name} is pure: {}", line.place, line.code.trim()));
             }
         }
@@ -169,7 +191,8 @@ fn the_format_and_the_index_know_nothing_outside() {
         let after = manifest.split("[dependencies]\n").nth(1).unwrap();
         for line in after.lines().take_while(|line| !line.starts_with('[') && !line.is_empty()) {
             if !needs.contains(&line.split(['.', ' ', '=']).next().unwrap()) {
-                wrong.push(format!("{}: {name} is pure: {line}", path.join("Cargo.toml").display()));
+                wrong
+                    .push(format!("{}: {name} is pure: {line}", path.join("Cargo.toml").display()));
             }
         }
         let root = fs::read_to_string(path.join("src/lib.rs")).unwrap();
@@ -181,7 +204,8 @@ fn the_format_and_the_index_know_nothing_outside() {
 /// The other tests find nothing in a tree that is right. This one shows that they would.
 #[test]
 fn arrows_that_go_up_are_found() {
-    let line = |code: &str, depth| Line { place: "x.rs:1".into(), code: code.into(), depth, inner: false };
+    let line =
+        |code: &str, depth| Line { place: "x.rs:1".into(), code: code.into(), depth, inner: false };
     let own = level("log").unwrap();
     for (code, depth, count) in [
         ("use crate::container::Container;", 2, 0),

@@ -46,7 +46,8 @@ fn open(plfs: &Plfs, path: &Path) -> File {
     }
 }
 
-/// A process created files and closed them, as a daemon does that unpacks archives: for each it kept a weak reference for ever, and with it the 1.3 KiB of the file's state. A million
+/// A process created files and closed them, as a daemon does that unpacks archives: for each it
+/// kept a weak reference for ever, and with it the 1.3 KiB of the file's state. A million
 /// files were 1.3 GB. Here 10,000 files come and go, and ten more stay open all the time.
 #[test]
 fn created_and_closed_files_leave_nothing_in_memory() {
@@ -72,7 +73,8 @@ fn created_and_closed_files_leave_nothing_in_memory() {
     std::fs::remove_dir_all(&root).unwrap();
 }
 
-/// A reader that went through more than 64 data logs closed all of them at the 65th, those too that it read all the time, and opened them again one by one.
+/// A reader that went through more than 64 data logs closed all of them at the 65th, those too that
+/// it read all the time, and opened them again one by one.
 #[test]
 fn a_data_log_that_is_read_often_stays_open() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +95,15 @@ fn a_data_log_that_is_read_often_stays_open() {
     let store = FaultStore::new(Arc::new(memory));
     let plfs = process(Arc::new(store.clone()));
     let file = open(&plfs, path);
-    let opens = || store.log().iter().filter(|call| call.op == Op::Open && call.path.extension().is_some_and(|end| end == "data")).count();
+    let opens = || {
+        store
+            .log()
+            .iter()
+            .filter(|call| {
+                call.op == Op::Open && call.path.extension().is_some_and(|end| end == "data")
+            })
+            .count()
+    };
     let mut bytes = [0; 10];
     for i in 1..100 {
         for offset in [0, i * 10] {

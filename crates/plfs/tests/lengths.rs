@@ -1,4 +1,5 @@
-//! Lengths that lie, on real files: what is on disk never says how much memory or time a reader takes, and a file that is cut while it is used kills nobody.
+//! Lengths that lie, on real files: what is on disk never says how much memory or time a reader
+//! takes, and a file that is cut while it is used kills nobody.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
@@ -21,13 +22,19 @@ static MOST: AtomicUsize = AtomicUsize::new(0);
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        MOST.fetch_max(NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
+        MOST.fetch_max(
+            NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(),
+            Ordering::Relaxed,
+        );
         // SAFETY: the caller keeps `alloc`'s contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        MOST.fetch_max(NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
+        MOST.fetch_max(
+            NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(),
+            Ordering::Relaxed,
+        );
         // SAFETY: the caller keeps `alloc_zeroed`'s contract.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -55,9 +62,17 @@ impl Fixture {
     fn new() -> Fixture {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let root = PathBuf::from(format!("/dev/shm/plfs-lengths-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let root = PathBuf::from(format!(
+            "/dev/shm/plfs-lengths-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         fs::create_dir(&root).unwrap();
-        Fixture { root, plfs: Plfs::posix(Config { shared_memory: None, ..Config::default() }), _turn: turn }
+        Fixture {
+            root,
+            plfs: Plfs::posix(Config { shared_memory: None, ..Config::default() }),
+            _turn: turn,
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -109,7 +124,11 @@ impl Drop for Fixture {
 }
 
 fn find(dir: &Path, name: &str) -> PathBuf {
-    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path().join(name)).find(|path| path.exists()).unwrap()
+    fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path().join(name))
+        .find(|path| path.exists())
+        .unwrap()
 }
 
 fn set_len(path: &Path, len: u64) {
@@ -117,10 +136,15 @@ fn set_len(path: &Path, len: u64) {
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc: u32, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 }))
+    !bytes.iter().fold(!0, |crc: u32, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 }
+        })
+    })
 }
 
-/// An index log that somebody made 15 TiB long aborted every program that looked at the file: it was read into memory of that length.
+/// An index log that somebody made 15 TiB long aborted every program that looked at the file: it
+/// was read into memory of that length.
 #[test]
 fn a_sparse_index_log_takes_no_memory() {
     let fixture = Fixture::new();
@@ -147,7 +171,9 @@ fn a_sparse_flat_index_takes_no_memory() {
     fixture.plfs.flatten(&fixture.path()).unwrap();
     let flat = fixture.dir().join("flat");
     let whole = fs::read(&flat).unwrap();
-    for (field, says) in [(112, 1u64 << 42), (112, 1 << 29), (80, 1 << 29), (72, (1 << 29) / 72), (104, 1 << 42)] {
+    for (field, says) in
+        [(112, 1u64 << 42), (112, 1 << 29), (80, 1 << 29), (72, (1 << 29) / 72), (104, 1 << 42)]
+    {
         let mut bytes = whole.clone();
         let was = u64::from_le_bytes(bytes[field..field + 8].try_into().unwrap());
         bytes[field..field + 8].copy_from_slice(&says.to_le_bytes());
@@ -161,7 +187,8 @@ fn a_sparse_flat_index_takes_no_memory() {
     }
 }
 
-/// Readers mapped the flat index: who cut it, on whatever node, killed all that used it (SIGBUS), a mount's daemon with all its programs. Now it is damaged, and readers go to the logs.
+/// Readers mapped the flat index: who cut it, on whatever node, killed all that used it (SIGBUS), a
+/// mount's daemon with all its programs. Now it is damaged, and readers go to the logs.
 #[test]
 fn a_flat_index_that_is_cut_while_it_is_used_kills_nobody() {
     const PIECES: u64 = 2_200_000;
@@ -183,7 +210,9 @@ fn a_flat_index_that_is_cut_while_it_is_used_kills_nobody() {
     for cut in [len - 1, len / 2, 100, 0] {
         let whole = fs::read(&flat).unwrap();
         let plfs = Plfs::posix(Config { shared_memory: None, ..Config::default() });
-        let Opened::Logical(file) = plfs.open(&fixture.path(), OpenOptions::read()).unwrap() else { panic!() };
+        let Opened::Logical(file) = plfs.open(&fixture.path(), OpenOptions::read()).unwrap() else {
+            panic!()
+        };
         for i in (0..PIECES).step_by(100_003) {
             assert_eq!(byte(&file, i).unwrap(), (1, i as u8));
         }

@@ -1,5 +1,6 @@
-//! What `plfs check --repair` takes out of a container is in lost+found, and comes back from there byte for byte: for each kind of damage, whoever dies at whatever call, on a full
-//! device, beside another repair, and whatever somebody planted.
+//! What `plfs check --repair` takes out of a container is in lost+found, and comes back from there
+//! byte for byte: for each kind of damage, whoever dies at whatever call, on a full device, beside
+//! another repair, and whatever somebody planted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +20,8 @@ struct Fixture {
     store: FaultStore,
 }
 
-/// Files of a tree with their bytes, without caches and what repairs may write anew: flat indexes and the second part of superblocks.
+/// Files of a tree with their bytes, without caches and what repairs may write anew: flat indexes
+/// and the second part of superblocks.
 type Tree = BTreeMap<PathBuf, Vec<u8>>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,9 +46,18 @@ fn open(plfs: &Plfs, path: &Path) -> File {
 impl Fixture {
     fn new() -> Fixture {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let root = PathBuf::from(format!("/dev/shm/plfs-lost-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let root = PathBuf::from(format!(
+            "/dev/shm/plfs-lost-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         fs::create_dir_all(root.join("other")).unwrap();
-        let config = Config { backends: vec![root.join("other")], shared_memory: None, streams: 2, ..Config::default() };
+        let config = Config {
+            backends: vec![root.join("other")],
+            shared_memory: None,
+            streams: 2,
+            ..Config::default()
+        };
         Fixture { root, config, store: FaultStore::new(Arc::new(PosixStore::new())) }
     }
 
@@ -54,8 +65,10 @@ impl Fixture {
         let fixture = Fixture::new();
         for name in ["f", "kept"] {
             // Two writers at once: two log sets, with data on both backends.
-            let (one, two) = (Plfs::posix(fixture.config.clone()), Plfs::posix(fixture.config.clone()));
-            let (a, b) = (open(&one, &fixture.root.join(name)), open(&two, &fixture.root.join(name)));
+            let (one, two) =
+                (Plfs::posix(fixture.config.clone()), Plfs::posix(fixture.config.clone()));
+            let (a, b) =
+                (open(&one, &fixture.root.join(name)), open(&two, &fixture.root.join(name)));
             for i in 0..20 {
                 a.write_at(&[b'a' + i as u8; 50], i * 100).unwrap();
                 b.write_at(&[b'A' + i as u8; 50], i * 100 + 50).unwrap();
@@ -64,12 +77,17 @@ impl Fixture {
             b.close().unwrap();
         }
         let dir = fixture.dir();
-        let set = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).unwrap();
+        let set = fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .find(|path| path.is_dir())
+            .unwrap();
         match damage {
             Damage::Unrecorded => {
                 fs::write(set.join("01.00000003.data"), [7; 5000]).unwrap();
                 // The log set's part on the other backend.
-                let other = fixture.root.join("other").join(set.strip_prefix(&fixture.root).unwrap());
+                let other =
+                    fixture.root.join("other").join(set.strip_prefix(&fixture.root).unwrap());
                 fs::create_dir_all(&other).unwrap();
                 fs::write(other.join("00.00000004.data"), [8; 6000]).unwrap();
             }
@@ -88,18 +106,26 @@ impl Fixture {
     }
 
     fn reports(&self) -> Vec<Report> {
-        plfs::check_tree(&(Arc::new(PosixStore::new()) as Arc<dyn Store>), &self.root, &[], |_| {}).unwrap()
+        plfs::check_tree(&(Arc::new(PosixStore::new()) as Arc<dyn Store>), &self.root, &[], |_| {})
+            .unwrap()
     }
 
     /// All repairs, as `plfs check --repair` makes them.
     fn repair(&self) -> plfs::Result<Vec<String>> {
-        let done: plfs::Result<Vec<Vec<String>>> = self.reports().iter().map(|report| plfs::repair(&self.arc(), &self.config, report, 0)).collect();
+        let done: plfs::Result<Vec<Vec<String>>> = self
+            .reports()
+            .iter()
+            .map(|report| plfs::repair(&self.arc(), &self.config, report, 0))
+            .collect();
         Ok(done?.concat())
     }
 
     fn lost(&self) -> Vec<Lost> {
         let store: Arc<dyn Store> = Arc::new(PosixStore::new());
-        ["", "other"].iter().flat_map(|backend| plfs::lost_and_found(&store, &self.root.join(backend)).unwrap()).collect()
+        ["", "other"]
+            .iter()
+            .flat_map(|backend| plfs::lost_and_found(&store, &self.root.join(backend)).unwrap())
+            .collect()
     }
 
     fn undo(&self) -> plfs::Result<()> {
@@ -118,7 +144,10 @@ impl Fixture {
                     // Says that nobody goes on with a log set: what remains of a repair that died.
                     false if name.ends_with(".fenced") => {}
                     false if entry.file_type().unwrap().is_symlink() => {
-                        tree.insert(path.strip_prefix(&self.root).unwrap().to_path_buf(), Vec::new());
+                        tree.insert(
+                            path.strip_prefix(&self.root).unwrap().to_path_buf(),
+                            Vec::new(),
+                        );
                     }
                     false => {
                         let mut bytes = fs::read(&path).unwrap();
@@ -142,7 +171,8 @@ impl Fixture {
                 if entry.file_type().unwrap().is_dir() {
                     todo.push(path);
                 } else if path.extension().is_some_and(|kind| kind == "open") {
-                    let mark = Mark::parse(fs::read_link(&path).unwrap().to_str().unwrap()).unwrap();
+                    let mark =
+                        Mark::parse(fs::read_link(&path).unwrap().to_str().unwrap()).unwrap();
                     fs::remove_file(&path).unwrap();
                     symlink(Mark { start: mark.start + 1, ..mark }.text(), path).unwrap();
                 }
@@ -158,7 +188,12 @@ impl Fixture {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 match entry.file_type().unwrap().is_dir() {
                     true => todo.push(entry.path()),
-                    false if name.ends_with(".data") || name == "index" || name == "kept" && !entry.path().parent().unwrap().ends_with("plfs") => {
+                    false
+                        if name.ends_with(".data")
+                            || name == "index"
+                            || name == "kept"
+                                && !entry.path().parent().unwrap().ends_with("plfs") =>
+                    {
                         // A data log with two names for a moment counts once.
                         let bytes = fs::read(entry.path()).unwrap();
                         if entry.metadata().unwrap().nlink() == 1 || name != "kept" {
@@ -181,7 +216,8 @@ impl Drop for Fixture {
     }
 }
 
-/// Index logs that were lost were no hindrance: the data that they alone knew was removed as garbage, a summary of nothing was written, and the file was healthy. Putting the index log
+/// Index logs that were lost were no hindrance: the data that they alone knew was removed as
+/// garbage, a summary of nothing was written, and the file was healthy. Putting the index log
 /// back did not help any more.
 #[test]
 fn a_lost_index_log_does_not_cost_the_data() {
@@ -199,29 +235,50 @@ fn a_lost_index_log_does_not_cost_the_data() {
         };
         let before = read();
         let (tree, dir) = (fixture.tree(), fixture.dir());
-        let indexes: Vec<PathBuf> = tree.keys().filter(|path| path.ends_with("index") && fixture.root.join(path).starts_with(&dir)).cloned().collect();
+        let indexes: Vec<PathBuf> = tree
+            .keys()
+            .filter(|path| path.ends_with("index") && fixture.root.join(path).starts_with(&dir))
+            .cloned()
+            .collect();
         assert_eq!(indexes.len(), 2);
         for lost in [&indexes[..1], &indexes[..]] {
             for (i, index) in lost.iter().enumerate() {
-                fs::rename(fixture.root.join(index), fixture.root.join(format!("saved{i}"))).unwrap();
+                fs::rename(fixture.root.join(index), fixture.root.join(format!("saved{i}")))
+                    .unwrap();
             }
             for _ in 0..3 {
                 fixture.repair().unwrap();
                 let report = plfs::check_name(&fixture.arc(), &fixture.root.join("f"), &[]);
                 assert_eq!(report.health(), Health::Corrupt, "promised bytes are gone: {report:?}");
-                // Anything that changes the directory makes the summary void: it still counts more than there is.
+                // Anything that changes the directory makes the summary void: it still counts more
+                // than there is.
                 fs::write(dir.join("stranger"), "").unwrap();
                 fs::remove_file(dir.join("stranger")).unwrap();
             }
-            assert!(fixture.lost().is_empty(), "data moved away from where the index log would find it");
-            assert_eq!(dir.join("flat").exists(), flattens, "the flat index may be all that is left");
-            assert!(plfs.compact(&fixture.root.join("f"), |_| std::ops::ControlFlow::Continue(())).is_err(), "compacted without the lost bytes");
+            assert!(
+                fixture.lost().is_empty(),
+                "data moved away from where the index log would find it"
+            );
+            assert_eq!(
+                dir.join("flat").exists(),
+                flattens,
+                "the flat index may be all that is left"
+            );
+            assert!(
+                plfs.compact(&fixture.root.join("f"), |_| std::ops::ControlFlow::Continue(()))
+                    .is_err(),
+                "compacted without the lost bytes"
+            );
             for (i, index) in lost.iter().enumerate() {
-                fs::rename(fixture.root.join(format!("saved{i}")), fixture.root.join(index)).unwrap();
+                fs::rename(fixture.root.join(format!("saved{i}")), fixture.root.join(index))
+                    .unwrap();
             }
             assert!(fixture.tree() == tree && read() == before);
             fixture.repair().unwrap();
-            assert_eq!(plfs::check_name(&fixture.arc(), &fixture.root.join("f"), &[]).health(), Health::Healthy);
+            assert_eq!(
+                plfs::check_name(&fixture.arc(), &fixture.root.join("f"), &[]).health(),
+                Health::Healthy
+            );
             fixture.undo().unwrap();
         }
     }
@@ -232,7 +289,10 @@ fn a_lost_index_log_does_not_cost_the_data() {
 fn data_stays_beside_a_damaged_index_log() {
     let fixture = Fixture::with(Damage::Unrecorded);
     let tree = fixture.tree();
-    let index = tree.keys().find(|path| path.ends_with("index") && fixture.root.join(path).starts_with(fixture.dir())).unwrap();
+    let index = tree
+        .keys()
+        .find(|path| path.ends_with("index") && fixture.root.join(path).starts_with(fixture.dir()))
+        .unwrap();
     let mut bytes = tree[index].clone();
     bytes[100] ^= 1;
     fs::write(fixture.root.join(index), &bytes).unwrap();
@@ -248,10 +308,17 @@ fn all_that_a_repair_takes_out_can_be_put_back() {
         let fixture = Fixture::with(damage);
         let before = fixture.tree();
         // The number of a log set, which is random, says on which backends its data lies.
-        let nameless = || fixture.reports().iter().find(|report| report.nameless).and_then(|report| report.dir.file_name().map(|name| name.to_owned()));
+        let nameless = || {
+            fixture
+                .reports()
+                .iter()
+                .find(|report| report.nameless)
+                .and_then(|report| report.dir.file_name().map(|name| name.to_owned()))
+        };
         let parts = nameless().map_or(0, |name| {
             let is_part = |path: &&PathBuf| path.components().any(|part| part.as_os_str() == name);
-            let backends: std::collections::BTreeSet<bool> = before.keys().filter(is_part).map(|path| path.starts_with("other")).collect();
+            let backends: std::collections::BTreeSet<bool> =
+                before.keys().filter(is_part).map(|path| path.starts_with("other")).collect();
             backends.len()
         });
         let expect = match damage {
@@ -265,11 +332,17 @@ fn all_that_a_repair_takes_out_can_be_put_back() {
         assert_eq!(lost.len(), expect, "{damage:?}: {lost:?}");
         for lost in &lost {
             assert!(lost.bytes > 0 && !lost.why.is_empty() && !lost.from.exists(), "{lost:?}");
-            assert!(fixture.reports().iter().any(|report| report.lost.contains(lost)), "{lost:?} is not reported");
+            assert!(
+                fixture.reports().iter().any(|report| report.lost.contains(lost)),
+                "{lost:?} is not reported"
+            );
             assert_eq!(plfs::lost_at(&fixture.arc(), &lost.dir).as_ref(), Some(lost));
         }
         assert!(fixture.tree() != before);
-        assert!(fixture.repair().unwrap().iter().all(|done| !done.starts_with("moved")), "{damage:?}: a second repair finds nothing to move");
+        assert!(
+            fixture.repair().unwrap().iter().all(|done| !done.starts_with("moved")),
+            "{damage:?}: a second repair finds nothing to move"
+        );
         fixture.undo().unwrap();
         assert!(fixture.tree() == before, "{damage:?}");
         assert!(fixture.lost().is_empty());
@@ -282,7 +355,8 @@ fn all_that_a_repair_takes_out_can_be_put_back() {
     }
 }
 
-/// A repair, or an undo, that dies at any of its calls loses nothing, and the next one completes it.
+/// A repair, or an undo, that dies at any of its calls loses nothing, and the next one completes
+/// it.
 #[test]
 fn whoever_dies_in_a_repair_or_an_undo_loses_nothing() {
     for damage in ALL {
@@ -332,7 +406,10 @@ fn a_full_device_and_missing_permission_leave_all_as_it_was() {
             let before = fixture.tree();
             fixture.store.fail_matching(path, op, errno);
             assert_eq!(fixture.repair().unwrap_err().errno(), errno, "{damage:?} {path} {op:?}");
-            assert!(fixture.tree() == before && fixture.lost().is_empty(), "{damage:?} {path} {op:?}");
+            assert!(
+                fixture.tree() == before && fixture.lost().is_empty(),
+                "{damage:?} {path} {op:?}"
+            );
             fixture.store.reset();
             fixture.repair().unwrap();
             let after = fixture.tree();
@@ -361,7 +438,9 @@ fn two_repairs_at_once_do_not_disturb_each_other() {
                     scope.spawn(|| {
                         start.wait();
                         // Losing the race may be an error; it is never a loss.
-                        reports.iter().for_each(|report| drop(plfs::repair(&fixture.arc(), &fixture.config, report, 0)));
+                        reports.iter().for_each(|report| {
+                            drop(plfs::repair(&fixture.arc(), &fixture.config, report, 0))
+                        });
                     });
                 }
             });
@@ -386,7 +465,9 @@ fn a_planted_lost_and_found_is_refused() {
         let error = fixture.repair().unwrap_err();
         assert!(error.to_string().contains("symbolic link"), "{error}");
         assert!(fixture.tree() == before && fs::read_dir(&victim).unwrap().next().is_none());
-        assert!(fixture.reports().iter().any(|report| report.findings.iter().any(|finding| finding.what.contains("symbolic link"))));
+        assert!(fixture.reports().iter().any(|report| {
+            report.findings.iter().any(|finding| finding.what.contains("symbolic link"))
+        }));
         roots.iter().for_each(|top| fs::remove_file(top.join("lost+found")).unwrap());
         for top in &roots {
             fs::write(top.join("lost+found"), "a file").unwrap();
@@ -397,7 +478,8 @@ fn a_planted_lost_and_found_is_refused() {
     }
 }
 
-/// A note says anything: that what lies beside it belongs outside of the tree, into another user's container, over what is there.
+/// A note says anything: that what lies beside it belongs outside of the tree, into another user's
+/// container, over what is there.
 #[test]
 fn a_planted_entry_is_not_put_back() {
     let fixture = Fixture::with(Damage::Unrecorded);
@@ -405,9 +487,16 @@ fn a_planted_entry_is_not_put_back() {
     let lost = fixture.lost().remove(0);
     let note = fs::read_to_string(lost.dir.join("note")).unwrap();
     let from = note.lines().find(|line| line.starts_with("from ")).unwrap().to_owned();
-    for lie in
-        ["/etc/passwd", "../../f", "00/../../f", "3f", "", &format!("{}/x", &from[5..]), &from[5..].replace(".data", ".dat"), &from[5..].replace("01.", "../")]
-    {
+    for lie in [
+        "/etc/passwd",
+        "../../f",
+        "00/../../f",
+        "3f",
+        "",
+        &format!("{}/x", &from[5..]),
+        &from[5..].replace(".data", ".dat"),
+        &from[5..].replace("01.", "../"),
+    ] {
         fs::write(lost.dir.join("note"), note.replace(&from, &format!("from {lie}"))).unwrap();
         assert!(plfs::lost_at(&fixture.arc(), &lost.dir).is_none(), "{lie}");
     }

@@ -1,7 +1,9 @@
-//! Random operations of many processes on several nodes, compared with the reference model of `plfs-testkit`.
+//! Random operations of many processes on several nodes, compared with the reference model of
+//! `plfs-testkit`.
 //!
-//! `PLFS_MODEL_STEPS=1000000` runs a million steps instead of a few; `PLFS_SEED` starts at that seed instead of a fresh one. A failure prints the seed and the shortest list of
-//! steps found that still fails.
+//! `PLFS_MODEL_STEPS=1000000` runs a million steps instead of a few; `PLFS_SEED` starts at that
+//! seed instead of a fresh one. A failure prints the seed and the shortest list of steps found that
+//! still fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -10,7 +12,9 @@ use std::sync::{Arc, Mutex};
 
 use plfs::store::{self, Open, PosixStore, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{MemStore, Rng, Step, World, an_hour_ahead, explored, rounds, seed, shrink, steps};
+use plfs_testkit::{
+    MemStore, Rng, Step, World, an_hour_ahead, explored, rounds, seed, shrink, steps,
+};
 
 /// Steps of one episode; each starts in an empty directory.
 const EPISODE: usize = 150;
@@ -21,7 +25,11 @@ struct Dir(PathBuf);
 impl Dir {
     fn new() -> Dir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = PathBuf::from(format!("/dev/shm/plfs-model-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let dir = PathBuf::from(format!(
+            "/dev/shm/plfs-model-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         std::fs::create_dir_all(&dir).unwrap();
         Dir(dir)
     }
@@ -39,7 +47,8 @@ impl Drop for Dir {
     }
 }
 
-/// Two nodes whose processes share memory, and one whose processes do not. Small streams and buffers, so that their edges are met.
+/// Two nodes whose processes share memory, and one whose processes do not. Small streams and
+/// buffers, so that their edges are met.
 fn nodes(shm: &Dir, seed: u64) -> Vec<Config> {
     let mut rng = Rng::new(!seed);
     let mut config = |shared: Option<&str>| Config {
@@ -68,12 +77,16 @@ fn episode(seed: u64, steps: &[Step]) -> Result<(), String> {
     let shm = Dir::new();
     let outcome = catch_unwind(AssertUnwindSafe(|| world(seed, &shm).run(steps)));
     outcome.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned().or(panic.downcast_ref::<&str>().map(|text| text.to_string()));
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or(panic.downcast_ref::<&str>().map(|text| text.to_string()));
         Err(format!("panic: {}", text.unwrap_or_default()))
     })
 }
 
-/// Whatever several processes of several nodes do, each sees its own writes at once and others' commits when it looks; and when all have looked, all agree for ever.
+/// Whatever several processes of several nodes do, each sees its own writes at once and others'
+/// commits when it looks; and when all have looked, all agree for ever.
 #[test]
 fn random_steps_agree_with_the_model() {
     let (total, first) = (rounds("PLFS_MODEL_STEPS", 200_000), seed());
@@ -86,8 +99,14 @@ fn random_steps_agree_with_the_model() {
                     let list = steps(&mut Rng::new(seed), EPISODE);
                     let Err(why) = episode(seed, &list) else { continue };
                     let short = shrink(&list, 2000, |list| episode(seed, list).is_err());
-                    let (last, lines) = (episode(seed, &short).err(), short.iter().map(|step| format!("    {step:?},\n")).collect::<String>());
-                    panic!("seed {seed}: {why}\nshortest list found, with {}:\n{lines}", last.unwrap_or_default());
+                    let (last, lines) = (
+                        episode(seed, &short).err(),
+                        short.iter().map(|step| format!("    {step:?},\n")).collect::<String>(),
+                    );
+                    panic!(
+                        "seed {seed}: {why}\nshortest list found, with {}:\n{lines}",
+                        last.unwrap_or_default()
+                    );
                 }
             });
         }
@@ -116,8 +135,10 @@ fn content(config: &Config, path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// A strided writer's last piece is short, as the tail of most arrays is. Its stamp was put off, because it might have become a whole piece of the run, and was taken
-/// at the commit: so it won over what another process of the node wrote there in between. Every record takes its stamp when its first piece is written.
+/// A strided writer's last piece is short, as the tail of most arrays is. Its stamp was put off,
+/// because it might have become a whole piece of the run, and was taken at the commit: so it won
+/// over what another process of the node wrote there in between. Every record takes its stamp when
+/// its first piece is written.
 #[test]
 fn a_short_last_piece_is_as_old_as_its_write() {
     let (_dir, config, path) = node();
@@ -132,8 +153,9 @@ fn a_short_last_piece_is_as_old_as_its_write() {
     assert_eq!(&content(&config, &path)[60..], b"newer");
 }
 
-/// A process opens the file again, which makes it see what others committed, and goes on with the pattern that it was writing. What it writes now is younger than what
-/// it could see: the pattern must have ended at the open (docs/decisions/0003).
+/// A process opens the file again, which makes it see what others committed, and goes on with the
+/// pattern that it was writing. What it writes now is younger than what it could see: the pattern
+/// must have ended at the open (docs/decisions/0003).
 #[test]
 fn what_is_written_after_an_open_is_younger_than_what_was_committed_before_it() {
     let (_dir, config, path) = node();
@@ -150,8 +172,10 @@ fn what_is_written_after_an_open_is_younger_than_what_was_committed_before_it() 
     assert_eq!(content(&config, &path)[30], b'a');
 }
 
-/// A node whose clock is an hour ahead writes and commits; a process of another node looks, and then writes the same bytes: it wins, however it looked, and whether or
-/// not it was writing already. In the original the wall clock decided, and a clock 5 s ahead won for 5 s. (SEMANTICS.md S8)
+/// A node whose clock is an hour ahead writes and commits; a process of another node looks, and
+/// then writes the same bytes: it wins, however it looked, and whether or not it was writing
+/// already. In the original the wall clock decided, and a clock 5 s ahead won for 5 s.
+/// (SEMANTICS.md S8)
 #[test]
 fn what_is_written_after_something_was_seen_wins_whatever_the_clocks_say() {
     for (created, wrote, how) in (0..12).map(|case| (case % 2 == 0, case / 2 % 2 == 0, case / 4)) {
@@ -183,13 +207,19 @@ fn what_is_written_after_something_was_seen_wins_whatever_the_clocks_say() {
         };
         mine.write_at(b"mine", 0).unwrap();
         mine.commit().unwrap();
-        assert_eq!(&content(&config, &path)[..6], b"miners", "created {created}, wrote {wrote}, looked {how}");
+        assert_eq!(
+            &content(&config, &path)[..6],
+            b"miners",
+            "created {created}, wrote {wrote}, looked {how}"
+        );
         assert_eq!(&content(&ahead, &path)[..6], b"miners");
     }
 }
 
-/// Two nodes that know only of a third one whose clock is an hour ahead take the same stamps, one behind its last. Each took the other's block for its own, which it need not read, and
-/// never saw what was written. (With right clocks it took two commits within 15 ns: once in some hundred runs of `tests/mpi/t_index`.)
+/// Two nodes that know only of a third one whose clock is an hour ahead take the same stamps, one
+/// behind its last. Each took the other's block for its own, which it need not read, and
+/// never saw what was written. (With right clocks it took two commits within 15 ns: once in some
+/// hundred runs of `tests/mpi/t_index`.)
 #[test]
 fn a_block_of_another_node_with_the_same_stamp_is_read() {
     let (dir, config, path) = node();
@@ -199,7 +229,8 @@ fn a_block_of_another_node_with_the_same_stamp_is_read() {
     an_hour_ahead(&dir.sub("ahead"));
     theirs.write_at(b"later ", 0).unwrap();
     theirs.close().unwrap();
-    let nodes = [config, Config { shared_memory: Some(dir.sub("other")), ..Config::default() }].map(Plfs::posix);
+    let nodes = [config, Config { shared_memory: Some(dir.sub("other")), ..Config::default() }]
+        .map(Plfs::posix);
     let [one, two] = [0, 1].map(|i| open(&nodes[i], &path));
     one.write_at(b"one", 10).unwrap();
     two.write_at(b"two", 20).unwrap();
@@ -213,12 +244,16 @@ fn a_block_of_another_node_with_the_same_stamp_is_read() {
     }
 }
 
-/// A process of another node has made the file longer, and this process has looked: its next append goes behind what it saw, not over it.
+/// A process of another node has made the file longer, and this process has looked: its next append
+/// goes behind what it saw, not over it.
 #[test]
 fn an_append_goes_behind_what_was_seen() {
     for how in 0..2 {
         let (dir, config, path) = node();
-        let (one, two) = (Plfs::posix(config.clone()), Plfs::posix(Config { shared_memory: Some(dir.sub("other")), ..Config::default() }));
+        let (one, two) = (
+            Plfs::posix(config.clone()),
+            Plfs::posix(Config { shared_memory: Some(dir.sub("other")), ..Config::default() }),
+        );
         let mine = open(&one, &path);
         assert_eq!(mine.append(b"one ").unwrap(), (0, 4));
         mine.commit().unwrap();
@@ -285,8 +320,10 @@ impl Store for AfterStat {
     }
 }
 
-/// A process that had read a file closed it: it looked whether the name was gone, which it was not, and then gave up its claim. In between another process removed the name, and left the
-/// data to the first. Nobody removed it. (Readers in a mount, of a file that others replaced all the time, left a container in some of a thousand closes.)
+/// A process that had read a file closed it: it looked whether the name was gone, which it was not,
+/// and then gave up its claim. In between another process removed the name, and left the
+/// data to the first. Nobody removed it. (Readers in a mount, of a file that others replaced all
+/// the time, left a container in some of a thousand closes.)
 #[test]
 fn a_file_that_loses_its_name_while_its_last_reader_closes_it_leaves_nothing() {
     let (_dir, config, path) = node();
@@ -303,7 +340,9 @@ fn a_file_that_loses_its_name_while_its_last_reader_closes_it_leaves_nothing() {
     }));
     reader.close().unwrap();
     assert!(store.act.lock().unwrap().is_none());
-    let left = |shard: std::io::Result<std::fs::DirEntry>| std::fs::read_dir(shard.unwrap().path()).unwrap().count();
+    let left = |shard: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_dir(shard.unwrap().path()).unwrap().count()
+    };
     let root = path.parent().unwrap();
     assert_eq!(std::fs::read_dir(root.join(".plfs")).unwrap().map(left).sum::<usize>(), 0);
 }

@@ -1,5 +1,6 @@
 //! Who owns a log set (docs/decisions/0009): killed jobs, cleared marks, removed pages. Nobody's
-//! acknowledged bytes are lost, and nobody has to clean up by hand on the host where the dead lived.
+//! acknowledged bytes are lost, and nobody has to clean up by hand on the host where the dead
+//! lived.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -39,7 +40,8 @@ impl Dir {
 
     /// A process of `node` that writes 5,000 bytes at `offset`, syncs, and waits for its death.
     fn writer(&self, test: &str, node: &str, offset: u64, byte: u8) -> Child {
-        let what = format!("{} {} {offset} {byte}", self.file().display(), self.0.join(node).display());
+        let what =
+            format!("{} {} {offset} {byte}", self.file().display(), self.0.join(node).display());
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", test, "--test-threads=1", "--nocapture"]).env(CHILD, what);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -51,12 +53,14 @@ impl Dir {
     /// What ends in `end` in the container.
     fn names(&self, end: &str) -> usize {
         let (container, _) = self.process("c").container(&self.file()).unwrap().unwrap();
-        let names = std::fs::read_dir(&container.dir).unwrap().map(|entry| entry.unwrap().file_name());
+        let names =
+            std::fs::read_dir(&container.dir).unwrap().map(|entry| entry.unwrap().file_name());
         names.filter(|name| name.to_string_lossy().ends_with(end)).count()
     }
 
     fn pages(&self, node: &str) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.0.join(node)).unwrap().map(|entry| entry.unwrap().path());
+        let entries =
+            std::fs::read_dir(self.0.join(node)).unwrap().map(|entry| entry.unwrap().path());
         entries.filter(|path| path.metadata().unwrap().len() >= 4096).collect()
     }
 }
@@ -100,8 +104,8 @@ fn has(file: &File, offset: u64, byte: u8) -> bool {
 }
 
 /// The writers of two nodes were killed and their marks cleared. One node went on with the log set
-/// that its page named, the other one took the same set over: both appended to it, and 20,000 synced
-/// bytes were wrong.
+/// that its page named, the other one took the same set over: both appended to it, and 20,000
+/// synced bytes were wrong.
 #[test]
 fn two_nodes_whose_writers_were_killed_never_share_a_log_set() {
     if is_writer() {
@@ -122,7 +126,8 @@ fn two_nodes_whose_writers_were_killed_never_share_a_log_set() {
         let files: Vec<File> = nodes.iter().map(|plfs| open(plfs, &dir.file())).collect();
         for round in 0..3 {
             for (i, file) in files.iter().enumerate() {
-                file.write_at(&[10 + i as u8; 5000], 20_000 + i as u64 * 20_000 + round * 5_000).unwrap();
+                file.write_at(&[10 + i as u8; 5000], 20_000 + i as u64 * 20_000 + round * 5_000)
+                    .unwrap();
                 file.sync().unwrap();
             }
         }
@@ -143,7 +148,12 @@ fn the_next_process_of_a_node_is_the_heir_of_the_dead() {
     }
     let dir = Dir::new();
     for round in 0..3 {
-        kill(dir.writer("the_next_process_of_a_node_is_the_heir_of_the_dead", "a", round * 5000, 1 + round as u8));
+        kill(dir.writer(
+            "the_next_process_of_a_node_is_the_heir_of_the_dead",
+            "a",
+            round * 5000,
+            1 + round as u8,
+        ));
     }
     assert_eq!((dir.names(".open"), dir.pages("a").len()), (1, 1));
     let plfs = dir.process("a");
@@ -154,11 +164,15 @@ fn the_next_process_of_a_node_is_the_heir_of_the_dead() {
     let totals = plfs.stat(&dir.file(), true).unwrap().totals.unwrap();
     assert!(totals.from_summary && totals.log_sets == 1, "{totals:?}");
     let file = open(&plfs, &dir.file());
-    assert!([(0, 1), (5_000, 2), (10_000, 3), (15_000, 9)].iter().all(|(offset, byte)| has(&file, *offset, *byte)));
+    assert!(
+        [(0, 1), (5_000, 2), (10_000, 3), (15_000, 9)]
+            .iter()
+            .all(|(offset, byte)| has(&file, *offset, *byte))
+    );
 }
 
-/// Nobody opens the file of a killed job again: its mark and its page go with the next job of the node
-/// that opens anything for writing.
+/// Nobody opens the file of a killed job again: its mark and its page go with the next job of the
+/// node that opens anything for writing.
 #[test]
 fn what_a_killed_job_left_goes_when_the_next_job_comes() {
     if is_writer() {
@@ -173,9 +187,9 @@ fn what_a_killed_job_left_goes_when_the_next_job_comes() {
     assert!(has(&open(&plfs, &dir.file()), 0, 1));
 }
 
-/// A job's page was removed while it ran (RemoveIPC of systemd), and then the job was killed: no page
-/// names its mark. The last one of the node to close the file ends that tenancy. One that meets elsewhere
-/// does not: it cannot know who else shares the dead one's page.
+/// A job's page was removed while it ran (RemoveIPC of systemd), and then the job was killed: no
+/// page names its mark. The last one of the node to close the file ends that tenancy. One that
+/// meets elsewhere does not: it cannot know who else shares the dead one's page.
 #[test]
 fn the_last_closer_ends_the_tenancies_that_nobody_can_inherit() {
     if is_writer() {
@@ -199,12 +213,16 @@ fn the_last_closer_ends_the_tenancies_that_nobody_can_inherit() {
     let plfs = dir.process("a");
     assert!(plfs.stat(&dir.file(), true).unwrap().totals.unwrap().from_summary);
     let file = open(&plfs, &dir.file());
-    assert!([(0, 1), (10_000, 2), (15_000, 3), (20_000, 4)].iter().all(|(offset, byte)| has(&file, *offset, *byte)));
+    assert!(
+        [(0, 1), (10_000, 2), (15_000, 3), (20_000, 4)]
+            .iter()
+            .all(|(offset, byte)| has(&file, *offset, *byte))
+    );
 }
 
-/// A person says that a node is dead, and it is not. It gets an error at its next commit, what it had
-/// committed stays, and nobody else is disturbed: neither those who come after it on its own node nor a
-/// compaction.
+/// A person says that a node is dead, and it is not. It gets an error at its next commit, what it
+/// had committed stays, and nobody else is disturbed: neither those who come after it on its own
+/// node nor a compaction.
 #[test]
 fn a_node_that_is_wrongly_declared_dead_is_told() {
     let dir = Dir::new();
@@ -227,8 +245,14 @@ fn a_node_that_is_wrongly_declared_dead_is_told() {
     late.close().unwrap();
     dir.process("b").compact(&dir.file(), |_| std::ops::ControlFlow::Continue(())).unwrap();
     let file = open(&dir.process("b"), &dir.file());
-    assert!([(0, 1), (10_000, 3), (15_000, 4)].iter().all(|(offset, byte)| has(&file, *offset, *byte)));
-    assert_eq!((dir.names(".open"), dir.names(".fenced")), (0, 1), "that it is fenced is never forgotten");
+    assert!(
+        [(0, 1), (10_000, 3), (15_000, 4)].iter().all(|(offset, byte)| has(&file, *offset, *byte))
+    );
+    assert_eq!(
+        (dir.names(".open"), dir.names(".fenced")),
+        (0, 1),
+        "that it is fenced is never forgotten"
+    );
 }
 
 /// Renames the mark, as `check --clear-marks` on another host does.
@@ -242,8 +266,8 @@ fn fence(dir: &Dir) {
     }
 }
 
-/// systemd removes a user's shared memory when the last session ends (RemoveIPC), though jobs go on. The
-/// next process of the node found no page and a mark of its own node's set.
+/// systemd removes a user's shared memory when the last session ends (RemoveIPC), though jobs go
+/// on. The next process of the node found no page and a mark of its own node's set.
 #[test]
 fn a_page_that_was_removed_under_its_users_costs_a_log_set() {
     let dir = Dir::new();
@@ -261,6 +285,10 @@ fn a_page_that_was_removed_under_its_users_costs_a_log_set() {
     two.write_at(&[4; 5000], 15_000).unwrap();
     two.close().unwrap();
     let file = open(&dir.process("b"), &dir.file());
-    assert!([(0, 1), (5_000, 2), (10_000, 3), (15_000, 4)].iter().all(|(offset, byte)| has(&file, *offset, *byte)));
+    assert!(
+        [(0, 1), (5_000, 2), (10_000, 3), (15_000, 4)]
+            .iter()
+            .all(|(offset, byte)| has(&file, *offset, *byte))
+    );
     assert_eq!((dir.names(".open"), dir.pages("a").len()), (0, 0));
 }

@@ -1,6 +1,7 @@
-//! Nothing outside a container is reached through what lies in it: a symbolic link in the place of any of its files and directories, or of a directory above
-//! that users share, gives an error or is removed, and what it leads to is not read, changed, emptied or created. And what is open stays open when a directory
-//! above is renamed.
+//! Nothing outside a container is reached through what lies in it: a symbolic link in the place of
+//! any of its files and directories, or of a directory above that users share, gives an error or is
+//! removed, and what it leads to is not read, changed, emptied or created. And what is open stays
+//! open when a directory above is renamed.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -8,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Entry, Errno, Keep, Kind, Open, Place, PosixStore, Result, Stat, Store, StoreFile, write_full};
+use plfs::store::{
+    Entry, Errno, Keep, Kind, Open, Place, PosixStore, Result, Stat, Store, StoreFile, write_full,
+};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{MemStore, delegate_names};
 
@@ -21,8 +24,11 @@ struct Scratch {
 impl Scratch {
     fn new(below: Option<&Path>) -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("plfs-reach-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let base = below.map_or(PathBuf::from("/some"), |dir| std::fs::canonicalize(dir).unwrap()).join(name);
+        let name =
+            format!("plfs-reach-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let base = below
+            .map_or(PathBuf::from("/some"), |dir| std::fs::canonicalize(dir).unwrap())
+            .join(name);
         Scratch { base, real: below.is_some() }
     }
 }
@@ -61,7 +67,11 @@ fn held(store: &dyn Store, path: &Path, all: &mut Held) {
     let stat = Stat { atime: Default::default(), ..store.stat(path, false).unwrap() };
     let what = match stat.kind {
         Kind::Dir => {
-            store.list(path).unwrap().iter().for_each(|entry| held(store, &path.join(&entry.name), all));
+            store
+                .list(path)
+                .unwrap()
+                .iter()
+                .for_each(|entry| held(store, &path.join(&entry.name), all));
             Vec::new()
         }
         _ => bytes(store, path),
@@ -69,12 +79,17 @@ fn held(store: &dyn Store, path: &Path, all: &mut Held) {
     all.insert(path.to_path_buf(), (stat, what));
 }
 
-/// Copies a file or a directory, as the bait that somebody who wants it followed would lay: all bytes of data are `S`.
+/// Copies a file or a directory, as the bait that somebody who wants it followed would lay: all
+/// bytes of data are `S`.
 fn bait(store: &dyn Store, from: &Path, to: &Path) {
     match store.stat(from, false).unwrap().kind {
         Kind::Dir => {
             store.mkdir(to, 0o755).unwrap();
-            store.list(from).unwrap().iter().for_each(|entry| bait(store, &from.join(&entry.name), &to.join(&entry.name)));
+            store
+                .list(from)
+                .unwrap()
+                .iter()
+                .for_each(|entry| bait(store, &from.join(&entry.name), &to.join(&entry.name)));
         }
         _ => {
             let mut bytes = bytes(store, from);
@@ -99,7 +114,8 @@ struct Bed {
     name: PathBuf,
     /// The container on the root and on the other backend.
     dirs: [PathBuf; 2],
-    /// A log set with data on the other backend, and one of its files there; one with data on the root.
+    /// A log set with data on the other backend, and one of its files there; one with data on the
+    /// root.
     sets: [String; 2],
     data: [PathBuf; 2],
 }
@@ -110,7 +126,8 @@ impl Bed {
         let (root, backend) = (base.join("m"), base.join("b"));
         [&root, &backend].into_iter().for_each(|dir| make_dirs(&*store, dir));
         make_dirs(&*store, &base.join("victim"));
-        let config = Config { shared_memory: None, backends: vec![backend.clone()], ..Config::default() };
+        let config =
+            Config { shared_memory: None, backends: vec![backend.clone()], ..Config::default() };
         let name = root.join("f");
         let plfs = || Plfs::new(store.clone(), config.clone());
         let mut files = Vec::new();
@@ -130,7 +147,9 @@ impl Bed {
         files.into_iter().for_each(|file| file.close().unwrap());
         let plfs = plfs();
         plfs.flatten(&name).unwrap();
-        let set = |path: &PathBuf| path.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+        let set = |path: &PathBuf| {
+            path.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned()
+        };
         let sets = data.each_ref().map(set);
         put(&*store, &dirs[0].join("clock"), &plfs_format::clock::encode(1 << 60));
         Bed { store, base: base.to_path_buf(), config, name, dirs, sets, data }
@@ -144,7 +163,8 @@ impl Bed {
         self.base.join("victim/it")
     }
 
-    /// Puts a link to the victim at `path`. What was there is kept beside, and copied to be the victim; if there was nothing, `otherwise` makes one.
+    /// Puts a link to the victim at `path`. What was there is kept beside, and copied to be the
+    /// victim; if there was nothing, `otherwise` makes one.
     fn plant(&self, path: &Path, otherwise: impl FnOnce(&dyn Store, &Path)) {
         match self.store.stat(path, false) {
             Ok(_) => {
@@ -221,8 +241,10 @@ const ACTS: &[(&str, Act)] = &[
     }),
     ("write and close, several", |bed| {
         // Each joins a log set of its own: some go to each backend.
-        let files: Vec<File> = (0..6).map(|_| open(&bed.plfs(), &bed.name)).collect::<plfs::Result<_>>()?;
-        let written: plfs::Result<()> = files.iter().try_for_each(|file| file.write_at(&[b'w'; 500], 0).map(drop));
+        let files: Vec<File> =
+            (0..6).map(|_| open(&bed.plfs(), &bed.name)).collect::<plfs::Result<_>>()?;
+        let written: plfs::Result<()> =
+            files.iter().try_for_each(|file| file.write_at(&[b'w'; 500], 0).map(drop));
         files.into_iter().map(File::close).fold(written, plfs::Result::and)
     }),
     ("create another", |bed| {
@@ -242,17 +264,25 @@ const ACTS: &[(&str, Act)] = &[
     ("chown", |bed| bed.plfs().chown(&bed.name, Some(12), Some(13), true)),
     ("check", |bed| {
         let _ = plfs::check_name(&bed.store, &bed.name, &[]).health();
-        plfs::check_tree(&bed.store, &bed.base, &[], |_| {})?.iter().for_each(|report| _ = report.health());
+        plfs::check_tree(&bed.store, &bed.base, &[], |_| {})?
+            .iter()
+            .for_each(|report| _ = report.health());
         Ok(())
     }),
     ("check --repair", |bed| {
         let reports = plfs::check_tree(&bed.store, &bed.base, &[], |_| {})?;
-        reports.iter().map(|report| plfs::repair(&bed.store, &bed.config, report, 0).map(drop)).fold(Ok(()), plfs::Result::and)
+        reports
+            .iter()
+            .map(|report| plfs::repair(&bed.store, &bed.config, report, 0).map(drop))
+            .fold(Ok(()), plfs::Result::and)
     }),
     ("unlink and check --repair", |bed| {
         bed.store.unlink(&bed.name).unwrap();
         let reports = plfs::check_tree(&bed.store, &bed.base, &[], |_| {})?;
-        reports.iter().map(|report| plfs::repair(&bed.store, &bed.config, report, 0).map(drop)).fold(Ok(()), plfs::Result::and)
+        reports
+            .iter()
+            .map(|report| plfs::repair(&bed.store, &bed.config, report, 0).map(drop))
+            .fold(Ok(()), plfs::Result::and)
     }),
     ("clear marks", |bed| match bed.plfs().container(&bed.name)? {
         Some((container, _)) => plfs::clear_marks(&container, &bed.config).map(drop),
@@ -281,7 +311,9 @@ const ACTS: &[(&str, Act)] = &[
 fn must_fail(plant: &str, act: &str) -> bool {
     let is_lost = ["the container", "the shard", ".plfs", "super"].contains(&plant);
     match act {
-        "open and read" => is_lost || ["a log set", "an index log", "a data log", "flat"].contains(&plant),
+        "open and read" => {
+            is_lost || ["a log set", "an index log", "a data log", "flat"].contains(&plant)
+        }
         "stat" | "write, fsync and close" | "truncate to 0" | "compact" | "flatten" => is_lost,
         "create another" => [".plfs", ".plfs of a backend"].contains(&plant),
         _ => false,
@@ -298,7 +330,8 @@ fn every_act_with_every_link(store: impl Fn() -> Arc<dyn Store>, below: Option<&
             let scratch = Scratch::new(below);
             let bed = Bed::new(store(), &scratch.base);
             let (plant, path) = plants(&bed).swap_remove(i);
-            // A mark that says nothing, or a directory that an administrator would not want to lose.
+            // A mark that says nothing, or a directory that an administrator would not want to
+            // lose.
             bed.plant(&path, |store, victim| match plant {
                 "an open mark" | "an unfinished file" => put(store, victim, b"precious"),
                 _ => {
@@ -315,10 +348,19 @@ fn every_act_with_every_link(store: impl Fn() -> Arc<dyn Store>, below: Option<&
                 Ok(()) => assert!(!must_fail(plant, act), "{act}, {plant} is a link: no error"),
                 Err(error) => {
                     let text = error.to_string();
-                    assert!(text.contains("/m/") || text.contains("/b/"), "{act}, {plant} is a link: {text}");
-                    assert!(!text.contains("Too many levels") && !text.contains("os error 40"), "{act}, {plant} is a link: {text}");
+                    assert!(
+                        text.contains("/m/") || text.contains("/b/"),
+                        "{act}, {plant} is a link: {text}"
+                    );
+                    assert!(
+                        !text.contains("Too many levels") && !text.contains("os error 40"),
+                        "{act}, {plant} is a link: {text}"
+                    );
                     if must_fail(plant, act) {
-                        assert!(text.contains("is a symbolic link"), "{act}, {plant} is a link: {text}");
+                        assert!(
+                            text.contains("is a symbolic link"),
+                            "{act}, {plant} is a link: {text}"
+                        );
                     }
                 }
             }
@@ -335,8 +377,9 @@ fn shm() -> Option<&'static Path> {
     Some(path)
 }
 
-/// `plfs check --repair` emptied a directory outside the tree: somebody had put a link `0badcafe.gone` to it into a container. Recursive removals and creations
-/// went by paths, and `.plfs` is a directory in which anybody may make names.
+/// `plfs check --repair` emptied a directory outside the tree: somebody had put a link
+/// `0badcafe.gone` to it into a container. Recursive removals and creations went by paths, and
+/// `.plfs` is a directory in which anybody may make names.
 #[test]
 fn a_link_in_a_container_leads_nowhere() {
     let Some(shm) = shm() else { return };
@@ -379,7 +422,8 @@ fn links_are_removed_themselves() {
     }
 }
 
-/// The real store, as one on which each lookup travels: buffers are larger there, and locks are others.
+/// The real store, as one on which each lookup travels: buffers are larger there, and locks are
+/// others.
 #[derive(Clone, Debug)]
 struct Remote {
     inner: Arc<dyn Store>,
@@ -404,8 +448,9 @@ impl Store for Remote {
     }
 }
 
-/// A directory above the root was renamed while a file was open: close gave ENOENT, and what had been written and not committed was gone. Readers lost the
-/// file, too. On the real file systems that are here: the temporary directory's, and tmpfs.
+/// A directory above the root was renamed while a file was open: close gave ENOENT, and what had
+/// been written and not committed was gone. Readers lost the file, too. On the real file systems
+/// that are here: the temporary directory's, and tmpfs.
 #[test]
 fn who_renames_a_directory_above_an_open_file_loses_nothing() {
     let real: [fn() -> Arc<dyn Store>; 4] = [
@@ -415,7 +460,11 @@ fn who_renames_a_directory_above_an_open_file_loses_nothing() {
         || Arc::new(Remote { inner: Arc::new(PosixStore::without_openat2()) }),
     ];
     let places = [Some(std::env::temp_dir()), shm().map(Path::to_path_buf)];
-    for (i, (store, place)) in real.iter().flat_map(|store| places.iter().flatten().map(move |place| (store, place))).enumerate() {
+    for (i, (store, place)) in real
+        .iter()
+        .flat_map(|store| places.iter().flatten().map(move |place| (store, place)))
+        .enumerate()
+    {
         eprintln!("  {i}: {}", place.display());
         let scratch = Scratch::new(Some(place));
         let store = store();
@@ -433,12 +482,18 @@ fn who_renames_a_directory_above_an_open_file_loses_nothing() {
         for name in ["m/sub/kept", "m/read", "m/remembered"] {
             put(name).close().unwrap();
         }
-        // A name that was looked at long after it changed is remembered: opening it asks for nothing by its path.
+        // A name that was looked at long after it changed is remembered: opening it asks for
+        // nothing by its path.
         std::thread::sleep(std::time::Duration::from_millis(1100));
         plfs.stat(&up.join("m/remembered"), true).unwrap();
-        let (kept, read, remembered) = (open(&plfs, &up.join("m/sub/kept")), open(&plfs, &up.join("m/read")), open(&plfs, &up.join("m/remembered")));
+        let (kept, read, remembered) = (
+            open(&plfs, &up.join("m/sub/kept")),
+            open(&plfs, &up.join("m/read")),
+            open(&plfs, &up.join("m/remembered")),
+        );
         let (kept, read, remembered) = (kept.unwrap(), read.unwrap(), remembered.unwrap());
-        let (new, synced, late) = (put("m/new"), put("m/sub/synced"), open(&plfs, &up.join("m/late")).unwrap());
+        let (new, synced, late) =
+            (put("m/new"), put("m/sub/synced"), open(&plfs, &up.join("m/late")).unwrap());
         kept.write_at(b"kept", 3).unwrap();
         remembered.write_at(b"twice", 0).unwrap();
 
@@ -466,9 +521,17 @@ fn who_renames_a_directory_above_an_open_file_loses_nothing() {
             let file = open(&look, &down.join(name)).unwrap();
             let mut bytes = vec![0; 100];
             let n = file.read_at(&mut bytes, 0).unwrap();
-            assert_eq!(String::from_utf8_lossy(&bytes[..n]), String::from_utf8_lossy(expect), "{name}");
+            assert_eq!(
+                String::from_utf8_lossy(&bytes[..n]),
+                String::from_utf8_lossy(expect),
+                "{name}"
+            );
             file.close().unwrap();
-            assert_eq!(plfs::check_name(&store, &down.join(name), &[]).health(), plfs::Health::Healthy, "{name}");
+            assert_eq!(
+                plfs::check_name(&store, &down.join(name), &[]).health(),
+                plfs::Health::Healthy,
+                "{name}"
+            );
         }
     }
 }

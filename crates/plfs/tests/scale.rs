@@ -1,5 +1,5 @@
-//! What a process costs the storage must not depend on how many nodes use the file: counted in calls on
-//! the store, because times on a busy machine say nothing.
+//! What a process costs the storage must not depend on how many nodes use the file: counted in
+//! calls on the store, because times on a busy machine say nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ fn open(plfs: &Plfs) -> File {
     }
 }
 
-/// Each node's first write opened every other node's index log: 10,000 nodes were 10^8 opens. The first
-/// write and sync of the last node, and its close, cost as many calls as the first one's.
+/// Each node's first write opened every other node's index log: 10,000 nodes were 10^8 opens. The
+/// first write and sync of the last node, and its close, cost as many calls as the first one's.
 #[test]
 fn the_last_of_many_nodes_costs_what_the_first_one_did() {
     let memory = MemStore::new();
@@ -39,7 +39,10 @@ fn the_last_of_many_nodes_costs_what_the_first_one_did() {
     }
     // The first one makes the file.
     let (second, last) = (joins[1], joins[NODES - 1]);
-    assert!(last <= second, "the second node's first write and sync cost {second} calls, the last one's {last}");
+    assert!(
+        last <= second,
+        "the second node's first write and sync cost {second} calls, the last one's {last}"
+    );
     assert!(second <= 60, "{second} calls: {joins:?}");
     let mut leaves = Vec::new();
     let (_, reader) = nodes.pop().unwrap();
@@ -48,7 +51,12 @@ fn the_last_of_many_nodes_costs_what_the_first_one_did() {
         file.close().unwrap();
         leaves.push(counted.calls() - before);
     }
-    assert!(leaves[NODES - 2] <= leaves[0], "the first close cost {} calls, the last one's {}", leaves[0], leaves[NODES - 2]);
+    assert!(
+        leaves[NODES - 2] <= leaves[0],
+        "the first close cost {} calls, the last one's {}",
+        leaves[0],
+        leaves[NODES - 2]
+    );
     reader.close().unwrap();
     let plfs = Plfs::new(Arc::new(counted), config);
     assert_eq!(plfs.stat(Path::new("/m/f"), true).unwrap().stat.len, NODES as u64 * 100);

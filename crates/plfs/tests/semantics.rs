@@ -1,4 +1,5 @@
-//! What one program, and several, see of a logical file. Each test runs on real files in memory (/dev/shm) and on the memory store.
+//! What one program, and several, see of a logical file. Each test runs on real files in memory
+//! (/dev/shm) and on the memory store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +34,11 @@ impl Drop for Bed {
 
 fn on_each_bed(test: impl Fn(&Bed)) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let root = PathBuf::from(format!("/dev/shm/plfs-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    let root = PathBuf::from(format!(
+        "/dev/shm/plfs-test-{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    ));
     std::fs::create_dir_all(&root).unwrap();
     test(&Bed { store: Arc::new(PosixStore::new()), root, config: Config::default() });
     let memory = MemStore::new();
@@ -44,7 +49,10 @@ fn on_each_bed(test: impl Fn(&Bed)) {
 
 fn containers(bed: &Bed) -> usize {
     let shards = bed.store.list(&bed.path(".plfs")).unwrap();
-    shards.iter().map(|shard| bed.store.list(&bed.path(".plfs").join(&shard.name)).unwrap().len()).sum()
+    shards
+        .iter()
+        .map(|shard| bed.store.list(&bed.path(".plfs").join(&shard.name)).unwrap().len())
+        .sum()
 }
 
 fn open(plfs: &Plfs, path: &Path, options: OpenOptions) -> File {
@@ -125,7 +133,10 @@ fn overlaps_look_the_same_to_every_process() {
         b.commit().unwrap();
         a.commit().unwrap();
         let seen = read(&one, &bed.path("f"));
-        assert!(seen == b"aabbbb" || seen == b"aaaabb" && bed.config.shared_memory.is_none(), "{seen:?}");
+        assert!(
+            seen == b"aabbbb" || seen == b"aaaabb" && bed.config.shared_memory.is_none(),
+            "{seen:?}"
+        );
         for plfs in [&two, &bed.process()] {
             assert_eq!(read(plfs, &bed.path("f")), seen);
         }
@@ -151,7 +162,8 @@ fn truncate_cuts_and_extends() {
         assert_eq!(read(&plfs, &bed.path("f")), b"0123\0\0\0\0\0x");
         file.close().unwrap();
         assert_eq!(read(&bed.process(), &bed.path("f")), b"0123\0\0\0\0\0x");
-        let again = open(&plfs, &bed.path("f"), OpenOptions { truncate: true, ..OpenOptions::create() });
+        let again =
+            open(&plfs, &bed.path("f"), OpenOptions { truncate: true, ..OpenOptions::create() });
         assert_eq!(again.len().unwrap(), 0);
         again.write_at(b"new", 0).unwrap();
         again.close().unwrap();
@@ -206,7 +218,11 @@ fn exclusive_creation_has_one_winner() {
         open(&plfs, &bed.path("f"), exclusive).close().unwrap();
         assert_eq!(plfs.open(&bed.path("f"), exclusive).unwrap_err().errno(), Errno::EXIST);
         let winners: u32 = std::thread::scope(|scope| {
-            let tries: Vec<_> = (0..8).map(|_| scope.spawn(|| u32::from(bed.process().open(&bed.path("g"), exclusive).is_ok()))).collect();
+            let tries: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| u32::from(bed.process().open(&bed.path("g"), exclusive).is_ok()))
+                })
+                .collect();
             tries.into_iter().map(|t| t.join().unwrap()).sum()
         });
         assert_eq!(winners, 1);
@@ -268,14 +284,16 @@ fn a_flat_index_answers_the_same_and_follows_later_writes() {
     });
 }
 
-/// 200,000 pieces that hardly fold, read without a flat index: packed as they are read, in memory or, if that is not wanted, in a file that nobody finds.
+/// 200,000 pieces that hardly fold, read without a flat index: packed as they are read, in memory
+/// or, if that is not wanted, in a file that nobody finds.
 #[test]
 fn a_long_index_is_packed_and_may_lie_in_a_file() {
     on_each_bed(|bed| {
         let plfs = bed.process();
         let file = create(&plfs, &bed.path("f"));
         let pieces = 200_000u64;
-        let at = |i: u64| i * 7919 % pieces * 10 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) % 3;
+        let at =
+            |i: u64| i * 7919 % pieces * 10 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) % 3;
         for i in 0..pieces {
             file.write_at(&i.to_le_bytes()[..7], at(i)).unwrap();
             if i == pieces / 2 {
@@ -286,7 +304,11 @@ fn a_long_index_is_packed_and_may_lie_in_a_file() {
         for index_bytes in [1 << 30, 0] {
             let reader = Plfs::new(bed.store.clone(), Config { index_bytes, ..bed.config.clone() });
             let reader = open(&reader, &bed.path("f"), OpenOptions::read());
-            let bytes = reader.with_index(|index| (index.extents().heap_bytes(), index.extents().base().unwrap().file_bytes())).unwrap();
+            let bytes = reader
+                .with_index(|index| {
+                    (index.extents().heap_bytes(), index.extents().base().unwrap().file_bytes())
+                })
+                .unwrap();
             assert!(bytes.0 < 1 << 16 && bytes.1 < 20 * pieces as usize, "{bytes:?}");
             for i in (0..pieces).step_by(997) {
                 let mut piece = [0; 7];
@@ -304,7 +326,8 @@ fn a_long_index_is_packed_and_may_lie_in_a_file() {
     });
 }
 
-/// Few records that are many runs: the limit for what a flat index may become again counted them against the records, and the file could not be flattened.
+/// Few records that are many runs: the limit for what a flat index may become again counted them
+/// against the records, and the file could not be flattened.
 #[test]
 fn many_rows_of_few_nests_flatten() {
     on_each_bed(|bed| {
@@ -369,7 +392,8 @@ fn not_zero(bytes: &[u8]) -> Vec<(u64, u64)> {
     parts
 }
 
-/// Holes over buffered bytes, over parts of patterns, over other processes' bytes, under later ones, past the end: all see the same bytes, and data where they are, before and after
+/// Holes over buffered bytes, over parts of patterns, over other processes' bytes, under later
+/// ones, past the end: all see the same bytes, and data where they are, before and after
 /// a commit, a flat index, a compaction.
 #[test]
 fn what_is_punched_is_a_hole_for_all() {
@@ -392,7 +416,11 @@ fn what_is_punched_is_a_hole_for_all() {
         a.zero(100_000, 5).unwrap();
         let check = |file: &File, expect: &[u8], when: &str| {
             let mut bytes = vec![0xee; 200_000];
-            assert_eq!((file.read_at(&mut bytes, 0).unwrap(), file.len().unwrap()), (expect.len(), expect.len() as u64), "{when}");
+            assert_eq!(
+                (file.read_at(&mut bytes, 0).unwrap(), file.len().unwrap()),
+                (expect.len(), expect.len() as u64),
+                "{when}"
+            );
             assert!(bytes[..expect.len()] == *expect, "{when}");
             assert_eq!(data_of(file), not_zero(expect), "{when}");
         };
@@ -425,7 +453,8 @@ fn what_is_punched_is_a_hole_for_all() {
     });
 }
 
-/// A hole hides what is older and comes later: what a process of the node wrote before and commits after. What it writes after wins.
+/// A hole hides what is older and comes later: what a process of the node wrote before and commits
+/// after. What it writes after wins.
 #[test]
 fn a_hole_has_its_place_among_the_writes_of_a_node() {
     on_each_bed(|bed| {
@@ -454,7 +483,8 @@ fn a_hole_has_its_place_among_the_writes_of_a_node() {
     });
 }
 
-/// The end of what a process wrote and has not committed was taken for the size; a hole up to there made the file as long again, though another process had cut it.
+/// The end of what a process wrote and has not committed was taken for the size; a hole up to there
+/// made the file as long again, though another process had cut it.
 #[test]
 fn a_hole_brings_nothing_back_that_another_process_cut() {
     on_each_bed(|bed| {
@@ -472,7 +502,8 @@ fn a_hole_brings_nothing_back_that_another_process_cut() {
     });
 }
 
-/// A flat index needs no hole where nothing older lies below; a hole that hides a part of a pattern is there, and the next flat index drops it with what it hid.
+/// A flat index needs no hole where nothing older lies below; a hole that hides a part of a pattern
+/// is there, and the next flat index drops it with what it hid.
 #[test]
 fn a_flat_index_has_only_holes_that_hide_something() {
     on_each_bed(|bed| {
@@ -501,7 +532,9 @@ fn a_flat_index_has_only_holes_that_hide_something() {
             }),
             2
         );
-        let strided = |file: &File| assert_eq!(file.write_strided(&[1; 50_000], 500, 1000, 0).unwrap(), 50_000);
+        let strided = |file: &File| {
+            assert_eq!(file.write_strided(&[1; 50_000], 500, 1000, 0).unwrap(), 50_000)
+        };
         assert_eq!(kept(&strided), 1);
         assert_eq!(
             kept(&|file| {
@@ -537,7 +570,11 @@ fn access_modes_are_kept() {
         create(&plfs, &bed.path("f")).close().unwrap();
         let reader = open(&plfs, &bed.path("f"), OpenOptions::read());
         assert_eq!(reader.write_at(b"x", 0).unwrap_err().errno(), Errno::BADF);
-        let writer = open(&plfs, &bed.path("f"), OpenOptions { access: Access { read: false, write: true }, ..OpenOptions::read() });
+        let writer = open(
+            &plfs,
+            &bed.path("f"),
+            OpenOptions { access: Access { read: false, write: true }, ..OpenOptions::read() },
+        );
         assert_eq!(writer.read_at(&mut [0], 0).unwrap_err().errno(), Errno::BADF);
     });
 }
@@ -548,7 +585,10 @@ fn a_plain_file_stays_plain() {
         let path = bed.path("plain");
         let file = bed.store.open(&path, Open::create(0o644)).unwrap();
         file.write_at(&[1; 4093], 0).unwrap();
-        assert!(matches!(bed.process().open(&path, OpenOptions::create()).unwrap(), Opened::Plain(_)));
+        assert!(matches!(
+            bed.process().open(&path, OpenOptions::create()).unwrap(),
+            Opened::Plain(_)
+        ));
         assert!(bed.process().stat(&path, true).unwrap().totals.is_none());
     });
 }
@@ -562,7 +602,11 @@ fn times_stay_as_set_and_move_with_writes() {
         let old = plfs::store::Time { sec: 1_000_000, nsec: 5 };
         file.set_times(Some(old), Some(old)).unwrap();
         file.close().unwrap();
-        assert_eq!(plfs.stat(&bed.path("f"), true).unwrap().stat.mtime, old, "cp -p keeps the time");
+        assert_eq!(
+            plfs.stat(&bed.path("f"), true).unwrap().stat.mtime,
+            old,
+            "cp -p keeps the time"
+        );
         let file = create(&plfs, &bed.path("f"));
         file.write_at(b"y", 0).unwrap();
         file.close().unwrap();
@@ -570,8 +614,9 @@ fn times_stay_as_set_and_move_with_writes() {
     });
 }
 
-/// Two processes of a node write the same bytes one after the other, agree on it without telling PLFS, and commit in the other order: what HDF5 does with its superblock.
-/// Ordering by commit gave the older bytes back.
+/// Two processes of a node write the same bytes one after the other, agree on it without telling
+/// PLFS, and commit in the other order: what HDF5 does with its superblock. Ordering by commit gave
+/// the older bytes back.
 #[test]
 fn processes_of_a_node_are_ordered_as_they_wrote() {
     on_each_bed(|bed| {
@@ -592,8 +637,9 @@ fn processes_of_a_node_are_ordered_as_they_wrote() {
     });
 }
 
-/// `cp -r` of a root copies superblocks instead of linking to them. Opening such a file, or removing one of several copies of its name, took the container with it: its
-/// superblock had no other link.
+/// `cp -r` of a root copies superblocks instead of linking to them. Opening such a file, or
+/// removing one of several copies of its name, took the container with it: its superblock had no
+/// other link.
 #[test]
 fn copies_of_names_never_take_the_data_with_them() {
     on_each_bed(|bed| {
@@ -603,7 +649,11 @@ fn copies_of_names_never_take_the_data_with_them() {
         let mut superblock = vec![0; plfs::SUPERBLOCK_BYTES];
         bed.store.open(&bed.path("f"), Open::READ).unwrap().read_at(&mut superblock, 0).unwrap();
         for copy in ["copy1", "copy2"] {
-            bed.store.open(&bed.path(copy), Open::create_new(0o644)).unwrap().write_at(&superblock, 0).unwrap();
+            bed.store
+                .open(&bed.path(copy), Open::create_new(0o644))
+                .unwrap()
+                .write_at(&superblock, 0)
+                .unwrap();
         }
         bed.store.unlink(&bed.path("f")).unwrap();
         assert_eq!(read(&bed.process(), &bed.path("copy1")), b"precious");
@@ -623,9 +673,17 @@ fn a_damaged_index_block_is_an_error_and_not_a_hole() {
         file.write_at(b"0123456789", 0).unwrap();
         let container = file.container().dir.clone();
         file.close().unwrap();
-        let set = bed.store.list(&container).unwrap().into_iter().find(|entry| entry.name.len() == 8).unwrap();
-        let index = bed.store.open(&container.join(set.name).join("index"), Open::READ_WRITE).unwrap();
-        // The superblock has a copy of what this log says, which counts as long as the directory has the time that the last closer gave it.
+        let set = bed
+            .store
+            .list(&container)
+            .unwrap()
+            .into_iter()
+            .find(|entry| entry.name.len() == 8)
+            .unwrap();
+        let index =
+            bed.store.open(&container.join(set.name).join("index"), Open::READ_WRITE).unwrap();
+        // The superblock has a copy of what this log says, which counts as long as the directory
+        // has the time that the last closer gave it.
         bed.store.set_times(&container, None, Some(Time::now())).unwrap();
         for at in [0, 5, 70, 100] {
             let mut byte = [0];
@@ -641,12 +699,14 @@ fn a_damaged_index_block_is_an_error_and_not_a_hole() {
     });
 }
 
-/// Another node, or another user of this one, cuts a log file, as logrotate does. Whoever appends went on at the old end: a hole of the old length, and then the new lines.
+/// Another node, or another user of this one, cuts a log file, as logrotate does. Whoever appends
+/// went on at the old end: a hole of the old length, and then the new lines.
 #[test]
 fn an_append_follows_the_truncates_of_others() {
     on_each_bed(|bed| {
         // Without shared memory it is a node of its own.
-        let other = Plfs::new(bed.store.clone(), Config { shared_memory: None, ..bed.config.clone() });
+        let other =
+            Plfs::new(bed.store.clone(), Config { shared_memory: None, ..bed.config.clone() });
         append_and_cut(&bed.process(), &other, &bed.path("f"));
     });
 }
@@ -672,7 +732,8 @@ fn append_and_cut(one: &Plfs, other: &Plfs, path: &Path) {
     assert_eq!(&bytes[..8], b"nextmore");
 }
 
-/// A process cut a file to the size that the commits gave it, and made no record of that: what another process of the node had written and not committed, before the cut, came back with
+/// A process cut a file to the size that the commits gave it, and made no record of that: what
+/// another process of the node had written and not committed, before the cut, came back with
 /// its commit (SEMANTICS S9). The model found it with seed 1830310257.
 #[test]
 fn a_cut_to_the_committed_size_cuts_what_is_not_committed() {

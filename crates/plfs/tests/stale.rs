@@ -1,4 +1,5 @@
-//! A client of a network file system that serves old bytes of a superblock from its page cache, for ever, as ceph-fuse does: answers are right all the same, and cost what they cost others.
+//! A client of a network file system that serves old bytes of a superblock from its page cache, for
+//! ever, as ceph-fuse does: answers are right all the same, and cost what they cost others.
 
 use std::collections::{HashMap, hash_map::Entry};
 use std::path::Path;
@@ -26,7 +27,10 @@ struct ClientFile {
 
 impl Client {
     fn new(memory: &MemStore) -> Arc<Client> {
-        Arc::new(Client { inner: FaultStore::new(Arc::new(memory.clone())), cache: Cache::default() })
+        Arc::new(Client {
+            inner: FaultStore::new(Arc::new(memory.clone())),
+            cache: Cache::default(),
+        })
     }
 
     fn process(self: &Arc<Client>) -> Plfs {
@@ -116,8 +120,9 @@ fn storage() -> MemStore {
     memory
 }
 
-/// Two clients wrote, and the one that closed last wrote the summary. The other has the superblock in its page cache as it was when the file was new: it reads that again rather than all logs.
-/// (On CephFS every second client listed, opened and read all log sets.)
+/// Two clients wrote, and the one that closed last wrote the summary. The other has the superblock
+/// in its page cache as it was when the file was new: it reads that again rather than all logs. (On
+/// CephFS every second client listed, opened and read all log sets.)
 #[test]
 fn a_client_with_an_old_superblock_reads_it_again_and_no_log() {
     let memory = storage();
@@ -133,10 +138,23 @@ fn a_client_with_an_old_superblock_reads_it_again_and_no_log() {
         let before = old.inner.log().len();
         assert_eq!(read(&plfs), b"aaaabbbb");
         let calls = old.inner.log()[before..].to_vec();
-        let of = |op: Op, end: &str| calls.iter().filter(|call| call.op == op && call.path.to_string_lossy().ends_with(end)).count();
-        assert_eq!(calls.iter().filter(|call| call.op == Op::List).count(), 0, "round {round}: {calls:?}");
+        let of = |op: Op, end: &str| {
+            calls
+                .iter()
+                .filter(|call| call.op == op && call.path.to_string_lossy().ends_with(end))
+                .count()
+        };
+        assert_eq!(
+            calls.iter().filter(|call| call.op == Op::List).count(),
+            0,
+            "round {round}: {calls:?}"
+        );
         assert_eq!(of(Op::Open, "/index") + of(Op::Stat, "/index"), 0, "round {round}");
-        assert_eq!(of(Op::Open, "/super"), usize::from(round == 0), "what was read again is what the cache has now");
+        assert_eq!(
+            of(Op::Open, "/super"),
+            usize::from(round == 0),
+            "what was read again is what the cache has now"
+        );
         assert!(plfs.stat(Path::new("/m/f"), true).unwrap().totals.unwrap().from_summary);
     }
 }
@@ -155,8 +173,9 @@ fn a_stat_reads_an_old_superblock_again() {
     assert_eq!(totals.size, 4);
 }
 
-/// A file that nobody has written to has no summary. It is listed once by a process that has it in view, not at each stat, and who writes is seen at once.
-/// (A listing of 10,000 new files through a mount opened and listed 10,000 containers each time: half of what it cost.)
+/// A file that nobody has written to has no summary. It is listed once by a process that has it in
+/// view, not at each stat, and who writes is seen at once. (A listing of 10,000 new files through a
+/// mount opened and listed 10,000 containers each time: half of what it cost.)
 #[test]
 fn a_new_files_container_is_listed_once() {
     let memory = storage();
@@ -178,8 +197,10 @@ fn a_new_files_container_is_listed_once() {
     assert_eq!(size(), 8);
 }
 
-/// Who asks again and again for the size of a file that is being written lists its container once, as long as nobody comes or goes, and opens no log that has nothing new. Both are seen.
-/// (Each stat of a database in a mount listed the container and opened all index logs: nine system calls of thirteen.)
+/// Who asks again and again for the size of a file that is being written lists its container once,
+/// as long as nobody comes or goes, and opens no log that has nothing new. Both are seen.
+/// (Each stat of a database in a mount listed the container and opened all index logs: nine system
+/// calls of thirteen.)
 #[test]
 fn a_container_that_stays_as_it_is_is_listed_once() {
     let memory = storage();
@@ -188,9 +209,16 @@ fn a_container_that_stays_as_it_is_is_listed_once() {
     file.write_at(b"aaaa", 0).unwrap();
     file.commit().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1100));
-    let plfs = Plfs::new(Arc::new(looking.clone()), Config { shared_memory: None, ..Config::default() });
+    let plfs =
+        Plfs::new(Arc::new(looking.clone()), Config { shared_memory: None, ..Config::default() });
     let reader = open(&plfs);
-    let index_opens = || looking.log().iter().filter(|call| call.op == Op::Open && call.path.ends_with("index")).count();
+    let index_opens = || {
+        looking
+            .log()
+            .iter()
+            .filter(|call| call.op == Op::Open && call.path.ends_with("index"))
+            .count()
+    };
     for _ in 0..3 {
         assert_eq!(reader.len().unwrap(), 4);
     }
@@ -223,10 +251,15 @@ fn an_old_superblock_is_not_read_again_while_somebody_writes() {
         assert_eq!(reader.len().unwrap(), 4);
     }
     let log = old.inner.log();
-    assert!(!log.iter().any(|call| call.op == Op::Open && call.path.ends_with("super")), "{} opens", old.inner.calls_of(Op::Open) - before);
+    assert!(
+        !log.iter().any(|call| call.op == Op::Open && call.path.ends_with("super")),
+        "{} opens",
+        old.inner.calls_of(Op::Open) - before
+    );
 }
 
-/// Clients with caches open, write, cut, close and read in any order; who opens after a commit sees it, whatever is in his cache.
+/// Clients with caches open, write, cut, close and read in any order; who opens after a commit sees
+/// it, whatever is in his cache.
 #[test]
 fn answers_are_right_whatever_superblock_a_client_has() {
     for seed in seeds(300) {
@@ -245,7 +278,8 @@ fn answers_are_right_whatever_superblock_a_client_has() {
                 }
                 (0 | 1, Some((_, file))) => {
                     let (at, value) = (rng.below(200) as usize, step as u8 + 1);
-                    // What was written before must have been seen, or the order is left to the clocks.
+                    // What was written before must have been seen, or the order is left to the
+                    // clocks.
                     file.refresh().unwrap();
                     file.write_at(&[value; 20], at as u64).unwrap();
                     file.commit().unwrap();

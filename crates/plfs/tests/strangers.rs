@@ -1,5 +1,5 @@
-//! What a reader who had not written a line of it found in ownership and durability: each was lost, wrong or
-//! an error before it was mended.
+//! What a reader who had not written a line of it found in ownership and durability: each was lost,
+//! wrong or an error before it was mended.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,11 @@ struct Dir(PathBuf);
 impl Dir {
     fn new() -> Dir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = PathBuf::from(format!("/dev/shm/plfs-stranger-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let dir = PathBuf::from(format!(
+            "/dev/shm/plfs-stranger-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         std::fs::create_dir_all(dir.join("shm")).unwrap();
         Dir(dir)
     }
@@ -85,11 +89,22 @@ fn an_append_beside_a_truncate_is_not_reached_by_later_ones() {
     }
     log.sync().unwrap();
     let got = content(&log);
-    assert_eq!(got.iter().filter(|b| **b == b'a').count(), 4, "{:?}", String::from_utf8_lossy(&got));
-    assert_eq!(got.iter().filter(|b| **b == b'b').count(), 20, "{:?}", String::from_utf8_lossy(&got));
+    assert_eq!(
+        got.iter().filter(|b| **b == b'a').count(),
+        4,
+        "{:?}",
+        String::from_utf8_lossy(&got)
+    );
+    assert_eq!(
+        got.iter().filter(|b| **b == b'b').count(),
+        20,
+        "{:?}",
+        String::from_utf8_lossy(&got)
+    );
 }
 
-/// S12. What was closed without a sync, then a session in which a write failed with ENOSPC, then a sync that says 0.
+/// S12. What was closed without a sync, then a session in which a write failed with ENOSPC, then a
+/// sync that says 0.
 #[test]
 fn a_sync_after_a_write_that_failed_makes_earlier_sessions_durable() {
     let (dir, mem) = (Dir::new(), MemStore::new());
@@ -103,12 +118,14 @@ fn a_sync_after_a_write_that_failed_makes_earlier_sessions_durable() {
     store.fail_matching(".data", Op::WriteAt, Errno::NOSPC);
     assert!(file.write_at(&[1; 100_000], 10_000).is_err());
     file.sync().unwrap();
-    let after = Plfs::new(Arc::new(mem.crash()), Config { shared_memory: None, ..Config::default() });
+    let after =
+        Plfs::new(Arc::new(mem.crash()), Config { shared_memory: None, ..Config::default() });
     let file = open(&after, path);
     assert_eq!(content(&file), vec![7; 5000]);
 }
 
-/// S12, S15. The disk loses what two processes of a node wrote; the kernel tells the first who syncs, and who opens a file later is told nothing.
+/// S12, S15. The disk loses what two processes of a node wrote; the kernel tells the first who
+/// syncs, and who opens a file later is told nothing.
 #[test]
 fn a_sync_that_failed_for_one_process_fails_for_all_whose_bytes_it_took() {
     let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(MemStore::new())));
@@ -122,14 +139,16 @@ fn a_sync_that_failed_for_one_process_fails_for_all_whose_bytes_it_took() {
     fa.write_at(&[1; 5000], 0).unwrap();
     store.fail_matching(".data", Op::SyncData, Errno::IO);
     assert!(fa.sync().is_err());
-    // Linux: the pages are clean now, and the error was reported; fsync of a descriptor that is opened from now on says 0.
+    // Linux: the pages are clean now, and the error was reported; fsync of a descriptor that is
+    // opened from now on says 0.
     store.reset();
     assert!(fb.sync().is_err(), "the sync says that lost bytes are durable");
 }
 
 const CHILD: &str = "STRANGER_CHILD";
 
-/// Two users of one host have the file open; of the first user the founder has left and another process goes on. The other user's close fails.
+/// Two users of one host have the file open; of the first user the founder has left and another
+/// process goes on. The other user's close fails.
 #[test]
 fn who_closes_beside_another_users_writers_is_told_no_error() {
     use std::io::{BufRead, Write};
@@ -156,9 +175,23 @@ fn who_closes_beside_another_users_writers_is_told_no_error() {
     rustix::process::umask(rustix::fs::Mode::empty());
     let start = |uid: u32, name: &str| {
         let mut c = std::process::Command::new(&exe);
-        c.args(["--exact", "who_closes_beside_another_users_writers_is_told_no_error", "--test-threads=1", "--nocapture"]);
-        c.env(CHILD, format!("{} {} {name}", dir.0.join("f").display(), dir.0.join("shm").display())).uid(uid).gid(5000);
-        let mut c = c.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        c.args([
+            "--exact",
+            "who_closes_beside_another_users_writers_is_told_no_error",
+            "--test-threads=1",
+            "--nocapture",
+        ]);
+        c.env(
+            CHILD,
+            format!("{} {} {name}", dir.0.join("f").display(), dir.0.join("shm").display()),
+        )
+        .uid(uid)
+        .gid(5000);
+        let mut c = c
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut lines = std::io::BufReader::new(c.stdout.take().unwrap()).lines();
         assert!(lines.any(|l| l.unwrap().contains("written")));
         (c, lines)
@@ -199,7 +232,8 @@ impl Store for Remote {
     }
 }
 
-/// S8. An ext4 that its host exports: the host calls it local, made the file and goes by its clock; an NFS client whose clock is ahead has written.
+/// S8. An ext4 that its host exports: the host calls it local, made the file and goes by its clock;
+/// an NFS client whose clock is ahead has written.
 #[test]
 fn the_host_of_an_exported_file_system_wins_over_what_it_has_seen() {
     let (dir, mem) = (Dir::new(), MemStore::new());
@@ -207,7 +241,10 @@ fn the_host_of_an_exported_file_system_wins_over_what_it_has_seen() {
     let path = Path::new("/f");
     let host = Plfs::new(Arc::new(mem.clone()), dir.config());
     open(&host, path).close().unwrap();
-    let client = Plfs::new(Arc::new(Remote { inner: mem.clone() }), Config { shared_memory: Some(dir.0.join("b")), ..Config::default() });
+    let client = Plfs::new(
+        Arc::new(Remote { inner: mem.clone() }),
+        Config { shared_memory: Some(dir.0.join("b")), ..Config::default() },
+    );
     let f = open(&client, path);
     f.write_at(b"....", 0).unwrap();
     plfs_testkit::an_hour_ahead(&dir.0.join("b"));
@@ -242,7 +279,8 @@ fn a_founder_whose_mark_is_fenced_at_once_founds_another_set() {
     f.write_at(b"abcd", 0).unwrap();
 }
 
-/// /proc is mounted with hidepid=2, as on many clusters: what another user cannot see is taken for dead.
+/// /proc is mounted with hidepid=2, as on many clusters: what another user cannot see is taken for
+/// dead.
 #[test]
 fn who_cannot_be_seen_is_not_dead() {
     use std::io::{BufRead, Write};
@@ -263,8 +301,18 @@ fn who_cannot_be_seen_is_not_dead() {
     }
     if std::env::var("STRANGER_NS").is_err() {
         let me = std::env::current_exe().unwrap();
-        let line = format!("mount -t proc -o hidepid=2 proc /proc && STRANGER_NS=1 exec {} --exact {NAME} --nocapture", me.display());
-        assert!(std::process::Command::new("unshare").args(["-m", "sh", "-c", &line]).status().unwrap().success());
+        let line = format!(
+            "mount -t proc -o hidepid=2 proc /proc && STRANGER_NS=1 exec {} --exact {NAME} \
+             --nocapture",
+            me.display()
+        );
+        assert!(
+            std::process::Command::new("unshare")
+                .args(["-m", "sh", "-c", &line])
+                .status()
+                .unwrap()
+                .success()
+        );
         return;
     }
     let dir = Dir::new();
@@ -277,7 +325,11 @@ fn who_cannot_be_seen_is_not_dead() {
         let mut c = std::process::Command::new(&exe);
         c.args(["--exact", NAME, "--test-threads=1", "--nocapture"]);
         c.env(CHILD, format!("{} - {name}", dir.0.join("f").display())).uid(uid).gid(uid);
-        let mut c = c.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut c = c
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut lines = std::io::BufReader::new(c.stdout.take().unwrap()).lines();
         assert!(lines.any(|l| l.unwrap().contains("written")));
         (c, lines)
@@ -296,7 +348,11 @@ fn who_cannot_be_seen_is_not_dead() {
 /// S12. A sync that cannot open the logs says 0.
 #[test]
 fn a_sync_that_cannot_open_the_logs_of_an_earlier_session_fails() {
-    for (what, op, errno) in [(".data", Op::Open, Errno::MFILE), ("index", Op::Open, Errno::IO), ("/f", Op::Stat, Errno::IO)] {
+    for (what, op, errno) in [
+        (".data", Op::Open, Errno::MFILE),
+        ("index", Op::Open, Errno::IO),
+        ("/f", Op::Stat, Errno::IO),
+    ] {
         let (dir, mem) = (Dir::new(), MemStore::new());
         let store = FaultStore::new(Arc::new(mem.clone()));
         let path = Path::new("/f");
@@ -307,7 +363,8 @@ fn a_sync_that_cannot_open_the_logs_of_an_earlier_session_fails() {
         let file = open(&plfs, path);
         store.fail_matching(what, op, errno);
         let said = file.sync();
-        let after = Plfs::new(Arc::new(mem.crash()), Config { shared_memory: None, ..Config::default() });
+        let after =
+            Plfs::new(Arc::new(mem.crash()), Config { shared_memory: None, ..Config::default() });
         let there = match after.open(path, OpenOptions::read()) {
             Ok(Opened::Logical(f)) => {
                 let mut b = vec![0; 5000];
@@ -341,7 +398,10 @@ fn another_user_closes_without_an_error() {
     rustix::process::umask(rustix::fs::Mode::empty());
     for uid in [5001u32, 5002] {
         let mut c = std::process::Command::new(&exe);
-        c.args(["--exact", NAME, "--test-threads=1", "--nocapture"]).env(CHILD, dir.0.join("f")).uid(uid).gid(uid);
+        c.args(["--exact", NAME, "--test-threads=1", "--nocapture"])
+            .env(CHILD, dir.0.join("f"))
+            .uid(uid)
+            .gid(uid);
         let out = c.output().unwrap();
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(text.contains("closed Ok"), "{uid}: {text}");
@@ -373,7 +433,8 @@ fn a_failed_append_gives_back_its_own_place_only() {
     assert_eq!(fb.len().unwrap(), 20_004);
 }
 
-/// S8. The clock was set ahead after the file was made, A wrote and closed, and it was set back to where it should be: there is no `clock`, and the superblock sees nothing. (The state is
+/// S8. The clock was set ahead after the file was made, A wrote and closed, and it was set back to
+/// where it should be: there is no `clock`, and the superblock sees nothing. (The state is
 /// made with a page's clock and by taking the file `clock` away.)
 #[test]
 fn a_clock_that_was_ahead_for_a_while_does_not_hide_later_writes() {
@@ -381,7 +442,10 @@ fn a_clock_that_was_ahead_for_a_while_does_not_hide_later_writes() {
     let store = FaultStore::new(Arc::new(mem.clone()));
     let path = Path::new("/f");
     let a = Plfs::new(Arc::new(store.clone()), dir.config());
-    let b = Plfs::new(Arc::new(store.acting_as(5002)), Config { shared_memory: None, ..Config::default() });
+    let b = Plfs::new(
+        Arc::new(store.acting_as(5002)),
+        Config { shared_memory: None, ..Config::default() },
+    );
     let fa = open(&a, path);
     fa.write_at(b"....", 0).unwrap();
     plfs_testkit::an_hour_ahead(&dir.0.join("shm"));

@@ -1,4 +1,5 @@
-//! Strided calls: many pieces of one length in one call, against the same bytes written piece by piece.
+//! Strided calls: many pieces of one length in one call, against the same bytes written piece by
+//! piece.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +25,9 @@ fn memory(config: Config) -> (MemStore, Config, PathBuf) {
 fn runs(file: &File) -> Vec<Run> {
     file.commit().unwrap();
     let all = records(file.container()).unwrap().records;
-    all.into_iter().filter_map(|record| if let Said::Run(run) = record.said { Some(run) } else { None }).collect()
+    all.into_iter()
+        .filter_map(|record| if let Said::Run(run) = record.said { Some(run) } else { None })
+        .collect()
 }
 
 /// Offset of piece `i`.
@@ -45,17 +48,29 @@ fn strided_calls_agree_with_bytes() {
         let process = || Plfs::new(Arc::new(store.clone()), config.clone());
         let (mut writer, mut truth) = (open(&process(), &path), Vec::new());
         for step in 0..60u8 {
-            let length = if rng.one_in(8) { 1 + rng.below(3000) } else { 1 + rng.below(60) } as usize;
+            let length =
+                if rng.one_in(8) { 1 + rng.below(3000) } else { 1 + rng.below(60) } as usize;
             let count = 1 + rng.below(40) as usize;
             let gap = rng.pick(&[0, 1, 7, 4096]) + length as i64;
             let reach = gap * count as i64;
-            let (stride, offset) = if rng.one_in(3) { (-gap, reach as u64 + rng.below(2000)) } else { (gap, rng.below(4000)) };
-            let bytes: Vec<u8> = (0..length * count).map(|i| (i as u8).wrapping_mul(7) ^ step | 1).collect();
+            let (stride, offset) = if rng.one_in(3) {
+                (-gap, reach as u64 + rng.below(2000))
+            } else {
+                (gap, rng.below(4000))
+            };
+            let bytes: Vec<u8> =
+                (0..length * count).map(|i| (i as u8).wrapping_mul(7) ^ step | 1).collect();
             // The second call goes on with the pattern of the first.
             let half = rng.below(count as u64 + 1) as usize;
             let next = at(offset, stride, half) as u64;
-            assert_eq!(writer.write_strided(&bytes[..half * length], length, stride, offset).unwrap(), half * length);
-            assert_eq!(writer.write_strided(&bytes[half * length..], length, stride, next).unwrap(), (count - half) * length);
+            assert_eq!(
+                writer.write_strided(&bytes[..half * length], length, stride, offset).unwrap(),
+                half * length
+            );
+            assert_eq!(
+                writer.write_strided(&bytes[half * length..], length, stride, next).unwrap(),
+                (count - half) * length
+            );
             for (i, piece) in bytes.chunks(length).enumerate() {
                 let at = at(offset, stride, i);
                 truth.resize(truth.len().max(at + length), 0);
@@ -65,10 +80,12 @@ fn strided_calls_agree_with_bytes() {
                 writer.close().unwrap();
                 writer = open(&process(), &path);
             }
-            // Others' shapes: what a call reads stops at the first piece that the file does not fill.
+            // Others' shapes: what a call reads stops at the first piece that the file does not
+            // fill.
             let (length, count) = (1 + rng.below(80) as usize, 1 + rng.below(50) as usize);
             let stride = rng.pick(&[1, -1]) * (length as i64 + rng.below(200) as i64);
-            let offset = if stride < 0 { stride.unsigned_abs() * count as u64 } else { 0 } + rng.below(6000);
+            let offset =
+                if stride < 0 { stride.unsigned_abs() * count as u64 } else { 0 } + rng.below(6000);
             let mut expected = Vec::new();
             for i in 0..count {
                 let from = at(offset, stride, i).min(truth.len());
@@ -97,11 +114,21 @@ fn a_million_pieces_are_one_record() {
         let file = open(&plfs, &path);
         file.set_len(0).unwrap();
         let bytes: Vec<u8> = (0..8_000_000u32).map(|i| (i >> 3) as u8).collect();
-        let offset = |piece: i64| if stride > 0 { (piece * stride) as u64 } else { (48_000_000 + piece * stride) as u64 };
+        let offset = |piece: i64| {
+            if stride > 0 { (piece * stride) as u64 } else { (48_000_000 + piece * stride) as u64 }
+        };
         assert_eq!(file.write_strided(&bytes, 8, stride, offset(0)).unwrap(), bytes.len());
-        let one = Run { logical: offset(0), length: 8, stride, count: 1_000_000, segment: 0, physical: 0 };
+        let one = Run {
+            logical: offset(0),
+            length: 8,
+            stride,
+            count: 1_000_000,
+            segment: 0,
+            physical: 0,
+        };
         assert_eq!(runs(&file), [one]);
-        // Calls that go on with the pattern make it longer, in whatever steps, though each is larger than a region or the buffer.
+        // Calls that go on with the pattern make it longer, in whatever steps, though each is
+        // larger than a region or the buffer.
         for part in [&bytes[..8], &bytes[8..80], &bytes[80..800_000], &bytes[800_000..]] {
             let done = 1_000_000 + (part.as_ptr() as usize - bytes.as_ptr() as usize) as i64 / 8;
             assert_eq!(file.write_strided(part, 8, stride, offset(done)).unwrap(), part.len());
@@ -116,7 +143,8 @@ fn a_million_pieces_are_one_record() {
     }
 }
 
-/// Two processes share a stream, so that regions of one lie between those of the other: a pattern that goes on in another region is another record, and nothing else makes one.
+/// Two processes share a stream, so that regions of one lie between those of the other: a pattern
+/// that goes on in another region is another record, and nothing else makes one.
 #[test]
 fn a_pattern_splits_where_a_region_ends() {
     let dir = PathBuf::from(format!("/dev/shm/plfs-strided-{}", std::process::id()));
@@ -128,14 +156,21 @@ fn a_pattern_splits_where_a_region_ends() {
     const CALLS: u64 = 60;
     for call in 0..CALLS {
         for (file, phase) in [(&one, 0), (&two, 8)] {
-            assert_eq!(file.write_strided(&[call as u8 + 1; 4000], 8, 16, call * 8000 + phase).unwrap(), 4000);
+            assert_eq!(
+                file.write_strided(&[call as u8 + 1; 4000], 8, 16, call * 8000 + phase).unwrap(),
+                4000
+            );
         }
     }
     let (_, all) = (runs(&one), runs(&two));
     assert_eq!(all.iter().map(Run::bytes).sum::<u64>(), CALLS * 8000);
-    let mut places: Vec<(u64, u64)> = all.iter().map(|run| (run.physical, run.physical + run.bytes())).collect();
+    let mut places: Vec<(u64, u64)> =
+        all.iter().map(|run| (run.physical, run.physical + run.bytes())).collect();
     places.sort_unstable();
-    assert!(places.windows(2).all(|pair| pair[0].1 < pair[1].0), "neighbours in the log would be one record: {places:?}");
+    assert!(
+        places.windows(2).all(|pair| pair[0].1 < pair[1].0),
+        "neighbours in the log would be one record: {places:?}"
+    );
     assert_eq!(all.len(), 6, "regions of 64, 128 and 256 KiB for each: {all:?}");
     let mut back = vec![0; 8000 * CALLS as usize];
     one.refresh().unwrap();
@@ -145,7 +180,8 @@ fn a_pattern_splits_where_a_region_ends() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// The storage is full behind the first pieces and a part of one: those are written, as in a contiguous write, and the next call says why no more were.
+/// The storage is full behind the first pieces and a part of one: those are written, as in a
+/// contiguous write, and the next call says why no more were.
 #[test]
 fn what_a_full_storage_takes_is_written() {
     for (room, stride) in [(20_050, 300), (20_050, -300), (50, 300), (100, 300), (25_000, 300)] {
@@ -156,11 +192,15 @@ fn what_a_full_storage_takes_is_written() {
         file.write_at(b"x", 0).unwrap();
         file.commit().unwrap();
         faults.full_after(room);
-        let (bytes, offset): (Vec<u8>, u64) = ((0..40_000u32).map(|i| (i / 100 + 1) as u8).collect(), 200_000);
+        let (bytes, offset): (Vec<u8>, u64) =
+            ((0..40_000u32).map(|i| (i / 100 + 1) as u8).collect(), 200_000);
         assert_eq!(file.write_strided(&bytes, 100, stride, offset).unwrap(), room as usize);
         let (whole, rest) = (room as usize / 100, room as usize % 100);
         let next = at(offset, stride, whole) as u64;
-        assert_eq!(file.write_strided(&bytes, 100, stride, next).unwrap_err().errno(), Errno::NOSPC);
+        assert_eq!(
+            file.write_strided(&bytes, 100, stride, next).unwrap_err().errno(),
+            Errno::NOSPC
+        );
         faults.reset();
         file.close().unwrap();
         let file = open(&Plfs::new(Arc::new(store), config), &path);
@@ -171,7 +211,9 @@ fn what_a_full_storage_takes_is_written() {
         file.read_at(&mut part, next).unwrap();
         assert_eq!(part[..rest], bytes[whole * 100..][..rest]);
         assert!(part[rest..].iter().all(|byte| *byte == 0));
-        let ends = (0..whole).map(|i| at(offset, stride, i) + 100).chain((rest > 0).then_some(next as usize + rest));
+        let ends = (0..whole)
+            .map(|i| at(offset, stride, i) + 100)
+            .chain((rest > 0).then_some(next as usize + rest));
         assert_eq!(file.len().unwrap(), ends.max().unwrap() as u64, "{room} {stride}");
     }
 }
@@ -205,8 +247,11 @@ fn arguments_are_checked_before_anything_is_written() {
     let file = open(&plfs, &path);
     const MAX: u64 = i64::MAX as u64;
     let call = |n: usize, length, stride, offset| {
-        let wrote = file.write_strided(&vec![1; n], length, stride, offset).map_err(|error| error.errno());
-        let read = file.read_strided(&mut vec![1; n], length, stride, offset).map_err(|error| error.errno());
+        let wrote =
+            file.write_strided(&vec![1; n], length, stride, offset).map_err(|error| error.errno());
+        let read = file
+            .read_strided(&mut vec![1; n], length, stride, offset)
+            .map_err(|error| error.errno());
         assert!(wrote.is_ok() == read.is_ok(), "{wrote:?} {read:?}");
         wrote
     };
@@ -233,8 +278,16 @@ fn arguments_are_checked_before_anything_is_written() {
     assert_eq!(call(20, 10, -20, 20), Ok(20), "to the first byte");
     assert_eq!(file.len().unwrap(), MAX);
     for access in [Access { read: true, write: false }, Access { read: false, write: true }] {
-        let Opened::Logical(half) = plfs.open(&path, OpenOptions { access, ..OpenOptions::read() }).unwrap() else { panic!("it is plain") };
-        let denied = if access.read { half.write_strided(&[1; 4], 2, 5, 0) } else { half.read_strided(&mut [0; 4], 2, 5, 0) };
+        let Opened::Logical(half) =
+            plfs.open(&path, OpenOptions { access, ..OpenOptions::read() }).unwrap()
+        else {
+            panic!("it is plain")
+        };
+        let denied = if access.read {
+            half.write_strided(&[1; 4], 2, 5, 0)
+        } else {
+            half.read_strided(&mut [0; 4], 2, 5, 0)
+        };
         assert_eq!(denied.unwrap_err().errno(), Errno::BADF);
     }
 }

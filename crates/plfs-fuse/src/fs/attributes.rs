@@ -10,13 +10,21 @@ use plfs_core::File;
 use plfs_core::store::{Errno, Time, stat_of};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
-use super::{BLOCK_BYTES, Changes, Door, Found, Handle, Result, SET_GROUP_ID, SET_USER_ID, When, dir_of, errno_of, key_of, magic, may_be_name, type_of};
+use super::{
+    BLOCK_BYTES, Changes, Door, Found, Handle, Result, SET_GROUP_ID, SET_USER_ID, When, dir_of,
+    errno_of, key_of, magic, may_be_name, type_of,
+};
 use crate::creds::{Caller, as_caller, as_caller_with_groups};
 use crate::inode::{Inode, lock};
 
 impl Door {
     /// Attributes of a file with this stat; asks the engine if it can be a logical one.
-    pub(super) fn attr(&self, inode: &Inode, stat: &Stat, path: impl FnOnce() -> Result<PathBuf>) -> Result<FileAttr> {
+    pub(super) fn attr(
+        &self,
+        inode: &Inode,
+        stat: &Stat,
+        path: impl FnOnce() -> Result<PathBuf>,
+    ) -> Result<FileAttr> {
         inode.mode.store(stat.st_mode & 0o7777, Ordering::Relaxed);
         if !may_be_name(stat) {
             return Ok(attr_of(inode.id, stat));
@@ -34,7 +42,8 @@ impl Door {
             Ok(found) if found.totals.is_some() => Ok(logical_attr(inode.id, &found.stat)),
             Ok(_) => Ok(attr_of(inode.id, stat)),
             Err(error) => {
-                // A name whose container is gone or damaged is listed and can be removed; opening it gives the error.
+                // A name whose container is gone or damaged is listed and can be removed; opening
+                // it gives the error.
                 errno_of(error);
                 Ok(attr_of(inode.id, stat))
             }
@@ -63,7 +72,9 @@ impl Door {
         }
         for name in inode.names() {
             match rustix::fs::statat(dir_of(&name.parent)?, &name.name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if key_of(&stat) == inode.key => return self.attr(&inode, &stat, || self.path_of(&name.parent, &name.name)),
+                Ok(stat) if key_of(&stat) == inode.key => {
+                    return self.attr(&inode, &stat, || self.path_of(&name.parent, &name.name));
+                }
                 _ => inode.remove_name(name.parent.id, &name.name),
             }
         }
@@ -71,12 +82,23 @@ impl Door {
     }
 
     /// Changes attributes.
-    pub fn setattr(&self, caller: Caller, id: u64, fh: Option<u64>, changes: Changes) -> Result<FileAttr> {
+    pub fn setattr(
+        &self,
+        caller: Caller,
+        id: u64,
+        fh: Option<u64>,
+        changes: Changes,
+    ) -> Result<FileAttr> {
         let inode = self.inode(id)?;
         if let Some(size) = changes.size {
             self.set_size(caller, &inode, fh, size)?;
         }
-        if changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some() || changes.atime.is_some() || changes.mtime.is_some() {
+        if changes.mode.is_some()
+            || changes.uid.is_some()
+            || changes.gid.is_some()
+            || changes.atime.is_some()
+            || changes.mtime.is_some()
+        {
             self.set_meta(caller, &inode, changes)?;
         }
         self.getattr(id)
@@ -99,7 +121,13 @@ impl Door {
                 match self.adopt(&found)? {
                     Some(file) => Arc::new(file),
                     None => {
-                        let fd = as_caller(caller, || rustix::fs::open(magic(&*found.fd), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()))?;
+                        let fd = as_caller(caller, || {
+                            rustix::fs::open(
+                                magic(&*found.fd),
+                                OFlags::WRONLY | OFlags::CLOEXEC,
+                                Mode::empty(),
+                            )
+                        })?;
                         return rustix::fs::ftruncate(fd, size);
                     }
                 }
@@ -119,7 +147,9 @@ impl Door {
     fn set_meta(&self, caller: Caller, inode: &Inode, changes: Changes) -> Result<()> {
         let open = lock(&inode.open);
         let found = match &inode.dir {
-            Some(dir) => Found { fd: Arc::new(rustix::io::fcntl_dupfd_cloexec(dir, 0)?), name: None },
+            Some(dir) => {
+                Found { fd: Arc::new(rustix::io::fcntl_dupfd_cloexec(dir, 0)?), name: None }
+            }
             None => match (&open.file, self.find(inode, &open)) {
                 (_, Ok(found)) => found,
                 // Without a name the container has all.
@@ -129,15 +159,24 @@ impl Door {
         };
         let (by_fd, file) = (magic(&*found.fd), open.file.clone());
         let engine = match found.name {
-            Some(_) if may_be_name(&rustix::fs::fstat(&*found.fd)?) => Some(self.engine_path(&found)?),
+            Some(_) if may_be_name(&rustix::fs::fstat(&*found.fd)?) => {
+                Some(self.engine_path(&found)?)
+            }
             _ => None,
         };
         if changes.uid.is_some() || changes.gid.is_some() {
             match &engine {
-                Some(path) => self.as_caller_in_engine(caller, true, || self.plfs.chown(path, changes.uid, changes.gid, false))?,
+                Some(path) => self.as_caller_in_engine(caller, true, || {
+                    self.plfs.chown(path, changes.uid, changes.gid, false)
+                })?,
                 None => {
-                    let (uid, gid) = (changes.uid.map(rustix::fs::Uid::from_raw), changes.gid.map(rustix::fs::Gid::from_raw));
-                    as_caller(caller, || rustix::fs::chownat(CWD, &by_fd, uid, gid, AtFlags::empty()))?;
+                    let (uid, gid) = (
+                        changes.uid.map(rustix::fs::Uid::from_raw),
+                        changes.gid.map(rustix::fs::Gid::from_raw),
+                    );
+                    as_caller(caller, || {
+                        rustix::fs::chownat(CWD, &by_fd, uid, gid, AtFlags::empty())
+                    })?;
                 }
             }
         }
@@ -146,8 +185,12 @@ impl Door {
             // Without the caller's groups the backend would take this bit away, silently.
             let groups = mode & SET_GROUP_ID != 0;
             match &engine {
-                Some(path) => self.as_caller_in_engine(caller, groups, || self.plfs.chmod(path, mode))?,
-                None if groups => as_caller_with_groups(caller, || rustix::fs::chmod(&by_fd, Mode::from_raw_mode(mode)))?,
+                Some(path) => {
+                    self.as_caller_in_engine(caller, groups, || self.plfs.chmod(path, mode))?
+                }
+                None if groups => as_caller_with_groups(caller, || {
+                    rustix::fs::chmod(&by_fd, Mode::from_raw_mode(mode))
+                })?,
                 None => as_caller(caller, || rustix::fs::chmod(&by_fd, Mode::from_raw_mode(mode)))?,
             }
             inode.mode.store(mode, Ordering::Relaxed);
@@ -156,8 +199,13 @@ impl Door {
             match &file {
                 Some(file) => set_file_times(file, changes)?,
                 None => {
-                    let times = Timestamps { last_access: timespec(changes.atime), last_modification: timespec(changes.mtime) };
-                    as_caller(caller, || rustix::fs::utimensat(CWD, &by_fd, &times, AtFlags::empty()))?;
+                    let times = Timestamps {
+                        last_access: timespec(changes.atime),
+                        last_modification: timespec(changes.mtime),
+                    };
+                    as_caller(caller, || {
+                        rustix::fs::utimensat(CWD, &by_fd, &times, AtFlags::empty())
+                    })?;
                 }
             }
         }
@@ -197,7 +245,9 @@ impl Door {
         let stat = rustix::fs::fstat(&*found.fd)?;
         inode.mode.store(stat.st_mode & 0o7777, Ordering::Relaxed);
         match may_be_name(&stat) && found.name.is_some() {
-            true => self.plfs.chmod(&self.engine_path(&found)?, stat.st_mode & 0o7777).map_err(errno_of),
+            true => {
+                self.plfs.chmod(&self.engine_path(&found)?, stat.st_mode & 0o7777).map_err(errno_of)
+            }
             false => Ok(()),
         }
     }

@@ -1,7 +1,9 @@
 //! Names that others give to another file just when they are opened.
 //!
-//! The kernel opens in two steps: a lookup, then an open of the inode. What another mount or door does in between makes the open fail with ESTALE; the kernel then repeats both,
-//! once. So after such a failure the file is opened at the lookup already, and kept for a moment: the repetition cannot fail.
+//! The kernel opens in two steps: a lookup, then an open of the inode. What another mount or door
+//! does in between makes the open fail with ESTALE; the kernel then repeats both, once. So after
+//! such a failure the file is opened at the lookup already, and kept for a moment: the repetition
+//! cannot fail.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -13,11 +15,13 @@ use plfs_core::store::Errno;
 use super::{Door, Result};
 use crate::inode::{Inode, Name, lock};
 
-/// How long a name is looked up with care, and a file kept that nobody opens. The kernel repeats at once; a second is for machines with much to do.
+/// How long a name is looked up with care, and a file kept that nobody opens. The kernel repeats at
+/// once; a second is for machines with much to do.
 const CARE: Duration = Duration::from_secs(1);
 /// Names that are looked up with care at most; each may keep a file.
 const NAMES_MAX: usize = 64;
-/// How often one lookup tries to open what it found. Each failure takes another file in a window of some calls.
+/// How often one lookup tries to open what it found. Each failure takes another file in a window of
+/// some calls.
 const TRIES: usize = 100;
 
 /// A name whose file changed while it was being opened.
@@ -59,7 +63,9 @@ impl Door {
         for Name { parent, name } in names {
             match contended.iter().position(|one| one.parent == parent.id && one.name == name) {
                 Some(at) => contended[at].until = until,
-                None if contended.len() < NAMES_MAX => contended.push(Contended { parent: parent.id, name, until, kept: None }),
+                None if contended.len() < NAMES_MAX => {
+                    contended.push(Contended { parent: parent.id, name, until, kept: None })
+                }
                 None => {}
             }
         }
@@ -79,16 +85,20 @@ impl Door {
         open.kept = true;
         drop(open);
         let mut contended = lock(&self.contended);
-        let given_up = match contended.iter_mut().find(|one| one.parent == parent.id && one.name == name) {
-            Some(one) => one.kept.replace(inode.clone()).filter(|before| !Arc::ptr_eq(before, &inode)),
-            None => Some(inode),
-        };
+        let given_up =
+            match contended.iter_mut().find(|one| one.parent == parent.id && one.name == name) {
+                Some(one) => {
+                    one.kept.replace(inode.clone()).filter(|before| !Arc::ptr_eq(before, &inode))
+                }
+                None => Some(inode),
+            };
         drop(contended);
         given_up.iter().for_each(|inode| give_up(inode));
         Ok(())
     }
 
-    /// Forgets what was to be looked up with care until `now` at most, and gives up the files that nobody opened.
+    /// Forgets what was to be looked up with care until `now` at most, and gives up the files that
+    /// nobody opened.
     fn drop_kept(&self, contended: &mut Vec<Contended>, now: Instant) {
         contended.retain(|one| {
             if one.until <= now {

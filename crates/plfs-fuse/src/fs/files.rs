@@ -7,25 +7,38 @@ use plfs_core::File;
 use plfs_core::store::{Errno, PosixFile, stat_of};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 
-use super::{BLOCK_BYTES, COPY_MAX_BYTES, Cache, Door, Found, Handle, Opened, READ_WRITE, Result, dir_of, errno_of, magic, may_be_name, open_super};
+use super::{
+    BLOCK_BYTES, COPY_MAX_BYTES, Cache, Door, Found, Handle, Opened, READ_WRITE, Result, dir_of,
+    errno_of, magic, may_be_name, open_super,
+};
 use crate::creds::{Acting, Caller, as_caller};
 use crate::inode::{Inode, OpenState, Version, lock};
 
 impl Door {
-    /// The logical file behind a descriptor, open for all; `None` if it is another file. The kernel has asked who may what.
+    /// The logical file behind a descriptor, open for all; `None` if it is another file. The kernel
+    /// has asked who may what.
     pub(super) fn adopt(&self, found: &Found) -> Result<Option<File>> {
         let stat = rustix::fs::fstat(&*found.fd)?;
         if !may_be_name(&stat) {
             return Ok(None);
         }
         // Only its owner and root may leave the time of access alone.
-        let open = |flags| rustix::fs::open(magic(&*found.fd), OFlags::RDONLY | OFlags::CLOEXEC | flags, Mode::empty());
+        let open = |flags| {
+            rustix::fs::open(
+                magic(&*found.fd),
+                OFlags::RDONLY | OFlags::CLOEXEC | flags,
+                Mode::empty(),
+            )
+        };
         let fd = open(OFlags::NOATIME).or_else(|_| open(OFlags::empty()))?;
         let path = self.engine_path(found)?;
-        self.plfs.adopt_known(&PosixFile::from_fd(fd), &path, &stat_of(&stat), READ_WRITE).map_err(errno_of)
+        self.plfs
+            .adopt_known(&PosixFile::from_fd(fd), &path, &stat_of(&stat), READ_WRITE)
+            .map_err(errno_of)
     }
 
-    /// [`Door::adopt`]; the file lives as long as it is open, whoever removes its name. Costs three calls more than without, which the first read or write would make.
+    /// [`Door::adopt`]; the file lives as long as it is open, whoever removes its name. Costs three
+    /// calls more than without, which the first read or write would make.
     pub(super) fn adopt_and_hold(&self, found: &Found) -> Result<Option<File>> {
         let file = self.adopt(found)?;
         if let Some(file) = &file {
@@ -60,21 +73,36 @@ impl Door {
         if let Some(file) = self.adopt_and_hold(&found)? {
             return Ok(self.opened(inode, open, Arc::new(file), writes));
         }
-        let how = OFlags::from_bits_retain((flags & (libc::O_ACCMODE | libc::O_APPEND)) as u32) | OFlags::CLOEXEC;
-        let fd = Arc::new(as_caller(caller, || rustix::fs::open(magic(&*found.fd), how - OFlags::APPEND, Mode::empty()))?);
+        let how = OFlags::from_bits_retain((flags & (libc::O_ACCMODE | libc::O_APPEND)) as u32)
+            | OFlags::CLOEXEC;
+        let fd = Arc::new(as_caller(caller, || {
+            rustix::fs::open(magic(&*found.fd), how - OFlags::APPEND, Mode::empty())
+        })?);
         open.path_fd.get_or_insert_with(|| found.fd.clone());
         (open.handles, open.kept) = (open.handles + 1, false);
         open.writers += u32::from(writes);
         drop(open);
         let fh = self.add_handle(Handle::Plain { fd, inode: inode.clone(), writes });
-        // By the descriptor that has no access of its own the kernel opens again what the program opened.
+        // By the descriptor that has no access of its own the kernel opens again what the program
+        // opened.
         let backing = Acting::as_daemon();
-        let readable = rustix::fs::open(magic(&*found.fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let readable =
+            rustix::fs::open(magic(&*found.fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         drop(backing);
-        Ok(Opened { fh, cache: Cache::Plain, plain: readable.ok().map(|fd| (inode.clone(), Arc::new(fd))) })
+        Ok(Opened {
+            fh,
+            cache: Cache::Plain,
+            plain: readable.ok().map(|fd| (inode.clone(), Arc::new(fd))),
+        })
     }
 
-    pub(super) fn opened(&self, inode: &Arc<Inode>, mut open: MutexGuard<'_, OpenState>, file: Arc<File>, writes: bool) -> Opened {
+    pub(super) fn opened(
+        &self,
+        inode: &Arc<Inode>,
+        mut open: MutexGuard<'_, OpenState>,
+        file: Arc<File>,
+        writes: bool,
+    ) -> Opened {
         (open.handles, open.kept) = (open.handles + 1, false);
         open.writers += u32::from(writes);
         open.file.get_or_insert_with(|| file.clone());
@@ -88,7 +116,12 @@ impl Door {
             if same { Cache::Keep } else { Cache::Fresh }
         };
         drop(open);
-        let fh = self.add_handle(Handle::Logical { file, inode: inode.clone(), writes, stripped: AtomicBool::new(false) });
+        let fh = self.add_handle(Handle::Logical {
+            file,
+            inode: inode.clone(),
+            writes,
+            stripped: AtomicBool::new(false),
+        });
         Opened { fh, cache, plain: None }
     }
 
@@ -99,7 +132,9 @@ impl Door {
             Handle::Plain { fd, .. } => {
                 let mut done = 0;
                 while done < buf.len() {
-                    match rustix::io::retry_on_intr(|| rustix::io::pread(&**fd, &mut buf[done..], offset + done as u64)) {
+                    match rustix::io::retry_on_intr(|| {
+                        rustix::io::pread(&**fd, &mut buf[done..], offset + done as u64)
+                    }) {
                         Ok(0) => break,
                         Ok(n) => done += n,
                         Err(errno) if done == 0 => return Err(errno),
@@ -112,15 +147,25 @@ impl Door {
         }
     }
 
-    /// Writes at `offset`, or with `append` at the end. With `strip` the writer may not keep set-user-ID bits and capabilities.
-    pub fn write(&self, fh: u64, bytes: &[u8], offset: u64, append: bool, strip: bool) -> Result<usize> {
+    /// Writes at `offset`, or with `append` at the end. With `strip` the writer may not keep
+    /// set-user-ID bits and capabilities.
+    pub fn write(
+        &self,
+        fh: u64,
+        bytes: &[u8],
+        offset: u64,
+        append: bool,
+        strip: bool,
+    ) -> Result<usize> {
         let handle = self.handle(fh)?;
         match &*handle {
             Handle::Logical { file, inode, stripped, .. } => {
                 if strip {
                     self.strip(inode, file);
                     if !stripped.swap(true, Ordering::Relaxed) {
-                        let _ = open_super(&self.root, file).and_then(|fd| rustix::fs::removexattr(magic(&fd), "security.capability"));
+                        let _ = open_super(&self.root, file).and_then(|fd| {
+                            rustix::fs::removexattr(magic(&fd), "security.capability")
+                        });
                     }
                 }
                 let (mut at, mut done) = (offset, 0);
@@ -141,7 +186,9 @@ impl Door {
                 }
                 Ok(done)
             }
-            Handle::Plain { fd, .. } => rustix::io::retry_on_intr(|| rustix::io::pwrite(&**fd, bytes, offset)),
+            Handle::Plain { fd, .. } => {
+                rustix::io::retry_on_intr(|| rustix::io::pwrite(&**fd, bytes, offset))
+            }
             Handle::Dir { .. } => Err(Errno::ISDIR),
         }
     }
@@ -150,7 +197,8 @@ impl Door {
     pub fn flush(&self, fh: u64) -> Result<()> {
         match &*self.handle(fh)? {
             Handle::Logical { file, writes: true, .. } => {
-                let committed = if self.plfs.config().sync_on_close { file.sync() } else { file.commit() };
+                let committed =
+                    if self.plfs.config().sync_on_close { file.sync() } else { file.commit() };
                 committed.map_err(errno_of)
             }
             _ => Ok(()),
@@ -161,7 +209,9 @@ impl Door {
     pub fn release(&self, fh: u64) {
         let Some(handle) = self.take_handle(fh) else { return };
         let (inode, writes) = match &*handle {
-            Handle::Logical { inode, writes, .. } | Handle::Plain { inode, writes, .. } => (inode.clone(), *writes),
+            Handle::Logical { inode, writes, .. } | Handle::Plain { inode, writes, .. } => {
+                (inode.clone(), *writes)
+            }
             Handle::Dir { .. } => return,
         };
         let file = match Arc::into_inner(handle) {
@@ -175,7 +225,8 @@ impl Door {
         Self::close_if_unused(&mut open);
     }
 
-    /// Closes what is kept for a file that nobody has open. Under the file's lock: who opens it next finds it closed.
+    /// Closes what is kept for a file that nobody has open. Under the file's lock: who opens it
+    /// next finds it closed.
     pub(super) fn close_if_unused(open: &mut OpenState) {
         if open.handles == 0 && !open.kept {
             open.file.take().into_iter().for_each(close_last);
@@ -190,7 +241,11 @@ impl Door {
             Handle::Plain { fd, .. } if data_only => rustix::fs::fdatasync(&**fd),
             Handle::Plain { fd, .. } => rustix::fs::fsync(&**fd),
             Handle::Dir { inode, .. } => {
-                let fd = rustix::fs::open(magic(dir_of(inode)?), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+                let fd = rustix::fs::open(
+                    magic(dir_of(inode)?),
+                    OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                    Mode::empty(),
+                )?;
                 match rustix::fs::fsync(fd) {
                     // A file system that does not know it has nothing to offer.
                     Err(Errno::INVAL) => Ok(()),
@@ -206,14 +261,17 @@ impl Door {
         match &*self.handle(fh)? {
             Handle::Logical { file, .. } => {
                 let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
-                let known = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE;
+                let known = FallocateFlags::KEEP_SIZE
+                    | FallocateFlags::PUNCH_HOLE
+                    | FallocateFlags::ZERO_RANGE;
                 if !known.contains(flags) {
                     return Err(Errno::OPNOTSUPP);
                 }
                 if flags.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
                     file.zero(offset, length).map_err(errno_of)?;
                 }
-                if !flags.contains(FallocateFlags::KEEP_SIZE) && file.len().map_err(errno_of)? < end {
+                if !flags.contains(FallocateFlags::KEEP_SIZE) && file.len().map_err(errno_of)? < end
+                {
                     file.set_len(end).map_err(errno_of)?;
                 }
                 Ok(())
@@ -232,7 +290,9 @@ impl Door {
                     return Err(Errno::NXIO);
                 }
                 let found = match whence {
-                    libc::SEEK_DATA => file.next_data(from).map_err(errno_of)?.ok_or(Errno::NXIO)?,
+                    libc::SEEK_DATA => {
+                        file.next_data(from).map_err(errno_of)?.ok_or(Errno::NXIO)?
+                    }
                     libc::SEEK_HOLE => file.next_hole(from).map_err(errno_of)?,
                     _ => return Err(Errno::INVAL),
                 };
@@ -251,16 +311,24 @@ impl Door {
     }
 
     /// Copies inside the mount; gives how many bytes, which may be fewer.
-    pub fn copy(&self, from: u64, from_offset: u64, to: u64, to_offset: u64, length: u64) -> Result<usize> {
+    pub fn copy(
+        &self,
+        from: u64,
+        from_offset: u64,
+        to: u64,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<usize> {
         let mut buf = vec![0; length.min(u64::from(BLOCK_BYTES)) as usize];
         let length = length.min(COPY_MAX_BYTES);
         let mut done = 0;
         while done < length {
             let want = (length - done).min(buf.len() as u64) as usize;
-            let step = self.read(from, &mut buf[..want], from_offset + done).and_then(|n| match n {
-                0 => Ok(0),
-                n => self.write(to, &buf[..n], to_offset + done, false, false),
-            });
+            let step =
+                self.read(from, &mut buf[..want], from_offset + done).and_then(|n| match n {
+                    0 => Ok(0),
+                    n => self.write(to, &buf[..n], to_offset + done, false, false),
+                });
             match step {
                 Ok(0) => break,
                 Ok(n) => done += n as u64,
@@ -281,5 +349,10 @@ fn close_last(file: Arc<File>) {
 
 fn version_of(file: &File) -> Option<Version> {
     let (stat, totals) = (file.stat().ok()?, file.totals().ok()?);
-    Some(Version { size: stat.len, mtime: (stat.mtime.sec, stat.mtime.nsec), ctime: (stat.ctime.sec, stat.ctime.nsec), stamp: totals.max_hlc })
+    Some(Version {
+        size: stat.len,
+        mtime: (stat.mtime.sec, stat.mtime.nsec),
+        ctime: (stat.ctime.sec, stat.ctime.nsec),
+        stamp: totals.max_hlc,
+    })
 }

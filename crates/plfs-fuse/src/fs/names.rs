@@ -14,7 +14,10 @@ use plfs_core::{File, OpenOptions, is_hidden};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, RenameFlags, Stat};
 
 use super::attributes::logical_attr;
-use super::{Cache, Door, Entry, Handle, Listing, Opened, READ_WRITE, Result, SET_GROUP_ID, dir_of, errno_of, key_of, magic, may_be_name, open_super, type_of};
+use super::{
+    Cache, Door, Entry, Handle, Listing, Opened, READ_WRITE, Result, SET_GROUP_ID, dir_of,
+    errno_of, key_of, magic, may_be_name, open_super, type_of,
+};
 use crate::acl;
 use crate::creds::{Caller, as_caller};
 use crate::inode::{Inode, OpenState, lock};
@@ -31,15 +34,26 @@ impl Door {
         let dir = dir_of(parent)?;
         let mut stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let mut fd = None;
-        if type_of(stat.st_mode) == FileType::Directory && self.inodes.find(key_of(&stat)).is_none() {
-            let opened = rustix::fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        if type_of(stat.st_mode) == FileType::Directory && self.inodes.find(key_of(&stat)).is_none()
+        {
+            let opened = rustix::fs::openat(
+                dir,
+                name,
+                OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?;
             stat = rustix::fs::fstat(&opened)?;
             fd = Some(opened);
         }
         let directory = type_of(stat.st_mode) == FileType::Directory;
         let inode = self.inodes.look_up(key_of(&stat), type_of(stat.st_mode), || match fd {
             // Forgotten since we looked.
-            None if directory => Ok(Some(rustix::fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)),
+            None if directory => Ok(Some(rustix::fs::openat(
+                dir,
+                name,
+                OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?)),
             fd => Ok::<_, Errno>(fd),
         })?;
         inode.add_name(parent, name);
@@ -62,8 +76,16 @@ impl Door {
         Ok(rustix::fs::readlinkat(&*found.fd, "", Vec::new())?.into_bytes())
     }
 
-    /// Creates a logical file as the caller, with what its directory says: the group, if it has the set-group-ID bit, and the access list, instead of the umask.
-    fn make(&self, caller: Caller, parent: &Inode, name: &OsStr, mode: u32, umask: u32) -> Result<File> {
+    /// Creates a logical file as the caller, with what its directory says: the group, if it has the
+    /// set-group-ID bit, and the access list, instead of the umask.
+    fn make(
+        &self,
+        caller: Caller,
+        parent: &Inode,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+    ) -> Result<File> {
         let dir = dir_of(parent)?;
         let stat = rustix::fs::fstat(dir)?;
         let gid = if stat.st_mode & SET_GROUP_ID != 0 { stat.st_gid } else { caller.gid };
@@ -76,10 +98,26 @@ impl Door {
             log::error!("{text}");
             errno
         })?;
-        let options = OpenOptions { access: READ_WRITE, create: true, exclusive: true, truncate: false, mode };
-        let file = self.as_caller_in_engine(Caller { gid, ..caller }, mode & SET_GROUP_ID != 0, || self.plfs.create(&path, options))?;
+        let options = OpenOptions {
+            access: READ_WRITE,
+            create: true,
+            exclusive: true,
+            truncate: false,
+            mode,
+        };
+        let file =
+            self.as_caller_in_engine(Caller { gid, ..caller }, mode & SET_GROUP_ID != 0, || {
+                self.plfs.create(&path, options)
+            })?;
         if let Some(list) = list {
-            let set = open_super(&self.root, &file).and_then(|fd| rustix::fs::setxattr(magic(&fd), acl::ACCESS, &list, rustix::fs::XattrFlags::empty()));
+            let set = open_super(&self.root, &file).and_then(|fd| {
+                rustix::fs::setxattr(
+                    magic(&fd),
+                    acl::ACCESS,
+                    &list,
+                    rustix::fs::XattrFlags::empty(),
+                )
+            });
             if let Err(errno) = set {
                 log::warn!("{} does not get its directory's access list: {errno}", path.display());
             }
@@ -90,11 +128,23 @@ impl Door {
     /// The mode of something that the backend creates by itself, which knows of access lists.
     fn backend_mode(parent: &Inode, mode: u32, umask: u32) -> Result<Mode> {
         let mode = mode & 0o7777;
-        Ok(Mode::from_raw_mode(if acl::has_default(dir_of(parent)?) { mode } else { mode & !umask }))
+        Ok(Mode::from_raw_mode(if acl::has_default(dir_of(parent)?) {
+            mode
+        } else {
+            mode & !umask
+        }))
     }
 
     /// Creates a logical file and opens it. EEXIST if the name is taken.
-    pub fn create(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32, umask: u32, flags: i32) -> Result<(FileAttr, Opened)> {
+    pub fn create(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+    ) -> Result<(FileAttr, Opened)> {
         let parent = self.inode(parent)?;
         let file = match self.make(caller, &parent, name, mode, umask) {
             Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {
@@ -110,7 +160,9 @@ impl Door {
             other => other?,
         };
         let stat = file.stat().map_err(errno_of)?;
-        let inode = self.inodes.look_up((stat.dev, stat.ino), FileType::RegularFile, || Ok::<_, Errno>(None))?;
+        let inode = self
+            .inodes
+            .look_up((stat.dev, stat.ino), FileType::RegularFile, || Ok::<_, Errno>(None))?;
         inode.add_name(&parent, name);
         inode.mode.store(stat.mode, Ordering::Relaxed);
         let file = Arc::new(file);
@@ -121,12 +173,25 @@ impl Door {
         open.writers += u32::from(writes);
         let cache = if open.writers > 0 { Cache::Direct } else { Cache::Fresh };
         drop(open);
-        let fh = self.add_handle(Handle::Logical { file, inode: inode.clone(), writes, stripped: AtomicBool::new(false) });
+        let fh = self.add_handle(Handle::Logical {
+            file,
+            inode: inode.clone(),
+            writes,
+            stripped: AtomicBool::new(false),
+        });
         Ok((logical_attr(inode.id, &stat), Opened { fh, cache, plain: None }))
     }
 
     /// Makes a node: a logical file, a pipe, a socket, a device.
-    pub fn mknod(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32, umask: u32, rdev: u32) -> Result<FileAttr> {
+    pub fn mknod(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+    ) -> Result<FileAttr> {
         let dir = self.inode(parent)?;
         creatable(name)?;
         let kind = mode & libc::S_IFMT;
@@ -141,7 +206,14 @@ impl Door {
     }
 
     /// Makes a directory.
-    pub fn mkdir(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32, umask: u32) -> Result<FileAttr> {
+    pub fn mkdir(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+    ) -> Result<FileAttr> {
         let parent = self.inode(parent)?;
         let (dir, mode) = (dir_of(&parent)?, Self::backend_mode(&parent, mode, umask)?);
         creatable(name)?;
@@ -150,7 +222,13 @@ impl Door {
     }
 
     /// Makes a symbolic link.
-    pub fn symlink(&self, caller: Caller, parent: u64, name: &OsStr, target: &Path) -> Result<FileAttr> {
+    pub fn symlink(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        target: &Path,
+    ) -> Result<FileAttr> {
         let parent = self.inode(parent)?;
         let dir = dir_of(&parent)?;
         creatable(name)?;
@@ -174,7 +252,8 @@ impl Door {
         let parent = self.inode(parent)?;
         let dir = dir_of(&parent)?;
         let stat = rustix::fs::statat(dir, visible(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
-        // A name that cannot be understood can still be removed; what it leaves is garbage for `plfs check`.
+        // A name that cannot be understood can still be removed; what it leaves is garbage for
+        // `plfs check`.
         let container = match may_be_name(&stat) {
             true => self.plfs.container(&self.path_of(&parent, name)?).unwrap_or(None),
             false => None,
@@ -184,7 +263,10 @@ impl Door {
         self.name_is_gone(&parent, name, &stat, names);
         // The name is gone: what cannot be removed is garbage, and no error of this call.
         if let Err(error) = self.plfs.drop_container(container) {
-            log::warn!("what {} leaves must be removed by `plfs check --repair`: {error}", name.to_string_lossy());
+            log::warn!(
+                "what {} leaves must be removed by `plfs check --repair`: {error}",
+                name.to_string_lossy()
+            );
         }
         Ok(())
     }
@@ -212,7 +294,15 @@ impl Door {
     }
 
     /// Renames; with flags as renameat2(2).
-    pub fn rename(&self, caller: Caller, parent: u64, name: &OsStr, new_parent: u64, new_name: &OsStr, flags: u32) -> Result<()> {
+    pub fn rename(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        new_parent: u64,
+        new_name: &OsStr,
+        flags: u32,
+    ) -> Result<()> {
         let (from_dir, to_dir) = (self.inode(parent)?, self.inode(new_parent)?);
         let (from, to) = (dir_of(&from_dir)?, dir_of(&to_dir)?);
         visible(name)?;
@@ -228,7 +318,8 @@ impl Door {
             })
         };
         if replaced.as_ref().is_some_and(may_be_name) && !exchange {
-            let (source, target) = (self.path_of(&from_dir, name)?, self.path_of(&to_dir, new_name)?);
+            let (source, target) =
+                (self.path_of(&from_dir, name)?, self.path_of(&to_dir, new_name)?);
             let io = |errno| plfs_core::Error::Io { op: "rename", path: target.clone(), errno };
             self.plfs.rename_with(&source, &target, || rename().map_err(io)).map_err(errno_of)?;
         } else {
@@ -241,13 +332,20 @@ impl Door {
         if let Some(replaced) = &replaced
             && !exchange
         {
-            self.name_is_gone(&to_dir, new_name, replaced, if may_be_name(replaced) { 2 } else { 1 });
+            self.name_is_gone(
+                &to_dir,
+                new_name,
+                replaced,
+                if may_be_name(replaced) { 2 } else { 1 },
+            );
         }
         if let Some(inode) = self.inodes.find(key_of(&before)) {
             inode.remove_name(from_dir.id, name);
             inode.add_name(&to_dir, new_name);
         }
-        if let Some(inode) = replaced.filter(|_| exchange).and_then(|stat| self.inodes.find(key_of(&stat))) {
+        if let Some(inode) =
+            replaced.filter(|_| exchange).and_then(|stat| self.inodes.find(key_of(&stat)))
+        {
             inode.remove_name(to_dir.id, new_name);
             inode.add_name(&from_dir, name);
         }
@@ -266,8 +364,15 @@ impl Door {
         self.take_handle(fh);
     }
 
-    /// Calls `visit` with the names from position `offset` on, and the position behind each, until it says that it has no more room.
-    pub fn readdir(&self, caller: Caller, fh: u64, offset: u64, mut visit: impl FnMut(&Arc<Inode>, Entry, u64) -> bool) -> Result<()> {
+    /// Calls `visit` with the names from position `offset` on, and the position behind each, until
+    /// it says that it has no more room.
+    pub fn readdir(
+        &self,
+        caller: Caller,
+        fh: u64,
+        offset: u64,
+        mut visit: impl FnMut(&Arc<Inode>, Entry, u64) -> bool,
+    ) -> Result<()> {
         let handle = self.handle(fh)?;
         let Handle::Dir { inode, entries } = &*handle else { return Err(Errno::NOTDIR) };
         let mut entries = lock(entries);
@@ -304,7 +409,13 @@ fn creatable(name: &OsStr) -> Result<&OsStr> {
 
 /// All names in a directory that programs should see.
 fn list(inode: &Inode) -> Result<Listing> {
-    let open = |how: OFlags| rustix::fs::open(magic(dir_of(inode)?), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | how, Mode::empty());
+    let open = |how: OFlags| {
+        rustix::fs::open(
+            magic(dir_of(inode)?),
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | how,
+            Mode::empty(),
+        )
+    };
     let fd = open(OFlags::empty())?;
     let mut buffer = Vec::with_capacity(64 << 10);
     let mut raw = RawDir::new(fd.as_fd() as BorrowedFd<'_>, buffer.spare_capacity_mut());
@@ -319,7 +430,10 @@ fn list(inode: &Inode) -> Result<Listing> {
             continue;
         }
         let kind = match entry.file_type() {
-            rustix::fs::FileType::Unknown => type_of(rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_mode)),
+            rustix::fs::FileType::Unknown => type_of(
+                rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(0, |stat| stat.st_mode),
+            ),
             kind => type_of(kind.as_raw_mode()),
         };
         listing.push(Entry { name, ino: entry.ino(), kind });

@@ -20,17 +20,20 @@ pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A decoded flat index and the bytes it lies in, which must not change. They may say anything.
 ///
-/// The blocks of a long one stay in its file, and each is read when it is asked for. They are not mapped: a file that somebody cuts would take the program down with it, and any other
-/// node can do that (docs/decisions/0012).
+/// The blocks of a long one stay in its file, and each is read when it is asked for. They are not
+/// mapped: a file that somebody cuts would take the program down with it, and any other node can do
+/// that (docs/decisions/0012).
 pub struct Base {
     /// The file, or if `blocks` is there all in front of the blocks.
     bytes: Bytes,
     blocks: Option<BlockFile>,
     flat: FlatIndex,
     lattices: OnceLock<Option<Box<Lattices>>>,
-    /// For each shape what its axes span, with pieces of the length that the first entry asked for.
+    /// For each shape what its axes span, with pieces of the length that the first entry asked
+    /// for.
     spans: Vec<OnceLock<Spans>>,
-    /// A block did not fit its checksum, or something contradicts the document: what was looked up since is not to be believed.
+    /// A block did not fit its checksum, or something contradicts the document: what was looked up
+    /// since is not to be believed.
     damaged: AtomicBool,
 }
 
@@ -38,13 +41,22 @@ impl Base {
     /// A flat index that [`flat_index::decode`] found in `bytes`.
     pub fn new(bytes: Bytes, flat: FlatIndex) -> Base {
         let spans = flat.shapes.iter().map(|_| OnceLock::new()).collect();
-        Base { bytes, blocks: None, flat, lattices: OnceLock::new(), spans, damaged: AtomicBool::new(false) }
+        Base {
+            bytes,
+            blocks: None,
+            flat,
+            lattices: OnceLock::new(),
+            spans,
+            damaged: AtomicBool::new(false),
+        }
     }
 
-    /// One whose blocks lie in a file of `file_bytes` bytes; [`flat_index::decode_head`] found the rest in `head`.
+    /// One whose blocks lie in a file of `file_bytes` bytes; [`flat_index::decode_head`] found the
+    /// rest in `head`.
     pub fn in_file(head: Bytes, file: ReadAt, file_bytes: u64, flat: FlatIndex) -> Base {
         let length = usize::try_from(file_bytes.saturating_sub(flat.blocks_at as u64)).unwrap_or(0);
-        let blocks = BlockFile { file, at: flat.blocks_at as u64, length, window: Mutex::default() };
+        let blocks =
+            BlockFile { file, at: flat.blocks_at as u64, length, window: Mutex::default() };
         Base { blocks: Some(blocks), ..Base::new(head, flat) }
     }
 
@@ -68,7 +80,10 @@ impl Base {
     }
 
     pub(super) fn entries(&self) -> &[Entry] {
-        self.file().get(self.flat.entries_at..self.flat.fences_at).and_then(|bytes| <[Entry]>::ref_from_bytes(bytes).ok()).unwrap_or_default()
+        self.file()
+            .get(self.flat.entries_at..self.flat.fences_at)
+            .and_then(|bytes| <[Entry]>::ref_from_bytes(bytes).ok())
+            .unwrap_or_default()
     }
 
     pub(super) fn blocks(&self) -> BlocksView<'_> {
@@ -94,7 +109,10 @@ impl Base {
 
     fn extent_order(&self, of: Option<(u64, u32)>) -> Order {
         match of {
-            Some((hlc, set)) => Order { hlc, set: self.flat.covered.get(set as usize).map_or(u32::MAX, |covered| covered.set) },
+            Some((hlc, set)) => Order {
+                hlc,
+                set: self.flat.covered.get(set as usize).map_or(u32::MAX, |covered| covered.set),
+            },
             None => self.order(),
         }
     }
@@ -115,8 +133,15 @@ impl Base {
 
     /// Calls for the pieces in `[from, to)`, in no particular order.
     #[inline]
-    pub(super) fn gather(&self, from: u64, to: u64, truncates: &[(Order, u64)], pieces: &mut Vec<Span<Place>>) {
-        // What has a shape shares no byte with anything else here: if it has the whole range, that is all.
+    pub(super) fn gather(
+        &self,
+        from: u64,
+        to: u64,
+        truncates: &[(Order, u64)],
+        pieces: &mut Vec<Span<Place>>,
+    ) {
+        // What has a shape shares no byte with anything else here: if it has the whole range, that
+        // is all.
         let mut whole = false;
         let segments = self.flat.segments.len();
         let mut add = |entry: &Entry, whole: &mut bool| {
@@ -129,7 +154,9 @@ impl Base {
             match entry.shape.get() {
                 0 if entry.is_sound() && (entry.segment.get() as usize) < segments => {
                     let segment = entry.segment.get();
-                    entry.pieces(from, to, |start, end, shift| pieces.push(Span { order, start, end, tag: (segment, shift) }));
+                    entry.pieces(from, to, |start, end, shift| {
+                        pieces.push(Span { order, start, end, tag: (segment, shift) })
+                    });
                 }
                 0 => self.lies(),
                 _ => {
@@ -149,13 +176,16 @@ impl Base {
         let entries = self.entries();
         if !entries.is_empty() {
             let sound = || {
-                let sound: Vec<Entry> = entries.iter().filter(|entry| self.is_sound(entry)).copied().collect();
+                let sound: Vec<Entry> =
+                    entries.iter().filter(|entry| self.is_sound(entry)).copied().collect();
                 if sound.len() < entries.len() {
                     self.lies();
                 }
                 sound
             };
-            match self.lattices.get_or_init(|| Lattices::if_likely(entries).then(|| Lattices::new(&sound())).flatten()) {
+            match self.lattices.get_or_init(|| {
+                Lattices::if_likely(entries).then(|| Lattices::new(&sound())).flatten()
+            }) {
                 Some(lattices) => lattices.visit(from, to, |entry| add(entry, &mut whole)),
                 None => walk(entries, from, &mut { to }, &mut |entry: &Entry, to: &mut u64| {
                     add(entry, &mut whole);
@@ -171,12 +201,18 @@ impl Base {
         self.extents(from, to, |start, end, order, place| {
             let end = end.min(clip_of(truncates, order));
             if start < end {
-                pieces.push(Span { order, start, end, tag: (place.0, place.1.wrapping_sub(start)) });
+                pieces.push(Span {
+                    order,
+                    start,
+                    end,
+                    tag: (place.0, place.1.wrapping_sub(start)),
+                });
             }
         });
     }
 
-    /// Calls for the extents in `[from, to)`, clipped to it, ascending: start, end, order, segment and physical offset of the start.
+    /// Calls for the extents in `[from, to)`, clipped to it, ascending: start, end, order, segment
+    /// and physical offset of the start.
     #[inline]
     fn extents(&self, from: u64, to: u64, mut f: impl FnMut(u64, u64, Order, (u32, u64))) {
         let blocks = self.blocks();
@@ -195,7 +231,11 @@ impl Base {
                 let (segment, physical) = block.place(j);
                 let skipped = from.saturating_sub(start);
                 // A place past the end of what a segment can be is nobody's.
-                let place = if self.is_place(start, end, (segment, physical)) { (segment, physical + skipped) } else { self.no_place(start + skipped) };
+                let place = if self.is_place(start, end, (segment, physical)) {
+                    (segment, physical + skipped)
+                } else {
+                    self.no_place(start + skipped)
+                };
                 f(start + skipped, end.min(to), self.extent_order(block.order(j)), place);
                 true
             });
@@ -211,7 +251,9 @@ impl Base {
     fn is_place(&self, start: u64, end: u64, (segment, physical): (u32, u64)) -> bool {
         match segment {
             HOLE => physical == start && end <= MAX_END,
-            _ => (segment as usize) < self.flat.segments.len() && physical <= MAX_END - (end - start),
+            _ => {
+                (segment as usize) < self.flat.segments.len() && physical <= MAX_END - (end - start)
+            }
         }
     }
 
@@ -228,8 +270,13 @@ impl Base {
         let entries = self.entries();
         for (i, entry) in entries.iter().enumerate() {
             let at_bytes = (self.flat.entries_at + i * size_of::<Entry>()) as u64;
-            if !self.is_sound(entry) || self.largest_segment(entry).is_none_or(|largest| largest >= segments) {
-                return Err(Bad::new(at_bytes, "an entry of the flat index contradicts the format"));
+            if !self.is_sound(entry)
+                || self.largest_segment(entry).is_none_or(|largest| largest >= segments)
+            {
+                return Err(Bad::new(
+                    at_bytes,
+                    "an entry of the flat index contradicts the format",
+                ));
             }
             if i > 0 && entries[i - 1].first.get() > entry.first.get() {
                 return Err(Bad::new(at_bytes, "the entries of the flat index are not sorted"));
@@ -238,7 +285,9 @@ impl Base {
         let blocks = self.blocks();
         let (mut behind, mut extents) = (0, 0);
         for i in 0..blocks.len() {
-            let wrong = |what| Err(Bad::new((self.flat.fences_at + i * flat_index::FENCE_BYTES) as u64, what));
+            let wrong = |what| {
+                Err(Bad::new((self.flat.fences_at + i * flat_index::FENCE_BYTES) as u64, what))
+            };
             let at = |bad: Bad| Bad { at_bytes: self.flat.blocks_at as u64 + bad.at_bytes, ..bad };
             let held = self.hold(&blocks, i).map_err(at)?;
             let block = blocks.decode(i, held.bytes()).map_err(at)?;
@@ -246,7 +295,8 @@ impl Base {
             block.visit(0, |j, start, end| {
                 behind = end;
                 seen += 1;
-                fits &= self.is_place(start, end, block.place(j)) && block.order(j).is_none_or(|(_, set)| (set as usize) < sets);
+                fits &= self.is_place(start, end, block.place(j))
+                    && block.order(j).is_none_or(|(_, set)| (set as usize) < sets);
                 true
             });
             if !fits || seen != block.len() {
@@ -260,7 +310,8 @@ impl Base {
         Ok(())
     }
 
-    /// The largest number of a segment that a piece of an entry can have; `None` if one would be negative.
+    /// The largest number of a segment that a piece of an entry can have; `None` if one would be
+    /// negative.
     fn largest_segment(&self, entry: &Entry) -> Option<u64> {
         let own = i64::from(entry.segment.get());
         let Some(shaped) = self.shaped(entry) else { return u64::try_from(own).ok() };
@@ -270,7 +321,13 @@ impl Base {
             (least, most) = (least.checked_add(reach.min(0))?, most.checked_add(reach.max(0))?);
         }
         if let Some(table) = shaped.shape.table {
-            let places = shaped.shape.axes.iter().filter(|axis| axis.tabled).map(|axis| axis.count as usize).product();
+            let places = shaped
+                .shape
+                .axes
+                .iter()
+                .filter(|axis| axis.tabled)
+                .map(|axis| axis.count as usize)
+                .product();
             let largest = (0..places).map(|i| table.segment.get(shaped.file, i)).max().unwrap_or(0);
             most = most.checked_add(i64::try_from(largest).ok()?)?;
         }
@@ -286,8 +343,12 @@ impl Base {
         match &self.blocks {
             Some(file) => file.read(place).ok_or(Bad::new(at_bytes, "a block cannot be read")),
             None => {
-                let (from, to) = (self.flat.blocks_at + place.start, self.flat.blocks_at + place.end);
-                self.file().get(from..to).map(Held::Here).ok_or(Bad::new(at_bytes, "a block leaves the file"))
+                let (from, to) =
+                    (self.flat.blocks_at + place.start, self.flat.blocks_at + place.end);
+                self.file()
+                    .get(from..to)
+                    .map(Held::Here)
+                    .ok_or(Bad::new(at_bytes, "a block leaves the file"))
             }
         }
     }
@@ -296,7 +357,12 @@ impl Base {
         self.hold(blocks, i).inspect_err(|_| self.lies()).ok()
     }
 
-    fn block<'a>(&self, blocks: &BlocksView<'_>, i: usize, held: &'a Held<'_>) -> Option<flat_index::Extents<'a>> {
+    fn block<'a>(
+        &self,
+        blocks: &BlocksView<'_>,
+        i: usize,
+        held: &'a Held<'_>,
+    ) -> Option<flat_index::Extents<'a>> {
         blocks.decode(i, held.bytes()).inspect_err(|_| self.lies()).ok()
     }
 
@@ -306,7 +372,8 @@ impl Base {
         self.damaged.store(true, Ordering::Relaxed);
     }
 
-    /// Lowers `best` to the lowest byte at or past `from` that something here holds, if that is below `best`.
+    /// Lowers `best` to the lowest byte at or past `from` that something here holds, if that is
+    /// below `best`.
     pub(super) fn next_byte(&self, from: u64, truncates: &[(Order, u64)], best: &mut u64) {
         walk(self.entries(), from, best, &mut |entry: &Entry, best: &mut u64| {
             let to = clip_of(truncates, self.order_of(entry)).min(*best);
@@ -349,7 +416,8 @@ impl Base {
             return;
         }
         for entry in self.entries() {
-            if entry.end.get() > *best && Some(self.order_of(entry)) > after && self.is_sound(entry) {
+            if entry.end.get() > *best && Some(self.order_of(entry)) > after && self.is_sound(entry)
+            {
                 *best = entry.end.get();
             }
         }
@@ -371,7 +439,8 @@ impl Base {
         }
     }
 
-    /// Adds the extents of block `i` to `out`, with their orders and the numbers of their sets here.
+    /// Adds the extents of block `i` to `out`, with their orders and the numbers of their sets
+    /// here.
     pub(super) fn extents_of(&self, i: usize, out: &mut Vec<(Extent, Order)>) {
         let blocks = self.blocks();
         let Some(held) = self.held(&blocks, i) else { return };
@@ -380,13 +449,25 @@ impl Base {
             let (place, of) = (block.place(j), block.order(j));
             let order = self.extent_order(of);
             let set = of.map_or(0, |of| of.1);
-            let (segment, physical) = if self.is_place(start, end, place) { place } else { self.no_place(start) };
-            out.push((Extent { logical: start, length: end - start, segment, set, physical, hlc: order.hlc }, order));
+            let (segment, physical) =
+                if self.is_place(start, end, place) { place } else { self.no_place(start) };
+            out.push((
+                Extent {
+                    logical: start,
+                    length: end - start,
+                    segment,
+                    set,
+                    physical,
+                    hlc: order.hlc,
+                },
+                order,
+            ));
             true
         });
     }
 
-    /// Calls for all pieces of a sound entry as runs, along the axis that a writer wrote in one go, or as singles if there is none.
+    /// Calls for all pieces of a sound entry as runs, along the axis that a writer wrote in one go,
+    /// or as singles if there is none.
     pub(super) fn expand(&self, entry: &Entry, f: &mut impl FnMut(Run)) {
         match self.shaped(entry) {
             None if entry.is_sound() => f(entry.run()),
@@ -411,7 +492,8 @@ impl Held<'_> {
     }
 }
 
-/// Bytes of blocks that are read at once by who goes through them one after the other. 64 KiB: some 150 blocks, 20,000 extents.
+/// Bytes of blocks that are read at once by who goes through them one after the other. 64 KiB: some
+/// 150 blocks, 20,000 extents.
 const WINDOW_BYTES: usize = 64 << 10;
 
 /// Reads so many bytes at an offset of a file; fewer at its end, `None` if it cannot.

@@ -15,7 +15,8 @@ const BATCH: usize = 1 << 20;
 /// Segment, physical minus logical offset, number of the set.
 pub(super) type Source = (u32, u64, u32);
 
-/// Records of several index logs. Singles are packed as they become many; which of them hide others is decided then and when all is merged. One thread fills one; several are merged.
+/// Records of several index logs. Singles are packed as they become many; which of them hide others
+/// is decided then and when all is merged. One thread fills one; several are merged.
 pub struct Bulk {
     /// What set numbers mean here.
     pub(super) sets: Vec<u32>,
@@ -85,7 +86,14 @@ impl Bulk {
                 self.sets.len() as u32 - 1
             }),
         };
-        self.singles.push(Extent { logical: run.logical, length: run.bytes(), segment: run.segment, set, physical: run.physical, hlc: order.hlc });
+        self.singles.push(Extent {
+            logical: run.logical,
+            length: run.bytes(),
+            segment: run.segment,
+            set,
+            physical: run.physical,
+            hlc: order.hlc,
+        });
         if self.singles.len() >= BATCH {
             self.pack();
         }
@@ -122,11 +130,17 @@ impl Bulk {
         let mut singles = self.singles;
         for blocks in &self.packed {
             let view = blocks.view();
-            (0..view.len()).filter_map(|i| view.block(i).ok()).for_each(|block| block.collect_into(&mut singles));
+            (0..view.len())
+                .filter_map(|i| view.block(i).ok())
+                .for_each(|block| block.collect_into(&mut singles));
         }
         let sets = self.sets;
-        let singles =
-            singles.into_iter().map(move |e| (Run::single(e.logical, e.length, e.segment, e.physical), Order { hlc: e.hlc, set: sets[e.set as usize] }));
+        let singles = singles.into_iter().map(move |e| {
+            (
+                Run::single(e.logical, e.length, e.segment, e.physical),
+                Order { hlc: e.hlc, set: sets[e.set as usize] },
+            )
+        });
         singles.chain(self.runs)
     }
 
@@ -144,7 +158,8 @@ impl Bulk {
             end: e.logical + e.length,
             tag: (e.segment, e.physical.wrapping_sub(e.logical), e.set),
         });
-        // A batch is at most 2^21 extents after the sweep, some 100 MiB: far below what blocks can be.
+        // A batch is at most 2^21 extents after the sweep, some 100 MiB: far below what blocks can
+        // be.
         let blocks = sweep_into_blocks(spans, |_| true).expect("a batch fits into blocks");
         self.packed.push(blocks);
         singles.clear();
@@ -152,8 +167,12 @@ impl Bulk {
     }
 }
 
-/// The blocks of what the newest wins among `spans`, which ascend by their starts, as far as it is to be kept. Errors past 32 GiB of blocks.
-pub(super) fn sweep_into_blocks(spans: impl Iterator<Item = Span<Source>>, mut keep: impl FnMut(&Span<Source>) -> bool) -> Result<Blocks, Bad> {
+/// The blocks of what the newest wins among `spans`, which ascend by their starts, as far as it is
+/// to be kept. Errors past 32 GiB of blocks.
+pub(super) fn sweep_into_blocks(
+    spans: impl Iterator<Item = Span<Source>>,
+    mut keep: impl FnMut(&Span<Source>) -> bool,
+) -> Result<Blocks, Bad> {
     let mut packer = Packer::new(true);
     sweep(spans, &mut BinaryHeap::new(), |s| {
         if !keep(&s) {
@@ -182,7 +201,12 @@ pub(super) struct Packer {
 
 impl Packer {
     pub(super) fn new(ordered: bool) -> Packer {
-        Packer { blocks: Blocks::default(), waiting: Vec::with_capacity(BLOCK_EXTENTS), ordered, is_too_long: false }
+        Packer {
+            blocks: Blocks::default(),
+            waiting: Vec::with_capacity(BLOCK_EXTENTS),
+            ordered,
+            is_too_long: false,
+        }
     }
 
     #[inline]

@@ -5,8 +5,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{Order, Run};
 
-/// One run with its order, as it lies in a flat index (FORMAT.md section 6): 72 bytes, little-endian, no alignment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+/// One run with its order, as it lies in a flat index (FORMAT.md section 6): 72 bytes,
+/// little-endian, no alignment.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct Entry {
     /// Lowest logical byte.
@@ -17,7 +20,8 @@ pub struct Entry {
     pub max_end: U64,
     /// Bytes in a piece.
     pub length: U64,
-    /// Logical distance from a piece to the next; negative if piece 0 is the highest; 0 for a single piece.
+    /// Logical distance from a piece to the next; negative if piece 0 is the highest; 0 for a
+    /// single piece.
     pub stride: I64,
     /// Offset of piece 0 in the segment.
     pub physical: U64,
@@ -25,7 +29,8 @@ pub struct Entry {
     pub hlc: U64,
     /// Log set that wrote it.
     pub set: U32,
-    /// 0, or how the pieces lie: the number of a shape of the flat index, counted from 1. Then `stride` is 0 and `count` is 1.
+    /// 0, or how the pieces lie: the number of a shape of the flat index, counted from 1. Then
+    /// `stride` is 0 and `count` is 1.
     pub shape: U32,
     /// Number of pieces.
     pub count: U32,
@@ -34,7 +39,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Makes the entry of a valid run. Its `max_end` is its own end until it gets a place in a level.
+    /// Makes the entry of a valid run. Its `max_end` is its own end until it gets a place in a
+    /// level.
     pub fn new(run: Run, order: Order) -> Entry {
         Entry {
             first: run.first().into(),
@@ -56,12 +62,17 @@ impl Entry {
         Order { hlc: self.hlc.get(), set: self.set.get() }
     }
 
-    /// Gives the run. It is valid if the entry [is sound](Entry::is_sound); of others it is any run, but no panic.
+    /// Gives the run. It is valid if the entry [is sound](Entry::is_sound); of others it is any
+    /// run, but no panic.
     pub fn run(&self) -> Run {
         let stride = self.stride.get();
         let length = self.length.get();
         Run {
-            logical: if stride >= 0 { self.first.get() } else { self.end.get().wrapping_sub(length) },
+            logical: if stride >= 0 {
+                self.first.get()
+            } else {
+                self.end.get().wrapping_sub(length)
+            },
             length,
             stride,
             count: self.count.get(),
@@ -70,17 +81,22 @@ impl Entry {
         }
     }
 
-    /// Tells whether the run is valid and `first` and `end` are its bounds, for an entry without a shape. Entries from a file may be anything.
+    /// Tells whether the run is valid and `first` and `end` are its bounds, for an entry without a
+    /// shape. Entries from a file may be anything.
     pub fn is_sound(&self) -> bool {
         let run = self.run();
-        self.shape.get() == 0 && run.is_valid() && run.first() == self.first.get() && run.end() == self.end.get()
+        self.shape.get() == 0
+            && run.is_valid()
+            && run.first() == self.first.get()
+            && run.end() == self.end.get()
     }
 
     pub(super) fn key(&self) -> (u64, Order) {
         (self.first.get(), self.order())
     }
 
-    /// Calls `f(start, end, shift)` for the part of each piece inside `[from, to)`, ascending; logical byte b lies at physical b + shift (wrapping).
+    /// Calls `f(start, end, shift)` for the part of each piece inside `[from, to)`, ascending;
+    /// logical byte b lies at physical b + shift (wrapping).
     #[inline]
     pub(super) fn pieces(&self, from: u64, to: u64, mut f: impl FnMut(u64, u64, u64)) {
         let first = self.first.get();
@@ -94,7 +110,8 @@ impl Entry {
         if stride == 0 {
             return f(lo, hi, physical.wrapping_sub(first));
         }
-        let (step, length, count) = (stride.unsigned_abs(), self.length.get(), u64::from(self.count.get()));
+        let (step, length, count) =
+            (stride.unsigned_abs(), self.length.get(), u64::from(self.count.get()));
         let (mut k, mut start) = self.piece_reaching(lo);
         while start < hi {
             // k < count, because start < hi <= end.
@@ -105,7 +122,8 @@ impl Entry {
         }
     }
 
-    /// Index (ascending) and start of the first piece that ends past `from`, where first <= from < end and the entry is a run of several pieces.
+    /// Index (ascending) and start of the first piece that ends past `from`, where first <= from <
+    /// end and the entry is a run of several pieces.
     fn piece_reaching(&self, from: u64) -> (u64, u64) {
         let step = self.stride.get().unsigned_abs();
         let k = (from - self.first.get()) / step;

@@ -1,7 +1,9 @@
 //! The parts of a flat index, made of all that a map holds.
 //!
-//! Singles go through one sweep, source by source, from blocks into blocks; runs are cut and dropped as in any merge. An image may keep the order of everything; or it is *settled*, which is
-//! much smaller: orders are left out where nothing overlaps any more, and runs and singles fold across writers.
+//! Singles go through one sweep, source by source, from blocks into blocks; runs are cut and
+//! dropped as in any merge. An image may keep the order of everything; or it is *settled*, which is
+//! much smaller: orders are left out where nothing overlaps any more, and runs and singles fold
+//! across writers.
 
 use std::collections::{BinaryHeap, HashMap};
 
@@ -19,14 +21,17 @@ use super::shape::{Footprint, are_disjoint};
 use super::{ExtentMap, Run};
 use crate::{HOLE, Order, renumbered};
 
-/// Pieces of a run up to which it is held as singles where orders are left out: they cost some 6 bytes each, an entry 72.
+/// Pieces of a run up to which it is held as singles where orders are left out: they cost some 6
+/// bytes each, an entry 72.
 const SHORT_RUN: u32 = 8;
 /// Neighbouring singles of equal length and distance that are worth trying to fold.
 const STRETCH: usize = 64;
 /// Pairs and pieces that are looked at, for each entry, to find out what overlaps.
 const BUDGET: usize = 64;
 
-/// Runs that entries of a flat index may become again when what they have is overwritten: 2^26 are 4 GiB; and no more than as many nests as there were records. What has more is read from the logs anew.
+/// Runs that entries of a flat index may become again when what they have is overwritten: 2^26 are
+/// 4 GiB; and no more than as many nests as there were records. What has more is read from the logs
+/// anew.
 const EXPANDED_MAX: u64 = 1 << 26;
 
 /// The parts of a flat index.
@@ -67,49 +72,80 @@ impl Packed {
 }
 
 impl ExtentMap {
-    /// Merges everything into the parts of a flat index; `bulks` come on top, with what their segment numbers mean here. The map stays as it is, and its truncates belong to the image unless it is
-    /// settled.
+    /// Merges everything into the parts of a flat index; `bulks` come on top, with what their
+    /// segment numbers mean here. The map stays as it is, and its truncates belong to the image
+    /// unless it is settled.
     ///
-    /// O(n log n). Beside the image it needs about 12 bytes for each single and 64 for each run. Errors past 32 GiB of blocks.
-    pub fn image(&self, bulks: Vec<(Bulk, Vec<u32>)>, numbers: &Numbers<'_>, settled: bool) -> Result<Image, Bad> {
-        let by_id: HashMap<u32, u32> = numbers.sets.iter().enumerate().map(|(i, set)| (*set, i as u32)).collect();
+    /// O(n log n). Beside the image it needs about 12 bytes for each single and 64 for each run.
+    /// Errors past 32 GiB of blocks.
+    pub fn image(
+        &self,
+        bulks: Vec<(Bulk, Vec<u32>)>,
+        numbers: &Numbers<'_>,
+        settled: bool,
+    ) -> Result<Image, Bad> {
+        let by_id: HashMap<u32, u32> =
+            numbers.sets.iter().enumerate().map(|(i, set)| (*set, i as u32)).collect();
         let mut own = Bulk::numbered(numbers.sets);
         for entry in self.levels.iter().flat_map(super::Level::entries).chain(&self.buffer) {
             own.push(entry.run(), entry.order());
         }
         own.pack();
         let mut runs = std::mem::take(&mut own.runs);
-        let mut sources: Vec<Packed> = own.packed.drain(..).map(|blocks| Packed::numbered(blocks, numbers)).collect();
+        let mut sources: Vec<Packed> =
+            own.packed.drain(..).map(|blocks| Packed::numbered(blocks, numbers)).collect();
         for (mut bulk, segments) in bulks {
             bulk.pack();
             bulk.singles = Vec::new();
-            runs.extend(bulk.runs.drain(..).map(|(run, order)| (Run { segment: segments[run.segment as usize], ..run }, order)));
-            let sets: Vec<(u32, u32)> = bulk.sets.iter().map(|set| (by_id.get(set).copied().unwrap_or(0), *set)).collect();
-            sources.extend(bulk.packed.drain(..).map(|blocks| Packed { blocks, segments: segments.clone(), sets: sets.clone() }));
+            runs.extend(bulk.runs.drain(..).map(|(run, order)| {
+                (Run { segment: segments[run.segment as usize], ..run }, order)
+            }));
+            let sets: Vec<(u32, u32)> =
+                bulk.sets.iter().map(|set| (by_id.get(set).copied().unwrap_or(0), *set)).collect();
+            sources.extend(bulk.packed.drain(..).map(|blocks| Packed {
+                blocks,
+                segments: segments.clone(),
+                sets: sets.clone(),
+            }));
         }
         // The base's entries: what nothing new touches stays folded.
         let (mut kept, mut expanded): (Vec<Entry>, u64) = (Vec::new(), 0);
-        for (base, entry) in self.base.iter().flat_map(|base| base.entries().iter().map(move |entry| (base, entry))) {
+        for (base, entry) in
+            self.base.iter().flat_map(|base| base.entries().iter().map(move |entry| (base, entry)))
+        {
             if entry.shape.get() != 0 && self.is_untouched(base, entry, &runs, &sources) {
                 kept.push(*entry);
                 continue;
             }
-            expanded = expanded.saturating_add(base.shaped(entry).map_or(0, |shaped| shaped.expanded()));
-            if expanded > EXPANDED_MAX.min(base.flat().records.saturating_add(1).saturating_mul(NEST_RUNS_MAX.into())) {
-                return Err(Bad::new(0, "too many records of the flat index were overwritten in part"));
+            expanded =
+                expanded.saturating_add(base.shaped(entry).map_or(0, |shaped| shaped.expanded()));
+            if expanded
+                > EXPANDED_MAX
+                    .min(base.flat().records.saturating_add(1).saturating_mul(NEST_RUNS_MAX.into()))
+            {
+                return Err(Bad::new(
+                    0,
+                    "too many records of the flat index were overwritten in part",
+                ));
             }
             let order = base.order_of(entry);
             base.expand(entry, &mut |run| own.push(run, order));
         }
         runs.append(&mut own.runs);
-        let runs = runs.into_iter().flat_map(|(run, order)| run.clipped(clip_of(&self.truncates, order)).into_iter().flatten().map(move |run| (run, order)));
+        let runs = runs.into_iter().flat_map(|(run, order)| {
+            run.clipped(clip_of(&self.truncates, order))
+                .into_iter()
+                .flatten()
+                .map(move |run| (run, order))
+        });
         let (runs, cut): (Vec<_>, Vec<_>) = runs.partition(|(run, _)| run.count > 1);
         cut.into_iter().for_each(|(run, order)| own.push(run, order));
         own.pack();
         sources.extend(own.packed.drain(..).map(|blocks| Packed::numbered(blocks, numbers)));
         // A damaged flat index may name any segment.
         let is_listed = |segment: u32| (segment as usize) < numbers.set_of.len();
-        let (mut has_holes, mut are_listed) = (false, runs.iter().all(|(run, _)| is_listed(run.segment)));
+        let (mut has_holes, mut are_listed) =
+            (false, runs.iter().all(|(run, _)| is_listed(run.segment)));
         let mut singles = self.merge_singles(self.base.as_ref(), &sources, |s| {
             has_holes |= s.tag.0 == HOLE;
             are_listed &= s.tag.0 == HOLE || is_listed(s.tag.0);
@@ -125,7 +161,9 @@ impl ExtentMap {
             let view = singles.view();
             let ids = |set: u32| numbers.sets.get(set as usize).copied().unwrap_or(u32::MAX);
             let mut cover = Covers { view, ids: &ids, block: usize::MAX, extents: Vec::new() };
-            runs.retain(|(run, order)| !is_hidden(|pos| cover.behind(pos), run, *order, &mut budget));
+            runs.retain(|(run, order)| {
+                !is_hidden(|pos| cover.behind(pos), run, *order, &mut budget)
+            });
         }
         if !settled {
             let mut shapes = Once::default();
@@ -133,7 +171,12 @@ impl ExtentMap {
             entries.extend(runs.into_iter().map(|(run, order)| Entry::new(run, order)));
             entries.sort_unstable_by_key(Entry::key);
             make_tree(&mut entries);
-            return Ok(Image { entries, shapes: shapes.all, blocks: singles, segments: (0..numbers.set_of.len() as u32).collect() });
+            return Ok(Image {
+                entries,
+                shapes: shapes.all,
+                blocks: singles,
+                segments: (0..numbers.set_of.len() as u32).collect(),
+            });
         }
         if has_holes {
             singles = self.without_idle_holes(&[Packed::numbered(singles, numbers)], &runs)?;
@@ -141,16 +184,25 @@ impl ExtentMap {
         self.settle(runs, singles, kept, numbers)
     }
 
-    /// The singles without the holes that hide nothing: singles hide each other for good, so a hole is needed where it covers an older one of `runs` only.
+    /// The singles without the holes that hide nothing: singles hide each other for good, so a hole
+    /// is needed where it covers an older one of `runs` only.
     fn without_idle_holes(&self, singles: &[Packed], runs: &[(Run, Order)]) -> Result<Blocks, Bad> {
-        let mut tree: Vec<Entry> = runs.iter().map(|(run, order)| Entry::new(*run, *order)).collect();
+        let mut tree: Vec<Entry> =
+            runs.iter().map(|(run, order)| Entry::new(*run, *order)).collect();
         tree.sort_unstable_by_key(Entry::key);
         make_tree(&mut tree);
-        self.merge_singles(None, singles, |s| s.tag.0 != HOLE || is_reached(&tree, s.start, s.end, Some(s.order)))
+        self.merge_singles(None, singles, |s| {
+            s.tag.0 != HOLE || is_reached(&tree, s.start, s.end, Some(s.order))
+        })
     }
 
     /// One sweep over all sources of singles, for those that are to be kept.
-    fn merge_singles(&self, base: Option<&Base>, packed: &[Packed], keep: impl FnMut(&Span<Source>) -> bool) -> Result<Blocks, Bad> {
+    fn merge_singles(
+        &self,
+        base: Option<&Base>,
+        packed: &[Packed],
+        keep: impl FnMut(&Span<Source>) -> bool,
+    ) -> Result<Blocks, Bad> {
         let mut readers: Vec<Reader<'_>> = packed.iter().map(Reader::of_packed).collect();
         readers.extend(base.map(Reader::of_base));
         let mut heap: BinaryHeap<std::cmp::Reverse<(u64, usize)>> = BinaryHeap::new();
@@ -171,17 +223,34 @@ impl ExtentMap {
                 }
                 let clip = clip_of(truncates, order);
                 if extent.logical < clip {
-                    let tag: Source = (extent.segment, extent.physical.wrapping_sub(extent.logical), extent.set);
-                    return Some(Span { order, start: extent.logical, end: (extent.logical + extent.length).min(clip), tag });
+                    let tag: Source =
+                        (extent.segment, extent.physical.wrapping_sub(extent.logical), extent.set);
+                    return Some(Span {
+                        order,
+                        start: extent.logical,
+                        end: (extent.logical + extent.length).min(clip),
+                        tag,
+                    });
                 }
             }
         });
         sweep_into_blocks(spans, keep)
     }
 
-    /// Whether nothing but the base has a byte where this entry of it has one, and no truncate cuts it.
-    fn is_untouched(&self, base: &Base, entry: &Entry, runs: &[(Run, Order)], sources: &[Packed]) -> bool {
-        let (Some(shaped), (first, end)) = (base.shaped(entry), (entry.first.get(), entry.end.get())) else { return false };
+    /// Whether nothing but the base has a byte where this entry of it has one, and no truncate cuts
+    /// it.
+    fn is_untouched(
+        &self,
+        base: &Base,
+        entry: &Entry,
+        runs: &[(Run, Order)],
+        sources: &[Packed],
+    ) -> bool {
+        let (Some(shaped), (first, end)) =
+            (base.shaped(entry), (entry.first.get(), entry.end.get()))
+        else {
+            return false;
+        };
         if !shaped.is_sound() || clip_of(&self.truncates, base.order()) < end {
             return false;
         }
@@ -191,7 +260,12 @@ impl ExtentMap {
         for (run, _) in near {
             let axes = axis_of(run);
             budget = budget.saturating_sub(1);
-            if budget == 0 || !are_disjoint(mine, Footprint { axes: &axes, length: run.length, first: run.first() }) {
+            if budget == 0
+                || !are_disjoint(
+                    mine,
+                    Footprint { axes: &axes, length: run.length, first: run.first() },
+                )
+            {
                 return false;
             }
         }
@@ -207,7 +281,11 @@ impl ExtentMap {
                 let Ok(block) = view.block(i) else { return false };
                 block.collect_into(&mut extents);
                 budget = budget.saturating_sub(extents.len());
-                if budget == 0 || extents.iter().any(|e| shaped.next_byte(e.logical, e.logical + e.length).is_some()) {
+                if budget == 0
+                    || extents
+                        .iter()
+                        .any(|e| shaped.next_byte(e.logical, e.logical + e.length).is_some())
+                {
                     return false;
                 }
             }
@@ -216,9 +294,20 @@ impl ExtentMap {
     }
 
     /// Folds what does not overlap, and leaves orders out where they decide nothing any more.
-    fn settle(&self, mut runs: Vec<(Run, Order)>, mut singles: Blocks, kept: Vec<Entry>, numbers: &Numbers<'_>) -> Result<Image, Bad> {
-        // Segments are numbered as the file comes upon them, set by set, so that those of ranks in turns are in turns; what stayed folded keeps its numbers.
-        let old = if kept.is_empty() { appearance(&runs, &singles, numbers) } else { (0..numbers.set_of.len() as u32).collect() };
+    fn settle(
+        &self,
+        mut runs: Vec<(Run, Order)>,
+        mut singles: Blocks,
+        kept: Vec<Entry>,
+        numbers: &Numbers<'_>,
+    ) -> Result<Image, Bad> {
+        // Segments are numbered as the file comes upon them, set by set, so that those of ranks in
+        // turns are in turns; what stayed folded keeps its numbers.
+        let old = if kept.is_empty() {
+            appearance(&runs, &singles, numbers)
+        } else {
+            (0..numbers.set_of.len() as u32).collect()
+        };
         let mut new = vec![0; numbers.set_of.len()];
         old.iter().enumerate().for_each(|(i, old)| new[*old as usize] = i as u32);
         runs.iter_mut().for_each(|(run, _)| run.segment = new[run.segment as usize]);
@@ -240,7 +329,8 @@ impl ExtentMap {
         }
         drop(runs);
         // What is too short for an entry becomes singles again.
-        let (short, left): (Vec<_>, Vec<_>) = left.into_iter().partition(|(run, _)| run.count <= SHORT_RUN);
+        let (short, left): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(|(run, _)| run.count <= SHORT_RUN);
         if !short.is_empty() {
             let mut bulk = Bulk::numbered(numbers.sets);
             for (run, order) in short {
@@ -250,10 +340,12 @@ impl ExtentMap {
             }
             bulk.pack();
             let packed = bulk.packed.drain(..).chain([singles]);
-            let sources: Vec<Packed> = packed.map(|blocks| Packed::numbered(blocks, numbers)).collect();
+            let sources: Vec<Packed> =
+                packed.map(|blocks| Packed::numbered(blocks, numbers)).collect();
             singles = self.without_idle_holes(&sources, &left)?;
         }
-        let mut left: Vec<Entry> = left.into_iter().map(|(run, order)| Entry::new(run, order)).collect();
+        let mut left: Vec<Entry> =
+            left.into_iter().map(|(run, order)| Entry::new(run, order)).collect();
         left.sort_unstable_by_key(Entry::key);
         make_tree(&mut left);
         let blocks = repack(&singles, &left, &new, &mut |group: Group| {
@@ -270,7 +362,12 @@ impl ExtentMap {
     /// Entries of the base with their shapes, for another image.
     fn keep(&self, kept: &[Entry], shapes: &mut Once<NewShape>) -> Vec<Entry> {
         let shaped = kept.iter().filter_map(|entry| self.base.as_ref()?.shaped(entry));
-        shaped.map(|shaped| Entry { shape: (shapes.number(shaped.to_new()) + 1).into(), ..*shaped.entry }).collect()
+        shaped
+            .map(|shaped| Entry {
+                shape: (shapes.number(shaped.to_new()) + 1).into(),
+                ..*shaped.entry
+            })
+            .collect()
     }
 }
 
@@ -311,18 +408,34 @@ fn appearance(runs: &[(Run, Order)], singles: &Blocks, numbers: &Numbers<'_>) ->
     order
 }
 
-/// For each group whether it shares a byte with another, with what is there already, or with a single; true also if that takes too long to find out.
-fn touching(groups: &[Group], entries: &[Entry], shapes: &[NewShape], singles: &Blocks) -> Vec<bool> {
+/// For each group whether it shares a byte with another, with what is there already, or with a
+/// single; true also if that takes too long to find out.
+fn touching(
+    groups: &[Group],
+    entries: &[Entry],
+    shapes: &[NewShape],
+    singles: &Blocks,
+) -> Vec<bool> {
     let mut touching = vec![false; groups.len()];
     // Groups and entries in the order of their first bytes.
-    let mut all: Vec<(u64, u64, usize)> = groups.iter().enumerate().map(|(i, group)| (group.first, group.end(), i)).collect();
-    all.extend(entries.iter().enumerate().map(|(i, entry)| (entry.first.get(), entry.end.get(), groups.len() + i)));
+    let mut all: Vec<(u64, u64, usize)> =
+        groups.iter().enumerate().map(|(i, group)| (group.first, group.end(), i)).collect();
+    all.extend(
+        entries
+            .iter()
+            .enumerate()
+            .map(|(i, entry)| (entry.first.get(), entry.end.get(), groups.len() + i)),
+    );
     all.sort_unstable();
     let footprint = |i: usize| match groups.get(i) {
         Some(group) => group.footprint(),
         None => {
             let entry = &entries[i - groups.len()];
-            Footprint { axes: &shapes[entry.shape.get() as usize - 1].axes, length: entry.length.get(), first: entry.first.get() }
+            Footprint {
+                axes: &shapes[entry.shape.get() as usize - 1].axes,
+                length: entry.length.get(),
+                first: entry.first.get(),
+            }
         }
     };
     let mut budget = BUDGET * (all.len() + singles.extents() as usize) + (1 << 20);
@@ -349,7 +462,11 @@ fn touching(groups: &[Group], entries: &[Entry], shapes: &[NewShape], singles: &
         open.push((end, i));
     }
     let view = singles.view();
-    for (group, touching) in groups.iter().zip(&mut touching).filter(|(group, touching)| group.members.len() > 1 && !**touching) {
+    for (group, touching) in groups
+        .iter()
+        .zip(&mut touching)
+        .filter(|(group, touching)| group.members.len() > 1 && !**touching)
+    {
         let (first, end) = (group.first, group.end());
         'blocks: for i in view.reaching(first) {
             if view.first(i) >= end {
@@ -358,7 +475,12 @@ fn touching(groups: &[Group], entries: &[Entry], shapes: &[NewShape], singles: &
             let Ok(block) = view.block(i) else { continue };
             block.visit(first, |_, start, stop| {
                 budget = budget.saturating_sub(1);
-                *touching |= start < end && (budget == 0 || !are_disjoint(group.footprint(), Footprint { axes: &[], length: stop - start, first: start }));
+                *touching |= start < end
+                    && (budget == 0
+                        || !are_disjoint(
+                            group.footprint(),
+                            Footprint { axes: &[], length: stop - start, first: start },
+                        ));
                 start < end && !*touching
             });
             if *touching {
@@ -373,26 +495,35 @@ fn touching(groups: &[Group], entries: &[Entry], shapes: &[NewShape], singles: &
 fn is_reached(tree: &[Entry], from: u64, to: u64, order: Option<Order>) -> bool {
     let mut reached = false;
     walk(tree, from, &mut { to }, &mut |entry: &Entry, to: &mut u64| {
-        reached |= order.is_none_or(|order| entry.order() < order) && entry.next_byte(from, *to).is_some();
+        reached |=
+            order.is_none_or(|order| entry.order() < order) && entry.next_byte(from, *to).is_some();
     });
     reached
 }
 
-/// Packs singles anew: without orders in blocks that no run of `left` reaches into, joined where they go on, with new numbers of segments. Long stretches of equal ones that fold go to `fold`.
-fn repack(singles: &Blocks, left: &[Entry], new: &[u32], fold: &mut impl FnMut(Group)) -> Result<Blocks, Bad> {
+/// Packs singles anew: without orders in blocks that no run of `left` reaches into, joined where
+/// they go on, with new numbers of segments. Long stretches of equal ones that fold go to `fold`.
+fn repack(
+    singles: &Blocks,
+    left: &[Entry],
+    new: &[u32],
+    fold: &mut impl FnMut(Group),
+) -> Result<Blocks, Bad> {
     let view = singles.view();
     let mut packer = Packer::new(false);
     let mut stretch: Vec<Extent> = Vec::new();
     let flush = |packer: &mut Packer| {
         let waiting = packer.waiting();
         let (Some(first), Some(last)) = (waiting.first(), waiting.last()) else { return };
-        let ordered = !left.is_empty() && is_reached(left, first.logical, last.logical + last.length, None);
+        let ordered =
+            !left.is_empty() && is_reached(left, first.logical, last.logical + last.length, None);
         packer.flush(ordered);
     };
     let mut put = |extent: Extent| {
         // Where runs could lie between in the order, pieces stay apart.
         if let Some(last) = packer.waiting().last_mut().filter(|_| left.is_empty())
-            && (last.segment, last.logical + last.length, last.physical + last.length) == (extent.segment, extent.logical, extent.physical)
+            && (last.segment, last.logical + last.length, last.physical + last.length)
+                == (extent.segment, extent.logical, extent.physical)
         {
             last.length += extent.length;
             return;
@@ -404,16 +535,28 @@ fn repack(singles: &Blocks, left: &[Entry], new: &[u32], fold: &mut impl FnMut(G
     };
     let mut end_stretch = |stretch: &mut Vec<Extent>, put: &mut dyn FnMut(Extent)| {
         if stretch.len() >= STRETCH && left.is_empty() {
-            let runs: Vec<Run> = stretch.iter().map(|e| Run::single(e.logical, e.length, e.segment, e.physical)).collect();
+            let runs: Vec<Run> = stretch
+                .iter()
+                .map(|e| Run::single(e.logical, e.length, e.segment, e.physical))
+                .collect();
             let groups = fold::across(&runs);
             // A table holds what a block does, in as many bits.
-            if groups.len() * 16 <= stretch.len() && groups.iter().all(|group| group.shape.segments.is_empty()) {
+            if groups.len() * 16 <= stretch.len()
+                && groups.iter().all(|group| group.shape.segments.is_empty())
+            {
                 stretch.clear();
                 for group in groups {
                     match group.members.len() {
                         1 => {
                             let run = &runs[group.members[0] as usize];
-                            stretch.push(Extent { logical: run.logical, length: run.length, segment: run.segment, set: 0, physical: run.physical, hlc: 0 });
+                            stretch.push(Extent {
+                                logical: run.logical,
+                                length: run.length,
+                                segment: run.segment,
+                                set: 0,
+                                physical: run.physical,
+                                hlc: 0,
+                            });
                         }
                         _ => fold(group),
                     }
@@ -429,7 +572,9 @@ fn repack(singles: &Blocks, left: &[Entry], new: &[u32], fold: &mut impl FnMut(G
         for extent in &extents {
             let extent = Extent { segment: renumbered(extent.segment, new), ..*extent };
             if let [.., a, b] = stretch.as_slice()
-                && (extent.length != b.length || extent.logical - b.logical != b.logical - a.logical || a.length != b.length)
+                && (extent.length != b.length
+                    || extent.logical - b.logical != b.logical - a.logical
+                    || a.length != b.length)
             {
                 end_stretch(&mut stretch, &mut put);
             }
@@ -456,7 +601,12 @@ enum From<'a> {
 
 impl<'a> Reader<'a> {
     fn of_packed(packed: &'a Packed) -> Reader<'a> {
-        Reader { from: From::Packed(packed.blocks.view(), packed), next: 0, extents: Vec::new(), at: 0 }
+        Reader {
+            from: From::Packed(packed.blocks.view(), packed),
+            next: 0,
+            extents: Vec::new(),
+            at: 0,
+        }
     }
 
     fn of_base(base: &'a Base) -> Reader<'a> {
@@ -479,10 +629,22 @@ impl<'a> Reader<'a> {
                 From::Packed(view, packed) => {
                     if let Ok(block) = view.block(self.next) {
                         block.visit(0, |i, start, end| {
-                            let ((segment, physical), (hlc, set)) = (block.place(i), block.order(i).unwrap_or_default());
-                            let (set, id) = packed.sets.get(set as usize).copied().unwrap_or_default();
+                            let ((segment, physical), (hlc, set)) =
+                                (block.place(i), block.order(i).unwrap_or_default());
+                            let (set, id) =
+                                packed.sets.get(set as usize).copied().unwrap_or_default();
                             let segment = renumbered(segment, &packed.segments);
-                            self.extents.push((Extent { logical: start, length: end - start, segment, set, physical, hlc }, Order { hlc, set: id }));
+                            self.extents.push((
+                                Extent {
+                                    logical: start,
+                                    length: end - start,
+                                    segment,
+                                    set,
+                                    physical,
+                                    hlc,
+                                },
+                                Order { hlc, set: id },
+                            ));
                             true
                         });
                     }
@@ -520,7 +682,11 @@ impl Covers<'_> {
             }
             let at = self.extents.partition_point(|e| e.logical + e.length <= pos);
             if let Some(e) = self.extents.get(at) {
-                return Some((e.logical, e.logical + e.length, Order { hlc: e.hlc, set: (self.ids)(e.set) }));
+                return Some((
+                    e.logical,
+                    e.logical + e.length,
+                    Order { hlc: e.hlc, set: (self.ids)(e.set) },
+                ));
             }
         }
         None

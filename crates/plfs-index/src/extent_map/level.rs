@@ -1,17 +1,20 @@
-//! Levels of a map: sorted entries as an implicit interval tree, and for long interleaved runs a second way in, by phase.
+//! Levels of a map: sorted entries as an implicit interval tree, and for long interleaved runs a
+//! second way in, by phase.
 
 use std::sync::OnceLock;
 
 use super::entry::Entry;
 use crate::Order;
 
-/// Entries that a level has at least before its runs are sorted by phase: below, the tree is as fast.
+/// Entries that a level has at least before its runs are sorted by phase: below, the tree is as
+/// fast.
 const LATTICE_ENTRIES: usize = 32;
 
 /// Phases that a group of runs of equal length and stride has at least.
 const LATTICE_PHASES: usize = 8;
 
-/// Sorted entries that are an implicit interval tree: the root of `[a, b)` is entry (a+b)/2 (FORMAT.md section 6).
+/// Sorted entries that are an implicit interval tree: the root of `[a, b)` is entry (a+b)/2
+/// (FORMAT.md section 6).
 pub(super) struct Level {
     entries: Vec<Entry>,
     lattices: OnceLock<Option<Box<Lattices>>>,
@@ -55,13 +58,15 @@ impl Level {
         *self = Level::new(entries);
     }
 
-    /// Calls `f(entry, to)` for the entries that reach into `[from, to)`, ascending. `f` may lower `to` on the way.
+    /// Calls `f(entry, to)` for the entries that reach into `[from, to)`, ascending. `f` may lower
+    /// `to` on the way.
     #[inline]
     pub(super) fn visit(&self, from: u64, to: u64, mut f: impl FnMut(&Entry, &mut u64)) {
         walk(&self.entries, from, &mut { to }, &mut f);
     }
 
-    /// Calls `f` for all entries that have a piece in `[from, to)`, and few others, in no particular order.
+    /// Calls `f` for all entries that have a piece in `[from, to)`, and few others, in no
+    /// particular order.
     #[inline]
     pub(super) fn visit_pieces(&self, from: u64, to: u64, mut f: impl FnMut(&Entry)) {
         match self.lattices.get_or_init(|| Lattices::new(&self.entries)) {
@@ -76,8 +81,9 @@ impl Level {
     }
 }
 
-/// Long runs that interleave, by where they lie in their period. In the tree each of the runs of a thousand ranks reaches into each range; here a lookup asks only for those
-/// whose phase has a piece there.
+/// Long runs that interleave, by where they lie in their period. In the tree each of the runs of a
+/// thousand ranks reaches into each range; here a lookup asks only for those whose phase has a
+/// piece there.
 pub(super) struct Lattices {
     groups: Vec<Group>,
     /// The entries of no group, as a level has them.
@@ -90,7 +96,8 @@ struct Group {
     step: u64,
     first: u64,
     end: u64,
-    /// Phases (first modulo step), ascending, each with the index of its first run. The runs of a phase are a tree.
+    /// Phases (first modulo step), ascending, each with the index of its first run. The runs of a
+    /// phase are a tree.
     phases: Vec<(u64, usize)>,
     runs: Vec<Entry>,
 }
@@ -99,18 +106,22 @@ impl Lattices {
     /// Whether lattices are worth trying: many entries, and going by 256 of them most are runs.
     pub(super) fn if_likely(entries: &[Entry]) -> bool {
         let sample = || entries.iter().step_by(entries.len().div_ceil(256));
-        entries.len() >= LATTICE_ENTRIES && sample().filter(|e| e.count.get() > 1).count() * 2 >= sample().count()
+        entries.len() >= LATTICE_ENTRIES
+            && sample().filter(|e| e.count.get() > 1).count() * 2 >= sample().count()
     }
 
-    /// Makes the lattices of sound entries, None if they would not help. O(n log n), and a look at 256 entries if they are mostly singles.
+    /// Makes the lattices of sound entries, None if they would not help. O(n log n), and a look at
+    /// 256 entries if they are mostly singles.
     pub(super) fn new(entries: &[Entry]) -> Option<Box<Lattices>> {
         if !Lattices::if_likely(entries) {
             return None;
         }
         let is_run = |e: &&Entry| e.count.get() > 1;
-        let (runs, mut rest): (Vec<Entry>, Vec<Entry>) = entries.iter().copied().partition(|e| is_run(&e));
+        let (runs, mut rest): (Vec<Entry>, Vec<Entry>) =
+            entries.iter().copied().partition(|e| is_run(&e));
         let key = |e: &Entry| (e.length.get(), e.stride.get().unsigned_abs());
-        let mut sorted: Vec<_> = runs.into_iter().map(|e| (key(&e), e.first.get() % key(&e).1, e)).collect();
+        let mut sorted: Vec<_> =
+            runs.into_iter().map(|e| (key(&e), e.first.get() % key(&e).1, e)).collect();
         sorted.sort_unstable_by_key(|(key, phase, e)| (*key, *phase, e.key()));
         let mut groups = Vec::new();
         for of_group in sorted.chunk_by(|a, b| a.0 == b.0) {
@@ -139,7 +150,8 @@ impl Lattices {
         Some(Box::new(Lattices { groups, rest }))
     }
 
-    /// Calls `f` for all entries that have a piece in `[from, to)`, and few others, in no particular order.
+    /// Calls `f` for all entries that have a piece in `[from, to)`, and few others, in no
+    /// particular order.
     pub(super) fn visit(&self, from: u64, to: u64, mut f: impl FnMut(&Entry)) {
         let mut f = |e: &Entry, _: &mut u64| f(e);
         walk(&self.rest, from, &mut { to }, &mut f);
@@ -162,7 +174,10 @@ impl Lattices {
                 continue;
             }
             let (a, b) = (lo % group.step, hi % group.step);
-            let (from_a, past_b) = (group.phases.partition_point(|p| p.0 < a), group.phases.partition_point(|p| p.0 <= b));
+            let (from_a, past_b) = (
+                group.phases.partition_point(|p| p.0 < a),
+                group.phases.partition_point(|p| p.0 <= b),
+            );
             if a <= b {
                 visit_phases(from_a..past_b);
             } else {
@@ -173,13 +188,21 @@ impl Lattices {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        let groups = self.groups.iter().map(|g| g.runs.capacity() * size_of::<Entry>() + g.phases.capacity() * size_of::<(u64, usize)>());
+        let groups = self.groups.iter().map(|g| {
+            g.runs.capacity() * size_of::<Entry>() + g.phases.capacity() * size_of::<(u64, usize)>()
+        });
         groups.sum::<usize>() + self.rest.capacity() * size_of::<Entry>()
     }
 }
 
-/// Visits the tree `entries` from left to right, without the subtrees that end before `from` or start at `to` or later.
-pub(super) fn walk<F: FnMut(&Entry, &mut u64)>(mut entries: &[Entry], from: u64, to: &mut u64, f: &mut F) {
+/// Visits the tree `entries` from left to right, without the subtrees that end before `from` or
+/// start at `to` or later.
+pub(super) fn walk<F: FnMut(&Entry, &mut u64)>(
+    mut entries: &[Entry],
+    from: u64,
+    to: &mut u64,
+    f: &mut F,
+) {
     while !entries.is_empty() {
         let m = entries.len() / 2;
         let root = &entries[m];

@@ -1,4 +1,5 @@
-//! Merging levels: the newest wins each byte for good, and what can never be seen again is left out.
+//! Merging levels: the newest wins each byte for good, and what can never be seen again is left
+//! out.
 
 use std::collections::BinaryHeap;
 
@@ -6,7 +7,8 @@ use super::entry::Entry;
 use super::level::Level;
 use crate::{Order, Run};
 
-/// A stretch `[start, end)` of something ordered. `tag` stays the same when it is cut, so it holds what does not depend on the place.
+/// A stretch `[start, end)` of something ordered. `tag` stays the same when it is cut, so it holds
+/// what does not depend on the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span<T> {
     /// First, so that a heap gives the newest.
@@ -16,12 +18,18 @@ pub(super) struct Span<T> {
     pub(super) tag: T,
 }
 
-/// Goes through `spans`, ascending by start, and gives `emit` the disjoint parts that the newest wins, ascending. `heap` comes and goes empty.
+/// Goes through `spans`, ascending by start, and gives `emit` the disjoint parts that the newest
+/// wins, ascending. `heap` comes and goes empty.
 ///
 /// Spans that start together may come in any order. O(n log n), O(n) if nothing overlaps.
 #[inline]
-pub(super) fn sweep<T: Copy + Ord>(spans: impl Iterator<Item = Span<T>>, heap: &mut BinaryHeap<Span<T>>, mut emit: impl FnMut(Span<T>)) {
-    // The winner from its `start` on. All in the heap are older than it or end later, and started before.
+pub(super) fn sweep<T: Copy + Ord>(
+    spans: impl Iterator<Item = Span<T>>,
+    heap: &mut BinaryHeap<Span<T>>,
+    mut emit: impl FnMut(Span<T>),
+) {
+    // The winner from its `start` on. All in the heap are older than it or end later, and started
+    // before.
     let mut winner: Option<Span<T>> = None;
     // What wins from `pos` on among those that started before.
     let next_from = |heap: &mut BinaryHeap<Span<T>>, pos: u64| {
@@ -72,8 +80,9 @@ pub(super) fn clip_of(truncates: &[(Order, u64)], order: Order) -> u64 {
 
 /// Gives the entries of several sorted levels in one ascending sequence.
 struct Ascending<'a> {
-    /// What is left of each level that is not used up, with the key of its next entry. The level that comes next is last; the longest level is nearly always the
-    /// one again, so that a step is one comparison.
+    /// What is left of each level that is not used up, with the key of its next entry. The level
+    /// that comes next is last; the longest level is nearly always the one again, so that a step
+    /// is one comparison.
     heads: Vec<((u64, Order), &'a [Entry])>,
 }
 
@@ -107,12 +116,14 @@ impl<'a> Iterator for Ascending<'a> {
     }
 }
 
-/// Merges sorted entries into a level and leaves out what can never be seen again (see the head of the module).
+/// Merges sorted entries into a level and leaves out what can never be seen again (see the head of
+/// the module).
 pub(super) fn merge(sources: &[&[Entry]], truncates: &[(Order, u64)]) -> Level {
     let total = sources.iter().map(|s| s.len()).sum();
     let mut entries = Ascending::new(sources.iter().copied());
 
-    // The singles go through the sweep; runs and the cut pieces of runs, which are not in order, wait in `others`.
+    // The singles go through the sweep; runs and the cut pieces of runs, which are not in order,
+    // wait in `others`.
     let mut singles: Vec<Entry> = Vec::with_capacity(total);
     let mut others: Vec<(Run, Order)> = Vec::new();
     let spans = std::iter::from_fn(|| {
@@ -133,7 +144,8 @@ pub(super) fn merge(sources: &[&[Entry]], truncates: &[(Order, u64)]) -> Level {
         singles.push(Entry::new(run, s.order));
     });
 
-    // Each run may look at a few singles on average, so that a merge stays linear whatever the runs look like.
+    // Each run may look at a few singles on average, so that a merge stays linear whatever the runs
+    // look like.
     let mut budget = 4 * total + 1024;
     let mut others = cut_on_lattices(others);
     others.retain(|(run, order)| {
@@ -146,7 +158,8 @@ pub(super) fn merge(sources: &[&[Entry]], truncates: &[(Order, u64)]) -> Level {
     });
     if !others.is_empty() {
         // Two ascending stretches: the stable sort merges them in one pass.
-        let mut runs: Vec<Entry> = others.into_iter().map(|(run, order)| Entry::new(run, order)).collect();
+        let mut runs: Vec<Entry> =
+            others.into_iter().map(|(run, order)| Entry::new(run, order)).collect();
         runs.sort_unstable_by_key(Entry::key);
         singles.append(&mut runs);
         singles.sort_by_key(Entry::key);
@@ -157,14 +170,16 @@ pub(super) fn merge(sources: &[&[Entry]], truncates: &[(Order, u64)]) -> Level {
     Level::new(singles)
 }
 
-/// Cuts runs where newer runs of equal length, stride and phase hide them. The pieces of such runs are places on one lattice, so a run is an interval of places
-/// and the newest wins as with bytes. A stride may be negative on one side: the places are the same.
+/// Cuts runs where newer runs of equal length, stride and phase hide them. The pieces of such runs
+/// are places on one lattice, so a run is an interval of places and the newest wins as with bytes.
+/// A stride may be negative on one side: the places are the same.
 pub(super) fn cut_on_lattices(runs: Vec<(Run, Order)>) -> Vec<(Run, Order)> {
     let lattice = |run: &Run| {
         let step = run.stride.unsigned_abs();
         (run.length, step, if step == 0 { 0 } else { run.first() % step })
     };
-    let mut sorted: Vec<_> = runs.iter().enumerate().map(|(i, (run, _))| (lattice(run), run.first(), i)).collect();
+    let mut sorted: Vec<_> =
+        runs.iter().enumerate().map(|(i, (run, _))| (lattice(run), run.first(), i)).collect();
     sorted.sort_unstable();
     let mut kept = Vec::with_capacity(runs.len());
     let mut heap = BinaryHeap::new();
@@ -188,9 +203,15 @@ pub(super) fn cut_on_lattices(runs: Vec<(Run, Order)>) -> Vec<(Run, Order)> {
     kept
 }
 
-/// Tells whether newer singles cover each piece of `run`; `behind` gives first byte, end and order of the first one that ends behind a byte, which never goes back. Gives up, with
-/// false, when `budget` steps are spent.
-pub(super) fn is_hidden(mut behind: impl FnMut(u64) -> Option<(u64, u64, Order)>, run: &Run, order: Order, budget: &mut usize) -> bool {
+/// Tells whether newer singles cover each piece of `run`; `behind` gives first byte, end and order
+/// of the first one that ends behind a byte, which never goes back. Gives up, with false, when
+/// `budget` steps are spent.
+pub(super) fn is_hidden(
+    mut behind: impl FnMut(u64) -> Option<(u64, u64, Order)>,
+    run: &Run,
+    order: Order,
+    budget: &mut usize,
+) -> bool {
     let step = run.stride.unsigned_abs();
     let (first, end) = (run.first(), run.end());
     let mut pos = first;

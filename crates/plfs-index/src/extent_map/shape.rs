@@ -1,4 +1,5 @@
-//! Where the pieces of an entry with a shape lie: arithmetic along the axes, longest stride first, and nothing is expanded outside the range that is asked for.
+//! Where the pieces of an entry with a shape lie: arithmetic along the axes, longest stride first,
+//! and nothing is expanded outside the range that is asked for.
 
 use std::sync::OnceLock;
 
@@ -8,10 +9,12 @@ use plfs_format::flat_index::{AXES_MAX, Axis, NewShape, Shape};
 use super::entry::Entry;
 use crate::{MAX_END, Run};
 
-/// A piece: logical bytes `[start, end)`, the segment's number, and physical minus logical offset, wrapping.
+/// A piece: logical bytes `[start, end)`, the segment's number, and physical minus logical offset,
+/// wrapping.
 pub(super) type Piece = (u64, u64, u32, u64);
 
-/// What the axes span, from each on: `spans[i]` is the distance from the first byte of a piece to one past the last along axes `i` and those behind it. `None` if pieces could overlap or
+/// What the axes span, from each on: `spans[i]` is the distance from the first byte of a piece to
+/// one past the last along axes `i` and those behind it. `None` if pieces could overlap or
 /// the entry's bounds say otherwise.
 #[inline]
 fn spans(axes: &[Axis], length: u64) -> Option<[u64; AXES_MAX + 1]> {
@@ -61,7 +64,11 @@ impl At {
         At {
             segment: self.segment.wrapping_add(axis.segment.wrapping_mul(i as i64)),
             physical: self.physical.wrapping_add(axis.physical.wrapping_mul(i as i64)),
-            place: if axis.tabled { self.place.wrapping_mul(axis.count as usize).wrapping_add(i as usize) } else { self.place },
+            place: if axis.tabled {
+                self.place.wrapping_mul(axis.count as usize).wrapping_add(i as usize)
+            } else {
+                self.place
+            },
             ..self
         }
     }
@@ -69,7 +76,8 @@ impl At {
 
 impl Shaped<'_> {
     fn spans(&self) -> Option<[u64; AXES_MAX + 1]> {
-        let (first, end, length) = (self.entry.first.get(), self.entry.end.get(), self.entry.length.get());
+        let (first, end, length) =
+            (self.entry.first.get(), self.entry.end.get(), self.entry.length.get());
         let find = || spans(&self.shape.axes, length);
         let spans = match self.spans.map(|kept| kept.get_or_init(|| (length, find()))) {
             Some((of, spans)) if *of == length => *spans,
@@ -81,9 +89,13 @@ impl Shaped<'_> {
     /// The shape with its table, to be written again.
     pub(super) fn to_new(&self) -> NewShape {
         let axes = self.shape.axes.clone();
-        let places = axes.iter().filter(|axis| axis.tabled).map(|axis| axis.count as usize).product();
+        let places =
+            axes.iter().filter(|axis| axis.tabled).map(|axis| axis.count as usize).product();
         let column = |column: Column| (0..places).map(|i| column.get(self.file, i)).collect();
-        let (segments, physicals) = self.shape.table.map_or_else(Default::default, |table| (column(table.segment), column(table.physical)));
+        let (segments, physicals) = self
+            .shape
+            .table
+            .map_or_else(Default::default, |table| (column(table.segment), column(table.physical)));
         NewShape { axes, segments, physicals }
     }
 
@@ -92,7 +104,8 @@ impl Shaped<'_> {
         self.spans().is_some()
     }
 
-    /// Calls `f` for the part of each piece inside `[from, to)`, ascending. False if the entry does not keep the limits: then it has no pieces.
+    /// Calls `f` for the part of each piece inside `[from, to)`, ascending. False if the entry does
+    /// not keep the limits: then it has no pieces.
     #[inline]
     pub(super) fn pieces(&self, from: u64, to: u64, f: &mut impl FnMut(Piece)) -> bool {
         let Some(spans) = self.spans() else { return false };
@@ -108,7 +121,12 @@ impl Shaped<'_> {
             None if to - from <= 1 => return true,
             _ => {}
         }
-        let start = At { logical: self.entry.first.get(), segment: i64::from(self.entry.segment.get()), physical: self.entry.physical.get() as i64, place: 0 };
+        let start = At {
+            logical: self.entry.first.get(),
+            segment: i64::from(self.entry.segment.get()),
+            physical: self.entry.physical.get() as i64,
+            place: 0,
+        };
         self.descend(0, &spans, start, from, to, f);
         true
     }
@@ -116,17 +134,26 @@ impl Shaped<'_> {
     /// How many runs [`expand`](Shaped::expand) gives.
     pub(super) fn expanded(&self) -> u64 {
         let along = self.along();
-        let counts = self.shape.axes.iter().enumerate().filter(|(i, _)| Some(*i) != along).map(|(_, axis)| u64::from(axis.count));
+        let counts = self
+            .shape
+            .axes
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| Some(*i) != along)
+            .map(|(_, axis)| u64::from(axis.count));
         counts.fold(1, u64::saturating_mul)
     }
 
     /// The axis in which both offsets go on piece by piece, as one writer writes.
     fn along(&self) -> Option<usize> {
         let length = self.entry.length.get();
-        self.shape.axes.iter().rposition(|axis| !axis.tabled && axis.segment == 0 && axis.physical.unsigned_abs() == length)
+        self.shape.axes.iter().rposition(|axis| {
+            !axis.tabled && axis.segment == 0 && axis.physical.unsigned_abs() == length
+        })
     }
 
-    /// Calls for all pieces as runs along [that axis](Shaped::along), as singles if there is none. The entry [is sound](Shaped::is_sound).
+    /// Calls for all pieces as runs along [that axis](Shaped::along), as singles if there is none.
+    /// The entry [is sound](Shaped::is_sound).
     pub(super) fn expand(&self, f: &mut impl FnMut(Run)) {
         let length = self.entry.length.get();
         let mut rest = self.shape.axes.clone();
@@ -136,26 +163,30 @@ impl Shaped<'_> {
         let Some(span) = span(&shape.axes, length) else { return };
         let mut entry = *self.entry;
         entry.end = (entry.first.get() + span).into();
-        Shaped { entry: &entry, shape: &shape, file: self.file, spans: None }.pieces(0, u64::MAX, &mut |(start, _, segment, shift)| {
-            let run = Run::single(start, length, segment, start.wrapping_add(shift));
-            let run = along.map_or(run, |axis| {
-                let reach = u64::from(axis.count) - 1;
-                match axis.physical > 0 {
-                    true => Run { stride: axis.stride as i64, count: axis.count, ..run },
-                    // Written backwards: what is stored first is what is logically last.
-                    false => Run {
-                        logical: run.logical + reach * axis.stride,
-                        stride: -(axis.stride as i64),
-                        count: axis.count,
-                        physical: run.physical.wrapping_sub(reach * length),
-                        ..run
-                    },
+        Shaped { entry: &entry, shape: &shape, file: self.file, spans: None }.pieces(
+            0,
+            u64::MAX,
+            &mut |(start, _, segment, shift)| {
+                let run = Run::single(start, length, segment, start.wrapping_add(shift));
+                let run = along.map_or(run, |axis| {
+                    let reach = u64::from(axis.count) - 1;
+                    match axis.physical > 0 {
+                        true => Run { stride: axis.stride as i64, count: axis.count, ..run },
+                        // Written backwards: what is stored first is what is logically last.
+                        false => Run {
+                            logical: run.logical + reach * axis.stride,
+                            stride: -(axis.stride as i64),
+                            count: axis.count,
+                            physical: run.physical.wrapping_sub(reach * length),
+                            ..run
+                        },
+                    }
+                });
+                if run.is_valid() {
+                    f(run);
                 }
-            });
-            if run.is_valid() {
-                f(run);
-            }
-        });
+            },
+        );
     }
 
     /// The piece that has byte `from`, from there on.
@@ -171,7 +202,12 @@ impl Shaped<'_> {
                 return None;
             }
         }
-        let mut at = At { logical: from - rest, segment: i64::from(self.entry.segment.get()), physical: self.entry.physical.get() as i64, place: 0 };
+        let mut at = At {
+            logical: from - rest,
+            segment: i64::from(self.entry.segment.get()),
+            physical: self.entry.physical.get() as i64,
+            place: 0,
+        };
         for (axis, i) in self.shape.axes.iter().zip(index) {
             at = at.moved(axis, i);
         }
@@ -188,11 +224,23 @@ impl Shaped<'_> {
         }
         // What leaves the limits is of a file that lies: a piece of a segment that nobody has.
         let fits = physical >= 0 && physical as u64 <= MAX_END - self.entry.length.get();
-        let (segment, physical) = if fits { (u32::try_from(segment).unwrap_or(u32::MAX), physical as u64) } else { (u32::MAX, 0) };
+        let (segment, physical) = if fits {
+            (u32::try_from(segment).unwrap_or(u32::MAX), physical as u64)
+        } else {
+            (u32::MAX, 0)
+        };
         (from, to, segment, physical.wrapping_sub(at.logical))
     }
 
-    fn descend(&self, depth: usize, spans: &[u64; AXES_MAX + 1], at: At, from: u64, to: u64, f: &mut impl FnMut(Piece)) {
+    fn descend(
+        &self,
+        depth: usize,
+        spans: &[u64; AXES_MAX + 1],
+        at: At,
+        from: u64,
+        to: u64,
+        f: &mut impl FnMut(Piece),
+    ) {
         let (lo, hi) = (from.max(at.logical), to.min(at.logical + spans[depth]));
         if lo >= hi {
             return;
@@ -228,7 +276,9 @@ fn next_byte(axes: &[Axis], spans: &[u64], base: u64, from: u64) -> Option<u64> 
     let i = (from.saturating_sub(base) / axis.stride).min(u64::from(axis.count) - 1);
     let start = base + i * axis.stride;
     match next_byte(rest, &spans[1..], start, from) {
-        None if i + 1 < u64::from(axis.count) => next_byte(rest, &spans[1..], start + axis.stride, from),
+        None if i + 1 < u64::from(axis.count) => {
+            next_byte(rest, &spans[1..], start + axis.stride, from)
+        }
         found => found,
     }
 }
@@ -246,29 +296,50 @@ const ROWS: u64 = 64;
 
 /// Whether two footprints share no byte. False also if that would take too long to find out.
 pub(super) fn are_disjoint(a: Footprint<'_>, b: Footprint<'_>) -> bool {
-    let (Some(span_a), Some(span_b)) = (span(a.axes, a.length), span(b.axes, b.length)) else { return false };
+    let (Some(span_a), Some(span_b)) = (span(a.axes, a.length), span(b.axes, b.length)) else {
+        return false;
+    };
     if a.first + span_a <= b.first || b.first + span_b <= a.first {
         return true;
     }
     let stride = |of: &Footprint<'_>| of.axes.first().map_or(0, |axis| axis.stride);
     if stride(&a) == stride(&b) {
         let (low, high) = if a.first <= b.first { (a, b) } else { (b, a) };
-        let (Some((axis, rest)), Some((_, other))) = (low.axes.split_first(), high.axes.split_first()) else { return false };
-        // Both go on in equal steps, and a row is no longer than a step: row j of the higher one meets at most rows `shift` + j and the next of the lower one, always in the same way.
+        let (Some((axis, rest)), Some((_, other))) =
+            (low.axes.split_first(), high.axes.split_first())
+        else {
+            return false;
+        };
+        // Both go on in equal steps, and a row is no longer than a step: row j of the higher one
+        // meets at most rows `shift` + j and the next of the lower one, always in the same way.
         let shift = (high.first - low.first) / axis.stride;
         let first_row = Footprint { axes: other, ..high };
-        return [shift, shift + 1].into_iter().filter(|row| *row < u64::from(axis.count)).all(|row| {
-            let row = Footprint { axes: rest, first: low.first + row * axis.stride, ..low };
-            are_disjoint(row, first_row)
-        });
+        return [shift, shift + 1].into_iter().filter(|row| *row < u64::from(axis.count)).all(
+            |row| {
+                let row = Footprint { axes: rest, first: low.first + row * axis.stride, ..low };
+                are_disjoint(row, first_row)
+            },
+        );
     }
     // The one with the longer stride row by row, if few rows are in reach.
-    let (long, short, span_short) = if stride(&a) > stride(&b) { (a, b, span_b) } else { (b, a, span_a) };
+    let (long, short, span_short) =
+        if stride(&a) > stride(&b) { (a, b, span_b) } else { (b, a, span_a) };
     let Some((axis, rest)) = long.axes.split_first() else { return false };
     let inner = span(rest, long.length).unwrap_or(u64::MAX);
-    let first = if short.first < long.first + inner { 0 } else { (short.first - long.first - inner) / axis.stride + 1 };
-    let last = ((short.first + span_short - 1).saturating_sub(long.first) / axis.stride).min(u64::from(axis.count) - 1);
-    last.saturating_sub(first) < ROWS && (first..=last).all(|row| are_disjoint(Footprint { axes: rest, first: long.first + row * axis.stride, ..long }, short))
+    let first = if short.first < long.first + inner {
+        0
+    } else {
+        (short.first - long.first - inner) / axis.stride + 1
+    };
+    let last = ((short.first + span_short - 1).saturating_sub(long.first) / axis.stride)
+        .min(u64::from(axis.count) - 1);
+    last.saturating_sub(first) < ROWS
+        && (first..=last).all(|row| {
+            are_disjoint(
+                Footprint { axes: rest, first: long.first + row * axis.stride, ..long },
+                short,
+            )
+        })
 }
 
 #[cfg(test)]
@@ -286,7 +357,9 @@ mod tests {
     fn starts(axes: &[Axis], first: u64) -> Vec<u64> {
         match axes.split_first() {
             None => vec![first],
-            Some((axis, rest)) => (0..u64::from(axis.count)).flat_map(|i| starts(rest, first + i * axis.stride)).collect(),
+            Some((axis, rest)) => (0..u64::from(axis.count))
+                .flat_map(|i| starts(rest, first + i * axis.stride))
+                .collect(),
         }
     }
 
@@ -294,7 +367,8 @@ mod tests {
         starts(of.axes, of.first).into_iter().flat_map(|start| start..start + of.length).collect()
     }
 
-    /// All footprints of up to two axes in a small universe, each with each: what is called disjoint is, and what has equal strides is found out exactly.
+    /// All footprints of up to two axes in a small universe, each with each: what is called
+    /// disjoint is, and what has equal strides is found out exactly.
     #[test]
     fn footprints_are_compared_exactly() {
         let mut all = Vec::new();
@@ -329,30 +403,57 @@ mod tests {
 
     #[test]
     fn pieces_and_next_bytes_agree_with_counting() {
-        for axes in [vec![axis(5, 4)], vec![axis(30, 3), axis(7, 4)], vec![axis(100, 2), axis(30, 3), axis(3, 9)], vec![axis(12, 2), axis(6, 2), axis(3, 2)]] {
+        for axes in [
+            vec![axis(5, 4)],
+            vec![axis(30, 3), axis(7, 4)],
+            vec![axis(100, 2), axis(30, 3), axis(3, 9)],
+            vec![axis(12, 2), axis(6, 2), axis(3, 2)],
+        ] {
             for length in 1..=3 {
-                let axes: Vec<Axis> = axes.iter().enumerate().map(|(i, axis)| Axis { physical: 1000 * (i as i64 + 1), segment: i as i64, ..*axis }).collect();
+                let axes: Vec<Axis> = axes
+                    .iter()
+                    .enumerate()
+                    .map(|(i, axis)| Axis {
+                        physical: 1000 * (i as i64 + 1),
+                        segment: i as i64,
+                        ..*axis
+                    })
+                    .collect();
                 let shape = Shape { axes: axes.clone(), table: None };
                 let first = 17;
-                let mut entry = Entry::new(Run::single(first, span(&axes, length).unwrap(), 3, 50_000), Order::default());
+                let mut entry = Entry::new(
+                    Run::single(first, span(&axes, length).unwrap(), 3, 50_000),
+                    Order::default(),
+                );
                 entry.length = length.into();
                 let shaped = Shaped { entry: &entry, shape: &shape, file: &[], spans: None };
                 let starts = starts(&axes, first);
                 for from in 0..150 {
                     for to in [from + 1, from + 2, from + 9, from + 300] {
-                        let expected: Vec<(u64, u64)> =
-                            starts.iter().map(|start| ((*start).max(from), (start + length).min(to))).filter(|(start, end)| start < end).collect();
+                        let expected: Vec<(u64, u64)> = starts
+                            .iter()
+                            .map(|start| ((*start).max(from), (start + length).min(to)))
+                            .filter(|(start, end)| start < end)
+                            .collect();
                         let mut got = Vec::new();
                         shaped.pieces(from, to, &mut |(start, end, ..)| got.push((start, end)));
                         assert_eq!(got, expected, "{axes:?} {length} {from} {to}");
-                        assert_eq!(shaped.next_byte(from, to), expected.first().map(|piece| piece.0));
+                        assert_eq!(
+                            shaped.next_byte(from, to),
+                            expected.first().map(|piece| piece.0)
+                        );
                     }
                 }
                 let mut last = None;
                 shaped.pieces(0, 1000, &mut |piece| last = Some(piece));
-                let steps = |f: &dyn Fn(&Axis) -> i64| axes.iter().map(|axis| f(axis) * (i64::from(axis.count) - 1)).sum::<i64>();
+                let steps = |f: &dyn Fn(&Axis) -> i64| {
+                    axes.iter().map(|axis| f(axis) * (i64::from(axis.count) - 1)).sum::<i64>()
+                };
                 let (start, _, segment, shift) = last.unwrap();
-                assert_eq!((i64::from(segment), start.wrapping_add(shift) as i64), (3 + steps(&|a| a.segment), 50_000 + steps(&|a| a.physical)));
+                assert_eq!(
+                    (i64::from(segment), start.wrapping_add(shift) as i64),
+                    (3 + steps(&|a| a.segment), 50_000 + steps(&|a| a.physical))
+                );
             }
         }
     }

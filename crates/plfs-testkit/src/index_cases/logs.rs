@@ -1,9 +1,13 @@
-//! The index logs that the writers of a case leave. Everything that this crate knows of the engine's index is in this file.
+//! The index logs that the writers of a case leave. Everything that this crate knows of the
+//! engine's index is in this file.
 //!
-//! What decides their content is the engine's own: the folder, the rules for regions, the making of blocks. Replaced are the processes, by turns; the shared page, by the tails of
-//! the streams and a clock; and the data, by nothing: no segment exists. `tests/index_cases.rs` compares the records with those of real writers.
+//! What decides their content is the engine's own: the folder, the rules for regions, the making of
+//! blocks. Replaced are the processes, by turns; the shared page, by the tails of the streams and a
+//! clock; and the data, by nothing: no segment exists. `tests/index_cases.rs` compares the records
+//! with those of real writers.
 //!
-//! Not imitated is the commit that the engine makes on its own a second after a write: these programs commit at close, or when a writer has too many records.
+//! Not imitated is the commit that the engine makes on its own a second after a write: these
+//! programs commit at close, or when a writer has too many records.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -61,14 +65,23 @@ pub struct Placed {
 
 /// The time of the first write as a stamp (FORMAT.md section 4), in 2025.
 const START: u64 = 1_750_000_000_000 << 16;
-/// From a write to the next, of all nodes: a microsecond. More than the stamps that a write and a commit can take, so that stamps rise in the order of writes.
+/// From a write to the next, of all nodes: a microsecond. More than the stamps that a write and a
+/// commit can take, so that stamps rise in the order of writes.
 const STEP: u64 = 64;
 
-/// Writes the index logs of `case` into `container`, as if its writers had been `ranks_per_node` processes on each node, and had all closed the file. Calls `placed` for each
-/// piece, from several threads.
+/// Writes the index logs of `case` into `container`, as if its writers had been `ranks_per_node`
+/// processes on each node, and had all closed the file. Calls `placed` for each piece, from several
+/// threads.
 ///
-/// Costs some 30 ns a write, on as many cores as there are; holds the logs of one node a core in memory. Panics if the store fails.
-pub fn write_index_logs(container: &Container, case: &IndexCase, ranks_per_node: u32, turns: Turns, placed: impl Fn(Placed) + Sync) -> Written {
+/// Costs some 30 ns a write, on as many cores as there are; holds the logs of one node a core in
+/// memory. Panics if the store fails.
+pub fn write_index_logs(
+    container: &Container,
+    case: &IndexCase,
+    ranks_per_node: u32,
+    turns: Turns,
+    placed: impl Fn(Placed) + Sync,
+) -> Written {
     let (next, total) = (AtomicU32::new(0), Mutex::new(Written::default()));
     let nodes = case.writers().div_ceil(ranks_per_node);
     let rounds = (0..case.writers()).map(|writer| case.pieces(writer)).max().unwrap_or(0);
@@ -81,8 +94,10 @@ pub fn write_index_logs(container: &Container, case: &IndexCase, ranks_per_node:
                     if node >= nodes {
                         break;
                     }
-                    let ranks = node * ranks_per_node..((node + 1) * ranks_per_node).min(case.writers());
-                    let written = Node::new(container, node, ranks).run(case, rounds, turns, &placed);
+                    let ranks =
+                        node * ranks_per_node..((node + 1) * ranks_per_node).min(case.writers());
+                    let written =
+                        Node::new(container, node, ranks).run(case, rounds, turns, &placed);
                     let mut total = total.lock().expect("no thread panicked");
                     total.writes += written.writes;
                     total.records += written.records;
@@ -148,8 +163,15 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn run(mut self, case: &IndexCase, rounds: u64, turns: Turns, placed: &impl Fn(Placed)) -> Written {
-        let (writers, first) = (u64::from(case.writers()), u64::from(self.ranks.first().map_or(0, |rank| rank.rank)));
+    fn run(
+        mut self,
+        case: &IndexCase,
+        rounds: u64,
+        turns: Turns,
+        placed: &impl Fn(Placed),
+    ) -> Written {
+        let (writers, first) =
+            (u64::from(case.writers()), u64::from(self.ranks.first().map_or(0, |rank| rank.rank)));
         self.ranks.iter_mut().for_each(|rank| rank.pieces = case.pieces(rank.rank));
         let mut order: Vec<usize> = (0..self.ranks.len()).collect();
         let mut rng = match turns {
@@ -165,7 +187,15 @@ impl<'a> Node<'a> {
                     let wall = START + STEP * (round * writers + first + turn as u64);
                     let (offset, length) = case.piece(self.ranks[i].rank, round);
                     let (at, physical) = self.write(i, offset, length, wall);
-                    placed(Placed { writer: self.ranks[i].rank, piece: round, offset, length, at, physical, time: wall });
+                    placed(Placed {
+                        writer: self.ranks[i].rank,
+                        piece: round,
+                        offset,
+                        length,
+                        at,
+                        physical,
+                        time: wall,
+                    });
                 }
             }
         }
@@ -173,9 +203,12 @@ impl<'a> Node<'a> {
             self.commit(i, START + STEP * (rounds * writers + first + i as u64));
         }
         if !self.log.is_empty() {
-            let (store, dir) = (&self.container.store, self.container.path(&name::log_set(self.set)));
+            let (store, dir) =
+                (&self.container.store, self.container.path(&name::log_set(self.set)));
             store.mkdir(&dir, 0o755).expect("make the log set");
-            let file = store.open(&self.container.path(&name::index_log(self.set)), Open::create_new(0o644)).expect("create the index log");
+            let file = store
+                .open(&self.container.path(&name::index_log(self.set)), Open::create_new(0o644))
+                .expect("create the index log");
             store::write_full(file.as_ref(), &self.log, 0).expect("write the index log");
             (self.written.logs, self.written.log_bytes) = (1, self.log.len() as u64);
         }
@@ -185,11 +218,17 @@ impl<'a> Node<'a> {
     /// What `Writer::write` does, but for the bytes.
     fn write(&mut self, i: usize, offset: u64, length: u64, wall: u64) -> (SegmentRef, u64) {
         let Rank { regions, segments, folder, stream, .. } = &mut self.ranks[i];
-        let (container, set, tail) = (self.container, self.set, &mut self.tails[usize::from(*stream)]);
+        let (container, set, tail) =
+            (self.container, self.set, &mut self.tails[usize::from(*stream)]);
         let reserve = |bytes: u64| {
             let (segment, offset) = next_region(*tail, bytes, container.superblock.segment_bytes);
             *tail = (segment, offset + bytes);
-            let at = SegmentRef { set, stream: *stream, segment, backend: container.backend_of(set, *stream) };
+            let at = SegmentRef {
+                set,
+                stream: *stream,
+                segment,
+                backend: container.backend_of(set, *stream),
+            };
             let number = segments.iter().rposition(|other| *other == at).unwrap_or_else(|| {
                 segments.push(at);
                 segments.len() - 1
@@ -215,12 +254,23 @@ impl<'a> Node<'a> {
             let (used, mut records) = block_of(segments, runs, writer);
             if !std::mem::replace(announced, true) {
                 let host = format!("node{:06}", self.node);
-                records.insert(0, Record::Writer { writer, pid: 1000 + *rank, uid: 1000, attached_ns: (START >> 16) * 1_000_000, boot_id: 0, host });
+                records.insert(
+                    0,
+                    Record::Writer {
+                        writer,
+                        pid: 1000 + *rank,
+                        uid: 1000,
+                        attached_ns: (START >> 16) * 1_000_000,
+                        boot_id: 0,
+                        host,
+                    },
+                );
             }
             let offset = align_up(self.log.len() as u64);
             self.log.resize(offset as usize, 0);
             let append = Append { offset, stamp: tick(&mut self.clock, wall), ..Append::default() };
-            let block = encode_block(self.container.log_id(self.set), append, &used, &records).expect("a block within its bounds");
+            let block = encode_block(self.container.log_id(self.set), append, &used, &records)
+                .expect("a block within its bounds");
             self.log.extend_from_slice(&block);
             self.written.records += records.len() as u64;
         }

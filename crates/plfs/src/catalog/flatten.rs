@@ -1,4 +1,5 @@
-//! Makes the flat index (FORMAT.md section 6): everything committed, sorted, in one file that readers map.
+//! Makes the flat index (FORMAT.md section 6): everything committed, sorted, in one file that
+//! readers map.
 
 use plfs_format::name::{self, Name};
 use plfs_format::{flat_index, summary};
@@ -16,7 +17,8 @@ pub struct Flattened {
     pub bytes: u64,
 }
 
-/// Writes a flat index of everything committed so far. Atomic: readers see the old one or the new one; durable on return.
+/// Writes a flat index of everything committed so far. Atomic: readers see the old one or the new
+/// one; durable on return.
 pub fn flatten(container: &Container) -> Result<Flattened> {
     let settled = !has_owner(&container.list()?);
     let mut index = Index::load(container)?;
@@ -29,21 +31,26 @@ pub fn flatten(container: &Container) -> Result<Flattened> {
         encoded => encoded?,
     };
     store_flat(container, &bytes, true)?;
-    let flat = flat_index::decode(&bytes, &container.superblock.uuid).map_err(|bad| Error::Corrupt { path: container.path(name::FLAT), bad })?;
+    let flat = flat_index::decode(&bytes, &container.superblock.uuid)
+        .map_err(|bad| Error::Corrupt { path: container.path(name::FLAT), bad })?;
     Ok(Flattened { entries: flat.entries + flat.extents, bytes: bytes.len() as u64 })
 }
 
-/// Bytes of index that a last closer merges without being asked. 8 MiB are 150,000 records: a few tenths of a second.
+/// Bytes of index that a last closer merges without being asked. 8 MiB are 150,000 records: a few
+/// tenths of a second.
 const CHEAP_BYTES: u64 = 8 << 20;
 /// Bytes in index logs from which on a flat index pays for a single log: 1,000 records.
 const WORTH_BYTES: u64 = 64 << 10;
 
-/// Makes a flat index if that spares readers more than it costs; `index` has read everything. One that is short enough for it is given back, to go behind the summary; else empty. Not
+/// Makes a flat index if that spares readers more than it costs; `index` has read everything. One
+/// that is short enough for it is given back, to go behind the summary; else empty. Not
 /// forced to storage: one that a power cut tears does not count.
 ///
-/// A file pays where readers would have to open several logs, which other clients wrote; and where a long log would be replayed again and again, by whoever opens or closes the file. It
-/// is written anew when the logs have grown by a quarter of what it covers, so that n closes cost O(n) in all, not O(n^2). What goes behind the summary costs no call; it pays always, but
-/// does not help who writes, because then the summary is void: it spares the file only where the logs are short.
+/// A file pays where readers would have to open several logs, which other clients wrote; and where
+/// a long log would be replayed again and again, by whoever opens or closes the file. It is written
+/// anew when the logs have grown by a quarter of what it covers, so that n closes cost O(n) in all,
+/// not O(n^2). What goes behind the summary costs no call; it pays always, but does not help who
+/// writes, because then the summary is void: it spares the file only where the logs are short.
 pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) -> Vec<u8> {
     let (logs, bytes) = index.uncovered();
     let all = index.totals().index_bytes;
@@ -56,7 +63,10 @@ pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) -> Vec<
     let before = index.swap_flat(None);
     let flat = index.encode(container, true).unwrap_or_default();
     let is_short = (1..=summary::FLAT_BYTES).contains(&flat.len());
-    let is_stored = !flat.is_empty() && is_worth_a_file && !(is_short && are_logs_short) && store_flat(container, &flat, false).is_ok();
+    let is_stored = !flat.is_empty()
+        && is_worth_a_file
+        && !(is_short && are_logs_short)
+        && store_flat(container, &flat, false).is_ok();
     match (is_short, is_stored) {
         (true, _) => flat,
         (false, true) => Vec::new(),
@@ -67,7 +77,8 @@ pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) -> Vec<
     }
 }
 
-/// The index, if it is cheap to load: most of the logs is in a flat index, or there is not much of them. `None` too if some of it cannot be read.
+/// The index, if it is cheap to load: most of the logs is in a flat index, or there is not much of
+/// them. `None` too if some of it cannot be read.
 pub(crate) fn load_if_cheap(container: &Container, names: &[Name]) -> Option<Index> {
     let mut index = Index::begin(container, names).ok()?;
     (index.unread_bytes(container, names) <= CHEAP_BYTES).then_some(())?;

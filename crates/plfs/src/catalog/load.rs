@@ -1,4 +1,5 @@
-//! From index logs to an index that answers reads: load, follow what others commit, take in what this process writes.
+//! From index logs to an index that answers reads: load, follow what others commit, take in what
+//! this process writes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -38,7 +39,8 @@ pub struct Index {
     scanned: HashMap<u32, Scanned>,
     /// Records read from logs, of all kinds.
     records: u64,
-    /// Log set and stamp of this process's blocks, which it need not read. Nodes do not know each other's clocks: a block of another set can have the same stamp.
+    /// Log set and stamp of this process's blocks, which it need not read. Nodes do not know each
+    /// other's clocks: a block of another set can have the same stamp.
     own: HashSet<(u32, u64)>,
     max_hlc: u64,
     /// Changes whenever a lookup may answer differently.
@@ -47,7 +49,8 @@ pub struct Index {
     flat_ignored: Option<String>,
     /// The flat index in use.
     flat: Option<Flat>,
-    /// What was read has no orders up to this stamp, if it is not 0: a record that comes later and is not younger would not find its place.
+    /// What was read has no orders up to this stamp, if it is not 0: a record that comes later and
+    /// is not younger would not find its place.
     floor: u64,
     /// Such a record came. Nothing that was looked up since is to be believed.
     overtaken: bool,
@@ -111,25 +114,33 @@ impl Index {
         }
     }
 
-    /// Why what is known is not to be believed, though its bytes were: a block of the flat index was damaged, or a record came that the flat index has no place for. Then
+    /// Why what is known is not to be believed, though its bytes were: a block of the flat index
+    /// was damaged, or a record came that the flat index has no place for. Then
     /// [`Index::load_logs`] helps.
     pub fn is_broken(&self) -> Option<&'static str> {
         match () {
-            () if self.extents.is_damaged() => Some("it is damaged: a block does not match its checksum, or an entry contradicts the format"),
+            () if self.extents.is_damaged() => Some(
+                "it is damaged: a block does not match its checksum, or an entry contradicts the \
+                 format",
+            ),
             () if self.overtaken => Some("a writer that it does not have began before it was made"),
-            () if self.doubted => Some("it has data that is not there: power was cut before all was durable"),
+            () if self.doubted => {
+                Some("it has data that is not there: power was cut before all was durable")
+            }
             () => None,
         }
     }
 
-    /// Tells it that data which it points to is missing. After a power cut a summary and its flat index can be there without what they sum up; true if that may be so, because no log
+    /// Tells it that data which it points to is missing. After a power cut a summary and its flat
+    /// index can be there without what they sum up; true if that may be so, because no log
     /// was looked at: then it is broken.
     pub(crate) fn doubt(&mut self) -> bool {
         self.doubted = self.token.is_some() && self.flat.is_some();
         self.doubted
     }
 
-    /// [`Index::load`] by who has a summary that counted a moment ago, if there is one: if it names the flat index, nothing else is looked at. Costs a call and a read then.
+    /// [`Index::load`] by who has a summary that counted a moment ago, if there is one: if it names
+    /// the flat index, nothing else is looked at. Costs a call and a read then.
     pub fn load_summed_up(container: &Container, settled: Option<Summary>) -> Result<Index> {
         match Index::load_settled(container, settled)? {
             Some(index) => Ok(index),
@@ -139,7 +150,8 @@ impl Index {
 
     fn load_settled(container: &Container, settled: Option<Summary>) -> Result<Option<Index>> {
         let Some(summary) = settled.filter(|summary| summary.flat != 0) else { return Ok(None) };
-        let mut index = Index { token: Some(token_of(&summary)), unchecked: true, ..Index::default() };
+        let mut index =
+            Index { token: Some(token_of(&summary)), unchecked: true, ..Index::default() };
         let named = Expect::Id(summary.flat);
         let whole = match summary.flat_index {
             short if short.is_empty() => index.load_flat(container, named)?,
@@ -169,21 +181,39 @@ impl Index {
         Ok(index)
     }
 
-    /// A share of the index, for processes that load it together: every `parts`-th index log from the `part`-th on, past what the flat index covers; part 0 has that too.
-    /// [`Index::merge`] of all parts is what [`Index::load`] gives.
-    pub(crate) fn load_part(container: &Container, settled: Option<Summary>, part: u32, parts: u32) -> Result<Index> {
+    /// A share of the index, for processes that load it together: every `parts`-th index log from
+    /// the `part`-th on, past what the flat index covers; part 0 has that too. [`Index::merge`] of
+    /// all parts is what [`Index::load`] gives.
+    pub(crate) fn load_part(
+        container: &Container,
+        settled: Option<Summary>,
+        part: u32,
+        parts: u32,
+    ) -> Result<Index> {
         if let Some(index) = Index::load_settled(container, settled)? {
             return Ok(if part == 0 { index } else { Index::default() });
         }
         let names = container.list()?;
-        let mut sets: Vec<u32> = names.iter().filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None }).collect();
+        let mut sets: Vec<u32> = names
+            .iter()
+            .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
+            .collect();
         sets.sort_unstable();
-        let share: Vec<Name> = sets.into_iter().skip(part as usize).step_by(parts as usize).map(Name::LogSet).collect();
+        let share: Vec<Name> = sets
+            .into_iter()
+            .skip(part as usize)
+            .step_by(parts as usize)
+            .map(Name::LogSet)
+            .collect();
         Index::begin(container, &names)?.tails(container, &share, part == 0)
     }
 
     /// What the index log of `set` has past the flat index; `with_base` adds the flat index.
-    pub(crate) fn load_own(container: &Container, set: Option<u32>, with_base: bool) -> Result<Index> {
+    pub(crate) fn load_own(
+        container: &Container,
+        set: Option<u32>,
+        with_base: bool,
+    ) -> Result<Index> {
         let own: Vec<Name> = set.map(Name::LogSet).into_iter().collect();
         Index::begin(container, &container.list()?)?.tails(container, &own, with_base)
     }
@@ -197,18 +227,28 @@ impl Index {
         }
         match self.read_logs(container, names)? {
             true => Ok(self),
-            false => Err(Error::invalid(Errno::AGAIN, "the parts of the index do not follow each other: logs were removed meanwhile")),
+            false => Err(Error::invalid(
+                Errno::AGAIN,
+                "the parts of the index do not follow each other: logs were removed meanwhile",
+            )),
         }
     }
 
-    /// One index of several encoded ones ([`Index::encode`]). EAGAIN if they do not follow each other, because somebody flattened the file between one load and another.
+    /// One index of several encoded ones ([`Index::encode`]). EAGAIN if they do not follow each
+    /// other, because somebody flattened the file between one load and another.
     pub(crate) fn merge(container: &Container, parts: &[&[u8]]) -> Result<Index> {
         let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
-        let decode = |bytes: &&[u8]| -> Result<FlatIndex> { flat_index::decode(bytes, &container.superblock.uuid).map_err(corrupt) };
-        let mut flats = parts.iter().map(|bytes| Ok((*bytes, decode(bytes)?))).collect::<Result<Vec<_>>>()?;
+        let decode = |bytes: &&[u8]| -> Result<FlatIndex> {
+            flat_index::decode(bytes, &container.superblock.uuid).map_err(corrupt)
+        };
+        let mut flats =
+            parts.iter().map(|bytes| Ok((*bytes, decode(bytes)?))).collect::<Result<Vec<_>>>()?;
         // What has no orders goes below the others.
         flats.sort_by_key(|(_, flat)| std::cmp::Reverse((flat.floor, flat.shapes.len())));
-        let mut shares: Vec<Covered> = flats.iter().flat_map(|(_, flat)| flat.covered.iter().filter(|share| share.bytes > 0).copied()).collect();
+        let mut shares: Vec<Covered> = flats
+            .iter()
+            .flat_map(|(_, flat)| flat.covered.iter().filter(|share| share.bytes > 0).copied())
+            .collect();
         let (mut all, mut bulks) = (Index::default(), Vec::new());
         for (i, (bytes, flat)) in flats.into_iter().enumerate() {
             // A copy, because a map holds on to what it looks at.
@@ -220,7 +260,10 @@ impl Index {
                 continue;
             }
             if !flat.shapes.is_empty() {
-                return Err(corrupt(Bad::new(68, "two parts of an index have shapes: only one can have the flat index")));
+                return Err(corrupt(Bad::new(
+                    68,
+                    "two parts of an index have shapes: only one can have the flat index",
+                )));
             }
             let mut bulk = Bulk::default();
             for segment in &flat.segments {
@@ -229,39 +272,64 @@ impl Index {
                 all.ends[number] = all.ends[number].max(segment.bytes);
             }
             ExtentMap::with_base(base).for_each(|run, order| bulk.push(run, order));
-            flat.truncates.iter().for_each(|cut| bulk.push_truncate(cut.size, Order { hlc: cut.hlc, set: cut.set }));
-            (all.max_hlc, all.records) = (all.max_hlc.max(flat.max_hlc), all.records.saturating_add(flat.records));
+            flat.truncates
+                .iter()
+                .for_each(|cut| bulk.push_truncate(cut.size, Order { hlc: cut.hlc, set: cut.set }));
+            (all.max_hlc, all.records) =
+                (all.max_hlc.max(flat.max_hlc), all.records.saturating_add(flat.records));
             bulks.push(bulk);
         }
         shares.sort_unstable_by_key(|share| (share.set, share.from, share.bytes));
         for share in shares {
             let (end, length) = (align_up(share.bytes), share.bytes);
-            let log = all.scanned.entry(share.set).or_insert(Scanned { from: share.from, end: share.from, length });
+            let log = all.scanned.entry(share.set).or_insert(Scanned {
+                from: share.from,
+                end: share.from,
+                length,
+            });
             if log.end != share.from {
-                return Err(Error::invalid(Errno::AGAIN, "the parts of the index do not follow each other: somebody flattened the file meanwhile"));
+                return Err(Error::invalid(
+                    Errno::AGAIN,
+                    "the parts of the index do not follow each other: somebody flattened the file \
+                     meanwhile",
+                ));
             }
             *log = Scanned { end, length, ..*log };
         }
         all.take_bulks(container, bulks)?;
         if all.overtaken {
-            return Err(Error::invalid(Errno::AGAIN, "a part of the index is older than the flat index, which has no place for it"));
+            return Err(Error::invalid(
+                Errno::AGAIN,
+                "a part of the index is older than the flat index, which has no place for it",
+            ));
         }
         all.extents.compact();
         Ok(all)
     }
 
-    /// An index that other processes have merged, used where it lies. It counts as complete while `summary` does, if it has all that this sums up.
-    pub(crate) fn use_encoded(container: &Container, bytes: Bytes, summary: Option<&Summary>, generation: u64) -> Result<Index> {
+    /// An index that other processes have merged, used where it lies. It counts as complete while
+    /// `summary` does, if it has all that this sums up.
+    pub(crate) fn use_encoded(
+        container: &Container,
+        bytes: Bytes,
+        summary: Option<&Summary>,
+        generation: u64,
+    ) -> Result<Index> {
         let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
-        let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(corrupt)?;
-        let summary = summary.filter(|summary| (summary.records, summary.max_hlc) == (flat.records, flat.max_hlc));
+        let flat =
+            flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(corrupt)?;
+        let summary = summary
+            .filter(|summary| (summary.records, summary.max_hlc) == (flat.records, flat.max_hlc));
         let token = match summary.map(token_of) {
             Some(token) if container.time()? == token => Some(token),
             _ => None,
         };
         let mut index = Index { token, generation, ..Index::default() };
         for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
-            index.scanned.insert(covered.set, Scanned { from: covered.from, end: align_up(covered.bytes), length: covered.bytes });
+            index.scanned.insert(
+                covered.set,
+                Scanned { from: covered.from, end: align_up(covered.bytes), length: covered.bytes },
+            );
         }
         index.must_be_whole()?;
         index.take_flat(Base::new(bytes, flat));
@@ -272,7 +340,10 @@ impl Index {
     pub(crate) fn must_be_whole(&self) -> Result<()> {
         match self.scanned.values().all(|log| log.from == 0) {
             true => Ok(()),
-            false => Err(Error::invalid(Errno::AGAIN, "a part of the index is missing: what the flat index has")),
+            false => Err(Error::invalid(
+                Errno::AGAIN,
+                "a part of the index is missing: what the flat index has",
+            )),
         }
     }
 
@@ -290,8 +361,10 @@ impl Index {
         Ok(is_whole)
     }
 
-    /// Reads what others committed since the last look. Costs one stat if nobody came; else a listing, unless the one before still counts, and a look at each index log; reads only what
-    /// is new. True if it had to begin anew: then writes of this process that are in no log must be added again.
+    /// Reads what others committed since the last look. Costs one stat if nobody came; else a
+    /// listing, unless the one before still counts, and a look at each index log; reads only what
+    /// is new. True if it had to begin anew: then writes of this process that are in no log must be
+    /// added again.
     pub fn refresh(&mut self, container: &Container) -> Result<bool> {
         let time = container.time()?;
         if self.token == Some(time) {
@@ -300,7 +373,8 @@ impl Index {
         self.token = None;
         let names = container.list_at(time)?;
         if self.unchecked || !self.has_all(&names) || !self.read_logs(container, &names)? {
-            // Logs were removed, after a truncate to nothing or by a compaction: what we knew may be gone. Or nobody has looked whether they are there.
+            // Logs were removed, after a truncate to nothing or by a compaction: what we knew may
+            // be gone. Or nobody has looked whether they are there.
             let generation = self.generation;
             *self = Index { generation: generation + 1, ..Index::load(container)? };
             return Ok(true);
@@ -311,7 +385,8 @@ impl Index {
         }
     }
 
-    /// [`Index::load_logs`] in place; writes of this process that are in no log must be added again.
+    /// [`Index::load_logs`] in place; writes of this process that are in no log must be added
+    /// again.
     pub fn begin_anew(&mut self, container: &Container, why: &str) -> Result<()> {
         let generation = self.generation;
         *self = Index { generation: generation + 1, ..Index::load_logs(container, why)? };
@@ -325,7 +400,11 @@ impl Index {
     }
 
     /// [`Index::use_flat`] of the file.
-    fn load_flat(&mut self, container: &Container, expect: Expect) -> Result<std::result::Result<(), Unfit>> {
+    fn load_flat(
+        &mut self,
+        container: &Container,
+        expect: Expect,
+    ) -> Result<std::result::Result<(), Unfit>> {
         let path = container.path(name::FLAT);
         match container.store.open(&path, Open::READ) {
             Ok(file) => match read_flat(container, file).at("read", &path)? {
@@ -338,13 +417,24 @@ impl Index {
     }
 
     /// Begins with a flat index, or says why it does not fit.
-    fn use_flat(&mut self, container: &Container, bytes: Bytes, expect: Expect) -> std::result::Result<(), Unfit> {
+    fn use_flat(
+        &mut self,
+        container: &Container,
+        bytes: Bytes,
+        expect: Expect,
+    ) -> std::result::Result<(), Unfit> {
         let damaged = |bad| Unfit::Other(format!("it is damaged {bad}"));
-        let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(damaged)?;
+        let flat =
+            flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(damaged)?;
         self.use_base(container, Base::new(bytes, flat), expect)
     }
 
-    fn use_base(&mut self, container: &Container, base: Base, expect: Expect) -> std::result::Result<(), Unfit> {
+    fn use_base(
+        &mut self,
+        container: &Container,
+        base: Base,
+        expect: Expect,
+    ) -> std::result::Result<(), Unfit> {
         let flat = base.flat();
         if flat.covered.iter().any(|covered| covered.from != 0) {
             return Err(Unfit::Other("it is a part of one".into()));
@@ -352,24 +442,33 @@ impl Index {
         if matches!(expect, Expect::Id(id) if id != flat.id) {
             return Err(Unfit::Other("the summary means another".into()));
         }
-        let listed = if let Expect::Logs(names) = expect { log_sets(names) } else { HashSet::new() };
+        let listed =
+            if let Expect::Logs(names) = expect { log_sets(names) } else { HashSet::new() };
         for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
             let length = match expect {
                 Expect::Log(set) if covered.set != set => continue,
                 Expect::Id(_) => covered.bytes,
                 Expect::Logs(_) if !listed.contains(&covered.set) => {
-                    return Err(Unfit::Other(format!("it is stale: log set {:08x} is gone", covered.set)));
+                    return Err(Unfit::Other(format!(
+                        "it is stale: log set {:08x} is gone",
+                        covered.set
+                    )));
                 }
                 Expect::Logs(_) | Expect::Log(_) => {
                     let path = container.path(&name::index_log(covered.set));
                     let length = container.store.stat(&path, true).map_or(0, |stat| stat.len);
                     if length < covered.bytes {
-                        return Err(Unfit::Outlived(format!("it is stale: it covers {} bytes of {}, which has {length}", covered.bytes, path.display())));
+                        return Err(Unfit::Outlived(format!(
+                            "it is stale: it covers {} bytes of {}, which has {length}",
+                            covered.bytes,
+                            path.display()
+                        )));
                     }
                     length
                 }
             };
-            self.scanned.insert(covered.set, Scanned { from: 0, end: align_up(covered.bytes), length });
+            self.scanned
+                .insert(covered.set, Scanned { from: 0, end: align_up(covered.bytes), length });
         }
         self.take_flat(base);
         Ok(())
@@ -378,15 +477,20 @@ impl Index {
     /// Uses a decoded flat index where it lies.
     fn take_flat(&mut self, base: Base) {
         let flat = base.flat();
-        (self.segments, self.ends) = flat.segments.iter().map(|segment| (segment.at, segment.bytes)).unzip();
+        (self.segments, self.ends) =
+            flat.segments.iter().map(|segment| (segment.at, segment.bytes)).unzip();
         self.numbers.clear();
         (self.max_hlc, self.records) = (flat.max_hlc, flat.records);
         self.floor = flat.floor;
-        self.flat = Some(Flat { id: flat.id, covered: flat.covered.iter().map(|covered| (covered.set, covered.bytes)).collect() });
+        self.flat = Some(Flat {
+            id: flat.id,
+            covered: flat.covered.iter().map(|covered| (covered.set, covered.bytes)).collect(),
+        });
         self.extents = ExtentMap::with_base(base);
     }
 
-    /// Everything that was read, as a flat index, which counts as the one in use from now on. `settled` makes it small: for files that nobody is writing, because it is good only
+    /// Everything that was read, as a flat index, which counts as the one in use from now on.
+    /// `settled` makes it small: for files that nobody is writing, because it is good only
     /// until a record comes that is older than the youngest in it.
     ///
     /// The error is of a file whose index is longer than a flat index can be.
@@ -398,21 +502,32 @@ impl Index {
         if let Some(why) = self.is_broken() {
             return Err(Error::invalid(Errno::AGAIN, why));
         }
-        // A log is covered as far as blocks were found, but not past its length: the last block's padding may be missing.
+        // A log is covered as far as blocks were found, but not past its length: the last block's
+        // padding may be missing.
         let covered = |set: &u32| match self.scanned.get(set) {
             Some(log) => Covered { set: *set, from: log.from, bytes: log.end.min(log.length) },
             None => Covered { set: *set, from: 0, bytes: 0 },
         };
-        let segment = |old: &u32| Segment { at: self.segments[*old as usize], bytes: self.ends[*old as usize] };
-        let mut flat =
-            FlatIndex { covered: sets.iter().map(covered).collect(), segments: image.segments.iter().map(segment).collect(), ..self.bare(container) };
+        let segment = |old: &u32| Segment {
+            at: self.segments[*old as usize],
+            bytes: self.ends[*old as usize],
+        };
+        let mut flat = FlatIndex {
+            covered: sets.iter().map(covered).collect(),
+            segments: image.segments.iter().map(segment).collect(),
+            ..self.bare(container)
+        };
         if settled {
             flat.truncates.clear();
             flat.floor = flat.max_hlc;
         }
-        let bytes = flat_index::encode(&flat, &image.shapes, image.entries.as_bytes(), &image.blocks);
+        let bytes =
+            flat_index::encode(&flat, &image.shapes, image.entries.as_bytes(), &image.blocks);
         flat.id = flat_index::id(&bytes);
-        self.flat = Some(Flat { id: flat.id, covered: flat.covered.iter().map(|covered| (covered.set, covered.bytes)).collect() });
+        self.flat = Some(Flat {
+            id: flat.id,
+            covered: flat.covered.iter().map(|covered| (covered.set, covered.bytes)).collect(),
+        });
         Ok(bytes)
     }
 
@@ -424,25 +539,41 @@ impl Index {
             records: self.records,
             max_hlc: self.max_hlc,
             floor: self.floor,
-            truncates: self.extents.truncates().iter().map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size }).collect(),
+            truncates: self
+                .extents
+                .truncates()
+                .iter()
+                .map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size })
+                .collect(),
             ..FlatIndex::default()
         }
     }
 
-    /// The log sets, those of the flat index below first, and for each segment which of them it belongs to.
+    /// The log sets, those of the flat index below first, and for each segment which of them it
+    /// belongs to.
     fn sets(&self) -> (Vec<u32>, Vec<u32>) {
-        let mut sets: Vec<u32> = self.extents.base().map_or(Vec::new(), |base| base.flat().covered.iter().map(|covered| covered.set).collect());
+        let mut sets: Vec<u32> = self.extents.base().map_or(Vec::new(), |base| {
+            base.flat().covered.iter().map(|covered| covered.set).collect()
+        });
         let known: HashSet<u32> = sets.iter().copied().collect();
-        let mut more: Vec<u32> = self.scanned.keys().copied().chain(self.segments.iter().map(|at| at.set)).filter(|set| !known.contains(set)).collect();
+        let mut more: Vec<u32> = self
+            .scanned
+            .keys()
+            .copied()
+            .chain(self.segments.iter().map(|at| at.set))
+            .filter(|set| !known.contains(set))
+            .collect();
         more.sort_unstable();
         more.dedup();
         sets.extend(more);
-        let by_id: HashMap<u32, u32> = sets.iter().enumerate().map(|(i, set)| (*set, i as u32)).collect();
+        let by_id: HashMap<u32, u32> =
+            sets.iter().enumerate().map(|(i, set)| (*set, i as u32)).collect();
         let set_of = self.segments.iter().map(|at| by_id[&at.set]).collect();
         (sets, set_of)
     }
 
-    /// Reads what the logs among `names` have beyond what was read. False if one of them was removed meanwhile: what others say may be from before that or from after it, so all
+    /// Reads what the logs among `names` have beyond what was read. False if one of them was
+    /// removed meanwhile: what others say may be from before that or from after it, so all
     /// must be read anew.
     pub(crate) fn read_logs(&mut self, container: &Container, names: &[Name]) -> Result<bool> {
         let sets: Vec<(u32, u64)> = names
@@ -453,7 +584,8 @@ impl Index {
             })
             .collect();
         let parts = read_side_by_side(container, &sets, &self.own)?;
-        let missing: Vec<u32> = parts.iter().flat_map(|part| part.missing.iter().copied()).collect();
+        let missing: Vec<u32> =
+            parts.iter().flat_map(|part| part.missing.iter().copied()).collect();
         if container.has_lost(&missing)? {
             return Ok(false);
         }
@@ -498,7 +630,9 @@ impl Index {
             return self.pack(container, bulks);
         }
         for (bulk, numbers) in bulks {
-            let runs = bulk.into_runs().map(|(run, order)| (Run { segment: renumbered(run.segment, &numbers), ..run }, order));
+            let runs = bulk.into_runs().map(|(run, order)| {
+                (Run { segment: renumbered(run.segment, &numbers), ..run }, order)
+            });
             self.extents.extend(runs);
         }
         Ok(())
@@ -512,9 +646,20 @@ impl Index {
         let newest = bulks.iter().map(|(bulk, _)| bulk.newest()).max().unwrap_or_default();
         let image = self.extents.image(bulks, &numbers, false).map_err(corrupt)?;
         let covered = sets.iter().map(|set| Covered { set: *set, from: 0, bytes: 0 }).collect();
-        let segments = self.segments.iter().zip(&self.ends).map(|(at, bytes)| Segment { at: *at, bytes: *bytes }).collect();
-        let flat = FlatIndex { covered, segments, max_hlc: newest.max(self.extents.max_hlc()), ..self.bare(container) };
-        let bytes = flat_index::encode(&flat, &image.shapes, image.entries.as_bytes(), &image.blocks);
+        let segments = self
+            .segments
+            .iter()
+            .zip(&self.ends)
+            .map(|(at, bytes)| Segment { at: *at, bytes: *bytes })
+            .collect();
+        let flat = FlatIndex {
+            covered,
+            segments,
+            max_hlc: newest.max(self.extents.max_hlc()),
+            ..self.bare(container)
+        };
+        let bytes =
+            flat_index::encode(&flat, &image.shapes, image.entries.as_bytes(), &image.blocks);
         drop(image);
         let flat = flat_index::decode(&bytes, &container.superblock.uuid).map_err(corrupt)?;
         self.extents = ExtentMap::with_base(Base::new(hold(container, bytes), flat)).grown();
@@ -523,7 +668,8 @@ impl Index {
 
     fn number(&mut self, at: SegmentRef) -> u32 {
         if self.numbers.is_empty() {
-            self.numbers = self.segments.iter().enumerate().map(|(i, at)| (*at, i as u32)).collect();
+            self.numbers =
+                self.segments.iter().enumerate().map(|(i, at)| (*at, i as u32)).collect();
         }
         *self.numbers.entry(at).or_insert_with(|| {
             self.segments.push(at);
@@ -542,7 +688,10 @@ impl Index {
         for item in &fresh.runs {
             self.overtaken |= self.floor > 0 && item.stamp <= self.floor;
             for run in item.each() {
-                self.extents.insert(Run { segment: renumbered(run.segment, &numbers), ..run }, order(item.stamp, fresh.set));
+                self.extents.insert(
+                    Run { segment: renumbered(run.segment, &numbers), ..run },
+                    order(item.stamp, fresh.set),
+                );
             }
         }
     }
@@ -582,7 +731,8 @@ impl Index {
         self.segments.get(number as usize).copied()
     }
 
-    /// Where segment number `number` ends as far as the logs tell: writes of this process that are in none may lie behind.
+    /// Where segment number `number` ends as far as the logs tell: writes of this process that are
+    /// in none may lie behind.
     pub fn segment_end(&self, number: u32) -> u64 {
         self.ends.get(number as usize).copied().unwrap_or(0)
     }
@@ -607,12 +757,14 @@ impl Index {
         &self.extents
     }
 
-    /// Sets which flat index is in use, and says which was: for one that [`Index::encode`] made and that did not come to where readers look.
+    /// Sets which flat index is in use, and says which was: for one that [`Index::encode`] made and
+    /// that did not come to where readers look.
     pub(crate) fn swap_flat(&mut self, flat: Option<Flat>) -> Option<Flat> {
         std::mem::replace(&mut self.flat, flat)
     }
 
-    /// The flat index if it fits the log of `set`, whatever became of the others; else an empty one. `None` if it has more than is left of the log.
+    /// The flat index if it fits the log of `set`, whatever became of the others; else an empty
+    /// one. `None` if it has more than is left of the log.
     pub(crate) fn flat_for(container: &Container, set: u32) -> Option<Index> {
         let mut index = Index::default();
         match index.load_flat(container, Expect::Log(set)) {
@@ -622,9 +774,15 @@ impl Index {
         }
     }
 
-    /// What was read of one log set: the largest physical end in each of its segments, and where in its index log the next look starts.
+    /// What was read of one log set: the largest physical end in each of its segments, and where in
+    /// its index log the next look starts.
     pub(crate) fn read_of(&self, set: u32) -> (HashMap<SegmentRef, u64>, u64) {
-        let ends = self.segments.iter().copied().zip(self.ends.iter().copied()).filter(|(at, _)| at.set == set);
+        let ends = self
+            .segments
+            .iter()
+            .copied()
+            .zip(self.ends.iter().copied())
+            .filter(|(at, _)| at.set == set);
         (ends.collect(), self.scanned.get(&set).map_or(0, |log| log.end))
     }
 
@@ -632,7 +790,10 @@ impl Index {
     pub(crate) fn unread_bytes(&self, container: &Container, names: &[Name]) -> u64 {
         let unread = |name: &Name| match name {
             Name::LogSet(set) => {
-                let length = container.store.stat(&container.path(&name::index_log(*set)), true).map_or(0, |stat| stat.len);
+                let length = container
+                    .store
+                    .stat(&container.path(&name::index_log(*set)), true)
+                    .map_or(0, |stat| stat.len);
                 length.saturating_sub(self.scanned.get(set).map_or(0, |log| log.end))
             }
             _ => 0,
@@ -642,7 +803,8 @@ impl Index {
 
     /// How much of the logs no flat index has: (logs, bytes).
     pub(crate) fn uncovered(&self) -> (usize, u64) {
-        let covered: HashMap<u32, u64> = self.flat.iter().flat_map(|flat| flat.covered.iter().copied()).collect();
+        let covered: HashMap<u32, u64> =
+            self.flat.iter().flat_map(|flat| flat.covered.iter().copied()).collect();
         let covered = |set: &u32| covered.get(set).map_or(0, |bytes| align_up(*bytes));
         self.scanned
             .iter()
@@ -654,7 +816,13 @@ impl Index {
     /// Which flat index has everything that was read; 0 if there is none.
     pub(crate) fn whole_flat(&self) -> u32 {
         match &self.flat {
-            Some(flat) if self.uncovered() == (0, 0) && flat.covered.iter().filter(|covered| covered.1 > 0).count() == self.scanned.len() => flat.id,
+            Some(flat)
+                if self.uncovered() == (0, 0)
+                    && flat.covered.iter().filter(|covered| covered.1 > 0).count()
+                        == self.scanned.len() =>
+            {
+                flat.id
+            }
             _ => 0,
         }
     }
@@ -681,16 +849,22 @@ impl Index {
     }
 }
 
-/// Bytes up to which a flat index is read whole. 4 MiB: more than a million irregular pieces, a millisecond.
+/// Bytes up to which a flat index is read whole. 4 MiB: more than a million irregular pieces, a
+/// millisecond.
 const FLAT_WHOLE_BYTES: u64 = 4 << 20;
-/// Bytes of a flat index in front of its blocks at most: 15 million patterns. What has more is not used.
+/// Bytes of a flat index in front of its blocks at most: 15 million patterns. What has more is not
+/// used.
 const FLAT_HEAD_BYTES: u64 = 1 << 30;
 /// Bytes of it that are read at once.
 const FLAT_PIECE_BYTES: usize = 4 << 20;
 
-/// The flat index in `file`, or why it is none. A short one is read whole; of a long one all but the blocks, which are read when they are asked for. What it says of lengths takes no more
-/// memory than there are bytes: a hole in front of the blocks is damage.
-pub(crate) fn read_flat(container: &Container, file: Arc<dyn StoreFile>) -> store::Result<std::result::Result<Base, Bad>> {
+/// The flat index in `file`, or why it is none. A short one is read whole; of a long one all but
+/// the blocks, which are read when they are asked for. What it says of lengths takes no more memory
+/// than there are bytes: a hole in front of the blocks is damage.
+pub(crate) fn read_flat(
+    container: &Container,
+    file: Arc<dyn StoreFile>,
+) -> store::Result<std::result::Result<Base, Bad>> {
     let uuid = &container.superblock.uuid;
     let length = file.stat()?.len;
     let mut bytes = vec![0; flat_index::HEADER_BYTES];
@@ -705,7 +879,13 @@ pub(crate) fn read_flat(container: &Container, file: Arc<dyn StoreFile>) -> stor
     let head = match flat_index::head_bytes(&bytes) {
         _ if length <= FLAT_WHOLE_BYTES => length,
         Some(head) if head <= length.min(FLAT_HEAD_BYTES) => head,
-        _ => return bad(72, "the file's length does not match its header, or its tables and entries are longer than any can be used"),
+        _ => {
+            return bad(
+                72,
+                "the file's length does not match its header, or its tables and entries are \
+                 longer than any can be used",
+            );
+        }
     };
     while (bytes.len() as u64) < head {
         let at = bytes.len();
@@ -737,7 +917,8 @@ pub(crate) fn read_flat(container: &Container, file: Arc<dyn StoreFile>) -> stor
     Ok(Ok(Base::in_file(bytes, Box::new(read), length, flat)))
 }
 
-/// An index in memory, or if it is longer than the user wants there, in a file that goes with its last user. Memory also if there is no room for the file.
+/// An index in memory, or if it is longer than the user wants there, in a file that goes with its
+/// last user. Memory also if there is no room for the file.
 fn hold(container: &Container, bytes: Vec<u8>) -> Bytes {
     if bytes.len() as u64 > container.index_bytes {
         let path = std::env::temp_dir().join(format!("plfs-index-{:016x}", random_u64()));
@@ -790,9 +971,16 @@ struct Part {
 }
 
 impl Part {
-    fn read(&mut self, container: &Container, set: u32, from: u64, own: &HashSet<(u32, u64)>) -> Result<()> {
+    fn read(
+        &mut self,
+        container: &Container,
+        set: u32,
+        from: u64,
+        own: &HashSet<(u32, u64)>,
+    ) -> Result<()> {
         let scan = log::scan_whole(container, set, from, |offset, header, at| {
-            let block = decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&container.path(&name::index_log(set)), bad))?;
+            let block = decode_block(header, offset, at)
+                .map_err(|bad| Error::of_bytes(&container.path(&name::index_log(set)), bad))?;
             self.records = self.records.saturating_add(header.records.into());
             let is_own = own.contains(&(set, header.hlc));
             match is_own {
@@ -803,16 +991,32 @@ impl Part {
             self.ends.resize(self.bulk.segments().len(), 0);
             for (_, record) in &block.records {
                 match *record {
-                    Record::Run { logical, length, stride, count, segment, physical, stamp, .. } => {
+                    Record::Run {
+                        logical,
+                        length,
+                        stride,
+                        count,
+                        segment,
+                        physical,
+                        stamp,
+                        ..
+                    } => {
                         let segment = numbers[segment as usize];
                         let end = &mut self.ends[segment as usize];
                         *end = (*end).max(physical + length * u64::from(count));
                         if !is_own {
-                            self.bulk.push(Run { logical, length, stride, count, segment, physical }, order(stamp, set));
+                            self.bulk.push(
+                                Run { logical, length, stride, count, segment, physical },
+                                order(stamp, set),
+                            );
                         }
                     }
-                    Record::Hole { logical, length, stamp, .. } if !is_own => self.bulk.push(Run::hole(logical, length), order(stamp, set)),
-                    Record::Truncate { size, stamp } if !is_own => self.bulk.push_truncate(size, order(stamp, set)),
+                    Record::Hole { logical, length, stamp, .. } if !is_own => {
+                        self.bulk.push(Run::hole(logical, length), order(stamp, set))
+                    }
+                    Record::Truncate { size, stamp } if !is_own => {
+                        self.bulk.push_truncate(size, order(stamp, set))
+                    }
                     Record::Hole { .. } | Record::Truncate { .. } | Record::Writer { .. } => {}
                 }
             }
@@ -827,7 +1031,11 @@ impl Part {
     }
 }
 
-fn read_side_by_side(container: &Container, sets: &[(u32, u64)], own: &HashSet<(u32, u64)>) -> Result<Vec<Part>> {
+fn read_side_by_side(
+    container: &Container,
+    sets: &[(u32, u64)],
+    own: &HashSet<(u32, u64)>,
+) -> Result<Vec<Part>> {
     let read = |next: &dyn Fn() -> Option<(u32, u64)>| -> Result<Part> {
         let mut part = Part::default();
         while let Some((set, from)) = next() {
@@ -837,7 +1045,8 @@ fn read_side_by_side(container: &Container, sets: &[(u32, u64)], own: &HashSet<(
     };
     let at = AtomicUsize::new(0);
     let next = || sets.get(at.fetch_add(1, Ordering::Relaxed)).copied();
-    // Where a read travels, the first look at each log that another client wrote costs milliseconds; where it does not, a thread costs more than a few reads, and than many of logs
+    // Where a read travels, the first look at each log that another client wrote costs
+    // milliseconds; where it does not, a thread costs more than a few reads, and than many of logs
     // of which only the end is new.
     let worth = match container.local {
         true => sets.iter().filter(|(_, from)| *from == 0).count() >= THREADS,
@@ -847,8 +1056,11 @@ fn read_side_by_side(container: &Container, sets: &[(u32, u64)], own: &HashSet<(
         return Ok(vec![read(&next)?]);
     }
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS.min(sets.len())).map(|_| scope.spawn(|| read(&next))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Part>>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let threads: Vec<_> =
+            (0..THREADS.min(sets.len())).map(|_| scope.spawn(|| read(&next))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Part>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
         threads.into_iter().map(join).collect()
     })
 }

@@ -1,5 +1,5 @@
-//! L4: what the logs of a container say, together. `load` fills an [`Index`] from index logs and a flat
-//! index, `flatten` makes a flat index of it; `totals` adds the logs up and keeps the summary;
+//! L4: what the logs of a container say, together. `load` fills an [`Index`] from index logs and a
+//! flat index, `flatten` makes a flat index of it; `totals` adds the logs up and keeps the summary;
 //! `takeover` tells whether a node may go on with a log set.
 
 mod flatten;

@@ -8,10 +8,13 @@ use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::log::scan_whole;
 
-/// A stamp that no block of a set exceeds, if the data logs of the set are as long as its records say, and its index log as the flat index. After a power cut they may not be: what was
-/// lost must not come back as other bytes or other blocks, so nobody appends there. [`LogSet::join`](crate::log::LogSet::join) asks it.
+/// A stamp that no block of a set exceeds, if the data logs of the set are as long as its records
+/// say, and its index log as the flat index. After a power cut they may not be: what was
+/// lost must not come back as other bytes or other blocks, so nobody appends there.
+/// [`LogSet::join`](crate::log::LogSet::join) asks it.
 pub fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
-    // A flat index spares most of the log: a file that is opened and closed many times has a long one.
+    // A flat index spares most of the log: a file that is opened and closed many times has a long
+    // one.
     let Some(index) = Index::flat_for(container, set) else { return Ok(None) };
     let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_hlc());
     let scanned = scan_whole(container, set, from, |offset, header, at| {

@@ -1,4 +1,5 @@
-//! What a container's logs add up to: size, bytes, stamps. From the summary if nobody writes, else by replaying the index logs, which builds no index.
+//! What a container's logs add up to: size, bytes, stamps. From the summary if nobody writes, else
+//! by replaying the index logs, which builds no index.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::store::{self, Errno, Open, Time};
 pub struct Totals {
     /// Size of the logical file, bytes.
     pub size: u64,
-    /// Bytes of all data logs up to the last one that a record names: overwritten bytes and unfilled regions included.
+    /// Bytes of all data logs up to the last one that a record names: overwritten bytes and
+    /// unfilled regions included.
     pub stored_bytes: u64,
     /// Largest stamp.
     pub max_hlc: u64,
@@ -39,11 +41,13 @@ pub struct Totals {
     pub from_summary: bool,
 }
 
-/// Keeps totals up to date: the summary while it is valid, else the index logs, of which each look reads only what is new.
+/// Keeps totals up to date: the summary while it is valid, else the index logs, of which each look
+/// reads only what is new.
 #[derive(Debug, Default)]
 pub struct Totalizer {
     summary: Option<Summary>,
-    /// A time of the container's directory for which there was no summary, though it may be a token.
+    /// A time of the container's directory for which there was no summary, though it may be a
+    /// token.
     bare: Option<Time>,
     scanned: HashMap<u32, u64>,
     size: SizeReplay,
@@ -64,7 +68,8 @@ impl Totalizer {
         self.summary.as_ref()
     }
 
-    /// The summary, if it counts at this moment. One stat; if another has been written since, or this machine had an old copy of the superblock, one open and one read.
+    /// The summary, if it counts at this moment. One stat; if another has been written since, or
+    /// this machine had an old copy of the superblock, one open and one read.
     pub(crate) fn settled(&mut self, container: &Container) -> Result<Option<Summary>> {
         self.settled_at(container).map(|(summary, _)| summary)
     }
@@ -72,11 +77,13 @@ impl Totalizer {
     /// [`Totalizer::settled`], and the time of the container's directory.
     fn settled_at(&mut self, container: &Container) -> Result<(Option<Summary>, Time)> {
         let time = container.time()?;
-        let counts = |summary: &Summary| time == Time { sec: summary.token_sec, nsec: summary.token_nsec };
+        let counts =
+            |summary: &Summary| time == Time { sec: summary.token_sec, nsec: summary.token_nsec };
         if !self.summary.as_ref().is_some_and(counts) {
             self.summary = None;
             if TOKEN_SECONDS.contains(&time.sec) && self.bare != Some(time) {
-                // As good as one from before the stat: what has the directory's time as its token was true then, or has even what came after.
+                // As good as one from before the stat: what has the directory's time as its token
+                // was true then, or has even what came after.
                 self.summary = read_summary(container).filter(counts);
                 self.bare = self.summary.is_none().then_some(time);
             }
@@ -84,7 +91,8 @@ impl Totalizer {
         Ok((self.summary.clone(), time))
     }
 
-    /// The totals as of the last commit. One stat if the summary is valid; else a listing, unless the one before still counts, a look at each log and a read of what is new.
+    /// The totals as of the last commit. One stat if the summary is valid; else a listing, unless
+    /// the one before still counts, a look at each log and a read of what is new.
     pub fn look(&mut self, container: &Container) -> Result<Totals> {
         let (summary, time) = self.settled_at(container)?;
         match summary {
@@ -128,7 +136,8 @@ impl Totalizer {
                     Ok(block) => block.records.iter().for_each(|(_, record)| {
                         self.size.push_record(set, record);
                         if let Record::Run { segment, physical, length, count, .. } = record {
-                            let end = self.segments.entry(block.segments[*segment as usize]).or_default();
+                            let end =
+                                self.segments.entry(block.segments[*segment as usize]).or_default();
                             *end = (*end).max(physical + length * *count as u64);
                         }
                     }),
@@ -154,7 +163,8 @@ impl Totalizer {
         // Bytes that lie may say anything: a sum of them must not overflow.
         totals.stored_bytes = self.segments.values().fold(0, |sum, end| sum.saturating_add(*end));
         totals.cut = self.size.cut.map_or(0, |((stamp, _), _)| stamp);
-        (totals.size, totals.max_hlc, totals.records) = (self.size.size(), self.max_hlc, self.records);
+        (totals.size, totals.max_hlc, totals.records) =
+            (self.size.size(), self.max_hlc, self.records);
         Ok(Some(totals))
     }
 }
@@ -176,7 +186,9 @@ impl SizeReplay {
                 let end = run_end(*logical, *length, *stride, *count, *physical).unwrap_or(0);
                 self.push((*stamp, set), end, false);
             }
-            Record::Hole { logical, length, stamp, .. } => self.push((*stamp, set), logical + length, false),
+            Record::Hole { logical, length, stamp, .. } => {
+                self.push((*stamp, set), logical + length, false)
+            }
             Record::Truncate { size, stamp } => self.push((*stamp, set), *size, true),
             Record::Writer { .. } => {}
         }
@@ -190,7 +202,9 @@ impl SizeReplay {
             self.cut = Some((key, end));
             self.ends = self.ends.split_off(&key);
         } else if self.ends.range(key..).next().is_none_or(|(_, later)| *later < end) {
-            while let Some((&before, _)) = self.ends.range(..key).next_back().filter(|(_, known)| **known <= end) {
+            while let Some((&before, _)) =
+                self.ends.range(..key).next_back().filter(|(_, known)| **known <= end)
+            {
                 self.ends.remove(&before);
             }
             self.ends.insert(key, end);
@@ -208,22 +222,29 @@ pub fn has_owner(names: &[Name]) -> bool {
     names.iter().any(|name| matches!(name, Name::OpenMark(_)))
 }
 
-/// Writes the summary if no owner is left, and before it a flat index if that is worth it; the last closer of a node calls it after it removed its open mark (FORMAT.md section 5),
+/// Writes the summary if no owner is left, and before it a flat index if that is worth it; the last
+/// closer of a node calls it after it removed its open mark (FORMAT.md section 5),
 /// with the container's listing since. What it sums up; `None` if it did not.
-pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: &[Name]) -> Result<Option<Totals>> {
-    // The flat index comes first, because a file of its own moves the directory's time. Whoever writes while it is made is found by the second look.
+pub fn write_summary(
+    container: &Container,
+    file: &dyn store::StoreFile,
+    names: &[Name],
+) -> Result<Option<Totals>> {
+    // The flat index comes first, because a file of its own moves the directory's time. Whoever
+    // writes while it is made is found by the second look.
     let mut index = load_if_cheap(container, names);
-    let short: Arc<[u8]> = index.as_mut().map_or(Vec::new(), |index| flatten_if_worth(container, index)).into();
+    let short: Arc<[u8]> =
+        index.as_mut().map_or(Vec::new(), |index| flatten_if_worth(container, index)).into();
     for _ in 0..SUMMARY_TRIES {
         let Some(token) = take_token(container)? else { return Ok(None) };
         let names = container.list()?;
         if has_owner(&names) {
             return Ok(None);
         }
-        let current = index
-            .take()
-            .filter(|index| index.has_all(&names))
-            .and_then(|mut index| (index.read_logs(container, &names).unwrap_or(false) && index.is_broken().is_none()).then_some(index));
+        let current = index.take().filter(|index| index.has_all(&names)).and_then(|mut index| {
+            (index.read_logs(container, &names).unwrap_or(false) && index.is_broken().is_none())
+                .then_some(index)
+        });
         let (totals, flat) = match &current {
             Some(index) => (index.totals(), index.whole_flat()),
             None => (Totalizer::default().look_at_logs(container, &names)?, 0),
@@ -240,13 +261,19 @@ pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: 
             index_bytes: totals.index_bytes,
             records: totals.records,
             flat,
-            flat_index: if !short.is_empty() && flat == flat_index::id(&short) { short.clone() } else { [].into() },
+            flat_index: if !short.is_empty() && flat == flat_index::id(&short) {
+                short.clone()
+            } else {
+                [].into()
+            },
         };
-        // Several clients may each find that nobody is left. The one with the last token writes; who has written over its summary all the same begins again.
+        // Several clients may each find that nobody is left. The one with the last token writes;
+        // who has written over its summary all the same begins again.
         if !has_token(container, token)? {
             return Ok(None);
         }
-        store::write_full(file, &summary.encode(&container.superblock.uuid), summary::OFFSET).at("write the summary of", &container.path(name::SUPER))?;
+        store::write_full(file, &summary.encode(&container.superblock.uuid), summary::OFFSET)
+            .at("write the summary of", &container.path(name::SUPER))?;
         if has_token(container, token)? {
             return Ok(Some(totals));
         }
@@ -254,13 +281,18 @@ pub fn write_summary(container: &Container, file: &dyn store::StoreFile, names: 
     Ok(None)
 }
 
-/// How often a last closer tries to write a summary that counts. Each failure takes another client in a window of two calls; without a summary, stat reads the logs.
+/// How often a last closer tries to write a summary that counts. Each failure takes another client
+/// in a window of two calls; without a summary, stat reads the logs.
 const SUMMARY_TRIES: usize = 3;
 
-/// Gives the container's directory a random time, and says which it kept; `None` if another change came between.
+/// Gives the container's directory a random time, and says which it kept; `None` if another change
+/// came between.
 fn take_token(container: &Container) -> Result<Option<Time>> {
     let token = random_token();
-    container.store.set_times(&container.dir, None, Some(token)).at("set the time of", &container.dir)?;
+    container
+        .store
+        .set_times(&container.dir, None, Some(token))
+        .at("set the time of", &container.dir)?;
     // Some file systems keep whole seconds only: what they kept is the token.
     let kept = container.time()?;
     Ok((kept.sec == token.sec).then_some(kept))
@@ -274,7 +306,11 @@ fn has_token(container: &Container, token: Time) -> Result<bool> {
 pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
     let sets = match only {
         Some(set) => vec![set],
-        None => container.list()?.iter().filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None }).collect(),
+        None => container
+            .list()?
+            .iter()
+            .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
+            .collect(),
     };
     for set in sets {
         for dir in container.backend_dirs()? {
@@ -289,7 +325,9 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
                     Ok(file) => file.sync_data().at("sync", &path)?,
                     // Gone, or another user's, who syncs it.
                     Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
-                    Err(errno) => return Err(errno).at("sync, because it cannot be opened,", &path),
+                    Err(errno) => {
+                        return Err(errno).at("sync, because it cannot be opened,", &path);
+                    }
                 }
             }
             match container.store.sync_dir(&dir) {
@@ -332,15 +370,30 @@ fn random_token() -> Time {
 mod tests {
     use super::*;
 
-    /// All kinds of five records with ends 1 to 3, in several orders of arrival, give the size that replaying them in order gives.
+    /// All kinds of five records with ends 1 to 3, in several orders of arrival, give the size that
+    /// replaying them in order gives.
     #[test]
     fn size_does_not_depend_on_arrival() {
         for case in 0..6u64.pow(5) {
-            let records: Vec<(u64, u64, bool)> = (0..5u32).map(|i| (i as u64, case / 6u64.pow(i) % 3 + 1, case / 6u64.pow(i) % 6 >= 3)).collect();
-            let expect = records.iter().fold(0, |size, (_, end, truncates)| if *truncates { *end } else { size.max(*end) });
-            for arrival in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 1, 3], [1, 4, 0, 3, 2], [3, 2, 4, 0, 1]] {
+            let records: Vec<(u64, u64, bool)> = (0..5u32)
+                .map(|i| (i as u64, case / 6u64.pow(i) % 3 + 1, case / 6u64.pow(i) % 6 >= 3))
+                .collect();
+            let expect = records.iter().fold(
+                0,
+                |size, (_, end, truncates)| if *truncates { *end } else { size.max(*end) },
+            );
+            for arrival in [
+                [0, 1, 2, 3, 4],
+                [4, 3, 2, 1, 0],
+                [2, 0, 4, 1, 3],
+                [1, 4, 0, 3, 2],
+                [3, 2, 4, 0, 1],
+            ] {
                 let mut replay = SizeReplay::default();
-                arrival.iter().map(|i: &usize| records[*i]).for_each(|(stamp, end, truncates)| replay.push((stamp, 0), end, truncates));
+                arrival
+                    .iter()
+                    .map(|i: &usize| records[*i])
+                    .for_each(|(stamp, end, truncates)| replay.push((stamp, 0), end, truncates));
                 assert_eq!(replay.size(), expect, "{records:?} {arrival:?}");
             }
         }

@@ -6,8 +6,8 @@ use super::layout::Container;
 use crate::error::{At, Result};
 use crate::store::Errno;
 
-/// The mode of the container directory that lets in the classes of users that `mode` lets read (search, list) or write (add logs) the file.
-/// The owner always may, so that owners can repair.
+/// The mode of the container directory that lets in the classes of users that `mode` lets read
+/// (search, list) or write (add logs) the file. The owner always may, so that owners can repair.
 pub fn dir_mode(mode: u32) -> u32 {
     let class = |shift: u32| {
         let bits = mode >> shift & 7;
@@ -17,7 +17,8 @@ pub fn dir_mode(mode: u32) -> u32 {
     0o700 | class(3) | class(0)
 }
 
-/// Sets the mode of the logical file: of its superblock, and of the directories that let users in. Restricts before it relaxes.
+/// Sets the mode of the logical file: of its superblock, and of the directories that let users in.
+/// Restricts before it relaxes.
 pub fn chmod(container: &Container, mode: u32) -> Result<()> {
     let super_path = container.path(name::SUPER);
     let store = &container.store;
@@ -34,7 +35,8 @@ pub fn chmod(container: &Container, mode: u32) -> Result<()> {
     dirs(mode)
 }
 
-/// Sets owner and group of the logical file: of its superblock, and of its directories as far as this user may.
+/// Sets owner and group of the logical file: of its superblock, and of its directories as far as
+/// this user may.
 pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
     let super_path = container.path(name::SUPER);
     container.store.chown(&super_path, uid, gid, false).at("set the owner of", &super_path)?;
@@ -51,7 +53,16 @@ pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Resul
 mod tests {
     #[test]
     fn directory_modes_follow_the_file() {
-        for (file, dir) in [(0o644, 0o755), (0o600, 0o700), (0o664, 0o775), (0o640, 0o750), (0o666, 0o777), (0o444, 0o755), (0o000, 0o700), (0o620, 0o730)] {
+        for (file, dir) in [
+            (0o644, 0o755),
+            (0o600, 0o700),
+            (0o664, 0o775),
+            (0o640, 0o750),
+            (0o666, 0o777),
+            (0o444, 0o755),
+            (0o000, 0o700),
+            (0o620, 0o730),
+        ] {
             assert_eq!(super::dir_mode(file), dir, "{file:o}");
         }
     }

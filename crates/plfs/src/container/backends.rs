@@ -1,6 +1,8 @@
-//! The backends of a root: which directory an id of its table means, and how a directory gets an id (FORMAT.md section 1).
+//! The backends of a root: which directory an id of its table means, and how a directory gets an id
+//! (FORMAT.md section 1).
 //!
-//! A process remembers the directories that it has found to be what the table says. It looks again before it says that one is not there, so that a backend that was moved is found.
+//! A process remembers the directories that it has found to be what the table says. It looks again
+//! before it says that one is not there, so that a backend that was moved is found.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,7 +19,8 @@ use crate::store::machine::{fill_random, random_u64};
 use crate::store::{self, Errno, Open, Store};
 use crate::sync::lock;
 
-/// Device and path of the root, id: where the backend is. A root's path alone is not enough: another file system may be mounted there.
+/// Device and path of the root, id: where the backend is. A root's path alone is not enough:
+/// another file system may be mounted there.
 static KNOWN: Mutex<BTreeMap<(u64, PathBuf, u16), PathBuf>> = Mutex::new(BTreeMap::new());
 
 /// The table of one root.
@@ -31,7 +34,8 @@ pub(crate) struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// The directory of backend `id`, which is not 0. Costs nothing if the process has found it before, else two small reads.
+    /// The directory of backend `id`, which is not 0. Costs nothing if the process has found it
+    /// before, else two small reads.
     pub fn find(&self, id: u16) -> Result<PathBuf> {
         if let Some(path) = lock(&KNOWN).get(&(self.dev, self.root.to_path_buf(), id)) {
             return Ok(path.clone());
@@ -51,17 +55,23 @@ impl Table<'_> {
         Ok(path)
     }
 
-    /// [`Table::find`] for who did not find there what it looked for: the table is read again, and whether the backend is there.
+    /// [`Table::find`] for who did not find there what it looked for: the table is read again, and
+    /// whether the backend is there.
     pub fn find_again(&self, id: u16) -> Result<PathBuf> {
         lock(&KNOWN).remove(&(self.dev, self.root.to_path_buf(), id));
         self.find(id)
     }
 
-    /// The id of the backend at `path`, a directory that has a `.plfs`; gives it one if it has none. `None`: nothing new may be put there. Durable on return.
+    /// The id of the backend at `path`, a directory that has a `.plfs`; gives it one if it has
+    /// none. `None`: nothing new may be put there. Durable on return.
     ///
-    /// Costs nothing if the process knows it, else a read for each backend of the root, and once in the life of a root three files.
+    /// Costs nothing if the process knows it, else a read for each backend of the root, and once in
+    /// the life of a root three files.
     pub fn register(&self, path: &Path) -> Result<Option<u16>> {
-        let known = lock(&KNOWN).iter().find(|((dev, root, _), at)| *dev == self.dev && root == self.root && *at == path).map(|((.., id), _)| *id);
+        let known = lock(&KNOWN)
+            .iter()
+            .find(|((dev, root, _), at)| *dev == self.dev && root == self.root && *at == path)
+            .map(|((.., id), _)| *id);
         if known.is_some() {
             return Ok(known);
         }
@@ -78,11 +88,18 @@ impl Table<'_> {
             }
         }
         if found.is_none() {
-            let backend = Backend { identity: identify(self.store, path)?, state: State::Active, path: path.as_os_str().as_bytes().to_vec() };
+            let backend = Backend {
+                identity: identify(self.store, path)?,
+                state: State::Active,
+                path: path.as_os_str().as_bytes().to_vec(),
+            };
             let text = backend.encode().map_err(|bad| Error::of_bytes(path, bad))?;
             let free = |ids: &[u16]| (1..=name::BACKEND_MAX).find(|id| !ids.contains(id));
             while found.is_none() {
-                let id = free(&ids).ok_or(Error::invalid(Errno::NOSPC, "the root has as many backends as it can have"))?;
+                let id = free(&ids).ok_or(Error::invalid(
+                    Errno::NOSPC,
+                    "the root has as many backends as it can have",
+                ))?;
                 if put_exclusive(self.store, &dir, name::BACKEND_TMP, &self.entry(id), &text)? {
                     found = Some((id, State::Active));
                 } else {
@@ -111,7 +128,10 @@ impl Table<'_> {
 
     fn ids(&self, dir: &Path) -> Result<Vec<u16>> {
         let entries = self.store.list(dir).at("list", dir)?;
-        let mut ids: Vec<u16> = entries.iter().filter_map(|entry| entry.name.to_str().and_then(name::parse_backend)).collect();
+        let mut ids: Vec<u16> = entries
+            .iter()
+            .filter_map(|entry| entry.name.to_str().and_then(name::parse_backend))
+            .collect();
         ids.sort_unstable();
         Ok(ids)
     }
@@ -121,7 +141,10 @@ impl Table<'_> {
         let entry = self.entry(id);
         let Some(text) = read(self.store, &entry)? else { return Ok(None) };
         // What cannot be read is not what we look for. It is an error for who needs it.
-        Ok(Backend::decode(&text).ok().filter(|backend| backend.path == path.as_os_str().as_bytes()).map(|backend| backend.state))
+        Ok(Backend::decode(&text)
+            .ok()
+            .filter(|backend| backend.path == path.as_os_str().as_bytes())
+            .map(|backend| backend.state))
     }
 
     fn know(&self, id: u16, path: &Path) {
@@ -129,7 +152,8 @@ impl Table<'_> {
     }
 }
 
-/// What is wrong with the table of backends of `root`. Whether the backends are there is not asked: nobody may need them.
+/// What is wrong with the table of backends of `root`. Whether the backends are there is not asked:
+/// nobody may need them.
 pub(crate) fn check_table(store: &dyn Store, root: &Path) -> Vec<Error> {
     let table = Table { store, root, dev: 0 };
     let ids = match table.ids(&root.join(name::ROOT_DIR).join(name::BACKENDS)) {
@@ -154,7 +178,9 @@ fn identity_path(backend: &Path) -> PathBuf {
 /// What the backend at `path` says that it is, if there is one.
 fn identity_of(store: &dyn Store, path: &Path) -> Result<Option<Identity>> {
     let path = identity_path(path);
-    read(store, &path)?.map(|text| Identity::decode(&text).map_err(|bad| Error::of_bytes(&path, bad))).transpose()
+    read(store, &path)?
+        .map(|text| Identity::decode(&text).map_err(|bad| Error::of_bytes(&path, bad)))
+        .transpose()
 }
 
 /// The identity of the backend at `path`, which gets one if it has none, durably.
@@ -165,7 +191,8 @@ fn identify(store: &dyn Store, path: &Path) -> Result<Identity> {
     let (dir, file) = (path.join(name::ROOT_DIR), identity_path(path));
     let mut identity = [0; 16];
     fill_random(&mut identity);
-    // Random bytes are not all zero; a source of them that is broken must not make two backends one.
+    // Random bytes are not all zero; a source of them that is broken must not make two backends
+    // one.
     identity[15] |= 1;
     put_exclusive(store, &dir, name::IDENTITY_TMP, &file, &Identity(identity).encode())?;
     store.sync_dir(&dir).at("sync", &dir)?;
@@ -173,8 +200,15 @@ fn identify(store: &dyn Store, path: &Path) -> Result<Identity> {
     identity_of(store, path)?.ok_or(Error::Io { op: "read", path: file, errno: Errno::NOENT })
 }
 
-/// Makes the file at `path` with these bytes, durable but for its name, unless there is one: by a link to one in `dir` whose name begins with `tmp`. Whether it did.
-fn put_exclusive(store: &dyn Store, dir: &Path, tmp: &str, path: &Path, bytes: &[u8]) -> Result<bool> {
+/// Makes the file at `path` with these bytes, durable but for its name, unless there is one: by a
+/// link to one in `dir` whose name begins with `tmp`. Whether it did.
+fn put_exclusive(
+    store: &dyn Store,
+    dir: &Path,
+    tmp: &str,
+    path: &Path,
+    bytes: &[u8],
+) -> Result<bool> {
     let tmp = dir.join(format!("{tmp}{:08x}", random_u64() as u32));
     let made = (|| {
         let file = store.open(&tmp, Open::create_new(0o644)).at("create", &tmp)?;

@@ -13,7 +13,8 @@ use crate::store::{self, Errno, Open, StoreFile, Time};
 /// How long somebody waits for others who set the clock: each holds it for some microseconds.
 const TRIES: u32 = 1000;
 
-/// The stamp; 0 if there is none. To be asked after the creation of an open mark. Corrupt if a power cut tore it: then only the logs know.
+/// The stamp; 0 if there is none. To be asked after the creation of an open mark. Corrupt if a
+/// power cut tore it: then only the logs know.
 pub fn read_clock(container: &Container) -> Result<u64> {
     let path = container.path(name::CLOCK);
     match container.store.open(&path, Open::READ) {
@@ -29,14 +30,21 @@ fn read(file: &dyn StoreFile, container: &Container) -> Result<u64> {
     clock::decode(&bytes[..n]).map_err(|bad| Error::of_bytes(&path, bad))
 }
 
-/// Sets the stamp, unless it is larger already, and with `durable` durably. One setter at a time has a lock on the file, so it never goes back.
+/// Sets the stamp, unless it is larger already, and with `durable` durably. One setter at a time
+/// has a lock on the file, so it never goes back.
 pub fn write_clock(container: &Container, stamp: u64, durable: bool) -> Result<()> {
     let (store, path) = (&container.store, container.path(name::CLOCK));
     let file = match store.open(&path, Open::create(0o666)) {
         // Another user's, who has a strict umask: in its place, with what it says at least.
         Err(Errno::ACCESS | Errno::PERM) => {
             let stamp = stamp.max(read_clock(container).unwrap_or(0));
-            return put_file(container, name::CLOCK, name::CLOCK_TMP, &clock::encode(stamp), durable);
+            return put_file(
+                container,
+                name::CLOCK,
+                name::CLOCK_TMP,
+                &clock::encode(stamp),
+                durable,
+            );
         }
         other => other.at("create", &path)?,
     };
@@ -57,18 +65,21 @@ pub fn write_clock(container: &Container, stamp: u64, durable: bool) -> Result<(
     Ok(())
 }
 
-/// Whether the wall clock of this machine is one that all who write the file go by, and has not been set back since the file was made: then whoever comes has a later time than what was
+/// Whether the wall clock of this machine is one that all who write the file go by, and has not
+/// been set back since the file was made: then whoever comes has a later time than what was
 /// committed before, or finds it in [`read_clock`], and need not ask the logs. One stat.
 pub(crate) fn goes_by_wall_clock(container: &Container) -> Result<bool> {
     let made = &container.superblock;
     let now = Time::now().ns();
     // All this holds for the machine that has the file system for itself, as long as it runs.
     let is_same_clock = container.local && made.boot != 0 && made.boot == boot_id();
-    let was_set_back = now - i128::from(boot_time_ns()) < i128::from(made.created_ns) - i128::from(made.created_boot_ns);
+    let was_set_back = now - i128::from(boot_time_ns())
+        < i128::from(made.created_ns) - i128::from(made.created_boot_ns);
     Ok(is_same_clock && !was_set_back && container.time()?.ns() <= now)
 }
 
-/// Moves the time of the container's directory to now, for those who look at it to learn that something happened. Best effort.
+/// Moves the time of the container's directory to now, for those who look at it to learn that
+/// something happened. Best effort.
 pub(crate) fn touch_dir(container: &Container) {
     let store = &container.store;
     if store.set_times(&container.dir, None, Some(Time::now())).is_err() {

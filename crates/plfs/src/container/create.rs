@@ -1,4 +1,5 @@
-//! A new container and its first name. The name appears last and whole, by one link(2): it is there with a complete superblock, or not at all.
+//! A new container and its first name. The name appears last and whole, by one link(2): it is there
+//! with a complete superblock, or not at all.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,19 +20,30 @@ use crate::store::machine::{boot_id, boot_time_ns, fill_random, host_name, rando
 use crate::store::{self, Errno, Keep, Kind, Open, Store, StoreFile, shm};
 use crate::sync::lock;
 
-/// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a root with the set-group-id bit gives its group. Gives the open
-/// superblock too.
+/// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a root with
+/// the set-group-id bit gives its group. Gives the open superblock too.
 ///
-/// Io with EEXIST if `path` exists (a dangling symlink counts); nothing is left behind then. Costs about seven metadata operations on the root backend.
-pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path, mode: u32, now_ns: u64) -> Result<(Container, Arc<dyn StoreFile>)> {
-    // Processes of a node that all create the same file take turns: one builds a container, the others find its name.
+/// Io with EEXIST if `path` exists (a dangling symlink counts); nothing is left behind then. Costs
+/// about seven metadata operations on the root backend.
+pub fn create(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    root: &Path,
+    path: &Path,
+    mode: u32,
+    now_ns: u64,
+) -> Result<(Container, Arc<dyn StoreFile>)> {
+    // Processes of a node that all create the same file take turns: one builds a container, the
+    // others find its name.
     let _turn = config.shared_memory.as_deref().map(|dir| shm::turn(dir, hash_of(path)));
     if store.stat(path, false).is_ok() {
         return Err(Errno::EXIST).at("create", path);
     }
     let local = store.is_local(root);
-    // Opened before anything changes in it: looking it up afterwards could wait for what we changed.
-    let parent = path.parent().filter(|_| !local).and_then(|parent| store.open(parent, Open::READ).ok());
+    // Opened before anything changes in it: looking it up afterwards could wait for what we
+    // changed.
+    let parent =
+        path.parent().filter(|_| !local).and_then(|parent| store.open(parent, Open::READ).ok());
     let mut uuid = Uuid([0; 16]);
     fill_random(&mut uuid.0);
     // One client's containers share a directory, and have it for themselves.
@@ -58,7 +70,8 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
         let file = store.open(&super_path, Open::create_new(mode)).at("create", &super_path)?;
         let stat = file.stat().at("stat", &super_path)?;
         (superblock.mode, superblock.uid, superblock.gid) = (stat.mode, stat.uid, stat.gid);
-        // The umask cut the directory's mode as it cut the file's, if it treats searching as it treats reading; all usual ones do.
+        // The umask cut the directory's mode as it cut the file's, if it treats searching as it
+        // treats reading; all usual ones do.
         let cut = mode & !stat.mode;
         if dir_mode(mode) & !(cut | (cut & 0o444) >> 2) != dir_mode(stat.mode) {
             store.chmod(&dir, dir_mode(stat.mode)).at("set the mode of", &dir)?;
@@ -67,7 +80,10 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
         store::write_full(file.as_ref(), &bytes, 0).at("write", &super_path)?;
         match store.link(&super_path, path) {
             Err(errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS)) => {
-                return Err(errno).at("make a hard link between directories, which PLFS needs for each file, at", path);
+                return Err(errno).at(
+                    "make a hard link between directories, which PLFS needs for each file, at",
+                    path,
+                );
             }
             other => other.at("create", path)?,
         }
@@ -97,10 +113,12 @@ pub fn create(store: &Arc<dyn Store>, config: &Config, root: &Path, path: &Path,
     }
 }
 
-/// Makes roots and backends ready for files of all users, as far as they are not: gives them a `.plfs` that anybody may make directories in. [`create`](crate::Plfs::create) does it
-/// by itself; this is for who acts before users that may not, or wants to know before the work begins.
+/// Makes roots and backends ready for files of all users, as far as they are not: gives them a
+/// `.plfs` that anybody may make directories in. [`create`](crate::Plfs::create) does it by itself;
+/// this is for who acts before users that may not, or wants to know before the work begins.
 ///
-/// Io with EIO, nothing made, if a backend has no `.plfs` but a root has: its file system may not be mounted. Costs a stat a backend and a mkdir a root, and for backends that a root
+/// Io with EIO, nothing made, if a backend has no `.plfs` but a root has: its file system may not
+/// be mounted. Costs a stat a backend and a mkdir a root, and for backends that a root
 /// does not know what [`Table::register`] costs.
 pub fn prepare(store: &Arc<dyn Store>, roots: &[&Path], backends: &[PathBuf]) -> Result<()> {
     let store = in_roots(store, roots.iter().copied());
@@ -112,7 +130,8 @@ pub fn prepare(store: &Arc<dyn Store>, roots: &[&Path], backends: &[PathBuf]) ->
     })
 }
 
-/// The ids of the backends that a new file of `root` uses: the root's, and those of `backends`, which get one if they have none. One that takes nothing new is left out.
+/// The ids of the backends that a new file of `root` uses: the root's, and those of `backends`,
+/// which get one if they have none. One that takes nothing new is left out.
 fn register(store: &dyn Store, root: &Path, backends: &[PathBuf]) -> Result<Vec<u16>> {
     let mut ids = vec![0];
     if backends.is_empty() {
@@ -125,15 +144,21 @@ fn register(store: &dyn Store, root: &Path, backends: &[PathBuf]) -> Result<Vec<
     Ok(ids)
 }
 
-/// Makes the `.plfs` of the backends, durably, if no root has one either. The roots' come after and say that all are ready.
+/// Makes the `.plfs` of the backends, durably, if no root has one either. The roots' come after and
+/// say that all are ready.
 fn prepare_backends(store: &dyn Store, roots: &[&Path], backends: &[PathBuf]) -> Result<()> {
     for backend in backends {
         match must_be_there(store, backend) {
-            Err(_) if roots.iter().all(|root| store.stat(&root.join(name::ROOT_DIR), false).is_err()) => {
+            Err(_)
+                if roots
+                    .iter()
+                    .all(|root| store.stat(&root.join(name::ROOT_DIR), false).is_err()) =>
+            {
                 make_shared(store, &backend.join(name::ROOT_DIR))?;
                 store.sync_dir(backend).at("sync", backend)?;
             }
-            // Once a root is ready all backends are: another process may have made both since the first look.
+            // Once a root is ready all backends are: another process may have made both since the
+            // first look.
             Err(_) => must_be_there(store, backend)?,
             Ok(()) => {}
         }
@@ -141,13 +166,17 @@ fn prepare_backends(store: &dyn Store, roots: &[&Path], backends: &[PathBuf]) ->
     Ok(())
 }
 
-/// EIO for a backend that has no `.plfs`: it may be a file system that is not mounted. Logs that began anew below its mount point would be in the way of those in it.
+/// EIO for a backend that has no `.plfs`: it may be a file system that is not mounted. Logs that
+/// began anew below its mount point would be in the way of those in it.
 fn must_be_there(store: &dyn Store, backend: &Path) -> Result<()> {
     let dir = backend.join(name::ROOT_DIR);
     match store.stat(&dir, true) {
         Err(Errno::LOOP) => Err(Errno::LOOP).at("use the backend by", &dir),
-        Err(Errno::NOENT | Errno::NOTDIR) => Err(Errno::IO)
-            .at("use, because it has no .plfs (is its file system mounted? if it is to be a new backend: mkdir -m 1777 .plfs in it), the backend", backend),
+        Err(Errno::NOENT | Errno::NOTDIR) => Err(Errno::IO).at(
+            "use, because it has no .plfs (is its file system mounted? if it is to be a new \
+             backend: mkdir -m 1777 .plfs in it), the backend",
+            backend,
+        ),
         other => other.map(drop).at("use the backend", backend),
     }
 }
@@ -161,23 +190,34 @@ pub(crate) fn make_shared(store: &dyn Store, dir: &Path) -> Result<()> {
     }
 }
 
-/// Makes `root/.plfs`, the shard directory and the container's directory, as far as they are missing.
+/// Makes `root/.plfs`, the shard directory and the container's directory, as far as they are
+/// missing.
 pub(crate) fn make_dir(store: &dyn Store, root: &Path, dir: &Path, mode: u32) -> Result<()> {
     match store.mkdir(dir, mode) {
         Err(Errno::NOENT) => {}
         other => return other.at("create", dir),
     }
-    let mut above: Vec<PathBuf> = dir.ancestors().skip(1).take_while(|above| *above != root).map(Path::to_path_buf).collect();
+    let mut above: Vec<PathBuf> =
+        dir.ancestors().skip(1).take_while(|above| *above != root).map(Path::to_path_buf).collect();
     above.reverse();
     above.iter().try_for_each(|dir| make_shared(store, dir))?;
     match store.mkdir(dir, mode) {
-        Err(Errno::NOENT) if store.stat(root, true).is_ok_and(|stat| stat.kind != Kind::Dir) => Err(Errno::NOTDIR).at("create", dir),
+        Err(Errno::NOENT) if store.stat(root, true).is_ok_and(|stat| stat.kind != Kind::Dir) => {
+            Err(Errno::NOTDIR).at("create", dir)
+        }
         other => other.at("create", dir),
     }
 }
 
-/// Writes a file of the container whole, or leaves the one that is there: under a name of its own that begins with `tmp`, renamed to `name`. With `durable` it is when this returns.
-pub(crate) fn put_file(container: &Container, name: &str, tmp: &str, bytes: &[u8], durable: bool) -> Result<()> {
+/// Writes a file of the container whole, or leaves the one that is there: under a name of its own
+/// that begins with `tmp`, renamed to `name`. With `durable` it is when this returns.
+pub(crate) fn put_file(
+    container: &Container,
+    name: &str,
+    tmp: &str,
+    bytes: &[u8],
+    durable: bool,
+) -> Result<()> {
     let tmp = container.path(&format!("{tmp}{:08x}", random_u64() as u32));
     let store = &container.store;
     let written = (|| {
@@ -198,9 +238,11 @@ pub(crate) fn put_file(container: &Container, name: &str, tmp: &str, bytes: &[u8
     written
 }
 
-/// Lets other clients see without delay what was just created or removed in `dir`, a directory on a file system that has other clients. A metadata server may make
-/// others wait for its next journal flush (CephFS: its tick, up to 5 s) where one client asks about what another has just changed; a sync of the directory flushes now, in
-/// about a millisecond. The directory must be open already: to look it up would wait as well.
+/// Lets other clients see without delay what was just created or removed in `dir`, a directory on a
+/// file system that has other clients. A metadata server may make others wait for its next journal
+/// flush (CephFS: its tick, up to 5 s) where one client asks about what another has just changed; a
+/// sync of the directory flushes now, in about a millisecond. The directory must be open already:
+/// to look it up would wait as well.
 pub(crate) fn publish(dir: Option<&dyn StoreFile>) {
     if let Some(dir) = dir {
         // Only a matter of speed: durability is asked for elsewhere.
@@ -208,9 +250,11 @@ pub(crate) fn publish(dir: Option<&dyn StoreFile>) {
     }
 }
 
-/// A number for this client of the file system: the same for all processes of a host that use the same mount.
+/// A number for this client of the file system: the same for all processes of a host that use the
+/// same mount.
 fn client_byte(store: &dyn Store, root: &Path) -> u8 {
-    // Asked for the same few roots again and again; on a network file system a stat can wait for other clients.
+    // Asked for the same few roots again and again; on a network file system a stat can wait for
+    // other clients.
     static KNOWN: Mutex<BTreeMap<PathBuf, u8>> = Mutex::new(BTreeMap::new());
     if let Some(byte) = lock(&KNOWN).get(root) {
         return *byte;

@@ -32,9 +32,11 @@ pub struct Container {
     pub identity: (u64, u64),
     /// Whether writes end in this machine's page cache (see [`Store::is_local`]).
     pub local: bool,
-    /// The name that led here is a copy of the superblock, not a link to it: others may be, too, so nobody can tell when the last one is gone.
+    /// The name that led here is a copy of the superblock, not a link to it: others may be, too,
+    /// so nobody can tell when the last one is gone.
     pub copied: bool,
-    /// Bytes of an index that a process holds in its own memory; a longer one lies in a file (see [`Config`](crate::Config)).
+    /// Bytes of an index that a process holds in its own memory; a longer one lies in a file (see
+    /// [`Config`](crate::Config)).
     pub index_bytes: u64,
     /// The last listing that [`Container::list_at`] may give again; one for all views.
     pub(super) listed: Arc<Mutex<Option<Listing>>>,
@@ -57,21 +59,28 @@ pub(crate) fn root_of(dir: &Path) -> &Path {
     dir.ancestors().nth(3).unwrap_or(dir)
 }
 
-/// Where container `uuid` lies on the root backend, which is looked up from a descriptor. Its parts on other backends, wherever those are by the table, are reached without
-/// following links as well, as all that lies below a `.plfs`.
+/// Where container `uuid` lies on the root backend, which is looked up from a descriptor. Its parts
+/// on other backends, wherever those are by the table, are reached without following links as well,
+/// as all that lies below a `.plfs`.
 pub(super) fn places(root: &Path, uuid: Uuid) -> Vec<Place> {
     vec![Place { root: root.to_path_buf(), dir: container_dir(root, uuid) }]
 }
 
 /// A view of the directories in which containers are, below these roots.
-pub(crate) fn in_roots<'a>(store: &Arc<dyn Store>, roots: impl IntoIterator<Item = &'a Path>) -> Arc<dyn Store> {
+pub(crate) fn in_roots<'a>(
+    store: &Arc<dyn Store>,
+    roots: impl IntoIterator<Item = &'a Path>,
+) -> Arc<dyn Store> {
     let place = |root: &Path| Place { root: root.to_path_buf(), dir: root.join(name::ROOT_DIR) };
-    store.inside(roots.into_iter().map(place).collect(), Keep::Nothing).unwrap_or_else(|| store.clone())
+    store
+        .inside(roots.into_iter().map(place).collect(), Keep::Nothing)
+        .unwrap_or_else(|| store.clone())
 }
 
 impl Container {
-    /// The container, for who opens its file: as the owner of the file, if the store serves several users, and from a descriptor of its directory, which
-    /// leads to its files whatever is renamed above. An open on the root backend.
+    /// The container, for who opens its file: as the owner of the file, if the store serves several
+    /// users, and from a descriptor of its directory, which leads to its files whatever is renamed
+    /// above. An open on the root backend.
     pub fn opened(&self, uid: u32, gid: u32) -> Container {
         let store = self.store.for_owner(uid, gid);
         let store = store.as_ref().unwrap_or(&self.store);
@@ -80,7 +89,9 @@ impl Container {
 
     /// The container, for who remembers many: without a descriptor.
     pub fn remembered(&self) -> Container {
-        self.through(self.store.inside(self.places(), Keep::Nothing).unwrap_or_else(|| self.store.clone()))
+        self.through(
+            self.store.inside(self.places(), Keep::Nothing).unwrap_or_else(|| self.store.clone()),
+        )
     }
 
     fn places(&self) -> Vec<Place> {
@@ -89,7 +100,13 @@ impl Container {
 
     /// The same container through another view of its store.
     pub fn through(&self, store: Arc<dyn Store>) -> Container {
-        Container { store, superblock: self.superblock.clone(), dir: self.dir.clone(), listed: self.listed.clone(), ..*self }
+        Container {
+            store,
+            superblock: self.superblock.clone(),
+            dir: self.dir.clone(),
+            listed: self.listed.clone(),
+            ..*self
+        }
     }
 
     /// Path of a file on the root backend.
@@ -129,7 +146,8 @@ impl Container {
         Table { store: self.store.as_ref(), root: self.root(), dev: self.identity.0 }
     }
 
-    /// The directory of a backend. Costs two small reads when the process first uses it, and nothing after that.
+    /// The directory of a backend. Costs two small reads when the process first uses it, and
+    /// nothing after that.
     pub fn backend_root(&self, backend: u16) -> Result<PathBuf> {
         match backend {
             0 => Ok(self.root().to_path_buf()),
@@ -145,7 +163,8 @@ impl Container {
         }
     }
 
-    /// [`Container::backend_dir`] for who did not find there what it looked for: whether the backend is there, and where, is looked up again.
+    /// [`Container::backend_dir`] for who did not find there what it looked for: whether the
+    /// backend is there, and where, is looked up again.
     pub fn backend_dir_again(&self, backend: u16) -> Result<PathBuf> {
         match backend {
             0 => Ok(self.dir.clone()),
@@ -153,7 +172,8 @@ impl Container {
         }
     }
 
-    /// The container's directories on all backends that are there, the root's first. Data on one that is not is missed by who needs it.
+    /// The container's directories on all backends that are there, the root's first. Data on one
+    /// that is not is missed by who needs it.
     pub fn backend_dirs(&self) -> Result<Vec<PathBuf>> {
         let mut dirs = Vec::new();
         for backend in self.backends() {
@@ -162,7 +182,8 @@ impl Container {
                 Ok(dir) if dirs.contains(&dir) => {}
                 Ok(dir) => dirs.push(dir),
                 Err(error @ Error::Io { .. }) => return Err(error),
-                // The table has no such backend, or says nothing that is so: who needs what is there says that.
+                // The table has no such backend, or says nothing that is so: who needs what is
+                // there says that.
                 Err(_) => {}
             }
         }
@@ -194,7 +215,8 @@ impl Container {
         Ok((names, is_whole))
     }
 
-    /// [`Container::list`], which ends when it has met `most` open marks: of a file with many owners far less is read than all names. It is whole if it has none.
+    /// [`Container::list`], which ends when it has met `most` open marks: of a file with many
+    /// owners far less is read than all names. It is whole if it has none.
     pub fn list_until_marks(&self, most: usize) -> Result<Vec<Name>> {
         let (mut names, mut marks) = (Vec::new(), 0);
         let visit = &mut |entry: &store::Entry| {
@@ -207,25 +229,29 @@ impl Container {
         Ok(names)
     }
 
-    /// When the last name came or went, or the token of a summary (FORMAT.md section 5): the modification time of the directory.
+    /// When the last name came or went, or the token of a summary (FORMAT.md section 5): the
+    /// modification time of the directory.
     pub fn time(&self) -> Result<Time> {
         Ok(self.store.stat(&self.dir, true).at("stat", &self.dir)?.mtime)
     }
 
-    /// [`Container::list`] at a [`Container::time`]; costs nothing if there was a listing at that time before. Where lookups travel it is listed again if it had a log
-    /// set: a time that is known there may be an old one.
+    /// [`Container::list`] at a [`Container::time`]; costs nothing if there was a listing at that
+    /// time before. Where lookups travel it is listed again if it had a log set: a time that is
+    /// known there may be an old one.
     pub fn list_at(&self, time: Time) -> Result<Arc<[Name]>> {
         if let Some((_, names)) = lock(&self.listed).as_ref().filter(|(then, _)| *then == time) {
             return Ok(names.clone());
         }
         let names: Arc<[Name]> = self.list()?.into();
-        let may_stay = self.local || !names.iter().any(|name| matches!(name, Name::LogSet(_) | Name::OpenMark(_)));
-        *lock(&self.listed) = (may_stay && names.len() <= LISTED_MAX && time.is_long_past()).then(|| (time, names.clone()));
+        let may_stay = self.local
+            || !names.iter().any(|name| matches!(name, Name::LogSet(_) | Name::OpenMark(_)));
+        *lock(&self.listed) = (may_stay && names.len() <= LISTED_MAX && time.is_long_past())
+            .then(|| (time, names.clone()));
         Ok(names)
     }
 
-    /// Whether one of these log sets, in which no index log was found, is gone: then so may be what other logs said, and a reader begins anew. Costs a listing, unless there are
-    /// none.
+    /// Whether one of these log sets, in which no index log was found, is gone: then so may be what
+    /// other logs said, and a reader begins anew. Costs a listing, unless there are none.
     pub fn has_lost(&self, missing: &[u32]) -> Result<bool> {
         if missing.is_empty() {
             return Ok(false);
@@ -234,21 +260,34 @@ impl Container {
         Ok(missing.iter().any(|set| !sets.contains(set)))
     }
 
-    /// Finds the container of the name at `path` whose superblock was read from a file with stat `stat` (FORMAT.md section 1).
+    /// Finds the container of the name at `path` whose superblock was read from a file with stat
+    /// `stat` (FORMAT.md section 1).
     ///
-    /// Costs a lookup of the directory, from whose descriptor the container is used then, and a stat, if the nearest root is the right one.
-    pub fn locate(store: Arc<dyn Store>, superblock: Superblock, path: &Path, stat: &Stat, mounts: &[PathBuf]) -> Result<Container> {
-        let recorded = Some(Path::new(OsStr::from_bytes(&superblock.root))).filter(|root| root.is_absolute());
-        let above_mount = mounts.iter().map(PathBuf::as_path).filter(|mount| path.starts_with(mount));
+    /// Costs a lookup of the directory, from whose descriptor the container is used then, and a
+    /// stat, if the nearest root is the right one.
+    pub fn locate(
+        store: Arc<dyn Store>,
+        superblock: Superblock,
+        path: &Path,
+        stat: &Stat,
+        mounts: &[PathBuf],
+    ) -> Result<Container> {
+        let recorded =
+            Some(Path::new(OsStr::from_bytes(&superblock.root))).filter(|root| root.is_absolute());
+        let above_mount =
+            mounts.iter().map(PathBuf::as_path).filter(|mount| path.starts_with(mount));
         let roots = above_mount.chain(path.ancestors().skip(1)).chain(recorded);
-        let (mut looked, mut copy_of, mut refused) = (Vec::<PathBuf>::new(), None::<Container>, None);
+        let (mut looked, mut copy_of, mut refused) =
+            (Vec::<PathBuf>::new(), None::<Container>, None);
         for root in roots {
             let dir = container_dir(root, superblock.uuid);
             if looked.contains(&dir) {
                 continue;
             }
             match Container::in_root(&store, &superblock, root) {
-                Ok(container) if container.identity == (stat.dev, stat.ino) => return Ok(container),
+                Ok(container) if container.identity == (stat.dev, stat.ino) => {
+                    return Ok(container);
+                }
                 Ok(copy) => copy_of = copy_of.or(Some(Container { copied: true, ..copy })),
                 Err(error) if error.errno() == Errno::LOOP => refused = refused.or(Some(error)),
                 Err(_) => {}
@@ -258,14 +297,24 @@ impl Container {
         match (copy_of, refused) {
             (Some(container), _) => Ok(container),
             (None, Some(error)) => Err(error),
-            (None, None) => Err(Error::MissingContainer { name: path.to_path_buf(), uuid: superblock.uuid, looked }),
+            (None, None) => Err(Error::MissingContainer {
+                name: path.to_path_buf(),
+                uuid: superblock.uuid,
+                looked,
+            }),
         }
     }
 
     /// The container with this superblock below `root`. A stat, from a descriptor of its directory.
-    pub fn in_root(store: &Arc<dyn Store>, superblock: &Superblock, root: &Path) -> Result<Container> {
+    pub fn in_root(
+        store: &Arc<dyn Store>,
+        superblock: &Superblock,
+        root: &Path,
+    ) -> Result<Container> {
         let (dir, local) = (container_dir(root, superblock.uuid), store.is_local(root));
-        let store = store.inside(places(root, superblock.uuid), Keep::WhenUsed).unwrap_or_else(|| store.clone());
+        let store = store
+            .inside(places(root, superblock.uuid), Keep::WhenUsed)
+            .unwrap_or_else(|| store.clone());
         let path = dir.join(name::SUPER);
         let found = match store.stat(&path, false) {
             Ok(found) if found.kind == store::Kind::Symlink => Err(Errno::LOOP),
@@ -273,19 +322,36 @@ impl Container {
         };
         let found = found.at("stat", &path)?;
         let (identity, superblock) = ((found.dev, found.ino), superblock.clone());
-        Ok(Container { store, superblock, dir, identity, local, copied: false, index_bytes: INDEX_BYTES, listed: Arc::default() })
+        Ok(Container {
+            store,
+            superblock,
+            dir,
+            identity,
+            local,
+            copied: false,
+            index_bytes: INDEX_BYTES,
+            listed: Arc::default(),
+        })
     }
 }
 
 /// The log sets among names of a container.
 pub(crate) fn log_sets(names: &[Name]) -> HashSet<u32> {
-    names.iter().filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None }).collect()
+    names
+        .iter()
+        .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
+        .collect()
 }
 
-/// Reads the superblock and the summary if `file` is a name. `None`: some other file. `path` is for messages.
+/// Reads the superblock and the summary if `file` is a name. `None`: some other file. `path` is for
+/// messages.
 ///
 /// Costs one read, and none if the length is not that of a superblock.
-pub fn read_name(file: &dyn StoreFile, stat: &Stat, path: &Path) -> Result<Option<(Superblock, Option<Summary>)>> {
+pub fn read_name(
+    file: &dyn StoreFile,
+    stat: &Stat,
+    path: &Path,
+) -> Result<Option<(Superblock, Option<Summary>)>> {
     if stat.kind != store::Kind::File || stat.len != FILE_BYTES as u64 {
         return Ok(None);
     }
@@ -293,21 +359,28 @@ pub fn read_name(file: &dyn StoreFile, stat: &Stat, path: &Path) -> Result<Optio
     let n = store::read_full(file, &mut bytes, 0).at("read", path)?;
     match Superblock::decode(&bytes[..n]) {
         Ok(superblock) => {
-            let summary = bytes.get(summary::OFFSET as usize..n).and_then(|bytes| Summary::decode(bytes, &superblock.uuid));
+            let summary = bytes
+                .get(summary::OFFSET as usize..n)
+                .and_then(|bytes| Summary::decode(bytes, &superblock.uuid));
             Ok(Some((superblock, summary)))
         }
         Err(SuperError::NotASuperblock) => Ok(None),
-        Err(SuperError::Unknown { major, features }) => Err(Error::UnknownFormat { path: path.to_path_buf(), major, features }),
+        Err(SuperError::Unknown { major, features }) => {
+            Err(Error::UnknownFormat { path: path.to_path_buf(), major, features })
+        }
         Err(SuperError::Bad(bad)) => Err(Error::of_bytes(path, bad)),
     }
 }
 
-/// The root for a new file at `path`: the innermost configured mount above it, else the nearest ancestor that has a `.plfs`, else its own directory.
+/// The root for a new file at `path`: the innermost configured mount above it, else the nearest
+/// ancestor that has a `.plfs`, else its own directory.
 pub fn find_root(store: &dyn Store, path: &Path, mounts: &[PathBuf]) -> PathBuf {
     let inside = mounts.iter().filter(|mount| path.starts_with(mount) && path != mount.as_path());
     if let Some(mount) = inside.max_by_key(|mount| mount.as_os_str().len()) {
         return mount.clone();
     }
-    let marked = path.ancestors().skip(1).find(|dir| store.stat(&dir.join(name::ROOT_DIR), false).is_ok_and(|stat| stat.kind == store::Kind::Dir));
+    let marked = path.ancestors().skip(1).find(|dir| {
+        store.stat(&dir.join(name::ROOT_DIR), false).is_ok_and(|stat| stat.kind == store::Kind::Dir)
+    });
     marked.or(path.parent()).unwrap_or(Path::new("/")).to_path_buf()
 }

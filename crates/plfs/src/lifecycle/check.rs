@@ -1,7 +1,8 @@
 //! What tools ask a container: is it healthy and where not, what do its records say.
 //!
-//! Checking changes nothing and needs no lock: it may run beside writers. It reads every index log and asks every data log its length, but reads no data: data has no
-//! checksums. All damage becomes [`Finding`]s; only bugs panic.
+//! Checking changes nothing and needs no lock: it may run beside writers. It reads every index log
+//! and asks every data log its length, but reads no data: data has no checksums. All damage becomes
+//! [`Finding`]s; only bugs panic.
 
 mod records;
 mod tree;
@@ -97,28 +98,50 @@ pub struct Report {
 }
 
 impl Report {
-    fn find(&mut self, severity: Severity, path: impl Into<PathBuf>, at_bytes: u64, what: impl Into<String>) {
+    fn find(
+        &mut self,
+        severity: Severity,
+        path: impl Into<PathBuf>,
+        at_bytes: u64,
+        what: impl Into<String>,
+    ) {
         self.findings.push(Finding { path: path.into(), at_bytes, what: what.into(), severity });
     }
 
     fn fail(&mut self, path: &Path, error: &Error) {
         match error {
-            Error::Corrupt { path, bad } => self.find(Severity::Corrupt, path, bad.at_bytes, bad.what),
-            Error::UnknownFormat { path, .. } => self.find(Severity::Unknown, path, 76, error.to_string()),
-            Error::NeedsNewer { path, bad } => self.find(Severity::Unknown, path, bad.at_bytes, format!("this needs a newer PLFS: {}", bad.what)),
-            Error::UnknownBackend { table, .. } | Error::MissingBackend { table, .. } | Error::WrongBackend { table, .. } => {
+            Error::Corrupt { path, bad } => {
+                self.find(Severity::Corrupt, path, bad.at_bytes, bad.what)
+            }
+            Error::UnknownFormat { path, .. } => {
+                self.find(Severity::Unknown, path, 76, error.to_string())
+            }
+            Error::NeedsNewer { path, bad } => self.find(
+                Severity::Unknown,
+                path,
+                bad.at_bytes,
+                format!("this needs a newer PLFS: {}", bad.what),
+            ),
+            Error::UnknownBackend { table, .. }
+            | Error::MissingBackend { table, .. }
+            | Error::WrongBackend { table, .. } => {
                 self.find(Severity::Unknown, table, 0, error.to_string());
             }
-            Error::MissingContainer { name, .. } => self.find(Severity::Corrupt, name, 0, error.to_string()),
+            Error::MissingContainer { name, .. } => {
+                self.find(Severity::Corrupt, name, 0, error.to_string())
+            }
             _ => self.find(Severity::Unknown, path, 0, format!("{error}")),
         }
     }
 
     /// The verdict.
     pub fn health(&self) -> Health {
-        let worst = self.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Note);
+        let worst =
+            self.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Note);
         match worst {
-            _ if self.nameless && worst != Severity::Busy && worst != Severity::Unknown => Health::Garbage,
+            _ if self.nameless && worst != Severity::Busy && worst != Severity::Unknown => {
+                Health::Garbage
+            }
             Severity::Corrupt => Health::Corrupt,
             Severity::Unknown => Health::Unknown,
             Severity::Torn => Health::Torn,
@@ -131,7 +154,8 @@ impl Report {
 /// Checks one container. Costs a read of its index logs and a stat of each data log.
 pub fn check(container: &Container) -> Report {
     let mut report = Report::default();
-    // Logs come and go under a check when somebody opens or truncates the file. What was seen counts if nothing changed meanwhile.
+    // Logs come and go under a check when somebody opens or truncates the file. What was seen
+    // counts if nothing changed meanwhile.
     for _ in 0..4 {
         let before = moment(container);
         report = examine(container).0;
@@ -140,7 +164,12 @@ pub fn check(container: &Container) -> Report {
         }
     }
     report.lost = lost::lost_of(container);
-    report.findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.path.cmp(&b.path)).then(a.at_bytes.cmp(&b.at_bytes)));
+    report.findings.sort_by(|a, b| {
+        b.severity
+            .cmp(&a.severity)
+            .then_with(|| a.path.cmp(&b.path))
+            .then(a.at_bytes.cmp(&b.at_bytes))
+    });
     report
 }
 
@@ -194,8 +223,13 @@ pub(crate) fn has_lost_records(container: &Container) -> bool {
 
 /// [`check`] at one moment.
 pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
-    let mut report = Report { dir: container.dir.clone(), uuid: Some(container.superblock.uuid), ..Report::default() };
-    // Before the logs, which only grow, so that it never counts what was appended after they were read.
+    let mut report = Report {
+        dir: container.dir.clone(),
+        uuid: Some(container.superblock.uuid),
+        ..Report::default()
+    };
+    // Before the logs, which only grow, so that it never counts what was appended after they were
+    // read.
     let summary = read_summary(container);
     let names = match container.list() {
         Ok(names) => names,
@@ -208,7 +242,12 @@ pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
     for name in &names {
         if let Name::OpenMark(set) = *name {
             match read_mark(container, set) {
-                Ok(Some(mark)) => report.find(Severity::Busy, container.path(&name::open_mark(set)), 0, said(&mark)),
+                Ok(Some(mark)) => report.find(
+                    Severity::Busy,
+                    container.path(&name::open_mark(set)),
+                    0,
+                    said(&mark),
+                ),
                 Ok(None) => {}
                 Err(error) => report.fail(&container.dir, &error),
             }
@@ -230,14 +269,23 @@ pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
 fn said(mark: &OpenMark) -> String {
     match mark.host.as_str() {
         "" => "a log set has an owner: a writer, or one that crashed".into(),
-        host => format!("open by a writer on host {host} (process {}, user {}), or left by one that crashed", mark.pid, mark.uid),
+        host => format!(
+            "open by a writer on host {host} (process {}, user {}), or left by one that crashed",
+            mark.pid, mark.uid
+        ),
     }
 }
 
 /// Pieces of one index log that are told one by one. A log may be full of them.
 const PIECES_MAX: usize = 1000;
 
-pub(super) fn check_index_log(container: &Container, set: u32, open: bool, promised: &mut Promised, report: &mut Report) {
+pub(super) fn check_index_log(
+    container: &Container,
+    set: u32,
+    open: bool,
+    promised: &mut Promised,
+    report: &mut Report,
+) {
     let path = container.path(&name::index_log(set));
     let (mut last_hlc, mut gaps, mut left_out, mut is_whole) = (0, Vec::new(), 0u64, true);
     let ends = promised.block_ends.entry(set).or_default();
@@ -249,12 +297,19 @@ pub(super) fn check_index_log(container: &Container, set: u32, open: bool, promi
                 }
                 ends.insert(offset + header.block_bytes);
                 if header.hlc <= last_hlc {
-                    report.find(Severity::Corrupt, &path, offset, "a block is not younger than the one before it");
+                    report.find(
+                        Severity::Corrupt,
+                        &path,
+                        offset,
+                        "a block is not younger than the one before it",
+                    );
                 }
                 last_hlc = header.hlc;
                 promised.records += u64::from(header.records);
                 match decode_block(header, offset, bytes) {
-                    Ok(block) => promise(&block, offset, &path, &mut promised.ends, &mut promised.emptied),
+                    Ok(block) => {
+                        promise(&block, offset, &path, &mut promised.ends, &mut promised.emptied)
+                    }
                     Err(bad) => {
                         is_whole = false;
                         report.fail(&path, &Error::of_bytes(&path, bad));
@@ -294,25 +349,57 @@ pub(super) fn check_index_log(container: &Container, set: u32, open: bool, promi
     promised.is_damaged |= !is_whole;
 }
 
-/// Reports bytes that are no valid block: offset, length, whether a crash tore them. Between two blocks (`is_followed`) or at the end of a log that may be `open`.
-fn tell_gap((at, len, torn): (u64, u64, bool), is_followed: bool, open: bool, path: &Path, report: &mut Report) {
+/// Reports bytes that are no valid block: offset, length, whether a crash tore them. Between two
+/// blocks (`is_followed`) or at the end of a log that may be `open`.
+fn tell_gap(
+    (at, len, torn): (u64, u64, bool),
+    is_followed: bool,
+    open: bool,
+    path: &Path,
+    report: &mut Report,
+) {
     let cut = format!("{len} bytes of an append that a crash cut");
     match (torn, is_followed, open) {
-        (false, ..) => report.find(Severity::Corrupt, path, at, format!("a block of {len} bytes is damaged; the writes that it recorded are lost")),
-        (true, true, _) => report.find(Severity::Note, path, at, format!("{cut}; skipped, nobody was promised them")),
-        (true, false, true) => report.find(Severity::Note, path, at, "an append that is being written, or was cut by a crash"),
-        (true, false, false) => report.find(Severity::Torn, path, at, format!("{cut}; nobody was promised them")),
+        (false, ..) => report.find(
+            Severity::Corrupt,
+            path,
+            at,
+            format!("a block of {len} bytes is damaged; the writes that it recorded are lost"),
+        ),
+        (true, true, _) => report.find(
+            Severity::Note,
+            path,
+            at,
+            format!("{cut}; skipped, nobody was promised them"),
+        ),
+        (true, false, true) => report.find(
+            Severity::Note,
+            path,
+            at,
+            "an append that is being written, or was cut by a crash",
+        ),
+        (true, false, false) => {
+            report.find(Severity::Torn, path, at, format!("{cut}; nobody was promised them"))
+        }
     }
 }
 
 /// Notes what a block's runs promise about segments.
-fn promise(block: &Block, offset: u64, path: &Path, ends: &mut BTreeMap<SegmentRef, (u64, PathBuf, u64)>, emptied: &mut u64) {
+fn promise(
+    block: &Block,
+    offset: u64,
+    path: &Path,
+    ends: &mut BTreeMap<SegmentRef, (u64, PathBuf, u64)>,
+    emptied: &mut u64,
+) {
     for (_, record) in &block.records {
         match record {
             Record::Run { segment, physical, length, count, .. } => {
                 // Decoding has checked that neither overflows and that the segment is listed.
                 let end = physical + length * u64::from(*count);
-                let known = ends.entry(block.segments[usize::from(*segment)]).or_insert_with(|| (0, path.to_path_buf(), offset));
+                let known = ends
+                    .entry(block.segments[usize::from(*segment)])
+                    .or_insert_with(|| (0, path.to_path_buf(), offset));
                 if known.0 < end {
                     *known = (end, path.to_path_buf(), offset);
                 }
@@ -325,7 +412,12 @@ fn promise(block: &Block, offset: u64, path: &Path, ends: &mut BTreeMap<SegmentR
 }
 
 /// Gives whether all that could point to data logs was read.
-fn check_data(container: &Container, names: &[Name], promised: &Promised, report: &mut Report) -> bool {
+fn check_data(
+    container: &Container,
+    names: &[Name],
+    promised: &Promised,
+    report: &mut Report,
+) -> bool {
     let mut lost_backends = BTreeSet::new();
     for (at, (end, index, block)) in &promised.ends {
         let path = match container.segment_path(at) {
@@ -341,13 +433,23 @@ fn check_data(container: &Container, names: &[Name], promised: &Promised, report
             Ok(stat) => stat.len,
             Err(Errno::NOENT | Errno::NOTDIR) => 0,
             Err(errno) => {
-                report.find(Severity::Unknown, &path, 0, format!("cannot look at it: {}", in_words(&path, errno)));
+                report.find(
+                    Severity::Unknown,
+                    &path,
+                    0,
+                    format!("cannot look at it: {}", in_words(&path, errno)),
+                );
                 continue;
             }
         };
-        // A truncate to nothing removes index logs before data logs: a promise counts while its log is there.
+        // A truncate to nothing removes index logs before data logs: a promise counts while its log
+        // is there.
         if found < *end && container.store.stat(index, true).is_ok() {
-            let what = format!("{} bytes are missing: the block at {block} of {} has records up to {end}", end - found, index.display());
+            let what = format!(
+                "{} bytes are missing: the block at {block} of {} has records up to {end}",
+                end - found,
+                index.display()
+            );
             report.find(Severity::Corrupt, &path, found, what);
         }
     }
@@ -362,9 +464,12 @@ fn check_data(container: &Container, names: &[Name], promised: &Promised, report
         is_unread |= has_no_index;
         let what = match (has_no_index, promised.is_damaged) {
             (true, _) => {
-                "bytes without an index log that says what they are: a writer died before it committed them, or the index log is lost; a repair leaves them here"
+                "bytes without an index log that says what they are: a writer died before it \
+                 committed them, or the index log is lost; a repair leaves them here"
             }
-            (_, true) => "bytes to which no record points that can be read; a repair leaves them here",
+            (_, true) => {
+                "bytes to which no record points that can be read; a repair leaves them here"
+            }
             _ => "bytes to which no record points: a writer died before it committed them",
         };
         report.find(Severity::Garbage, path, 0, format!("{len} {what}"));
@@ -372,11 +477,16 @@ fn check_data(container: &Container, names: &[Name], promised: &Promised, report
     !is_unread
 }
 
-/// Log set, stream and segment: what names a segment, wherever it is. Two ids of backends may lead to one directory.
+/// Log set, stream and segment: what names a segment, wherever it is. Two ids of backends may lead
+/// to one directory.
 pub(super) type Segment = (u32, u16, u32);
 
 /// All data logs with their paths and lengths.
-fn data_logs(container: &Container, names: &[Name], report: &mut Report) -> Vec<(Segment, PathBuf, u64)> {
+fn data_logs(
+    container: &Container,
+    names: &[Name],
+    report: &mut Report,
+) -> Vec<(Segment, PathBuf, u64)> {
     let mut logs = Vec::new();
     let dirs = container.backend_dirs().unwrap_or_else(|error| {
         report.fail(&container.dir, &error);
@@ -384,7 +494,10 @@ fn data_logs(container: &Container, names: &[Name], report: &mut Report) -> Vec<
     });
     for dir in dirs {
         let sets: Vec<u32> = match dir == container.dir {
-            true => names.iter().filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None }).collect(),
+            true => names
+                .iter()
+                .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
+                .collect(),
             false => match container.store.list(&dir) {
                 Ok(entries) => entries
                     .iter()
@@ -393,7 +506,12 @@ fn data_logs(container: &Container, names: &[Name], report: &mut Report) -> Vec<
                     .collect(),
                 Err(Errno::NOENT) => Vec::new(),
                 Err(errno) => {
-                    report.find(Severity::Unknown, &dir, 0, format!("cannot list it: {}", in_words(&dir, errno)));
+                    report.find(
+                        Severity::Unknown,
+                        &dir,
+                        0,
+                        format!("cannot list it: {}", in_words(&dir, errno)),
+                    );
                     continue;
                 }
             },
@@ -408,7 +526,12 @@ fn data_logs(container: &Container, names: &[Name], report: &mut Report) -> Vec<
                     Some(((set, stream, segment), path, len))
                 })),
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
-                Err(errno) => report.find(Severity::Unknown, &set_dir, 0, format!("cannot list it: {}", in_words(&set_dir, errno))),
+                Err(errno) => report.find(
+                    Severity::Unknown,
+                    &set_dir,
+                    0,
+                    format!("cannot list it: {}", in_words(&set_dir, errno)),
+                ),
             }
         }
     }
@@ -419,8 +542,18 @@ fn check_flat(container: &Container, names: &[Name], promised: &Promised, report
     if names.contains(&Name::Flat) {
         let path = container.path(name::FLAT);
         match read_flat(container) {
-            Ok((FlatState::Damaged(why), _)) => report.find(Severity::Corrupt, &path, 0, format!("the flat index is damaged {why}; readers do without it")),
-            Ok((FlatState::Stale(why), _)) => report.find(Severity::Garbage, &path, 0, format!("the flat index is stale: {why}; readers do without it")),
+            Ok((FlatState::Damaged(why), _)) => report.find(
+                Severity::Corrupt,
+                &path,
+                0,
+                format!("the flat index is damaged {why}; readers do without it"),
+            ),
+            Ok((FlatState::Stale(why), _)) => report.find(
+                Severity::Garbage,
+                &path,
+                0,
+                format!("the flat index is stale: {why}; readers do without it"),
+            ),
             Ok((FlatState::Used(_), Some(base))) => {
                 if let Err(bad) = contradiction(&base, promised) {
                     report.find(Severity::Corrupt, &path, bad.0, bad.1);
@@ -435,11 +568,23 @@ fn check_flat(container: &Container, names: &[Name], promised: &Promised, report
 /// Where a decoded flat index contradicts the format or the index logs, and how.
 fn contradiction(base: &Base, promised: &Promised) -> std::result::Result<(), (u64, String)> {
     base.check().map_err(|bad| (bad.at_bytes, format!("{}; readers do without it", bad.what)))?;
-    let block_ends = |set, bytes: u64| promised.block_ends.get(&set).is_some_and(|ends| ends.contains(&align_up(bytes)));
-    match base.flat().covered.iter().find(|covered| covered.bytes > 0 && !block_ends(covered.set, covered.bytes)) {
-        Some(Covered { set, bytes, .. }) => {
-            Err((0, format!("the flat index covers {bytes} bytes of {}, where no block ends: it was made for other bytes", name::index_log(*set))))
-        }
+    let block_ends = |set, bytes: u64| {
+        promised.block_ends.get(&set).is_some_and(|ends| ends.contains(&align_up(bytes)))
+    };
+    match base
+        .flat()
+        .covered
+        .iter()
+        .find(|covered| covered.bytes > 0 && !block_ends(covered.set, covered.bytes))
+    {
+        Some(Covered { set, bytes, .. }) => Err((
+            0,
+            format!(
+                "the flat index covers {bytes} bytes of {}, where no block ends: it was made for \
+                 other bytes",
+                name::index_log(*set)
+            ),
+        )),
         None => Ok(()),
     }
 }
@@ -449,13 +594,23 @@ fn check_leavings(container: &Container, names: &[Name], report: &mut Report) {
     if names.contains(&Name::Tmp) {
         for entry in container.store.list(&container.dir).unwrap_or_default() {
             if entry.name.to_str().and_then(Name::parse) == Some(Name::Tmp) {
-                report.find(Severity::Garbage, container.dir.join(entry.name), 0, "a file that was never finished, or is being written now");
+                report.find(
+                    Severity::Garbage,
+                    container.dir.join(entry.name),
+                    0,
+                    "a file that was never finished, or is being written now",
+                );
             }
         }
     }
     for name in names {
         if let Name::Gone(set) = name {
-            report.find(Severity::Garbage, container.path(&name::gone(*set)), 0, "a log set that was being removed");
+            report.find(
+                Severity::Garbage,
+                container.path(&name::gone(*set)),
+                0,
+                "a log set that was being removed",
+            );
         }
     }
     if names.contains(&Name::Clock)
@@ -463,9 +618,12 @@ fn check_leavings(container: &Container, names: &[Name], report: &mut Report) {
     {
         let path = container.path(name::CLOCK);
         match error {
-            Error::Corrupt { bad, .. } => {
-                report.find(Severity::Note, path, bad.at_bytes, format!("{}: a power cut tore it; the next writer asks the index logs", bad.what))
-            }
+            Error::Corrupt { bad, .. } => report.find(
+                Severity::Note,
+                path,
+                bad.at_bytes,
+                format!("{}: a power cut tore it; the next writer asks the index logs", bad.what),
+            ),
             error => report.fail(&path, &error),
         }
     }
@@ -481,7 +639,13 @@ fn read_summary(container: &Container) -> store::Result<SummaryBytes> {
 }
 
 /// Gives whether the logs have all the records that the summary counts.
-fn check_summary(container: &Container, names: &[Name], read: store::Result<SummaryBytes>, promised: &Promised, report: &mut Report) -> bool {
+fn check_summary(
+    container: &Container,
+    names: &[Name],
+    read: store::Result<SummaryBytes>,
+    promised: &Promised,
+    report: &mut Report,
+) -> bool {
     let path = container.path(name::SUPER);
     let found = match Totalizer::default().look_at_logs(container, names) {
         Ok(totals) => totals,
@@ -494,7 +658,12 @@ fn check_summary(container: &Container, names: &[Name], read: store::Result<Summ
     let bytes = match read {
         Ok(bytes) => bytes,
         Err(errno) => {
-            report.find(Severity::Unknown, &path, summary::OFFSET, format!("cannot read the summary: {}", in_words(&path, errno)));
+            report.find(
+                Severity::Unknown,
+                &path,
+                summary::OFFSET,
+                format!("cannot read the summary: {}", in_words(&path, errno)),
+            );
             return true;
         }
     };
@@ -503,8 +672,17 @@ fn check_summary(container: &Container, names: &[Name], read: store::Result<Summ
         if found.log_sets == 0 || is_open {
             return true;
         }
-        let what = if bytes[..summary::BYTES].iter().all(|byte| *byte == 0) { "there is no summary" } else { "the summary is damaged" };
-        report.find(Severity::Garbage, &path, summary::OFFSET, format!("{what}; sizes come from the index logs"));
+        let what = if bytes[..summary::BYTES].iter().all(|byte| *byte == 0) {
+            "there is no summary"
+        } else {
+            "the summary is damaged"
+        };
+        report.find(
+            Severity::Garbage,
+            &path,
+            summary::OFFSET,
+            format!("{what}; sizes come from the index logs"),
+        );
         return true;
     };
     // A truncate to nothing that came later makes old records dead, and they go.
@@ -512,38 +690,58 @@ fn check_summary(container: &Container, names: &[Name], read: store::Result<Summ
     if is_open {
         return !is_short;
     }
-    let valid = container.store.stat(&container.dir, true).is_ok_and(|dir| dir.mtime == store::Time { sec: summary.token_sec, nsec: summary.token_nsec });
-    let then = (summary.size, summary.records, summary.index_bytes, summary.data_logs, summary.stored_bytes);
+    let valid = container.store.stat(&container.dir, true).is_ok_and(|dir| {
+        dir.mtime == store::Time { sec: summary.token_sec, nsec: summary.token_nsec }
+    });
+    let then = (
+        summary.size,
+        summary.records,
+        summary.index_bytes,
+        summary.data_logs,
+        summary.stored_bytes,
+    );
     let now = (found.size, found.records, found.index_bytes, found.data_logs, found.stored_bytes);
     let short = match summary.flat_index.is_empty() {
-        false if valid => {
-            judge_flat(container, Arc::new(summary.flat_index)).map_err(|error| (0, error.to_string())).and_then(|(state, base)| match (state, base) {
+        false if valid => judge_flat(container, Arc::new(summary.flat_index))
+            .map_err(|error| (0, error.to_string()))
+            .and_then(|(state, base)| match (state, base) {
                 (FlatState::Used(_), Some(base)) => contradiction(&base, promised),
-                (FlatState::Stale(why) | FlatState::Damaged(why), _) => Err((0, format!("the flat index is damaged {why}; readers do without it"))),
+                (FlatState::Stale(why) | FlatState::Damaged(why), _) => {
+                    Err((0, format!("the flat index is damaged {why}; readers do without it")))
+                }
                 _ => Ok(()),
-            })
-        }
+            }),
         _ => Ok(()),
     };
     if let Err((at_bytes, what)) = short {
         // Written over together with the summary.
-        report.find(Severity::Garbage, &path, summary::FLAT_OFFSET + at_bytes, format!("behind the summary: {what}"));
+        report.find(
+            Severity::Garbage,
+            &path,
+            summary::FLAT_OFFSET + at_bytes,
+            format!("behind the summary: {what}"),
+        );
     }
     if valid && then != now {
         let what = format!(
-            "at the last close there were {} bytes, {} records in {} bytes of index, {} data logs; now there are {} bytes, {} records in {}, {} data logs",
+            "at the last close there were {} bytes, {} records in {} bytes of index, {} data \
+             logs; now there are {} bytes, {} records in {}, {} data logs",
             then.0, then.1, then.2, then.3, now.0, now.1, now.2, now.3
         );
         report.find(Severity::Corrupt, &path, summary::OFFSET, what);
     } else if !valid && is_short {
-        let what = format!("an earlier summary counted {} records, now there are {}: index logs have disappeared", summary.records, promised.records);
+        let what = format!(
+            "an earlier summary counted {} records, now there are {}: index logs have disappeared",
+            summary.records, promised.records
+        );
         report.find(Severity::Corrupt, &path, summary::OFFSET, what);
     } else if !valid {
         report.find(
             Severity::Garbage,
             &path,
             summary::OFFSET,
-            "the summary is void: a writer crashed, or somebody changed the container; sizes come from the index logs",
+            "the summary is void: a writer crashed, or somebody changed the container; sizes come \
+             from the index logs",
         );
     }
     !is_short
@@ -583,7 +781,8 @@ pub struct FlatTotals {
 
 /// Looks at the flat index without loading the index logs, nor an index.
 pub fn flat_state(container: &Container) -> Result<FlatState> {
-    if let Some(summary) = Totalizer::default().settled(container)?.filter(|summary| !summary.flat_index.is_empty())
+    if let Some(summary) =
+        Totalizer::default().settled(container)?.filter(|summary| !summary.flat_index.is_empty())
         && let FlatState::Used(totals) = judge_flat(container, Arc::new(summary.flat_index))?.0
     {
         return Ok(FlatState::Used(FlatTotals { in_superblock: true, ..totals }));
@@ -595,18 +794,24 @@ pub fn flat_state(container: &Container) -> Result<FlatState> {
 pub(super) fn read_flat(container: &Container) -> Result<(FlatState, Option<Base>)> {
     let path = container.path(name::FLAT);
     match container.store.open(&path, Open::READ) {
-        Ok(file) => judge_base(container, crate::catalog::read_flat(container, file).at("read", &path)?),
+        Ok(file) => {
+            judge_base(container, crate::catalog::read_flat(container, file).at("read", &path)?)
+        }
         Err(Errno::NOENT) => Ok((FlatState::None, None)),
         Err(errno) => Err(errno).at("open", &path),
     }
 }
 
 fn judge_flat(container: &Container, bytes: store::Bytes) -> Result<(FlatState, Option<Base>)> {
-    let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map(|flat| Base::new(bytes.clone(), flat));
+    let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid)
+        .map(|flat| Base::new(bytes.clone(), flat));
     judge_base(container, flat)
 }
 
-fn judge_base(container: &Container, base: std::result::Result<Base, Bad>) -> Result<(FlatState, Option<Base>)> {
+fn judge_base(
+    container: &Container,
+    base: std::result::Result<Base, Bad>,
+) -> Result<(FlatState, Option<Base>)> {
     let base = match base {
         Ok(base) => base,
         Err(bad) => return Ok((FlatState::Damaged(bad.to_string()), None)),
@@ -620,7 +825,11 @@ fn judge_base(container: &Container, base: std::result::Result<Base, Bad>) -> Re
             Err(errno) => return Err(errno).at("stat", &log),
         };
         if len < covered.bytes {
-            let why = format!("it covers {} bytes of {}, which has {len}", covered.bytes, name::index_log(covered.set));
+            let why = format!(
+                "it covers {} bytes of {}, which has {len}",
+                covered.bytes,
+                name::index_log(covered.set)
+            );
             return Ok((FlatState::Stale(why), None));
         }
     }

@@ -1,10 +1,14 @@
-//! `.plfs/lost+found`: what repairs take out of containers, until somebody puts it back or discards it.
+//! `.plfs/lost+found`: what repairs take out of containers, until somebody puts it back or discards
+//! it.
 //!
-//! Each thing has a directory of its own, an *entry*, with a text `note` that says where it came from and why, and the thing itself as `kept`. Both come and go by renames and links on
-//! one file system, and the note is durable before the thing moves: whoever dies in between leaves the thing in one of its two places, and the same call completes what was begun. Other
+//! Each thing has a directory of its own, an *entry*, with a text `note` that says where it came
+//! from and why, and the thing itself as `kept`. Both come and go by renames and links on
+//! one file system, and the note is durable before the thing moves: whoever dies in between leaves
+//! the thing in one of its two places, and the same call completes what was begun. Other
 //! backends have a `lost+found` of their own.
 //!
-//! `.plfs` belongs to all users, so anybody can plant an entry. A note is believed only if it names a place that a container has, and its entry belongs to somebody who may write there.
+//! `.plfs` belongs to all users, so anybody can plant an entry. A note is believed only if it names
+//! a place that a container has, and its entry belongs to somebody who may write there.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -36,7 +40,8 @@ pub struct Lost {
     pub uuid: Uuid,
     /// Why it was taken out.
     pub why: String,
-    /// Bytes of its files; 0 too for an entry in which nothing is, because the repair did not come to its end.
+    /// Bytes of its files; 0 too for an entry in which nothing is, because the repair did not come
+    /// to its end.
     pub bytes: u64,
     /// When it was taken out.
     pub since: Time,
@@ -49,10 +54,18 @@ fn top_of(container_dir: &Path) -> Option<&Path> {
     container_dir.parent()?.parent()
 }
 
-/// Moves `item`, which lies in (or is) the container's directory `dir` on some backend, to that backend's lost+found. Gives the entry. The caller keeps writers away.
+/// Moves `item`, which lies in (or is) the container's directory `dir` on some backend, to that
+/// backend's lost+found. Gives the entry. The caller keeps writers away.
 ///
-/// Durable on return. If it fails, the item is where it was, or, if only making that durable failed, in its entry.
-pub(super) fn take_out(store: &dyn Store, container: &Path, dir: &Path, item: &Path, why: &str) -> Result<PathBuf> {
+/// Durable on return. If it fails, the item is where it was, or, if only making that durable
+/// failed, in its entry.
+pub(super) fn take_out(
+    store: &dyn Store,
+    container: &Path,
+    dir: &Path,
+    item: &Path,
+    why: &str,
+) -> Result<PathBuf> {
     let top = top_of(dir).unwrap_or(dir);
     let all = top.join(name::LOST_AND_FOUND);
     make_shared(store, &all)?;
@@ -65,7 +78,9 @@ pub(super) fn take_out(store: &dyn Store, container: &Path, dir: &Path, item: &P
     let moved = write_note(store, container, &entry, from, why).and_then(|()| {
         if store.user() == 0 {
             for path in [entry.join(NOTE), entry.clone()] {
-                store.chown(&path, Some(owner.uid), Some(owner.gid), false).at("set the owner of", &path)?;
+                store
+                    .chown(&path, Some(owner.uid), Some(owner.gid), false)
+                    .at("set the owner of", &path)?;
             }
         }
         store.sync_dir(&entry).at("sync", &entry)?;
@@ -83,15 +98,20 @@ pub(super) fn take_out(store: &dyn Store, container: &Path, dir: &Path, item: &P
     Ok(entry)
 }
 
-fn write_note(store: &dyn Store, container: &Path, entry: &Path, from: &Path, why: &str) -> Result<()> {
+fn write_note(
+    store: &dyn Store,
+    container: &Path,
+    entry: &Path,
+    from: &Path,
+    why: &str,
+) -> Result<()> {
     let path = entry.join(NOTE);
     let host = host_name().to_string_lossy().into_owned();
     let text = format!(
-        "plfs check --repair took this out of a file, because {why}.\n\
-         from {}\ncontainer {}\nwhy {why}\nsince {}\nhost {host}\nuid {}\n\n\
-         It lies here as \"{KEPT}\" until one of these is run:\n\
-         plfs check --undo \"{entry}\"       puts it back where it was\n\
-         plfs check --discard \"{entry}\"    removes it for ever\n",
+        "plfs check --repair took this out of a file, because {why}.\nfrom {}\ncontainer {}\nwhy \
+         {why}\nsince {}\nhost {host}\nuid {}\n\nIt lies here as \"{KEPT}\" until one of these is \
+         run:\nplfs check --undo \"{entry}\"       puts it back where it was\nplfs check \
+         --discard \"{entry}\"    removes it for ever\n",
         from.display(),
         container.display(),
         Time::now().sec,
@@ -115,11 +135,14 @@ fn remove_entry(store: &dyn Store, entry: &Path) -> Result<()> {
     }
 }
 
-/// Refuses what is no directory, and a link to one above all: anybody can plant it, and what is moved through it leaves the tree.
+/// Refuses what is no directory, and a link to one above all: anybody can plant it, and what is
+/// moved through it leaves the tree.
 fn must_be_dir(store: &dyn Store, path: &Path) -> Result<()> {
     let stat = store.stat(path, false).at("stat", path)?;
     let what = match stat.kind {
-        Kind::Dir if stat.mode & 0o022 != 0 && stat.mode & 0o1000 == 0 => "use, because others can take things out of it (chmod +t helps),",
+        Kind::Dir if stat.mode & 0o022 != 0 && stat.mode & 0o1000 == 0 => {
+            "use, because others can take things out of it (chmod +t helps),"
+        }
         Kind::Dir => return Ok(()),
         Kind::Symlink => "use, because it is a symbolic link (remove it),",
         Kind::File | Kind::Other => "use, because it is no directory (remove it),",
@@ -132,7 +155,12 @@ pub(super) fn lost_of(container: &Container) -> Vec<Lost> {
     let mut all = Vec::new();
     for dir in container.backend_dirs().unwrap_or_default() {
         if let Some(top) = top_of(&dir) {
-            all.extend(list(container.store.as_ref(), top).unwrap_or_default().into_iter().filter(|lost| lost.uuid == container.superblock.uuid));
+            all.extend(
+                list(container.store.as_ref(), top)
+                    .unwrap_or_default()
+                    .into_iter()
+                    .filter(|lost| lost.uuid == container.superblock.uuid),
+            );
         }
     }
     all
@@ -165,13 +193,20 @@ pub(super) fn list(store: &dyn Store, top: &Path) -> Result<Vec<Lost>> {
 fn read_entry(store: &dyn Store, dir: &Path) -> Option<Lost> {
     let top = dir.parent()?.parent()?;
     let note = dir.join(NOTE);
-    if store.stat(dir, false).ok()?.kind != Kind::Dir || store.stat(&note, false).ok()?.kind != Kind::File {
+    if store.stat(dir, false).ok()?.kind != Kind::Dir
+        || store.stat(&note, false).ok()?.kind != Kind::File
+    {
         return None;
     }
     let mut text = vec![0; NOTE_MAX];
     let n = store::read_full(store.open(&note, Open::READ).ok()?.as_ref(), &mut text, 0).ok()?;
     let text = String::from_utf8_lossy(&text[..n]).into_owned();
-    let field = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')).unwrap_or_default().to_owned();
+    let field = |key: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
+            .unwrap_or_default()
+            .to_owned()
+    };
     let from = PathBuf::from(field("from"));
     let uuid = place_of(&from)?.0;
     Some(Lost {
@@ -191,7 +226,9 @@ fn bytes_of(store: &dyn Store, path: &Path, depth: u32) -> u64 {
         Ok(stat) if stat.kind == Kind::File => stat.len,
         Ok(stat) if stat.kind == Kind::Dir && depth > 0 => {
             let entries = store.list(path).unwrap_or_default();
-            entries.iter().fold(0, |sum: u64, entry| sum.saturating_add(bytes_of(store, &path.join(&entry.name), depth - 1)))
+            entries.iter().fold(0, |sum: u64, entry| {
+                sum.saturating_add(bytes_of(store, &path.join(&entry.name), depth - 1))
+            })
         }
         _ => 0,
     }
@@ -208,11 +245,17 @@ enum Place {
     DataLog(u32),
 }
 
-/// What a path below `.plfs` names, if it is something that repairs take out. Everything else that a note may say is refused here.
+/// What a path below `.plfs` names, if it is something that repairs take out. Everything else that
+/// a note may say is refused here.
 fn place_of(from: &Path) -> Option<(Uuid, Place)> {
-    let parts: Vec<&str> = from.components().map(|part| if let Component::Normal(part) = part { part.to_str() } else { None }).collect::<Option<_>>()?;
+    let parts: Vec<&str> = from
+        .components()
+        .map(|part| if let Component::Normal(part) = part { part.to_str() } else { None })
+        .collect::<Option<_>>()?;
     let [shard, rest, inner @ ..] = &parts[..] else { return None };
-    let hex = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let hex = |part: &str, digits: usize| {
+        part.len() == digits && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    };
     let uuid = uuid_of(&Path::new(shard).join(rest)).filter(|_| hex(shard, 2) && hex(rest, 30))?;
     let place = match inner {
         [] => Place::Container,
@@ -229,20 +272,24 @@ fn place_of(from: &Path) -> Option<(Uuid, Place)> {
     Some((uuid, place))
 }
 
-/// Puts something back where it was. EEXIST if something else is there now, EBUSY if a writer has the log set that it belongs to, EPERM if its entry belongs to a user who could not
-/// have taken it out: then somebody planted it.
+/// Puts something back where it was. EEXIST if something else is there now, EBUSY if a writer has
+/// the log set that it belongs to, EPERM if its entry belongs to a user who could not have taken it
+/// out: then somebody planted it.
 ///
 /// Durable on return. Who calls it again after it failed, or died, completes it.
 pub fn put_back(store: &Arc<dyn Store>, lost: &Lost) -> Result<()> {
     let store = &in_roots(store, [root_of(&lost.dir)]);
     let all = lost.dir.parent().unwrap_or(&lost.dir);
     must_be_dir(store.as_ref(), all)?;
-    let Some((_, place)) = all.parent().and_then(|top| place_of(lost.from.strip_prefix(top).ok()?)) else {
-        return Err(Errno::INVAL).at("put back, because its note names no place of a container,", &lost.dir);
+    let Some((_, place)) = all.parent().and_then(|top| place_of(lost.from.strip_prefix(top).ok()?))
+    else {
+        return Err(Errno::INVAL)
+            .at("put back, because its note names no place of a container,", &lost.dir);
     };
     let kept = lost.dir.join(KEPT);
     match store.stat(&kept, false) {
-        // A repair that did not come to move it, or a call like this one that did not come to remove its entry.
+        // A repair that did not come to move it, or a call like this one that did not come to
+        // remove its entry.
         Err(Errno::NOENT) => {
             if let Place::DataLog(set) = place {
                 clear_dead_mark(store, container_of(store.as_ref(), lost), set)?;
@@ -261,18 +308,27 @@ pub fn put_back(store: &Arc<dyn Store>, lost: &Lost) -> Result<()> {
         Place::Container | Place::Gone => {
             match store.stat(&lost.from, false) {
                 Err(Errno::NOENT) => {}
-                Ok(_) => return Err(Errno::EXIST).at("put it back, because there is another again:", &lost.from),
+                Ok(_) => {
+                    return Err(Errno::EXIST)
+                        .at("put it back, because there is another again:", &lost.from);
+                }
                 Err(errno) => return Err(errno).at("stat", &lost.from),
             }
             store.rename(&kept, &lost.from).at("move", &kept)?;
         }
         Place::DataLog(set) => {
-            // Whoever takes the set over goes on behind the data logs that it finds: they must not come later.
+            // Whoever takes the set over goes on behind the data logs that it finds: they must not
+            // come later.
             let dir = container_of(store.as_ref(), lost);
             // No link is followed from the `.plfs` on.
-            let is_inside = top_of(dir).and_then(Path::file_name).is_some_and(|top| top == name::ROOT_DIR);
-            if !is_inside || uuid_of(dir) != Some(lost.uuid) || store.stat(&dir.join(name::SUPER), false).is_err() {
-                return Err(Errno::NOENT).at("put it back, because its container is gone:", &lost.from);
+            let is_inside =
+                top_of(dir).and_then(Path::file_name).is_some_and(|top| top == name::ROOT_DIR);
+            if !is_inside
+                || uuid_of(dir) != Some(lost.uuid)
+                || store.stat(&dir.join(name::SUPER), false).is_err()
+            {
+                return Err(Errno::NOENT)
+                    .at("put it back, because its container is gone:", &lost.from);
             }
             own_set(store, dir, set, || {
                 match store.link(&kept, &lost.from) {
@@ -289,7 +345,8 @@ pub fn put_back(store: &Arc<dyn Store>, lost: &Lost) -> Result<()> {
     remove_entry(store.as_ref(), &lost.dir)
 }
 
-/// The directory of the container of a data log on its root backend: the one that it lies in, if that has a superblock, else the one that the note names.
+/// The directory of the container of a data log on its root backend: the one that it lies in, if
+/// that has a superblock, else the one that the note names.
 fn container_of<'a>(store: &dyn Store, lost: &'a Lost) -> &'a Path {
     let own = lost.from.parent().and_then(Path::parent);
     own.filter(|dir| store.stat(&dir.join(name::SUPER), false).is_ok()).unwrap_or(&lost.container)

@@ -1,4 +1,5 @@
-//! Open marks: who holds a container, and what becomes of the marks of who is dead (docs/decisions/0009).
+//! Open marks: who holds a container, and what becomes of the marks of who is dead
+//! (docs/decisions/0009).
 
 use std::path::Path;
 
@@ -15,9 +16,11 @@ use crate::store::machine::{ProcessFacts, is_dead, start_of_process};
 use crate::store::shm::{SharedPage, directory_identity};
 use crate::store::{Errno, Store};
 
-/// Pages that a process looks at when it looks for those of the dead: a look costs four system calls.
+/// Pages that a process looks at when it looks for those of the dead: a look costs four system
+/// calls.
 const REAP_MAX: usize = 8;
-/// Marks that a closer looks at for the same reason: a look costs a system call on the storage and two elsewhere.
+/// Marks that a closer looks at for the same reason: a look costs a system call on the storage and
+/// two elsewhere.
 pub(crate) const LOOK_MAX: usize = 8;
 
 /// What became of an open mark.
@@ -25,15 +28,18 @@ pub(crate) const LOOK_MAX: usize = 8;
 pub enum Cleared {
     /// Its owner's processes lived on this host and are dead; it was removed.
     Removed(OpenMark),
-    /// It was fenced: nobody will append to its log set again. Its owner, should it live, gets an error.
+    /// It was fenced: nobody will append to its log set again. Its owner, should it live, gets an
+    /// error.
     Fenced(OpenMark),
     /// Its owner lives on this host; nothing was done.
     Alive(OpenMark),
 }
 
-/// Ends the tenancies of owners that crashed, and writes the summary if no owner is left. Marks whose owners live on this host stay.
+/// Ends the tenancies of owners that crashed, and writes the summary if no owner is left. Marks
+/// whose owners live on this host stay.
 ///
-/// An owner that lives on another host after all loses what it has not committed, and is told so (ESTALE); what it has committed stays.
+/// An owner that lives on another host after all loses what it has not committed, and is told so
+/// (ESTALE); what it has committed stays.
 pub fn clear_marks(container: &Container, config: &Config) -> Result<Vec<Cleared>> {
     let mut cleared = Vec::new();
     for mark in open_marks(container)? {
@@ -50,10 +56,13 @@ pub fn clear_marks(container: &Container, config: &Config) -> Result<Vec<Cleared
     Ok(cleared)
 }
 
-/// Ends the tenancies of owners that certainly have died: on this host, or before it was started the last time. Looks at a few marks only. Whether it ended one.
+/// Ends the tenancies of owners that certainly have died: on this host, or before it was started
+/// the last time. Looks at a few marks only. Whether it ended one.
 pub(crate) fn end_the_dead(container: &Container, config: &Config, names: &[Name]) -> Result<bool> {
     let mut ended = false;
-    let sets = names.iter().filter_map(|name| if let Name::OpenMark(set) = name { Some(*set) } else { None });
+    let sets = names
+        .iter()
+        .filter_map(|name| if let Name::OpenMark(set) = name { Some(*set) } else { None });
     for set in sets.take(LOOK_MAX) {
         ended |= end_if_dead(container, config, set)?;
     }
@@ -73,7 +82,11 @@ pub(super) fn end_if_dead(container: &Container, config: &Config, set: u32) -> R
 /// Removes the mark, if we are the heir of its owner's page, else fences its log set.
 fn end(container: &Container, config: &Config, mark: OpenMark) -> Result<Cleared> {
     if let Some(dir) = &config.shared_memory {
-        log::reclaim(container.store.as_ref(), &log::page_path_of(container, dir, mark.uid), mark.uid)?;
+        log::reclaim(
+            container.store.as_ref(),
+            &log::page_path_of(container, dir, mark.uid),
+            mark.uid,
+        )?;
     }
     let path = container.path(&name::open_mark(mark.set));
     match container.store.rename(&path, &container.path(&name::fenced_mark(mark.set))) {
@@ -101,7 +114,11 @@ fn life(container: &Container, config: &Config, mark: &OpenMark) -> Result<Life>
         return Ok(Life::Unknown);
     }
     if text.boot != boot {
-        return Ok(if machine != 0 && text.machine == machine { Life::Ended } else { Life::Unknown });
+        return Ok(if machine != 0 && text.machine == machine {
+            Life::Ended
+        } else {
+            Life::Unknown
+        });
     }
     if text.pid_namespace != pid_namespace || text.start == 0 {
         return Ok(Life::Unknown);
@@ -126,12 +143,15 @@ fn life(container: &Container, config: &Config, mark: &OpenMark) -> Result<Life>
             Err(error) => return Err(error),
         }
     }
-    // In this order (docs/decisions/0009): it may be somebody else's by now, in a tenancy that began after the look at the page.
-    let is_there = log::read_mark(container, mark.set)?.is_some_and(|there| there.nonce == text.nonce);
+    // In this order (docs/decisions/0009): it may be somebody else's by now, in a tenancy that
+    // began after the look at the page.
+    let is_there =
+        log::read_mark(container, mark.set)?.is_some_and(|there| there.nonce == text.nonce);
     Ok(if is_there { Life::Ended } else { Life::Unknown })
 }
 
-/// Ends the tenancies of jobs of this user that were killed on this host: removes their marks, and their pages from shared memory. Looks at a few pages only.
+/// Ends the tenancies of jobs of this user that were killed on this host: removes their marks, and
+/// their pages from shared memory. Looks at a few pages only.
 ///
 /// What cannot be done is left to the next one.
 pub(crate) fn reap(store: &dyn Store, shared_memory: &Path) {
@@ -147,7 +167,8 @@ pub(crate) fn reap(store: &dyn Store, shared_memory: &Path) {
 pub struct OpenMark {
     /// Log set.
     pub set: u32,
-    /// Host of the process that founded or took over the set, the beginning of its name; empty if the mark does not say.
+    /// Host of the process that founded or took over the set, the beginning of its name; empty if
+    /// the mark does not say.
     pub host: String,
     /// Its process id; 0 if the mark does not say.
     pub pid: u32,
@@ -172,10 +193,22 @@ pub fn open_marks(container: &Container) -> Result<Vec<OpenMark>> {
 
 pub(super) fn read_mark(container: &Container, set: u32) -> Result<Option<OpenMark>> {
     let text = log::read_mark(container, set)?;
-    if text.is_none() && container.store.stat(&container.path(&name::open_mark(set)), false) == Err(Errno::NOENT) {
+    if text.is_none()
+        && container.store.stat(&container.path(&name::open_mark(set)), false) == Err(Errno::NOENT)
+    {
         return Ok(None);
     }
     let said = text.clone().unwrap_or_default();
-    let since = container.store.stat(&container.path(&name::open_mark(set)), false).map_or(0, |stat| stat.mtime.ns());
-    Ok(Some(OpenMark { set, host: said.host, pid: said.pid, uid: said.uid, attached_ns: u64::try_from(since).unwrap_or(0), text }))
+    let since = container
+        .store
+        .stat(&container.path(&name::open_mark(set)), false)
+        .map_or(0, |stat| stat.mtime.ns());
+    Ok(Some(OpenMark {
+        set,
+        host: said.host,
+        pid: said.pid,
+        uid: said.uid,
+        attached_ns: u64::try_from(since).unwrap_or(0),
+        text,
+    }))
 }

@@ -1,5 +1,5 @@
-//! L5: what happens to a container as a whole: how it goes away, whether it is healthy, who holds it,
-//! and the repairs that lose nothing.
+//! L5: what happens to a container as a whole: how it goes away, whether it is healthy, who holds
+//! it, and the repairs that lose nothing.
 //!
 //! Knows nothing of open handles.
 
@@ -11,7 +11,8 @@ mod repair;
 
 pub(crate) use check::has_lost_records;
 pub use check::{
-    Finding, FlatState, FlatTotals, Health, IndexRecord, Records, Report, Said, Severity, WrittenBy, check, check_name, check_tree, flat_state, records,
+    Finding, FlatState, FlatTotals, Health, IndexRecord, Records, Report, Said, Severity,
+    WrittenBy, check, check_name, check_tree, flat_state, records,
 };
 pub use lost::{Lost, discard, lost_and_found, lost_at, put_back};
 pub use marks::{Cleared, OpenMark, clear_marks, open_marks};

@@ -12,10 +12,12 @@ use crate::log::{self, LogSet};
 use crate::store::{Errno, Kind, Open, Stat, Store, StoreFile, shm};
 use crate::write::Identity;
 
-/// Held while a process uses a container, so that whoever removes its last name leaves the data to it.
+/// Held while a process uses a container, so that whoever removes its last name leaves the data to
+/// it.
 ///
-/// On a local file system it is a lock on the container's directory. Elsewhere locks are slow or do not reach other clients anyway: there a file in the node's
-/// shared memory serves, and a removal by another node takes the data away, as on NFS.
+/// On a local file system it is a lock on the container's directory. Elsewhere locks are slow or do
+/// not reach other clients anyway: there a file in the node's shared memory serves, and a removal
+/// by another node takes the data away, as on NFS.
 #[derive(Debug)]
 pub struct Hold(#[allow(dead_code)] HoldKind);
 
@@ -26,15 +28,25 @@ enum HoldKind {
 }
 
 impl Hold {
-    /// Holds the container; ESTALE if it is being removed or gone. An open and a stat on a local file system, two calls on shared memory elsewhere.
+    /// Holds the container; ESTALE if it is being removed or gone. An open and a stat on a local
+    /// file system, two calls on shared memory elsewhere.
     pub fn take(container: &Container, shared_memory: Option<&Path>) -> Result<Hold> {
         let gone = |errno| if errno == Errno::NOENT { Errno::STALE } else { errno };
         if container.local {
-            let dir = container.store.open(&container.dir, Open::READ).map_err(gone).at("open", &container.dir)?;
+            let dir = container
+                .store
+                .open(&container.dir, Open::READ)
+                .map_err(gone)
+                .at("open", &container.dir)?;
             for _ in 0..100 {
                 if dir.try_lock(false).at("lock", &container.dir)? {
-                    // Who removes it has the lock until all is gone: it is there whole, or not at all.
-                    container.store.stat(&container.dir, false).map_err(gone).at("stat", &container.dir)?;
+                    // Who removes it has the lock until all is gone: it is there whole, or not at
+                    // all.
+                    container
+                        .store
+                        .stat(&container.dir, false)
+                        .map_err(gone)
+                        .at("stat", &container.dir)?;
                     return Ok(Hold(HoldKind::Dir(dir)));
                 }
                 // Somebody removes it; or has looked whether it may go, and it may not.
@@ -42,19 +54,27 @@ impl Hold {
             }
             return Err(Errno::STALE).at("use, because it is being removed,", &container.dir);
         }
-        Ok(Hold(HoldKind::Node(shared_memory.and_then(|dir| shm::Presence::join(&presence_path(container, dir)).ok()))))
+        Ok(Hold(HoldKind::Node(
+            shared_memory.and_then(|dir| shm::Presence::join(&presence_path(container, dir)).ok()),
+        )))
     }
 
-    /// For who removes the container: keeps others from beginning to use it, on a local file system. `None` if a process holds it, as far as this node can know.
+    /// For who removes the container: keeps others from beginning to use it, on a local file
+    /// system. `None` if a process holds it, as far as this node can know.
     fn take_alone(container: &Container, shared_memory: Option<&Path>) -> Result<Option<Hold>> {
         if container.local {
             let dir = match container.store.open(&container.dir, Open::READ) {
                 Err(Errno::NOENT) => return Ok(None),
                 other => other.at("open", &container.dir)?,
             };
-            return Ok(dir.try_lock(true).at("lock", &container.dir)?.then_some(Hold(HoldKind::Dir(dir))));
+            return Ok(dir
+                .try_lock(true)
+                .at("lock", &container.dir)?
+                .then_some(Hold(HoldKind::Dir(dir))));
         }
-        Ok(shared_memory.is_none_or(|dir| shm::Presence::is_free(&presence_path(container, dir))).then_some(Hold(HoldKind::Node(None))))
+        Ok(shared_memory
+            .is_none_or(|dir| shm::Presence::is_free(&presence_path(container, dir)))
+            .then_some(Hold(HoldKind::Node(None))))
     }
 }
 
@@ -62,15 +82,22 @@ fn presence_path(container: &Container, dir: &Path) -> PathBuf {
     dir.join(format!("plfs-hold-{:x}-{}", container.identity.0, container.superblock.uuid))
 }
 
-/// Removes the container if its superblock has no name left and no process holds it open. Whether it did.
+/// Removes the container if its superblock has no name left and no process holds it open. Whether
+/// it did.
 ///
-/// A container that is open stays; the last one to close it calls this again. A crash in between leaves garbage that `check` takes out.
+/// A container that is open stays; the last one to close it calls this again. A crash in between
+/// leaves garbage that `check` takes out.
 pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -> Result<bool> {
     if_nameless(container, shared_memory, || remove_container(container))
 }
 
-/// Runs `act`, which takes the container away, if its superblock has no name left and no process holds it open. Whether it did.
-pub(crate) fn if_nameless(container: &Container, shared_memory: Option<&Path>, act: impl FnOnce() -> Result<()>) -> Result<bool> {
+/// Runs `act`, which takes the container away, if its superblock has no name left and no process
+/// holds it open. Whether it did.
+pub(crate) fn if_nameless(
+    container: &Container,
+    shared_memory: Option<&Path>,
+    act: impl FnOnce() -> Result<()>,
+) -> Result<bool> {
     if container.copied {
         return Ok(false);
     }
@@ -90,11 +117,15 @@ pub(crate) fn if_nameless(container: &Container, shared_memory: Option<&Path>, a
 
 /// Removes all that the container has on its backends, the root's part last.
 pub(crate) fn remove_container(container: &Container) -> Result<()> {
-    container.backend_dirs()?.iter().rev().try_for_each(|dir| remove_tree(container.store.as_ref(), dir))
+    container
+        .backend_dirs()?
+        .iter()
+        .rev()
+        .try_for_each(|dir| remove_tree(container.store.as_ref(), dir))
 }
 
-/// Removes a directory with all that is in it, by a store that follows no links there. A link is removed, not followed, and so is one that comes in a
-/// directory's place meanwhile.
+/// Removes a directory with all that is in it, by a store that follows no links there. A link is
+/// removed, not followed, and so is one that comes in a directory's place meanwhile.
 pub(crate) fn remove_tree(store: &dyn Store, dir: &Path) -> Result<()> {
     let unlink = |path: &Path| match store.unlink(path) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -107,7 +138,8 @@ pub(crate) fn remove_tree(store: &dyn Store, dir: &Path) -> Result<()> {
         Err(errno) => return Err(errno).at("list", dir),
     };
     // The superblock goes last: while it is there, `check` can tell what this was.
-    let (supers, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.name == name::SUPER);
+    let (supers, others): (Vec<_>, Vec<_>) =
+        entries.into_iter().partition(|entry| entry.name == name::SUPER);
     for entry in others.into_iter().chain(supers) {
         let path = dir.join(&entry.name);
         match entry.kind {
@@ -122,9 +154,11 @@ pub(crate) fn remove_tree(store: &dyn Store, dir: &Path) -> Result<()> {
     }
 }
 
-/// Removes the log sets that nobody owns and in which nothing is younger than `dead`, the stamp of a durable truncate to 0 in the caller's own set `keep`.
+/// Removes the log sets that nobody owns and in which nothing is younger than `dead`, the stamp of
+/// a durable truncate to 0 in the caller's own set `keep`.
 ///
-/// Owns each set while it removes it, so that no other node takes it over meanwhile. Sets of other users stay: the truncate hides their bytes.
+/// Owns each set while it removes it, so that no other node takes it over meanwhile. Sets of other
+/// users stay: the truncate hides their bytes.
 pub fn remove_stale_sets(container: &Container, keep: u32, dead: u64) -> Result<()> {
     let store = container.store.as_ref();
     let names = container.list()?;
@@ -137,7 +171,8 @@ pub fn remove_stale_sets(container: &Container, keep: u32, dead: u64) -> Result<
         if set == keep || marked.contains(&Name::OpenMark(set)) {
             continue;
         }
-        // A fenced set has no owner, and never gets one. That it is fenced is said as long as there is the container.
+        // A fenced set has no owner, and never gets one. That it is fenced is said as long as there
+        // is the container.
         if marked.contains(&Name::Fenced(set)) {
             owned.push((set, false));
         } else if log::claim(container, set, &identity.mark()).unwrap_or(false) {
@@ -145,10 +180,15 @@ pub fn remove_stale_sets(container: &Container, keep: u32, dead: u64) -> Result<
         }
     }
     // Somebody may have taken a set over since the truncate, written, and left again.
-    let dead = owned.iter().map(|(set, _)| Ok(is_dead(container, *set, dead)?.then_some(*set))).collect::<Result<Vec<_>>>();
+    let dead = owned
+        .iter()
+        .map(|(set, _)| Ok(is_dead(container, *set, dead)?.then_some(*set)))
+        .collect::<Result<Vec<_>>>();
     let removed = dead.and_then(|sets| remove_log_sets(container, sets.into_iter().flatten()));
     let claimed = owned.iter().filter(|(_, is_claimed)| *is_claimed);
-    claimed.map(|(set, _)| remove(store, &container.path(&name::open_mark(*set)))).fold(removed, Result::and)
+    claimed
+        .map(|(set, _)| remove(store, &container.path(&name::open_mark(*set))))
+        .fold(removed, Result::and)
 }
 
 fn is_dead(container: &Container, set: u32, dead: u64) -> Result<bool> {
@@ -165,7 +205,8 @@ pub fn is_removable(store: &dyn Store, set: &Stat) -> bool {
     store.user() == 0 || set.uid == store.user()
 }
 
-/// Removes log sets that the caller owns. Readers find one whole or not at all, after a power cut too.
+/// Removes log sets that the caller owns. Readers find one whole or not at all, after a power cut
+/// too.
 pub fn remove_log_sets(container: &Container, sets: impl IntoIterator<Item = u32>) -> Result<()> {
     let store = container.store.as_ref();
     let mut going = Vec::new();

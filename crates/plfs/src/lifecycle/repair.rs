@@ -19,18 +19,29 @@ use crate::log::{self, Piece};
 use crate::store::{self, Errno, Kind, Open, Store};
 use crate::write::Identity;
 
-/// Puts right what `report` found. Removes caches and what was never finished: stale, damaged and unfinished flat indexes, log sets that a later truncate or compaction made dead,
-/// containers without a name and without a byte of data. Moves all else that is garbage to lost+found, from where [`put_back`](super::put_back) brings it: containers without a name, data
-/// to which no record points. Writes a missing summary. Gives what it did, in words.
+/// Puts right what `report` found. Removes caches and what was never finished: stale, damaged and
+/// unfinished flat indexes, log sets that a later truncate or compaction made dead, containers
+/// without a name and without a byte of data. Moves all else that is garbage to lost+found, from
+/// where [`put_back`](super::put_back) brings it: containers without a name, data to which no
+/// record points. Writes a missing summary. Gives what it did, in words.
 ///
-/// Where index logs are missing or damaged, nobody can tell which data belongs to what they said: then data stays where it is, and so do the flat index and a summary that counts more
+/// Where index logs are missing or damaged, nobody can tell which data belongs to what they said:
+/// then data stays where it is, and so do the flat index and a summary that counts more
 /// records than there are. Putting the index logs back makes the file whole.
 ///
-/// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made. Leaves containers that are open for writing alone,
-/// unless all who had them open have certainly died on this host: then it ends their tenancies first.
-pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_s: u64) -> Result<Vec<String>> {
+/// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made.
+/// Leaves containers that are open for writing alone, unless all who had them open have certainly
+/// died on this host: then it ends their tenancies first.
+pub fn repair(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    report: &Report,
+    min_age_s: u64,
+) -> Result<Vec<String>> {
     let now = store::Time::now().sec.cast_unsigned();
-    let is_old = |time: store::Time| u64::try_from(time.sec).is_ok_and(|sec| sec.saturating_add(min_age_s) <= now);
+    let is_old = |time: store::Time| {
+        u64::try_from(time.sec).is_ok_and(|sec| sec.saturating_add(min_age_s) <= now)
+    };
     let mut done = Vec::new();
     let store = &in_roots(store, [root_of(&report.dir)]);
     let super_path = report.dir.join(name::SUPER);
@@ -54,7 +65,8 @@ pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_
     for finding in garbage {
         let path = &finding.path;
         let Some(file) = path.file_name().and_then(|file| file.to_str()) else { continue };
-        let old = store.stat(path, false).is_ok_and(|stat| is_old(stat.mtime) && is_old(stat.ctime));
+        let old =
+            store.stat(path, false).is_ok_and(|stat| is_old(stat.mtime) && is_old(stat.ctime));
         match Name::parse(file) {
             Some(Name::Tmp) if old => remove_file(store.as_ref(), path, &mut done)?,
             Some(Name::Gone(set)) if is_dead(&container, set)? => {
@@ -72,10 +84,18 @@ pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_
                 done.push(moved(path, &entry));
             }
             // It may be all that is left of what index logs said.
-            Some(Name::Flat) if is_accounted && (!matches!(read_flat(&container)?.0, FlatState::Used(_)) || finding.severity == Severity::Corrupt) => {
+            Some(Name::Flat)
+                if is_accounted
+                    && (!matches!(read_flat(&container)?.0, FlatState::Used(_))
+                        || finding.severity == Severity::Corrupt) =>
+            {
                 remove_file(store.as_ref(), path, &mut done)?;
             }
-            None if is_accounted && name::parse_data_log(file).is_some() && finding.severity == Severity::Garbage && old => {
+            None if is_accounted
+                && name::parse_data_log(file).is_some()
+                && finding.severity == Severity::Garbage
+                && old =>
+            {
                 if let Some(entry) = take_unrecorded(&container, path)? {
                     done.push(moved(path, &entry));
                 }
@@ -83,9 +103,13 @@ pub fn repair(store: &Arc<dyn Store>, config: &Config, report: &Report, min_age_
             _ => {}
         }
     }
-    let lacks_summary =
-        report.findings.iter().any(|finding| finding.path == super_path && finding.at_bytes == summary::OFFSET && finding.severity == Severity::Garbage);
-    // Removing anything made the old one void. One that counts more than there is stays: it is what says so.
+    let lacks_summary = report.findings.iter().any(|finding| {
+        finding.path == super_path
+            && finding.at_bytes == summary::OFFSET
+            && finding.severity == Severity::Garbage
+    });
+    // Removing anything made the old one void. One that counts more than there is stays: it is what
+    // says so.
     let wrote = (lacks_summary || !done.is_empty()) && !accounts.is_short && sum_up(&container)?;
     if wrote && lacks_summary {
         done.push(format!("wrote the summary in {}", super_path.display()));
@@ -98,7 +122,11 @@ fn removed(path: &Path) -> String {
 }
 
 fn moved(path: &Path, entry: &Path) -> String {
-    format!("moved {} to {} (--undo puts it back, --discard removes it for ever)", path.display(), entry.display())
+    format!(
+        "moved {} to {} (--undo puts it back, --discard removes it for ever)",
+        path.display(),
+        entry.display()
+    )
 }
 
 fn remove_file(store: &dyn Store, path: &Path, done: &mut Vec<String>) -> Result<()> {
@@ -110,7 +138,8 @@ fn remove_file(store: &dyn Store, path: &Path, done: &mut Vec<String>) -> Result
     Ok(())
 }
 
-/// Whether all of a log set on its way out is dead: it can be read, and another one has a truncate to nothing that is younger.
+/// Whether all of a log set on its way out is dead: it can be read, and another one has a truncate
+/// to nothing that is younger.
 fn is_dead(container: &Container, set: u32) -> Result<bool> {
     let gone = container.path(&name::gone(set));
     // A link that somebody planted has no data, and goes by itself.
@@ -145,17 +174,26 @@ pub(crate) fn sum_up(container: &Container) -> Result<bool> {
     let path = container.path(name::SUPER);
     let before = container.store.stat(&path, false).at("stat", &path)?;
     let wrote = write_summary(container, open_super(container)?.as_ref(), &container.list()?)?;
-    container.store.set_times(&path, Some(before.atime), Some(before.mtime)).at("set the times of", &path)?;
+    container
+        .store
+        .set_times(&path, Some(before.atime), Some(before.mtime))
+        .at("set the times of", &path)?;
     Ok(wrote.is_some())
 }
 
 /// Takes out a container without a name, whatever its superblock says.
-fn take_nameless(store: &Arc<dyn Store>, config: &Config, report: &Report, done: &mut Vec<String>) -> Result<()> {
+fn take_nameless(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    report: &Report,
+    done: &mut Vec<String>,
+) -> Result<()> {
     let path = report.dir.join(name::SUPER);
     let container = match (readable(store, &report.dir)?, store.stat(&path, false), report.uuid) {
         (Some(container), ..) => container,
         (None, Ok(_), Some(uuid)) => {
-            // What it says is lost, and with it the places of other backends; what lies here can go.
+            // What it says is lost, and with it the places of other backends; what lies here can
+            // go.
             let superblock = Superblock {
                 uuid,
                 created_ns: 0,
@@ -186,7 +224,13 @@ fn take_nameless(store: &Arc<dyn Store>, config: &Config, report: &Report, done:
     };
     if_nameless(&container, config.shared_memory.as_deref(), || {
         let dirs: Vec<PathBuf> = container.backend_dirs()?.into_iter().rev().collect();
-        if dirs.iter().map(|dir| is_empty(store.as_ref(), dir)).collect::<Result<Vec<_>>>()?.into_iter().all(|empty| empty) {
+        if dirs
+            .iter()
+            .map(|dir| is_empty(store.as_ref(), dir))
+            .collect::<Result<Vec<_>>>()?
+            .into_iter()
+            .all(|empty| empty)
+        {
             done.push(removed(&report.dir));
             return remove_container(&container);
         }
@@ -194,7 +238,13 @@ fn take_nameless(store: &Arc<dyn Store>, config: &Config, report: &Report, done:
             if is_empty(store.as_ref(), &dir)? && dir != container.dir {
                 remove_tree(store.as_ref(), &dir)?;
             } else if store.stat(&dir, false).is_ok() {
-                let entry = take_out(store.as_ref(), &container.dir, &dir, &dir, "it is a container without a name")?;
+                let entry = take_out(
+                    store.as_ref(),
+                    &container.dir,
+                    &dir,
+                    &dir,
+                    "it is a container without a name",
+                )?;
                 done.push(moved(&dir, &entry));
             }
         }
@@ -208,18 +258,26 @@ fn is_empty(store: &dyn Store, dir: &Path) -> Result<bool> {
     let entries = match store.list(dir) {
         // A link that somebody planted goes by itself.
         Err(Errno::NOENT | Errno::LOOP) => return Ok(true),
-        Err(Errno::NOTDIR) => return Ok(store.stat(dir, false).at("stat", dir)?.kind == Kind::Symlink),
+        Err(Errno::NOTDIR) => {
+            return Ok(store.stat(dir, false).at("stat", dir)?.kind == Kind::Symlink);
+        }
         other => other.at("list", dir)?,
     };
     for entry in entries {
         let path = dir.join(&entry.name);
         let stat = store.stat(&path, false).at("stat", &path)?;
         let is_empty = match (entry.name.to_str().and_then(Name::parse), stat.kind) {
-            (Some(Name::Super | Name::Flat | Name::Tmp | Name::Clock | Name::Lock), Kind::File) => true,
+            (Some(Name::Super | Name::Flat | Name::Tmp | Name::Clock | Name::Lock), Kind::File) => {
+                true
+            }
             (Some(Name::OpenMark(_) | Name::Fenced(_)), Kind::Symlink) => true,
             (Some(Name::LogSet(_) | Name::Gone(_)), Kind::Dir) => {
                 let logs = store.list(&path).at("list", &path)?;
-                logs.iter().all(|log| store.stat(&path.join(&log.name), false).is_ok_and(|stat| stat.kind == Kind::File && stat.len == 0))
+                logs.iter().all(|log| {
+                    store
+                        .stat(&path.join(&log.name), false)
+                        .is_ok_and(|stat| stat.kind == Kind::File && stat.len == 0)
+                })
             }
             _ => false,
         };
@@ -232,29 +290,37 @@ fn is_empty(store: &dyn Store, dir: &Path) -> Result<bool> {
 
 pub(super) fn readable(store: &Arc<dyn Store>, dir: &Path) -> Result<Option<Container>> {
     let path = dir.join(name::SUPER);
-    let (file, stat) = match store.open(&path, Open::READ).and_then(|file| file.stat().map(|stat| (file, stat))) {
-        Ok(opened) => opened,
-        // Not a directory: a report on a name whose container was not found.
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-        Err(errno) => return Err(errno).at("open", &path),
-    };
+    let (file, stat) =
+        match store.open(&path, Open::READ).and_then(|file| file.stat().map(|stat| (file, stat))) {
+            Ok(opened) => opened,
+            // Not a directory: a report on a name whose container was not found.
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(errno) => return Err(errno).at("open", &path),
+        };
     let Ok(Some((superblock, _))) = read_name(file.as_ref(), &stat, &path) else { return Ok(None) };
     let found = Container::in_root(store, &superblock, root_of(dir)).ok();
     Ok(found.filter(|container| container.dir == dir && container.identity == (stat.dev, stat.ino)))
 }
 
-/// Moves a data log to which no record points to lost+found; `None` if there is one now. Owns its log set meanwhile, so that no writer takes the set over and points to it.
+/// Moves a data log to which no record points to lost+found; `None` if there is one now. Owns its
+/// log set meanwhile, so that no writer takes the set over and points to it.
 fn take_unrecorded(container: &Container, path: &Path) -> Result<Option<PathBuf>> {
     let store = &container.store;
     let Some(set_dir) = path.parent() else { return Ok(None) };
-    let Some(Name::LogSet(set)) = set_dir.file_name().and_then(|set| set.to_str()).and_then(Name::parse) else { return Ok(None) };
+    let Some(Name::LogSet(set)) =
+        set_dir.file_name().and_then(|set| set.to_str()).and_then(Name::parse)
+    else {
+        return Ok(None);
+    };
     let Some(dir) = set_dir.parent() else { return Ok(None) };
     let taken = own_set(store, &container.dir, set, || {
         let mut promised = Promised::default();
         for name in container.list()? {
             match name {
                 Name::OpenMark(other) if other != set => return Ok(None),
-                Name::LogSet(set) => check_index_log(container, set, false, &mut promised, &mut Report::default()),
+                Name::LogSet(set) => {
+                    check_index_log(container, set, false, &mut promised, &mut Report::default())
+                }
                 _ => {}
             }
         }
@@ -263,7 +329,8 @@ fn take_unrecorded(container: &Container, path: &Path) -> Result<Option<PathBuf>
         if is_named || promised.is_damaged || promised.missing.contains(&set) {
             return Ok(None);
         }
-        take_out(store.as_ref(), &container.dir, dir, path, "no index record points to its bytes").map(Some)
+        take_out(store.as_ref(), &container.dir, dir, path, "no index record points to its bytes")
+            .map(Some)
     });
     match taken {
         Err(Error::Io { errno: Errno::BUSY | Errno::NOENT, .. }) => Ok(None),
@@ -271,12 +338,19 @@ fn take_unrecorded(container: &Container, path: &Path) -> Result<Option<PathBuf>
     }
 }
 
-/// Runs `act` as the owner of a log set whose container lies at `dir`; EBUSY if it has an owner who may live. Who dies in between leaves a mark of somebody who is dead.
-pub(super) fn own_set<T>(store: &Arc<dyn Store>, dir: &Path, set: u32, act: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Runs `act` as the owner of a log set whose container lies at `dir`; EBUSY if it has an owner who
+/// may live. Who dies in between leaves a mark of somebody who is dead.
+pub(super) fn own_set<T>(
+    store: &Arc<dyn Store>,
+    dir: &Path,
+    set: u32,
+    act: impl FnOnce() -> Result<T>,
+) -> Result<T> {
     clear_dead_mark(store, dir, set)?;
     let path = dir.join(name::open_mark(set));
     if !log::claim_in(store.as_ref(), dir, set, &Identity::of_this_process(store.user()).mark())? {
-        return Err(Errno::BUSY).at("take, because it has an owner (`plfs check` says who),", &path);
+        return Err(Errno::BUSY)
+            .at("take, because it has an owner (`plfs check` says who),", &path);
     }
     let result = act();
     match store.unlink(&path) {
@@ -286,7 +360,8 @@ pub(super) fn own_set<T>(store: &Arc<dyn Store>, dir: &Path, set: u32, act: impl
     }
 }
 
-/// Ends the tenancy of a log set if its owner certainly has died, as a repair may have. One that shared memory is left to who knows where.
+/// Ends the tenancy of a log set if its owner certainly has died, as a repair may have. One that
+/// shared memory is left to who knows where.
 pub(super) fn clear_dead_mark(store: &Arc<dyn Store>, dir: &Path, set: u32) -> Result<()> {
     if store.stat(&dir.join(name::open_mark(set)), false) == Err(Errno::NOENT) {
         return Ok(());

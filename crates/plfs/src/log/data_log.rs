@@ -1,4 +1,5 @@
-//! One process's bytes on their way into a stream: placed in reserved regions, gathered in a buffer, written as large appends.
+//! One process's bytes on their way into a stream: placed in reserved regions, gathered in a
+//! buffer, written as large appends.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,9 +26,11 @@ struct Travel {
     behind: bool,
 }
 
-/// On a local file system the page cache is the buffer: ours only saves system calls, and should stay in the processor's L2 cache.
+/// On a local file system the page cache is the buffer: ours only saves system calls, and should
+/// stay in the processor's L2 cache.
 const LOCAL: Travel = Travel { direct_bytes: 16 << 10, buffer_bytes: 256 << 10, behind: false };
-/// On a file system where a write travels, larger is better and the application should not wait. 4 MiB: an object of CephFS, a stripe of many Lustre layouts.
+/// On a file system where a write travels, larger is better and the application should not wait. 4
+/// MiB: an object of CephFS, a stripe of many Lustre layouts.
 const REMOTE: Travel = Travel { direct_bytes: 4 << 20, buffer_bytes: 4 << 20, behind: true };
 
 /// Bytes in the buffers of all data logs of this process.
@@ -77,7 +80,8 @@ impl Drop for DataLog {
 }
 
 impl DataLog {
-    /// A log that nothing was written to yet; no file is made before the first byte. `budget_bytes` bounds what may wait for storage.
+    /// A log that nothing was written to yet; no file is made before the first byte. `budget_bytes`
+    /// bounds what may wait for storage.
     pub fn new(container: Arc<Container>, set: Arc<LogSet>, budget_bytes: usize) -> DataLog {
         let mut travel = if container.local { LOCAL } else { REMOTE };
         // A small budget makes small buffers, so that two fit.
@@ -104,7 +108,8 @@ impl DataLog {
         self.segments.iter().map(|segment| segment.at)
     }
 
-    /// Whether a write of `bytes` should skip the buffer: then [`DataLog::place`] it, write, and record it.
+    /// Whether a write of `bytes` should skip the buffer: then [`DataLog::place`] it, write, and
+    /// record it.
     pub fn is_direct(&self, bytes: usize) -> bool {
         bytes >= self.travel.direct_bytes
     }
@@ -116,17 +121,21 @@ impl DataLog {
         Ok(Place { segment, physical, file: of.file.clone(), path: of.path.clone() })
     }
 
-    /// Says that the store has bytes that were [placed](DataLog::place) in this segment. Not before: a sync of another thread that comes first must leave them to the next one.
+    /// Says that the store has bytes that were [placed](DataLog::place) in this segment. Not
+    /// before: a sync of another thread that comes first must leave them to the next one.
     pub fn wrote(&mut self, segment: u32) {
         self.segments[segment as usize].dirty = true;
     }
 
-    /// Copies `bytes` into the buffer, which goes to storage when it is full. Gives segment and offset.
+    /// Copies `bytes` into the buffer, which goes to storage when it is full. Gives segment and
+    /// offset.
     pub fn buffer(&mut self, mut bytes: &[u8]) -> Result<(u32, u64)> {
         self.in_flight.failure()?;
         let (segment, physical) = self.reserve(bytes.len() as u64)?;
         let mut at = physical;
-        if !self.buffer.is_empty() && (self.buffer_segment, self.buffer_at + self.buffer.len() as u64) != (segment, at) {
+        if !self.buffer.is_empty()
+            && (self.buffer_segment, self.buffer_at + self.buffer.len() as u64) != (segment, at)
+        {
             self.write_buffer()?;
         }
         while !bytes.is_empty() {
@@ -134,13 +143,15 @@ impl DataLog {
                 (self.buffer_segment, self.buffer_at) = (segment, at);
             }
             // Buffers end at multiples of their size, so that appends become aligned.
-            let full = self.travel.buffer_bytes - (self.buffer_at as usize & (self.travel.buffer_bytes - 1));
+            let full = self.travel.buffer_bytes
+                - (self.buffer_at as usize & (self.travel.buffer_bytes - 1));
             let n = bytes.len().min(full - self.buffer.len());
             self.buffer.extend_from_slice(&bytes[..n]);
             let held = HELD_BYTES.fetch_add(n, Ordering::Relaxed) + n;
             bytes = &bytes[n..];
             at += n as u64;
-            // Many open files share the budget: past a half of it nobody holds back; the other half may be on its way.
+            // Many open files share the budget: past a half of it nobody holds back; the other half
+            // may be on its way.
             if self.buffer.len() == full || held > self.budget_bytes / 2 {
                 self.write_buffer()?;
             }
@@ -148,7 +159,8 @@ impl DataLog {
         Ok((segment, physical))
     }
 
-    /// Hands everything to the store, waits until it has it, and tells the node what is not durable: records of it may be appended now. An error means that acknowledged bytes are lost.
+    /// Hands everything to the store, waits until it has it, and tells the node what is not
+    /// durable: records of it may be appended now. An error means that acknowledged bytes are lost.
     pub fn flush(&mut self) -> Result<()> {
         self.write_buffer()?;
         self.in_flight.wait()?;
@@ -164,10 +176,13 @@ impl DataLog {
         if self.container.local {
             return Ok(());
         }
-        self.segments.iter().try_for_each(|segment| segment.file.flush().at("close the data log", &segment.path))
+        self.segments
+            .iter()
+            .try_for_each(|segment| segment.file.flush().at("close the data log", &segment.path))
     }
 
-    /// Hands what is buffered to the store, and gives what to [wait](InFlight::wait) for: a [flush](DataLog::flush) after it finds little to do.
+    /// Hands what is buffered to the store, and gives what to [wait](InFlight::wait) for: a
+    /// [flush](DataLog::flush) after it finds little to do.
     pub fn begin_flush(&mut self) -> Result<Arc<InFlight>> {
         self.write_buffer()?;
         Ok(self.in_flight.clone())
@@ -182,10 +197,18 @@ impl DataLog {
         HELD_BYTES.fetch_sub(self.buffer.len(), Ordering::Relaxed);
         if self.travel.behind {
             let bytes = std::mem::replace(&mut self.buffer, self.in_flight.spare());
-            write_behind(&segment.file, segment.path.clone(), self.buffer_at, bytes, &self.in_flight, self.budget_bytes / 2);
+            write_behind(
+                &segment.file,
+                segment.path.clone(),
+                self.buffer_at,
+                bytes,
+                &self.in_flight,
+                self.budget_bytes / 2,
+            );
             return Ok(());
         }
-        let result = store::write_full(segment.file.as_ref(), &self.buffer, self.buffer_at).at("write the data log", &segment.path);
+        let result = store::write_full(segment.file.as_ref(), &self.buffer, self.buffer_at)
+            .at("write the data log", &segment.path);
         self.buffer.clear();
         result
     }
@@ -194,7 +217,12 @@ impl DataLog {
         let mut regions = self.regions;
         let placed = regions.place(bytes, |want| {
             let (number, offset) = self.set.reserve(self.stream, want)?;
-            let at = SegmentRef { set: self.set.id(), stream: self.stream, segment: number, backend: self.container.backend_of(self.set.id(), self.stream) };
+            let at = SegmentRef {
+                set: self.set.id(),
+                stream: self.stream,
+                segment: number,
+                backend: self.container.backend_of(self.set.id(), self.stream),
+            };
             Ok((self.segment(at)?, offset))
         });
         self.regions = regions;
@@ -219,19 +247,23 @@ impl DataLog {
         Ok(self.segments.len() as u32 - 1)
     }
 
-    /// The root backend has the container's directory and the log set's; others get them with the first segment. Gives the container's directory there.
+    /// The root backend has the container's directory and the log set's; others get them with the
+    /// first segment. Gives the container's directory there.
     fn make_backend_dirs(&self, at: &SegmentRef) -> Result<PathBuf> {
         let store = self.container.store.as_ref();
-        // Is it there? Logs that began anew in the place of a file system that is not mounted would be in the way of those in it.
+        // Is it there? Logs that began anew in the place of a file system that is not mounted would
+        // be in the way of those in it.
         let dir = self.container.backend_dir_again(at.backend)?;
         let root = dir.ancestors().nth(3).unwrap_or(&dir);
         let super_path = self.container.path(name::SUPER);
         match make_dir(store, root, &dir, 0o700) {
             Err(error) if error.errno() != store::Errno::EXIST => return Err(error),
             Err(_) => {}
-            // The file's mode of now, not of its creation; and of after, if it changes meanwhile: who changes it finds the directory.
+            // The file's mode of now, not of its creation; and of after, if it changes meanwhile:
+            // who changes it finds the directory.
             Ok(()) => {
-                let mode = || Ok(dir_mode(store.stat(&super_path, false).at("stat", &super_path)?.mode));
+                let mode =
+                    || Ok(dir_mode(store.stat(&super_path, false).at("stat", &super_path)?.mode));
                 let (mut now, mut set) = (mode()?, None);
                 while set != Some(now) {
                     store.chmod(&dir, now).at("set the mode of", &dir)?;

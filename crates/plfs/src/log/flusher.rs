@@ -1,4 +1,5 @@
-//! Background writing: full buffers go to storage while the application computes. One queue and two threads a process, a bounded number of bytes.
+//! Background writing: full buffers go to storage while the application computes. One queue and two
+//! threads a process, a bounded number of bytes.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -8,7 +9,8 @@ use crate::error::{At, Error, Result};
 use crate::store::{self, StoreFile};
 use crate::sync::lock;
 
-/// Threads that write. Two: one waits for storage while the other copies; more gain nothing against one storage system and disturb the application.
+/// Threads that write. Two: one waits for storage while the other copies; more gain nothing against
+/// one storage system and disturb the application.
 const THREADS: usize = 2;
 
 /// What one writer has under way, and its first failure.
@@ -67,8 +69,16 @@ impl InFlight {
     }
 }
 
-/// Queues `bytes` to be written at `offset` of `file`. Waits while more than `budget_bytes` are under way in this process.
-pub(super) fn write_behind(file: &Arc<dyn StoreFile>, path: PathBuf, offset: u64, bytes: Vec<u8>, owner: &Arc<InFlight>, budget_bytes: usize) {
+/// Queues `bytes` to be written at `offset` of `file`. Waits while more than `budget_bytes` are
+/// under way in this process.
+pub(super) fn write_behind(
+    file: &Arc<dyn StoreFile>,
+    path: PathBuf,
+    offset: u64,
+    bytes: Vec<u8>,
+    owner: &Arc<InFlight>,
+    budget_bytes: usize,
+) {
     let flusher = flusher();
     lock(&owner.state).jobs += 1;
     let mut queue = lock(&flusher.queue);
@@ -78,7 +88,8 @@ pub(super) fn write_behind(file: &Arc<dyn StoreFile>, path: PathBuf, offset: u64
     queue.bytes += bytes.len();
     queue.jobs.push_back(Job { file: file.clone(), path, offset, bytes, owner: owner.clone() });
     if queue.threads < THREADS {
-        let spawned = std::thread::Builder::new().name("plfs-flush".into()).spawn(move || run(flusher));
+        let spawned =
+            std::thread::Builder::new().name("plfs-flush".into()).spawn(move || run(flusher));
         queue.threads += usize::from(spawned.is_ok());
         if queue.threads == 0 {
             // No thread to be had: the caller is one.
@@ -94,7 +105,8 @@ pub(super) fn write_behind(file: &Arc<dyn StoreFile>, path: PathBuf, offset: u64
     flusher.work.notify_one();
 }
 
-/// The process's flusher. Threads do not survive fork, so a child gets a new one; the old one is idle then, because fork commits first.
+/// The process's flusher. Threads do not survive fork, so a child gets a new one; the old one is
+/// idle then, because fork commits first.
 fn flusher() -> &'static Flusher {
     static CURRENT: Mutex<Option<(u32, &'static Flusher)>> = Mutex::new(None);
     static FIRST: OnceLock<Flusher> = OnceLock::new();
@@ -134,7 +146,8 @@ fn run(flusher: &'static Flusher) {
 }
 
 fn finish(mut job: Job) {
-    let result = store::write_full(job.file.as_ref(), &job.bytes, job.offset).at("write the data log", &job.path);
+    let result = store::write_full(job.file.as_ref(), &job.bytes, job.offset)
+        .at("write the data log", &job.path);
     let mut state = lock(&job.owner.state);
     if let Err(error) = result {
         state.failed.get_or_insert(error);

@@ -1,11 +1,16 @@
-//! Reading index logs: whole, or from where the last look ended (FORMAT.md section 3, "Torn tails").
+//! Reading index logs: whole, or from where the last look ended (FORMAT.md section 3, "Torn
+//! tails").
 //!
-//! A log is read in windows, so that what it takes in memory does not depend on its length, which may say anything. A window grows to the length of a block if the block's header
-//! is right, and the format bounds that to 16 MiB. Holes of the file are not read.
+//! A log is read in windows, so that what it takes in memory does not depend on its length, which
+//! may say anything. A window grows to the length of a block if the block's header is right, and
+//! the format bounds that to 16 MiB. Holes of the file are not read.
 
 use std::path::Path;
 
-use plfs_format::index_log::{ALIGN, At as Place, HEADER_BYTES, Header, LogId, align_up, begins_at, block_at, header_at, is_torn};
+use plfs_format::index_log::{
+    ALIGN, At as Place, HEADER_BYTES, Header, LogId, align_up, begins_at, block_at, header_at,
+    is_torn,
+};
 use plfs_format::{Bad, name};
 
 use crate::container::Container;
@@ -18,10 +23,13 @@ const WINDOW_BYTES: usize = 4 << 20;
 /// What a reader puts up with before it refuses a log as corrupt.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Bytes that are there, follow each other, and have no valid block in them. 4 GiB: more than any node loses at once in a power cut; they take a second or two to read.
+    /// Bytes that are there, follow each other, and have no valid block in them. 4 GiB: more than
+    /// any node loses at once in a power cut; they take a second or two to read.
     barren_bytes: u64,
-    /// Bytes of payloads whose checksum does not fit behind a header that is right, as long as they are not more than four times the log: 1 GiB. A crash leaves one such block of at most
-    /// 16 MiB; a log of nothing but headers that claim as much would cost the square of its length.
+    /// Bytes of payloads whose checksum does not fit behind a header that is right, as long as
+    /// they are not more than four times the log: 1 GiB. A crash leaves one such block of at most
+    /// 16 MiB; a log of nothing but headers that claim as much would cost the square of its
+    /// length.
     failed_bytes: u64,
 }
 
@@ -32,7 +40,8 @@ const LIMITS: Limits = Limits { barren_bytes: 4 << 30, failed_bytes: 1 << 30 };
 pub enum Piece<'a> {
     /// A valid block, and the bytes from its header on.
     Block(Header, &'a [u8]),
-    /// This many bytes in which no valid block starts. If `torn` they are what a crash left of an append; else they were a block once.
+    /// This many bytes in which no valid block starts. If `torn` they are what a crash left of an
+    /// append; else they were a block once.
     Gap { bytes: u64, torn: bool },
     /// The rest of the log, which nobody looked at, and why.
     Refused(&'static str),
@@ -47,38 +56,75 @@ pub struct Scan {
     pub length: u64,
 }
 
-/// Calls `visit(offset, header, bytes from the block on)` for every valid block of an index log from `offset` on. Bytes that are no block are skipped. `None` if there is no such log:
+/// Calls `visit(offset, header, bytes from the block on)` for every valid block of an index log
+/// from `offset` on. Bytes that are no block are skipped. `None` if there is no such log:
 /// nothing was appended yet, or the set is gone. A new listing tells which.
-pub fn scan(container: &Container, set: u32, offset: u64, mut visit: impl FnMut(u64, Header, &[u8]) -> Result<()>) -> Result<Option<Scan>> {
+pub fn scan(
+    container: &Container,
+    set: u32,
+    offset: u64,
+    mut visit: impl FnMut(u64, Header, &[u8]) -> Result<()>,
+) -> Result<Option<Scan>> {
     scan_pieces(container, set, offset, |at, piece| match piece {
         Piece::Block(header, bytes) => visit(at, header, bytes),
         Piece::Gap { .. } | Piece::Refused(_) => Ok(()),
     })
 }
 
-/// [`scan`] for who relies on the records: also fails, with Corrupt, where a block is damaged that was whole once, or is not younger than the one before it, past `offset`. What a crash
+/// [`scan`] for who relies on the records: also fails, with Corrupt, where a block is damaged that
+/// was whole once, or is not younger than the one before it, past `offset`. What a crash
 /// tore is skipped as ever.
-pub fn scan_whole(container: &Container, set: u32, offset: u64, mut visit: impl FnMut(u64, Header, &[u8]) -> Result<()>) -> Result<Option<Scan>> {
-    let corrupt = |at_bytes, what| Err(Error::Corrupt { path: container.path(&name::index_log(set)), bad: Bad::new(at_bytes, what) });
+pub fn scan_whole(
+    container: &Container,
+    set: u32,
+    offset: u64,
+    mut visit: impl FnMut(u64, Header, &[u8]) -> Result<()>,
+) -> Result<Option<Scan>> {
+    let corrupt = |at_bytes, what| {
+        Err(Error::Corrupt {
+            path: container.path(&name::index_log(set)),
+            bad: Bad::new(at_bytes, what),
+        })
+    };
     let mut youngest = None;
     scan_pieces(container, set, offset, |at, piece| match piece {
-        Piece::Block(header, _) if youngest.replace(header.hlc) >= Some(header.hlc) => corrupt(at, "an index block is not younger than the one before it"),
+        Piece::Block(header, _) if youngest.replace(header.hlc) >= Some(header.hlc) => {
+            corrupt(at, "an index block is not younger than the one before it")
+        }
         Piece::Block(header, bytes) => visit(at, header, bytes),
         Piece::Gap { torn: true, .. } => Ok(()),
-        Piece::Gap { torn: false, .. } => corrupt(at, "an index block does not match its checksum; the writes that it recorded are lost"),
+        Piece::Gap { torn: false, .. } => corrupt(
+            at,
+            "an index block does not match its checksum; the writes that it recorded are lost",
+        ),
         Piece::Refused(why) => corrupt(at, why),
     })
 }
 
-/// Calls `visit` for all that an index log consists of from `offset` on, in order. `None` as from [`scan`].
-pub fn scan_pieces(container: &Container, set: u32, offset: u64, visit: impl FnMut(u64, Piece<'_>) -> Result<()>) -> Result<Option<Scan>> {
+/// Calls `visit` for all that an index log consists of from `offset` on, in order. `None` as from
+/// [`scan`].
+pub fn scan_pieces(
+    container: &Container,
+    set: u32,
+    offset: u64,
+    visit: impl FnMut(u64, Piece<'_>) -> Result<()>,
+) -> Result<Option<Scan>> {
     scan_pieces_at(container, &container.path(&name::index_log(set)), set, offset, visit)
 }
 
 /// [`scan_pieces`] of an index log of `set` that lies elsewhere in the container.
-pub fn scan_pieces_at(container: &Container, path: &Path, set: u32, offset: u64, mut visit: impl FnMut(u64, Piece<'_>) -> Result<()>) -> Result<Option<Scan>> {
+pub fn scan_pieces_at(
+    container: &Container,
+    path: &Path,
+    set: u32,
+    offset: u64,
+    mut visit: impl FnMut(u64, Piece<'_>) -> Result<()>,
+) -> Result<Option<Scan>> {
     // Where lookups travel, only an open makes sure that what is known of a file is not old.
-    if container.local && offset > 0 && container.store.stat(path, true).is_ok_and(|stat| stat.len <= offset) {
+    if container.local
+        && offset > 0
+        && container.store.stat(path, true).is_ok_and(|stat| stat.len <= offset)
+    {
         return Ok(Some(Scan { end: offset, length: offset }));
     }
     let file = match container.store.open(path, Open::READ) {
@@ -107,37 +153,50 @@ impl Window<'_> {
         self.start + self.bytes.len() as u64
     }
 
-    /// What is at `offset`, `want` bytes at least unless the log ends there. Offsets ascend from call to call.
+    /// What is at `offset`, `want` bytes at least unless the log ends there. Offsets ascend from
+    /// call to call.
     fn at(&mut self, offset: u64, want: usize) -> Result<&[u8]> {
         if self.end() < self.length.min(offset.saturating_add(want as u64)) {
-            let behind = usize::try_from(offset - self.start).unwrap_or(usize::MAX).min(self.bytes.len());
+            let behind =
+                usize::try_from(offset - self.start).unwrap_or(usize::MAX).min(self.bytes.len());
             self.bytes.drain(..behind);
             self.start = offset;
             // At least a whole window more, so that what is kept is moved once in so many bytes.
-            let target = offset.saturating_add(want as u64).max(self.end().saturating_add(WINDOW_BYTES as u64)).min(self.length);
+            let target = offset
+                .saturating_add(want as u64)
+                .max(self.end().saturating_add(WINDOW_BYTES as u64))
+                .min(self.length);
             while self.end() < target {
                 let (have, end) = (self.bytes.len(), self.end());
                 let more = usize::try_from(target - end).unwrap_or(usize::MAX).min(WINDOW_BYTES);
                 self.bytes.reserve_exact(more);
                 self.bytes.resize(have + more, 0);
-                let n = store::read_full(self.file, &mut self.bytes[have..], end).at("read the index log", self.path)?;
+                let n = store::read_full(self.file, &mut self.bytes[have..], end)
+                    .at("read the index log", self.path)?;
                 self.bytes.truncate(have + n);
                 if n < more {
                     self.length = self.end();
                 }
             }
         }
-        Ok(&self.bytes[usize::try_from(offset - self.start).unwrap_or(usize::MAX).min(self.bytes.len())..])
+        Ok(&self.bytes
+            [usize::try_from(offset - self.start).unwrap_or(usize::MAX).min(self.bytes.len())..])
     }
 
-    /// Where data begins at or after `offset`, which was not read yet: what lies between is a hole of the file.
+    /// Where data begins at or after `offset`, which was not read yet: what lies between is a hole
+    /// of the file.
     fn next_data(&self, offset: u64) -> Result<u64> {
         let next = self.file.next_data(offset).at("look for data in the index log", self.path)?;
         Ok(next.map_or(self.length, |next| (next - next % ALIGN).clamp(offset, self.length)))
     }
 }
 
-fn walk(mut window: Window<'_>, log: LogId, limits: Limits, visit: &mut dyn FnMut(u64, Piece<'_>) -> Result<()>) -> Result<Scan> {
+fn walk(
+    mut window: Window<'_>,
+    log: LogId,
+    limits: Limits,
+    visit: &mut dyn FnMut(u64, Piece<'_>) -> Result<()>,
+) -> Result<Scan> {
     let from = window.start;
     let (mut at, mut end, mut gap) = (from, from, None::<Gap>);
     let (mut barren, mut failed) = (0u64, 0u64);
@@ -183,12 +242,13 @@ fn walk(mut window: Window<'_>, log: LogId, limits: Limits, visit: &mut dyn FnMu
         }
         barren += ALIGN;
         let refused = match () {
-            () if barren > limits.barren_bytes => {
-                Some("the index log is longer than its blocks explain: nothing in the next gigabytes is a block; put it back from a copy")
-            }
-            () if failed > limits.failed_bytes && failed / 4 > at - from => {
-                Some("the index log is full of headers without their blocks; put it back from a copy")
-            }
+            () if barren > limits.barren_bytes => Some(
+                "the index log is longer than its blocks explain: nothing in the next gigabytes \
+                 is a block; put it back from a copy",
+            ),
+            () if failed > limits.failed_bytes && failed / 4 > at - from => Some(
+                "the index log is full of headers without their blocks; put it back from a copy",
+            ),
             () => None,
         };
         if let Some(why) = refused {
@@ -204,7 +264,8 @@ fn walk(mut window: Window<'_>, log: LogId, limits: Limits, visit: &mut dyn FnMu
     Ok(Scan { end: align_up(end), length: window.length.max(from) })
 }
 
-/// Bytes in which no valid block starts: from the first of them, or from where a header begins, to the next such place or a valid block.
+/// Bytes in which no valid block starts: from the first of them, or from where a header begins, to
+/// the next such place or a valid block.
 struct Gap {
     start: u64,
     length: u64,
@@ -217,7 +278,13 @@ struct Gap {
 
 impl Gap {
     fn new(start: u64, header: Option<Header>) -> Gap {
-        Gap { start, length: 0, written: 0, kept: Vec::new(), keep: header.map_or(HEADER_BYTES, |header| header.bytes()) }
+        Gap {
+            start,
+            length: 0,
+            written: 0,
+            kept: Vec::new(),
+            keep: header.map_or(HEADER_BYTES, |header| header.bytes()),
+        }
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -268,7 +335,9 @@ mod tests {
             buf.fill(0);
             for (at, part) in &self.parts {
                 for (i, byte) in part.iter().enumerate() {
-                    if let Some(to) = (at + i as u64).checked_sub(offset).and_then(|to| buf.get_mut(to as usize)) {
+                    if let Some(to) =
+                        (at + i as u64).checked_sub(offset).and_then(|to| buf.get_mut(to as usize))
+                    {
                         *to = *byte;
                     }
                 }
@@ -278,7 +347,11 @@ mod tests {
         fn next_data(&self, offset: u64) -> store::Result<Option<u64>> {
             match self.knows_holes {
                 false => Ok(Some(offset)),
-                true => Ok(self.parts.iter().find(|(at, part)| **at + part.len() as u64 > offset).map(|(at, _)| offset.max(*at))),
+                true => Ok(self
+                    .parts
+                    .iter()
+                    .find(|(at, part)| **at + part.len() as u64 > offset)
+                    .map(|(at, _)| offset.max(*at))),
             }
         }
         fn write_at(&self, _: &[u8], _: u64) -> store::Result<usize> {
@@ -301,10 +374,24 @@ mod tests {
         }
     }
 
-    /// A block with `writers` records that mean nothing, 288 bytes each, the last of which is not zero.
+    /// A block with `writers` records that mean nothing, 288 bytes each, the last of which is not
+    /// zero.
     fn block(offset: u64, writers: usize) -> Vec<u8> {
-        let record = Record::Writer { writer: 1, pid: 1, uid: 1, attached_ns: 1, boot_id: 1, host: "h".repeat(245) };
-        encode_block(LOG, Append { offset, stamp: offset + 1, ..Append::default() }, &[], &vec![record; writers]).unwrap()
+        let record = Record::Writer {
+            writer: 1,
+            pid: 1,
+            uid: 1,
+            attached_ns: 1,
+            boot_id: 1,
+            host: "h".repeat(245),
+        };
+        encode_block(
+            LOG,
+            Append { offset, stamp: offset + 1, ..Append::default() },
+            &[],
+            &vec![record; writers],
+        )
+        .unwrap()
     }
 
     /// What is seen of a log, as text, and the scan.
@@ -314,7 +401,9 @@ mod tests {
         let scan = walk(window, LOG, limits, &mut |at, piece| {
             all.push(match piece {
                 Piece::Block(..) => format!("block {at}"),
-                Piece::Gap { bytes, torn } => format!("gap {at}+{bytes} {}", if torn { "torn" } else { "damaged" }),
+                Piece::Gap { bytes, torn } => {
+                    format!("gap {at}+{bytes} {}", if torn { "torn" } else { "damaged" })
+                }
                 Piece::Refused(why) => format!("refused {at} {}", &why[..40]),
             });
             Ok(())
@@ -322,7 +411,8 @@ mod tests {
         (all, scan.unwrap())
     }
 
-    /// An index log of 15 TiB, all of it a hole but two blocks, was read into memory of that length: every program that looked at the file was aborted, and so was a mount's daemon.
+    /// An index log of 15 TiB, all of it a hole but two blocks, was read into memory of that
+    /// length: every program that looked at the file was aborted, and so was a mount's daemon.
     #[test]
     fn a_hole_of_terabytes_is_not_read() {
         const FAR: u64 = 10 << 40;
@@ -331,12 +421,21 @@ mod tests {
         file.parts.insert(FAR, block(FAR, 1));
         let len = file.parts[&0].len() as u64;
         let (all, scan) = seen(&file, 15 << 40, LIMITS);
-        assert_eq!(all, ["block 0", &format!("gap {len}+{} torn", FAR - len), &format!("block {FAR}"), &format!("gap {}+{} torn", FAR + len, (5 << 40) - len)]);
+        assert_eq!(
+            all,
+            [
+                "block 0",
+                &format!("gap {len}+{} torn", FAR - len),
+                &format!("block {FAR}"),
+                &format!("gap {}+{} torn", FAR + len, (5 << 40) - len)
+            ]
+        );
         assert_eq!(scan, Scan { end: FAR + len, length: 15 << 40 });
         assert!(*file.read.lock().unwrap() < 64 << 20);
     }
 
-    /// Where the file system does not know its holes, a reader gives up after as many bytes as nobody loses in a crash.
+    /// Where the file system does not know its holes, a reader gives up after as many bytes as
+    /// nobody loses in a crash.
     #[test]
     fn a_log_that_is_longer_than_its_blocks_explain_is_refused() {
         let mut file = Sparse::default();
@@ -344,14 +443,23 @@ mod tests {
         let len = file.parts[&0].len() as u64;
         let limits = Limits { barren_bytes: 10 << 20, ..LIMITS };
         let (all, scan) = seen(&file, 15 << 40, limits);
-        assert_eq!(all, ["block 0", &format!("refused {len} the index log is longer than its blocks ")]);
+        assert_eq!(
+            all,
+            ["block 0", &format!("refused {len} the index log is longer than its blocks ")]
+        );
         assert_eq!(scan, Scan { end: len, length: 15 << 40 });
         assert!(*file.read.lock().unwrap() < 32 << 20);
-        assert_eq!(seen(&file, 9 << 20, limits).0.len(), 2, "a tail of zeros that a power cut left is no reason");
+        assert_eq!(
+            seen(&file, 9 << 20, limits).0.len(),
+            2,
+            "a tail of zeros that a power cut left is no reason"
+        );
     }
 
-    /// Each 64 bytes begin with a header that claims a block of 16 MiB: the checksum of each was computed over all of it, 8 TiB for a log of 32 MiB. Headers have a checksum of their
-    /// own by now, which takes as many to get right on purpose; nobody shall have to wait for them either.
+    /// Each 64 bytes begin with a header that claims a block of 16 MiB: the checksum of each was
+    /// computed over all of it, 8 TiB for a log of 32 MiB. Headers have a checksum of their
+    /// own by now, which takes as many to get right on purpose; nobody shall have to wait for them
+    /// either.
     #[test]
     fn headers_that_claim_much_do_not_make_a_scan_quadratic() {
         let mut bytes = vec![0; 1 << 20];
@@ -361,7 +469,11 @@ mod tests {
         let length = bytes.len() as u64;
         let file = Sparse { parts: [(0, bytes.clone())].into(), ..Sparse::default() };
         let (all, scan) = seen(&file, length, Limits { failed_bytes: 8 << 20, ..LIMITS });
-        assert!(all.last().unwrap().contains("refused") && (100..200).contains(&all.len()), "{}", all.len());
+        assert!(
+            all.last().unwrap().contains("refused") && (100..200).contains(&all.len()),
+            "{}",
+            all.len()
+        );
         assert_eq!(scan.end, 0);
         // Damaged ones cost nothing: what they claim is not looked at.
         for header in bytes.chunks_mut(64) {
@@ -376,7 +488,9 @@ mod tests {
     #[test]
     fn windows_do_not_show() {
         let (mut bytes, mut expect) = (Vec::new(), Vec::new());
-        for (i, writers) in [1, 20_000, 3, 16_000, 14_563, 14_564, 40_000, 5, 50_000, 2].into_iter().enumerate() {
+        for (i, writers) in
+            [1, 20_000, 3, 16_000, 14_563, 14_564, 40_000, 5, 50_000, 2].into_iter().enumerate()
+        {
             let at = bytes.len() as u64;
             let block = block(at, writers);
             match i % 3 {

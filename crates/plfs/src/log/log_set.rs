@@ -1,8 +1,10 @@
-//! A node's log set: the one index log and the few data logs that the processes of a node write a container with (docs/decisions/0002).
+//! A node's log set: the one index log and the few data logs that the processes of a node write a
+//! container with (docs/decisions/0002).
 //!
-//! What the processes share are numbers in a page of memory: tails of the streams, the hybrid logical clock, the append position. Regions are reserved by one
-//! compare-and-swap on a tail; nobody waits for anybody's data. Index blocks are appended under the page's lock, which the kernel releases when
-//! its holder dies.
+//! What the processes share are numbers in a page of memory: tails of the streams, the hybrid
+//! logical clock, the append position. Regions are reserved by one compare-and-swap on a tail;
+//! nobody waits for anybody's data. Index blocks are appended under the page's lock, which the
+//! kernel releases when its holder dies.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -27,10 +29,12 @@ use crate::store::shm::{PageGuard, SharedPage, WORDS};
 use crate::store::{self, Errno, Keep, Open, Place, Store, StoreFile, Time};
 use crate::sync::lock;
 
-/// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short sessions.
+/// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short
+/// sessions.
 const TAKEOVER_MAX_BYTES: u64 = 1 << 20;
 
-/// Names in a container up to which somebody who comes looks for a log set to take over: some 300 log sets. A listing of so many is one call.
+/// Names in a container up to which somebody who comes looks for a log set to take over: some 300
+/// log sets. A listing of so many is one call.
 const TAKEOVER_NAMES_MAX: usize = 600;
 
 // Places in the shared page. Word 0 is 0 until the owner has set the page up.
@@ -55,17 +59,20 @@ const SYNC_FAILED: usize = 11;
 const TAILS: usize = 16;
 /// For each stream what was written and is not durable yet: see [`Unsynced`].
 const UNSYNCED: usize = TAILS + STREAMS_MAX as usize;
-/// The container's directory: its length, then its bytes. For whoever finds the page of dead processes; length 0 if it is too long.
+/// The container's directory: its length, then its bytes. For whoever finds the page of dead
+/// processes; length 0 if it is too long.
 const DIR: usize = UNSYNCED + STREAMS_MAX as usize;
 const _: () = assert!(DIR < WORDS);
 /// Word 0 = this bit + the set's number: set 0 is a valid number.
 const READY: u64 = 1 << 32;
-/// Word 0 = this bit + the set's number, while a process founds the set: if it dies, its mark is found by the nonce.
+/// Word 0 = this bit + the set's number, while a process founds the set: if it dies, its mark is
+/// found by the nonce.
 const FOUNDING: u64 = 1 << 33;
 /// A tail is segment << 32 | offset in units of [`REGION_ALIGN`].
 const OFFSET_BITS: u32 = 32;
 
-/// Where a stream ends, as a word of the page. `None`: the segment is longer than a tail can say, 16 TiB.
+/// Where a stream ends, as a word of the page. `None`: the segment is longer than a tail can say,
+/// 16 TiB.
 fn pack_tail((segment, offset): (u32, u64)) -> Option<u64> {
     let units = u32::try_from(offset.div_ceil(REGION_ALIGN)).ok()?;
     Some(u64::from(segment) << OFFSET_BITS | u64::from(units))
@@ -77,13 +84,18 @@ fn unpack_tail(tail: u64) -> (u32, u64) {
 }
 
 fn too_long() -> Error {
-    Error::invalid(Errno::FBIG, "a segment of the file's last number is as long as one can be: compact the file")
+    Error::invalid(
+        Errno::FBIG,
+        "a segment of the file's last number is as long as one can be: compact the file",
+    )
 }
 
 /// What the node's processes wrote to a stream and nobody has made durable: a word of the page.
 ///
-/// A process sets it after its bytes are with the store and before an index block points to them. Whoever syncs clears it after the sync, unless it was set anew meanwhile: so
-/// nobody finds it clear while another process's sync is still under way, and a process that dies in a sync leaves it set.
+/// A process sets it after its bytes are with the store and before an index block points to them.
+/// Whoever syncs clears it after the sync, unless it was set anew meanwhile: so nobody finds it
+/// clear while another process's sync is still under way, and a process that dies in a sync leaves
+/// it set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Unsynced(u64);
 
@@ -105,7 +117,11 @@ impl Unsynced {
     fn with(self, segment: u32, new_name: bool) -> Unsynced {
         let first = self.first().map_or(segment, |first| first.min(segment));
         let named = if new_name || self.has_new_name() { Unsynced::NEW_NAME } else { 0 };
-        Unsynced((self.0 & !(Unsynced::TURN - 1)).wrapping_add(Unsynced::TURN) | named | (u64::from(first) + 1))
+        Unsynced(
+            (self.0 & !(Unsynced::TURN - 1)).wrapping_add(Unsynced::TURN)
+                | named
+                | (u64::from(first) + 1),
+        )
     }
 
     fn without(self) -> Unsynced {
@@ -164,7 +180,8 @@ impl Shared {
     }
 }
 
-/// Holds back whoever makes the index log durable, until an append of what is not durable itself is over: see [`LogSet::gate`].
+/// Holds back whoever makes the index log durable, until an append of what is not durable itself is
+/// over: see [`LogSet::gate`].
 pub struct Gate<'a>(#[allow(dead_code, reason = "held for its drop")] Guard<'a>);
 
 /// This process's membership in its node's log set of one container.
@@ -172,7 +189,8 @@ pub struct LogSet {
     container: Arc<Container>,
     shared: Shared,
     set: u32,
-    /// Opened by the first append: a node that has nothing to say yet leaves nothing for others to read.
+    /// Opened by the first append: a node that has nothing to say yet leaves nothing for others to
+    /// read.
     index: OnceLock<Arc<dyn StoreFile>>,
     index_path: PathBuf,
     /// The mark that says that the node owns the set, and the nonce in it.
@@ -184,7 +202,10 @@ pub struct LogSet {
 
 impl std::fmt::Debug for LogSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LogSet").field("set", &self.set).field("index", &self.index_path).finish_non_exhaustive()
+        f.debug_struct("LogSet")
+            .field("set", &self.set)
+            .field("index", &self.index_path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -198,12 +219,14 @@ pub struct Seen {
 }
 
 impl LogSet {
-    /// Joins the node's log set, or founds it: takes over a set that nobody owns (unless `fresh`), else makes a new one.
+    /// Joins the node's log set, or founds it: takes over a set that nobody owns (unless `fresh`),
+    /// else makes a new one.
     ///
-    /// `complete` is asked of a set before it is taken over: `None` if nobody may append to it, else a
-    /// stamp that none of its blocks exceeds.
+    /// `complete` is asked of a set before it is taken over: `None` if nobody may append to it,
+    /// else a stamp that none of its blocks exceeds.
     ///
-    /// Founding costs a listing and the creation of the open mark (docs/decisions/0009); joining costs a look at the mark.
+    /// Founding costs a listing and the creation of the open mark (docs/decisions/0009); joining
+    /// costs a look at the mark.
     pub fn join(
         container: Arc<Container>,
         config: &Config,
@@ -213,8 +236,12 @@ impl LogSet {
         complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
     ) -> Result<LogSet> {
         let mut shared = share(&container, config)?;
-        // Opened before anything is created in it: looking it up afterwards could wait for what we created.
-        let dir = (!container.local).then(|| container.store.open(&container.dir, Open::READ)).transpose().at("open", &container.dir)?;
+        // Opened before anything is created in it: looking it up afterwards could wait for what we
+        // created.
+        let dir = (!container.local)
+            .then(|| container.store.open(&container.dir, Open::READ))
+            .transpose()
+            .at("open", &container.dir)?;
         let set = loop {
             match LogSet::join_locked(&container, &shared, seen, fresh, &owner, &complete)? {
                 Some((set, founded)) => {
@@ -236,10 +263,20 @@ impl LogSet {
         let index_path = container.path(&name::index_log(set));
         let mark_path = container.path(&name::open_mark(set));
         let nonce = shared.words()[NONCE].load(Ordering::SeqCst);
-        Ok(LogSet { container, shared, set, index: OnceLock::new(), index_path, mark_path, nonce, dir })
+        Ok(LogSet {
+            container,
+            shared,
+            set,
+            index: OnceLock::new(),
+            index_path,
+            mark_path,
+            nonce,
+            dir,
+        })
     }
 
-    /// Joins or founds with the page's lock held: the set, and whether it was founded. `None` if the page is that of a tenancy that has ended: processes that do not know yet still reserve
+    /// Joins or founds with the page's lock held: the set, and whether it was founded. `None` if
+    /// the page is that of a tenancy that has ended: processes that do not know yet still reserve
     /// regions of its set by the page's numbers, which must not become another set's.
     fn join_locked(
         container: &Arc<Container>,
@@ -252,11 +289,14 @@ impl LogSet {
         let _guard = shared.lock().at("lock the shared page of", &container.dir)?;
         let words = shared.words();
         words[CLOCK].fetch_max(seen.max_hlc, Ordering::SeqCst);
-        let (state, nonce) = (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
-        let is_ours = state & (READY | FOUNDING) != 0 && read_mark(container, state as u32)?.is_some_and(|mark| mark.nonce == nonce);
+        let (state, nonce) =
+            (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
+        let is_ours = state & (READY | FOUNDING) != 0
+            && read_mark(container, state as u32)?.is_some_and(|mark| mark.nonce == nonce);
         match is_ours {
             true if state & READY != 0 => {
-                // Other nodes may have set it since this one came; what cannot be read says nothing to a member, whose node knows its own stamps.
+                // Other nodes may have set it since this one came; what cannot be read says nothing
+                // to a member, whose node knows its own stamps.
                 words[CLOCK].fetch_max(read_clock(container).unwrap_or(0), Ordering::SeqCst);
                 return Ok(Some((state as u32, false)));
             }
@@ -266,7 +306,12 @@ impl LogSet {
             false => {}
         }
         let set = {
-            let mark = Mark { place: shared.place().at("stat the directory of shared memory for", &container.dir)?, ..owner() };
+            let mark = Mark {
+                place: shared
+                    .place()
+                    .at("stat the directory of shared memory for", &container.dir)?,
+                ..owner()
+            };
             let claim = |set: u32| {
                 words[NONCE].store(mark.nonce, Ordering::SeqCst);
                 words[SET].store(FOUNDING | u64::from(set), Ordering::SeqCst);
@@ -274,7 +319,8 @@ impl LogSet {
             };
             put_dir(words, &container.dir);
             let (set, youngest) = found(container, fresh || seen.is_new, claim, complete)?;
-            // Fenced before the set's directory was there: the set may have been removed, and somebody else's by now.
+            // Fenced before the set's directory was there: the set may have been removed, and
+            // somebody else's by now.
             if read_mark(container, set)?.is_none_or(|there| there.nonce != mark.nonce) {
                 return Err(Error::Fenced { path: container.dir.clone(), set });
             }
@@ -282,7 +328,8 @@ impl LogSet {
             let clock = match read_clock(container) {
                 Ok(clock) => clock,
                 // A power cut tore it. Then the logs have to say what it said.
-                Err(Error::Corrupt { .. }) => newest(container).or_else(|error| remove_mark(container, set).and(Err(error)))?,
+                Err(Error::Corrupt { .. }) => newest(container)
+                    .or_else(|error| remove_mark(container, set).and(Err(error)))?,
                 Err(error) => return remove_mark(container, set).and(Err(error)),
             };
             words[CLOCK].fetch_max(youngest.unwrap_or(0).max(clock), Ordering::SeqCst);
@@ -290,17 +337,22 @@ impl LogSet {
             // All that this tenancy writes is younger than what the clock has seen.
             words[CUT].store(words[CLOCK].load(Ordering::SeqCst), Ordering::SeqCst);
             words[SYNCED].store(0, Ordering::SeqCst);
-            for word in [SYNC_FAILED, INDEX_NAMED, INDEX_END, INDEX_SYNCED, DATA_DURABLE].into_iter().chain(UNSYNCED..DIR) {
+            for word in [SYNC_FAILED, INDEX_NAMED, INDEX_END, INDEX_SYNCED, DATA_DURABLE]
+                .into_iter()
+                .chain(UNSYNCED..DIR)
+            {
                 words[word].store(0, Ordering::SeqCst);
             }
             let tails = if youngest.is_none() {
                 vec![0; container.superblock.streams as usize]
             } else {
-                tails(container, set).or_else(|error| remove_mark(container, set).and(Err(error)))?
+                tails(container, set)
+                    .or_else(|error| remove_mark(container, set).and(Err(error)))?
             };
             for (stream, tail) in tails.into_iter().enumerate() {
                 words[TAILS + stream].store(tail, Ordering::SeqCst);
-                // What earlier owners left may not be durable, and the next sync makes durable what points to it.
+                // What earlier owners left may not be durable, and the next sync makes durable what
+                // points to it.
                 let unsynced = if tail == 0 { Unsynced(0) } else { Unsynced(0).with(0, true) };
                 words[UNSYNCED + stream].store(unsynced.0, Ordering::SeqCst);
             }
@@ -310,14 +362,17 @@ impl LogSet {
         Ok(Some((set, true)))
     }
 
-    /// Makes sure that the node still owned the set when it appended last: [`Error::Fenced`] if not. To be asked after an append and its syncs, before they are called a success: whoever
+    /// Makes sure that the node still owned the set when it appended last: [`Error::Fenced`] if
+    /// not. To be asked after an append and its syncs, before they are called a success: whoever
     /// fences later finds what was appended. One readlink.
     pub fn must_own(&self) -> Result<()> {
         let store = &self.container.store;
         match read_mark(&self.container, self.set)? {
             Some(mark) if mark.nonce == self.nonce => Ok(()),
             // The whole file may have been removed; then there is nothing to own.
-            None if store.stat(&self.container.path(name::SUPER), false) == Err(Errno::NOENT) => Ok(()),
+            None if store.stat(&self.container.path(name::SUPER), false) == Err(Errno::NOENT) => {
+                Ok(())
+            }
             _ => Err(Error::Fenced { path: self.container.dir.clone(), set: self.set }),
         }
     }
@@ -333,13 +388,15 @@ impl LogSet {
         (turn % self.container.superblock.streams as u64) as u16
     }
 
-    /// Reserves `bytes` (rounded up to whole regions of 4 KiB) of a stream for the caller alone: segment and offset in it.
+    /// Reserves `bytes` (rounded up to whole regions of 4 KiB) of a stream for the caller alone:
+    /// segment and offset in it.
     pub fn reserve(&self, stream: u16, bytes: u64) -> Result<(u32, u64)> {
         let bytes = bytes.next_multiple_of(REGION_ALIGN);
         let tail = &self.shared.words()[TAILS + stream as usize];
         let mut now = tail.load(Ordering::Relaxed);
         loop {
-            let (segment, offset) = next_region(unpack_tail(now), bytes, self.container.superblock.segment_bytes);
+            let (segment, offset) =
+                next_region(unpack_tail(now), bytes, self.container.superblock.segment_bytes);
             let next = pack_tail((segment, offset.saturating_add(bytes))).ok_or_else(too_long)?;
             match tail.compare_exchange_weak(now, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Ok((segment, offset)),
@@ -353,7 +410,8 @@ impl LogSet {
         self.shared.words()[CLOCK].fetch_max(hlc, Ordering::SeqCst);
     }
 
-    /// Where the next O_APPEND write of `bytes` bytes goes: the node's end of file, moved on in the same step. It is 0 in a new page until someone has said how far the
+    /// Where the next O_APPEND write of `bytes` bytes goes: the node's end of file, moved on in the
+    /// same step. It is 0 in a new page until someone has said how far the
     /// file [reaches](LogSet::reached).
     pub fn append_position(&self, bytes: u64) -> u64 {
         self.shared.words()[EOF].fetch_add(bytes, Ordering::SeqCst)
@@ -372,14 +430,20 @@ impl LogSet {
         self.shared.words()[CUT].load(Ordering::SeqCst)
     }
 
-    /// Takes back what an [append](LogSet::append_position) that ended at `end` did not fill: the file ends at `filled` instead, unless others have appended behind it, or cut it since
+    /// Takes back what an [append](LogSet::append_position) that ended at `end` did not fill: the
+    /// file ends at `filled` instead, unless others have appended behind it, or cut it since
     /// `cut` was the [last cut](LogSet::last_cut): then the same place may be another's.
     pub fn give_back(&self, end: u64, filled: u64, cut: u64) {
         if self.last_cut() != cut {
             return;
         }
         // Who was behind stays there, and leaves a hole.
-        let _ = self.shared.words()[EOF].compare_exchange(end, filled, Ordering::SeqCst, Ordering::SeqCst);
+        let _ = self.shared.words()[EOF].compare_exchange(
+            end,
+            filled,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
     }
 
     /// Says that the file was truncated to `size`, with this stamp.
@@ -391,7 +455,8 @@ impl LogSet {
         }
     }
 
-    /// Says how long the logs say that the file is, and with which stamp it was cut last. A cut that the node did not know takes its end of file back: what its processes have appended
+    /// Says how long the logs say that the file is, and with which stamp it was cut last. A cut
+    /// that the node did not know takes its end of file back: what its processes have appended
     /// and not committed is older, and will be cut. Else the file reaches so far at least.
     pub fn follow(&self, size: u64, cut: u64) -> Result<()> {
         let words = self.shared.words();
@@ -407,21 +472,30 @@ impl LogSet {
         Ok(())
     }
 
-    /// Says that this process has given bytes to a segment of a stream, which are not durable; with `new_name` the segment's file is new. Call it when the store has them, and before a
+    /// Says that this process has given bytes to a segment of a stream, which are not durable; with
+    /// `new_name` the segment's file is new. Call it when the store has them, and before a
     /// block points to them.
     pub fn mark_unsynced(&self, stream: u16, segment: u32, new_name: bool) {
         let set = |now| Some(Unsynced(now).with(segment, new_name).0);
         // The closure never says None, so this never fails.
-        let _ = self.shared.words()[UNSYNCED + stream as usize].fetch_update(Ordering::SeqCst, Ordering::SeqCst, set);
+        let _ = self.shared.words()[UNSYNCED + stream as usize].fetch_update(
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+            set,
+        );
     }
 
-    /// Makes durable what any process of the node has given to the set's data logs, as far as it was [marked](LogSet::mark_unsynced) before the call. Costs a sync for each segment
-    /// with such bytes, and none if there are none.
+    /// Makes durable what any process of the node has given to the set's data logs, as far as it
+    /// was [marked](LogSet::mark_unsynced) before the call. Costs a sync for each segment with such
+    /// bytes, and none if there are none.
     pub fn sync_data(&self) -> Result<()> {
         let words = self.shared.words();
         if words[SYNC_FAILED].load(Ordering::SeqCst) != 0 {
             // The kernel tells each failure once: a later sync would say that all is well.
-            return Err(Errno::IO).at("sync, because an earlier sync of the data failed for a process of this node,", &self.container.dir);
+            return Err(Errno::IO).at(
+                "sync, because an earlier sync of the data failed for a process of this node,",
+                &self.container.dir,
+            );
         }
         let end = words[INDEX_END].load(Ordering::SeqCst);
         for stream in 0..self.container.superblock.streams {
@@ -433,14 +507,20 @@ impl LogSet {
                 self.sync_segment(stream, segment, seen.has_new_name())?;
             }
             // Set again meanwhile: it stays, for whoever set it.
-            let _ = word.compare_exchange(seen.0, seen.without().0, Ordering::SeqCst, Ordering::SeqCst);
+            let _ =
+                word.compare_exchange(seen.0, seen.without().0, Ordering::SeqCst, Ordering::SeqCst);
         }
         words[DATA_DURABLE].fetch_max(end, Ordering::SeqCst);
         Ok(())
     }
 
     fn sync_segment(&self, stream: u16, segment: u32, new_name: bool) -> Result<()> {
-        let at = SegmentRef { set: self.set, stream, segment, backend: self.container.backend_of(self.set, stream) };
+        let at = SegmentRef {
+            set: self.set,
+            stream,
+            segment,
+            backend: self.container.backend_of(self.set, stream),
+        };
         let path = self.container.segment_path(&at)?;
         let store = &self.container.store;
         match store.open(&path, Open::READ) {
@@ -455,7 +535,8 @@ impl LogSet {
             Err(errno) => return Err(errno).at("open the data log", &path),
         }
         if new_name {
-            // On the root backend the directories above are the container's, which a sync makes durable; on others they came with the first segment.
+            // On the root backend the directories above are the container's, which a sync makes
+            // durable; on others they came with the first segment.
             let dirs = if at.backend > 0 { 5 } else { 1 };
             for dir in path.ancestors().skip(1).take(dirs) {
                 store.sync_dir(dir).at("sync the directory", dir)?;
@@ -464,45 +545,61 @@ impl LogSet {
         Ok(())
     }
 
-    /// Keeps others from making the index log durable while the result lives. Hold it over an [append](LogSet::append_index) of a block whose data is not durable: a sync of another
-    /// process must not make the block durable without its data. Take it before any lock that readers or writers of this process need: it waits for a sync that is under way.
+    /// Keeps others from making the index log durable while the result lives. Hold it over an
+    /// [append](LogSet::append_index) of a block whose data is not durable: a sync of another
+    /// process must not make the block durable without its data. Take it before any lock that
+    /// readers or writers of this process need: it waits for a sync that is under way.
     pub fn gate(&self) -> Result<Gate<'_>> {
         self.shared.gate().map(Gate).at("lock the shared page of", &self.container.dir)
     }
 
-    /// Appends one block to the index log; `is_data_durable`: what its records point to is durable. Gives its stamp and where it ends.
-    pub fn append_index(&self, segments: &[SegmentRef], records: &[Record], is_data_durable: bool) -> Result<(u64, u64)> {
+    /// Appends one block to the index log; `is_data_durable`: what its records point to is durable.
+    /// Gives its stamp and where it ends.
+    pub fn append_index(
+        &self,
+        segments: &[SegmentRef],
+        records: &[Record],
+        is_data_durable: bool,
+    ) -> Result<(u64, u64)> {
         let _short = self.shared.lock().at("lock the shared page of", &self.index_path)?;
         let index = self.index()?;
         let offset = align_up(index.stat().at("stat the index log", &self.index_path)?.len);
         let hlc = self.tick();
         let durable = self.shared.words()[DATA_DURABLE].load(Ordering::SeqCst);
         let append = Append { offset, stamp: hlc, durable, is_data_durable };
-        let block = encode_block(self.container.log_id(self.set), append, segments, records).map_err(|bad| Error::of_bytes(&self.index_path, bad))?;
+        let block = encode_block(self.container.log_id(self.set), append, segments, records)
+            .map_err(|bad| Error::of_bytes(&self.index_path, bad))?;
         if self.container.local && hlc > wall_clock() {
-            // Whoever comes from now on goes by the wall clock, which has not come so far. Before anybody can see the block.
+            // Whoever comes from now on goes by the wall clock, which has not come so far. Before
+            // anybody can see the block.
             write_clock(&self.container, hlc, false)?;
         }
-        store::write_full(index.as_ref(), &block, offset).at("append to the index log", &self.index_path)?;
+        store::write_full(index.as_ref(), &block, offset)
+            .at("append to the index log", &self.index_path)?;
         let end = offset + block.len() as u64;
         self.shared.words()[INDEX_END].store(end, Ordering::SeqCst);
         Ok((hlc, end))
     }
 
-    /// Makes the index log durable up to `end` (u64::MAX: all of it, again), and before it all data that its blocks point to, whoever of the node wrote them.
+    /// Makes the index log durable up to `end` (u64::MAX: all of it, again), and before it all data
+    /// that its blocks point to, whoever of the node wrote them.
     ///
-    /// Processes that sync at once wait for each other, and one does it for all that have appended until then: 128 of them pay for two syncs.
+    /// Processes that sync at once wait for each other, and one does it for all that have appended
+    /// until then: 128 of them pay for two syncs.
     pub fn sync_index(&self, end: u64) -> Result<()> {
         let _gate = self.gate()?;
         let words = self.shared.words();
-        if words[INDEX_SYNCED].load(Ordering::SeqCst) >= end && words[INDEX_NAMED].load(Ordering::SeqCst) == 1 {
+        if words[INDEX_SYNCED].load(Ordering::SeqCst) >= end
+            && words[INDEX_NAMED].load(Ordering::SeqCst) == 1
+        {
             return Ok(());
         }
         // With the gate held, all that comes now has durable data already.
         let upto = words[INDEX_END].load(Ordering::SeqCst);
         self.sync_data()?;
         self.index()?.sync_data().at("sync the index log", &self.index_path)?;
-        // Its name too, once: what was found under no name after a power loss would be found by nobody.
+        // Its name too, once: what was found under no name after a power loss would be found by
+        // nobody.
         if words[INDEX_NAMED].load(Ordering::SeqCst) == 0 {
             let dir = self.index_path.parent().unwrap_or(&self.container.dir);
             self.container.store.sync_dir(dir).at("sync the directory", dir)?;
@@ -515,7 +612,9 @@ impl LogSet {
     /// Says what closing the index log would say, where that can be an error.
     pub fn close_index(&self) -> Result<()> {
         match self.index.get() {
-            Some(index) if !self.container.local => index.flush().at("close the index log", &self.index_path),
+            Some(index) if !self.container.local => {
+                index.flush().at("close the index log", &self.index_path)
+            }
             _ => Ok(()),
         }
     }
@@ -524,12 +623,17 @@ impl LogSet {
         if let Some(index) = self.index.get() {
             return Ok(index);
         }
-        let index = self.container.store.open(&self.index_path, Open::create(0o644)).at("open the index log", &self.index_path)?;
+        let index = self
+            .container
+            .store
+            .open(&self.index_path, Open::create(0o644))
+            .at("open the index log", &self.index_path)?;
         open_to_readers(&self.container, &self.index_path, index.stat(), 0o644)?;
         Ok(self.index.get_or_init(|| index))
     }
 
-    /// Runs `sync`, which makes the container's names durable, unless some process of the node has done it.
+    /// Runs `sync`, which makes the container's names durable, unless some process of the node has
+    /// done it.
     pub fn sync_names_once(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         let synced = &self.shared.words()[SYNCED];
         if synced.load(Ordering::SeqCst) == 0 {
@@ -539,7 +643,8 @@ impl LogSet {
         Ok(())
     }
 
-    /// The next stamp: at least the wall clock, larger than every stamp seen on this node (FORMAT.md section 4).
+    /// The next stamp: at least the wall clock, larger than every stamp seen on this node
+    /// (FORMAT.md section 4).
     pub fn tick(&self) -> u64 {
         let wall = wall_clock();
         let clock = &self.shared.words()[CLOCK];
@@ -554,12 +659,14 @@ impl LogSet {
         }
     }
 
-    /// Removes what killed writers of a container left in shared memory. For a container that is gone.
+    /// Removes what killed writers of a container left in shared memory. For a container that is
+    /// gone.
     pub fn forget_page(container: &Container, dir: &Path) {
         SharedPage::remove_file(&page_path(container, dir));
     }
 
-    /// Leaves the set. True if this was the node's last process: then the open mark is gone and the caller owes a summary.
+    /// Leaves the set. True if this was the node's last process: then the open mark is gone and the
+    /// caller owes a summary.
     pub fn leave(self) -> Result<bool> {
         if let Shared::Page(page) = &self.shared {
             let _guard = page.lock().at("lock the shared page of", &self.container.dir)?;
@@ -567,7 +674,8 @@ impl LogSet {
                 page.leave();
                 return Ok(false);
             }
-            // In this order: who dies in between leaves a page whose nonce no mark has, not a mark whose owner nobody knows.
+            // In this order: who dies in between leaves a page whose nonce no mark has, not a mark
+            // whose owner nobody knows.
             let left = self.unmark();
             page.remove();
             return left;
@@ -593,12 +701,27 @@ fn share(container: &Container, config: &Config) -> Result<Shared> {
         let path = page_path(container, dir);
         let _acting = container.store.act();
         match SharedPage::join(&path, container.store.user()) {
-            // Without shared memory a process has a set of its own: slower to read, never wrong. So too if it is full, or something else is in the way.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NODEV | Errno::NOSPC | Errno::DQUOT | Errno::NOMEM) => {}
+            // Without shared memory a process has a set of its own: slower to read, never wrong. So
+            // too if it is full, or something else is in the way.
+            Err(
+                Errno::NOENT
+                | Errno::NOTDIR
+                | Errno::ACCESS
+                | Errno::PERM
+                | Errno::ROFS
+                | Errno::NODEV
+                | Errno::NOSPC
+                | Errno::DQUOT
+                | Errno::NOMEM,
+            ) => {}
             other => return other.map(Shared::Page).at("share memory through", &path),
         }
     }
-    Ok(Shared::Private(Box::new(Private { words: [const { AtomicU64::new(0) }; WORDS], short: Mutex::default(), gate: Mutex::default() })))
+    Ok(Shared::Private(Box::new(Private {
+        words: [const { AtomicU64::new(0) }; WORDS],
+        short: Mutex::default(),
+        gate: Mutex::default(),
+    })))
 }
 
 /// Writes the container's directory into the page.
@@ -638,28 +761,43 @@ fn newest(container: &Container) -> Result<u64> {
 /// What [`put_dir`] wrote.
 fn dir_of(words: &[AtomicU64; WORDS]) -> Option<PathBuf> {
     let room = &words[DIR + 1..];
-    let len = usize::try_from(words[DIR].load(Ordering::SeqCst)).ok().filter(|len| (1..=room.len() * 8).contains(len))?;
-    let mut bytes: Vec<u8> = room.iter().take(len.div_ceil(8)).flat_map(|word| word.load(Ordering::SeqCst).to_le_bytes()).collect();
+    let len = usize::try_from(words[DIR].load(Ordering::SeqCst))
+        .ok()
+        .filter(|len| (1..=room.len() * 8).contains(len))?;
+    let mut bytes: Vec<u8> = room
+        .iter()
+        .take(len.div_ceil(8))
+        .flat_map(|word| word.load(Ordering::SeqCst).to_le_bytes())
+        .collect();
     bytes.truncate(len);
     Some(PathBuf::from(OsString::from_vec(bytes)))
 }
 
-/// Whether the processes that shared the page of user `uid` at `path` are all dead; then their mark in the container goes, if it has the nonce of the page, and the page.
+/// Whether the processes that shared the page of user `uid` at `path` are all dead; then their mark
+/// in the container goes, if it has the nonce of the page, and the page.
 ///
-/// The store has the container; nobody needs to have it open. False also if there is no page, or if the container is not where it was: then a page is removed, and a mark stays.
+/// The store has the container; nobody needs to have it open. False also if there is no page, or if
+/// the container is not where it was: then a page is removed, and a mark stays.
 pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> {
     let heir = |page: &SharedPage| -> Result<()> {
         let words = page.words();
-        let (state, nonce) = (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
+        let (state, nonce) =
+            (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
         if state & (READY | FOUNDING) != 0
             && let Some(dir) = dir_of(words)
             && let Some(root) = root_of_container(&dir)
         {
-            let view = store.inside(vec![Place { root: root.to_path_buf(), dir: dir.clone() }], Keep::Nothing);
+            let view = store
+                .inside(vec![Place { root: root.to_path_buf(), dir: dir.clone() }], Keep::Nothing);
             let store = view.as_deref().unwrap_or(store);
             let mark = dir.join(name::open_mark(state as u32));
             let text = store.readlink(&mark).ok();
-            if text.as_ref().and_then(|text| text.to_str()).and_then(Mark::parse).is_some_and(|mark| mark.nonce == nonce) {
+            if text
+                .as_ref()
+                .and_then(|text| text.to_str())
+                .and_then(Mark::parse)
+                .is_some_and(|mark| mark.nonce == nonce)
+            {
                 match store.unlink(&mark) {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(errno) => return Err(errno).at("remove", &mark),
@@ -677,20 +815,24 @@ pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> 
     }
 }
 
-/// The root of a container's directory; `None` for a directory that is not where containers are, whatever a page says.
+/// The root of a container's directory; `None` for a directory that is not where containers are,
+/// whatever a page says.
 fn root_of_container(dir: &Path) -> Option<&Path> {
     let top = dir.ancestors().nth(2)?;
     top.parent().filter(|_| top.file_name().is_some_and(|name| name == name::ROOT_DIR))
 }
 
-/// Whether a process lives that shares the page of user `uid` at `path` in the tenancy with this nonce. PERM if something is there that is not the user's page.
+/// Whether a process lives that shares the page of user `uid` at `path` in the tenancy with this
+/// nonce. PERM if something is there that is not the user's page.
 pub fn lives(path: &Path, uid: u32, nonce: u64) -> Result<bool> {
     let page = match SharedPage::peek(path, uid) {
         // Another user's: who may not look cannot say that they are dead.
         Err(Errno::ACCESS | Errno::PERM) => return Ok(true),
         other => other.at("look at the shared page", path)?,
     };
-    Ok(page.is_some_and(|page| page.words()[NONCE].load(Ordering::SeqCst) == nonce && page.has_members()))
+    Ok(page.is_some_and(|page| {
+        page.words()[NONCE].load(Ordering::SeqCst) == nonce && page.has_members()
+    }))
 }
 
 /// Where the processes of this node and user meet for a container.
@@ -703,8 +845,9 @@ pub(crate) fn page_path_of(container: &Container, dir: &Path, uid: u32) -> PathB
     dir.join(format!("plfs-{uid}-{:x}-{}", container.identity.0, container.superblock.uuid))
 }
 
-/// Becomes owner of a set: one without a mark whose index log this user may write, else (or if `fresh`) a new one. Gives the set and a stamp that none of its blocks exceeds;
-/// `None` if it is new. Creating the mark exclusively is what makes us the owner.
+/// Becomes owner of a set: one without a mark whose index log this user may write, else (or if
+/// `fresh`) a new one. Gives the set and a stamp that none of its blocks exceeds; `None` if it is
+/// new. Creating the mark exclusively is what makes us the owner.
 fn found(
     container: &Container,
     fresh: bool,
@@ -712,7 +855,8 @@ fn found(
     complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
 ) -> Result<(u32, Option<u64>)> {
     // A file with so many log sets gets no better by a look at all of them for each that comes.
-    let (names, is_whole) = if fresh { (Vec::new(), true) } else { container.list_some(TAKEOVER_NAMES_MAX)? };
+    let (names, is_whole) =
+        if fresh { (Vec::new(), true) } else { container.list_some(TAKEOVER_NAMES_MAX)? };
     let marked: HashSet<&Name> = names.iter().collect();
     for name in names.iter().filter(|_| is_whole) {
         let Name::LogSet(set) = *name else { continue };
@@ -720,17 +864,21 @@ fn found(
             continue;
         }
         let path = container.path(&name::index_log(set));
-        let found = match container.store.open(&path, Open::READ_WRITE).and_then(|file| file.stat()) {
+        let found = match container.store.open(&path, Open::READ_WRITE).and_then(|file| file.stat())
+        {
             Ok(stat) => (stat.uid, stat.len),
             // Whoever made the set died before it appended anything.
-            Err(Errno::NOENT) => match container.store.stat(&container.path(&name::log_set(set)), false) {
-                Ok(dir) => (dir.uid, 0),
-                Err(_) => continue,
-            },
+            Err(Errno::NOENT) => {
+                match container.store.stat(&container.path(&name::log_set(set)), false) {
+                    Ok(dir) => (dir.uid, 0),
+                    Err(_) => continue,
+                }
+            }
             Err(_) => continue,
         };
         let ours = found.0 == container.store.user() && found.1 <= TAKEOVER_MAX_BYTES;
-        // The look comes before the mark, because who dies in between leaves a mark whose owner nobody knows.
+        // The look comes before the mark, because who dies in between leaves a mark whose owner
+        // nobody knows.
         if ours
             && let Some(youngest) = complete(container, set)?
             && own(set)?
@@ -744,7 +892,11 @@ fn found(
             let youngest = match container.store.stat(&path, true) {
                 Ok(now) if now.len == found.1 => Ok(Some(youngest)),
                 Ok(_) => complete(container, set),
-                Err(Errno::NOENT) if found.1 == 0 => Ok(container.store.stat(&container.path(&name::log_set(set)), false).is_ok().then_some(youngest)),
+                Err(Errno::NOENT) if found.1 == 0 => Ok(container
+                    .store
+                    .stat(&container.path(&name::log_set(set)), false)
+                    .is_ok()
+                    .then_some(youngest)),
                 Err(Errno::NOENT) => Ok(None),
                 Err(errno) => Err(errno).at("stat the index log", &path),
             };
@@ -776,8 +928,14 @@ fn found(
     }
 }
 
-/// Logs are there for all whom the container's directory lets in; a strict umask must not say otherwise.
-pub(super) fn open_to_readers(container: &Container, path: &Path, stat: store::Result<store::Stat>, mode: u32) -> Result<()> {
+/// Logs are there for all whom the container's directory lets in; a strict umask must not say
+/// otherwise.
+pub(super) fn open_to_readers(
+    container: &Container,
+    path: &Path,
+    stat: store::Result<store::Stat>,
+    mode: u32,
+) -> Result<()> {
     let stat = stat.at("stat", path)?;
     if stat.mode & 0o044 != 0o044 && stat.uid == container.store.user() {
         container.store.chmod(path, mode).at("set the mode of", path)?;
@@ -785,7 +943,8 @@ pub(super) fn open_to_readers(container: &Container, path: &Path, stat: store::R
     Ok(())
 }
 
-/// Whether a log set has had its last owner. For an owner: a listing from before the creation of its mark may be old.
+/// Whether a log set has had its last owner. For an owner: a listing from before the creation of
+/// its mark may be old.
 fn is_fenced(container: &Container, set: u32) -> bool {
     // What cannot be looked at is not gone on with.
     container.store.stat(&container.path(&name::fenced_mark(set)), false) != Err(Errno::NOENT)
@@ -802,12 +961,15 @@ pub(crate) fn claim_in(store: &dyn Store, dir: &Path, set: u32, mark: &Mark) -> 
     match store.symlink(Path::new(&mark.text()), &path) {
         Ok(()) => Ok(true),
         // A network file system may have repeated the call.
-        Err(Errno::EXIST) => Ok(read_mark_in(store, dir, set)?.is_some_and(|there| there.nonce == mark.nonce)),
+        Err(Errno::EXIST) => {
+            Ok(read_mark_in(store, dir, set)?.is_some_and(|there| there.nonce == mark.nonce))
+        }
         Err(errno) => Err(errno).at("create", &path),
     }
 }
 
-/// The mark of a log set. `None` if there is none, or none that this version can read: then the set has an owner of whom nothing is known.
+/// The mark of a log set. `None` if there is none, or none that this version can read: then the set
+/// has an owner of whom nothing is known.
 pub(crate) fn read_mark(container: &Container, set: u32) -> Result<Option<Mark>> {
     read_mark_in(container.store.as_ref(), &container.dir, set)
 }
@@ -884,7 +1046,8 @@ mod tests {
         fn container(&self) -> (Config, Arc<Container>) {
             let store: Arc<dyn Store> = Arc::new(PosixStore::new());
             let config = Config { shared_memory: None, ..Config::default() };
-            let (container, _) = create(&store, &config, &self.0, &self.0.join("f"), 0o644, 0).unwrap();
+            let (container, _) =
+                create(&store, &config, &self.0, &self.0.join("f"), 0o644, 0).unwrap();
             (config, Arc::new(container))
         }
     }
@@ -909,14 +1072,18 @@ mod tests {
         LogSet::join(container.clone(), config, seen, false, Mark::default, youngest).unwrap()
     }
 
-    /// A process looks at the logs, to take one over; before it does, another node whose clock is ahead takes it, appends and leaves. The stamps of the first went on from what it
-    /// had seen, so the log's last block was older than the one before it, and what it wrote lost against what was there.
+    /// A process looks at the logs, to take one over; before it does, another node whose clock is
+    /// ahead takes it, appends and leaves. The stamps of the first went on from what it
+    /// had seen, so the log's last block was older than the one before it, and what it wrote lost
+    /// against what was there.
     #[test]
     fn who_takes_a_log_over_goes_on_behind_its_last_block() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
         let old = join(&config, &container, Seen { max_hlc: 1 << 62, is_new: true });
-        let cut = |set: &LogSet| set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }], true).unwrap().0;
+        let cut = |set: &LogSet| {
+            set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }], true).unwrap().0
+        };
         let stamp = cut(&old);
         assert!(stamp > 1 << 62);
         let id = old.id();
@@ -926,7 +1093,8 @@ mod tests {
         assert!(cut(&new) > stamp);
     }
 
-    /// A log says that it was written at the end of time. The clock wrapped to 0 after that, or panicked.
+    /// A log says that it was written at the end of time. The clock wrapped to 0 after that, or
+    /// panicked.
     #[test]
     fn the_clock_does_not_wrap() {
         let scratch = Scratch::new();
@@ -935,8 +1103,10 @@ mod tests {
         assert_eq!(set.tick(), u64::MAX);
     }
 
-    /// With the smallest segments and four digits for their numbers a stream had 65,536 after 4 GiB. The number of the next did not fit: the stream went on in segment 0, over bytes that
-    /// records pointed to. There are 2^32 now; the last takes all the rest, as far as a tail can say, and never carries into the number.
+    /// With the smallest segments and four digits for their numbers a stream had 65,536 after 4
+    /// GiB. The number of the next did not fit: the stream went on in segment 0, over bytes that
+    /// records pointed to. There are 2^32 now; the last takes all the rest, as far as a tail can
+    /// say, and never carries into the number.
     #[test]
     fn the_last_segment_takes_all_the_rest() {
         let scratch = Scratch::new();
@@ -953,6 +1123,9 @@ mod tests {
         assert_eq!(set.reserve(0, 1).unwrap(), (SEGMENT_MAX, last - region));
         assert_eq!(set.reserve(0, 1).unwrap_err().errno(), Errno::FBIG);
         assert_eq!(unpack_tail(tail.load(Ordering::SeqCst)), (SEGMENT_MAX, last));
-        assert_eq!((pack_tail((7, last + 1)), pack_tail((7, 1)).map(unpack_tail)), (None, Some((7, region))));
+        assert_eq!(
+            (pack_tail((7, last + 1)), pack_tail((7, 1)).map(unpack_tail)),
+            (None, Some((7, region)))
+        );
     }
 }

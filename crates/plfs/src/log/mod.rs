@@ -1,5 +1,6 @@
-//! L3: logs. [`LogSet`] is a node's share of a container: it hands out regions of data logs, stamps and appends index blocks. [`DataLog`] buffers one process's bytes
-//! and gets them to storage. [`scan`] walks an index log's blocks.
+//! L3: logs. [`LogSet`] is a node's share of a container: it hands out regions of data logs, stamps
+//! and appends index blocks. [`DataLog`] buffers one process's bytes and gets them to storage.
+//! [`scan`] walks an index log's blocks.
 //!
 //! Knows nothing of the index: whoever joins says how to look at a set before it is taken over.
 

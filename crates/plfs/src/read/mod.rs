@@ -1,7 +1,8 @@
 //! L4: from a lookup's pieces to bytes in a buffer.
 //!
-//! [`fetch`] zeroes holes and reads pieces; [`Prefetch`] remembers how a handle moves along the logs and reads ahead where its order is the order of writing; [`SegmentFiles`]
-//! keeps the logs open, but not too many.
+//! [`fetch`] zeroes holes and reads pieces; [`Prefetch`] remembers how a handle moves along the
+//! logs and reads ahead where its order is the order of writing; [`SegmentFiles`] keeps the logs
+//! open, but not too many.
 
 mod prefetch;
 mod segments;
@@ -13,8 +14,14 @@ use plfs_index::Found;
 
 use crate::error::Result;
 
-/// Fills `buf`, which stands for logical bytes from `offset` on, with what `pieces` say; what they leave out becomes zero.
-pub fn fetch(offset: u64, buf: &mut [u8], pieces: &[Found], mut read: impl FnMut(&Found, &mut [u8]) -> Result<()>) -> Result<()> {
+/// Fills `buf`, which stands for logical bytes from `offset` on, with what `pieces` say; what they
+/// leave out becomes zero.
+pub fn fetch(
+    offset: u64,
+    buf: &mut [u8],
+    pieces: &[Found],
+    mut read: impl FnMut(&Found, &mut [u8]) -> Result<()>,
+) -> Result<()> {
     let mut at = 0;
     for piece in pieces {
         let start = (piece.logical - offset) as usize;

@@ -1,11 +1,13 @@
-//! Reading ahead along the logs. A program that reads in the order in which a writer wrote moves through that writer's log from front to back, whatever the logical
-//! offsets do; so each log gets a window of its own, as the kernel gives one to each open file.
+//! Reading ahead along the logs. A program that reads in the order in which a writer wrote moves
+//! through that writer's log from front to back, whatever the logical offsets do; so each log gets
+//! a window of its own, as the kernel gives one to each open file.
 
 use plfs_index::Found;
 
 use crate::error::Result;
 
-/// Logs that one handle reads ahead in. 16 windows: a reader that crosses the pieces of 16 writers still reads large blocks.
+/// Logs that one handle reads ahead in. 16 windows: a reader that crosses the pieces of 16 writers
+/// still reads large blocks.
 const WINDOWS: usize = 16;
 
 /// Bounds of a window in bytes.
@@ -17,10 +19,12 @@ pub struct Bounds {
     direct: usize,
 }
 
-/// On a local file system a read is a copy: windows save system calls only, and should stay in the processor's cache.
+/// On a local file system a read is a copy: windows save system calls only, and should stay in the
+/// processor's cache.
 const LOCAL: Bounds = Bounds { first: 64 << 10, last: 128 << 10, direct: 32 << 10 };
-/// On a file system where a read travels the kernel reads ahead in each log as in any file that is read from front to back; a window saves it the many small
-/// calls. Larger windows gained nothing on CephFS (measured: 128 KiB to 2 MiB) and cost a copy out of the cache.
+/// On a file system where a read travels the kernel reads ahead in each log as in any file that is
+/// read from front to back; a window saves it the many small calls. Larger windows gained nothing
+/// on CephFS (measured: 128 KiB to 2 MiB) and cost a copy out of the cache.
 const REMOTE: Bounds = Bounds { first: 64 << 10, last: 256 << 10, direct: 32 << 10 };
 
 #[derive(Debug, Default)]
@@ -42,17 +46,24 @@ pub struct Prefetch {
     bounds: Bounds,
     windows: Vec<Window>,
     turn: u64,
-    /// Generation of the index that the windows belong to. Bytes that no record pointed to when they were read ahead may have been written since: a changed index empties all.
+    /// Generation of the index that the windows belong to. Bytes that no record pointed to when
+    /// they were read ahead may have been written since: a changed index empties all.
     generation: u64,
 }
 
 impl Prefetch {
     /// No window yet.
     pub fn new(local: bool) -> Prefetch {
-        Prefetch { bounds: if local { LOCAL } else { REMOTE }, windows: Vec::new(), turn: 0, generation: 0 }
+        Prefetch {
+            bounds: if local { LOCAL } else { REMOTE },
+            windows: Vec::new(),
+            turn: 0,
+            generation: 0,
+        }
     }
 
-    /// Reads one piece. `read(physical, buf)` reads from the piece's segment as much as there is; `generation` is the index's when the piece was looked up. `end` is where the segment ends as
+    /// Reads one piece. `read(physical, buf)` reads from the piece's segment as much as there is;
+    /// `generation` is the index's when the piece was looked up. `end` is where the segment ends as
     /// far as is known: nothing behind it is read ahead.
     pub fn read(
         &mut self,
@@ -71,10 +82,18 @@ impl Prefetch {
         }
         self.turn += 1;
         let (mut at, wanted) = (piece.physical, buf.len());
-        let near =
-            |window: &Window| window.segment == piece.segment && (window.next == at || (window.start..window.start + window.filled as u64).contains(&at));
+        let near = |window: &Window| {
+            window.segment == piece.segment
+                && (window.next == at
+                    || (window.start..window.start + window.filled as u64).contains(&at))
+        };
         let Some(i) = self.windows.iter().position(near) else {
-            let oldest = self.windows.iter().enumerate().min_by_key(|(_, window)| window.used).map(|(i, _)| i);
+            let oldest = self
+                .windows
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, window)| window.used)
+                .map(|(i, _)| i);
             let i = match oldest {
                 Some(i) if self.windows.len() >= WINDOWS => i,
                 _ => {
@@ -92,7 +111,10 @@ impl Prefetch {
         window.used = self.turn;
         window.next = at + wanted as u64;
         loop {
-            let have = at.checked_sub(window.start).and_then(|skip| window.bytes[..window.filled].get(skip as usize..)).unwrap_or(&[]);
+            let have = at
+                .checked_sub(window.start)
+                .and_then(|skip| window.bytes[..window.filled].get(skip as usize..))
+                .unwrap_or(&[]);
             let n = have.len().min(buf.len());
             buf[..n].copy_from_slice(&have[..n]);
             buf = &mut buf[n..];
@@ -102,7 +124,8 @@ impl Prefetch {
             }
             window.start = at;
             // Own writes that are in no log yet lie behind the known end.
-            let room = if at < end { usize::try_from(end - at).unwrap_or(usize::MAX) } else { usize::MAX };
+            let room =
+                if at < end { usize::try_from(end - at).unwrap_or(usize::MAX) } else { usize::MAX };
             let size = window.size.min(room).max(buf.len());
             if window.bytes.len() < size {
                 window.bytes.resize(size, 0);
@@ -128,7 +151,8 @@ mod tests {
         let mut prefetch = Prefetch::new(true);
         let mut reads = 0;
         for i in 0..900 {
-            let piece = Found { logical: i * 5000, length: 1000, segment: 3, physical: i * 1000 + 17 };
+            let piece =
+                Found { logical: i * 5000, length: 1000, segment: 3, physical: i * 1000 + 17 };
             let mut buf = [0; 1000];
             let n = prefetch.read(1, &piece, 1_000_000, &mut buf, |at, buf| {
                 reads += 1;
@@ -164,10 +188,16 @@ mod tests {
         let read_one = |prefetch: &mut Prefetch, generation, physical, value: u8| {
             let mut buf = [0];
             prefetch
-                .read(generation, &Found { logical: 0, length: 1, segment: 0, physical }, u64::MAX, &mut buf, |_, buf| {
-                    buf.fill(value);
-                    Ok(buf.len())
-                })
+                .read(
+                    generation,
+                    &Found { logical: 0, length: 1, segment: 0, physical },
+                    u64::MAX,
+                    &mut buf,
+                    |_, buf| {
+                        buf.fill(value);
+                        Ok(buf.len())
+                    },
+                )
                 .unwrap();
             buf[0]
         };

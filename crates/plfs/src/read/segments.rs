@@ -11,12 +11,13 @@ use crate::error::{Error, Result};
 use crate::store::{self, Errno, Open, StoreFile};
 use crate::sync::lock;
 
-/// Data logs that one logical file keeps open for reading. 64: a node's eight streams of eight nodes; far below the usual limit of 1,024 descriptors, at which
-/// the original died with EMFILE.
+/// Data logs that one logical file keeps open for reading. 64: a node's eight streams of eight
+/// nodes; far below the usual limit of 1,024 descriptors, at which the original died with EMFILE.
 const OPEN_MAX: usize = 64;
 
-/// The open data logs of one logical file. Those that were read last stay open: a reader that goes round among more logs than [`OPEN_MAX`] opens one for each that it comes to, one
-/// that reads mostly from a few never opens those again.
+/// The open data logs of one logical file. Those that were read last stay open: a reader that goes
+/// round among more logs than [`OPEN_MAX`] opens one for each that it comes to, one that reads
+/// mostly from a few never opens those again.
 #[derive(Debug)]
 pub struct SegmentFiles {
     open: Mutex<LruCache<SegmentRef, Arc<dyn StoreFile>>>,
@@ -29,8 +30,15 @@ impl Default for SegmentFiles {
 }
 
 impl SegmentFiles {
-    /// Reads all of `buf` at `physical` of a segment. Fewer bytes are there only if they were never made durable or were damaged: MissingData.
-    pub fn read(&self, container: &Container, at: SegmentRef, physical: u64, buf: &mut [u8]) -> Result<()> {
+    /// Reads all of `buf` at `physical` of a segment. Fewer bytes are there only if they were never
+    /// made durable or were damaged: MissingData.
+    pub fn read(
+        &self,
+        container: &Container,
+        at: SegmentRef,
+        physical: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
         let found = self.read_some(container, at, physical, buf)?;
         if found < buf.len() {
             let path = container.segment_path(&at)?;
@@ -40,7 +48,13 @@ impl SegmentFiles {
     }
 
     /// Reads as much of `buf` as the segment has.
-    pub fn read_some(&self, container: &Container, at: SegmentRef, physical: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read_some(
+        &self,
+        container: &Container,
+        at: SegmentRef,
+        physical: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
         let mut path = container.segment_path(&at)?;
         let file = match self.file(container, at, &path) {
             Err(Errno::NOENT | Errno::NOTDIR) if at.backend > 0 => {
@@ -54,7 +68,12 @@ impl SegmentFiles {
         read.map_err(|errno| missing(path, physical, buf.len(), 0, errno))
     }
 
-    fn file(&self, container: &Container, at: SegmentRef, path: &Path) -> store::Result<Arc<dyn StoreFile>> {
+    fn file(
+        &self,
+        container: &Container,
+        at: SegmentRef,
+        path: &Path,
+    ) -> store::Result<Arc<dyn StoreFile>> {
         let mut open = lock(&self.open);
         if let Some(file) = open.get(&at) {
             return Ok(file.clone());
@@ -81,5 +100,11 @@ impl SegmentFiles {
 }
 
 fn missing(path: PathBuf, at_bytes: u64, wanted: usize, found: usize, errno: Errno) -> Error {
-    Error::MissingData { path, at_bytes, wanted_bytes: wanted as u64, found_bytes: found as u64, errno }
+    Error::MissingData {
+        path,
+        at_bytes,
+        wanted_bytes: wanted as u64,
+        found_bytes: found as u64,
+        errno,
+    }
 }

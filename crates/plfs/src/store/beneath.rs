@@ -1,8 +1,11 @@
-//! Directories below which no symbolic link is followed, reached by descriptors: how [`PosixStore`](super::PosixStore) looks up what lies inside a container.
+//! Directories below which no symbolic link is followed, reached by descriptors: how
+//! [`PosixStore`](super::PosixStore) looks up what lies inside a container.
 //!
-//! What is looked up never depends on a check that came before. Each call resolves its path from a descriptor, by openat2(2) with `RESOLVE_NO_SYMLINKS`, or
-//! part by part with `O_NOFOLLOW`, and acts on what that found: by the descriptor, or on one name in a directory that is open. So a link that appears between
-//! two calls, or during one, is refused or is not met; it is never followed.
+//! What is looked up never depends on a check that came before. Each call resolves its path from a
+//! descriptor, by openat2(2) with `RESOLVE_NO_SYMLINKS`, or part by part with `O_NOFOLLOW`, and
+//! acts on what that found: by the descriptor, or on one name in a directory that is open. So a
+//! link that appears between two calls, or during one, is refused or is not met; it is never
+//! followed.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,7 +23,8 @@ use super::{Errno, Keep, Place, Result};
 /// A descriptor of somebody who keeps it open.
 pub type Kept = Arc<dyn AsFd + Send + Sync>;
 
-/// What is known of openat2(2): an old kernel (before 5.6) lacks it, and so does a sandbox that does not know it.
+/// What is known of openat2(2): an old kernel (before 5.6) lacks it, and so does a sandbox that
+/// does not know it.
 static OPENAT2: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const THERE: u8 = 1;
@@ -52,12 +56,20 @@ struct Anchor {
 
 impl Anchor {
     fn new(guard: &Path) -> Anchor {
-        let place = Place { root: guard.parent().unwrap_or(guard).to_path_buf(), dir: guard.to_path_buf() };
-        Anchor { place, guard: guard.to_path_buf(), root: None, dir: OnceLock::new(), is_linked: AtomicBool::new(false) }
+        let place =
+            Place { root: guard.parent().unwrap_or(guard).to_path_buf(), dir: guard.to_path_buf() };
+        Anchor {
+            place,
+            guard: guard.to_path_buf(),
+            root: None,
+            dir: OnceLock::new(),
+            is_linked: AtomicBool::new(false),
+        }
     }
 }
 
-/// The first directory on the way to `path` that is called as those are in which containers lie, if there is one.
+/// The first directory on the way to `path` that is called as those are in which containers lie, if
+/// there is one.
 fn guard_of(path: &Path) -> Option<&Path> {
     let outermost = path.ancestors().collect::<Vec<_>>().into_iter().rev();
     outermost.into_iter().find(|dir| dir.file_name() == Some(OsStr::new(ROOT_DIR)))
@@ -65,7 +77,10 @@ fn guard_of(path: &Path) -> Option<&Path> {
 
 impl std::fmt::Debug for Anchor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Anchor").field("place", &self.place).field("dir", &self.dir).finish_non_exhaustive()
+        f.debug_struct("Anchor")
+            .field("place", &self.place)
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
     }
 }
 
@@ -112,17 +127,21 @@ impl AsFd for Dir<'_> {
 }
 
 impl Inside {
-    /// A view of these places. `roots` are descriptors of their roots, as far as there are some. With `walk` it does without openat2(2).
+    /// A view of these places. `roots` are descriptors of their roots, as far as there are some.
+    /// With `walk` it does without openat2(2).
     pub fn new(places: Vec<Place>, mut roots: Vec<Option<Kept>>, keep: Keep, walk: bool) -> Inside {
         roots.resize_with(places.len(), || None);
         let anchor = |(place, root): (Place, Option<Kept>)| {
-            let first = place.dir.strip_prefix(&place.root).ok().and_then(|rest| rest.components().next());
+            let first =
+                place.dir.strip_prefix(&place.root).ok().and_then(|rest| rest.components().next());
             let guard = first.map_or_else(|| place.dir.clone(), |first| place.root.join(first));
             Anchor { place, guard, root, dir: OnceLock::new(), is_linked: AtomicBool::new(false) }
         };
-        let inside = Inside { anchors: places.into_iter().zip(roots).map(anchor).collect(), keep, walk };
+        let inside =
+            Inside { anchors: places.into_iter().zip(roots).map(anchor).collect(), keep, walk };
         if let (Keep::Now, Some(first)) = (keep, inside.anchors.first()) {
-            // What is not there, or cannot be opened now, is an error of the first call that needs it.
+            // What is not there, or cannot be opened now, is an error of the first call that needs
+            // it.
             let _ = inside.dir(first);
         }
         inside
@@ -133,7 +152,10 @@ impl Inside {
         let does = match keep {
             Keep::Nothing => self.keep == Keep::Nothing,
             Keep::WhenUsed => self.keep != Keep::Nothing,
-            Keep::Now => self.keep != Keep::Nothing && self.anchors.first().is_some_and(|first| first.dir.get().is_some()),
+            Keep::Now => {
+                self.keep != Keep::Nothing
+                    && self.anchors.first().is_some_and(|first| first.dir.get().is_some())
+            }
         };
         does && self.anchors.iter().map(|anchor| &anchor.place).eq(places)
     }
@@ -141,20 +163,39 @@ impl Inside {
     /// Where `path` lies inside; `None` if it does not.
     pub fn find<'a>(&'a self, path: &'a Path) -> Option<Spot<'a>> {
         let spot = |anchor, rest| Spot { inside: self, anchor, path, rest };
-        let kept = |anchor: &'a Anchor| Some(spot(Base::Place(anchor), Some(path.strip_prefix(&anchor.place.dir).ok()?)));
-        let guarded = || self.anchors.iter().find(|anchor| path.starts_with(&anchor.guard)).map(|anchor| spot(Base::Place(anchor), None));
+        let kept = |anchor: &'a Anchor| {
+            Some(spot(Base::Place(anchor), Some(path.strip_prefix(&anchor.place.dir).ok()?)))
+        };
+        let guarded = || {
+            self.anchors
+                .iter()
+                .find(|anchor| path.starts_with(&anchor.guard))
+                .map(|anchor| spot(Base::Place(anchor), None))
+        };
         // Another root or backend, of which this view was not told.
-        let other = || guard_of(path).map(|guard| spot(Base::Found(Box::new(Anchor::new(guard))), None));
+        let other =
+            || guard_of(path).map(|guard| spot(Base::Found(Box::new(Anchor::new(guard))), None));
         self.anchors.iter().find_map(kept).or_else(guarded).or_else(other)
     }
 
-    /// The descriptor of `dir`, between a root and a place whose directory is kept: by the way up, which is there whatever was renamed.
+    /// The descriptor of `dir`, between a root and a place whose directory is kept: by the way up,
+    /// which is there whatever was renamed.
     pub fn above(&self, dir: &Path, flags: OFlags) -> Option<Result<OwnedFd>> {
         let above = |anchor: &Anchor| {
             let fd = anchor.dir.get()?;
-            let down = anchor.place.dir.strip_prefix(dir).ok().filter(|_| dir.starts_with(&anchor.place.root))?;
-            let up: PathBuf = [Path::new(".")].into_iter().chain(down.components().map(|_| Path::new(".."))).collect();
-            Some(retry_on_intr(|| rustix::fs::openat(fd, &up, flags | OFlags::CLOEXEC, Mode::empty())))
+            let down = anchor
+                .place
+                .dir
+                .strip_prefix(dir)
+                .ok()
+                .filter(|_| dir.starts_with(&anchor.place.root))?;
+            let up: PathBuf = [Path::new(".")]
+                .into_iter()
+                .chain(down.components().map(|_| Path::new("..")))
+                .collect();
+            Some(retry_on_intr(|| {
+                rustix::fs::openat(fd, &up, flags | OFlags::CLOEXEC, Mode::empty())
+            }))
         };
         self.anchors.iter().find_map(above)
     }
@@ -163,7 +204,8 @@ impl Inside {
         if let Some(fd) = anchor.dir.get() {
             return Ok(fd.as_fd());
         }
-        let fd = self.far(anchor, &anchor.place.dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let fd =
+            self.far(anchor, &anchor.place.dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         Ok(anchor.dir.get_or_init(|| HighFd::new(fd)).as_fd())
     }
 
@@ -171,7 +213,9 @@ impl Inside {
     fn far(&self, anchor: &Anchor, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         let rest = path.strip_prefix(&anchor.place.root).map_err(|_| Errno::INVAL)?;
         // What lies beside the place is found by the way up, whatever was renamed above.
-        if let (Some(Ok(guard)), Ok(rest)) = (self.above(&anchor.guard, DIR), path.strip_prefix(&anchor.guard)) {
+        if let (Some(Ok(guard)), Ok(rest)) =
+            (self.above(&anchor.guard, DIR), path.strip_prefix(&anchor.guard))
+        {
             return beneath(BareFd::new(guard).as_fd(), rest, flags, mode, self.walk);
         }
         if let Some(root) = &anchor.root {
@@ -194,14 +238,20 @@ impl Inside {
 }
 
 fn open_root(root: &Path) -> Result<BareFd> {
-    retry_on_intr(|| rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())).map(BareFd::new)
+    retry_on_intr(|| {
+        rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    })
+    .map(BareFd::new)
 }
 
 impl Spot<'_> {
-    /// Opens it. A link is ELOOP, at any part of the path; the last one, with `PATH | NOFOLLOW`, is opened itself.
+    /// Opens it. A link is ELOOP, at any part of the path; the last one, with `PATH | NOFOLLOW`, is
+    /// opened itself.
     pub fn open(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         match self.rest {
-            Some(rest) if self.inside.keep != Keep::Nothing => beneath(self.inside.dir(&self.anchor)?, rest, flags, mode, self.inside.walk),
+            Some(rest) if self.inside.keep != Keep::Nothing => {
+                beneath(self.inside.dir(&self.anchor)?, rest, flags, mode, self.inside.walk)
+            }
             _ => self.inside.far(&self.anchor, self.path, flags, mode),
         }
     }
@@ -209,11 +259,23 @@ impl Spot<'_> {
     /// The directory that it is in, and its name there.
     pub fn parent(&self) -> Result<(Dir<'_>, &Path)> {
         let name = Path::new(self.path.file_name().ok_or(Errno::XDEV)?);
-        if let Some(rest) = self.rest.filter(|rest| self.inside.keep != Keep::Nothing && !rest.as_os_str().is_empty()) {
+        if let Some(rest) = self
+            .rest
+            .filter(|rest| self.inside.keep != Keep::Nothing && !rest.as_os_str().is_empty())
+        {
             let dir = self.inside.dir(&self.anchor)?;
             return match rest.parent().filter(|above| !above.as_os_str().is_empty()) {
                 None => Ok((Dir::Kept(dir), name)),
-                Some(above) => Ok((Dir::Own(BareFd::new(beneath(dir, above, DIR, Mode::empty(), self.inside.walk)?)), name)),
+                Some(above) => Ok((
+                    Dir::Own(BareFd::new(beneath(
+                        dir,
+                        above,
+                        DIR,
+                        Mode::empty(),
+                        self.inside.walk,
+                    )?)),
+                    name,
+                )),
             };
         }
         if self.path == self.anchor.guard {
@@ -226,7 +288,8 @@ impl Spot<'_> {
         Ok((Dir::Own(BareFd::new(self.inside.far(&self.anchor, above, DIR, Mode::empty())?)), name))
     }
 
-    /// A directory and a name in it, for calls that do not follow a last link: `.` for a directory that is kept.
+    /// A directory and a name in it, for calls that do not follow a last link: `.` for a directory
+    /// that is kept.
     pub fn at(&self) -> Result<(Dir<'_>, &Path)> {
         match self.is_kept() {
             true => Ok((Dir::Kept(self.inside.dir(&self.anchor)?), Path::new("."))),
@@ -236,12 +299,14 @@ impl Spot<'_> {
 
     /// Whether it is a directory that is kept open.
     pub fn is_kept(&self) -> bool {
-        self.inside.keep != Keep::Nothing && self.rest.is_some_and(|rest| rest.as_os_str().is_empty())
+        self.inside.keep != Keep::Nothing
+            && self.rest.is_some_and(|rest| rest.as_os_str().is_empty())
     }
 
     /// Whether [`Spot::at`] costs nothing.
     pub fn is_near(&self) -> bool {
-        let is_child = self.inside.keep != Keep::Nothing && self.rest.is_some_and(|rest| rest.components().nth(1).is_none());
+        let is_child = self.inside.keep != Keep::Nothing
+            && self.rest.is_some_and(|rest| rest.components().nth(1).is_none());
         is_child || self.path == self.anchor.guard
     }
 }
@@ -249,15 +314,23 @@ impl Spot<'_> {
 /// A directory, only to look names up in.
 const DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
-/// Opens what lies at `rest` below the directory `base`, following no link and leaving `base` in no way. `walk`: without openat2(2).
-pub fn beneath(base: BorrowedFd<'_>, rest: &Path, flags: OFlags, mode: Mode, walk: bool) -> Result<OwnedFd> {
+/// Opens what lies at `rest` below the directory `base`, following no link and leaving `base` in no
+/// way. `walk`: without openat2(2).
+pub fn beneath(
+    base: BorrowedFd<'_>,
+    rest: &Path,
+    flags: OFlags,
+    mode: Mode,
+    walk: bool,
+) -> Result<OwnedFd> {
     if !rest.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err(Errno::XDEV);
     }
     let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
     if !walk
         && !is_missing()
-        && let Some(opened) = openat2(base, rest, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+        && let Some(opened) =
+            openat2(base, rest, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
     {
         return opened;
     }
@@ -265,8 +338,16 @@ pub fn beneath(base: BorrowedFd<'_>, rest: &Path, flags: OFlags, mode: Mode, wal
 }
 
 /// `None` if there is no such call.
-fn openat2(base: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode, resolve: ResolveFlags) -> Option<Result<OwnedFd>> {
-    let call = |base, path, flags, mode, resolve| retry_on_intr(|| rustix::fs::openat2(base, path, flags | OFlags::CLOEXEC, mode, resolve));
+fn openat2(
+    base: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+    resolve: ResolveFlags,
+) -> Option<Result<OwnedFd>> {
+    let call = |base, path, flags, mode, resolve| {
+        retry_on_intr(|| rustix::fs::openat2(base, path, flags | OFlags::CLOEXEC, mode, resolve))
+    };
     match call(base, path, flags, mode, resolve | ResolveFlags::NO_MAGICLINKS) {
         Ok(fd) => {
             if OPENAT2.load(Ordering::Relaxed) == UNKNOWN {
@@ -276,9 +357,12 @@ fn openat2(base: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode, resolve
         }
         // A path that changes while it is looked up.
         Err(Errno::AGAIN) => None,
-        // What the file system says; or what a sandbox says of calls that it does not know, and then it says it of this one, too.
+        // What the file system says; or what a sandbox says of calls that it does not know, and
+        // then it says it of this one, too.
         Err(errno @ (Errno::NOSYS | Errno::PERM)) if OPENAT2.load(Ordering::Relaxed) != THERE => {
-            match call(CWD, Path::new("/"), OFlags::PATH, Mode::empty(), ResolveFlags::empty()).map(BareFd::new) {
+            match call(CWD, Path::new("/"), OFlags::PATH, Mode::empty(), ResolveFlags::empty())
+                .map(BareFd::new)
+            {
                 Ok(_) => Some(Err(errno)),
                 Err(_) => {
                     OPENAT2.store(MISSING, Ordering::Relaxed);
@@ -297,13 +381,20 @@ fn by_parts(base: BorrowedFd<'_>, rest: &Path, flags: OFlags, mode: Mode) -> Res
     while let Some(part) = parts.next() {
         let dir = above.as_ref().map_or(base, |fd| fd.as_fd());
         let (how, mode) = if parts.peek().is_some() { (DIR, Mode::empty()) } else { (flags, mode) };
-        let opened = retry_on_intr(|| rustix::fs::openat(dir, part, how | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode));
-        let opened = opened.map_err(|errno| if errno == Errno::NOTDIR && is_link(dir, part) { Errno::LOOP } else { errno })?;
+        let opened = retry_on_intr(|| {
+            rustix::fs::openat(dir, part, how | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode)
+        });
+        let opened = opened.map_err(|errno| {
+            if errno == Errno::NOTDIR && is_link(dir, part) { Errno::LOOP } else { errno }
+        })?;
         if parts.peek().is_none() {
             let opened = BareFd::new(opened);
             // This alone opens a link.
             let may_be_link = flags.contains(OFlags::PATH) && !flags.contains(OFlags::NOFOLLOW);
-            if may_be_link && FileType::from_raw_mode(retry_on_intr(|| rustix::fs::fstat(&opened))?.st_mode) == FileType::Symlink {
+            if may_be_link
+                && FileType::from_raw_mode(retry_on_intr(|| rustix::fs::fstat(&opened))?.st_mode)
+                    == FileType::Symlink
+            {
                 return Err(Errno::LOOP);
             }
             return Ok(opened.into_owned());
@@ -318,17 +409,22 @@ fn is_link(dir: BorrowedFd<'_>, name: &OsStr) -> bool {
     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
-/// chmod(2) of what is open as `fd`, with whatever rights: fchmod(2) refuses a descriptor that was only looked up.
+/// chmod(2) of what is open as `fd`, with whatever rights: fchmod(2) refuses a descriptor that was
+/// only looked up.
 pub fn chmod(spot: &Spot<'_>, mode: Mode) -> Result<()> {
     if spot.is_kept() {
         let (dir, name) = spot.at()?;
         return retry_on_intr(|| rustix::fs::chmodat(&dir, name, mode, AtFlags::empty()));
     }
     let fd = BareFd::new(spot.open(OFlags::PATH, Mode::empty())?);
-    match retry_on_intr(|| rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()), mode)) {
+    match retry_on_intr(|| {
+        rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()), mode)
+    }) {
         // No /proc here.
         Err(Errno::NOENT | Errno::NOTDIR) => {
-            let fd = BareFd::new(spot.open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?);
+            let fd = BareFd::new(
+                spot.open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?,
+            );
             retry_on_intr(|| rustix::fs::fchmod(&fd, mode))
         }
         other => other,

@@ -14,7 +14,8 @@ pub(crate) fn fill_random(bytes: &mut [u8]) {
         match rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty()) {
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
-            // A kernel without getrandom(2) is older than Rust supports; the hasher's keys are random as well.
+            // A kernel without getrandom(2) is older than Rust supports; the hasher's keys are
+            // random as well.
             Err(_) => {
                 use std::hash::{BuildHasher, Hasher};
                 for byte in &mut bytes[done..] {
@@ -38,12 +39,14 @@ pub(crate) fn host_name() -> CString {
     rustix::system::uname().nodename().to_owned()
 }
 
-/// What tells this process from all others, on whatever host, as open marks have it. All are 0 if unknown.
+/// What tells this process from all others, on whatever host, as open marks have it. All are 0 if
+/// unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessFacts {
     /// The lower half of [`boot_id`].
     pub(crate) boot: u32,
-    /// The machine it runs on, by /etc/machine-id and host name: machines that were cloned share the one, but not the other.
+    /// The machine it runs on, by /etc/machine-id and host name: machines that were cloned share
+    /// the one, but not the other.
     pub(crate) machine: u32,
     /// Inode of its pid namespace.
     pub(crate) pid_namespace: u32,
@@ -60,8 +63,12 @@ impl ProcessFacts {
             Some((of, facts)) if of == pid => facts,
             // The child of a fork is another one.
             _ => {
-                let facts =
-                    ProcessFacts { boot: boot_id() as u32, machine: machine(), pid_namespace: pid_namespace() as u32, start: start_of("/proc/self/stat") };
+                let facts = ProcessFacts {
+                    boot: boot_id() as u32,
+                    machine: machine(),
+                    pid_namespace: pid_namespace() as u32,
+                    start: start_of("/proc/self/stat"),
+                };
                 *known = Some((pid, facts));
                 facts
             }
@@ -83,7 +90,8 @@ pub(crate) fn boot_id() -> u64 {
     *ID.get_or_init(|| first_digits("/proc/sys/kernel/random/boot_id"))
 }
 
-/// Time since this machine was started, nanoseconds; it goes on while the machine sleeps, and nobody sets it.
+/// Time since this machine was started, nanoseconds; it goes on while the machine sleeps, and
+/// nobody sets it.
 pub(crate) fn boot_time_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
@@ -97,8 +105,12 @@ fn first_digits(path: &str) -> u64 {
 
 /// Whether there certainly is no process `pid` in this process's namespace.
 pub(crate) fn is_dead(pid: u32) -> bool {
-    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
-    let is_our_proc = read_small("/proc/self/stat").split(' ').next().and_then(|own| own.parse().ok()) == Some(std::process::id());
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else {
+        return false;
+    };
+    let is_our_proc =
+        read_small("/proc/self/stat").split(' ').next().and_then(|own| own.parse().ok())
+            == Some(std::process::id());
     is_our_proc && rustix::process::test_kill_process(pid) == Err(Errno::SRCH)
 }
 
@@ -117,7 +129,9 @@ fn pid_namespace() -> u64 {
 /// The 22nd field, counted behind the name of the program, which may have blanks.
 fn start_of(stat: &str) -> u32 {
     let text = read_small(stat);
-    text.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19)?.parse::<u64>().ok()).unwrap_or(0) as u32
+    text.rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19)?.parse::<u64>().ok())
+        .unwrap_or(0) as u32
 }
 
 /// The first KiB of a file of /proc; empty if it cannot be read.

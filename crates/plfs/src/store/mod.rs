@@ -1,10 +1,13 @@
 //! L1: the one narrow way to the outside world.
 //!
-//! A [`Store`] is a tree of files and directories named by absolute paths; a [`StoreFile`] is one open file, read and written at offsets. Everything that
-//! PLFS keeps goes through these two traits, so a store that forgets, fails or counts is just another implementation: [`PosixStore`] is the real one;
-//! `plfs-testkit` has one in memory that can forget what was not synced, and one that injects errors.
+//! A [`Store`] is a tree of files and directories named by absolute paths; a [`StoreFile`] is one
+//! open file, read and written at offsets. Everything that PLFS keeps goes through these two
+//! traits, so a store that forgets, fails or counts is just another implementation: [`PosixStore`]
+//! is the real one; `plfs-testkit` has one in memory that can forget what was not synced, and one
+//! that injects errors.
 //!
-//! Errors are plain errno values ([`Errno`]); the layers above add what was attempted and on which path.
+//! Errors are plain errno values ([`Errno`]); the layers above add what was attempted and on which
+//! path.
 
 mod beneath;
 pub(crate) mod machine;
@@ -45,9 +48,11 @@ pub struct Open {
 
 impl Open {
     /// Read only.
-    pub const READ: Open = Open { read: true, write: false, create: false, exclusive: false, mode: 0 };
+    pub const READ: Open =
+        Open { read: true, write: false, create: false, exclusive: false, mode: 0 };
     /// Read and write, no creation.
-    pub const READ_WRITE: Open = Open { read: true, write: true, create: false, exclusive: false, mode: 0 };
+    pub const READ_WRITE: Open =
+        Open { read: true, write: true, create: false, exclusive: false, mode: 0 };
     /// Read and write a file that must not exist yet.
     pub const fn create_new(mode: u32) -> Open {
         Open { read: true, write: true, create: true, exclusive: true, mode }
@@ -92,8 +97,9 @@ impl Time {
         i128::from(self.sec) * 1_000_000_000 + i128::from(self.nsec)
     }
 
-    /// Whether a file that changed at this time has not changed for so long, a second, that what is found in it now may be remembered by it: whatever changes it later, or takes its
-    /// inode, then has another time, even where the file system's clock ticks coarsely.
+    /// Whether a file that changed at this time has not changed for so long, a second, that what is
+    /// found in it now may be remembered by it: whatever changes it later, or takes its inode, then
+    /// has another time, even where the file system's clock ticks coarsely.
     pub fn is_long_past(self) -> bool {
         Time::now().ns() - self.ns() > 1_000_000_000
     }
@@ -146,12 +152,14 @@ pub struct Space {
     pub available: u64,
 }
 
-/// A directory in which others may plant links: a container, or the directory of all containers of a root.
+/// A directory in which others may plant links: a container, or the directory of all containers of
+/// a root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// A directory above it that a user named. Its own path may lead over symbolic links.
     pub root: PathBuf,
-    /// The directory, below `root`. No part of its path behind that may be a link, nor of what lies in it.
+    /// The directory, below `root`. No part of its path behind that may be a link, nor of what
+    /// lies in it.
     pub dir: PathBuf,
 }
 
@@ -162,11 +170,13 @@ pub enum Keep {
     Nothing,
     /// One of each place's directory, from its first use on.
     WhenUsed,
-    /// The same, and that of the first place at once: whatever is renamed above it from now on, its files are found.
+    /// The same, and that of the first place at once: whatever is renamed above it from now on, its
+    /// files are found.
     Now,
 }
 
-/// A tree of files. All paths are absolute; final symlinks are followed unless a call says otherwise.
+/// A tree of files. All paths are absolute; final symlinks are followed unless a call says
+/// otherwise.
 pub trait Store: Send + Sync + Debug {
     /// Opens a file. Descriptors are close-on-exec.
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>>;
@@ -174,7 +184,8 @@ pub trait Store: Send + Sync + Debug {
     fn stat(&self, path: &Path, follow: bool) -> Result<Stat>;
     /// All names in a directory, in any order.
     fn list(&self, path: &Path) -> Result<Vec<Entry>>;
-    /// Gives the names in a directory one by one, in any order, until `visit` has seen enough. What is left is not read.
+    /// Gives the names in a directory one by one, in any order, until `visit` has seen enough. What
+    /// is left is not read.
     fn visit(&self, path: &Path, visit: &mut dyn FnMut(&Entry) -> ControlFlow<()>) -> Result<()> {
         let _ = self.list(path)?.iter().try_for_each(visit);
         Ok(())
@@ -187,7 +198,8 @@ pub trait Store: Send + Sync + Debug {
     fn unlink(&self, path: &Path) -> Result<()>;
     /// Moves a name, replacing `to` atomically.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
-    /// Adds a name for the file `from` (a final symlink is not followed). EEXIST if `to` exists, dangling symlinks included.
+    /// Adds a name for the file `from` (a final symlink is not followed). EEXIST if `to` exists,
+    /// dangling symlinks included.
     fn link(&self, from: &Path, to: &Path) -> Result<()>;
     /// Makes a symbolic link at `path` with text `target`.
     fn symlink(&self, target: &Path, path: &Path) -> Result<()>;
@@ -203,16 +215,21 @@ pub trait Store: Send + Sync + Debug {
     fn sync_dir(&self, path: &Path) -> Result<()>;
     /// Room left where `path` lies.
     fn space(&self, path: &Path) -> Result<Space>;
-    /// True if writes at `path` go to a page cache on this machine at memory speed (tmpfs, ext4, XFS, Btrfs …), false if each write may travel
-    /// (network and FUSE file systems, which gain from larger writes).
+    /// True if writes at `path` go to a page cache on this machine at memory speed (tmpfs, ext4,
+    /// XFS, Btrfs …), false if each write may travel (network and FUSE file systems, which gain
+    /// from larger writes).
     fn is_local(&self, path: &Path) -> bool;
-    /// This store, for places that others can write to as well. For each path from a place's first directory below its root on, no call follows a symbolic
-    /// link, whichever part of the path it is, nor leaves the place: ELOOP. Calls that act on a last link itself (`stat` and `chown` without `follow`,
-    /// `set_times`, removals, renames) do so. Where a descriptor of a place's directory is kept, everything in it is looked up from that, and is found even if
-    /// directories above it are renamed, and so is what lies beside it, up to the place's first directory below its root. No link is followed either on any
-    /// other path through a directory called `.plfs`, as those of other backends. Other paths are as before.
+    /// This store, for places that others can write to as well. For each path from a place's first
+    /// directory below its root on, no call follows a symbolic link, whichever part of the path it
+    /// is, nor leaves the place: ELOOP. Calls that act on a last link itself (`stat` and `chown`
+    /// without `follow`, `set_times`, removals, renames) do so. Where a descriptor of a place's
+    /// directory is kept, everything in it is looked up from that, and is found even if directories
+    /// above it are renamed, and so is what lies beside it, up to the place's first directory below
+    /// its root. No link is followed either on any other path through a directory called `.plfs`,
+    /// as those of other backends. Other paths are as before.
     ///
-    /// `None`: the store has no such view, and is used as it is. What it keeps links from then is up to it.
+    /// `None`: the store has no such view, and is used as it is. What it keeps links from then is
+    /// up to it.
     fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {
         let _ = (places, keep);
         None
@@ -221,7 +238,8 @@ pub trait Store: Send + Sync + Debug {
     fn user(&self) -> u32 {
         rustix::process::geteuid().as_raw()
     }
-    /// For stores that serve several users: this store, acting as the owner of a logical file, on whatever thread. `None`: it acts as the process does.
+    /// For stores that serve several users: this store, acting as the owner of a logical file, on
+    /// whatever thread. `None`: it acts as the process does.
     fn for_owner(&self, uid: u32, gid: u32) -> Option<Arc<dyn Store>> {
         let _ = (uid, gid);
         None
@@ -230,7 +248,8 @@ pub trait Store: Send + Sync + Debug {
     fn owner_changed(&self, uid: Option<u32>, gid: Option<u32>) {
         let _ = (uid, gid);
     }
-    /// While the value lives, this thread acts as the store does in all else, shared memory above all.
+    /// While the value lives, this thread acts as the store does in all else, shared memory above
+    /// all.
     fn act(&self) -> Box<dyn Any> {
         Box::new(())
     }
@@ -238,11 +257,14 @@ pub trait Store: Send + Sync + Debug {
 
 /// One open file. Reads and writes name their offset; there is no position.
 pub trait StoreFile: Send + Sync + Debug {
-    /// Reads into `buf` at `offset`; returns the bytes read, less than asked only at the end of the file (0 at or past it). Interrupted calls are repeated.
+    /// Reads into `buf` at `offset`; returns the bytes read, less than asked only at the end of the
+    /// file (0 at or past it). Interrupted calls are repeated.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
-    /// Writes at `offset`; returns the bytes written, which may be fewer than given. Interrupted calls are repeated.
+    /// Writes at `offset`; returns the bytes written, which may be fewer than given. Interrupted
+    /// calls are repeated.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize>;
-    /// Says what close(2) would say: network file systems report there that earlier writes did not reach the server (EDQUOT, ENOSPC, EIO). The file stays open.
+    /// Says what close(2) would say: network file systems report there that earlier writes did not
+    /// reach the server (EDQUOT, ENOSPC, EIO). The file stays open.
     fn flush(&self) -> Result<()> {
         Ok(())
     }
@@ -252,16 +274,20 @@ pub trait StoreFile: Send + Sync + Debug {
     fn set_len(&self, len: u64) -> Result<()>;
     /// Makes the bytes and the length durable (fdatasync).
     fn sync_data(&self) -> Result<()>;
-    /// A shared lock (`exclusive` false) or an exclusive one on the whole file, without waiting: Ok(false) if another holder is in the way. Released when the last
-    /// descriptor of this open closes. Stores that cannot lock answer Ok(true).
+    /// A shared lock (`exclusive` false) or an exclusive one on the whole file, without waiting:
+    /// Ok(false) if another holder is in the way. Released when the last descriptor of this open
+    /// closes. Stores that cannot lock answer Ok(true).
     fn try_lock(&self, exclusive: bool) -> Result<bool>;
-    /// A read-only map of the whole file as it is now, or its bytes in memory. The file must never shrink or change below its current length while the map lives.
+    /// A read-only map of the whole file as it is now, or its bytes in memory. The file must never
+    /// shrink or change below its current length while the map lives.
     fn map(&self) -> Result<Bytes>;
-    /// Where data begins at or after `offset`; `None` if only a hole of the file follows. Bytes in between are zeros. A store that does not know its holes says `offset`.
+    /// Where data begins at or after `offset`; `None` if only a hole of the file follows. Bytes in
+    /// between are zeros. A store that does not know its holes says `offset`.
     fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         Ok(Some(offset))
     }
-    /// The next read asks the storage, not this machine's page cache, which may have bytes from before another machine changed them. Best effort.
+    /// The next read asks the storage, not this machine's page cache, which may have bytes from
+    /// before another machine changed them. Best effort.
     fn forget_cached(&self) {}
     /// The descriptor behind it, if there is one.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -272,7 +298,8 @@ pub trait StoreFile: Send + Sync + Debug {
 /// Bytes that stay valid as long as this value lives: a file map or memory.
 pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// Reads exactly `buf.len()` bytes at `offset`, or fewer at the end of the file; returns the bytes read.
+/// Reads exactly `buf.len()` bytes at `offset`, or fewer at the end of the file; returns the bytes
+/// read.
 pub fn read_full(file: &dyn StoreFile, mut buf: &mut [u8], mut offset: u64) -> Result<usize> {
     let mut done = 0;
     while !buf.is_empty() {
@@ -287,7 +314,8 @@ pub fn read_full(file: &dyn StoreFile, mut buf: &mut [u8], mut offset: u64) -> R
     Ok(done)
 }
 
-/// Writes all of `buf` at `offset`, going on after short writes. A write of 0 bytes is ENOSPC: POSIX gives it for nothing else on a regular file.
+/// Writes all of `buf` at `offset`, going on after short writes. A write of 0 bytes is ENOSPC:
+/// POSIX gives it for nothing else on a regular file.
 pub fn write_full(file: &dyn StoreFile, mut buf: &[u8], mut offset: u64) -> Result<()> {
     while !buf.is_empty() {
         let n = file.write_at(buf, offset)?;

@@ -1,11 +1,15 @@
 //! The real file system, through system calls of rustix alone.
 //!
-//! The preload shim puts itself between a program and libc, so nothing here may go through libc's file calls: PLFS would call itself. That covers closing, too:
-//! dropping an [`OwnedFd`] calls libc's close, therefore every descriptor of this module is closed by [`rustix::io::close`], a bare system call.
+//! The preload shim puts itself between a program and libc, so nothing here may go through libc's
+//! file calls: PLFS would call itself. That covers closing, too: dropping an [`OwnedFd`] calls
+//! libc's close, therefore every descriptor of this module is closed by [`rustix::io::close`], a
+//! bare system call.
 //!
-//! Descriptors that PLFS keeps for itself stay out of the low numbers, which programs expect to get from their own open calls (and which some close in bulk or
-//! replace by dup2). They are recorded, so that the shim can tell them from the program's ([`owns_fd`]) without a lock. Descriptors that are meant for the
-//! program ([`PosixFile::open`], [`PosixFile::from_fd`]) keep the number they have and are not recorded.
+//! Descriptors that PLFS keeps for itself stay out of the low numbers, which programs expect to get
+//! from their own open calls (and which some close in bulk or replace by dup2). They are recorded,
+//! so that the shim can tell them from the program's ([`owns_fd`]) without a lock. Descriptors that
+//! are meant for the program ([`PosixFile::open`], [`PosixFile::from_fd`]) keep the number they
+//! have and are not recorded.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -19,21 +23,29 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rustix::fs::{Advice, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, SeekFrom, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid};
+use rustix::fs::{
+    Advice, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, SeekFrom,
+    StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
+};
 use rustix::io::retry_on_intr;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Resource;
 
 use super::beneath::{Dir, Inside, Kept, Spot, beneath, chmod};
-use super::{Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time};
+use super::{
+    Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
+};
 
-/// Descriptor numbers that can be recorded: twice the highest base, so that 65,536 descriptors fit above it.
+/// Descriptor numbers that can be recorded: twice the highest base, so that 65,536 descriptors fit
+/// above it.
 const RECORDED_FDS: usize = 131_072;
 
-/// The highest number above which PLFS moves its descriptors. Linux gives 1,048,576 as the usual hard limit of open files, so there is room above it for both.
+/// The highest number above which PLFS moves its descriptors. Linux gives 1,048,576 as the usual
+/// hard limit of open files, so there is room above it for both.
 const BASE_MAX: u64 = 65_536;
 
-/// The lowest such number: with fewer than 128 descriptors allowed, keeping clear of a program's first 64 is still possible.
+/// The lowest such number: with fewer than 128 descriptors allowed, keeping clear of a program's
+/// first 64 is still possible.
 const BASE_MIN: u64 = 64;
 
 /// Room for directory entries per system call, as glibc's readdir takes.
@@ -47,17 +59,19 @@ fn bit_of(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     Some((OWN.get(fd / 64)?, 1 << (fd % 64)))
 }
 
-/// True if the descriptor number `fd` is PLFS's own and none of the program's business. Takes no lock and makes no system call; safe in signal handlers and
-/// after fork.
+/// True if the descriptor number `fd` is PLFS's own and none of the program's business. Takes no
+/// lock and makes no system call; safe in signal handlers and after fork.
 pub fn owns_fd(fd: RawFd) -> bool {
     bit_of(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
 }
 
 static BASE: OnceLock<RawFd> = OnceLock::new();
 
-/// The number from which PLFS's own descriptors start: half of the soft limit of open files, within [`BASE_MIN`] and [`BASE_MAX`].
+/// The number from which PLFS's own descriptors start: half of the soft limit of open files, within
+/// [`BASE_MIN`] and [`BASE_MAX`].
 fn base_fd() -> RawFd {
-    // A limit that changes later moves later descriptors of a process that asks again: too rare to pay for at each open.
+    // A limit that changes later moves later descriptors of a process that asks again: too rare to
+    // pay for at each open.
     *BASE.get_or_init(ask_base_fd)
 }
 
@@ -90,19 +104,22 @@ impl AsFd for BareFd {
 
 impl Drop for BareFd {
     fn drop(&mut self) {
-        // SAFETY: this is the drop of the value that holds the descriptor; nothing uses it afterwards.
+        // SAFETY: this is the drop of the value that holds the descriptor; nothing uses it
+        // afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.0) };
         // SAFETY: into_raw_fd gave up the descriptor, so this is its only close.
         unsafe { rustix::io::close(fd.into_raw_fd()) };
     }
 }
 
-/// A descriptor that PLFS keeps for itself: out of the program's low numbers where the limit allows, and known to [`owns_fd`].
+/// A descriptor that PLFS keeps for itself: out of the program's low numbers where the limit
+/// allows, and known to [`owns_fd`].
 #[derive(Debug)]
 pub struct HighFd(BareFd);
 
 impl HighFd {
-    /// Takes `fd` over, moves it up and records it. If there is no room above the base, it keeps its number.
+    /// Takes `fd` over, moves it up and records it. If there is no room above the base, it keeps
+    /// its number.
     pub fn new(fd: OwnedFd) -> HighFd {
         let low = BareFd::new(fd);
         let base = base_fd();
@@ -112,7 +129,8 @@ impl HighFd {
             match rustix::io::fcntl_dupfd_cloexec(low.as_fd(), base).map(BareFd::new) {
                 // A number too high to be recorded is worse than a low one.
                 Ok(high) if bit_of(high.as_fd().as_raw_fd()).is_some() => high,
-                // EINVAL: the limit is below the base. EMFILE: all numbers above it are taken. Either way the low one serves.
+                // EINVAL: the limit is below the base. EMFILE: all numbers above it are taken.
+                // Either way the low one serves.
                 Ok(_) | Err(_) => low,
             }
         };
@@ -131,7 +149,8 @@ impl HighFd {
     fn into_owned(self) -> OwnedFd {
         self.forget_number();
         let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is never dropped or used again, so the BareFd read out of it is the only one.
+        // SAFETY: `this` is never dropped or used again, so the BareFd read out of it is the only
+        // one.
         unsafe { std::ptr::read(&this.0) }.into_owned()
     }
 }
@@ -144,7 +163,8 @@ impl AsFd for HighFd {
 
 impl Drop for HighFd {
     fn drop(&mut self) {
-        // Before the close, which follows in BareFd: from then on the kernel may give the number to another thread.
+        // Before the close, which follows in BareFd: from then on the kernel may give the number to
+        // another thread.
         self.forget_number();
     }
 }
@@ -169,15 +189,29 @@ impl PosixStore {
     }
 
     /// [`Store::inside`] for who has roots of the places open.
-    pub fn inside_of(&self, places: Vec<Place>, roots: Vec<Option<Kept>>, keep: Keep) -> PosixStore {
+    pub fn inside_of(
+        &self,
+        places: Vec<Place>,
+        roots: Vec<Option<Kept>>,
+        keep: Keep,
+    ) -> PosixStore {
         match &self.inside {
             Some(inside) if inside.is(&places, keep) => self.clone(),
-            _ => PosixStore { inside: Some(Arc::new(Inside::new(places, roots, keep, self.walk))), walk: self.walk },
+            _ => PosixStore {
+                inside: Some(Arc::new(Inside::new(places, roots, keep, self.walk))),
+                walk: self.walk,
+            },
         }
     }
 
-    /// Opens `path` below the directory `base`, following no symbolic link: a link is ELOOP. The descriptor has the lowest free number.
-    pub fn open_beneath(&self, base: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    /// Opens `path` below the directory `base`, following no symbolic link: a link is ELOOP. The
+    /// descriptor has the lowest free number.
+    pub fn open_beneath(
+        &self,
+        base: BorrowedFd<'_>,
+        path: &Path,
+        flags: OFlags,
+    ) -> Result<OwnedFd> {
         beneath(base, path, flags, Mode::empty(), self.walk)
     }
 
@@ -198,12 +232,14 @@ impl PosixStore {
         }
     }
 
-    /// For programs that know PLFS, as its command and its daemon do: descriptors keep the numbers they get, which spares two system calls at each open. To be called before the first.
+    /// For programs that know PLFS, as its command and its daemon do: descriptors keep the numbers
+    /// they get, which spares two system calls at each open. To be called before the first.
     pub fn keep_fd_numbers() {
         let _ = BASE.set(0);
     }
 
-    /// True if the descriptor number `fd` is PLFS's own, rather than one of the program's. Takes no lock and makes no system call.
+    /// True if the descriptor number `fd` is PLFS's own, rather than one of the program's. Takes no
+    /// lock and makes no system call.
     pub fn owns_fd(fd: RawFd) -> bool {
         owns_fd(fd)
     }
@@ -220,8 +256,8 @@ enum Fd {
 pub struct PosixFile(Fd);
 
 impl PosixFile {
-    /// Opens a file for the program: the descriptor has the lowest free number, as POSIX promises, and PLFS does not claim it. [`Store::open`] is for files that
-    /// PLFS keeps.
+    /// Opens a file for the program: the descriptor has the lowest free number, as POSIX promises,
+    /// and PLFS does not claim it. [`Store::open`] is for files that PLFS keeps.
     pub fn open(path: &Path, how: Open) -> Result<PosixFile> {
         PosixStore::new().open_fd(path, how).map(PosixFile::from_fd)
     }
@@ -231,7 +267,8 @@ impl PosixFile {
         PosixFile(Fd::Programs(BareFd::new(fd)))
     }
 
-    /// Gives the descriptor away; PLFS no longer claims it. Mind that dropping an [`OwnedFd`] calls libc's close.
+    /// Gives the descriptor away; PLFS no longer claims it. Mind that dropping an [`OwnedFd`] calls
+    /// libc's close.
     pub fn into_fd(self) -> OwnedFd {
         match self.0 {
             Fd::Own(fd) => fd.into_owned(),
@@ -264,7 +301,8 @@ fn open_fd(how: Open, open: impl Fn(OFlags, Mode) -> Result<OwnedFd>) -> Result<
         }
     }
     if !how.write && !how.create {
-        // Looking at a superblock or a log is not the program's reading. Only a file's owner may leave its access time alone.
+        // Looking at a superblock or a log is not the program's reading. Only a file's owner may
+        // leave its access time alone.
         match open(flags | OFlags::NOATIME, Mode::empty()) {
             Err(Errno::PERM) => {}
             other => return other,
@@ -276,7 +314,8 @@ fn open_fd(how: Open, open: impl Fn(OFlags, Mode) -> Result<OwnedFd>) -> Result<
 /// A directory, open for reading its names.
 const READ_DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// Where a call that does not follow a last link looks `path` up: in which directory, by which name.
+/// Where a call that does not follow a last link looks `path` up: in which directory, by which
+/// name.
 fn parent<'a>(spot: &'a Option<Spot<'_>>, path: &'a Path) -> Result<(Dir<'a>, &'a Path)> {
     spot.as_ref().map_or(Ok((Dir::Kept(CWD), path)), Spot::parent)
 }
@@ -332,7 +371,8 @@ impl Store for PosixStore {
     fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
         let Some(spot) = self.spot(path) else {
             let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-            return retry_on_intr(|| rustix::fs::statat(CWD, path, flags)).map(|stat| stat_of(&stat));
+            return retry_on_intr(|| rustix::fs::statat(CWD, path, flags))
+                .map(|stat| stat_of(&stat));
         };
         let stat = if spot.is_near() {
             let (dir, name) = match spot.at() {
@@ -390,8 +430,9 @@ impl Store for PosixStore {
         Ok(())
     }
 
-    /// The kernel applies the umask, which belongs to the whole process and is not ours to change; bits it cut are put back by a chmod. Bits it added stay: a
-    /// directory below one with the set-group-ID bit inherits it, as from mkdir(2).
+    /// The kernel applies the umask, which belongs to the whole process and is not ours to change;
+    /// bits it cut are put back by a chmod. Bits it added stay: a directory below one with the
+    /// set-group-ID bit inherits it, as from mkdir(2).
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
         let spot = self.spot(path);
         let (dir, name) = parent(&spot, path)?;
@@ -451,7 +492,8 @@ impl Store for PosixStore {
             return Err(Errno::LOOP);
         }
         let (dir, name) = spot.as_ref().map_or(Ok((Dir::Kept(CWD), path)), Spot::at)?;
-        let flags = if follow && spot.is_none() { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let flags =
+            if follow && spot.is_none() { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         retry_on_intr(|| rustix::fs::chownat(&dir, name, uid, gid, flags))
     }
 
@@ -460,17 +502,20 @@ impl Store for PosixStore {
             // With nothing to set, utimensat(2) does not even look whether the path exists.
             return self.stat(path, true).map(drop);
         }
-        let times = Timestamps { last_access: timespec(atime)?, last_modification: timespec(mtime)? };
+        let times =
+            Timestamps { last_access: timespec(atime)?, last_modification: timespec(mtime)? };
         let spot = self.spot(path);
         let (dir, name) = spot.as_ref().map_or(Ok((Dir::Kept(CWD), path)), Spot::at)?;
         let flags = if spot.is_some() { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
         retry_on_intr(|| rustix::fs::utimensat(&dir, name, &times, flags))
     }
 
-    /// A file system that does not know fsync on directories (EINVAL) has nothing to offer here and counts as done.
+    /// A file system that does not know fsync on directories (EINVAL) has nothing to offer here and
+    /// counts as done.
     fn sync_dir(&self, path: &Path) -> Result<()> {
         let above = self.inside.as_ref().and_then(|inside| inside.above(path, READ_DIR));
-        let dir = BareFd::new(above.unwrap_or_else(|| self.open_at(path, READ_DIR, Mode::empty()))?);
+        let dir =
+            BareFd::new(above.unwrap_or_else(|| self.open_at(path, READ_DIR, Mode::empty()))?);
         match retry_on_intr(|| rustix::fs::fsync(&dir)) {
             Err(Errno::INVAL) => Ok(()),
             other => other,
@@ -479,12 +524,16 @@ impl Store for PosixStore {
 
     fn space(&self, path: &Path) -> Result<Space> {
         let found = retry_on_intr(|| rustix::fs::statvfs(path))?;
-        Ok(Space { total: found.f_blocks.saturating_mul(found.f_frsize), available: found.f_bavail.saturating_mul(found.f_frsize) })
+        Ok(Space {
+            total: found.f_blocks.saturating_mul(found.f_frsize),
+            available: found.f_bavail.saturating_mul(found.f_frsize),
+        })
     }
 
     /// Asks the nearest ancestor that exists. False if that cannot be asked.
     fn is_local(&self, path: &Path) -> bool {
-        // Asked for the same few roots again and again; on a network file system a statfs can wait for other clients.
+        // Asked for the same few roots again and again; on a network file system a statfs can wait
+        // for other clients.
         static KNOWN: Mutex<BTreeMap<PathBuf, bool>> = Mutex::new(BTreeMap::new());
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(local) = known.get(path) {
@@ -501,12 +550,14 @@ impl Store for PosixStore {
 
 fn ask_is_local(path: &Path) -> bool {
     for path in path.ancestors() {
-        // Its daemon would have to answer a statfs, which may ask servers in turn: 5 to 10 ms on CephFS when several clients open at once.
+        // Its daemon would have to answer a statfs, which may ask servers in turn: 5 to 10 ms on
+        // CephFS when several clients open at once.
         if is_fuse(path) {
             return false;
         }
         match retry_on_intr(|| rustix::fs::statfs(path)) {
-            // The magic numbers are 32 bits wide; the field is signed or not, wider or not, depending on the architecture.
+            // The magic numbers are 32 bits wide; the field is signed or not, wider or not,
+            // depending on the architecture.
             Ok(found) => return LOCAL_MAGIC.iter().any(|&(magic, _)| magic == found.f_type as u32),
             Err(Errno::NOENT | Errno::NOTDIR) => {}
             Err(_) => return false,
@@ -515,12 +566,19 @@ fn ask_is_local(path: &Path) -> bool {
     false
 }
 
-/// Whether a FUSE daemon serves `path`, by the kernel's table of mounts, which asks nobody else. False too if that cannot be told.
+/// Whether a FUSE daemon serves `path`, by the kernel's table of mounts, which asks nobody else.
+/// False too if that cannot be told.
 fn is_fuse(path: &Path) -> bool {
     match rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID) {
-        // Only file systems without a device can be one; `fuseblk` has one, and answers a statfs at once.
-        Ok(found) if found.stx_dev_major == 0 && found.stx_mask & StatxFlags::MNT_ID.bits() != 0 => {
-            mounts().is_some_and(|mounts| type_of_mount(&mounts, found.stx_mnt_id).is_some_and(|kind| kind == "fuse" || kind.starts_with("fuse.")))
+        // Only file systems without a device can be one; `fuseblk` has one, and answers a statfs at
+        // once.
+        Ok(found)
+            if found.stx_dev_major == 0 && found.stx_mask & StatxFlags::MNT_ID.bits() != 0 =>
+        {
+            mounts().is_some_and(|mounts| {
+                type_of_mount(&mounts, found.stx_mnt_id)
+                    .is_some_and(|kind| kind == "fuse" || kind.starts_with("fuse."))
+            })
         }
         _ => false,
     }
@@ -535,7 +593,9 @@ fn type_of_mount(mounts: &str, id: u64) -> Option<&str> {
 }
 
 fn mounts() -> Option<String> {
-    let file = PosixFile(Fd::Own(HighFd::new(PosixStore::new().open_fd(Path::new("/proc/self/mountinfo"), Open::READ).ok()?)));
+    let file = PosixFile(Fd::Own(HighFd::new(
+        PosixStore::new().open_fd(Path::new("/proc/self/mountinfo"), Open::READ).ok()?,
+    )));
     let (mut text, mut filled) = (vec![0; 16 << 10], 0);
     loop {
         match file.read_at(&mut text[filled..], filled as u64).ok()? {
@@ -550,25 +610,32 @@ fn mounts() -> Option<String> {
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// `f_type` of the file systems whose writes end in this machine's page cache. All others count as remote: FUSE, Ceph, NFS, Lustre, GPFS, BeeGFS and what we do not
-/// know. Numbers from Linux include/uapi/linux/magic.h unless another source is named.
+/// `f_type` of the file systems whose writes end in this machine's page cache. All others count as
+/// remote: FUSE, Ceph, NFS, Lustre, GPFS, BeeGFS and what we do not know. Numbers from Linux
+/// include/uapi/linux/magic.h unless another source is named.
 const LOCAL_MAGIC: [(u32, &str); 8] = [
-    (0x0102_1994, "tmpfs"),     // TMPFS_MAGIC
-    (0x8584_58f6, "ramfs"),     // RAMFS_MAGIC
-    (0x0000_ef53, "ext4"),      // EXT4_SUPER_MAGIC; ext2 and ext3 have the same
-    (0x5846_5342, "XFS"),       // XFS_SUPER_MAGIC
-    (0x9123_683e, "Btrfs"),     // BTRFS_SUPER_MAGIC
-    (0xf2f5_2010, "F2FS"),      // F2FS_SUPER_MAGIC
-    (0x2fc1_2fc1, "ZFS"),       // ZFS_SUPER_MAGIC in OpenZFS include/sys/fs/zfs.h
-    (0x794c_7630, "overlayfs"), // OVERLAYFS_SUPER_MAGIC; containers of the docker kind lie on a local file system
+    (0x0102_1994, "tmpfs"), // TMPFS_MAGIC
+    (0x8584_58f6, "ramfs"), // RAMFS_MAGIC
+    (0x0000_ef53, "ext4"),  // EXT4_SUPER_MAGIC; ext2 and ext3 have the same
+    (0x5846_5342, "XFS"),   // XFS_SUPER_MAGIC
+    (0x9123_683e, "Btrfs"), // BTRFS_SUPER_MAGIC
+    (0xf2f5_2010, "F2FS"),  // F2FS_SUPER_MAGIC
+    (0x2fc1_2fc1, "ZFS"),   // ZFS_SUPER_MAGIC in OpenZFS include/sys/fs/zfs.h
+    (0x794c_7630, "overlayfs"), /* OVERLAYFS_SUPER_MAGIC; containers of the docker kind lie on a
+                             * local file system */
 ];
 
 impl StoreFile for PosixFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         let mut done = 0;
         while done < buf.len() {
-            // One read(2) gives at most 0x7ffff000 bytes, and a network file system may give less than there is: only 0 means the end.
-            match rustix::io::pread(self.as_fd(), &mut buf[done..], offset.saturating_add(done as u64)) {
+            // One read(2) gives at most 0x7ffff000 bytes, and a network file system may give less
+            // than there is: only 0 means the end.
+            match rustix::io::pread(
+                self.as_fd(),
+                &mut buf[done..],
+                offset.saturating_add(done as u64),
+            ) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
@@ -592,7 +659,8 @@ impl StoreFile for PosixFile {
 
     fn flush(&self) -> Result<()> {
         // Each close of a descriptor of the open file does it.
-        let copy = rustix::io::fcntl_dupfd_cloexec(self.as_fd(), base_fd()).or_else(|_| rustix::io::fcntl_dupfd_cloexec(self.as_fd(), 0))?;
+        let copy = rustix::io::fcntl_dupfd_cloexec(self.as_fd(), base_fd())
+            .or_else(|_| rustix::io::fcntl_dupfd_cloexec(self.as_fd(), 0))?;
         // SAFETY: into_raw_fd gave up the descriptor, so this is its only close.
         unsafe { rustix::io::try_close(copy.into_raw_fd()) }
     }
@@ -603,14 +671,23 @@ impl StoreFile for PosixFile {
     /// A lock of flock(2) on the whole file or directory. It belongs to this open file:
     ///
     /// * Two opens exclude each other within a process as they do between processes.
-    /// * The kernel releases it when the last descriptor of this open closes, at the latest when the process dies. A child made by fork shares the open file and so
-    ///   the lock: it lasts until parent and child have both closed it. The descriptor is close-on-exec, so a program started by exec does not keep it.
-    /// * The kind of lock can be changed, but not atomically, and a failed attempt (Ok(false)) loses the lock held before.
-    /// * The descriptor may be open for reading, writing or both. NFS alone wants one open for writing for an exclusive lock on a file, else EBADF.
+    /// * The kernel releases it when the last descriptor of this open closes, at the latest when
+    ///   the process dies. A child made by fork shares the open file and so the lock: it lasts
+    ///   until parent and child have both closed it. The descriptor is close-on-exec, so a program
+    ///   started by exec does not keep it.
+    /// * The kind of lock can be changed, but not atomically, and a failed attempt (Ok(false))
+    ///   loses the lock held before.
+    /// * The descriptor may be open for reading, writing or both. NFS alone wants one open for
+    ///   writing for an exclusive lock on a file, else EBADF.
     ///
-    /// File systems without such locks (ENOSYS, EOPNOTSUPP; Lustre without `-o flock`) answer Ok(true).
+    /// File systems without such locks (ENOSYS, EOPNOTSUPP; Lustre without `-o flock`) answer
+    /// Ok(true).
     fn try_lock(&self, exclusive: bool) -> Result<bool> {
-        let how = if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
+        let how = if exclusive {
+            FlockOperation::NonBlockingLockExclusive
+        } else {
+            FlockOperation::NonBlockingLockShared
+        };
         match retry_on_intr(|| rustix::fs::flock(self.as_fd(), how)) {
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(true),
             Err(Errno::AGAIN) => Ok(false),
@@ -624,7 +701,16 @@ impl StoreFile for PosixFile {
             return Ok(Arc::new([]));
         }
         // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
-        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, self.as_fd(), 0)? };
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                self.as_fd(),
+                0,
+            )?
+        };
         let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::FAULT)?;
         Ok(Arc::new(Map { start, len }))
     }
@@ -649,7 +735,8 @@ impl StoreFile for PosixFile {
     }
 }
 
-/// A read-only map of a file, undone in drop. memmap2 would go through libc's mmap, which the shim wraps.
+/// A read-only map of a file, undone in drop. memmap2 would go through libc's mmap, which the shim
+/// wraps.
 struct Map {
     start: NonNull<u8>,
     len: usize,
@@ -662,14 +749,16 @@ unsafe impl Sync for Map {}
 
 impl AsRef<[u8]> for Map {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: mapped with this length until drop. That the bytes do not change or vanish is what StoreFile::map asks of its caller.
+        // SAFETY: mapped with this length until drop. That the bytes do not change or vanish is
+        // what StoreFile::map asks of its caller.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: mapped by StoreFile::map with this length; references into it cannot outlive self. Unmapping a valid range does not fail.
+        // SAFETY: mapped by StoreFile::map with this length; references into it cannot outlive
+        // self. Unmapping a valid range does not fail.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -680,9 +769,9 @@ mod tests {
 
     #[test]
     fn the_table_of_mounts_is_understood() {
-        let text = "21 28 0:20 / /sys rw,nosuid - sysfs sysfs rw\n\
-                    271 29 0:45 / /with\\040blank\\040-\\040x rw,relatime shared:5 master:1 - fuse.ceph-fuse ceph-fuse rw,user_id=0\n\
-                    27 29 0:46 / /dev/shm rw - tmpfs tmpfs rw\n";
+        let text = "21 28 0:20 / /sys rw,nosuid - sysfs sysfs rw\n271 29 0:45 / \
+                    /with\\040blank\\040-\\040x rw,relatime shared:5 master:1 - fuse.ceph-fuse \
+                    ceph-fuse rw,user_id=0\n27 29 0:46 / /dev/shm rw - tmpfs tmpfs rw\n";
         assert_eq!(type_of_mount(text, 271), Some("fuse.ceph-fuse"));
         assert_eq!(type_of_mount(text, 27), Some("tmpfs"));
         assert_eq!(type_of_mount(text, 2), None);

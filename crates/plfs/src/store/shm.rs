@@ -1,12 +1,19 @@
-//! A page of atomic numbers that the processes of a node share, with locks that the kernel releases when their holder dies.
+//! A page of atomic numbers that the processes of a node share, with locks that the kernel releases
+//! when their holder dies.
 //!
-//! The page is a small file in a memory file system, mapped by all. Its first bytes carry the locks, as open file description locks (fcntl(2)): byte 0 says who is alive
-//! ([`SharedPage::try_be_last`]), byte 1 serialises short critical sections ([`SharedPage::lock`]), byte 2 lets one process at a time make the index log durable
-//! ([`SharedPage::gate`]). One descriptor carries all three. Threads of one process exclude each other by mutexes, because they share that descriptor.
+//! The page is a small file in a memory file system, mapped by all. Its first bytes carry the
+//! locks, as open file description locks (fcntl(2)): byte 0 says who is alive
+//! ([`SharedPage::try_be_last`]), byte 1 serialises short critical sections ([`SharedPage::lock`]),
+//! byte 2 lets one process at a time make the index log durable ([`SharedPage::gate`]). One
+//! descriptor carries all three. Threads of one process exclude each other by mutexes, because they
+//! share that descriptor.
 //!
-//! The directory is everybody's, and names in it can be guessed. So a page is used only if it is a regular file of its user, which nobody else may open, with one name and the length of
-//! a page, and if the memory for it is there: a page without memory would be SIGBUS at the first use. Then only processes of the same user (and root) can hold its locks, or cut it; whoever
-//! does the latter takes down the user's own processes, and the files of a memory file system cannot be sealed against it. Whoever finds a page that is no good does without one.
+//! The directory is everybody's, and names in it can be guessed. So a page is used only if it is a
+//! regular file of its user, which nobody else may open, with one name and the length of
+//! a page, and if the memory for it is there: a page without memory would be SIGBUS at the first
+//! use. Then only processes of the same user (and root) can hold its locks, or cut it; whoever does
+//! the latter takes down the user's own processes, and the files of a memory file system cannot be
+//! sealed against it. Whoever finds a page that is no good does without one.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -44,7 +51,8 @@ pub struct SharedPage {
     gate: Mutex<()>,
 }
 
-// SAFETY: `words` points to a shared mapping that lives as long as the page and is only accessed as atomics.
+// SAFETY: `words` points to a shared mapping that lives as long as the page and is only accessed as
+// atomics.
 unsafe impl Send for SharedPage {}
 // SAFETY: as above.
 unsafe impl Sync for SharedPage {}
@@ -58,15 +66,18 @@ pub struct PageGuard<'a> {
 
 impl Drop for PageGuard<'_> {
     fn drop(&mut self) {
-        // Unlocking a descriptor that is locked cannot fail; the kernel would unlock at close anyway.
+        // Unlocking a descriptor that is locked cannot fail; the kernel would unlock at close
+        // anyway.
         let _ = set_lock(self.fd, self.lock, linux::F_UNLCK, false);
     }
 }
 
 impl SharedPage {
-    /// Maps the page of user `uid` at `path`, creating it with zeros, and marks this process as alive.
+    /// Maps the page of user `uid` at `path`, creating it with zeros, and marks this process as
+    /// alive.
     ///
-    /// PERM if there is something there that is not the user's page; NOSPC if there is no memory for it.
+    /// PERM if there is something there that is not the user's page; NOSPC if there is no memory
+    /// for it.
     pub fn join(path: &Path, uid: u32) -> Result<SharedPage> {
         loop {
             let page = match SharedPage::open(path, true, uid)? {
@@ -74,7 +85,8 @@ impl SharedPage {
                 None => continue,
             };
             let guard = page.lock()?;
-            // The last one out removes the file under the lock: what we locked must still be the file that others will find.
+            // The last one out removes the file under the lock: what we locked must still be the
+            // file that others will find.
             if !same_file(page.file.as_fd(), path) {
                 drop(guard);
                 continue;
@@ -85,11 +97,19 @@ impl SharedPage {
         }
     }
 
-    /// The page of user `uid` at `path` if no live process has joined it, locked, with `heir` in its place: it may read the numbers and remove the page. `None` if there is none, somebody lives
-    /// there, or somebody else is about to find out.
-    pub fn inherit<T>(path: &Path, uid: u32, heir: impl FnOnce(&SharedPage) -> T) -> Result<Option<T>> {
+    /// The page of user `uid` at `path` if no live process has joined it, locked, with `heir` in
+    /// its place: it may read the numbers and remove the page. `None` if there is none, somebody
+    /// lives there, or somebody else is about to find out.
+    pub fn inherit<T>(
+        path: &Path,
+        uid: u32,
+        heir: impl FnOnce(&SharedPage) -> T,
+    ) -> Result<Option<T>> {
         let Some(page) = SharedPage::open(path, false, uid)? else { return Ok(None) };
-        if set_lock(page.file.as_fd(), Lock::Short, linux::F_WRLCK, false).is_err() || !page.try_be_last() || !same_file(page.file.as_fd(), path) {
+        if set_lock(page.file.as_fd(), Lock::Short, linux::F_WRLCK, false).is_err()
+            || !page.try_be_last()
+            || !same_file(page.file.as_fd(), path)
+        {
             return Ok(None);
         }
         // Dropping the page releases both locks.
@@ -101,7 +121,8 @@ impl SharedPage {
         SharedPage::open(path, false, uid)
     }
 
-    /// For a page that was [looked at](SharedPage::peek): whether a live process has joined it. True too if that cannot be found out.
+    /// For a page that was [looked at](SharedPage::peek): whether a live process has joined it.
+    /// True too if that cannot be found out.
     pub fn has_members(&self) -> bool {
         // Asked without taking it: a leaver at this moment must not take us for a member.
         let mut range = lock_range(Lock::Alive, linux::F_WRLCK);
@@ -111,18 +132,27 @@ impl SharedPage {
         }
     }
 
-    /// The pages of a user, or of all (`None`), in a directory of shared memory, with whose they are by their names.
+    /// The pages of a user, or of all (`None`), in a directory of shared memory, with whose they
+    /// are by their names.
     pub fn find(dir: &Path, uid: Option<u32>) -> Result<Vec<(PathBuf, u32)>> {
         let owner_of = |name: &str| {
             let mut parts = name.split('-');
-            let (plfs, user, dev, uuid) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+            let (plfs, user, dev, uuid) =
+                (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
             let hex = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
             let user: u32 = user.parse().ok()?;
-            let is_page = plfs == "plfs" && hex(dev) && uuid.len() == 32 && hex(uuid) && parts.next().is_none();
+            let is_page = plfs == "plfs"
+                && hex(dev)
+                && uuid.len() == 32
+                && hex(uuid)
+                && parts.next().is_none();
             (is_page && uid.is_none_or(|uid| uid == user)).then_some(user)
         };
         let entries = PosixStore::new().list(dir)?;
-        Ok(entries.iter().filter_map(|entry| Some((dir.join(&entry.name), owner_of(entry.name.to_str()?)?))).collect())
+        Ok(entries
+            .iter()
+            .filter_map(|entry| Some((dir.join(&entry.name), owner_of(entry.name.to_str()?)?)))
+            .collect())
     }
 
     /// `None` without `create` if there is no page, or it was never finished.
@@ -135,20 +165,38 @@ impl SharedPage {
             return Ok(None);
         }
         if let Err(errno) = allocate(file.as_fd()) {
-            // A new one for which there is no room: who has it open finds that it is not there any more.
+            // A new one for which there is no room: who has it open finds that it is not there any
+            // more.
             if rustix::fs::fstat(file.as_fd()).is_ok_and(|stat| stat.st_size == 0) {
                 SharedPage::remove_file(path);
             }
             return Err(errno);
         }
-        // SAFETY: a fresh shared mapping of a file that is BYTES long, with memory behind it, which only processes of this user can shorten, and none does; it is unmapped in drop only.
-        let words = unsafe { rustix::mm::mmap(std::ptr::null_mut(), BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file.as_fd(), 0)? };
-        Ok(Some(SharedPage { words: words.cast::<AtomicU64>(), file, path: path.to_path_buf(), short: Mutex::default(), gate: Mutex::default() }))
+        // SAFETY: a fresh shared mapping of a file that is BYTES long, with memory behind it, which
+        // only processes of this user can shorten, and none does; it is unmapped in drop only.
+        let words = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file.as_fd(),
+                0,
+            )?
+        };
+        Ok(Some(SharedPage {
+            words: words.cast::<AtomicU64>(),
+            file,
+            path: path.to_path_buf(),
+            short: Mutex::default(),
+            gate: Mutex::default(),
+        }))
     }
 
     /// The numbers. Zero at first.
     pub fn words(&self) -> &[AtomicU64; WORDS] {
-        // SAFETY: the mapping is BYTES long, page-aligned, lives as long as self, and all processes access it only as atomics.
+        // SAFETY: the mapping is BYTES long, page-aligned, lives as long as self, and all processes
+        // access it only as atomics.
         unsafe { &*self.words.cast::<[AtomicU64; WORDS]>() }
     }
 
@@ -157,7 +205,8 @@ impl SharedPage {
         self.take(Lock::Short, &self.short)
     }
 
-    /// Takes the gate: whoever makes the index log durable holds it, and whoever appends what is not durable yet.
+    /// Takes the gate: whoever makes the index log durable holds it, and whoever appends what is
+    /// not durable yet.
     pub fn gate(&self) -> Result<PageGuard<'_>> {
         self.take(Lock::Gate, &self.gate)
     }
@@ -168,7 +217,8 @@ impl SharedPage {
         Ok(PageGuard { fd: self.file.as_fd(), lock, _thread: thread })
     }
 
-    /// True if no other live process has joined. Call with the short lock held, which keeps others out, and only to leave: after it nobody else counts this process as alive.
+    /// True if no other live process has joined. Call with the short lock held, which keeps others
+    /// out, and only to leave: after it nobody else counts this process as alive.
     pub fn try_be_last(&self) -> bool {
         set_lock(self.file.as_fd(), Lock::Alive, linux::F_WRLCK, false).is_ok()
     }
@@ -198,7 +248,8 @@ impl SharedPage {
     }
 }
 
-/// Sets or releases a lock on one byte, and waits for it if it shall. EAGAIN or EACCES if it shall not and somebody else has it.
+/// Sets or releases a lock on one byte, and waits for it if it shall. EAGAIN or EACCES if it shall
+/// not and somebody else has it.
 fn set_lock(fd: BorrowedFd<'_>, lock: Lock, kind: u32, wait: bool) -> Result<()> {
     let command = if wait { linux::F_OFD_SETLKW } else { linux::F_OFD_SETLK };
     fcntl_lock(fd, command, &mut lock_range(lock, kind))
@@ -206,13 +257,27 @@ fn set_lock(fd: BorrowedFd<'_>, lock: Lock, kind: u32, wait: bool) -> Result<()>
 
 fn lock_range(lock: Lock, kind: u32) -> linux::flock {
     // l_pid must be 0 for locks of open file descriptions.
-    linux::flock { l_type: kind as _, l_whence: linux::SEEK_SET as _, l_start: lock as i64, l_len: 1, l_pid: 0 }
+    linux::flock {
+        l_type: kind as _,
+        l_whence: linux::SEEK_SET as _,
+        l_start: lock as i64,
+        l_len: 1,
+        l_pid: 0,
+    }
 }
 
 fn fcntl_lock(fd: BorrowedFd<'_>, command: u32, range: &mut linux::flock) -> Result<()> {
     loop {
-        // SAFETY: the descriptor is borrowed for the call, and `range` is a struct flock, which the kernel reads, and writes for F_OFD_GETLK.
-        match unsafe { syscalls::syscall3(Sysno::fcntl, fd.as_raw_fd() as usize, command as usize, (&raw mut *range) as usize) } {
+        // SAFETY: the descriptor is borrowed for the call, and `range` is a struct flock, which the
+        // kernel reads, and writes for F_OFD_GETLK.
+        match unsafe {
+            syscalls::syscall3(
+                Sysno::fcntl,
+                fd.as_raw_fd() as usize,
+                command as usize,
+                (&raw mut *range) as usize,
+            )
+        } {
             Ok(_) => return Ok(()),
             Err(syscalls::Errno::EINTR) => {}
             Err(errno) => return Err(Errno::from_raw_os_error(errno.into_raw())),
@@ -236,7 +301,8 @@ impl Drop for SharedPage {
 /// How often a sign is tried that another process has locked, a millisecond apart.
 const PRESENCE_TRIES: u32 = 100;
 
-/// A sign that this process uses something. Many may have it; the last one that drops it removes its file.
+/// A sign that this process uses something. Many may have it; the last one that drops it removes
+/// its file.
 #[derive(Debug)]
 pub struct Presence {
     file: HighFd,
@@ -248,9 +314,14 @@ impl Presence {
     pub fn join(path: &Path) -> Result<Presence> {
         loop {
             // Of a pipe that somebody put there an open would wait for a writer.
-            let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            let flags = OFlags::RDONLY
+                | OFlags::CREATE
+                | OFlags::CLOEXEC
+                | OFlags::NOFOLLOW
+                | OFlags::NONBLOCK;
             let file = HighFd::new(rustix::fs::open(path, flags, Mode::from_raw_mode(0o444))?);
-            // All users share the sign, so anybody can lock it for ever. Whoever looks whether it is free has it for a moment.
+            // All users share the sign, so anybody can lock it for ever. Whoever looks whether it
+            // is free has it for a moment.
             let mut tries = 0;
             while let Err(errno) = flock(file.as_fd(), FlockOperation::NonBlockingLockShared) {
                 if errno != Errno::AGAIN || tries == PRESENCE_TRIES {
@@ -285,8 +356,10 @@ impl Drop for Presence {
     }
 }
 
-/// One process of the node at a time, for things named by `key` (or, by chance, another key): waits for its turn, which ends when the result is dropped.
-/// `None` if there is no memory file system, or another user's file is in the way: then nobody waits. Only processes of the same user can make one wait.
+/// One process of the node at a time, for things named by `key` (or, by chance, another key): waits
+/// for its turn, which ends when the result is dropped. `None` if there is no memory file system,
+/// or another user's file is in the way: then nobody waits. Only processes of the same user can
+/// make one wait.
 pub fn turn(dir: &Path, key: u64) -> Option<impl Drop> {
     let uid = rustix::process::geteuid().as_raw();
     let file = open(&dir.join(format!("plfs-{uid}-turn-{:02x}", key % 64)), true, uid).ok()?;
@@ -294,7 +367,8 @@ pub fn turn(dir: &Path, key: u64) -> Option<impl Drop> {
     Some(file)
 }
 
-/// Opens a file of user `uid` that nobody else may open, made if it shall be. PERM if there is something else.
+/// Opens a file of user `uid` that nobody else may open, made if it shall be. PERM if there is
+/// something else.
 fn open(path: &Path, create: bool, uid: u32) -> Result<HighFd> {
     let create = if create { OFlags::CREATE } else { OFlags::empty() };
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | create;
@@ -321,10 +395,12 @@ fn allocate(fd: BorrowedFd<'_>) -> Result<()> {
     }
     match rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, BYTES as u64) {
         // Not all file systems can; bytes that were written are there.
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) if stat.st_size == 0 => match rustix::io::pwrite(fd, &[0; BYTES], 0)? {
-            BYTES => Ok(()),
-            _ => Err(Errno::NOSPC),
-        },
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) if stat.st_size == 0 => {
+            match rustix::io::pwrite(fd, &[0; BYTES], 0)? {
+                BYTES => Ok(()),
+                _ => Err(Errno::NOSPC),
+            }
+        }
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         other => other,
     }
@@ -359,7 +435,8 @@ mod tests {
         PathBuf::from(format!("/dev/shm/plfs-shm-test-{name}-{}", std::process::id()))
     }
 
-    /// Whatever another user puts where a page should be, nobody maps it, waits for its lock, or follows it: a page that others may write has tails and clocks that they set, and one that
+    /// Whatever another user puts where a page should be, nobody maps it, waits for its lock, or
+    /// follows it: a page that others may write has tails and clocks that they set, and one that
     /// was too short was SIGBUS.
     #[test]
     fn what_is_not_our_page_is_refused() {
@@ -386,7 +463,8 @@ mod tests {
             std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o600)).unwrap();
             refused("a page of another length");
         }
-        rustix::fs::mknodat(rustix::fs::CWD, &at, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &at, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
         refused("a pipe");
         assert!(Presence::is_free(&target));
         if me() == 0 {
@@ -398,7 +476,8 @@ mod tests {
         std::fs::remove_file(target).unwrap();
     }
 
-    /// The page was sparse: with /dev/shm full the first write to it was SIGBUS, in the middle of a program.
+    /// The page was sparse: with /dev/shm full the first write to it was SIGBUS, in the middle of a
+    /// program.
     #[test]
     fn a_page_has_its_memory_when_it_is_joined() {
         let at = path("allocated");
@@ -414,7 +493,8 @@ mod tests {
         page.remove();
     }
 
-    /// The sign of a container is open to all users: one who locked it exclusively made everybody wait for ever who opened a file.
+    /// The sign of a container is open to all users: one who locked it exclusively made everybody
+    /// wait for ever who opened a file.
     #[test]
     fn a_sign_that_somebody_locks_does_not_hang() {
         let at = path("locked");

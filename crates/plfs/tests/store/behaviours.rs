@@ -100,7 +100,8 @@ pub fn directories_are_made_listed_and_removed(store: &dyn Store, dir: &Path) {
     assert_eq!(store.mkdir(&sub, 0o700), Err(Errno::EXIST));
     assert_eq!(store.stat(&sub, true).unwrap().kind, Kind::Dir);
     assert_eq!(names(store, &sub), set(&[]));
-    let many: BTreeSet<String> = (0..1500).map(|n| format!("a-rather-long-name-to-fill-buffers-{n:05}")).collect();
+    let many: BTreeSet<String> =
+        (0..1500).map(|n| format!("a-rather-long-name-to-fill-buffers-{n:05}")).collect();
     for name in &many {
         store.open(&sub.join(name), Open::create_new(0o600)).unwrap();
     }
@@ -186,7 +187,10 @@ pub fn symlinks_are_followed_or_not(store: &dyn Store, dir: &Path) {
     store.symlink(Path::new("../abs"), &dir.join("d/up")).unwrap();
     put(store, &dir.join("d/up/up/up/f"), b"deep");
     assert_eq!(get(store, &dir.join("d/f")), b"deep");
-    assert_eq!(store.stat(&dir.join("d/up/.."), false).unwrap().ino, store.stat(dir, true).unwrap().ino);
+    assert_eq!(
+        store.stat(&dir.join("d/up/.."), false).unwrap().ino,
+        store.stat(dir, true).unwrap().ino
+    );
     assert_eq!(names(store, &dir.join("abs")), set(&["up", "f"]));
     assert_eq!(store.rmdir(&dir.join("abs")), Err(Errno::NOTDIR));
     store.unlink(&dir.join("abs")).unwrap();
@@ -304,11 +308,17 @@ pub fn odd_paths_mean_what_posix_says(store: &dyn Store, dir: &Path) {
     assert_eq!(store.rmdir(&path("e/.")), Err(Errno::INVAL));
     assert_eq!(store.rmdir(&path("e/..")), Err(Errno::NOTEMPTY));
     assert_eq!(store.mkdir(&path("."), 0o700), Err(Errno::EXIST));
-    assert_eq!(store.stat(Path::new("/.."), true).unwrap().ino, store.stat(Path::new("/"), true).unwrap().ino);
+    assert_eq!(
+        store.stat(Path::new("/.."), true).unwrap().ino,
+        store.stat(Path::new("/"), true).unwrap().ino
+    );
     assert_eq!(store.rmdir(Path::new("/")), Err(Errno::BUSY));
     let long = "n".repeat(255);
     put(store, &path(&long), b"");
-    assert_eq!(store.open(&path(&format!("{long}n")), Open::create(0o600)).unwrap_err(), Errno::NAMETOOLONG);
+    assert_eq!(
+        store.open(&path(&format!("{long}n")), Open::create(0o600)).unwrap_err(),
+        Errno::NAMETOOLONG
+    );
     assert_eq!(store.stat(&path(&"x/".repeat(2500)), true), Err(Errno::NAMETOOLONG));
     assert_eq!(store.stat(&path("a\0b"), true), Err(Errno::INVAL));
     store.rmdir(&path("e/")).unwrap();
@@ -339,7 +349,8 @@ pub fn modes_and_owners_are_set(store: &dyn Store, dir: &Path) {
 pub fn times_are_set_exactly_and_move_forward(store: &dyn Store, dir: &Path) {
     let path = dir.join("f");
     put(store, &path, b"");
-    let (a, m) = (Time { sec: 1_234_567_890, nsec: 123_456_789 }, Time { sec: -5, nsec: 999_999_999 });
+    let (a, m) =
+        (Time { sec: 1_234_567_890, nsec: 123_456_789 }, Time { sec: -5, nsec: 999_999_999 });
     store.set_times(&path, Some(a), Some(m)).unwrap();
     let stat = store.stat(&path, true).unwrap();
     assert_eq!((stat.atime, stat.mtime), (a, m));

@@ -147,7 +147,10 @@ fn chance_lets_overwritten_pages_be_old_new_zero_or_torn() {
         let kinds: BTreeSet<u8> = bytes[100..4096].iter().copied().collect();
         seen.insert(kinds);
     }
-    let expected: BTreeSet<BTreeSet<u8>> = [&[0][..], &[1], &[2], &[1, 2]].iter().map(|kinds| kinds.iter().copied().collect()).collect();
+    let expected: BTreeSet<BTreeSet<u8>> = [&[0][..], &[1], &[2], &[1, 2]]
+        .iter()
+        .map(|kinds| kinds.iter().copied().collect())
+        .collect();
     assert_eq!(seen, expected);
 }
 
@@ -161,7 +164,8 @@ fn chance_keeps_or_loses_each_change_of_a_name() {
     store.rename(Path::new("/old"), Path::new("/new")).unwrap();
     store.unlink(Path::new("/gone")).unwrap();
     store.mkdir(Path::new("/dir"), 0o700).unwrap();
-    let seen: BTreeSet<BTreeSet<String>> = (0..200).map(|seed| names(&store.crash_with(seed), root)).collect();
+    let seen: BTreeSet<BTreeSet<String>> =
+        (0..200).map(|seed| names(&store.crash_with(seed), root)).collect();
     // Three changes; the rename as one, so there is always exactly one of its names.
     assert_eq!(seen.len(), 8);
     assert!(seen.iter().all(|names| names.contains("old") != names.contains("new")));

@@ -1,4 +1,5 @@
-//! Places that others can write to: no link is followed in them, and what is open there is found whatever is renamed above.
+//! Places that others can write to: no link is followed in them, and what is open there is found
+//! whatever is renamed above.
 
 use super::*;
 
@@ -12,8 +13,10 @@ fn stores() -> Vec<(&'static str, Arc<dyn Store>, Option<Scratch>)> {
     ]
 }
 
-/// A reader on CephFS sent 28 lookups of path parts, one request each, because every file of a container was looked up from the root of the file system. And
-/// who renamed a directory above a file that was open lost what was written and not committed yet: only opens and stats went by the descriptor.
+/// A reader on CephFS sent 28 lookups of path parts, one request each, because every file of a
+/// container was looked up from the root of the file system. And who renamed a directory above a
+/// file that was open lost what was written and not committed yet: only opens and stats went by the
+/// descriptor.
 #[test]
 fn what_lies_in_a_place_is_found_by_its_descriptor() {
     for (kind, far, scratch) in stores() {
@@ -25,7 +28,8 @@ fn what_lies_in_a_place_is_found_by_its_descriptor() {
         put(&*far, &dir.join("f"), b"abc");
         put(&*far, &root.join("top/dir2"), b"beside");
         put(&*far, &root.join("other"), b"outside");
-        let near = far.inside(vec![Place { root: root.clone(), dir: dir.clone() }], Keep::Now).unwrap();
+        let near =
+            far.inside(vec![Place { root: root.clone(), dir: dir.clone() }], Keep::Now).unwrap();
         assert_eq!(get(&*near, &root.join("top/dir2")), b"beside");
         far.rename(&root, &moved).unwrap();
         assert_eq!(get(&*near, &dir.join("f")), b"abc");
@@ -49,7 +53,8 @@ fn what_lies_in_a_place_is_found_by_its_descriptor() {
         assert_eq!((stat.mode, stat.nlink, Some(stat.mtime)), (0o640, 2, time));
         // What is made durable is the directories above where they are now.
         dir.ancestors().take(3).for_each(|dir| near.sync_dir(dir).unwrap());
-        // What lies beside it, as another container does, is found by the way up; what lies beside that is looked for where it was.
+        // What lies beside it, as another container does, is found by the way up; what lies beside
+        // that is looked for where it was.
         assert_eq!(get(&*near, &root.join("top/dir2")), b"beside");
         assert_eq!(near.stat(&root.join("other"), true), Err(Errno::NOENT));
         near.rmdir(&dir.join("sub/new")).unwrap();
@@ -62,15 +67,19 @@ fn what_lies_in_a_place_is_found_by_its_descriptor() {
     }
 }
 
-/// Everything inside a container was reached by its path: a symbolic link in the place of a directory or a file led any call out of the tree, a recursive
-/// removal by an administrator above all.
+/// Everything inside a container was reached by its path: a symbolic link in the place of a
+/// directory or a file led any call out of the tree, a recursive removal by an administrator above
+/// all.
 #[test]
 fn no_call_follows_a_link_in_a_place() {
     for (kind, far, scratch) in stores() {
         for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
             for depth in 0..3 {
                 eprintln!("  {kind}, {keep:?}, depth {depth}");
-                let root = scratch.as_ref().map_or(PathBuf::from("/some/where"), |scratch| scratch.0.clone()).join(format!("{keep:?}{depth}"));
+                let root = scratch
+                    .as_ref()
+                    .map_or(PathBuf::from("/some/where"), |scratch| scratch.0.clone())
+                    .join(format!("{keep:?}{depth}"));
                 let victim = root.join("victim");
                 make_dirs(&*far, &victim.join("a/b/dir"));
                 put(&*far, &victim.join("a/b/f"), b"precious");
@@ -78,7 +87,8 @@ fn no_call_follows_a_link_in_a_place() {
                 let before = far.stat(&victim.join("a/b/f"), true).unwrap();
                 let mode = far.stat(&victim.join("a/b/dir"), true).unwrap().mode;
                 // The link is the first, the second or the third directory of root/a/b/...
-                let linked = [root.join("top"), root.join("top/a"), root.join("top/a/b")][depth].clone();
+                let linked =
+                    [root.join("top"), root.join("top/a"), root.join("top/a/b")][depth].clone();
                 make_dirs(&*far, linked.parent().unwrap());
                 let target = [victim.clone(), victim.join("a"), victim.join("a/b")][depth].clone();
                 far.symlink(&target, &linked).unwrap();
@@ -86,7 +96,9 @@ fn no_call_follows_a_link_in_a_place() {
                 let view = far.inside(vec![Place { root: root.clone(), dir }], keep).unwrap();
                 let at = |name: &str| root.join("top/a/b").join(name);
                 let refused = Some(Errno::LOOP);
-                for how in [Open::READ, Open::READ_WRITE, Open::create(0o600), Open::create_new(0o600)] {
+                for how in
+                    [Open::READ, Open::READ_WRITE, Open::create(0o600), Open::create_new(0o600)]
+                {
                     assert_eq!(view.open(&at("f"), how).err(), refused);
                     assert_eq!(view.open(&at("new"), how).err(), refused);
                 }
@@ -107,12 +119,18 @@ fn no_call_follows_a_link_in_a_place() {
                 assert_eq!(view.chmod(&at("dir"), 0).err(), refused);
                 assert_eq!(view.chmod(&linked, 0).err(), refused);
                 assert_eq!(view.chown(&at("f"), Some(1), None, true).err(), refused);
-                assert_eq!(view.set_times(&at("f"), None, Some(Time { sec: 1, nsec: 1 })).err(), refused);
+                assert_eq!(
+                    view.set_times(&at("f"), None, Some(Time { sec: 1, nsec: 1 })).err(),
+                    refused
+                );
                 assert_eq!(view.sync_dir(&at("dir")).err(), refused);
                 assert_eq!(view.sync_dir(&linked).err(), refused);
                 // Nothing of it has changed; the link itself can go.
                 let after = far.stat(&victim.join("a/b/f"), true).unwrap();
-                assert_eq!((after.ctime, after.nlink, after.mtime), (before.ctime, before.nlink, before.mtime));
+                assert_eq!(
+                    (after.ctime, after.nlink, after.mtime),
+                    (before.ctime, before.nlink, before.mtime)
+                );
                 assert_eq!(far.stat(&victim.join("a/b/dir"), true).unwrap().mode, mode);
                 assert_eq!(names(&*far, &victim.join("a/b")), set(&["dir", "f"]));
                 assert_eq!(view.stat(&linked, false).unwrap().kind, Kind::Symlink);
@@ -130,12 +148,16 @@ fn a_link_in_a_place_of_a_file_is_not_followed() {
         for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
             for deep in [false, true] {
                 eprintln!("  {kind}, {keep:?}, {deep}");
-                let root = scratch.as_ref().map_or(PathBuf::from("/some/where"), |scratch| scratch.0.clone()).join(format!("{keep:?}{deep}"));
+                let root = scratch
+                    .as_ref()
+                    .map_or(PathBuf::from("/some/where"), |scratch| scratch.0.clone())
+                    .join(format!("{keep:?}{deep}"));
                 let (dir, victim) = (root.join("top/dir"), root.join("victim"));
                 make_dirs(&*far, &dir.join("sub"));
                 put(&*far, &victim, b"precious");
                 let before = far.stat(&victim, true).unwrap();
-                let view = far.inside(vec![Place { root: root.clone(), dir: dir.clone() }], keep).unwrap();
+                let view =
+                    far.inside(vec![Place { root: root.clone(), dir: dir.clone() }], keep).unwrap();
                 let link = if deep { dir.join("sub/link") } else { dir.join("link") };
                 view.symlink(&victim, &link).unwrap();
                 let refused = Some(Errno::LOOP);
@@ -171,7 +193,10 @@ fn links_in_the_path_of_a_root_are_followed() {
     for (kind, far, scratch) in stores() {
         for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
             eprintln!("  {kind}, {keep:?}");
-            let base = scratch.as_ref().map_or(PathBuf::from("/some/where"), |scratch| scratch.0.clone()).join(format!("{keep:?}"));
+            let base = scratch
+                .as_ref()
+                .map_or(PathBuf::from("/some/where"), |scratch| scratch.0.clone())
+                .join(format!("{keep:?}"));
             make_dirs(&*far, &base.join("real/root/top/dir"));
             far.symlink(&base.join("real"), &base.join("link")).unwrap();
             let root = base.join("link/root");
@@ -187,7 +212,8 @@ fn links_in_the_path_of_a_root_are_followed() {
     }
 }
 
-/// No look comes before a call: a thread that swaps a directory for a link, and back, as fast as it can, gets nothing out of the place.
+/// No look comes before a call: a thread that swaps a directory for a link, and back, as fast as it
+/// can, gets nothing out of the place.
 #[test]
 fn a_link_that_is_swapped_in_meanwhile_is_not_followed() {
     use std::sync::atomic::AtomicBool;
@@ -200,7 +226,8 @@ fn a_link_that_is_swapped_in_meanwhile_is_not_followed() {
         make_dirs(&*far, &victim.join("inner"));
         put(&*far, &victim.join("f"), b"precious");
         far.symlink(&victim, &dir.join("link")).unwrap();
-        let view = far.inside(vec![Place { root: root.clone(), dir: dir.clone() }], Keep::Now).unwrap();
+        let view =
+            far.inside(vec![Place { root: root.clone(), dir: dir.clone() }], Keep::Now).unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -14,7 +14,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, Keep, Kind, Open, Place, PosixFile, PosixStore, Store, StoreFile, Time, read_full, write_full};
+use plfs::store::{
+    Errno, Keep, Kind, Open, Place, PosixFile, PosixStore, Store, StoreFile, Time, read_full,
+    write_full,
+};
 use plfs_testkit::{FaultStore, MemStore, seeds};
 
 /// A directory of the real file system that vanishes with the value.
@@ -23,8 +26,13 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn below(base: &Path) -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("plfs-store-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        // Without symbolic links on the way, so that the path means the same in a store that has only this directory.
+        let name = format!(
+            "plfs-store-test-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        // Without symbolic links on the way, so that the path means the same in a store that has
+        // only this directory.
         let path = std::fs::canonicalize(base).unwrap().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Scratch(path)
@@ -133,7 +141,8 @@ fn posix_store_in_shared_memory() {
     run_all(&PosixStore::new(), &scratch.0);
 }
 
-/// Behaviours of paths that lead over links or say `..` or end with a slash: what lies inside a container has none of them.
+/// Behaviours of paths that lead over links or say `..` or end with a slash: what lies inside a
+/// container has none of them.
 const OUTSIDE_ONLY: &[&str] = &[
     "symlinks_are_followed_or_not",
     "symlink_loops_and_long_chains_end",
@@ -146,10 +155,13 @@ const OUTSIDE_ONLY: &[&str] = &[
 fn run_all_inside(store: &dyn Store, root: &Path) {
     make_dirs(store, &root.join("top"));
     for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
-        for (name, behaviour) in BEHAVIOURS.iter().filter(|(name, _)| !OUTSIDE_ONLY.contains(name)) {
+        for (name, behaviour) in BEHAVIOURS.iter().filter(|(name, _)| !OUTSIDE_ONLY.contains(name))
+        {
             eprintln!("  {keep:?}: {name}");
             let dir = root.join("top").join(format!("{keep:?}-{name}"));
-            let view = store.inside(vec![Place { root: root.to_path_buf(), dir: dir.clone() }], keep).unwrap();
+            let view = store
+                .inside(vec![Place { root: root.to_path_buf(), dir: dir.clone() }], keep)
+                .unwrap();
             view.mkdir(&dir, 0o755).unwrap();
             behaviour(&*view, &dir);
         }

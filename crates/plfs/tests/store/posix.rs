@@ -5,14 +5,17 @@ use super::*;
 #[test]
 fn descriptors_that_plfs_keeps_are_high_and_known() {
     let scratch = Scratch::below(&std::env::temp_dir());
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let limit =
+        rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     let base = (limit / 2).clamp(64, 65_536) as i32;
     let file = PosixStore::new().open(&scratch.0.join("f"), Open::create_new(0o600)).unwrap();
     let number = file.fd().unwrap().as_raw_fd();
     assert!(number >= base, "{number} < {base}");
     assert!(PosixStore::owns_fd(number));
     // Another test may get the number at once, so look at all but the last of many.
-    let many: Vec<_> = (0..50).map(|_| PosixStore::new().open(&scratch.0.join("f"), Open::READ).unwrap()).collect();
+    let many: Vec<_> = (0..50)
+        .map(|_| PosixStore::new().open(&scratch.0.join("f"), Open::READ).unwrap())
+        .collect();
     let numbers: BTreeSet<i32> = many.iter().map(|file| file.fd().unwrap().as_raw_fd()).collect();
     assert_eq!(numbers.len(), 50);
     assert!(numbers.iter().all(|&number| PosixStore::owns_fd(number)));
@@ -49,7 +52,8 @@ fn local_file_systems_are_known() {
     assert!(MemStore::new().is_local(Path::new("/")));
 }
 
-/// Locks of the real store exclude other processes and vanish with them. The other process is this test program, asked to run `lock_helper` alone.
+/// Locks of the real store exclude other processes and vanish with them. The other process is this
+/// test program, asked to run `lock_helper` alone.
 #[test]
 fn posix_locks_exclude_other_processes() {
     let scratch = Scratch::below(&std::env::temp_dir());
@@ -64,7 +68,8 @@ fn posix_locks_exclude_other_processes() {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let got = text.split("lock granted: ").nth(1).unwrap_or_else(|| panic!("no answer in {text:?}"));
+        let got =
+            text.split("lock granted: ").nth(1).unwrap_or_else(|| panic!("no answer in {text:?}"));
         got.starts_with("true")
     };
     assert!(other("1"));

@@ -20,13 +20,19 @@ fn mem_store_agrees_with_the_kernel_on_random_calls() {
             let call = random_call(&mut random, &root);
             let (real, ours) = (perform(&posix, &call), perform(&mem, &call));
             done.push(format!("{call:?} = {real}"));
-            assert_eq!(ours, real, "seed {seed}:\n{}", done[done.len().saturating_sub(30)..].join("\n"));
+            assert_eq!(
+                ours,
+                real,
+                "seed {seed}:\n{}",
+                done[done.len().saturating_sub(30)..].join("\n")
+            );
         }
         assert_eq!(tree(&mem, &scratch.0), tree(&posix, &scratch.0), "seed {seed}");
     }
 }
 
-/// Whatever happened before, a crash leaves a sound tree, and one that equals the store if all was synced.
+/// Whatever happened before, a crash leaves a sound tree, and one that equals the store if all was
+/// synced.
 #[test]
 fn crashes_at_random_leave_sound_trees() {
     let root = Path::new("/outer/inner");
@@ -69,7 +75,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }
 }
@@ -132,19 +139,44 @@ fn random_call(random: &mut Random, root: &Path) -> Call {
 
 fn perform(store: &dyn Store, call: &Call) -> String {
     match call {
-        Call::Create(path, exclusive) => format!("{:?}", store.open(path, Open { exclusive: *exclusive, ..Open::create(0o644) }).map(drop)),
+        Call::Create(path, exclusive) => format!(
+            "{:?}",
+            store.open(path, Open { exclusive: *exclusive, ..Open::create(0o644) }).map(drop)
+        ),
         Call::Write(path, offset, byte) => {
-            format!("{:?}", store.open(path, Open::READ_WRITE).and_then(|file| write_full(&*file, &vec![*byte; usize::from(*byte) * 40], *offset)))
+            format!(
+                "{:?}",
+                store.open(path, Open::READ_WRITE).and_then(|file| write_full(
+                    &*file,
+                    &vec![*byte; usize::from(*byte) * 40],
+                    *offset
+                ))
+            )
         }
-        Call::SetLen(path, len) => format!("{:?}", store.open(path, Open::READ_WRITE).and_then(|file| file.set_len(*len))),
+        Call::SetLen(path, len) => {
+            format!("{:?}", store.open(path, Open::READ_WRITE).and_then(|file| file.set_len(*len)))
+        }
         Call::Read(path) => {
             let mut bytes = vec![0; 40_000];
-            let read = store.open(path, Open::READ).and_then(|file| read_full(&*file, &mut bytes, 0));
-            format!("{read:?} {:x}", bytes.iter().fold(0u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into())))
+            let read =
+                store.open(path, Open::READ).and_then(|file| read_full(&*file, &mut bytes, 0));
+            format!(
+                "{read:?} {:x}",
+                bytes
+                    .iter()
+                    .fold(0u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
+            )
         }
-        Call::Stat(path, follow) => format!("{:?}", store.stat(path, *follow).map(|stat| describe(&stat))),
+        Call::Stat(path, follow) => {
+            format!("{:?}", store.stat(path, *follow).map(|stat| describe(&stat)))
+        }
         Call::List(path) => {
-            let listed = store.list(path).map(|entries| entries.into_iter().map(|entry| (entry.name, format!("{:?}", entry.kind))).collect::<BTreeSet<_>>());
+            let listed = store.list(path).map(|entries| {
+                entries
+                    .into_iter()
+                    .map(|entry| (entry.name, format!("{:?}", entry.kind)))
+                    .collect::<BTreeSet<_>>()
+            });
             format!("{listed:?}")
         }
         Call::Mkdir(path) => format!("{:?}", store.mkdir(path, 0o755)),

@@ -43,7 +43,8 @@ pub enum Said {
 pub struct IndexRecord {
     /// When, in units of 2^-16 ms since 1970; decides overlaps.
     pub stamp: u64,
-    /// Stamp of its block: all of it was written before. So was it before the writer's next record, because a writer has one record under way at a time.
+    /// Stamp of its block: all of it was written before. So was it before the writer's next
+    /// record, because a writer has one record under way at a time.
     pub committed: u64,
     /// Log set: decides between equal stamps.
     pub set: u32,
@@ -64,7 +65,8 @@ pub struct Records {
     pub writers: Vec<WrittenBy>,
 }
 
-/// Reads every run, hole and truncate that any writer committed, whether later ones hide it or not. Memory grows with their number.
+/// Reads every run, hole and truncate that any writer committed, whether later ones hide it or not.
+/// Memory grows with their number.
 pub fn records(container: &Container) -> Result<Records> {
     let mut all = Records::default();
     let mut numbers = HashMap::new();
@@ -74,10 +76,21 @@ pub fn records(container: &Container) -> Result<Records> {
         let mut writers = HashMap::new();
         let mut wrote = Vec::new();
         log::scan(container, set, 0, |offset, header, at| {
-            let block = decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&path, bad))?;
+            let block =
+                decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&path, bad))?;
             for (_, record) in block.records {
                 match record {
-                    Record::Run { logical, length, stride, count, segment, physical, writer, stamp, .. } => {
+                    Record::Run {
+                        logical,
+                        length,
+                        stride,
+                        count,
+                        segment,
+                        physical,
+                        writer,
+                        stamp,
+                        ..
+                    } => {
                         let at = block.segments[usize::from(segment)];
                         let segment = match numbers.get(&at) {
                             Some(number) => *number,
@@ -87,16 +100,33 @@ pub fn records(container: &Container) -> Result<Records> {
                             }
                         };
                         wrote.push((all.records.len(), writer));
-                        let said = Said::Run(Run { logical, length, stride, count, segment, physical });
-                        all.records.push(IndexRecord { stamp, committed: header.hlc, set, said, writer: None });
+                        let said =
+                            Said::Run(Run { logical, length, stride, count, segment, physical });
+                        all.records.push(IndexRecord {
+                            stamp,
+                            committed: header.hlc,
+                            set,
+                            said,
+                            writer: None,
+                        });
                     }
                     Record::Hole { logical, length, writer, stamp } => {
                         wrote.push((all.records.len(), writer));
-                        all.records.push(IndexRecord { stamp, committed: header.hlc, set, said: Said::Hole { logical, length }, writer: None });
+                        all.records.push(IndexRecord {
+                            stamp,
+                            committed: header.hlc,
+                            set,
+                            said: Said::Hole { logical, length },
+                            writer: None,
+                        });
                     }
-                    Record::Truncate { size, stamp } => {
-                        all.records.push(IndexRecord { stamp, committed: header.hlc, set, said: Said::Truncate(size), writer: None })
-                    }
+                    Record::Truncate { size, stamp } => all.records.push(IndexRecord {
+                        stamp,
+                        committed: header.hlc,
+                        set,
+                        said: Said::Truncate(size),
+                        writer: None,
+                    }),
                     Record::Writer { writer, pid, uid, host, .. } => {
                         writers.insert(writer, all.writers.len() as u32);
                         all.writers.push(WrittenBy { host, pid, uid });
