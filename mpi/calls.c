@@ -1,4 +1,5 @@
-/* The data access calls, made from functions.def, and the table of all calls that the front gets. */
+/* The data access calls, made from functions.def, and the table of all calls that the front gets.
+ */
 #include "door.h"
 
 #include <stdlib.h>
@@ -16,16 +17,19 @@ static void set_status(MPI_Status *status, MPI_Count bytes)
 	PMPI_Status_set_cancelled(status, 0);
 }
 
-/* Before a collective read of a coherent file, all ranks' calls before it are over: PnetCDF writes and reads collectively with nothing in between. `name` tells what is collective;
- * the compiler looks, not the program. Non-blocking calls must not wait for other ranks. */
-static inline struct file *meet(struct file *f, enum direction direction, enum where where, const char *name)
+/* Before a collective read of a coherent file, all ranks' calls before it are over: PnetCDF writes
+ * and reads collectively with nothing in between. `name` tells what is collective; the compiler
+ * looks, not the program. Non-blocking calls must not wait for other ranks. */
+static inline struct file *meet(
+	struct file *f, enum direction direction, enum where where, const char *name)
 {
 	if (direction == READ && (where == ORDERED || strstr(name, "_all")) && is_coherent(f))
 		PMPI_Barrier(f->comm);
 	return f;
 }
 
-static int blocking(struct file *f, enum direction direction, enum where where, MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype type, MPI_Status *status)
+static int blocking(struct file *f, enum direction direction, enum where where, MPI_Offset offset,
+	void *buf, MPI_Count count, MPI_Datatype type, MPI_Status *status)
 {
 	MPI_Count bytes = 0;
 	int rc = transfer(f, direction, where, offset, buf, count, type, &bytes);
@@ -33,7 +37,8 @@ static int blocking(struct file *f, enum direction direction, enum where where, 
 	return fail(f, rc);
 }
 
-/* --- Non-blocking: done at once, as a generalized request that is complete. A write into a log does not wait for storage anyway. --- */
+/* --- Non-blocking: done at once, as a generalized request that is complete. A write into a log
+ * does not wait for storage anyway. --- */
 
 static int query_request(void *bytes, MPI_Status *status)
 {
@@ -55,13 +60,16 @@ static int cancel_request(void *bytes, int complete)
 	return MPI_SUCCESS;
 }
 
-static int nonblocking(struct file *f, enum direction direction, enum where where, MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype type, MPI_Request *request)
+static int nonblocking(struct file *f, enum direction direction, enum where where,
+	MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype type, MPI_Request *request)
 {
 	MPI_Count *bytes = calloc(1, sizeof *bytes);
-	int rc = bytes ? transfer(f, direction, where, offset, buf, count, type, bytes) : MPI_ERR_NO_MEM;
+	int rc = bytes ? transfer(f, direction, where, offset, buf, count, type, bytes)
+		       : MPI_ERR_NO_MEM;
 	*request = MPI_REQUEST_NULL;
 	if (rc == MPI_SUCCESS)
-		rc = PMPI_Grequest_start(query_request, free_request, cancel_request, bytes, request);
+		rc = PMPI_Grequest_start(
+			query_request, free_request, cancel_request, bytes, request);
 	if (rc == MPI_SUCCESS)
 		return fail(f, PMPI_Grequest_complete(*request));
 	free(bytes);
@@ -70,7 +78,8 @@ static int nonblocking(struct file *f, enum direction direction, enum where wher
 
 /* --- Split: done in begin; end gives the status. `name` is one address for both. --- */
 
-static int begin(struct file *f, const void *name, enum direction direction, enum where where, MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype type)
+static int begin(struct file *f, const void *name, enum direction direction, enum where where,
+	MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype type)
 {
 	if (f->split)
 		return fail(f, MPI_ERR_OTHER);
@@ -98,53 +107,70 @@ static int end(struct file *f, const void *name, MPI_Status *status)
 #endif
 
 /* A call: the door's for its own files, else the MPI's. */
-#define CALL(name, params, args, ours)                                    \
-	LINKAGE int door_##name params;                                   \
-	LINKAGE int door_##name params                                    \
-	{                                                                 \
-		struct file *f = file_of(fh);                             \
-		return f ? ours : real->name args;                        \
+#define CALL(name, params, args, ours) \
+	LINKAGE int door_##name params; \
+	LINKAGE int door_##name params \
+	{ \
+		struct file *f = file_of(fh); \
+		return f ? ours : real->name args; \
 	}
 #define PLAIN(name, ret, params)
 #define BLOCKING_ONE(name, count_t, direction, where) \
-	CALL(name, (MPI_File fh, void *buf, count_t count, MPI_Datatype type, MPI_Status *status), (fh, buf, count, type, status), \
-	     blocking(meet(f, direction, where, #name), direction, where, 0, buf, count, type, status))
-#define BLOCKING(name, direction, where)                       \
-	BLOCKING_ONE(name, int, direction, where)              \
+	CALL(name, (MPI_File fh, void *buf, count_t count, MPI_Datatype type, MPI_Status *status), \
+		(fh, buf, count, type, status), \
+		blocking(meet(f, direction, where, #name), direction, where, 0, buf, count, type, \
+			status))
+#define BLOCKING(name, direction, where) \
+	BLOCKING_ONE(name, int, direction, where) \
 	BLOCKING_ONE(name##_c, MPI_Count, direction, where)
 #define BLOCKING_AT_ONE(name, count_t, direction) \
-	CALL(name, (MPI_File fh, MPI_Offset offset, void *buf, count_t count, MPI_Datatype type, MPI_Status *status), (fh, offset, buf, count, type, status), \
-	     blocking(meet(f, direction, EXPLICIT, #name), direction, EXPLICIT, offset, buf, count, type, status))
-#define BLOCKING_AT(name, direction)            \
-	BLOCKING_AT_ONE(name, int, direction)   \
+	CALL(name, \
+		(MPI_File fh, MPI_Offset offset, void *buf, count_t count, MPI_Datatype type, \
+			MPI_Status *status), \
+		(fh, offset, buf, count, type, status), \
+		blocking(meet(f, direction, EXPLICIT, #name), direction, EXPLICIT, offset, buf, \
+			count, type, status))
+#define BLOCKING_AT(name, direction) \
+	BLOCKING_AT_ONE(name, int, direction) \
 	BLOCKING_AT_ONE(name##_c, MPI_Count, direction)
 #define NONBLOCKING_ONE(name, count_t, direction, where) \
-	CALL(name, (MPI_File fh, void *buf, count_t count, MPI_Datatype type, MPI_Request *request), (fh, buf, count, type, request), \
-	     nonblocking(f, direction, where, 0, buf, count, type, request))
-#define NONBLOCKING(name, direction, where)            \
-	NONBLOCKING_ONE(name, int, direction, where)   \
+	CALL(name, \
+		(MPI_File fh, void *buf, count_t count, MPI_Datatype type, MPI_Request *request), \
+		(fh, buf, count, type, request), \
+		nonblocking(f, direction, where, 0, buf, count, type, request))
+#define NONBLOCKING(name, direction, where) \
+	NONBLOCKING_ONE(name, int, direction, where) \
 	NONBLOCKING_ONE(name##_c, MPI_Count, direction, where)
 #define NONBLOCKING_AT_ONE(name, count_t, direction) \
-	CALL(name, (MPI_File fh, MPI_Offset offset, void *buf, count_t count, MPI_Datatype type, MPI_Request *request), (fh, offset, buf, count, type, request), \
-	     nonblocking(f, direction, EXPLICIT, offset, buf, count, type, request))
-#define NONBLOCKING_AT(name, direction)            \
-	NONBLOCKING_AT_ONE(name, int, direction)   \
+	CALL(name, \
+		(MPI_File fh, MPI_Offset offset, void *buf, count_t count, MPI_Datatype type, \
+			MPI_Request *request), \
+		(fh, offset, buf, count, type, request), \
+		nonblocking(f, direction, EXPLICIT, offset, buf, count, type, request))
+#define NONBLOCKING_AT(name, direction) \
+	NONBLOCKING_AT_ONE(name, int, direction) \
 	NONBLOCKING_AT_ONE(name##_c, MPI_Count, direction)
 #define BEGIN_ONE(name, id, count_t, direction, where) \
-	CALL(name, (MPI_File fh, void *buf, count_t count, MPI_Datatype type), (fh, buf, count, type), begin(meet(f, direction, where, "_all"), id, direction, where, 0, buf, count, type))
-#define BEGIN(name, direction, where)                                                \
-	static const char split_##name[1];                                           \
-	BEGIN_ONE(name##_begin, split_##name, int, direction, where)                 \
+	CALL(name, (MPI_File fh, void *buf, count_t count, MPI_Datatype type), \
+		(fh, buf, count, type), \
+		begin(meet(f, direction, where, "_all"), id, direction, where, 0, buf, count, \
+			type))
+#define BEGIN(name, direction, where) \
+	static const char split_##name[1]; \
+	BEGIN_ONE(name##_begin, split_##name, int, direction, where) \
 	BEGIN_ONE(name##_begin_c, split_##name, MPI_Count, direction, where)
 #define BEGIN_AT_ONE(name, id, count_t, direction) \
-	CALL(name, (MPI_File fh, MPI_Offset offset, void *buf, count_t count, MPI_Datatype type), (fh, offset, buf, count, type), \
-	     begin(meet(f, direction, EXPLICIT, "_all"), id, direction, EXPLICIT, offset, buf, count, type))
-#define BEGIN_AT(name, direction)                                                \
-	static const char split_##name[1];                                       \
-	BEGIN_AT_ONE(name##_begin, split_##name, int, direction)                 \
+	CALL(name, (MPI_File fh, MPI_Offset offset, void *buf, count_t count, MPI_Datatype type), \
+		(fh, offset, buf, count, type), \
+		begin(meet(f, direction, EXPLICIT, "_all"), id, direction, EXPLICIT, offset, buf, \
+			count, type))
+#define BEGIN_AT(name, direction) \
+	static const char split_##name[1]; \
+	BEGIN_AT_ONE(name##_begin, split_##name, int, direction) \
 	BEGIN_AT_ONE(name##_begin_c, split_##name, MPI_Count, direction)
 #define END(name, direction) \
-	CALL(name##_end, (MPI_File fh, void *buf, MPI_Status *status), (fh, buf, status), end(f, split_##name, status))
+	CALL(name##_end, (MPI_File fh, void *buf, MPI_Status *status), (fh, buf, status), \
+		end(f, split_##name, status))
 #include "functions.def"
 
 /* Conversions are of the real handle. */
@@ -184,7 +210,8 @@ static void *const calls[FUNCTIONS] = {
 #include "functions.h"
 };
 
-__attribute__((visibility("default"))) void *const *plfs_mpi_backend(void *const functions[FUNCTIONS]);
+__attribute__((visibility("default"))) void *const *plfs_mpi_backend(
+	void *const functions[FUNCTIONS]);
 
 void *const *plfs_mpi_backend(void *const functions[FUNCTIONS])
 {
@@ -194,7 +221,8 @@ void *const *plfs_mpi_backend(void *const functions[FUNCTIONS])
 
 #else
 
-/* The MPI's own, by the names that the linker gives them under --wrap. A program cannot call what its MPI does not have. */
+/* The MPI's own, by the names that the linker gives them under --wrap. A program cannot call what
+ * its MPI does not have. */
 #if MPI_VERSION < 5
 #define __real_PMPI_File_toint __real_PMPI_File_c2f
 #define __real_PMPI_File_fromint __real_PMPI_File_f2c

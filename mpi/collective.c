@@ -45,8 +45,9 @@ int collective_close(struct file *f)
 		if (rc == MPI_SUCCESS)
 			index_store_together(f);
 	}
-	/* Rank 0 last: the last to close sums the file up, and has the least to look for when all others are gone. After reading there is nothing to sum up; but when the call returns
-	 * all have read, since the program may remove the file then. */
+	/* Rank 0 last: the last to close sums the file up, and has the least to look for when all
+	 * others are gone. After reading there is nothing to sum up; but when the call returns all
+	 * have read, since the program may remove the file then. */
 	bool in_order = !(f->amode & MPI_MODE_RDONLY) || (f->amode & MPI_MODE_DELETE_ON_CLOSE);
 	if (f->rank != 0 || !in_order) {
 		int own = error_class(plfs_close(f->plfs));

@@ -1,7 +1,10 @@
-/* What the files of a backend share. The door translates MPI-IO to libplfs; the meaning of files is in libplfs.
+/* What the files of a backend share. The door translates MPI-IO to libplfs; the meaning of files is
+ * in libplfs.
  *
- * One set of sources serves every MPI: what is compiled against decides the ABI. Everything of MPI is called by its profiling name, and MPI_File_* through `real`, because those
- * symbols are the door's own. Internal functions give an MPI error class, MPI_SUCCESS for none; only the outermost ones call error handlers. */
+ * One set of sources serves every MPI: what is compiled against decides the ABI. Everything of MPI
+ * is called by its profiling name, and MPI_File_* through `real`, because those symbols are the
+ * door's own. Internal functions give an MPI error class, MPI_SUCCESS for none; only the outermost
+ * ones call error handlers. */
 #ifndef PLFS_MPI_DOOR_H
 #define PLFS_MPI_DOOR_H
 
@@ -26,23 +29,23 @@ typedef int MPI_Fint;
 
 struct real {
 #define PLAIN(name, ret, params) ret(*name) params;
-#define BLOCKING(name, direction, where)                                           \
-	int (*name)(MPI_File, void *, int, MPI_Datatype, MPI_Status *);            \
+#define BLOCKING(name, direction, where) \
+	int (*name)(MPI_File, void *, int, MPI_Datatype, MPI_Status *); \
 	int (*name##_c)(MPI_File, void *, MPI_Count, MPI_Datatype, MPI_Status *);
-#define BLOCKING_AT(name, direction)                                                           \
-	int (*name)(MPI_File, MPI_Offset, void *, int, MPI_Datatype, MPI_Status *);            \
+#define BLOCKING_AT(name, direction) \
+	int (*name)(MPI_File, MPI_Offset, void *, int, MPI_Datatype, MPI_Status *); \
 	int (*name##_c)(MPI_File, MPI_Offset, void *, MPI_Count, MPI_Datatype, MPI_Status *);
-#define NONBLOCKING(name, direction, where)                                         \
-	int (*name)(MPI_File, void *, int, MPI_Datatype, MPI_Request *);            \
+#define NONBLOCKING(name, direction, where) \
+	int (*name)(MPI_File, void *, int, MPI_Datatype, MPI_Request *); \
 	int (*name##_c)(MPI_File, void *, MPI_Count, MPI_Datatype, MPI_Request *);
-#define NONBLOCKING_AT(name, direction)                                                         \
-	int (*name)(MPI_File, MPI_Offset, void *, int, MPI_Datatype, MPI_Request *);            \
+#define NONBLOCKING_AT(name, direction) \
+	int (*name)(MPI_File, MPI_Offset, void *, int, MPI_Datatype, MPI_Request *); \
 	int (*name##_c)(MPI_File, MPI_Offset, void *, MPI_Count, MPI_Datatype, MPI_Request *);
-#define BEGIN(name, direction, where)                                      \
-	int (*name##_begin)(MPI_File, void *, int, MPI_Datatype);          \
+#define BEGIN(name, direction, where) \
+	int (*name##_begin)(MPI_File, void *, int, MPI_Datatype); \
 	int (*name##_begin_c)(MPI_File, void *, MPI_Count, MPI_Datatype);
-#define BEGIN_AT(name, direction)                                                      \
-	int (*name##_begin)(MPI_File, MPI_Offset, void *, int, MPI_Datatype);          \
+#define BEGIN_AT(name, direction) \
+	int (*name##_begin)(MPI_File, MPI_Offset, void *, int, MPI_Datatype); \
 	int (*name##_begin_c)(MPI_File, MPI_Offset, void *, MPI_Count, MPI_Datatype);
 #define END(name, direction) int (*name##_end)(MPI_File, void *, MPI_Status *);
 #include "functions.def"
@@ -57,7 +60,8 @@ struct real {
 };
 
 extern const struct real *real;
-_Static_assert(sizeof(struct real) == FUNCTIONS * sizeof(void *), "real has the order of functions.def");
+_Static_assert(
+	sizeof(struct real) == FUNCTIONS * sizeof(void *), "real has the order of functions.def");
 
 /* The door's own, by name. */
 #define PLAIN(name, ret, params) ret door_##name params;
@@ -80,13 +84,14 @@ _Static_assert(sizeof(struct real) == FUNCTIONS * sizeof(void *), "real has the 
 
 /* --- type.c: what bytes a datatype means --- */
 
-/* `count` times a body of `body` data bytes, the bodies `stride` bytes apart. A body is a list of parts in the order of its data; each is contiguous or a shape of its own. So a
- * vector of a million blocks is one shape, and nothing is ever kept for each byte or each repetition. */
+/* `count` times a body of `body` data bytes, the bodies `stride` bytes apart. A body is a list of
+ * parts in the order of its data; each is contiguous or a shape of its own. So a vector of a
+ * million blocks is one shape, and nothing is ever kept for each byte or each repetition. */
 struct shape {
 	int64_t count, stride, body;
 	int64_t parts;
 	struct part {
-		int64_t offset, before;    /* where it is; data bytes of the body before it */
+		int64_t offset, before;	   /* where it is; data bytes of the body before it */
 		const struct shape *inner; /* NULL: contiguous */
 	} *part;
 };
@@ -106,12 +111,15 @@ void type_put(struct type *type);
 bool type_is_dense(const struct type *type, int64_t count, int64_t *offset);
 /* Makes `root`, whose part may be `part`, stand for `count` of `type`, which has data. */
 void type_tile(const struct type *type, int64_t count, struct shape *root, struct part *part);
-/* Calls `piece` for data bytes [from, from + n) of a shape, in order: `count` pieces of `length` bytes, `stride` apart. Ends early if it gives something else than 0, and returns that. */
+/* Calls `piece` for data bytes [from, from + n) of a shape, in order: `count` pieces of `length`
+ * bytes, `stride` apart. Ends early if it gives something else than 0, and returns that. */
 typedef int piece_fn(void *user, int64_t offset, int64_t length, int64_t stride, int64_t count);
-int shape_walk(const struct shape *shape, int64_t base, int64_t from, int64_t n, piece_fn *piece, void *user);
+int shape_walk(const struct shape *shape, int64_t base, int64_t from, int64_t n, piece_fn *piece,
+	void *user);
 /* Where data byte `at` is; INT64_MAX if that is past the last offset. */
 int64_t shape_locate(const struct shape *shape, int64_t base, int64_t at);
-/* A copy of a datatype that stays valid when the program frees its own; named types stand for themselves. */
+/* A copy of a datatype that stays valid when the program frees its own; named types stand for
+ * themselves. */
 int type_keep(MPI_Datatype type, MPI_Datatype *out);
 void type_forget(MPI_Datatype *type);
 
@@ -123,7 +131,7 @@ struct view {
 	char datarep[MPI_MAX_DATAREP_STRING];
 	int64_t etype_size;
 	struct type *type;
-	struct shape root;     /* the file type, endlessly */
+	struct shape root; /* the file type, endlessly */
 	struct part part;
 };
 
@@ -151,8 +159,9 @@ struct hints {
 	int coherent;
 };
 
-/* An open file of ours. The program's handle is a real one of its MPI, open on /dev/null for reading: so conversions and error handlers are the MPI's own, and a call that is not
- * wrapped fails without harm. */
+/* An open file of ours. The program's handle is a real one of its MPI, open on /dev/null for
+ * reading: so conversions and error handlers are the MPI's own, and a call that is not wrapped
+ * fails without harm. */
 struct file {
 	struct file *next;
 	MPI_File fh;
@@ -170,7 +179,7 @@ struct file {
 	MPI_Offset position;  /* in etypes */
 	const void *split;    /* what was begun: the address of its name; NULL if nothing */
 	MPI_Count split_bytes;
-	uint64_t shared_id;   /* shared_pointer.c */
+	uint64_t shared_id; /* shared_pointer.c */
 	int64_t shared_start;
 };
 
@@ -193,20 +202,24 @@ int fail_without_file(int code);
 int agree(MPI_Comm comm, int code);
 /* Rank 0's values, at all ranks. */
 int hear(MPI_Comm comm, int64_t *values, int n);
-/* MPI_SUCCESS at all ranks if the values are the same everywhere and all codes are MPI_SUCCESS; else the worst code or `different`. */
+/* MPI_SUCCESS at all ranks if the values are the same everywhere and all codes are MPI_SUCCESS;
+ * else the worst code or `different`. */
 int agree_same(MPI_Comm comm, int code, const int64_t *values, int n, int different);
 /* Closes at all ranks, rank 0 last. */
 int collective_close(struct file *file);
 
-/* --- index.c: one index for all ranks. Collective; what does not work is left to each rank alone --- */
+/* --- index.c: one index for all ranks. Collective; what does not work is left to each rank alone
+ * --- */
 
-/* At rank 0: how many bytes of index logs make it worth for the ranks to load them together; negative if it is not to be done. */
+/* At rank 0: how many bytes of index logs make it worth for the ranks to load them together;
+ * negative if it is not to be done. */
 int64_t index_pending(const struct file *file);
 /* At open: loads the index once for all ranks of a node, if rank 0's `pending` says so. */
 void index_load_together(struct file *file, int64_t pending);
 /* Do the ranks close so? The same at all. */
 bool index_is_stored_together(const struct file *file);
-/* At close, when all ranks have committed: puts one index of all in the container, if some wrote and the sizes say so. */
+/* At close, when all ranks have committed: puts one index of all in the container, if some wrote
+ * and the sizes say so. */
 void index_store_together(struct file *file);
 
 /* --- info.c --- */
@@ -227,7 +240,8 @@ void shared_restart(struct file *file, int64_t at);
 /* Is what a rank writes there for the others when its call returns? */
 bool is_coherent(const struct file *file);
 /* One data access of any kind. `*bytes` gets how many were moved. */
-int transfer(struct file *file, enum direction direction, enum where where, MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype type, MPI_Count *bytes);
+int transfer(struct file *file, enum direction direction, enum where where, MPI_Offset offset,
+	void *buf, MPI_Count count, MPI_Datatype type, MPI_Count *bytes);
 
 #pragma GCC visibility pop
 #endif

@@ -1,6 +1,7 @@
 /* From error numbers to MPI error classes, and on to the program's error handlers.
  *
- * The classes are themselves valid error codes, with texts; making codes of our own would need MPI_Add_error_code, which never gives a code back. */
+ * The classes are themselves valid error codes, with texts; making codes of our own would need
+ * MPI_Add_error_code, which never gives a code back. */
 #include "door.h"
 
 #include <errno.h>
@@ -87,8 +88,9 @@ int door_create_errhandler(MPI_File_errhandler_function *call, MPI_Errhandler *h
 
 #else
 
-/* Open MPI refuses to call the error handler of MPI_FILE_NULL, so it is called here. That needs to know the functions behind handlers. They are kept for good: a handler that
- * was freed is still in use where it was set, and programs have few. */
+/* Open MPI refuses to call the error handler of MPI_FILE_NULL, so it is called here. That needs to
+ * know the functions behind handlers. They are kept for good: a handler that was freed is still in
+ * use where it was set, and programs have few. */
 static struct known {
 	struct known *next;
 	MPI_Errhandler handler;
@@ -102,7 +104,7 @@ int door_create_errhandler(MPI_File_errhandler_function *call, MPI_Errhandler *h
 	struct known *k = rc == MPI_SUCCESS ? malloc(sizeof *k) : NULL;
 	if (k) {
 		pthread_mutex_lock(&known_lock);
-		*k = (struct known){ known, *handler, call };
+		*k = (struct known){known, *handler, call};
 		known = k;
 		pthread_mutex_unlock(&known_lock);
 	}

@@ -1,7 +1,9 @@
-/* libplfs_mpi.so: finds the MPI of the process at its first MPI_File call and sends the calls to the backend for it.
+/* libplfs_mpi.so: finds the MPI of the process at its first MPI_File call and sends the calls to
+ * the backend for it.
  *
- * This library is preloaded into everything that a job runs, so it must need nothing: no MPI symbol, since some MPIs' constants are data symbols that only MPI programs have, and
- * no libplfs, which the backend brings. */
+ * This library is preloaded into everything that a job runs, so it must need nothing: no MPI
+ * symbol, since some MPIs' constants are data symbols that only MPI programs have, and no libplfs,
+ * which the backend brings. */
 #include "front.h"
 
 #include <dlfcn.h>
@@ -26,10 +28,10 @@ static void *real_calls[FUNCTIONS];
 static const struct abi {
 	const char *soname, *backend;
 } ABIS[] = {
-	{ "libmpich.so.12", "libplfs_mpi_mpich12.so" },
-	{ "libmpi.so.12", "libplfs_mpi_mpi12.so" },
-	{ "libmpi.so.40", "libplfs_mpi_ompi40.so" },
-	{ "libmpi_abi.so.1", "libplfs_mpi_abi.so" },
+	{"libmpich.so.12", "libplfs_mpi_mpich12.so"},
+	{"libmpi.so.12", "libplfs_mpi_mpi12.so"},
+	{"libmpi.so.40", "libplfs_mpi_ompi40.so"},
+	{"libmpi_abi.so.1", "libplfs_mpi_abi.so"},
 };
 
 static const char *const NAMES[FUNCTIONS] = {
@@ -58,18 +60,21 @@ static int without_mpi(void)
 	return NO_MPI;
 }
 
-/* Large-count calls for an MPI that has none, for programs that ask whether the symbol exists and find ours. The arguments are in the same registers as those of
- * the plain call, so only the count has to be looked at. */
+/* Large-count calls for an MPI that has none, for programs that ask whether the symbol exists and
+ * find ours. The arguments are in the same registers as those of the plain call, so only the count
+ * has to be looked at. */
 typedef intptr_t any;
-#define NARROW(name, params, args, count)                               \
-	static int narrow_##name params                                 \
-	{                                                               \
-		if (count < 0 || count > INT_MAX)                       \
-			return ERR_COUNT;                               \
-		return ((int(*) params)real_calls[FN_##name])args;      \
+#define NARROW(name, params, args, count) \
+	static int narrow_##name params \
+	{ \
+		if (count < 0 || count > INT_MAX) \
+			return ERR_COUNT; \
+		return ((int(*) params)real_calls[FN_##name])args; \
 	}
 #define BUFFER (any fh, any buf, any count, any type, any out), (fh, buf, count, type, out), count
-#define OFFSET (any fh, any offset, any buf, any count, any type, any out), (fh, offset, buf, count, type, out), count
+#define OFFSET \
+	(any fh, any offset, any buf, any count, any type, any out), \
+		(fh, offset, buf, count, type, out), count
 #define NARROW2(...) NARROW(__VA_ARGS__)
 #define PLAIN(name, ret, params)
 #define BLOCKING(name, direction, where) NARROW2(name, BUFFER)
@@ -107,7 +112,8 @@ static const char *soname_of(const struct dl_phdr_info *object)
 	for (int i = 0; i < object->dlpi_phnum; i++) {
 		if (object->dlpi_phdr[i].p_type != PT_DYNAMIC)
 			continue;
-		const ElfW(Dyn) *entry = (const void *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+		const ElfW(Dyn) *entry = (const void *)(object->dlpi_addr +
+							object->dlpi_phdr[i].p_vaddr);
 		ElfW(Addr) strings = 0, name = 0;
 		bool named = false;
 		for (; entry->d_tag != DT_NULL; entry++) {
@@ -116,7 +122,8 @@ static const char *soname_of(const struct dl_phdr_info *object)
 			else if (entry->d_tag == DT_SONAME)
 				name = entry->d_un.d_val, named = true;
 		}
-		/* The loader has relocated the address, except where it keeps the section read-only. */
+		/* The loader has relocated the address, except where it keeps the section
+		 * read-only. */
 		if (strings && strings < object->dlpi_addr)
 			strings += object->dlpi_addr;
 		return named && strings ? (const char *)(strings + name) : NULL;
@@ -128,17 +135,20 @@ static const char *soname_of(const struct dl_phdr_info *object)
 
 struct found {
 	const struct abi *abi;
-	char path[PATH_MAX];           /* of the library of `abi` */
-	char others[OTHERS][PATH_MAX]; /* libraries that may be an MPI that we do not know, or bindings of one */
+	char path[PATH_MAX];	       /* of the library of `abi` */
+	char others[OTHERS][PATH_MAX]; /* libraries that may be an MPI that we do not know, or
+					  bindings of one */
 	int count;
 };
 
-/* Notes the first loaded library that is an MPI that we know. By name, because a search by symbol would find ourselves. */
+/* Notes the first loaded library that is an MPI that we know. By name, because a search by symbol
+ * would find ourselves. */
 static int look_at(struct dl_phdr_info *object, size_t size, void *out)
 {
 	(void)size;
 	struct found *found = out;
-	if (!object->dlpi_name || !*object->dlpi_name || strlen(object->dlpi_name) >= sizeof found->path)
+	if (!object->dlpi_name || !*object->dlpi_name ||
+		strlen(object->dlpi_name) >= sizeof found->path)
 		return 0;
 	const char *soname = soname_of(object);
 	if (!soname || strncmp(soname, "libmpi", 6) != 0)
@@ -154,14 +164,16 @@ static int look_at(struct dl_phdr_info *object, size_t size, void *out)
 	return 0;
 }
 
-/* The MPI of this process, or NULL. By handle, never RTLD_NEXT: Python loads libmpi out of its reach. */
+/* The MPI of this process, or NULL. By handle, never RTLD_NEXT: Python loads libmpi out of its
+ * reach. */
 static void *find_mpi(struct found *found)
 {
 	dl_iterate_phdr(look_at, found);
 	if (found->abi)
 		return dlopen(found->path, RTLD_LAZY | RTLD_NOLOAD);
 	for (int i = 0; i < found->count; i++) {
-		/* Bindings, such as libmpichfort, find MPI_File_open in a library that they need. */
+		/* Bindings, such as libmpichfort, find MPI_File_open in a library that they need.
+		 */
 		void *handle = dlopen(found->others[i], RTLD_LAZY | RTLD_NOLOAD);
 		void *open = handle ? dlsym(handle, NAMES[FN_open]) : NULL;
 		if (open) {
@@ -182,7 +194,8 @@ static void *load(const char *name)
 		return NULL;
 	const char *slash = strrchr(self.dli_fname, '/');
 	char path[PATH_MAX];
-	int n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - self.dli_fname) : 0, self.dli_fname, name);
+	int n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - self.dli_fname) : 0,
+		self.dli_fname, name);
 	if (n < 0 || (size_t)n >= sizeof path)
 		return NULL;
 	return dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -200,7 +213,11 @@ static void connect(void)
 	static const struct {
 		enum function missing, same;
 	} TWINS[] = {
-		{ FN_toint, FN_c2f }, { FN_fromint, FN_f2c }, { FN_c2f, FN_toint }, { FN_f2c, FN_fromint }, { FN_get_type_extent_c, FN_get_type_extent },
+		{FN_toint, FN_c2f},
+		{FN_fromint, FN_f2c},
+		{FN_c2f, FN_toint},
+		{FN_f2c, FN_fromint},
+		{FN_get_type_extent_c, FN_get_type_extent},
 	};
 	for (size_t i = 0; i < sizeof TWINS / sizeof *TWINS; i++)
 		if (!real_calls[TWINS[i].missing])
@@ -216,7 +233,8 @@ static void connect(void)
 		say("left alone, because no backend is for this MPI: ", found.path);
 	} else {
 		void *backend = load(found.abi->backend);
-		backend_fn *start = backend ? (backend_fn *)dlsym(backend, "plfs_mpi_backend") : NULL;
+		backend_fn *start = backend ? (backend_fn *)dlsym(backend, "plfs_mpi_backend")
+					    : NULL;
 		if (start)
 			calls = start(real_calls);
 		else

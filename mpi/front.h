@@ -10,8 +10,9 @@ enum function {
 
 _Static_assert(FUNCTIONS == 92, "functions.def lists all of MPI-IO");
 
-/* What a backend exports as plfs_mpi_backend: takes the MPI's own functions, which stay valid, and gives the door's. Both are in the order of functions.def. A function that the MPI
- * lacks has a stand-in. */
+/* What a backend exports as plfs_mpi_backend: takes the MPI's own functions, which stay valid, and
+ * gives the door's. Both are in the order of functions.def. A function that the MPI lacks has a
+ * stand-in. */
 typedef void *const *backend_fn(void *const real[FUNCTIONS]);
 
 #endif

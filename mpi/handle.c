@@ -1,4 +1,5 @@
-/* Which MPI_Files are the door's: a small hash table from handle to state. Handles of plain files are not in it and go to the MPI. */
+/* Which MPI_Files are the door's: a small hash table from handle to state. Handles of plain files
+ * are not in it and go to the MPI. */
 #include "door.h"
 
 #define BUCKETS 64

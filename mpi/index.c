@@ -1,6 +1,8 @@
-/* What only processes that know of each other can do: load one index for all ranks of a node, and write one for all later readers.
+/* What only processes that know of each other can do: load one index for all ranks of a node, and
+ * write one for all later readers.
  *
- * All of it spares time and memory and changes no answer. So nothing here fails: where a step does not work, every rank goes on with what it does alone. */
+ * All of it spares time and memory and changes no answer. So nothing here fails: where a step does
+ * not work, every rank goes on with what it does alone. */
 #include "door.h"
 
 #include <fcntl.h>
@@ -14,10 +16,12 @@
 /* Bytes of one message: counts are ints. */
 #define MESSAGE_BYTES (1 << 30)
 
-/* Index logs from which on ranks load them together without being asked: 1 MiB, some 20,000 irregular records, take a process about as long to load as all of them to meet. */
+/* Index logs from which on ranks load them together without being asked: 1 MiB, some 20,000
+ * irregular records, take a process about as long to load as all of them to meet. */
 #define PENDING_BYTES (1 << 20)
 
-/* Ranks from which on a close gathers the index without being asked. Gathering makes three communicators; rank 0, which closes last, reads a few logs of other nodes in less. */
+/* Ranks from which on a close gathers the index without being asked. Gathering makes three
+ * communicators; rank 0, which closes last, reads a few logs of other nodes in less. */
 #define GATHER_RANKS 128
 
 /* --- Ranks of a node, and one of each --- */
@@ -25,10 +29,11 @@
 struct nodes {
 	MPI_Comm node;
 	MPI_Comm leaders; /* MPI_COMM_NULL at all but one rank of a node, and rank 0 */
-	int leader;       /* the leader's rank in `node`; -1: none */
+	int leader;	  /* the leader's rank in `node`; -1: none */
 };
 
-/* A number for the mount through which this rank reaches the file. Two mounts of one file system on one machine are two nodes to PLFS. PLFS_MPI_NODE is for tests: a number to take instead. */
+/* A number for the mount through which this rank reaches the file. Two mounts of one file system on
+ * one machine are two nodes to PLFS. PLFS_MPI_NODE is for tests: a number to take instead. */
 static int mount_of(const struct file *f)
 {
 	const char *given = getenv("PLFS_MPI_NODE");
@@ -37,18 +42,21 @@ static int mount_of(const struct file *f)
 	char dir[PATH_MAX];
 	struct stat st;
 	const char *slash = strrchr(f->path, '/');
-	int n = snprintf(dir, sizeof dir, "%.*s", slash > f->path ? (int)(slash - f->path) : 1, slash ? f->path : ".");
+	int n = snprintf(dir, sizeof dir, "%.*s", slash > f->path ? (int)(slash - f->path) : 1,
+		slash ? f->path : ".");
 	if (n < 0 || (size_t)n >= sizeof dir || plfs_stat(dir, &st) < 0)
 		return 0;
 	return (int)(((uint64_t)st.st_dev ^ (uint64_t)st.st_dev >> 32) & INT_MAX);
 }
 
-/* The leader of a node is its first rank that `can`; rank 0 is among the leaders in any case, as the first. */
+/* The leader of a node is its first rank that `can`; rank 0 is among the leaders in any case, as
+ * the first. */
 static int find_nodes(struct file *f, bool can, struct nodes *nodes)
 {
-	*nodes = (struct nodes){ MPI_COMM_NULL, MPI_COMM_NULL, -1 };
+	*nodes = (struct nodes){MPI_COMM_NULL, MPI_COMM_NULL, -1};
 	MPI_Comm machine = MPI_COMM_NULL;
-	int rc = PMPI_Comm_split_type(f->comm, MPI_COMM_TYPE_SHARED, f->rank, MPI_INFO_NULL, &machine);
+	int rc = PMPI_Comm_split_type(
+		f->comm, MPI_COMM_TYPE_SHARED, f->rank, MPI_INFO_NULL, &machine);
 	if (rc != MPI_SUCCESS)
 		return rc;
 	rc = PMPI_Comm_split(machine, mount_of(f), f->rank, &nodes->node);
@@ -84,7 +92,7 @@ struct bytes {
 static void drop(struct bytes *b)
 {
 	plfs_free(b->data);
-	*b = (struct bytes){ NULL, -1 };
+	*b = (struct bytes){NULL, -1};
 }
 
 static int piece_of(int64_t length, int64_t at)
@@ -100,13 +108,14 @@ static int send_bytes(const struct bytes *b, int to, MPI_Comm comm)
 	if (rc == MPI_SUCCESS && b->length >= 0)
 		rc = PMPI_Recv(&room, 1, MPI_INT, to, 0, comm, MPI_STATUS_IGNORE);
 	for (int64_t at = 0; rc == MPI_SUCCESS && room && at < b->length; at += MESSAGE_BYTES)
-		rc = PMPI_Send((char *)b->data + at, piece_of(b->length, at), MPI_BYTE, to, 0, comm);
+		rc = PMPI_Send(
+			(char *)b->data + at, piece_of(b->length, at), MPI_BYTE, to, 0, comm);
 	return rc;
 }
 
 static int receive_bytes(struct bytes *b, int from, MPI_Comm comm)
 {
-	*b = (struct bytes){ NULL, -1 };
+	*b = (struct bytes){NULL, -1};
 	int64_t length;
 	int rc = PMPI_Recv(&length, 1, MPI_INT64_T, from, 0, comm, MPI_STATUS_IGNORE);
 	if (rc != MPI_SUCCESS || length < 0)
@@ -115,12 +124,14 @@ static int receive_bytes(struct bytes *b, int from, MPI_Comm comm)
 	int room = b->data != NULL;
 	rc = PMPI_Send(&room, 1, MPI_INT, from, 0, comm);
 	for (int64_t at = 0; rc == MPI_SUCCESS && room && at < length; at += MESSAGE_BYTES)
-		rc = PMPI_Recv((char *)b->data + at, piece_of(length, at), MPI_BYTE, from, 0, comm, MPI_STATUS_IGNORE);
+		rc = PMPI_Recv((char *)b->data + at, piece_of(length, at), MPI_BYTE, from, 0, comm,
+			MPI_STATUS_IGNORE);
 	b->length = room ? length : -1;
 	return rc;
 }
 
-/* Merges all leaders' parts to rank 0's, in a tree: patterns become fewer at every level, and nobody holds more than two. */
+/* Merges all leaders' parts to rank 0's, in a tree: patterns become fewer at every level, and
+ * nobody holds more than two. */
 static int merge_up(struct file *f, struct bytes *own, MPI_Comm comm)
 {
 	int rank, ranks, rc = MPI_SUCCESS;
@@ -134,11 +145,11 @@ static int merge_up(struct file *f, struct bytes *own, MPI_Comm comm)
 		}
 		if (rank + step >= ranks)
 			continue;
-		struct bytes other, both = { NULL, -1 };
+		struct bytes other, both = {NULL, -1};
 		rc = receive_bytes(&other, rank + step, comm);
 		if (rc == MPI_SUCCESS && own->length >= 0 && other.length >= 0) {
-			const void *parts[] = { own->data, other.data };
-			size_t lengths[] = { (size_t)own->length, (size_t)other.length };
+			const void *parts[] = {own->data, other.data};
+			size_t lengths[] = {(size_t)own->length, (size_t)other.length};
 			both.length = plfs_index_merge(f->plfs, parts, lengths, 2, &both.data);
 		}
 		drop(&other);
@@ -184,14 +195,16 @@ static int file_in_memory(const struct bytes *b)
 	return fd;
 }
 
-/* The leader's file, through its process. Where processes do not see each other under the same numbers, it may be another file, so it must be the one that was meant. */
+/* The leader's file, through its process. Where processes do not see each other under the same
+ * numbers, it may be another file, so it must be the one that was meant. */
 static int open_of_process(int64_t pid, int64_t fd, int64_t device, int64_t inode)
 {
 	char path[64];
 	struct stat st;
 	snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)pid, (long long)fd);
 	int mine = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (mine >= 0 && (fstat(mine, &st) < 0 || (int64_t)st.st_dev != device || (int64_t)st.st_ino != inode)) {
+	if (mine >= 0 && (fstat(mine, &st) < 0 || (int64_t)st.st_dev != device ||
+				 (int64_t)st.st_ino != inode)) {
 		close(mine);
 		mine = -1;
 	}
@@ -202,7 +215,7 @@ static int open_of_process(int64_t pid, int64_t fd, int64_t device, int64_t inod
 static void share_on_node(struct file *f, const struct nodes *nodes, const struct bytes *b)
 {
 	int place, fd = -1;
-	int64_t where[4] = { 0, -1, 0, 0 };
+	int64_t where[4] = {0, -1, 0, 0};
 	PMPI_Comm_rank(nodes->node, &place);
 	if (place == nodes->leader && b->length >= 0) {
 		struct stat st;
@@ -214,7 +227,8 @@ static void share_on_node(struct file *f, const struct nodes *nodes, const struc
 			where[3] = (int64_t)st.st_ino;
 		}
 	}
-	if (PMPI_Bcast(where, 4, MPI_INT64_T, nodes->leader, nodes->node) != MPI_SUCCESS || where[1] < 0)
+	if (PMPI_Bcast(where, 4, MPI_INT64_T, nodes->leader, nodes->node) != MPI_SUCCESS ||
+		where[1] < 0)
 		goto end;
 	if (place != nodes->leader)
 		fd = open_of_process(where[0], where[1], where[2], where[3]);
@@ -245,13 +259,14 @@ void index_load_together(struct file *f, int64_t pending)
 	if (pending < PENDING_BYTES)
 		return;
 	struct nodes nodes;
-	struct bytes index = { NULL, -1 };
+	struct bytes index = {NULL, -1};
 	int rc = find_nodes(f, true, &nodes);
 	if (rc == MPI_SUCCESS && nodes.leaders != MPI_COMM_NULL) {
 		int part, parts;
 		PMPI_Comm_rank(nodes.leaders, &part);
 		PMPI_Comm_size(nodes.leaders, &parts);
-		index.length = plfs_index_part(f->plfs, (uint32_t)part, (uint32_t)parts, &index.data);
+		index.length = plfs_index_part(
+			f->plfs, (uint32_t)part, (uint32_t)parts, &index.data);
 		rc = merge_up(f, &index, nodes.leaders);
 		if (rc == MPI_SUCCESS)
 			rc = spread(&index, nodes.leaders);
@@ -266,7 +281,8 @@ void index_load_together(struct file *f, int64_t pending)
 
 bool index_is_stored_together(const struct file *f)
 {
-	if (f->ranks == 1 || (f->amode & MPI_MODE_RDONLY) || f->hints.flatten_on_close == HINT_DISABLE)
+	if (f->ranks == 1 || (f->amode & MPI_MODE_RDONLY) ||
+		f->hints.flatten_on_close == HINT_DISABLE)
 		return false;
 	return f->hints.flatten_on_close == HINT_ENABLE || f->ranks >= GATHER_RANKS;
 }
@@ -274,16 +290,17 @@ bool index_is_stored_together(const struct file *f)
 void index_store_together(struct file *f)
 {
 	struct nodes nodes;
-	struct bytes index = { NULL, -1 };
+	struct bytes index = {NULL, -1};
 	int rc = find_nodes(f, f->wrote, &nodes);
 	if (rc == MPI_SUCCESS && nodes.leaders != MPI_COMM_NULL) {
 		index.length = plfs_index_own(f->plfs, f->rank == 0, &index.data);
 		/* Whether any failed, all bytes, nodes that wrote. */
-		int64_t sums[3] = { index.length < 0, index.length, f->wrote }, all[3];
+		int64_t sums[3] = {index.length < 0, index.length, f->wrote}, all[3];
 		rc = PMPI_Allreduce(sums, all, 3, MPI_INT64_T, MPI_SUM, nodes.leaders);
 		/* The last to close, rank 0, does as much alone if one node wrote all. */
 		bool worth = f->hints.flatten_on_close == HINT_ENABLE || all[2] > 1;
-		if (rc == MPI_SUCCESS && all[0] == 0 && worth && all[1] <= f->hints.flatten_threshold) {
+		if (rc == MPI_SUCCESS && all[0] == 0 && worth &&
+			all[1] <= f->hints.flatten_threshold) {
 			rc = merge_up(f, &index, nodes.leaders);
 			if (rc == MPI_SUCCESS && f->rank == 0 && index.length >= 0)
 				plfs_index_store(f->plfs, index.data, (size_t)index.length);

@@ -1,11 +1,13 @@
-/* Hints: what a program may ask for by MPI_Info, and what it is told is in force. docs/TUNING.md lists them. */
+/* Hints: what a program may ask for by MPI_Info, and what it is told is in force. docs/TUNING.md
+ * lists them. */
 #include "door.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const CHOICES[] = { [HINT_AUTOMATIC] = "automatic", [HINT_ENABLE] = "enable", [HINT_DISABLE] = "disable" };
+static const char *const CHOICES[] = {
+	[HINT_AUTOMATIC] = "automatic", [HINT_ENABLE] = "enable", [HINT_DISABLE] = "disable"};
 
 static const struct hint {
 	const char *key;
@@ -13,11 +15,15 @@ static const struct hint {
 	size_t at;
 	int64_t standard, min, max;
 } HINTS[] = {
-	{ "plfs_flatten_on_close", CHOICE, offsetof(struct hints, flatten_on_close), HINT_AUTOMATIC, 0, 0 },
-	/* Bytes of index that a close may gather. 8 MiB, as the engine's last closer: 150,000 irregular records, a few tenths of a second. */
-	{ "plfs_flatten_threshold", NUMBER, offsetof(struct hints, flatten_threshold), 8 << 20, 0, INT64_MAX },
-	{ "plfs_parallel_index_read", CHOICE, offsetof(struct hints, parallel_index_read), HINT_AUTOMATIC, 0, 0 },
-	{ "plfs_coherent", CHOICE, offsetof(struct hints, coherent), HINT_AUTOMATIC, 0, 0 },
+	{"plfs_flatten_on_close", CHOICE, offsetof(struct hints, flatten_on_close), HINT_AUTOMATIC,
+		0, 0},
+	/* Bytes of index that a close may gather. 8 MiB, as the engine's last closer: 150,000
+	   irregular records, a few tenths of a second. */
+	{"plfs_flatten_threshold", NUMBER, offsetof(struct hints, flatten_threshold), 8 << 20, 0,
+		INT64_MAX},
+	{"plfs_parallel_index_read", CHOICE, offsetof(struct hints, parallel_index_read),
+		HINT_AUTOMATIC, 0, 0},
+	{"plfs_coherent", CHOICE, offsetof(struct hints, coherent), HINT_AUTOMATIC, 0, 0},
 };
 
 #define COUNT (sizeof HINTS / sizeof *HINTS)
@@ -94,7 +100,8 @@ int door_set_info(MPI_File fh, MPI_Info info)
 		return real->set_info(fh, info);
 	struct hints hints = f->hints;
 	int rc = hints_read(&hints, info);
-	int64_t same[] = { hints.flatten_on_close, hints.flatten_threshold, hints.parallel_index_read, hints.coherent };
+	int64_t same[] = {hints.flatten_on_close, hints.flatten_threshold,
+		hints.parallel_index_read, hints.coherent};
 	rc = agree_same(f->comm, rc, same, 4, MPI_ERR_NOT_SAME);
 	if (rc == MPI_SUCCESS)
 		f->hints = hints;

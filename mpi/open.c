@@ -16,13 +16,15 @@ static const char *without_prefix(const char *name)
 	return strncmp(name, PREFIX, sizeof PREFIX - 1) == 0 ? name + sizeof PREFIX - 1 : NULL;
 }
 
-/* Is a file of this name for us: by its prefix, because it is a PLFS file, or because it would be created below a mount? Also where it cannot be: then the error is ours to give. */
+/* Is a file of this name for us: by its prefix, because it is a PLFS file, or because it would be
+ * created below a mount? Also where it cannot be: then the error is ours to give. */
 static bool is_ours(const char *name, int amode)
 {
 	if (without_prefix(name))
 		return true;
 	int kind = plfs_door_is_plfs(AT_FDCWD, name);
-	return kind == 1 || (kind < 0 && (amode & MPI_MODE_CREATE) && plfs_door_below_mount(AT_FDCWD, name) == 1);
+	return kind == 1 || (kind < 0 && (amode & MPI_MODE_CREATE) &&
+				    plfs_door_below_mount(AT_FDCWD, name) == 1);
 }
 
 static int check_amode(int amode)
@@ -39,7 +41,9 @@ static int check_amode(int amode)
 
 static int open_flags(int amode)
 {
-	return O_CLOEXEC | (amode & MPI_MODE_RDWR ? O_RDWR : amode & MPI_MODE_WRONLY ? O_WRONLY : O_RDONLY);
+	return O_CLOEXEC | (amode & MPI_MODE_RDWR	     ? O_RDWR
+				   : amode & MPI_MODE_WRONLY ? O_WRONLY
+							     : O_RDONLY);
 }
 
 static int create_flags(int amode)
@@ -69,18 +73,24 @@ static void file_free(struct file *f)
 /* What rank 0 tells the others when it has opened. */
 enum { HEARD_CODE, HEARD_END, HEARD_ID, HEARD_PENDING, HEARD_STAMP, HEARD_NEW, HEARD };
 
-/* A rank alone has nobody to agree with: below a mount it opens the file to see whose it is, instead of looking and opening. What this cannot open is decided by is_ours. */
+/* A rank alone has nobody to agree with: below a mount it opens the file to see whose it is,
+ * instead of looking and opening. What this cannot open is decided by is_ours. */
 static bool open_alone(struct file *f)
 {
-	return plfs_door_below_mount(AT_FDCWD, f->path) == 1 && plfs_open(f->path, open_flags(f->amode) | create_flags(f->amode), 0666, &f->plfs) == 0;
+	return plfs_door_below_mount(AT_FDCWD, f->path) == 1 &&
+	       plfs_open(f->path, open_flags(f->amode) | create_flags(f->amode), 0666, &f->plfs) ==
+		       0;
 }
 
-/* Rank 0 opens or creates. All ranks have called, so what any of them wrote before is committed, and rank 0 looks for all. */
+/* Rank 0 opens or creates. All ranks have called, so what any of them wrote before is committed,
+ * and rank 0 looks for all. */
 static void open_first(struct file *f, int64_t heard[HEARD])
 {
-	struct stat st = { 0 };
-	plfs_seen seen = { 0 };
-	int rc = f->plfs ? 0 : plfs_open(f->path, open_flags(f->amode) | create_flags(f->amode), 0666, &f->plfs);
+	struct stat st = {0};
+	plfs_seen seen = {0};
+	int rc = f->plfs ? 0
+			 : plfs_open(f->path, open_flags(f->amode) | create_flags(f->amode), 0666,
+				   &f->plfs);
 	if (rc == 0 && (f->amode & MPI_MODE_APPEND))
 		rc = plfs_fstat(f->plfs, &st);
 	if (rc == 0 && amode_writes(f->amode))
@@ -89,7 +99,8 @@ static void open_first(struct file *f, int64_t heard[HEARD])
 	heard[HEARD_END] = st.st_size;
 	heard[HEARD_STAMP] = (int64_t)seen.stamp;
 	heard[HEARD_NEW] = seen.is_new;
-	if (getrandom(&heard[HEARD_ID], sizeof heard[HEARD_ID], GRND_NONBLOCK) != sizeof heard[HEARD_ID])
+	if (getrandom(&heard[HEARD_ID], sizeof heard[HEARD_ID], GRND_NONBLOCK) !=
+		sizeof heard[HEARD_ID])
 		heard[HEARD_ID] = (int64_t)(uintptr_t)f ^ (int64_t)getpid() << 32;
 	if (rc == 0)
 		heard[HEARD_PENDING] = index_pending(f);
@@ -98,7 +109,7 @@ static void open_first(struct file *f, int64_t heard[HEARD])
 /* Opens at all ranks. */
 static int open_all(struct file *f, bool one_name)
 {
-	int64_t heard[HEARD] = { [HEARD_PENDING] = -1 };
+	int64_t heard[HEARD] = {[HEARD_PENDING] = -1};
 	if (f->rank == 0)
 		open_first(f, heard);
 	int rc = hear(f->comm, heard, HEARD);
@@ -106,7 +117,8 @@ static int open_all(struct file *f, bool one_name)
 		rc = (int)heard[HEARD_CODE];
 	if (rc != MPI_SUCCESS)
 		return rc;
-	/* All pointers are at the end with MPI_MODE_APPEND, and the first view has etypes of one byte. */
+	/* All pointers are at the end with MPI_MODE_APPEND, and the first view has etypes of one
+	 * byte. */
 	f->position = heard[HEARD_END];
 	f->shared_start = heard[HEARD_END];
 	f->shared_id = (uint64_t)heard[HEARD_ID];
@@ -114,15 +126,16 @@ static int open_all(struct file *f, bool one_name)
 		rc = error_class(plfs_open(f->path, open_flags(f->amode), 0, &f->plfs));
 	if (rc == MPI_SUCCESS && amode_writes(f->amode)) {
 		/* Else each would look at all index logs before it writes. */
-		plfs_seen seen = { (uint64_t)heard[HEARD_STAMP], (int)heard[HEARD_NEW] };
+		plfs_seen seen = {(uint64_t)heard[HEARD_STAMP], (int)heard[HEARD_NEW]};
 		rc = error_class(plfs_seen_set(f->plfs, &seen));
 	}
-	/* The program's handle: of one rank, since opening it together would cost more than all the rest. Never with the program's mode: MPI_MODE_DELETE_ON_CLOSE would remove
-	 * /dev/null. */
+	/* The program's handle: of one rank, since opening it together would cost more than all the
+	 * rest. Never with the program's mode: MPI_MODE_DELETE_ON_CLOSE would remove /dev/null. */
 	if (rc == MPI_SUCCESS)
 		rc = real->open(MPI_COMM_SELF, "/dev/null", MPI_MODE_RDONLY, MPI_INFO_NULL, &f->fh);
-	/* Are all ranks' names one file? Names may differ where the file does not, and inode numbers are the same on all nodes. */
-	struct stat st = { 0 };
+	/* Are all ranks' names one file? Names may differ where the file does not, and inode
+	 * numbers are the same on all nodes. */
+	struct stat st = {0};
 	if (rc == MPI_SUCCESS && !one_name)
 		rc = error_class(plfs_fstat(f->plfs, &st));
 	int64_t ino = (int64_t)st.st_ino;
@@ -183,7 +196,8 @@ static int64_t digest_name(const char *name)
 int door_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_File *fh)
 {
 	int inter = 0, rank = 0, ranks = 0;
-	if (comm == MPI_COMM_NULL || !name || !fh || PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS || inter)
+	if (comm == MPI_COMM_NULL || !name || !fh ||
+		PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS || inter)
 		return real->open(comm, name, amode, info, fh);
 	PMPI_Comm_rank(comm, &rank);
 	PMPI_Comm_size(comm, &ranks);
@@ -192,12 +206,17 @@ int door_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_Fil
 	hints_default(&hints);
 	int hints_rc = hints_read(&hints, info);
 	const char *path = without_prefix(name);
-	/* One message: rank 0's decision, and whether all ranks mean the same. The smallest of x and of ~x agree where all x are one. */
-	int64_t mode = amode, hint = digest(hints_rc, &hints, sizeof hints), at = digest_name(path ? path : name);
+	/* One message: rank 0's decision, and whether all ranks mean the same. The smallest of x
+	 * and of ~x agree where all x are one. */
+	int64_t mode = amode, hint = digest(hints_rc, &hints, sizeof hints),
+		at = digest_name(path ? path : name);
 	struct file *f = file_new(path ? path : name, amode, &hints);
-	bool opened = ranks == 1 && f && hints_rc == MPI_SUCCESS && check_amode(amode) == MPI_SUCCESS && open_alone(f);
-	int64_t say[] = { rank == 0 && !opened ? is_ours(name, amode) : 1, mode, ~mode, hint, ~hint, at, ~at, f ? 1 : 0 };
-	int rc = PMPI_Allreduce(MPI_IN_PLACE, say, sizeof say / sizeof *say, MPI_INT64_T, MPI_MIN, comm);
+	bool opened = ranks == 1 && f && hints_rc == MPI_SUCCESS &&
+		      check_amode(amode) == MPI_SUCCESS && open_alone(f);
+	int64_t say[] = {rank == 0 && !opened ? is_ours(name, amode) : 1, mode, ~mode, hint, ~hint,
+		at, ~at, f ? 1 : 0};
+	int rc = PMPI_Allreduce(
+		MPI_IN_PLACE, say, sizeof say / sizeof *say, MPI_INT64_T, MPI_MIN, comm);
 	if (rc == MPI_SUCCESS && !say[0]) {
 		if (f)
 			file_free(f);
@@ -212,7 +231,9 @@ int door_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_Fil
 		else if (check_amode(amode) != MPI_SUCCESS)
 			rc = MPI_ERR_AMODE;
 		else
-			rc = hints_rc != MPI_SUCCESS ? hints_rc : say[7] && f ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+			rc = hints_rc != MPI_SUCCESS ? hints_rc
+			     : say[7] && f	     ? MPI_SUCCESS
+						     : MPI_ERR_NO_MEM;
 	}
 	if (rc == MPI_SUCCESS)
 		rc = open_ours(comm, f, say[5] == ~say[6]);

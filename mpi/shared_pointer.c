@@ -1,8 +1,10 @@
 /* The shared file pointer: a counter in the container's lock file, under a lock of its own.
  *
- * Each open has a random number that is the same at all its ranks; it chooses the counter's place and is stored beside the value. A place with another number in it has not been
- * used yet: the pointer is where all ranks know it was last set. So nothing has to be made at open or cleaned up after a crash, and to set the pointer, which all ranks do together, is to
- * take the next number. Two opens meet in one place with a chance of one in a million. */
+ * Each open has a random number that is the same at all its ranks; it chooses the counter's place
+ * and is stored beside the value. A place with another number in it has not been used yet: the
+ * pointer is where all ranks know it was last set. So nothing has to be made at open or cleaned up
+ * after a crash, and to set the pointer, which all ranks do together, is to take the next number.
+ * Two opens meet in one place with a chance of one in a million. */
 #include "door.h"
 
 #include <errno.h>
@@ -23,10 +25,14 @@ void shared_restart(struct file *f, int64_t at)
 	f->shared_start = at;
 }
 
-/* Open file description locks: not dropped when another handle of the file is closed. Record locks where the file system has only these. */
+/* Open file description locks: not dropped when another handle of the file is closed. Record locks
+ * where the file system has only these. */
 static int lock_counter(int fd, off_t at, short kind)
 {
-	struct flock lock = { .l_type = kind, .l_whence = SEEK_SET, .l_start = at, .l_len = sizeof(struct counter) };
+	struct flock lock = {.l_type = kind,
+		.l_whence = SEEK_SET,
+		.l_start = at,
+		.l_len = sizeof(struct counter)};
 	int rc;
 	do
 		rc = fcntl(fd, F_OFD_SETLKW, &lock);
@@ -40,12 +46,12 @@ static int advance(struct file *f, int fd, int64_t bytes, int64_t *before)
 	int rc = lock_counter(fd, at, F_WRLCK);
 	if (rc < 0)
 		return rc;
-	struct counter c = { 0 };
+	struct counter c = {0};
 	ssize_t n = pread(fd, &c, sizeof c, at);
 	if (n < 0)
 		rc = -errno;
 	else if ((size_t)n < sizeof c || c.id != f->shared_id)
-		c = (struct counter){ f->shared_id, f->shared_start };
+		c = (struct counter){f->shared_id, f->shared_start};
 	if (rc == 0) {
 		*before = c.bytes;
 		c.bytes += bytes;

@@ -22,7 +22,7 @@ int door_get_size(MPI_File fh, MPI_Offset *size)
 	struct file *f = file_of(fh);
 	if (!f)
 		return real->get_size(fh, size);
-	struct stat st = { 0 };
+	struct stat st = {0};
 	int rc = error_class(plfs_fstat(f->plfs, &st));
 	*size = st.st_size;
 	return fail(f, rc);
@@ -31,7 +31,10 @@ int door_get_size(MPI_File fh, MPI_Offset *size)
 /* All commit, so that what they wrote before is before it; rank 0 does it; all see it. */
 static int resize(struct file *f, MPI_Offset size, bool only_extend)
 {
-	int rc = f->split ? MPI_ERR_OTHER : size < 0 ? MPI_ERR_ARG : f->amode & MPI_MODE_SEQUENTIAL ? MPI_ERR_UNSUPPORTED_OPERATION : MPI_SUCCESS;
+	int rc = f->split			  ? MPI_ERR_OTHER
+		 : size < 0			  ? MPI_ERR_ARG
+		 : f->amode & MPI_MODE_SEQUENTIAL ? MPI_ERR_UNSUPPORTED_OPERATION
+						  : MPI_SUCCESS;
 	if (rc == MPI_SUCCESS && (f->amode & MPI_MODE_RDONLY))
 		rc = MPI_ERR_READ_ONLY;
 	if (rc == MPI_SUCCESS)
@@ -44,7 +47,8 @@ static int resize(struct file *f, MPI_Offset size, bool only_extend)
 	if (f->rank == 0) {
 		int done = plfs_refresh(f->plfs);
 		if (done >= 0)
-			done = only_extend ? (size > 0 ? plfs_fallocate(f->plfs, 0, 0, size) : 0) : plfs_ftruncate(f->plfs, size);
+			done = only_extend ? (size > 0 ? plfs_fallocate(f->plfs, 0, 0, size) : 0)
+					   : plfs_ftruncate(f->plfs, size);
 		heard = error_class(done);
 	}
 	rc = hear(f->comm, &heard, 1);
@@ -69,7 +73,8 @@ int door_preallocate(MPI_File fh, MPI_Offset size)
 	return f ? fail(f, resize(f, size, true)) : real->preallocate(fh, size);
 }
 
-/* All make their writes durable, then all see what the others wrote. MPI asks for sync, barrier, sync; one suffices here. */
+/* All make their writes durable, then all see what the others wrote. MPI asks for sync, barrier,
+ * sync; one suffices here. */
 int door_sync(MPI_File fh)
 {
 	struct file *f = file_of(fh);

@@ -1,6 +1,7 @@
 /* Data access: all 64 calls come down to transfer().
  *
- * A collective write is an independent write: in a log, there is nothing to gain from ranks exchanging data first. */
+ * A collective write is an independent write: in a log, there is nothing to gain from ranks
+ * exchanging data first. */
 #include "door.h"
 
 #include <errno.h>
@@ -9,13 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes packed at a time, if memory is not one piece. As large as the engine's writes need to be, small enough to have a few at once. */
+/* Bytes packed at a time, if memory is not one piece. As large as the engine's writes need to be,
+ * small enough to have a few at once. */
 #define PACK_BYTES (16 << 20)
 
 /* Extents of one call of list I/O: a page of them. */
 #define LIST 256
 
-/* Pieces at equal distances that are worth a call of their own, which makes one record of them; fewer go into the list. */
+/* Pieces at equal distances that are worth a call of their own, which makes one record of them;
+ * fewer go into the list. */
 #define STRIDED 4
 
 /* One access of a contiguous buffer. */
@@ -24,7 +27,7 @@ struct move {
 	enum direction direction;
 	char *buf;     /* where the next piece's bytes are */
 	int64_t moved; /* bytes, until the end of the file or an error */
-	int rc;        /* negative error number */
+	int rc;	       /* negative error number */
 	int n;
 	int64_t listed; /* bytes in the list */
 	plfs_extent list[LIST];
@@ -49,9 +52,11 @@ static int flush_list(struct move *m)
 	size_t n = (size_t)m->n;
 	ssize_t done;
 	if (m->direction == WRITE)
-		done = n == 1 ? plfs_pwrite(m->plfs, m->buf, m->list[0].length, m->list[0].offset) : plfs_write_list(m->plfs, m->list, n, m->buf);
+		done = n == 1 ? plfs_pwrite(m->plfs, m->buf, m->list[0].length, m->list[0].offset)
+			      : plfs_write_list(m->plfs, m->list, n, m->buf);
 	else
-		done = n == 1 ? plfs_pread(m->plfs, m->buf, m->list[0].length, m->list[0].offset) : plfs_read_list(m->plfs, m->list, n, m->buf);
+		done = n == 1 ? plfs_pread(m->plfs, m->buf, m->list[0].length, m->list[0].offset)
+			      : plfs_read_list(m->plfs, m->list, n, m->buf);
 	int64_t wanted = m->listed;
 	m->n = 0;
 	m->listed = 0;
@@ -66,12 +71,15 @@ static int move_piece(void *user, int64_t offset, int64_t length, int64_t stride
 	if (count >= STRIDED && (stride >= length || -stride >= length)) {
 		if (flush_list(m))
 			return 1;
-		return note(m, write ? plfs_pwrite_strided(m->plfs, m->buf, (size_t)length, stride, (size_t)count, offset)
-				     : plfs_pread_strided(m->plfs, m->buf, (size_t)length, stride, (size_t)count, offset),
+		return note(m,
+			write ? plfs_pwrite_strided(m->plfs, m->buf, (size_t)length, stride,
+					(size_t)count, offset)
+			      : plfs_pread_strided(m->plfs, m->buf, (size_t)length, stride,
+					(size_t)count, offset),
 			length * count);
 	}
 	for (int64_t i = 0; i < count; i++) {
-		m->list[m->n++] = (plfs_extent){ offset + i * stride, (size_t)length };
+		m->list[m->n++] = (plfs_extent){offset + i * stride, (size_t)length};
 		m->listed += length;
 		if (m->n == LIST && flush_list(m))
 			return 1;
@@ -80,7 +88,8 @@ static int move_piece(void *user, int64_t offset, int64_t length, int64_t stride
 }
 
 /* Moves `n` bytes between `buf` and the view from its data byte `at` on. */
-static int move(struct file *f, enum direction direction, int64_t at, char *buf, int64_t n, int64_t *moved)
+static int move(
+	struct file *f, enum direction direction, int64_t at, char *buf, int64_t n, int64_t *moved)
 {
 	struct move m;
 	/* Not the list, which is large. */
@@ -89,13 +98,16 @@ static int move(struct file *f, enum direction direction, int64_t at, char *buf,
 	m.direction = direction;
 	m.buf = buf;
 	while (m.moved < n) {
-		if (shape_walk(&f->view.root, f->view.disp, at + m.moved, n - m.moved, move_piece, &m) == 0)
+		if (shape_walk(&f->view.root, f->view.disp, at + m.moved, n - m.moved, move_piece,
+			    &m) == 0)
 			flush_list(&m);
 		if (m.rc < 0 || m.moved >= n)
 			break;
-		/* Something ended it early. One byte more says what: an error, the end of the file, a full disk, or nothing any more. */
+		/* Something ended it early. One byte more says what: an error, the end of the file,
+		 * a full disk, or nothing any more. */
 		int64_t offset = view_offset(&f->view, at + m.moved);
-		ssize_t one = direction == WRITE ? plfs_pwrite(f->plfs, m.buf, 1, offset) : plfs_pread(f->plfs, m.buf, 1, offset);
+		ssize_t one = direction == WRITE ? plfs_pwrite(f->plfs, m.buf, 1, offset)
+						 : plfs_pread(f->plfs, m.buf, 1, offset);
 		if (one <= 0) {
 			m.rc = one < 0 ? (int)one : direction == WRITE ? -ENOSPC : 0;
 			break;
@@ -129,7 +141,8 @@ static int copy_piece(void *user, int64_t offset, int64_t length, int64_t stride
 }
 
 /* As move, for memory in pieces. */
-static int move_packed(struct file *f, enum direction direction, int64_t at, char *memory, const struct type *type, int64_t count, int64_t n, int64_t *moved)
+static int move_packed(struct file *f, enum direction direction, int64_t at, char *memory,
+	const struct type *type, int64_t count, int64_t n, int64_t *moved)
 {
 	struct shape root;
 	struct part part;
@@ -141,7 +154,7 @@ static int move_packed(struct file *f, enum direction direction, int64_t at, cha
 	*moved = 0;
 	while (rc == MPI_SUCCESS && *moved < n) {
 		int64_t want = n - *moved < PACK_BYTES ? n - *moved : PACK_BYTES, done = 0;
-		struct copy c = { memory, packed, direction == WRITE };
+		struct copy c = {memory, packed, direction == WRITE};
 		if (direction == WRITE)
 			shape_walk(&root, 0, *moved, want, copy_piece, &c);
 		rc = move(f, direction, at + *moved, packed, want, &done);
@@ -155,13 +168,15 @@ static int move_packed(struct file *f, enum direction direction, int64_t at, cha
 	return rc;
 }
 
-/* In atomic mode: a lock over all that an access may touch, so that others see all of it or nothing. */
+/* In atomic mode: a lock over all that an access may touch, so that others see all of it or
+ * nothing. */
 static int lock_range(struct file *f, short kind, int64_t from, int64_t to)
 {
 	int fd = plfs_lock_fd(f->plfs);
 	if (fd < 0)
 		return fd;
-	struct flock lock = { .l_type = kind, .l_whence = SEEK_SET, .l_start = from, .l_len = to - from };
+	struct flock lock = {
+		.l_type = kind, .l_whence = SEEK_SET, .l_start = from, .l_len = to - from};
 	int rc;
 	do
 		rc = fcntl(fd, F_OFD_SETLKW, &lock);
@@ -169,7 +184,8 @@ static int lock_range(struct file *f, short kind, int64_t from, int64_t to)
 	return rc < 0 ? -errno : 0;
 }
 
-static int move_bytes(struct file *f, enum direction direction, int64_t at, char *buf, const struct type *type, int64_t count, int64_t n, int64_t *moved)
+static int move_bytes(struct file *f, enum direction direction, int64_t at, char *buf,
+	const struct type *type, int64_t count, int64_t n, int64_t *moved)
 {
 	int64_t first;
 	if (type_is_dense(type, count, &first))
@@ -177,7 +193,8 @@ static int move_bytes(struct file *f, enum direction direction, int64_t at, char
 	return move_packed(f, direction, at, buf, type, count, n, moved);
 }
 
-static int move_atomically(struct file *f, enum direction direction, int64_t at, char *buf, const struct type *type, int64_t count, int64_t n, int64_t *moved)
+static int move_atomically(struct file *f, enum direction direction, int64_t at, char *buf,
+	const struct type *type, int64_t count, int64_t n, int64_t *moved)
 {
 	int64_t from = view_offset(&f->view, at), to = view_offset(&f->view, at + n - 1) + 1;
 	/* The lock is between descriptors; threads of a rank share one. */
@@ -186,7 +203,8 @@ static int move_atomically(struct file *f, enum direction direction, int64_t at,
 	if (rc == 0) {
 		/* Before a write, too: what was seen is older than what is written now. */
 		rc = plfs_refresh(f->plfs);
-		int code = rc < 0 ? error_class(rc) : move_bytes(f, direction, at, buf, type, count, n, moved);
+		int code = rc < 0 ? error_class(rc)
+				  : move_bytes(f, direction, at, buf, type, count, n, moved);
 		rc = direction == WRITE && code == MPI_SUCCESS ? plfs_commit(f->plfs) : 0;
 		lock_range(f, F_UNLCK, from, to);
 		pthread_mutex_unlock(&f->lock);
@@ -199,12 +217,15 @@ static int move_atomically(struct file *f, enum direction direction, int64_t at,
 bool is_coherent(const struct file *f)
 {
 	bool both = !(f->amode & (MPI_MODE_RDONLY | MPI_MODE_WRONLY));
-	return f->ranks > 1 && (f->hints.coherent == HINT_ENABLE || (f->hints.coherent == HINT_AUTOMATIC && both));
+	return f->ranks > 1 &&
+	       (f->hints.coherent == HINT_ENABLE || (f->hints.coherent == HINT_AUTOMATIC && both));
 }
 
-/* What others wrote before is read, what is written is there for all when the call returns. MPI promises less, but ROMIO gives it on local and parallel file systems, and HDF5 and PnetCDF
- * rely on it: they write, pass a barrier, and read at another rank. */
-static int move_coherently(struct file *f, enum direction direction, int64_t at, char *buf, const struct type *type, int64_t count, int64_t n, int64_t *moved)
+/* What others wrote before is read, what is written is there for all when the call returns. MPI
+ * promises less, but ROMIO gives it on local and parallel file systems, and HDF5 and PnetCDF rely
+ * on it: they write, pass a barrier, and read at another rank. */
+static int move_coherently(struct file *f, enum direction direction, int64_t at, char *buf,
+	const struct type *type, int64_t count, int64_t n, int64_t *moved)
 {
 	int rc = direction == READ ? error_class(plfs_refresh(f->plfs)) : MPI_SUCCESS;
 	if (rc == MPI_SUCCESS)
@@ -214,7 +235,8 @@ static int move_coherently(struct file *f, enum direction direction, int64_t at,
 	return rc;
 }
 
-static int check(const struct file *f, enum direction direction, enum where where, MPI_Offset offset, MPI_Count count, MPI_Datatype type)
+static int check(const struct file *f, enum direction direction, enum where where,
+	MPI_Offset offset, MPI_Count count, MPI_Datatype type)
 {
 	if (count < 0)
 		return MPI_ERR_COUNT;
@@ -231,7 +253,8 @@ static int check(const struct file *f, enum direction direction, enum where wher
 	return MPI_SUCCESS;
 }
 
-/* Where an access of `n` bytes begins, in data bytes of the view; moves the pointer that it goes by. */
+/* Where an access of `n` bytes begins, in data bytes of the view; moves the pointer that it goes
+ * by. */
 static int locate(struct file *f, enum where where, MPI_Offset offset, int64_t n, int64_t *at)
 {
 	int64_t size = f->view.etype_size;
@@ -249,7 +272,7 @@ static int locate(struct file *f, enum where where, MPI_Offset offset, int64_t n
 /* As locate, for all ranks at once, in order of rank: the last one moves the pointer for all. */
 static int locate_ordered(struct file *f, int code, int64_t n, int64_t *at)
 {
-	int64_t before = 0, heard[2] = { code, 0 };
+	int64_t before = 0, heard[2] = {code, 0};
 	if (code != MPI_SUCCESS)
 		n = 0;
 	int rc = PMPI_Exscan(&n, &before, 1, MPI_INT64_T, MPI_SUM, f->comm);
@@ -265,7 +288,8 @@ static int locate_ordered(struct file *f, int code, int64_t n, int64_t *at)
 	return rc != MPI_SUCCESS ? rc : (int)heard[0];
 }
 
-int transfer(struct file *f, enum direction direction, enum where where, MPI_Offset offset, void *buf, MPI_Count count, MPI_Datatype datatype, MPI_Count *bytes)
+int transfer(struct file *f, enum direction direction, enum where where, MPI_Offset offset,
+	void *buf, MPI_Count count, MPI_Datatype datatype, MPI_Count *bytes)
 {
 	struct type *type = NULL;
 	int64_t n = 0, at = 0, moved = 0;
@@ -285,7 +309,8 @@ int transfer(struct file *f, enum direction direction, enum where where, MPI_Off
 		int64_t last;
 		if (direction == WRITE)
 			f->wrote = true;
-		if (__builtin_add_overflow(at, n - 1, &last) || view_offset(&f->view, last) == INT64_MAX)
+		if (__builtin_add_overflow(at, n - 1, &last) ||
+			view_offset(&f->view, last) == INT64_MAX)
 			rc = MPI_ERR_ARG;
 		else if (f->atomic)
 			rc = move_atomically(f, direction, at, buf, type, count, n, &moved);

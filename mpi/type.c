@@ -1,15 +1,20 @@
-/* Datatypes taken apart, by their envelopes, into shapes: nested repetitions with contiguous pieces at the bottom.
+/* Datatypes taken apart, by their envelopes, into shapes: nested repetitions with contiguous pieces
+ * at the bottom.
  *
- * Every constructor becomes at most a few nodes, so regular types stay patterns, which the engine writes as one record each. */
+ * Every constructor becomes at most a few nodes, so regular types stay patterns, which the engine
+ * writes as one record each. */
 #include "door.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The large-count queries are needed for types that were made by large-count constructors (mpi4py makes only those), and missing in MPIs before 4.0. */
+/* The large-count queries are needed for types that were made by large-count constructors (mpi4py
+ * makes only those), and missing in MPIs before 4.0. */
 #if MPI_VERSION < 4
-int PMPI_Type_get_envelope_c(MPI_Datatype type, MPI_Count *ints, MPI_Count *addresses, MPI_Count *counts, MPI_Count *types, int *combiner);
-int PMPI_Type_get_contents_c(MPI_Datatype type, MPI_Count max_ints, MPI_Count max_addresses, MPI_Count max_counts, MPI_Count max_types, int ints[], MPI_Aint addresses[],
+int PMPI_Type_get_envelope_c(MPI_Datatype type, MPI_Count *ints, MPI_Count *addresses,
+	MPI_Count *counts, MPI_Count *types, int *combiner);
+int PMPI_Type_get_contents_c(MPI_Datatype type, MPI_Count max_ints, MPI_Count max_addresses,
+	MPI_Count max_counts, MPI_Count max_types, int ints[], MPI_Aint addresses[],
 	MPI_Count counts[], MPI_Datatype types[]);
 #endif
 /* A static program gets what its MPI has; a weak name would not pull it out of the archive. */
@@ -76,12 +81,13 @@ static int64_t data_of(const struct shape *s)
 	return s ? s->count * s->body : 0;
 }
 
-static struct shape *new_shape(struct build *b, int64_t count, int64_t stride, int64_t body, int64_t parts)
+static struct shape *new_shape(
+	struct build *b, int64_t count, int64_t stride, int64_t body, int64_t parts)
 {
 	struct shape *s = take(b, 1, sizeof *s);
 	if (!s)
 		return NULL;
-	*s = (struct shape){ count, stride, body, parts, take(b, (size_t)parts, sizeof *s->part) };
+	*s = (struct shape){count, stride, body, parts, take(b, (size_t)parts, sizeof *s->part)};
 	return s->part ? s : NULL;
 }
 
@@ -95,11 +101,13 @@ static const struct shape *contiguous(struct build *b, int64_t offset, int64_t l
 	return s;
 }
 
-/* Makes `root` stand for `inner`, `count` times, `stride` apart; `part` is the place for its only part if it needs one of its own. */
-static void repeat_into(const struct shape *inner, int64_t count, int64_t stride, struct shape *root, struct part *part)
+/* Makes `root` stand for `inner`, `count` times, `stride` apart; `part` is the place for its only
+ * part if it needs one of its own. */
+static void repeat_into(const struct shape *inner, int64_t count, int64_t stride,
+	struct shape *root, struct part *part)
 {
-	*root = (struct shape){ count, stride, data_of(inner), 1, part };
-	*part = (struct part){ 0, 0, inner };
+	*root = (struct shape){count, stride, data_of(inner), 1, part};
+	*part = (struct part){0, 0, inner};
 	if (count == 1 || (inner->count == 1 && inner->parts > 1)) {
 		*root = *inner;
 		if (count != 1) {
@@ -110,9 +118,11 @@ static void repeat_into(const struct shape *inner, int64_t count, int64_t stride
 		part->offset = inner->part[0].offset;
 		part->inner = NULL;
 		if (stride == inner->body) {
-			/* The product is bounded by the type's size, or by the file's for an endless one. */
+			/* The product is bounded by the type's size, or by the file's for an
+			 * endless one. */
 			int64_t all;
-			root->body = __builtin_mul_overflow(inner->body, count, &all) ? INT64_MAX : all;
+			root->body = __builtin_mul_overflow(inner->body, count, &all) ? INT64_MAX
+										      : all;
 			root->count = 1;
 			/* What is past an endless one is past every offset. */
 			root->stride = root->body;
@@ -122,11 +132,14 @@ static void repeat_into(const struct shape *inner, int64_t count, int64_t stride
 		part->inner = NULL;
 		root->stride = inner->stride;
 		root->body = inner->body;
-		root->count = __builtin_mul_overflow(inner->count, count, &root->count) ? INT64_MAX : root->count;
+		root->count = __builtin_mul_overflow(inner->count, count, &root->count)
+				      ? INT64_MAX
+				      : root->count;
 	}
 }
 
-static const struct shape *repeat(struct build *b, const struct shape *inner, int64_t count, int64_t stride)
+static const struct shape *repeat(
+	struct build *b, const struct shape *inner, int64_t count, int64_t stride)
 {
 	if (!inner || count <= 0)
 		return NULL;
@@ -149,10 +162,10 @@ static const struct shape *shift(struct build *b, const struct shape *inner, int
 		struct part *part = s->part;
 		*s = *inner;
 		s->part = part;
-		part[0] = (struct part){ inner->part[0].offset + offset, 0, NULL };
+		part[0] = (struct part){inner->part[0].offset + offset, 0, NULL};
 	} else {
-		*s = (struct shape){ 1, 0, data_of(inner), 1, s->part };
-		s->part[0] = (struct part){ offset, 0, inner };
+		*s = (struct shape){1, 0, data_of(inner), 1, s->part};
+		s->part[0] = (struct part){offset, 0, inner};
 	}
 	return s;
 }
@@ -165,7 +178,7 @@ struct list {
 
 static struct list list_new(struct build *b, int64_t room)
 {
-	return (struct list){ b, new_shape(b, 1, 0, 0, room > 0 ? room : 1) };
+	return (struct list){b, new_shape(b, 1, 0, 0, room > 0 ? room : 1)};
 }
 
 static void list_add(struct list *list, const struct shape *inner, int64_t offset)
@@ -185,7 +198,7 @@ static void list_add(struct list *list, const struct shape *inner, int64_t offse
 			return;
 		}
 	}
-	s->part[s->parts++] = (struct part){ offset, s->body, plain ? NULL : inner };
+	s->part[s->parts++] = (struct part){offset, s->body, plain ? NULL : inner};
 	s->body += data_of(inner);
 }
 
@@ -197,19 +210,23 @@ static const struct shape *list_done(struct list *list)
 	if (s->parts == 1 && s->part[0].inner)
 		return shift(list->build, s->part[0].inner, s->part[0].offset);
 	/* Equal pieces at equal distances are a pattern, however they were written down. */
-	int64_t length = s->parts > 1 ? s->part[1].before : 0, stride = s->parts > 1 ? s->part[1].offset - s->part[0].offset : 0;
+	int64_t length = s->parts > 1 ? s->part[1].before : 0,
+		stride = s->parts > 1 ? s->part[1].offset - s->part[0].offset : 0;
 	bool regular = s->parts > 1;
 	for (int64_t i = 0; regular && i < s->parts; i++)
-		regular = !s->part[i].inner && s->part[i].before == i * length && s->part[i].offset == s->part[0].offset + i * stride;
+		regular = !s->part[i].inner && s->part[i].before == i * length &&
+			  s->part[i].offset == s->part[0].offset + i * stride;
 	if (regular && s->body == s->parts * length)
-		*s = (struct shape){ s->parts, stride, length, 1, s->part };
+		*s = (struct shape){s->parts, stride, length, 1, s->part};
 	return s;
 }
 
-int shape_walk(const struct shape *s, int64_t base, int64_t from, int64_t n, piece_fn *piece, void *user)
+int shape_walk(
+	const struct shape *s, int64_t base, int64_t from, int64_t n, piece_fn *piece, void *user)
 {
 	while (n > 0) {
-		int64_t i = from / s->body, in = from % s->body, at = base + i * s->stride, done = 0;
+		int64_t i = from / s->body, in = from % s->body, at = base + i * s->stride,
+			done = 0;
 		if (is_strided(s)) {
 			at += s->part[0].offset;
 			int64_t whole = n / s->body < s->count - i ? n / s->body : s->count - i;
@@ -237,11 +254,14 @@ int shape_walk(const struct shape *s, int64_t base, int64_t from, int64_t n, pie
 			for (int64_t p = low; left > 0; p++) {
 				const struct part *part = &s->part[p];
 				int64_t end = p + 1 < s->parts ? part[1].before : s->body;
-				int64_t skip = in + done - part->before, length = end - part->before - skip;
+				int64_t skip = in + done - part->before,
+					length = end - part->before - skip;
 				if (length > left)
 					length = left;
-				int rc = part->inner ? shape_walk(part->inner, at + part->offset, skip, length, piece, user)
-						     : piece(user, at + part->offset + skip, length, 0, 1);
+				int rc = part->inner ? shape_walk(part->inner, at + part->offset,
+							       skip, length, piece, user)
+						     : piece(user, at + part->offset + skip, length,
+							       0, 1);
 				if (rc)
 					return rc;
 				done += length;
@@ -258,7 +278,8 @@ int64_t shape_locate(const struct shape *s, int64_t base, int64_t at)
 {
 	for (;;) {
 		int64_t i = at / s->body, in = at % s->body, far;
-		if (__builtin_mul_overflow(i, s->stride, &far) || __builtin_add_overflow(base, far, &base))
+		if (__builtin_mul_overflow(i, s->stride, &far) ||
+			__builtin_add_overflow(base, far, &base))
 			return INT64_MAX;
 		int64_t low = 0, high = s->parts - 1;
 		while (low < high) {
@@ -280,22 +301,23 @@ int64_t shape_locate(const struct shape *s, int64_t base, int64_t at)
 
 /* --- Datatypes --- */
 
-/* What a constructor was called with. Both kinds of constructors, in one order: for most combiners, the integers followed by the addresses of a plain one are the counts of
- * a large one. */
+/* What a constructor was called with. Both kinds of constructors, in one order: for most combiners,
+ * the integers followed by the addresses of a plain one are the counts of a large one. */
 struct contents {
 	int combiner;
 	bool large;
 	int64_t ints, values, types;
-	int *integer;    /* of a large one only: those that are not counts */
+	int *integer; /* of a large one only: those that are not counts */
 	int64_t *value;
 	MPI_Datatype *type;
 };
 
 static bool is_leaf(int combiner)
 {
-	return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER
+	return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
+	       combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER
 #if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
-		|| combiner == MPI_COMBINER_VALUE_INDEX
+	       || combiner == MPI_COMBINER_VALUE_INDEX
 #endif
 		;
 }
@@ -318,10 +340,12 @@ static int read_contents(struct build *b, MPI_Datatype type, struct contents *c)
 	MPI_Count ints = 0, addresses = 0, counts = 0, types = 0;
 	int rc;
 	if (HAVE_LARGE) {
-		rc = PMPI_Type_get_envelope_c(type, &ints, &addresses, &counts, &types, &c->combiner);
+		rc = PMPI_Type_get_envelope_c(
+			type, &ints, &addresses, &counts, &types, &c->combiner);
 	} else {
 		int few_ints, few_addresses, few_types;
-		rc = PMPI_Type_get_envelope(type, &few_ints, &few_addresses, &few_types, &c->combiner);
+		rc = PMPI_Type_get_envelope(
+			type, &few_ints, &few_addresses, &few_types, &c->combiner);
 		ints = few_ints, addresses = few_addresses, types = few_types;
 	}
 	if (rc != MPI_SUCCESS)
@@ -338,9 +362,11 @@ static int read_contents(struct build *b, MPI_Datatype type, struct contents *c)
 	if (b->error)
 		return b->error;
 	if (HAVE_LARGE)
-		rc = PMPI_Type_get_contents_c(type, ints, addresses, counts, types, c->integer, address, count, c->type);
+		rc = PMPI_Type_get_contents_c(
+			type, ints, addresses, counts, types, c->integer, address, count, c->type);
 	else
-		rc = PMPI_Type_get_contents(type, (int)ints, (int)addresses, (int)types, c->integer, address, c->type);
+		rc = PMPI_Type_get_contents(
+			type, (int)ints, (int)addresses, (int)types, c->integer, address, c->type);
 	if (rc != MPI_SUCCESS)
 		return rc;
 	if (c->large) {
@@ -366,7 +392,8 @@ static int64_t extent_of(struct build *b, MPI_Datatype type)
 
 static const struct shape *flatten(struct build *b, MPI_Datatype type);
 
-/* Named types are contiguous, but for pairs of a value and an int, which have the hole that a C struct has. */
+/* Named types are contiguous, but for pairs of a value and an int, which have the hole that a C
+ * struct has. */
 static const struct shape *flatten_named(struct build *b, MPI_Datatype type)
 {
 	MPI_Count size = 0;
@@ -384,8 +411,10 @@ static const struct shape *flatten_named(struct build *b, MPI_Datatype type)
 	return list_done(&list);
 }
 
-/* `n` blocks of `inner`, block i of lengths[i] (or lengths[0] for all) at displacements[i] * unit. */
-static const struct shape *flatten_blocks(struct build *b, const struct shape *inner, int64_t extent, int64_t n, const int64_t *lengths, bool same, const int64_t *displacements,
+/* `n` blocks of `inner`, block i of lengths[i] (or lengths[0] for all) at displacements[i] * unit.
+ */
+static const struct shape *flatten_blocks(struct build *b, const struct shape *inner,
+	int64_t extent, int64_t n, const int64_t *lengths, bool same, const int64_t *displacements,
 	int64_t unit)
 {
 	struct list list = list_new(b, n);
@@ -402,11 +431,14 @@ static const struct shape *flatten_blocks(struct build *b, const struct shape *i
 	return list_done(&list);
 }
 
-static const struct shape *flatten_subarray(struct build *b, const struct contents *c, const struct shape *inner, int64_t extent)
+static const struct shape *flatten_subarray(
+	struct build *b, const struct contents *c, const struct shape *inner, int64_t extent)
 {
-	/* Plain: dimensions, sizes, subsizes, starts, order, all integers. Large: dimensions and order are integers, the rest are counts. */
+	/* Plain: dimensions, sizes, subsizes, starts, order, all integers. Large: dimensions and
+	 * order are integers, the rest are counts. */
 	int64_t dims = c->large ? c->integer[0] : c->value[0];
-	const int64_t *sizes = c->large ? c->value : c->value + 1, *subsizes = sizes + dims, *starts = subsizes + dims;
+	const int64_t *sizes = c->large ? c->value : c->value + 1, *subsizes = sizes + dims,
+		      *starts = subsizes + dims;
 	int64_t order = c->large ? c->integer[1] : c->value[1 + 3 * dims];
 	for (int64_t d = 0; d < dims; d++) {
 		int64_t i = order == MPI_ORDER_FORTRAN ? d : dims - 1 - d;
@@ -416,12 +448,15 @@ static const struct shape *flatten_subarray(struct build *b, const struct conten
 	return inner;
 }
 
-static const struct shape *flatten_darray(struct build *b, const struct contents *c, const struct shape *inner, int64_t extent)
+static const struct shape *flatten_darray(
+	struct build *b, const struct contents *c, const struct shape *inner, int64_t extent)
 {
-	/* Plain: size, rank, dimensions, sizes, distributions, arguments, process counts, order. Large: the sizes are counts, the rest integers. */
+	/* Plain: size, rank, dimensions, sizes, distributions, arguments, process counts, order.
+	 * Large: the sizes are counts, the rest integers. */
 	const int *in = c->integer;
 	int64_t dims = in[2], processes = in[0], rank = in[1];
-	const int *distribution = in + 3 + (c->large ? 0 : dims), *argument = distribution + dims, *grid = argument + dims;
+	const int *distribution = in + 3 + (c->large ? 0 : dims), *argument = distribution + dims,
+		  *grid = argument + dims;
 	int order = grid[dims];
 	int64_t *coordinate = take(b, (size_t)dims + 1, sizeof *coordinate);
 	if (!coordinate)
@@ -434,19 +469,27 @@ static const struct shape *flatten_darray(struct build *b, const struct contents
 	}
 	for (int64_t d = 0; d < dims; d++) {
 		int64_t i = order == MPI_ORDER_FORTRAN ? d : dims - 1 - d;
-		int64_t size = c->large ? c->value[i] : c->integer[3 + i], p = grid[i], k = coordinate[i], block = argument[i];
-		if (distribution[i] == MPI_DISTRIBUTE_NONE || (distribution[i] == MPI_DISTRIBUTE_BLOCK && p == 1)) {
+		int64_t size = c->large ? c->value[i] : c->integer[3 + i], p = grid[i],
+			k = coordinate[i], block = argument[i];
+		if (distribution[i] == MPI_DISTRIBUTE_NONE ||
+			(distribution[i] == MPI_DISTRIBUTE_BLOCK && p == 1)) {
 			inner = repeat(b, inner, size, extent);
 		} else {
 			if (block == MPI_DISTRIBUTE_DFLT_DARG)
-				block = distribution[i] == MPI_DISTRIBUTE_BLOCK ? (size + p - 1) / p : 1;
+				block = distribution[i] == MPI_DISTRIBUTE_BLOCK ? (size + p - 1) / p
+										: 1;
 			/* Block distribution is a cyclic one with a single round. */
 			int64_t start = k * block, round = block * p;
-			int64_t whole = start + block <= size ? (size - start - block) / round + 1 : 0;
-			int64_t rest_at = start + whole * round, rest = rest_at < size ? size - rest_at : 0;
+			int64_t whole = start + block <= size ? (size - start - block) / round + 1
+							      : 0;
+			int64_t rest_at = start + whole * round,
+				rest = rest_at < size ? size - rest_at : 0;
 			struct list list = list_new(b, 2);
-			list_add(&list, repeat(b, repeat(b, inner, block, extent), whole, round * extent), start * extent);
-			list_add(&list, repeat(b, inner, rest < block ? rest : block, extent), rest_at * extent);
+			list_add(&list,
+				repeat(b, repeat(b, inner, block, extent), whole, round * extent),
+				start * extent);
+			list_add(&list, repeat(b, inner, rest < block ? rest : block, extent),
+				rest_at * extent);
 			inner = list_done(&list);
 		}
 		extent *= size;
@@ -456,7 +499,7 @@ static const struct shape *flatten_darray(struct build *b, const struct contents
 
 static const struct shape *flatten_derived(struct build *b, MPI_Datatype type)
 {
-	struct contents c = { 0 };
+	struct contents c = {0};
 	int rc = read_contents(b, type, &c);
 	if (rc != MPI_SUCCESS) {
 		b->error = rc;
@@ -468,7 +511,9 @@ static const struct shape *flatten_derived(struct build *b, MPI_Datatype type)
 		int64_t n = v[0];
 		struct list list = list_new(b, n);
 		for (int64_t i = 0; i < n && !b->error; i++)
-			list_add(&list, repeat(b, flatten(b, c.type[i]), v[1 + i], extent_of(b, c.type[i])), v[1 + n + i]);
+			list_add(&list,
+				repeat(b, flatten(b, c.type[i]), v[1 + i], extent_of(b, c.type[i])),
+				v[1 + n + i]);
 		result = list_done(&list);
 	} else if (c.types >= 1) {
 		const struct shape *inner = flatten(b, c.type[0]);
@@ -488,10 +533,12 @@ static const struct shape *flatten_derived(struct build *b, MPI_Datatype type)
 			result = repeat(b, repeat(b, inner, v[1], extent), v[0], v[2]);
 			break;
 		case MPI_COMBINER_INDEXED:
-			result = flatten_blocks(b, inner, extent, v[0], v + 1, false, v + 1 + v[0], extent);
+			result = flatten_blocks(
+				b, inner, extent, v[0], v + 1, false, v + 1 + v[0], extent);
 			break;
 		case MPI_COMBINER_HINDEXED:
-			result = flatten_blocks(b, inner, extent, v[0], v + 1, false, v + 1 + v[0], 1);
+			result = flatten_blocks(
+				b, inner, extent, v[0], v + 1, false, v + 1 + v[0], 1);
 			break;
 		case MPI_COMBINER_INDEXED_BLOCK:
 			result = flatten_blocks(b, inner, extent, v[0], v + 1, true, v + 2, extent);
@@ -547,7 +594,7 @@ static int type_build(MPI_Datatype datatype, struct type **out)
 	struct type *type = calloc(1, sizeof *type);
 	if (!type)
 		return MPI_ERR_NO_MEM;
-	struct build b = { NULL, MPI_SUCCESS };
+	struct build b = {NULL, MPI_SUCCESS};
 	type->extent = extent_of(&b, datatype);
 	type->shape = flatten(&b, datatype);
 	type->size = data_of(type->shape);
@@ -568,13 +615,15 @@ int type_get(MPI_Datatype datatype, struct type **out)
 		return MPI_ERR_TYPE;
 	if (is_leaf(combiner_of(datatype)))
 		return type_build(datatype, out);
-	/* Under the lock a cached type is never replaced, only freed with its datatype, which the program does not do while it uses it. */
+	/* Under the lock a cached type is never replaced, only freed with its datatype, which the
+	 * program does not do while it uses it. */
 	pthread_mutex_lock(&cache_lock);
 	int rc = MPI_SUCCESS, found = 0;
 	if (keyval == MPI_KEYVAL_INVALID)
 		rc = PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, drop_cached, &keyval, NULL);
 	struct type *type = NULL;
-	if (rc == MPI_SUCCESS && PMPI_Type_get_attr(datatype, keyval, &type, &found) == MPI_SUCCESS && found) {
+	if (rc == MPI_SUCCESS &&
+		PMPI_Type_get_attr(datatype, keyval, &type, &found) == MPI_SUCCESS && found) {
 		__atomic_add_fetch(&type->refs, 1, __ATOMIC_RELAXED);
 	} else {
 		type = NULL;

@@ -1,6 +1,8 @@
-/* File views: which bytes of the file a process sees, and the arithmetic between positions in the view and offsets in the file.
+/* File views: which bytes of the file a process sees, and the arithmetic between positions in the
+ * view and offsets in the file.
  *
- * Positions are kept in etypes, as MPI counts them; inside, everything is data bytes of the view. */
+ * Positions are kept in etypes, as MPI counts them; inside, everything is data bytes of the view.
+ */
 #include "door.h"
 
 #include <limits.h>
@@ -11,12 +13,13 @@ static void make_root(struct view *view)
 	if (view->type->shape)
 		type_tile(view->type, INT64_MAX, &view->root, &view->part);
 	else
-		view->root = (struct shape){ 1, 0, 1, 0, NULL };
+		view->root = (struct shape){1, 0, 1, 0, NULL};
 }
 
 int view_init(struct view *view)
 {
-	*view = (struct view){ .etype = MPI_BYTE, .filetype = MPI_BYTE, .etype_size = 1, .datarep = "native" };
+	*view = (struct view){
+		.etype = MPI_BYTE, .filetype = MPI_BYTE, .etype_size = 1, .datarep = "native"};
 	int rc = type_get(MPI_BYTE, &view->type);
 	if (rc == MPI_SUCCESS)
 		make_root(view);
@@ -54,7 +57,8 @@ int64_t view_bytes_before(const struct view *view, int64_t offset)
 	return low;
 }
 
-/* Offsets of file types must not go back, nor below the displacement. Looked at for lists that a program wrote down; patterns cannot go wrong but by a negative stride. */
+/* Offsets of file types must not go back, nor below the displacement. Looked at for lists that a
+ * program wrote down; patterns cannot go wrong but by a negative stride. */
 static bool grows(const struct shape *s, int64_t base)
 {
 	int64_t last = -1;
@@ -73,7 +77,8 @@ static bool grows(const struct shape *s, int64_t base)
 }
 
 /* The new view of this rank. `old` gives what MPI_DISPLACEMENT_CURRENT stands for. */
-static int make_view(const struct file *f, struct view *view, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, const char *datarep)
+static int make_view(const struct file *f, struct view *view, MPI_Offset disp, MPI_Datatype etype,
+	MPI_Datatype filetype, const char *datarep)
 {
 	if (!datarep || (strcmp(datarep, "native") != 0 && strcmp(datarep, "internal") != 0))
 		return MPI_ERR_UNSUPPORTED_DATAREP;
@@ -85,14 +90,16 @@ static int make_view(const struct file *f, struct view *view, MPI_Offset disp, M
 	}
 	if (etype == MPI_DATATYPE_NULL || filetype == MPI_DATATYPE_NULL)
 		return MPI_ERR_TYPE;
-	*view = (struct view){ .disp = disp, .etype = MPI_DATATYPE_NULL, .filetype = MPI_DATATYPE_NULL };
+	*view = (struct view){
+		.disp = disp, .etype = MPI_DATATYPE_NULL, .filetype = MPI_DATATYPE_NULL};
 	strcpy(view->datarep, datarep);
 	MPI_Count size = 0;
 	int rc = PMPI_Type_size_x(etype, &size);
 	view->etype_size = size;
 	if (rc == MPI_SUCCESS)
 		rc = type_get(filetype, &view->type);
-	if (rc == MPI_SUCCESS && (size <= 0 || view->type->size % size != 0 || (view->type->shape && !grows(view->type->shape, 0))))
+	if (rc == MPI_SUCCESS && (size <= 0 || view->type->size % size != 0 ||
+					 (view->type->shape && !grows(view->type->shape, 0))))
 		rc = MPI_ERR_TYPE;
 	if (rc == MPI_SUCCESS)
 		rc = type_keep(etype, &view->etype);
@@ -105,7 +112,8 @@ static int make_view(const struct file *f, struct view *view, MPI_Offset disp, M
 	return rc;
 }
 
-int door_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype, const char *datarep, MPI_Info info)
+int door_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,
+	const char *datarep, MPI_Info info)
 {
 	struct file *f = file_of(fh);
 	if (!f)
@@ -123,8 +131,9 @@ int door_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype
 	struct hints hints = f->hints;
 	if (rc == MPI_SUCCESS)
 		rc = hints_read(&hints, info);
-	/* The representation and the size of etypes are to be the same everywhere; file types and displacements are each rank's own. */
-	int64_t same[] = { made ? view.etype_size : 0, made && strcmp(view.datarep, "native") == 0 };
+	/* The representation and the size of etypes are to be the same everywhere; file types and
+	 * displacements are each rank's own. */
+	int64_t same[] = {made ? view.etype_size : 0, made && strcmp(view.datarep, "native") == 0};
 	rc = agree_same(f->comm, rc, same, 2, MPI_ERR_NOT_SAME);
 	if (rc != MPI_SUCCESS) {
 		if (made)
@@ -142,7 +151,8 @@ int door_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype
 	return MPI_SUCCESS;
 }
 
-int door_get_view(MPI_File fh, MPI_Offset *disp, MPI_Datatype *etype, MPI_Datatype *filetype, char *datarep)
+int door_get_view(
+	MPI_File fh, MPI_Offset *disp, MPI_Datatype *etype, MPI_Datatype *filetype, char *datarep)
 {
 	struct file *f = file_of(fh);
 	if (!f)
@@ -178,7 +188,8 @@ int door_get_type_extent(MPI_File fh, MPI_Datatype type, MPI_Aint *extent)
 	if (!f)
 		return real->get_type_extent(fh, type, extent);
 	MPI_Aint lb;
-	return fail(f, type == MPI_DATATYPE_NULL ? MPI_ERR_TYPE : PMPI_Type_get_extent(type, &lb, extent));
+	return fail(f,
+		type == MPI_DATATYPE_NULL ? MPI_ERR_TYPE : PMPI_Type_get_extent(type, &lb, extent));
 }
 
 int door_get_type_extent_c(MPI_File fh, MPI_Datatype type, MPI_Count *extent)
@@ -187,11 +198,13 @@ int door_get_type_extent_c(MPI_File fh, MPI_Datatype type, MPI_Count *extent)
 	if (!f)
 		return real->get_type_extent_c(fh, type, extent);
 	MPI_Count lb;
-	return fail(f, type == MPI_DATATYPE_NULL ? MPI_ERR_TYPE : PMPI_Type_get_extent_x(type, &lb, extent));
+	return fail(f, type == MPI_DATATYPE_NULL ? MPI_ERR_TYPE
+						 : PMPI_Type_get_extent_x(type, &lb, extent));
 }
 
 /* Where `whence` and `offset`, in etypes, lead from `now`. */
-static int seek_target(struct file *f, MPI_Offset now, MPI_Offset offset, int whence, MPI_Offset *to)
+static int seek_target(
+	struct file *f, MPI_Offset now, MPI_Offset offset, int whence, MPI_Offset *to)
 {
 	MPI_Offset from = 0;
 	if (whence == MPI_SEEK_CUR) {
@@ -202,7 +215,8 @@ static int seek_target(struct file *f, MPI_Offset now, MPI_Offset offset, int wh
 		int rc = plfs_fstat(f->plfs, &st);
 		if (rc < 0)
 			return error_class(rc);
-		from = (view_bytes_before(&f->view, st.st_size) + f->view.etype_size - 1) / f->view.etype_size;
+		from = (view_bytes_before(&f->view, st.st_size) + f->view.etype_size - 1) /
+		       f->view.etype_size;
 	} else if (whence != MPI_SEEK_SET) {
 		return MPI_ERR_ARG;
 	}
@@ -244,12 +258,12 @@ int door_seek_shared(MPI_File fh, MPI_Offset offset, int whence)
 	if (!f)
 		return real->seek_shared(fh, offset, whence);
 	int rc = f->amode & MPI_MODE_SEQUENTIAL ? MPI_ERR_UNSUPPORTED_OPERATION : MPI_SUCCESS;
-	int64_t same[] = { offset, whence };
+	int64_t same[] = {offset, whence};
 	rc = agree_same(f->comm, rc, same, 2, MPI_ERR_NOT_SAME);
 	if (rc != MPI_SUCCESS)
 		return fail(f, rc);
 	/* Rank 0 computes, since another could see another end of the file. */
-	int64_t now = 0, heard[2] = { 0, 0 };
+	int64_t now = 0, heard[2] = {0, 0};
 	MPI_Offset to = 0;
 	if (f->rank == 0) {
 		if (whence == MPI_SEEK_CUR)

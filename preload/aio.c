@@ -1,7 +1,8 @@
 /* POSIX asynchronous I/O on containers: done at once, in the caller.
  *
- * glibc's aio threads call pread and pwrite inside libc. A write to a container is an append to a log in the page cache, so there is little to
- * wait for. The result goes where glibc keeps its own (members __error_code and __return_value), so its aio_error, aio_return, aio_suspend and
+ * glibc's aio threads call pread and pwrite inside libc. A write to a container is an append to a
+ * log in the page cache, so there is little to wait for. The result goes where glibc keeps its own
+ * (members __error_code and __return_value), so its aio_error, aio_return, aio_suspend and
  * aio_cancel give the right answers and are not wrapped. */
 #include "door.h"
 
@@ -72,7 +73,8 @@ static void do_request(struct ofd *o, struct aiocb *cb, int opcode)
 /* NULL: not a container. */
 static struct ofd *container_of(const struct aiocb *cb)
 {
-	return cb && !inside_plfs && fd_is_container(cb->aio_fildes) ? ofd_get(cb->aio_fildes) : NULL;
+	return cb && !inside_plfs && fd_is_container(cb->aio_fildes) ? ofd_get(cb->aio_fildes)
+								     : NULL;
 }
 
 static int at_once(struct ofd *o, struct aiocb *cb, int opcode)
@@ -104,12 +106,15 @@ EXPORT int aio_fsync(int op, struct aiocb *cb)
 }
 ALIAS(aio_fsync, aio_fsync64);
 
-/* Requests on containers are done first; what is left goes to libc, which also sends the notice for the whole list. */
-EXPORT int lio_listio(int mode, struct aiocb *const list[restrict], int n, struct sigevent *restrict ev)
+/* Requests on containers are done first; what is left goes to libc, which also sends the notice for
+ * the whole list. */
+EXPORT int lio_listio(
+	int mode, struct aiocb *const list[restrict], int n, struct sigevent *restrict ev)
 {
 	bool any = false;
 	for (int i = 0; n > 0 && !inside_plfs && i < n; i++)
-		any = any || (list[i] && list[i]->aio_lio_opcode != LIO_NOP && fd_is_container(list[i]->aio_fildes));
+		any = any || (list[i] && list[i]->aio_lio_opcode != LIO_NOP &&
+				     fd_is_container(list[i]->aio_fildes));
 	if (!any || (mode != LIO_WAIT && mode != LIO_NOWAIT))
 		return REAL(lio_listio)(mode, list, n, ev);
 	struct aiocb **rest = calloc((size_t)n, sizeof *rest);

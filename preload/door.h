@@ -1,4 +1,5 @@
-/* What the files of the door share. The door translates libc calls to libplfs; the meaning of files is in libplfs. */
+/* What the files of the door share. The door translates libc calls to libplfs; the meaning of files
+ * is in libplfs. */
 #ifndef PLFS_PRELOAD_DOOR_H
 #define PLFS_PRELOAD_DOOR_H
 
@@ -9,17 +10,17 @@
 #include <limits.h>
 #include <wchar.h>
 
-/* Above 0 while this thread is inside libplfs. Its language runtime may call libc (threads, /proc), and that must not come back to it:
- * wrappers go straight to libc while it is set. */
+/* Above 0 while this thread is inside libplfs. Its language runtime may call libc (threads, /proc),
+ * and that must not come back to it: wrappers go straight to libc while it is set. */
 extern __thread int inside_plfs __attribute__((tls_model("initial-exec")));
 
 /* Calls libplfs with the mark set. */
-#define PLFS(call)                                     \
-	({                                             \
-		inside_plfs++;                         \
+#define PLFS(call) \
+	({ \
+		inside_plfs++; \
 		__typeof__(call) plfs_result_ = (call); \
-		inside_plfs--;                         \
-		plfs_result_;                          \
+		inside_plfs--; \
+		plfs_result_; \
 	})
 
 /* init.c: with PLFS_DEBUG=1 prints why the last call of libplfs failed. */
@@ -46,9 +47,11 @@ bool path_is_ours(int dirfd, const char *path, int at_flags);
 /* open.c */
 int door_openat(int dirfd, const char *path, int flags, mode_t mode);
 int door_close(int fd);
-/* fd was opened by the kernel or inherited: makes it a container if it is a name. 1: it is, 0: plain, or a negative errno. */
+/* fd was opened by the kernel or inherited: makes it a container if it is a name. 1: it is, 0:
+ * plain, or a negative errno. */
 int door_adopt(int fd, int flags, int64_t position);
-/* Takes the entry of fd out, with what goes with a closed descriptor: record locks, a standard stream. The caller gets its reference. */
+/* Takes the entry of fd out, with what goes with a closed descriptor: record locks, a standard
+ * stream. The caller gets its reference. */
 struct ofd *door_detach(int fd);
 /* Forgets an entry that libc replaced behind our back. */
 void door_forget(int fd);
@@ -68,7 +71,8 @@ void lock_drop(struct ofd *o);
 void *door_mmap(void *where, size_t len, int prot, int flags, int fd, off_t offset);
 
 /* stdio.c */
-/* Makes stdin, stdout or stderr fit what descriptor 0, 1 or 2 is now. Other descriptors: nothing. */
+/* Makes stdin, stdout or stderr fit what descriptor 0, 1 or 2 is now. Other descriptors: nothing.
+ */
 void stdio_follow(int fd);
 void stdio_flush_all(void);
 /* What wide.c keeps for a stream of ours; NULL for others. */

@@ -51,7 +51,8 @@ struct ofd *ofd_get(int fd)
 		while (refs > 0 && !atomic_compare_exchange_weak(&o->refs, &refs, refs + 1))
 			;
 		if (refs <= 0) {
-			/* The entry is taken out before its reference is given back, so the next load sees another value. */
+			/* The entry is taken out before its reference is given back, so the next
+			 * load sees another value. */
 			sched_yield();
 			continue;
 		}
@@ -129,7 +130,8 @@ void fd_share_positions(void)
 		if (!o)
 			continue;
 		int64_t at = atomic_load(&o->position);
-		/* A thread that moves the position meanwhile makes the exchange fail, and we write the newer one. */
+		/* A thread that moves the position meanwhile makes the exchange fail, and we write
+		 * the newer one. */
 		while (at != POSITION_IN_KERNEL) {
 			RAW(SYS_lseek, fd, at, SEEK_SET);
 			if (atomic_compare_exchange_weak(&o->position, &at, POSITION_IN_KERNEL))

@@ -1,12 +1,15 @@
 /* Which descriptors of this process are containers, and where they stand.
  *
- * A container's descriptor is a real one (the placeholder that libplfs returned), so its number, dup, poll, fork and close-on-exec are the
- * kernel's. The table adds, for each number, the open file description: libplfs handle, flags, position. Descriptors made by dup share it.
+ * A container's descriptor is a real one (the placeholder that libplfs returned), so its number,
+ * dup, poll, fork and close-on-exec are the kernel's. The table adds, for each number, the open
+ * file description: libplfs handle, flags, position. Descriptors made by dup share it.
  *
  * Invariants:
- * - An entry of the table holds one reference; a call in progress holds another. The handle is closed when the last goes.
- * - Descriptions are never given back to malloc, only reused. So a thread that read an entry while another thread closes it may still
- *   touch the count: it either takes a reference or sees that the entry changed.
+ * - An entry of the table holds one reference; a call in progress holds another. The handle is
+ * closed when the last goes.
+ * - Descriptions are never given back to malloc, only reused. So a thread that read an entry while
+ * another thread closes it may still touch the count: it either takes a reference or sees that the
+ * entry changed.
  * - The plain path is one bounds check and one load, without a lock. */
 #ifndef PLFS_PRELOAD_FDTABLE_H
 #define PLFS_PRELOAD_FDTABLE_H
@@ -16,10 +19,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Descriptor numbers served. 1,048,576 is the kernel's default upper limit (fs.nr_open); the unused part of the table is never touched. */
+/* Descriptor numbers served. 1,048,576 is the kernel's default upper limit (fs.nr_open); the unused
+ * part of the table is never touched. */
 #define FD_TABLE_LEN (1 << 20)
 
-/* Value of `position`: the position is the kernel's, of the placeholder, because another process may share it. */
+/* Value of `position`: the position is the kernel's, of the placeholder, because another process
+ * may share it. */
 #define POSITION_IN_KERNEL INT64_MIN
 
 struct ofd {
@@ -38,19 +43,24 @@ extern _Atomic int fd_limit;
 /* Is fd a container? Without taking a reference. */
 static inline bool fd_is_container(int fd)
 {
-	return __builtin_expect((unsigned)fd < FD_TABLE_LEN && atomic_load_explicit(&fd_table[fd], memory_order_acquire) != NULL, 0);
+	return __builtin_expect(
+		(unsigned)fd < FD_TABLE_LEN &&
+			atomic_load_explicit(&fd_table[fd], memory_order_acquire) != NULL,
+		0);
 }
 
 /* The description of fd with a reference taken, or NULL if it is plain. */
 struct ofd *ofd_get(int fd);
 
-/* Gives a reference back; the last one closes the handle and returns its error (0 or a negative errno). */
+/* Gives a reference back; the last one closes the handle and returns its error (0 or a negative
+ * errno). */
 int ofd_put(struct ofd *o);
 
 /* A new description with one reference. NULL: no memory. */
 struct ofd *ofd_new(plfs_file *file, int flags, int64_t position);
 
-/* Puts o at fd and takes over the caller's reference. Drops what was there (it can only be stale). */
+/* Puts o at fd and takes over the caller's reference. Drops what was there (it can only be stale).
+ */
 void fd_install(int fd, struct ofd *o);
 
 /* Takes the entry out; the caller gets its reference. NULL: fd was plain. */

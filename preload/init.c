@@ -15,9 +15,11 @@ void debug_last_error(int64_t rc)
 		return;
 	const char *text = PLFS(plfs_last_error());
 	char line[1024];
-	int n = snprintf(line, sizeof line, "plfs preload: error %d: %s\n", (int)-rc, text ? text : "");
+	int n = snprintf(
+		line, sizeof line, "plfs preload: error %d: %s\n", (int)-rc, text ? text : "");
 	if (n > 0)
-		RAW(SYS_write, 2L, line, (long)((size_t)n < sizeof line ? n : (int)sizeof line - 1));
+		RAW(SYS_write, 2L, line,
+			(long)((size_t)n < sizeof line ? n : (int)sizeof line - 1));
 }
 
 void commit_all(void)
@@ -50,8 +52,8 @@ static void after_fork(void)
 	spawn_unlock();
 }
 
-/* A name that cannot be adopted (another user's, or damaged): reads would give the superblock's bytes as if they were the file's. With an O_PATH
- * descriptor in its place they fail with EBADF. */
+/* A name that cannot be adopted (another user's, or damaged): reads would give the superblock's
+ * bytes as if they were the file's. With an O_PATH descriptor in its place they fail with EBADF. */
 static void make_unreadable(int fd)
 {
 	char link[40];
@@ -63,11 +65,12 @@ static void make_unreadable(int fd)
 	}
 }
 
-/* Names that an exec left open. The access mode is lost with the program that had it; O_APPEND is the placeholder's. The position stays in the
- * kernel, as the parent may share it. */
+/* Names that an exec left open. The access mode is lost with the program that had it; O_APPEND is
+ * the placeholder's. The position stays in the kernel, as the parent may share it. */
 static void adopt_inherited(void)
 {
-	int dir = (int)RAW(SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	int dir = (int)RAW(
+		SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	if (dir < 0)
 		return;
 	char buf[1024];
@@ -80,7 +83,8 @@ static void adopt_inherited(void)
 				continue;
 			int fd = atoi(e->d_name);
 			struct stat st;
-			if (fd == dir || REAL(fstat)(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != PLFS_SUPER_BYTES)
+			if (fd == dir || REAL(fstat)(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+				st.st_size != PLFS_SUPER_BYTES)
 				continue;
 			int flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
 			if (flags < 0 || (flags & O_PATH))
@@ -97,7 +101,8 @@ static void adopt_inherited(void)
 	RAW(SYS_close, dir);
 }
 
-/* The library is linked with -z initfirst: libstdc++ remembers stdout in its own constructor, which must find our stream there. */
+/* The library is linked with -z initfirst: libstdc++ remembers stdout in its own constructor, which
+ * must find our stream there. */
 __attribute__((constructor)) static void start(int argc, char **argv, char **envp)
 {
 	(void)argc, (void)argv;
@@ -113,7 +118,8 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	errno = saved;
 }
 
-/* What is written after this is committed by libplfs, write by write: it knows that the process is exiting. */
+/* What is written after this is committed by libplfs, write by write: it knows that the process is
+ * exiting. */
 __attribute__((destructor)) static void end(void)
 {
 	stdio_flush_all();

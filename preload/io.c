@@ -44,7 +44,8 @@ ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset
 	if (len <= 0)
 		return len;
 	if (n == 1)
-		return PLFS(plfs_pread(o->file, iov->iov_base, (size_t)len > MOVE_MAX ? MOVE_MAX : (size_t)len, offset));
+		return PLFS(plfs_pread(o->file, iov->iov_base,
+			(size_t)len > MOVE_MAX ? MOVE_MAX : (size_t)len, offset));
 	return PLFS(plfs_preadv(o->file, iov, n, offset));
 }
 
@@ -81,7 +82,8 @@ ssize_t ofd_pwritev(struct ofd *o, const struct iovec *iov, int n, int64_t offse
 	if ((atomic_load(&o->flags) & O_APPEND) || (rwf & RWF_APPEND))
 		done = append(o, iov, n, &at);
 	else if (n == 1)
-		done = PLFS(plfs_pwrite(o->file, iov->iov_base, (size_t)len > MOVE_MAX ? MOVE_MAX : (size_t)len, offset));
+		done = PLFS(plfs_pwrite(o->file, iov->iov_base,
+			(size_t)len > MOVE_MAX ? MOVE_MAX : (size_t)len, offset));
 	else
 		done = PLFS(plfs_pwritev(o->file, iov, n, offset));
 	return finish_write(o, done, rwf);
@@ -94,7 +96,8 @@ ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n)
 	ssize_t len = iov_bytes(iov, n);
 	if (len <= 0)
 		return len;
-	/* The range is taken first and what the file does not have is given back, so that two readers never get the same bytes. */
+	/* The range is taken first and what the file does not have is given back, so that two
+	 * readers never get the same bytes. */
 	int64_t at = ofd_advance(o, fd, len);
 	if (at < 0)
 		return at;
@@ -127,15 +130,16 @@ ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rw
 	return done;
 }
 
-/* The slow part of each call: fd was a container a moment ago. `plain` is what libc does if it no longer is. */
-#define ON_CONTAINER(fd, plain, call)                      \
-	do {                                               \
-		struct ofd *o = NULL;                      \
-		if (inside_plfs || !(o = ofd_get(fd)))     \
-			return plain;                      \
-		__auto_type rc_ = (call);                  \
-		ofd_put(o);                                \
-		return (__typeof__(plain))to_errno(rc_);   \
+/* The slow part of each call: fd was a container a moment ago. `plain` is what libc does if it no
+ * longer is. */
+#define ON_CONTAINER(fd, plain, call) \
+	do { \
+		struct ofd *o = NULL; \
+		if (inside_plfs || !(o = ofd_get(fd))) \
+			return plain; \
+		__auto_type rc_ = (call); \
+		ofd_put(o); \
+		return (__typeof__(plain))to_errno(rc_); \
 	} while (0)
 
 EXPORT ssize_t read(int fd, void *buf, size_t n)
@@ -206,14 +210,16 @@ EXPORT ssize_t pwritev(int fd, const struct iovec *iov, int n, off_t offset)
 }
 ALIAS(pwritev, pwritev64);
 
-static ssize_t ofd_preadv2(struct ofd *o, int fd, const struct iovec *iov, int n, off_t offset, int rwf)
+static ssize_t ofd_preadv2(
+	struct ofd *o, int fd, const struct iovec *iov, int n, off_t offset, int rwf)
 {
 	if (rwf & ~RWF_KNOWN)
 		return -EOPNOTSUPP;
 	return offset == -1 ? ofd_readv(o, fd, iov, n) : ofd_preadv(o, iov, n, offset);
 }
 
-static ssize_t ofd_pwritev2(struct ofd *o, int fd, const struct iovec *iov, int n, off_t offset, int rwf)
+static ssize_t ofd_pwritev2(
+	struct ofd *o, int fd, const struct iovec *iov, int n, off_t offset, int rwf)
 {
 	if (rwf & ~RWF_KNOWN)
 		return -EOPNOTSUPP;
@@ -224,7 +230,8 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t offset, int
 {
 	if (!fd_is_container(fd))
 		return REAL(preadv2)(fd, iov, n, offset, rwf);
-	ON_CONTAINER(fd, REAL(preadv2)(fd, iov, n, offset, rwf), ofd_preadv2(o, fd, iov, n, offset, rwf));
+	ON_CONTAINER(fd, REAL(preadv2)(fd, iov, n, offset, rwf),
+		ofd_preadv2(o, fd, iov, n, offset, rwf));
 }
 ALIAS(preadv2, preadv64v2);
 
@@ -232,19 +239,22 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t offset, in
 {
 	if (!fd_is_container(fd))
 		return REAL(pwritev2)(fd, iov, n, offset, rwf);
-	ON_CONTAINER(fd, REAL(pwritev2)(fd, iov, n, offset, rwf), ofd_pwritev2(o, fd, iov, n, offset, rwf));
+	ON_CONTAINER(fd, REAL(pwritev2)(fd, iov, n, offset, rwf),
+		ofd_pwritev2(o, fd, iov, n, offset, rwf));
 }
 ALIAS(pwritev2, pwritev64v2);
 
 /* If the buffer is too small for n, libc ends the program. */
 EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
 {
-	return n > room || !fd_is_container(fd) ? REAL(__read_chk)(fd, buf, n, room) : read(fd, buf, n);
+	return n > room || !fd_is_container(fd) ? REAL(__read_chk)(fd, buf, n, room)
+						: read(fd, buf, n);
 }
 
 EXPORT ssize_t __pread_chk(int fd, void *buf, size_t n, off_t offset, size_t room)
 {
-	return n > room || !fd_is_container(fd) ? REAL(__pread_chk)(fd, buf, n, offset, room) : pread(fd, buf, n, offset);
+	return n > room || !fd_is_container(fd) ? REAL(__pread_chk)(fd, buf, n, offset, room)
+						: pread(fd, buf, n, offset);
 }
 ALIAS(__pread_chk, __pread64_chk);
 
@@ -288,13 +298,15 @@ EXPORT int fdatasync(int fd)
 	ON_CONTAINER(fd, REAL(fdatasync)(fd), PLFS(plfs_sync(o->file)));
 }
 
-/* sync_file_range(2) promises nothing about what a crash leaves; a full sync is the honest reading of "wait after". */
+/* sync_file_range(2) promises nothing about what a crash leaves; a full sync is the honest reading
+ * of "wait after". */
 EXPORT int sync_file_range(int fd, off64_t offset, off64_t n, unsigned flags)
 {
 	if (!fd_is_container(fd))
 		return REAL(sync_file_range)(fd, offset, n, flags);
 	ON_CONTAINER(fd, REAL(sync_file_range)(fd, offset, n, flags),
-		     (flags & SYNC_FILE_RANGE_WAIT_AFTER) ? PLFS(plfs_sync(o->file)) : PLFS(plfs_commit(o->file)));
+		(flags & SYNC_FILE_RANGE_WAIT_AFTER) ? PLFS(plfs_sync(o->file))
+						     : PLFS(plfs_commit(o->file)));
 }
 
 EXPORT int syncfs(int fd)
@@ -341,7 +353,8 @@ EXPORT int fallocate(int fd, int mode, off_t offset, off_t len)
 {
 	if (!fd_is_container(fd))
 		return REAL(fallocate)(fd, mode, offset, len);
-	ON_CONTAINER(fd, REAL(fallocate)(fd, mode, offset, len), ofd_fallocate(o, mode, offset, len));
+	ON_CONTAINER(
+		fd, REAL(fallocate)(fd, mode, offset, len), ofd_fallocate(o, mode, offset, len));
 }
 ALIAS(fallocate, fallocate64);
 
@@ -368,10 +381,12 @@ EXPORT ssize_t readahead(int fd, off64_t offset, size_t n)
 	return fd_is_container(fd) ? 0 : REAL(readahead)(fd, offset, n);
 }
 
-/* Bytes that one step of a copy through memory moves. 256 KiB, as coreutils' cp since 9.2 (ioblksize.h). */
+/* Bytes that one step of a copy through memory moves. 256 KiB, as coreutils' cp since 9.2
+ * (ioblksize.h). */
 #define COPY_STEP ((size_t)256 << 10)
 
-/* Copies through memory as copy_file_range and sendfile do. An offset pointer that is NULL means the descriptor's own position. */
+/* Copies through memory as copy_file_range and sendfile do. An offset pointer that is NULL means
+ * the descriptor's own position. */
 static ssize_t copy_bytes(int in, off_t *in_at, int out, off_t *out_at, size_t len)
 {
 	char *buf = malloc(len < COPY_STEP ? len + 1 : COPY_STEP);
@@ -390,7 +405,8 @@ static ssize_t copy_bytes(int in, off_t *in_at, int out, off_t *out_at, size_t l
 		}
 		ssize_t put = 0, n = 0;
 		while (put < got) {
-			n = out_at ? pwrite(out, buf + put, (size_t)(got - put), *out_at) : write(out, buf + put, (size_t)(got - put));
+			n = out_at ? pwrite(out, buf + put, (size_t)(got - put), *out_at)
+				   : write(out, buf + put, (size_t)(got - put));
 			if (n <= 0)
 				break;
 			put += n;
@@ -406,7 +422,8 @@ static ssize_t copy_bytes(int in, off_t *in_at, int out, off_t *out_at, size_t l
 			failed = true;
 			break;
 		}
-		/* Past the first step a caller can go on by itself; a pipe could make it wait for ever. */
+		/* Past the first step a caller can go on by itself; a pipe could make it wait for
+		 * ever. */
 		if ((size_t)got < want)
 			break;
 	}
@@ -416,7 +433,8 @@ static ssize_t copy_bytes(int in, off_t *in_at, int out, off_t *out_at, size_t l
 	return failed && done == 0 ? -1 : (ssize_t)done;
 }
 
-EXPORT ssize_t copy_file_range(int in, off64_t *in_at, int out, off64_t *out_at, size_t n, unsigned flags)
+EXPORT ssize_t copy_file_range(
+	int in, off64_t *in_at, int out, off64_t *out_at, size_t n, unsigned flags)
 {
 	if ((!fd_is_container(in) && !fd_is_container(out)) || inside_plfs)
 		return REAL(copy_file_range)(in, in_at, out, out_at, n, flags);

@@ -1,7 +1,7 @@
 /* fcntl, record locks, flock and ioctl.
  *
- * A lock means that what others did before is to be seen, and what we did is to be seen by the next holder. So a granted lock refreshes the
- * file, and data is committed before a lock goes. */
+ * A lock means that what others did before is to be seen, and what we did is to be seen by the next
+ * holder. So a granted lock refreshes the file, and data is committed before a lock goes. */
 #include "door.h"
 
 #include <linux/fs.h>
@@ -9,7 +9,8 @@
 
 int door_dup_at_least(int fd, int command, int least);
 
-/* Did this process ever ask for a record lock on a container? Then closing a descriptor has locks to drop. */
+/* Did this process ever ask for a record lock on a container? Then closing a descriptor has locks
+ * to drop. */
 static _Atomic int record_locks_used;
 
 void lock_drop(struct ofd *o)
@@ -23,7 +24,8 @@ void lock_drop(struct ofd *o)
 		RAW(SYS_fcntl, lock_fd, (long)F_SETLK, &all);
 }
 
-/* One of the six lock commands. The kernel keeps the lock, on libplfs's lock file; it knows nothing of our sizes and positions. */
+/* One of the six lock commands. The kernel keeps the lock, on libplfs's lock file; it knows nothing
+ * of our sizes and positions. */
 static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *lock)
 {
 	struct flock l = *lock;
@@ -40,7 +42,8 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 	l.l_start += base;
 	bool asks = command == F_GETLK || command == F_OFD_GETLK;
 	int access = atomic_load(&o->flags) & O_ACCMODE;
-	if (!asks && ((l.l_type == F_RDLCK && access == O_WRONLY) || (l.l_type == F_WRLCK && access == O_RDONLY)))
+	if (!asks && ((l.l_type == F_RDLCK && access == O_WRONLY) ||
+			     (l.l_type == F_WRLCK && access == O_RDONLY)))
 		return -EBADF;
 	int lock_fd = PLFS(plfs_lock_fd(o->file));
 	if (lock_fd < 0)
@@ -64,12 +67,14 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 
 static int64_t set_status_flags(struct ofd *o, int fd, int flags)
 {
-	/* O_DIRECT is a promise about buffers that libplfs does not need; the placeholder might refuse it. */
+	/* O_DIRECT is a promise about buffers that libplfs does not need; the placeholder might
+	 * refuse it. */
 	if (REAL(fcntl)(fd, F_SETFL, flags & ~O_DIRECT) < 0)
 		return -errno;
 	int settable = O_APPEND | O_NONBLOCK | O_ASYNC | O_NOATIME | O_DIRECT;
 	int old = atomic_load(&o->flags);
-	while (!atomic_compare_exchange_weak(&o->flags, &old, (old & ~settable) | (flags & settable)))
+	while (!atomic_compare_exchange_weak(
+		&o->flags, &old, (old & ~settable) | (flags & settable)))
 		;
 	return 0;
 }
@@ -169,7 +174,8 @@ static int64_t container_ioctl(struct ofd *o, int fd, unsigned long request, voi
 		int64_t end = PLFS(plfs_seek(o->file, 0, 0, SEEK_END)), at = ofd_position(o, fd);
 		if (end < 0 || at < 0)
 			return end < 0 ? end : at;
-		*(int *)argument = end - at > INT32_MAX ? INT32_MAX : (int)(end > at ? end - at : 0);
+		*(int *)argument = end - at > INT32_MAX ? INT32_MAX
+							: (int)(end > at ? end - at : 0);
 		return 0;
 	}
 	case FICLONE:
@@ -188,7 +194,8 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 	void *argument = va_arg(ap, void *);
 	va_end(ap);
 
-	/* The source of a clone is in the argument. A clone of a placeholder would be a second superblock. */
+	/* The source of a clone is in the argument. A clone of a placeholder would be a second
+	 * superblock. */
 	int source = -1;
 	if (request == FICLONE)
 		source = (int)(intptr_t)argument;

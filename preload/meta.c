@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
-/* After a native stat: puts the logical size in if the file is a name. A file that we cannot look into keeps what the kernel said, as a
- * user who may not read a container cannot learn its size. */
+/* After a native stat: puts the logical size in if the file is a name. A file that we cannot look
+ * into keeps what the kernel said, as a user who may not read a container cannot learn its size. */
 static int fix_stat(int rc, int dirfd, const char *path, int at_flags, struct stat *st)
 {
 	if (rc != 0 || inside_plfs || !S_ISREG(st->st_mode) || st->st_size != PLFS_SUPER_BYTES)
@@ -47,7 +47,8 @@ EXPORT int fstatat(int dirfd, const char *path, struct stat *st, int at_flags)
 }
 ALIAS(fstatat, fstatat64);
 
-/* What programs built against glibc before 2.33 call. `version` says which struct stat they mean; on 64-bit machines there is one. */
+/* What programs built against glibc before 2.33 call. `version` says which struct stat they mean;
+ * on 64-bit machines there is one. */
 EXPORT int __xstat(int version, const char *path, struct stat *st);
 EXPORT int __lxstat(int version, const char *path, struct stat *st);
 EXPORT int __fxstat(int version, int fd, struct stat *st);
@@ -81,9 +82,13 @@ int __fxstatat(int version, int dirfd, const char *path, struct stat *st, int at
 }
 ALIAS(__fxstatat, __fxstatat64);
 
-EXPORT int statx(int dirfd, const char *restrict path, int at_flags, unsigned mask, struct statx *restrict x)
+EXPORT int statx(
+	int dirfd, const char *restrict path, int at_flags, unsigned mask, struct statx *restrict x)
 {
-	int rc = REAL(statx)(dirfd, path, at_flags, mask | STATX_TYPE | STATX_SIZE | STATX_NLINK | STATX_BLOCKS | STATX_INO | STATX_CTIME, x);
+	int rc = REAL(statx)(dirfd, path, at_flags,
+		mask | STATX_TYPE | STATX_SIZE | STATX_NLINK | STATX_BLOCKS | STATX_INO |
+			STATX_CTIME,
+		x);
 	if (rc != 0 || inside_plfs || !S_ISREG(x->stx_mode) || x->stx_size != PLFS_SUPER_BYTES)
 		return rc;
 	struct stat st = {
@@ -138,8 +143,10 @@ EXPORT int chmod(const char *path, mode_t mode)
 EXPORT int fchmodat(int dirfd, const char *path, mode_t mode, int at_flags)
 {
 	bool follows = !(at_flags & AT_SYMLINK_NOFOLLOW);
-	/* What is not followed matters only if it is a name, and then there is nothing to follow. */
-	if (inside_plfs || !(follows ? path_is_ours(dirfd, path, 0) : path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW)))
+	/* What is not followed matters only if it is a name, and then there is nothing to follow.
+	 */
+	if (inside_plfs || !(follows ? path_is_ours(dirfd, path, 0)
+				     : path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW)))
 		return REAL(fchmodat)(dirfd, path, mode, at_flags);
 	at_flags &= ~AT_SYMLINK_NOFOLLOW;
 	return (int)to_errno(PLFS(plfs_door_chmod(dirfd, path, mode, at_flags)));
@@ -166,7 +173,8 @@ EXPORT int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int at_fl
 
 EXPORT int chown(const char *path, uid_t uid, gid_t gid)
 {
-	return path_is_ours(AT_FDCWD, path, 0) ? fchownat(AT_FDCWD, path, uid, gid, 0) : REAL(chown)(path, uid, gid);
+	return path_is_ours(AT_FDCWD, path, 0) ? fchownat(AT_FDCWD, path, uid, gid, 0)
+					       : REAL(chown)(path, uid, gid);
 }
 
 EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
@@ -176,8 +184,8 @@ EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
 	return fchownat(AT_FDCWD, path, uid, gid, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Times. By path the inode's own call is right; data still in memory is committed before, so that its commit does not come after the call
- * and move the times again. */
+/* Times. By path the inode's own call is right; data still in memory is committed before, so that
+ * its commit does not come after the call and move the times again. */
 EXPORT int futimens(int fd, const struct timespec times[2])
 {
 	struct ofd *o;
@@ -239,11 +247,13 @@ EXPORT int lutimes(const char *path, const struct timeval times[2])
 	return REAL(lutimes)(path, times);
 }
 
-/* Removes DIR/.plfs if it holds no container, so that a directory whose last file is gone is empty for its owner. Succeeds only as far as
- * the directories are empty: rmdir itself is the check, so a container that appears meanwhile is safe. */
+/* Removes DIR/.plfs if it holds no container, so that a directory whose last file is gone is empty
+ * for its owner. Succeeds only as far as the directories are empty: rmdir itself is the check, so a
+ * container that appears meanwhile is safe. */
 static bool remove_empty_store(int dirfd, const char *path)
 {
-	int dir = (int)RAW(SYS_openat, dirfd, path, (long)(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+	int dir = (int)RAW(
+		SYS_openat, dirfd, path, (long)(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 	if (dir < 0)
 		return false;
 	char buf[4096];
@@ -253,9 +263,12 @@ static bool remove_empty_store(int dirfd, const char *path)
 		for (long at = 0; at < n;) {
 			struct dirent64 *e = (struct dirent64 *)(buf + at);
 			at += e->d_reclen;
-			only = only && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !strcmp(e->d_name, ".plfs"));
+			only = only && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
+					       !strcmp(e->d_name, ".plfs"));
 		}
-	int store = only ? (int)RAW(SYS_openat, dir, ".plfs", (long)(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) : -1;
+	int store = only ? (int)RAW(SYS_openat, dir, ".plfs",
+				   (long)(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))
+			 : -1;
 	bool removed = false;
 	if (store >= 0) {
 		while ((n = RAW(SYS_getdents64, store, buf, sizeof buf)) > 0)
@@ -307,7 +320,8 @@ EXPORT int remove(const char *path)
 
 static bool rename_is_ours(int old_dir, const char *old, int new_dir, const char *new)
 {
-	return path_is_ours(old_dir, old, AT_SYMLINK_NOFOLLOW) || path_is_ours(new_dir, new, AT_SYMLINK_NOFOLLOW);
+	return path_is_ours(old_dir, old, AT_SYMLINK_NOFOLLOW) ||
+	       path_is_ours(new_dir, new, AT_SYMLINK_NOFOLLOW);
 }
 
 EXPORT int renameat2(int old_dir, const char *old, int new_dir, const char *new, unsigned flags)
@@ -331,21 +345,25 @@ EXPORT int rename(const char *old, const char *new)
 	return (int)to_errno(PLFS(plfs_door_rename(AT_FDCWD, old, AT_FDCWD, new, 0)));
 }
 
-/* Writes go to logs, so a name never has an event; whoever waits for one would wait for ever. ENOSPC makes programs (tail -f) poll. */
+/* Writes go to logs, so a name never has an event; whoever waits for one would wait for ever.
+ * ENOSPC makes programs (tail -f) poll. */
 EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
 {
 	struct stat st;
-	if (inside_plfs || REAL(stat)(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != PLFS_SUPER_BYTES ||
-	    PLFS(plfs_door_fix_stat(AT_FDCWD, path, 0, &st)) != 1)
+	if (inside_plfs || REAL(stat)(path, &st) < 0 || !S_ISREG(st.st_mode) ||
+		st.st_size != PLFS_SUPER_BYTES ||
+		PLFS(plfs_door_fix_stat(AT_FDCWD, path, 0, &st)) != 1)
 		return REAL(inotify_add_watch)(fd, path, mask);
 	errno = ENOSPC;
 	return -1;
 }
 
-/* Is this entry of directory fd to be hidden? Elsewhere a ".plfs" may be anything, so only below a mount. */
+/* Is this entry of directory fd to be hidden? Elsewhere a ".plfs" may be anything, so only below a
+ * mount. */
 static bool hidden(int fd, const char *name)
 {
-	return name[0] == '.' && name[1] != 0 && name[1] != '.' && !inside_plfs && PLFS(plfs_door_hidden(name)) && path_below_mount(fd, name);
+	return name[0] == '.' && name[1] != 0 && name[1] != '.' && !inside_plfs &&
+	       PLFS(plfs_door_hidden(name)) && path_below_mount(fd, name);
 }
 
 EXPORT struct dirent *readdir(DIR *dir)
@@ -398,8 +416,9 @@ EXPORT ssize_t getdents64(int fd, void *buf, size_t room)
 }
 
 /* libc's own scandir reads the directory without calling the exported readdir. */
-EXPORT int scandirat(int at, const char *path, struct dirent ***list, int (*wanted)(const struct dirent *),
-		     int (*compare)(const struct dirent **, const struct dirent **))
+EXPORT int scandirat(int at, const char *path, struct dirent ***list,
+	int (*wanted)(const struct dirent *),
+	int (*compare)(const struct dirent **, const struct dirent **))
 {
 	int fd = door_openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -412,7 +431,8 @@ EXPORT int scandirat(int at, const char *path, struct dirent ***list, int (*want
 		if (wanted && !wanted(e))
 			continue;
 		if (n == room) {
-			struct dirent **more = realloc(v, (size_t)(room = room ? 2 * room : 32) * sizeof *v);
+			struct dirent **more = realloc(
+				v, (size_t)(room = room ? 2 * room : 32) * sizeof *v);
 			if (!more) {
 				failed = true;
 				break;
@@ -441,7 +461,7 @@ EXPORT int scandirat(int at, const char *path, struct dirent ***list, int (*want
 ALIAS(scandirat, scandirat64);
 
 EXPORT int scandir(const char *path, struct dirent ***list, int (*wanted)(const struct dirent *),
-		   int (*compare)(const struct dirent **, const struct dirent **))
+	int (*compare)(const struct dirent **, const struct dirent **))
 {
 	return scandirat(AT_FDCWD, path, list, wanted, compare);
 }

@@ -1,7 +1,8 @@
 /* mmap of containers: a copy in anonymous memory.
  *
- * A container has no pages of its own. A private or read-only mapping gets a copy of the bytes as they are now; later writes do not show in
- * it, and it costs memory for its whole length. A shared writable mapping cannot be given: ENODEV, and programs fall back to write. */
+ * A container has no pages of its own. A private or read-only mapping gets a copy of the bytes as
+ * they are now; later writes do not show in it, and it costs memory for its whole length. A shared
+ * writable mapping cannot be given: ENODEV, and programs fall back to write. */
 #include "door.h"
 
 static void *map_copy(struct ofd *o, void *where, size_t len, int prot, int flags, off_t offset)
@@ -19,12 +20,15 @@ static void *map_copy(struct ofd *o, void *where, size_t len, int prot, int flag
 		to_errno(rc);
 		return MAP_FAILED;
 	}
-	int keep = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_LOCKED | MAP_NORESERVE | MAP_32BIT);
-	long at = RAW(SYS_mmap, where, len, (long)(PROT_READ | PROT_WRITE), (long)(MAP_PRIVATE | MAP_ANONYMOUS | keep), -1L, 0L);
+	int keep = flags &
+		   (MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_LOCKED | MAP_NORESERVE | MAP_32BIT);
+	long at = RAW(SYS_mmap, where, len, (long)(PROT_READ | PROT_WRITE),
+		(long)(MAP_PRIVATE | MAP_ANONYMOUS | keep), -1L, 0L);
 	if (at == -1)
 		return MAP_FAILED;
 	for (size_t done = 0; done < len;) {
-		ssize_t n = PLFS(plfs_pread(o->file, (char *)at + done, len - done, offset + (off_t)done));
+		ssize_t n = PLFS(
+			plfs_pread(o->file, (char *)at + done, len - done, offset + (off_t)done));
 		if (n < 0) {
 			RAW(SYS_munmap, at, len);
 			to_errno(n);

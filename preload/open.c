@@ -40,7 +40,8 @@ int door_adopt(int fd, int flags, int64_t position)
 	return install(fd, file, flags, position) < 0 ? -errno : 1;
 }
 
-/* A native open gave fd. It may be a name all the same: through a symbolic link into a mount, /dev/stdin, or a container outside all mounts. */
+/* A native open gave fd. It may be a name all the same: through a symbolic link into a mount,
+ * /dev/stdin, or a container outside all mounts. */
 static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t mode)
 {
 	if (fd < 0)
@@ -56,7 +57,8 @@ static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t 
 		RAW(SYS_close, fd);
 		return (int)to_errno(rc);
 	}
-	/* A writable descriptor of a superblock must not stay with the application: a write that nobody catches would destroy it. */
+	/* A writable descriptor of a superblock must not stay with the application: a write that
+	 * nobody catches would destroy it. */
 	RAW(SYS_close, fd);
 	return open_through_door(dirfd, path, flags & ~(O_CREAT | O_EXCL), mode);
 }
@@ -69,7 +71,8 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	int saved = errno;
 	bool ours = path_below_mount(dirfd, path);
 	if (ours && tmpfile) {
-		/* It could get a name by linkat, and that file would not be a container. Programs fall back to a named file. */
+		/* It could get a name by linkat, and that file would not be a container. Programs
+		 * fall back to a named file. */
 		errno = EOPNOTSUPP;
 		return -1;
 	}
@@ -80,17 +83,18 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	return adopt_if_name(REAL(openat)(dirfd, path, flags, mode), dirfd, path, flags, mode);
 }
 
-/* The mode argument is there only if the flags ask for it; reading it always is harmless, using it is not. */
-#define MODE_ARGUMENT(flags)                                              \
-	({                                                                \
-		mode_t mode_ = 0;                                         \
-		if ((flags) & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) {   \
-			va_list ap_;                                      \
-			va_start(ap_, flags);                             \
-			mode_ = va_arg(ap_, mode_t);                      \
-			va_end(ap_);                                      \
-		}                                                         \
-		mode_;                                                    \
+/* The mode argument is there only if the flags ask for it; reading it always is harmless, using it
+ * is not. */
+#define MODE_ARGUMENT(flags) \
+	({ \
+		mode_t mode_ = 0; \
+		if ((flags) & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) { \
+			va_list ap_; \
+			va_start(ap_, flags); \
+			mode_ = va_arg(ap_, mode_t); \
+			va_end(ap_); \
+		} \
+		mode_; \
 	})
 
 EXPORT int open(const char *path, int flags, ...)
@@ -134,7 +138,8 @@ ALIAS(__openat_2, __openat64_2);
 /* mknod can make a regular file too. */
 EXPORT int mknodat(int dirfd, const char *path, mode_t mode, dev_t dev)
 {
-	if (((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0) || inside_plfs || !path_below_mount(dirfd, path))
+	if (((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0) || inside_plfs ||
+		!path_below_mount(dirfd, path))
 		return REAL(mknodat)(dirfd, path, mode, dev);
 	int fd = door_openat(dirfd, path, O_CREAT | O_EXCL | O_WRONLY, mode & 07777);
 	return fd < 0 ? -1 : door_close(fd);
@@ -148,9 +153,11 @@ EXPORT int mknod(const char *path, mode_t mode, dev_t dev)
 /* A file that mkstemp makes below a mount. `suffix` characters follow the six X. */
 static int make_temporary(char *template, int suffix, int flags)
 {
-	static const char letters[62] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+	static const char letters[62] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 	size_t len = strlen(template);
-	if (suffix < 0 || len < 6 + (size_t)suffix || memcmp(template + len - suffix - 6, "XXXXXX", 6) != 0) {
+	if (suffix < 0 || len < 6 + (size_t)suffix ||
+		memcmp(template + len - suffix - 6, "XXXXXX", 6) != 0) {
 		errno = EINVAL;
 		return -1;
 	}
@@ -161,7 +168,8 @@ static int make_temporary(char *template, int suffix, int flags)
 			return -1;
 		for (int i = 0; i < 6; i++)
 			x[i] = letters[random[i] % sizeof letters];
-		int fd = door_openat(AT_FDCWD, template, (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL, 0600);
+		int fd = door_openat(
+			AT_FDCWD, template, (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL, 0600);
 		if (fd >= 0 || errno != EEXIST)
 			return fd;
 	}
@@ -170,25 +178,29 @@ static int make_temporary(char *template, int suffix, int flags)
 
 EXPORT int mkstemp(char *template)
 {
-	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, 0, 0) : REAL(mkstemp)(template);
+	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, 0, 0)
+						    : REAL(mkstemp)(template);
 }
 ALIAS(mkstemp, mkstemp64);
 
 EXPORT int mkostemp(char *template, int flags)
 {
-	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, 0, flags) : REAL(mkostemp)(template, flags);
+	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, 0, flags)
+						    : REAL(mkostemp)(template, flags);
 }
 ALIAS(mkostemp, mkostemp64);
 
 EXPORT int mkstemps(char *template, int suffix)
 {
-	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, suffix, 0) : REAL(mkstemps)(template, suffix);
+	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, suffix, 0)
+						    : REAL(mkstemps)(template, suffix);
 }
 ALIAS(mkstemps, mkstemps64);
 
 EXPORT int mkostemps(char *template, int suffix, int flags)
 {
-	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, suffix, flags) : REAL(mkostemps)(template, suffix, flags);
+	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, suffix, flags)
+						    : REAL(mkostemps)(template, suffix, flags);
 }
 ALIAS(mkostemps, mkostemps64);
 
@@ -209,7 +221,8 @@ void door_forget(int fd)
 		ofd_put(stale);
 }
 
-/* Is it one of libplfs's own descriptors? The application never opened it, so it may not close it. */
+/* Is it one of libplfs's own descriptors? The application never opened it, so it may not close it.
+ */
 static bool fd_is_owned(int fd)
 {
 	return atomic_load(&fd_limit) > 0 && PLFS(plfs_door_owns_fd(fd)) == 1;
@@ -268,9 +281,11 @@ EXPORT int dup(int fd)
 
 static int door_dup_to(int from, int to, int flags, bool three)
 {
-	if ((!fd_is_container(from) && !fd_is_container(to) && !fd_is_owned(to)) || inside_plfs || from == to)
+	if ((!fd_is_container(from) && !fd_is_container(to) && !fd_is_owned(to)) || inside_plfs ||
+		from == to)
 		return three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
-	/* Where our logs are the application sees no open file; EBUSY is what dup2 gives for a number that is just being opened. */
+	/* Where our logs are the application sees no open file; EBUSY is what dup2 gives for a
+	 * number that is just being opened. */
 	if (fd_is_owned(to)) {
 		errno = EBUSY;
 		return -1;
@@ -312,13 +327,15 @@ static int close_plain(unsigned first, unsigned last)
 {
 	if (atomic_load(&fd_limit) == 0)
 		return REAL(close_range)(first, last, 0);
-	int dir = (int)RAW(SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	int dir = (int)RAW(
+		SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	if (dir < 0)
 		return -1;
 	char buf[4096];
 	long n;
 	bool again = true;
-	/* Closing changes the directory that is read, so it is read again until a pass closes nothing. */
+	/* Closing changes the directory that is read, so it is read again until a pass closes
+	 * nothing. */
 	while (again) {
 		again = false;
 		RAW(SYS_lseek, dir, 0L, SEEK_SET);
@@ -329,9 +346,11 @@ static int close_plain(unsigned first, unsigned last)
 				if (e->d_name[0] < '0' || e->d_name[0] > '9')
 					continue;
 				unsigned fd = (unsigned)atoi(e->d_name);
-				if (fd < first || fd > last || (int)fd == dir || fd_is_owned((int)fd))
+				if (fd < first || fd > last || (int)fd == dir ||
+					fd_is_owned((int)fd))
 					continue;
-				/* A close that fails (tools like valgrind keep descriptors back) must not start another pass. */
+				/* A close that fails (tools like valgrind keep descriptors back)
+				 * must not start another pass. */
 				if (RAW(SYS_close, (long)fd) == 0)
 					again = true;
 			}

@@ -13,7 +13,8 @@ bool path_may_be_name(int dirfd, const char *path, int at_flags)
 {
 	struct stat st;
 	int saved = errno;
-	bool yes = path && REAL(fstatat)(dirfd, path, &st, at_flags) == 0 && S_ISREG(st.st_mode) && st.st_size == PLFS_SUPER_BYTES;
+	bool yes = path && REAL(fstatat)(dirfd, path, &st, at_flags) == 0 && S_ISREG(st.st_mode) &&
+		   st.st_size == PLFS_SUPER_BYTES;
 	errno = saved;
 	return yes;
 }
@@ -21,7 +22,8 @@ bool path_may_be_name(int dirfd, const char *path, int at_flags)
 bool path_is_ours(int dirfd, const char *path, int at_flags)
 {
 	int saved = errno;
-	bool yes = !inside_plfs && (path_below_mount(dirfd, path) || path_may_be_name(dirfd, path, at_flags));
+	bool yes = !inside_plfs &&
+		   (path_below_mount(dirfd, path) || path_may_be_name(dirfd, path, at_flags));
 	errno = saved;
 	return yes;
 }

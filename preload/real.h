@@ -1,7 +1,7 @@
 /* The functions of libc behind ours.
  *
- * Each is looked up once with dlsym(RTLD_NEXT): by the constructor or at the first call, see real.def. A call that comes before the
- * constructor looks up its own. */
+ * Each is looked up once with dlsym(RTLD_NEXT): by the constructor or at the first call, see
+ * real.def. A call that comes before the constructor looks up its own. */
 #ifndef PLFS_PRELOAD_REAL_H
 #define PLFS_PRELOAD_REAL_H
 
@@ -67,6 +67,7 @@ static inline void *real_get(enum real_id id)
 #define EXPORT __attribute__((visibility("default")))
 
 /* `other` is a second exported name of `name`, for the variants with 64-bit offsets. */
-#define ALIAS(name, other) __asm__(".globl " #other "\n\t.type " #other ",@function\n\t.set " #other "," #name)
+#define ALIAS(name, other) \
+	__asm__(".globl " #other "\n\t.type " #other ",@function\n\t.set " #other "," #name)
 
 #endif

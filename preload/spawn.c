@@ -1,7 +1,8 @@
 /* Starting and ending processes.
  *
- * A child shares our open file descriptions. Before it exists, data is committed (it opens the files itself after exec) and positions move
- * to the kernel. After exec the constructor of the child finds the descriptors again; see init.c. */
+ * A child shares our open file descriptions. Before it exists, data is committed (it opens the
+ * files itself after exec) and positions move to the kernel. After exec the constructor of the
+ * child finds the descriptors again; see init.c. */
 #include "door.h"
 
 #include <pthread.h>
@@ -20,8 +21,9 @@ void share_with_process(void)
 	errno = saved;
 }
 
-/* The positions move here and not in an atfork handler: another thread may close the last descriptor of a file meanwhile, and libplfs's own
- * handler would already have stopped it. That handler also commits, so there is no commit here. */
+/* The positions move here and not in an atfork handler: another thread may close the last
+ * descriptor of a file meanwhile, and libplfs's own handler would already have stopped it. That
+ * handler also commits, so there is no commit here. */
 EXPORT pid_t fork(void)
 {
 	if (!inside_plfs)
@@ -30,15 +32,16 @@ EXPORT pid_t fork(void)
 }
 ALIAS(fork, __fork);
 
-/* A vfork child shares memory with its parent: its close and dup2 would change the parent's table, and it may open files. So it is a fork.
- * The parent does not wait for the exec. */
+/* A vfork child shares memory with its parent: its close and dup2 would change the parent's table,
+ * and it may open files. So it is a fork. The parent does not wait for the exec. */
 EXPORT pid_t vfork(void)
 {
 	return fork();
 }
 ALIAS(vfork, __vfork);
 
-/* _Fork skips atfork handlers, and without them libplfs's writers in the child would be the parent's. */
+/* _Fork skips atfork handlers, and without them libplfs's writers in the child would be the
+ * parent's. */
 EXPORT pid_t _Fork(void)
 {
 	return atomic_load(&fd_limit) ? fork() : REAL(_Fork)();
@@ -91,18 +94,18 @@ EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const
 }
 
 /* Collects the arguments of execl and its kin into argv; `ap` stands at the first after `first`. */
-#define COLLECT_ARGUMENTS(argv, first, ap)                                 \
-	int argc_ = 1;                                                     \
-	va_list count_;                                                    \
-	va_start(ap, first);                                               \
-	va_copy(count_, ap);                                               \
-	while (va_arg(count_, const char *))                               \
-		argc_++;                                                   \
-	va_end(count_);                                                    \
-	char *argv[argc_ + 1];                                             \
-	argv[0] = (char *)first;                                           \
-	for (int i_ = 1; i_ <= argc_; i_++)                                \
-		argv[i_] = va_arg(ap, char *)
+#define COLLECT_ARGUMENTS(argv, first, ap) \
+	int argc_ = 1; \
+	va_list count_; \
+	va_start(ap, first); \
+	va_copy(count_, ap); \
+	while (va_arg(count_, const char *)) \
+		argc_++; \
+	va_end(count_); \
+	char *argv[argc_ + 1]; \
+	argv[0] = (char *)first; \
+	for (int i_ = 1; i_ <= argc_; i_++) \
+	argv[i_] = va_arg(ap, char *)
 
 EXPORT int execl(const char *path, const char *first, ...)
 {
@@ -163,10 +166,19 @@ EXPORT void abort(void)
 	__builtin_unreachable();
 }
 
-/* posix_spawn runs its file actions inside libc, on kernel descriptors; for placeholders that is right. Only an open of one of our paths is
- * not: it would create a plain file or truncate a superblock. libc's list of actions cannot be read, so we keep our own beside it. If it
- * holds such an open, the file is opened here and the child gets it by dup2. */
-enum action_kind { ADD_OPEN, ADD_CLOSE, ADD_DUP2, ADD_CHDIR, ADD_FCHDIR, ADD_CLOSEFROM, ADD_TCSETPGRP };
+/* posix_spawn runs its file actions inside libc, on kernel descriptors; for placeholders that is
+ * right. Only an open of one of our paths is not: it would create a plain file or truncate a
+ * superblock. libc's list of actions cannot be read, so we keep our own beside it. If it holds such
+ * an open, the file is opened here and the child gets it by dup2. */
+enum action_kind {
+	ADD_OPEN,
+	ADD_CLOSE,
+	ADD_DUP2,
+	ADD_CHDIR,
+	ADD_FCHDIR,
+	ADD_CLOSEFROM,
+	ADD_TCSETPGRP
+};
 
 struct action {
 	enum action_kind kind;
@@ -257,47 +269,58 @@ EXPORT int posix_spawn_file_actions_destroy(posix_spawn_file_actions_t *fa)
 	return REAL(posix_spawn_file_actions_destroy)(fa);
 }
 
-EXPORT int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *restrict fa, int fd, const char *restrict path, int flags, mode_t mode)
+EXPORT int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *restrict fa, int fd,
+	const char *restrict path, int flags, mode_t mode)
 {
 	return note_action(REAL(posix_spawn_file_actions_addopen)(fa, fd, path, flags, mode), fa,
-			   (struct action){ADD_OPEN, fd, -1, flags, mode, (char *)path});
+		(struct action){ADD_OPEN, fd, -1, flags, mode, (char *)path});
 }
 
 EXPORT int posix_spawn_file_actions_addclose(posix_spawn_file_actions_t *fa, int fd)
 {
-	return note_action(REAL(posix_spawn_file_actions_addclose)(fa, fd), fa, (struct action){.kind = ADD_CLOSE, .fd = fd});
+	return note_action(REAL(posix_spawn_file_actions_addclose)(fa, fd), fa,
+		(struct action){.kind = ADD_CLOSE, .fd = fd});
 }
 
 EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int fd, int to)
 {
-	return note_action(REAL(posix_spawn_file_actions_adddup2)(fa, fd, to), fa, (struct action){.kind = ADD_DUP2, .fd = fd, .to = to});
+	return note_action(REAL(posix_spawn_file_actions_adddup2)(fa, fd, to), fa,
+		(struct action){.kind = ADD_DUP2, .fd = fd, .to = to});
 }
 
-EXPORT int posix_spawn_file_actions_addchdir_np(posix_spawn_file_actions_t *restrict fa, const char *restrict path)
+EXPORT int posix_spawn_file_actions_addchdir_np(
+	posix_spawn_file_actions_t *restrict fa, const char *restrict path)
 {
-	return note_action(REAL(posix_spawn_file_actions_addchdir_np)(fa, path), fa, (struct action){.kind = ADD_CHDIR, .path = (char *)path});
+	return note_action(REAL(posix_spawn_file_actions_addchdir_np)(fa, path), fa,
+		(struct action){.kind = ADD_CHDIR, .path = (char *)path});
 }
 
 EXPORT int posix_spawn_file_actions_addfchdir_np(posix_spawn_file_actions_t *fa, int fd)
 {
-	return note_action(REAL(posix_spawn_file_actions_addfchdir_np)(fa, fd), fa, (struct action){.kind = ADD_FCHDIR, .fd = fd});
+	return note_action(REAL(posix_spawn_file_actions_addfchdir_np)(fa, fd), fa,
+		(struct action){.kind = ADD_FCHDIR, .fd = fd});
 }
 
 EXPORT int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t *fa, int fd)
 {
-	return note_action(REAL(posix_spawn_file_actions_addclosefrom_np)(fa, fd), fa, (struct action){.kind = ADD_CLOSEFROM, .fd = fd});
+	return note_action(REAL(posix_spawn_file_actions_addclosefrom_np)(fa, fd), fa,
+		(struct action){.kind = ADD_CLOSEFROM, .fd = fd});
 }
 
 EXPORT int posix_spawn_file_actions_addtcsetpgrp_np(posix_spawn_file_actions_t *fa, int fd)
 {
-	return note_action(REAL(posix_spawn_file_actions_addtcsetpgrp_np)(fa, fd), fa, (struct action){.kind = ADD_TCSETPGRP, .fd = fd});
+	return note_action(REAL(posix_spawn_file_actions_addtcsetpgrp_np)(fa, fd), fa,
+		(struct action){.kind = ADD_TCSETPGRP, .fd = fd});
 }
 
-/* Descriptors for opened files start here, where an earlier action of the list hardly touches them. */
+/* Descriptors for opened files start here, where an earlier action of the list hardly touches them.
+ */
 #define SPAWN_FD_LEAST 200
 
-/* Fills `out` with libc's form of the actions, with opens of our paths done here; their descriptors go to `opened`. Returns an errno. */
-static int translate(const struct actions *a, posix_spawn_file_actions_t *out, int *opened, int *opened_count)
+/* Fills `out` with libc's form of the actions, with opens of our paths done here; their descriptors
+ * go to `opened`. Returns an errno. */
+static int translate(
+	const struct actions *a, posix_spawn_file_actions_t *out, int *opened, int *opened_count)
 {
 	bool moved = false;
 	int rc = 0;
@@ -305,9 +328,11 @@ static int translate(const struct actions *a, posix_spawn_file_actions_t *out, i
 		const struct action *x = &a->v[i];
 		switch (x->kind) {
 		case ADD_OPEN:
-			/* After a chdir a relative path means something that only the child knows. */
+			/* After a chdir a relative path means something that only the child knows.
+			 */
 			if ((moved && x->path[0] != '/') || !path_is_ours(AT_FDCWD, x->path, 0)) {
-				rc = REAL(posix_spawn_file_actions_addopen)(out, x->fd, x->path, x->flags, x->mode);
+				rc = REAL(posix_spawn_file_actions_addopen)(
+					out, x->fd, x->path, x->flags, x->mode);
 				break;
 			}
 			int fd = door_openat(AT_FDCWD, x->path, x->flags | O_CLOEXEC, x->mode);
@@ -346,18 +371,21 @@ static int translate(const struct actions *a, posix_spawn_file_actions_t *out, i
 	return rc;
 }
 
-typedef int spawn_call(pid_t *restrict, const char *restrict, const posix_spawn_file_actions_t *restrict,
-		       const posix_spawnattr_t *restrict, char *const[restrict], char *const[restrict]);
+typedef int spawn_call(pid_t *restrict, const char *restrict,
+	const posix_spawn_file_actions_t *restrict, const posix_spawnattr_t *restrict,
+	char *const[restrict], char *const[restrict]);
 
-static int spawn(spawn_call *call, pid_t *pid, const char *path, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr,
-		 char *const argv[], char *const envp[])
+static int spawn(spawn_call *call, pid_t *pid, const char *path,
+	const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[],
+	char *const envp[])
 {
 	pthread_mutex_lock(&actions_lock);
 	struct actions *a = fa ? find_actions(fa) : NULL;
 	pthread_mutex_unlock(&actions_lock);
 	bool ours = false;
 	for (int i = 0; a && i < a->n; i++)
-		ours = ours || (a->v[i].kind == ADD_OPEN && path_is_ours(AT_FDCWD, a->v[i].path, 0));
+		ours = ours ||
+		       (a->v[i].kind == ADD_OPEN && path_is_ours(AT_FDCWD, a->v[i].path, 0));
 	if (!ours) {
 		share_with_process();
 		return call(pid, path, fa, attr, argv, envp);
@@ -378,14 +406,16 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path, const posix_spa
 	return rc;
 }
 
-EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *restrict fa,
-		       const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const envp[restrict])
+EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
+	const posix_spawn_file_actions_t *restrict fa, const posix_spawnattr_t *restrict attr,
+	char *const argv[restrict], char *const envp[restrict])
 {
 	return spawn(REAL(posix_spawn), pid, path, fa, attr, argv, envp);
 }
 
-EXPORT int posix_spawnp(pid_t *restrict pid, const char *restrict file, const posix_spawn_file_actions_t *restrict fa,
-			const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const envp[restrict])
+EXPORT int posix_spawnp(pid_t *restrict pid, const char *restrict file,
+	const posix_spawn_file_actions_t *restrict fa, const posix_spawnattr_t *restrict attr,
+	char *const argv[restrict], char *const envp[restrict])
 {
 	return spawn(REAL(posix_spawnp), pid, file, fa, attr, argv, envp);
 }

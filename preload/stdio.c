@@ -1,17 +1,20 @@
 /* stdio on containers.
  *
- * A FILE of libc reads and writes with calls inside libc that no preload sees. So a stream on a container is a cookie stream, whose
- * functions are ours; its _fileno is set so that fileno() works.
+ * A FILE of libc reads and writes with calls inside libc that no preload sees. So a stream on a
+ * container is a cookie stream, whose functions are ours; its _fileno is set so that fileno()
+ * works.
  *
- * stdin, stdout and stderr exist before we know what descriptors 0, 1 and 2 are, and those can change (dup2, redirections inherited over
- * exec). So when one becomes a container, the global variable gets a cookie stream, and the original comes back when it is plain again. */
+ * stdin, stdout and stderr exist before we know what descriptors 0, 1 and 2 are, and those can
+ * change (dup2, redirections inherited over exec). So when one becomes a container, the global
+ * variable gets a cookie stream, and the original comes back when it is plain again. */
 #include "door.h"
 
 #include <pthread.h>
 #include <stdio_ext.h>
 #include <string.h>
 
-/* Buffer of a stream. 64 KiB: a write of this size is one record of the index log, and read(2) of 64 KiB is past the knee of the cost per byte. */
+/* Buffer of a stream. 64 KiB: a write of this size is one record of the index log, and read(2) of
+ * 64 KiB is past the knee of the cost per byte. */
 #define STREAM_BUFFER 65536
 
 /* _IO_UNBUFFERED of glibc's libio.h, part of its ABI since putc was a macro. */
@@ -29,7 +32,7 @@ struct stream {
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *streams;
 
-static FILE *original[3];	 /* what libc had in stdin, stdout, stderr */
+static FILE *original[3];	   /* what libc had in stdin, stdout, stderr */
 static struct stream *stand_in[3]; /* kept once made: programs may hold the pointer */
 
 void stdio_lock(void)
@@ -52,7 +55,8 @@ static ssize_t stream_read(void *cookie, char *buf, size_t n)
 	return read(((struct stream *)cookie)->fd, buf, n);
 }
 
-/* The contract of cookie streams: fewer bytes than asked mean an error, and a negative result is not allowed. */
+/* The contract of cookie streams: fewer bytes than asked mean an error, and a negative result is
+ * not allowed. */
 static ssize_t stream_write(void *cookie, const char *buf, size_t n)
 {
 	size_t done = 0;
@@ -134,7 +138,8 @@ struct wide_state *stdio_wide_state(FILE *fp)
 	return s ? &s->wide : NULL;
 }
 
-/* Bytes that wait in one stream are for the descriptor, whatever it is when they are flushed; so they move to the other stream. */
+/* Bytes that wait in one stream are for the descriptor, whatever it is when they are flushed; so
+ * they move to the other stream. */
 static void move_pending(FILE *from, FILE *to)
 {
 	size_t n = (size_t)(from->_IO_write_ptr - from->_IO_write_base);
@@ -153,7 +158,8 @@ void stdio_follow(int fd)
 		if ((s && *global == s->fp) || !*global || fileno(*global) != fd)
 			return;
 		if (!s) {
-			/* fd 0 may be written and 1 be read if the program likes, but not through these streams. */
+			/* fd 0 may be written and 1 be read if the program likes, but not through
+			 * these streams. */
 			s = stream_new(fd, fd == 0 ? "r" : "w", fd);
 			if (!s)
 				return;
@@ -165,7 +171,9 @@ void stdio_follow(int fd)
 		__fpurge(s->fp);
 		if (fd > 0) {
 			/* The mode of buffering stays what the program or its terminal made it. */
-			int how = (old->_flags & STREAM_UNBUFFERED) ? _IONBF : __flbf(old) ? _IOLBF : _IOFBF;
+			int how = (old->_flags & STREAM_UNBUFFERED) ? _IONBF
+				  : __flbf(old)			    ? _IOLBF
+								    : _IOFBF;
 			setvbuf(s->fp, s->buf, how, STREAM_BUFFER);
 			move_pending(old, s->fp);
 		}
@@ -179,8 +187,9 @@ void stdio_follow(int fd)
 	}
 }
 
-/* exit() flushes streams after the last exit handlers, when libplfs has committed for the last time. So ours are flushed before. A stream
- * that another thread holds is left alone, as waiting for it could last for ever. */
+/* exit() flushes streams after the last exit handlers, when libplfs has committed for the last
+ * time. So ours are flushed before. A stream that another thread holds is left alone, as waiting
+ * for it could last for ever. */
 void stdio_flush_all(void)
 {
 	if (pthread_mutex_trylock(&streams_lock) != 0)
@@ -243,10 +252,12 @@ EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 	int flags = inside_plfs || !path || !mode ? -1 : mode_flags(mode);
 	if (flags < 0)
 		return REAL(fopen)(path, mode);
-	if (!path_below_mount(AT_FDCWD, path) && !((flags & O_TRUNC) && path_may_be_name(AT_FDCWD, path, 0))) {
+	if (!path_below_mount(AT_FDCWD, path) &&
+		!((flags & O_TRUNC) && path_may_be_name(AT_FDCWD, path, 0))) {
 		FILE *fp = REAL(fopen)(path, mode);
 		struct stat st;
-		if (!fp || REAL(fstat)(fp->_fileno, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != PLFS_SUPER_BYTES)
+		if (!fp || REAL(fstat)(fp->_fileno, &st) < 0 || !S_ISREG(st.st_mode) ||
+			st.st_size != PLFS_SUPER_BYTES)
 			return fp;
 		REAL(fclose)(fp);
 		flags &= ~O_EXCL;
@@ -284,7 +295,8 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 
 EXPORT int fclose(FILE *fp)
 {
-	/* A stream of libc whose descriptor became a container (by dup2): libc closes it without us. */
+	/* A stream of libc whose descriptor became a container (by dup2): libc closes it without
+	 * us. */
 	int fd = fp->_fileno;
 	if (!inside_plfs && fd_is_container(fd) && !find_stream(fp)) {
 		int rc = REAL(fclose)(fp);
@@ -294,8 +306,9 @@ EXPORT int fclose(FILE *fp)
 	return REAL(fclose)(fp);
 }
 
-/* A FILE of libc cannot become a cookie stream. For stdin, stdout and stderr the global variable changes; for others the result is another
- * stream than the argument, which programs that use the result do not notice. */
+/* A FILE of libc cannot become a cookie stream. For stdin, stdout and stderr the global variable
+ * changes; for others the result is another stream than the argument, which programs that use the
+ * result do not notice. */
 EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict fp)
 {
 	int flags = mode_flags(mode), fd = fp->_fileno;

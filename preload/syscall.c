@@ -1,13 +1,16 @@
-/* syscall(2): programs that go around libc's file calls but still through libc (node's statx, Python's ctypes).
+/* syscall(2): programs that go around libc's file calls but still through libc (node's statx,
+ * Python's ctypes).
  *
- * The number decides; a call that has a wrapper goes to it, every other keeps its six arguments. Programs with their own system call
- * instructions (Go, static binaries) are not seen here: they need the FUSE mount. */
+ * The number decides; a call that has a wrapper goes to it, every other keeps its six arguments.
+ * Programs with their own system call instructions (Go, static binaries) are not seen here: they
+ * need the FUSE mount. */
 #include "door.h"
 
 #include <stdarg.h>
 
-/* openat2 may forbid things on the way (RESOLVE_*), which libplfs does not know: the kernel walks, and only a name that exists is taken.
- * So a file that this call creates below a mount is made by openat first, if no such limit is asked. */
+/* openat2 may forbid things on the way (RESOLVE_*), which libplfs does not know: the kernel walks,
+ * and only a name that exists is taken. So a file that this call creates below a mount is made by
+ * openat first, if no such limit is asked. */
 static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size)
 {
 	if (size >= 24 && how && how[2] == 0)
@@ -18,7 +21,8 @@ static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size
 	}
 	long fd = RAW(SYS_openat2, dirfd, path, how, size);
 	if (fd >= 0 && !inside_plfs && path_may_be_name((int)fd, "", AT_EMPTY_PATH)) {
-		long rc = door_adopt((int)fd, (int)how[0] & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC), 0);
+		long rc = door_adopt(
+			(int)fd, (int)how[0] & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC), 0);
 		if (rc < 0) {
 			RAW(SYS_close, fd);
 			return to_errno(rc);
@@ -27,11 +31,12 @@ static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size
 	return fd;
 }
 
-/* A call whose descriptor is plain goes to the kernel and not through our export: tools that put their own code into libc's functions (UCX, in
- * most MPI libraries, does so with mmap) use syscall() as the way to the original, and would come back to themselves. */
-#define ON_CONTAINER_ONLY(fd, call)             \
-	if (!fd_is_container((int)(fd)))        \
-		break;                          \
+/* A call whose descriptor is plain goes to the kernel and not through our export: tools that put
+ * their own code into libc's functions (UCX, in most MPI libraries, does so with mmap) use
+ * syscall() as the way to the original, and would come back to themselves. */
+#define ON_CONTAINER_ONLY(fd, call) \
+	if (!fd_is_container((int)(fd))) \
+		break; \
 	return call
 
 EXPORT long syscall(long number, ...)
@@ -49,7 +54,8 @@ EXPORT long syscall(long number, ...)
 	case SYS_open:
 		return door_openat(AT_FDCWD, (const char *)a, (int)b, (mode_t)c);
 	case SYS_creat:
-		return door_openat(AT_FDCWD, (const char *)a, O_CREAT | O_WRONLY | O_TRUNC, (mode_t)b);
+		return door_openat(
+			AT_FDCWD, (const char *)a, O_CREAT | O_WRONLY | O_TRUNC, (mode_t)b);
 	case SYS_stat:
 		return stat((const char *)a, (struct stat *)b);
 	case SYS_lstat:
@@ -101,7 +107,8 @@ EXPORT long syscall(long number, ...)
 		ON_CONTAINER_ONLY(a, readv((int)a, (const struct iovec *)b, (int)c));
 	case SYS_writev:
 		ON_CONTAINER_ONLY(a, writev((int)a, (const struct iovec *)b, (int)c));
-	/* The kernel takes the offset of the vector calls in two words; on 64-bit machines the first is all of it. */
+	/* The kernel takes the offset of the vector calls in two words; on 64-bit machines the
+	 * first is all of it. */
 	case SYS_preadv:
 		ON_CONTAINER_ONLY(a, preadv((int)a, (const struct iovec *)b, (int)c, d));
 	case SYS_pwritev:
@@ -123,7 +130,8 @@ EXPORT long syscall(long number, ...)
 	case SYS_fallocate:
 		ON_CONTAINER_ONLY(a, fallocate((int)a, (int)b, c, d));
 	case SYS_copy_file_range:
-		return copy_file_range((int)a, (off64_t *)b, (int)c, (off64_t *)d, (size_t)e, (unsigned)f);
+		return copy_file_range(
+			(int)a, (off64_t *)b, (int)c, (off64_t *)d, (size_t)e, (unsigned)f);
 	case SYS_sendfile:
 		return sendfile((int)a, (int)b, (off_t *)c, (size_t)d);
 	case SYS_splice:
@@ -157,7 +165,8 @@ EXPORT long syscall(long number, ...)
 	case SYS_execve:
 		return execve((const char *)a, (char *const *)b, (char *const *)c);
 	case SYS_execveat:
-		return execveat((int)a, (const char *)b, (char *const *)c, (char *const *)d, (int)e);
+		return execveat(
+			(int)a, (const char *)b, (char *const *)c, (char *const *)d, (int)e);
 	case SYS_exit_group:
 		leave_process();
 		break;

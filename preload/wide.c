@@ -1,17 +1,21 @@
 /* Wide characters on our streams.
  *
- * glibc's cookie streams have no wide half (their _wide_data is an invalid pointer, and getwc follows it). So the calls that programs make are
- * done here in bytes, with the conversions of the locale. Every other stream goes to libc. fwscanf and its kin are not covered. */
+ * glibc's cookie streams have no wide half (their _wide_data is an invalid pointer, and getwc
+ * follows it). So the calls that programs make are done here in bytes, with the conversions of the
+ * locale. Every other stream goes to libc. fwscanf and its kin are not covered. */
 #include "door.h"
 
 #include <stdarg.h>
 #include <string.h>
 #include <wchar.h>
 
-/* The conversion states of one of our streams, or NULL. The pointer test is what every other stream costs. */
+/* The conversion states of one of our streams, or NULL. The pointer test is what every other stream
+ * costs. */
 static struct wide_state *ours(FILE *fp)
 {
-	return __builtin_expect((intptr_t)fp->_wide_data != -1, 1) || inside_plfs ? NULL : stdio_wide_state(fp);
+	return __builtin_expect((intptr_t)fp->_wide_data != -1, 1) || inside_plfs
+		       ? NULL
+		       : stdio_wide_state(fp);
 }
 
 /* _IO_ERR_SEEN of glibc's libio.h: what ferror() tests. */
@@ -53,15 +57,15 @@ static wint_t put_wide(FILE *fp, struct wide_state *w, wchar_t wc)
 }
 
 /* A call on fp: `plain` for other streams, else `call` with `w` and the stream locked. */
-#define ON_STREAM(fp, type, plain, call)          \
-	do {                                      \
-		struct wide_state *w = ours(fp);  \
-		if (!w)                           \
-			return plain;             \
-		flockfile(fp);                    \
-		type result_ = call;              \
-		funlockfile(fp);                  \
-		return result_;                   \
+#define ON_STREAM(fp, type, plain, call) \
+	do { \
+		struct wide_state *w = ours(fp); \
+		if (!w) \
+			return plain; \
+		flockfile(fp); \
+		type result_ = call; \
+		funlockfile(fp); \
+		return result_; \
 	} while (0)
 
 EXPORT wint_t fgetwc(FILE *fp)
@@ -168,7 +172,8 @@ EXPORT int fwide(FILE *fp, int mode)
 	return w->orientation;
 }
 
-/* Room for formatted text at most: 2^26 wide characters, 256 MiB. vswprintf does not say how much it needs. */
+/* Room for formatted text at most: 2^26 wide characters, 256 MiB. vswprintf does not say how much
+ * it needs. */
 #define FORMAT_MAX ((size_t)1 << 26)
 
 static int print_wide(FILE *fp, struct wide_state *w, const wchar_t *format, va_list ap)
@@ -221,7 +226,8 @@ EXPORT int wprintf(const wchar_t *restrict format, ...)
 /* The fortified forms; `flag` forbids %n in writable memory, which libc's own form checks. */
 EXPORT int __vfwprintf_chk(FILE *fp, int flag, const wchar_t *format, va_list ap)
 {
-	ON_STREAM(fp, int, REAL(__vfwprintf_chk)(fp, flag, format, ap), print_wide(fp, w, format, ap));
+	ON_STREAM(fp, int, REAL(__vfwprintf_chk)(fp, flag, format, ap),
+		print_wide(fp, w, format, ap));
 }
 
 EXPORT int __vwprintf_chk(int flag, const wchar_t *format, va_list ap)

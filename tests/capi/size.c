@@ -25,7 +25,10 @@ int main(void)
 	IS(st.st_size, 20);
 	OK(plfs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 1, 2));
 	IS(plfs_pread(f, buf, 4, 0), 4);
-	TRUE(memcmp(buf, "0\0\0" "3", 4) == 0);
+	TRUE(memcmp(buf,
+		     "0\0\0"
+		     "3",
+		     4) == 0);
 	IS(plfs_lseek(f, 0, SEEK_HOLE), 1);
 	IS(plfs_lseek(f, 1, SEEK_DATA), 3);
 	OK(plfs_fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 18, INT64_MAX - 18));
@@ -45,7 +48,8 @@ int main(void)
 	OK(plfs_futimens(f, times));
 	OK(plfs_close(f));
 	OK(plfs_stat("f", &st));
-	TRUE((st.st_mode & 07777) == 0600 && st.st_mtim.tv_sec == 2000 && st.st_mtim.tv_nsec == 7 && st.st_atim.tv_sec == 1000);
+	TRUE((st.st_mode & 07777) == 0600 && st.st_mtim.tv_sec == 2000 && st.st_mtim.tv_nsec == 7 &&
+		st.st_atim.tv_sec == 1000);
 	IS(st.st_size, 20);
 
 	OK(plfs_truncate("f", 3));

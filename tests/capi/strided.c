@@ -6,7 +6,8 @@ enum { BLOCK = 47, N = 100000, RANKS = 4 };
 int main(void)
 {
 	/* an array in blocks, cyclic over four ranks, each rank's share in one call */
-	char *array = malloc(RANKS * N * BLOCK), *mine = malloc(N * BLOCK), *back = malloc(RANKS * N * BLOCK);
+	char *array = malloc(RANKS * N * BLOCK), *mine = malloc(N * BLOCK),
+	     *back = malloc(RANKS * N * BLOCK);
 	for (int i = 0; i < RANKS * N * BLOCK; i++)
 		array[i] = (char)(i * 7 ^ i >> 9);
 	plfs_file *f = t_open("f", O_RDWR | O_CREAT);
@@ -14,12 +15,16 @@ int main(void)
 		for (int i = 0; i < N; i++)
 			memcpy(mine + i * BLOCK, array + (i * RANKS + rank) * BLOCK, BLOCK);
 		if (rank % 2 == 0) {
-			IS(plfs_pwrite_strided(f, mine, BLOCK, RANKS * BLOCK, N, rank * BLOCK), N * BLOCK);
+			IS(plfs_pwrite_strided(f, mine, BLOCK, RANKS * BLOCK, N, rank * BLOCK),
+				N * BLOCK);
 		} else {
 			/* backwards */
 			for (int i = 0; i < N; i++)
-				memcpy(mine + i * BLOCK, array + ((N - 1 - i) * RANKS + rank) * BLOCK, BLOCK);
-			IS(plfs_pwrite_strided(f, mine, BLOCK, -RANKS * BLOCK, N, ((N - 1) * RANKS + rank) * BLOCK), N * BLOCK);
+				memcpy(mine + i * BLOCK,
+					array + ((N - 1 - i) * RANKS + rank) * BLOCK, BLOCK);
+			IS(plfs_pwrite_strided(f, mine, BLOCK, -RANKS * BLOCK, N,
+				   ((N - 1) * RANKS + rank) * BLOCK),
+				N * BLOCK);
 		}
 	}
 	IS(plfs_pread(f, back, RANKS * N * BLOCK, 0), RANKS * N * BLOCK);
@@ -61,7 +66,8 @@ int main(void)
 	IS(plfs_pwrite_strided(f, array + 10, 10, 10, 3, 15), 30);
 	IS(plfs_pwrite_strided(f, array + 40, 10, -50, 2, 55), 20);
 	IS(plfs_pread(f, back, 100, 5), 60);
-	TRUE(memcmp(back, array + 50, 10) == 0 && memcmp(back + 10, array + 10, 30) == 0 && memcmp(back + 50, array + 40, 10) == 0);
+	TRUE(memcmp(back, array + 50, 10) == 0 && memcmp(back + 10, array + 10, 30) == 0 &&
+		memcmp(back + 50, array + 40, 10) == 0);
 	OK(plfs_close(f));
 	return 0;
 }

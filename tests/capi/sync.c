@@ -1,7 +1,10 @@
 /* What another process sees, and when: commit, sync and refresh between two processes. */
 #include "t.h"
 
-static void tell(int fd) { IS(write(fd, "x", 1), 1); }
+static void tell(int fd)
+{
+	IS(write(fd, "x", 1), 1);
+}
 static void wait_for(int fd)
 {
 	char c;
@@ -46,7 +49,8 @@ int main(void)
 	wait_for(from[0]);
 	OK(plfs_refresh(f));
 	IS(plfs_pread(f, buf, 16, 0), 11);
-	TRUE(memcmp(buf, "FIRSTsecond", 11) == 0); /* what was seen is older than what was written after it */
+	TRUE(memcmp(buf, "FIRSTsecond", 11) ==
+		0); /* what was seen is older than what was written after it */
 	int status;
 	IS(waitpid(child, &status, 0), child);
 	IS(status, 0);

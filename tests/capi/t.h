@@ -1,4 +1,5 @@
-/* What the tests of the C API share. A test works in its current, empty directory and exits 1 at the first thing that is not as it should be. */
+/* What the tests of the C API share. A test works in its current, empty directory and exits 1 at
+ * the first thing that is not as it should be. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -10,14 +11,14 @@
 #include <unistd.h>
 
 /* The value of a call that must be as stated; else a line that says what it was. */
-#define IS(call, want)                                                                                                     \
-	do {                                                                                                               \
-		long long t_got = (long long)(call), t_want = (long long)(want);                                           \
-		if (t_got != t_want) {                                                                                     \
-			fprintf(stderr, "%s:%d: %s is %lld, not %lld (%s)\n", __FILE__, __LINE__, #call, t_got, t_want,     \
-				plfs_last_error());                                                                        \
-			exit(1);                                                                                           \
-		}                                                                                                          \
+#define IS(call, want) \
+	do { \
+		long long t_got = (long long)(call), t_want = (long long)(want); \
+		if (t_got != t_want) { \
+			fprintf(stderr, "%s:%d: %s is %lld, not %lld (%s)\n", __FILE__, __LINE__, \
+				#call, t_got, t_want, plfs_last_error()); \
+			exit(1); \
+		} \
 	} while (0)
 #define OK(call) IS(call, 0)
 #define TRUE(condition) IS(!!(condition), 1)

@@ -59,7 +59,8 @@ int main(void)
 	for (int64_t at = 0; at < st.st_size; at += BYTES) {
 		for (int i = 1; i < BYTES; i++)
 			TRUE(all[at + i] == all[at]);
-		TRUE(all[at] >= 'A' && all[at] < 'A' + THREADS); /* no hole, nothing torn, nothing lost */
+		TRUE(all[at] >= 'A' &&
+			all[at] < 'A' + THREADS); /* no hole, nothing torn, nothing lost */
 		count[all[at] - 'A']++;
 	}
 	for (int i = 0; i < THREADS; i++)

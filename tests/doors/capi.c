@@ -12,7 +12,8 @@ static plfs_file *file_of(char **words)
 
 static int64_t do_open(char **w)
 {
-	return plfs_open(w[1], flags_of(w[2]), w[3] ? (mode_t)strtol(w[3], NULL, 8) : 0666, &files[handle(w[0])]);
+	return plfs_open(w[1], flags_of(w[2]), w[3] ? (mode_t)strtol(w[3], NULL, 8) : 0666,
+		&files[handle(w[0])]);
 }
 
 static int64_t do_close(char **w)
@@ -153,10 +154,11 @@ static int64_t do_futimens(char **w)
 	return plfs_futimens(file_of(w), times);
 }
 
-/* The lock is the system's, and the library does not hear of it: to commit before an unlock and to look after a lock is the program's part. */
+/* The lock is the system's, and the library does not hear of it: to commit before an unlock and to
+ * look after a lock is the program's part. */
 static int64_t set_lock(char **w, int how, short type)
 {
-	struct flock lock = { .l_type = type, .l_whence = SEEK_SET };
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET};
 	int fd = plfs_lock_fd(file_of(w));
 	int rc = fd < 0 ? fd : type == F_UNLCK ? plfs_commit(file_of(w)) : 0;
 	if (rc == 0 && fcntl(fd, how, &lock) < 0)
@@ -186,11 +188,35 @@ static int64_t do_exit(char **w)
 }
 
 static const struct command commands[] = {
-	{ "open", do_open }, { "close", do_close }, { "pwrite", do_pwrite }, { "append", do_append }, { "pread", do_pread }, { "sync", do_sync },
-	{ "commit", do_commit }, { "commit_all", do_commit_all }, { "refresh", do_refresh }, { "ftruncate", do_ftruncate }, { "truncate", do_truncate }, { "size", do_size },
-	{ "fstat", do_fstat }, { "stat", do_stat }, { "rename", do_rename }, { "link", do_link }, { "unlink", do_unlink }, { "mkdir", do_mkdir }, { "rmdir", do_rmdir },
-	{ "list", do_list }, { "chmod", do_chmod }, { "chown", do_chown }, { "utimens", do_utimens }, { "futimens", do_futimens }, { "lock", do_lock },
-	{ "trylock", do_trylock }, { "unlock", do_unlock }, { "exit", do_exit }, { NULL, NULL },
+	{"open", do_open},
+	{"close", do_close},
+	{"pwrite", do_pwrite},
+	{"append", do_append},
+	{"pread", do_pread},
+	{"sync", do_sync},
+	{"commit", do_commit},
+	{"commit_all", do_commit_all},
+	{"refresh", do_refresh},
+	{"ftruncate", do_ftruncate},
+	{"truncate", do_truncate},
+	{"size", do_size},
+	{"fstat", do_fstat},
+	{"stat", do_stat},
+	{"rename", do_rename},
+	{"link", do_link},
+	{"unlink", do_unlink},
+	{"mkdir", do_mkdir},
+	{"rmdir", do_rmdir},
+	{"list", do_list},
+	{"chmod", do_chmod},
+	{"chown", do_chown},
+	{"utimens", do_utimens},
+	{"futimens", do_futimens},
+	{"lock", do_lock},
+	{"trylock", do_trylock},
+	{"unlock", do_unlock},
+	{"exit", do_exit},
+	{NULL, NULL},
 };
 
 int main(void)

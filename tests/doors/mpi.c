@@ -1,4 +1,5 @@
-/* The server over MPI-IO. Each is a job of one rank, so that one can be killed without the others. */
+/* The server over MPI-IO. Each is a job of one rank, so that one can be killed without the others.
+ */
 #include "server.h"
 #include <mpi.h>
 
@@ -28,9 +29,12 @@ static MPI_File file_of(char **words)
 
 static int64_t do_open(char **w)
 {
-	int amode = strchr(w[2], 'w') ? strchr(w[2], 'r') ? MPI_MODE_RDWR : MPI_MODE_WRONLY : MPI_MODE_RDONLY;
-	amode |= (strchr(w[2], 'c') ? MPI_MODE_CREATE : 0) | (strchr(w[2], 'x') ? MPI_MODE_EXCL : 0);
-	return class_of(MPI_File_open(MPI_COMM_SELF, w[1], amode, MPI_INFO_NULL, &files[handle(w[0])]));
+	int amode = strchr(w[2], 'w') ? strchr(w[2], 'r') ? MPI_MODE_RDWR : MPI_MODE_WRONLY
+				      : MPI_MODE_RDONLY;
+	amode |= (strchr(w[2], 'c') ? MPI_MODE_CREATE : 0) |
+		 (strchr(w[2], 'x') ? MPI_MODE_EXCL : 0);
+	return class_of(
+		MPI_File_open(MPI_COMM_SELF, w[1], amode, MPI_INFO_NULL, &files[handle(w[0])]));
 }
 
 static int64_t do_close(char **w)
@@ -41,13 +45,17 @@ static int64_t do_close(char **w)
 static int64_t do_pwrite(char **w)
 {
 	MPI_Status status;
-	return bytes_done(MPI_File_write_at(file_of(w), number(w[1]), buf, (int)bytes_of(w[2], buf), MPI_BYTE, &status), &status);
+	return bytes_done(MPI_File_write_at(file_of(w), number(w[1]), buf, (int)bytes_of(w[2], buf),
+				  MPI_BYTE, &status),
+		&status);
 }
 
 static int64_t do_pread(char **w)
 {
 	MPI_Status status;
-	int64_t n = bytes_done(MPI_File_read_at(file_of(w), number(w[1]), buf, (int)number(w[2]), MPI_BYTE, &status), &status);
+	int64_t n = bytes_done(MPI_File_read_at(file_of(w), number(w[1]), buf, (int)number(w[2]),
+				       MPI_BYTE, &status),
+		&status);
 	say_bytes(buf, n);
 	return n;
 }
@@ -85,8 +93,17 @@ static int64_t do_unlink(char **w)
 }
 
 static const struct command commands[] = {
-	{ "open", do_open }, { "close", do_close }, { "pwrite", do_pwrite }, { "pread", do_pread }, { "sync", do_sync }, { "ftruncate", do_ftruncate },
-	{ "preallocate", do_preallocate }, { "atomicity", do_atomicity }, { "size", do_size }, { "unlink", do_unlink }, { NULL, NULL },
+	{"open", do_open},
+	{"close", do_close},
+	{"pwrite", do_pwrite},
+	{"pread", do_pread},
+	{"sync", do_sync},
+	{"ftruncate", do_ftruncate},
+	{"preallocate", do_preallocate},
+	{"atomicity", do_atomicity},
+	{"size", do_size},
+	{"unlink", do_unlink},
+	{NULL, NULL},
 };
 
 static void say_class(int64_t code)
@@ -95,9 +112,15 @@ static void say_class(int64_t code)
 		int class;
 		const char *name;
 	} names[] = {
-		{ MPI_ERR_NO_SUCH_FILE, "MPI_ERR_NO_SUCH_FILE" }, { MPI_ERR_FILE_EXISTS, "MPI_ERR_FILE_EXISTS" }, { MPI_ERR_ACCESS, "MPI_ERR_ACCESS" },
-		{ MPI_ERR_READ_ONLY, "MPI_ERR_READ_ONLY" }, { MPI_ERR_NO_SPACE, "MPI_ERR_NO_SPACE" }, { MPI_ERR_BAD_FILE, "MPI_ERR_BAD_FILE" },
-		{ MPI_ERR_ARG, "MPI_ERR_ARG" }, { MPI_ERR_IO, "MPI_ERR_IO" }, { MPI_ERR_OTHER, "MPI_ERR_OTHER" },
+		{MPI_ERR_NO_SUCH_FILE, "MPI_ERR_NO_SUCH_FILE"},
+		{MPI_ERR_FILE_EXISTS, "MPI_ERR_FILE_EXISTS"},
+		{MPI_ERR_ACCESS, "MPI_ERR_ACCESS"},
+		{MPI_ERR_READ_ONLY, "MPI_ERR_READ_ONLY"},
+		{MPI_ERR_NO_SPACE, "MPI_ERR_NO_SPACE"},
+		{MPI_ERR_BAD_FILE, "MPI_ERR_BAD_FILE"},
+		{MPI_ERR_ARG, "MPI_ERR_ARG"},
+		{MPI_ERR_IO, "MPI_ERR_IO"},
+		{MPI_ERR_OTHER, "MPI_ERR_OTHER"},
 	};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (names[i].class == -code) {

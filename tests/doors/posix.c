@@ -1,4 +1,5 @@
-/* The server over the calls of POSIX: alone it is the reference, under `plfs run` the preload door, in a mount the FUSE door. */
+/* The server over the calls of POSIX: alone it is the reference, under `plfs run` the preload door,
+ * in a mount the FUSE door. */
 #include "server.h"
 #include <dirent.h>
 #include <sys/mman.h>
@@ -19,7 +20,10 @@ static int fd_of(char **words)
 
 static int64_t do_open(char **w)
 {
-	return or_errno(fds[handle(w[0])] = open(w[1], flags_of(w[2]), w[3] ? (mode_t)strtol(w[3], NULL, 8) : 0666)) < 0 ? -errno : 0;
+	return or_errno(fds[handle(w[0])] = open(w[1], flags_of(w[2]),
+				w[3] ? (mode_t)strtol(w[3], NULL, 8) : 0666)) < 0
+		       ? -errno
+		       : 0;
 }
 
 static int64_t do_close(char **w)
@@ -150,7 +154,7 @@ static int64_t do_futimens(char **w)
 
 static int64_t set_lock(char **w, int how, short type)
 {
-	struct flock lock = { .l_type = type, .l_whence = SEEK_SET };
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET};
 	return or_errno(fcntl(fd_of(w), how, &lock));
 }
 
@@ -208,11 +212,37 @@ static int64_t do_take(char **w)
 }
 
 static const struct command commands[] = {
-	{ "open", do_open }, { "close", do_close }, { "pwrite", do_pwrite }, { "append", do_append }, { "pread", do_pread }, { "sync", do_sync },
-	{ "datasync", do_datasync }, { "ftruncate", do_ftruncate }, { "truncate", do_truncate }, { "size", do_size }, { "fstat", do_fstat }, { "stat", do_stat },
-	{ "rename", do_rename }, { "link", do_link }, { "unlink", do_unlink }, { "mkdir", do_mkdir }, { "rmdir", do_rmdir }, { "list", do_list },
-	{ "chmod", do_chmod }, { "chown", do_chown }, { "utimens", do_utimens }, { "futimens", do_futimens }, { "lock", do_lock }, { "trylock", do_trylock },
-	{ "unlock", do_unlock }, { "store", do_store }, { "exit", do_exit }, { "exec", do_exec }, { "descriptor", do_descriptor }, { "take", do_take }, { NULL, NULL },
+	{"open", do_open},
+	{"close", do_close},
+	{"pwrite", do_pwrite},
+	{"append", do_append},
+	{"pread", do_pread},
+	{"sync", do_sync},
+	{"datasync", do_datasync},
+	{"ftruncate", do_ftruncate},
+	{"truncate", do_truncate},
+	{"size", do_size},
+	{"fstat", do_fstat},
+	{"stat", do_stat},
+	{"rename", do_rename},
+	{"link", do_link},
+	{"unlink", do_unlink},
+	{"mkdir", do_mkdir},
+	{"rmdir", do_rmdir},
+	{"list", do_list},
+	{"chmod", do_chmod},
+	{"chown", do_chown},
+	{"utimens", do_utimens},
+	{"futimens", do_futimens},
+	{"lock", do_lock},
+	{"trylock", do_trylock},
+	{"unlock", do_unlock},
+	{"store", do_store},
+	{"exit", do_exit},
+	{"exec", do_exec},
+	{"descriptor", do_descriptor},
+	{"take", do_take},
+	{NULL, NULL},
 };
 
 int main(int argc, char **argv)

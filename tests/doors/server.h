@@ -1,6 +1,7 @@
-/* What the C servers of the doors share. A server does file calls for behaviours.py: each line is a command and its words; the answer is one line, "ok VALUE" or "error NAME".
- * Bytes are hexadecimal, in answers behind an x. A handle is a number that the client chose. A server has a table of commands, one function each; what its door cannot do is
- * missing there, and doors.py says why. */
+/* What the C servers of the doors share. A server does file calls for behaviours.py: each line is a
+ * command and its words; the answer is one line, "ok VALUE" or "error NAME". Bytes are hexadecimal,
+ * in answers behind an x. A handle is a number that the client chose. A server has a table of
+ * commands, one function each; what its door cannot do is missing there, and doors.py says why. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -53,21 +54,24 @@ static void say_bytes(const unsigned char *bytes, int64_t n)
 
 static inline void say_stat(const struct stat *st)
 {
-	sprintf(said, "%lld %o %ld %u %u %lld %lld", (long long)st->st_size, st->st_mode & 07777, (long)st->st_nlink, st->st_uid, st->st_gid,
+	sprintf(said, "%lld %o %ld %u %u %lld %lld", (long long)st->st_size, st->st_mode & 07777,
+		(long)st->st_nlink, st->st_uid, st->st_gid,
 		st->st_mtim.tv_sec * 1000000000LL + st->st_mtim.tv_nsec, (long long)st->st_blocks);
 }
 
 /* Both times, from nanoseconds. */
 static inline void times_of(const char *word, struct timespec times[2])
 {
-	times[0] = times[1] = (struct timespec){ number(word) / 1000000000, number(word) % 1000000000 };
+	times[0] = times[1] = (struct timespec){
+		number(word) / 1000000000, number(word) % 1000000000};
 }
 
 /* r, w; c to create, x if it must not exist, t to truncate, a to append. */
 static inline int flags_of(const char *word)
 {
 	int flags = strchr(word, 'w') ? strchr(word, 'r') ? O_RDWR : O_WRONLY : O_RDONLY;
-	return flags | (strchr(word, 'c') ? O_CREAT : 0) | (strchr(word, 'x') ? O_EXCL : 0) | (strchr(word, 't') ? O_TRUNC : 0) | (strchr(word, 'a') ? O_APPEND : 0);
+	return flags | (strchr(word, 'c') ? O_CREAT : 0) | (strchr(word, 'x') ? O_EXCL : 0) |
+	       (strchr(word, 't') ? O_TRUNC : 0) | (strchr(word, 'a') ? O_APPEND : 0);
 }
 
 /* Until the client hangs up. */
@@ -75,7 +79,7 @@ static int serve(const struct command *commands, void (*say_error)(int64_t code)
 {
 	static char line[4 * BYTES];
 	while (fgets(line, sizeof line, stdin)) {
-		char *words[8] = { NULL }, *rest = NULL;
+		char *words[8] = {NULL}, *rest = NULL;
 		for (int i = 0; i < 7 && (words[i] = strtok_r(i ? NULL : line, " \n", &rest)); i++)
 			;
 		const struct command *command = commands;

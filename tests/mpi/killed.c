@@ -1,4 +1,5 @@
-/* Run with "write", the last rank dies while the others are in MPI_File_close; with "read", what all ranks had synced is there. */
+/* Run with "write", the last rank dies while the others are in MPI_File_close; with "read", what
+ * all ranks had synced is there. */
 #include <signal.h>
 
 #include "t.h"
@@ -15,7 +16,8 @@ int main(int argc, char **argv)
 		memset(block, 'a' + rank, LENGTH);
 		OK(MPI_File_write_at(f, rank * LENGTH, block, LENGTH, MPI_BYTE, MPI_STATUS_IGNORE));
 		OK(MPI_File_sync(f));
-		OK(MPI_File_write_at(f, (ranks + rank) * LENGTH, block, LENGTH, MPI_BYTE, MPI_STATUS_IGNORE));
+		OK(MPI_File_write_at(
+			f, (ranks + rank) * LENGTH, block, LENGTH, MPI_BYTE, MPI_STATUS_IGNORE));
 		if (rank == ranks - 1) {
 			usleep(300000);
 			raise(SIGKILL);

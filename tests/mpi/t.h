@@ -1,4 +1,5 @@
-/* What the test programs share. Each gets a directory below a mount as its argument, runs on any number of ranks, and exits with 1 if a check failed on any. */
+/* What the test programs share. Each gets a directory below a mount as its argument, runs on any
+ * number of ranks, and exits with 1 if a check failed on any. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,12 +11,13 @@ static int rank, ranks, failures;
 static const char *dir;
 
 /* A check that failed is told, and the program goes on. */
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			printf("%s:%d rank %d: not so: %s\n", __FILE__, __LINE__, rank, #condition); \
-			failures++;                                                                \
-		}                                                                                  \
+#define CHECK(condition) \
+	do { \
+		if (!(condition)) { \
+			printf("%s:%d rank %d: not so: %s\n", __FILE__, __LINE__, rank, \
+				#condition); \
+			failures++; \
+		} \
 	} while (0)
 
 static const char *name_of(int code)
@@ -37,13 +39,14 @@ static int class_of(int code)
 }
 
 /* The call gives this error class (MPI_SUCCESS for none). */
-#define GIVES(class, call)                                                                                                                   \
-	do {                                                                                                                                 \
-		int code_ = (call);                                                                                                          \
-		if (class_of(code_) != (class)) {                                                                                            \
-			printf("%s:%d rank %d: %s gives %d (%s), not %s\n", __FILE__, __LINE__, rank, #call, class_of(code_), name_of(code_), #class); \
-			failures++;                                                                                                          \
-		}                                                                                                                            \
+#define GIVES(class, call) \
+	do { \
+		int code_ = (call); \
+		if (class_of(code_) != (class)) { \
+			printf("%s:%d rank %d: %s gives %d (%s), not %s\n", __FILE__, __LINE__, \
+				rank, #call, class_of(code_), name_of(code_), #class); \
+			failures++; \
+		} \
 	} while (0)
 #define OK(call) GIVES(MPI_SUCCESS, call)
 
@@ -71,7 +74,8 @@ static MPI_File open_new(const char *name, int amode)
 	if (rank == 0)
 		MPI_File_delete(path_of(name), MPI_INFO_NULL);
 	MPI_Barrier(MPI_COMM_WORLD);
-	OK(MPI_File_open(MPI_COMM_WORLD, path_of(name), amode | MPI_MODE_CREATE, MPI_INFO_NULL, &f));
+	OK(MPI_File_open(
+		MPI_COMM_WORLD, path_of(name), amode | MPI_MODE_CREATE, MPI_INFO_NULL, &f));
 	return f;
 }
 

@@ -1,4 +1,5 @@
-/* Who sees what when: own writes, sync, atomic mode, sizes, close and open; without an edit to what codes do. */
+/* Who sees what when: own writes, sync, atomic mode, sizes, close and open; without an edit to what
+ * codes do. */
 #include "t.h"
 
 static void sync_barrier_sync(void)
@@ -14,15 +15,17 @@ static void sync_barrier_sync(void)
 		OK(MPI_File_sync(f));
 		MPI_Barrier(MPI_COMM_WORLD);
 		OK(MPI_File_sync(f));
-		OK(MPI_File_read_at(f, (rank + 1) % ranks * 4, &back, 1, MPI_INT, MPI_STATUS_IGNORE));
+		OK(MPI_File_read_at(
+			f, (rank + 1) % ranks * 4, &back, 1, MPI_INT, MPI_STATUS_IGNORE));
 		CHECK(back == round * 100 + (rank + 1) % ranks);
 		MPI_Barrier(MPI_COMM_WORLD);
 	}
 	OK(MPI_File_close(&f));
 }
 
-/* What HDF5 and PnetCDF rely on and MPI does not promise: on a file for reading and writing, what a rank wrote is there for the others after a barrier, and for any collective read.
- * (PnetCDF moved zeros where data was, and it was lost.) */
+/* What HDF5 and PnetCDF rely on and MPI does not promise: on a file for reading and writing, what a
+ * rank wrote is there for the others after a barrier, and for any collective read. (PnetCDF moved
+ * zeros where data was, and it was lost.) */
 static void without_sync(void)
 {
 	MPI_File f = open_new("without", MPI_MODE_RDWR);
@@ -175,7 +178,8 @@ static void close_to_open(void)
 	char *piece = malloc(LENGTH);
 	for (int i = 0; i < PIECES; i++) {
 		memset(piece, 1 + (i * ranks + rank) % 250, LENGTH);
-		OK(MPI_File_write_at(f, (MPI_Offset)(i * ranks + rank) * LENGTH, piece, LENGTH, MPI_BYTE, MPI_STATUS_IGNORE));
+		OK(MPI_File_write_at(f, (MPI_Offset)(i * ranks + rank) * LENGTH, piece, LENGTH,
+			MPI_BYTE, MPI_STATUS_IGNORE));
 	}
 	OK(MPI_File_close(&f));
 	OK(MPI_File_open(MPI_COMM_WORLD, path_of("ckpt"), MPI_MODE_RDONLY, MPI_INFO_NULL, &f));
@@ -184,7 +188,8 @@ static void close_to_open(void)
 	CHECK(size == (MPI_Offset)PIECES * ranks * LENGTH);
 	int bad = 0;
 	for (int i = rank; i < PIECES * ranks; i += 3) {
-		OK(MPI_File_read_at(f, (MPI_Offset)i * LENGTH, piece, LENGTH, MPI_BYTE, MPI_STATUS_IGNORE));
+		OK(MPI_File_read_at(
+			f, (MPI_Offset)i * LENGTH, piece, LENGTH, MPI_BYTE, MPI_STATUS_IGNORE));
 		bad += piece[0] != (char)(1 + i % 250) || piece[LENGTH - 1] != piece[0];
 	}
 	CHECK(bad == 0);

@@ -1,4 +1,5 @@
-/* Indexes that ranks load and write together: the same bytes with and without, on one node and on several. */
+/* Indexes that ranks load and write together: the same bytes with and without, on one node and on
+ * several. */
 #include "t.h"
 
 enum { PIECES = 300 };
@@ -38,7 +39,8 @@ static void write_round(const char *name, int amode, const char *flatten, int ro
 	for (int piece = 0; piece < PIECES; piece++)
 		if (piece % writers == rank - (ranks - writers)) {
 			memset(block, letter_of(piece, round), sizeof block);
-			OK(MPI_File_write_at(f, place_of(piece), block, length_of(piece), MPI_BYTE, MPI_STATUS_IGNORE));
+			OK(MPI_File_write_at(f, place_of(piece), block, length_of(piece), MPI_BYTE,
+				MPI_STATUS_IGNORE));
 		}
 	OK(MPI_File_close(&f));
 }
@@ -54,7 +56,8 @@ static void read_round(const char *name, int amode, const char *parallel, int ro
 	MPI_Info_free(&info);
 	for (int piece = 0; piece < PIECES; piece++) {
 		MPI_Status status;
-		OK(MPI_File_read_at(f, place_of(piece), block, length_of(piece), MPI_BYTE, &status));
+		OK(MPI_File_read_at(
+			f, place_of(piece), block, length_of(piece), MPI_BYTE, &status));
 		bad += count_of(&status, MPI_BYTE) != length_of(piece);
 		for (int i = 0; i < length_of(piece); i++)
 			bad += block[i] != letter_of(piece, round);
@@ -65,7 +68,8 @@ static void read_round(const char *name, int amode, const char *parallel, int ro
 		char value = (char)(rank + 1), next = 0;
 		OK(MPI_File_write_at(f, 1000000 + rank, &value, 1, MPI_BYTE, MPI_STATUS_IGNORE));
 		OK(MPI_File_sync(f));
-		OK(MPI_File_read_at(f, 1000000 + (rank + 1) % ranks, &next, 1, MPI_BYTE, MPI_STATUS_IGNORE));
+		OK(MPI_File_read_at(
+			f, 1000000 + (rank + 1) % ranks, &next, 1, MPI_BYTE, MPI_STATUS_IGNORE));
 		CHECK(next == (rank + 1) % ranks + 1);
 	}
 	OK(MPI_File_close(&f));
@@ -82,7 +86,7 @@ int main(int argc, char **argv)
 	snprintf(number, sizeof number, "%d", strcmp(nodes, "pairs") == 0 ? rank / 2 : rank);
 	if (strcmp(nodes, "one") != 0)
 		setenv("PLFS_MPI_NODE", number, 1);
-	static const char *const choices[] = { "enable", "disable", "automatic" };
+	static const char *const choices[] = {"enable", "disable", "automatic"};
 	for (int i = 0; i < 3; i++)
 		for (int k = 0; k < 2; k++) {
 			char name[40];
@@ -90,7 +94,9 @@ int main(int argc, char **argv)
 			/* First all write, then all but rank 0, over what is there. */
 			for (int round = 0; round < 2; round++) {
 				int writers = round && ranks > 1 ? ranks - 1 : ranks;
-				write_round(name, round ? MPI_MODE_RDWR : MPI_MODE_WRONLY | MPI_MODE_CREATE, choices[i], round, writers);
+				write_round(name,
+					round ? MPI_MODE_RDWR : MPI_MODE_WRONLY | MPI_MODE_CREATE,
+					choices[i], round, writers);
 				read_round(name, MPI_MODE_RDONLY, choices[k], round);
 				read_round(name, MPI_MODE_RDWR, choices[k], round);
 			}

@@ -1,4 +1,5 @@
-/* Large counts: the _c calls and constructors of MPI 4, offsets past 32 bits; and what an MPI without them gets. */
+/* Large counts: the _c calls and constructors of MPI 4, offsets past 32 bits; and what an MPI
+ * without them gets. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
@@ -9,11 +10,14 @@
 static MPI_Datatype make(int i, int large)
 {
 	MPI_Datatype t = MPI_DATATYPE_NULL, result;
-	MPI_Count lengths[] = { 1, 3, 2 }, places[] = { 1, 4, 9 }, bytes[] = { 4, 24, 48 }, sizes[] = { 4, 6 }, subsizes[] = { 2, 3 }, starts[] = { 1, 2 }, gsizes[] = { 7, 9 };
-	int few[] = { 1, 3, 2 }, near[] = { 1, 4, 9 }, small[] = { 4, 6 }, smaller[] = { 2, 3 }, early[] = { 1, 2 }, global[] = { 7, 9 };
-	MPI_Aint addresses[] = { 4, 24, 48 };
-	MPI_Datatype ints[] = { MPI_INT, MPI_INT, MPI_INT };
-	int distribution[] = { MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC }, arguments[] = { MPI_DISTRIBUTE_DFLT_DARG, 2 }, grid[] = { 2, 2 };
+	MPI_Count lengths[] = {1, 3, 2}, places[] = {1, 4, 9}, bytes[] = {4, 24, 48},
+		  sizes[] = {4, 6}, subsizes[] = {2, 3}, starts[] = {1, 2}, gsizes[] = {7, 9};
+	int few[] = {1, 3, 2}, near[] = {1, 4, 9}, small[] = {4, 6}, smaller[] = {2, 3},
+	    early[] = {1, 2}, global[] = {7, 9};
+	MPI_Aint addresses[] = {4, 24, 48};
+	MPI_Datatype ints[] = {MPI_INT, MPI_INT, MPI_INT};
+	int distribution[] = {MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC},
+	    arguments[] = {MPI_DISTRIBUTE_DFLT_DARG, 2}, grid[] = {2, 2};
 #define EITHER(name, args, large_args) large ? MPI_Type_##name##_c large_args : MPI_Type_##name args
 	switch (i) {
 	case 0:
@@ -29,23 +33,30 @@ static MPI_Datatype make(int i, int large)
 		EITHER(indexed, (3, few, near, MPI_INT, &t), (3, lengths, places, MPI_INT, &t));
 		break;
 	case 4:
-		EITHER(create_hindexed, (3, few, addresses, MPI_INT, &t), (3, lengths, bytes, MPI_INT, &t));
+		EITHER(create_hindexed, (3, few, addresses, MPI_INT, &t),
+			(3, lengths, bytes, MPI_INT, &t));
 		break;
 	case 5:
-		EITHER(create_indexed_block, (3, 2, near, MPI_INT, &t), (3, 2, places, MPI_INT, &t));
+		EITHER(create_indexed_block, (3, 2, near, MPI_INT, &t),
+			(3, 2, places, MPI_INT, &t));
 		break;
 	case 6:
-		EITHER(create_hindexed_block, (3, 2, addresses, MPI_INT, &t), (3, 2, bytes, MPI_INT, &t));
+		EITHER(create_hindexed_block, (3, 2, addresses, MPI_INT, &t),
+			(3, 2, bytes, MPI_INT, &t));
 		break;
 	case 7:
 		EITHER(create_struct, (3, few, addresses, ints, &t), (3, lengths, bytes, ints, &t));
 		break;
 	case 8:
-		EITHER(create_subarray, (2, small, smaller, early, MPI_ORDER_FORTRAN, MPI_INT, &t), (2, sizes, subsizes, starts, MPI_ORDER_FORTRAN, MPI_INT, &t));
+		EITHER(create_subarray, (2, small, smaller, early, MPI_ORDER_FORTRAN, MPI_INT, &t),
+			(2, sizes, subsizes, starts, MPI_ORDER_FORTRAN, MPI_INT, &t));
 		break;
 	case 9:
-		EITHER(create_darray, (4, rank % 4, 2, global, distribution, arguments, grid, MPI_ORDER_C, MPI_INT, &t),
-			(4, rank % 4, 2, gsizes, distribution, arguments, grid, MPI_ORDER_C, MPI_INT, &t));
+		EITHER(create_darray,
+			(4, rank % 4, 2, global, distribution, arguments, grid, MPI_ORDER_C,
+				MPI_INT, &t),
+			(4, rank % 4, 2, gsizes, distribution, arguments, grid, MPI_ORDER_C,
+				MPI_INT, &t));
 		break;
 	default:
 		return t;
@@ -106,10 +117,12 @@ static void large_types(MPI_File f)
 /* Programs ask whether the symbol is there, find the door's, and call it for files of any kind. */
 static void found_by_name(MPI_File f, const char *what)
 {
-	int (*write_at_c)(MPI_File, MPI_Offset, const void *, MPI_Count, MPI_Datatype, MPI_Status *) = dlsym(RTLD_DEFAULT, "MPI_File_write_at_c");
-	int (*read_c)(MPI_File, void *, MPI_Count, MPI_Datatype, MPI_Status *) = dlsym(RTLD_DEFAULT, "PMPI_File_read_c");
+	int (*write_at_c)(MPI_File, MPI_Offset, const void *, MPI_Count, MPI_Datatype,
+		MPI_Status *) = dlsym(RTLD_DEFAULT, "MPI_File_write_at_c");
+	int (*read_c)(MPI_File, void *, MPI_Count, MPI_Datatype, MPI_Status *) = dlsym(
+		RTLD_DEFAULT, "PMPI_File_read_c");
 	int (*toint)(MPI_File) = dlsym(RTLD_DEFAULT, "MPI_File_toint");
-	int out[3] = { rank, 2, 3 }, in[3] = { 0 };
+	int out[3] = {rank, 2, 3}, in[3] = {0};
 	MPI_Status status;
 	CHECK(write_at_c && read_c && toint);
 	if (!write_at_c || !read_c || !toint)
@@ -186,7 +199,8 @@ int main(int argc, char **argv)
 		MPI_Comm comm = MPI_COMM_SELF;
 		char name[40];
 		snprintf(name, sizeof name, "much.%d", rank);
-		OK(MPI_File_open(comm, path_of(name), MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &f));
+		OK(MPI_File_open(
+			comm, path_of(name), MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &f));
 		much(f);
 		OK(MPI_File_close(&f));
 	}
@@ -194,7 +208,8 @@ int main(int argc, char **argv)
 	if (plain) {
 		char name[4200];
 		snprintf(name, sizeof name, "%s/large", plain);
-		OK(MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &f));
+		OK(MPI_File_open(
+			MPI_COMM_WORLD, name, MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &f));
 		found_by_name(f, "plain");
 		OK(MPI_File_close(&f));
 	}

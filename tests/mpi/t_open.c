@@ -1,4 +1,5 @@
-/* Opening: modes, what is created and removed, what all ranks must agree on, and how errors reach the program. */
+/* Opening: modes, what is created and removed, what all ranks must agree on, and how errors reach
+ * the program. */
 #include "t.h"
 
 static int handler_calls, handler_code;
@@ -28,12 +29,14 @@ static void modes(void)
 	OK(MPI_File_close(&f));
 	CHECK(f == MPI_FILE_NULL);
 	MPI_Barrier(MPI_COMM_WORLD);
-	GIVES(MPI_ERR_FILE_EXISTS, open_with(path, MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_EXCL, MPI_INFO_NULL, &f));
+	GIVES(MPI_ERR_FILE_EXISTS, open_with(path, MPI_MODE_RDWR | MPI_MODE_CREATE | MPI_MODE_EXCL,
+					   MPI_INFO_NULL, &f));
 	GIVES(MPI_ERR_AMODE, open_with(path, MPI_MODE_RDWR | MPI_MODE_RDONLY, MPI_INFO_NULL, &f));
 	GIVES(MPI_ERR_AMODE, open_with(path, 0, MPI_INFO_NULL, &f));
 	GIVES(MPI_ERR_AMODE, open_with(path, MPI_MODE_RDONLY | MPI_MODE_CREATE, MPI_INFO_NULL, &f));
 	GIVES(MPI_ERR_AMODE, open_with(path, MPI_MODE_RDONLY | MPI_MODE_EXCL, MPI_INFO_NULL, &f));
-	GIVES(MPI_ERR_AMODE, open_with(path, MPI_MODE_RDWR | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &f));
+	GIVES(MPI_ERR_AMODE,
+		open_with(path, MPI_MODE_RDWR | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &f));
 
 	char c = 'x';
 	MPI_Status status;
@@ -64,7 +67,8 @@ static void modes(void)
 	OK(MPI_File_write_shared(f, &c, 1, MPI_BYTE, &status));
 	OK(MPI_File_close(&f));
 
-	OK(open_with(path, MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE | MPI_MODE_UNIQUE_OPEN, MPI_INFO_NULL, &f));
+	OK(open_with(path, MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE | MPI_MODE_UNIQUE_OPEN,
+		MPI_INFO_NULL, &f));
 	OK(MPI_File_close(&f));
 	GIVES(MPI_ERR_NO_SUCH_FILE, open_with(path, MPI_MODE_RDONLY, MPI_INFO_NULL, &f));
 	CHECK(access("/dev/null", F_OK) == 0);
@@ -116,14 +120,19 @@ static void agreement(void)
 	MPI_Info info;
 	if (ranks > 1) {
 		const char *path = path_of("agree");
-		GIVES(MPI_ERR_AMODE, open_with(path, MPI_MODE_CREATE | (rank == ranks - 1 ? MPI_MODE_WRONLY : MPI_MODE_RDWR), MPI_INFO_NULL, &f));
+		GIVES(MPI_ERR_AMODE, open_with(path,
+					     MPI_MODE_CREATE | (rank == ranks - 1 ? MPI_MODE_WRONLY
+										  : MPI_MODE_RDWR),
+					     MPI_INFO_NULL, &f));
 		MPI_File g = open_new("other", MPI_MODE_RDWR);
 		f = open_new("agree", MPI_MODE_RDWR);
 		OK(MPI_File_close(&f));
 		OK(MPI_File_close(&g));
 		MPI_Barrier(MPI_COMM_WORLD);
-		GIVES(MPI_ERR_NOT_SAME, open_with(path_of(rank == 0 ? "agree" : "other"), MPI_MODE_RDWR, MPI_INFO_NULL, &f));
-		GIVES(MPI_ERR_NO_SUCH_FILE, open_with(path_of(rank == 0 ? "agree" : "missing"), MPI_MODE_RDWR, MPI_INFO_NULL, &f));
+		GIVES(MPI_ERR_NOT_SAME, open_with(path_of(rank == 0 ? "agree" : "other"),
+						MPI_MODE_RDWR, MPI_INFO_NULL, &f));
+		GIVES(MPI_ERR_NO_SUCH_FILE, open_with(path_of(rank == 0 ? "agree" : "missing"),
+						    MPI_MODE_RDWR, MPI_INFO_NULL, &f));
 		/* Two names of one file are the same file. */
 		char name[4200];
 		snprintf(name, sizeof name, "%s/./agree", dir);
@@ -137,12 +146,15 @@ static void agreement(void)
 		GIVES(MPI_ERR_NOT_SAME, MPI_File_set_size(f, rank + 1));
 		GIVES(MPI_ERR_NOT_SAME, MPI_File_set_atomicity(f, rank == 0));
 		GIVES(MPI_ERR_NOT_SAME, MPI_File_seek_shared(f, rank, MPI_SEEK_SET));
-		GIVES(MPI_ERR_NOT_SAME, MPI_File_set_view(f, 0, rank == 0 ? MPI_INT : MPI_DOUBLE, rank == 0 ? MPI_INT : MPI_DOUBLE, "native", MPI_INFO_NULL));
+		GIVES(MPI_ERR_NOT_SAME,
+			MPI_File_set_view(f, 0, rank == 0 ? MPI_INT : MPI_DOUBLE,
+				rank == 0 ? MPI_INT : MPI_DOUBLE, "native", MPI_INFO_NULL));
 		OK(MPI_File_close(&f));
 	}
 	MPI_Info_create(&info);
 	MPI_Info_set(info, "plfs_flatten_threshold", "many");
-	GIVES(MPI_ERR_INFO_VALUE, open_with(path_of("agree"), MPI_MODE_RDWR | MPI_MODE_CREATE, info, &f));
+	GIVES(MPI_ERR_INFO_VALUE,
+		open_with(path_of("agree"), MPI_MODE_RDWR | MPI_MODE_CREATE, info, &f));
 	MPI_Info_free(&info);
 }
 
@@ -201,7 +213,8 @@ static void handlers(void)
 	CHECK(handler_calls == 1 && class_of(handler_code) == MPI_ERR_ARG);
 	GIVES(MPI_ERR_COUNT, MPI_File_write_at(f, 0, &c, -1, MPI_BYTE, MPI_STATUS_IGNORE));
 	CHECK(handler_calls == 2 && class_of(handler_code) == MPI_ERR_COUNT);
-	GIVES(MPI_ERR_UNSUPPORTED_DATAREP, MPI_File_set_view(f, 0, MPI_BYTE, MPI_BYTE, "external32", MPI_INFO_NULL));
+	GIVES(MPI_ERR_UNSUPPORTED_DATAREP,
+		MPI_File_set_view(f, 0, MPI_BYTE, MPI_BYTE, "external32", MPI_INFO_NULL));
 	CHECK(handler_calls == 3);
 	OK(MPI_File_close(&f));
 
@@ -222,10 +235,12 @@ static void communicators(void)
 	MPI_File all = open_new("all", MPI_MODE_RDWR), own, half;
 	char name[40];
 	snprintf(name, sizeof name, "own.%d", rank);
-	OK(MPI_File_open(MPI_COMM_SELF, path_of(name), MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &own));
+	OK(MPI_File_open(MPI_COMM_SELF, path_of(name), MPI_MODE_RDWR | MPI_MODE_CREATE,
+		MPI_INFO_NULL, &own));
 	MPI_Comm comm;
 	MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &comm);
-	OK(MPI_File_open(comm, path_of(rank % 2 ? "odd" : "even"), MPI_MODE_RDWR | MPI_MODE_CREATE, MPI_INFO_NULL, &half));
+	OK(MPI_File_open(comm, path_of(rank % 2 ? "odd" : "even"), MPI_MODE_RDWR | MPI_MODE_CREATE,
+		MPI_INFO_NULL, &half));
 	int r = rank, back = -1;
 	OK(MPI_File_write_at(all, rank * 4, &r, 1, MPI_INT, MPI_STATUS_IGNORE));
 	OK(MPI_File_write_at(own, 0, &r, 1, MPI_INT, MPI_STATUS_IGNORE));

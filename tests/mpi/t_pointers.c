@@ -53,7 +53,7 @@ static void individual(MPI_File f)
 
 static void nonblocking(MPI_File f)
 {
-	int out[8], in[8] = { 0 };
+	int out[8], in[8] = {0};
 	MPI_Request requests[4];
 	MPI_Status statuses[4];
 	OK(MPI_File_set_view(f, rank * 4096, MPI_INT, MPI_INT, "native", MPI_INFO_NULL));
@@ -85,7 +85,7 @@ static void nonblocking(MPI_File f)
 
 static void split(MPI_File f)
 {
-	int out[8], in[8] = { 0 };
+	int out[8], in[8] = {0};
 	MPI_Status status;
 	OK(MPI_File_set_view(f, rank * 4096, MPI_INT, MPI_INT, "native", MPI_INFO_NULL));
 	for (int i = 0; i < 8; i++)
@@ -131,10 +131,11 @@ static void shared(MPI_File f)
 	CHECK(at == ranks * PIECES * 3);
 	int *all = calloc((size_t)ranks * PIECES * 3, sizeof *all);
 	OK(MPI_File_read_at(f, 0, all, ranks * PIECES * 3, MPI_INT, &status));
-	int next[64] = { 0 }, bad = 0;
+	int next[64] = {0}, bad = 0;
 	for (int i = 0; i < ranks * PIECES; i++) {
 		int who = all[3 * i] / 1000;
-		bad += all[3 * i] != all[3 * i + 1] || all[3 * i] != all[3 * i + 2] || who < 0 || who >= ranks;
+		bad += all[3 * i] != all[3 * i + 1] || all[3 * i] != all[3 * i + 2] || who < 0 ||
+		       who >= ranks;
 		if (!bad)
 			bad += all[3 * i] % 1000 != next[who]++;
 	}
@@ -199,19 +200,21 @@ static void ordered(MPI_File f)
 	OK(MPI_File_sync(f));
 	OK(MPI_File_seek_shared(f, 0, MPI_SEEK_SET));
 	OK(MPI_File_read_ordered(f, in, n, MPI_INT, &status));
-	CHECK(count_of(&status, MPI_INT) == n && in[0] == rank * 10 && in[n - 1] == rank * 10 + n - 1);
+	CHECK(count_of(&status, MPI_INT) == n && in[0] == rank * 10 &&
+		in[n - 1] == rank * 10 + n - 1);
 	OK(MPI_File_read_ordered_begin(f, in, n, MPI_INT));
 	OK(MPI_File_read_ordered_end(f, in, &status));
 	CHECK(in[0] == 1000 + rank * 10);
 	/* An error of one rank does not keep the others. */
 	int count = rank == ranks - 1 ? -1 : 1;
-	GIVES(count < 0 ? MPI_ERR_COUNT : MPI_SUCCESS, MPI_File_write_ordered(f, out, count, MPI_INT, &status));
+	GIVES(count < 0 ? MPI_ERR_COUNT : MPI_SUCCESS,
+		MPI_File_write_ordered(f, out, count, MPI_INT, &status));
 }
 
 int main(int argc, char **argv)
 {
 	start(argc, argv);
-	void (*const parts[])(MPI_File) = { individual, nonblocking, split, shared, ordered };
+	void (*const parts[])(MPI_File) = {individual, nonblocking, split, shared, ordered};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
 		MPI_File f = open_new("pointers", MPI_MODE_RDWR);
 		parts[i](f);

@@ -1,18 +1,23 @@
-/* Views: every type constructor as file type and as memory type. Where each element has to be is asked of the MPI itself, on a plain file with the same view. */
+/* Views: every type constructor as file type and as memory type. Where each element has to be is
+ * asked of the MPI itself, on a plain file with the same view. */
 #include "t.h"
 
 #define KINDS 14
 #define MOST 4096 /* elements of one access */
 
-/* A type of ints with extent at least its data, whose displacements grow. The i-th kind; each rank may get its own. */
+/* A type of ints with extent at least its data, whose displacements grow. The i-th kind; each rank
+ * may get its own. */
 static MPI_Datatype make(int kind)
 {
 	MPI_Datatype t, u, result = MPI_DATATYPE_NULL;
-	int lengths[] = { 1, 3, 2 }, places[] = { 1, 4, 9 }, even[] = { 0, 5, 10 };
-	MPI_Aint bytes[] = { 4, 24, 48 };
-	int sizes[] = { 4, 6, 5 }, subsizes[] = { 2, 3, 2 }, starts[] = { 1, 2, 3 };
-	int grid[] = { 2, 2 }, gsizes[] = { 13, 9 }, block[] = { MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC }, args[] = { MPI_DISTRIBUTE_DFLT_DARG, 2 };
-	int none[] = { MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_NONE }, noneargs[] = { 3, MPI_DISTRIBUTE_DFLT_DARG }, line[] = { 4, 1 };
+	int lengths[] = {1, 3, 2}, places[] = {1, 4, 9}, even[] = {0, 5, 10};
+	MPI_Aint bytes[] = {4, 24, 48};
+	int sizes[] = {4, 6, 5}, subsizes[] = {2, 3, 2}, starts[] = {1, 2, 3};
+	int grid[] = {2, 2}, gsizes[] = {13, 9},
+	    block[] = {MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC},
+	    args[] = {MPI_DISTRIBUTE_DFLT_DARG, 2};
+	int none[] = {MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_NONE},
+	    noneargs[] = {3, MPI_DISTRIBUTE_DFLT_DARG}, line[] = {4, 1};
 	switch (kind) {
 	case 0:
 		MPI_Type_contiguous(5, MPI_INT, &result);
@@ -36,9 +41,9 @@ static MPI_Datatype make(int kind)
 		MPI_Type_create_hindexed_block(3, 2, bytes, MPI_INT, &result);
 		break;
 	case 7: {
-		MPI_Datatype types[] = { MPI_INT, MPI_INT, MPI_INT };
+		MPI_Datatype types[] = {MPI_INT, MPI_INT, MPI_INT};
 		MPI_Type_vector(2, 1, 2, MPI_INT, &types[1]);
-		MPI_Type_create_struct(3, lengths, (MPI_Aint[]){ 0, 8, 64 }, types, &t);
+		MPI_Type_create_struct(3, lengths, (MPI_Aint[]){0, 8, 64}, types, &t);
 		MPI_Type_create_resized(t, 0, 100, &result);
 		MPI_Type_free(&t);
 		MPI_Type_free(&types[1]);
@@ -48,13 +53,16 @@ static MPI_Datatype make(int kind)
 		MPI_Type_create_subarray(3, sizes, subsizes, starts, MPI_ORDER_C, MPI_INT, &result);
 		break;
 	case 9:
-		MPI_Type_create_subarray(3, sizes, subsizes, starts, MPI_ORDER_FORTRAN, MPI_INT, &result);
+		MPI_Type_create_subarray(
+			3, sizes, subsizes, starts, MPI_ORDER_FORTRAN, MPI_INT, &result);
 		break;
 	case 10:
-		MPI_Type_create_darray(4, rank % 4, 2, gsizes, block, args, grid, MPI_ORDER_C, MPI_INT, &result);
+		MPI_Type_create_darray(
+			4, rank % 4, 2, gsizes, block, args, grid, MPI_ORDER_C, MPI_INT, &result);
 		break;
 	case 11:
-		MPI_Type_create_darray(4, rank % 4, 2, gsizes, none, noneargs, line, MPI_ORDER_FORTRAN, MPI_INT, &result);
+		MPI_Type_create_darray(4, rank % 4, 2, gsizes, none, noneargs, line,
+			MPI_ORDER_FORTRAN, MPI_INT, &result);
 		break;
 	case 12: /* nested: vectors of a list, with a gap at the end */
 		MPI_Type_indexed(3, lengths, places, MPI_INT, &t);
@@ -82,10 +90,12 @@ static int ints_in(MPI_Datatype type)
 	return size / 4;
 }
 
-/* Writes through the door with the view, and compares with a model made from where a plain file's handle says that each int is. */
+/* Writes through the door with the view, and compares with a model made from where a plain file's
+ * handle says that each int is. */
 static void view(MPI_File f, MPI_File plain, int kind, int memory_kind, int collective)
 {
-	MPI_Datatype file_type = make(kind), memory_type = memory_kind < 0 ? MPI_INT : make(memory_kind);
+	MPI_Datatype file_type = make(kind),
+		     memory_type = memory_kind < 0 ? MPI_INT : make(memory_kind);
 	MPI_Offset disp = 8 + (kind == 13 ? rank * 28 : rank * (1 << 20));
 	OK(MPI_File_set_view(f, disp, MPI_INT, file_type, "native", MPI_INFO_NULL));
 	MPI_File_set_view(plain, disp, MPI_INT, file_type, "native", MPI_INFO_NULL);
@@ -104,7 +114,8 @@ static void view(MPI_File f, MPI_File plain, int kind, int memory_kind, int coll
 	/* Not from the beginning: with the pointer in the middle of a tile. */
 	MPI_Offset begin = 3, at = -1;
 	OK(MPI_File_seek(f, begin, MPI_SEEK_SET));
-	OK(collective ? MPI_File_write_all(f, memory, count, memory_type, &status) : MPI_File_write(f, memory, count, memory_type, &status));
+	OK(collective ? MPI_File_write_all(f, memory, count, memory_type, &status)
+		      : MPI_File_write(f, memory, count, memory_type, &status));
 	CHECK(count_of(&status, memory_type) == count);
 	OK(MPI_File_get_position(f, &at));
 	CHECK(at == begin + n);
@@ -138,7 +149,8 @@ static void view(MPI_File f, MPI_File plain, int kind, int memory_kind, int coll
 		bad += value != packed[i];
 	}
 	if (bad) {
-		printf("rank %d: kind %d from memory kind %d: %d ints are wrong\n", rank, kind, memory_kind, bad);
+		printf("rank %d: kind %d from memory kind %d: %d ints are wrong\n", rank, kind,
+			memory_kind, bad);
 		failures++;
 	}
 	free(offsets);
@@ -165,13 +177,14 @@ static void pairs(MPI_File f)
 	OK(MPI_File_write_at(f, rank * 60, out, 5, MPI_DOUBLE_INT, MPI_STATUS_IGNORE));
 	char bytes[60];
 	OK(MPI_File_read_at(f, rank * 60, bytes, 60, MPI_BYTE, MPI_STATUS_IGNORE));
-	CHECK(memcmp(bytes + 12, &out[1].value, 8) == 0 && memcmp(bytes + 20, &out[1].place, 4) == 0);
+	CHECK(memcmp(bytes + 12, &out[1].value, 8) == 0 &&
+		memcmp(bytes + 20, &out[1].place, 4) == 0);
 	OK(MPI_File_read_at(f, rank * 60, in, 5, MPI_DOUBLE_INT, MPI_STATUS_IGNORE));
 	CHECK(memcmp(in, out, sizeof in) == 0);
 	struct {
 		short value;
 		int place;
-	} small[3] = { { 1, 2 }, { 3, 4 }, { 5, 6 } }, small_in[3];
+	} small[3] = {{1, 2}, {3, 4}, {5, 6}}, small_in[3];
 	memset(small_in, 0, sizeof small_in);
 	OK(MPI_File_write_at(f, 10000 + rank * 18, small, 3, MPI_SHORT_INT, MPI_STATUS_IGNORE));
 	OK(MPI_File_read_at(f, 10000 + rank * 18, small_in, 3, MPI_SHORT_INT, MPI_STATUS_IGNORE));
@@ -181,11 +194,11 @@ static void pairs(MPI_File f)
 /* Memory from an address that is not the buffer's, backwards, and none at all. */
 static void memory(MPI_File f)
 {
-	int values[] = { 10, 11, 12, 13 }, in[4] = { 0 };
+	int values[] = {10, 11, 12, 13}, in[4] = {0};
 	MPI_Datatype t;
 	MPI_Aint address;
 	MPI_Get_address(values, &address);
-	MPI_Type_create_hindexed(1, (int[]){ 4 }, &address, MPI_INT, &t);
+	MPI_Type_create_hindexed(1, (int[]){4}, &address, MPI_INT, &t);
 	MPI_Type_commit(&t);
 	MPI_Offset base = 20000 + rank * 100;
 	OK(MPI_File_write_at(f, base, MPI_BOTTOM, 1, t, MPI_STATUS_IGNORE));
@@ -212,7 +225,7 @@ static void refused(MPI_File f)
 {
 	int value = 0;
 	MPI_Datatype back;
-	MPI_Type_indexed(2, (int[]){ 1, 1 }, (int[]){ 3, 0 }, MPI_INT, &back);
+	MPI_Type_indexed(2, (int[]){1, 1}, (int[]){3, 0}, MPI_INT, &back);
 	MPI_Type_commit(&back);
 	GIVES(MPI_ERR_TYPE, MPI_File_set_view(f, 0, MPI_INT, back, "native", MPI_INFO_NULL));
 	GIVES(MPI_ERR_TYPE, MPI_File_set_view(f, 0, MPI_DOUBLE, MPI_INT, "native", MPI_INFO_NULL));
@@ -224,17 +237,19 @@ static void refused(MPI_File f)
 	OK(MPI_File_get_type_extent(f, MPI_DOUBLE, &extent));
 	CHECK(extent == 8);
 	/* An error on one rank alone is one on all, and no rank waits. */
-	GIVES(MPI_ERR_ARG, MPI_File_set_view(f, rank == ranks - 1 ? -1 : 0, MPI_INT, MPI_INT, "native", MPI_INFO_NULL));
+	GIVES(MPI_ERR_ARG, MPI_File_set_view(f, rank == ranks - 1 ? -1 : 0, MPI_INT, MPI_INT,
+				   "native", MPI_INFO_NULL));
 }
 
-/* A part of a file type may begin below the part before it if its data does not: what begins with a gap was taken for going back, and refused. */
+/* A part of a file type may begin below the part before it if its data does not: what begins with a
+ * gap was taken for going back, and refused. */
 static void gap_first(MPI_File f)
 {
 	MPI_Datatype piece, wide, t;
-	MPI_Offset offset[3] = { -1, -1, -1 };
-	MPI_Type_create_hindexed_block(1, 1, (MPI_Aint[]){ 48 }, MPI_INT, &piece);
+	MPI_Offset offset[3] = {-1, -1, -1};
+	MPI_Type_create_hindexed_block(1, 1, (MPI_Aint[]){48}, MPI_INT, &piece);
 	MPI_Type_create_resized(piece, 0, 64, &wide);
-	MPI_Type_create_hindexed(2, (int[]){ 1, 2 }, (MPI_Aint[]){ 0, 16 }, wide, &t);
+	MPI_Type_create_hindexed(2, (int[]){1, 2}, (MPI_Aint[]){0, 16}, wide, &t);
 	MPI_Type_commit(&t);
 	OK(MPI_File_set_view(f, 0, MPI_INT, t, "native", MPI_INFO_NULL));
 	for (int i = 0; i < 3; i++)

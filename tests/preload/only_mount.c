@@ -7,19 +7,20 @@
 #include <linux/fs.h>
 
 static int wrong;
-#define WANT(e)                                                                                      \
-	do {                                                                                         \
-		errno = 0;                                                                           \
-		if (!(e)) {                                                                          \
+#define WANT(e) \
+	do { \
+		errno = 0; \
+		if (!(e)) { \
 			printf("%d: not %s (%s)\n", __LINE__, #e, strerrorname_np(errno)); \
-			wrong = 1;                                                                   \
-		}                                                                                    \
+			wrong = 1; \
+		} \
 	} while (0)
 
 int main(void)
 {
 	int fd = make("f", "some text"), pipes[2], plain = open("/tmp", O_TMPFILE | O_RDWR, 0600);
-	WANT(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == ENODEV);
+	WANT(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED &&
+		errno == ENODEV);
 	WANT(open(".", O_TMPFILE | O_RDWR, 0600) == -1 && errno == EOPNOTSUPP);
 	WANT(ioctl(fd, FICLONE, plain) == -1 && errno == EOPNOTSUPP);
 	WANT(ioctl(plain, FICLONE, fd) == -1 && errno == EOPNOTSUPP);

@@ -1,4 +1,5 @@
-/* Shared by the test programs. Each runs twice in an empty directory, once plain and once below a mount, and must print the same. */
+/* Shared by the test programs. Each runs twice in an empty directory, once plain and once below a
+ * mount, and must print the same. */
 #ifndef T_H
 #define T_H
 #include <errno.h>
@@ -13,14 +14,15 @@
 #include <unistd.h>
 
 /* Prints the call and what it gave. */
-#define R(e)                                                                                          \
-	({                                                                                            \
-		errno = 0;                                                                            \
-		long r_ = (long)(e);                                                                  \
-		int errno_ = errno;                                                                   \
-		printf("%d: %s = %ld %s\n", __LINE__, #e, r_, r_ < 0 ? strerrorname_np(errno_) : ""); \
-		errno = errno_;                                                                       \
-		r_;                                                                                   \
+#define R(e) \
+	({ \
+		errno = 0; \
+		long r_ = (long)(e); \
+		int errno_ = errno; \
+		printf("%d: %s = %ld %s\n", __LINE__, #e, r_, \
+			r_ < 0 ? strerrorname_np(errno_) : ""); \
+		errno = errno_; \
+		r_; \
 	})
 
 /* Prints the bytes of a file, read by descriptor 'at' in pieces. */

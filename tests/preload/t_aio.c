@@ -71,8 +71,16 @@ int main(void)
 	R(called);
 
 	int plain = open("/dev/null", O_WRONLY);
-	struct aiocb a = {.aio_fildes = fd, .aio_buf = "AAAA", .aio_nbytes = 4, .aio_offset = 100, .aio_lio_opcode = LIO_WRITE};
-	struct aiocb b = {.aio_fildes = plain, .aio_buf = "BBBB", .aio_nbytes = 4, .aio_offset = 0, .aio_lio_opcode = LIO_WRITE};
+	struct aiocb a = {.aio_fildes = fd,
+		.aio_buf = "AAAA",
+		.aio_nbytes = 4,
+		.aio_offset = 100,
+		.aio_lio_opcode = LIO_WRITE};
+	struct aiocb b = {.aio_fildes = plain,
+		.aio_buf = "BBBB",
+		.aio_nbytes = 4,
+		.aio_offset = 0,
+		.aio_lio_opcode = LIO_WRITE};
 	struct aiocb n = {.aio_lio_opcode = LIO_NOP};
 	a.aio_sigevent.sigev_notify = b.aio_sigevent.sigev_notify = SIGEV_NONE;
 	struct aiocb *list[] = {&a, NULL, &n, &b};

@@ -11,7 +11,10 @@ static long probe(int type, off_t start, off_t len)
 	pid_t pid = fork();
 	if (pid == 0) {
 		int fd = open("f", O_RDWR);
-		struct flock l = {.l_type = (short)type, .l_whence = SEEK_SET, .l_start = start, .l_len = len};
+		struct flock l = {.l_type = (short)type,
+			.l_whence = SEEK_SET,
+			.l_start = start,
+			.l_len = len};
 		_exit(fcntl(fd, F_SETLK, &l) == 0 ? 1 : errno == EAGAIN || errno == EACCES ? 2 : 3);
 	}
 	waitpid(pid, &status, 0);
@@ -24,7 +27,9 @@ static long probe_flock(int operation)
 	fflush(stdout);
 	pid_t pid = fork();
 	if (pid == 0)
-		_exit(flock(open("f", O_RDWR), operation | LOCK_NB) == 0 ? 1 : errno == EWOULDBLOCK ? 2 : 3);
+		_exit(flock(open("f", O_RDWR), operation | LOCK_NB) == 0 ? 1
+			: errno == EWOULDBLOCK				 ? 2
+									 : 3);
 	waitpid(pid, &status, 0);
 	return WEXITSTATUS(status);
 }

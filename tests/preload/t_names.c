@@ -31,10 +31,14 @@ static void attributes(const char *path)
 		printf("%s: %s\n", path, strerrorname_np(errno));
 		return;
 	}
-	printf("%s: size %ld nlink %ld mode %o times %ld %ld", path, (long)st.st_size, (long)st.st_nlink, st.st_mode,
-	       st.st_mtim.tv_sec < 1000000 ? (long)st.st_mtim.tv_sec : -1, st.st_atim.tv_sec < 1000000 ? (long)st.st_atim.tv_sec : -1);
+	printf("%s: size %ld nlink %ld mode %o times %ld %ld", path, (long)st.st_size,
+		(long)st.st_nlink, st.st_mode,
+		st.st_mtim.tv_sec < 1000000 ? (long)st.st_mtim.tv_sec : -1,
+		st.st_atim.tv_sec < 1000000 ? (long)st.st_atim.tv_sec : -1);
 	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &x) == 0)
-		printf(" statx %ld %d %o %d", (long)x.stx_size, x.stx_nlink, x.stx_mode, x.stx_ino == st.st_ino && makedev(x.stx_dev_major, x.stx_dev_minor) == st.st_dev);
+		printf(" statx %ld %d %o %d", (long)x.stx_size, x.stx_nlink, x.stx_mode,
+			x.stx_ino == st.st_ino &&
+				makedev(x.stx_dev_major, x.stx_dev_minor) == st.st_dev);
 	printf("\n");
 }
 
@@ -135,7 +139,8 @@ int main(void)
 	R(unlink("e/2"));
 	R(rmdir("e"));
 	list(".");
-	/* IOR -i 2: the new file got the removed one's inode, as ext4 does it, and with that its stat: the size of a superblock. */
+	/* IOR -i 2: the new file got the removed one's inode, as ext4 does it, and with that its
+	 * stat: the size of a superblock. */
 	int wrong = 0;
 	for (int i = 1; i <= 50; i++) {
 		static char bytes[50];
@@ -144,7 +149,8 @@ int main(void)
 		for (int look = 0; look < 2; look++) {
 			wrong += write(fd, bytes, (size_t)i) != i;
 			wrong += stat("reborn", &st) != 0 || st.st_size != i * (look + 1);
-			wrong += statx(AT_FDCWD, "reborn", 0, STATX_SIZE, &x) != 0 || x.stx_size != (uint64_t)(i * (look + 1));
+			wrong += statx(AT_FDCWD, "reborn", 0, STATX_SIZE, &x) != 0 ||
+				 x.stx_size != (uint64_t)(i * (look + 1));
 		}
 		close(fd);
 		wrong += stat("reborn", &st) != 0 || st.st_size != 2 * i;

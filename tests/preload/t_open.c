@@ -139,7 +139,8 @@ int main(void)
 	for (int i = 0; i < 3; i++) {
 		fd = R(open("direct", how[i] | O_DIRECT));
 		R((fcntl(fd, F_GETFL) & (O_ACCMODE | O_DIRECT)) == (how[i] | O_DIRECT));
-		R(how[i] == O_WRONLY ? pwrite(fd, aligned, sizeof aligned, 4096) : pread(fd, aligned, sizeof aligned, 0));
+		R(how[i] == O_WRONLY ? pwrite(fd, aligned, sizeof aligned, 4096)
+				     : pread(fd, aligned, sizeof aligned, 0));
 		R(close(fd));
 	}
 	fd = R(open("direct", O_WRONLY | O_TRUNC | O_DIRECT));

@@ -13,7 +13,8 @@ static void child_of_exec(int argc, char **argv)
 	ssize_t n = read(fd, c, 3);
 	printf(" read %ld %s", (long)n, c);
 	n = write(fd, "EXEC", 4);
-	printf(" write %ld at %ld append %d\n", (long)n, (long)lseek(fd, 0, SEEK_CUR), fcntl(fd, F_GETFL) & O_APPEND);
+	printf(" write %ld at %ld append %d\n", (long)n, (long)lseek(fd, 0, SEEK_CUR),
+		fcntl(fd, F_GETFL) & O_APPEND);
 	(void)argc;
 	exit(7);
 }

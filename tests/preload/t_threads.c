@@ -43,8 +43,9 @@ static void *at_writer(void *number)
 	return NULL;
 }
 
-/* Uses a descriptor that another thread closes and opens again. That is the program's error and any bytes will do (below a mount it may see
- * the placeholder), but not a crash, a hang, or more bytes than asked. */
+/* Uses a descriptor that another thread closes and opens again. That is the program's error and any
+ * bytes will do (below a mount it may see the placeholder), but not a crash, a hang, or more bytes
+ * than asked. */
 static void *prober(void *unused)
 {
 	char c[4];
