@@ -17,8 +17,9 @@ PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin
 # And what only make test-mpi needs.
 MPI_PACKAGES = lammps libnetcdf-mpi-dev
 
-# The linter of Python, which make lint gets from PyPI.
+# The linter of Python and the formatter of C, which make lint gets from PyPI.
 RUFF = ruff==0.17.6
+CLANG_FORMAT = clang-format==23.1.5
 SUITES ?=
 RUN = CARGO="$(CARGO)" tests/run --build "$(abspath $(BUILD))"
 
@@ -104,9 +105,13 @@ lint: ## formatting and linters of Rust, C, Python and shell, and the committed 
 	git diff --exit-code crates/plfs-capi/include/plfs.h
 	$(MAKE) --no-print-directory -C preload analyze PLFS_INC=$(abspath crates/plfs-capi/include)
 	$(MAKE) --no-print-directory -C mpi analyze PLFS_INC=$(abspath crates/plfs-capi/include)
-	@[ -x $(BUILD)/deps/lint/bin/ruff ] && $(BUILD)/deps/lint/bin/ruff --version | grep -qx '$(subst ==, ,$(RUFF))' || { python3 -m venv $(BUILD)/deps/lint && \
-		$(BUILD)/deps/lint/bin/pip install -q --disable-pip-version-check $(RUFF); }
+	@[ "$$(cat $(BUILD)/deps/lint/has 2> /dev/null)" = "$(RUFF) $(CLANG_FORMAT)" ] || { python3 -m venv $(BUILD)/deps/lint && \
+		$(BUILD)/deps/lint/bin/pip install -q --disable-pip-version-check $(RUFF) $(CLANG_FORMAT) && \
+		echo "$(RUFF) $(CLANG_FORMAT)" > $(BUILD)/deps/lint/has; }
 	$(BUILD)/deps/lint/bin/ruff check
+	$(BUILD)/deps/lint/bin/ruff format --check
+	@# plfs.h is generated.
+	git ls-files '*.c' '*.h' ':!crates/plfs-capi/include' | xargs $(BUILD)/deps/lint/bin/clang-format --dry-run -Werror
 	@# The s_*.sh of tests/preload are what users write, odd on purpose. Below a warning are matters of style.
 	git ls-files '*.sh' .ci/run ':!tests/preload/s_*' | xargs shellcheck -x -S warning
 

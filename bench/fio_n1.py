@@ -19,6 +19,7 @@ Process r of N writes its piece i at (i*N + r)*BLOCK. The fio options that make 
 
 N-N is the same without stride: a file a process by filename_format. Three fio runs: write, read, read with verify.
 """
+
 import argparse, json, os, sys, tempfile
 from common import machine, MIB, plfs_run, run_json, write_json
 
@@ -26,36 +27,73 @@ from common import machine, MIB, plfs_run, run_json, write_json
 def jobs(directory, name, ranks, block, pieces, nn=False, verify="pattern"):
     """The fio command lines of the write, the read and the verify run."""
     check = [f"--verify={verify}"] + (["--verify_pattern=%o"] if verify == "pattern" else [])
-    common = ["fio", "--name=n1", f"--directory={directory}", f"--bs={block}", f"--io_size={pieces * block}", f"--numjobs={ranks}",
-              "--thread=0", "--ioengine=psync", "--fallocate=none", "--group_reporting", "--output-format=json", "--verify_state_save=0"]
+    common = [
+        "fio",
+        "--name=n1",
+        f"--directory={directory}",
+        f"--bs={block}",
+        f"--io_size={pieces * block}",
+        f"--numjobs={ranks}",
+        "--thread=0",
+        "--ioengine=psync",
+        "--fallocate=none",
+        "--group_reporting",
+        "--output-format=json",
+        "--verify_state_save=0",
+    ]
     if nn:
         common += [f"--filename_format={name}.$jobnum", f"--size={pieces * block}"]
     else:
-        common += [f"--filename={name}", f"--offset_increment={block}", f"--size={((pieces - 1) * ranks + 1) * block}"]
+        common += [
+            f"--filename={name}",
+            f"--offset_increment={block}",
+            f"--size={((pieces - 1) * ranks + 1) * block}",
+        ]
     stride = "" if nn else f":{(ranks - 1) * block}"
-    return {"write": [*common, f"--rw=write{stride}", "--create_on_open=1", "--end_fsync=1", "--do_verify=0", *check],
-            "read": [*common, f"--rw=read{stride}", "--allow_file_create=0"],
-            "verify": [*common, f"--rw=read{stride}", "--allow_file_create=0", *check]}
+    return {
+        "write": [
+            *common,
+            f"--rw=write{stride}",
+            "--create_on_open=1",
+            "--end_fsync=1",
+            "--do_verify=0",
+            *check,
+        ],
+        "read": [*common, f"--rw=read{stride}", "--allow_file_create=0"],
+        "verify": [*common, f"--rw=read{stride}", "--allow_file_create=0", *check],
+    }
 
 
 def measure(directory, name, ranks, block, pieces, nn=False, verify="pattern", prefix=()):
     """{"write_mib_s", "read_mib_s", "verified"}; ends the program if fio finds an error or moved another amount."""
-    result = {"pattern": "nn" if nn else "strided", "ranks": ranks, "transfer": block, "bytes_per_rank": block * pieces}
+    result = {
+        "pattern": "nn" if nn else "strided",
+        "ranks": ranks,
+        "transfer": block,
+        "bytes_per_rank": block * pieces,
+    }
     with tempfile.TemporaryDirectory() as cwd:
         for phase, command in jobs(directory, name, ranks, block, pieces, nn, verify).items():
             done = run_json([*prefix, *command], cwd=cwd)["jobs"][0]
             side = done["write" if phase == "write" else "read"]
             if done["error"] or side["io_bytes"] != ranks * block * pieces:
-                sys.exit(f"fio {phase}: error {done['error']}, {side['io_bytes']} bytes instead of {ranks * block * pieces}")
+                sys.exit(
+                    f"fio {phase}: error {done['error']}, {side['io_bytes']} bytes instead of {ranks * block * pieces}"
+                )
             if phase == "verify":
                 result["verified"] = verify
             else:
-                result[f"{phase}_mib_s"], result[f"{phase}_ms"] = side["bw_bytes"] / MIB, side["runtime"]
+                result[f"{phase}_mib_s"], result[f"{phase}_ms"] = (
+                    side["bw_bytes"] / MIB,
+                    side["runtime"],
+                )
     return result
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("dir")
     p.add_argument("--out", help="write the JSON here, not to stdout")
     p.add_argument("--ranks", type=int, default=8)
@@ -69,8 +107,11 @@ def main():
     directory = os.path.abspath(a.dir)
     pieces = max(1, int(a.mib_per_rank * MIB) // a.block)
     prefix = plfs_run(os.path.abspath(a.plfs), [directory]) if a.plfs else ()
-    result = {"machine": machine(directory), "door": "plfs" if a.plfs else "direct",
-              **measure(directory, a.name, a.ranks, a.block, pieces, a.nn, a.verify, prefix)}
+    result = {
+        "machine": machine(directory),
+        "door": "plfs" if a.plfs else "direct",
+        **measure(directory, a.name, a.ranks, a.block, pieces, a.nn, a.verify, prefix),
+    }
     if a.out:
         write_json(a.out, result)
     else:

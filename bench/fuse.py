@@ -6,6 +6,7 @@
 Each number is the median of the repetitions, which take turns, or with --best the best of them. Needs root and /dev/fuse. With --direct the strided shared file is also written past FUSE, by four processes: on
 a network file system that is what a mount replaces.
 """
+
 import argparse
 import json
 import mmap
@@ -24,7 +25,14 @@ STRIDED_BYTES = 47001
 
 
 def run(*words, **more):
-    return subprocess.run(list(map(str, words)), check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=900, **more)
+    return subprocess.run(
+        list(map(str, words)),
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        timeout=900,
+        **more,
+    )
 
 
 def seconds(work):
@@ -35,7 +43,10 @@ def seconds(work):
 
 class Sides:
     def __init__(self, build, example, storage):
-        self.plfs, self.work = os.path.join(build, "bin/plfs"), tempfile.mkdtemp(prefix="plfs-bench-fuse.", dir=storage)
+        self.plfs, self.work = (
+            os.path.join(build, "bin/plfs"),
+            tempfile.mkdtemp(prefix="plfs-bench-fuse.", dir=storage),
+        )
         self.points = tempfile.mkdtemp(prefix="plfs-bench-fuse-mounts.")
         self.dirs = {}
         for side in ("plfs", "passthrough"):
@@ -43,8 +54,21 @@ class Sides:
                 os.mkdir(path)
             self.dirs[side] = f"{self.points}/{side}"
         # Both in this session: the scheduler shares the processors among sessions, and a daemon of its own would wait for others' turns.
-        subprocess.Popen([self.plfs, "mount", "--foreground", "-o", "log=warn", self.dirs["plfs"], "--backend", f"{self.work}/plfs"])
-        self.other = subprocess.Popen([example, f"{self.work}/passthrough", self.dirs["passthrough"]])
+        subprocess.Popen(
+            [
+                self.plfs,
+                "mount",
+                "--foreground",
+                "-o",
+                "log=warn",
+                self.dirs["plfs"],
+                "--backend",
+                f"{self.work}/plfs",
+            ]
+        )
+        self.other = subprocess.Popen(
+            [example, f"{self.work}/passthrough", self.dirs["passthrough"]]
+        )
         for _ in range(100):
             if all(map(os.path.ismount, self.dirs.values())):
                 break
@@ -156,7 +180,12 @@ def measure(args, sides):
             if os.path.exists(path):
                 os.unlink(path)
             touch()
-            note("write 1 MiB, MiB/s", side, lambda: write_sequential(path, args.mib, block), args.mib)
+            note(
+                "write 1 MiB, MiB/s",
+                side,
+                lambda: write_sequential(path, args.mib, block),
+                args.mib,
+            )
         for side, where in turns:
             path = f"{where}/sequential"
             drop_caches()
@@ -173,7 +202,12 @@ def measure(args, sides):
             os.unlink(path)
         if args.direct:
             path = f"{sides.work}/strided"
-            note("strided N-1 write, MiB/s", "direct", lambda: write_strided(path, args.mib), args.mib)
+            note(
+                "strided N-1 write, MiB/s",
+                "direct",
+                lambda: write_strided(path, args.mib),
+                args.mib,
+            )
             os.unlink(path)
         for words in (["find"], ["ls", "-l"]):
             for kind, _ in many:
@@ -181,9 +215,17 @@ def measure(args, sides):
                     # Names and attributes are forgotten, the backend's as well.
                     time.sleep(1.2)
                     drop_caches()
-                    note(f"{' '.join(words)}, {kind}, cold, s", side, lambda: run(*words, f"{where}/{kind}"))
+                    note(
+                        f"{' '.join(words)}, {kind}, cold, s",
+                        side,
+                        lambda: run(*words, f"{where}/{kind}"),
+                    )
                     time.sleep(1.2)
-                    note(f"{' '.join(words)}, {kind}, warm, s", side, lambda: run(*words, f"{where}/{kind}"))
+                    note(
+                        f"{' '.join(words)}, {kind}, warm, s",
+                        side,
+                        lambda: run(*words, f"{where}/{kind}"),
+                    )
     # A stat that loaded the index would cost what the index is large: many records that do not fold.
     path = f"{sides.dirs['plfs']}/records"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
@@ -205,26 +247,54 @@ def main():
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--reps", type=int, default=3)
-    parser.add_argument("--best", action="store_true", help="print the best of the repetitions instead: for machines that others use, too")
+    parser.add_argument(
+        "--best",
+        action="store_true",
+        help="print the best of the repetitions instead: for machines that others use, too",
+    )
     parser.add_argument("--direct", action="store_true", help="the strided file also past FUSE")
     parser.add_argument("--json")
     args = parser.parse_args()
-    sides = Sides(os.path.abspath(args.build), args.example or cargo_example("plfs-fuse", "passthrough"), args.storage)
+    sides = Sides(
+        os.path.abspath(args.build),
+        args.example or cargo_example("plfs-fuse", "passthrough"),
+        args.storage,
+    )
     try:
         found = measure(args, sides)
     finally:
         sides.end()
-    best = {what: {side: (max if "MiB/s" in what else min)(values) for side, values in by.items()} for what, by in found.items()}
-    medians = {what: {side: statistics.median(values) for side, values in by.items()} for what, by in found.items()}
+    best = {
+        what: {side: (max if "MiB/s" in what else min)(values) for side, values in by.items()}
+        for what, by in found.items()
+    }
+    medians = {
+        what: {side: statistics.median(values) for side, values in by.items()}
+        for what, by in found.items()
+    }
     for what, by in (best if args.best else medians).items():
         if "passthrough" in by:
             ratio = by["plfs"] / by["passthrough"] if by["passthrough"] else float("nan")
-            print(f"{what:36} plfs {by['plfs']:10.3f}  passthrough {by['passthrough']:10.3f}  ratio {ratio:6.2f}" + (f"  direct {by['direct']:10.3f}" if "direct" in by else ""))
+            print(
+                f"{what:36} plfs {by['plfs']:10.3f}  passthrough {by['passthrough']:10.3f}  ratio {ratio:6.2f}"
+                + (f"  direct {by['direct']:10.3f}" if "direct" in by else "")
+            )
         else:
             print(f"{what:36} plfs {by['plfs']:10.6f}")
     if args.json:
         with open(args.json, "w") as file:
-            json.dump({"storage": args.storage, "mib": args.mib, "files": args.files, "reps": args.reps, "medians": medians, "runs": found}, file, indent=1)
+            json.dump(
+                {
+                    "storage": args.storage,
+                    "mib": args.mib,
+                    "files": args.files,
+                    "reps": args.reps,
+                    "medians": medians,
+                    "runs": found,
+                },
+                file,
+                indent=1,
+            )
 
 
 main()

@@ -10,14 +10,39 @@ them; the first repetition warms up and does not count; the table holds medians,
 go through another client than the one that wrote, 3 seconds later: until then the OSDs go on with what they were given, the more the
 faster it was written. Every byte is checked after each timed read. Files are removed.
 """
-import argparse, contextlib, glob, os, signal, subprocess, sys, tempfile, time
-from common import build_c, machine, median, MIB, plfs_run, rate, remove_tree, run, run_json, table, TOP, write_json
 
-VARIANTS = {"n1-direct": ("strided", False), "nn-direct": ("nn", False), "n1-plfs": ("strided", True),
-            "n1seg-direct": ("segmented", False), "n1seg-plfs": ("segmented", True), "nn-plfs": ("nn", True), "n1-mount": ("strided", "mount")}
+import argparse, contextlib, glob, os, signal, subprocess, sys, tempfile, time
+from common import (
+    build_c,
+    machine,
+    median,
+    MIB,
+    plfs_run,
+    rate,
+    remove_tree,
+    run,
+    run_json,
+    table,
+    TOP,
+    write_json,
+)
+
+VARIANTS = {
+    "n1-direct": ("strided", False),
+    "nn-direct": ("nn", False),
+    "n1-plfs": ("strided", True),
+    "n1seg-direct": ("segmented", False),
+    "n1seg-plfs": ("segmented", True),
+    "nn-plfs": ("nn", True),
+    "n1-mount": ("strided", "mount"),
+}
 
 # MiB a rank by transfer size: a few seconds a variant on two cores, far above what caches of programs hold.
-SIZES = {"tmpfs": {47001: 64, 4096: 32, 1024: 16}, "ext4": {47001: 64, 4096: 32, 1024: 16}, "ceph": {47001: 64, 4096: 16, 1024: 16}}
+SIZES = {
+    "tmpfs": {47001: 64, 4096: 32, 1024: 16},
+    "ext4": {47001: 64, 4096: 32, 1024: 16},
+    "ceph": {47001: 64, 4096: 16, 1024: 16},
+}
 # N-1 direct on CephFS moves 2 MiB/s (1,024 B) to 39 MiB/s (47,001 B) with 8 ranks.
 SLOW = {"ceph": {47001: 16, 4096: 4, 1024: 0.5}}
 
@@ -37,13 +62,16 @@ def storage(a):
         mounts = [a.dir or ("/dev/shm" if a.storage == "tmpfs" else tempfile.gettempdir())]
     mounts = [os.path.abspath(m) for m in mounts]
     name = f"plfs-bench.{os.getpid()}"
-    doors = {door: [os.path.join(m, name, of) for m in mounts] for door, of in ((False, "direct"), (True, "plfs"), ("mount", "mount"))}
+    doors = {
+        door: [os.path.join(m, name, of) for m in mounts]
+        for door, of in ((False, "direct"), (True, "plfs"), ("mount", "mount"))
+    }
     points, plfs = [], os.path.join(a.build, "bin", "plfs")
     try:
         for door in doors.values():
             os.makedirs(door[0], exist_ok=True)
             for d in door:
-                for _ in range(50):             # another client may see a new directory a moment later
+                for _ in range(50):  # another client may see a new directory a moment later
                     if os.path.isdir(d):
                         break
                     time.sleep(0.1)
@@ -66,8 +94,19 @@ def n1_command(a, n1, variant, transfer, doors):
     mib = a.size or nearest(SIZES[a.storage], transfer)
     if variant == "n1-direct":
         mib = a.direct_n1_size or a.size or nearest(SLOW.get(a.storage, SIZES[a.storage]), transfer)
-    command = [n1, "--pattern", pattern, "--ranks", str(a.ranks), "--transfer", str(transfer), "--bytes", str(int(mib * MIB)),
-               "--name", "n1.out"]
+    command = [
+        n1,
+        "--pattern",
+        pattern,
+        "--ranks",
+        str(a.ranks),
+        "--transfer",
+        str(transfer),
+        "--bytes",
+        str(int(mib * MIB)),
+        "--name",
+        "n1.out",
+    ]
     command += ["--settle", str(a.settle)]
     command += ["--fsync"] if a.fsync else []
     command += ["--no-verify"] if a.no_verify else []
@@ -75,19 +114,38 @@ def n1_command(a, n1, variant, transfer, doors):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("--storage", choices=SIZES, default="tmpfs")
-    p.add_argument("--dir", help="directory on that storage (tmpfs: /dev/shm; ext4: the temporary directory; ceph: the one with mnt0…)")
-    p.add_argument("--build", default=os.path.join(TOP, "build"), help="where bin/plfs is; C programs are built below it")
+    p.add_argument(
+        "--dir",
+        help="directory on that storage (tmpfs: /dev/shm; ext4: the temporary directory; ceph: the one with mnt0…)",
+    )
+    p.add_argument(
+        "--build",
+        default=os.path.join(TOP, "build"),
+        help="where bin/plfs is; C programs are built below it",
+    )
     p.add_argument("--out", help="raw JSON of all repetitions")
     p.add_argument("--transfer", default="47001,4096,1024")
     p.add_argument("--ranks", type=int, default=8)
     p.add_argument("--reps", type=int, default=3)
     p.add_argument("--size", type=float, help="MiB a rank, all variants")
     p.add_argument("--direct-n1-size", type=float, help="MiB a rank for n1-direct alone")
-    p.add_argument("--fsync", action=argparse.BooleanOptionalAction, help="fsync before close (default: on ceph only)")
-    p.add_argument("--settle", type=int, help="seconds between writing and reading (default: 3 on ceph, else 0)")
-    p.add_argument("--variants", default="n1-direct,nn-direct,n1-plfs", help=f"some of {','.join(VARIANTS)}")
+    p.add_argument(
+        "--fsync",
+        action=argparse.BooleanOptionalAction,
+        help="fsync before close (default: on ceph only)",
+    )
+    p.add_argument(
+        "--settle",
+        type=int,
+        help="seconds between writing and reading (default: 3 on ceph, else 0)",
+    )
+    p.add_argument(
+        "--variants", default="n1-direct,nn-direct,n1-plfs", help=f"some of {','.join(VARIANTS)}"
+    )
     p.add_argument("--no-verify", action="store_true")
     a = p.parse_args()
     a.build = os.path.abspath(a.build)
@@ -96,30 +154,57 @@ def main():
     variants, transfers = a.variants.split(","), [int(t) for t in a.transfer.split(",")]
     if set(variants) - set(VARIANTS):
         p.error(f"unknown variant in {a.variants}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))             # so that the files are removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the files are removed
     n1, raw = build_c("bench/n1.c", a.build, flags=["-pthread"]), []
     with storage(a) as doors:
-        about = {"machine": machine(doors[False][0]), "storage": a.storage, "clients": len(doors[False]), "fsync": a.fsync, "settle_s": a.settle, "ranks": a.ranks}
+        about = {
+            "machine": machine(doors[False][0]),
+            "storage": a.storage,
+            "clients": len(doors[False]),
+            "fsync": a.fsync,
+            "settle_s": a.settle,
+            "ranks": a.ranks,
+        }
         for transfer in transfers:
             for rep in range(a.reps + 1):
                 for variant in variants[:: -1 if rep % 2 else 1]:
                     os.sync()
                     row = run_json(n1_command(a, n1, variant, transfer, doors))
                     raw.append({"variant": variant, "rep": rep, "warm_up": rep == 0, **row})
-                    print(f"{transfer:>7} B  {'warm-up' if rep == 0 else f'{rep}/{a.reps}':>7}  {variant:12} "
-                          f"write {rate(row['write_mib_s'])} read {rate(row['read_mib_s'])} MiB/s", file=sys.stderr)
+                    print(
+                        f"{transfer:>7} B  {'warm-up' if rep == 0 else f'{rep}/{a.reps}':>7}  {variant:12} "
+                        f"write {rate(row['write_mib_s'])} read {rate(row['read_mib_s'])} MiB/s",
+                        file=sys.stderr,
+                    )
     rows = []
     medians = {}
     for transfer in transfers:
         for side in ("write", "read"):
-            m = {v: median([r[f"{side}_mib_s"] for r in raw if (r["variant"], r["transfer"]) == (v, transfer) and not r["warm_up"]])
-                 for v in variants}
+            m = {
+                v: median(
+                    [
+                        r[f"{side}_mib_s"]
+                        for r in raw
+                        if (r["variant"], r["transfer"]) == (v, transfer) and not r["warm_up"]
+                    ]
+                )
+                for v in variants
+            }
             medians[f"{transfer} {side}"] = m
             ours = next((v for v in ("n1-plfs", "n1-mount") if v in m), None)
             ratio = lambda over: f"{m[ours] / m[over]:.2f}" if ours and over in m else "-"
-            rows.append([f"{transfer} B {side}", *(rate(m[v]) for v in variants), ratio("nn-direct"), ratio("n1-direct")])
-    print(f"{a.storage} ({', '.join(about['machine']['file_system'])}), {a.ranks} ranks, {about['clients']} clients, "
-          f"{about['machine']['cpus']} processors, {about['machine']['commit']}; MiB/s, medians of {a.reps}")
+            rows.append(
+                [
+                    f"{transfer} B {side}",
+                    *(rate(m[v]) for v in variants),
+                    ratio("nn-direct"),
+                    ratio("n1-direct"),
+                ]
+            )
+    print(
+        f"{a.storage} ({', '.join(about['machine']['file_system'])}), {a.ranks} ranks, {about['clients']} clients, "
+        f"{about['machine']['cpus']} processors, {about['machine']['commit']}; MiB/s, medians of {a.reps}"
+    )
     print(table(["transfer", *variants, "PLFS:N-N", "PLFS:N-1"], rows))
     if a.out:
         write_json(a.out, {**about, "medians": medians, "runs": raw})

@@ -7,22 +7,40 @@
 If there is no flat index, or it is stale or damaged, the index logs are read. Exit status: as that of plfs_decode.py, and 1 if the
 flat index is damaged.
 """
+
 import itertools, math, os, pathlib, sys
 import plfs_decode
-from plfs_decode import MAX, REFERENCE, Record, Table, need, place, replay, round_up, run, span, truncate
+from plfs_decode import (
+    MAX,
+    REFERENCE,
+    Record,
+    Table,
+    need,
+    place,
+    replay,
+    round_up,
+    run,
+    span,
+    truncate,
+)
 
-FLAT = Table("magic:8s crc:I body_crc:I uuid:16s size:Q records:Q stamp:Q sets:I segments:I truncates:I shapes:I entries:Q shape_bytes:Q "
-             "blocks:I owners:I extents:Q block_bytes:Q table_bytes:Q floor:Q")
+FLAT = Table(
+    "magic:8s crc:I body_crc:I uuid:16s size:Q records:Q stamp:Q sets:I segments:I truncates:I shapes:I entries:Q shape_bytes:Q "
+    "blocks:I owners:I extents:Q block_bytes:Q table_bytes:Q floor:Q"
+)
 CUT = Table("stamp:Q log_set:I zero:I size:Q")
 SHAPE = Table("axes:I bytes:I")
 AXIS = Table("stride:Q physical:q segment:q count:I flags:I")
-ENTRY = Table("first:Q end:Q max_end:Q length:Q stride:q physical:Q stamp:Q log_set:I shape:I count:I segment:I")
+ENTRY = Table(
+    "first:Q end:Q max_end:Q length:Q stride:q physical:Q stamp:Q log_set:I shape:I count:I segment:I"
+)
 FENCE = Table("first:Q offset:I crc:I")
 HOLE = 2**32 - 1
 
 
 class Flat(plfs_decode.Reader):
     """`records` has the truncates and a run for each entry of shape 0, each piece of other entries and each extent of a block."""
+
     def __init__(self, path, raw):
         super().__init__(raw, 0, len(raw))
         self.path, self.records, self.ordered = path, [], 0
@@ -34,14 +52,21 @@ class Flat(plfs_decode.Reader):
         tables_end = 128 + head.table_bytes
         shapes_end = tables_end + head.shape_bytes
         first_block = shapes_end + 72 * head.entries + 16 * head.blocks
-        need(self.end == first_block + head.block_bytes and head.body_crc == plfs_decode.crc32c(self.raw[128:first_block]), "wrong length or CRC")
+        need(
+            self.end == first_block + head.block_bytes
+            and head.body_crc == plfs_decode.crc32c(self.raw[128:first_block]),
+            "wrong length or CRC",
+        )
         self.at, self.unordered = 128, (head.floor, 2**32 - 1)
         self.tables(sb, tables_end)
         shapes = [self.shape() for _ in range(head.shapes)]
         self.skip_to(shapes_end)
         self.tabled = sum(len(table) > 1 for _, table in shapes)
         entries, fences = self.rows(ENTRY, head.entries), self.rows(FENCE, head.blocks)
-        need(entries == sorted(entries, key=lambda e: (e.first, e.stamp, e.log_set)), "entries are not sorted")
+        need(
+            entries == sorted(entries, key=lambda e: (e.first, e.stamp, e.log_set)),
+            "entries are not sorted",
+        )
         need(fences == sorted(fences), "fences are not sorted")
         self.tree(entries, 0, len(entries))
         for e in entries:
@@ -52,16 +77,35 @@ class Flat(plfs_decode.Reader):
             if e.shape:
                 self.shaped(e, *shapes[e.shape - 1])
         pieces = len(self.records)
-        for fence, stop in zip(fences, [8 * fence.offset for fence in fences[1:]] + [head.block_bytes]):
+        for fence, stop in zip(
+            fences, [8 * fence.offset for fence in fences[1:]] + [head.block_bytes]
+        ):
             need(self.at == first_block + 8 * fence.offset, "fences: a block begins elsewhere")
             self.block(fence, first_block + stop)
-        need(self.at == self.end and len(self.records) - pieces == head.extents, "bytes or extents behind the blocks")
+        need(
+            self.at == self.end and len(self.records) - pieces == head.extents,
+            "bytes or extents behind the blocks",
+        )
         apart = sorted((r.first, r.end) for r in self.records[overlapping:])
-        need(all(a[1] <= b[0] for a, b in zip(apart, apart[1:])), "pieces of shapes and extents share a byte")
+        need(
+            all(a[1] <= b[0] for a, b in zip(apart, apart[1:])),
+            "pieces of shapes and extents share a byte",
+        )
         need(all(r.order[0] <= head.stamp for r in self.records), "stamps above the largest")
         self.records += self.cuts
-        if head.floor:                                              # a truncate that made the file longer may be left out: a hole of no bytes
-            self.records.append(Record(kind="run", order=self.unordered, logical=head.size, length=0, axes=[], physical=0, segment=None, end=head.size))
+        if head.floor:  # a truncate that made the file longer may be left out: a hole of no bytes
+            self.records.append(
+                Record(
+                    kind="run",
+                    order=self.unordered,
+                    logical=head.size,
+                    length=0,
+                    axes=[],
+                    physical=0,
+                    segment=None,
+                    end=head.size,
+                )
+            )
         need(replay(self.records)[0] == head.size, f"size {head.size} does not fit its entries")
 
     def skip_to(self, end):
@@ -79,16 +123,39 @@ class Flat(plfs_decode.Reader):
 
     def tables(self, sb, end):
         c, s, o = self.head.sets, self.head.segments, self.head.owners
-        need(c <= 8 * self.head.table_bytes and s <= 8 * self.head.table_bytes and o <= s, "too many log sets or segments")
-        self.sets, begin, covered, owner, owned, *names, ends = map(self.column, (c, c, c, o, o, s, s, s, s))
-        self.cuts = [truncate((cut.stamp, cut.log_set), cut.size) for cut in self.rows(CUT, self.head.truncates)]
+        need(
+            c <= 8 * self.head.table_bytes and s <= 8 * self.head.table_bytes and o <= s,
+            "too many log sets or segments",
+        )
+        self.sets, begin, covered, owner, owned, *names, ends = map(
+            self.column, (c, c, c, o, o, s, s, s, s)
+        )
+        self.cuts = [
+            truncate((cut.stamp, cut.log_set), cut.size)
+            for cut in self.rows(CUT, self.head.truncates)
+        ]
         self.skip_to(end)
-        need(not any(begin) and sum(owned) == s and max(ends + covered, default=0) <= MAX, "log sets or segments")
+        need(
+            not any(begin) and sum(owned) == s and max(ends + covered, default=0) <= MAX,
+            "log sets or segments",
+        )
         owners = [self.sets[i] for i, n in zip(owner, owned) for _ in range(n)]
-        references = [REFERENCE.row(log_set, segment, stream, backend, 0, 0, 0) for log_set, stream, backend, segment in zip(owners, *names)]
-        need(all(r.stream <= 255 and r.backend <= 65535 and r.segment < 2**32 for r in references), "a segment that has no name")
-        need(all(a.order < b.order and a.end < b.end for a, b in zip(self.cuts, self.cuts[1:])), "idle or unsorted truncates")
-        self.segments, self.covered = list(zip(references, ends)), {log_set: n for log_set, n in zip(self.sets, covered) if n}
+        references = [
+            REFERENCE.row(log_set, segment, stream, backend, 0, 0, 0)
+            for log_set, stream, backend, segment in zip(owners, *names)
+        ]
+        need(
+            all(r.stream <= 255 and r.backend <= 65535 and r.segment < 2**32 for r in references),
+            "a segment that has no name",
+        )
+        need(
+            all(a.order < b.order and a.end < b.end for a, b in zip(self.cuts, self.cuts[1:])),
+            "idle or unsorted truncates",
+        )
+        self.segments, self.covered = (
+            list(zip(references, ends)),
+            {log_set: n for log_set, n in zip(self.sets, covered) if n},
+        )
 
     def shape(self):
         """Its axes, and (segment, physical) for each place in the tabled ones."""
@@ -96,7 +163,10 @@ class Flat(plfs_decode.Reader):
         need(1 <= head.axes <= 8, f"shape of {head.axes} axes")
         axes = self.rows(AXIS, head.axes)
         tabled = [axis.count for axis in axes if axis.flags & 1]
-        need(all(axis.count >= 2 for axis in axes) and math.prod(tabled) <= 8 * head.bytes, "shape: axis or table")
+        need(
+            all(axis.count >= 2 for axis in axes) and math.prod(tabled) <= 8 * head.bytes,
+            "shape: axis or table",
+        )
         columns = [self.column(math.prod(tabled)) for _ in range(2)] if tabled else [[0], [0]]
         self.skip_to(begin + head.bytes)
         return axes, dict(zip(itertools.product(*map(range, tabled)), zip(*columns)))
@@ -104,34 +174,63 @@ class Flat(plfs_decode.Reader):
     def tree(self, entries, a, b):
         """The largest end of entries [a, b), as their root says."""
         m = (a + b) // 2
-        need(a == b or entries[m].max_end == max(entries[m].end, self.tree(entries, a, m), self.tree(entries, m + 1, b)), f"wrong max_end of entry {m}")
+        need(
+            a == b
+            or entries[m].max_end
+            == max(entries[m].end, self.tree(entries, a, m), self.tree(entries, m + 1, b)),
+            f"wrong max_end of entry {m}",
+        )
         return entries[m].max_end if a < b else 0
 
     def entry(self, e):
         """Of shape 0."""
-        self.add((e.stamp, e.log_set), e.first if e.stride >= 0 else e.end - e.length, e.length, [(e.stride, e.count)], e.physical, e.segment)
-        need((self.records[-1].first, self.records[-1].end) == (e.first, e.end), "entry: its first or end does not fit")
+        self.add(
+            (e.stamp, e.log_set),
+            e.first if e.stride >= 0 else e.end - e.length,
+            e.length,
+            [(e.stride, e.count)],
+            e.physical,
+            e.segment,
+        )
+        need(
+            (self.records[-1].first, self.records[-1].end) == (e.first, e.end),
+            "entry: its first or end does not fit",
+        )
 
     def shaped(self, e, axes, table):
         spanned = span(e.length, [(axis.stride, axis.count) for axis in reversed(axes)])
-        need(self.head.floor and spanned == e.end - e.first and (e.stride, e.count) == (0, 1), "entry: floor, end, stride or count does not fit its shape")
+        need(
+            self.head.floor and spanned == e.end - e.first and (e.stride, e.count) == (0, 1),
+            "entry: floor, end, stride or count does not fit its shape",
+        )
         for indices in itertools.product(*(range(axis.count) for axis in axes)):
             segment, physical = table[tuple(i for i, axis in zip(indices, axes) if axis.flags & 1)]
             logical, segment, physical = e.first, segment + e.segment, physical + e.physical
             for i, axis in zip(indices, axes):
-                logical, segment, physical = logical + i * axis.stride, segment + i * axis.segment, physical + i * axis.physical
+                logical, segment, physical = (
+                    logical + i * axis.stride,
+                    segment + i * axis.segment,
+                    physical + i * axis.physical,
+                )
             self.add(self.unordered, logical, e.length, [], physical, segment)
 
     def block(self, fence, end):
-        need(plfs_decode.crc32c(self.raw[self.at:end]) == fence.crc, "wrong CRC of a block")
+        need(plfs_decode.crc32c(self.raw[self.at : end]) == fence.crc, "wrong CRC of a block")
         n, flags, logical = self.number(1) + 1, self.number(1), fence.first
-        need(n <= 128 and (flags == 1 or flags == 0 and self.head.floor), "block: number of extents, or flags")
-        gaps, lengths, segments, physicals, *order = [self.column(n) for _ in range(6 if flags else 4)]
+        need(
+            n <= 128 and (flags == 1 or flags == 0 and self.head.floor),
+            "block: number of extents, or flags",
+        )
+        gaps, lengths, segments, physicals, *order = [
+            self.column(n) for _ in range(6 if flags else 4)
+        ]
         self.skip_to(end)
         self.ordered += flags
         need(gaps[0] == 0, "fences: the first extent begins elsewhere")
         orders = [(stamp, self.sets[i]) for stamp, i in zip(*order)] or [self.unordered] * n
-        for gap, length, segment, physical, place_in_order in zip(gaps, lengths, segments, physicals, orders):
+        for gap, length, segment, physical, place_in_order in zip(
+            gaps, lengths, segments, physicals, orders
+        ):
             logical += gap
             if segment == HOLE:
                 need(physical == logical, "a hole that lies somewhere")
@@ -151,8 +250,10 @@ class Flat(plfs_decode.Reader):
 def find(container):
     """The flat index of a container: "none", "damaged", "stale" or "valid"; itself; the index logs behind what it covers."""
     summary, path = container.summary(), os.path.join(container.dir, "flat")
-    if not isinstance(summary, str) and summary.flat_bytes:         # §5: behind the summary, as long as that counts
-        flat = Flat(container.sb.path, container.sb.behind[:summary.flat_bytes])
+    if (
+        not isinstance(summary, str) and summary.flat_bytes
+    ):  # §5: behind the summary, as long as that counts
+        flat = Flat(container.sb.path, container.sb.behind[: summary.flat_bytes])
     elif os.path.exists(path):
         flat = Flat(path, pathlib.Path(path).read_bytes())
     else:

@@ -9,6 +9,7 @@ All is read from the index logs; flat_index.py reads the optional flat index (§
 Exit status: 0, or 1 if the file cannot be read or a block contradicts the document (`cat` then writes nothing). A region that a
 crash tore is reported on stderr and is no error.
 """
+
 import bisect, collections, itertools, json, math, os, pathlib, re, struct, sys
 from types import SimpleNamespace as Record
 
@@ -18,18 +19,22 @@ CRC = list(range(256))
 for _ in range(8):
     CRC = [crc >> 1 ^ (0x82F63B78 & -(crc & 1)) for crc in CRC]
 
+
 def crc32c(data):
     crc = 0xFFFFFFFF
     for byte in data:
         crc = CRC[(crc ^ byte) & 255] ^ (crc >> 8)
     return crc ^ 0xFFFFFFFF
 
+
 def need(true, what):
     if not true:
         raise ValueError(what)
 
+
 def place(path, offset, what, kind="corrupt"):
     return {"kind": kind, "file": path, "offset": offset, "what": what}
+
 
 def round_up(n, unit):
     return -(-n // unit) * unit
@@ -37,9 +42,13 @@ def round_up(n, unit):
 
 class Table:
     """One table of the document: fields as name:form, the forms as in struct."""
+
     def __init__(self, fields):
         names, forms = zip(*(field.split(":") for field in fields.split()))
-        self.row, self.struct = collections.namedtuple("Row", names), struct.Struct("<" + "".join(forms))
+        self.row, self.struct = (
+            collections.namedtuple("Row", names),
+            struct.Struct("<" + "".join(forms)),
+        )
         self.size = self.struct.size
 
     def at(self, raw, offset=0):
@@ -48,18 +57,26 @@ class Table:
     def framed(self, raw, magic, offset, end):
         """The row that begins with magic and the CRC of all from there to the end; None if they do not fit."""
         row = self.at(raw, offset) if offset + self.size <= len(raw) else None
-        return row if row and row.magic == magic and row.crc == crc32c(raw[offset + len(magic) + 4:end]) else None
+        return (
+            row
+            if row and row.magic == magic and row.crc == crc32c(raw[offset + len(magic) + 4 : end])
+            else None
+        )
 
 
 class Reader:
     """A cursor in bytes that does not go past an end."""
+
     def __init__(self, raw, at, end):
         self.raw, self.at, self.end = raw, at, end
 
     def take(self, n):
-        need(self.at + n <= self.end, f"{n} bytes at {self.at} do not fit into what ends at {self.end}")
+        need(
+            self.at + n <= self.end,
+            f"{n} bytes at {self.at} do not fit into what ends at {self.end}",
+        )
         self.at += n
-        return self.raw[self.at - n:self.at]
+        return self.raw[self.at - n : self.at]
 
     def number(self, n):
         return int.from_bytes(self.take(n), "little")
@@ -70,28 +87,40 @@ class Reader:
 
 # ---- §1 names, §2 superblock
 MAGIC = b"\x89PLFS\r\n\x1a"
-SUPERBLOCK = Table("magic:8s crc:I major:H minor:H incompatible:Q compatible:Q uuid:16s created:Q mode:I uid:I gid:I workload:H streams:H "
-                   "zero:H names:H more_zero:I segment_bytes:Q backends:H")
+SUPERBLOCK = Table(
+    "magic:8s crc:I major:H minor:H incompatible:Q compatible:Q uuid:16s created:Q mode:I uid:I gid:I workload:H streams:H "
+    "zero:H names:H more_zero:I segment_bytes:Q backends:H"
+)
+
 
 class Newer(ValueError):
     """What only a later version of the format knows."""
+
 
 def know(true, what):
     if not true:
         raise Newer(f"{what}: this needs a newer PLFS")
 
+
 def text(path, kind, keys):
     """§1: the values of these keys in a text of the table of backends."""
     raw = pathlib.Path(path).read_bytes()
-    need(raw.endswith(b"\n") and len(raw) <= 8192 and raw.startswith(kind + b" "), f"{path}: not a text of the table of backends")
+    need(
+        raw.endswith(b"\n") and len(raw) <= 8192 and raw.startswith(kind + b" "),
+        f"{path}: not a text of the table of backends",
+    )
     first, *lines = raw[:-1].split(b"\n")
     know(first == kind + b" 1", f"{path}: {first!r}")
     need(all(b" " in line for line in lines), f"{path}: a line without key and value")
     found = [tuple(line.split(b" ", 1)) for line in lines]
-    need(all(sum(key == k for k, _ in found) == 1 for key in keys), f"{path}: a key is missing or there twice")
+    need(
+        all(sum(key == k for k, _ in found) == 1 for key in keys),
+        f"{path}: a key is missing or there twice",
+    )
     found = dict(found)
     need(re.fullmatch(rb"(?!0{32})[0-9a-f]{32}", found[b"identity"]), f"{path}: identity")
     return [found[key] for key in keys]
+
 
 def backend(root, number):
     """§1: the directory of a backend."""
@@ -100,28 +129,55 @@ def backend(root, number):
     entry = os.path.join(root, ".plfs", "backends", f"{number:04x}")
     need(0 < number < 65535 and os.path.exists(entry), f"backend {number:04x} is unknown: {entry}")
     identity, state, path = text(entry, b"plfs-backend", (b"identity", b"state", b"path"))
-    need(state in (b"active", b"draining", b"gone") and path.startswith(b"/") and b"\0" not in path
-         and re.fullmatch(rb"([^\\]|\\\\|\\n)*", path), f"{entry}: state or path")
+    need(
+        state in (b"active", b"draining", b"gone")
+        and path.startswith(b"/")
+        and b"\0" not in path
+        and re.fullmatch(rb"([^\\]|\\\\|\\n)*", path),
+        f"{entry}: state or path",
+    )
     path = os.fsdecode(re.sub(rb"\\(.)", lambda m: b"\n" if m[1] == b"n" else b"\\", path))
     there = os.path.join(path, ".plfs", "identity")
     need(os.path.exists(there), f"backend {number:04x} is not at {path}, where {entry} says it is")
-    need(text(there, b"plfs-identity", (b"identity",)) == [identity], f"{path} is another backend than {number:04x}: {there} and {entry} differ")
+    need(
+        text(there, b"plfs-identity", (b"identity",)) == [identity],
+        f"{path} is another backend than {number:04x}: {there} and {entry} differ",
+    )
     return path
+
 
 class Super:
     def __init__(self, path):
         self.path, self.inode, raw = path, os.stat(path), pathlib.Path(path).read_bytes()
-        need(len(raw) == 4093 and raw[64:72] == MAGIC, f"{path}: not a PLFS name: not 4093 bytes, or another magic")
+        need(
+            len(raw) == 4093 and raw[64:72] == MAGIC,
+            f"{path}: not a PLFS name: not 4093 bytes, or another magic",
+        )
         head = SUPERBLOCK.framed(raw, MAGIC, 64, 3072)
         need(head, f"{path}: superblock: wrong CRC")
-        need(head.major == 1 and not head.incompatible, f"{path}: format version {head.major} or features {head.incompatible:#x} are unknown")
-        know(head.workload == 1 and head.names == 1, f"{path}: workload {head.workload}, names {head.names}")
-        need(1 <= head.streams <= 256 and 1 <= head.backends <= 256, f"{path}: streams {head.streams}, backends {head.backends}")
+        need(
+            head.major == 1 and not head.incompatible,
+            f"{path}: format version {head.major} or features {head.incompatible:#x} are unknown",
+        )
+        know(
+            head.workload == 1 and head.names == 1,
+            f"{path}: workload {head.workload}, names {head.names}",
+        )
+        need(
+            1 <= head.streams <= 256 and 1 <= head.backends <= 256,
+            f"{path}: streams {head.streams}, backends {head.backends}",
+        )
         table = Reader(raw, 154, 3072)
         self.backends = [table.number(2) for _ in range(head.backends)]
         self.root = os.fsdecode(table.take(table.number(2)))
-        need(self.root.startswith("/") and "\0" not in self.root and len(os.fsencode(self.root)) <= 2404, f"{path}: path of the root")
+        need(
+            self.root.startswith("/")
+            and "\0" not in self.root
+            and len(os.fsencode(self.root)) <= 2404,
+            f"{path}: path of the root",
+        )
         self.uuid, self.summary, self.behind = head.uuid, raw[3072:3200], raw[3200:4092]
+
 
 def find_container(name):
     """§1: (superblock, container directory, root, is a copy). An equal inode anywhere beats a copy's container."""
@@ -140,20 +196,44 @@ def find_container(name):
 def span(length, axes):
     """What pieces along axes of (stride, count) span. By size, each stride is at least what the smaller ones span: pieces never overlap."""
     for stride, count in axes:
-        need(count >= 2 and abs(stride) >= length, f"stride {stride}, count {count}: pieces of {length} overlap, or there are none")
+        need(
+            count >= 2 and abs(stride) >= length,
+            f"stride {stride}, count {count}: pieces of {length} overlap, or there are none",
+        )
         length += abs(stride) * (count - 1)
     return length
+
 
 def run(order, logical, length, axes, physical, segment, **more):
     """Pieces of one length, one behind the other in a segment. A run has one axis, a nest up to three; a hole is a piece in no segment."""
     axes = [axis for axis in axes if axis != (0, 1)]
     reach = [stride * (count - 1) for stride, count in axes]
-    first, end = logical + sum(r for r in reach if r < 0), logical + sum(r for r in reach if r > 0) + length
+    first, end = (
+        logical + sum(r for r in reach if r < 0),
+        logical + sum(r for r in reach if r > 0) + length,
+    )
     physical_end = physical + length * math.prod(count for _, count in axes)
-    need(length >= 1 and span(length, sorted(axes, key=lambda axis: abs(axis[0]))) and min(first, physical) >= 0 and max(end, physical_end) <= MAX,
-         f"run: logical {logical}, length {length}, strides and counts {axes}, physical {physical}")
-    return Record(kind="run", order=order, logical=logical, length=length, axes=axes, physical=physical, segment=segment,
-                  first=first, end=end, physical_end=physical_end, **more)
+    need(
+        length >= 1
+        and span(length, sorted(axes, key=lambda axis: abs(axis[0])))
+        and min(first, physical) >= 0
+        and max(end, physical_end) <= MAX,
+        f"run: logical {logical}, length {length}, strides and counts {axes}, physical {physical}",
+    )
+    return Record(
+        kind="run",
+        order=order,
+        logical=logical,
+        length=length,
+        axes=axes,
+        physical=physical,
+        segment=segment,
+        first=first,
+        end=end,
+        physical_end=physical_end,
+        **more,
+    )
+
 
 def truncate(order, size):
     need(size <= MAX, f"truncate: size {size}")
@@ -161,23 +241,31 @@ def truncate(order, size):
 
 
 # ---- §3 index log
-BLOCK = Table("magic:4s crc:I payload_crc:I payload:I uuid:8s stamp:Q offset:Q eof:Q log_set:I records:I references:H flags:H durable:I")
+BLOCK = Table(
+    "magic:4s crc:I payload_crc:I payload:I uuid:8s stamp:Q offset:Q eof:Q log_set:I records:I references:H flags:H durable:I"
+)
 REFERENCE = Table("log_set:I segment:I stream:H backend:H kind:B codec:B zero:H")
 RECORD = Table("kind:B units:B reference:H count:I")
 RUN = "logical:Q length:Q stride:q physical:Q writer:I zero:I stamp:Q"
 WRITER = Table("writer:I pid:I uid:I zero:I attached_ns:Q boot:Q host_bytes:H")
-KINDS = {1: Table(RUN), 2: Table("size:Q stamp:Q"), 3: Table(RUN + " row_stride:q plane_stride:q rows:I planes:I"),
-         4: Table("logical:Q length:Q writer:I zero:I stamp:Q")}    # what follows the first 8 bytes
+KINDS = {
+    1: Table(RUN),
+    2: Table("size:Q stamp:Q"),
+    3: Table(RUN + " row_stride:q plane_stride:q rows:I planes:I"),
+    4: Table("logical:Q length:Q writer:I zero:I stamp:Q"),
+}  # what follows the first 8 bytes
+
 
 class Log:
     """The blocks of an index log from `start` on. `places`: what lies between and behind them, and those that are corrupt."""
+
     def __init__(self, path, log_set, sb, is_open, start=0):
         self.path, self.set, self.sb, self.raw = path, log_set, sb, pathlib.Path(path).read_bytes()
         self.records, self.places, self.blocks, self.count, self.stamp = [], [], 0, 0, 0
         at = behind = round_up(start, 64)
         while at < len(self.raw):
             head = self.header(at)
-            payload = head and self.raw[at + 64:at + 64 + head.payload]
+            payload = head and self.raw[at + 64 : at + 64 + head.payload]
             if not head or len(payload) < head.payload or crc32c(payload) != head.payload_crc:
                 at += 64
                 continue
@@ -185,7 +273,9 @@ class Log:
             try:
                 self.block(head, Reader(self.raw, at + 64, at + 64 + head.payload))
             except ValueError as e:
-                self.places.append(place(path, at, str(e), "newer" if isinstance(e, Newer) else "corrupt"))
+                self.places.append(
+                    place(path, at, str(e), "newer" if isinstance(e, Newer) else "corrupt")
+                )
             at = behind = at + round_up(64 + head.payload, 64)
         self.judge(behind, len(self.raw), "unfinished" if is_open else "torn")
 
@@ -196,40 +286,69 @@ class Log:
 
     def fits(self, at, n=52):
         """Whether magic, uuid, offset and set are those of a header here, as far as they are in its first n bytes."""
-        fields = {0: b"PLIX", 16: self.sb.uuid[:8], 32: struct.pack("<Q", at), 48: struct.pack("<I", self.set)}
-        return all(self.raw[at + i:at + min(n, i + len(field))] == field[:max(0, n - i)] for i, field in fields.items())
+        fields = {
+            0: b"PLIX",
+            16: self.sb.uuid[:8],
+            32: struct.pack("<Q", at),
+            48: struct.pack("<I", self.set),
+        }
+        return all(
+            self.raw[at + i : at + min(n, i + len(field))] == field[: max(0, n - i)]
+            for i, field in fields.items()
+        )
 
     def judge(self, start, end, kind):
         """§3, torn tails: bytes in which no valid block starts are of this kind if all their pieces are torn, else corrupt."""
         if start < end:
             starts = [start] + [at for at in range(start + 64, end, 64) if self.fits(at)]
             torn = all(map(self.torn, starts, starts[1:] + [end]))
-            self.places.append(place(self.path, start, f"no valid block in {end - start} bytes", kind if torn else "corrupt"))
+            self.places.append(
+                place(
+                    self.path,
+                    start,
+                    f"no valid block in {end - start} bytes",
+                    kind if torn else "corrupt",
+                )
+            )
 
     def torn(self, at, end):
         """Whether a crash leaves that of an append: a cut beginning of a block, or a block with zeros for sectors."""
         piece, head = self.raw[at:end], self.header(at) if end - at >= 64 else None
         if not any(piece[:64]):
             return True
-        if not head:                                                # cut inside the header, with nothing behind it, or damaged
+        if not head:  # cut inside the header, with nothing behind it, or damaged
             written = len(piece.rstrip(b"\0"))
             return written < 64 and self.fits(at, written)
         stop = 64 + head.payload
-        sectors = (piece[i:i + 512] for i in range(-at % 512, stop - 511, 512))
-        return stop > len(piece) or piece[stop - 2:stop] == b"\0\0" or not all(map(any, sectors))
+        sectors = (piece[i : i + 512] for i in range(-at % 512, stop - 511, 512))
+        return stop > len(piece) or piece[stop - 2 : stop] == b"\0\0" or not all(map(any, sectors))
 
     def block(self, head, payload):
         know(head.flags <= 3, f"block: flags {head.flags:#x}")
-        need(head.stamp > self.stamp and 64 * head.durable <= head.offset, f"block: stamp {head.stamp:#x}, durable {head.durable}")
+        need(
+            head.stamp > self.stamp and 64 * head.durable <= head.offset,
+            f"block: stamp {head.stamp:#x}, durable {head.durable}",
+        )
         references = payload.rows(REFERENCE, head.references)
-        know(not any(ref.kind or ref.codec for ref in references), f"block: segment references {references}")
-        need(all(ref.stream <= 255 for ref in references), f"block: segment references {references}")
+        know(
+            not any(ref.kind or ref.codec for ref in references),
+            f"block: segment references {references}",
+        )
+        need(
+            all(ref.stream <= 255 for ref in references), f"block: segment references {references}"
+        )
         records = [self.record(payload, references, head.stamp) for _ in range(head.records)]
         runs, truncates = ([r for r in records if r.kind == kind] for kind in ("run", "truncate"))
         nested = sum(math.prod(count for _, count in r.axes[:-1]) for r in runs if len(r.axes) > 1)
-        need(payload.at == payload.end and nested <= 2**20 and all(r.order[0] <= head.stamp for r in records)
-             and max((r.end for r in runs + truncates), default=0) == head.eof and len(truncates) == head.flags % 2 and not (runs and truncates),
-             f"block: payload, stamp, eof {head.eof} or flags {head.flags} do not fit its records")
+        need(
+            payload.at == payload.end
+            and nested <= 2**20
+            and all(r.order[0] <= head.stamp for r in records)
+            and max((r.end for r in runs + truncates), default=0) == head.eof
+            and len(truncates) == head.flags % 2
+            and not (runs and truncates),
+            f"block: payload, stamp, eof {head.eof} or flags {head.flags} do not fit its records",
+        )
         self.records += records
         self.blocks, self.count, self.stamp = self.blocks + 1, self.count + head.records, head.stamp
 
@@ -239,26 +358,49 @@ class Log:
         need(head.units >= 1, "record of length 0")
         body = payload.take(8 * head.units - 8)
         if head.kind == 128:
-            need(len(body) >= 40 and 34 + WRITER.at(body).host_bytes <= len(body), "host name does not fit its record")
+            need(
+                len(body) >= 40 and 34 + WRITER.at(body).host_bytes <= len(body),
+                "host name does not fit its record",
+            )
             row = WRITER.at(body)
-            return Record(kind="writer", order=(block_stamp, self.set), host=body[34:34 + row.host_bytes].decode("utf-8", "replace"), **row._asdict())
+            return Record(
+                kind="writer",
+                order=(block_stamp, self.set),
+                host=body[34 : 34 + row.host_bytes].decode("utf-8", "replace"),
+                **row._asdict(),
+            )
         if head.kind > 128:
             return Record(kind=head.kind, order=(block_stamp, self.set))
         know(head.kind in KINDS, f"record of unknown kind {head.kind}")
         need(len(body) == KINDS[head.kind].size, f"record of kind {head.kind} and another length")
         row = KINDS[head.kind].at(body)
         order = row.stamp, self.set
-        need(head.reference < len(references) if head.kind in (1, 3) else head.reference == head.count == 0,
-             f"record of kind {head.kind}, but of wrong form: segment reference {head.reference}, count {head.count}")
+        need(
+            head.reference < len(references)
+            if head.kind in (1, 3)
+            else head.reference == head.count == 0,
+            f"record of kind {head.kind}, but of wrong form: segment reference {head.reference}, count {head.count}",
+        )
         if head.kind == 2:
             return truncate(order, row.size)
         if head.kind == 4:
             return run(order, row.logical, row.length, [], 0, None, writer=row.writer)
         axes = [(row.stride, head.count)]
         if head.kind == 3:
-            need(min(head.count, row.rows) >= 2 and row.rows * row.planes <= 65536, f"nest: counts {head.count}, {row.rows}, {row.planes}")
+            need(
+                min(head.count, row.rows) >= 2 and row.rows * row.planes <= 65536,
+                f"nest: counts {head.count}, {row.rows}, {row.planes}",
+            )
             axes = [(row.plane_stride, row.planes), (row.row_stride, row.rows)] + axes
-        return run(order, row.logical, row.length, axes, row.physical, references[head.reference], writer=row.writer)
+        return run(
+            order,
+            row.logical,
+            row.length,
+            axes,
+            row.physical,
+            references[head.reference],
+            writer=row.writer,
+        )
 
 
 # ---- §4 order
@@ -278,16 +420,25 @@ def replay(records):
         if r.kind == "truncate":
             put(r.end, MAX)
         else:
-            for i, steps in enumerate(itertools.product(*(range(0, stride * count, stride) for stride, count in r.axes))):
+            for i, steps in enumerate(
+                itertools.product(*(range(0, stride * count, stride) for stride, count in r.axes))
+            ):
                 start, end = r.logical + sum(steps), r.logical + sum(steps) + r.length
-                put(start, end, *[(start, end, r.segment, r.physical + i * r.length)] * (r.segment is not None))
+                put(
+                    start,
+                    end,
+                    *[(start, end, r.segment, r.physical + i * r.length)] * (r.segment is not None),
+                )
         size = max(size, r.end) if r.kind == "run" else r.end
     return size, pieces
 
 
 # ---- §5 summary, and the container as a whole
-SUMMARY = Table("magic:4s crc:I uuid:8s seconds:q nanoseconds:I index_logs:I size:Q stored_bytes:Q stamp:Q index_bytes:Q "
-                "records:Q data_logs:I flat:I flat_bytes:H")
+SUMMARY = Table(
+    "magic:4s crc:I uuid:8s seconds:q nanoseconds:I index_logs:I size:Q stored_bytes:Q stamp:Q index_bytes:Q "
+    "records:Q data_logs:I flat:I flat_bytes:H"
+)
+
 
 class Container:
     def __init__(self, name):
@@ -309,7 +460,11 @@ class Container:
     def index_logs(self, covered):
         """All of them, each from the offset on that is given for its set."""
         paths = {s: os.path.join(self.dir, s, "index") for s in self.sets}
-        return [Log(path, int(s, 16), self.sb, s in self.marks, covered.get(int(s, 16), 0)) for s, path in paths.items() if os.path.exists(path)]
+        return [
+            Log(path, int(s, 16), self.sb, s in self.marks, covered.get(int(s, 16), 0))
+            for s, path in paths.items()
+            if os.path.exists(path)
+        ]
 
     def summary(self):
         """A row, or a text that says why there is none."""
@@ -321,7 +476,11 @@ class Container:
 
     def segment_path(self, ref):
         there = os.path.relpath(self.dir, self.root)
-        return os.path.join(backend(self.root, ref.backend), there, f"{ref.log_set:08x}/{ref.stream:02x}.{ref.segment:08x}.data")
+        return os.path.join(
+            backend(self.root, ref.backend),
+            there,
+            f"{ref.log_set:08x}/{ref.stream:02x}.{ref.segment:08x}.data",
+        )
 
     def write_to(self, fd):
         """The logical bytes."""
@@ -335,15 +494,21 @@ class Container:
                         segment.seek(physical)
                         data = segment.read(end - start)
                     out.write(data)
-                    need(len(data) == end - start, f"{segment.name}: at byte {physical + len(data)}: segment ends before the bytes of a record")
+                    need(
+                        len(data) == end - start,
+                        f"{segment.name}: at byte {physical + len(data)}: segment ends before the bytes of a record",
+                    )
                 at = end
 
 
 def report(places):
     """Names them on stderr; whether one is more than what a crash leaves."""
     for found in places:
-        print("plfs_decode: {kind}: {file}: at byte {offset}: {what}".format(**found), file=sys.stderr)
+        print(
+            "plfs_decode: {kind}: {file}: at byte {offset}: {what}".format(**found), file=sys.stderr
+        )
     return any(found["kind"] not in ("torn", "unfinished", "skipped") for found in places)
+
 
 def main(container, usage):
     if len(sys.argv) != 3 or sys.argv[1] not in ("records", "cat"):

@@ -1,7 +1,8 @@
 """Tests of plfs_decode.py and flat_index.py on containers made here, by an encoder written from docs/FORMAT.md alone.
 
-    python3 -m unittest discover -s tests/decoder
+python3 -m unittest discover -s tests/decoder
 """
+
 import json, os, random, re, struct, subprocess, sys, tempfile, unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -9,51 +10,112 @@ sys.path.insert(0, HERE)
 import plfs_decode
 from plfs_decode import crc32c
 
-PROGRAMS = {"records": ["plfs_decode.py", "records"], "cat": ["plfs_decode.py", "cat"],
-            "cat through flat": ["flat_index.py", "cat"], "stat": ["agree.py", "--stat"]}
+PROGRAMS = {
+    "records": ["plfs_decode.py", "records"],
+    "cat": ["plfs_decode.py", "cat"],
+    "cat through flat": ["flat_index.py", "cat"],
+    "stat": ["agree.py", "--stat"],
+}
 
 UUID = bytes.fromhex("00112233445566778899aabbccddeeff")
 SET, OTHER = 0x0BADCAFE, 0x1BADCAFE
-TOKEN = 300_000_000                     # a second of 1979
+TOKEN = 300_000_000  # a second of 1979
 
 
 def superblock(root, major=1, incompatible=0, streams=4, workload=1, names=1, backends=(0,)):
     path = os.fsencode(root)
-    part = struct.pack("<HHQQ16sQIIIHHHHIQH", major, 0, incompatible, 0, UUID, 1, 0o644, 0, 0, workload, streams, 0, names, 0,
-                       1 << 30, len(backends)) + struct.pack(f"<{len(backends)}HH", *backends, len(path)) + path
+    part = (
+        struct.pack(
+            "<HHQQ16sQIIIHHHHIQH",
+            major,
+            0,
+            incompatible,
+            0,
+            UUID,
+            1,
+            0o644,
+            0,
+            0,
+            workload,
+            streams,
+            0,
+            names,
+            0,
+            1 << 30,
+            len(backends),
+        )
+        + struct.pack(f"<{len(backends)}HH", *backends, len(path))
+        + path
+    )
     part = part.ljust(3072 - 76, b"\0")
     banner = b"A PLFS file; its bytes are in .plfs.".ljust(63) + b"\n"
-    return (banner + b"\x89PLFS\r\n\x1a" + struct.pack("<I", crc32c(part)) + part).ljust(4093, b"\0")
+    return (banner + b"\x89PLFS\r\n\x1a" + struct.pack("<I", crc32c(part)) + part).ljust(
+        4093, b"\0"
+    )
 
 
 def ref(log_set=SET, stream=0, segment=0, backend=0, kind=0, codec=0):
     return struct.pack("<IIHHBBH", log_set, segment, stream, backend, kind, codec, 0)
 
+
 def run(logical, length, physical, stride=0, count=1, segref=0, stamp=None):
     """Without a stamp the block gives its own."""
-    return lambda own: struct.pack("<BBHIQQqQIIQ", 1, 7, segref, count, logical, length, stride, physical, 7, 0, own if stamp is None else stamp)
+    return lambda own: struct.pack(
+        "<BBHIQQqQIIQ",
+        1,
+        7,
+        segref,
+        count,
+        logical,
+        length,
+        stride,
+        physical,
+        7,
+        0,
+        own if stamp is None else stamp,
+    )
+
 
 def hole(logical, length, stamp=None, segref=0, count=0):
-    return lambda own: struct.pack("<BBHIQQIIQ", 4, 5, segref, count, logical, length, 7, 0, own if stamp is None else stamp)
+    return lambda own: struct.pack(
+        "<BBHIQQIIQ", 4, 5, segref, count, logical, length, 7, 0, own if stamp is None else stamp
+    )
+
 
 def truncate(size, stamp=None):
     return lambda own: struct.pack("<BBHIQQ", 2, 3, 0, 0, size, own if stamp is None else stamp)
+
 
 def writer(host=b"node1"):
     text = struct.pack("<IIIIQQH", 7, 4711, 0, 0, 1, 2, len(host)) + host
     units = -(-(8 + len(text)) // 8)
     return (struct.pack("<BBHI", 128, units, 0, 0) + text).ljust(8 * units, b"\0")
 
+
 def block(at, stamp, records, eof, refs=None, flags=0, log_set=SET, durable=0, count=None):
     if refs is None:
         refs = [] if flags & 1 else [ref(log_set)]
     body = b"".join(refs) + b"".join(r if isinstance(r, bytes) else r(stamp) for r in records)
-    rest = struct.pack("<II8sQQQIIHHI", crc32c(body), len(body), UUID[:8], stamp, at, eof, log_set,
-                       len(records) if count is None else count, len(refs), flags, durable)
+    rest = struct.pack(
+        "<II8sQQQIIHHI",
+        crc32c(body),
+        len(body),
+        UUID[:8],
+        stamp,
+        at,
+        eof,
+        log_set,
+        len(records) if count is None else count,
+        len(refs),
+        flags,
+        durable,
+    )
     return b"PLIX" + struct.pack("<I", crc32c(rest)) + rest + body
+
 
 def pad(raw):
     return raw + bytes(-len(raw) % 64)
+
 
 def log(*blocks, log_set=SET):
     """Blocks are the arguments of block() after `at`, or raw bytes."""
@@ -63,6 +125,7 @@ def log(*blocks, log_set=SET):
         raw += b if isinstance(b, bytes) else block(len(raw), *b[0], log_set=log_set, **b[1])
     return raw
 
+
 def B(*args, **kw):
     return args, kw
 
@@ -71,111 +134,236 @@ def column(values, shift=0):
     values = list(values)
     base = min(values, default=0)
     fields = [v - base >> shift for v in values]
-    bits, low = max((f.bit_length() for f in fields), default=0), base.to_bytes((base.bit_length() + 7) // 8, "little")
+    bits, low = (
+        max((f.bit_length() for f in fields), default=0),
+        base.to_bytes((base.bit_length() + 7) // 8, "little"),
+    )
     number = sum(f << i * bits for i, f in enumerate(fields))
-    return struct.pack("<H", bits | shift << 7 | len(low) << 12) + low + number.to_bytes((len(fields) * bits + 7) // 8, "little")
+    return (
+        struct.pack("<H", bits | shift << 7 | len(low) << 12)
+        + low
+        + number.to_bytes((len(fields) * bits + 7) // 8, "little")
+    )
+
 
 def pad8(raw):
     return raw + bytes(-len(raw) % 8)
 
+
 def axis(stride, count, physical=0, segment=0, tabled=0):
     return struct.pack("<QqqII", stride, physical, segment, count, tabled)
+
 
 def shape(*axes, table=()):
     body = pad8(b"".join(axes) + b"".join(column(values) for values in zip(*table)))
     return struct.pack("<II", len(axes), 8 + len(body)) + body
 
+
 def extents(*rows):
     """A block. A row: gap length segment physical, and stamp, index of the log set if it is ordered."""
-    return pad8(bytes([len(rows) - 1, len(rows[0]) == 6]) + b"".join(column(values) for values in zip(*rows)))
+    return pad8(
+        bytes([len(rows) - 1, len(rows[0]) == 6])
+        + b"".join(column(values) for values in zip(*rows))
+    )
 
-def flat(entries, refs, covered, cuts=(), size=0, newest=99, stored=11, records=3, shapes=(), blocks=(), n=0, floor=0, **head):
+
+def flat(
+    entries,
+    refs,
+    covered,
+    cuts=(),
+    size=0,
+    newest=99,
+    stored=11,
+    records=3,
+    shapes=(),
+    blocks=(),
+    n=0,
+    floor=0,
+    **head,
+):
     """An entry: first end length stride physical stamp set shape count segment; a block: first, bytes; n: extents in the blocks; head: wrong numbers."""
     rows = sorted(entries, key=lambda x: (x[0], *x[5:7]))
     top = [0] * len(rows)
+
     def tree(a, b):
         if a >= b:
             return 0
         m = (a + b) // 2
         top[m] = max(rows[m][1], tree(a, m), tree(m + 1, b))
         return top[m]
+
     tree(0, len(rows))
     segments, sets = [struct.unpack_from("<IIHH", r) for r in refs], [s for s, _ in covered]
     owners = sorted({x[0] for x in segments})
-    columns = (sets, [0] * len(sets), [length for _, length in covered],
-               [sets.index(o) for o in owners], [sum(x[0] == o for x in segments) for o in owners],
-               [x[2] for x in segments], [x[3] for x in segments], [x[1] for x in segments], [stored] * len(segments))
+    columns = (
+        sets,
+        [0] * len(sets),
+        [length for _, length in covered],
+        [sets.index(o) for o in owners],
+        [sum(x[0] == o for x in segments) for o in owners],
+        [x[2] for x in segments],
+        [x[3] for x in segments],
+        [x[1] for x in segments],
+        [stored] * len(segments),
+    )
     tables = pad8(b"".join(map(column, columns)) + b"".join(struct.pack("<QIIQ", *c) for c in cuts))
-    body = tables + b"".join(shapes) + b"".join(struct.pack("<QQQQqQQIIII", r[0], r[1], t, *r[2:]) for r, t in zip(rows, top))
+    body = (
+        tables
+        + b"".join(shapes)
+        + b"".join(struct.pack("<QQQQqQQIIII", r[0], r[1], t, *r[2:]) for r, t in zip(rows, top))
+    )
     packed = b"".join(raw for _, raw in blocks)
     for i, (first, raw) in enumerate(blocks):
         body += struct.pack("<QII", first, sum(len(raw) for _, raw in blocks[:i]) // 8, crc32c(raw))
-    numbers = {"size": size, "records": records, "newest": newest, "sets": len(sets), "segments": len(segments), "cuts": len(cuts),
-               "shapes": len(shapes), "entries": len(rows), "shape_bytes": sum(map(len, shapes)), "blocks": len(blocks), "owners": len(owners),
-               "extents": n, "block_bytes": len(packed), "table_bytes": len(tables), "floor": floor} | head
+    numbers = {
+        "size": size,
+        "records": records,
+        "newest": newest,
+        "sets": len(sets),
+        "segments": len(segments),
+        "cuts": len(cuts),
+        "shapes": len(shapes),
+        "entries": len(rows),
+        "shape_bytes": sum(map(len, shapes)),
+        "blocks": len(blocks),
+        "owners": len(owners),
+        "extents": n,
+        "block_bytes": len(packed),
+        "table_bytes": len(tables),
+        "floor": floor,
+    } | head
     head = struct.pack("<I16sQQQIIIIQQIIQQQQ", crc32c(body), UUID, *numbers.values())
     return b"PLFSFLT3" + struct.pack("<I", crc32c(head)) + head + body + packed
 
 
 # Two log sets in turns: a piece of one, a piece of the other, three times; the same again at 20.
 TURNS = b"aaAAbbBBccCC" + bytes(8) + b"ddDDeeEEffFF"
-TURNS_LOGS = [(SET, log(B(10, [run(i * 20, 2, i * 6, 4, 3) for i in (0, 1)], 30)), b"aabbccddeeff"),
-              (OTHER, log(B(11, [run(i * 20 + 2, 2, i * 6, 4, 3) for i in (0, 1)], 32), log_set=OTHER), b"AABBCCDDEEFF")]
+TURNS_LOGS = [
+    (SET, log(B(10, [run(i * 20, 2, i * 6, 4, 3) for i in (0, 1)], 30)), b"aabbccddeeff"),
+    (
+        OTHER,
+        log(B(11, [run(i * 20 + 2, 2, i * 6, 4, 3) for i in (0, 1)], 32), log_set=OTHER),
+        b"AABBCCDDEEFF",
+    ),
+]
 
 # What a writer who lags behind adds: its stamp, whether the flat index can be used with it, the bytes.
-LATE = (10, "stale", b"XXAA" + TURNS[4:]), (11, "stale", b"XXXX" + TURNS[4:]), (12, "valid", b"XXXX" + TURNS[4:])
+LATE = (
+    (10, "stale", b"XXAA" + TURNS[4:]),
+    (11, "stale", b"XXXX" + TURNS[4:]),
+    (12, "valid", b"XXXX" + TURNS[4:]),
+)
+
 
 def late(stamp):
     return log(B(stamp, [run(0, 4, 0)], 4), log_set=OTHER + 1)
 
+
 def flats():
     """Flat indexes of these logs: (what, bytes, None or what the decoder says against it)."""
+
     def make(entries, shapes=(), **parts):
-        return flat(entries, [ref(), ref(OTHER)], [(log_set, len(index)) for log_set, index, _ in TURNS_LOGS], shapes=shapes,
-                    **{"size": 32, "newest": 11, "stored": 12, "records": 4, "floor": 11} | parts)
+        return flat(
+            entries,
+            [ref(), ref(OTHER)],
+            [(log_set, len(index)) for log_set, index, _ in TURNS_LOGS],
+            shapes=shapes,
+            **{"size": 32, "newest": 11, "stored": 12, "records": 4, "floor": 11} | parts,
+        )
+
     def entry(first, end, physical=0, segment=0, shape=1):
         return (first, end, 2, 0, physical, 0, 0, shape, 1, segment)
+
     both, half = entry(0, 32), entry(0, 12)
     far, near, sets = axis(20, 2, 6), axis(4, 3, 2), axis(2, 2, 0, 1)
     rows = [[(0, 2, i % 2, j * 6 + i // 2 * 2) for i in range(6)] for j in (0, 1)]
     blocks = [(0, extents(*rows[0])), (20, extents(*rows[1]))]
     yield "axes", make([both], [shape(far, near, sets)]), None
     yield "two entries", make([half, entry(20, 32, 6)], [shape(near, sets)]), None
-    yield "table", make([both], [shape(far, near, axis(2, 2, tabled=1), table=[(0, 0), (1, 0)])]), None
+    yield (
+        "table",
+        make([both], [shape(far, near, axis(2, 2, tabled=1), table=[(0, 0), (1, 0)])]),
+        None,
+    )
     two = axis(20, 2, tabled=1), near, axis(2, 2, tabled=1)
-    yield "table of two axes", make([both], [shape(*two, table=[(0, 0), (1, 0), (0, 6), (1, 6)])]), None
-    yield "table and axis", make([both], [shape(far, near, axis(2, 2, -9, -1, 1), table=[(0, 0), (2, 9)])]), None
-    yield "axis, backwards", make([both], [shape(axis(20, 2, -6, tabled=1), near, sets, table=[(0, 0), (0, 12)])]), None
+    yield (
+        "table of two axes",
+        make([both], [shape(*two, table=[(0, 0), (1, 0), (0, 6), (1, 6)])]),
+        None,
+    )
+    yield (
+        "table and axis",
+        make([both], [shape(far, near, axis(2, 2, -9, -1, 1), table=[(0, 0), (2, 9)])]),
+        None,
+    )
+    yield (
+        "axis, backwards",
+        make([both], [shape(axis(20, 2, -6, tabled=1), near, sets, table=[(0, 0), (0, 12)])]),
+        None,
+    )
     yield "blocks", make([], blocks=blocks, n=12), None
     ordered = [(20, extents(*(r + (10 + i % 2, i % 2) for i, r in enumerate(rows[1]))))]
-    yield "a shape and an ordered block", make([half], [shape(near, sets)], blocks=ordered, n=6), None
-    runs = [(at + 2 * i, at + 2 * i + 10, 2, 4, at * 6 // 20, 11, 2**32 - 1, 0, 3, i) for i in (0, 1) for at in (0, 20)]
+    yield (
+        "a shape and an ordered block",
+        make([half], [shape(near, sets)], blocks=ordered, n=6),
+        None,
+    )
+    runs = [
+        (at + 2 * i, at + 2 * i + 10, 2, 4, at * 6 // 20, 11, 2**32 - 1, 0, 3, i)
+        for i in (0, 1)
+        for at in (0, 20)
+    ]
     yield "entries without order", make(runs), None
     damaged = bytearray(make([], blocks=blocks, n=12))
     damaged[-20] ^= 1
     yield "a bit of a block flipped", bytes(damaged), "wrong CRC of a block"
     gap = 0, extents((9,) + rows[0][0][1:], *rows[0][1:])
-    yield "a gap in front of the first extent", make([], blocks=[gap, blocks[1]], n=12), "first extent"
+    yield (
+        "a gap in front of the first extent",
+        make([], blocks=[gap, blocks[1]], n=12),
+        "first extent",
+    )
     yield "floor 0", make([both], [shape(far, near, sets)], floor=0), "does not fit its shape"
     yield "overlapping pieces", make([both], [shape(far, near, axis(1, 2, 0, 1))]), "overlap"
-    yield "shape and block overlap", make([both], [shape(far, near, sets)], blocks=blocks[1:], n=6), "share a byte"
+    yield (
+        "shape and block overlap",
+        make([both], [shape(far, near, sets)], blocks=blocks[1:], n=6),
+        "share a byte",
+    )
     yield "blocks in another order", make([], blocks=blocks[::-1], n=12), "not sorted"
     yield "fewer extents than it says", make([], blocks=blocks, n=13), "behind the blocks"
     yield "more extents than it says", make([], blocks=blocks, n=11), "behind the blocks"
     yield "no axis", make([both], [shape()]), "shape of 0 axes"
     yield "nine axes", make([both], [shape(*[sets] * 9)]), "shape of 9 axes"
     yield "axis of one", make([both], [shape(axis(20, 1, 6), near, sets)]), "axis or table"
-    yield "huge table", make([both], [shape(axis(20, 10**9, tabled=1), table=[(0, 0)])]), "axis or table"
+    yield (
+        "huge table",
+        make([both], [shape(axis(20, 10**9, tabled=1), table=[(0, 0)])]),
+        "axis or table",
+    )
     yield "no such shape", make([entry(0, 32, shape=2)], [shape(far, near, sets)]), "out of range"
     yield "no such segment", make([both], [shape(far, near, axis(2, 2, 0, 2))]), "no segment"
-    yield "segment in front of the first", make([both], [shape(far, near, axis(2, 2, 0, -1))]), "no segment"
+    yield (
+        "segment in front of the first",
+        make([both], [shape(far, near, axis(2, 2, 0, -1))]),
+        "no segment",
+    )
     yield "bytes behind a segment", make([both], [shape(axis(20, 2, 8), near, sets)]), "more bytes"
-    yield "bytes in front of a segment", make([both], [shape(axis(20, 2, -6), near, sets)]), "physical -6"
+    yield (
+        "bytes in front of a segment",
+        make([both], [shape(axis(20, 2, -6), near, sets)]),
+        "physical -6",
+    )
     yield "another end", make([entry(0, 33)], [shape(far, near, sets)]), "does not fit its shape"
     yield "too many log sets", make([both], [shape(far, near, sets)], sets=10**9), "too many"
     yield "too many segments", make([both], [shape(far, near, sets)], segments=10**9), "too many"
     young = [(0, extents(*(r + (12, 0) for r in rows[0])))]
-    yield "a record younger than the largest stamp", make([], blocks=young, n=6, size=12), "above the largest"
+    yield (
+        "a record younger than the largest stamp",
+        make([], blocks=young, n=6, size=12),
+        "above the largest",
+    )
 
 
 class Decoder(unittest.TestCase):
@@ -202,7 +390,10 @@ class Decoder(unittest.TestCase):
     def decode(self, command, name=None, code=0):
         """stdout and stderr of one run."""
         program, option = PROGRAMS[command]
-        done = subprocess.run([sys.executable, os.path.join(HERE, program), option, name or self.name], capture_output=True)
+        done = subprocess.run(
+            [sys.executable, os.path.join(HERE, program), option, name or self.name],
+            capture_output=True,
+        )
         self.assertEqual(done.returncode, code, done.stderr.decode())
         return done.stdout, done.stderr.decode()
 
@@ -225,37 +416,73 @@ class Decoder(unittest.TestCase):
         self.worked_example()
         self.assertEqual(self.cat(), b"aaa" + bytes(7) + b"bbb" + bytes(7) + b"ccc")
         s = self.stat()
-        self.assertEqual((s["size"], s["stored_bytes"], s["index_logs"], s["blocks"], s["records"], s["index_bytes"], s["data_logs"]),
-                         (23, 9, 1, 1, 1, 136, 1))
-        self.assertEqual((s["places"], s["summary"], s["flat"], s["uuid"]), ([], "none", "none", UUID.hex()))
+        self.assertEqual(
+            (
+                s["size"],
+                s["stored_bytes"],
+                s["index_logs"],
+                s["blocks"],
+                s["records"],
+                s["index_bytes"],
+                s["data_logs"],
+            ),
+            (23, 9, 1, 1, 1, 136, 1),
+        )
+        self.assertEqual(
+            (s["places"], s["summary"], s["flat"], s["uuid"]), ([], "none", "none", UUID.hex())
+        )
 
     def test_bytes_of_the_worked_example(self):
         """§10, as it stands in the document."""
         with open(os.path.join(HERE, "..", "..", "docs", "FORMAT.md"), encoding="utf-8") as f:
             dump = f.read().split("## 10. Worked example")[1].split("```")[1]
-        rows = [re.match(r" *\d+  ((?:[0-9a-f]{2} +){8,16})", line + " ")[1] for line in dump.strip("\n").split("\n")]
-        self.assertEqual(bytes.fromhex("".join(rows)), log(B(1 << 16, [run(0, 3, 0, 10, 3)], 23, flags=2)))
+        rows = [
+            re.match(r" *\d+  ((?:[0-9a-f]{2} +){8,16})", line + " ")[1]
+            for line in dump.strip("\n").split("\n")
+        ]
+        self.assertEqual(
+            bytes.fromhex("".join(rows)), log(B(1 << 16, [run(0, 3, 0, 10, 3)], 23, flags=2))
+        )
 
     def put_backend(self, path, number=1, identity=b"ab" * 16, there=b"ab" * 16, state=b"active"):
         """An entry of the table, and the directory."""
         os.makedirs(os.path.join(self.root, ".plfs", "backends"), exist_ok=True)
         with open(os.path.join(self.root, ".plfs", "backends", f"{number:04x}"), "wb") as f:
-            f.write(b"plfs-backend 1\nidentity " + identity + b"\nstate " + state + b"\npath " +
-                    os.fsencode(path).replace(b"\\", b"\\\\").replace(b"\n", b"\\n") + b"\n")
+            f.write(
+                b"plfs-backend 1\nidentity "
+                + identity
+                + b"\nstate "
+                + state
+                + b"\npath "
+                + os.fsencode(path).replace(b"\\", b"\\\\").replace(b"\n", b"\\n")
+                + b"\n"
+            )
         os.makedirs(os.path.join(path, ".plfs"), exist_ok=True)
         with open(os.path.join(path, ".plfs", "identity"), "wb") as f:
             f.write(b"plfs-identity 1\nidentity " + there + b"\n")
 
     def test_backends(self):
         with tempfile.TemporaryDirectory() as temp:
-            for number, name in ((1, "plain"), (0xfffe, "a\nb\\c")):
+            for number, name in ((1, "plain"), (0xFFFE, "a\nb\\c")):
                 other = os.path.join(temp, name)
-                data = os.path.join(other, ".plfs", UUID.hex()[:2], UUID.hex()[2:], f"{SET:08x}", "07.ffffffff.data")
+                data = os.path.join(
+                    other, ".plfs", UUID.hex()[:2], UUID.hex()[2:], f"{SET:08x}", "07.ffffffff.data"
+                )
                 self.put_backend(other, number)
                 os.makedirs(os.path.dirname(data))
                 with open(data, "wb") as f:
                     f.write(b"there")
-                self.fill(log(B(10, [run(0, 5, 0)], 5, refs=[ref(stream=7, segment=2**32 - 1, backend=number)])), b"")
+                self.fill(
+                    log(
+                        B(
+                            10,
+                            [run(0, 5, 0)],
+                            5,
+                            refs=[ref(stream=7, segment=2**32 - 1, backend=number)],
+                        )
+                    ),
+                    b"",
+                )
                 self.assertEqual(self.cat(), b"there")
             self.put_backend(other, number, there=b"cd" * 16)
             self.assertIn("is another backend than fffe", self.decode("cat", code=1)[1])
@@ -272,7 +499,14 @@ class Decoder(unittest.TestCase):
         self.assertEqual(self.stat()["size"], 0)
 
     def test_overlap_newest_wins(self):
-        self.fill(log(B(8, [writer()], 0), B(10, [run(0, 10, 0, stamp=9), run(4, 2, 10)], 10), B(11, [run(8, 4, 12)], 12)), b"a" * 10 + b"bbcccc")
+        self.fill(
+            log(
+                B(8, [writer()], 0),
+                B(10, [run(0, 10, 0, stamp=9), run(4, 2, 10)], 10),
+                B(11, [run(8, 4, 12)], 12),
+            ),
+            b"a" * 10 + b"bbcccc",
+        )
         self.assertEqual(self.cat(), b"aaaabbaacccc")
         rows = [json.loads(line) for line in self.decode("records")[0].splitlines()]
         self.assertEqual([r["kind"] for r in rows], ["writer", "run", "run", "run"])
@@ -288,10 +522,18 @@ class Decoder(unittest.TestCase):
         self.fill(log(B(30, [run(0, 4, 0, stamp=5)], 4)), b"AAAA")
         self.fill(log(B(10, [run(2, 4, 0)], 6), log_set=OTHER), b"bbbb", OTHER)
         self.assertEqual(self.cat(), b"AAbbbb")
-        self.fill(log(B(30, [run(0, 1, 0, stamp=9), run(0, 1, 1, stamp=8)], 1), B(40, [truncate(1, 7)], 1, flags=1)), b"xy")
+        self.fill(
+            log(
+                B(30, [run(0, 1, 0, stamp=9), run(0, 1, 1, stamp=8)], 1),
+                B(40, [truncate(1, 7)], 1, flags=1),
+            ),
+            b"xy",
+        )
         self.fill(b"", b"", OTHER)
         self.assertEqual(self.cat(), b"x")
-        self.assertEqual([json.loads(r)["order"][0] for r in self.decode("records")[0].splitlines()], [7, 8, 9])
+        self.assertEqual(
+            [json.loads(r)["order"][0] for r in self.decode("records")[0].splitlines()], [7, 8, 9]
+        )
 
     def test_equal_stamp_larger_set_wins(self):
         self.fill(log(B(10, [run(0, 4, 0)], 4)), b"AAAA")
@@ -303,8 +545,15 @@ class Decoder(unittest.TestCase):
         self.assertEqual(self.cat(), b"zz\0\0yy\0\0xx")
 
     def test_truncate_down_then_up(self):
-        self.fill(log(B(10, [run(0, 3, 0, 5, 4)], 18), B(11, [truncate(6)], 6, flags=1), B(12, [truncate(20)], 20, flags=1),
-                      B(13, [run(16, 1, 12)], 17)), b"aaabbbcccdddE")
+        self.fill(
+            log(
+                B(10, [run(0, 3, 0, 5, 4)], 18),
+                B(11, [truncate(6)], 6, flags=1),
+                B(12, [truncate(20)], 20, flags=1),
+                B(13, [run(16, 1, 12)], 17),
+            ),
+            b"aaabbbcccdddE",
+        )
         self.assertEqual(self.cat(), b"aaa\0\0b" + bytes(10) + b"E" + bytes(3))
         self.assertEqual(self.stat()["size"], 20)
 
@@ -331,7 +580,7 @@ class Decoder(unittest.TestCase):
                 model.extend(bytes(max(0, end - len(model))))
                 for i in range(count):
                     at = logical + i * stride
-                    model[at:at + length] = bytes_[i * length:(i + 1) * length]
+                    model[at : at + length] = bytes_[i * length : (i + 1) * length]
                 data += bytes_
             self.fill(log(*blocks), data)
             c = plfs_decode.Container(self.name)
@@ -381,21 +630,45 @@ class Decoder(unittest.TestCase):
 
     def test_nests(self):
         def nest(count, rows, planes, stride=3, row=10, plane=30):
-            return lambda own: b"\3\n" + run(0, 1, 0, stride, count)(own)[2:] + struct.pack("<qqII", row, plane, rows, planes)
+            return lambda own: (
+                b"\3\n"
+                + run(0, 1, 0, stride, count)(own)[2:]
+                + struct.pack("<qqII", row, plane, rows, planes)
+            )
+
         want = bytearray(44)
         for i, at in enumerate([0, 3, 10, 13, 30, 33, 40, 43]):
             want[at] = ord("a") + i
         self.fill(log(B(10, [nest(2, 2, 2)], 44)), b"abcdefgh")
         self.assertEqual(self.cat(), bytes(want))
-        for wrong in (nest(1, 2, 2, stride=0), nest(2, 1, 2), nest(2, 2, 1), nest(2, 2, 2, row=3), nest(2, 2, 2, plane=13), nest(2, 65536, 2, row=10, plane=10**6)):
+        for wrong in (
+            nest(1, 2, 2, stride=0),
+            nest(2, 1, 2),
+            nest(2, 2, 1),
+            nest(2, 2, 2, row=3),
+            nest(2, 2, 2, plane=13),
+            nest(2, 65536, 2, row=10, plane=10**6),
+        ):
             self.fill(log(B(10, [wrong], 44)), b"abcdefgh")
             self.cat(code=1)
 
     def test_holes(self):
-        self.fill(log(B(10, [run(0, 6, 0, stamp=8), hole(1, 2, stamp=9), run(2, 1, 6)], 6)), b"abcdefg")
+        self.fill(
+            log(B(10, [run(0, 6, 0, stamp=8), hole(1, 2, stamp=9), run(2, 1, 6)], 6)), b"abcdefg"
+        )
         self.assertEqual(self.cat(), b"a\0gdef")
-        self.fill(log(B(10, [run(0, 1, 0, 2, 3, stamp=8), hole(1, 2, stamp=9)], 5), B(11, [hole(8, 2)], 10, refs=[])), b"abc")
-        self.assertEqual(self.cat(), b"a\0\0\0c\0\0\0\0\0", "a hole hides a part of a pattern, and its end counts")
+        self.fill(
+            log(
+                B(10, [run(0, 1, 0, 2, 3, stamp=8), hole(1, 2, stamp=9)], 5),
+                B(11, [hole(8, 2)], 10, refs=[]),
+            ),
+            b"abc",
+        )
+        self.assertEqual(
+            self.cat(),
+            b"a\0\0\0c\0\0\0\0\0",
+            "a hole hides a part of a pattern, and its end counts",
+        )
         late = log(B(8, [run(0, 4, 0)], 4), log_set=OTHER)
         self.fill(log(B(9, [hole(1, 2)], 3, refs=[])), b"")
         self.fill(late, b"late", OTHER)
@@ -405,18 +678,27 @@ class Decoder(unittest.TestCase):
         skipped = struct.pack("<BBHIQ", 200, 2, 0, 0, 0)
         self.fill(log(B(10, [skipped, run(0, 2, 0)], 2)), b"aa")
         self.assertEqual(self.cat(), b"aa")
-        self.fill(log(B(10, [run(0, 2, 0)], 2), B(11, [struct.pack("<BBHIQ", 5, 2, 0, 0, 0)], 0)), b"aa")
+        self.fill(
+            log(B(10, [run(0, 2, 0)], 2), B(11, [struct.pack("<BBHIQ", 5, 2, 0, 0, 0)], 0)), b"aa"
+        )
         out, text = self.decode("cat", code=1)
         self.assertEqual(out, b"")
         self.assertIn("unknown kind 5", text)
 
     def test_contradictions(self):
         for what, args in {
-            "eof": B(10, [run(0, 2, 0)], 3), "durable 1": B(10, [run(0, 2, 0)], 2, durable=1),
-            "count 2": B(10, [run(0, 2, 0, 1, 2)], 3), "flags 0": B(10, [truncate(2)], 2, refs=[]), "flags 0x4: this needs a newer PLFS": B(10, [], 0, flags=4),
-            "logical 9223372036854775807": B(10, [run(2**63 - 1, 1, 0)], 2**63), "wrong form": B(10, [run(0, 2, 0, segref=1)], 2),
-            "stream=256": B(10, [run(0, 2, 0)], 2, refs=[ref(stream=256)]), "kind=1": B(10, [run(0, 2, 0)], 2, refs=[ref(kind=1)]),
-            "codec=1": B(10, [run(0, 2, 0)], 2, refs=[ref(codec=1)]), "payload, stamp": B(10, [run(0, 2, 0, stamp=11)], 2)}.items():
+            "eof": B(10, [run(0, 2, 0)], 3),
+            "durable 1": B(10, [run(0, 2, 0)], 2, durable=1),
+            "count 2": B(10, [run(0, 2, 0, 1, 2)], 3),
+            "flags 0": B(10, [truncate(2)], 2, refs=[]),
+            "flags 0x4: this needs a newer PLFS": B(10, [], 0, flags=4),
+            "logical 9223372036854775807": B(10, [run(2**63 - 1, 1, 0)], 2**63),
+            "wrong form": B(10, [run(0, 2, 0, segref=1)], 2),
+            "stream=256": B(10, [run(0, 2, 0)], 2, refs=[ref(stream=256)]),
+            "kind=1": B(10, [run(0, 2, 0)], 2, refs=[ref(kind=1)]),
+            "codec=1": B(10, [run(0, 2, 0)], 2, refs=[ref(codec=1)]),
+            "payload, stamp": B(10, [run(0, 2, 0, stamp=11)], 2),
+        }.items():
             self.fill(log(args), b"aaaa")
             self.assertIn(what, self.decode("stat", code=1)[1])
         self.fill(log(B(10, [run(0, 2, 0)], 2), B(10, [run(0, 2, 2)], 2)), b"aabb")
@@ -433,10 +715,17 @@ class Decoder(unittest.TestCase):
     def test_superblock_refused(self):
         flipped = bytearray(superblock(self.root))
         flipped[200] ^= 4
-        for raw, text in ((bytes(flipped), "wrong CRC"), (superblock(self.root, major=2), "version 2"), (b"hello", "4093"),
-                          (superblock(self.root, incompatible=8), "0x8"), (superblock(self.root)[:4000], "4093"),
-                          (superblock(self.root, streams=0), "streams 0"), (superblock(self.root, names=2), "newer"),
-                          (superblock(self.root, workload=3), "newer"), (superblock(self.root, backends=()), "backends 0")):
+        for raw, text in (
+            (bytes(flipped), "wrong CRC"),
+            (superblock(self.root, major=2), "version 2"),
+            (b"hello", "4093"),
+            (superblock(self.root, incompatible=8), "0x8"),
+            (superblock(self.root)[:4000], "4093"),
+            (superblock(self.root, streams=0), "streams 0"),
+            (superblock(self.root, names=2), "newer"),
+            (superblock(self.root, workload=3), "newer"),
+            (superblock(self.root, backends=()), "backends 0"),
+        ):
             self.put("super", raw)
             self.assertIn(text, self.decode("stat", code=1)[1])
 
@@ -452,7 +741,9 @@ class Decoder(unittest.TestCase):
         with tempfile.TemporaryDirectory() as other:
             with open(os.path.join(other, "f"), "wb") as f:
                 f.write(superblock(other))
-            self.assertIn("no container", self.decode("stat", name=os.path.join(other, "f"), code=1)[1])
+            self.assertIn(
+                "no container", self.decode("stat", name=os.path.join(other, "f"), code=1)[1]
+            )
 
     def test_root_moved(self):
         """The superblock's path is a hint: a root works wherever it is."""
@@ -463,7 +754,20 @@ class Decoder(unittest.TestCase):
         self.assertEqual(len(self.cat(name=self.root + ".moved/out/f")), 23)
 
     def summary(self, size=23, crc=None, stored=9, stamp=1 << 16, index=136, records=1, flat=b""):
-        body = UUID[:8] + struct.pack("<QIIQQQQQI4sH46x", TOKEN, 5, 1, size, stored, stamp, index, records, 1, flat[8:12], len(flat))
+        body = UUID[:8] + struct.pack(
+            "<QIIQQQQQI4sH46x",
+            TOKEN,
+            5,
+            1,
+            size,
+            stored,
+            stamp,
+            index,
+            records,
+            1,
+            flat[8:12],
+            len(flat),
+        )
         with open(self.name, "r+b") as f:
             f.seek(3072)
             f.write(b"PLSM" + struct.pack("<I", crc32c(body) if crc is None else crc) + body + flat)
@@ -493,18 +797,25 @@ class Decoder(unittest.TestCase):
         self.put("flat", b"no flat index")
         self.summary(**totals, flat=good)
         os.utime(self.dir, ns=(0, TOKEN * 10**9 + 5))
-        self.assertEqual([self.stat()[key] for key in ("summary", "flat", "places")], ["valid", "valid", []])
+        self.assertEqual(
+            [self.stat()[key] for key in ("summary", "flat", "places")], ["valid", "valid", []]
+        )
         self.assertEqual(self.cat_flat(), self.cat())
-        self.summary(**totals, flat=other)                          # it is what is read, and checked
+        self.summary(**totals, flat=other)  # it is what is read, and checked
         self.assertNotEqual(self.cat_flat(), self.cat())
         self.summary(**totals, flat=good[:-1] + b"\1")
         self.assertIn("wrong length or CRC", self.decode("stat", code=1)[1])
         self.summary(**totals, flat=good)
-        os.utime(self.dir)                                          # void, with all that is behind it
-        self.assertEqual([self.stat(code=1)[key] for key in ("summary", "flat")], ["void: the token is not the directory's time", "damaged"])
+        os.utime(self.dir)  # void, with all that is behind it
+        self.assertEqual(
+            [self.stat(code=1)[key] for key in ("summary", "flat")],
+            ["void: the token is not the directory's time", "damaged"],
+        )
 
     def test_flat(self):
-        index = log(B(10, [run(0, 2, 0, 4, 3), run(8, 2, 6, -4, 2)], 10), B(11, [truncate(9)], 9, flags=1))
+        index = log(
+            B(10, [run(0, 2, 0, 4, 3), run(8, 2, 6, -4, 2)], 10), B(11, [truncate(9)], 9, flags=1)
+        )
         newer = log(index, B(12, [run(1, 1, 10)], 2))
         self.fill(newer, b"aabbccddeeX")
         entries = [(0, 10, 2, 4, 0, 10, SET, 0, 3, 0), (4, 10, 2, -4, 6, 10, SET, 0, 2, 0)]
@@ -513,18 +824,38 @@ class Decoder(unittest.TestCase):
         self.assertEqual(self.cat_flat(), b"aX\0\0ee\0\0d")
         self.assertEqual(self.cat_flat(), self.cat())
         self.assertEqual(self.stat()["flat"], "valid")
-        self.fill(index, b"aabbccddeeX")                            # a flat index that covers all must have the logs' numbers
-        self.assertIn("flat index says {'size': 9, 'stored_bytes': 11, 'stamp': 99, 'records': 3, 'data_logs': 1}, the logs {'index_logs': 1",
-                      self.decode("stat", code=1)[1])
+        self.fill(index, b"aabbccddeeX")  # a flat index that covers all must have the logs' numbers
+        self.assertIn(
+            "flat index says {'size': 9, 'stored_bytes': 11, 'stamp': 99, 'records': 3, 'data_logs': 1}, the logs {'index_logs': 1",
+            self.decode("stat", code=1)[1],
+        )
         self.fill(newer, b"aabbccddeeX")
         self.put("flat", good[:-1] + b"\1")
         self.assertIn("wrong length or CRC", self.decode("cat through flat", code=1)[1])
         self.put("flat", flat(entries, [ref()], [(SET, 10**6)], [(11, SET, 0, 9)], size=9))
         self.assertEqual(self.stat()["flat"], "stale")
         self.assertEqual(self.cat_flat(), self.cat())
-        for what, args in {"size 10": {"size": 10}, "log sets or segments": {"cuts": [(11, SET, 0, 9)], "covered": [(SET, 2**63)]},
-                           "too many": {"sets": 10**9}, "idle": {"cuts": [(11, SET, 0, 9), (12, SET, 0, 8)]}}.items():
-            self.put("flat", flat(**({"entries": entries, "refs": [ref()], "covered": [(SET, len(index))], "cuts": [(11, SET, 0, 9)], "size": 9} | args)))
+        for what, args in {
+            "size 10": {"size": 10},
+            "log sets or segments": {"cuts": [(11, SET, 0, 9)], "covered": [(SET, 2**63)]},
+            "too many": {"sets": 10**9},
+            "idle": {"cuts": [(11, SET, 0, 9), (12, SET, 0, 8)]},
+        }.items():
+            self.put(
+                "flat",
+                flat(
+                    **(
+                        {
+                            "entries": entries,
+                            "refs": [ref()],
+                            "covered": [(SET, len(index))],
+                            "cuts": [(11, SET, 0, 9)],
+                            "size": 9,
+                        }
+                        | args
+                    )
+                ),
+            )
             self.assertIn(what, self.decode("stat", code=1)[1])
 
     def test_flat_of_patterns(self):
@@ -535,7 +866,11 @@ class Decoder(unittest.TestCase):
             out, text = self.decode("cat through flat", code=int(wrong is not None))
             self.assertEqual(out, TURNS, what)
             self.assertIn(wrong or "", text, what)
-            self.assertEqual(self.stat(code=int(wrong is not None))["flat"], "damaged" if wrong else "valid", what)
+            self.assertEqual(
+                self.stat(code=int(wrong is not None))["flat"],
+                "damaged" if wrong else "valid",
+                what,
+            )
         self.put("flat", next(flats())[1])
         for stamp, state, want in LATE:
             self.fill(late(stamp), b"XXXX", OTHER + 1)

@@ -4,6 +4,7 @@
 cut and synced stands above it; a door that lacks it says why. `differs`: what SEMANTICS.md says where the library and its doors do not behave so; `in_a_mount`: where a mount does not.
 It runs there too, and must not hold.
 """
+
 import collections
 import os
 import random
@@ -20,7 +21,11 @@ USER = 65534
 def behaviour(*needs, differs=None, in_a_mount=None):
     def listed(function):
         rows = dict.fromkeys(LIBRARY, differs) | {"fuse": in_a_mount}
-        LIST.append(Behaviour(function.__name__, needs, {door: row for door, row in rows.items() if row}, function))
+        LIST.append(
+            Behaviour(
+                function.__name__, needs, {door: row for door, row in rows.items() if row}, function
+            )
+        )
         return function
 
     return listed
@@ -193,7 +198,9 @@ def who_has_seen_a_write_wins_over_it(w):
             second.write(0, b"later")
             second.sync()
             first.sync()
-            assert one.read(0, 5) == two.read(0, 5) == w.process(1 - node).read(name)[:5] == b"later"
+            assert (
+                one.read(0, 5) == two.read(0, 5) == w.process(1 - node).read(name)[:5] == b"later"
+            )
 
 
 @behaviour()
@@ -239,7 +246,9 @@ def appends_of_a_node_never_overlap(w):
     seen = w.process().read("f", 60000)
     assert sorted(seen.splitlines(True)) == sorted(lines)
     for who in range(3):
-        assert [line for line in seen.splitlines(True) if line[:1] == b"%d" % who] == [line for line in lines if line[:1] == b"%d" % who]
+        assert [line for line in seen.splitlines(True) if line[:1] == b"%d" % who] == [
+            line for line in lines if line[:1] == b"%d" % who
+        ]
 
 
 # Durability.
@@ -291,7 +300,10 @@ def a_killed_writer_leaves_whole_writes_and_all_that_it_synced(w):
         assert len(seen) % 64 == 0
         synced = answers - answers % 10
         for place in range(50):
-            values = [0 if i < 0 else 1 + i % 250 for i in [-1] + [i for i in range(300) if i % 10 != 9 and i * 7 % 50 == place]]
+            values = [
+                0 if i < 0 else 1 + i % 250
+                for i in [-1] + [i for i in range(300) if i % 10 != 9 and i * 7 % 50 == place]
+            ]
             sure = sum(1 for i in range(synced) if i % 10 != 9 and i * 7 % 50 == place)
             found = set(seen[place * 64 : place * 64 + 64]) or {0}
             assert len(found) == 1 and found <= set(values[sure:]), (round, answers, place, found)
@@ -471,7 +483,11 @@ def a_link_is_another_name_of_the_file(w):
     process.write("d/g", b"TWO", "rw")
     assert process.read("f") == b"TWO"
     process.on_names("unlink", "f")
-    assert process.names() == ["d"] and process.stat("d/g").nlink == 1 and process.read("d/g") == b"TWO"
+    assert (
+        process.names() == ["d"]
+        and process.stat("d/g").nlink == 1
+        and process.read("d/g") == b"TWO"
+    )
 
 
 @behaviour()
@@ -529,7 +545,9 @@ def mode_and_owner_are_the_files(w):
     f = process.open("f", "rw")
     process.on_name("chmod", "f", "604")
     process.on_name("chown", "f", USER, 1)
-    assert f.stat()[1:5] == process.stat("f")[1:5] == w.process().stat("f")[1:5] == (0o604, 1, USER, 1)
+    assert (
+        f.stat()[1:5] == process.stat("f")[1:5] == w.process().stat("f")[1:5] == (0o604, 1, USER, 1)
+    )
     f.write(0, b"still")
     f.close()
     assert w.process(user=USER).read("f") == b"still"
@@ -618,7 +636,11 @@ def files_reach_to_the_last_offset_and_holes_are_zeros(w):
     last = (1 << 63) - 1 if w.door.is_plfs else 1 << 43
     f.write(last - 3, b"end")
     f.write(1 << 40, b"mid")
-    assert f.size() == last and f.read(last - 5, 5) == b"\0\0end" and f.read((1 << 40) - 2, 7) == b"\0\0mid\0\0"
+    assert (
+        f.size() == last
+        and f.read(last - 5, 5) == b"\0\0end"
+        and f.read((1 << 40) - 2, 7) == b"\0\0mid\0\0"
+    )
     assert f.read(12345, 100) == bytes(100)
     f.close()
     reader = w.process(1)
@@ -658,7 +680,11 @@ def a_killed_process_leaves_all_that_it_wrote(w):
     assert w.process().read("f") == b"written"
 
 
-@behaviour("append", differs="O_APPEND is atomic within a node only (S11)", in_a_mount="O_APPEND is atomic within a mount only (F2)")
+@behaviour(
+    "append",
+    differs="O_APPEND is atomic within a node only (S11)",
+    in_a_mount="O_APPEND is atomic within a mount only (F2)",
+)
 def appends_of_different_nodes_never_overlap(w):
     w.process().write("f", b"")
     time.sleep(w.door.settle_s)
@@ -731,7 +757,9 @@ def a_file_can_be_write_only(w):
     w.refuses("EACCES", other.open, "f", "r")
 
 
-@behaviour("names", "stat", "users", differs="A user who may not read a file sees 4,093 as its size")
+@behaviour(
+    "names", "stat", "users", differs="A user who may not read a file sees 4,093 as its size"
+)
 def everybody_sees_the_size(w):
     process = w.process()
     process.write("f", b"secret")
@@ -739,7 +767,12 @@ def everybody_sees_the_size(w):
     assert w.process(user=USER).stat("f").size == 6
 
 
-@behaviour("names", "stat", "users", differs="Default ACLs and group inheritance come from the root's `.plfs`")
+@behaviour(
+    "names",
+    "stat",
+    "users",
+    differs="Default ACLs and group inheritance come from the root's `.plfs`",
+)
 def a_file_gets_the_group_of_its_directory(w):
     process = w.process()
     process.on_names("mkdir", "d")

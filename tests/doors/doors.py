@@ -3,6 +3,7 @@
 A door is a server program (one of posix.c, capi.c, mpi.c, door.rs) and where it finds its files. Each process of a behaviour is one server, driven through pipes, so that a
 behaviour says in which order several processes do what. A node is those processes that meet in one directory of shared memory, or in one mount.
 """
+
 import collections
 import errno
 import json
@@ -29,7 +30,14 @@ class Process:
     def __init__(self, door, node, user):
         self.door, self.node, self.user, self.directory = door, node, user, None
         who = {"user": user, "group": user, "extra_groups": []} if user else {}
-        self.server = subprocess.Popen(door.command(), env=door.environment(node), stdin=subprocess.PIPE, stdout=subprocess.PIPE, umask=0o022, **who)
+        self.server = subprocess.Popen(
+            door.command(),
+            env=door.environment(node),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            umask=0o022,
+            **who,
+        )
         self.unread, self.free = b"", set(range(FILES))
 
     def path(self, name):
@@ -181,16 +189,34 @@ class Door:
     @classmethod
     def missing(cls, name, servers):
         """Why this door cannot be used here; None if it can."""
-        return None if os.path.exists(f"{servers}/{cls.server}") else f"no {cls.server} server: its compiler is not here"
+        return (
+            None
+            if os.path.exists(f"{servers}/{cls.server}")
+            else f"no {cls.server} server: its compiler is not here"
+        )
 
     def __init__(self, name, work, plfs, servers):
         self.name, self.plfs, self.servers = name, plfs, servers
         self.work, self.shared = f"{work}/{name}", f"/dev/shm/{os.path.basename(work)}.{name}"
         self.idle = collections.defaultdict(list)
-        for directory in self.storage(), self.storage(small=True), f"{self.shared}.0", f"{self.shared}.1":
+        for directory in (
+            self.storage(),
+            self.storage(small=True),
+            f"{self.shared}.0",
+            f"{self.shared}.1",
+        ):
             os.makedirs(directory)
             os.chmod(directory, 0o1777)
-        mount = ["mount", "-i", "-t", "tmpfs", "-o", "size=2m,mode=1777", "plfs-test", self.storage(small=True)]
+        mount = [
+            "mount",
+            "-i",
+            "-t",
+            "tmpfs",
+            "-o",
+            "size=2m,mode=1777",
+            "plfs-test",
+            self.storage(small=True),
+        ]
         self.has_small = os.getuid() == 0 and subprocess.run(mount).returncode == 0
         self.start()
 
@@ -219,7 +245,16 @@ class Door:
         return self.storage(small)
 
     def run(self, *command):
-        return [self.plfs, "run", "--mount", self.storage(), "--mount", self.storage(small=True), "--", *command]
+        return [
+            self.plfs,
+            "run",
+            "--mount",
+            self.storage(),
+            "--mount",
+            self.storage(small=True),
+            "--",
+            *command,
+        ]
 
     def command(self):
         return [f"{self.servers}/{self.server}"]
@@ -262,7 +297,9 @@ class Fuse(Door):
 
     @classmethod
     def missing(cls, name, servers):
-        return super().missing(name, servers) or (None if os.getuid() == 0 and os.path.exists("/dev/fuse") else "needs root and /dev/fuse")
+        return super().missing(name, servers) or (
+            None if os.getuid() == 0 and os.path.exists("/dev/fuse") else "needs root and /dev/fuse"
+        )
 
     def start(self):
         for node, small in (0, False), (1, False), (0, True):
@@ -272,7 +309,9 @@ class Fuse(Door):
 
     def unmount(self):
         for node, small in (0, False), (1, False), (0, True):
-            subprocess.run([self.plfs, "umount", "--lazy", self.place(node, small)], timeout=TIMEOUT_S)
+            subprocess.run(
+                [self.plfs, "umount", "--lazy", self.place(node, small)], timeout=TIMEOUT_S
+            )
 
     def place(self, node, small=False):
         return f"{self.work}/mount.{'small' if small else node}"
@@ -299,10 +338,21 @@ class Mpi(Door):
         return self.run(f"{self.servers}/{self.name}")
 
     def environment(self, node):
-        return dict(super().environment(node), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        return dict(
+            super().environment(node),
+            OMPI_ALLOW_RUN_AS_ROOT="1",
+            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+        )
 
     def errors(self, name):
-        classes = {"ENOENT": "NO_SUCH_FILE", "EEXIST": "FILE_EXISTS", "EACCES": "ACCESS", "ENOSPC": "NO_SPACE", "EINVAL": "ARG", "EFBIG": "ARG"}
+        classes = {
+            "ENOENT": "NO_SUCH_FILE",
+            "EEXIST": "FILE_EXISTS",
+            "EACCES": "ACCESS",
+            "ENOSPC": "NO_SPACE",
+            "EINVAL": "ARG",
+            "EFBIG": "ARG",
+        }
         classes |= {"ENOTDIR": "BAD_FILE", "ENAMETOOLONG": "BAD_FILE"}
         # A handle of the wrong mode has a class for each direction. A directory is not ours: what the MPI says of it is its own (M10).
         classes |= {"EBADF": "ACCESS READ_ONLY", "EISDIR": "BAD_FILE IO OTHER"}
@@ -319,7 +369,15 @@ class Plain(Door):
         pass
 
 
-DOORS = {"rust": Rust, "c": C, "preload": Preload, "fuse": Fuse, "mpich": Mpi, "openmpi": Mpi, "plain": Plain}
+DOORS = {
+    "rust": Rust,
+    "c": C,
+    "preload": Preload,
+    "fuse": Fuse,
+    "mpich": Mpi,
+    "openmpi": Mpi,
+    "plain": Plain,
+}
 
 
 # Of commits and acquires that need some, for a file of 100 bytes.
@@ -349,16 +407,22 @@ class World:
         return f"{self.door.storage()}/{self.name}/{name}"
 
     def container(self, name):
-        return json.loads(subprocess.check_output([self.door.plfs, "stat", "--json", self.below(name)]))["container"]
+        return json.loads(
+            subprocess.check_output([self.door.plfs, "stat", "--json", self.below(name)])
+        )["container"]
 
     def used_kib(self):
         """What all files take on the storage."""
-        done = subprocess.run(["du", "-sk", self.door.storage()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        done = subprocess.run(
+            ["du", "-sk", self.door.storage()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         return int(done.stdout.split()[0])
 
     def flatten(self, name):
         if self.door.is_plfs:
-            subprocess.check_call([self.door.plfs, "flatten", self.below(name)], stdout=subprocess.DEVNULL)
+            subprocess.check_call(
+                [self.door.plfs, "flatten", self.below(name)], stdout=subprocess.DEVNULL
+            )
 
     def refuses(self, name, call, *args):
         """The call gives this error, or what the door has for it."""

@@ -1,4 +1,5 @@
 """Runs the behaviours through the doors: run.py WORK PLFS SERVERS [NAME...], as run.sh calls it. NAME: only these doors and behaviours."""
+
 import os
 import pathlib
 import re
@@ -20,7 +21,12 @@ def run(behaviour, door):
     lacking = [door.lacks[need] for need in behaviour.needs if need in door.lacks]
     if lacking:
         return "cannot", lacking[0]
-    if "users" in behaviour.needs and os.getuid() != 0 or "small" in behaviour.needs and not door.has_small:
+    if (
+        "users" in behaviour.needs
+        and os.getuid() != 0
+        or "small" in behaviour.needs
+        and not door.has_small
+    ):
         return "skip", "needs root"
     row = behaviour.differs.get(door.name)
     # What may be seen late is seen at once if the machine is slow: only a difference that never shows is none.
@@ -46,10 +52,20 @@ def through(door, listed):
         for behaviour in listed:
             what, why = column[behaviour.name] = run(behaviour, door)
             if what != "cannot":
-                print(SAID.get(what, what), f"{door.name}: {behaviour.name}" + (f": {why}" if why else ""), flush=True)
+                print(
+                    SAID.get(what, what),
+                    f"{door.name}: {behaviour.name}" + (f": {why}" if why else ""),
+                    flush=True,
+                )
         if door.is_plfs:
-            said = subprocess.run([door.plfs, "check", door.storage()], capture_output=True, text=True).stdout
-            print("not ok" if "corrupt" in said else "ok", f"{door.name}: what is left is sound", flush=True)
+            said = subprocess.run(
+                [door.plfs, "check", door.storage()], capture_output=True, text=True
+            ).stdout
+            print(
+                "not ok" if "corrupt" in said else "ok",
+                f"{door.name}: what is left is sound",
+                flush=True,
+            )
     finally:
         door.stop()
     return column
@@ -94,9 +110,20 @@ def semantics():
     tests = r"`((?:doors|fuse|preload|mpi)/(?!NAME|FILE)[\w.]+|(?!FILE)\w+::(?!NAME)\w+)`"
     sentences = re.findall(r"^\* \*\*(\w+)\*\*(.*(?:\n  .*)*)", text, re.M)
     wrong = [f"no test {test}" for test in sorted(set(re.findall(tests, text))) if not exists(test)]
-    wrong += [f"{sentence} names no test" for sentence, words in sentences if not re.search(tests, words)]
-    wrong += [f"doors/{one.name} is not named" for one in behaviours.LIST if f"`doors/{one.name}`" not in text]
-    wrong += [f"no row: {row}" for one in behaviours.LIST for row in one.differs.values() if f"\n| {row}" not in text]
+    wrong += [
+        f"{sentence} names no test" for sentence, words in sentences if not re.search(tests, words)
+    ]
+    wrong += [
+        f"doors/{one.name} is not named"
+        for one in behaviours.LIST
+        if f"`doors/{one.name}`" not in text
+    ]
+    wrong += [
+        f"no row: {row}"
+        for one in behaviours.LIST
+        for row in one.differs.values()
+        if f"\n| {row}" not in text
+    ]
     return wrong if len(sentences) > 40 else ["no sentences found"]
 
 
@@ -105,7 +132,10 @@ def main():
     doors = [name for name in DOORS if name in asked] or list(DOORS)
     listed = [one for one in behaviours.LIST if one.name in asked] or behaviours.LIST
     wrong = semantics()
-    print("not ok" if wrong else "ok", "SEMANTICS.md names its tests" + (": " + "; ".join(wrong) if wrong else ""))
+    print(
+        "not ok" if wrong else "ok",
+        "SEMANTICS.md names its tests" + (": " + "; ".join(wrong) if wrong else ""),
+    )
     table = {}
     for name in doors:
         why = DOORS[name].missing(name, servers)

@@ -1,4 +1,5 @@
 """What the behaviours of a mount share. A file of them is a program: each function t_NAME is a behaviour; main() prints a line for each, as suites do."""
+
 import errno
 import os
 import sys
@@ -15,9 +16,13 @@ def fails(numbers, call, *args, **kwargs):
     try:
         call(*args, **kwargs)
     except OSError as error:
-        assert error.errno in numbers, f"{error} instead of {' or '.join(errno.errorcode[number] for number in numbers)}"
+        assert error.errno in numbers, (
+            f"{error} instead of {' or '.join(errno.errorcode[number] for number in numbers)}"
+        )
     else:
-        raise AssertionError(f"{call} did not fail with {' or '.join(errno.errorcode[number] for number in numbers)}")
+        raise AssertionError(
+            f"{call} did not fail with {' or '.join(errno.errorcode[number] for number in numbers)}"
+        )
 
 
 def write(path, data, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode=0o666):

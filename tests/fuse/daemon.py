@@ -1,4 +1,5 @@
 """The daemon's life: daemon.py DIRECTORY PLFS, as root. Prints a line for each behaviour, as suites do."""
+
 import errno
 import json
 import os
@@ -17,7 +18,9 @@ WORK, PLFS = sys.argv[1:3]
 
 def plfs(*words, ok=True):
     done = subprocess.run([PLFS, *words], capture_output=True, text=True, timeout=60)
-    assert (done.returncode == 0) == ok, f"plfs {' '.join(words)}: {done.returncode} {done.stdout}{done.stderr}"
+    assert (done.returncode == 0) == ok, (
+        f"plfs {' '.join(words)}: {done.returncode} {done.stdout}{done.stderr}"
+    )
     return done.stdout + done.stderr
 
 
@@ -128,7 +131,10 @@ def t_a_signal_unmounts():
     os.write(fd, b" more")
     os.close(fd)
     wait_for_end(pid)
-    assert plfs("cat", f"{mount.backend}/g") == "written more" and plfs("check", mount.backend).strip() == "2 healthy"
+    assert (
+        plfs("cat", f"{mount.backend}/g") == "written more"
+        and plfs("check", mount.backend).strip() == "2 healthy"
+    )
 
 
 def t_in_the_foreground():
@@ -139,7 +145,12 @@ def t_in_the_foreground():
     systemd.bind(f"{WORK}/notify")
     systemd.settimeout(30)
     env = {**os.environ, "NOTIFY_SOCKET": f"{WORK}/notify"}
-    daemon = subprocess.Popen([PLFS, "mount", "--foreground", "-o", "log=debug", path, "--backend", backend], stderr=subprocess.PIPE, text=True, env=env)
+    daemon = subprocess.Popen(
+        [PLFS, "mount", "--foreground", "-o", "log=debug", path, "--backend", backend],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
     assert systemd.recv(100) == b"READY=1" and os.path.ismount(path)
     write(f"{path}/f", b"x")
     daemon.send_signal(signal.SIGINT)
@@ -165,10 +176,18 @@ def t_what_cannot_be_mounted_is_said():
     os.makedirs(f"{backend}/inside"), os.makedirs(f"{WORK}/no.m")
     assert "mkdir -p" in plfs("mount", f"{WORK}/nowhere", "--backend", backend, ok=False)
     assert "itself" in plfs("mount", f"{backend}/inside", "--backend", backend, ok=False)
-    assert "twice" in plfs("mount", f"{WORK}/no.m", "--backend", backend, "-o", f"backend={backend}", ok=False)
-    assert "is its file system mounted" in plfs("mount", f"{WORK}/no.m", "--backend", backend, "--backend", f"{WORK}/nowhere", ok=False)
-    assert "below the mount" in plfs("mount", f"{WORK}/no.m", "--backend", backend, "--backend", f"{WORK}/no.m", ok=False)
-    assert "not known" in plfs("mount", f"{WORK}/no.m", "--backend", backend, "-o", "fast", ok=False)
+    assert "twice" in plfs(
+        "mount", f"{WORK}/no.m", "--backend", backend, "-o", f"backend={backend}", ok=False
+    )
+    assert "is its file system mounted" in plfs(
+        "mount", f"{WORK}/no.m", "--backend", backend, "--backend", f"{WORK}/nowhere", ok=False
+    )
+    assert "below the mount" in plfs(
+        "mount", f"{WORK}/no.m", "--backend", backend, "--backend", f"{WORK}/no.m", ok=False
+    )
+    assert "not known" in plfs(
+        "mount", f"{WORK}/no.m", "--backend", backend, "-o", "fast", ok=False
+    )
     assert "not a PLFS mount" in plfs("umount", backend, ok=False)
     with Mounted("twice") as mount:
         assert "already" in plfs("mount", mount.path, "--backend", backend, ok=False)
@@ -188,7 +207,9 @@ def t_mount_8_finds_the_helper():
     os.makedirs(f"{WORK}/sbin"), os.makedirs(f"{WORK}/h.m"), os.makedirs(f"{WORK}/h.b")
     helper = f"{WORK}/sbin/mount.fuse.plfs"
     os.symlink(PLFS, helper)
-    subprocess.run([helper, f"{WORK}/h.b", f"{WORK}/h.m", "-n", "-o", "rw,nodev"], check=True, timeout=30)
+    subprocess.run(
+        [helper, f"{WORK}/h.b", f"{WORK}/h.m", "-n", "-o", "rw,nodev"], check=True, timeout=30
+    )
     assert os.path.ismount(f"{WORK}/h.m")
     subprocess.run(["umount", f"{WORK}/h.m"], check=True, timeout=30)
 
@@ -204,12 +225,24 @@ def t_a_remount():
         assert os.listdir(mount.backend) == [] and "ro" in options_of(mount.path)
         plfs("mount", "-o", "remount,rw", mount.path)
         write(f"{mount.path}/f", b"x")
-        assert {"rw", "noexec", "nosuid", "nodev"} <= set(options_of(mount.path)), options_of(mount.path)
+        assert {"rw", "noexec", "nosuid", "nodev"} <= set(options_of(mount.path)), options_of(
+            mount.path
+        )
         plfs("mount", "-o", "remount,exec,noatime,threads=3,log=debug", mount.path)
-        assert {"noatime", "nodev"} <= set(options_of(mount.path)) and "noexec" not in options_of(mount.path)
+        assert {"noatime", "nodev"} <= set(options_of(mount.path)) and "noexec" not in options_of(
+            mount.path
+        )
         assert json.loads(os.getxattr(mount.path, "user.plfs.mount"))["level"] == "debug"
-        for option, name in (("threads=4", "threads"), ("timeout=9", "timeout"), ("noacl", "acl"), ("nopassthrough", "nopassthrough"), (f"backend={WORK}", "backend")):
-            assert f"option {name} cannot change" in plfs("mount", "-o", f"remount,{option}", mount.path, ok=False)
+        for option, name in (
+            ("threads=4", "threads"),
+            ("timeout=9", "timeout"),
+            ("noacl", "acl"),
+            ("nopassthrough", "nopassthrough"),
+            (f"backend={WORK}", "backend"),
+        ):
+            assert f"option {name} cannot change" in plfs(
+                "mount", "-o", f"remount,{option}", mount.path, ok=False
+            )
         assert "not known" in plfs("mount", "-o", "remount,fast", mount.path, ok=False)
         fd = os.open(f"{mount.path}/f", os.O_WRONLY)
         assert "open for writing" in plfs("mount", "-o", "remount,ro", mount.path, ok=False)
@@ -232,7 +265,13 @@ def t_mount_8_mounts_and_remounts():
         ! mount -o remount,threads=5 $M 2> $B/said; grep -q 'threads cannot change' $B/said
         umount $M"""
     env = {**os.environ, "PLFS": PLFS, "B": f"{WORK}/m8.b", "M": f"{WORK}/m8.m"}
-    done = subprocess.run(["unshare", "-m", "bash", "-xc", script], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-xc", script],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     assert plfs("cat", f"{WORK}/m8.b/f") == "two\n"
 
@@ -251,7 +290,13 @@ def t_mount_8_mounts_without_our_helper():
         mount -o remount,ro $M; ! touch $M/g 2> /dev/null; [ $(cat $M/f) = one ]; umount $M
         ! mount -t fuse.plfs $B $M -o fast 2> $B/said; grep -q 'plfs mount --help' $B/said"""
     env = {**os.environ, "PLFS": PLFS, "HELPER": helper, "B": f"{WORK}/m3.b", "M": f"{WORK}/m3.m"}
-    done = subprocess.run(["unshare", "-m", "bash", "-xc", script], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-xc", script],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     assert plfs("cat", f"{WORK}/m3.b/f") == "one\n"
 
@@ -265,16 +310,29 @@ def t_the_systemd_unit():
         # As make install does.
         text = file.read().replace("=plfs ", f"={PLFS} ")
     write(f"{WORK}/plfs@.service", text.encode())
-    name = subprocess.check_output(["systemd-escape", "-p", "--template", "plfs@.service", path], text=True).strip()
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", f"{WORK}/{name}"], capture_output=True, text=True, timeout=60)
+    name = subprocess.check_output(
+        ["systemd-escape", "-p", "--template", "plfs@.service", path], text=True
+    ).strip()
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", f"{WORK}/{name}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     os.path.exists(f"{WORK}/{name}") and os.unlink(f"{WORK}/{name}")
     said = [line for line in (done.stdout + done.stderr).splitlines() if "plfs" in line]
     assert done.returncode == 0 and not said, (done.returncode, said)
     # What systemd would do with its lines, for a text in /etc/plfs of these two.
-    unit = [line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#")]
+    unit = [
+        line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#")
+    ]
     only = dict(unit)
     assert only["Type"] == "notify" and only["EnvironmentFile"] == "/etc/plfs/%i.conf"
-    env = {**dict([only["Environment"].split("=", 1)]), "BACKEND": backend, "OPTIONS": "noatime,threads=3"}
+    env = {
+        **dict([only["Environment"].split("=", 1)]),
+        "BACKEND": backend,
+        "OPTIONS": "noatime,threads=3",
+    }
 
     def command(line):
         words = [word.replace("%f", path) for word in line.split()]
@@ -284,12 +342,20 @@ def t_the_systemd_unit():
     systemd.bind(f"{WORK}/notify.unit")
     systemd.settimeout(30)
     own = {"PATH": "/usr/bin:/bin", "NOTIFY_SOCKET": f"{WORK}/notify.unit", "JOURNAL_STREAM": "8:1"}
-    daemon = subprocess.Popen(command(only["ExecStart"]), env=own, stderr=subprocess.PIPE, text=True)
-    assert systemd.recv(100) == b"READY=1" and os.path.ismount(path) and "noatime" in options_of(path)
+    daemon = subprocess.Popen(
+        command(only["ExecStart"]), env=own, stderr=subprocess.PIPE, text=True
+    )
+    assert (
+        systemd.recv(100) == b"READY=1" and os.path.ismount(path) and "noatime" in options_of(path)
+    )
     assert json.loads(os.getxattr(path, "user.plfs.mount"))["pid"] == daemon.pid
     write(f"{path}/f", b"through the unit")
     subprocess.run(command(only["ExecStop"]), env=own, check=True, timeout=60)
-    assert daemon.wait(10) == 0 and not os.path.ismount(path) and plfs("cat", f"{backend}/f") == "through the unit"
+    assert (
+        daemon.wait(10) == 0
+        and not os.path.ismount(path)
+        and plfs("cat", f"{backend}/f") == "through the unit"
+    )
     # The journal takes the level from the number in front.
     assert daemon.stderr.read().startswith("<6>mounted ")
 
@@ -299,8 +365,13 @@ def t_messages_go_to_syslog():
     os.makedirs(f"{WORK}/log.b"), os.makedirs(f"{WORK}/log.m"), os.makedirs(f"{WORK}/log.dev")
     prepare = """set -e; mount -t tmpfs none $D; mkdir $D/shm; mknod -m 666 $D/null c 1 3; mknod -m 666 $D/urandom c 1 9; mknod -m 666 $D/fuse c 10 229; mount --move $D /dev
         exec python3 "$0" "$@" """
-    done = subprocess.run(["unshare", "-m", "bash", "-c", prepare, sys.argv[0], WORK, PLFS, "syslog_in_a_namespace"],
-                          env={**os.environ, "D": f"{WORK}/log.dev"}, capture_output=True, text=True, timeout=90)
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-c", prepare, sys.argv[0], WORK, PLFS, "syslog_in_a_namespace"],
+        env={**os.environ, "D": f"{WORK}/log.dev"},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -353,9 +424,14 @@ print(i)"""
         os.makedirs(other)
         plfs("mount", other, "--backend", mount.backend)
         try:
-            for where, command in ((mount.backend, [PLFS, "run", "--mount", mount.backend, "--"]), (other, [])):
+            for where, command in (
+                (mount.backend, [PLFS, "run", "--mount", mount.backend, "--"]),
+                (other, []),
+            ):
                 write(f"{mount.path}/f", b"%08d" % 0 * 10)
-                replacing = subprocess.Popen([*command, sys.executable, "-c", replace], cwd=where, stdout=subprocess.PIPE)
+                replacing = subprocess.Popen(
+                    [*command, sys.executable, "-c", replace], cwd=where, stdout=subprocess.PIPE
+                )
                 opened, errors = 0, []
                 while replacing.poll() is None:
                     try:
@@ -364,7 +440,11 @@ print(i)"""
                         assert len(said) == 80 and said == said[:8] * 10, said
                     except OSError as error:
                         errors.append(f"{error} after {opened}")
-                assert replacing.wait() == 0 and not errors and opened > 20, (len(errors), errors[:3], opened)
+                assert replacing.wait() == 0 and not errors and opened > 20, (
+                    len(errors),
+                    errors[:3],
+                    opened,
+                )
                 assert int(replacing.stdout.read()) > 20
         finally:
             plfs("umount", other)
@@ -376,7 +456,9 @@ print(i)"""
 
 def as_ordinary_user(script):
     """Runs a text for bash as a user who may use /dev/fuse, as on most systems: through a copy of it, in a mount namespace of its own. The user's are $W/b and $W/m."""
-    if subprocess.run(["sh", "-c", "command -v fusermount3 setpriv"], capture_output=True).returncode:
+    if subprocess.run(
+        ["sh", "-c", "command -v fusermount3 setpriv"], capture_output=True
+    ).returncode:
         raise Skipped("no fusermount3 or no setpriv")
     # Above WORK is only root's.
     where = tempfile.mkdtemp(prefix="plfs-fuse-user.", dir=os.path.dirname(WORK))
@@ -384,8 +466,20 @@ def as_ordinary_user(script):
         prepare = """set -e; mkdir $W/dev $W/b $W/m $W/m2 $W/no; chown 65534:65534 $W/b $W/m $W/m2; chmod 755 $W; cp "$PLFS" $W/plfs
             mount -t tmpfs none $W/dev; mknod -m 666 $W/dev/fuse c 10 229 && : < $W/dev/fuse || exit 77; mount --bind $W/dev/fuse /dev/fuse
             exec setpriv --reuid 65534 --regid 65534 --clear-groups bash -exc "$SCRIPT" """
-        env = {**os.environ, "PLFS": PLFS, "W": where, "P": f"{where}/plfs", "SCRIPT": "cd $W; " + script}
-        done = subprocess.run(["unshare", "-m", "bash", "-c", prepare], env=env, capture_output=True, text=True, timeout=90)
+        env = {
+            **os.environ,
+            "PLFS": PLFS,
+            "W": where,
+            "P": f"{where}/plfs",
+            "SCRIPT": "cd $W; " + script,
+        }
+        done = subprocess.run(
+            ["unshare", "-m", "bash", "-c", prepare],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
         if done.returncode == 77:
             raise Skipped(done.stderr.strip().splitlines()[-1])
         assert done.returncode == 0, done.stdout + done.stderr
@@ -419,7 +513,9 @@ class Tmpfs:
         self.paths = [f"{WORK}/tmpfs{i}" for i in range(len(sizes))]
         for path, size in zip(self.paths, sizes):
             os.makedirs(path, exist_ok=True)
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}m,mode=755", "none", path], check=True)
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={size}m,mode=755", "none", path], check=True
+            )
 
     def __enter__(self):
         return self.paths
@@ -432,7 +528,13 @@ class Tmpfs:
 def mount_of(name, backends, *options, ok=True):
     path = f"{WORK}/{name}.m"
     os.makedirs(path, exist_ok=True)
-    said = plfs("mount", path, *(word for backend in backends for word in ("--backend", backend)), *options, ok=ok)
+    said = plfs(
+        "mount",
+        path,
+        *(word for backend in backends for word in ("--backend", backend)),
+        *options,
+        ok=ok,
+    )
     return path if ok else said
 
 
@@ -442,7 +544,12 @@ def room(path):
 
 
 def stored(backend):
-    return sum(os.path.getsize(os.path.join(where, name)) for where, _, names in os.walk(backend) for name in names if name.endswith(".data"))
+    return sum(
+        os.path.getsize(os.path.join(where, name))
+        for where, _, names in os.walk(backend)
+        for name in names
+        if name.endswith(".data")
+    )
 
 
 def t_several_backends():
@@ -458,9 +565,13 @@ def t_several_backends():
             used = [stored(backend) for backend in (one, two)]
             assert min(used) >= 200_000 and sum(used) >= 16 * 200_000, used
             assert all(read(f"{path}/{i}") == b"%02d" % i * 100_000 for i in range(16))
-            assert os.listdir(two) == [".plfs"] and os.stat(f"{two}/.plfs").st_mode & 0o7777 == 0o1777
+            assert (
+                os.listdir(two) == [".plfs"] and os.stat(f"{two}/.plfs").st_mode & 0o7777 == 0o1777
+            )
             status = json.loads(os.getxattr(path, "user.plfs.mount"))
-            assert status["backends"] == [one, two] and f"keeps data in {two}" in plfs("stat", "--mounts")
+            assert status["backends"] == [one, two] and f"keeps data in {two}" in plfs(
+                "stat", "--mounts"
+            )
             for i in range(16):
                 os.truncate(f"{path}/{i}", 0) if i % 2 else os.unlink(f"{path}/{i}")
             # What a mount truncated it goes on to own until the close; afterwards all is free.
@@ -513,19 +624,40 @@ def t_data_on_all_backends_is_the_owners():
                 os.fchown(file.fileno(), 1, 1)
                 file.write(b"after"), file.flush()
             assert read(f"{path}/5").endswith(b"root'sbeforeafter")
-            new = {os.getxattr(f"{path}/{i}", "user.plfs.layout").decode().split()[0].rsplit("/", 2)[1:][1] for i in (3, 5)}
+            new = {
+                os.getxattr(f"{path}/{i}", "user.plfs.layout")
+                .decode()
+                .split()[0]
+                .rsplit("/", 2)[1:][1]
+                for i in (3, 5)
+            }
             found = 0
             for backend in (one, two):
                 for where, dirs, names in os.walk(f"{backend}/.plfs"):
-                    depth = where[len(backend):].count("/")
-                    for entry in [where] + [os.path.join(where, name) for name in names] if depth >= 3 else []:
+                    depth = where[len(backend) :].count("/")
+                    for entry in (
+                        [where] + [os.path.join(where, name) for name in names]
+                        if depth >= 3
+                        else []
+                    ):
                         found += 1
                         stat = os.lstat(entry)
-                        assert stat.st_uid in ((1, 65534) if any(name in entry for name in new) else (65534,)), (entry, stat.st_uid)
+                        assert stat.st_uid in (
+                            (1, 65534) if any(name in entry for name in new) else (65534,)
+                        ), (entry, stat.st_uid)
                         if depth == 3 and entry == where:
-                            assert stat.st_mode & 0o7777 in (0o700, 0o777), (entry, oct(stat.st_mode))
+                            assert stat.st_mode & 0o7777 in (0o700, 0o777), (
+                                entry,
+                                oct(stat.st_mode),
+                            )
             assert found > 40
-            as_user(1, lambda: (fails(errno.EACCES, read, f"{path}/0"), None if len(read(f"{path}/1")) == 10_006 else 1 / 0))
+            as_user(
+                1,
+                lambda: (
+                    fails(errno.EACCES, read, f"{path}/0"),
+                    None if len(read(f"{path}/1")) == 10_006 else 1 / 0,
+                ),
+            )
             for i in range(12):
                 os.unlink(f"{path}/{i}")
             assert [stored(backend) for backend in (one, two)] == [0, 0]
@@ -568,7 +700,12 @@ def t_a_backend_that_is_not_there():
                 assert error.errno == errno.EIO, error
                 refused += 1
         said = plfs("log", path)
-        assert refused and os.listdir(two) == [] and two in said and "is its file system mounted" in said, said
+        assert (
+            refused
+            and os.listdir(two) == []
+            and two in said
+            and "is its file system mounted" in said
+        ), said
         plfs("umount", path)
         subprocess.run(["mount", "--move", away, two], check=True)
         path = mount_of("gone", (one,), "-o", f"backend={two}")

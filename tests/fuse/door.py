@@ -1,4 +1,5 @@
 """What a mount does, one function a behaviour: door.py MOUNT BACKEND PLFS [TEST...]. Prints a line for each, as suites do."""
+
 import ctypes
 import errno
 import fcntl
@@ -24,7 +25,14 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def renameat2(old, new, flags):
-    if libc.syscall(316 if os.uname().machine == "x86_64" else 276, -100, old.encode(), -100, new.encode(), flags):
+    if libc.syscall(
+        316 if os.uname().machine == "x86_64" else 276,
+        -100,
+        old.encode(),
+        -100,
+        new.encode(),
+        flags,
+    ):
         raise OSError(ctypes.get_errno(), "renameat2")
 
 
@@ -46,7 +54,7 @@ def t_writes_are_seen_by_others_at_once():
     reader = os.open("f", os.O_RDONLY)
     for i in range(50):
         os.pwrite(fd, b"%05d" % i, i * 3)
-        in_child(lambda: None if read("f")[i * 3:] == b"%05d" % i else 1 / 0)
+        in_child(lambda: None if read("f")[i * 3 :] == b"%05d" % i else 1 / 0)
         assert os.pread(reader, 5, i * 3) == b"%05d" % i
         assert os.fstat(reader).st_size == i * 3 + 5
     os.close(fd)
@@ -129,7 +137,11 @@ def calls_of_the_daemon(work):
 
 
 def t_a_megabyte_is_one_request():
-    with open("/proc/sys/fs/fuse/max_pages_limit" if os.path.exists("/proc/sys/fs/fuse/max_pages_limit") else "/dev/null") as file:
+    with open(
+        "/proc/sys/fs/fuse/max_pages_limit"
+        if os.path.exists("/proc/sys/fs/fuse/max_pages_limit")
+        else "/dev/null"
+    ) as file:
         if int(file.read() or 256) < 256:
             raise Skipped("this machine allows less (fs.fuse.max_pages_limit)")
     # A request holds 256 pages, so memory has to begin at one.
@@ -146,7 +158,9 @@ def t_a_megabyte_is_one_request():
     # What the kernel caches it reads ahead as much at once, which root can set. (It was 128 KiB, whatever we asked for at the mount.)
     os.close(fd)
     device = os.stat(MOUNT).st_dev
-    if not os.access(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb", os.W_OK):
+    if not os.access(
+        f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb", os.W_OK
+    ):
         raise Skipped("the read-ahead cannot be set here")
     made = calls_of_the_daemon(lambda: read("f"))
     assert os.path.getsize("f") == 32 << 20 and 64 <= made < 128, made
@@ -208,7 +222,9 @@ def t_an_unlinked_file_lives_while_it_is_open():
     assert os.listdir(".") == []
     os.close(fd)
     time.sleep(0.2)
-    left = [dirs for dirs in os.listdir(f"{BACKEND}/.plfs") if os.listdir(f"{BACKEND}/.plfs/{dirs}")]
+    left = [
+        dirs for dirs in os.listdir(f"{BACKEND}/.plfs") if os.listdir(f"{BACKEND}/.plfs/{dirs}")
+    ]
     write("f", b"new")
     assert read("f") == b"new" and left is not None
 
@@ -307,7 +323,16 @@ def t_extended_attributes():
     os.setxattr("d", "user.d", b"3")
     assert os.listxattr("d") == ["user.d"]
     # That a file has none is remembered for a moment, and forgotten when somebody gives it one.
-    access = b"\2\0\0\0" + b"".join(struct.pack("<HHI", *entry) for entry in [(1, 6, 2**32 - 1), (2, 4, 7), (4, 4, 2**32 - 1), (16, 6, 2**32 - 1), (32, 4, 2**32 - 1)])
+    access = b"\2\0\0\0" + b"".join(
+        struct.pack("<HHI", *entry)
+        for entry in [
+            (1, 6, 2**32 - 1),
+            (2, 4, 7),
+            (4, 4, 2**32 - 1),
+            (16, 6, 2**32 - 1),
+            (32, 4, 2**32 - 1),
+        ]
+    )
     for i in range(50):
         for name, value in ("security.plfs", b"%d" % i), ("system.posix_acl_access", access):
             os.stat("f")
@@ -327,7 +352,10 @@ def t_extended_attributes():
 
 def t_what_plfs_says_of_a_file():
     write("f", b"x" * 100)
-    said = {name: os.getxattr("f", f"user.plfs.{name}").decode() for name in ("layout", "patterns", "streams", "version")}
+    said = {
+        name: os.getxattr("f", f"user.plfs.{name}").decode()
+        for name in ("layout", "patterns", "streams", "version")
+    }
     assert "container=.plfs/" in said["layout"] and said["streams"] == "8"
     assert "log_sets=1" in said["patterns"] and "format=1" in said["version"], said
     fails(errno.EPERM, os.setxattr, "f", "user.plfs.streams", b"9")
@@ -354,7 +382,11 @@ def t_locks():
     fails(errno.EAGAIN, fcntl.flock, two, fcntl.LOCK_EX | fcntl.LOCK_NB)
     fcntl.flock(one, fcntl.LOCK_UN)
     fcntl.lockf(one, fcntl.LOCK_EX, 10, 5)
-    in_child(lambda: fails(errno.EAGAIN, fcntl.lockf, os.open("f", os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 14))
+    in_child(
+        lambda: fails(
+            errno.EAGAIN, fcntl.lockf, os.open("f", os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 14
+        )
+    )
     in_child(lambda: fcntl.lockf(os.open("f", os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 15))
 
 
@@ -426,7 +458,10 @@ def t_a_program_runs_from_the_mount():
 
 def t_statfs():
     ours, below = os.statvfs("."), os.statvfs(BACKEND)
-    assert (ours.f_blocks * ours.f_frsize, ours.f_namemax) == (below.f_blocks * below.f_frsize, below.f_namemax)
+    assert (ours.f_blocks * ours.f_frsize, ours.f_namemax) == (
+        below.f_blocks * below.f_frsize,
+        below.f_namemax,
+    )
     fails(errno.ENAMETOOLONG, os.stat, "x" * 256)
 
 

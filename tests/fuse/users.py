@@ -1,4 +1,5 @@
 """Whose files are whose: users.py MOUNT BACKEND PLFS, as root. Prints a line for each behaviour, as suites do."""
+
 import errno
 import os
 import stat
@@ -35,11 +36,17 @@ def container(path):
 
 
 def owners(path):
-    return {os.lstat(os.path.join(dirpath, name)).st_uid for dirpath, dirs, files in os.walk(container(path)) for name in dirs + files}
+    return {
+        os.lstat(os.path.join(dirpath, name)).st_uid
+        for dirpath, dirs, files in os.walk(container(path))
+        for name in dirs + files
+    }
 
 
 def t_files_and_their_logs_are_the_users():
-    as_user(ONE, lambda: (write("f", b"one's"), os.mkdir("d"), os.symlink("f", "s"), os.mkfifo("p")))
+    as_user(
+        ONE, lambda: (write("f", b"one's"), os.mkdir("d"), os.symlink("f", "s"), os.mkfifo("p"))
+    )
     for name in "fdsp":
         assert os.lstat(name).st_uid == ONE and os.lstat(name).st_gid == ONE, name
     assert owners("f") == {ONE} and os.stat(container("f")).st_uid == ONE
@@ -66,7 +73,15 @@ def hold_open(path):
 
 
 def t_a_mode_keeps_others_out():
-    as_user(ONE, lambda: (write("f", b"secret", mode=0o600), write("g", b"readable", mode=0o644), os.mkdir("d", 0o700), write("d/x", b"")))
+    as_user(
+        ONE,
+        lambda: (
+            write("f", b"secret", mode=0o600),
+            write("g", b"readable", mode=0o644),
+            os.mkdir("d", 0o700),
+            write("d/x", b""),
+        ),
+    )
 
     def other():
         fails(errno.EACCES, read, "f")
@@ -85,7 +100,9 @@ def t_a_mode_keeps_others_out():
 
 def t_write_only_and_read_only_files():
     as_user(ONE, lambda: (write("w", b"log"), os.chmod("w", 0o222)))
-    as_user(TWO, lambda: (fails(errno.EACCES, read, "w"), write("w", b"+", os.O_WRONLY | os.O_APPEND)))
+    as_user(
+        TWO, lambda: (fails(errno.EACCES, read, "w"), write("w", b"+", os.O_WRONLY | os.O_APPEND))
+    )
     assert read("w") == b"log+"
 
     def created_read_only():
@@ -103,7 +120,10 @@ def t_sticky_directories():
     os.mkdir("d")
     os.chmod("d", 0o1777)
     as_user(ONE, lambda: write("d/f", b"mine"))
-    as_user(TWO, lambda: (fails(errno.EPERM, os.unlink, "d/f"), fails(errno.EPERM, os.rename, "d/f", "d/g")))
+    as_user(
+        TWO,
+        lambda: (fails(errno.EPERM, os.unlink, "d/f"), fails(errno.EPERM, os.rename, "d/f", "d/g")),
+    )
     as_user(ONE, lambda: os.unlink("d/f"))
     # In a directory that is not sticky whoever may write it removes, and nothing is left of the file.
     os.chmod("d", 0o777)
@@ -119,7 +139,11 @@ def t_groups():
     os.chmod("d", 0o2775)
     as_user(TWO, lambda: fails(errno.EACCES, write, "d/f", b""))
     as_user(TWO, lambda: (write("d/f", b"group"), os.mkdir("d/e")), groups=[EXTRA])
-    assert os.stat("d/f").st_gid == EXTRA and os.stat("d/e").st_gid == EXTRA and mode_of("d/e") & 0o2000
+    assert (
+        os.stat("d/f").st_gid == EXTRA
+        and os.stat("d/e").st_gid == EXTRA
+        and mode_of("d/e") & 0o2000
+    )
     as_user(TWO, lambda: write("g", b""), groups=[EXTRA])
     as_user(TWO, lambda: os.chown("g", -1, EXTRA), groups=[EXTRA])
     assert os.stat("g").st_gid == EXTRA
@@ -175,18 +199,36 @@ def entry(tag, perm, who=0xFFFFFFFF):
 
 
 def t_access_lists():
-    acl = struct.pack("<I", 2) + entry(1, 6) + entry(2, 4, TWO) + entry(4, 0) + entry(0x10, 4) + entry(0x20, 0)
+    acl = (
+        struct.pack("<I", 2)
+        + entry(1, 6)
+        + entry(2, 4, TWO)
+        + entry(4, 0)
+        + entry(0x10, 4)
+        + entry(0x20, 0)
+    )
     as_user(ONE, lambda: write("f", b"listed", mode=0o600))
     try:
         as_user(ONE, lambda: os.setxattr("f", "system.posix_acl_access", acl))
     except AssertionError:
-        os.setxattr(BACKEND, "system.posix_acl_access", struct.pack("<I", 2) + entry(1, 7) + entry(4, 7) + entry(0x20, 7))
+        os.setxattr(
+            BACKEND,
+            "system.posix_acl_access",
+            struct.pack("<I", 2) + entry(1, 7) + entry(4, 7) + entry(0x20, 7),
+        )
         raise
     assert os.getxattr("f", "system.posix_acl_access") == acl and mode_of("f") == 0o640
     as_user(TWO, lambda: (read("f"), fails(errno.EACCES, os.open, "f", os.O_WRONLY)))
     as_user(2, lambda: fails(errno.EACCES, read, "f"))
     os.mkdir("d")
-    default = struct.pack("<I", 2) + entry(1, 7) + entry(2, 7, TWO) + entry(4, 5) + entry(0x10, 7) + entry(0x20, 0)
+    default = (
+        struct.pack("<I", 2)
+        + entry(1, 7)
+        + entry(2, 7, TWO)
+        + entry(4, 5)
+        + entry(0x10, 7)
+        + entry(0x20, 0)
+    )
     os.setxattr("d", "system.posix_acl_default", default)
     os.chmod("d", 0o777)
     as_user(ONE, lambda: (write("d/f", b"inherited"), os.mkdir("d/e")))
@@ -198,7 +240,10 @@ def t_access_lists():
 
 def t_roots_only():
     as_user(ONE, lambda: fails(errno.EPERM, os.getxattr, MOUNT, "user.plfs.log"))
-    as_user(ONE, lambda: fails((errno.EPERM, errno.EACCES), os.setxattr, MOUNT, "user.plfs.level", b"trace"))
+    as_user(
+        ONE,
+        lambda: fails((errno.EPERM, errno.EACCES), os.setxattr, MOUNT, "user.plfs.level", b"trace"),
+    )
     as_user(ONE, lambda: write("f", b""))
     os.setxattr("f", "trusted.t", b"1")
     as_user(ONE, lambda: fails(errno.ENODATA, os.getxattr, "f", "trusted.t"))

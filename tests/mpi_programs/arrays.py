@@ -9,7 +9,7 @@ shape = [12 * d for d in dims]
 rank_at = np.unravel_index(comm.rank, dims)
 start = [12 * r for r in rank_at]
 whole = np.arange(np.prod(shape), dtype="f8").reshape(shape)
-mine = np.ascontiguousarray(whole[start[0]:start[0] + 12, start[1]:start[1] + 12])
+mine = np.ascontiguousarray(whole[start[0] : start[0] + 12, start[1] : start[1] + 12])
 kind = MPI.DOUBLE.Create_subarray(shape, [12, 12], start).Commit()
 
 f = MPI.File.Open(comm, sys.argv[1], MPI.MODE_CREATE | MPI.MODE_RDWR)
