@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 
 use libc::{size_t, ssize_t};
-use plfs_core::Seen;
+use plfs_core::CommitHorizon;
 use plfs_core::store::{Errno, Open};
 
 use crate::file::{PlfsFile, bytes, handle, offset_arg};
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn plfs_seen_get(file: *mut PlfsFile, out: *mut PlfsSeen) 
         // SAFETY: the caller's promise.
         let file = unsafe { handle(file) }?;
         not_null(out)?;
-        let seen = file.file.seen()?;
+        let seen = file.file.commit_horizon()?;
         // SAFETY: not NULL, and the caller's promise.
         unsafe { out.write(PlfsSeen { stamp: seen.max_hlc, is_new: seen.is_new.into() }) };
         Ok(0)
@@ -267,7 +267,8 @@ pub unsafe extern "C" fn plfs_seen_set(file: *mut PlfsFile, seen: *const PlfsSee
         not_null(seen)?;
         // SAFETY: not NULL, and the caller's promise.
         let seen = unsafe { &*seen };
-        file.file.tell(Seen { max_hlc: seen.stamp, is_new: seen.is_new != 0 });
+        file.file
+            .set_commit_horizon(CommitHorizon { max_hlc: seen.stamp, is_new: seen.is_new != 0 });
         Ok(0)
     }) as c_int
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use plfs_core::{Extent, File, OpenOptions, Opened, Records, Said, WrittenBy};
+use plfs_core::{Extent, File, OpenOptions, Opened, RecordKind, Records, WrittenBy};
 use serde::Serialize;
 
 use crate::out::{self, Fail, Out, absolute, count, show, size, time};
@@ -361,7 +361,7 @@ impl<'a> Owners<'a> {
     fn new(all: &'a Records) -> Owners<'a> {
         let mut by_log: HashMap<&Path, Vec<Part>> = HashMap::new();
         for record in &all.records {
-            if let (Said::Run(run), Some(log)) = (&record.said, run_log(all, &record.said)) {
+            if let (RecordKind::Run(run), Some(log)) = (&record.said, run_log(all, &record.said)) {
                 by_log.entry(log).or_default().push((
                     run.physical,
                     run.physical + run.bytes(),
@@ -385,18 +385,18 @@ fn writer_of<'a>(all: &'a Records, record: &plfs_core::IndexRecord) -> Writer<'a
     Writer::new(record.writer.and_then(|writer| all.writers.get(writer as usize)))
 }
 
-fn run_log<'a>(all: &'a Records, said: &Said) -> Option<&'a Path> {
+fn run_log<'a>(all: &'a Records, said: &RecordKind) -> Option<&'a Path> {
     match said {
-        Said::Run(run) => all.data_logs.get(run.segment as usize).map(PathBuf::as_path),
-        Said::Hole { .. } | Said::Truncate(_) => None,
+        RecordKind::Run(run) => all.data_logs.get(run.segment as usize).map(PathBuf::as_path),
+        RecordKind::Hole { .. } | RecordKind::Truncate(_) => None,
     }
 }
 
-fn reaches(said: &Said, from: u64, to: u64) -> bool {
+fn reaches(said: &RecordKind, from: u64, to: u64) -> bool {
     match said {
-        Said::Run(run) => run.first() < to && from < run.end(),
-        Said::Hole { logical, length } => *logical < to && from < logical + length,
-        Said::Truncate(_) => true,
+        RecordKind::Run(run) => run.first() < to && from < run.end(),
+        RecordKind::Hole { logical, length } => *logical < to && from < logical + length,
+        RecordKind::Truncate(_) => true,
     }
 }
 
@@ -404,7 +404,7 @@ fn as_json<'a>(all: &'a Records, record: &plfs_core::IndexRecord) -> Record<'a> 
     let (stamp, set) = (record.stamp, format!("{:08x}", record.set));
     let writer = writer_of(all, record);
     match &record.said {
-        Said::Run(run) => Record::Run {
+        RecordKind::Run(run) => Record::Run {
             stamp,
             set,
             logical: run.logical,
@@ -418,10 +418,10 @@ fn as_json<'a>(all: &'a Records, record: &plfs_core::IndexRecord) -> Record<'a> 
             physical: run.physical,
             writer,
         },
-        Said::Hole { logical, length } => {
+        RecordKind::Hole { logical, length } => {
             Record::Hole { stamp, set, logical: *logical, length: *length, writer }
         }
-        Said::Truncate(size) => Record::Truncate { stamp, set, size: *size },
+        RecordKind::Truncate(size) => Record::Truncate { stamp, set, size: *size },
     }
 }
 
@@ -437,10 +437,10 @@ fn print_records(
         let when = time((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as u32);
         let when = format!("{}.{:06}Z", when.trim_end_matches('Z'), ns % 1_000_000_000 / 1000);
         match &record.said {
-            Said::Truncate(size) => {
+            RecordKind::Truncate(size) => {
                 out.line(format_args!("{when}  truncate to {size}  log set {:08x}", record.set))?
             }
-            Said::Run(run) => {
+            RecordKind::Run(run) => {
                 let pieces = match run.count {
                     1 => format!("{} bytes at {}", run.length, run.logical),
                     n => {
@@ -455,7 +455,7 @@ fn print_records(
                     writer_of(all, record)
                 ))?;
             }
-            Said::Hole { logical, length } => out.line(format_args!(
+            RecordKind::Hole { logical, length } => out.line(format_args!(
                 "{when}  hole of {length} bytes at {logical}  by {}",
                 writer_of(all, record)
             ))?,

@@ -21,7 +21,7 @@ pub enum Fail {
     /// that SIGPIPE ends.
     Pipe,
     /// What went wrong was said already; exit status 1.
-    Said,
+    RecordKind,
 }
 
 impl Fail {
@@ -42,7 +42,7 @@ impl Fail {
                 ExitCode::from(code)
             }
             Fail::Pipe => ExitCode::from(141),
-            Fail::Said => ExitCode::from(1),
+            Fail::RecordKind => ExitCode::from(1),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use plfs_core::index::Run;
-use plfs_core::{IndexRecord, Records, Said, WrittenBy};
+use plfs_core::{IndexRecord, RecordKind, Records, WrittenBy};
 
 use crate::out::count;
 
@@ -364,7 +364,7 @@ pub fn by_writer<'a, 'r>(
     let mut places: HashMap<Option<&WrittenBy>, usize> = HashMap::new();
     let mut writers: Vec<(ByWriter, Finder)> = Vec::new();
     for record in records {
-        let Said::Run(run) = &record.said else { continue };
+        let RecordKind::Run(run) = &record.said else { continue };
         let who = record.writer.and_then(|writer| all.writers.get(writer as usize));
         let place = *places.entry(who).or_insert(writers.len());
         if place == writers.len() {
@@ -568,7 +568,7 @@ mod tests {
                 stamp,
                 committed: 100,
                 set: 0,
-                said: Said::Run(run),
+                said: RecordKind::Run(run),
                 writer: Some(stamp as u32 % 3),
             });
         }

@@ -14,7 +14,7 @@ use std::fmt::Write;
 
 use indicatif::BinaryBytes;
 use plfs_core::index::Run;
-use plfs_core::{Records, Said, WrittenBy};
+use plfs_core::{RecordKind, Records, WrittenBy};
 
 use crate::out::{count, time};
 
@@ -74,8 +74,8 @@ pub fn draw(all: &Records, name: &str, len: u64, from: u64, to: Option<u64>) -> 
         .records
         .iter()
         .filter_map(|record| match record.said {
-            Said::Truncate(size) => Some((record.stamp.saturating_sub(base) as f64, size)),
-            Said::Run(_) | Said::Hole { .. } => None,
+            RecordKind::Truncate(size) => Some((record.stamp.saturating_sub(base) as f64, size)),
+            RecordKind::Run(_) | RecordKind::Hole { .. } => None,
         })
         .collect();
     // From the first to the last write in sight, so that a part of a file fills the picture as
@@ -220,7 +220,7 @@ fn spans(all: &Records, base: u64, groups: &Groups, from: u64, to: u64) -> Vec<S
             (record.stamp.saturating_sub(base) as f64, end.saturating_sub(base) as f64);
         let at = |i: usize| begin + (end - begin) * i as f64 / nest.len() as f64;
         for (i, record) in nest.iter().enumerate().rev() {
-            if let Said::Run(run) = record.said
+            if let RecordKind::Run(run) = record.said
                 && run.first() < to
                 && from < run.end()
             {
@@ -252,7 +252,7 @@ impl Groups {
     /// hosts and writers.
     fn new(all: &Records) -> Groups {
         // Who truncated only has no place in the picture.
-        let runs = || all.records.iter().filter(|record| matches!(record.said, Said::Run(_)));
+        let runs = || all.records.iter().filter(|record| matches!(record.said, RecordKind::Run(_)));
         let wrote: HashSet<u32> = runs().filter_map(|record| record.writer).collect();
         let writers = || {
             all.writers
@@ -719,7 +719,7 @@ mod tests {
                 stamp,
                 committed: stamp + 5000,
                 set: i % writers % hosts,
-                said: Said::Run(run),
+                said: RecordKind::Run(run),
                 writer: Some(i % writers),
             });
         }

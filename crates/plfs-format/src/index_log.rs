@@ -811,7 +811,7 @@ mod tests {
 
     /// Says what the bytes of `region`, in which no valid block starts, once were: pieces as
     /// (offset, length, whether a crash tore them).
-    fn judge(log: LogId, offset: u64, region: &[u8]) -> Vec<(u64, usize, bool)> {
+    fn skip_decisions(log: LogId, offset: u64, region: &[u8]) -> Vec<(u64, usize, bool)> {
         let starts_here = |i: &usize| *i == 0 || begins_at(log, offset + *i as u64, &region[*i..]);
         let starts: Vec<usize> =
             (0..region.len()).step_by(ALIGN as usize).filter(starts_here).collect();
@@ -1248,7 +1248,7 @@ mod tests {
             .collect();
         let bytes = encode(640, u64::MAX, &[SEGMENT], &records);
         let used = used(&bytes);
-        let verdict = |piece: &[u8]| judge(LOG, 640, piece);
+        let verdict = |piece: &[u8]| skip_decisions(LOG, 640, piece);
         for len in 1..used {
             let mut piece = bytes[..len].to_vec();
             assert_eq!(verdict(&piece), [(640, len, true)], "{len} bytes");

@@ -179,7 +179,7 @@ const FAULTS: [(Fault, World); 15] = [
 ];
 
 /// A step, the state that it leads to, and the place of the state before it.
-struct Seen {
+struct CommitHorizon {
     state: State,
     from: Option<(usize, Action)>,
 }
@@ -192,8 +192,8 @@ fn shortest(world: &World) -> Option<(&'static str, Way)> {
     let mut properties = world.properties();
     properties.retain(|property| property.expectation == Expectation::Always);
     let hash = |state: &State| BuildHasherDefault::<DefaultHasher>::default().hash_one(state);
-    let mut seen: Vec<Seen> =
-        world.init_states().into_iter().map(|state| Seen { state, from: None }).collect();
+    let mut seen: Vec<CommitHorizon> =
+        world.init_states().into_iter().map(|state| CommitHorizon { state, from: None }).collect();
     let mut hashes: HashSet<u64> = seen.iter().map(|seen| hash(&seen.state)).collect();
     let mut at = 0;
     let mut actions = Vec::new();
@@ -213,7 +213,7 @@ fn shortest(world: &World) -> Option<(&'static str, Way)> {
             if let Some(next) = world.next_state(&state, action)
                 && hashes.insert(hash(&next))
             {
-                seen.push(Seen { state: next, from: Some((at, action)) });
+                seen.push(CommitHorizon { state: next, from: Some((at, action)) });
             }
         }
         at += 1;

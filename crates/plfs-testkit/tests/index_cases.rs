@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use plfs::store::Store;
-use plfs::{Config, Container, File, OpenOptions, Opened, Plfs, Said};
+use plfs::{Config, Container, File, OpenOptions, Opened, Plfs, RecordKind};
 use plfs_format::name::SegmentRef;
 use plfs_index::{Found, Run};
 use plfs_testkit::index_cases::{IndexCase, Placed, Turns, Written, write_index_logs};
@@ -189,7 +189,7 @@ fn said(container: &Container) -> RunsByWriter {
     let all = plfs::records(container).unwrap();
     let mut by_writer: HashMap<Option<u32>, Vec<_>> = HashMap::new();
     for record in &all.records {
-        let Said::Run(run) = record.said else { panic!("a truncate") };
+        let RecordKind::Run(run) = record.said else { panic!("a truncate") };
         let log = Path::new(all.data_logs[run.segment as usize].file_name().unwrap());
         by_writer
             .entry(record.writer)

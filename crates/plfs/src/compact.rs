@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::container::{Container, write_clock};
 use crate::error::{At, Error, Result};
 use crate::lifecycle::{self, Hold};
-use crate::log::{DataLog, LogSet, Seen};
+use crate::log::{CommitHorizon, DataLog, LogSet};
 use crate::read::{SegmentFiles, fetch};
 use crate::store::{self, Errno};
 use crate::write::Identity;
@@ -120,7 +120,7 @@ pub(crate) fn compact(
     let set = Arc::new(LogSet::join(
         container.clone(),
         &alone,
-        Seen { max_hlc: 0, is_new: true },
+        CommitHorizon { max_hlc: 0, is_new: true },
         true,
         || identity.mark(),
         catalog::complete,
@@ -335,7 +335,7 @@ fn walk(
         });
         index.lookup(from.unwrap_or(at), to, &mut pieces);
         if let Some(why) = index.is_broken() {
-            index.begin_anew(container, why)?;
+            index.rebuild_from_logs(container, why)?;
             continue;
         }
         match from {

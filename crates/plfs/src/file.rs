@@ -10,7 +10,7 @@ use plfs_index::{Found, Run};
 use crate::catalog::{Index, Totals, store_flat};
 use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
-use crate::log::Seen;
+use crate::log::CommitHorizon;
 use crate::logical::LogicalFile;
 use crate::read::{Prefetch, fetch};
 use crate::store::{Bytes, Errno, Stat, Time};
@@ -437,16 +437,16 @@ impl File {
     }
 
     /// What a process that writes must know of others' commits until now. For programs whose
-    /// processes open a file together: one looks, the others are [told](File::tell), instead of
+    /// processes open a file together: one looks, the others are [told](File::set_commit_horizon), instead of
     /// each looking at all index logs.
-    pub fn seen(&self) -> Result<Seen> {
-        self.logical().seen()
+    pub fn commit_horizon(&self) -> Result<CommitHorizon> {
+        self.logical().commit_horizon()
     }
 
     /// This process writes behind what another process of the program has seen. Without effect once
     /// it has written.
-    pub fn tell(&self, seen: Seen) {
-        *lock(&self.logical().told) = Some(seen);
+    pub fn set_commit_horizon(&self, seen: CommitHorizon) {
+        *lock(&self.logical().given_horizon) = Some(seen);
     }
 
     /// A share of the index for processes that load it together: every `parts`-th index log from

@@ -54,11 +54,11 @@ pub use container::{Container, prepare};
 pub use error::{Error, Result};
 pub use file::{Access, Extent, File};
 pub use lifecycle::{
-    Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, Lost, OpenMark, Records, Report,
-    Said, Severity, WrittenBy, check, check_name, check_tree, clear_marks, discard, flat_state,
-    lost_and_found, lost_at, open_marks, put_back, records, repair,
+    Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, Lost, OpenMark, RecordKind,
+    Records, Report, Severity, WrittenBy, check, check_name, check_tree, clear_marks, discard,
+    flat_state, lost_and_found, lost_at, open_marks, put_back, records, repair,
 };
-pub use log::Seen;
+pub use log::CommitHorizon;
 pub use plfs::{FileStat, OpenOptions, Opened, Plfs};
 pub use plfs_index as index;
 

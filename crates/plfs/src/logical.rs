@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
 use crate::lifecycle::{self, Hold};
-use crate::log::{LogSet, Seen, wall_clock};
+use crate::log::{CommitHorizon, LogSet, wall_clock};
 use crate::read::SegmentFiles;
 use crate::sessions::Sessions;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
@@ -77,7 +77,7 @@ pub(crate) struct LogicalFile {
     /// know.
     is_new: AtomicBool,
     /// What another process said that it has seen, which the first write need not look for then.
-    pub(crate) told: Mutex<Option<Seen>>,
+    pub(crate) given_horizon: Mutex<Option<CommitHorizon>>,
 }
 
 impl autocommit::Tick for LogicalFile {
@@ -144,7 +144,7 @@ impl LogicalFile {
         LogicalFile {
             name_dir: name.parent().map(Path::to_path_buf),
             is_new: AtomicBool::new(false),
-            told: Mutex::new(None),
+            given_horizon: Mutex::new(None),
             watched: AtomicBool::new(false),
             ticking: Arc::default(),
             container,
@@ -254,7 +254,7 @@ impl LogicalFile {
             if writer.is_dirty() {
                 index.add_own(&writer.freeze()?);
             }
-            self.mend(index, Some(writer))?;
+            self.rebuild_index(index, Some(writer))?;
             if stale || begun {
                 writer.set().observe(index.max_hlc());
                 writer.seal();
@@ -267,7 +267,7 @@ impl LogicalFile {
     pub(crate) fn do_without_flat(&self) -> Result<()> {
         let mut slot = write(&self.index);
         match slot.as_mut() {
-            Some(index) => self.mend(index, read(&self.writer).as_deref()),
+            Some(index) => self.rebuild_index(index, read(&self.writer).as_deref()),
             None => Ok(()),
         }
     }
@@ -284,9 +284,9 @@ impl LogicalFile {
 
     /// Reads the logs instead, if what is known is not to be believed, and adds what is in none of
     /// them.
-    fn mend(&self, index: &mut Index, writer: Option<&Writer>) -> Result<()> {
+    fn rebuild_index(&self, index: &mut Index, writer: Option<&Writer>) -> Result<()> {
         let Some(why) = index.is_broken() else { return Ok(()) };
-        index.begin_anew(&self.container, why)?;
+        index.rebuild_from_logs(&self.container, why)?;
         if let Some(writer) = writer {
             index.add_own(&writer.frozen());
         }
@@ -309,7 +309,7 @@ impl LogicalFile {
             Index::use_encoded(&self.container, bytes, lock(&self.totals).summary(), generation)?;
         if let Some(writer) = read(&self.writer).as_ref() {
             index.add_own(&writer.frozen());
-            self.mend(&mut index, Some(writer))?;
+            self.rebuild_index(&mut index, Some(writer))?;
             writer.set().observe(index.max_hlc());
             writer.seal();
         }
@@ -333,18 +333,18 @@ impl LogicalFile {
             return Ok(writer.clone());
         }
         self.hold()?;
-        let told = lock(&self.told).take();
-        let seen = match (self.is_new.swap(false, Ordering::AcqRel), told) {
-            (true, _) => Seen { max_hlc: 0, is_new: true },
+        let given_horizon = lock(&self.given_horizon).take();
+        let seen = match (self.is_new.swap(false, Ordering::AcqRel), given_horizon) {
+            (true, _) => CommitHorizon { max_hlc: 0, is_new: true },
             (false, Some(seen)) => seen,
             // The wall clock, or what is in the way of going by it, is ahead of all that was
             // committed before: this costs the same whether there are one log set or ten thousand.
             // What this process has read counts all the same.
             (false, None) if container::goes_by_wall_clock(&self.container)? => {
                 let summed_up = lock(&self.totals).summary().map_or(0, |summary| summary.max_hlc);
-                Seen { max_hlc: wall_clock().max(was_read).max(summed_up), is_new: false }
+                CommitHorizon { max_hlc: wall_clock().max(was_read).max(summed_up), is_new: false }
             }
-            (false, None) => self.seen()?,
+            (false, None) => self.commit_horizon()?,
         };
         let identity = Identity::of_this_process(self.container.store.user());
         let set = LogSet::join(
@@ -373,12 +373,12 @@ impl LogicalFile {
         read(&self.writer).as_ref().map(|writer| writer.set().id())
     }
 
-    pub(crate) fn seen(&self) -> Result<Seen> {
+    pub(crate) fn commit_horizon(&self) -> Result<CommitHorizon> {
         if self.is_new.load(Ordering::Acquire) {
-            return Ok(Seen { max_hlc: 0, is_new: true });
+            return Ok(CommitHorizon { max_hlc: 0, is_new: true });
         }
         let totals = self.totals()?;
-        Ok(Seen { max_hlc: totals.max_hlc, is_new: totals.log_sets == 0 })
+        Ok(CommitHorizon { max_hlc: totals.max_hlc, is_new: totals.log_sets == 0 })
     }
 
     /// The times were set explicitly: they stay until more is written.

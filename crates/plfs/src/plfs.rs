@@ -85,7 +85,7 @@ pub struct Plfs {
     store: Arc<dyn Store>,
     config: Arc<Config>,
     open: Mutex<OpenFiles>,
-    known: Mutex<LruCache<(u64, u64), Known>>,
+    known: Mutex<LruCache<(u64, u64), KnownName>>,
     sessions: Arc<Sessions>,
     /// It has looked for what killed jobs left on this node.
     reaped: AtomicBool,
@@ -127,7 +127,7 @@ impl OpenFiles {
 
 /// What a name's superblock file said when it was last read.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownName {
     ctime: Time,
     container: Arc<Container>,
     summary: Option<Summary>,
@@ -325,7 +325,7 @@ impl Plfs {
             logical.acquire();
             return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
-        let Some((container, summary)) = self.know(path, stat, || Ok(name_file))? else {
+        let Some((container, summary)) = self.container_of(path, stat, || Ok(name_file))? else {
             return Ok(None);
         };
         let container = Arc::new(container.opened(stat.uid, stat.gid));
@@ -339,7 +339,7 @@ impl Plfs {
 
     /// Container and summary of a superblock file with stat `stat`; `file` is opened only if they
     /// are not remembered. `None`: some other file.
-    fn know<F: AsStoreFile>(
+    fn container_of<F: AsStoreFile>(
         &self,
         path: &Path,
         stat: &Stat,
@@ -360,7 +360,7 @@ impl Plfs {
         let container = Arc::new(container);
         if stat.ctime.is_long_past() {
             // Without a descriptor, which is for files that are open.
-            let known = Known {
+            let known = KnownName {
                 ctime: stat.ctime,
                 container: Arc::new(container.remembered()),
                 summary: summary.clone(),
@@ -451,14 +451,15 @@ impl Plfs {
                 totals: Some(totals),
             });
         }
-        let (container, summary) =
-            match self.know(at, &stat, || self.store.open(path, Open::READ).at("open", path)) {
-                Ok(Some(known)) => known,
-                Ok(None) => return Ok(plain),
-                // Who may not read the file cannot learn its size; it is still a file.
-                Err(Error::Io { errno: Errno::ACCESS | Errno::PERM, .. }) => return Ok(plain),
-                Err(error) => return Err(error),
-            };
+        let (container, summary) = match self
+            .container_of(at, &stat, || self.store.open(path, Open::READ).at("open", path))
+        {
+            Ok(Some(known)) => known,
+            Ok(None) => return Ok(plain),
+            // Who may not read the file cannot learn its size; it is still a file.
+            Err(Error::Io { errno: Errno::ACCESS | Errno::PERM, .. }) => return Ok(plain),
+            Err(error) => return Err(error),
+        };
         let totals = Totalizer::new(summary).look(&container)?;
         Ok(FileStat {
             stat: logical_stat(stat, totals.size, totals.stored_bytes),

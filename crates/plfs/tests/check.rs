@@ -11,13 +11,13 @@ use plfs::store::{PosixStore, Store};
 use plfs::{Cleared, Config, File, Health, OpenOptions, Opened, Plfs, Report, Severity};
 use plfs_format::mark::Mark;
 
-struct Bed {
+struct Fixture {
     root: PathBuf,
     config: Config,
 }
 
-impl Bed {
-    fn new() -> Bed {
+impl Fixture {
+    fn new() -> Fixture {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let root = PathBuf::from(format!(
             "/dev/shm/plfs-check-{}-{}",
@@ -25,7 +25,7 @@ impl Bed {
             NEXT.fetch_add(1, Ordering::Relaxed)
         ));
         fs::create_dir_all(&root).unwrap();
-        Bed { root, config: Config::default() }
+        Fixture { root, config: Config::default() }
     }
 
     /// Another process, as far as one process can play it.
@@ -76,7 +76,7 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.root);
     }
@@ -133,7 +133,7 @@ fn worst(report: &Report) -> Option<Severity> {
 
 #[test]
 fn healthy_files_are_not_blamed() {
-    let mut bed = Bed::new();
+    let mut bed = Fixture::new();
     bed.config.backends = vec![bed.path("other")];
     fs::create_dir(bed.path("other")).unwrap();
     open(&bed.process(), &bed.path("empty")).close().unwrap();
@@ -198,7 +198,7 @@ fn healthy_files_are_not_blamed() {
 
 #[test]
 fn a_file_that_is_being_written_is_busy() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let plfs = bed.process();
     let file = open(&plfs, &bed.path("f"));
     for i in 0..100 {
@@ -226,7 +226,7 @@ fn a_file_that_is_being_written_is_busy() {
 
 #[test]
 fn every_flipped_bit_of_an_index_log_is_found() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 3, 3);
     let log = files(&bed.dir("f"), "index").remove(0);
     let bytes = fs::read(&log).unwrap();
@@ -252,7 +252,7 @@ fn every_flipped_bit_of_an_index_log_is_found() {
 
 #[test]
 fn every_cut_of_an_index_log_is_found() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 3, 5);
     let log = files(&bed.dir("f"), "index").remove(0);
     let whole = fs::metadata(&log).unwrap().len() as usize;
@@ -307,14 +307,14 @@ fn every_cut_of_an_index_log_is_found() {
 
 #[test]
 fn torn_appends_in_front_of_others_are_notes() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 2, 30);
     let log = files(&bed.dir("f"), "index").remove(0);
     let bytes = fs::read(&log).unwrap();
     let last = (0..bytes.len()).step_by(64).rfind(|&at| &bytes[at..at + 4] == b"PLIX").unwrap();
     for cut in [1, 3, 20, 63, 64, 65, 100, 500, 1000] {
         // A writer dies in an append; another one goes on behind it.
-        let bed = Bed::new();
+        let bed = Fixture::new();
         bed.write("f", 2, 30);
         let log = files(&bed.dir("f"), "index").remove(0);
         let mut torn = fs::read(&log).unwrap();
@@ -349,7 +349,7 @@ fn torn_appends_in_front_of_others_are_notes() {
 
 #[test]
 fn a_block_that_contradicts_the_format_is_corrupt() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 1, 3);
     let log = files(&bed.dir("f"), "index").remove(0);
     with_bytes(
@@ -385,7 +385,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 
 #[test]
 fn missing_data_is_found() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 2, 10);
     let log = files(&bed.dir("f"), ".data").remove(0);
     let used = bed.check("f").totals.unwrap().stored_bytes;
@@ -411,7 +411,7 @@ fn missing_data_is_found() {
 
 #[test]
 fn lost_index_logs_are_found() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 2, 10);
     bed.write("g", 2, 10);
     bed.write("h", 2, 10);
@@ -433,7 +433,7 @@ fn lost_index_logs_are_found() {
 
 #[test]
 fn every_flipped_bit_of_a_superblock_is_found() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 1, 1);
     let path = bed.dir("f").join("super");
     for bit in (64 * 8..200 * 8).chain((200..3072).step_by(13).map(|byte| byte * 8 + byte % 8)) {
@@ -477,7 +477,7 @@ fn every_flipped_bit_of_a_superblock_is_found() {
 
 #[test]
 fn damaged_summaries_are_found_and_written_anew() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 1, 1);
     let path = bed.dir("f").join("super");
     let mtime = fs::metadata(&path).unwrap().mtime();
@@ -502,7 +502,7 @@ fn damaged_summaries_are_found_and_written_anew() {
 
 #[test]
 fn damaged_and_stale_flat_indexes_are_found_and_removed() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 3, 5);
     bed.process().flatten(&bed.path("f")).unwrap();
     let flat = bed.dir("f").join("flat");
@@ -554,7 +554,7 @@ fn damaged_and_stale_flat_indexes_are_found_and_removed() {
 
 #[test]
 fn containers_without_names_are_garbage() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("kept", 1, 3);
     bed.write("lost", 1, 3);
     let lost = bed.dir("lost");
@@ -566,7 +566,7 @@ fn containers_without_names_are_garbage() {
     fs::create_dir(&unfinished).unwrap();
     fs::write(unfinished.join("super"), "").unwrap();
     fs::create_dir(&empty).unwrap();
-    let garbage = |bed: &Bed| {
+    let garbage = |bed: &Fixture| {
         bed.tree()
             .into_iter()
             .filter(|report| report.health() == Health::Garbage)
@@ -585,7 +585,7 @@ fn containers_without_names_are_garbage() {
 
 #[test]
 fn what_is_held_open_is_not_garbage() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let plfs = bed.process();
     let file = open(&plfs, &bed.path("f"));
     file.write_at(b"abc", 0).unwrap();
@@ -605,9 +605,9 @@ fn what_is_held_open_is_not_garbage() {
 /// all data would go with `--repair`.
 #[test]
 fn a_root_copied_without_its_links_is_not_garbage() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 1, 3);
-    let copy = Bed::new();
+    let copy = Fixture::new();
     let mut todo = vec![(bed.root.clone(), copy.root.clone())];
     while let Some((from, to)) = todo.pop() {
         for entry in fs::read_dir(&from).unwrap().map(Result::unwrap) {
@@ -631,7 +631,7 @@ fn a_root_copied_without_its_links_is_not_garbage() {
 
 #[test]
 fn data_without_records_is_garbage() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 1, 3);
     let log = files(&bed.dir("f"), ".data").remove(0);
     let orphan = log.with_file_name("07.00000000.data");
@@ -650,7 +650,7 @@ fn data_without_records_is_garbage() {
 
 #[test]
 fn marks_of_the_dead_are_cleared() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 1, 3);
     let mark = bed.dir("f").join("0badcafe.open");
     let text =
@@ -681,9 +681,9 @@ fn marks_of_the_dead_are_cleared() {
 
 #[test]
 fn names_that_lead_nowhere_are_named() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.write("f", 1, 1);
-    let elsewhere = Bed::new();
+    let elsewhere = Fixture::new();
     fs::copy(bed.path("f"), bed.path("copy")).unwrap();
     let report = bed.check("copy");
     assert_eq!(
@@ -716,7 +716,7 @@ fn names_that_lead_nowhere_are_named() {
 
 #[test]
 fn records_say_who_wrote_what() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let plfs = bed.process();
     let file = open(&plfs, &bed.path("f"));
     for i in 0..1000 {
@@ -728,10 +728,10 @@ fn records_say_who_wrote_what() {
     let records = plfs::records(file.container()).unwrap();
     let said: Vec<_> = records.records.iter().map(|record| record.said).collect();
     assert!(
-        matches!(said[0], plfs::Said::Run(run) if run.count == 1000 && run.stride == 40 && run.length == 10),
+        matches!(said[0], plfs::RecordKind::Run(run) if run.count == 1000 && run.stride == 40 && run.length == 10),
         "{said:?}"
     );
-    assert!(matches!(said[1], plfs::Said::Truncate(20_000)) && said.len() == 3);
+    assert!(matches!(said[1], plfs::RecordKind::Truncate(20_000)) && said.len() == 3);
     let by = &records.writers[records.records[0].writer.unwrap() as usize];
     assert_eq!(by.pid, std::process::id());
     assert!(records.data_logs.iter().all(|log| log.exists()));

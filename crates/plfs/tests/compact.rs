@@ -12,13 +12,13 @@ use plfs_testkit::{FaultStore, MemStore, Op, an_hour_ahead, seed};
 const NAME: &str = "/m/f";
 
 /// A store in memory, and directories where the processes of nodes meet.
-struct Bed {
+struct Fixture {
     memory: MemStore,
     shared: PathBuf,
 }
 
-impl Bed {
-    fn new() -> Bed {
+impl Fixture {
+    fn new() -> Fixture {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let shared = PathBuf::from(format!(
             "/dev/shm/plfs-compact-{}-{}",
@@ -30,7 +30,7 @@ impl Bed {
             memory.mkdir(Path::new(dir), 0o755).unwrap();
         }
         memory.sync_dir(Path::new("/")).unwrap();
-        Bed { memory, shared }
+        Fixture { memory, shared }
     }
 
     /// A process of `node`; processes of nodes of no name have log sets of their own.
@@ -80,7 +80,7 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.shared);
     }
@@ -119,8 +119,8 @@ fn write(plfs: &Plfs, pieces: &[(u64, u8, usize)]) {
 
 /// Two log sets, bytes under others, a hole, and a size beyond the last byte. Gives what the file
 /// says.
-fn well_used(bed: &Bed) -> Vec<u8> {
-    let (one, two) = (bed.process(), bed.process());
+fn well_used(fixture: &Fixture) -> Vec<u8> {
+    let (one, two) = (fixture.process(), fixture.process());
     let (a, b) = (open(&one), open(&two));
     a.write_at(&[1; 30_000], 0).unwrap();
     a.sync().unwrap();
@@ -143,8 +143,8 @@ fn well_used(bed: &Bed) -> Vec<u8> {
     expect[10_000..10_100].fill(4);
     expect[40_000..40_100].fill(5);
     expect[20_000..22_000].fill(0);
-    assert_eq!(bed.content(), expect);
-    assert_eq!(bed.sets().len(), 2);
+    assert_eq!(fixture.content(), expect);
+    assert_eq!(fixture.sets().len(), 2);
     expect
 }
 
@@ -153,8 +153,8 @@ fn on(_: u64) -> ControlFlow<()> {
 }
 
 /// By another process, at a moment to come.
-fn compaction(bed: &Bed) -> impl FnOnce() + Send + 'static {
-    let other = bed.process();
+fn compaction(fixture: &Fixture) -> impl FnOnce() + Send + 'static {
+    let other = fixture.process();
     move || {
         other.compact(Path::new(NAME), on).unwrap();
     }
@@ -162,10 +162,10 @@ fn compaction(bed: &Bed) -> impl FnOnce() + Send + 'static {
 
 #[test]
 fn what_is_dead_is_freed_and_all_else_stays() {
-    let bed = Bed::new();
-    let expect = well_used(&bed);
+    let fixture = Fixture::new();
+    let expect = well_used(&fixture);
     let path = Path::new(NAME);
-    let plfs = bed.process();
+    let plfs = fixture.process();
     plfs.set_times(path, Some(Time { sec: 1_000, nsec: 5 }), Some(Time { sec: 2_000, nsec: 6 }))
         .unwrap();
     plfs.chmod(path, 0o640).unwrap();
@@ -181,7 +181,7 @@ fn what_is_dead_is_freed_and_all_else_stays() {
     let done = plfs.compact(path, tell).unwrap();
     assert_eq!((told, done.copied_bytes, done.stored_before), (25_100, 25_100, usage.stored_bytes));
     assert!(done.stored_after < 25_100 + 4096, "{done:?}");
-    assert_eq!(bed.content(), expect);
+    assert_eq!(fixture.content(), expect);
     let after = plfs.stat(path, true).unwrap();
     assert_eq!(
         (after.stat.mtime, after.stat.mode, after.stat.nlink, after.stat.len),
@@ -189,22 +189,22 @@ fn what_is_dead_is_freed_and_all_else_stays() {
     );
     let totals = after.totals.unwrap();
     assert!(totals.from_summary && totals.log_sets == 1, "{totals:?}");
-    assert_eq!(bed.health(), Health::Healthy);
-    assert_eq!(bed.sets().len(), 1);
+    assert_eq!(fixture.health(), Health::Healthy);
+    assert_eq!(fixture.sets().len(), 1);
     // And once more, over what compaction made.
     write(&plfs, &[(0, 9, 500)]);
     plfs.compact(path, on).unwrap();
-    let content = bed.content();
+    let content = fixture.content();
     assert!(content[..500] == [9; 500] && content[500..] == expect[500..]);
-    assert!(bed.dead_bytes() < 4096);
+    assert!(fixture.dead_bytes() < 4096);
 }
 
 /// What was punched takes room until a compaction; then it is a hole like any other, and has no
 /// record.
 #[test]
 fn what_was_punched_is_freed() {
-    let bed = Bed::new();
-    let plfs = bed.process();
+    let fixture = Fixture::new();
+    let plfs = fixture.process();
     write(&plfs, &[(0, 1, 100_000)]);
     let file = open(&plfs);
     file.zero(10_000, 90_000).unwrap();
@@ -214,44 +214,48 @@ fn what_was_punched_is_freed() {
     plfs.compact(Path::new(NAME), on).unwrap();
     let after = plfs.stat(Path::new(NAME), true).unwrap();
     assert!(after.stat.len == 100_000 && after.stat.blocks * 512 < 20_000, "{after:?}");
-    assert_eq!(bed.content(), [vec![1; 10_000], vec![0; 90_000]].concat());
-    let records = |bed: &Bed| {
-        let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
+    assert_eq!(fixture.content(), [vec![1; 10_000], vec![0; 90_000]].concat());
+    let records = |fixture: &Fixture| {
+        let (container, _) = fixture.process().container(Path::new(NAME)).unwrap().unwrap();
         plfs::records(&container).unwrap().records
     };
-    assert!(!records(&bed).iter().any(|record| matches!(record.said, plfs::Said::Hole { .. })));
+    assert!(
+        !records(&fixture)
+            .iter()
+            .any(|record| matches!(record.said, plfs::RecordKind::Hole { .. }))
+    );
     // And all of it.
     let file = open(&plfs);
     file.zero(0, u64::MAX).unwrap();
     file.close().unwrap();
     assert_eq!(
-        records(&bed).last().map(|record| record.said),
-        Some(plfs::Said::Hole { logical: 0, length: 100_000 })
+        records(&fixture).last().map(|record| record.said),
+        Some(plfs::RecordKind::Hole { logical: 0, length: 100_000 })
     );
     plfs.compact(Path::new(NAME), on).unwrap();
-    assert_eq!((bed.content(), bed.health()), (vec![0; 100_000], Health::Healthy));
-    assert!(bed.dead_bytes() == 0 && open(&plfs).next_data(0).unwrap().is_none());
+    assert_eq!((fixture.content(), fixture.health()), (vec![0; 100_000], Health::Healthy));
+    assert!(fixture.dead_bytes() == 0 && open(&plfs).next_data(0).unwrap().is_none());
 }
 
 /// A database in a mount: 40 KB that are written again and again grew without end, and each MiB of
 /// index log was one more log to look at.
 #[test]
 fn the_last_writer_compacts_a_small_file_of_which_most_is_dead() {
-    let bed = Bed::new();
-    let config = Config { compact_bytes: 100_000, ..bed.config("") };
+    let fixture = Fixture::new();
+    let config = Config { compact_bytes: 100_000, ..fixture.config("") };
     let session = |config: &Config, byte: u8| {
         write(
-            &Plfs::new(Arc::new(bed.memory.clone()), config.clone()),
+            &Plfs::new(Arc::new(fixture.memory.clone()), config.clone()),
             &[(0, byte, 40_000), (50_000, byte, 1)],
         )
     };
     let mut most = 0;
     for turn in 1..50 {
         session(&config, turn);
-        let reader = open_with(&bed.process(), OpenOptions::read());
+        let reader = open_with(&fixture.process(), OpenOptions::read());
         assert_eq!(all(&reader), [vec![turn; 40_000], vec![0; 10_000], vec![turn]].concat());
-        most = most.max(bed.process().usage(Path::new(NAME)).unwrap().stored_bytes);
-        assert_eq!(bed.health(), Health::Healthy);
+        most = most.max(fixture.process().usage(Path::new(NAME)).unwrap().stored_bytes);
+        assert_eq!(fixture.health(), Health::Healthy);
     }
     assert!((200_000..300_000 + 50_000).contains(&most), "{most}");
     // Not where it is switched off, nor a file that is larger than that.
@@ -260,30 +264,32 @@ fn the_last_writer_compacts_a_small_file_of_which_most_is_dead() {
             session(&Config { compact_bytes, ..config.clone() }, turn);
         }
     }
-    assert!(bed.dead_bytes() > 40 * 40_000, "{}", bed.dead_bytes());
+    assert!(fixture.dead_bytes() > 40 * 40_000, "{}", fixture.dead_bytes());
     session(&config, 70);
-    assert!(bed.dead_bytes() < 50_000, "{}", bed.dead_bytes());
+    assert!(fixture.dead_bytes() < 50_000, "{}", fixture.dead_bytes());
 }
 
 /// The times are those that were set, though the file was compacted after that, and a reader that
 /// has it open goes on.
 #[test]
 fn a_compaction_by_the_last_writer_is_not_seen() {
-    let bed = Bed::new();
-    write(&bed.process(), &[(0, 1, 90_000)]);
-    let reading = bed.process();
-    let (reader, late) = (open_with(&reading, OpenOptions::read()), bed.process());
+    let fixture = Fixture::new();
+    write(&fixture.process(), &[(0, 1, 90_000)]);
+    let reading = fixture.process();
+    let (reader, late) = (open_with(&reading, OpenOptions::read()), fixture.process());
     assert_eq!(all(&reader), [1; 90_000]);
     let late = open_with(&late, OpenOptions::read());
-    let plfs =
-        Plfs::new(Arc::new(bed.memory.clone()), Config { compact_bytes: 10_000, ..bed.config("") });
+    let plfs = Plfs::new(
+        Arc::new(fixture.memory.clone()),
+        Config { compact_bytes: 10_000, ..fixture.config("") },
+    );
     let (file, kept) = (open(&plfs), open_with(&plfs, OpenOptions::read()));
     file.set_len(10).unwrap();
     file.write_at(&[2; 5], 0).unwrap();
     file.set_times(None, Some(Time { sec: 2_000, nsec: 6 })).unwrap();
     file.close().unwrap();
     kept.close().unwrap();
-    assert!(bed.dead_bytes() < 100, "{}", bed.dead_bytes());
+    assert!(fixture.dead_bytes() < 100, "{}", fixture.dead_bytes());
     let expect = [2, 2, 2, 2, 2, 1, 1, 1, 1, 1];
     assert_eq!(plfs.stat(Path::new(NAME), true).unwrap().stat.mtime, Time { sec: 2_000, nsec: 6 });
     for reader in [&reader, &late] {
@@ -296,70 +302,74 @@ fn a_compaction_by_the_last_writer_is_not_seen() {
 /// nothing.
 #[test]
 fn a_file_with_log_sets_of_others_is_not_compacted_by_the_last_writer() {
-    let bed = Bed::new();
-    write(&bed.process(), &[(0, 1, 90_000)]);
-    let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
+    let fixture = Fixture::new();
+    write(&fixture.process(), &[(0, 1, 90_000)]);
+    let (container, _) = fixture.process().container(Path::new(NAME)).unwrap().unwrap();
     let give_to = |uid| {
-        for path in bed
+        for path in fixture
             .sets()
             .iter()
             .flat_map(|set| [container.dir.join(set), container.dir.join(set).join("index")])
         {
-            bed.memory.chown(&path, Some(uid), None, false).unwrap();
+            fixture.memory.chown(&path, Some(uid), None, false).unwrap();
         }
     };
-    let user = Arc::new(FaultStore::new(Arc::new(bed.memory.clone())).acting_as(1000));
-    let plfs = Plfs::new(user, Config { compact_bytes: 10_000, ..bed.config("") });
+    let user = Arc::new(FaultStore::new(Arc::new(fixture.memory.clone())).acting_as(1000));
+    let plfs = Plfs::new(user, Config { compact_bytes: 10_000, ..fixture.config("") });
     let session = |size| {
         let file = open(&plfs);
         file.set_len(size).unwrap();
         file.close().unwrap();
     };
     give_to(4711);
-    let before = bed.sets();
+    let before = fixture.sets();
     session(10);
-    assert!(before.iter().all(|set| bed.sets().contains(set)), "{before:?} {:?}", bed.sets());
-    assert!(bed.dead_bytes() >= 89_000);
+    assert!(
+        before.iter().all(|set| fixture.sets().contains(set)),
+        "{before:?} {:?}",
+        fixture.sets()
+    );
+    assert!(fixture.dead_bytes() >= 89_000);
     give_to(1000);
     session(9);
-    assert!(bed.dead_bytes() == 0 && bed.content() == [1; 9], "{}", bed.dead_bytes());
+    assert!(fixture.dead_bytes() == 0 && fixture.content() == [1; 9], "{}", fixture.dead_bytes());
 }
 
 /// An old checkpoint file of a thousand overwritten strided pieces: one run says it all afterwards.
 #[test]
 fn a_regular_file_becomes_one_record() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     for turn in 0..3u8 {
-        let plfs = bed.process();
+        let plfs = fixture.process();
         let file = open(&plfs);
         for i in 0..1000u64 {
             file.write_at(&[turn * 10 + (i % 7) as u8; 470], (i * 389 % 1000) * 470).unwrap();
         }
         file.close().unwrap();
     }
-    let expect = bed.content();
-    bed.process().compact(Path::new(NAME), on).unwrap();
-    assert_eq!(bed.content(), expect);
-    let totals = bed.process().stat(Path::new(NAME), true).unwrap().totals.unwrap();
+    let expect = fixture.content();
+    fixture.process().compact(Path::new(NAME), on).unwrap();
+    assert_eq!(fixture.content(), expect);
+    let totals = fixture.process().stat(Path::new(NAME), true).unwrap().totals.unwrap();
     // Who wrote it, the run, and the truncate that makes the rest dead.
     assert_eq!((totals.records, totals.stored_bytes), (3, 470_000), "{totals:?}");
 }
 
 #[test]
 fn readers_are_not_disturbed() {
-    let bed = Bed::new();
-    let expect = well_used(&bed);
-    let (fresh, half, whole) = (bed.process(), bed.process(), bed.process());
+    let fixture = Fixture::new();
+    let expect = well_used(&fixture);
+    let (fresh, half, whole) = (fixture.process(), fixture.process(), fixture.process());
     let [fresh, half, whole] =
         [&fresh, &half, &whole].map(|plfs| open_with(plfs, OpenOptions::read()));
     let mut some = [0; 10];
     half.read_at(&mut some, 0).unwrap();
     assert_eq!(all(&whole), expect);
-    bed.process().compact(Path::new(NAME), on).unwrap();
+    fixture.process().compact(Path::new(NAME), on).unwrap();
     for reader in [&fresh, &half, &whole] {
         assert_eq!(all(reader), expect);
     }
-    write(&bed.process(), &[(20_000, 7, 10)]);
+    write(&fixture.process(), &[(20_000, 7, 10)]);
     for reader in [&fresh, &half, &whole] {
         reader.refresh().unwrap();
         assert_eq!(all(reader)[20_000..20_010], [7; 10]);
@@ -373,27 +383,27 @@ fn readers_are_not_disturbed() {
 fn a_reader_whose_logs_go_while_it_reads_them_begins_anew() {
     for which in 0..2 {
         for look in ["read", "stat", "refresh"] {
-            let bed = Bed::new();
-            let expect = well_used(&bed);
-            let set = bed.sets()[which].clone();
-            let faults = FaultStore::new(Arc::new(bed.memory.clone()));
-            let plfs = bed.process_on(Arc::new(faults.clone()));
+            let fixture = Fixture::new();
+            let expect = well_used(&fixture);
+            let set = fixture.sets()[which].clone();
+            let faults = FaultStore::new(Arc::new(fixture.memory.clone()));
+            let plfs = fixture.process_on(Arc::new(faults.clone()));
             let reader = open_with(&plfs, OpenOptions::read());
             if look == "refresh" {
                 assert_eq!(all(&reader), expect);
                 // Nobody's: the summary is void, so the reader looks at all logs again.
-                write(&bed.process(), &[(59_999, 0, 1)]);
+                write(&fixture.process(), &[(59_999, 0, 1)]);
             }
-            let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
-            bed.memory.set_times(&container.dir, None, Some(Time { sec: 5, nsec: 5 })).unwrap();
-            faults.before(&format!("{set}/index"), Op::Open, compaction(&bed));
+            let (container, _) = fixture.process().container(Path::new(NAME)).unwrap().unwrap();
+            fixture.memory.set_times(&container.dir, None, Some(Time { sec: 5, nsec: 5 })).unwrap();
+            faults.before(&format!("{set}/index"), Op::Open, compaction(&fixture));
             match look {
                 "stat" => assert_eq!(plfs.stat(Path::new(NAME), true).unwrap().stat.len, 60_000),
                 "refresh" => reader.refresh().unwrap(),
                 _ => {}
             }
             assert_eq!(all(&reader), expect, "{look}, log set {which}");
-            assert!(!bed.sets().contains(&set), "{look}: the compaction did not come between");
+            assert!(!fixture.sets().contains(&set), "{look}: the compaction did not come between");
         }
     }
 }
@@ -402,17 +412,17 @@ fn a_reader_whose_logs_go_while_it_reads_them_begins_anew() {
 /// again: it gave up with "data is missing".
 #[test]
 fn a_reader_that_is_slower_than_compactions_reads_on() {
-    let bed = Bed::new();
-    let expect = well_used(&bed);
-    let faults = FaultStore::new(Arc::new(bed.memory.clone()));
-    let plfs = bed.process_on(Arc::new(faults.clone()));
+    let fixture = Fixture::new();
+    let expect = well_used(&fixture);
+    let faults = FaultStore::new(Arc::new(fixture.memory.clone()));
+    let plfs = fixture.process_on(Arc::new(faults.clone()));
     let reader = open_with(
         &plfs,
         OpenOptions { access: Access { read: true, write: false }, ..OpenOptions::read() },
     );
     reader.refresh().unwrap();
     assert_eq!(reader.read_at(&mut [0; 1], 0).unwrap(), 1);
-    let acts: Vec<_> = (0..3).map(|_| compaction(&bed)).collect();
+    let acts: Vec<_> = (0..3).map(|_| compaction(&fixture)).collect();
     fn queue(faults: &FaultStore, mut acts: Vec<impl FnOnce() + Send + 'static>) {
         let (Some(act), again) = (acts.pop(), faults.clone()) else { return };
         faults.before(".data", Op::Open, move || {
@@ -421,9 +431,9 @@ fn a_reader_that_is_slower_than_compactions_reads_on() {
         });
     }
     queue(&faults, acts);
-    let before = bed.sets();
+    let before = fixture.sets();
     assert_eq!(all(&reader), expect);
-    assert_ne!(bed.sets(), before);
+    assert_ne!(fixture.sets(), before);
 }
 
 /// A process has looked at the logs, and before its open mark is there somebody else compacts the
@@ -432,42 +442,42 @@ fn a_reader_that_is_slower_than_compactions_reads_on() {
 /// it reads `clock` when its mark is there.
 #[test]
 fn a_writer_that_looked_before_a_compaction_and_comes_after_it_loses_nothing() {
-    let bed = Bed::new();
-    let ahead = Plfs::new(Arc::new(bed.memory.clone()), bed.config("ahead"));
+    let fixture = Fixture::new();
+    let ahead = Plfs::new(Arc::new(fixture.memory.clone()), fixture.config("ahead"));
     let file = open(&ahead);
     file.write_at(b"first", 0).unwrap();
-    an_hour_ahead(&bed.shared.join("ahead"));
+    an_hour_ahead(&fixture.shared.join("ahead"));
     file.write_at(b"old words", 0).unwrap();
     file.write_at(b"more old words", 20).unwrap();
     file.close().unwrap();
-    let faults = FaultStore::new(Arc::new(bed.memory.clone()));
-    let plfs = bed.process_on(Arc::new(faults.clone()));
+    let faults = FaultStore::new(Arc::new(fixture.memory.clone()));
+    let plfs = fixture.process_on(Arc::new(faults.clone()));
     let file = open(&plfs);
-    faults.before(".open", Op::Symlink, compaction(&bed));
+    faults.before(".open", Op::Symlink, compaction(&fixture));
     file.write_at(b"new", 0).unwrap();
     file.close().unwrap();
-    assert_eq!(bed.content(), b"new words\0\0\0\0\0\0\0\0\0\0\0more old words");
+    assert_eq!(fixture.content(), b"new words\0\0\0\0\0\0\0\0\0\0\0more old words");
 }
 
 /// The same on the other side: whoever is there before the compactor looks is in its way, and who
 /// comes while it copies wins.
 #[test]
 fn writers_stop_a_compaction_or_come_after_it() {
-    let bed = Bed::new();
-    let expect = well_used(&bed);
-    let plfs = bed.process();
+    let fixture = Fixture::new();
+    let expect = well_used(&fixture);
+    let plfs = fixture.process();
     let writer = open(&plfs);
     writer.write_at(b"x", 0).unwrap();
-    let error = bed.process().compact(Path::new(NAME), on).unwrap_err();
+    let error = fixture.process().compact(Path::new(NAME), on).unwrap_err();
     assert_eq!(error.errno(), Errno::BUSY);
     assert!(error.to_string().contains("open for writing"), "{error}");
     writer.close().unwrap();
-    let kept = bed.names().len();
+    let kept = fixture.names().len();
     // It came when the compactor had its mark: before the listing, and after it.
     for (when, comes_first) in [("clock", true), (".00000000.data", false)] {
-        let faults = FaultStore::new(Arc::new(bed.memory.clone()));
-        let plfs = bed.process_on(Arc::new(faults.clone()));
-        let late = bed.process();
+        let faults = FaultStore::new(Arc::new(fixture.memory.clone()));
+        let plfs = fixture.process_on(Arc::new(faults.clone()));
+        let late = fixture.process();
         let (tell, told) = std::sync::mpsc::channel();
         faults.before(when, if comes_first { Op::Open } else { Op::WriteAt }, move || {
             let file = open(&late);
@@ -480,25 +490,25 @@ fn writers_stop_a_compaction_or_come_after_it() {
         assert_eq!(done.is_err(), comes_first, "{done:?}");
         late.write_at(b"!", 7).unwrap();
         late.close().unwrap();
-        let content = bed.content();
+        let content = fixture.content();
         assert_eq!(&content[..8], b"x\x01\x01late!");
         assert!(content[8..] == expect[8..]);
-        assert_eq!(bed.health(), Health::Healthy);
+        assert_eq!(fixture.health(), Health::Healthy);
     }
-    assert!(bed.names().len() <= kept + 1);
+    assert!(fixture.names().len() <= kept + 1);
 }
 
 /// A process cut a file to nothing and was about to free a log set, when another one took the set
 /// over, wrote, and closed: its bytes went with the set.
 #[test]
 fn a_log_set_that_somebody_went_on_with_since_a_truncate_stays() {
-    let bed = Bed::new();
-    write(&bed.process(), &[(0, 1, 1000)]);
-    let old = bed.sets()[0].clone();
-    let faults = FaultStore::new(Arc::new(bed.memory.clone()));
-    let plfs = bed.process_on(Arc::new(faults.clone()));
+    let fixture = Fixture::new();
+    write(&fixture.process(), &[(0, 1, 1000)]);
+    let old = fixture.sets()[0].clone();
+    let faults = FaultStore::new(Arc::new(fixture.memory.clone()));
+    let plfs = fixture.process_on(Arc::new(faults.clone()));
     let file = open(&plfs);
-    let late = bed.process();
+    let late = fixture.process();
     faults.before(&format!("{old}.open"), Op::Symlink, move || {
         let file = open(&late);
         file.write_at(b"late", 0).unwrap();
@@ -506,94 +516,96 @@ fn a_log_set_that_somebody_went_on_with_since_a_truncate_stays() {
     });
     file.set_len(0).unwrap();
     file.close().unwrap();
-    assert_eq!(bed.content(), b"late");
+    assert_eq!(fixture.content(), b"late");
 }
 
 #[test]
 fn a_full_device_leaves_the_file_as_it_was() {
     for room in [0, 100, 20_000, 25_300, 25_600] {
-        let bed = Bed::new();
-        let expect = well_used(&bed);
+        let fixture = Fixture::new();
+        let expect = well_used(&fixture);
         let before = (
-            bed.names().into_iter().filter(|name| name != "clock").collect::<Vec<_>>(),
-            bed.process().usage(Path::new(NAME)).unwrap(),
+            fixture.names().into_iter().filter(|name| name != "clock").collect::<Vec<_>>(),
+            fixture.process().usage(Path::new(NAME)).unwrap(),
         );
-        let faults = FaultStore::new(Arc::new(bed.memory.clone()));
+        let faults = FaultStore::new(Arc::new(fixture.memory.clone()));
         faults.full_after(room);
         let error =
-            bed.process_on(Arc::new(faults.clone())).compact(Path::new(NAME), on).unwrap_err();
+            fixture.process_on(Arc::new(faults.clone())).compact(Path::new(NAME), on).unwrap_err();
         assert_eq!(error.errno(), Errno::NOSPC, "{error}");
-        assert_eq!(bed.content(), expect);
+        assert_eq!(fixture.content(), expect);
         let after = (
-            bed.names().into_iter().filter(|name| name != "clock").collect::<Vec<_>>(),
-            bed.process().usage(Path::new(NAME)).unwrap(),
+            fixture.names().into_iter().filter(|name| name != "clock").collect::<Vec<_>>(),
+            fixture.process().usage(Path::new(NAME)).unwrap(),
         );
         assert_eq!(after, before, "room for {room} bytes");
-        bed.process().compact(Path::new(NAME), on).unwrap();
-        assert_eq!(bed.content(), expect);
+        fixture.process().compact(Path::new(NAME), on).unwrap();
+        assert_eq!(fixture.content(), expect);
     }
 }
 
 /// Who is asked to stop leaves nothing behind.
 #[test]
 fn an_interrupted_compaction_leaves_the_file_as_it_was() {
-    let bed = Bed::new();
-    let expect = well_used(&bed);
-    let (names, usage) = (bed.names(), bed.process().usage(Path::new(NAME)).unwrap());
-    let error = bed.process().compact(Path::new(NAME), |_| ControlFlow::Break(())).unwrap_err();
+    let fixture = Fixture::new();
+    let expect = well_used(&fixture);
+    let (names, usage) = (fixture.names(), fixture.process().usage(Path::new(NAME)).unwrap());
+    let error = fixture.process().compact(Path::new(NAME), |_| ControlFlow::Break(())).unwrap_err();
     assert_eq!(error.errno(), Errno::INTR);
-    assert_eq!(bed.content(), expect);
-    assert_eq!(bed.process().usage(Path::new(NAME)).unwrap(), usage);
-    assert_eq!(bed.names().len(), names.len() + 1, "clock stays: {:?}", bed.names());
+    assert_eq!(fixture.content(), expect);
+    assert_eq!(fixture.process().usage(Path::new(NAME)).unwrap(), usage);
+    assert_eq!(fixture.names().len(), names.len() + 1, "clock stays: {:?}", fixture.names());
 }
 
 /// Bytes that are lost are not taken for holes.
 #[test]
 fn a_damaged_file_is_not_compacted() {
-    let bed = Bed::new();
-    well_used(&bed);
-    let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
-    let set = container.dir.join(&bed.sets()[0]);
-    let data = bed
+    let fixture = Fixture::new();
+    well_used(&fixture);
+    let (container, _) = fixture.process().container(Path::new(NAME)).unwrap().unwrap();
+    let set = container.dir.join(&fixture.sets()[0]);
+    let data = fixture
         .memory
         .list(&set)
         .unwrap()
         .into_iter()
         .find(|entry| entry.name.to_string_lossy().ends_with(".data"))
         .unwrap();
-    bed.memory
+    fixture
+        .memory
         .open(&set.join(data.name), plfs::store::Open::READ_WRITE)
         .unwrap()
         .set_len(10)
         .unwrap();
-    let sets = bed.sets();
-    let error = bed.process().compact(Path::new(NAME), on).unwrap_err();
+    let sets = fixture.sets();
+    let error = fixture.process().compact(Path::new(NAME), on).unwrap_err();
     assert!(matches!(error, plfs::Error::MissingData { .. }), "{error:?}");
-    assert_eq!(bed.sets(), sets);
+    assert_eq!(fixture.sets(), sets);
 }
 
 #[test]
 fn data_on_other_backends_is_freed_and_spread_again() {
-    let bed = Bed::new();
-    let config = Config { backends: vec!["/n".into()], ..bed.config("") };
+    let fixture = Fixture::new();
+    let config = Config { backends: vec!["/n".into()], ..fixture.config("") };
     for turn in 0..2u8 {
-        let plfs = Plfs::new(Arc::new(bed.memory.clone()), config.clone());
+        let plfs = Plfs::new(Arc::new(fixture.memory.clone()), config.clone());
         let file = open(&plfs);
         file.write_at(&vec![turn + 1; 20 << 20], 0).unwrap();
         file.close().unwrap();
     }
     let files = |root: &str| {
-        let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
+        let (container, _) = fixture.process().container(Path::new(NAME)).unwrap().unwrap();
         let dir = Path::new(root).join(container.dir.strip_prefix("/m").unwrap());
-        let sets = bed.memory.list(&dir).unwrap().into_iter().filter(|entry| entry.name.len() == 8);
-        let logs = sets.flat_map(|set| bed.memory.list(&dir.join(&set.name)).unwrap());
+        let sets =
+            fixture.memory.list(&dir).unwrap().into_iter().filter(|entry| entry.name.len() == 8);
+        let logs = sets.flat_map(|set| fixture.memory.list(&dir.join(&set.name)).unwrap());
         logs.filter(|log| log.name.to_string_lossy().ends_with(".data")).count()
     };
-    bed.process().compact(Path::new(NAME), on).unwrap();
-    assert!(bed.content() == vec![2; 20 << 20]);
+    fixture.process().compact(Path::new(NAME), on).unwrap();
+    assert!(fixture.content() == vec![2; 20 << 20]);
     assert_eq!((files("/m"), files("/n")), (1, 1));
-    assert!(bed.dead_bytes() < 8192);
-    assert_eq!(bed.health(), Health::Healthy);
+    assert!(fixture.dead_bytes() < 8192);
+    assert_eq!(fixture.health(), Health::Healthy);
 }
 
 /// The compactor dies at each of its calls to storage, and there the power goes too: the file reads
@@ -602,25 +614,25 @@ fn data_on_other_backends_is_freed_and_spread_again() {
 fn death_at_every_call_changes_no_byte() {
     let first = seed();
     for cut in 1.. {
-        let bed = Bed::new();
-        let expect = well_used(&bed);
-        let faults = FaultStore::new(Arc::new(bed.memory.clone()));
+        let fixture = Fixture::new();
+        let expect = well_used(&fixture);
+        let faults = FaultStore::new(Arc::new(fixture.memory.clone()));
         faults.kill_at(cut);
-        let done = bed.process_on(Arc::new(faults.clone())).compact(Path::new(NAME), on);
+        let done = fixture.process_on(Arc::new(faults.clone())).compact(Path::new(NAME), on);
         let story = || {
             format!(
                 "cut at call {cut}: {}",
                 faults.log().last().map(|call| call.to_string()).unwrap_or_default()
             )
         };
-        assert!(bed.content() == expect, "{}", story());
+        assert!(fixture.content() == expect, "{}", story());
         for seed in 0..5 {
             let left = if seed == 0 {
-                bed.memory.crash()
+                fixture.memory.crash()
             } else {
-                bed.memory.crash_with(first + cut * 100 + seed)
+                fixture.memory.crash_with(first + cut * 100 + seed)
             };
-            let left = Bed { memory: left, shared: bed.shared.join(format!("{seed}")) };
+            let left = Fixture { memory: left, shared: fixture.shared.join(format!("{seed}")) };
             assert!(left.content() == expect, "{}, power lost by seed {seed}", story());
             // A flat index that was not synced may be torn: readers do without.
             let lost = left.report().findings.into_iter().find(|finding| {
@@ -628,28 +640,33 @@ fn death_at_every_call_changes_no_byte() {
             });
             assert!(lost.is_none(), "{}, power lost by seed {seed}: {lost:?}", story());
         }
-        assert!(bed.health() != Health::Corrupt, "{}", story());
+        assert!(fixture.health() != Health::Corrupt, "{}", story());
         // A writer comes before anybody has cleaned up.
-        write(&bed.process(), &[(1_000, 8, 10)]);
-        let store: Arc<dyn Store> = Arc::new(bed.memory.clone());
-        let (container, _) = bed.process().container(Path::new(NAME)).unwrap().unwrap();
+        write(&fixture.process(), &[(1_000, 8, 10)]);
+        let store: Arc<dyn Store> = Arc::new(fixture.memory.clone());
+        let (container, _) = fixture.process().container(Path::new(NAME)).unwrap().unwrap();
         // It lives, in this process; a person says that it does not.
-        for name in bed.names().iter().filter_map(|name| name.strip_suffix(".open")) {
+        for name in fixture.names().iter().filter_map(|name| name.strip_suffix(".open")) {
             let mark = |end: &str| container.path(&format!("{name}.{end}"));
-            bed.memory.rename(&mark("open"), &mark("fenced")).unwrap();
+            fixture.memory.rename(&mark("open"), &mark("fenced")).unwrap();
         }
-        bed.process().compact(Path::new(NAME), on).unwrap();
+        fixture.process().compact(Path::new(NAME), on).unwrap();
         let report = plfs::check_name(&store, Path::new(NAME), &[]);
-        plfs::repair(&store, &bed.config(""), &report, 0).unwrap();
+        plfs::repair(&store, &fixture.config(""), &report, 0).unwrap();
         let mut expect = expect;
         expect[1_000..1_010].fill(8);
-        assert!(bed.content() == expect, "{}", story());
-        assert!(bed.dead_bytes() < 4096, "{}: {} bytes are dead", story(), bed.dead_bytes());
-        let mut names = bed.names();
+        assert!(fixture.content() == expect, "{}", story());
+        assert!(
+            fixture.dead_bytes() < 4096,
+            "{}: {} bytes are dead",
+            story(),
+            fixture.dead_bytes()
+        );
+        let mut names = fixture.names();
         names.retain(|name| {
             !["super", "clock", "flat"].contains(&name.as_str()) && !name.ends_with(".fenced")
         });
-        assert_eq!(names, bed.sets(), "{}", story());
+        assert_eq!(names, fixture.sets(), "{}", story());
         if done.is_ok() {
             assert!(cut > 50, "{cut} calls");
             return;
@@ -661,23 +678,23 @@ fn death_at_every_call_changes_no_byte() {
 /// was written.
 #[test]
 fn compactions_among_writers_and_readers_lose_nothing() {
-    let bed = Bed::new();
-    write(&bed.process(), &[(0, 0, 64_000)]);
+    let fixture = Fixture::new();
+    write(&fixture.process(), &[(0, 0, 64_000)]);
     let ended = std::sync::atomic::AtomicBool::new(false);
     let compacted = AtomicU32::new(0);
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..2u64)
             .map(|writer| {
-                let bed = &bed;
+                let fixture = &fixture;
                 scope.spawn(move || {
                     for turn in 1..=60u8 {
-                        let plfs = bed.process();
+                        let plfs = fixture.process();
                         let file = open(&plfs);
                         for block in (writer..64).step_by(2) {
                             file.write_at(&[turn; 1000], block * 1000).unwrap();
                         }
                         file.close().unwrap();
-                        let bytes = bed.content();
+                        let bytes = fixture.content();
                         for block in (writer..64).step_by(2) {
                             assert!(
                                 bytes[block as usize * 1000..][..1000] == [turn; 1000],
@@ -691,14 +708,14 @@ fn compactions_among_writers_and_readers_lose_nothing() {
             .collect();
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
-                match bed.process().compact(Path::new(NAME), on) {
+                match fixture.process().compact(Path::new(NAME), on) {
                     Ok(_) => drop(compacted.fetch_add(1, Ordering::Relaxed)),
                     Err(error) => assert_eq!(error.errno(), Errno::BUSY, "{error}"),
                 }
             }
         });
         scope.spawn(|| {
-            let plfs = bed.process();
+            let plfs = fixture.process();
             let file = open_with(
                 &plfs,
                 OpenOptions { access: Access { read: true, write: false }, ..OpenOptions::read() },
@@ -723,6 +740,6 @@ fn compactions_among_writers_and_readers_lose_nothing() {
         ended.store(true, Ordering::Relaxed);
         ends.into_iter().for_each(|end| end.unwrap());
     });
-    assert!(bed.content() == vec![60; 64_000]);
+    assert!(fixture.content() == vec![60; 64_000]);
     assert!(compacted.load(Ordering::Relaxed) > 0, "no compaction ever came through");
 }

@@ -12,7 +12,7 @@ use plfs::{Config, Error, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op};
 
 /// A store that fails on demand, in memory; every process has a log set of its own.
-struct Bed {
+struct Fixture {
     memory: MemStore,
     faults: FaultStore,
     config: Config,
@@ -20,14 +20,14 @@ struct Bed {
 
 const NAME: &str = "/m/f";
 
-impl Bed {
-    fn new() -> Bed {
+impl Fixture {
+    fn new() -> Fixture {
         let memory = MemStore::new();
         for dir in ["/m", "/n"] {
             memory.mkdir(Path::new(dir), 0o755).unwrap();
         }
         let faults = FaultStore::new(Arc::new(memory.clone()));
-        Bed { memory, faults, config: Config { shared_memory: None, ..Config::default() } }
+        Fixture { memory, faults, config: Config { shared_memory: None, ..Config::default() } }
     }
 
     /// A process whose storage may fail.
@@ -122,7 +122,7 @@ fn a_failed_flush_poisons_and_loses_nothing_committed() {
     for (errno, large) in
         [(Errno::NOSPC, false), (Errno::DQUOT, false), (Errno::IO, false), (Errno::NOSPC, true)]
     {
-        let bed = Bed::new();
+        let bed = Fixture::new();
         let plfs = bed.process();
         let file = open(&plfs, Path::new(NAME));
         file.write_at(&[1; 4000], 0).unwrap();
@@ -151,7 +151,7 @@ fn a_failed_index_append_poisons_and_loses_nothing_committed() {
     for (errno, short) in
         [(Errno::NOSPC, None), (Errno::DQUOT, None), (Errno::IO, None), (Errno::NOSPC, Some(70))]
     {
-        let bed = Bed::new();
+        let bed = Fixture::new();
         let plfs = bed.process();
         let file = open(&plfs, Path::new(NAME));
         file.write_at(&[1; 100], 0).unwrap();
@@ -181,7 +181,7 @@ fn a_failed_index_append_poisons_and_loses_nothing_committed() {
 #[test]
 fn a_failed_sync_is_for_ever() {
     for path in [".data", "/index"] {
-        let bed = Bed::new();
+        let bed = Fixture::new();
         let plfs = bed.process();
         let file = open(&plfs, Path::new(NAME));
         file.write_at(&[1; 100], 0).unwrap();
@@ -203,7 +203,7 @@ fn a_failed_sync_is_for_ever() {
 fn a_failed_creation_leaves_nothing() {
     for errno in [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::ACCESS, Errno::MFILE] {
         for op in [Op::Mkdir, Op::Open, Op::WriteAt, Op::Link] {
-            let bed = Bed::new();
+            let bed = Fixture::new();
             let plfs = bed.process();
             bed.faults.fail_matching(if op == Op::Mkdir { ".plfs" } else { "/super" }, op, errno);
             let error = plfs.open(Path::new(NAME), OpenOptions::create()).unwrap_err();
@@ -221,7 +221,7 @@ fn a_failed_creation_leaves_nothing() {
 #[test]
 fn short_writes_are_continued() {
     for n in 1..12 {
-        let bed = Bed::new();
+        let bed = Fixture::new();
         let plfs = bed.process();
         bed.faults.short_write_at(n, 13);
         let file = open(&plfs, Path::new(NAME));
@@ -244,7 +244,7 @@ fn short_writes_are_continued() {
 #[test]
 fn a_read_only_file_can_be_read_and_refuses_writes() {
     for errno in [Errno::ROFS, Errno::ACCESS] {
-        let bed = Bed::new();
+        let bed = Fixture::new();
         let file = open(&bed.process(), Path::new(NAME));
         file.write_at(b"there", 0).unwrap();
         file.close().unwrap();
@@ -277,7 +277,7 @@ fn a_read_only_file_can_be_read_and_refuses_writes() {
 #[test]
 fn a_missing_segment_is_named_and_the_rest_reads() {
     for damage in 0..3 {
-        let mut bed = Bed::new();
+        let mut bed = Fixture::new();
         // Two processes, two log sets.
         bed.config.streams = 1;
         let (one, two) =
@@ -312,7 +312,7 @@ fn a_missing_segment_is_named_and_the_rest_reads() {
 /// name the old bytes stood for the new ones.
 #[test]
 fn a_backend_that_is_not_mounted_is_not_begun_anew() {
-    let mut bed = Bed::new();
+    let mut bed = Fixture::new();
     bed.config.backends = vec!["/n".into()];
     let write = |name: &str, byte: u8| -> plfs::Result<()> {
         let Opened::Logical(file) = bed.process().open(Path::new(name), OpenOptions::create())?
@@ -352,14 +352,14 @@ fn a_backend_that_is_not_mounted_is_not_begun_anew() {
 /// writes that need it, with its path, and nothing that was committed on the others is lost.
 #[test]
 fn a_missing_backend_is_named() {
-    let mut bed = Bed::new();
+    let mut bed = Fixture::new();
     bed.config.backends = vec!["/gone".into()];
     let error = bed.process().open(Path::new(NAME), OpenOptions::create()).unwrap_err();
     assert_eq!(error.errno(), Errno::NOENT);
     assert!(error.to_string().contains("/gone"), "{error}");
     assert_eq!(bed.memory.stat(Path::new(NAME), false), Err(Errno::NOENT));
 
-    let mut bed = Bed::new();
+    let mut bed = Fixture::new();
     bed.config.backends = vec!["/n".into()];
     for i in 0..20u8 {
         // A log set for each, on either backend.
@@ -413,7 +413,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 /// numbers. The name can be removed all the same.
 #[test]
 fn damaged_and_newer_superblocks_are_refused() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let file = open(&bed.process(), Path::new(NAME));
     file.write_at(b"data", 0).unwrap();
     file.close().unwrap();
@@ -465,7 +465,7 @@ fn damaged_and_newer_superblocks_are_refused() {
 /// was torn by a crash: it means nothing. (The original ignored both without a word.)
 #[test]
 fn a_damaged_index_block_is_reported() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let file = open(&bed.process(), Path::new(NAME));
     for i in 0..3u64 {
         file.write_at(b"0123456789", i * 10).unwrap();
@@ -523,7 +523,7 @@ fn a_damaged_index_block_is_reported() {
 /// without it. (The original never noticed.)
 #[test]
 fn a_damaged_or_stale_flat_index_is_not_used() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let plfs = bed.process();
     let file = open(&plfs, Path::new(NAME));
     // Too irregular for a flat index that has room in the superblock.
@@ -566,7 +566,7 @@ fn a_damaged_or_stale_flat_index_is_not_used() {
 /// time and the data: three nodes' logs cost no call.
 #[test]
 fn a_flat_index_behind_the_summary_spares_the_logs() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let writers = [bed.process(), bed.process(), bed.process()];
     let files = writers.each_ref().map(|plfs| open(plfs, Path::new(NAME)));
     for i in 0..300u64 {
@@ -604,7 +604,7 @@ fn a_flat_index_behind_the_summary_spares_the_logs() {
 /// check` finds it and writes another.
 #[test]
 fn a_damaged_flat_index_behind_the_summary_is_not_used() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let file = open(&bed.process(), Path::new(NAME));
     for i in 0..9u64 {
         file.write_at(&i.to_le_bytes(), i * i % 31).unwrap();
@@ -642,7 +642,7 @@ fn a_damaged_flat_index_behind_the_summary_is_not_used() {
 #[test]
 fn a_flat_index_that_outlives_its_logs_is_not_believed() {
     for in_file in [false, true] {
-        let bed = Bed::new();
+        let bed = Fixture::new();
         let file = open(&bed.process(), Path::new(NAME));
         file.write_at(b"synced", 0).unwrap();
         file.sync().unwrap();
@@ -688,7 +688,7 @@ fn a_flat_index_that_outlives_its_logs_is_not_believed() {
 /// opened, and the new one is untouched.
 #[test]
 fn a_file_replaced_under_an_open_handle_stays_its_own() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let (one, two) = (bed.process(), bed.process());
     let old = open(&one, Path::new(NAME));
     old.write_at(b"old", 0).unwrap();
@@ -721,7 +721,7 @@ fn a_file_replaced_under_an_open_handle_stays_its_own() {
 /// A hole cost as many bytes as it freed, because zeros were written into the logs.
 #[test]
 fn a_hole_of_a_gibibyte_costs_less_than_a_kibibyte() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let file = open(&bed.process(), Path::new(NAME));
     file.write_strided(&[1; 1 << 20], 1 << 10, 1 << 20, 0).unwrap();
     file.write_at(&[2; 5000], 1 << 30).unwrap();
@@ -756,7 +756,7 @@ fn a_hole_of_a_gibibyte_costs_less_than_a_kibibyte() {
 #[test]
 fn a_hole_on_a_full_device_fails_or_is_there() {
     for room in (0..300).step_by(8) {
-        let bed = Bed::new();
+        let bed = Fixture::new();
         write_ones(&bed);
         bed.faults.full_after(room);
         let file = open(&bed.process(), Path::new(NAME));
@@ -775,7 +775,7 @@ fn a_hole_on_a_full_device_fails_or_is_there() {
     }
 }
 
-fn write_ones(bed: &Bed) {
+fn write_ones(bed: &Fixture) {
     let file = open(&bed.process(), Path::new(NAME));
     file.write_at(&[1; 4000], 0).unwrap();
     file.close().unwrap();
@@ -785,7 +785,7 @@ fn write_ones(bed: &Bed) {
 /// the file.
 #[test]
 fn offsets_do_not_overflow() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let file = open(&bed.process(), Path::new(NAME));
     file.write_at(b"data", 0).unwrap();
     for offset in [i64::MAX as u64, 1 << 63, u64::MAX - 3, u64::MAX] {
@@ -832,7 +832,7 @@ fn containers(root: &Path) -> usize {
 #[test]
 fn a_path_too_long_is_refused() {
     let dir = Dir::new();
-    let bed = Bed::new();
+    let bed = Fixture::new();
     for (plfs, root) in
         [(Plfs::posix(Config::default()), dir.0.clone()), (bed.process(), "/m".into())]
     {
@@ -951,7 +951,7 @@ fn descriptors_that_run_out_lose_nothing() {
 /// and the next append left a hole.
 #[test]
 fn an_append_that_fails_leaves_no_gap() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let file = open(&bed.process(), Path::new(NAME));
     assert_eq!(file.append(b"first").unwrap(), (0, 5));
     file.commit().unwrap();

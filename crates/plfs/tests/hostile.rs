@@ -58,7 +58,7 @@ const MEMORY_MAX: usize = 32 << 20;
 const NAME: &str = "/m/f";
 const SECRET: &str = "/m/secret";
 
-struct Bed {
+struct Fixture {
     memory: MemStore,
     faults: FaultStore,
     config: Config,
@@ -72,10 +72,10 @@ fn open(plfs: &Plfs, path: &str) -> plfs::File {
     }
 }
 
-impl Bed {
+impl Fixture {
     /// A file of two log sets with patterns, overwrites and truncates, a flat index of most of it,
     /// and beside it one that is nobody's business.
-    fn new() -> Bed {
+    fn new() -> Fixture {
         let memory = MemStore::new();
         memory.mkdir(Path::new("/m"), 0o755).unwrap();
         let faults = FaultStore::new(Arc::new(memory.clone()));
@@ -99,7 +99,7 @@ impl Bed {
         a.close().unwrap();
         b.close().unwrap();
         let container = one.container(Path::new(NAME)).unwrap().unwrap().0.dir;
-        Bed { memory, faults, config, container }
+        Fixture { memory, faults, config, container }
     }
 
     fn find(&self, end: &str) -> Vec<PathBuf> {
@@ -287,8 +287,8 @@ fn rounds() -> u64 {
 #[test]
 fn hostile_superblocks() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let bed = Bed::new();
-    let original = bed.bytes(Path::new(NAME));
+    let fixture = Fixture::new();
+    let original = fixture.bytes(Path::new(NAME));
     explored(rounds(), "hostile containers");
     for seed in seeds(rounds()) {
         let (mut rng, mut bytes) = (Rng::new(seed), original.clone());
@@ -306,8 +306,8 @@ fn hostile_superblocks() {
             let sum = crc32c(&bytes[3080..3200]);
             put_u32(&mut bytes, 3076, sum);
         }
-        bed.put(Path::new(NAME), &bytes);
-        bed.look(&format_args!("seed {seed}"));
+        fixture.put(Path::new(NAME), &bytes);
+        fixture.look(&format_args!("seed {seed}"));
     }
 }
 
@@ -315,10 +315,13 @@ fn hostile_superblocks() {
 #[test]
 fn hostile_index_logs() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let bed = Bed::new();
-    bed.memory.unlink(&bed.find("/flat")[0]).unwrap();
-    let logs: Vec<(PathBuf, Vec<u8>)> =
-        bed.find("/index").into_iter().map(|path| (path.clone(), bed.bytes(&path))).collect();
+    let fixture = Fixture::new();
+    fixture.memory.unlink(&fixture.find("/flat")[0]).unwrap();
+    let logs: Vec<(PathBuf, Vec<u8>)> = fixture
+        .find("/index")
+        .into_iter()
+        .map(|path| (path.clone(), fixture.bytes(&path)))
+        .collect();
     explored(rounds(), "hostile containers");
     for seed in seeds(rounds()) {
         let mut rng = Rng::new(seed);
@@ -340,9 +343,9 @@ fn hostile_index_logs() {
         if !rng.one_in(4) {
             seal_index(&mut bytes);
         }
-        bed.put(path, &bytes);
-        bed.look(&format_args!("seed {seed}"));
-        bed.put(path, original);
+        fixture.put(path, &bytes);
+        fixture.look(&format_args!("seed {seed}"));
+        fixture.put(path, original);
     }
 }
 
@@ -351,14 +354,14 @@ fn hostile_index_logs() {
 #[test]
 fn a_block_that_is_not_younger_than_the_one_before_is_refused() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let bed = Bed::new();
-    bed.memory.unlink(&bed.find("/flat")[0]).unwrap();
-    let store: Arc<dyn Store> = Arc::new(bed.memory.clone());
-    let plfs = Plfs::new(store.clone(), bed.config.clone());
+    let fixture = Fixture::new();
+    fixture.memory.unlink(&fixture.find("/flat")[0]).unwrap();
+    let store: Arc<dyn Store> = Arc::new(fixture.memory.clone());
+    let plfs = Plfs::new(store.clone(), fixture.config.clone());
     for (path, younger) in
-        bed.find("/index").into_iter().flat_map(|path| [(path.clone(), 0), (path, 1)])
+        fixture.find("/index").into_iter().flat_map(|path| [(path.clone(), 0), (path, 1)])
     {
-        let original = bed.bytes(&path);
+        let original = fixture.bytes(&path);
         let second = (64 + get_u32(&original, 12)).next_multiple_of(64);
         let mut bytes = original.clone();
         let stamp = u64::from_le_bytes(bytes[24..32].try_into().unwrap()) + younger;
@@ -374,7 +377,7 @@ fn a_block_that_is_not_younger_than_the_one_before_is_refused() {
         }
         bytes.truncate((second + 64 + get_u32(&bytes, second + 12)).next_multiple_of(64));
         seal_index(&mut bytes);
-        bed.put(&path, &bytes);
+        fixture.put(&path, &bytes);
         let Opened::Logical(file) = plfs.open(Path::new(NAME), OpenOptions::read()).unwrap() else {
             panic!("it is plain")
         };
@@ -401,7 +404,7 @@ fn a_block_that_is_not_younger_than_the_one_before_is_refused() {
             );
         }
         file.close().unwrap();
-        bed.put(&path, &original);
+        fixture.put(&path, &original);
     }
 }
 
@@ -409,9 +412,9 @@ fn a_block_that_is_not_younger_than_the_one_before_is_refused() {
 #[test]
 fn hostile_flat_indexes() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let bed = Bed::new();
-    let flat = bed.find("/flat").remove(0);
-    let original = bed.bytes(&flat);
+    let fixture = Fixture::new();
+    let flat = fixture.find("/flat").remove(0);
+    let original = fixture.bytes(&flat);
     explored(rounds(), "hostile containers");
     for seed in seeds(rounds()) {
         let (mut rng, mut bytes) = (Rng::new(seed), original.clone());
@@ -430,9 +433,9 @@ fn hostile_flat_indexes() {
         if !rng.one_in(4) {
             seal_flat(&mut bytes);
         }
-        bed.put(&flat, &bytes);
-        bed.look(&format_args!("seed {seed}"));
-        bed.put(&flat, &original);
+        fixture.put(&flat, &bytes);
+        fixture.look(&format_args!("seed {seed}"));
+        fixture.put(&flat, &original);
     }
 }
 
@@ -471,8 +474,8 @@ fn seal_flat(bytes: &mut [u8]) {
 #[test]
 fn hostile_index_parts() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let bed = Bed::new();
-    let plfs = Plfs::new(Arc::new(bed.memory.clone()), bed.config.clone());
+    let fixture = Fixture::new();
+    let plfs = Plfs::new(Arc::new(fixture.memory.clone()), fixture.config.clone());
     let file = open(&plfs, NAME);
     let parts = [file.index_part(0, 2).unwrap(), file.index_part(1, 2).unwrap()];
     explored(rounds(), "hostile containers");
@@ -506,11 +509,11 @@ fn hostile_containers_are_written() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     explored(rounds() / 5, "hostile containers");
     for seed in seeds(rounds() / 5) {
-        let (bed, mut rng) = (Bed::new(), Rng::new(seed));
+        let (fixture, mut rng) = (Fixture::new(), Rng::new(seed));
         let end = rng.pick(&["/index", "/flat", "/super"]);
-        let paths = bed.find(end);
+        let paths = fixture.find(end);
         let path = &paths[rng.below(paths.len() as u64) as usize];
-        let mut bytes = bed.bytes(path);
+        let mut bytes = fixture.bytes(path);
         match end {
             "/super" => {
                 alter(&mut rng, &mut bytes, 3072..3200);
@@ -529,9 +532,9 @@ fn hostile_containers_are_written() {
             }
         }
         // The summary still counts: the directory's time is what it was.
-        bed.put(path, &bytes);
-        let store: Arc<dyn Store> = Arc::new(bed.memory.clone());
-        let plfs = Plfs::new(store.clone(), bed.config.clone());
+        fixture.put(path, &bytes);
+        let store: Arc<dyn Store> = Arc::new(fixture.memory.clone());
+        let plfs = Plfs::new(store.clone(), fixture.config.clone());
         if let Ok(Opened::Logical(file)) =
             plfs.open(Path::new(NAME), OpenOptions { create: false, ..OpenOptions::create() })
         {
@@ -546,6 +549,6 @@ fn hostile_containers_are_written() {
         }
         let _ = plfs.flatten(Path::new(NAME));
         let report = plfs::check_name(&store, Path::new(NAME), &[]);
-        let _ = repair(&store, &bed.config, &report, 0);
+        let _ = repair(&store, &fixture.config, &report, 0);
     }
 }

@@ -10,13 +10,13 @@ use plfs_testkit::{MemStore, Rng, seeds};
 
 const NAME: &str = "/m/f";
 
-struct Bed(MemStore);
+struct Fixture(MemStore);
 
-impl Bed {
-    fn new() -> Bed {
+impl Fixture {
+    fn new() -> Fixture {
         let memory = MemStore::new();
         memory.mkdir(Path::new("/m"), 0o755).unwrap();
-        Bed(memory)
+        Fixture(memory)
     }
 
     /// Without shared memory every process is a node of its own.
@@ -44,7 +44,7 @@ fn content(file: &File) -> Vec<u8> {
 #[test]
 fn parts_merged_are_the_whole() {
     for seed in seeds(40) {
-        let (bed, mut rng) = (Bed::new(), Rng::new(seed));
+        let (bed, mut rng) = (Fixture::new(), Rng::new(seed));
         for round in 0..3 {
             let processes: Vec<Plfs> = (0..4).map(|_| bed.process()).collect();
             let files: Vec<File> = processes.iter().map(open).collect();
@@ -104,7 +104,7 @@ fn parts_merged_are_the_whole() {
 /// to read, and the next to open looks at nothing else.
 #[test]
 fn what_the_nodes_gather_is_complete() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     for round in 0..3u8 {
         let processes: Vec<Plfs> = (0..4).map(|_| bed.process()).collect();
         let files: Vec<File> = processes.iter().map(open).collect();
@@ -132,7 +132,7 @@ fn what_the_nodes_gather_is_complete() {
 /// noticed. (Without the look, records between two flat indexes would be lost.)
 #[test]
 fn parts_from_before_and_after_a_flattening_do_not_mix() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let (one, two) = (bed.process(), bed.process());
     let (a, b) = (open(&one), open(&two));
     a.write_at(b"aaa", 0).unwrap();
@@ -158,7 +158,7 @@ fn parts_from_before_and_after_a_flattening_do_not_mix() {
 /// Damaged or foreign parts are refused, and nothing changes.
 #[test]
 fn a_damaged_part_is_refused() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let plfs = bed.process();
     let file = open(&plfs);
     file.write_at(b"abc", 0).unwrap();
@@ -182,13 +182,13 @@ fn a_damaged_part_is_refused() {
 /// without opening a single index log. (Each looking at all is what the original died of.)
 #[test]
 fn who_is_told_does_not_look_and_still_writes_behind() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     for round in 0..2u8 {
         let processes: Vec<Plfs> = (0..4).map(|_| bed.process()).collect();
         let files: Vec<File> = processes.iter().map(open).collect();
-        let seen = files[0].seen().unwrap();
+        let seen = files[0].commit_horizon().unwrap();
         assert_eq!(seen.is_new, round == 0);
-        files.iter().for_each(|file| file.tell(seen));
+        files.iter().for_each(|file| file.set_commit_horizon(seen));
         // The same bytes by each in turn, in an order that sync and barrier would give.
         for (i, file) in files.iter().enumerate() {
             file.write_at(&[10 * round + i as u8; 8], 4 * i as u64).unwrap();

@@ -107,7 +107,7 @@ fn is_data(path: &Path) -> bool {
     !["index", "super", "flat", "clock"].contains(&path.file_name().unwrap().to_str().unwrap())
 }
 
-struct Bed {
+struct Fixture {
     store: Arc<dyn Store>,
     base: PathBuf,
     config: Config,
@@ -120,9 +120,9 @@ struct Bed {
     data: [PathBuf; 2],
 }
 
-impl Bed {
+impl Fixture {
     /// A closed file of several log sets, with data on two backends, a flat index and a clock.
-    fn new(store: Arc<dyn Store>, base: &Path) -> Bed {
+    fn new(store: Arc<dyn Store>, base: &Path) -> Fixture {
         let (root, backend) = (base.join("m"), base.join("b"));
         [&root, &backend].into_iter().for_each(|dir| make_dirs(&*store, dir));
         make_dirs(&*store, &base.join("victim"));
@@ -152,7 +152,7 @@ impl Bed {
         };
         let sets = data.each_ref().map(set);
         put(&*store, &dirs[0].join("clock"), &plfs_format::clock::encode(1 << 60));
-        Bed { store, base: base.to_path_buf(), config, name, dirs, sets, data }
+        Fixture { store, base: base.to_path_buf(), config, name, dirs, sets, data }
     }
 
     fn plfs(&self) -> Plfs {
@@ -196,7 +196,7 @@ fn open(plfs: &Plfs, path: &Path) -> plfs::Result<File> {
 }
 
 /// Where a link is planted: a name for it, and its path.
-fn plants(bed: &Bed) -> Vec<(&'static str, PathBuf)> {
+fn plants(bed: &Fixture) -> Vec<(&'static str, PathBuf)> {
     let [root, other] = &bed.dirs;
     let [on_root, on_other] = &bed.sets;
     vec![
@@ -220,7 +220,7 @@ fn plants(bed: &Bed) -> Vec<(&'static str, PathBuf)> {
     ]
 }
 
-type Act = fn(&Bed) -> plfs::Result<()>;
+type Act = fn(&Fixture) -> plfs::Result<()>;
 
 /// What is done to the file.
 const ACTS: &[(&str, Act)] = &[
@@ -323,12 +323,12 @@ fn must_fail(plant: &str, act: &str) -> bool {
 fn every_act_with_every_link(store: impl Fn() -> Arc<dyn Store>, below: Option<&Path>) {
     let count = {
         let scratch = Scratch::new(below);
-        plants(&Bed::new(store(), &scratch.base)).len()
+        plants(&Fixture::new(store(), &scratch.base)).len()
     };
     for i in 0..count {
         for (act, run) in ACTS {
             let scratch = Scratch::new(below);
-            let bed = Bed::new(store(), &scratch.base);
+            let bed = Fixture::new(store(), &scratch.base);
             let (plant, path) = plants(&bed).swap_remove(i);
             // A mark that says nothing, or a directory that an administrator would not want to
             // lose.
@@ -404,7 +404,7 @@ fn a_link_in_a_container_leads_nowhere_in_memory() {
 fn links_are_removed_themselves() {
     for (i, gone) in ["0badcafe.gone", "deadbeef"].into_iter().enumerate() {
         let scratch = Scratch::new(None);
-        let bed = Bed::new(Arc::new(MemStore::new()), &scratch.base);
+        let bed = Fixture::new(Arc::new(MemStore::new()), &scratch.base);
         let link = bed.dirs[0].join(gone);
         bed.plant(&link, |store, victim| put(store, victim, b"precious"));
         if i == 0 {

@@ -9,13 +9,13 @@ use plfs::store::{Errno, Open, PosixStore, Store, Time};
 use plfs::{Access, Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::MemStore;
 
-struct Bed {
+struct Fixture {
     store: Arc<dyn Store>,
     root: PathBuf,
     config: Config,
 }
 
-impl Bed {
+impl Fixture {
     /// Another process, as far as one process can play it: a table of open files of its own.
     fn process(&self) -> Plfs {
         Plfs::new(self.store.clone(), self.config.clone())
@@ -26,13 +26,13 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.root);
     }
 }
 
-fn on_each_bed(test: impl Fn(&Bed)) {
+fn on_each_fixture(test: impl Fn(&Fixture)) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let root = PathBuf::from(format!(
         "/dev/shm/plfs-test-{}-{}",
@@ -40,18 +40,18 @@ fn on_each_bed(test: impl Fn(&Bed)) {
         NEXT.fetch_add(1, Ordering::Relaxed)
     ));
     std::fs::create_dir_all(&root).unwrap();
-    test(&Bed { store: Arc::new(PosixStore::new()), root, config: Config::default() });
+    test(&Fixture { store: Arc::new(PosixStore::new()), root, config: Config::default() });
     let memory = MemStore::new();
     memory.mkdir(Path::new("/m"), 0o755).unwrap();
     let config = Config { shared_memory: None, ..Config::default() };
-    test(&Bed { store: Arc::new(memory), root: "/m".into(), config });
+    test(&Fixture { store: Arc::new(memory), root: "/m".into(), config });
 }
 
-fn containers(bed: &Bed) -> usize {
-    let shards = bed.store.list(&bed.path(".plfs")).unwrap();
+fn containers(fixture: &Fixture) -> usize {
+    let shards = fixture.store.list(&fixture.path(".plfs")).unwrap();
     shards
         .iter()
-        .map(|shard| bed.store.list(&bed.path(".plfs").join(&shard.name)).unwrap().len())
+        .map(|shard| fixture.store.list(&fixture.path(".plfs").join(&shard.name)).unwrap().len())
         .sum()
 }
 
@@ -76,9 +76,9 @@ fn read(plfs: &Plfs, path: &Path) -> Vec<u8> {
 
 #[test]
 fn own_writes_are_visible_at_once() {
-    on_each_bed(|bed| {
-        let plfs = bed.process();
-        let file = create(&plfs, &bed.path("f"));
+    on_each_fixture(|fixture| {
+        let plfs = fixture.process();
+        let file = create(&plfs, &fixture.path("f"));
         file.write_at(b"ccc", 20).unwrap();
         file.write_at(b"aaa", 0).unwrap();
         file.write_at(b"bbb", 10).unwrap();
@@ -90,19 +90,22 @@ fn own_writes_are_visible_at_once() {
         assert_eq!(&buf[..4], b"aXY\0");
         assert_eq!(file.len().unwrap(), 23);
         file.close().unwrap();
-        assert_eq!(read(&bed.process(), &bed.path("f")), b"aXY\0\0\0\0\0\0\0bbb\0\0\0\0\0\0\0ccc");
-        assert!(plfs.stat(&bed.path("f"), true).unwrap().totals.unwrap().from_summary);
+        assert_eq!(
+            read(&fixture.process(), &fixture.path("f")),
+            b"aXY\0\0\0\0\0\0\0bbb\0\0\0\0\0\0\0ccc"
+        );
+        assert!(plfs.stat(&fixture.path("f"), true).unwrap().totals.unwrap().from_summary);
     });
 }
 
 #[test]
 fn commits_of_others_are_seen_by_open_and_refresh() {
-    on_each_bed(|bed| {
-        let (one, two) = (bed.process(), bed.process());
-        let writer = create(&one, &bed.path("f"));
+    on_each_fixture(|fixture| {
+        let (one, two) = (fixture.process(), fixture.process());
+        let writer = create(&one, &fixture.path("f"));
         writer.write_at(b"first", 0).unwrap();
         writer.commit().unwrap();
-        let reader = open(&two, &bed.path("f"), OpenOptions::read());
+        let reader = open(&two, &fixture.path("f"), OpenOptions::read());
         let mut buf = [0; 16];
         assert_eq!(reader.read_at(&mut buf, 0).unwrap(), 5);
         writer.write_at(b"second", 0).unwrap();
@@ -125,24 +128,24 @@ fn commits_of_others_are_seen_by_open_and_refresh() {
 
 #[test]
 fn overlaps_look_the_same_to_every_process() {
-    on_each_bed(|bed| {
-        let (one, two) = (bed.process(), bed.process());
-        let (a, b) = (create(&one, &bed.path("f")), create(&two, &bed.path("f")));
+    on_each_fixture(|fixture| {
+        let (one, two) = (fixture.process(), fixture.process());
+        let (a, b) = (create(&one, &fixture.path("f")), create(&two, &fixture.path("f")));
         a.write_at(b"aaaa", 0).unwrap();
         b.write_at(b"bbbb", 2).unwrap();
         b.commit().unwrap();
         a.commit().unwrap();
-        let seen = read(&one, &bed.path("f"));
+        let seen = read(&one, &fixture.path("f"));
         assert!(
-            seen == b"aabbbb" || seen == b"aaaabb" && bed.config.shared_memory.is_none(),
+            seen == b"aabbbb" || seen == b"aaaabb" && fixture.config.shared_memory.is_none(),
             "{seen:?}"
         );
-        for plfs in [&two, &bed.process()] {
-            assert_eq!(read(plfs, &bed.path("f")), seen);
+        for plfs in [&two, &fixture.process()] {
+            assert_eq!(read(plfs, &fixture.path("f")), seen);
         }
         a.close().unwrap();
         b.close().unwrap();
-        let totals = one.stat(&bed.path("f"), true).unwrap().totals.unwrap();
+        let totals = one.stat(&fixture.path("f"), true).unwrap().totals.unwrap();
         assert!(totals.from_summary, "the last closer leaves a summary");
         assert_eq!(totals.size, 6);
     });
@@ -150,112 +153,120 @@ fn overlaps_look_the_same_to_every_process() {
 
 #[test]
 fn truncate_cuts_and_extends() {
-    on_each_bed(|bed| {
-        let plfs = bed.process();
-        let file = create(&plfs, &bed.path("f"));
+    on_each_fixture(|fixture| {
+        let plfs = fixture.process();
+        let file = create(&plfs, &fixture.path("f"));
         file.write_at(b"0123456789", 0).unwrap();
         file.set_len(4).unwrap();
         assert_eq!(file.len().unwrap(), 4);
         file.set_len(8).unwrap();
-        assert_eq!(read(&plfs, &bed.path("f")), b"0123\0\0\0\0");
+        assert_eq!(read(&plfs, &fixture.path("f")), b"0123\0\0\0\0");
         file.write_at(b"x", 9).unwrap();
-        assert_eq!(read(&plfs, &bed.path("f")), b"0123\0\0\0\0\0x");
+        assert_eq!(read(&plfs, &fixture.path("f")), b"0123\0\0\0\0\0x");
         file.close().unwrap();
-        assert_eq!(read(&bed.process(), &bed.path("f")), b"0123\0\0\0\0\0x");
-        let again =
-            open(&plfs, &bed.path("f"), OpenOptions { truncate: true, ..OpenOptions::create() });
+        assert_eq!(read(&fixture.process(), &fixture.path("f")), b"0123\0\0\0\0\0x");
+        let again = open(
+            &plfs,
+            &fixture.path("f"),
+            OpenOptions { truncate: true, ..OpenOptions::create() },
+        );
         assert_eq!(again.len().unwrap(), 0);
         again.write_at(b"new", 0).unwrap();
         again.close().unwrap();
-        assert_eq!(read(&plfs, &bed.path("f")), b"new");
-        let totals = plfs.stat(&bed.path("f"), true).unwrap().totals.unwrap();
+        assert_eq!(read(&plfs, &fixture.path("f")), b"new");
+        let totals = plfs.stat(&fixture.path("f"), true).unwrap().totals.unwrap();
         assert_eq!(totals.log_sets, 1, "the logs of the old content are gone");
     });
 }
 
 #[test]
 fn rename_replaces_and_removes_what_was_there() {
-    on_each_bed(|bed| {
-        let plfs = bed.process();
+    on_each_fixture(|fixture| {
+        let plfs = fixture.process();
         for (name, text) in [("a", "new"), ("b", "old")] {
-            let file = create(&plfs, &bed.path(name));
+            let file = create(&plfs, &fixture.path(name));
             file.write_at(text.as_bytes(), 0).unwrap();
             file.close().unwrap();
         }
-        let open_a = open(&plfs, &bed.path("a"), OpenOptions::read());
-        plfs.rename(&bed.path("a"), &bed.path("b")).unwrap();
-        assert_eq!(read(&plfs, &bed.path("b")), b"new");
-        assert!(plfs.stat(&bed.path("a"), true).is_err());
+        let open_a = open(&plfs, &fixture.path("a"), OpenOptions::read());
+        plfs.rename(&fixture.path("a"), &fixture.path("b")).unwrap();
+        assert_eq!(read(&plfs, &fixture.path("b")), b"new");
+        assert!(plfs.stat(&fixture.path("a"), true).is_err());
         let mut buf = [0; 3];
         assert_eq!(open_a.read_at(&mut buf, 0).unwrap(), 3, "an open handle follows the rename");
         drop(open_a);
-        plfs.unlink(&bed.path("b")).unwrap();
-        assert_eq!(containers(bed), 0);
+        plfs.unlink(&fixture.path("b")).unwrap();
+        assert_eq!(containers(fixture), 0);
     });
 }
 
 #[test]
 fn an_unlinked_file_lives_until_it_is_closed() {
-    on_each_bed(|bed| {
-        let (one, two) = (bed.process(), bed.process());
-        let file = create(&one, &bed.path("f"));
+    on_each_fixture(|fixture| {
+        let (one, two) = (fixture.process(), fixture.process());
+        let file = create(&one, &fixture.path("f"));
         file.write_at(b"still here", 0).unwrap();
         file.commit().unwrap();
-        two.unlink(&bed.path("f")).unwrap();
+        two.unlink(&fixture.path("f")).unwrap();
         let mut buf = [0; 10];
         assert_eq!(file.read_at(&mut buf, 0).unwrap(), 10);
         assert_eq!(file.stat().unwrap().nlink, 0);
         file.close().unwrap();
-        assert_eq!(containers(bed), 0);
+        assert_eq!(containers(fixture), 0);
     });
 }
 
 #[test]
 fn exclusive_creation_has_one_winner() {
-    on_each_bed(|bed| {
-        let plfs = bed.process();
+    on_each_fixture(|fixture| {
+        let plfs = fixture.process();
         let exclusive = OpenOptions { exclusive: true, ..OpenOptions::create() };
-        open(&plfs, &bed.path("f"), exclusive).close().unwrap();
-        assert_eq!(plfs.open(&bed.path("f"), exclusive).unwrap_err().errno(), Errno::EXIST);
+        open(&plfs, &fixture.path("f"), exclusive).close().unwrap();
+        assert_eq!(plfs.open(&fixture.path("f"), exclusive).unwrap_err().errno(), Errno::EXIST);
         let winners: u32 = std::thread::scope(|scope| {
             let tries: Vec<_> = (0..8)
                 .map(|_| {
-                    scope.spawn(|| u32::from(bed.process().open(&bed.path("g"), exclusive).is_ok()))
+                    scope.spawn(|| {
+                        u32::from(fixture.process().open(&fixture.path("g"), exclusive).is_ok())
+                    })
                 })
                 .collect();
             tries.into_iter().map(|t| t.join().unwrap()).sum()
         });
         assert_eq!(winners, 1);
-        assert_eq!(containers(bed), 2);
+        assert_eq!(containers(fixture), 2);
     });
 }
 
 #[test]
 fn many_reopenings_leave_one_log_set() {
-    on_each_bed(|bed| {
+    on_each_fixture(|fixture| {
         for i in 0..50u8 {
-            let plfs = bed.process();
-            let file = create(&plfs, &bed.path("f"));
+            let plfs = fixture.process();
+            let file = create(&plfs, &fixture.path("f"));
             let (at, n) = file.append(&[i]).unwrap();
             assert_eq!((at, n), (i as u64, 1));
             file.close().unwrap();
         }
-        assert_eq!(read(&bed.process(), &bed.path("f")), (0..50).collect::<Vec<u8>>());
-        assert_eq!(bed.process().stat(&bed.path("f"), true).unwrap().totals.unwrap().log_sets, 1);
+        assert_eq!(read(&fixture.process(), &fixture.path("f")), (0..50).collect::<Vec<u8>>());
+        assert_eq!(
+            fixture.process().stat(&fixture.path("f"), true).unwrap().totals.unwrap().log_sets,
+            1
+        );
     });
 }
 
 #[test]
 fn a_million_strided_writes_are_one_record() {
-    on_each_bed(|bed| {
-        let plfs = bed.process();
-        let file = create(&plfs, &bed.path("f"));
+    on_each_fixture(|fixture| {
+        let plfs = fixture.process();
+        let file = create(&plfs, &fixture.path("f"));
         let piece = [7; 16];
         for i in 0..1_000_000u64 {
             file.write_at(&piece, i * 64).unwrap();
         }
         file.close().unwrap();
-        let totals = plfs.stat(&bed.path("f"), true).unwrap().totals.unwrap();
+        let totals = plfs.stat(&fixture.path("f"), true).unwrap().totals.unwrap();
         assert!(totals.index_bytes <= 4096, "{totals:?}");
         assert_eq!(totals.size, 999_999 * 64 + 16);
     });
@@ -263,22 +274,22 @@ fn a_million_strided_writes_are_one_record() {
 
 #[test]
 fn a_flat_index_answers_the_same_and_follows_later_writes() {
-    on_each_bed(|bed| {
-        let plfs = bed.process();
-        let file = create(&plfs, &bed.path("f"));
+    on_each_fixture(|fixture| {
+        let plfs = fixture.process();
+        let file = create(&plfs, &fixture.path("f"));
         for i in (0..1000u64).rev() {
             file.write_at(&i.to_le_bytes(), i * i % 5000).unwrap();
         }
         file.close().unwrap();
-        let before = read(&bed.process(), &bed.path("f"));
-        plfs.flatten(&bed.path("f")).unwrap();
-        let reader = open(&bed.process(), &bed.path("f"), OpenOptions::read());
+        let before = read(&fixture.process(), &fixture.path("f"));
+        plfs.flatten(&fixture.path("f")).unwrap();
+        let reader = open(&fixture.process(), &fixture.path("f"), OpenOptions::read());
         assert!(reader.with_index(|index| index.flat().0).unwrap());
-        assert_eq!(read(&bed.process(), &bed.path("f")), before);
-        let file = create(&plfs, &bed.path("f"));
+        assert_eq!(read(&fixture.process(), &fixture.path("f")), before);
+        let file = create(&plfs, &fixture.path("f"));
         file.write_at(b"later", 100).unwrap();
         file.close().unwrap();
-        let after = read(&bed.process(), &bed.path("f"));
+        let after = read(&fixture.process(), &fixture.path("f"));
         assert_eq!(&after[100..105], b"later");
         assert_eq!(after[105..], before[105..]);
     });
@@ -288,9 +299,9 @@ fn a_flat_index_answers_the_same_and_follows_later_writes() {
 /// or, if that is not wanted, in a file that nobody finds.
 #[test]
 fn a_long_index_is_packed_and_may_lie_in_a_file() {
-    on_each_bed(|bed| {
-        let plfs = bed.process();
-        let file = create(&plfs, &bed.path("f"));
+    on_each_fixture(|fixture| {
+        let plfs = fixture.process();
+        let file = create(&plfs, &fixture.path("f"));
         let pieces = 200_000u64;
         let at =
             |i: u64| i * 7919 % pieces * 10 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) % 3;
@@ -302,8 +313,9 @@ fn a_long_index_is_packed_and_may_lie_in_a_file() {
         }
         file.commit().unwrap();
         for index_bytes in [1 << 30, 0] {
-            let reader = Plfs::new(bed.store.clone(), Config { index_bytes, ..bed.config.clone() });
-            let reader = open(&reader, &bed.path("f"), OpenOptions::read());
+            let reader =
+                Plfs::new(fixture.store.clone(), Config { index_bytes, ..fixture.config.clone() });
+            let reader = open(&reader, &fixture.path("f"), OpenOptions::read());
             let bytes = reader
                 .with_index(|index| {
                     (index.extents().heap_bytes(), index.extents().base().unwrap().file_bytes())
@@ -330,19 +342,19 @@ fn a_long_index_is_packed_and_may_lie_in_a_file() {
 /// against the records, and the file could not be flattened.
 #[test]
 fn many_rows_of_few_nests_flatten() {
-    on_each_bed(|bed| {
-        let plfs = bed.process();
-        let file = create(&plfs, &bed.path("f"));
+    on_each_fixture(|fixture| {
+        let plfs = fixture.process();
+        let file = create(&plfs, &fixture.path("f"));
         let rows = 120_000u64;
         for i in 0..rows * 3 {
             file.write_at(&[i as u8], i / 3 * 64 + i % 3 * 8).unwrap();
         }
         file.close().unwrap();
-        let totals = plfs.stat(&bed.path("f"), true).unwrap().totals.unwrap();
+        let totals = plfs.stat(&fixture.path("f"), true).unwrap().totals.unwrap();
         assert!(totals.records < 10, "{totals:?}");
-        let flattened = plfs.flatten(&bed.path("f")).unwrap();
+        let flattened = plfs.flatten(&fixture.path("f")).unwrap();
         assert!(flattened.bytes < 1000, "{flattened:?}");
-        let reader = open(&bed.process(), &bed.path("f"), OpenOptions::read());
+        let reader = open(&fixture.process(), &fixture.path("f"), OpenOptions::read());
         for i in (0..rows * 3).step_by(997) {
             let mut byte = [0];
             reader.read_at(&mut byte, i / 3 * 64 + i % 3 * 8).unwrap();
@@ -353,9 +365,9 @@ fn many_rows_of_few_nests_flatten() {
 
 #[test]
 fn sparse_files_reach_to_the_last_offset() {
-    on_each_bed(|bed| {
-        let plfs = bed.process();
-        let file = create(&plfs, &bed.path("f"));
+    on_each_fixture(|fixture| {
+        let plfs = fixture.process();
+        let file = create(&plfs, &fixture.path("f"));
         let last = i64::MAX as u64 - 1;
         assert_eq!(file.write_at(b"zz", last).unwrap(), 1, "cut at the largest offset");
         assert_eq!(file.write_at(b"z", last + 1).unwrap_err().errno(), Errno::FBIG);
@@ -397,9 +409,9 @@ fn not_zero(bytes: &[u8]) -> Vec<(u64, u64)> {
 /// a commit, a flat index, a compaction.
 #[test]
 fn what_is_punched_is_a_hole_for_all() {
-    on_each_bed(|bed| {
-        let (one, two) = (bed.process(), bed.process());
-        let path = bed.path("f");
+    on_each_fixture(|fixture| {
+        let (one, two) = (fixture.process(), fixture.process());
+        let path = fixture.path("f");
         let (a, b) = (create(&one, &path), create(&two, &path));
         let mut expect = vec![0; 100_000];
         let ones = vec![1; 50 * 1000];
@@ -437,18 +449,22 @@ fn what_is_punched_is_a_hole_for_all() {
         a.refresh().unwrap();
         check(&a, &expect, "in turns");
         two.flatten(&path).unwrap();
-        check(&create(&bed.process(), &path), &expect, "flattened while it is open for writing");
+        check(
+            &create(&fixture.process(), &path),
+            &expect,
+            "flattened while it is open for writing",
+        );
         b.set_len(60_500).unwrap();
         b.set_len(90_000).unwrap();
         expect.truncate(60_500);
         expect.resize(90_000, 0);
         [a, b].into_iter().for_each(|file| file.close().unwrap());
-        check(&create(&bed.process(), &path), &expect, "cut");
+        check(&create(&fixture.process(), &path), &expect, "cut");
         one.flatten(&path).unwrap();
-        check(&create(&bed.process(), &path), &expect, "flattened");
+        check(&create(&fixture.process(), &path), &expect, "flattened");
         one.compact(&path, |_| std::ops::ControlFlow::Continue(())).unwrap();
-        check(&create(&bed.process(), &path), &expect, "compacted");
-        let report = plfs::check_name(&bed.store, &path, &[]);
+        check(&create(&fixture.process(), &path), &expect, "compacted");
+        let report = plfs::check_name(&fixture.store, &path, &[]);
         assert_eq!(report.health(), plfs::Health::Healthy, "{report:?}");
     });
 }
@@ -457,9 +473,9 @@ fn what_is_punched_is_a_hole_for_all() {
 /// after. What it writes after wins.
 #[test]
 fn a_hole_has_its_place_among_the_writes_of_a_node() {
-    on_each_bed(|bed| {
-        let (one, two) = (bed.process(), bed.process());
-        let (a, b) = (create(&one, &bed.path("f")), create(&two, &bed.path("f")));
+    on_each_fixture(|fixture| {
+        let (one, two) = (fixture.process(), fixture.process());
+        let (a, b) = (create(&one, &fixture.path("f")), create(&two, &fixture.path("f")));
         a.write_at(&[1; 100], 0).unwrap();
         a.commit().unwrap();
         b.refresh().unwrap();
@@ -467,18 +483,18 @@ fn a_hole_has_its_place_among_the_writes_of_a_node() {
         a.zero(10, 80).unwrap();
         b.write_at(&[3; 10], 40).unwrap();
         a.commit().unwrap();
-        one.flatten(&bed.path("f")).unwrap();
+        one.flatten(&fixture.path("f")).unwrap();
         b.commit().unwrap();
         let mut expect = [0; 100];
         expect[..10].fill(2);
         expect[40..50].fill(3);
         expect[90..].fill(1);
-        if bed.config.shared_memory.is_some() {
-            assert_eq!(read(&bed.process(), &bed.path("f")), expect);
+        if fixture.config.shared_memory.is_some() {
+            assert_eq!(read(&fixture.process(), &fixture.path("f")), expect);
         }
         drop((a, b));
-        if bed.config.shared_memory.is_some() {
-            assert_eq!(read(&bed.process(), &bed.path("f")), expect);
+        if fixture.config.shared_memory.is_some() {
+            assert_eq!(read(&fixture.process(), &fixture.path("f")), expect);
         }
     });
 }
@@ -487,18 +503,21 @@ fn a_hole_has_its_place_among_the_writes_of_a_node() {
 /// made the file as long again, though another process had cut it.
 #[test]
 fn a_hole_brings_nothing_back_that_another_process_cut() {
-    on_each_bed(|bed| {
-        let (one, two) = (bed.process(), bed.process());
-        let (a, b) = (create(&one, &bed.path("f")), create(&two, &bed.path("f")));
+    on_each_fixture(|fixture| {
+        let (one, two) = (fixture.process(), fixture.process());
+        let (a, b) = (create(&one, &fixture.path("f")), create(&two, &fixture.path("f")));
         a.write_at(&[1; 100], 0).unwrap();
         b.set_len(10).unwrap();
         a.zero(5, 60).unwrap();
         a.close().unwrap();
         b.close().unwrap();
-        if bed.config.shared_memory.is_some() {
-            assert_eq!(read(&bed.process(), &bed.path("f")), [1, 1, 1, 1, 1, 0, 0, 0, 0, 0]);
+        if fixture.config.shared_memory.is_some() {
+            assert_eq!(
+                read(&fixture.process(), &fixture.path("f")),
+                [1, 1, 1, 1, 1, 0, 0, 0, 0, 0]
+            );
         }
-        assert_eq!(read(&bed.process(), &bed.path("f")).len(), 10);
+        assert_eq!(read(&fixture.process(), &fixture.path("f")).len(), 10);
     });
 }
 
@@ -506,8 +525,8 @@ fn a_hole_brings_nothing_back_that_another_process_cut() {
 /// is there, and the next flat index drops it with what it hid.
 #[test]
 fn a_flat_index_has_only_holes_that_hide_something() {
-    on_each_bed(|bed| {
-        let (plfs, path) = (bed.process(), bed.path("f"));
+    on_each_fixture(|fixture| {
+        let (plfs, path) = (fixture.process(), fixture.path("f"));
         let kept = |steps: &dyn Fn(&File)| {
             let file = create(&plfs, &path);
             file.set_len(0).unwrap();
@@ -565,14 +584,14 @@ fn a_flat_index_has_only_holes_that_hide_something() {
 
 #[test]
 fn access_modes_are_kept() {
-    on_each_bed(|bed| {
-        let plfs = bed.process();
-        create(&plfs, &bed.path("f")).close().unwrap();
-        let reader = open(&plfs, &bed.path("f"), OpenOptions::read());
+    on_each_fixture(|fixture| {
+        let plfs = fixture.process();
+        create(&plfs, &fixture.path("f")).close().unwrap();
+        let reader = open(&plfs, &fixture.path("f"), OpenOptions::read());
         assert_eq!(reader.write_at(b"x", 0).unwrap_err().errno(), Errno::BADF);
         let writer = open(
             &plfs,
-            &bed.path("f"),
+            &fixture.path("f"),
             OpenOptions { access: Access { read: false, write: true }, ..OpenOptions::read() },
         );
         assert_eq!(writer.read_at(&mut [0], 0).unwrap_err().errno(), Errno::BADF);
@@ -581,36 +600,36 @@ fn access_modes_are_kept() {
 
 #[test]
 fn a_plain_file_stays_plain() {
-    on_each_bed(|bed| {
-        let path = bed.path("plain");
-        let file = bed.store.open(&path, Open::create(0o644)).unwrap();
+    on_each_fixture(|fixture| {
+        let path = fixture.path("plain");
+        let file = fixture.store.open(&path, Open::create(0o644)).unwrap();
         file.write_at(&[1; 4093], 0).unwrap();
         assert!(matches!(
-            bed.process().open(&path, OpenOptions::create()).unwrap(),
+            fixture.process().open(&path, OpenOptions::create()).unwrap(),
             Opened::Plain(_)
         ));
-        assert!(bed.process().stat(&path, true).unwrap().totals.is_none());
+        assert!(fixture.process().stat(&path, true).unwrap().totals.is_none());
     });
 }
 
 #[test]
 fn times_stay_as_set_and_move_with_writes() {
-    on_each_bed(|bed| {
-        let plfs = bed.process();
-        let file = create(&plfs, &bed.path("f"));
+    on_each_fixture(|fixture| {
+        let plfs = fixture.process();
+        let file = create(&plfs, &fixture.path("f"));
         file.write_at(b"x", 0).unwrap();
         let old = plfs::store::Time { sec: 1_000_000, nsec: 5 };
         file.set_times(Some(old), Some(old)).unwrap();
         file.close().unwrap();
         assert_eq!(
-            plfs.stat(&bed.path("f"), true).unwrap().stat.mtime,
+            plfs.stat(&fixture.path("f"), true).unwrap().stat.mtime,
             old,
             "cp -p keeps the time"
         );
-        let file = create(&plfs, &bed.path("f"));
+        let file = create(&plfs, &fixture.path("f"));
         file.write_at(b"y", 0).unwrap();
         file.close().unwrap();
-        assert!(plfs.stat(&bed.path("f"), true).unwrap().stat.mtime > old);
+        assert!(plfs.stat(&fixture.path("f"), true).unwrap().stat.mtime > old);
     });
 }
 
@@ -619,21 +638,21 @@ fn times_stay_as_set_and_move_with_writes() {
 /// the older bytes back.
 #[test]
 fn processes_of_a_node_are_ordered_as_they_wrote() {
-    on_each_bed(|bed| {
-        if bed.config.shared_memory.is_none() {
+    on_each_fixture(|fixture| {
+        if fixture.config.shared_memory.is_none() {
             return;
         }
-        let (one, two) = (bed.process(), bed.process());
-        let (a, b) = (create(&one, &bed.path("f")), create(&two, &bed.path("f")));
+        let (one, two) = (fixture.process(), fixture.process());
+        let (a, b) = (create(&one, &fixture.path("f")), create(&two, &fixture.path("f")));
         a.write_at(b"older", 0).unwrap();
         b.write_at(b"newer", 0).unwrap();
         b.commit().unwrap();
         a.commit().unwrap();
-        assert_eq!(read(&bed.process(), &bed.path("f")), b"newer");
+        assert_eq!(read(&fixture.process(), &fixture.path("f")), b"newer");
         a.write_at(b"again", 0).unwrap();
         a.close().unwrap();
         b.close().unwrap();
-        assert_eq!(read(&bed.process(), &bed.path("f")), b"again");
+        assert_eq!(read(&fixture.process(), &fixture.path("f")), b"again");
     });
 }
 
@@ -642,38 +661,44 @@ fn processes_of_a_node_are_ordered_as_they_wrote() {
 /// other link.
 #[test]
 fn copies_of_names_never_take_the_data_with_them() {
-    on_each_bed(|bed| {
-        let file = create(&bed.process(), &bed.path("f"));
+    on_each_fixture(|fixture| {
+        let file = create(&fixture.process(), &fixture.path("f"));
         file.write_at(b"precious", 0).unwrap();
         file.close().unwrap();
         let mut superblock = vec![0; plfs::SUPERBLOCK_BYTES];
-        bed.store.open(&bed.path("f"), Open::READ).unwrap().read_at(&mut superblock, 0).unwrap();
+        fixture
+            .store
+            .open(&fixture.path("f"), Open::READ)
+            .unwrap()
+            .read_at(&mut superblock, 0)
+            .unwrap();
         for copy in ["copy1", "copy2"] {
-            bed.store
-                .open(&bed.path(copy), Open::create_new(0o644))
+            fixture
+                .store
+                .open(&fixture.path(copy), Open::create_new(0o644))
                 .unwrap()
                 .write_at(&superblock, 0)
                 .unwrap();
         }
-        bed.store.unlink(&bed.path("f")).unwrap();
-        assert_eq!(read(&bed.process(), &bed.path("copy1")), b"precious");
-        bed.process().unlink(&bed.path("copy1")).unwrap();
-        let writer = create(&bed.process(), &bed.path("copy2"));
+        fixture.store.unlink(&fixture.path("f")).unwrap();
+        assert_eq!(read(&fixture.process(), &fixture.path("copy1")), b"precious");
+        fixture.process().unlink(&fixture.path("copy1")).unwrap();
+        let writer = create(&fixture.process(), &fixture.path("copy2"));
         writer.write_at(b"P", 0).unwrap();
         writer.close().unwrap();
-        assert_eq!(read(&bed.process(), &bed.path("copy2")), b"Precious");
+        assert_eq!(read(&fixture.process(), &fixture.path("copy2")), b"Precious");
     });
 }
 
 /// A flipped bit in the only index block made the file read as empty, without an error.
 #[test]
 fn a_damaged_index_block_is_an_error_and_not_a_hole() {
-    on_each_bed(|bed| {
-        let file = create(&bed.process(), &bed.path("f"));
+    on_each_fixture(|fixture| {
+        let file = create(&fixture.process(), &fixture.path("f"));
         file.write_at(b"0123456789", 0).unwrap();
         let container = file.container().dir.clone();
         file.close().unwrap();
-        let set = bed
+        let set = fixture
             .store
             .list(&container)
             .unwrap()
@@ -681,21 +706,21 @@ fn a_damaged_index_block_is_an_error_and_not_a_hole() {
             .find(|entry| entry.name.len() == 8)
             .unwrap();
         let index =
-            bed.store.open(&container.join(set.name).join("index"), Open::READ_WRITE).unwrap();
+            fixture.store.open(&container.join(set.name).join("index"), Open::READ_WRITE).unwrap();
         // The superblock has a copy of what this log says, which counts as long as the directory
         // has the time that the last closer gave it.
-        bed.store.set_times(&container, None, Some(Time::now())).unwrap();
+        fixture.store.set_times(&container, None, Some(Time::now())).unwrap();
         for at in [0, 5, 70, 100] {
             let mut byte = [0];
             index.read_at(&mut byte, at).unwrap();
             index.write_at(&[byte[0] ^ 4], at).unwrap();
-            let file = open(&bed.process(), &bed.path("f"), OpenOptions::read());
+            let file = open(&fixture.process(), &fixture.path("f"), OpenOptions::read());
             let error = file.read_at(&mut [0; 10], 0).unwrap_err();
             assert_eq!(error.errno(), Errno::IO, "byte {at}");
             assert!(error.to_string().contains("/index is damaged"), "{error}");
             index.write_at(&byte, at).unwrap();
         }
-        assert_eq!(read(&bed.process(), &bed.path("f")), b"0123456789");
+        assert_eq!(read(&fixture.process(), &fixture.path("f")), b"0123456789");
     });
 }
 
@@ -703,11 +728,13 @@ fn a_damaged_index_block_is_an_error_and_not_a_hole() {
 /// went on at the old end: a hole of the old length, and then the new lines.
 #[test]
 fn an_append_follows_the_truncates_of_others() {
-    on_each_bed(|bed| {
+    on_each_fixture(|fixture| {
         // Without shared memory it is a node of its own.
-        let other =
-            Plfs::new(bed.store.clone(), Config { shared_memory: None, ..bed.config.clone() });
-        append_and_cut(&bed.process(), &other, &bed.path("f"));
+        let other = Plfs::new(
+            fixture.store.clone(),
+            Config { shared_memory: None, ..fixture.config.clone() },
+        );
+        append_and_cut(&fixture.process(), &other, &fixture.path("f"));
     });
 }
 
@@ -737,16 +764,16 @@ fn append_and_cut(one: &Plfs, other: &Plfs, path: &Path) {
 /// its commit (SEMANTICS S9). The model found it with seed 1830310257.
 #[test]
 fn a_cut_to_the_committed_size_cuts_what_is_not_committed() {
-    on_each_bed(|bed| {
-        if bed.config.shared_memory.is_none() {
+    on_each_fixture(|fixture| {
+        if fixture.config.shared_memory.is_none() {
             return;
         }
-        let (one, other) = (bed.process(), bed.process());
-        let (file, cutter) = (create(&one, &bed.path("f")), create(&other, &bed.path("f")));
+        let (one, other) = (fixture.process(), fixture.process());
+        let (file, cutter) = (create(&one, &fixture.path("f")), create(&other, &fixture.path("f")));
         file.write_at(b"not committed", 0).unwrap();
         cutter.set_len(0).unwrap();
         file.close().unwrap();
         cutter.close().unwrap();
-        assert_eq!(read(&bed.process(), &bed.path("f")), b"");
+        assert_eq!(read(&fixture.process(), &fixture.path("f")), b"");
     });
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use plfs::index::Run;
 use plfs::store::{Errno, PosixStore, Store};
-use plfs::{Access, Config, File, OpenOptions, Opened, Plfs, Said, records};
+use plfs::{Access, Config, File, OpenOptions, Opened, Plfs, RecordKind, records};
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, seeds};
 
 fn open(plfs: &Plfs, path: &Path) -> File {
@@ -26,7 +26,7 @@ fn runs(file: &File) -> Vec<Run> {
     file.commit().unwrap();
     let all = records(file.container()).unwrap().records;
     all.into_iter()
-        .filter_map(|record| if let Said::Run(run) = record.said { Some(run) } else { None })
+        .filter_map(|record| if let RecordKind::Run(run) = record.said { Some(run) } else { None })
         .collect()
 }
 

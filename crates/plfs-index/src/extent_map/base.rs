@@ -158,17 +158,17 @@ impl Base {
                         pieces.push(Span { order, start, end, tag: (segment, shift) })
                     });
                 }
-                0 => self.lies(),
+                0 => self.mark_corrupt(),
                 _ => {
                     let mut add = |(start, end, segment, shift): Piece| {
                         if segment as usize >= segments {
-                            self.lies();
+                            self.mark_corrupt();
                         }
                         *whole |= start == from && end == all;
                         pieces.push(Span { order, start, end, tag: (segment, shift) });
                     };
                     if !self.shaped(entry).is_some_and(|shaped| shaped.pieces(from, to, &mut add)) {
-                        self.lies();
+                        self.mark_corrupt();
                     }
                 }
             }
@@ -179,7 +179,7 @@ impl Base {
                 let sound: Vec<Entry> =
                     entries.iter().filter(|entry| self.is_sound(entry)).copied().collect();
                 if sound.len() < entries.len() {
-                    self.lies();
+                    self.mark_corrupt();
                 }
                 sound
             };
@@ -241,7 +241,7 @@ impl Base {
             });
             // It must end before the next begins.
             if !sound || (i + 1 < blocks.len() && blocks.first(i + 1) < behind) {
-                self.lies();
+                self.mark_corrupt();
             }
         }
     }
@@ -260,7 +260,7 @@ impl Base {
     /// What stands for a place that contradicts the document: nothing is believed then.
     #[cold]
     fn no_place(&self, start: u64) -> (u32, u64) {
-        self.lies();
+        self.mark_corrupt();
         (HOLE, start)
     }
 
@@ -354,7 +354,7 @@ impl Base {
     }
 
     fn held(&self, blocks: &BlocksView<'_>, i: usize) -> Option<Held<'_>> {
-        self.hold(blocks, i).inspect_err(|_| self.lies()).ok()
+        self.hold(blocks, i).inspect_err(|_| self.mark_corrupt()).ok()
     }
 
     fn block<'a>(
@@ -363,12 +363,12 @@ impl Base {
         i: usize,
         held: &'a Held<'_>,
     ) -> Option<flat_index::Extents<'a>> {
-        blocks.decode(i, held.bytes()).inspect_err(|_| self.lies()).ok()
+        blocks.decode(i, held.bytes()).inspect_err(|_| self.mark_corrupt()).ok()
     }
 
     /// Something here contradicts the document.
     #[cold]
-    fn lies(&self) {
+    fn mark_corrupt(&self) {
         self.damaged.store(true, Ordering::Relaxed);
     }
 
@@ -378,7 +378,7 @@ impl Base {
         walk(self.entries(), from, best, &mut |entry: &Entry, best: &mut u64| {
             let to = clip_of(truncates, self.order_of(entry)).min(*best);
             if !self.is_sound(entry) {
-                return self.lies();
+                return self.mark_corrupt();
             }
             let byte = match entry.shape.get() {
                 0 => entry.next_byte(from, to),

@@ -25,7 +25,7 @@ pub fn flatten(container: &Container) -> Result<Flattened> {
     let bytes = match index.encode(container, settled) {
         // The old flat index was found damaged: the logs have all that it has.
         Err(_) if index.is_broken().is_some() => {
-            index.begin_anew(container, index.is_broken().unwrap_or_default())?;
+            index.rebuild_from_logs(container, index.is_broken().unwrap_or_default())?;
             index.encode(container, settled)?
         }
         encoded => encoded?,

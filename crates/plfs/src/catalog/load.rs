@@ -380,14 +380,14 @@ impl Index {
             return Ok(true);
         }
         match self.is_broken() {
-            Some(why) => self.begin_anew(container, why).map(|()| true),
+            Some(why) => self.rebuild_from_logs(container, why).map(|()| true),
             None => Ok(false),
         }
     }
 
     /// [`Index::load_logs`] in place; writes of this process that are in no log must be added
     /// again.
-    pub fn begin_anew(&mut self, container: &Container, why: &str) -> Result<()> {
+    pub fn rebuild_from_logs(&mut self, container: &Container, why: &str) -> Result<()> {
         let generation = self.generation;
         *self = Index { generation: generation + 1, ..Index::load_logs(container, why)? };
         Ok(())

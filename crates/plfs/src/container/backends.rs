@@ -51,7 +51,7 @@ impl Table<'_> {
             Some(_) => return Err(Error::WrongBackend { id, table: entry, path }),
             None => return Err(Error::MissingBackend { id, table: entry, path }),
         }
-        self.know(id, &path);
+        self.remember(id, &path);
         Ok(path)
     }
 
@@ -147,7 +147,7 @@ impl Table<'_> {
             .map(|backend| backend.state))
     }
 
-    fn know(&self, id: u16, path: &Path) {
+    fn remember(&self, id: u16, path: &Path) {
         lock(&KNOWN).insert((self.dev, self.root.to_path_buf(), id), path.to_path_buf());
     }
 }

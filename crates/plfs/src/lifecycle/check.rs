@@ -25,7 +25,7 @@ use crate::error::{At, Error, Result, in_words};
 use crate::log::{self, Piece};
 use crate::store::{self, Errno, Open};
 
-pub use records::{IndexRecord, Records, Said, WrittenBy, records};
+pub use records::{IndexRecord, RecordKind, Records, WrittenBy, records};
 pub(super) use tree::uuid_of;
 pub use tree::{check_name, check_tree};
 
@@ -702,7 +702,7 @@ fn check_summary(
     );
     let now = (found.size, found.records, found.index_bytes, found.data_logs, found.stored_bytes);
     let short = match summary.flat_index.is_empty() {
-        false if valid => judge_flat(container, Arc::new(summary.flat_index))
+        false if valid => flat_state_of_file(container, Arc::new(summary.flat_index))
             .map_err(|error| (0, error.to_string()))
             .and_then(|(state, base)| match (state, base) {
                 (FlatState::Used(_), Some(base)) => contradiction(&base, promised),
@@ -783,7 +783,8 @@ pub struct FlatTotals {
 pub fn flat_state(container: &Container) -> Result<FlatState> {
     if let Some(summary) =
         Totalizer::default().settled(container)?.filter(|summary| !summary.flat_index.is_empty())
-        && let FlatState::Used(totals) = judge_flat(container, Arc::new(summary.flat_index))?.0
+        && let FlatState::Used(totals) =
+            flat_state_of_file(container, Arc::new(summary.flat_index))?.0
     {
         return Ok(FlatState::Used(FlatTotals { in_superblock: true, ..totals }));
     }
@@ -794,21 +795,25 @@ pub fn flat_state(container: &Container) -> Result<FlatState> {
 pub(super) fn read_flat(container: &Container) -> Result<(FlatState, Option<Base>)> {
     let path = container.path(name::FLAT);
     match container.store.open(&path, Open::READ) {
-        Ok(file) => {
-            judge_base(container, crate::catalog::read_flat(container, file).at("read", &path)?)
-        }
+        Ok(file) => flat_state_of_base(
+            container,
+            crate::catalog::read_flat(container, file).at("read", &path)?,
+        ),
         Err(Errno::NOENT) => Ok((FlatState::None, None)),
         Err(errno) => Err(errno).at("open", &path),
     }
 }
 
-fn judge_flat(container: &Container, bytes: store::Bytes) -> Result<(FlatState, Option<Base>)> {
+fn flat_state_of_file(
+    container: &Container,
+    bytes: store::Bytes,
+) -> Result<(FlatState, Option<Base>)> {
     let flat = flat_index::decode((*bytes).as_ref(), &container.superblock.uuid)
         .map(|flat| Base::new(bytes.clone(), flat));
-    judge_base(container, flat)
+    flat_state_of_base(container, flat)
 }
 
-fn judge_base(
+fn flat_state_of_base(
     container: &Container,
     base: std::result::Result<Base, Bad>,
 ) -> Result<(FlatState, Option<Base>)> {

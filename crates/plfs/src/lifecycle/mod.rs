@@ -11,7 +11,7 @@ mod repair;
 
 pub(crate) use check::has_lost_records;
 pub use check::{
-    Finding, FlatState, FlatTotals, Health, IndexRecord, Records, Report, Said, Severity,
+    Finding, FlatState, FlatTotals, Health, IndexRecord, RecordKind, Records, Report, Severity,
     WrittenBy, check, check_name, check_tree, flat_state, records,
 };
 pub use lost::{Lost, discard, lost_and_found, lost_at, put_back};

@@ -211,7 +211,7 @@ impl std::fmt::Debug for LogSet {
 
 /// What was known about the container when the process joined.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct CommitHorizon {
     /// Largest stamp in any index log.
     pub max_hlc: u64,
     /// No set was there to take over.
@@ -230,7 +230,7 @@ impl LogSet {
     pub fn join(
         container: Arc<Container>,
         config: &Config,
-        seen: Seen,
+        seen: CommitHorizon,
         fresh: bool,
         owner: impl Fn() -> Mark,
         complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
@@ -281,7 +281,7 @@ impl LogSet {
     fn join_locked(
         container: &Arc<Container>,
         shared: &Shared,
-        seen: Seen,
+        seen: CommitHorizon,
         fresh: bool,
         owner: impl Fn() -> Mark,
         complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
@@ -1068,7 +1068,7 @@ mod tests {
         Ok(Some(youngest))
     }
 
-    fn join(config: &Config, container: &Arc<Container>, seen: Seen) -> LogSet {
+    fn join(config: &Config, container: &Arc<Container>, seen: CommitHorizon) -> LogSet {
         LogSet::join(container.clone(), config, seen, false, Mark::default, youngest).unwrap()
     }
 
@@ -1080,7 +1080,7 @@ mod tests {
     fn who_takes_a_log_over_goes_on_behind_its_last_block() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
-        let old = join(&config, &container, Seen { max_hlc: 1 << 62, is_new: true });
+        let old = join(&config, &container, CommitHorizon { max_hlc: 1 << 62, is_new: true });
         let cut = |set: &LogSet| {
             set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }], true).unwrap().0
         };
@@ -1088,7 +1088,7 @@ mod tests {
         assert!(stamp > 1 << 62);
         let id = old.id();
         assert!(old.leave().unwrap());
-        let new = join(&config, &container, Seen { max_hlc: 0, is_new: false });
+        let new = join(&config, &container, CommitHorizon { max_hlc: 0, is_new: false });
         assert_eq!(new.id(), id);
         assert!(cut(&new) > stamp);
     }
@@ -1099,7 +1099,7 @@ mod tests {
     fn the_clock_does_not_wrap() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
-        let set = join(&config, &container, Seen { max_hlc: u64::MAX, is_new: true });
+        let set = join(&config, &container, CommitHorizon { max_hlc: u64::MAX, is_new: true });
         assert_eq!(set.tick(), u64::MAX);
     }
 
@@ -1111,7 +1111,7 @@ mod tests {
     fn the_last_segment_takes_all_the_rest() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
-        let set = join(&config, &container, Seen { max_hlc: 0, is_new: true });
+        let set = join(&config, &container, CommitHorizon { max_hlc: 0, is_new: true });
         let (limit, region) = (container.superblock.segment_bytes, REGION_ALIGN);
         let tail = &set.shared.words()[TAILS];
         tail.store(pack_tail((SEGMENT_MAX - 1, limit)).unwrap(), Ordering::SeqCst);

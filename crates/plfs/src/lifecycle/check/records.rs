@@ -24,7 +24,7 @@ pub struct WrittenBy {
 
 /// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum RecordKind {
     /// These bytes are there; `segment` counts in [`Records::data_logs`].
     Run(Run),
     /// These bytes are a hole.
@@ -49,7 +49,7 @@ pub struct IndexRecord {
     /// Log set: decides between equal stamps.
     pub set: u32,
     /// What it says.
-    pub said: Said,
+    pub said: RecordKind,
     /// Who, as a place in [`Records::writers`].
     pub writer: Option<u32>,
 }
@@ -100,8 +100,14 @@ pub fn records(container: &Container) -> Result<Records> {
                             }
                         };
                         wrote.push((all.records.len(), writer));
-                        let said =
-                            Said::Run(Run { logical, length, stride, count, segment, physical });
+                        let said = RecordKind::Run(Run {
+                            logical,
+                            length,
+                            stride,
+                            count,
+                            segment,
+                            physical,
+                        });
                         all.records.push(IndexRecord {
                             stamp,
                             committed: header.hlc,
@@ -116,7 +122,7 @@ pub fn records(container: &Container) -> Result<Records> {
                             stamp,
                             committed: header.hlc,
                             set,
-                            said: Said::Hole { logical, length },
+                            said: RecordKind::Hole { logical, length },
                             writer: None,
                         });
                     }
@@ -124,7 +130,7 @@ pub fn records(container: &Container) -> Result<Records> {
                         stamp,
                         committed: header.hlc,
                         set,
-                        said: Said::Truncate(size),
+                        said: RecordKind::Truncate(size),
                         writer: None,
                     }),
                     Record::Writer { writer, pid, uid, host, .. } => {
