@@ -5,6 +5,9 @@
 //! as long as the file is written, each wait is twice as long as the one before, up to [`LAST`]: a
 //! long run of writes stays a few records.
 
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -37,16 +40,44 @@ struct Watched {
     wait: Duration,
 }
 
+/// Ordered by when it is due, the next one first in a heap.
+struct ByDue(Watched);
+
+impl Ord for ByDue {
+    fn cmp(&self, other: &ByDue) -> Ordering {
+        other.0.due.cmp(&self.0.due)
+    }
+}
+
+impl PartialOrd for ByDue {
+    fn partial_cmp(&self, other: &ByDue) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByDue {
+    fn eq(&self, other: &ByDue) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for ByDue {}
+
 struct Ticker {
     /// Process that the thread lives in; a child of fork starts its own.
     pid: u32,
-    watched: Vec<Watched>,
+    watched: BinaryHeap<ByDue>,
+    /// When the thread looks again by itself. `None`: when it is woken.
+    wakes: Option<Instant>,
 }
 
 static TICKER: Mutex<Option<Ticker>> = Mutex::new(None);
 static WORK: Condvar = Condvar::new();
 
 /// Commits `file` a while from now. Called for the first write after each commit of the ticker.
+///
+/// Does not wake the thread unless it would sleep too long: a program that writes thousands of
+/// small files pays for an entry in a heap each.
 pub(crate) fn watch<F: Tick + 'static>(file: &Arc<F>) {
     let (mut ticker, pid) = (lock(&TICKER), std::process::id());
     if ticker.as_ref().is_none_or(|ticker| ticker.pid != pid) {
@@ -54,48 +85,51 @@ pub(crate) fn watch<F: Tick + 'static>(file: &Arc<F>) {
         if std::thread::Builder::new().name("plfs-commit".into()).spawn(run).is_err() {
             return;
         }
-        *ticker = Some(Ticker { pid, watched: Vec::new() });
+        *ticker = Some(Ticker { pid, watched: BinaryHeap::new(), wakes: None });
     }
+    let due = Instant::now() + FIRST;
+    let mut sleeps_too_long = false;
     if let Some(ticker) = ticker.as_mut() {
-        ticker.watched.push(Watched {
+        ticker.watched.push(ByDue(Watched {
             file: Arc::downgrade(file) as Weak<dyn Tick>,
             ticking: file.ticking().clone(),
-            due: Instant::now() + FIRST,
+            due,
             wait: FIRST,
-        });
+        }));
+        sleeps_too_long = ticker.wakes.is_none_or(|wakes| due < wakes);
+        if sleeps_too_long {
+            ticker.wakes = Some(due);
+        }
     }
     drop(ticker);
-    WORK.notify_one();
+    if sleeps_too_long {
+        WORK.notify_one();
+    }
 }
 
 fn run() {
-    let mut ticker = lock(&TICKER);
+    let mut slot = lock(&TICKER);
     loop {
-        let Some(next) = ticker
-            .as_ref()
-            .and_then(|ticker| ticker.watched.iter().map(|watched| watched.due).min())
-        else {
-            ticker = WORK.wait(ticker).unwrap_or_else(PoisonError::into_inner);
+        let Some(ticker) = slot.as_mut() else { return };
+        ticker.wakes = ticker.watched.peek().map(|next| next.0.due);
+        let Some(next) = ticker.wakes else {
+            slot = WORK.wait(slot).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
         let now = Instant::now();
         if next > now {
-            ticker =
-                WORK.wait_timeout(ticker, next - now).unwrap_or_else(PoisonError::into_inner).0;
+            slot = WORK.wait_timeout(slot, next - now).unwrap_or_else(PoisonError::into_inner).0;
             continue;
         }
         let mut due = Vec::new();
-        if let Some(ticker) = ticker.as_mut() {
-            let (ready, later) = std::mem::take(&mut ticker.watched)
-                .into_iter()
-                .partition(|watched| watched.due <= now);
-            (due, ticker.watched) = (ready, later);
+        while let Some(next) = ticker.watched.peek_mut().filter(|next| next.0.due <= now) {
+            due.push(PeekMut::pop(next).0);
         }
-        drop(ticker);
+        drop(slot);
         let again: Vec<Watched> = due.into_iter().filter_map(commit).collect();
-        ticker = lock(&TICKER);
-        if let Some(ticker) = ticker.as_mut() {
-            ticker.watched.extend(again);
+        slot = lock(&TICKER);
+        if let Some(ticker) = slot.as_mut() {
+            ticker.watched.extend(again.into_iter().map(ByDue));
         }
     }
 }

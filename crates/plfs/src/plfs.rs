@@ -233,7 +233,7 @@ impl Plfs {
         let adopted = match options.access.read {
             true => self.adopt_known(file.as_ref(), path, &stat, options.access)?,
             false => self.adopt(
-                self.store.open(path, Open::READ).at("open", path)?.as_ref(),
+                self.store.open(path, Open::READ.briefly()).at("open", path)?.as_ref(),
                 path,
                 options.access,
             )?,
@@ -451,9 +451,9 @@ impl Plfs {
                 totals: Some(totals),
             });
         }
-        let (container, summary) = match self
-            .container_of(at, &stat, || self.store.open(path, Open::READ).at("open", path))
-        {
+        let (container, summary) = match self.container_of(at, &stat, || {
+            self.store.open(path, Open::READ.briefly()).at("open", path)
+        }) {
             Ok(Some(known)) => known,
             Ok(None) => return Ok(plain),
             // Who may not read the file cannot learn its size; it is still a file.
@@ -475,7 +475,7 @@ impl Plfs {
     /// Whether `path` leads to a PLFS file, going by the superblock alone. Costs an open, a stat
     /// and, if it has the length of one, a read. The error of a damaged one says that it is one.
     pub fn is_logical(&self, path: &Path) -> Result<bool> {
-        let file = self.store.open(path, Open::READ).at("open", path)?;
+        let file = self.store.open(path, Open::READ.briefly()).at("open", path)?;
         let stat = file.stat().at("stat", path)?;
         Ok(container::read_name(file.as_ref(), &stat, path)?.is_some())
     }
@@ -490,7 +490,7 @@ impl Plfs {
             Ok(stat) if stat.kind == Kind::File && stat.len == FILE_BYTES as u64 => stat,
             _ => return Ok(None),
         };
-        let file = self.store.open(path, Open::READ).at("open", path)?;
+        let file = self.store.open(path, Open::READ.briefly()).at("open", path)?;
         let Some((superblock, _)) = container::read_name(file.as_ref(), &stat, path)? else {
             return Ok(None);
         };

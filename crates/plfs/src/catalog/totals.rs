@@ -341,7 +341,7 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
 
 /// The summary that the storage has, whatever this machine remembers.
 fn read_summary(container: &Container) -> Option<Summary> {
-    let file = container.store.open(&container.path(name::SUPER), Open::READ).ok()?;
+    let file = container.store.open(&container.path(name::SUPER), Open::READ.briefly()).ok()?;
     if !container.local {
         // A ceph-fuse client keeps pages that another client has changed.
         file.forget_cached();
@@ -354,7 +354,7 @@ fn read_summary(container: &Container) -> Option<Summary> {
 /// Opens the superblock for writing its summary.
 pub fn open_super(container: &Container) -> Result<Arc<dyn store::StoreFile>> {
     let path = container.path(name::SUPER);
-    container.store.open(&path, Open::READ_WRITE).at("open", &path)
+    container.store.open(&path, Open::READ_WRITE.briefly()).at("open", &path)
 }
 
 /// When tokens are: between 1978 and 1987.

@@ -17,7 +17,7 @@ const TRIES: u32 = 1000;
 /// power cut tore it: then only the logs know.
 pub fn read_clock(container: &Container) -> Result<u64> {
     let path = container.path(name::CLOCK);
-    match container.store.open(&path, Open::READ) {
+    match container.store.open(&path, Open::READ.briefly()) {
         Err(Errno::NOENT) => Ok(0),
         other => read(other.at("open", &path)?.as_ref(), container),
     }
@@ -34,7 +34,7 @@ fn read(file: &dyn StoreFile, container: &Container) -> Result<u64> {
 /// has a lock on the file, so it never goes back.
 pub fn write_clock(container: &Container, stamp: u64, durable: bool) -> Result<()> {
     let (store, path) = (&container.store, container.path(name::CLOCK));
-    let file = match store.open(&path, Open::create(0o666)) {
+    let file = match store.open(&path, Open::create(0o666).briefly()) {
         // Another user's, who has a strict umask: in its place, with what it says at least.
         Err(Errno::ACCESS | Errno::PERM) => {
             let stamp = stamp.max(read_clock(container).unwrap_or(0));

@@ -63,7 +63,7 @@ impl Hold {
     /// system. `None` if a process holds it, as far as this node can know.
     fn take_alone(container: &Container, shared_memory: Option<&Path>) -> Result<Option<Hold>> {
         if container.local {
-            let dir = match container.store.open(&container.dir, Open::READ) {
+            let dir = match container.store.open(&container.dir, Open::READ.briefly()) {
                 Err(Errno::NOENT) => return Ok(None),
                 other => other.at("open", &container.dir)?,
             };
@@ -131,16 +131,15 @@ pub(crate) fn remove_tree(store: &dyn Store, dir: &Path) -> Result<()> {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno).at("remove", path),
     };
-    let entries = match store.list(dir) {
-        Ok(entries) => entries,
+    // The superblock goes last: while it is there, `check` can tell what this was.
+    let mut left = match store.unlink_files(dir, name::SUPER) {
+        Ok(left) => left,
         Err(Errno::NOENT) => return Ok(()),
         Err(Errno::LOOP | Errno::NOTDIR) => return unlink(dir),
-        Err(errno) => return Err(errno).at("list", dir),
+        Err(errno) => return Err(errno).at("empty", dir),
     };
-    // The superblock goes last: while it is there, `check` can tell what this was.
-    let (supers, others): (Vec<_>, Vec<_>) =
-        entries.into_iter().partition(|entry| entry.name == name::SUPER);
-    for entry in others.into_iter().chain(supers) {
+    left.sort_by_key(|entry| entry.name == name::SUPER);
+    for entry in left {
         let path = dir.join(&entry.name);
         match entry.kind {
             // Not every file system says.

@@ -127,7 +127,7 @@ pub fn scan_pieces_at(
     {
         return Ok(Some(Scan { end: offset, length: offset }));
     }
-    let file = match container.store.open(path, Open::READ) {
+    let file = match container.store.open(path, Open::READ.briefly()) {
         Err(Errno::NOENT) => return Ok(None),
         other => other.at("open the index log", path)?,
     };

@@ -9,6 +9,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -49,9 +50,27 @@ struct Anchor {
     /// The root, if somebody has it open.
     root: Option<Kept>,
     /// The place's directory, as soon as it is kept.
-    dir: OnceLock<HighFd>,
+    dir: OnceLock<PlaceFd>,
     /// The root's own path has links, so that it has to be opened by itself.
     is_linked: AtomicBool,
+}
+
+/// The directory of a place.
+#[derive(Debug)]
+enum PlaceFd {
+    /// For a view that lives as long as a call.
+    Brief(BareFd),
+    /// For one that is kept.
+    Kept(HighFd),
+}
+
+impl AsFd for PlaceFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            PlaceFd::Brief(fd) => fd.as_fd(),
+            PlaceFd::Kept(fd) => fd.as_fd(),
+        }
+    }
 }
 
 impl Anchor {
@@ -73,6 +92,17 @@ impl Anchor {
 fn guard_of(path: &Path) -> Option<&Path> {
     let outermost = path.ancestors().collect::<Vec<_>>().into_iter().rev();
     outermost.into_iter().find(|dir| dir.file_name() == Some(OsStr::new(ROOT_DIR)))
+}
+
+/// What of `path` lies below `dir`, if it does. By bytes, because it is asked at each call: a path
+/// that is written in another way ends at the slower lookup, which is as right.
+fn rest_of<'a>(path: &'a Path, dir: &Path) -> Option<&'a Path> {
+    let rest = path.as_os_str().as_bytes().strip_prefix(dir.as_os_str().as_bytes())?;
+    match rest {
+        [] => Some(Path::new("")),
+        [b'/', rest @ ..] => Some(Path::new(OsStr::from_bytes(rest))),
+        _ => None,
+    }
 }
 
 impl std::fmt::Debug for Anchor {
@@ -129,7 +159,16 @@ impl AsFd for Dir<'_> {
 impl Inside {
     /// A view of these places. `roots` are descriptors of their roots, as far as there are some.
     /// With `walk` it does without openat2(2).
-    pub fn new(places: Vec<Place>, mut roots: Vec<Option<Kept>>, keep: Keep, walk: bool) -> Inside {
+    pub fn new(places: Vec<Place>, roots: Vec<Option<Kept>>, keep: Keep, walk: bool) -> Inside {
+        Inside::without_descriptors(places, roots, keep, walk).with_descriptors()
+    }
+
+    fn without_descriptors(
+        places: Vec<Place>,
+        mut roots: Vec<Option<Kept>>,
+        keep: Keep,
+        walk: bool,
+    ) -> Inside {
         roots.resize_with(places.len(), || None);
         let anchor = |(place, root): (Place, Option<Kept>)| {
             let first =
@@ -137,14 +176,16 @@ impl Inside {
             let guard = first.map_or_else(|| place.dir.clone(), |first| place.root.join(first));
             Anchor { place, guard, root, dir: OnceLock::new(), is_linked: AtomicBool::new(false) }
         };
-        let inside =
-            Inside { anchors: places.into_iter().zip(roots).map(anchor).collect(), keep, walk };
-        if let (Keep::Now, Some(first)) = (keep, inside.anchors.first()) {
+        Inside { anchors: places.into_iter().zip(roots).map(anchor).collect(), keep, walk }
+    }
+
+    fn with_descriptors(self) -> Inside {
+        if let (Keep::Now, Some(first)) = (self.keep, self.anchors.first()) {
             // What is not there, or cannot be opened now, is an error of the first call that needs
             // it.
-            let _ = inside.dir(first);
+            let _ = self.dir(first);
         }
-        inside
+        self
     }
 
     /// Whether it is a view of these places already.
@@ -153,8 +194,8 @@ impl Inside {
             Keep::Nothing => self.keep == Keep::Nothing,
             Keep::WhenUsed => self.keep != Keep::Nothing,
             Keep::Now => {
-                self.keep != Keep::Nothing
-                    && self.anchors.first().is_some_and(|first| first.dir.get().is_some())
+                let first = self.anchors.first().and_then(|first| first.dir.get());
+                matches!(first, Some(PlaceFd::Kept(_)))
             }
         };
         does && self.anchors.iter().map(|anchor| &anchor.place).eq(places)
@@ -164,12 +205,12 @@ impl Inside {
     pub fn find<'a>(&'a self, path: &'a Path) -> Option<Spot<'a>> {
         let spot = |anchor, rest| Spot { inside: self, anchor, path, rest };
         let kept = |anchor: &'a Anchor| {
-            Some(spot(Base::Place(anchor), Some(path.strip_prefix(&anchor.place.dir).ok()?)))
+            Some(spot(Base::Place(anchor), Some(rest_of(path, &anchor.place.dir)?)))
         };
         let guarded = || {
             self.anchors
                 .iter()
-                .find(|anchor| path.starts_with(&anchor.guard))
+                .find(|anchor| rest_of(path, &anchor.guard).is_some())
                 .map(|anchor| spot(Base::Place(anchor), None))
         };
         // Another root or backend, of which this view was not told.
@@ -206,7 +247,24 @@ impl Inside {
         }
         let fd =
             self.far(anchor, &anchor.place.dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
-        Ok(anchor.dir.get_or_init(|| HighFd::new(fd)).as_fd())
+        let fd = match self.keep {
+            Keep::Now => PlaceFd::Kept(HighFd::new(fd)),
+            Keep::Nothing | Keep::WhenUsed => PlaceFd::Brief(BareFd::new(fd)),
+        };
+        Ok(anchor.dir.get_or_init(|| fd).as_fd())
+    }
+
+    /// The same view for who keeps it: the directory of the first place, if it is open here, is not
+    /// looked up again.
+    pub fn kept(&self, places: Vec<Place>, roots: Vec<Option<Kept>>) -> Inside {
+        let is_same = self.anchors.iter().map(|anchor| &anchor.place).eq(&places);
+        let open = self.anchors.first().filter(|_| is_same).and_then(|first| first.dir.get());
+        let fd = open.and_then(|fd| HighFd::copy_of(fd.as_fd()).ok());
+        let inside = Inside::without_descriptors(places, roots, Keep::Now, self.walk);
+        if let (Some(first), Some(fd)) = (inside.anchors.first(), fd) {
+            let _ = first.dir.set(PlaceFd::Kept(fd));
+        }
+        inside.with_descriptors()
     }
 
     /// Opens `path` from the root on.

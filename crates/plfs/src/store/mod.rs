@@ -44,22 +44,29 @@ pub struct Open {
     pub exclusive: bool,
     /// Permission bits for a created file.
     pub mode: u32,
+    /// The file is closed before the call returns that opens it: its descriptor need not keep
+    /// clear of the program's numbers, which costs two system calls.
+    pub brief: bool,
 }
 
 impl Open {
     /// Read only.
     pub const READ: Open =
-        Open { read: true, write: false, create: false, exclusive: false, mode: 0 };
+        Open { read: true, write: false, create: false, exclusive: false, mode: 0, brief: false };
     /// Read and write, no creation.
     pub const READ_WRITE: Open =
-        Open { read: true, write: true, create: false, exclusive: false, mode: 0 };
+        Open { read: true, write: true, create: false, exclusive: false, mode: 0, brief: false };
+    /// The same, for a file that is closed again soon.
+    pub const fn briefly(self) -> Open {
+        Open { brief: true, ..self }
+    }
     /// Read and write a file that must not exist yet.
     pub const fn create_new(mode: u32) -> Open {
-        Open { read: true, write: true, create: true, exclusive: true, mode }
+        Open { read: true, write: true, create: true, exclusive: true, mode, brief: false }
     }
     /// Read and write, created if missing.
     pub const fn create(mode: u32) -> Open {
-        Open { read: true, write: true, create: true, exclusive: false, mode }
+        Open { read: true, write: true, create: true, exclusive: false, mode, brief: false }
     }
 }
 
@@ -168,10 +175,11 @@ pub struct Place {
 pub enum Keep {
     /// None: it looks up each path from the root on.
     Nothing,
-    /// One of each place's directory, from its first use on.
+    /// One of each place's directory, from its first use on: for a view that does not outlive the
+    /// call that makes it.
     WhenUsed,
     /// The same, and that of the first place at once: whatever is renamed above it from now on, its
-    /// files are found.
+    /// files are found. For a view that is kept.
     Now,
 }
 
@@ -196,6 +204,23 @@ pub trait Store: Send + Sync + Debug {
     fn rmdir(&self, path: &Path) -> Result<()>;
     /// Removes a name; the file lives on while it has other names or is open.
     fn unlink(&self, path: &Path) -> Result<()>;
+    /// Removes all names in a directory but those of directories and `but`, and gives those. A name
+    /// that goes meanwhile is no error.
+    fn unlink_files(&self, dir: &Path, but: &str) -> Result<Vec<Entry>> {
+        let mut left = Vec::new();
+        for entry in self.list(dir)? {
+            // Not every file system says what a name is of.
+            if entry.name == but || !matches!(entry.kind, Some(Kind::File | Kind::Symlink)) {
+                left.push(entry);
+                continue;
+            }
+            match self.unlink(&dir.join(&entry.name)) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(left)
+    }
     /// Moves a name, replacing `to` atomically.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Adds a name for the file `from` (a final symlink is not followed). EEXIST if `to` exists,

@@ -121,23 +121,37 @@ impl HighFd {
     /// Takes `fd` over, moves it up and records it. If there is no room above the base, it keeps
     /// its number.
     pub fn new(fd: OwnedFd) -> HighFd {
+        if fd.as_raw_fd() >= base_fd() {
+            return HighFd::recorded(fd);
+        }
         let low = BareFd::new(fd);
-        let base = base_fd();
-        let fd = if low.as_fd().as_raw_fd() >= base {
-            low
-        } else {
-            match rustix::io::fcntl_dupfd_cloexec(low.as_fd(), base).map(BareFd::new) {
-                // A number too high to be recorded is worse than a low one.
-                Ok(high) if bit_of(high.as_fd().as_raw_fd()).is_some() => high,
-                // EINVAL: the limit is below the base. EMFILE: all numbers above it are taken.
-                // Either way the low one serves.
-                Ok(_) | Err(_) => low,
-            }
-        };
+        match HighFd::new_number(low.as_fd()) {
+            Some(high) => HighFd::recorded(high),
+            None => HighFd::recorded(low.into_owned()),
+        }
+    }
+
+    /// Another number above the base. `None` if there is no room: the limit is below the base
+    /// (EINVAL), or all numbers above it are taken (EMFILE); then a low one serves.
+    fn new_number(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
+        let high = BareFd::new(rustix::io::fcntl_dupfd_cloexec(fd, base_fd()).ok()?);
+        // A number too high to be recorded is worse than a low one.
+        bit_of(high.as_fd().as_raw_fd()).map(|_| high.into_owned())
+    }
+
+    fn recorded(fd: OwnedFd) -> HighFd {
+        let fd = BareFd::new(fd);
         if let Some((word, bit)) = bit_of(fd.as_fd().as_raw_fd()) {
             word.fetch_or(bit, Ordering::AcqRel);
         }
         HighFd(fd)
+    }
+
+    /// Another number for what is open as `fd`.
+    pub fn copy_of(fd: BorrowedFd<'_>) -> Result<HighFd> {
+        HighFd::new_number(fd)
+            .map_or_else(|| retry_on_intr(|| rustix::io::fcntl_dupfd_cloexec(fd, 0)), Ok)
+            .map(HighFd::recorded)
     }
 
     fn forget_number(&self) {
@@ -197,6 +211,9 @@ impl PosixStore {
     ) -> PosixStore {
         match &self.inside {
             Some(inside) if inside.is(&places, keep) => self.clone(),
+            Some(inside) if keep == Keep::Now => {
+                PosixStore { inside: Some(Arc::new(inside.kept(places, roots))), walk: self.walk }
+            }
             _ => PosixStore {
                 inside: Some(Arc::new(Inside::new(places, roots, keep, self.walk))),
                 walk: self.walk,
@@ -248,7 +265,8 @@ impl PosixStore {
 #[derive(Debug)]
 enum Fd {
     Own(HighFd),
-    Programs(BareFd),
+    /// Of the program, or open for a moment.
+    Brief(BareFd),
 }
 
 /// An open file of a [`PosixStore`].
@@ -264,7 +282,7 @@ impl PosixFile {
 
     /// Takes over a descriptor of the program. It keeps its number and PLFS does not claim it.
     pub fn from_fd(fd: OwnedFd) -> PosixFile {
-        PosixFile(Fd::Programs(BareFd::new(fd)))
+        PosixFile(Fd::Brief(BareFd::new(fd)))
     }
 
     /// Gives the descriptor away; PLFS no longer claims it. Mind that dropping an [`OwnedFd`] calls
@@ -272,7 +290,7 @@ impl PosixFile {
     pub fn into_fd(self) -> OwnedFd {
         match self.0 {
             Fd::Own(fd) => fd.into_owned(),
-            Fd::Programs(fd) => fd.into_owned(),
+            Fd::Brief(fd) => fd.into_owned(),
         }
     }
 }
@@ -281,7 +299,7 @@ impl AsFd for PosixFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
             Fd::Own(fd) => fd.as_fd(),
-            Fd::Programs(fd) => fd.as_fd(),
+            Fd::Brief(fd) => fd.as_fd(),
         }
     }
 }
@@ -363,9 +381,36 @@ fn timespec(time: Option<Time>) -> Result<Timespec> {
     }
 }
 
+fn visit_fd(dir: BorrowedFd<'_>, visit: &mut dyn FnMut(&Entry) -> ControlFlow<()>) -> Result<()> {
+    let mut buffer = Vec::with_capacity(LIST_BUFFER_BYTES);
+    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = match entry {
+            Err(Errno::INTR) => continue,
+            entry => entry?,
+        };
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => None,
+            kind => Some(kind_of(kind)),
+        };
+        if visit(&Entry { name: OsStr::from_bytes(name).to_owned(), kind }).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
 impl Store for PosixStore {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
-        Ok(Arc::new(PosixFile(Fd::Own(HighFd::new(self.open_fd(path, how)?)))))
+        let fd = self.open_fd(path, how)?;
+        Ok(Arc::new(PosixFile(match how.brief {
+            true => Fd::Brief(BareFd::new(fd)),
+            false => Fd::Own(HighFd::new(fd)),
+        })))
     }
 
     fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
@@ -407,27 +452,31 @@ impl Store for PosixStore {
     }
 
     fn visit(&self, path: &Path, visit: &mut dyn FnMut(&Entry) -> ControlFlow<()>) -> Result<()> {
-        let dir = BareFd::new(self.open_at(path, READ_DIR, Mode::empty())?);
-        let mut buffer = Vec::with_capacity(LIST_BUFFER_BYTES);
-        let mut entries = RawDir::new(dir.as_fd(), buffer.spare_capacity_mut());
-        while let Some(entry) = entries.next() {
-            let entry = match entry {
-                Err(Errno::INTR) => continue,
-                entry => entry?,
-            };
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." {
-                continue;
+        visit_fd(BareFd::new(self.open_at(path, READ_DIR, Mode::empty())?).as_fd(), visit)
+    }
+
+    /// From one descriptor of the directory.
+    fn unlink_files(&self, dir: &Path, but: &str) -> Result<Vec<Entry>> {
+        let dir = BareFd::new(self.open_at(dir, READ_DIR, Mode::empty())?);
+        let mut entries = Vec::new();
+        visit_fd(dir.as_fd(), &mut |entry| {
+            entries.push(entry.clone());
+            ControlFlow::Continue(())
+        })?;
+        let mut failed = None;
+        entries.retain(|entry| {
+            let is_file = matches!(entry.kind, Some(Kind::File | Kind::Symlink));
+            if entry.name == but || !is_file || failed.is_some() {
+                return true;
             }
-            let kind = match entry.file_type() {
-                FileType::Unknown => None,
-                kind => Some(kind_of(kind)),
-            };
-            if visit(&Entry { name: OsStr::from_bytes(name).to_owned(), kind }).is_break() {
-                break;
+            let unlink = || rustix::fs::unlinkat(&dir, &entry.name, AtFlags::empty());
+            match retry_on_intr(unlink) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => failed = Some(errno),
             }
-        }
-        Ok(())
+            false
+        });
+        failed.map_or(Ok(entries), Err)
     }
 
     /// The kernel applies the umask, which belongs to the whole process and is not ours to change;

@@ -26,7 +26,7 @@ use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use syscalls::Sysno;
 
-use super::posix::{HighFd, PosixStore};
+use super::posix::{BareFd, HighFd, PosixStore};
 use super::{Errno, Result, Store};
 
 /// Numbers in a page.
@@ -362,7 +362,8 @@ impl Drop for Presence {
 /// make one wait.
 pub fn turn(dir: &Path, key: u64) -> Option<impl Drop> {
     let uid = rustix::process::geteuid().as_raw();
-    let file = open(&dir.join(format!("plfs-{uid}-turn-{:02x}", key % 64)), true, uid).ok()?;
+    let path = dir.join(format!("plfs-{uid}-turn-{:02x}", key % 64));
+    let file = open_bare(&path, true, uid).ok()?;
     flock(file.as_fd(), FlockOperation::LockExclusive).ok()?;
     Some(file)
 }
@@ -370,13 +371,17 @@ pub fn turn(dir: &Path, key: u64) -> Option<impl Drop> {
 /// Opens a file of user `uid` that nobody else may open, made if it shall be. PERM if there is
 /// something else.
 fn open(path: &Path, create: bool, uid: u32) -> Result<HighFd> {
+    open_bare(path, create, uid).map(|fd| HighFd::new(fd.into_owned()))
+}
+
+fn open_bare(path: &Path, create: bool, uid: u32) -> Result<BareFd> {
     let create = if create { OFlags::CREATE } else { OFlags::empty() };
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | create;
     let fd: OwnedFd = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
         Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Err(Errno::PERM),
         other => other?,
     };
-    let fd = HighFd::new(fd);
+    let fd = BareFd::new(fd);
     let stat = rustix::fs::fstat(fd.as_fd())?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let is_ours = is_file && stat.st_uid == uid && stat.st_mode & 0o077 == 0;

@@ -49,6 +49,23 @@ pub fn bytes_are_read_back_with_zeros_in_holes(store: &dyn Store, dir: &Path) {
     assert!(file.stat().unwrap().blocks < 1000);
 }
 
+pub fn all_files_of_a_directory_are_removed_but_one(store: &dyn Store, dir: &Path) {
+    for name in ["a", "b", "super"] {
+        put(store, &dir.join(name), b"x");
+    }
+    store.mkdir(&dir.join("d"), 0o755).unwrap();
+    put(store, &dir.join("d/inside"), b"x");
+    store.symlink(&dir.join("d"), &dir.join("link")).unwrap();
+    let left = store.unlink_files(dir, "super").unwrap();
+    let left: BTreeSet<String> =
+        left.into_iter().map(|entry| entry.name.into_string().unwrap()).collect();
+    assert_eq!(left, set(&["d", "super"]));
+    assert_eq!(names(store, dir), left);
+    assert_eq!(names(store, &dir.join("d")), set(&["inside"]));
+    assert_eq!(store.unlink_files(&dir.join("no"), "x").unwrap_err(), Errno::NOENT);
+    assert_eq!(store.unlink_files(&dir.join("super"), "x").unwrap_err(), Errno::NOTDIR);
+}
+
 pub fn the_length_can_be_set(store: &dyn Store, dir: &Path) {
     let file = store.open(&dir.join("f"), Open::create_new(0o600)).unwrap();
     write_full(&*file, &[1; 9000], 0).unwrap();

@@ -104,6 +104,7 @@ behaviours![
     maps_show_the_whole_file,
     directories_are_made_listed_and_removed,
     directories_get_their_mode_less_the_umask,
+    all_files_of_a_directory_are_removed_but_one,
     names_and_links_count_and_files_outlive_them,
     symlinks_are_followed_or_not,
     symlink_loops_and_long_chains_end,
