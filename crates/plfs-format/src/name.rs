@@ -41,15 +41,21 @@ impl Uuid {
 
     /// Directory of the container below the root directory: `("3f", "9c…")`.
     pub fn dirs(&self) -> (String, String) {
-        let hex = self.to_string();
-        (hex[..2].to_string(), hex[2..].to_string())
+        (digits_of(&self.0[..1]), digits_of(&self.0[1..]))
     }
 }
 
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&digits_of(&self.0))
     }
+}
+
+/// Two digits for each byte: names of directories are made for each stat of a file.
+fn digits_of(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
 impl fmt::Debug for Uuid {

@@ -55,6 +55,10 @@ impl SegmentFiles {
         physical: u64,
         buf: &mut [u8],
     ) -> Result<usize> {
+        let known = lock(&self.open).get(&at).cloned();
+        if let Some(Ok(found)) = known.map(|file| store::read_full(file.as_ref(), buf, physical)) {
+            return Ok(found);
+        }
         let mut path = container.segment_path(&at)?;
         let file = match self.file(container, at, &path) {
             Err(Errno::NOENT | Errno::NOTDIR) if at.backend > 0 => {

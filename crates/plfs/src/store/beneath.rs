@@ -97,8 +97,9 @@ fn guard_of(path: &Path) -> Option<&Path> {
 /// What of `path` lies below `dir`, if it does. By bytes, because it is asked at each call: a path
 /// that is written in another way ends at the slower lookup, which is as right.
 fn rest_of<'a>(path: &'a Path, dir: &Path) -> Option<&'a Path> {
-    let rest = path.as_os_str().as_bytes().strip_prefix(dir.as_os_str().as_bytes())?;
-    match rest {
+    let dir = dir.as_os_str().as_bytes();
+    let dir = dir.strip_suffix(b"/").unwrap_or(dir);
+    match path.as_os_str().as_bytes().strip_prefix(dir)? {
         [] => Some(Path::new("")),
         [b'/', rest @ ..] => Some(Path::new(OsStr::from_bytes(rest))),
         _ => None,
@@ -171,8 +172,7 @@ impl Inside {
     ) -> Inside {
         roots.resize_with(places.len(), || None);
         let anchor = |(place, root): (Place, Option<Kept>)| {
-            let first =
-                place.dir.strip_prefix(&place.root).ok().and_then(|rest| rest.components().next());
+            let first = rest_of(&place.dir, &place.root).and_then(|rest| rest.components().next());
             let guard = first.map_or_else(|| place.dir.clone(), |first| place.root.join(first));
             Anchor { place, guard, root, dir: OnceLock::new(), is_linked: AtomicBool::new(false) }
         };
@@ -269,13 +269,13 @@ impl Inside {
 
     /// Opens `path` from the root on.
     fn far(&self, anchor: &Anchor, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-        let rest = path.strip_prefix(&anchor.place.root).map_err(|_| Errno::INVAL)?;
         // What lies beside the place is found by the way up, whatever was renamed above.
-        if let (Some(Ok(guard)), Ok(rest)) =
-            (self.above(&anchor.guard, DIR), path.strip_prefix(&anchor.guard))
+        if let Some(rest) = rest_of(path, &anchor.guard)
+            && let Some(Ok(guard)) = self.above(&anchor.guard, DIR)
         {
             return beneath(BareFd::new(guard).as_fd(), rest, flags, mode, self.walk);
         }
+        let rest = path.strip_prefix(&anchor.place.root).map_err(|_| Errno::INVAL)?;
         if let Some(root) = &anchor.root {
             return beneath((**root).as_fd(), rest, flags, mode, self.walk);
         }
