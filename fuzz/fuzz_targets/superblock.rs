@@ -4,13 +4,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use plfs_format::backend::{Backend, Identity};
-use plfs_format::clock;
+use plfs_format::clock::Clock;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::Superblock;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(stamp) = clock::decode(bytes) {
-        assert_eq!(bytes[..20], clock::encode(stamp)[..20]);
+    if let Ok(clock) = Clock::decode(bytes) {
+        assert_eq!(bytes[..20], clock.encode()[..20]);
     }
     for text in [bytes, &[b"plfs-backend 1\n", bytes].concat()] {
         if let Ok(backend) = Backend::decode(text) {

@@ -70,6 +70,8 @@ pub struct MemStore {
     tree: Arc<Mutex<Tree>>,
     /// See [`Store::inside`].
     places: Arc<[Place]>,
+    /// See [`MemStore::shared`].
+    is_shared: bool,
 }
 
 impl std::fmt::Debug for MemStore {
@@ -95,7 +97,7 @@ impl MemStore {
     /// `sync_dir`. This store and its open files go on undisturbed.
     pub fn crash(&self) -> MemStore {
         explored(1, "power losses");
-        MemStore::of(self.lock().after_crash(None))
+        self.after(self.lock().after_crash(None))
     }
 
     /// As [`MemStore::crash`], but of what was not synced, some made it, in any order, as `seed`
@@ -107,11 +109,20 @@ impl MemStore {
     /// * A file's length is the old, the new, or between.
     pub fn crash_with(&self, seed: u64) -> MemStore {
         explored(1, "power losses");
-        MemStore::of(self.lock().after_crash(Some(seed)))
+        self.after(self.lock().after_crash(Some(seed)))
     }
 
     fn of(tree: Tree) -> MemStore {
-        MemStore { tree: Arc::new(Mutex::new(tree)), places: Arc::default() }
+        MemStore { tree: Arc::new(Mutex::new(tree)), places: Arc::default(), is_shared: false }
+    }
+
+    fn after(&self, tree: Tree) -> MemStore {
+        MemStore { is_shared: self.is_shared, ..MemStore::of(tree) }
+    }
+
+    /// The same tree, as storage that other machines use too ([`Store::is_local`]).
+    pub fn shared(&self) -> MemStore {
+        MemStore { is_shared: true, ..self.clone() }
     }
 
     /// The root of the place in which `path` lies, or else the directory with the `.plfs` that it
@@ -1056,11 +1067,11 @@ impl Store for MemStore {
     }
 
     fn inside(&self, places: Vec<Place>, _keep: Keep) -> Option<Arc<dyn Store>> {
-        Some(Arc::new(MemStore { tree: self.tree.clone(), places: places.into() }))
+        Some(Arc::new(MemStore { places: places.into(), ..self.clone() }))
     }
 
     fn is_local(&self, _path: &Path) -> bool {
-        true
+        !self.is_shared
     }
 }
 

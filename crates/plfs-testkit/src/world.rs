@@ -437,7 +437,26 @@ impl World {
         }
     }
 
+    /// On storage that machines share, whoever removes the last name of a file takes its data away
+    /// under other machines, as on NFS: they close it first.
+    fn close_elsewhere(&mut self, process: usize, name: u8) -> Outcome {
+        let (node, file) = (self.processes[process].who.node, self.names.get(&name).copied());
+        if self.store.is_local(&self.root) {
+            return Ok(());
+        }
+        let is_elsewhere = |world: &World, handle: &Handle| {
+            Some(handle.file) == file && world.processes[handle.process].who.node != node
+        };
+        while let Some(i) = self.handles.iter().position(|handle| is_elsewhere(self, handle)) {
+            self.close(i)?;
+        }
+        Ok(())
+    }
+
     fn rename(&mut self, process: usize, from: u8, to: u8) -> Outcome {
+        if from != to && self.names.contains_key(&from) {
+            self.close_elsewhere(process, to)?;
+        }
         let renamed = self.processes[process]
             .plfs
             .rename(&self.path(from), &self.path(to))
@@ -460,6 +479,7 @@ impl World {
     }
 
     fn unlink(&mut self, process: usize, name: u8) -> Outcome {
+        self.close_elsewhere(process, name)?;
         let removed =
             self.processes[process].plfs.unlink(&self.path(name)).map_err(|error| error.errno());
         match self.names.remove(&name) {

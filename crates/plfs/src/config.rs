@@ -33,6 +33,11 @@ pub struct Config {
     /// four times the file's size besides; 0: never. 64 MiB: a tenth of a second of copying,
     /// for each two hundred MiB that were overwritten at most.
     pub compact_bytes: u64,
+    /// Names in a container up to which somebody who comes to write asks each index log what it is
+    /// to start behind; where there are more, the file's clock is made to say it (FORMAT.md
+    /// section 4). 130: some 64 log sets with an owner each. For files on storage that machines
+    /// share.
+    pub asked_names: usize,
     /// Where the processes of a node meet. `None`: every process has a log set of its own.
     pub shared_memory: Option<PathBuf>,
 }
@@ -48,6 +53,7 @@ impl Default for Config {
             backends: Vec::new(),
             sync_on_close: false,
             compact_bytes: 64 << 20,
+            asked_names: 130,
             shared_memory: Some(PathBuf::from("/dev/shm")),
         }
     }

@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
 use crate::lifecycle::{self, Hold};
-use crate::log::{CommitHorizon, LogSet, wall_clock};
+use crate::log::{self, CommitHorizon, LogSet, wall_clock};
 use crate::read::SegmentFiles;
 use crate::sessions::Sessions;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
@@ -337,14 +337,16 @@ impl LogicalFile {
         let seen = match (self.is_new.swap(false, Ordering::AcqRel), given_horizon) {
             (true, _) => CommitHorizon { max_hlc: 0, is_new: true },
             (false, Some(seen)) => seen,
-            // The wall clock, or what is in the way of going by it, is ahead of all that was
-            // committed before: this costs the same whether there are one log set or ten thousand.
-            // What this process has read counts all the same.
-            (false, None) if container::goes_by_wall_clock(&self.container)? => {
-                let summed_up = lock(&self.totals).summary().map_or(0, |summary| summary.max_hlc);
-                CommitHorizon { max_hlc: wall_clock().max(was_read).max(summed_up), is_new: false }
-            }
-            (false, None) => self.commit_horizon()?,
+            // A clock is ahead of all that was committed before: this costs the same whether there
+            // are a hundred log sets or ten thousand. What this process has read counts all the
+            // same.
+            (false, None) => match self.clock()? {
+                Some(clock) => {
+                    let summary = lock(&self.totals).summary().map_or(0, |known| known.max_hlc);
+                    CommitHorizon { max_hlc: clock.max(was_read).max(summary), is_new: false }
+                }
+                None => self.commit_horizon()?,
+            },
         };
         let identity = Identity::of_this_process(self.container.store.user());
         let set = LogSet::join(
@@ -366,6 +368,15 @@ impl LogicalFile {
         // For good: a writer that left may come back.
         self.joined.store(true, Ordering::Release);
         Ok(writer)
+    }
+
+    /// A stamp that no commit which was acknowledged before exceeds, if there is a clock that
+    /// says one: the machine's, or the file's.
+    fn clock(&self) -> Result<Option<u64>> {
+        match container::goes_by_wall_clock(&self.container)? {
+            true => Ok(Some(wall_clock())),
+            false => log::horizon(&self.container, &self.config),
+        }
     }
 
     /// The log set of this process's writer, if it has one.

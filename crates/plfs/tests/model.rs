@@ -55,6 +55,7 @@ fn nodes(shm: &Dir, seed: u64) -> Vec<Config> {
         streams: rng.pick(&[1, 2, 8]),
         buffer_bytes: rng.pick(&[8 << 10, 64 << 10, 64 << 20]),
         segment_bytes: rng.pick(&[64 << 10, 256 << 10, 1 << 40]),
+        asked_names: rng.pick(&[0, 3, 130]),
         compact_bytes: rng.pick(&[0, 8 << 10, 64 << 20]),
         shared_memory: shared.map(|name| shm.sub(name)),
         ..Config::default()
@@ -68,6 +69,8 @@ fn world(seed: u64, shm: &Dir) -> World {
     } else {
         let memory = MemStore::new();
         memory.mkdir(Path::new("/m"), 0o755).unwrap();
+        // Storage of one machine, or of several.
+        let memory = if seed % 4 == 1 { memory } else { memory.shared() };
         (Arc::new(memory), "/m".into())
     };
     World::new(store, &root, nodes(shm, seed), &[0, 0, 1, 2, 2])
@@ -129,8 +132,12 @@ fn node() -> (Dir, Config, PathBuf) {
 }
 
 fn content(config: &Config, path: &Path) -> Vec<u8> {
+    read_all(&Plfs::posix(config.clone()), path)
+}
+
+fn read_all(plfs: &Plfs, path: &Path) -> Vec<u8> {
     let mut bytes = vec![0xee; 1 << 16];
-    let n = open(&Plfs::posix(config.clone()), path).read_at(&mut bytes, 0).unwrap();
+    let n = open(plfs, path).read_at(&mut bytes, 0).unwrap();
     bytes.truncate(n);
     bytes
 }
@@ -213,6 +220,57 @@ fn what_is_written_after_something_was_seen_wins_whatever_the_clocks_say() {
             "created {created}, wrote {wrote}, looked {how}"
         );
         assert_eq!(&content(&ahead, &path)[..6], b"miners");
+    }
+}
+
+/// On storage that machines share nobody can go by a wall clock, and where there are many log sets
+/// nobody asks each: the file's own clock says what all start behind. A node an hour ahead commits,
+/// before anybody goes by that clock or afterwards; each node that comes later wins over it.
+#[test]
+fn who_goes_by_the_clock_of_a_file_wins_over_what_was_committed_before() {
+    for (was_before, is_torn) in (0..4).map(|case| (case % 2 == 0, case / 2 == 1)) {
+        let (dir, memory) = (Dir::new(), MemStore::new().shared());
+        memory.mkdir(Path::new("/m"), 0o755).unwrap();
+        let path = Path::new("/m/f");
+        let node = |name: &str| {
+            let config =
+                Config { shared_memory: Some(dir.sub(name)), asked_names: 0, ..Config::default() };
+            Plfs::new(Arc::new(memory.clone()), config)
+        };
+        let ahead = node("ahead");
+        let theirs = open(&ahead, path);
+        theirs.write_at(b"theirs", 0).unwrap();
+        if was_before {
+            an_hour_ahead(&dir.sub("ahead"));
+            theirs.write_at(b"THEIRS", 0).unwrap();
+            theirs.commit().unwrap();
+        }
+        let second = node("second");
+        let mine = open(&second, path);
+        mine.write_at(b"se", 0).unwrap();
+        mine.commit().unwrap();
+        if !was_before {
+            an_hour_ahead(&dir.sub("ahead"));
+            theirs.write_at(b"THEIRS", 0).unwrap();
+            theirs.commit().unwrap();
+        }
+        if is_torn {
+            let (container, _) = second.container(path).unwrap().unwrap();
+            let clock = memory.open(&container.path("clock"), Open::READ_WRITE).unwrap();
+            clock.write_at(&[0; 12], 0).unwrap();
+        }
+        let third = node("third");
+        let last = open(&third, path);
+        last.write_at(b"3", 0).unwrap();
+        last.commit().unwrap();
+        let found = String::from_utf8(read_all(&node("reader"), path)).unwrap();
+        let expected = if was_before { "3eEIRS" } else { "3HEIRS" };
+        assert_eq!(found, expected, "was before: {was_before}, is torn: {is_torn}");
+        let fourth = node("fourth");
+        let after = open(&fourth, path);
+        after.write_at(b"4", 0).unwrap();
+        after.close().unwrap();
+        assert_eq!(read_all(&node("reader"), path)[0], b'4');
     }
 }
 

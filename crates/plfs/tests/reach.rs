@@ -13,6 +13,7 @@ use plfs::store::{
     Entry, Errno, Keep, Kind, Open, Place, PosixStore, Result, Stat, Store, StoreFile, write_full,
 };
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
+use plfs_format::clock::{Clock, Covers};
 use plfs_testkit::{MemStore, delegate_names};
 
 /// A directory that vanishes with the value, if it is on a real file system.
@@ -151,7 +152,11 @@ impl Fixture {
             path.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned()
         };
         let sets = data.each_ref().map(set);
-        put(&*store, &dirs[0].join("clock"), &plfs_format::clock::encode(1 << 60));
+        put(
+            &*store,
+            &dirs[0].join("clock"),
+            &Clock { stamp: 1 << 60, covers: Covers::Some }.encode(),
+        );
         Fixture { store, base: base.to_path_buf(), config, name, dirs, sets, data }
     }
 

@@ -1,8 +1,9 @@
 //! `clock`: a stamp that whoever comes next starts behind (FORMAT.md section 4).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use plfs_format::{clock, name};
+use plfs_format::clock::{self, Clock, Covers};
+use plfs_format::name;
 
 use super::create::put_file;
 use super::layout::Container;
@@ -10,24 +11,34 @@ use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_id, boot_time_ns, random_u64};
 use crate::store::{self, Errno, Open, StoreFile, Time};
 
-/// How long somebody waits for others who set the clock: each holds it for some microseconds.
-const TRIES: u32 = 1000;
+/// How long somebody waits for others who set the clock. Each holds it for some microseconds, or
+/// for a sync where machines share storage, or as long as one reads all logs.
+const WAIT: Duration = Duration::from_secs(30);
 
-/// The stamp; 0 if there is none. To be asked after the creation of an open mark. Corrupt if a
-/// power cut tore it: then only the logs know.
-pub fn read_clock(container: &Container) -> Result<u64> {
+/// How far a setter of a clock that covers all commits goes ahead of its own stamp: 1 s. So a crowd
+/// of nodes that close at once sets it once a second, and the others find it far enough.
+const AHEAD: u64 = 1000 << 16;
+
+const NOTHING: Clock = Clock { stamp: 0, covers: Covers::Some };
+
+/// What the clock says; stamp 0 if there is none. To be asked after the creation of an open mark.
+/// Corrupt if a power cut tore it: then only the logs know.
+pub fn read_clock(container: &Container) -> Result<Clock> {
     let path = container.path(name::CLOCK);
     match container.store.open(&path, Open::READ.briefly()) {
-        Err(Errno::NOENT) => Ok(0),
+        Err(Errno::NOENT) => Ok(NOTHING),
         other => read(other.at("open", &path)?.as_ref(), container),
     }
 }
 
-fn read(file: &dyn StoreFile, container: &Container) -> Result<u64> {
+fn read(file: &dyn StoreFile, container: &Container) -> Result<Clock> {
     let path = container.path(name::CLOCK);
+    if !container.local {
+        file.forget_cached();
+    }
     let mut bytes = [0; clock::BYTES];
     let n = store::read_full(file, &mut bytes, 0).at("read", &path)?;
-    clock::decode(&bytes[..n]).map_err(|bad| Error::of_bytes(&path, bad))
+    Clock::decode(&bytes[..n]).map_err(|bad| Error::of_bytes(&path, bad))
 }
 
 /// Sets the stamp, unless it is larger already, and with `durable` durably. One setter at a time
@@ -37,32 +48,111 @@ pub fn write_clock(container: &Container, stamp: u64, durable: bool) -> Result<(
     let file = match store.open(&path, Open::create(0o666).briefly()) {
         // Another user's, who has a strict umask: in its place, with what it says at least.
         Err(Errno::ACCESS | Errno::PERM) => {
-            let stamp = stamp.max(read_clock(container).unwrap_or(0));
-            return put_file(
-                container,
-                name::CLOCK,
-                name::CLOCK_TMP,
-                &clock::encode(stamp),
-                durable,
-            );
+            let stamp = stamp.max(read_clock(container).map_or(0, |clock| clock.stamp));
+            let bytes = Clock { stamp, covers: Covers::Some }.encode();
+            return put_file(container, name::CLOCK, name::CLOCK_TMP, &bytes, durable);
         }
         other => other.at("create", &path)?,
     };
-    for _ in 0..TRIES {
+    wait_for_lock(file.as_ref(), container, || false)?;
+    // A new one is empty, and one that a power cut tore says nothing.
+    let there = read(file.as_ref(), container).unwrap_or(NOTHING);
+    if there.stamp < stamp {
+        let bytes = Clock { stamp, ..there }.encode();
+        store::write_full(file.as_ref(), &bytes, 0).at("write", &path)?;
+    }
+    if durable {
+        sync(file.as_ref(), container)?;
+    }
+    Ok(())
+}
+
+/// Sees to it that a clock which covers all commits, or is about to, covers `stamp`: gives how far
+/// it does. Durable on return. Costs an open and a read, and once a second for all nodes together a
+/// lock, a write and a sync.
+pub fn raise_clock(container: &Container, stamp: u64) -> Result<u64> {
+    let path = container.path(name::CLOCK);
+    let how = Open::READ_WRITE.briefly();
+    let file = container.store.open(&path, how).at("open", &path)?;
+    let reaches = || read(file.as_ref(), container).is_ok_and(|clock| clock.stamp >= stamp);
+    if !wait_for_lock(file.as_ref(), container, reaches)? {
+        return Ok(stamp);
+    }
+    // One that a power cut tore covers nothing any more: who comes next has to ask the logs.
+    let torn = Clock { stamp: 0, covers: Covers::Begun };
+    let there = read(file.as_ref(), container).unwrap_or(torn);
+    if there.stamp >= stamp {
+        return Ok(there.stamp);
+    }
+    let now = Clock { stamp: stamp.saturating_add(AHEAD), ..there };
+    store::write_full(file.as_ref(), &now.encode(), 0).at("write", &path)?;
+    file.sync_data().at("sync", &path)?;
+    Ok(now.stamp)
+}
+
+/// Makes the clock cover all commits, if it does not: `newest` is asked for the largest stamp in
+/// all logs, after everybody who commits has been told. `None` where one machine's locks are not
+/// seen by others, or this user may not do it. Durable on return.
+pub fn cover_all(
+    container: &Container,
+    newest: impl FnOnce() -> Result<u64>,
+) -> Result<Option<Clock>> {
+    let path = container.path(name::CLOCK);
+    let file = match container.store.open(&path, Open::create(0o666).briefly()) {
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => return Ok(None),
+        other => other.at("create", &path)?,
+    };
+    // Whom the container's directory lets in may have to raise it.
+    let stat = file.stat().at("stat", &path)?;
+    let may_all = stat.mode & 0o666 == 0o666 || container.store.chmod(&path, 0o666).is_ok();
+    if !may_all || !file.locks_are_shared() {
+        return Ok(None);
+    }
+    let covers_all = || read(file.as_ref(), container).ok().filter(|c| c.covers == Covers::All);
+    if !wait_for_lock(file.as_ref(), container, || covers_all().is_some())? {
+        return Ok(covers_all());
+    }
+    if let Some(clock) = covers_all() {
+        return Ok(Some(clock));
+    }
+    let there = read(file.as_ref(), container).unwrap_or(NOTHING);
+    let set = |clock: Clock| {
+        store::write_full(file.as_ref(), &clock.encode(), 0).at("write", &path)?;
+        sync(file.as_ref(), container)
+    };
+    set(Clock { covers: Covers::Begun, ..there })?;
+    let stamp = newest()?.max(there.stamp).saturating_add(AHEAD);
+    let clock = Clock { stamp, covers: Covers::All };
+    set(clock)?;
+    Ok(Some(clock))
+}
+
+fn sync(file: &dyn StoreFile, container: &Container) -> Result<()> {
+    file.sync_data().at("sync", &container.path(name::CLOCK))?;
+    container.store.sync_dir(&container.dir).at("sync", &container.dir)
+}
+
+/// Waits for the lock of the clock; false if `is_done` was so meanwhile. BUSY after [`WAIT`].
+fn wait_for_lock(
+    file: &dyn StoreFile,
+    container: &Container,
+    is_done: impl Fn() -> bool,
+) -> Result<bool> {
+    let path = container.path(name::CLOCK);
+    let begun = Instant::now();
+    loop {
+        if is_done() {
+            return Ok(false);
+        }
         if file.try_lock(true).at("lock", &path)? {
-            break;
+            return Ok(true);
+        }
+        if begun.elapsed() > WAIT {
+            return Err(Errno::BUSY)
+                .at("lock, because another process has the lock for long,", &path);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    // A new one is empty, and one that a power cut tore says nothing.
-    if read(file.as_ref(), container).unwrap_or(0) < stamp {
-        store::write_full(file.as_ref(), &clock::encode(stamp), 0).at("write", &path)?;
-    }
-    if durable {
-        file.sync_data().at("sync", &path)?;
-        store.sync_dir(&container.dir).at("sync", &container.dir)?;
-    }
-    Ok(())
 }
 
 /// Whether the wall clock of this machine is one that all who write the file go by, and has not

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use plfs_format::clock::{Clock, Covers};
 use plfs_format::index_log::{Append, Record, align_up, encode_block};
 use plfs_format::mark::Mark;
 use plfs_format::name::{self, Name, SegmentRef};
@@ -22,7 +23,7 @@ use plfs_index::{REGION_ALIGN, next_region};
 use super::index_log::scan;
 use crate::config::Config;
 use crate::container::Container;
-use crate::container::{publish, read_clock, write_clock};
+use crate::container::{cover_all, publish, raise_clock, read_clock, write_clock};
 use crate::error::{At, Error, Result};
 use crate::store::machine::random_u64;
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
@@ -56,6 +57,9 @@ const INDEX_SYNCED: usize = 9;
 const DATA_DURABLE: usize = 10;
 /// A sync of data failed: nobody knows whose bytes are lost.
 const SYNC_FAILED: usize = 11;
+/// The file's clock covers all commits up to this stamp; 0: as far as the node knows nobody goes by
+/// it.
+const COVERED: usize = 12;
 const TAILS: usize = 16;
 /// For each stream what was written and is not durable yet: see [`Unsynced`].
 const UNSYNCED: usize = TAILS + STREAMS_MAX as usize;
@@ -297,7 +301,9 @@ impl LogSet {
             true if state & READY != 0 => {
                 // Other nodes may have set it since this one came; what cannot be read says nothing
                 // to a member, whose node knows its own stamps.
-                words[CLOCK].fetch_max(read_clock(container).unwrap_or(0), Ordering::SeqCst);
+                if let Ok(clock) = read_clock(container) {
+                    heed(words, clock);
+                }
                 return Ok(Some((state as u32, false)));
             }
             // Its founder died before it was done, so nobody else is in the page: we are its heir.
@@ -326,13 +332,16 @@ impl LogSet {
             }
             // Only now that the mark is there: who found none takes it that we know.
             let clock = match read_clock(container) {
-                Ok(clock) => clock,
                 // A power cut tore it. Then the logs have to say what it said.
-                Err(Error::Corrupt { .. }) => newest(container)
-                    .or_else(|error| remove_mark(container, set).and(Err(error)))?,
-                Err(error) => return remove_mark(container, set).and(Err(error)),
+                Err(Error::Corrupt { .. }) => {
+                    newest(container).map(|stamp| Clock { stamp, covers: Covers::Begun })
+                }
+                other => other,
             };
-            words[CLOCK].fetch_max(youngest.unwrap_or(0).max(clock), Ordering::SeqCst);
+            let clock = clock.or_else(|error| remove_mark(container, set).and(Err(error)))?;
+            words[CLOCK].fetch_max(youngest.unwrap_or(0), Ordering::SeqCst);
+            words[COVERED].store(0, Ordering::SeqCst);
+            heed(words, clock);
             words[EOF].store(0, Ordering::SeqCst);
             // All that this tenancy writes is younger than what the clock has seen.
             words[CUT].store(words[CLOCK].load(Ordering::SeqCst), Ordering::SeqCst);
@@ -362,11 +371,30 @@ impl LogSet {
         Ok(Some((set, true)))
     }
 
+    /// Sees to it that who goes by the file's clock starts behind `stamp`.
+    fn cover(&self, stamp: u64) -> Result<()> {
+        let covered = &self.shared.words()[COVERED];
+        if covered.load(Ordering::SeqCst) < stamp {
+            covered.fetch_max(raise_clock(&self.container, stamp)?, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
     /// Makes sure that the node still owned the set when it appended last: [`Error::Fenced`] if
     /// not. To be asked after an append and its syncs, before they are called a success: whoever
-    /// fences later finds what was appended. One readlink.
+    /// fences later finds what was appended. One readlink; on storage that machines share, also a
+    /// look for the file's clock, which somebody may have begun to go by since the append began.
     pub fn must_own(&self) -> Result<()> {
-        let store = &self.container.store;
+        let (store, words) = (&self.container.store, self.shared.words());
+        if !self.container.local && words[COVERED].load(Ordering::SeqCst) == 0 {
+            let stamp = words[CLOCK].load(Ordering::SeqCst);
+            match read_clock(&self.container) {
+                Ok(Clock { covers: Covers::Some, .. }) => {}
+                // Torn by a power cut: who tore it went by it, perhaps.
+                Ok(_) | Err(Error::Corrupt { .. }) => self.cover(stamp)?,
+                Err(error) => return Err(error),
+            }
+        }
         match read_mark(&self.container, self.set)? {
             Some(mark) if mark.nonce == self.nonce => Ok(()),
             // The whole file may have been removed; then there is nothing to own.
@@ -569,9 +597,11 @@ impl LogSet {
         let append = Append { offset, stamp: hlc, durable, is_data_durable };
         let block = encode_block(self.container.log_id(self.set), append, segments, records)
             .map_err(|bad| Error::of_bytes(&self.index_path, bad))?;
-        if self.container.local && hlc > wall_clock() {
-            // Whoever comes from now on goes by the wall clock, which has not come so far. Before
-            // anybody can see the block.
+        // Before anybody can see the block.
+        if self.shared.words()[COVERED].load(Ordering::SeqCst) != 0 {
+            self.cover(hlc)?;
+        } else if self.container.local && hlc > wall_clock() {
+            // Whoever comes from now on goes by the wall clock, which has not come so far.
             write_clock(&self.container, hlc, false)?;
         }
         store::write_full(index.as_ref(), &block, offset)
@@ -743,6 +773,30 @@ fn put_dir(words: &[AtomicU64; WORDS], dir: &Path) {
 pub fn wall_clock() -> u64 {
     let now = Time::now();
     (((now.sec as u64) * 1000) << 16) + (u64::from(now.nsec) << 16) / 1_000_000
+}
+
+/// Takes note of what the file's clock says.
+fn heed(words: &[AtomicU64; WORDS], clock: Clock) {
+    words[CLOCK].fetch_max(clock.stamp, Ordering::SeqCst);
+    if clock.covers != Covers::Some {
+        // Never 0, which says that nobody goes by it.
+        words[COVERED].fetch_max(clock.stamp.max(1), Ordering::SeqCst);
+    }
+}
+
+/// A stamp that no acknowledged commit of the file exceeds, without a look at each log set, if
+/// there are so many that it pays: by the file's clock, which is made to say it.
+pub fn horizon(container: &Container, config: &Config) -> Result<Option<u64>> {
+    match read_clock(container) {
+        Ok(Clock { stamp, covers: Covers::All }) => return Ok(Some(stamp)),
+        Ok(_) | Err(Error::Corrupt { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let (_, is_whole) = container.list_some(config.asked_names)?;
+    if is_whole {
+        return Ok(None);
+    }
+    Ok(cover_all(container, || newest(container))?.map(|clock| clock.stamp))
 }
 
 /// The largest stamp of a block in any index log. Reads them all.

@@ -303,6 +303,11 @@ pub trait StoreFile: Send + Sync + Debug {
     /// Ok(false) if another holder is in the way. Released when the last descriptor of this open
     /// closes. Stores that cannot lock answer Ok(true).
     fn try_lock(&self, exclusive: bool) -> Result<bool>;
+    /// Whether [`StoreFile::try_lock`] keeps out processes of other machines too, as far as this one
+    /// can know.
+    fn locks_are_shared(&self) -> bool {
+        true
+    }
     /// A read-only map of the whole file as it is now, or its bytes in memory. The file must never
     /// shrink or change below its current length while the map lives.
     fn map(&self) -> Result<Bytes>;

@@ -32,6 +32,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Resource;
 
 use super::beneath::{Dir, Inside, Kept, Spot, beneath, chmod};
+use super::machine;
 use super::{
     Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
 };
@@ -742,6 +743,23 @@ impl StoreFile for PosixFile {
             Err(Errno::AGAIN) => Ok(false),
             Err(errno) => Err(errno),
         }
+    }
+
+    fn locks_are_shared(&self) -> bool {
+        let shared = FlockOperation::NonBlockingLockShared;
+        let has_locks = match retry_on_intr(|| rustix::fs::flock(self.as_fd(), shared)) {
+            Ok(()) => retry_on_intr(|| rustix::fs::flock(self.as_fd(), FlockOperation::Unlock)),
+            Err(Errno::AGAIN) => Ok(()),
+            other => other,
+        };
+        // Lustre with `localflock` locks among the processes of a machine only, and FUSE does where
+        // its daemon has no locks, which nobody can ask.
+        has_locks.is_ok()
+            && retry_on_intr(|| rustix::fs::fstat(self.as_fd())).is_ok_and(|stat| {
+                let of_this_machine = ["localflock", "noflock", "local_lock", " fuse"];
+                let mount = machine::mounts_of(stat.st_dev);
+                !of_this_machine.iter().any(|word| mount.contains(word))
+            })
     }
 
     fn map(&self) -> Result<Bytes> {
