@@ -9,7 +9,7 @@
 #define PLFS_MPI_DOOR_H
 
 #include <mpi.h>
-#include <plfs.h>
+#include <plfs_door.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>

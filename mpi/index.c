@@ -85,13 +85,13 @@ static void free_nodes(struct nodes *nodes)
 /* --- Index bytes on their way; a negative length means that there are none --- */
 
 struct bytes {
-	void *data; /* of malloc, as plfs_free wants it */
+	void *data; /* of malloc, as plfs_door_free wants it */
 	int64_t length;
 };
 
 static void drop(struct bytes *b)
 {
-	plfs_free(b->data);
+	plfs_door_free(b->data);
 	*b = (struct bytes){NULL, -1};
 }
 
@@ -150,7 +150,7 @@ static int merge_up(struct file *f, struct bytes *own, MPI_Comm comm)
 		if (rc == MPI_SUCCESS && own->length >= 0 && other.length >= 0) {
 			const void *parts[] = {own->data, other.data};
 			size_t lengths[] = {(size_t)own->length, (size_t)other.length};
-			both.length = plfs_index_merge(f->plfs, parts, lengths, 2, &both.data);
+			both.length = plfs_door_index_merge(f->plfs, parts, lengths, 2, &both.data);
 		}
 		drop(&other);
 		drop(own);
@@ -233,7 +233,7 @@ static void share_on_node(struct file *f, const struct nodes *nodes, const struc
 	if (place != nodes->leader)
 		fd = open_of_process(where[0], where[1], where[2], where[3]);
 	if (fd >= 0)
-		plfs_index_use(f->plfs, fd);
+		plfs_door_index_use(f->plfs, fd);
 	/* The leader's number must stay open until all have used it. */
 	PMPI_Barrier(nodes->node);
 end:
@@ -251,7 +251,7 @@ int64_t index_pending(const struct file *f)
 	if (f->hints.parallel_index_read == HINT_ENABLE)
 		return INT64_MAX;
 	/* Who opens for reading and writing may never read. */
-	return f->amode & MPI_MODE_RDONLY ? plfs_index_pending(f->plfs) : -1;
+	return f->amode & MPI_MODE_RDONLY ? plfs_door_index_pending(f->plfs) : -1;
 }
 
 void index_load_together(struct file *f, int64_t pending)
@@ -265,7 +265,7 @@ void index_load_together(struct file *f, int64_t pending)
 		int part, parts;
 		PMPI_Comm_rank(nodes.leaders, &part);
 		PMPI_Comm_size(nodes.leaders, &parts);
-		index.length = plfs_index_part(
+		index.length = plfs_door_index_part(
 			f->plfs, (uint32_t)part, (uint32_t)parts, &index.data);
 		rc = merge_up(f, &index, nodes.leaders);
 		if (rc == MPI_SUCCESS)
@@ -293,7 +293,7 @@ void index_store_together(struct file *f)
 	struct bytes index = {NULL, -1};
 	int rc = find_nodes(f, f->wrote, &nodes);
 	if (rc == MPI_SUCCESS && nodes.leaders != MPI_COMM_NULL) {
-		index.length = plfs_index_own(f->plfs, f->rank == 0, &index.data);
+		index.length = plfs_door_index_own(f->plfs, f->rank == 0, &index.data);
 		/* Whether any failed, all bytes, nodes that wrote. */
 		int64_t sums[3] = {index.length < 0, index.length, f->wrote}, all[3];
 		rc = PMPI_Allreduce(sums, all, 3, MPI_INT64_T, MPI_SUM, nodes.leaders);
@@ -303,7 +303,7 @@ void index_store_together(struct file *f)
 			all[1] <= f->hints.flatten_threshold) {
 			rc = merge_up(f, &index, nodes.leaders);
 			if (rc == MPI_SUCCESS && f->rank == 0 && index.length >= 0)
-				plfs_index_store(f->plfs, index.data, (size_t)index.length);
+				plfs_door_index_store(f->plfs, index.data, (size_t)index.length);
 		}
 	}
 	drop(&index);

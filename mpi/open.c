@@ -24,7 +24,7 @@ static bool is_ours(const char *name, int amode)
 		return true;
 	int kind = plfs_door_is_plfs(AT_FDCWD, name);
 	return kind == 1 || (kind < 0 && (amode & MPI_MODE_CREATE) &&
-				    plfs_door_below_mount(AT_FDCWD, name) == 1);
+				    plfs_door_below_managed(AT_FDCWD, name) == 1);
 }
 
 static int check_amode(int amode)
@@ -77,7 +77,7 @@ enum { HEARD_CODE, HEARD_END, HEARD_ID, HEARD_PENDING, HEARD_STAMP, HEARD_NEW, H
  * instead of looking and opening. What this cannot open is decided by is_ours. */
 static bool open_alone(struct file *f)
 {
-	return plfs_door_below_mount(AT_FDCWD, f->path) == 1 &&
+	return plfs_door_below_managed(AT_FDCWD, f->path) == 1 &&
 	       plfs_open(f->path, open_flags(f->amode) | create_flags(f->amode), 0666, &f->plfs) ==
 		       0;
 }
@@ -87,14 +87,14 @@ static bool open_alone(struct file *f)
 static void open_first(struct file *f, int64_t heard[HEARD])
 {
 	struct stat st = {0};
-	plfs_seen seen = {0};
+	plfs_horizon seen = {0};
 	int rc = f->plfs ? 0
 			 : plfs_open(f->path, open_flags(f->amode) | create_flags(f->amode), 0666,
 				   &f->plfs);
 	if (rc == 0 && (f->amode & MPI_MODE_APPEND))
 		rc = plfs_fstat(f->plfs, &st);
 	if (rc == 0 && amode_writes(f->amode))
-		rc = plfs_seen_get(f->plfs, &seen);
+		rc = plfs_door_horizon_get(f->plfs, &seen);
 	heard[HEARD_CODE] = error_class(rc);
 	heard[HEARD_END] = st.st_size;
 	heard[HEARD_STAMP] = (int64_t)seen.stamp;
@@ -126,8 +126,8 @@ static int open_all(struct file *f, bool one_name)
 		rc = error_class(plfs_open(f->path, open_flags(f->amode), 0, &f->plfs));
 	if (rc == MPI_SUCCESS && amode_writes(f->amode)) {
 		/* Else each would look at all index logs before it writes. */
-		plfs_seen seen = {(uint64_t)heard[HEARD_STAMP], (int)heard[HEARD_NEW]};
-		rc = error_class(plfs_seen_set(f->plfs, &seen));
+		plfs_horizon seen = {(uint64_t)heard[HEARD_STAMP], (int)heard[HEARD_NEW]};
+		rc = error_class(plfs_door_horizon_set(f->plfs, &seen));
 	}
 	/* The program's handle: of one rank, since opening it together would cost more than all the
 	 * rest. Never with the program's mode: MPI_MODE_DELETE_ON_CLOSE would remove /dev/null. */

@@ -263,7 +263,7 @@ static int64_t ofd_lseek(struct ofd *o, int fd, int64_t offset, int whence)
 	int64_t at = ofd_position(o, fd);
 	if (at < 0)
 		return at;
-	int64_t next = PLFS(plfs_seek(o->file, at, offset, whence));
+	int64_t next = PLFS(plfs_door_seek(o->file, at, offset, whence));
 	if (next < 0 || (whence == SEEK_CUR && offset == 0))
 		return next;
 	if (whence == SEEK_CUR) {

@@ -33,7 +33,7 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 	if (l.l_whence == SEEK_CUR)
 		base = ofd_position(o, fd);
 	else if (l.l_whence == SEEK_END)
-		base = PLFS(plfs_seek(o->file, 0, 0, SEEK_END));
+		base = PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END));
 	else if (l.l_whence != SEEK_SET)
 		return -EINVAL;
 	if (base < 0)
@@ -171,7 +171,8 @@ static int64_t container_ioctl(struct ofd *o, int fd, unsigned long request, voi
 	case FIOASYNC:
 		return REAL(ioctl)(fd, request, argument) < 0 ? -errno : 0;
 	case FIONREAD: {
-		int64_t end = PLFS(plfs_seek(o->file, 0, 0, SEEK_END)), at = ofd_position(o, fd);
+		int64_t end = PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END)),
+			at = ofd_position(o, fd);
 		if (end < 0 || at < 0)
 			return end < 0 ? end : at;
 		*(int *)argument = end - at > INT32_MAX ? INT32_MAX

@@ -4,7 +4,7 @@
 bool path_below_mount(int dirfd, const char *path)
 {
 	int saved = errno;
-	bool yes = PLFS(plfs_door_below_mount(dirfd, path)) == 1;
+	bool yes = PLFS(plfs_door_below_managed(dirfd, path)) == 1;
 	errno = saved;
 	return yes;
 }

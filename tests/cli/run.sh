@@ -773,6 +773,10 @@ C
     # shellcheck disable=SC2046 # flags are several words
     cc -o p p.c $(pkg-config --cflags --libs plfs) -Wl,-rpath,"$(pkg-config --variable=libdir plfs)"
     [ "$(./p)" = "$(pkg-config --modversion plfs)" ]
+    # The header is C++ as well. That of the doors is not installed.
+    # shellcheck disable=SC2046 # as above
+    c++ -fsyntax-only -x c++ p.c $(pkg-config --cflags plfs)
+    [ "$(ls prefix/include)" = plfs.h ]
     ln -s "$PWD/prefix/bin/plfs" link
     ./link run -- true
     mv prefix 'pre fix'

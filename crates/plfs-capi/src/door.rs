@@ -1,5 +1,4 @@
-//! What doors need beyond the API: which paths are PLFS's, and the system's own calls on any file,
-//! with PLFS files recognised.
+//! System calls on any file, where PLFS files are recognised (preload/, mpi/)
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::io::Write;
@@ -16,7 +15,9 @@ use plfs_core::{File, OpenOptions, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
 
-use crate::file::{BLOCK_BYTES, PlfsFile, access_of, offset_arg};
+use crate::attributes::BLOCK_BYTES;
+use crate::handle::{PlfsFile, access_of, handle, offset_arg};
+use crate::io::seek;
 use crate::{Failure, Result, absolute, borrow, call, link_of, path_arg, plfs};
 
 /// Flags of a placeholder that the kernel answers for.
@@ -84,13 +85,14 @@ fn mounts() -> &'static [Vec<u8>] {
     })
 }
 
-/// 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is one of PLFS_MOUNTS or
-/// lies below one, by its text; else 0. Opens nothing and allocates nothing after the first call.
+/// 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is a managed directory or
+/// lies below one (PLFS_MOUNTS), by its text; else 0. Opens nothing, and allocates nothing after
+/// the first call: safe in signal handlers.
 ///
 /// # Safety
 /// `path` is NULL or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_below_mount(dirfd: c_int, path: *const c_char) -> c_int {
+pub unsafe extern "C" fn plfs_door_below_managed(dirfd: c_int, path: *const c_char) -> c_int {
     let mounts = mounts();
     // SAFETY: the caller's promise.
     if mounts.is_empty() || path.is_null() || unsafe { *path } == 0 {
@@ -569,3 +571,18 @@ pub unsafe extern "C" fn plfs_door_hidden(name: *const c_char) -> c_int {
 pub const PLFS_SUPER_BYTES: usize = 4093;
 
 const _: () = assert!(PLFS_SUPER_BYTES == SUPERBLOCK_BYTES);
+
+/// Where plfs_lseek would move a position that is `position`; changes nothing.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_seek(
+    file: *mut PlfsFile,
+    position: i64,
+    offset: i64,
+    whence: c_int,
+) -> i64 {
+    // SAFETY: the caller's promise.
+    call(|| seek(&unsafe { handle(file) }?.file, position, offset, whence))
+}

@@ -1,97 +1,13 @@
-//! Where the bytes of a file are: for people, and for processes that load or write the index
-//! together.
+//! One index for many processes that open or close a file together (mpi/)
 
-use std::ffi::{CString, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{c_int, c_void};
 
 use libc::{size_t, ssize_t};
 use plfs_core::CommitHorizon;
 use plfs_core::store::{Errno, Open};
 
-use crate::file::{PlfsFile, bytes, handle, offset_arg};
-use crate::{Failure, Result, call};
-
-/// One visible piece of a file.
-#[repr(C)]
-pub struct PlfsMapping {
-    /// Offset in the file.
-    pub logical: u64,
-    /// Bytes.
-    pub length: u64,
-    /// Offset in the data log.
-    pub physical: u64,
-    /// Path of the data log. Valid during the callback.
-    pub data_log: *const c_char,
-}
-
-/// Calls `visit` for every piece of [offset, offset + length) that was written, ascending; what is
-/// left out is holes. A value other than 0 from `visit` ends the walk and is returned.
-///
-/// # Safety
-/// `file` is a handle; `visit` may be called with `user` on this thread.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_map(
-    file: *mut PlfsFile,
-    offset: i64,
-    length: i64,
-    visit: Option<unsafe extern "C" fn(piece: *const PlfsMapping, user: *mut c_void) -> c_int>,
-    user: *mut c_void,
-) -> c_int {
-    let mut pieces = Vec::new();
-    let looked = call(|| {
-        // SAFETY: the caller's promise.
-        let file = &unsafe { handle(file) }?.file;
-        let (from, length) = (offset_arg(offset)?, offset_arg(length)?);
-        if visit.is_none() {
-            return Err(Failure::new(Errno::FAULT, "the callback is NULL"));
-        }
-        file.refresh()?;
-        pieces = file.extents(from, from.saturating_add(length))?;
-        Ok(0)
-    });
-    let (0, Some(visit)) = (looked, visit) else { return looked as c_int };
-    // Outside of the call: the callback may call PLFS itself.
-    for piece in pieces {
-        let data_log = CString::new(piece.data_log.as_os_str().as_bytes()).unwrap_or_default();
-        let mapping = PlfsMapping {
-            logical: piece.logical,
-            length: piece.length,
-            physical: piece.physical,
-            data_log: data_log.as_ptr(),
-        };
-        // SAFETY: the caller's promise; the mapping lives through the call.
-        let answer = unsafe { visit(&mapping, user) };
-        if answer != 0 {
-            return answer;
-        }
-    }
-    0
-}
-
-/// Hands `bytes` to the caller, who frees them with plfs_free.
-unsafe fn give(bytes: Vec<u8>, out: *mut *mut c_void) -> Result<i64> {
-    // SAFETY: malloc has no conditions; never 0 bytes, so that NULL is a failure.
-    let copy = unsafe { libc::malloc(bytes.len().max(1)) };
-    if copy.is_null() {
-        return Err(Errno::NOMEM.into());
-    }
-    // SAFETY: fresh memory of that length; the caller promises a place for the pointer.
-    unsafe {
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.cast::<u8>(), bytes.len());
-        *out = copy;
-    }
-    Ok(bytes.len() as i64)
-}
-
-/// Frees what plfs_index_part, plfs_index_own and plfs_index_merge gave. NULL: nothing.
-///
-/// # Safety
-/// `bytes` came from one of them and is not used afterwards.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_free(bytes: *mut c_void) {
-    // SAFETY: the caller's promise; `give` took it from malloc.
-    unsafe { libc::free(bytes) }
-}
+use crate::handle::{PlfsFile, bytes, handle};
+use crate::{Result, call};
 
 /// For processes that could load an index together: how many bytes of index logs each would have to
 /// read at its first read. 0 if a flat index has everything.
@@ -99,20 +15,20 @@ pub unsafe extern "C" fn plfs_free(bytes: *mut c_void) {
 /// # Safety
 /// `file` is a handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_index_pending(file: *mut PlfsFile) -> i64 {
+pub unsafe extern "C" fn plfs_door_index_pending(file: *mut PlfsFile) -> i64 {
     // SAFETY: the caller's promise.
     call(|| Ok(unsafe { handle(file) }?.file.index_pending()?.min(i64::MAX as u64) as i64))
 }
 
 /// For processes that load an index together: the share `part` of `parts` (counted from 0), every
-/// parts-th index log, as bytes that plfs_index_merge takes. All shares merged are everything that
+/// parts-th index log, as bytes that plfs_door_index_merge takes. All shares merged are everything that
 /// was committed before the first was asked for. Part 0 has what the flat index has; the others may
 /// be nearly empty. Gives the length.
 ///
 /// # Safety
-/// `file` is a handle, `out` a place for a pointer; free it with plfs_free.
+/// `file` is a handle, `out` a place for a pointer; free it with plfs_door_free.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_index_part(
+pub unsafe extern "C" fn plfs_door_index_part(
     file: *mut PlfsFile,
     part: u32,
     parts: u32,
@@ -128,13 +44,13 @@ pub unsafe extern "C" fn plfs_index_part(
 }
 
 /// For processes that close a file together: what this node's processes committed and no flat index
-/// has yet, as bytes that plfs_index_merge takes; if `with_base` is not 0, also what the flat index
+/// has yet, as bytes that plfs_door_index_merge takes; if `with_base` is not 0, also what the flat index
 /// has. One process of each node asks, one of all with the base. Gives the length.
 ///
 /// # Safety
-/// As plfs_index_part.
+/// As plfs_door_index_part.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_index_own(
+pub unsafe extern "C" fn plfs_door_index_own(
     file: *mut PlfsFile,
     with_base: c_int,
     out: *mut *mut c_void,
@@ -153,9 +69,9 @@ pub unsafe extern "C" fn plfs_index_own(
 ///
 /// # Safety
 /// `parts` and `lengths` have `n` elements, part i has lengths[i] bytes; `file` and `out` as for
-/// plfs_index_part.
+/// plfs_door_index_part.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_index_merge(
+pub unsafe extern "C" fn plfs_door_index_merge(
     file: *mut PlfsFile,
     parts: *const *const c_void,
     lengths: *const size_t,
@@ -193,7 +109,7 @@ pub unsafe extern "C" fn plfs_index_merge(
 /// # Safety
 /// `file` is a handle, `fd` is open for reading.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_index_use(file: *mut PlfsFile, fd: c_int) -> c_int {
+pub unsafe extern "C" fn plfs_door_index_use(file: *mut PlfsFile, fd: c_int) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
         let file = unsafe { handle(file) }?;
@@ -210,7 +126,7 @@ pub unsafe extern "C" fn plfs_index_use(file: *mut PlfsFile, fd: c_int) -> c_int
 /// # Safety
 /// `file` is a handle open for writing, `data` has `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_index_store(
+pub unsafe extern "C" fn plfs_door_index_store(
     file: *mut PlfsFile,
     data: *const c_void,
     length: size_t,
@@ -223,44 +139,78 @@ pub unsafe extern "C" fn plfs_index_store(
     }) as c_int
 }
 
+/// Frees what plfs_door_index_part, plfs_door_index_own and plfs_door_index_merge gave. NULL:
+/// nothing.
+///
+/// # Safety
+/// `bytes` came from one of them and is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_free(bytes: *mut c_void) {
+    // SAFETY: the caller's promise; `give` took it from malloc.
+    unsafe { libc::free(bytes) }
+}
+
+/// Hands `bytes` to the caller, who frees them with plfs_door_free.
+unsafe fn give(bytes: Vec<u8>, out: *mut *mut c_void) -> Result<i64> {
+    // SAFETY: malloc has no conditions; never 0 bytes, so that NULL is a failure.
+    let copy = unsafe { libc::malloc(bytes.len().max(1)) };
+    if copy.is_null() {
+        return Err(Errno::NOMEM.into());
+    }
+    // SAFETY: fresh memory of that length; the caller promises a place for the pointer.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.cast::<u8>(), bytes.len());
+        *out = copy;
+    }
+    Ok(bytes.len() as i64)
+}
+
 fn not_null<T>(pointer: *const T) -> Result<()> {
     if pointer.is_null() { Err(Errno::FAULT.into()) } else { Ok(()) }
 }
 
-/// What a process that writes must know of what others committed before.
+/// Up to where others have committed: what a writer must know before its first write.
 #[repr(C)]
-pub struct PlfsSeen {
+pub struct PlfsHorizon {
     /// Largest stamp of a commit.
     pub stamp: u64,
     /// Not 0 if nothing was ever written.
     pub is_new: c_int,
 }
 
-/// For processes that open a file together to write: one of them looks, and tells the others, which
-/// would each look at all index logs otherwise.
+/// For processes that open a file together to write: reads from all index logs what a writer must
+/// know. One process does so and sends the result to the others, which pass it to
+/// plfs_door_horizon_set and read no logs.
 ///
 /// # Safety
-/// `file` is a handle, `out` a place for a plfs_seen.
+/// `file` is a handle, `out` a place for a plfs_horizon.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_seen_get(file: *mut PlfsFile, out: *mut PlfsSeen) -> c_int {
+pub unsafe extern "C" fn plfs_door_horizon_get(
+    file: *mut PlfsFile,
+    out: *mut PlfsHorizon,
+) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
         let file = unsafe { handle(file) }?;
         not_null(out)?;
         let seen = file.file.commit_horizon()?;
         // SAFETY: not NULL, and the caller's promise.
-        unsafe { out.write(PlfsSeen { stamp: seen.max_hlc, is_new: seen.is_new.into() }) };
+        unsafe { out.write(PlfsHorizon { stamp: seen.max_hlc, is_new: seen.is_new.into() }) };
         Ok(0)
     }) as c_int
 }
 
-/// What this process writes is ordered behind what another has seen. Before the first write through
-/// any handle of the file; later it has no effect.
+/// Orders what this process writes behind the commits that another process has read
+/// (plfs_door_horizon_get). To be called before the first write through any handle of the file;
+/// later it has no effect.
 ///
 /// # Safety
-/// `file` is a handle, `seen` points to a plfs_seen.
+/// `file` is a handle, `seen` points to a plfs_horizon.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_seen_set(file: *mut PlfsFile, seen: *const PlfsSeen) -> c_int {
+pub unsafe extern "C" fn plfs_door_horizon_set(
+    file: *mut PlfsFile,
+    seen: *const PlfsHorizon,
+) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
         let file = unsafe { handle(file) }?;
