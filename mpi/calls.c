@@ -210,10 +210,10 @@ static void *const calls[FUNCTIONS] = {
 #include "functions.h"
 };
 
-__attribute__((visibility("default"))) void *const *plfs_mpi_backend(
+__attribute__((visibility("default"))) void *const *plfs_mpi_adapter(
 	void *const functions[FUNCTIONS]);
 
-void *const *plfs_mpi_backend(void *const functions[FUNCTIONS])
+void *const *plfs_mpi_adapter(void *const functions[FUNCTIONS])
 {
 	real = (const void *)functions;
 	return calls;

@@ -1,5 +1,5 @@
-/* What the files of a backend share. The door translates MPI-IO to libplfs; the meaning of files is
- * in libplfs.
+/* What the files of an adapter share. The door translates MPI-IO to libplfs; the meaning of files
+ * is in libplfs.
  *
  * One set of sources serves every MPI: what is compiled against decides the ABI. Everything of MPI
  * is called by its profiling name, and MPI_File_* through `real`, because those symbols are the

@@ -1,9 +1,9 @@
 /* libplfs_mpi.so: finds the MPI of the process at its first MPI_File call and sends the calls to
- * the backend for it.
+ * the adapter for it.
  *
  * This library is preloaded into everything that a job runs, so it must need nothing: no MPI
  * symbol, since some MPIs' constants are data symbols that only MPI programs have, and no libplfs,
- * which the backend brings. */
+ * which the adapter brings. */
 #include "front.h"
 
 #include <dlfcn.h>
@@ -24,9 +24,9 @@ void *plfs_mpi_find(unsigned index) __attribute__((visibility("hidden")));
 
 static void *real_calls[FUNCTIONS];
 
-/* Sonames of MPI libraries, and the backend built for each. */
+/* Sonames of MPI libraries, and the adapter built for each. */
 static const struct abi {
-	const char *soname, *backend;
+	const char *soname, *adapter;
 } ABIS[] = {
 	{"libmpich.so.12", "libplfs_mpi_mpich12.so"},
 	{"libmpi.so.12", "libplfs_mpi_mpi12.so"},
@@ -186,7 +186,7 @@ static void *find_mpi(struct found *found)
 	return NULL;
 }
 
-/* dlopen of a backend, which is in our directory. */
+/* dlopen of an adapter, which is in our directory. */
 static void *load(const char *name)
 {
 	Dl_info self;
@@ -230,15 +230,15 @@ static void connect(void)
 	if (!mpi) {
 		say("a program without an MPI library called MPI-IO", NULL);
 	} else if (!found.abi) {
-		say("left alone, because no backend is for this MPI: ", found.path);
+		say("left alone, because no adapter is for this MPI: ", found.path);
 	} else {
-		void *backend = load(found.abi->backend);
-		backend_fn *start = backend ? (backend_fn *)dlsym(backend, "plfs_mpi_backend")
+		void *adapter = load(found.abi->adapter);
+		adapter_fn *start = adapter ? (adapter_fn *)dlsym(adapter, "plfs_mpi_adapter")
 					    : NULL;
 		if (start)
 			calls = start(real_calls);
 		else
-			say("left alone, because its backend cannot be loaded: ", dlerror());
+			say("left alone, because its adapter cannot be loaded: ", dlerror());
 	}
 	for (int i = 0; i < FUNCTIONS; i++)
 		__atomic_store_n(&plfs_mpi_calls[i], calls[i], __ATOMIC_RELEASE);

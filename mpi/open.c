@@ -17,7 +17,7 @@ static const char *without_prefix(const char *name)
 }
 
 /* Is a file of this name for us: by its prefix, because it is a PLFS file, or because it would be
- * created below a mount? Also where it cannot be: then the error is ours to give. */
+ * created in a managed directory? Also where it cannot be: then the error is ours to give. */
 static bool is_ours(const char *name, int amode)
 {
 	if (without_prefix(name))
@@ -73,8 +73,8 @@ static void file_free(struct file *f)
 /* What rank 0 tells the others when it has opened. */
 enum { HEARD_CODE, HEARD_END, HEARD_ID, HEARD_PENDING, HEARD_STAMP, HEARD_NEW, HEARD };
 
-/* A rank alone has nobody to agree with: below a mount it opens the file to see whose it is,
- * instead of looking and opening. What this cannot open is decided by is_ours. */
+/* A rank alone has nobody to agree with: in a managed directory it opens the file to see whose it
+ * is, instead of looking and opening. What this cannot open is decided by is_ours. */
 static bool open_alone(struct file *f)
 {
 	return plfs_door_below_managed(AT_FDCWD, f->path) == 1 &&

@@ -37,11 +37,11 @@ static inline int64_t to_errno(int64_t rc)
 }
 
 /* path.c */
-/* Is `path` lexically below a mount (or one)? Relative paths are taken from dirfd. */
-bool path_below_mount(int dirfd, const char *path);
+/* Is `path`, by its text, a managed directory or below one? Relative paths are taken from dirfd. */
+bool path_is_managed(int dirfd, const char *path);
 /* Has the file the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
 bool path_may_be_name(int dirfd, const char *path, int at_flags);
-/* Is a call on this path for libplfs? Below a mount, or perhaps a name elsewhere. */
+/* Is a call on this path for libplfs? In a managed directory, or perhaps a name elsewhere. */
 bool path_is_ours(int dirfd, const char *path, int at_flags);
 
 /* open.c */

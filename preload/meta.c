@@ -358,12 +358,12 @@ EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
 	return -1;
 }
 
-/* Is this entry of directory fd to be hidden? Elsewhere a ".plfs" may be anything, so only below a
- * mount. */
+/* Is this entry of directory fd to be hidden? Elsewhere a ".plfs" may be anything, so only
+ * in managed directories. */
 static bool hidden(int fd, const char *name)
 {
 	return name[0] == '.' && name[1] != 0 && name[1] != '.' && !inside_plfs &&
-	       PLFS(plfs_door_hidden(name)) && path_below_mount(fd, name);
+	       PLFS(plfs_door_hidden(name)) && path_is_managed(fd, name);
 }
 
 EXPORT struct dirent *readdir(DIR *dir)

@@ -40,8 +40,8 @@ int door_adopt(int fd, int flags, int64_t position)
 	return install(fd, file, flags, position) < 0 ? -errno : 1;
 }
 
-/* A native open gave fd. It may be a name all the same: through a symbolic link into a mount,
- * /dev/stdin, or a container outside all mounts. */
+/* A native open gave fd. It may be a name all the same: through a symbolic link into a
+ * managed directory, /dev/stdin, or a container outside of all managed directories. */
 static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t mode)
 {
 	if (fd < 0)
@@ -69,7 +69,7 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	if (inside_plfs || !path || (flags & O_PATH) || ((flags & O_DIRECTORY) && !tmpfile))
 		return REAL(openat)(dirfd, path, flags, mode);
 	int saved = errno;
-	bool ours = path_below_mount(dirfd, path);
+	bool ours = path_is_managed(dirfd, path);
 	if (ours && tmpfile) {
 		/* It could get a name by linkat, and that file would not be a container. Programs
 		 * fall back to a named file. */
@@ -139,7 +139,7 @@ ALIAS(__openat_2, __openat64_2);
 EXPORT int mknodat(int dirfd, const char *path, mode_t mode, dev_t dev)
 {
 	if (((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0) || inside_plfs ||
-		!path_below_mount(dirfd, path))
+		!path_is_managed(dirfd, path))
 		return REAL(mknodat)(dirfd, path, mode, dev);
 	int fd = door_openat(dirfd, path, O_CREAT | O_EXCL | O_WRONLY, mode & 07777);
 	return fd < 0 ? -1 : door_close(fd);
@@ -150,7 +150,7 @@ EXPORT int mknod(const char *path, mode_t mode, dev_t dev)
 	return mknodat(AT_FDCWD, path, mode, dev);
 }
 
-/* A file that mkstemp makes below a mount. `suffix` characters follow the six X. */
+/* A file that mkstemp makes in a managed directory. `suffix` characters follow the six X. */
 static int make_temporary(char *template, int suffix, int flags)
 {
 	static const char letters[62] =
@@ -178,29 +178,29 @@ static int make_temporary(char *template, int suffix, int flags)
 
 EXPORT int mkstemp(char *template)
 {
-	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, 0, 0)
-						    : REAL(mkstemp)(template);
+	return path_is_managed(AT_FDCWD, template) ? make_temporary(template, 0, 0)
+						   : REAL(mkstemp)(template);
 }
 ALIAS(mkstemp, mkstemp64);
 
 EXPORT int mkostemp(char *template, int flags)
 {
-	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, 0, flags)
-						    : REAL(mkostemp)(template, flags);
+	return path_is_managed(AT_FDCWD, template) ? make_temporary(template, 0, flags)
+						   : REAL(mkostemp)(template, flags);
 }
 ALIAS(mkostemp, mkostemp64);
 
 EXPORT int mkstemps(char *template, int suffix)
 {
-	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, suffix, 0)
-						    : REAL(mkstemps)(template, suffix);
+	return path_is_managed(AT_FDCWD, template) ? make_temporary(template, suffix, 0)
+						   : REAL(mkstemps)(template, suffix);
 }
 ALIAS(mkstemps, mkstemps64);
 
 EXPORT int mkostemps(char *template, int suffix, int flags)
 {
-	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, suffix, flags)
-						    : REAL(mkostemps)(template, suffix, flags);
+	return path_is_managed(AT_FDCWD, template) ? make_temporary(template, suffix, flags)
+						   : REAL(mkostemps)(template, suffix, flags);
 }
 ALIAS(mkostemps, mkostemps64);
 

@@ -8,9 +8,9 @@
 
 #include <stdarg.h>
 
-/* openat2 may forbid things on the way (RESOLVE_*), which libplfs does not know: the kernel walks,
- * and only a name that exists is taken. So a file that this call creates below a mount is made by
- * openat first, if no such limit is asked. */
+/* openat2 may limit how the path is followed (RESOLVE_*), which libplfs cannot do. Without such a
+ * limit the call is openat. With one the kernel opens the path, and only a name that exists is
+ * recognised afterwards: a file that such a call creates in a managed directory stays plain. */
 static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size)
 {
 	if (size >= 24 && how && how[2] == 0)

@@ -69,11 +69,11 @@ impl Normal {
     }
 }
 
-/// The mounts, normal. Not those of [`plfs`], which is not to be set up by a process that only
-/// asks.
-fn mounts() -> &'static [Vec<u8>] {
-    static MOUNTS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
-    MOUNTS.get_or_init(|| {
+/// The managed directories, normal. Not those of [`plfs`], which is not to be set up by a process
+/// that only asks.
+fn managed_dirs() -> &'static [Vec<u8>] {
+    static MANAGED: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    MANAGED.get_or_init(|| {
         let paths = std::env::var_os("PLFS_MOUNTS").map_or(Vec::new(), |list| split_paths(&list));
         let normal = |path: &PathBuf| {
             let mut normal = Normal::root();
@@ -93,9 +93,9 @@ fn mounts() -> &'static [Vec<u8>] {
 /// `path` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_below_managed(dirfd: c_int, path: *const c_char) -> c_int {
-    let mounts = mounts();
+    let managed = managed_dirs();
     // SAFETY: the caller's promise.
-    if mounts.is_empty() || path.is_null() || unsafe { *path } == 0 {
+    if managed.is_empty() || path.is_null() || unsafe { *path } == 0 {
         return 0;
     }
     // SAFETY: as above.
@@ -123,12 +123,12 @@ pub unsafe extern "C" fn plfs_door_below_managed(dirfd: c_int, path: *const c_ch
     if !full.follow(path) {
         return 0;
     }
-    let below = |mount: &Vec<u8>| {
+    let below = |dir: &Vec<u8>| {
         full.as_bytes()
-            .strip_prefix(mount.as_slice())
+            .strip_prefix(dir.as_slice())
             .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     };
-    c_int::from(mounts.iter().any(below))
+    c_int::from(managed.iter().any(below))
 }
 
 /// The path of an open descriptor, without allocating.

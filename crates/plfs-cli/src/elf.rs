@@ -188,8 +188,8 @@ pub fn refusal(path: &Path) -> Option<String> {
     None
 }
 
-const INSTEAD: &str = "Show it the directory with `plfs mount`, or let it write outside of the \
-                       mount and move the file with `plfs import` and `plfs export`";
+const INSTEAD: &str = "Show it the directory with `plfs mount`, or let it write outside of \
+                       managed directories and move the file with `plfs import` and `plfs export`";
 
 /// [`refusal`] by the program's build alone.
 pub fn refusal_of(program: &Program) -> Option<String> {

@@ -46,22 +46,23 @@ struct Cli {
 /// One place says what each command takes; completions and man pages are made from it.
 #[derive(Subcommand)]
 enum Command {
-    /// Run a program so that files which it creates below a mount become PLFS files
+    /// Run a program so that files which it creates in managed directories become PLFS files
     ///
-    /// Nothing needs to be configured. Without --mount, files created in ./plfs.d go through PLFS;
-    /// the directory is made if it is missing (if PLFS_MOUNTS is set, it decides instead).
-    /// Everything else the program does is untouched. Signals and the exit status are the program's
-    /// own.
+    /// Nothing needs to be configured. --mount names a managed directory; without it the variable
+    /// PLFS_MOUNTS does, and without both it is ./plfs.d, which is made if it is missing. Files in
+    /// other directories are untouched, but for PLFS files, which the program sees with their
+    /// logical contents wherever they are. Signals and the exit status are the program's own.
     ///
-    /// Programs that are static, written in Go, for musl, or set-user-id cannot be helped this way;
-    /// `plfs run` says so and what to do instead.
+    /// Programs that are static, written in Go, for musl, or set-user-id load no library before
+    /// libc, and need `plfs mount`; `plfs run` refuses them and says so.
     #[command(after_help = "Examples:\n  plfs run -- dd if=/dev/zero of=plfs.d/f bs=1M \
                             count=10\n  plfs run --mount /scratch/out -- mpiexec -n 64 \
                             ./simulation /scratch/out/checkpoint")]
     Run {
-        /// Directory whose new files become PLFS files; must exist; may be given several times
-        #[arg(long, value_name = "DIR")]
-        mount: Vec<PathBuf>,
+        /// A managed directory: its new files, at any depth, become PLFS files; must exist; may be
+        /// given several times
+        #[arg(long = "mount", value_name = "DIR")]
+        managed: Vec<PathBuf>,
         /// Directory on other storage over which the data of new files is spread as well; may be
         /// given several times
         #[arg(long, value_name = "DIR")]
@@ -209,9 +210,9 @@ enum Command {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Copy a file; the copy is a PLFS file if its directory is in a mount
+    /// Copy a file; the copy is a PLFS file if its directory is managed
     ///
-    /// A directory is in a mount if it or one above it has a .plfs, or PLFS_MOUNTS names it.
+    /// A directory is managed if it or one above it has a .plfs, or PLFS_MOUNTS names it.
     #[command(after_help = "Example:\n  plfs cp plfs.d/checkpoint plfs.d/checkpoint.old")]
     Cp(CopyFlags),
     /// Make a PLFS file of a plain one
@@ -368,7 +369,9 @@ fn main() -> ExitCode {
     };
     let mut out = Out::new();
     let (name, done) = match cli.command {
-        Command::Run { mount, backend, command } => ("run", run::run(&mount, &backend, &command)),
+        Command::Run { managed, backend, command } => {
+            ("run", run::run(&managed, &backend, &command))
+        }
         Command::Ls { long, json, paths } => ("ls", list::ls(&mut out, long, json, &paths)),
         Command::Mount { fake: true, .. } => ("mount", Ok(())),
         Command::Mount { backend, options, foreground, daemon, mountpoint, .. } => {
