@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use plfs_core::store::Kind;
+use plfs_core::store::{Errno, Kind};
 use plfs_core::{Cleared, Health, Lost, Plfs, Report, Severity};
 use serde::Serialize;
 
@@ -66,7 +66,7 @@ fn label(severity: Severity) -> &'static str {
 pub struct Work {
     /// Repair garbage of this age.
     pub repair: Option<u64>,
-    /// Remove marks of writers that crashed.
+    /// End the tenancies of writers that are not alive on this host.
     pub clear_marks: bool,
     /// Put back what repairs took out.
     pub undo: bool,
@@ -277,7 +277,10 @@ fn put_right(
             now.as_ref().unwrap_or(&report),
             min_age_s,
         ) {
-            Ok(more) => done.extend(more),
+            Ok(more) => {
+                done.extend(gone_marks(plfs, &report));
+                done.extend(more);
+            }
             Err(error) => say("check", &error.to_string()),
         }
     }
@@ -289,6 +292,24 @@ fn put_right(
         _ => report,
     };
     (report, done)
+}
+
+/// The open marks that `report` found and a repair has ended since, in words.
+fn gone_marks(plfs: &Plfs, report: &Report) -> Vec<String> {
+    let is_gone = |finding: &&plfs_core::Finding| {
+        finding.severity == Severity::Busy
+            && plfs.store().stat(&finding.path, false) == Err(Errno::NOENT)
+    };
+    let marks =
+        report.findings.iter().filter(is_gone).filter_map(|finding| finding.path.file_name());
+    marks
+        .map(|mark| {
+            format!(
+                "the open mark {} is gone: its writer died on this host, or has closed the file",
+                show(Path::new(mark))
+            )
+        })
+        .collect()
 }
 
 fn answer(report: &Report, done: Vec<String>) -> Answer {

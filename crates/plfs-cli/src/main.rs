@@ -259,27 +259,33 @@ enum Command {
     },
     /// Say whether files are healthy, and where not
     ///
-    /// healthy: all is as it should be. busy: somebody has it open for writing, or crashed with it
-    /// open. torn: a crash cut an append that nobody was promised; nothing is lost. corrupt: bytes
-    /// contradict the format, or promised bytes are missing. unknown: made by a newer PLFS.
+    /// healthy: nothing is wrong. busy: a process has it open for writing, or died with it open.
+    /// torn: a crash cut an append before it was committed; nothing committed is lost. corrupt:
+    /// bytes contradict the format, or committed bytes are missing. garbage: a crash left what no
+    /// file uses. unknown: made by a newer PLFS.
     ///
     /// The exit status is 1 if anything is corrupt or unknown, else 0. Without --repair, --undo,
     /// --discard and --clear-marks nothing is changed.
+    ///
+    /// --repair first removes the open marks of writers that died on this host, or before it was
+    /// started the last time: at most 8 of a file in one run. A file that is still open for writing
+    /// then is left as it is; --clear-marks ends writers of hosts that do not come back.
     ///
     /// --repair removes only what is known to be of no use. All else that is garbage it moves to
     /// .plfs/lost+found of the same file system; check lists what lies there. Where an index log is
     /// missing or damaged it leaves the data in place: put the index log back, from a copy, and the
     /// file is whole.
     #[command(after_help = "Examples:\n  plfs check plfs.d/checkpoint\n  plfs check --repair \
-                            plfs.d        also clears away what crashes left behind\n  plfs \
+                            plfs.d        also removes what crashes left behind\n  plfs \
                             check --undo plfs.d          puts back what repairs moved to \
                             lost+found\n  plfs check --discard plfs.d       removes that for ever")]
     Check {
         /// An array with an object for each container
         #[arg(long)]
         json: bool,
-        /// Move garbage (containers without names, data without records) to lost+found, remove
-        /// unfinished and stale flat indexes, and write missing summaries
+        /// Remove the open marks of writers that died on this host, move garbage (containers
+        /// without names, data without records) to lost+found, remove unfinished and stale flat
+        /// indexes, and write missing summaries
         #[arg(long)]
         repair: bool,
         /// Put back what repairs moved to lost+found: of these files, of all below a directory, or
@@ -289,8 +295,9 @@ enum Command {
         /// Remove what repairs moved to lost+found, for ever
         #[arg(long, conflicts_with_all = ["repair", "undo"])]
         discard: bool,
-        /// Remove the open marks of writers that crashed. NEVER while a writer of the file lives,
-        /// on any machine: only its own machine's are recognised
+        /// Remove the open marks of all writers but those that live on this host. For hosts that
+        /// do not come back: a writer that lives on another host loses what it has not committed,
+        /// and its next commit fails with ESTALE
         #[arg(long)]
         clear_marks: bool,
         /// With --repair: leave garbage alone that is younger, because it may be a file that is
