@@ -1,9 +1,9 @@
 /* libplfs_mpi.so: finds the MPI of the process at its first MPI_File call and sends the calls to
  * the adapter for it.
  *
- * This library is preloaded into everything that a job runs, so it must need nothing: no MPI
- * symbol, since some MPIs' constants are data symbols that only MPI programs have, and no libplfs,
- * which the adapter brings. */
+ * This library is preloaded into every process of a job, so it depends on nothing: on no MPI
+ * symbol, because some MPIs' constants are data symbols that only MPI programs have, and not on
+ * libplfs, which the adapter loads. */
 #include "front.h"
 
 #include <dlfcn.h>
@@ -51,7 +51,7 @@ static void say(const char *what, const char *detail)
 		return;
 }
 
-/* MPI_ERR_OTHER of most; what can be said where no MPI was found. */
+/* MPI_ERR_OTHER of most MPIs: the result where no MPI was found. */
 #define NO_MPI 15
 #define ERR_COUNT 2 /* the same in every ABI */
 
@@ -60,9 +60,9 @@ static int without_mpi(void)
 	return NO_MPI;
 }
 
-/* Large-count calls for an MPI that has none, for programs that ask whether the symbol exists and
- * find ours. The arguments are in the same registers as those of the plain call, so only the count
- * has to be looked at. */
+/* Large-count calls for an MPI that lacks them, for programs that test whether the symbol exists
+ * and find ours. The arguments are in the same registers as those of the plain call, so only the
+ * count has to be checked. */
 typedef intptr_t any;
 #define NARROW(name, params, args, count) \
 	static int narrow_##name params \
@@ -122,7 +122,7 @@ static const char *soname_of(const struct dl_phdr_info *object)
 			else if (entry->d_tag == DT_SONAME)
 				name = entry->d_un.d_val, named = true;
 		}
-		/* The loader has relocated the address, except where it keeps the section
+		/* The loader has relocated the address, except on machines where the section is
 		 * read-only. */
 		if (strings && strings < object->dlpi_addr)
 			strings += object->dlpi_addr;
@@ -135,14 +135,14 @@ static const char *soname_of(const struct dl_phdr_info *object)
 
 struct found {
 	const struct abi *abi;
-	char path[PATH_MAX];	       /* of the library of `abi` */
-	char others[OTHERS][PATH_MAX]; /* libraries that may be an MPI that we do not know, or
-					  bindings of one */
+	char path[PATH_MAX]; /* of the library of `abi` */
+	char others[OTHERS]
+		   [PATH_MAX]; /* libraries that may be an unknown MPI, or bindings of an MPI */
 	int count;
 };
 
-/* Notes the first loaded library that is an MPI that we know. By name, because a search by symbol
- * would find ourselves. */
+/* Records the first loaded library that is a known MPI. By name, because a search by symbol would
+ * find this library. */
 static int look_at(struct dl_phdr_info *object, size_t size, void *out)
 {
 	(void)size;
@@ -164,8 +164,8 @@ static int look_at(struct dl_phdr_info *object, size_t size, void *out)
 	return 0;
 }
 
-/* The MPI of this process, or NULL. By handle, never RTLD_NEXT: Python loads libmpi out of its
- * reach. */
+/* The MPI of this process, or NULL. By handle, never by RTLD_NEXT, which does not find a libmpi
+ * that Python has loaded. */
 static void *find_mpi(struct found *found)
 {
 	dl_iterate_phdr(look_at, found);

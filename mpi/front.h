@@ -1,4 +1,5 @@
-/* Between libplfs_mpi.so, which knows no MPI, and its adapters, which each know one. */
+/* The interface between libplfs_mpi.so, which is independent of MPI, and its adapters, each
+ * compiled for one MPI. */
 #ifndef PLFS_MPI_FRONT_H
 #define PLFS_MPI_FRONT_H
 

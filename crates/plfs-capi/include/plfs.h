@@ -15,8 +15,8 @@
  * Paths. A relative path begins at the current directory. Functions on paths and directories work
  * on any file: a PLFS file gets its logical answers, any other the system's.
  *
- * Consistency (docs/SEMANTICS.md). A process sees its own writes at once. plfs_commit, plfs_sync and
- * plfs_close make them visible to every later acquire, on any node: plfs_open, plfs_refresh,
+ * Consistency (docs/SEMANTICS.md). A process sees its own writes at once. plfs_commit, plfs_sync
+ * and plfs_close make them visible to every later acquire, on any node: plfs_open, plfs_refresh,
  * plfs_sync. plfs_sync also makes them durable.
  *
  * Settings come from the environment and are read at the first call (docs/TUNING.md); none is

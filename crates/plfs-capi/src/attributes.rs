@@ -55,7 +55,7 @@ pub(crate) unsafe fn put_stat(stat: &Stat, out: *mut libc::stat) -> Result<i64> 
     Ok(0)
 }
 
-/// What st_blksize tells programs to use: 1 MiB saves calls and still is a modest stdio buffer.
+/// st_blksize: 1 MiB, which saves calls and is small enough for a buffer of stdio.
 pub(crate) const BLOCK_BYTES: libc::blksize_t = 1 << 20;
 
 /// Sets the size to `size` bytes: cuts, or extends with a hole. Visible and durable as a write is.

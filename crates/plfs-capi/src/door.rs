@@ -20,7 +20,7 @@ use crate::handle::{PlfsFile, access_of, handle, offset_arg};
 use crate::io::seek;
 use crate::{Failure, Result, absolute, borrow, call, link_of, path_arg, plfs};
 
-/// Flags of a placeholder that the kernel answers for.
+/// Flags that are set on the placeholder, where F_GETFL and F_GETFD read them.
 const KEPT: c_int = libc::O_CLOEXEC | libc::O_APPEND | libc::O_NONBLOCK;
 
 /// Longest path looked at, with its directory. The kernel refuses paths of half of it (PATH_MAX is
@@ -69,15 +69,15 @@ impl Normal {
     }
 }
 
-/// The managed directories, normal. Not those of [`plfs`], which is not to be set up by a process
-/// that only asks.
+/// The managed directories, as normal paths. Read from the environment and not from [`plfs`], which
+/// a process that only asks here should not have to set up.
 fn managed_dirs() -> &'static [Vec<u8>] {
     static MANAGED: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     MANAGED.get_or_init(|| {
         let paths = std::env::var_os("PLFS_MOUNTS").map_or(Vec::new(), |list| split_paths(&list));
         let normal = |path: &PathBuf| {
             let mut normal = Normal::root();
-            // A relative one has no fixed meaning.
+            // A relative path would change its meaning with the current directory.
             (path.is_absolute() && normal.follow(path.as_os_str().as_bytes()))
                 .then(|| normal.as_bytes().to_vec())
         };
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn plfs_door_is_plfs(dirfd: c_int, path: *const c_char) ->
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_size != SUPERBLOCK_BYTES as i64 {
             return Ok(0);
         }
-        // A damaged one is one, too: opened as a plain file, it would be overwritten.
+        // A damaged superblock counts as well: opened as a plain file, it would be overwritten.
         Ok(i64::from(!matches!(plfs()?.is_logical(&absolute(dirfd, path)?), Ok(false))))
     }) as c_int
 }
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn plfs_door_open(
         let (create, exclusive) = (flags & libc::O_CREAT != 0, flags & libc::O_EXCL != 0);
         loop {
             if !(create && exclusive) {
-                // Not truncated yet: it may be a superblock.
+                // Without O_TRUNC: it may be a superblock.
                 match native(flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC)) {
                     Ok(fd) => return existing(fd, dirfd, path, flags, &native, out),
                     Err(Errno::NOENT) if create => {}
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn plfs_door_open(
                     let is_link = rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW)
                         .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFLNK);
                     if is_link && flags & libc::O_NOFOLLOW == 0 {
-                        // A link to nothing: what it leads to is to be created.
+                        // A dangling link: its target is to be created.
                         let target = at
                             .parent()
                             .unwrap_or(Path::new("/"))
@@ -260,13 +260,14 @@ fn existing(
     native: &dyn Fn(c_int) -> std::result::Result<OwnedFd, Errno>,
     out: &mut *mut PlfsFile,
 ) -> Result<i64> {
-    // A PosixFile closes itself, and not through libc, on every way out but the last.
+    // A PosixFile is closed when it is dropped, by system call and not through libc; only the last
+    // return gives it away.
     let opened = PosixFile::from_fd(fd);
     let stat = opened.stat()?;
     let (regular, access, truncate) =
         (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
     if regular && stat.len == SUPERBLOCK_BYTES as u64 {
-        // Nor can a superblock be read through O_DIRECT, which wants a buffer aligned.
+        // A superblock cannot be read through O_DIRECT either, which needs an aligned buffer.
         let placeholder = match access.write || flags & libc::O_DIRECT != 0 {
             true => reopen(opened.as_fd(), flags).map(PosixFile::from_fd).ok(),
             false => None,
@@ -279,8 +280,8 @@ fn existing(
             *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
             let mut fd = opened.into_fd();
             if let Some(placeholder) = placeholder {
-                // The placeholder cannot write, and gets the lowest free number, as open(2)
-                // promises.
+                // The placeholder, which is read-only, takes the number of the first open: the
+                // lowest free one, as open(2) promises.
                 let close = if flags & libc::O_CLOEXEC != 0 {
                     DupFlags::CLOEXEC
                 } else {
@@ -310,8 +311,7 @@ fn created(
 ) -> Result<i64> {
     let fd = match name.fd().map(|fd| reopen(fd, flags)) {
         Some(Ok(fd)) => fd,
-        // A file whose mode refuses its owner: the creation's descriptor was allowed, others are
-        // not.
+        // The mode of the new file may forbid its owner to open it again.
         _ => {
             let dir = file.container().store.open(&file.container().dir, Open::READ)?;
             reopen(dir.fd().ok_or(Errno::NOTSUP)?, flags)?
@@ -404,7 +404,7 @@ pub unsafe extern "C" fn plfs_door_fix_stat(
             blocks: st.st_blocks as u64,
             atime: Time { sec: st.st_atime, nsec: st.st_atime_nsec as u32 },
             mtime: Time { sec: st.st_mtime, nsec: st.st_mtime_nsec as u32 },
-            // By which a file is told from one that had its inode before.
+            // Distinguishes a file from an earlier one with the same inode number.
             ctime: Time { sec: st.st_ctime, nsec: st.st_ctime_nsec as u32 },
         };
         // SAFETY: the caller's promise.

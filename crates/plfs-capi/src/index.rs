@@ -9,8 +9,8 @@ use plfs_core::store::{Errno, Open};
 use crate::handle::{PlfsFile, bytes, handle};
 use crate::{Result, call};
 
-/// For processes that could load an index together: how many bytes of index logs each would have to
-/// read at its first read. 0 if a flat index has everything.
+/// The bytes of index logs that the first read of the file would load, so that processes can decide
+/// whether to load them together. 0 if a flat index has everything.
 ///
 /// # Safety
 /// `file` is a handle.
@@ -21,9 +21,9 @@ pub unsafe extern "C" fn plfs_door_index_pending(file: *mut PlfsFile) -> i64 {
 }
 
 /// For processes that load an index together: the share `part` of `parts` (counted from 0), every
-/// parts-th index log, as bytes that plfs_door_index_merge takes. All shares merged are everything that
-/// was committed before the first was asked for. Part 0 has what the flat index has; the others may
-/// be nearly empty. Gives the length.
+/// parts-th index log, as bytes that plfs_door_index_merge takes. All shares merged are everything
+/// that was committed before the first call. Part 0 contains the flat index; the others may be
+/// nearly empty. Gives the length.
 ///
 /// # Safety
 /// `file` is a handle, `out` a place for a pointer; free it with plfs_door_free.
@@ -44,8 +44,8 @@ pub unsafe extern "C" fn plfs_door_index_part(
 }
 
 /// For processes that close a file together: what this node's processes committed and no flat index
-/// has yet, as bytes that plfs_door_index_merge takes; if `with_base` is not 0, also what the flat index
-/// has. One process of each node asks, one of all with the base. Gives the length.
+/// has yet, as bytes that plfs_door_index_merge takes; if `with_base` is not 0, the flat index as
+/// well. To be called by one process of each node, with the base by one of all. Gives the length.
 ///
 /// # Safety
 /// As plfs_door_index_part.
@@ -120,8 +120,8 @@ pub unsafe extern "C" fn plfs_door_index_use(file: *mut PlfsFile, fd: c_int) -> 
     }) as c_int
 }
 
-/// Puts a merged index in the container, where every later reader finds it. Atomic, and never
-/// wrong: what is committed later is read from the logs. Not forced to storage.
+/// Stores a merged index in the container as its flat index. Atomic. What is committed later is
+/// read from the logs, so it does not become wrong. Not forced to storage.
 ///
 /// # Safety
 /// `file` is a handle open for writing, `data` has `length` bytes.

@@ -239,8 +239,8 @@ pub unsafe extern "C" fn plfs_pwritev(
     }) as ssize_t
 }
 
-/// What every write ends with: `n`, and while the process exits a commit, because no later moment
-/// may come.
+/// The end of every write: gives `n`. While the process exits it commits first, because nothing may
+/// commit later.
 pub(crate) fn written(n: i64) -> Result<i64> {
     if EXITING.load(Ordering::Relaxed) {
         plfs()?.leave_all()?;
@@ -249,8 +249,8 @@ pub(crate) fn written(n: i64) -> Result<i64> {
 }
 
 /// Moves pieces one after the other with `step(piece, bytes moved before)`, which gives the bytes
-/// that it moved. Stops at the first that is not moved whole; an error counts only if nothing was
-/// moved before it: else it comes at the next call, which begins there.
+/// that it moved. Stops at the first that is not moved completely. An error is returned only if
+/// nothing was moved before it; otherwise the next call, which begins there, returns it.
 pub(crate) fn each<T>(
     pieces: &[T],
     length: impl Fn(&T) -> usize,

@@ -1,9 +1,9 @@
 //! libplfs.so: the C API. Raw pointers live in this crate; every export runs inside the panic
 //! boundary of [`call`], checks for NULL and says who owns what.
 //!
-//! plfs.h has what is for programs, in the order in which they use it, plfs_door.h what preload/ and
-//! mpi/ need beyond it. `build.rs` has the list of the files of each; the first line of a file is
-//! the title of its section.
+//! plfs.h has what is for programs, in the order in which they use it, plfs_door.h what preload/
+//! and mpi/ need beyond it. `build.rs` has the list of the files of each; the first line of a file
+//! is the title of its section.
 #![allow(non_camel_case_types)]
 
 mod attributes;

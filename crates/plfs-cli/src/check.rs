@@ -61,7 +61,7 @@ fn label(severity: Severity) -> &'static str {
     }
 }
 
-/// What to do beside looking. Ages are in seconds: what is younger stays.
+/// What to do besides checking. Ages are in seconds: what is younger stays.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     /// Repair garbage of this age.
@@ -91,7 +91,7 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
         let entry = plfs_core::lost_at(plfs.store(), &full);
         trees |= is_dir && entry.is_none();
         let reports = match entry {
-            // Something in lost+found itself.
+            // The path is an entry of lost+found.
             Some(lost) => {
                 Ok(vec![Report { dir: full.clone(), lost: vec![lost], ..Report::default() }])
             }
@@ -135,7 +135,7 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
             let (report, mut did) = put_right(&plfs, report, work.repair, work.clear_marks);
             let health = report.health();
             failed |= matches!(health, Health::Corrupt | Health::Unknown);
-            // What was taken out of a container that is gone stands beside the containers.
+            // What was taken out of a container that is gone has a report without a container.
             let is_container =
                 report.uuid.is_some() || !report.names.is_empty() || !report.findings.is_empty();
             counts[health as usize] += u64::from(is_container);
@@ -220,7 +220,7 @@ fn look(plfs: &Plfs, full: &Path, is_dir: bool) -> plfs_core::Result<Vec<Report>
     reports
 }
 
-/// Repairs what may be repaired and looks again. What cannot be done is said and left.
+/// Repairs what may be repaired and checks again. What cannot be repaired is printed and stays.
 fn put_right(
     plfs: &Plfs,
     report: Report,

@@ -112,7 +112,7 @@ enum Command {
     /// Unmount, and wait until all is committed
     #[command(after_help = "Example:\n  plfs umount /mnt/ckpt")]
     Umount {
-        /// Also while files are open: they stay usable until they are closed
+        /// Do it while files are open: they stay usable until they are closed
         #[arg(short, long)]
         lazy: bool,
         /// Where
@@ -158,15 +158,15 @@ enum Command {
     /// Show who wrote what where
     ///
     /// First the patterns: what each writer wrote, overwritten or not, in the order of its writing;
-    /// what is contiguous counts as one piece. Then the pieces that a reader sees, in the order
-    /// of the file, each with its data log, the offset there, and its writer; holes are left out.
-    /// With --patterns only the former. With --records: every index record in the order
-    /// that decides overlaps.
+    /// what is contiguous counts as one piece. Then the pieces that a reader sees, in the order of
+    /// the file, each with its data log, the offset there, and its writer; holes are left out. With
+    /// --patterns only the patterns. With --records: every index record, in the order that decides
+    /// overlaps.
     ///
-    /// With --plot: a picture of who wrote which offsets when, overwritten or not. A record says
-    /// when its first piece was written, and its block when all of it was; a writer's next record
-    /// tells that the one before is complete. Between these times its pieces are drawn as if
-    /// written at equal pace, and nothing is known about reads.
+    /// With --plot: a picture of which writer wrote which offsets when, overwritten or not. A
+    /// record has the time of its first piece, its block the time when all of them were written; a
+    /// record is also complete when its writer begins the next. The pieces in between are drawn at
+    /// an equal pace. Reads are not recorded.
     #[command(after_help = "Examples:\n  plfs map --patterns plfs.d/checkpoint\n  plfs map \
                             plfs.d/checkpoint --to 1000000\n  plfs map --records \
                             plfs.d/checkpoint\n  plfs map --plot checkpoint.svg plfs.d/checkpoint")]
@@ -236,15 +236,15 @@ enum Command {
     /// Copies what a file has to new logs, in order, and removes the old ones. The name, times and
     /// mode stay; readers that have the file open are not disturbed, and writers may come while it
     /// runs; a file that is open for writing already is refused. Until it is done it takes room for
-    /// a second copy. Whatever ends it before, the file is as it was.
+    /// a second copy. If it is interrupted, the file stays as it was.
     #[command(after_help = "Examples:\n  plfs compact plfs.d/checkpoint\n  plfs compact \
                             --dry-run plfs.d/*        only says what it would free")]
     Compact {
         /// Only say how much is dead
         #[arg(short = 'n', long)]
         dry_run: bool,
-        /// Rewrite files of which less is dead, or nothing: then in the order of their bytes,
-        /// which makes reading them from the beginning fast
+        /// Rewrite files of which less is dead, or nothing. Their bytes are in order afterwards,
+        /// which makes reading from the beginning fast
         #[arg(long)]
         force: bool,
         /// Leave files alone of which less is dead
@@ -311,10 +311,10 @@ enum Command {
     /// Remove files with their data, also damaged ones
     #[command(after_help = "Example:\n  plfs rm -r plfs.d/old")]
     Rm {
-        /// Directories with all that is in them, too
+        /// Also directories, with all that is in them
         #[arg(short, long)]
         recursive: bool,
-        /// No complaint about what is missing
+        /// Ignore names that do not exist
         #[arg(short, long)]
         force: bool,
         /// What to remove
@@ -327,10 +327,10 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show which file calls of a program PLFS can see
+    /// Show which file calls of a program PLFS handles
     ///
-    /// covered: PLFS handles the call. passed: the system's is right on PLFS files. missed: wrong
-    /// or incomplete on them.
+    /// covered: PLFS handles the call. passed: the C library's own is right on PLFS files. missed:
+    /// it is wrong or incomplete on them.
     #[command(after_help = "Example:\n  plfs explain-calls /usr/bin/rsync")]
     ExplainCalls {
         /// An object with an array of calls

@@ -104,7 +104,7 @@ impl Flat {
     }
 }
 
-/// Bytes of index for each GiB of data; below 1 MiB that would say nothing.
+/// Bytes of index for each GiB of data; not given below 1 MiB, where it means nothing.
 fn per_gib(index: u64, stored: u64) -> Option<u64> {
     (stored >= 1 << 20).then(|| (u128::from(index) << 30).div_ceil(u128::from(stored)) as u64)
 }
