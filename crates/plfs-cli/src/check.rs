@@ -178,7 +178,7 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
         }
         out.line(parts.join(", "))?;
     }
-    if failed { out.end().and(Err(Fail::RecordKind)) } else { Ok(()) }
+    if failed { out.end().and(Err(Fail::Printed)) } else { Ok(()) }
 }
 
 /// Puts back or discards something in lost+found. Gives what was done, in words; `None` if it is

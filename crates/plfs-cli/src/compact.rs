@@ -64,7 +64,7 @@ pub fn compact(out: &mut Out, wanted: &Wanted, files: &[PathBuf]) -> Result<(), 
         out.json(&answers)?;
     }
     match answers.iter().any(|answer| answer.error.is_some()) {
-        true => out.end().and(Err(Fail::RecordKind)),
+        true => out.end().and(Err(Fail::Printed)),
         false => Ok(()),
     }
 }

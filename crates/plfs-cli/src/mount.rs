@@ -36,7 +36,7 @@ pub fn mount(
         mount::start(&arguments)
     };
     // An empty text: the daemon has printed it.
-    done.map_err(|text| if text.is_empty() { Fail::RecordKind } else { Fail::Say(text) })
+    done.map_err(|text| if text.is_empty() { Fail::Printed } else { Fail::Say(text) })
 }
 
 /// `mount.fuse.plfs SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS]`, as mount(8) calls it, or `plfs /SOURCE

@@ -21,7 +21,7 @@ pub enum Fail {
     /// program that SIGPIPE ends.
     Pipe,
     /// The errors were printed already; exit status 1.
-    RecordKind,
+    Printed,
 }
 
 impl Fail {
@@ -42,7 +42,7 @@ impl Fail {
                 ExitCode::from(code)
             }
             Fail::Pipe => ExitCode::from(141),
-            Fail::RecordKind => ExitCode::from(1),
+            Fail::Printed => ExitCode::from(1),
         }
     }
 }

@@ -31,7 +31,7 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
             say("rm", &text);
         }
     }
-    if failed { Err(Fail::RecordKind) } else { Ok(()) }
+    if failed { Err(Fail::Printed) } else { Ok(()) }
 }
 
 fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {

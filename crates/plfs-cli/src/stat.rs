@@ -149,7 +149,7 @@ pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
         (true, all) => out.json(&all)?,
         (false, _) => {}
     }
-    if failed { out.end().and(Err(Fail::RecordKind)) } else { Ok(()) }
+    if failed { out.end().and(Err(Fail::Printed)) } else { Ok(()) }
 }
 
 fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
@@ -315,5 +315,5 @@ pub fn flatten(out: &mut Out, files: &[PathBuf]) -> Result<(), Fail> {
             }
         }
     }
-    if failed { out.end().and(Err(Fail::RecordKind)) } else { Ok(()) }
+    if failed { out.end().and(Err(Fail::Printed)) } else { Ok(()) }
 }
