@@ -59,9 +59,8 @@ build: ## release build into build/, laid out as it is installed
 	@printf '%s\n' 'prefix=$${pcfiledir}/../..' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: plfs' \
 		'Description: Shared files become logs that storage likes' 'Version: $(VERSION)' \
 		'Libs: -L$${libdir} -lplfs' 'Cflags: -I$${includedir}' > $(BUILD)/lib/pkgconfig/plfs.pc
-	@[ $(BUILD)/lib/plfs/libplfs_preload.so -nt $(BUILD)/include/plfs.h ] || rm -f $(BUILD)/lib/plfs/libplfs_preload.so
-	$(MAKE) --no-print-directory -C preload OUT=$(abspath $(BUILD))/lib/plfs PLFS_INC=$(abspath $(BUILD))/include PLFS_LIB=$(abspath $(BUILD))/lib
-	$(MAKE) --no-print-directory -C mpi OUT=$(abspath $(BUILD))/lib/plfs OBJ=$(abspath $(BUILD))/obj/mpi PKGCONFIG=$(abspath $(BUILD))/lib/pkgconfig VERSION=$(VERSION) PLFS_INC=$(abspath $(BUILD))/include PLFS_LIB=$(abspath $(BUILD))/lib \
+	$(MAKE) --no-print-directory -C preload OUT=$(abspath $(BUILD))/lib/plfs PLFS_INC=$(abspath crates/plfs-capi/include) PLFS_LIB=$(abspath $(BUILD))/lib
+	$(MAKE) --no-print-directory -C mpi OUT=$(abspath $(BUILD))/lib/plfs OBJ=$(abspath $(BUILD))/obj/mpi PKGCONFIG=$(abspath $(BUILD))/lib/pkgconfig VERSION=$(VERSION) PLFS_INC=$(abspath crates/plfs-capi/include) PLFS_LIB=$(abspath $(BUILD))/lib \
 		ABI_INC=$(if $(ABI_INC),$(ABI_INC),$(abspath $(BUILD))/deps/mpich/include)
 	@# mount -t fuse.plfs looks for this name in /sbin; it is the same program.
 	@mkdir -p $(BUILD)/sbin $(BUILD)/lib/systemd/system
@@ -99,10 +98,10 @@ torture: deps build ## the random tests for hours, with fresh seeds: millions of
 		PLFS_HOSTILE_ROUNDS=$(or $(PLFS_HOSTILE_ROUNDS),100000) PLFS_KILL_ROUNDS=$(or $(PLFS_KILL_ROUNDS),2000) \
 		FUZZ_SECONDS=$(or $(FUZZ_SECONDS),3600) $(RUN) engine fsx fuzz
 
-lint: ## formatting and linters of Rust, C, Python and shell, and the committed header is the generated one
+lint: ## formatting and linters of Rust, C, Python and shell, and the committed headers are the generated ones
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	git diff --exit-code crates/plfs-capi/include/plfs.h
+	git diff --exit-code crates/plfs-capi/include
 	$(MAKE) --no-print-directory -C preload analyze PLFS_INC=$(abspath crates/plfs-capi/include)
 	$(MAKE) --no-print-directory -C mpi analyze PLFS_INC=$(abspath crates/plfs-capi/include)
 	@[ "$$(cat $(BUILD)/deps/lint/has 2> /dev/null)" = "$(RUFF) $(CLANG_FORMAT)" ] || { python3 -m venv $(BUILD)/deps/lint && \
@@ -110,7 +109,7 @@ lint: ## formatting and linters of Rust, C, Python and shell, and the committed 
 		echo "$(RUFF) $(CLANG_FORMAT)" > $(BUILD)/deps/lint/has; }
 	$(BUILD)/deps/lint/bin/ruff check
 	$(BUILD)/deps/lint/bin/ruff format --check
-	@# plfs.h is generated.
+	@# plfs.h and plfs_door.h are generated, but for the heads in headers/.
 	git ls-files '*.c' '*.h' ':!crates/plfs-capi/include' | xargs $(BUILD)/deps/lint/bin/clang-format --dry-run -Werror
 	@# The s_*.sh of tests/preload are what users write, odd on purpose. Below a warning are matters of style.
 	git ls-files '*.sh' .ci/run ':!tests/preload/s_*' | xargs shellcheck -x -S warning

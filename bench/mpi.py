@@ -322,7 +322,7 @@ def overhead(a, doors):
             "-O2",
             "-shared",
             "-fPIC",
-            f"-I{a.build}/include",
+            f"-I{TOP}/crates/plfs-capi/include",
             "-Wl,-soname,libplfs.so.0",
             "-o",
             f"{null}/libplfs.so.0",

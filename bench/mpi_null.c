@@ -5,7 +5,7 @@
  *     LD_LIBRARY_PATH=DIR LD_PRELOAD=libplfs_mpi.so mpi_calls FILE          any FILE is a PLFS file
  * then
  */
-#include <plfs.h>
+#include <plfs_door.h>
 #include <string.h>
 
 static char handle;
@@ -14,11 +14,11 @@ const char *plfs_last_error(void)
 {
 	return "";
 }
-void plfs_free(void *bytes)
+void plfs_door_free(void *bytes)
 {
 	(void)bytes;
 }
-int plfs_door_below_mount(int dirfd, const char *path)
+int plfs_door_below_managed(int dirfd, const char *path)
 {
 	return (void)dirfd, (void)path, 1;
 }
@@ -114,36 +114,36 @@ ssize_t plfs_write_list(plfs_file *f, const plfs_extent *list, size_t n, const v
 }
 
 /* The index of nothing. */
-int64_t plfs_index_pending(plfs_file *f)
+int64_t plfs_door_index_pending(plfs_file *f)
 {
 	return (void)f, 0;
 }
-ssize_t plfs_index_part(plfs_file *f, uint32_t part, uint32_t parts, void **out)
+ssize_t plfs_door_index_part(plfs_file *f, uint32_t part, uint32_t parts, void **out)
 {
 	return (void)f, (void)part, (void)parts, *out = NULL, 0;
 }
-ssize_t plfs_index_own(plfs_file *f, int with_base, void **out)
+ssize_t plfs_door_index_own(plfs_file *f, int with_base, void **out)
 {
 	return (void)f, (void)with_base, *out = NULL, 0;
 }
-ssize_t plfs_index_merge(
+ssize_t plfs_door_index_merge(
 	plfs_file *f, const void *const *part, const size_t *length, uint32_t n, void **out)
 {
 	return (void)f, (void)part, (void)length, (void)n, *out = NULL, 0;
 }
-int plfs_index_use(plfs_file *f, int fd)
+int plfs_door_index_use(plfs_file *f, int fd)
 {
 	return (void)f, (void)fd, 0;
 }
-int plfs_index_store(plfs_file *f, const void *data, size_t length)
+int plfs_door_index_store(plfs_file *f, const void *data, size_t length)
 {
 	return (void)f, (void)data, (void)length, 0;
 }
-int plfs_seen_get(plfs_file *f, plfs_seen *out)
+int plfs_door_horizon_get(plfs_file *f, plfs_horizon *out)
 {
 	return (void)f, memset(out, 0, sizeof *out), 0;
 }
-int plfs_seen_set(plfs_file *f, const plfs_seen *seen)
+int plfs_door_horizon_set(plfs_file *f, const plfs_horizon *seen)
 {
 	return (void)f, (void)seen, 0;
 }

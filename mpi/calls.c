@@ -17,9 +17,10 @@ static void set_status(MPI_Status *status, MPI_Count bytes)
 	PMPI_Status_set_cancelled(status, 0);
 }
 
-/* Before a collective read of a coherent file, all ranks' calls before it are over: PnetCDF writes
- * and reads collectively with nothing in between. `name` tells what is collective; the compiler
- * looks, not the program. Non-blocking calls must not wait for other ranks. */
+/* A collective read of a coherent file begins with a barrier, so that the writes that all ranks
+ * made before are done: PnetCDF writes and reads collectively without one. Whether a call is
+ * collective follows from `name`, at compile time. Non-blocking calls must not wait for other
+ * ranks. */
 static inline struct file *meet(
 	struct file *f, enum direction direction, enum where where, const char *name)
 {
@@ -99,7 +100,7 @@ static int end(struct file *f, const void *name, MPI_Status *status)
 	return MPI_SUCCESS;
 }
 
-/* In a static program, trampolines call them by name. */
+/* Trampolines of a static program call them by name. */
 #ifdef PLFS_MPI_STATIC
 #define LINKAGE __attribute__((visibility("hidden")))
 #else
@@ -173,7 +174,7 @@ static int end(struct file *f, const void *name, MPI_Status *status)
 		end(f, split_##name, status))
 #include "functions.def"
 
-/* Conversions are of the real handle. */
+/* Conversions take the real handle. */
 MPI_Fint door_c2f(MPI_File fh)
 {
 	return real->c2f(fh);
@@ -210,10 +211,10 @@ static void *const calls[FUNCTIONS] = {
 #include "functions.h"
 };
 
-__attribute__((visibility("default"))) void *const *plfs_mpi_backend(
+__attribute__((visibility("default"))) void *const *plfs_mpi_adapter(
 	void *const functions[FUNCTIONS]);
 
-void *const *plfs_mpi_backend(void *const functions[FUNCTIONS])
+void *const *plfs_mpi_adapter(void *const functions[FUNCTIONS])
 {
 	real = (const void *)functions;
 	return calls;

@@ -15,7 +15,7 @@ int hear(MPI_Comm comm, int64_t *values, int n)
 
 int agree_same(MPI_Comm comm, int code, const int64_t *values, int n, int different)
 {
-	/* The smallest of x and the smallest of ~x agree where all x are one. */
+	/* min(x) == ~min(~x) exactly if all x are equal. */
 	int64_t all[2 * 8 + 1];
 	if (n > 8)
 		return MPI_ERR_INTERN;
@@ -45,9 +45,9 @@ int collective_close(struct file *f)
 		if (rc == MPI_SUCCESS)
 			index_store_together(f);
 	}
-	/* Rank 0 last: the last to close sums the file up, and has the least to look for when all
-	 * others are gone. After reading there is nothing to sum up; but when the call returns all
-	 * have read, since the program may remove the file then. */
+	/* Rank 0 closes last: the last closer writes the summary, which costs least when nobody
+	 * else has the file open. After reading there is no summary to write, but no rank returns
+	 * before all have read, since the program may remove the file then. */
 	bool in_order = !(f->amode & MPI_MODE_RDONLY) || (f->amode & MPI_MODE_DELETE_ON_CLOSE);
 	if (f->rank != 0 || !in_order) {
 		int own = error_class(plfs_close(f->plfs));

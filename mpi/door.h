@@ -1,5 +1,5 @@
-/* What the files of a backend share. The door translates MPI-IO to libplfs; the meaning of files is
- * in libplfs.
+/* What the files of an adapter share. The door translates MPI-IO to libplfs; the meaning of files
+ * is in libplfs.
  *
  * One set of sources serves every MPI: what is compiled against decides the ABI. Everything of MPI
  * is called by its profiling name, and MPI_File_* through `real`, because those symbols are the
@@ -9,7 +9,7 @@
 #define PLFS_MPI_DOOR_H
 
 #include <mpi.h>
-#include <plfs.h>
+#include <plfs_door.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -104,7 +104,7 @@ struct type {
 	struct block *memory;
 };
 
-/* Takes `type` apart, or finds it done before. The caller gets a reference. */
+/* Takes `type` apart, or finds the result of an earlier call. The caller gets a reference. */
 int type_get(MPI_Datatype type, struct type **out);
 void type_put(struct type *type);
 /* Is it one piece, so that `count` of them are, too? `*offset` is where the piece begins. */
@@ -148,7 +148,7 @@ int64_t view_bytes_before(const struct view *view, int64_t offset);
 enum where { POINTER, EXPLICIT, SHARED, ORDERED };
 enum direction { READ, WRITE };
 
-/* As ROMIO's hints: the door chooses, or the program does. */
+/* The values of hints, as in ROMIO: the door chooses, or the program does. */
 enum { HINT_AUTOMATIC, HINT_ENABLE, HINT_DISABLE };
 
 /* docs/TUNING.md says what they mean. */
@@ -167,7 +167,7 @@ struct file {
 	MPI_File fh;
 	plfs_file *plfs;
 	char *path;
-	MPI_Comm comm; /* a duplicate: our messages never meet the program's */
+	MPI_Comm comm; /* a duplicate, which separates our messages from the program's */
 	int rank, ranks;
 	int amode;
 	bool atomic;
@@ -175,7 +175,7 @@ struct file {
 	struct view view;
 	struct hints hints;
 
-	pthread_mutex_t lock; /* over what follows, which several threads may use */
+	pthread_mutex_t lock; /* protects what follows, which several threads may use */
 	MPI_Offset position;  /* in etypes */
 	const void *split;    /* what was begun: the address of its name; NULL if nothing */
 	MPI_Count split_bytes;
@@ -216,7 +216,7 @@ int collective_close(struct file *file);
 int64_t index_pending(const struct file *file);
 /* At open: loads the index once for all ranks of a node, if rank 0's `pending` says so. */
 void index_load_together(struct file *file, int64_t pending);
-/* Do the ranks close so? The same at all. */
+/* Will the close store the index together? The same at all ranks. */
 bool index_is_stored_together(const struct file *file);
 /* At close, when all ranks have committed: puts one index of all in the container, if some wrote
  * and the sizes say so. */
@@ -237,7 +237,7 @@ void shared_restart(struct file *file, int64_t at);
 
 /* --- transfer.c --- */
 
-/* Is what a rank writes there for the others when its call returns? */
+/* Do other ranks see what a rank writes when its call returns? */
 bool is_coherent(const struct file *file);
 /* One data access of any kind. `*bytes` gets how many were moved. */
 int transfer(struct file *file, enum direction direction, enum where where, MPI_Offset offset,

@@ -1,7 +1,7 @@
-/* From error numbers to MPI error classes, and on to the program's error handlers.
+/* Turns error numbers into MPI error classes, and calls the program's error handlers.
  *
- * The classes are themselves valid error codes, with texts; making codes of our own would need
- * MPI_Add_error_code, which never gives a code back. */
+ * Error classes are valid error codes with texts. Codes of our own would need MPI_Add_error_code,
+ * whose codes cannot be freed. */
 #include "door.h"
 
 #include <errno.h>
@@ -88,9 +88,9 @@ int door_create_errhandler(MPI_File_errhandler_function *call, MPI_Errhandler *h
 
 #else
 
-/* Open MPI refuses to call the error handler of MPI_FILE_NULL, so it is called here. That needs to
- * know the functions behind handlers. They are kept for good: a handler that was freed is still in
- * use where it was set, and programs have few. */
+/* Open MPI refuses to call the error handler of MPI_FILE_NULL, so it is called here, for which the
+ * functions behind handlers must be kept. They are kept for ever: a handler that was freed is still
+ * used by the files where it was set, and programs have few. */
 static struct known {
 	struct known *next;
 	MPI_Errhandler handler;

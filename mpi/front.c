@@ -1,9 +1,9 @@
 /* libplfs_mpi.so: finds the MPI of the process at its first MPI_File call and sends the calls to
- * the backend for it.
+ * the adapter for it.
  *
- * This library is preloaded into everything that a job runs, so it must need nothing: no MPI
- * symbol, since some MPIs' constants are data symbols that only MPI programs have, and no libplfs,
- * which the backend brings. */
+ * This library is preloaded into every process of a job, so it depends on nothing: on no MPI
+ * symbol, because some MPIs' constants are data symbols that only MPI programs have, and not on
+ * libplfs, which the adapter loads. */
 #include "front.h"
 
 #include <dlfcn.h>
@@ -24,9 +24,9 @@ void *plfs_mpi_find(unsigned index) __attribute__((visibility("hidden")));
 
 static void *real_calls[FUNCTIONS];
 
-/* Sonames of MPI libraries, and the backend built for each. */
+/* Sonames of MPI libraries, and the adapter built for each. */
 static const struct abi {
-	const char *soname, *backend;
+	const char *soname, *adapter;
 } ABIS[] = {
 	{"libmpich.so.12", "libplfs_mpi_mpich12.so"},
 	{"libmpi.so.12", "libplfs_mpi_mpi12.so"},
@@ -51,7 +51,7 @@ static void say(const char *what, const char *detail)
 		return;
 }
 
-/* MPI_ERR_OTHER of most; what can be said where no MPI was found. */
+/* MPI_ERR_OTHER of most MPIs: the result where no MPI was found. */
 #define NO_MPI 15
 #define ERR_COUNT 2 /* the same in every ABI */
 
@@ -60,9 +60,9 @@ static int without_mpi(void)
 	return NO_MPI;
 }
 
-/* Large-count calls for an MPI that has none, for programs that ask whether the symbol exists and
- * find ours. The arguments are in the same registers as those of the plain call, so only the count
- * has to be looked at. */
+/* Large-count calls for an MPI that lacks them, for programs that test whether the symbol exists
+ * and find ours. The arguments are in the same registers as those of the plain call, so only the
+ * count has to be checked. */
 typedef intptr_t any;
 #define NARROW(name, params, args, count) \
 	static int narrow_##name params \
@@ -122,7 +122,7 @@ static const char *soname_of(const struct dl_phdr_info *object)
 			else if (entry->d_tag == DT_SONAME)
 				name = entry->d_un.d_val, named = true;
 		}
-		/* The loader has relocated the address, except where it keeps the section
+		/* The loader has relocated the address, except on machines where the section is
 		 * read-only. */
 		if (strings && strings < object->dlpi_addr)
 			strings += object->dlpi_addr;
@@ -135,14 +135,14 @@ static const char *soname_of(const struct dl_phdr_info *object)
 
 struct found {
 	const struct abi *abi;
-	char path[PATH_MAX];	       /* of the library of `abi` */
-	char others[OTHERS][PATH_MAX]; /* libraries that may be an MPI that we do not know, or
-					  bindings of one */
+	char path[PATH_MAX]; /* of the library of `abi` */
+	char others[OTHERS]
+		   [PATH_MAX]; /* libraries that may be an unknown MPI, or bindings of an MPI */
 	int count;
 };
 
-/* Notes the first loaded library that is an MPI that we know. By name, because a search by symbol
- * would find ourselves. */
+/* Records the first loaded library that is a known MPI. By name, because a search by symbol would
+ * find this library. */
 static int look_at(struct dl_phdr_info *object, size_t size, void *out)
 {
 	(void)size;
@@ -164,8 +164,8 @@ static int look_at(struct dl_phdr_info *object, size_t size, void *out)
 	return 0;
 }
 
-/* The MPI of this process, or NULL. By handle, never RTLD_NEXT: Python loads libmpi out of its
- * reach. */
+/* The MPI of this process, or NULL. By handle, never by RTLD_NEXT, which does not find a libmpi
+ * that Python has loaded. */
 static void *find_mpi(struct found *found)
 {
 	dl_iterate_phdr(look_at, found);
@@ -186,7 +186,7 @@ static void *find_mpi(struct found *found)
 	return NULL;
 }
 
-/* dlopen of a backend, which is in our directory. */
+/* dlopen of an adapter, which is in our directory. */
 static void *load(const char *name)
 {
 	Dl_info self;
@@ -230,15 +230,15 @@ static void connect(void)
 	if (!mpi) {
 		say("a program without an MPI library called MPI-IO", NULL);
 	} else if (!found.abi) {
-		say("left alone, because no backend is for this MPI: ", found.path);
+		say("left alone, because no adapter is for this MPI: ", found.path);
 	} else {
-		void *backend = load(found.abi->backend);
-		backend_fn *start = backend ? (backend_fn *)dlsym(backend, "plfs_mpi_backend")
+		void *adapter = load(found.abi->adapter);
+		adapter_fn *start = adapter ? (adapter_fn *)dlsym(adapter, "plfs_mpi_adapter")
 					    : NULL;
 		if (start)
 			calls = start(real_calls);
 		else
-			say("left alone, because its backend cannot be loaded: ", dlerror());
+			say("left alone, because its adapter cannot be loaded: ", dlerror());
 	}
 	for (int i = 0; i < FUNCTIONS; i++)
 		__atomic_store_n(&plfs_mpi_calls[i], calls[i], __ATOMIC_RELEASE);

@@ -1,4 +1,5 @@
-/* Between libplfs_mpi.so, which knows no MPI, and its backends, which each know one. */
+/* The interface between libplfs_mpi.so, which is independent of MPI, and its adapters, each
+ * compiled for one MPI. */
 #ifndef PLFS_MPI_FRONT_H
 #define PLFS_MPI_FRONT_H
 
@@ -10,9 +11,9 @@ enum function {
 
 _Static_assert(FUNCTIONS == 92, "functions.def lists all of MPI-IO");
 
-/* What a backend exports as plfs_mpi_backend: takes the MPI's own functions, which stay valid, and
+/* What an adapter exports as plfs_mpi_adapter: takes the MPI's own functions, which stay valid, and
  * gives the door's. Both are in the order of functions.def. A function that the MPI lacks has a
  * stand-in. */
-typedef void *const *backend_fn(void *const real[FUNCTIONS]);
+typedef void *const *adapter_fn(void *const real[FUNCTIONS]);
 
 #endif

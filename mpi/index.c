@@ -1,8 +1,8 @@
-/* What only processes that know of each other can do: load one index for all ranks of a node, and
- * write one for all later readers.
+/* What the ranks of one open do together: load one index for all ranks of a node, and write one for
+ * all later readers.
  *
- * All of it spares time and memory and changes no answer. So nothing here fails: where a step does
- * not work, every rank goes on with what it does alone. */
+ * All of it saves time and memory and changes no result. So nothing here fails: where a step does
+ * not work, each rank loads or leaves the index by itself. */
 #include "door.h"
 
 #include <fcntl.h>
@@ -16,12 +16,12 @@
 /* Bytes of one message: counts are ints. */
 #define MESSAGE_BYTES (1 << 30)
 
-/* Index logs from which on ranks load them together without being asked: 1 MiB, some 20,000
- * irregular records, take a process about as long to load as all of them to meet. */
+/* Bytes of index logs from which on ranks load them together by default. 1 MiB, some 20,000
+ * irregular records, takes one process about as long as the exchange of messages takes all. */
 #define PENDING_BYTES (1 << 20)
 
-/* Ranks from which on a close gathers the index without being asked. Gathering makes three
- * communicators; rank 0, which closes last, reads a few logs of other nodes in less. */
+/* Ranks from which on a close gathers the index by default. Gathering makes three communicators;
+ * rank 0, which closes last, reads the logs of a few nodes in less time. */
 #define GATHER_RANKS 128
 
 /* --- Ranks of a node, and one of each --- */
@@ -32,8 +32,8 @@ struct nodes {
 	int leader;	  /* the leader's rank in `node`; -1: none */
 };
 
-/* A number for the mount through which this rank reaches the file. Two mounts of one file system on
- * one machine are two nodes to PLFS. PLFS_MPI_NODE is for tests: a number to take instead. */
+/* A number for the client mount through which this rank reaches the file. Two mounts of one file
+ * system on one machine are two nodes to PLFS. Tests set another number by PLFS_MPI_NODE. */
 static int mount_of(const struct file *f)
 {
 	const char *given = getenv("PLFS_MPI_NODE");
@@ -82,16 +82,16 @@ static void free_nodes(struct nodes *nodes)
 		PMPI_Comm_free(&nodes->node);
 }
 
-/* --- Index bytes on their way; a negative length means that there are none --- */
+/* --- Index bytes in messages; a negative length means that there are none --- */
 
 struct bytes {
-	void *data; /* of malloc, as plfs_free wants it */
+	void *data; /* from malloc, as plfs_door_free requires */
 	int64_t length;
 };
 
 static void drop(struct bytes *b)
 {
-	plfs_free(b->data);
+	plfs_door_free(b->data);
 	*b = (struct bytes){NULL, -1};
 }
 
@@ -100,7 +100,7 @@ static int piece_of(int64_t length, int64_t at)
 	return (int)(length - at < MESSAGE_BYTES ? length - at : MESSAGE_BYTES);
 }
 
-/* The receiver says whether it has room, so that no sender waits for a receiver that has not. */
+/* The receiver first sends whether it has memory, so that no sender waits for one that has none. */
 static int send_bytes(const struct bytes *b, int to, MPI_Comm comm)
 {
 	int room = 0;
@@ -130,8 +130,8 @@ static int receive_bytes(struct bytes *b, int from, MPI_Comm comm)
 	return rc;
 }
 
-/* Merges all leaders' parts to rank 0's, in a tree: patterns become fewer at every level, and
- * nobody holds more than two. */
+/* Merges all leaders' parts into rank 0's, in a tree: patterns become fewer at every level, and no
+ * rank holds more than two parts. */
 static int merge_up(struct file *f, struct bytes *own, MPI_Comm comm)
 {
 	int rank, ranks, rc = MPI_SUCCESS;
@@ -150,7 +150,7 @@ static int merge_up(struct file *f, struct bytes *own, MPI_Comm comm)
 		if (rc == MPI_SUCCESS && own->length >= 0 && other.length >= 0) {
 			const void *parts[] = {own->data, other.data};
 			size_t lengths[] = {(size_t)own->length, (size_t)other.length};
-			both.length = plfs_index_merge(f->plfs, parts, lengths, 2, &both.data);
+			both.length = plfs_door_index_merge(f->plfs, parts, lengths, 2, &both.data);
 		}
 		drop(&other);
 		drop(own);
@@ -195,8 +195,8 @@ static int file_in_memory(const struct bytes *b)
 	return fd;
 }
 
-/* The leader's file, through its process. Where processes do not see each other under the same
- * numbers, it may be another file, so it must be the one that was meant. */
+/* Opens the leader's file through /proc of its process. In another PID namespace the number may be
+ * another process's, so the file is compared with the one meant. */
 static int open_of_process(int64_t pid, int64_t fd, int64_t device, int64_t inode)
 {
 	char path[64];
@@ -233,8 +233,8 @@ static void share_on_node(struct file *f, const struct nodes *nodes, const struc
 	if (place != nodes->leader)
 		fd = open_of_process(where[0], where[1], where[2], where[3]);
 	if (fd >= 0)
-		plfs_index_use(f->plfs, fd);
-	/* The leader's number must stay open until all have used it. */
+		plfs_door_index_use(f->plfs, fd);
+	/* The leader keeps its descriptor open until all have opened the file through it. */
 	PMPI_Barrier(nodes->node);
 end:
 	if (fd >= 0)
@@ -250,8 +250,8 @@ int64_t index_pending(const struct file *f)
 		return -1;
 	if (f->hints.parallel_index_read == HINT_ENABLE)
 		return INT64_MAX;
-	/* Who opens for reading and writing may never read. */
-	return f->amode & MPI_MODE_RDONLY ? plfs_index_pending(f->plfs) : -1;
+	/* A file open for reading and writing may never be read. */
+	return f->amode & MPI_MODE_RDONLY ? plfs_door_index_pending(f->plfs) : -1;
 }
 
 void index_load_together(struct file *f, int64_t pending)
@@ -265,7 +265,7 @@ void index_load_together(struct file *f, int64_t pending)
 		int part, parts;
 		PMPI_Comm_rank(nodes.leaders, &part);
 		PMPI_Comm_size(nodes.leaders, &parts);
-		index.length = plfs_index_part(
+		index.length = plfs_door_index_part(
 			f->plfs, (uint32_t)part, (uint32_t)parts, &index.data);
 		rc = merge_up(f, &index, nodes.leaders);
 		if (rc == MPI_SUCCESS)
@@ -293,17 +293,17 @@ void index_store_together(struct file *f)
 	struct bytes index = {NULL, -1};
 	int rc = find_nodes(f, f->wrote, &nodes);
 	if (rc == MPI_SUCCESS && nodes.leaders != MPI_COMM_NULL) {
-		index.length = plfs_index_own(f->plfs, f->rank == 0, &index.data);
-		/* Whether any failed, all bytes, nodes that wrote. */
+		index.length = plfs_door_index_own(f->plfs, f->rank == 0, &index.data);
+		/* Whether any failed, the sum of bytes, the number of nodes that wrote. */
 		int64_t sums[3] = {index.length < 0, index.length, f->wrote}, all[3];
 		rc = PMPI_Allreduce(sums, all, 3, MPI_INT64_T, MPI_SUM, nodes.leaders);
-		/* The last to close, rank 0, does as much alone if one node wrote all. */
+		/* If one node wrote all, rank 0, the last closer, does the same alone. */
 		bool worth = f->hints.flatten_on_close == HINT_ENABLE || all[2] > 1;
 		if (rc == MPI_SUCCESS && all[0] == 0 && worth &&
 			all[1] <= f->hints.flatten_threshold) {
 			rc = merge_up(f, &index, nodes.leaders);
 			if (rc == MPI_SUCCESS && f->rank == 0 && index.length >= 0)
-				plfs_index_store(f->plfs, index.data, (size_t)index.length);
+				plfs_door_index_store(f->plfs, index.data, (size_t)index.length);
 		}
 	}
 	drop(&index);

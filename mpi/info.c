@@ -1,5 +1,5 @@
-/* Hints: what a program may ask for by MPI_Info, and what it is told is in force. docs/TUNING.md
- * lists them. */
+/* Hints: what a program may ask for by MPI_Info, and the values in force that it can read.
+ * docs/TUNING.md lists them. */
 #include "door.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static const struct hint {
 
 void hints_default(struct hints *hints)
 {
-	/* Padding, too: ranks compare digests. */
+	/* Clears the padding as well: ranks compare digests. */
 	memset(hints, 0, sizeof *hints);
 	for (size_t i = 0; i < COUNT; i++) {
 		void *at = (char *)hints + HINTS[i].at;

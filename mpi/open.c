@@ -16,15 +16,16 @@ static const char *without_prefix(const char *name)
 	return strncmp(name, PREFIX, sizeof PREFIX - 1) == 0 ? name + sizeof PREFIX - 1 : NULL;
 }
 
-/* Is a file of this name for us: by its prefix, because it is a PLFS file, or because it would be
- * created below a mount? Also where it cannot be: then the error is ours to give. */
+/* Is a file of this name the door's? By its prefix, because it is a PLFS file, or because it would
+ * be created in a managed directory. Also where it cannot be created: then the error comes from the
+ * door. */
 static bool is_ours(const char *name, int amode)
 {
 	if (without_prefix(name))
 		return true;
 	int kind = plfs_door_is_plfs(AT_FDCWD, name);
 	return kind == 1 || (kind < 0 && (amode & MPI_MODE_CREATE) &&
-				    plfs_door_below_mount(AT_FDCWD, name) == 1);
+				    plfs_door_below_managed(AT_FDCWD, name) == 1);
 }
 
 static int check_amode(int amode)
@@ -70,31 +71,31 @@ static void file_free(struct file *f)
 	free(f);
 }
 
-/* What rank 0 tells the others when it has opened. */
+/* What rank 0 sends to the others when it has opened the file. */
 enum { HEARD_CODE, HEARD_END, HEARD_ID, HEARD_PENDING, HEARD_STAMP, HEARD_NEW, HEARD };
 
-/* A rank alone has nobody to agree with: below a mount it opens the file to see whose it is,
- * instead of looking and opening. What this cannot open is decided by is_ours. */
+/* With one rank there is nothing to agree on: in a managed directory it opens the file at once,
+ * which saves the look before. If that fails, is_ours decides. */
 static bool open_alone(struct file *f)
 {
-	return plfs_door_below_mount(AT_FDCWD, f->path) == 1 &&
+	return plfs_door_below_managed(AT_FDCWD, f->path) == 1 &&
 	       plfs_open(f->path, open_flags(f->amode) | create_flags(f->amode), 0666, &f->plfs) ==
 		       0;
 }
 
-/* Rank 0 opens or creates. All ranks have called, so what any of them wrote before is committed,
- * and rank 0 looks for all. */
+/* Rank 0 opens or creates. All ranks have entered the call, so what any of them wrote before is
+ * committed, and rank 0 reads the commits for all. */
 static void open_first(struct file *f, int64_t heard[HEARD])
 {
 	struct stat st = {0};
-	plfs_seen seen = {0};
+	plfs_horizon seen = {0};
 	int rc = f->plfs ? 0
 			 : plfs_open(f->path, open_flags(f->amode) | create_flags(f->amode), 0666,
 				   &f->plfs);
 	if (rc == 0 && (f->amode & MPI_MODE_APPEND))
 		rc = plfs_fstat(f->plfs, &st);
 	if (rc == 0 && amode_writes(f->amode))
-		rc = plfs_seen_get(f->plfs, &seen);
+		rc = plfs_door_horizon_get(f->plfs, &seen);
 	heard[HEARD_CODE] = error_class(rc);
 	heard[HEARD_END] = st.st_size;
 	heard[HEARD_STAMP] = (int64_t)seen.stamp;
@@ -125,12 +126,13 @@ static int open_all(struct file *f, bool one_name)
 	if (f->rank != 0)
 		rc = error_class(plfs_open(f->path, open_flags(f->amode), 0, &f->plfs));
 	if (rc == MPI_SUCCESS && amode_writes(f->amode)) {
-		/* Else each would look at all index logs before it writes. */
-		plfs_seen seen = {(uint64_t)heard[HEARD_STAMP], (int)heard[HEARD_NEW]};
-		rc = error_class(plfs_seen_set(f->plfs, &seen));
+		/* Otherwise each rank would read all index logs before it writes. */
+		plfs_horizon seen = {(uint64_t)heard[HEARD_STAMP], (int)heard[HEARD_NEW]};
+		rc = error_class(plfs_door_horizon_set(f->plfs, &seen));
 	}
-	/* The program's handle: of one rank, since opening it together would cost more than all the
-	 * rest. Never with the program's mode: MPI_MODE_DELETE_ON_CLOSE would remove /dev/null. */
+	/* The program's handle. Each rank opens it alone, because a collective open would cost more
+	 * than all the rest. Never with the program's mode: MPI_MODE_DELETE_ON_CLOSE would remove
+	 * /dev/null. */
 	if (rc == MPI_SUCCESS)
 		rc = real->open(MPI_COMM_SELF, "/dev/null", MPI_MODE_RDONLY, MPI_INFO_NULL, &f->fh);
 	/* Are all ranks' names one file? Names may differ where the file does not, and inode
@@ -145,7 +147,7 @@ static int open_all(struct file *f, bool one_name)
 	return rc;
 }
 
-/* What the door knows of a file before anything is opened; NULL without memory. */
+/* The state of a file before it is opened; NULL without memory. */
 static struct file *file_new(const char *path, int amode, const struct hints *hints)
 {
 	struct file *f = calloc(1, sizeof *f);
@@ -183,7 +185,7 @@ static int64_t digest(int64_t h, const void *bytes, size_t n)
 	return (int64_t)x;
 }
 
-/* Of the name as a path from the root, if it can be had. */
+/* The digest of the name, with the current directory in front if it is relative. */
 static int64_t digest_name(const char *name)
 {
 	char cwd[PATH_MAX];
@@ -206,8 +208,8 @@ int door_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_Fil
 	hints_default(&hints);
 	int hints_rc = hints_read(&hints, info);
 	const char *path = without_prefix(name);
-	/* One message: rank 0's decision, and whether all ranks mean the same. The smallest of x
-	 * and of ~x agree where all x are one. */
+	/* One message: rank 0's decision, and whether all ranks have the same arguments: min(x) ==
+	 * ~min(~x) exactly if all x are equal. */
 	int64_t mode = amode, hint = digest(hints_rc, &hints, sizeof hints),
 		at = digest_name(path ? path : name);
 	struct file *f = file_new(path ? path : name, amode, &hints);
@@ -255,7 +257,7 @@ int door_close(MPI_File *fh)
 	if (f->split)
 		return fail(f, MPI_ERR_OTHER);
 	int rc = collective_close(f);
-	/* While there is a handle to call the handler with. */
+	/* Before the handle is closed, because the error handler needs one. */
 	fail(f, rc);
 	file_remove(f);
 	file_free(f);

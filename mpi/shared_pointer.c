@@ -1,10 +1,10 @@
 /* The shared file pointer: a counter in the container's lock file, under a lock of its own.
  *
  * Each open has a random number that is the same at all its ranks; it chooses the counter's place
- * and is stored beside the value. A place with another number in it has not been used yet: the
- * pointer is where all ranks know it was last set. So nothing has to be made at open or cleaned up
- * after a crash, and to set the pointer, which all ranks do together, is to take the next number.
- * Two opens meet in one place with a chance of one in a million. */
+ * and is stored beside the value. If the place holds another number, this open has not used it yet:
+ * the pointer is where the ranks last set it, which each of them has stored. So nothing has to be
+ * made at open or cleaned up after a crash; to set the pointer, which is collective, all ranks take
+ * the next number. Two opens get the same place with a probability of one in a million. */
 #include "door.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ struct counter {
 
 void shared_restart(struct file *f, int64_t at)
 {
-	/* The low bits stay: the place does. */
+	/* The low bits, which choose the place, stay. */
 	f->shared_id += PLACES;
 	f->shared_start = at;
 }

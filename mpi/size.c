@@ -16,7 +16,7 @@ int door_get_group(MPI_File fh, MPI_Group *group)
 	return f ? fail(f, PMPI_Comm_group(f->comm, group)) : real->get_group(fh, group);
 }
 
-/* Not collective, as MPI has it: a single rank may ask. */
+/* Not collective, by MPI's definition: one rank may call it alone. */
 int door_get_size(MPI_File fh, MPI_Offset *size)
 {
 	struct file *f = file_of(fh);
@@ -28,7 +28,8 @@ int door_get_size(MPI_File fh, MPI_Offset *size)
 	return fail(f, rc);
 }
 
-/* All commit, so that what they wrote before is before it; rank 0 does it; all see it. */
+/* All ranks commit, so that their earlier writes are ordered before the cut; rank 0 cuts; all
+ * refresh. */
 static int resize(struct file *f, MPI_Offset size, bool only_extend)
 {
 	int rc = f->split			  ? MPI_ERR_OTHER
@@ -54,7 +55,8 @@ static int resize(struct file *f, MPI_Offset size, bool only_extend)
 	rc = hear(f->comm, &heard, 1);
 	if (rc == MPI_SUCCESS)
 		rc = (int)heard;
-	/* Also ends the patterns under way: what is written next is after the cut. */
+	/* Also ends the patterns under way, so that what is written next is ordered after the cut.
+	 */
 	if (rc == MPI_SUCCESS && f->rank != 0)
 		rc = error_class(plfs_refresh(f->plfs));
 	return rc;

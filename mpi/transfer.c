@@ -33,7 +33,7 @@ struct move {
 	plfs_extent list[LIST];
 };
 
-/* Looks at what a call of the engine gave; 1 ends the walk. */
+/* Adds the result of a call of the engine; 1 ends the walk. */
 static int note(struct move *m, ssize_t done, int64_t wanted)
 {
 	if (done < 0) {
@@ -103,8 +103,8 @@ static int move(
 			flush_list(&m);
 		if (m.rc < 0 || m.moved >= n)
 			break;
-		/* Something ended it early. One byte more says what: an error, the end of the file,
-		 * a full disk, or nothing any more. */
+		/* A piece was not moved completely. Moving one more byte gives the reason: an
+		 * error, the end of the file, a full disk, or success if it was temporary. */
 		int64_t offset = view_offset(&f->view, at + m.moved);
 		ssize_t one = direction == WRITE ? plfs_pwrite(f->plfs, m.buf, 1, offset)
 						 : plfs_pread(f->plfs, m.buf, 1, offset);
@@ -201,7 +201,8 @@ static int move_atomically(struct file *f, enum direction direction, int64_t at,
 	pthread_mutex_lock(&f->lock);
 	int rc = lock_range(f, direction == WRITE ? F_WRLCK : F_RDLCK, from, to);
 	if (rc == 0) {
-		/* Before a write, too: what was seen is older than what is written now. */
+		/* Before a write as well, so that it is ordered after what others wrote under the
+		 * lock. */
 		rc = plfs_refresh(f->plfs);
 		int code = rc < 0 ? error_class(rc)
 				  : move_bytes(f, direction, at, buf, type, count, n, moved);
@@ -221,9 +222,9 @@ bool is_coherent(const struct file *f)
 	       (f->hints.coherent == HINT_ENABLE || (f->hints.coherent == HINT_AUTOMATIC && both));
 }
 
-/* What others wrote before is read, what is written is there for all when the call returns. MPI
- * promises less, but ROMIO gives it on local and parallel file systems, and HDF5 and PnetCDF rely
- * on it: they write, pass a barrier, and read at another rank. */
+/* A coherent access refreshes before it reads and commits after it writes. MPI requires less, but
+ * ROMIO does it on local and parallel file systems, and HDF5 and PnetCDF rely on it: they write,
+ * pass a barrier, and read at another rank. */
 static int move_coherently(struct file *f, enum direction direction, int64_t at, char *buf,
 	const struct type *type, int64_t count, int64_t n, int64_t *moved)
 {

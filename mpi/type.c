@@ -17,7 +17,8 @@ int PMPI_Type_get_contents_c(MPI_Datatype type, MPI_Count max_ints, MPI_Count ma
 	MPI_Count max_counts, MPI_Count max_types, int ints[], MPI_Aint addresses[],
 	MPI_Count counts[], MPI_Datatype types[]);
 #endif
-/* A static program gets what its MPI has; a weak name would not pull it out of the archive. */
+/* In a static program the version in mpi.h decides: a weak symbol would not be linked from the
+ * archive. */
 #ifndef PLFS_MPI_STATIC
 #pragma weak PMPI_Type_get_envelope_c
 #pragma weak PMPI_Type_get_contents_c
@@ -33,7 +34,8 @@ struct block {
 	max_align_t bytes[];
 };
 
-/* Building stops being careful after the first failure; the top looks at `error`. */
+/* After the first failure building continues with incomplete shapes; the outermost caller checks
+ * `error`. */
 struct build {
 	struct block *memory;
 	int error;
@@ -209,7 +211,7 @@ static const struct shape *list_done(struct list *list)
 		return NULL;
 	if (s->parts == 1 && s->part[0].inner)
 		return shift(list->build, s->part[0].inner, s->part[0].offset);
-	/* Equal pieces at equal distances are a pattern, however they were written down. */
+	/* Equal pieces at equal distances become a pattern, whatever constructor lists them. */
 	int64_t length = s->parts > 1 ? s->part[1].before : 0,
 		stride = s->parts > 1 ? s->part[1].offset - s->part[0].offset : 0;
 	bool regular = s->parts > 1;

@@ -57,8 +57,8 @@ int64_t view_bytes_before(const struct view *view, int64_t offset)
 	return low;
 }
 
-/* Offsets of file types must not go back, nor below the displacement. Looked at for lists that a
- * program wrote down; patterns cannot go wrong but by a negative stride. */
+/* Offsets of file types must not go back, nor below the displacement. Each entry of a list is
+ * checked; in a pattern only a negative stride can be wrong. */
 static bool grows(const struct shape *s, int64_t base)
 {
 	int64_t last = -1;
@@ -142,7 +142,7 @@ int door_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype
 	}
 	struct view old = f->view;
 	f->view = view;
-	/* The root may point into the struct that was copied. */
+	/* The root may point into the struct itself, which was copied. */
 	make_root(&f->view);
 	view_free(&old);
 	f->hints = hints;
@@ -262,7 +262,7 @@ int door_seek_shared(MPI_File fh, MPI_Offset offset, int whence)
 	rc = agree_same(f->comm, rc, same, 2, MPI_ERR_NOT_SAME);
 	if (rc != MPI_SUCCESS)
 		return fail(f, rc);
-	/* Rank 0 computes, since another could see another end of the file. */
+	/* Rank 0 computes it for all, because ranks may see different ends of the file. */
 	int64_t now = 0, heard[2] = {0, 0};
 	MPI_Offset to = 0;
 	if (f->rank == 0) {

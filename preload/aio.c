@@ -1,9 +1,9 @@
 /* POSIX asynchronous I/O on containers: done at once, in the caller.
  *
  * glibc's aio threads call pread and pwrite inside libc. A write to a container is an append to a
- * log in the page cache, so there is little to wait for. The result goes where glibc keeps its own
- * (members __error_code and __return_value), so its aio_error, aio_return, aio_suspend and
- * aio_cancel give the right answers and are not wrapped. */
+ * log in the page cache, so there is little to wait for. The result is stored in the members of
+ * struct aiocb in which glibc keeps its own (__error_code, __return_value), so glibc's aio_error,
+ * aio_return, aio_suspend and aio_cancel are right as they are. */
 #include "door.h"
 
 #include <pthread.h>
@@ -58,7 +58,7 @@ static void notify(const struct sigevent *ev)
 	}
 }
 
-/* Does the request and notes its result. */
+/* Does the request and stores its result in it. */
 static void do_request(struct ofd *o, struct aiocb *cb, int opcode)
 {
 	struct iovec iov = {(void *)cb->aio_buf, cb->aio_nbytes};
@@ -106,8 +106,8 @@ EXPORT int aio_fsync(int op, struct aiocb *cb)
 }
 ALIAS(aio_fsync, aio_fsync64);
 
-/* Requests on containers are done first; what is left goes to libc, which also sends the notice for
- * the whole list. */
+/* Requests on containers are done first. The others go to libc, which also sends the notification
+ * for the whole list. */
 EXPORT int lio_listio(
 	int mode, struct aiocb *const list[restrict], int n, struct sigevent *restrict ev)
 {

@@ -10,11 +10,11 @@
 #include <limits.h>
 #include <wchar.h>
 
-/* Above 0 while this thread is inside libplfs. Its language runtime may call libc (threads, /proc),
- * and that must not come back to it: wrappers go straight to libc while it is set. */
+/* Above 0 while this thread is inside libplfs. The Rust runtime in it may call libc (threads,
+ * /proc), which must not call libplfs again: wrappers call libc directly while it is set. */
 extern __thread int inside_plfs __attribute__((tls_model("initial-exec")));
 
-/* Calls libplfs with the mark set. */
+/* Calls libplfs with inside_plfs raised. */
 #define PLFS(call) \
 	({ \
 		inside_plfs++; \
@@ -37,23 +37,23 @@ static inline int64_t to_errno(int64_t rc)
 }
 
 /* path.c */
-/* Is `path` lexically below a mount (or one)? Relative paths are taken from dirfd. */
-bool path_below_mount(int dirfd, const char *path);
-/* Has the file the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
+/* Is `path`, by its text, a managed directory or below one? Relative paths are taken from dirfd. */
+bool path_is_managed(int dirfd, const char *path);
+/* Does the file have the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
 bool path_may_be_name(int dirfd, const char *path, int at_flags);
-/* Is a call on this path for libplfs? Below a mount, or perhaps a name elsewhere. */
+/* Is a call on this path for libplfs? In a managed directory, or perhaps a name elsewhere. */
 bool path_is_ours(int dirfd, const char *path, int at_flags);
 
 /* open.c */
 int door_openat(int dirfd, const char *path, int flags, mode_t mode);
 int door_close(int fd);
-/* fd was opened by the kernel or inherited: makes it a container if it is a name. 1: it is, 0:
- * plain, or a negative errno. */
+/* Puts fd, which the kernel opened or which was inherited, into the table if it is open on a name.
+ * 1: it was, 0: it is plain, or a negative errno. */
 int door_adopt(int fd, int flags, int64_t position);
 /* Takes the entry of fd out, with what goes with a closed descriptor: record locks, a standard
  * stream. The caller gets its reference. */
 struct ofd *door_detach(int fd);
-/* Forgets an entry that libc replaced behind our back. */
+/* Removes the entry of a descriptor that libc replaced without calling a wrapper. */
 void door_forget(int fd);
 
 /* io.c: on a description; >= 0 or a negative errno. */
@@ -89,7 +89,8 @@ void stdio_unlock(void);
 ssize_t hide_entries(int fd, char *buf, ssize_t n);
 
 /* spawn.c */
-/* Another program will share our descriptions: commit, and give the positions to the kernel. */
+/* Called before another program shares our descriptions: commits, and gives the positions to the
+ * kernel. */
 void share_with_process(void);
 /* Around fork, as fd_lock. */
 void spawn_lock(void);

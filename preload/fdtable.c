@@ -130,8 +130,8 @@ void fd_share_positions(void)
 		if (!o)
 			continue;
 		int64_t at = atomic_load(&o->position);
-		/* A thread that moves the position meanwhile makes the exchange fail, and we write
-		 * the newer one. */
+		/* If another thread moves the position meanwhile, the exchange fails and the newer
+		 * position is written. */
 		while (at != POSITION_IN_KERNEL) {
 			RAW(SYS_lseek, fd, at, SEEK_SET);
 			if (atomic_compare_exchange_weak(&o->position, &at, POSITION_IN_KERNEL))

@@ -14,7 +14,7 @@
 #ifndef PLFS_PRELOAD_FDTABLE_H
 #define PLFS_PRELOAD_FDTABLE_H
 
-#include <plfs.h>
+#include <plfs_door.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

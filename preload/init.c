@@ -8,7 +8,7 @@ __thread int inside_plfs __attribute__((tls_model("initial-exec")));
 
 static bool debug;
 
-/* With PLFS_DEBUG=1: the text of a failure, on the kernel's descriptor 2. */
+/* With PLFS_DEBUG=1: writes the text of a failure to descriptor 2 by system call. */
 void debug_last_error(int64_t rc)
 {
 	if (!debug || inside_plfs || fd_is_container(2))
@@ -52,8 +52,9 @@ static void after_fork(void)
 	spawn_unlock();
 }
 
-/* A name that cannot be adopted (another user's, or damaged): reads would give the superblock's
- * bytes as if they were the file's. With an O_PATH descriptor in its place they fail with EBADF. */
+/* fd is open on a name that libplfs cannot open (another user's, or damaged). Reads would give the
+ * superblock's bytes as if they were the file's; an O_PATH descriptor in its place makes them fail
+ * with EBADF. */
 static void make_unreadable(int fd)
 {
 	char link[40];
@@ -65,8 +66,9 @@ static void make_unreadable(int fd)
 	}
 }
 
-/* Names that an exec left open. The access mode is lost with the program that had it; O_APPEND is
- * the placeholder's. The position stays in the kernel, as the parent may share it. */
+/* Adopts names that the program before exec left open. Its access mode is not known any more;
+ * O_APPEND is taken from the placeholder. The position stays in the kernel, because the parent may
+ * share it. */
 static void adopt_inherited(void)
 {
 	int dir = (int)RAW(
@@ -101,13 +103,13 @@ static void adopt_inherited(void)
 	RAW(SYS_close, dir);
 }
 
-/* The library is linked with -z initfirst: libstdc++ remembers stdout in its own constructor, which
- * must find our stream there. */
+/* The library is linked with -z initfirst: libstdc++ copies stdout in its own constructor, which
+ * must run after this one. */
 __attribute__((constructor)) static void start(int argc, char **argv, char **envp)
 {
 	(void)argc, (void)argv;
 	int saved = errno;
-	/* That early, libc has not set its own either; libplfs reads its configuration there. */
+	/* libc has not set `environ` this early, and libplfs reads its configuration from it. */
 	if (!environ)
 		environ = envp;
 	real_resolve_early();
@@ -118,8 +120,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	errno = saved;
 }
 
-/* What is written after this is committed by libplfs, write by write: it knows that the process is
- * exiting. */
+/* libplfs commits each write after this by itself, because its exit handler has run. */
 __attribute__((destructor)) static void end(void)
 {
 	stdio_flush_all();

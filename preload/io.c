@@ -96,8 +96,8 @@ ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n)
 	ssize_t len = iov_bytes(iov, n);
 	if (len <= 0)
 		return len;
-	/* The range is taken first and what the file does not have is given back, so that two
-	 * readers never get the same bytes. */
+	/* The position moves over the whole range before the read, and back by what the file did
+	 * not have, so that two readers never get the same bytes. */
 	int64_t at = ofd_advance(o, fd, len);
 	if (at < 0)
 		return at;
@@ -263,7 +263,7 @@ static int64_t ofd_lseek(struct ofd *o, int fd, int64_t offset, int whence)
 	int64_t at = ofd_position(o, fd);
 	if (at < 0)
 		return at;
-	int64_t next = PLFS(plfs_seek(o->file, at, offset, whence));
+	int64_t next = PLFS(plfs_door_seek(o->file, at, offset, whence));
 	if (next < 0 || (whence == SEEK_CUR && offset == 0))
 		return next;
 	if (whence == SEEK_CUR) {
@@ -298,8 +298,8 @@ EXPORT int fdatasync(int fd)
 	ON_CONTAINER(fd, REAL(fdatasync)(fd), PLFS(plfs_sync(o->file)));
 }
 
-/* sync_file_range(2) promises nothing about what a crash leaves; a full sync is the honest reading
- * of "wait after". */
+/* sync_file_range(2) promises no durability after a crash. A caller that asks to wait for the write
+ * gets a full sync, the least that gives what it expects. */
 EXPORT int sync_file_range(int fd, off64_t offset, off64_t n, unsigned flags)
 {
 	if (!fd_is_container(fd))
@@ -369,7 +369,7 @@ EXPORT int posix_fallocate(int fd, off_t offset, off_t len)
 }
 ALIAS(posix_fallocate, posix_fallocate64);
 
-/* Advice about pages of the placeholder would mean nothing. */
+/* The placeholder's pages are not the file's, so advice is not passed to the kernel. */
 EXPORT int posix_fadvise(int fd, off_t offset, off_t len, int advice)
 {
 	return fd_is_container(fd) ? 0 : REAL(posix_fadvise)(fd, offset, len, advice);
@@ -422,8 +422,8 @@ static ssize_t copy_bytes(int in, off_t *in_at, int out, off_t *out_at, size_t l
 			failed = true;
 			break;
 		}
-		/* Past the first step a caller can go on by itself; a pipe could make it wait for
-		 * ever. */
+		/* Ends at a short step: the next could block if the input is a pipe, and the caller
+		 * can continue. */
 		if ((size_t)got < want)
 			break;
 	}

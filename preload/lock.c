@@ -1,7 +1,7 @@
 /* fcntl, record locks, flock and ioctl.
  *
- * A lock means that what others did before is to be seen, and what we did is to be seen by the next
- * holder. So a granted lock refreshes the file, and data is committed before a lock goes. */
+ * The holder of a lock must see what earlier holders wrote. So a granted lock refreshes the file,
+ * and data is committed before a lock is released. */
 #include "door.h"
 
 #include <linux/fs.h>
@@ -9,8 +9,8 @@
 
 int door_dup_at_least(int fd, int command, int least);
 
-/* Did this process ever ask for a record lock on a container? Then closing a descriptor has locks
- * to drop. */
+/* Set when this process first asks for a record lock on a container: from then on closing a
+ * descriptor has to drop locks. */
 static _Atomic int record_locks_used;
 
 void lock_drop(struct ofd *o)
@@ -24,8 +24,8 @@ void lock_drop(struct ofd *o)
 		RAW(SYS_fcntl, lock_fd, (long)F_SETLK, &all);
 }
 
-/* One of the six lock commands. The kernel keeps the lock, on libplfs's lock file; it knows nothing
- * of our sizes and positions. */
+/* One of the six lock commands. The kernel keeps the lock, on libplfs's lock file. That file's size
+ * and position are not the container's, so offsets are made absolute here. */
 static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *lock)
 {
 	struct flock l = *lock;
@@ -33,7 +33,7 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 	if (l.l_whence == SEEK_CUR)
 		base = ofd_position(o, fd);
 	else if (l.l_whence == SEEK_END)
-		base = PLFS(plfs_seek(o->file, 0, 0, SEEK_END));
+		base = PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END));
 	else if (l.l_whence != SEEK_SET)
 		return -EINVAL;
 	if (base < 0)
@@ -67,8 +67,8 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 
 static int64_t set_status_flags(struct ofd *o, int fd, int flags)
 {
-	/* O_DIRECT is a promise about buffers that libplfs does not need; the placeholder might
-	 * refuse it. */
+	/* O_DIRECT concerns the alignment of buffers, which libplfs does not need; the
+	 * placeholder's file system might refuse it. */
 	if (REAL(fcntl)(fd, F_SETFL, flags & ~O_DIRECT) < 0)
 		return -errno;
 	int settable = O_APPEND | O_NONBLOCK | O_ASYNC | O_NOATIME | O_DIRECT;
@@ -171,7 +171,8 @@ static int64_t container_ioctl(struct ofd *o, int fd, unsigned long request, voi
 	case FIOASYNC:
 		return REAL(ioctl)(fd, request, argument) < 0 ? -errno : 0;
 	case FIONREAD: {
-		int64_t end = PLFS(plfs_seek(o->file, 0, 0, SEEK_END)), at = ofd_position(o, fd);
+		int64_t end = PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END)),
+			at = ofd_position(o, fd);
 		if (end < 0 || at < 0)
 			return end < 0 ? end : at;
 		*(int *)argument = end - at > INT32_MAX ? INT32_MAX
@@ -194,7 +195,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 	void *argument = va_arg(ap, void *);
 	va_end(ap);
 
-	/* The source of a clone is in the argument. A clone of a placeholder would be a second
+	/* The argument holds the source of a clone, too. Cloning a placeholder would copy the
 	 * superblock. */
 	int source = -1;
 	if (request == FICLONE)

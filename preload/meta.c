@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
-/* After a native stat: puts the logical size in if the file is a name. A file that we cannot look
- * into keeps what the kernel said, as a user who may not read a container cannot learn its size. */
+/* After a native stat: replaces the size by the logical one if the file is a name. If this user may
+ * not read the container, the kernel's answer stays. */
 static int fix_stat(int rc, int dirfd, const char *path, int at_flags, struct stat *st)
 {
 	if (rc != 0 || inside_plfs || !S_ISREG(st->st_mode) || st->st_size != PLFS_SUPER_BYTES)
@@ -143,8 +143,7 @@ EXPORT int chmod(const char *path, mode_t mode)
 EXPORT int fchmodat(int dirfd, const char *path, mode_t mode, int at_flags)
 {
 	bool follows = !(at_flags & AT_SYMLINK_NOFOLLOW);
-	/* What is not followed matters only if it is a name, and then there is nothing to follow.
-	 */
+	/* Without AT_SYMLINK_NOFOLLOW, as a name is not a link. */
 	if (inside_plfs || !(follows ? path_is_ours(dirfd, path, 0)
 				     : path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW)))
 		return REAL(fchmodat)(dirfd, path, mode, at_flags);
@@ -184,8 +183,8 @@ EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
 	return fchownat(AT_FDCWD, path, uid, gid, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Times. By path the inode's own call is right; data still in memory is committed before, so that
- * its commit does not come after the call and move the times again. */
+/* Times. By path libc's call on the inode is right. Data still in memory is committed before,
+ * because a later commit would move the times again. */
 EXPORT int futimens(int fd, const struct timespec times[2])
 {
 	struct ofd *o;
@@ -247,9 +246,9 @@ EXPORT int lutimes(const char *path, const struct timeval times[2])
 	return REAL(lutimes)(path, times);
 }
 
-/* Removes DIR/.plfs if it holds no container, so that a directory whose last file is gone is empty
- * for its owner. Succeeds only as far as the directories are empty: rmdir itself is the check, so a
- * container that appears meanwhile is safe. */
+/* Removes DIR/.plfs if it holds no container, so that rmdir of a directory without files succeeds.
+ * It uses rmdir alone, which refuses directories that are not empty, so a container that appears
+ * meanwhile is safe. */
 static bool remove_empty_store(int dirfd, const char *path)
 {
 	int dir = (int)RAW(
@@ -345,8 +344,8 @@ EXPORT int rename(const char *old, const char *new)
 	return (int)to_errno(PLFS(plfs_door_rename(AT_FDCWD, old, AT_FDCWD, new, 0)));
 }
 
-/* Writes go to logs, so a name never has an event; whoever waits for one would wait for ever.
- * ENOSPC makes programs (tail -f) poll. */
+/* Writes go to logs, so the inode of a name gets no events, and a program would wait for them for
+ * ever. ENOSPC makes programs (tail -f) poll. */
 EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
 {
 	struct stat st;
@@ -358,12 +357,12 @@ EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
 	return -1;
 }
 
-/* Is this entry of directory fd to be hidden? Elsewhere a ".plfs" may be anything, so only below a
- * mount. */
+/* Is this entry of directory fd to be hidden? Elsewhere a ".plfs" may be anything, so only
+ * in managed directories. */
 static bool hidden(int fd, const char *name)
 {
 	return name[0] == '.' && name[1] != 0 && name[1] != '.' && !inside_plfs &&
-	       PLFS(plfs_door_hidden(name)) && path_below_mount(fd, name);
+	       PLFS(plfs_door_hidden(name)) && path_is_managed(fd, name);
 }
 
 EXPORT struct dirent *readdir(DIR *dir)

@@ -40,8 +40,8 @@ int door_adopt(int fd, int flags, int64_t position)
 	return install(fd, file, flags, position) < 0 ? -errno : 1;
 }
 
-/* A native open gave fd. It may be a name all the same: through a symbolic link into a mount,
- * /dev/stdin, or a container outside all mounts. */
+/* fd came from a native open. It may still be a name: through a symbolic link into a
+ * managed directory, /dev/stdin, or a container outside of all managed directories. */
 static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t mode)
 {
 	if (fd < 0)
@@ -57,8 +57,8 @@ static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t 
 		RAW(SYS_close, fd);
 		return (int)to_errno(rc);
 	}
-	/* A writable descriptor of a superblock must not stay with the application: a write that
-	 * nobody catches would destroy it. */
+	/* The application must not keep a writable descriptor of a superblock: a write that is not
+	 * wrapped would destroy it. */
 	RAW(SYS_close, fd);
 	return open_through_door(dirfd, path, flags & ~(O_CREAT | O_EXCL), mode);
 }
@@ -69,10 +69,10 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	if (inside_plfs || !path || (flags & O_PATH) || ((flags & O_DIRECTORY) && !tmpfile))
 		return REAL(openat)(dirfd, path, flags, mode);
 	int saved = errno;
-	bool ours = path_below_mount(dirfd, path);
+	bool ours = path_is_managed(dirfd, path);
 	if (ours && tmpfile) {
-		/* It could get a name by linkat, and that file would not be a container. Programs
-		 * fall back to a named file. */
+		/* linkat could give it a name, and then there would be a plain file in a managed
+		 * directory. Programs fall back to a named file. */
 		errno = EOPNOTSUPP;
 		return -1;
 	}
@@ -83,8 +83,8 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	return adopt_if_name(REAL(openat)(dirfd, path, flags, mode), dirfd, path, flags, mode);
 }
 
-/* The mode argument is there only if the flags ask for it; reading it always is harmless, using it
- * is not. */
+/* Callers pass the mode only if the flags require it. va_arg may be read in any case; the value may
+ * be used only then. */
 #define MODE_ARGUMENT(flags) \
 	({ \
 		mode_t mode_ = 0; \
@@ -120,7 +120,7 @@ ALIAS(creat, creat64);
 
 EXPORT int __open_2(const char *path, int flags)
 {
-	/* libc ends the program for a missing mode; leave that to it. */
+	/* libc ends the program if the mode is missing, so it gets the call. */
 	if (flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY)))
 		return REAL(__open_2)(path, flags);
 	return door_openat(AT_FDCWD, path, flags, 0);
@@ -139,7 +139,7 @@ ALIAS(__openat_2, __openat64_2);
 EXPORT int mknodat(int dirfd, const char *path, mode_t mode, dev_t dev)
 {
 	if (((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0) || inside_plfs ||
-		!path_below_mount(dirfd, path))
+		!path_is_managed(dirfd, path))
 		return REAL(mknodat)(dirfd, path, mode, dev);
 	int fd = door_openat(dirfd, path, O_CREAT | O_EXCL | O_WRONLY, mode & 07777);
 	return fd < 0 ? -1 : door_close(fd);
@@ -150,7 +150,7 @@ EXPORT int mknod(const char *path, mode_t mode, dev_t dev)
 	return mknodat(AT_FDCWD, path, mode, dev);
 }
 
-/* A file that mkstemp makes below a mount. `suffix` characters follow the six X. */
+/* A file that mkstemp makes in a managed directory. `suffix` characters follow the six X. */
 static int make_temporary(char *template, int suffix, int flags)
 {
 	static const char letters[62] =
@@ -178,29 +178,29 @@ static int make_temporary(char *template, int suffix, int flags)
 
 EXPORT int mkstemp(char *template)
 {
-	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, 0, 0)
-						    : REAL(mkstemp)(template);
+	return path_is_managed(AT_FDCWD, template) ? make_temporary(template, 0, 0)
+						   : REAL(mkstemp)(template);
 }
 ALIAS(mkstemp, mkstemp64);
 
 EXPORT int mkostemp(char *template, int flags)
 {
-	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, 0, flags)
-						    : REAL(mkostemp)(template, flags);
+	return path_is_managed(AT_FDCWD, template) ? make_temporary(template, 0, flags)
+						   : REAL(mkostemp)(template, flags);
 }
 ALIAS(mkostemp, mkostemp64);
 
 EXPORT int mkstemps(char *template, int suffix)
 {
-	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, suffix, 0)
-						    : REAL(mkstemps)(template, suffix);
+	return path_is_managed(AT_FDCWD, template) ? make_temporary(template, suffix, 0)
+						   : REAL(mkstemps)(template, suffix);
 }
 ALIAS(mkstemps, mkstemps64);
 
 EXPORT int mkostemps(char *template, int suffix, int flags)
 {
-	return path_below_mount(AT_FDCWD, template) ? make_temporary(template, suffix, flags)
-						    : REAL(mkostemps)(template, suffix, flags);
+	return path_is_managed(AT_FDCWD, template) ? make_temporary(template, suffix, flags)
+						   : REAL(mkostemps)(template, suffix, flags);
 }
 ALIAS(mkostemps, mkostemps64);
 
@@ -221,7 +221,7 @@ void door_forget(int fd)
 		ofd_put(stale);
 }
 
-/* Is it one of libplfs's own descriptors? The application never opened it, so it may not close it.
+/* Is it one of libplfs's own descriptors? The application did not open it and must not close it.
  */
 static bool fd_is_owned(int fd)
 {
@@ -284,8 +284,8 @@ static int door_dup_to(int from, int to, int flags, bool three)
 	if ((!fd_is_container(from) && !fd_is_container(to) && !fd_is_owned(to)) || inside_plfs ||
 		from == to)
 		return three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
-	/* Where our logs are the application sees no open file; EBUSY is what dup2 gives for a
-	 * number that is just being opened. */
+	/* To the application the number of one of libplfs's descriptors is free. EBUSY is what dup2
+	 * gives for a number that is being opened. */
 	if (fd_is_owned(to)) {
 		errno = EBUSY;
 		return -1;
@@ -334,7 +334,7 @@ static int close_plain(unsigned first, unsigned last)
 	char buf[4096];
 	long n;
 	bool again = true;
-	/* Closing changes the directory that is read, so it is read again until a pass closes
+	/* Closing changes /proc/self/fd while it is read, so it is read again until a pass closes
 	 * nothing. */
 	while (again) {
 		again = false;
@@ -349,8 +349,8 @@ static int close_plain(unsigned first, unsigned last)
 				if (fd < first || fd > last || (int)fd == dir ||
 					fd_is_owned((int)fd))
 					continue;
-				/* A close that fails (tools like valgrind keep descriptors back)
-				 * must not start another pass. */
+				/* A close that fails (valgrind protects its own descriptors) does
+				 * not count: it would fail in every pass. */
 				if (RAW(SYS_close, (long)fd) == 0)
 					again = true;
 			}

@@ -1,10 +1,11 @@
-/* Which paths are ours: below a mount, which libplfs knows, or PLFS files by their looks. */
+/* Which paths are ours: those in managed directories, which libplfs knows, and names of PLFS files
+ * elsewhere, recognised by their size. */
 #include "door.h"
 
-bool path_below_mount(int dirfd, const char *path)
+bool path_is_managed(int dirfd, const char *path)
 {
 	int saved = errno;
-	bool yes = PLFS(plfs_door_below_mount(dirfd, path)) == 1;
+	bool yes = PLFS(plfs_door_below_managed(dirfd, path)) == 1;
 	errno = saved;
 	return yes;
 }
@@ -23,7 +24,7 @@ bool path_is_ours(int dirfd, const char *path, int at_flags)
 {
 	int saved = errno;
 	bool yes = !inside_plfs &&
-		   (path_below_mount(dirfd, path) || path_may_be_name(dirfd, path, at_flags));
+		   (path_is_managed(dirfd, path) || path_may_be_name(dirfd, path, at_flags));
 	errno = saved;
 	return yes;
 }

@@ -21,9 +21,9 @@ void share_with_process(void)
 	errno = saved;
 }
 
-/* The positions move here and not in an atfork handler: another thread may close the last
- * descriptor of a file meanwhile, and libplfs's own handler would already have stopped it. That
- * handler also commits, so there is no commit here. */
+/* The positions move here and not in an atfork handler: at that time libplfs's own handler already
+ * blocks other threads, one of which may be closing the last descriptor of a file. That handler
+ * also commits, so there is no commit here. */
 EXPORT pid_t fork(void)
 {
 	if (!inside_plfs)
@@ -32,16 +32,15 @@ EXPORT pid_t fork(void)
 }
 ALIAS(fork, __fork);
 
-/* A vfork child shares memory with its parent: its close and dup2 would change the parent's table,
- * and it may open files. So it is a fork. The parent does not wait for the exec. */
+/* vfork is a fork here: its child would share the parent's memory, and its open, close and dup2
+ * would change the parent's table. So the parent does not wait for the exec. */
 EXPORT pid_t vfork(void)
 {
 	return fork();
 }
 ALIAS(vfork, __vfork);
 
-/* _Fork skips atfork handlers, and without them libplfs's writers in the child would be the
- * parent's. */
+/* _Fork runs no atfork handlers, without which the child would use the parent's writers. */
 EXPORT pid_t _Fork(void)
 {
 	return atomic_load(&fd_limit) ? fork() : REAL(_Fork)();
@@ -232,7 +231,7 @@ static void drop_actions(const posix_spawn_file_actions_t *key)
 	pthread_mutex_unlock(&actions_lock);
 }
 
-/* Notes an action that libc took (rc == 0). Returns what the call is to return. */
+/* Records an action that libc accepted (rc == 0). Returns the result of the call. */
 static int note_action(int rc, const posix_spawn_file_actions_t *key, struct action action)
 {
 	if (rc != 0)
@@ -313,7 +312,8 @@ EXPORT int posix_spawn_file_actions_addtcsetpgrp_np(posix_spawn_file_actions_t *
 		(struct action){.kind = ADD_TCSETPGRP, .fd = fd});
 }
 
-/* Descriptors for opened files start here, where an earlier action of the list hardly touches them.
+/* Descriptors for opened files get numbers from here on, which other actions of the list are
+ * unlikely to use.
  */
 #define SPAWN_FD_LEAST 200
 
@@ -328,7 +328,8 @@ static int translate(
 		const struct action *x = &a->v[i];
 		switch (x->kind) {
 		case ADD_OPEN:
-			/* After a chdir a relative path means something that only the child knows.
+			/* After a chdir action relative paths begin at a directory that the parent
+			 * does not have.
 			 */
 			if ((moved && x->path[0] != '/') || !path_is_ours(AT_FDCWD, x->path, 0)) {
 				rc = REAL(posix_spawn_file_actions_addopen)(

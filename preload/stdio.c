@@ -1,6 +1,6 @@
 /* stdio on containers.
  *
- * A FILE of libc reads and writes with calls inside libc that no preload sees. So a stream on a
+ * A FILE of libc reads and writes with calls inside libc, which cannot be wrapped. So a stream on a
  * container is a cookie stream, whose functions are ours; its _fileno is set so that fileno()
  * works.
  *
@@ -13,8 +13,8 @@
 #include <stdio_ext.h>
 #include <string.h>
 
-/* Buffer of a stream. 64 KiB: a write of this size is one record of the index log, and read(2) of
- * 64 KiB is past the knee of the cost per byte. */
+/* Buffer of a stream. 64 KiB: at that size a call costs little compared with copying its bytes, and
+ * each write is one record of the index log. */
 #define STREAM_BUFFER 65536
 
 /* _IO_UNBUFFERED of glibc's libio.h, part of its ABI since putc was a macro. */
@@ -55,8 +55,8 @@ static ssize_t stream_read(void *cookie, char *buf, size_t n)
 	return read(((struct stream *)cookie)->fd, buf, n);
 }
 
-/* The contract of cookie streams: fewer bytes than asked mean an error, and a negative result is
- * not allowed. */
+/* A cookie stream's write function reports an error by a smaller count and must not return a
+ * negative one (fopencookie(3)). */
 static ssize_t stream_write(void *cookie, const char *buf, size_t n)
 {
 	size_t done = 0;
@@ -138,8 +138,8 @@ struct wide_state *stdio_wide_state(FILE *fp)
 	return s ? &s->wide : NULL;
 }
 
-/* Bytes that wait in one stream are for the descriptor, whatever it is when they are flushed; so
- * they move to the other stream. */
+/* Bytes that are buffered in one stream belong to the descriptor, whatever that is when they are
+ * flushed; so they move to the other stream. */
 static void move_pending(FILE *from, FILE *to)
 {
 	size_t n = (size_t)(from->_IO_write_ptr - from->_IO_write_base);
@@ -158,8 +158,8 @@ void stdio_follow(int fd)
 		if ((s && *global == s->fp) || !*global || fileno(*global) != fd)
 			return;
 		if (!s) {
-			/* fd 0 may be written and 1 be read if the program likes, but not through
-			 * these streams. */
+			/* A program may write to 0 and read from 1, but not through these streams.
+			 */
 			s = stream_new(fd, fd == 0 ? "r" : "w", fd);
 			if (!s)
 				return;
@@ -252,7 +252,7 @@ EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 	int flags = inside_plfs || !path || !mode ? -1 : mode_flags(mode);
 	if (flags < 0)
 		return REAL(fopen)(path, mode);
-	if (!path_below_mount(AT_FDCWD, path) &&
+	if (!path_is_managed(AT_FDCWD, path) &&
 		!((flags & O_TRUNC) && path_may_be_name(AT_FDCWD, path, 0))) {
 		FILE *fp = REAL(fopen)(path, mode);
 		struct stat st;

@@ -1,16 +1,16 @@
-/* syscall(2): programs that go around libc's file calls but still through libc (node's statx,
+/* syscall(2): programs that do not call libc's file functions, but its syscall() (node's statx,
  * Python's ctypes).
  *
- * The number decides; a call that has a wrapper goes to it, every other keeps its six arguments.
- * Programs with their own system call instructions (Go, static binaries) are not seen here: they
- * need the FUSE mount. */
+ * A call number that has a wrapper is sent to it; any other goes to the kernel with its six
+ * arguments. Programs with their own system call instructions (Go, static binaries) are not seen
+ * here: they need the FUSE mount. */
 #include "door.h"
 
 #include <stdarg.h>
 
-/* openat2 may forbid things on the way (RESOLVE_*), which libplfs does not know: the kernel walks,
- * and only a name that exists is taken. So a file that this call creates below a mount is made by
- * openat first, if no such limit is asked. */
+/* openat2 may limit how the path is followed (RESOLVE_*), which libplfs cannot do. Without such a
+ * limit the call is openat. With one the kernel opens the path, and only a name that exists is
+ * recognised afterwards: a file that such a call creates in a managed directory stays plain. */
 static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size)
 {
 	if (size >= 24 && how && how[2] == 0)
@@ -31,9 +31,9 @@ static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size
 	return fd;
 }
 
-/* A call whose descriptor is plain goes to the kernel and not through our export: tools that put
- * their own code into libc's functions (UCX, in most MPI libraries, does so with mmap) use
- * syscall() as the way to the original, and would come back to themselves. */
+/* A call on a plain descriptor goes to the kernel and not to our exported function: tools that
+ * patch libc's functions (UCX, which most MPI libraries contain, patches mmap) use syscall() to
+ * reach the original, and would call themselves. */
 #define ON_CONTAINER_ONLY(fd, call) \
 	if (!fd_is_container((int)(fd))) \
 		break; \

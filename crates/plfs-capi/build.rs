@@ -1,13 +1,59 @@
-//! Writes include/plfs.h from the sources. The file is committed; `make lint` fails if it is not
-//! what the sources say.
+//! Writes include/plfs.h, for programs, and include/plfs_door.h, for preload/ and mpi/: the head
+//! from headers/, then a section for each source file. Both are committed; `make lint` fails if
+//! they are not what the sources say.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+/// The sections of each header, in order. Those of plfs.h are in the order in which a program uses
+/// them.
+const HEADERS: [(&str, &[&str]); 2] = [
+    (
+        "plfs.h",
+        &["handle", "io", "commit", "attributes", "path", "dir", "pieces", "layout", "error"],
+    ),
+    ("plfs_door.h", &["door", "index"]),
+];
 
 fn main() {
     println!("cargo::rerun-if-changed=src");
+    println!("cargo::rerun-if-changed=headers");
     println!("cargo::rerun-if-changed=cbindgen.toml");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libplfs.so.0");
     let dir = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
-    match cbindgen::generate(&dir) {
-        Ok(header) => drop(header.write_to_file(format!("{dir}/include/plfs.h"))),
-        Err(error) => println!("cargo::warning=plfs.h was not written: {error}"),
+    for (name, sections) in HEADERS {
+        if let Err(error) = write(Path::new(&dir), name, sections) {
+            println!("cargo::warning={name} was not written: {error}");
+        }
     }
+}
+
+fn write(dir: &Path, name: &str, sections: &[&str]) -> Result<(), Box<dyn Error>> {
+    let mut text = String::new();
+    for section in sections {
+        let source = dir.join("src").join(section).with_extension("rs");
+        let rust = fs::read_to_string(&source)?;
+        let title = rust.lines().next().and_then(|line| line.strip_prefix("//! "));
+        let title = title.ok_or_else(|| format!("{} has no title", source.display()))?;
+        let config = cbindgen::Config::from_file(dir.join("cbindgen.toml"))?;
+        let mut declarations = Vec::new();
+        cbindgen::Builder::new()
+            .with_config(config)
+            .with_src(&source)
+            .generate()?
+            .write(&mut declarations);
+        text += &format!("/* --- {title} --- */\n\n{}\n", String::from_utf8(declarations)?.trim());
+        text += "\n";
+    }
+    // What is a matter of safety to Rust is what C expects of every caller.
+    let text = text.replace(" * # Safety\n", " * Requires:\n");
+    let head = fs::read_to_string(dir.join("headers").join(name).with_extension("h.in"))?;
+    let text = head.replace("@SECTIONS@\n", &text);
+    let header = dir.join("include").join(name);
+    // What depends on the header is not built again if it is the same.
+    if fs::read_to_string(&header).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    Ok(fs::write(header, text)?)
 }

@@ -24,7 +24,6 @@ int main(void)
 	IS(plfs_lseek(f, 0, SEEK_CUR), 5);
 	IS(plfs_write(f, "_", 1), 1);
 	IS(plfs_lseek(f, -1, SEEK_END), 10);
-	IS(plfs_seek(f, 3, 4, SEEK_CUR), 7);
 	IS(plfs_lseek(f, 0, SEEK_CUR), 10);
 	IS(plfs_lseek(f, -1, SEEK_SET), -EINVAL);
 	IS(plfs_pwrite(f, "far", 3, 100000), 3);

@@ -602,6 +602,19 @@ os.kill(os.getpid(), signal.SIGKILL)' || [ $? = 137 ]
     plfs check plfs.d/f | head -1 | has ': healthy$'
     [ "$(plfs stat --json plfs.d/f | json 'print(d["summary"], len(d["open_marks"]))')" = "valid 0" ]
 }
+# A repair ended the tenancies of writers that died on this host, and neither its help nor what it
+# printed said so.
+t_a_repair_ends_what_the_dead_had_open() {
+    plfs run -- python3 -c '
+import os, signal
+fd = os.open("plfs.d/f", os.O_RDWR | os.O_CREAT)
+os.write(fd, b"safe"); os.fsync(fd)
+os.kill(os.getpid(), signal.SIGKILL)' || [ $? = 137 ]
+    plfs check plfs.d/f | head -1 | has ': busy$'
+    plfs check --repair plfs.d/f | has '^  done  *the open mark .* is gone: its writer died'
+    plfs check plfs.d/f | head -1 | has ': healthy$'
+    [ "$(plfs cat plfs.d/f)" = safe ]
+}
 t_marks_of_the_living_stay() {
     plfs run -- python3 -c '
 import os, subprocess
@@ -773,6 +786,10 @@ C
     # shellcheck disable=SC2046 # flags are several words
     cc -o p p.c $(pkg-config --cflags --libs plfs) -Wl,-rpath,"$(pkg-config --variable=libdir plfs)"
     [ "$(./p)" = "$(pkg-config --modversion plfs)" ]
+    # The header is C++ as well. That of the doors is not installed.
+    # shellcheck disable=SC2046 # as above
+    c++ -fsyntax-only -x c++ p.c $(pkg-config --cflags plfs)
+    [ "$(ls prefix/include)" = plfs.h ]
     ln -s "$PWD/prefix/bin/plfs" link
     ./link run -- true
     mv prefix 'pre fix'

@@ -98,6 +98,8 @@ def exists(test):
     if suite == "fuse":
         file, _, function = name.partition(".")
         return f"\ndef t_{function}" in (ROOT / f"tests/fuse/{file}.py").read_text()
+    if suite == "cli":
+        return f"\nt_{name}() {{" in (ROOT / "tests/cli/run.sh").read_text()
     if separator == "/":
         return (ROOT / f"tests/{suite}/{name}.c").exists()
     files = (ROOT / f"crates/{crate}/tests/{suite}.rs" for crate in ("plfs", "plfs-index"))
@@ -107,7 +109,7 @@ def exists(test):
 def semantics():
     """SEMANTICS.md and the tests know each other: each sentence names a test, each test that is named is there, each behaviour is named, each difference has a row."""
     text = (ROOT / "docs/SEMANTICS.md").read_text()
-    tests = r"`((?:doors|fuse|preload|mpi)/(?!NAME|FILE)[\w.]+|(?!FILE)\w+::(?!NAME)\w+)`"
+    tests = r"`((?:doors|fuse|preload|mpi|cli)/(?!NAME|FILE)[\w.]+|(?!FILE)\w+::(?!NAME)\w+)`"
     sentences = re.findall(r"^\* \*\*(\w+)\*\*(.*(?:\n  .*)*)", text, re.M)
     wrong = [f"no test {test}" for test in sorted(set(re.findall(tests, text))) if not exists(test)]
     wrong += [

@@ -406,7 +406,7 @@ def syslog_in_a_namespace():
     wait_for(3, ".data has")
     fd = os.open(f"{path}/f", os.O_RDONLY)
     os.kill(pid, signal.SIGTERM)
-    assert "told to end" not in wait_for(4, "is in use")
+    assert "signal to end" not in wait_for(4, "is in use")
     os.close(fd)
     wait_for_end(pid)
 

@@ -4,7 +4,7 @@
 # Proves: the MPI-IO door, call by call, under each MPI, on 1 to 4 ranks
 # Takes 150 s
 # Alone: ranks wait for each other by spinning; what runs beside them makes every barrier wait for the scheduler
-# The MPI-IO door. Each t_*.c runs below a mount under every MPI that is here, on 1, 2, 3 and 4 ranks: Debian's MPICH and Open MPI, and the MPICH that make deps put into
+# The MPI-IO door. Each t_*.c runs in a managed directory under every MPI that is here, on 1, 2, 3 and 4 ranks: Debian's MPICH and Open MPI, and the MPICH that make deps put into
 # BUILD_DIR/deps (as libmpi.so.12 and as the standard ABI). Then what is not a program of its own: Fortran, static linking, death of a rank, exports.
 # Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).
 set -u
@@ -32,7 +32,7 @@ check() { # NAME COMMAND...: the command succeeds
 mpis="mpich openmpi mpich5 abi"
 declare -A cc=([mpich]=mpicc.mpich [openmpi]=mpicc.openmpi [mpich5]=$deps/bin/mpicc [abi]=$deps/bin/mpicc_abi)
 declare -A exec=([mpich]=mpiexec.mpich [openmpi]=mpiexec.openmpi [mpich5]=$deps/bin/mpiexec [abi]=$deps/bin/mpiexec)
-declare -A backend=([mpich]=mpich12 [openmpi]=ompi40 [mpich5]=mpi12 [abi]=abi)
+declare -A adapter=([mpich]=mpich12 [openmpi]=ompi40 [mpich5]=mpi12 [abi]=abi)
 
 fresh() { [ ! -d "$work/mount" ] || "$plfs" run --mount "$work/mount" -- rm -rf "$work/mount/d" || true; rm -rf "$work/mount" "$work/plain"; mkdir -p "$work/mount/d" "$work/plain"; }
 ranks() { # MPI N COMMAND...: below the mount
@@ -44,8 +44,8 @@ for mpi in $mpis; do
     if ! command -v "${cc[$mpi]}" > /dev/null || ! command -v "${exec[$mpi]}" > /dev/null; then
         result "$mpi" skip "no ${cc[$mpi]} (make deps installs it)"
         mpis=${mpis//$mpi/}
-    elif [ ! -e "$lib/libplfs_mpi_${backend[$mpi]}.so" ]; then
-        result "$mpi" skip "no backend ${backend[$mpi]}: its headers were not there at build"
+    elif [ ! -e "$lib/libplfs_mpi_${adapter[$mpi]}.so" ]; then
+        result "$mpi" skip "no adapter ${adapter[$mpi]}: its headers were not there at build"
         mpis=${mpis//$mpi/}
     fi
 done
@@ -158,7 +158,7 @@ linked() {
 }
 [[ " $mpis " != *" openmpi "* ]] || check linked linked
 
-# An MPI that no backend is for goes on as without us, and says so if asked.
+# An MPI that has no adapter goes on as without us, and says so if asked.
 unknown() {
     mpicc.mpich -std=gnu11 -w -o "$work/unknown" "$here/t_pointers.c" || return 1
     mkdir -p "$work/alone/lib/plfs" && cp "$lib/libplfs_mpi.so" "$work/alone/lib/plfs/" || return 1

@@ -1,5 +1,5 @@
-/* What the test programs share. Each gets a directory below a mount as its argument, runs on any
- * number of ranks, and exits with 1 if a check failed on any. */
+/* What the test programs share. Each gets a managed directory as its argument, runs on any number
+ * of ranks, and exits with 1 if a check failed on any. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>

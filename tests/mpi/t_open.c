@@ -74,7 +74,7 @@ static void modes(void)
 	CHECK(access("/dev/null", F_OK) == 0);
 }
 
-/* Also without a mount, by prefix; and a file outside is the MPI's. */
+/* Also outside of managed directories, by prefix; and a file outside is the MPI's. */
 static void whose(void)
 {
 	MPI_File f;

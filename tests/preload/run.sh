@@ -1,10 +1,10 @@
 #!/bin/bash
 # tests/preload/run.sh BUILD_DIR [TEST...]
 #
-# Proves: libc's file calls below a mount with the preload library answer as on a plain directory
+# Proves: libc's file calls in a managed directory with the preload library answer as on a plain directory
 # Takes 60 s
 # BUILD_DIR holds lib/libplfs.so and lib/plfs/libplfs_preload.so. Each test (t_*.c, s_*.sh) runs in an empty directory twice, once plain and
-# once below a mount with the preload library; output and the files left behind must be the same. only_*.c run below the mount alone.
+# once in a managed directory with the preload library; output and the files left behind must be the same. only_*.c run there alone.
 # Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).
 set -u
 build=$(realpath "$1") && shift || exit 2
@@ -32,9 +32,9 @@ run_twice() { # NAME COMMAND...
     rm -rf "$work/plain"; mkdir -p "$work/plain/t"
     [ -d "$work/mount" ] && shimmed rm -rf "$work/mount"
     rm -rf "$work/mount"; mkdir -p "$work/mount/t"
-    (cd "$work/plain/t" && T_HERE=$PWD T_MOUNT=$work/plain $limit "$@" < /dev/null > "$work/plain.out" 2> "$work/plain.err") || plain=$?
+    (cd "$work/plain/t" && T_HERE=$PWD T_MANAGED=$work/plain $limit "$@" < /dev/null > "$work/plain.out" 2> "$work/plain.err") || plain=$?
     if [ $plain = 77 ]; then result "$name" skip "$(tail -1 "$work/plain.err")"; return; fi
-    (cd "$work/mount/t" && T_HERE=$PWD T_MOUNT=$work/mount shimmed $limit "$@" < /dev/null > "$work/mount.out" 2> "$work/mount.err") || door=$?
+    (cd "$work/mount/t" && T_HERE=$PWD T_MANAGED=$work/mount shimmed $limit "$@" < /dev/null > "$work/mount.out" 2> "$work/mount.err") || door=$?
     (cd "$work/plain/t" && bash -c "$dump") >> "$work/plain.out" 2>&1
     (cd "$work/mount/t" && shimmed bash -c "$dump") >> "$work/mount.out" 2>&1
     if [ $plain = $door ] && cmp -s "$work/plain.out" "$work/mount.out"; then
@@ -57,7 +57,7 @@ for source in "$here"/t_*.c "$here"/only_*.c; do
         t_*) run_twice "$name" "$T_BIN/$name" ;;
         *)
             rm -rf "$work/mount"; mkdir -p "$work/mount/t"
-            out=$(cd "$work/mount/t" && T_HERE=$PWD T_MOUNT=$work/mount shimmed $limit "$T_BIN/$name" 2>&1)
+            out=$(cd "$work/mount/t" && T_HERE=$PWD T_MANAGED=$work/mount shimmed $limit "$T_BIN/$name" 2>&1)
             result "$name" "$([ $? = 0 ] && echo ok || echo fail)" "$out" ;;
     esac
 done

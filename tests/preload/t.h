@@ -1,5 +1,5 @@
-/* Shared by the test programs. Each runs twice in an empty directory, once plain and once below a
- * mount, and must print the same. */
+/* Shared by the test programs. Each runs twice in an empty directory, once plain and once in a
+ * managed directory, and must print the same. */
 #ifndef T_H
 #define T_H
 #include <errno.h>

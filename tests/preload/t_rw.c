@@ -121,7 +121,7 @@ int main(void)
 	close(pipes[0]);
 	close(pipes[1]);
 	char beside[4200];
-	sprintf(beside, "%s/../t_rw.plain", getenv("T_MOUNT"));
+	sprintf(beside, "%s/../t_rw.plain", getenv("T_MANAGED"));
 	int plain = open(beside, O_CREAT | O_TRUNC | O_RDWR, 0600);
 	at = 0;
 	R(copy_file_range(in, &at, plain, NULL, 10000, 0));

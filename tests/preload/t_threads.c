@@ -44,8 +44,8 @@ static void *at_writer(void *number)
 }
 
 /* Uses a descriptor that another thread closes and opens again. That is the program's error and any
- * bytes will do (below a mount it may see the placeholder), but not a crash, a hang, or more bytes
- * than asked. */
+ * bytes will do (in a managed directory it may see the placeholder), but not a crash, a hang, or
+ * more bytes than asked. */
 static void *prober(void *unused)
 {
 	char c[4];

@@ -41,7 +41,7 @@ same() { # NAME COMMAND: a text for bash, run in an empty directory, twice
             result "$name" fail "left no data in a container"
         else result "$name" ok; fi
     else
-        result "$name" fail "status $plain plain, $ours mounted"
+        result "$name" fail "status $plain plain, $ours through PLFS"
         diff "$work/plain.out" "$work/ours.out" | head -n "${T_LINES:-15}" | show
     fi
 }

@@ -1,4 +1,4 @@
-//! Directory listing without what PLFS keeps for itself.
+//! Directories
 
 use std::ffi::{CString, c_char, c_int};
 use std::os::unix::ffi::OsStringExt;
@@ -13,8 +13,8 @@ pub struct PlfsDir {
     current: CString,
 }
 
-/// Lists a directory as of now, without `.`, `..` and PLFS's own directory. The listing goes to
-/// `*out`; free it with plfs_closedir.
+/// Lists the directory `path` as of now, in no order, without `.`, `..` and PLFS's own directory.
+/// `*out` gets the listing, which plfs_closedir frees. Memory: all names.
 ///
 /// # Safety
 /// `path` is a C string, `out` a place for a pointer.
@@ -41,7 +41,8 @@ pub unsafe extern "C" fn plfs_opendir(path: *const c_char, out: *mut *mut PlfsDi
     }) as c_int
 }
 
-/// The next name, or NULL behind the last one. Valid until the next call on the listing.
+/// Gives the next name, or NULL after the last one. Valid until the next call on the listing, which
+/// one thread uses at a time.
 ///
 /// # Safety
 /// `dir` is a listing that one thread uses at a time, or NULL.

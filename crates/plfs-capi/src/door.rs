@@ -1,5 +1,4 @@
-//! What doors need beyond the API: which paths are PLFS's, and the system's own calls on any file,
-//! with PLFS files recognised.
+//! System calls on any file, where PLFS files are recognised (preload/, mpi/)
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::io::Write;
@@ -16,10 +15,12 @@ use plfs_core::{File, OpenOptions, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
 
-use crate::file::{BLOCK_BYTES, PlfsFile, access_of, offset_arg};
+use crate::attributes::BLOCK_BYTES;
+use crate::handle::{PlfsFile, access_of, handle, offset_arg};
+use crate::io::seek;
 use crate::{Failure, Result, absolute, borrow, call, link_of, path_arg, plfs};
 
-/// Flags of a placeholder that the kernel answers for.
+/// Flags that are set on the placeholder, where F_GETFL and F_GETFD read them.
 const KEPT: c_int = libc::O_CLOEXEC | libc::O_APPEND | libc::O_NONBLOCK;
 
 /// Longest path looked at, with its directory. The kernel refuses paths of half of it (PATH_MAX is
@@ -68,15 +69,15 @@ impl Normal {
     }
 }
 
-/// The mounts, normal. Not those of [`plfs`], which is not to be set up by a process that only
-/// asks.
-fn mounts() -> &'static [Vec<u8>] {
-    static MOUNTS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
-    MOUNTS.get_or_init(|| {
+/// The managed directories, as normal paths. Read from the environment and not from [`plfs`], which
+/// a process that only asks here should not have to set up.
+fn managed_dirs() -> &'static [Vec<u8>] {
+    static MANAGED: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    MANAGED.get_or_init(|| {
         let paths = std::env::var_os("PLFS_MOUNTS").map_or(Vec::new(), |list| split_paths(&list));
         let normal = |path: &PathBuf| {
             let mut normal = Normal::root();
-            // A relative one has no fixed meaning.
+            // A relative path would change its meaning with the current directory.
             (path.is_absolute() && normal.follow(path.as_os_str().as_bytes()))
                 .then(|| normal.as_bytes().to_vec())
         };
@@ -84,16 +85,17 @@ fn mounts() -> &'static [Vec<u8>] {
     })
 }
 
-/// 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is one of PLFS_MOUNTS or
-/// lies below one, by its text; else 0. Opens nothing and allocates nothing after the first call.
+/// 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is a managed directory or
+/// lies below one (PLFS_MOUNTS), by its text; else 0. Opens nothing, and allocates nothing after
+/// the first call: safe in signal handlers.
 ///
 /// # Safety
 /// `path` is NULL or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_below_mount(dirfd: c_int, path: *const c_char) -> c_int {
-    let mounts = mounts();
+pub unsafe extern "C" fn plfs_door_below_managed(dirfd: c_int, path: *const c_char) -> c_int {
+    let managed = managed_dirs();
     // SAFETY: the caller's promise.
-    if mounts.is_empty() || path.is_null() || unsafe { *path } == 0 {
+    if managed.is_empty() || path.is_null() || unsafe { *path } == 0 {
         return 0;
     }
     // SAFETY: as above.
@@ -121,12 +123,12 @@ pub unsafe extern "C" fn plfs_door_below_mount(dirfd: c_int, path: *const c_char
     if !full.follow(path) {
         return 0;
     }
-    let below = |mount: &Vec<u8>| {
+    let below = |dir: &Vec<u8>| {
         full.as_bytes()
-            .strip_prefix(mount.as_slice())
+            .strip_prefix(dir.as_slice())
             .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     };
-    c_int::from(mounts.iter().any(below))
+    c_int::from(managed.iter().any(below))
 }
 
 /// The path of an open descriptor, without allocating.
@@ -156,7 +158,7 @@ pub unsafe extern "C" fn plfs_door_is_plfs(dirfd: c_int, path: *const c_char) ->
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_size != SUPERBLOCK_BYTES as i64 {
             return Ok(0);
         }
-        // A damaged one is one, too: opened as a plain file, it would be overwritten.
+        // A damaged superblock counts as well: opened as a plain file, it would be overwritten.
         Ok(i64::from(!matches!(plfs()?.is_logical(&absolute(dirfd, path)?), Ok(false))))
     }) as c_int
 }
@@ -202,7 +204,7 @@ pub unsafe extern "C" fn plfs_door_open(
         let (create, exclusive) = (flags & libc::O_CREAT != 0, flags & libc::O_EXCL != 0);
         loop {
             if !(create && exclusive) {
-                // Not truncated yet: it may be a superblock.
+                // Without O_TRUNC: it may be a superblock.
                 match native(flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC)) {
                     Ok(fd) => return existing(fd, dirfd, path, flags, &native, out),
                     Err(Errno::NOENT) if create => {}
@@ -226,7 +228,7 @@ pub unsafe extern "C" fn plfs_door_open(
                     let is_link = rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW)
                         .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFLNK);
                     if is_link && flags & libc::O_NOFOLLOW == 0 {
-                        // A link to nothing: what it leads to is to be created.
+                        // A dangling link: its target is to be created.
                         let target = at
                             .parent()
                             .unwrap_or(Path::new("/"))
@@ -258,13 +260,14 @@ fn existing(
     native: &dyn Fn(c_int) -> std::result::Result<OwnedFd, Errno>,
     out: &mut *mut PlfsFile,
 ) -> Result<i64> {
-    // A PosixFile closes itself, and not through libc, on every way out but the last.
+    // A PosixFile is closed when it is dropped, by system call and not through libc; only the last
+    // return gives it away.
     let opened = PosixFile::from_fd(fd);
     let stat = opened.stat()?;
     let (regular, access, truncate) =
         (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
     if regular && stat.len == SUPERBLOCK_BYTES as u64 {
-        // Nor can a superblock be read through O_DIRECT, which wants a buffer aligned.
+        // A superblock cannot be read through O_DIRECT either, which needs an aligned buffer.
         let placeholder = match access.write || flags & libc::O_DIRECT != 0 {
             true => reopen(opened.as_fd(), flags).map(PosixFile::from_fd).ok(),
             false => None,
@@ -277,8 +280,8 @@ fn existing(
             *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
             let mut fd = opened.into_fd();
             if let Some(placeholder) = placeholder {
-                // The placeholder cannot write, and gets the lowest free number, as open(2)
-                // promises.
+                // The placeholder, which is read-only, takes the number of the first open: the
+                // lowest free one, as open(2) promises.
                 let close = if flags & libc::O_CLOEXEC != 0 {
                     DupFlags::CLOEXEC
                 } else {
@@ -308,8 +311,7 @@ fn created(
 ) -> Result<i64> {
     let fd = match name.fd().map(|fd| reopen(fd, flags)) {
         Some(Ok(fd)) => fd,
-        // A file whose mode refuses its owner: the creation's descriptor was allowed, others are
-        // not.
+        // The mode of the new file may forbid its owner to open it again.
         _ => {
             let dir = file.container().store.open(&file.container().dir, Open::READ)?;
             reopen(dir.fd().ok_or(Errno::NOTSUP)?, flags)?
@@ -402,7 +404,7 @@ pub unsafe extern "C" fn plfs_door_fix_stat(
             blocks: st.st_blocks as u64,
             atime: Time { sec: st.st_atime, nsec: st.st_atime_nsec as u32 },
             mtime: Time { sec: st.st_mtime, nsec: st.st_mtime_nsec as u32 },
-            // By which a file is told from one that had its inode before.
+            // Distinguishes a file from an earlier one with the same inode number.
             ctime: Time { sec: st.st_ctime, nsec: st.st_ctime_nsec as u32 },
         };
         // SAFETY: the caller's promise.
@@ -569,3 +571,18 @@ pub unsafe extern "C" fn plfs_door_hidden(name: *const c_char) -> c_int {
 pub const PLFS_SUPER_BYTES: usize = 4093;
 
 const _: () = assert!(PLFS_SUPER_BYTES == SUPERBLOCK_BYTES);
+
+/// Where plfs_lseek would move a position that is `position`; changes nothing.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_seek(
+    file: *mut PlfsFile,
+    position: i64,
+    offset: i64,
+    whence: c_int,
+) -> i64 {
+    // SAFETY: the caller's promise.
+    call(|| seek(&unsafe { handle(file) }?.file, position, offset, whence))
+}

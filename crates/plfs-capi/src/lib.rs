@@ -1,15 +1,22 @@
 //! libplfs.so: the C API. Raw pointers live in this crate; every export runs inside the panic
 //! boundary of [`call`], checks for NULL and says who owns what.
 //!
-//! `file`, `path`, `dir` and `map` are the API for programs; `door` is what the preload door needs
-//! beyond it.
+//! plfs.h has what is for programs, in the order in which they use it, plfs_door.h what preload/
+//! and mpi/ need beyond it. `build.rs` has the list of the files of each; the first line of a file
+//! is the title of its section.
 #![allow(non_camel_case_types)]
 
+mod attributes;
+mod commit;
 mod dir;
 mod door;
-mod file;
-mod map;
+mod error;
+mod handle;
+mod index;
+mod io;
+mod layout;
 mod path;
+mod pieces;
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
@@ -183,20 +190,4 @@ pub(crate) unsafe fn borrow<'a>(fd: c_int) -> Result<BorrowedFd<'a>> {
         0.. => Ok(unsafe { BorrowedFd::borrow_raw(fd) }),
         _ => Err(Failure::from(Errno::BADF)),
     }
-}
-
-/// The sentence of this thread's last failed call; empty if none failed. Valid until the thread's
-/// next failing call.
-#[unsafe(no_mangle)]
-pub extern "C" fn plfs_last_error() -> *const c_char {
-    LAST_ERROR
-        .try_with(|last| last.try_borrow().map_or(c"".as_ptr(), |last| last.as_ptr()))
-        .unwrap_or(c"".as_ptr())
-}
-
-/// The version, such as "0.1.0". Static.
-#[unsafe(no_mangle)]
-pub extern "C" fn plfs_version() -> *const c_char {
-    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
-    VERSION.as_ptr().cast()
 }

@@ -1,20 +1,22 @@
-//! Calls on paths. They work on any file; PLFS files get their logical answers.
+//! Files by name
+//!
+//! These work on any file: a PLFS file gets its logical answers, any other the system's.
 
 use std::ffi::{c_char, c_int};
-use std::ops::ControlFlow;
 
 use libc::{gid_t, mode_t, size_t, ssize_t, timespec, uid_t};
 use plfs_core::store::Errno;
 use rustix::fs::{Access, AtFlags, CWD};
 
-use crate::file::{offset_arg, put_stat, times_arg};
+use crate::attributes::{put_stat, times_arg};
+use crate::handle::offset_arg;
 use crate::{Failure, absolute, call, path_arg, plfs};
 
 /// Runs `body` on an absolute path.
 ///
 /// # Safety
 /// `path` is NULL or a C string.
-unsafe fn on_path(
+pub(crate) unsafe fn on_path(
     path: *const c_char,
     body: impl FnOnce(&std::path::Path) -> crate::Result<i64>,
 ) -> c_int {
@@ -22,8 +24,8 @@ unsafe fn on_path(
     call(|| body(&absolute(libc::AT_FDCWD, unsafe { path_arg(path) }?)?)) as c_int
 }
 
-/// Stat; follows links. The size of a PLFS file comes from its summary, or from its index logs'
-/// block headers if it is being written.
+/// Fills `*out` for `path`, following links, as plfs_fstat. Cost for a PLFS file: one read of its
+/// summary; while it is being written, of the block headers of its index logs.
 ///
 /// # Safety
 /// `path` is a C string, `out` a place for a struct stat.
@@ -33,7 +35,7 @@ pub unsafe extern "C" fn plfs_stat(path: *const c_char, out: *mut libc::stat) ->
     unsafe { on_path(path, |path| put_stat(&plfs()?.stat(path, true)?.stat, out)) }
 }
 
-/// Stat of a link itself.
+/// plfs_stat that does not follow a link at the end of the path.
 ///
 /// # Safety
 /// As plfs_stat.
@@ -43,7 +45,23 @@ pub unsafe extern "C" fn plfs_lstat(path: *const c_char, out: *mut libc::stat) -
     unsafe { on_path(path, |path| put_stat(&plfs()?.stat(path, false)?.stat, out)) }
 }
 
-/// Sets the size of a file.
+/// 0 if this user, by the effective ids, may read (R_OK), write (W_OK) or execute (X_OK) the file,
+/// or if it exists (F_OK); else a negative error number as access(2).
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_access(path: *const c_char, mode: c_int) -> c_int {
+    let access = Access::from_bits_truncate(mode as u32);
+    // SAFETY: the caller's promise.
+    unsafe {
+        on_path(path, |path| {
+            Ok(rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).map(|()| 0)?)
+        })
+    }
+}
+
+/// plfs_ftruncate of the file `path`, followed by a commit.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -53,7 +71,47 @@ pub unsafe extern "C" fn plfs_truncate(path: *const c_char, size: i64) -> c_int 
     unsafe { on_path(path, |path| Ok(plfs()?.truncate(path, offset_arg(size)?).map(|()| 0)?)) }
 }
 
-/// Removes a name. The data goes with the last name, when nobody has the file open.
+/// Sets the permission bits, as chmod(2).
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_chmod(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { on_path(path, |path| Ok(plfs()?.chmod(path, mode & 0o7777).map(|()| 0)?)) }
+}
+
+/// Sets owner and group, as chown(2); -1 leaves one as it is. Follows links.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_chown(path: *const c_char, uid: uid_t, gid: gid_t) -> c_int {
+    let some = |id: u32| (id != u32::MAX).then_some(id);
+    // SAFETY: the caller's promise.
+    unsafe {
+        on_path(path, |path| Ok(plfs()?.chown(path, some(uid), some(gid), true).map(|()| 0)?))
+    }
+}
+
+/// Sets access and modification time, as utimensat(2) with AT_FDCWD and no flags; `times` as
+/// plfs_futimens.
+///
+/// # Safety
+/// `path` is a C string, `times` is NULL or points to two timespecs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_utimens(path: *const c_char, times: *const timespec) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe {
+        on_path(path, |path| {
+            let [atime, mtime] = times_arg(times)?;
+            Ok(plfs()?.set_times(path, atime, mtime).map(|()| 0)?)
+        })
+    }
+}
+
+/// Removes a name, as unlink(2). The data goes with the last name, when nobody has the file open
+/// any more. Cost for a PLFS file: the removal of its logs, if this was the last name.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -63,7 +121,7 @@ pub unsafe extern "C" fn plfs_unlink(path: *const c_char) -> c_int {
     unsafe { on_path(path, |path| Ok(plfs()?.unlink(path).map(|()| 0)?)) }
 }
 
-/// Renames, replacing atomically.
+/// Renames, as rename(2): a file at `to` is replaced atomically.
 ///
 /// # Safety
 /// `from` and `to` are C strings.
@@ -78,7 +136,7 @@ pub unsafe extern "C" fn plfs_rename(from: *const c_char, to: *const c_char) -> 
     }
 }
 
-/// Adds a name (hard link).
+/// Adds the name `to` for `from` (a hard link), as link(2).
 ///
 /// # Safety
 /// `from` and `to` are C strings.
@@ -92,7 +150,7 @@ pub unsafe extern "C" fn plfs_link(from: *const c_char, to: *const c_char) -> c_
     }
 }
 
-/// Makes a symbolic link at `path` with text `target`.
+/// Makes a symbolic link at `path` with the text `target`.
 ///
 /// # Safety
 /// `target` and `path` are C strings.
@@ -104,7 +162,8 @@ pub unsafe extern "C" fn plfs_symlink(target: *const c_char, path: *const c_char
     }
 }
 
-/// The text of a symbolic link, cut at `n` bytes, not terminated. Gives its length.
+/// Puts the text of a symbolic link in `buf`, cut at `n` bytes and without a zero at the end. Gives
+/// the bytes put there.
 ///
 /// # Safety
 /// `path` is a C string, `buf` has room for `n` bytes.
@@ -130,7 +189,7 @@ pub unsafe extern "C" fn plfs_readlink(
     unsafe { on_path(path, read) as ssize_t }
 }
 
-/// Makes a directory; `mode` is cut by the umask.
+/// Makes a directory; the umask counts, as for mkdir(2).
 ///
 /// # Safety
 /// `path` is a C string.
@@ -154,61 +213,8 @@ pub unsafe extern "C" fn plfs_rmdir(path: *const c_char) -> c_int {
     unsafe { on_path(path, |path| Ok(plfs()?.store().rmdir(path).map(|()| 0)?)) }
 }
 
-/// Sets permission bits.
-///
-/// # Safety
-/// `path` is a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_chmod(path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { on_path(path, |path| Ok(plfs()?.chmod(path, mode & 0o7777).map(|()| 0)?)) }
-}
-
-/// Sets owner and group; -1 leaves one as it is. Follows links.
-///
-/// # Safety
-/// `path` is a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_chown(path: *const c_char, uid: uid_t, gid: gid_t) -> c_int {
-    let some = |id: u32| (id != u32::MAX).then_some(id);
-    // SAFETY: the caller's promise.
-    unsafe {
-        on_path(path, |path| Ok(plfs()?.chown(path, some(uid), some(gid), true).map(|()| 0)?))
-    }
-}
-
-/// Sets access and modification time, as utimensat(2) with AT_FDCWD and no flags.
-///
-/// # Safety
-/// `path` is a C string, `times` is NULL or points to two timespecs.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_utimens(path: *const c_char, times: *const timespec) -> c_int {
-    // SAFETY: the caller's promises.
-    unsafe {
-        on_path(path, |path| {
-            let [atime, mtime] = times_arg(times)?;
-            Ok(plfs()?.set_times(path, atime, mtime).map(|()| 0)?)
-        })
-    }
-}
-
-/// Whether this user may read (R_OK), write (W_OK), execute (X_OK) the file, or whether it exists
-/// (F_OK). With the effective ids.
-///
-/// # Safety
-/// `path` is a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_access(path: *const c_char, mode: c_int) -> c_int {
-    let access = Access::from_bits_truncate(mode as u32);
-    // SAFETY: the caller's promise.
-    unsafe {
-        on_path(path, |path| {
-            Ok(rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).map(|()| 0)?)
-        })
-    }
-}
-
-/// Room on the file system of the root.
+/// Fills `*out` with the size and free space of the file system that `path` is on, as statvfs(3).
+/// Backends elsewhere are not counted.
 ///
 /// # Safety
 /// `path` is a C string, `out` a place for a struct statvfs.
@@ -229,31 +235,4 @@ pub unsafe extern "C" fn plfs_statvfs(path: *const c_char, out: *mut libc::statv
     };
     // SAFETY: the caller's promise.
     unsafe { on_path(path, fill) }
-}
-
-/// Merges the file's index logs into one flat index that readers map. Readers and writers are not
-/// disturbed.
-///
-/// # Safety
-/// `path` is a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_flatten(path: *const c_char) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { on_path(path, |path| Ok(plfs()?.flatten(path).map(|_| 0)?)) }
-}
-
-/// Frees the bytes of a file that were overwritten or cut: copies what it has to new logs, in
-/// order, and removes the old ones. The name, times and mode stay. Readers are not disturbed,
-/// and writers may come meanwhile; -EBUSY if another process has the file open for writing already.
-/// Until it is done it takes room for a second copy. Durable on return; whatever ends it
-/// before leaves the file as it was.
-///
-/// # Safety
-/// `path` is a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_compact(path: *const c_char) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        on_path(path, |path| Ok(plfs()?.compact(path, |_| ControlFlow::Continue(())).map(|_| 0)?))
-    }
 }

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use plfs_core::store::Kind;
+use plfs_core::store::{Errno, Kind};
 use plfs_core::{Cleared, Health, Lost, Plfs, Report, Severity};
 use serde::Serialize;
 
@@ -61,12 +61,12 @@ fn label(severity: Severity) -> &'static str {
     }
 }
 
-/// What to do beside looking. Ages are in seconds: what is younger stays.
+/// What to do besides checking. Ages are in seconds: what is younger stays.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     /// Repair garbage of this age.
     pub repair: Option<u64>,
-    /// Remove marks of writers that crashed.
+    /// End the tenancies of writers that are not alive on this host.
     pub clear_marks: bool,
     /// Put back what repairs took out.
     pub undo: bool,
@@ -91,7 +91,7 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
         let entry = plfs_core::lost_at(plfs.store(), &full);
         trees |= is_dir && entry.is_none();
         let reports = match entry {
-            // Something in lost+found itself.
+            // The path is an entry of lost+found.
             Some(lost) => {
                 Ok(vec![Report { dir: full.clone(), lost: vec![lost], ..Report::default() }])
             }
@@ -135,7 +135,7 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
             let (report, mut did) = put_right(&plfs, report, work.repair, work.clear_marks);
             let health = report.health();
             failed |= matches!(health, Health::Corrupt | Health::Unknown);
-            // What was taken out of a container that is gone stands beside the containers.
+            // What was taken out of a container that is gone has a report without a container.
             let is_container =
                 report.uuid.is_some() || !report.names.is_empty() || !report.findings.is_empty();
             counts[health as usize] += u64::from(is_container);
@@ -178,7 +178,7 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
         }
         out.line(parts.join(", "))?;
     }
-    if failed { out.end().and(Err(Fail::RecordKind)) } else { Ok(()) }
+    if failed { out.end().and(Err(Fail::Printed)) } else { Ok(()) }
 }
 
 /// Puts back or discards something in lost+found. Gives what was done, in words; `None` if it is
@@ -220,7 +220,7 @@ fn look(plfs: &Plfs, full: &Path, is_dir: bool) -> plfs_core::Result<Vec<Report>
     reports
 }
 
-/// Repairs what may be repaired and looks again. What cannot be done is said and left.
+/// Repairs what may be repaired and checks again. What cannot be repaired is printed and stays.
 fn put_right(
     plfs: &Plfs,
     report: Report,
@@ -277,7 +277,10 @@ fn put_right(
             now.as_ref().unwrap_or(&report),
             min_age_s,
         ) {
-            Ok(more) => done.extend(more),
+            Ok(more) => {
+                done.extend(gone_marks(plfs, &report));
+                done.extend(more);
+            }
             Err(error) => say("check", &error.to_string()),
         }
     }
@@ -289,6 +292,24 @@ fn put_right(
         _ => report,
     };
     (report, done)
+}
+
+/// The open marks that `report` found and a repair has ended since, in words.
+fn gone_marks(plfs: &Plfs, report: &Report) -> Vec<String> {
+    let is_gone = |finding: &&plfs_core::Finding| {
+        finding.severity == Severity::Busy
+            && plfs.store().stat(&finding.path, false) == Err(Errno::NOENT)
+    };
+    let marks =
+        report.findings.iter().filter(is_gone).filter_map(|finding| finding.path.file_name());
+    marks
+        .map(|mark| {
+            format!(
+                "the open mark {} is gone: its writer died on this host, or has closed the file",
+                show(Path::new(mark))
+            )
+        })
+        .collect()
 }
 
 fn answer(report: &Report, done: Vec<String>) -> Answer {

@@ -33,7 +33,7 @@ struct Answer {
 
 pub fn compact(out: &mut Out, wanted: &Wanted, files: &[PathBuf]) -> Result<(), Fail> {
     let plfs = out::plfs()?;
-    // So that nothing is left behind: what was copied goes, and the open mark.
+    // An interrupted compaction removes its copy and its open mark.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())
@@ -64,7 +64,7 @@ pub fn compact(out: &mut Out, wanted: &Wanted, files: &[PathBuf]) -> Result<(), 
         out.json(&answers)?;
     }
     match answers.iter().any(|answer| answer.error.is_some()) {
-        true => out.end().and(Err(Fail::RecordKind)),
+        true => out.end().and(Err(Fail::Printed)),
         false => Ok(()),
     }
 }

@@ -15,8 +15,8 @@ use crate::out::{self, Fail, Out, absolute, progress, show};
 /// Bytes moved at once: large enough that storage sees large requests, small enough for any
 /// machine.
 const STEP: usize = 8 << 20;
-/// Pieces at least this long are left to the storage to copy; below it, gathering many pieces into
-/// one write is faster.
+/// Pieces at least this long are copied by copy_file_range; shorter ones are faster gathered into
+/// one write.
 const CLONE_MIN: u64 = 1 << 20;
 /// Holes shorter than a block of most file systems cannot be kept, so they are written.
 const HOLE_MIN: u64 = 4096;
@@ -120,14 +120,15 @@ fn exists(dst: &Path) -> Fail {
     Fail::Say(format!("{} exists; replace it with -f", show(dst)))
 }
 
-/// A name beside `dst` that nobody else uses; short enough for any name that `dst` may have.
+/// A temporary name beside `dst`. It does not contain the name of `dst`, which may have the
+/// greatest length already.
 fn temporary(dst: &Path) -> PathBuf {
     use std::hash::{BuildHasher, Hasher};
     let random = std::hash::RandomState::new().build_hasher().finish();
     dst.with_file_name(format!(".plfs-copy-{random:016x}"))
 }
 
-/// The new file at `tmp` with all that the copy shall have, on storage.
+/// Makes the new file at `tmp` with contents and attributes, and makes it durable.
 fn fill(
     plfs: &Plfs,
     from: &Opened,
@@ -197,7 +198,7 @@ fn appear(plfs: &Plfs, tmp: &Path, dst: &Path, force: bool) -> Result<(), Fail> 
     if force {
         plfs.rename(tmp, dst).map_err(|error| Fail::on("replace", dst, error.errno()))?;
     } else {
-        // A link is exclusive on every file system that has links.
+        // link(2) fails if the name exists, on every file system that has links.
         match store.link(tmp, dst) {
             Ok(()) => store.unlink(tmp).map_err(|errno| Fail::on("remove", tmp, errno))?,
             Err(Errno::EXIST) => return Err(exists(dst)),
@@ -223,7 +224,7 @@ struct Copy<'a> {
     buf: Vec<u8>,
     /// Data logs that the storage copies from.
     logs: HashMap<PathBuf, Arc<dyn StoreFile>>,
-    /// Whether the storage can copy by itself, as far as tried.
+    /// Whether to use copy_file_range: true until it fails.
     direct: bool,
     bar: ProgressBar,
 }
@@ -312,8 +313,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Lets the storage copy a piece from its data log to a plain file. False if it cannot: then
-    /// nothing is lost but time.
+    /// Copies a piece from its data log to a plain file by copy_file_range. False if the storage
+    /// cannot: the caller then copies it by reading and writing.
     fn clone(&mut self, piece: &Extent, file: &File) -> bool {
         let Target::Plain(to) = self.to else { return false };
         if !self.direct {

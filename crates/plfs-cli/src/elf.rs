@@ -17,7 +17,7 @@ pub struct Program {
     pub native: bool,
     /// The dynamic linker; `None` for static programs and for libraries.
     pub interpreter: Option<String>,
-    /// Whether it is a library, which has no dynamic linker of its own.
+    /// Whether it is a shared library, which names no dynamic linker.
     pub library: bool,
     /// Made by the Go compiler.
     pub go: bool,
@@ -25,18 +25,18 @@ pub struct Program {
     pub imports: Vec<String>,
     /// Libraries that it needs.
     pub needed: Vec<String>,
-    /// System calls of its own, as far as a search for their instructions can tell.
+    /// System call instructions in its own code, by a search that finds the usual forms.
     pub syscalls: usize,
 }
 
-/// What a file is, seen from exec(2).
+/// What a file is to exec(2).
 #[derive(Debug)]
 pub enum Kind {
     /// A program or library.
     Elf(Program),
     /// A text that this interpreter runs.
     Script(PathBuf),
-    /// Neither, or unreadable: left to exec(2) to judge.
+    /// Neither, or unreadable: exec(2) decides.
     Other,
 }
 
@@ -58,7 +58,7 @@ pub fn look(path: &Path, deep: bool) -> Kind {
             words.next(),
             words.find(|word| !word.as_os_str().as_bytes().starts_with(b"-")),
         ) {
-            // env looks its argument up itself.
+            // env searches the PATH for its argument.
             (Some(env), Some(program)) if env.file_name() == Some(OsStr::new("env")) => {
                 find(program).map_or(Kind::Other, Kind::Script)
             }
@@ -173,8 +173,7 @@ pub fn find(command: &Path) -> Option<PathBuf> {
 /// if it can.
 pub fn refusal(path: &Path) -> Option<String> {
     let mut path = path.to_path_buf();
-    // The kernel follows interpreters of interpreters a few times; what is deeper it refuses
-    // itself.
+    // The kernel follows interpreters of interpreters a few times, and refuses deeper ones.
     for _ in 0..5 {
         if let Some(why) = secure(&path) {
             return Some(why);
@@ -188,8 +187,8 @@ pub fn refusal(path: &Path) -> Option<String> {
     None
 }
 
-const INSTEAD: &str = "Show it the directory with `plfs mount`, or let it write outside of the \
-                       mount and move the file with `plfs import` and `plfs export`";
+const INSTEAD: &str = "Show it the directory with `plfs mount`, or let it write outside of \
+                       managed directories and move the file with `plfs import` and `plfs export`";
 
 /// [`refusal`] by the program's build alone.
 pub fn refusal_of(program: &Program) -> Option<String> {
@@ -201,11 +200,11 @@ pub fn refusal_of(program: &Program) -> Option<String> {
              library"
         }
         Program { go: true, .. } => {
-            "is a Go program: it makes its system calls without the C library, so PLFS cannot see \
+            "is a Go program: it makes its system calls without the C library, so PLFS cannot catch \
              them"
         }
         Program { library: false, interpreter: None, .. } => {
-            "is a static program: it loads no libraries, so PLFS cannot see its calls. Link it \
+            "is a static program: it loads no libraries, so PLFS cannot catch its calls. Link it \
              dynamically if you can"
         }
         _ if musl => {

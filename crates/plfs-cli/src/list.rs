@@ -64,7 +64,7 @@ pub fn ls(out: &mut Out, long: bool, json: bool, paths: &[PathBuf]) -> Result<()
     } else {
         print(out, long, &items)?;
     }
-    if failed { out.end().and(Err(Fail::RecordKind)) } else { Ok(()) }
+    if failed { out.end().and(Err(Fail::Printed)) } else { Ok(()) }
 }
 
 /// A directory's entry; one whose container is damaged or gone is listed as the storage sees it.

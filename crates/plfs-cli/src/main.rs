@@ -46,22 +46,23 @@ struct Cli {
 /// One place says what each command takes; completions and man pages are made from it.
 #[derive(Subcommand)]
 enum Command {
-    /// Run a program so that files which it creates below a mount become PLFS files
+    /// Run a program so that files which it creates in managed directories become PLFS files
     ///
-    /// Nothing needs to be configured. Without --mount, files created in ./plfs.d go through PLFS;
-    /// the directory is made if it is missing (if PLFS_MOUNTS is set, it decides instead).
-    /// Everything else the program does is untouched. Signals and the exit status are the program's
-    /// own.
+    /// Nothing needs to be configured. --mount names a managed directory; without it the variable
+    /// PLFS_MOUNTS does, and without both it is ./plfs.d, which is made if it is missing. Files in
+    /// other directories are untouched, but for PLFS files, which the program sees with their
+    /// logical contents wherever they are. Signals and the exit status are the program's own.
     ///
-    /// Programs that are static, written in Go, for musl, or set-user-id cannot be helped this way;
-    /// `plfs run` says so and what to do instead.
+    /// Programs that are static, written in Go, for musl, or set-user-id load no library before
+    /// libc, and need `plfs mount`; `plfs run` refuses them and says so.
     #[command(after_help = "Examples:\n  plfs run -- dd if=/dev/zero of=plfs.d/f bs=1M \
                             count=10\n  plfs run --mount /scratch/out -- mpiexec -n 64 \
                             ./simulation /scratch/out/checkpoint")]
     Run {
-        /// Directory whose new files become PLFS files; must exist; may be given several times
-        #[arg(long, value_name = "DIR")]
-        mount: Vec<PathBuf>,
+        /// A managed directory: its new files, at any depth, become PLFS files; must exist; may be
+        /// given several times
+        #[arg(long = "mount", value_name = "DIR")]
+        managed: Vec<PathBuf>,
         /// Directory on other storage over which the data of new files is spread as well; may be
         /// given several times
         #[arg(long, value_name = "DIR")]
@@ -111,7 +112,7 @@ enum Command {
     /// Unmount, and wait until all is committed
     #[command(after_help = "Example:\n  plfs umount /mnt/ckpt")]
     Umount {
-        /// Also while files are open: they stay usable until they are closed
+        /// Do it while files are open: they stay usable until they are closed
         #[arg(short, long)]
         lazy: bool,
         /// Where
@@ -157,15 +158,15 @@ enum Command {
     /// Show who wrote what where
     ///
     /// First the patterns: what each writer wrote, overwritten or not, in the order of its writing;
-    /// what is contiguous counts as one piece. Then the pieces that a reader sees, in the order
-    /// of the file, each with its data log, the offset there, and its writer; holes are left out.
-    /// With --patterns only the former. With --records: every index record in the order
-    /// that decides overlaps.
+    /// what is contiguous counts as one piece. Then the pieces that a reader sees, in the order of
+    /// the file, each with its data log, the offset there, and its writer; holes are left out. With
+    /// --patterns only the patterns. With --records: every index record, in the order that decides
+    /// overlaps.
     ///
-    /// With --plot: a picture of who wrote which offsets when, overwritten or not. A record says
-    /// when its first piece was written, and its block when all of it was; a writer's next record
-    /// tells that the one before is complete. Between these times its pieces are drawn as if
-    /// written at equal pace, and nothing is known about reads.
+    /// With --plot: a picture of which writer wrote which offsets when, overwritten or not. A
+    /// record has the time of its first piece, its block the time when all of them were written; a
+    /// record is also complete when its writer begins the next. The pieces in between are drawn at
+    /// an equal pace. Reads are not recorded.
     #[command(after_help = "Examples:\n  plfs map --patterns plfs.d/checkpoint\n  plfs map \
                             plfs.d/checkpoint --to 1000000\n  plfs map --records \
                             plfs.d/checkpoint\n  plfs map --plot checkpoint.svg plfs.d/checkpoint")]
@@ -209,9 +210,9 @@ enum Command {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Copy a file; the copy is a PLFS file if its directory is in a mount
+    /// Copy a file; the copy is a PLFS file if its directory is managed
     ///
-    /// A directory is in a mount if it or one above it has a .plfs, or PLFS_MOUNTS names it.
+    /// A directory is managed if it or one above it has a .plfs, or PLFS_MOUNTS names it.
     #[command(after_help = "Example:\n  plfs cp plfs.d/checkpoint plfs.d/checkpoint.old")]
     Cp(CopyFlags),
     /// Make a PLFS file of a plain one
@@ -235,15 +236,15 @@ enum Command {
     /// Copies what a file has to new logs, in order, and removes the old ones. The name, times and
     /// mode stay; readers that have the file open are not disturbed, and writers may come while it
     /// runs; a file that is open for writing already is refused. Until it is done it takes room for
-    /// a second copy. Whatever ends it before, the file is as it was.
+    /// a second copy. If it is interrupted, the file stays as it was.
     #[command(after_help = "Examples:\n  plfs compact plfs.d/checkpoint\n  plfs compact \
                             --dry-run plfs.d/*        only says what it would free")]
     Compact {
         /// Only say how much is dead
         #[arg(short = 'n', long)]
         dry_run: bool,
-        /// Rewrite files of which less is dead, or nothing: then in the order of their bytes,
-        /// which makes reading them from the beginning fast
+        /// Rewrite files of which less is dead, or nothing. Their bytes are in order afterwards,
+        /// which makes reading from the beginning fast
         #[arg(long)]
         force: bool,
         /// Leave files alone of which less is dead
@@ -258,27 +259,33 @@ enum Command {
     },
     /// Say whether files are healthy, and where not
     ///
-    /// healthy: all is as it should be. busy: somebody has it open for writing, or crashed with it
-    /// open. torn: a crash cut an append that nobody was promised; nothing is lost. corrupt: bytes
-    /// contradict the format, or promised bytes are missing. unknown: made by a newer PLFS.
+    /// healthy: nothing is wrong. busy: a process has it open for writing, or died with it open.
+    /// torn: a crash cut an append before it was committed; nothing committed is lost. corrupt:
+    /// bytes contradict the format, or committed bytes are missing. garbage: a crash left what no
+    /// file uses. unknown: made by a newer PLFS.
     ///
     /// The exit status is 1 if anything is corrupt or unknown, else 0. Without --repair, --undo,
     /// --discard and --clear-marks nothing is changed.
+    ///
+    /// --repair first removes the open marks of writers that died on this host, or before it was
+    /// started the last time: at most 8 of a file in one run. A file that is still open for writing
+    /// then is left as it is; --clear-marks ends writers of hosts that do not come back.
     ///
     /// --repair removes only what is known to be of no use. All else that is garbage it moves to
     /// .plfs/lost+found of the same file system; check lists what lies there. Where an index log is
     /// missing or damaged it leaves the data in place: put the index log back, from a copy, and the
     /// file is whole.
     #[command(after_help = "Examples:\n  plfs check plfs.d/checkpoint\n  plfs check --repair \
-                            plfs.d        also clears away what crashes left behind\n  plfs \
+                            plfs.d        also removes what crashes left behind\n  plfs \
                             check --undo plfs.d          puts back what repairs moved to \
                             lost+found\n  plfs check --discard plfs.d       removes that for ever")]
     Check {
         /// An array with an object for each container
         #[arg(long)]
         json: bool,
-        /// Move garbage (containers without names, data without records) to lost+found, remove
-        /// unfinished and stale flat indexes, and write missing summaries
+        /// Remove the open marks of writers that died on this host, move garbage (containers
+        /// without names, data without records) to lost+found, remove unfinished and stale flat
+        /// indexes, and write missing summaries
         #[arg(long)]
         repair: bool,
         /// Put back what repairs moved to lost+found: of these files, of all below a directory, or
@@ -288,8 +295,9 @@ enum Command {
         /// Remove what repairs moved to lost+found, for ever
         #[arg(long, conflicts_with_all = ["repair", "undo"])]
         discard: bool,
-        /// Remove the open marks of writers that crashed. NEVER while a writer of the file lives,
-        /// on any machine: only its own machine's are recognised
+        /// Remove the open marks of all writers but those that live on this host. For hosts that
+        /// do not come back: a writer that lives on another host loses what it has not committed,
+        /// and its next commit fails with ESTALE
         #[arg(long)]
         clear_marks: bool,
         /// With --repair: leave garbage alone that is younger, because it may be a file that is
@@ -303,10 +311,10 @@ enum Command {
     /// Remove files with their data, also damaged ones
     #[command(after_help = "Example:\n  plfs rm -r plfs.d/old")]
     Rm {
-        /// Directories with all that is in them, too
+        /// Also directories, with all that is in them
         #[arg(short, long)]
         recursive: bool,
-        /// No complaint about what is missing
+        /// Ignore names that do not exist
         #[arg(short, long)]
         force: bool,
         /// What to remove
@@ -319,10 +327,10 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show which file calls of a program PLFS can see
+    /// Show which file calls of a program PLFS handles
     ///
-    /// covered: PLFS handles the call. passed: the system's is right on PLFS files. missed: wrong
-    /// or incomplete on them.
+    /// covered: PLFS handles the call. passed: the C library's own is right on PLFS files. missed:
+    /// it is wrong or incomplete on them.
     #[command(after_help = "Example:\n  plfs explain-calls /usr/bin/rsync")]
     ExplainCalls {
         /// An object with an array of calls
@@ -368,7 +376,9 @@ fn main() -> ExitCode {
     };
     let mut out = Out::new();
     let (name, done) = match cli.command {
-        Command::Run { mount, backend, command } => ("run", run::run(&mount, &backend, &command)),
+        Command::Run { managed, backend, command } => {
+            ("run", run::run(&managed, &backend, &command))
+        }
         Command::Ls { long, json, paths } => ("ls", list::ls(&mut out, long, json, &paths)),
         Command::Mount { fake: true, .. } => ("mount", Ok(())),
         Command::Mount { backend, options, foreground, daemon, mountpoint, .. } => {

@@ -320,8 +320,8 @@ fn visible(
     while let Some(start) = file.next_data(at)?.filter(|start| *start < to) {
         let end = start.saturating_add(step).min(to);
         let extents = file.extents(start, end)?;
-        // Windows follow the density of the file, so that neither their number nor their contents
-        // get large.
+        // The windows' length follows the density of pieces, so that neither the number of windows
+        // nor their contents get large.
         match extents.len() {
             0..1000 => step = step.saturating_mul(4).min(1 << 50),
             100_000.. => step = (step / 4).max(1 << 16),
@@ -464,7 +464,7 @@ fn print_records(
     out.line(format_args!("{} records", count(all.records.len() as u64)))
 }
 
-/// A data log as the container's directory knows it.
+/// A data log by its path in the container's directory.
 fn shorten(file: &File, log: &Path) -> String {
     show(log.strip_prefix(&file.container().dir).unwrap_or(log))
 }

@@ -35,8 +35,8 @@ pub fn mount(
         arguments.extend(["--".into(), request.mountpoint.into()]);
         mount::start(&arguments)
     };
-    // An empty text: the daemon has said it.
-    done.map_err(|text| if text.is_empty() { Fail::RecordKind } else { Fail::Say(text) })
+    // An empty text: the daemon has printed it.
+    done.map_err(|text| if text.is_empty() { Fail::Printed } else { Fail::Say(text) })
 }
 
 /// `mount.fuse.plfs SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS]`, as mount(8) calls it, or `plfs /SOURCE
@@ -62,9 +62,9 @@ pub fn as_helper(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<Os
                     .collect();
                 words.extend([argument, options.join(",").into()]);
             }
-            // The type, which is ours; verbose, sloppy, no mtab: nothing to do.
+            // The type, which is PLFS's, and verbose, sloppy, no mtab: ignored.
             Some("-t") => drop(arguments.next()),
-            // All but the mount itself.
+            // Everything except the mount itself.
             Some(flags) if flags.starts_with('-') && flags.contains('f') => {
                 words.push("--fake".into())
             }
@@ -73,7 +73,7 @@ pub fn as_helper(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<Os
         }
     }
     let mut places = places.into_iter();
-    // To a remount the source says nothing.
+    // A remount ignores the source.
     let options: Vec<String> =
         words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     if let Some(source) = places.next()

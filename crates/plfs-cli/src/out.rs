@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressStyle};
 use plfs_core::{Config, Plfs};
 
-/// Work below this is done before a progress bar would have been read.
+/// Shorter work ends before a progress bar can be read.
 const PROGRESS_MIN: u64 = 256 << 20;
 
 /// Why a command ends early.
@@ -17,11 +17,11 @@ pub enum Fail {
     /// A sentence about how the command was used, or a program that cannot be run: with its own
     /// exit status.
     Exit(u8, String),
-    /// Standard output was closed by its reader: nothing to say. Exit status 141, as of a program
-    /// that SIGPIPE ends.
+    /// Standard output was closed by its reader. Nothing is printed; exit status 141, as of a
+    /// program that SIGPIPE ends.
     Pipe,
-    /// What went wrong was said already; exit status 1.
-    RecordKind,
+    /// The errors were printed already; exit status 1.
+    Printed,
 }
 
 impl Fail {
@@ -42,12 +42,12 @@ impl Fail {
                 ExitCode::from(code)
             }
             Fail::Pipe => ExitCode::from(141),
-            Fail::RecordKind => ExitCode::from(1),
+            Fail::Printed => ExitCode::from(1),
         }
     }
 }
 
-/// One line on standard error. Nobody listening is no reason to fail.
+/// One line on standard error; errors of writing it are ignored.
 pub fn say(command: &str, text: &str) {
     let _ = writeln!(std::io::stderr(), "plfs: {command}: {}", text.replace('\n', "\\n"));
 }

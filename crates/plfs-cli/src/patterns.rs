@@ -1,9 +1,9 @@
 //! The runs of a file as patterns, writer by writer: what the programs did, in few lines.
 //!
-//! Pure. A writer's runs go through a [`Finder`] in their order; it puts those back together that
-//! regions, blocks and the decoding of nests took apart, and finds nests that no index record could
-//! hold (FORMAT.md section 3). What is left of random writes becomes one line: how many, how long,
-//! between which offsets.
+//! Pure. A [`Finder`] gets a writer's runs in their order. It joins those that regions, blocks and
+//! the decoding of nests have split, and finds nests that no index record can hold (FORMAT.md
+//! section 3). What is left of random writes becomes one line: how many, how long, between which
+//! offsets.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -53,7 +53,8 @@ impl Pattern {
         self.pieces().saturating_mul(self.length)
     }
 
-    /// Lowest byte and one past the highest. Saturates where offsets that lie would overflow.
+    /// Lowest byte and one past the highest. Saturates where offsets of a damaged index would
+    /// overflow.
     fn range(&self) -> (u64, u64) {
         let reach = |level: &Level| (level.stride.unsigned_abs()).saturating_mul(level.count - 1);
         let sum = |down: bool| {
@@ -346,7 +347,7 @@ pub struct ByWriter<'a> {
 }
 
 impl ByWriter<'_> {
-    /// Whether it did what `other` did, elsewhere.
+    /// Whether it has the patterns of `other`, moved to other offsets.
     pub fn is_like(&self, other: &ByWriter) -> bool {
         let distance = |(a, b): (&Line, &Line)| a.first().wrapping_sub(b.first());
         let moved = self.lines.iter().zip(&other.lines).next().map(distance).unwrap_or(0);

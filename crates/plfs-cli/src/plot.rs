@@ -1,9 +1,9 @@
-//! `plfs map --plot`: the picture of who wrote which offsets when, as SVG. Pure.
+//! `plfs map --plot`: a picture of which writer wrote which offsets when, as SVG. No I/O.
 //!
 //! An index is a trace of writes that costs nothing: a record has the stamp of its first piece, its
 //! block the stamp of the commit, and a writer has one record under way at a time. So a record was
-//! written between its stamp and the earlier of its block's and the writer's next one; where in
-//! between each piece was, it does not say, and the picture assumes an equal pace.
+//! written between its stamp and the earlier of its block's and the writer's next one; the times of
+//! its pieces in between are not recorded, and the picture assumes an equal pace.
 //!
 //! Few pieces are drawn one by one, many as the line of their run, very many as a grid of cells
 //! that each have the colour of one of their writers. The picture needs no font, script or other
@@ -26,10 +26,10 @@ const CELL: f64 = 4.0;
 /// Pieces or runs up to which each is drawn. Viewers are slow with more.
 const SHAPES_MAX: u64 = 2000;
 /// Writers, hosts or log sets up to which each has a colour of its own, and lines of the legend:
-/// more colours cannot be told apart.
+/// more colours cannot be distinguished.
 const COLOURS_MAX: usize = 12;
-/// For up to twelve: told apart also by most of those who do not see all colours (after Paul Tol's
-/// notes on colour schemes).
+/// For up to twelve: distinguishable with most forms of colour blindness (after Paul Tol's notes on
+/// colour schemes).
 const DISTINCT: [&str; COLOURS_MAX] = [
     "#4477aa", "#ee6677", "#228833", "#ccaa22", "#66ccee", "#aa3377", "#ee8833", "#332288",
     "#88bb44", "#885533", "#777788", "#117766",
@@ -248,10 +248,10 @@ struct Groups {
 }
 
 impl Groups {
-    /// Writers, if they are few; else hosts or log sets, if these are few; else the more telling of
-    /// hosts and writers.
+    /// Writers, if they are few; else hosts or log sets, if these are few; else hosts if there are
+    /// several, else writers.
     fn new(all: &Records) -> Groups {
-        // Who truncated only has no place in the picture.
+        // A writer that only truncated is not in the picture.
         let runs = || all.records.iter().filter(|record| matches!(record.said, RecordKind::Run(_)));
         let wrote: HashSet<u32> = runs().filter_map(|record| record.writer).collect();
         let writers = || {
@@ -389,7 +389,7 @@ fn short(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// The name of the unit for offsets up to this, and its bytes: of 2 GiB, parts are told in MiB.
+/// The name of the unit for offsets up to this, and its bytes: parts of 2 GiB are given in MiB.
 fn byte_unit(most: f64) -> (&'static str, f64) {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let power = (0..units.len())
@@ -500,7 +500,7 @@ fn stripes(spans: &[Span], view: &View, groups: &Groups) -> Vec<(usize, usize)> 
         .collect()
 }
 
-/// Each run, with its pieces or as a line; pointing at it tells what it is.
+/// Each run, with its pieces or as a line; a tooltip describes each.
 fn each(
     svg: &mut String,
     all: &Records,
@@ -558,14 +558,15 @@ fn each(
     }
 }
 
-/// A grid in which each cell has the colour of one who wrote in it, by lot, with a chance as his
-/// part of its bytes: so where one writes most, his colour prevails, and where many take turns, all
-/// are seen. Constant memory, whatever the number of writers. One path a colour.
+/// A grid in which each cell has the colour of one of its writers, drawn at random with a
+/// probability proportional to the writer's part of the cell's bytes: a writer of most bytes
+/// prevails, and where many take turns all are seen. Constant memory, whatever the number of
+/// writers. One path for each colour.
 fn cells(svg: &mut String, spans: &[Span], view: &View, groups: &Groups) {
     let (columns, rows) = ((PLOT.width / CELL) as usize, (PLOT.height / CELL) as usize);
-    // The colour that was drawn so far, and the bytes from which.
+    // The colour chosen so far, and the number of bytes that it was chosen from.
     let mut drawn = vec![(0usize, 0f64); columns * rows];
-    // Lots that are the same each time (xorshift64).
+    // A fixed seed, so that the picture is the same each time (xorshift64).
     let mut lot = 0x9e37_79b9_7f4a_7c15u64;
     let mut lot = || {
         lot ^= lot << 13;

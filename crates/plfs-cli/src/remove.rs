@@ -31,7 +31,7 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
             say("rm", &text);
         }
     }
-    if failed { Err(Fail::RecordKind) } else { Ok(()) }
+    if failed { Err(Fail::Printed) } else { Ok(()) }
 }
 
 fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
@@ -61,7 +61,7 @@ fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
 fn remove_root(plfs: &Plfs, dir: &Path) -> Result<(), String> {
     let store = plfs.store();
     let top = dir.join(".plfs");
-    // A link in its place holds no data, and goes as one.
+    // A symbolic link in its place holds no data, and is removed as a link.
     if store.stat(&top, false).is_ok_and(|stat| stat.kind == Kind::Symlink) {
         return store
             .unlink(&top)

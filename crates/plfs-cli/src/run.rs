@@ -1,4 +1,5 @@
-//! `plfs run`: sets the mounts and the libraries to load, and becomes the program. `plfs version`.
+//! `plfs run`: names the managed directories and the libraries to load in the environment, and
+//! becomes the program. `plfs version`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,19 +13,19 @@ use plfs_core::store::{Kind, PosixStore, Store};
 use crate::elf;
 use crate::out::{Fail, Out, absolute, show};
 
-/// Mount if none is named.
-const DEFAULT_MOUNT: &str = "plfs.d";
+/// The managed directory if none is named.
+const DEFAULT_DIR: &str = "plfs.d";
 
-pub fn run(mounts: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> Result<(), Fail> {
+pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> Result<(), Fail> {
     let config = plfs_core::Config::from_env().map_err(|text| Fail::Exit(2, text))?;
-    let mounts = match mounts {
+    let managed = match managed {
         [] if !config.mounts.is_empty() => config.mounts.clone(),
-        [] => vec![default_mount()?],
+        [] => vec![default_dir()?],
         given => given.to_vec(),
     };
     let mut paths = Vec::new();
     let roots =
-        mounts.iter().map(|mount| directory("--mount", mount)).collect::<Result<Vec<_>, Fail>>()?;
+        managed.iter().map(|dir| directory("--mount", dir)).collect::<Result<Vec<_>, Fail>>()?;
     let mut others = Vec::new();
     for backend in backends {
         add(&mut others, directory("--backend", backend)?.0);
@@ -64,14 +65,14 @@ fn add(paths: &mut Vec<PathBuf>, path: PathBuf) {
     }
 }
 
-fn default_mount() -> Result<PathBuf, Fail> {
-    let mount = PathBuf::from(DEFAULT_MOUNT);
-    match std::fs::create_dir(&mount) {
+fn default_dir() -> Result<PathBuf, Fail> {
+    let dir = PathBuf::from(DEFAULT_DIR);
+    match std::fs::create_dir(&dir) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(Fail::Say(format!(
-            "cannot create the directory {DEFAULT_MOUNT} here: {error}; name another with --mount \
+            "cannot create the directory {DEFAULT_DIR} here: {error}; name another with --mount \
              DIR"
         ))),
-        _ => Ok(mount),
+        _ => Ok(dir),
     }
 }
 
@@ -139,8 +140,8 @@ fn mpi(preload: &Path) -> Option<PathBuf> {
     PosixStore::new().stat(&path, true).is_ok_and(|stat| stat.kind == Kind::File).then_some(path)
 }
 
-/// The MPIs that the library for MPI-IO has a backend for: each is libplfs_mpi_NAME.so beside it.
-fn mpi_backends(preload: &Path) -> Vec<String> {
+/// The MPIs that the library for MPI-IO has an adapter for: each is libplfs_mpi_NAME.so beside it.
+fn mpi_adapters(preload: &Path) -> Vec<String> {
     let Some(entries) = mpi(preload).and_then(|mpi| std::fs::read_dir(mpi.parent()?).ok()) else {
         return Vec::new();
     };
@@ -177,7 +178,7 @@ struct Version {
     version: &'static str,
     format: &'static str,
     preload: Option<String>,
-    /// Backends of the MPI-IO library.
+    /// Adapters of the MPI-IO library, by name.
     mpi: Vec<String>,
 }
 
@@ -186,7 +187,7 @@ pub fn version(out: &mut Out, json: bool) -> Result<(), Fail> {
     let version = Version {
         version: env!("CARGO_PKG_VERSION"),
         format: "1.0",
-        mpi: preload.as_deref().map_or(Vec::new(), mpi_backends),
+        mpi: preload.as_deref().map_or(Vec::new(), mpi_adapters),
         preload: preload.map(|path| path.to_string_lossy().into_owned()),
     };
     match json {

@@ -104,7 +104,7 @@ impl Flat {
     }
 }
 
-/// Bytes of index for each GiB of data; below 1 MiB that would say nothing.
+/// Bytes of index for each GiB of data; not given below 1 MiB, where it means nothing.
 fn per_gib(index: u64, stored: u64) -> Option<u64> {
     (stored >= 1 << 20).then(|| (u128::from(index) << 30).div_ceil(u128::from(stored)) as u64)
 }
@@ -149,7 +149,7 @@ pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
         (true, all) => out.json(&all)?,
         (false, _) => {}
     }
-    if failed { out.end().and(Err(Fail::RecordKind)) } else { Ok(()) }
+    if failed { out.end().and(Err(Fail::Printed)) } else { Ok(()) }
 }
 
 fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
@@ -315,5 +315,5 @@ pub fn flatten(out: &mut Out, files: &[PathBuf]) -> Result<(), Fail> {
             }
         }
     }
-    if failed { out.end().and(Err(Fail::RecordKind)) } else { Ok(()) }
+    if failed { out.end().and(Err(Fail::Printed)) } else { Ok(()) }
 }

@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Attribute of a file: who may what.
+/// Attribute of a file: its access list.
 pub const ACCESS: &str = "system.posix_acl_access";
 /// Attribute of a directory: the list that new files get.
 const DEFAULT: &str = "system.posix_acl_default";
@@ -36,7 +36,7 @@ pub fn has_default(dir: impl AsFd) -> bool {
 }
 
 /// Mode and list of a new file in `dir` that was asked for with `mode`; `None` if the directory has
-/// no list for new files. The list is `None` if the mode says it all.
+/// no list for new files. The list is `None` if the mode expresses it.
 pub fn of_new_file(dir: impl AsFd, mode: u32) -> Option<(u32, Option<Vec<u8>>)> {
     inherit(default_of(dir)?, mode)
 }

@@ -1,10 +1,10 @@
-//! Whom a thread acts for on the backend.
+//! The user for whom a thread acts on the backend.
 //!
 //! The daemon runs as root and serves many users. fsuid and fsgid belong to a thread, so a worker
 //! takes the caller's for the length of a call, and the store takes the file owner's for the length
-//! of one of its calls ([`crate::store`]). A thread that is not root's any more has lost the
-//! capabilities that pass over permissions, too. A daemon of an ordinary user changes nothing: the
-//! kernel lets it act for itself only.
+//! of one of its calls ([`crate::store`]). A thread whose fsuid is not root's has no capabilities
+//! that override permissions either. The daemon of an ordinary user changes nothing, because it may
+//! act for that user only.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -13,14 +13,14 @@ use std::sync::OnceLock;
 use plfs_core::store::Errno;
 use rustix::process::Gid;
 
-/// Who made a request.
+/// The maker of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// User of the caller's file system calls.
     pub uid: u32,
     /// Group of the caller's file system calls.
     pub gid: u32,
-    /// Its thread; 0 if the kernel does not say.
+    /// Its thread; 0 if unknown.
     pub pid: u32,
 }
 
@@ -77,9 +77,9 @@ fn set(uid: u32, gid: u32) {
     }
 }
 
-/// Runs `call` as the caller. If it is refused, again with the caller's other groups, which the
-/// kernel does not tell but /proc does: to look them up each time would cost more than most calls.
-/// `call` must leave nothing behind when it is refused.
+/// Runs `call` as the caller. If it is refused, runs it again with the caller's supplementary
+/// groups. They are read from /proc, as a request does not contain them, and only then, because
+/// that costs more than most calls. `call` must have no effect when it is refused.
 pub fn as_caller<T>(caller: Caller, call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     let _acting = Acting::as_user(caller.uid, caller.gid);
     match call() {
@@ -95,8 +95,8 @@ pub fn as_caller<T>(caller: Caller, call: impl Fn() -> Result<T, Errno>) -> Resu
     }
 }
 
-/// [`as_caller`], with the groups from the beginning: for calls that succeed without them, and do
-/// something else.
+/// [`as_caller`], with the groups from the beginning: for calls whose effect depends on them,
+/// though they succeed without.
 pub fn as_caller_with_groups<T>(
     caller: Caller,
     call: impl FnOnce() -> Result<T, Errno>,

@@ -1,6 +1,7 @@
-//! The door without FUSE: what each request does, by inode and handle. The kernel checks
-//! permissions before (default_permissions); what changes the tree is done as the caller
-//! all the same, so that new files are the caller's and backends that check on their own agree.
+//! What each request does, by inode and handle; of FUSE only the types of attributes are used. The
+//! kernel checks permissions before (default_permissions); what changes the tree is still done as
+//! the caller, so that the caller owns new files, and backends that check permissions themselves
+//! agree.
 
 mod attributes;
 mod contended;
@@ -45,9 +46,9 @@ const SET_GROUP_ID: u32 = 0o2000;
 pub enum Cache {
     /// Each call of the program is a request.
     Direct,
-    /// The kernel caches; what it has is old.
+    /// The kernel caches; it must drop what it has.
     Fresh,
-    /// The kernel caches; what it has is still right.
+    /// The kernel caches; what it has is still valid.
     Keep,
     /// A plain file: the kernel may read and write it by itself.
     Plain,
@@ -185,14 +186,15 @@ pub struct Door {
     pub open_handles: AtomicU64,
 }
 
-/// Turns an engine's error into its errno; what a user cannot have caused is logged with its file.
+/// Turns an engine's error into its errno. Errors that the caller cannot have caused are logged
+/// with the file.
 pub fn errno_of(error: plfs_core::Error) -> Errno {
     let errno = error.errno();
     match errno {
         Errno::IO | Errno::NOSPC | Errno::DQUOT | Errno::OPNOTSUPP | Errno::ROFS => {
             log::error!("{error}")
         }
-        // Of an open the kernel makes good: it looks the name up again.
+        // The kernel repeats an open that fails so, with a new lookup.
         Errno::STALE => log::warn!("{error}"),
         _ => log::debug!("{error}"),
     }
@@ -386,8 +388,8 @@ impl Door {
     }
 
     /// Does something with a path that leads to the file itself; the second argument is whether it
-    /// is a link of /proc to be followed. `call` must change nothing: for a file that is not open
-    /// the name is believed as long as the kernel would believe it.
+    /// is a link of /proc to be followed. `call` must change nothing: the name of a file that is
+    /// not open is used without a check for as long as the kernel caches it.
     pub(crate) fn ask<T>(&self, id: u64, call: impl Fn(&Path, bool) -> Result<T>) -> Result<T> {
         let inode = self.inode(id)?;
         if let Some(name) = inode.believed_name(self.ttl)

@@ -1,5 +1,5 @@
-//! Requests of the kernel, translated to calls of the [`Door`] and back. Nothing is decided here
-//! but how the kernel may cache.
+//! Requests of the kernel, translated to calls of the [`Door`] and back. The only decision made
+//! here is how the kernel may cache.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -107,7 +107,7 @@ impl Filesystem for Fuse {
             .set_max_readahead(MAX_WRITE_BYTES)
             .map_err(|most| config.set_max_readahead(most));
         let _ = config.set_max_background(64);
-        // All of the last ten years; what a kernel does not have is left out.
+        // Kernels of the last ten years have most of these; those that this one lacks are left out.
         for wanted in [
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_PARALLEL_DIROPS,
@@ -385,7 +385,7 @@ impl Filesystem for Fuse {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // What comes from a map has a place already.
+        // A write from a memory map has its offset already.
         let append =
             flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let strip = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
@@ -452,7 +452,7 @@ impl Filesystem for Fuse {
     ) {
         let done = run("readdir", || {
             self.door.readdir(caller(request), fh.0, offset, |_, entry, next| {
-                // 0 would mean that there is nothing.
+                // 0 would mean that the name does not exist.
                 !reply.add(INodeNo(entry.ino.max(1)), next, entry.kind, entry.name)
             })
         });
@@ -473,7 +473,7 @@ impl Filesystem for Fuse {
         let done = run("readdirplus", || {
             self.door.readdir(caller(request), fh.0, offset, |parent, entry, next| {
                 if entry.name == "." || entry.name == ".." {
-                    // The kernel looks at the number and the type of these only.
+                    // The kernel reads only the number and the type of these.
                     let attr = crate::fs::bare_attr(entry);
                     return !reply.add(
                         INodeNo(0),

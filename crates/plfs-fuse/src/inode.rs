@@ -1,10 +1,9 @@
 //! What the kernel knows: inodes by number, each with a count of lookups.
 //!
-//! A directory is held by a descriptor, so that renames above it, by whomever, change nothing.
-//! Another file is found by the names that it was looked up by, and only while it is
-//! open by a descriptor: a mount may know millions of files. A name that leads to another file by
-//! now is forgotten; a file without a name left that works is stale (ESTALE), and the kernel looks
-//! its path up again.
+//! A directory is held by a descriptor, so that renames above it change nothing. Another file is
+//! found by the names that it was looked up by, and only while it is open by a descriptor: a mount
+//! may know millions of files. A name that leads to another file by now is forgotten; a file
+//! without a valid name is stale (ESTALE), and the kernel looks its path up again.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -27,7 +26,7 @@ const FIRST_OWN_ID: u64 = 1 << 63;
 /// Names remembered of one file.
 const NAMES_MAX: usize = 8;
 
-/// A lock whose holders leave nothing half done: after a panic others go on.
+/// A lock whose holders leave no invalid state: it is used again after a panic.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -61,7 +60,7 @@ pub struct OpenState {
 }
 
 impl OpenState {
-    /// Somebody has it open.
+    /// Whether a program has it open.
     pub fn is_open(&self) -> bool {
         self.file.is_some() || self.path_fd.is_some()
     }
@@ -122,17 +121,18 @@ impl Inode {
         lock(&self.names).known.clone()
     }
 
-    /// The latest name, if it was found to lead here within the time `ttl`: as long as the kernel
-    /// believes a name, so may we.
+    /// The latest name, if it was found to lead here within the time `ttl`, for which the kernel
+    /// caches names as well.
     pub fn believed_name(&self, ttl: Duration) -> Option<Name> {
         let names = lock(&self.names);
         names.believed_since(ttl)?;
         names.known.first().cloned()
     }
 
-    /// Whether it has the extended attribute, by a listing that is to be believed as
-    /// [`Inode::believed_name`] is. The error is for [`Inode::list_attributes`] with a listing made
-    /// now; `None`: nothing is believed.
+    /// Whether it has the extended attribute, by a listing that is valid for as long as
+    /// [`Inode::believed_name`]. The error says that there is none: it goes to
+    /// [`Inode::list_attributes`] with a listing made now. `None`: no name of the file is valid
+    /// either, so a listing would not be.
     pub fn has_attribute(
         &self,
         name: &OsStr,
@@ -143,7 +143,7 @@ impl Inode {
         Some(names.attributes.as_ref().map(|list| is_listed(list, name)).ok_or(found))
     }
 
-    /// Takes note of all extended attributes, unless something has changed since.
+    /// Stores the list of extended attributes, unless one has changed since.
     pub fn list_attributes(&self, since: Instant, list: Vec<u8>) {
         let mut names = lock(&self.names);
         if names.found == Some(since) {
@@ -151,13 +151,13 @@ impl Inode {
         }
     }
 
-    /// Believes nothing any more: a caller has changed an extended attribute.
+    /// Forgets the list: a caller has changed an extended attribute.
     pub fn attributes_changed(&self) {
         let mut names = lock(&self.names);
         (names.found, names.attributes) = (None, None);
     }
 
-    /// Takes note of a name that was found to lead here.
+    /// Stores a name that was found to lead here.
     pub fn add_name(&self, parent: &Arc<Inode>, name: &OsStr) {
         if self.dir.is_some() {
             return;

@@ -2,9 +2,9 @@
 //! shells, archive tools, containers, Go and static programs, which a preloaded library does not
 //! reach.
 //!
-//! [`mount`] is the daemon; `fuse` translates the kernel's requests to calls of `fs`, which knows
-//! no FUSE; `store` and `creds` make new files the right user's. docs/ARCHITECTURE.md,
-//! "The FUSE door", says how it fits together and docs/SEMANTICS.md what it promises.
+//! [`mount`] is the daemon; `fuse` translates the kernel's requests to calls of `fs`; `store` and
+//! `creds` make new files the right user's. docs/ARCHITECTURE.md, "The FUSE door", says how it fits
+//! together and docs/SEMANTICS.md what it promises.
 #![deny(unsafe_code)]
 
 mod acl;

@@ -1,4 +1,4 @@
-//! The daemon: mounts, says that it is up, serves, and unmounts when it is told to.
+//! The daemon: mounts, reports that it is up, serves requests, and unmounts on a signal.
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -24,7 +24,7 @@ use crate::fuse::{Fuse, MAX_WRITE_BYTES};
 use crate::status::{Journal, MOUNT_ATTRIBUTE, Status, journal};
 use crate::store::Root;
 
-/// What the parent reads from its daemon when the mount is up.
+/// The line that the daemon sends to its parent when the mount is up.
 const READY: &[u8] = b"ready\n";
 /// How long an unmount waits for the daemon to commit and end.
 const END_WAIT: Duration = Duration::from_secs(60);
@@ -36,8 +36,8 @@ const REMOUNT_WAIT: Duration = Duration::from_secs(2);
 pub struct Request {
     /// Where.
     pub mountpoint: PathBuf,
-    /// What, and behind that where data of new files goes as well; empty: the mount point's own
-    /// directory.
+    /// The backends: the first is shown, data of new files goes to all. Empty: the mount point's
+    /// own directory.
     pub backends: Vec<PathBuf>,
     /// Options, separated by commas, as of `mount -o`; may be several texts.
     pub options: Vec<String>,
@@ -167,7 +167,7 @@ impl Options {
                     | "remount",
                     _,
                 ) => {}
-                // Of the kernel's mount table, which mount(8) gives again.
+                // Options of the kernel's mount table, which mount(8) passes again.
                 (
                     "user_id" | "group_id" | "max_read" | "nodiratime" | "diratime" | "strictatime",
                     _,
@@ -252,7 +252,7 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
     read_ahead(&mountpoint);
     watch_signals(mountpoint.clone(), door)
         .map_err(|error| format!("cannot wait for signals: {error}"))?;
-    ready().map_err(|error| format!("cannot say that the mount is up: {error}"))?;
+    ready().map_err(|error| format!("cannot report that the mount is up: {error}"))?;
     log::info!("mounted {} on {}", backend.display(), mountpoint.display());
     tell_systemd();
     let ended = session.run();
@@ -286,7 +286,7 @@ fn cannot_mount(mountpoint: &Path, error: &std::io::Error) -> String {
     format!("cannot mount on {}: {}{hint}", mountpoint.display(), error.to_string().trim_end())
 }
 
-/// The real path of the mount point, after all that can be said about it.
+/// The real path of the mount point, after all checks of it.
 fn mountpoint_of(request: &Request) -> Result<PathBuf, String> {
     let shown = request.mountpoint.display();
     // The path alone can still be looked up when the daemon is dead.
@@ -375,7 +375,7 @@ fn open_root(backend: &Path) -> Result<std::os::fd::OwnedFd, String> {
         Mode::empty(),
     )
     .map_err(cannot)?;
-    // Out of the low numbers, for people who read /proc.
+    // Above the low numbers, to be recognised in /proc.
     rustix::io::fcntl_dupfd_cloexec(&fd, 10).map_err(cannot)
 }
 
@@ -387,11 +387,11 @@ fn watch_signals(mountpoint: PathBuf, door: Arc<Door>) -> std::io::Result<()> {
         let mut asked = false;
         for _ in signals.forever() {
             if std::mem::replace(&mut asked, true) {
-                log::warn!("told to end a second time: open files are committed and given up");
+                log::warn!("second signal to end: open files are committed and closed");
                 door.end();
                 std::process::exit(1);
             }
-            log::info!("told to end: unmounting {}", mountpoint.display());
+            log::info!("signal to end: unmounting {}", mountpoint.display());
             if let Err(error) = detach(&mountpoint, false) {
                 log::warn!(
                     "{} is in use ({error}): it goes from the tree now, and the daemon when the \
@@ -421,12 +421,12 @@ fn tell_systemd() {
     let told =
         address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
     if let Err(error) = told {
-        log::warn!("cannot tell systemd that the mount is up: {error}");
+        log::warn!("cannot report to systemd that the mount is up: {error}");
     }
 }
 
 /// Starts the daemon: this program again, with `arguments`, which must come to [`serve_as_daemon`].
-/// Returns when the mount is up; else the daemon has said why not.
+/// Returns when the mount is up; otherwise the daemon has printed the reason.
 pub fn start(arguments: &[std::ffi::OsString]) -> Result<(), String> {
     let cannot = |error: std::io::Error| format!("cannot start the daemon: {error}");
     let mut daemon = Command::new("/proc/self/exe")
@@ -471,13 +471,13 @@ pub fn serve_as_daemon(request: &Request) -> Result<(), String> {
 pub struct Mounted {
     /// Where.
     pub mountpoint: PathBuf,
-    /// What, as the mount table says.
+    /// Its source in the mount table.
     pub source: String,
     /// Its daemon's answer; the errno if there is none.
     pub status: Result<Status, Errno>,
 }
 
-/// Mounts of PLFS, as the kernel knows them. Asks no daemon.
+/// Mounts of PLFS in the kernel's table. Asks no daemon.
 fn mounts() -> Vec<MountPoint> {
     let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return Vec::new() };
     let table = String::from_utf8_lossy(&table).into_owned();
@@ -511,7 +511,7 @@ struct MountPoint {
     flags: MountFlags,
 }
 
-/// What the kernel knows of any mount, after these options.
+/// The kernel's flags of a mount, after these options.
 fn flags_of<'a>(words: impl Iterator<Item = &'a str>, before: MountFlags) -> MountFlags {
     let times = MountFlags::RELATIME | MountFlags::NOATIME | MountFlags::STRICTATIME;
     words.fold(before, |flags, word| match word {
@@ -551,13 +551,13 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// All mounts of PLFS with what their daemons say. A daemon that does not answer within two seconds
-/// counts as ETIMEDOUT.
+/// All mounts of PLFS with the status from their daemons. A daemon that does not answer within two
+/// seconds counts as ETIMEDOUT.
 pub fn list() -> Vec<Mounted> {
     let ask = |mount: MountPoint| {
         let (send, receive) = std::sync::mpsc::channel();
         let path = mount.mountpoint.clone();
-        // Nobody waits for it any more after a while.
+        // The receiver may have stopped waiting.
         std::thread::spawn(move || drop(send.send(status(&path))));
         let status = receive.recv_timeout(Duration::from_secs(2)).unwrap_or(Err(Errno::TIMEDOUT));
         Mounted { mountpoint: mount.mountpoint, source: mount.source, status }
@@ -565,7 +565,7 @@ pub fn list() -> Vec<Mounted> {
     mounts().into_iter().map(ask).collect()
 }
 
-/// What the daemon of the mount at `mountpoint` says of itself.
+/// The status of the mount at `mountpoint`, from its daemon.
 pub fn status(mountpoint: &Path) -> Result<Status, Errno> {
     serde_json::from_slice(&attribute(mountpoint, MOUNT_ATTRIBUTE)?).map_err(|_| Errno::INVAL)
 }
@@ -591,7 +591,7 @@ fn detach(mountpoint: &Path, lazy: bool) -> Result<(), Errno> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(mountpoint, flags) {
         Err(Errno::PERM) => {
-            // Users may unmount what they mounted, through the helper that has the right.
+            // Users may unmount what they mounted, through fusermount3, which is set-user-id.
             let how = if lazy { "-uz" } else { "-u" };
             let done = Command::new("fusermount3")
                 .arg(how)
@@ -624,8 +624,8 @@ fn find(mountpoint: &Path) -> Result<MountPoint, String> {
     })
 }
 
-/// Changes what the kernel knows of any mount (ro, nosuid, …) and what is logged. What else the
-/// mount was started with stays, and another value is an error.
+/// Changes the kernel's flags of a mount (ro, nosuid, …) and what is logged. Other options cannot
+/// change: another value is an error.
 pub fn remount(mountpoint: &Path, texts: &[String]) -> Result<(), String> {
     let mount = find(mountpoint)?;
     let shown = mountpoint.display();
@@ -650,8 +650,8 @@ pub fn remount(mountpoint: &Path, texts: &[String]) -> Result<(), String> {
         ));
     }
     let flags = flags_of(words(texts), mount.flags);
-    // The kernel tells the daemon of the last close of a removed file later than the program, and
-    // remounts nothing before.
+    // The kernel reports the last close of a removed file to the daemon after close has returned to
+    // the program, and refuses to remount until then.
     let end = Instant::now() + REMOUNT_WAIT;
     loop {
         match rustix::mount::mount_remount(&mount.mountpoint, flags, c"") {

@@ -1,4 +1,4 @@
-//! What a running mount says of itself: to its log, and to who asks through attributes of its root.
+//! The status and the log of a running mount; both can be read as attributes of its root.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ pub struct Status {
     pub level: String,
 }
 
-/// The log of the daemon.
+/// The daemon's log.
 #[derive(Debug)]
 pub struct Journal {
     lines: Mutex<VecDeque<String>>,
@@ -69,7 +69,7 @@ pub fn journal() -> &'static Journal {
     JOURNAL.get_or_init(|| Journal { lines: Mutex::default(), to_syslog: AtomicBool::new(false) })
 }
 
-/// Name under which the daemon is known to syslog; it keeps the pointer.
+/// The daemon's name in syslog, which keeps the pointer.
 static NAME: &std::ffi::CStr = c"plfs";
 
 impl Journal {
@@ -103,7 +103,7 @@ impl Journal {
 
 impl Log for Journal {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // What the FUSE library says at every request is for its own developers.
+        // Of the FUSE library only warnings and errors: it logs every request.
         metadata.level() <= log::max_level()
             && (metadata.level() <= Level::Warn || !metadata.target().starts_with("fuser"))
     }
@@ -144,9 +144,9 @@ impl Log for Journal {
             Level::Debug | Level::Trace => libc::LOG_DEBUG,
         };
         if !self.to_syslog.load(Ordering::Acquire) {
-            // Nobody listening is no reason to stop.
+            // Errors of writing the log are ignored.
             let _ = match std::env::var_os("JOURNAL_STREAM") {
-                // systemd understands the number in front.
+                // systemd reads the number in front as the priority.
                 Some(_) => writeln!(std::io::stderr(), "<{priority}>{text}"),
                 None => writeln!(
                     std::io::stderr(),

@@ -7,8 +7,8 @@
 //! * What lies in the directories of the containers is looked up without following links, as
 //!   everywhere (`Store::inside`); here from the backends' descriptors.
 //! * A logical file's container is used as the file's owner, whoever writes and whichever thread it
-//!   is: the bytes of a file are its owner's, as in any file system. Whether somebody may write the
-//!   file, the kernel has asked before the request came.
+//!   is: the bytes of a file are its owner's, as in any file system. Before the request the kernel
+//!   has checked whether the caller may write the file.
 
 use std::any::Any;
 use std::ffi::OsStr;
@@ -140,9 +140,9 @@ impl MountStore {
         Some(((owner >> 32) as u32, owner as u32))
     }
 
-    /// For what the owner may not remove, though the file is theirs: what others wrote into it by
-    /// other doors. The daemon may, but must not be led astray by links that the owner
-    /// can put there: the directory is opened without following any, and only inside containers.
+    /// Removes what the owner of a file may not remove: what other users wrote into it through
+    /// other doors. The daemon may, but the owner can put links there: so the directory is opened
+    /// without following any, and only inside containers.
     fn in_container<T>(
         &self,
         dir: &Path,

@@ -1,6 +1,5 @@
-//! Extended attributes: those of the file's inode, and `user.plfs.*`, which are made up when
-//! somebody asks. These are not listed, so that tools that copy all attributes do not try to set
-//! them.
+//! Extended attributes: those of the file's inode, and `user.plfs.*`, which are computed when they
+//! are read. These are not listed, so that tools that copy all attributes do not try to set them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +14,7 @@ use crate::fs::{Door, Result, errno_of};
 use crate::inode::{ROOT_ID, is_listed};
 use crate::status::{LEVEL_ATTRIBUTE, LOG_ATTRIBUTE, MOUNT_ATTRIBUTE, Status, journal};
 
-/// In front of all that are made up.
+/// The prefix of those that are computed.
 const OURS: &str = "user.plfs.";
 /// Room for a value or a list: Linux allows no more (XATTR_SIZE_MAX, XATTR_LIST_MAX).
 const ROOM_BYTES: usize = 64 << 10;

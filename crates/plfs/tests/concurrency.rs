@@ -1,6 +1,10 @@
 //! Threads and processes that use one file at once: nobody waits for ever, nothing is lost, and
 //! memory and the number of logs stay bounded.
 
+mod common {
+    pub mod scratch;
+}
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
@@ -8,55 +12,26 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use plfs::store::{Bytes, Entry, Open, PosixStore, Result, Stat, Store, StoreFile};
-use plfs::{Config, File, OpenOptions, Opened, Plfs};
+use plfs::{Config, File, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op, Rng};
 
-struct Dir(PathBuf);
+use common::scratch::{Scratch, open};
 
-impl Dir {
-    fn new() -> Dir {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = PathBuf::from(format!(
-            "/dev/shm/plfs-concurrency-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        ));
-        std::fs::create_dir_all(dir.join("shm")).unwrap();
-        Dir(dir)
+/// How many files of containers have names with this end.
+fn files(dir: &Scratch, end: &str) -> usize {
+    fn count(dir: &Path, end: &str) -> usize {
+        let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        entries
+            .map(|path| {
+                if path.is_dir() {
+                    count(&path, end)
+                } else {
+                    usize::from(path.to_string_lossy().ends_with(end))
+                }
+            })
+            .sum()
     }
-
-    fn config(&self) -> Config {
-        Config { shared_memory: Some(self.0.join("shm")), ..Config::default() }
-    }
-
-    fn files(&self, end: &str) -> usize {
-        fn count(dir: &Path, end: &str) -> usize {
-            let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-            entries
-                .map(|path| {
-                    if path.is_dir() {
-                        count(&path, end)
-                    } else {
-                        usize::from(path.to_string_lossy().ends_with(end))
-                    }
-                })
-                .sum()
-        }
-        count(&self.0.join(".plfs"), end)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn open(plfs: &Plfs, path: &Path) -> File {
-    match plfs.open(path, OpenOptions::create()).unwrap() {
-        Opened::Logical(file) => file,
-        Opened::Plain(_) => panic!("{} is plain", path.display()),
-    }
+    count(&dir.0.join(".plfs"), end)
 }
 
 /// Ends the program if `run` takes longer than a deadlock would be forgiven.
@@ -85,7 +60,7 @@ fn in_time<T>(run: impl FnOnce() -> T) -> T {
 #[test]
 fn a_commit_does_not_take_the_size_back() {
     in_time(|| {
-        let dir = Dir::new();
+        let dir = Scratch::new();
         let plfs = Plfs::new(Arc::new(MemStore::new()), dir.config());
         let (file, ended) = (open(&plfs, Path::new("/f")), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -109,7 +84,7 @@ fn a_commit_does_not_take_the_size_back() {
 #[test]
 fn a_truncate_does_not_hide_what_is_written_behind_it() {
     in_time(|| {
-        let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(MemStore::new())));
+        let (dir, store) = (Scratch::new(), FaultStore::new(Arc::new(MemStore::new())));
         let plfs = Plfs::new(Arc::new(store.clone()), dir.config());
         let path = Path::new("/f");
         let file = Arc::new(open(&plfs, path));
@@ -131,7 +106,7 @@ fn a_truncate_does_not_hide_what_is_written_behind_it() {
 #[test]
 fn what_is_written_while_another_thread_leaves_is_not_lost() {
     in_time(|| {
-        let dir = Dir::new();
+        let dir = Scratch::new();
         let plfs = Plfs::new(Arc::new(MemStore::new()), dir.config());
         let (file, ended) = (open(&plfs, Path::new("/f")), AtomicBool::new(false));
         const WRITES: u64 = 20_000;
@@ -163,7 +138,7 @@ fn what_is_written_while_another_thread_leaves_is_not_lost() {
 #[test]
 fn a_sync_stops_neither_readers_nor_writers() {
     in_time(|| {
-        let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(MemStore::new())));
+        let (dir, store) = (Scratch::new(), FaultStore::new(Arc::new(MemStore::new())));
         let plfs = Plfs::new(Arc::new(store.clone()), dir.config());
         let file = Arc::new(open(&plfs, Path::new("/f")));
         file.write_at(b"first", 0).unwrap();
@@ -194,7 +169,7 @@ fn a_sync_stops_neither_readers_nor_writers() {
 fn processes_that_sync_at_once_share_the_syncs_of_the_index() {
     const RANKS: u64 = 128;
     in_time(|| {
-        let (dir, syncs) = (Dir::new(), Arc::new(AtomicU32::new(0)));
+        let (dir, syncs) = (Scratch::new(), Arc::new(AtomicU32::new(0)));
         let memory = MemStore::new();
         let slow = |_| SlowSync { inner: memory.clone(), syncs: syncs.clone() };
         let ranks: Vec<Plfs> =
@@ -286,7 +261,7 @@ impl StoreFile for SlowSyncFile {
 #[test]
 fn a_commit_that_meets_a_write_leaves_no_size_behind() {
     in_time(|| {
-        let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(PosixStore::new())));
+        let (dir, store) = (Scratch::new(), FaultStore::new(Arc::new(PosixStore::new())));
         let (plfs, other) =
             (Plfs::new(Arc::new(store.clone()), dir.config()), Plfs::posix(dir.config()));
         let path = dir.0.join("f");
@@ -317,7 +292,7 @@ fn a_commit_that_meets_a_write_leaves_no_size_behind() {
 #[test]
 fn a_close_is_over_when_it_returns_though_the_background_commit_looks() {
     in_time(|| {
-        let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(PosixStore::new())));
+        let (dir, store) = (Scratch::new(), FaultStore::new(Arc::new(PosixStore::new())));
         let plfs = Plfs::new(Arc::new(store.clone()), dir.config());
         let file = open(&plfs, &dir.0.join("f"));
         assert_eq!(file.write_at(b"x", 0).unwrap(), 1);
@@ -326,7 +301,7 @@ fn a_close_is_over_when_it_returns_though_the_background_commit_looks() {
         store.before(".open", Op::Unlink, || std::thread::sleep(Duration::from_millis(300)));
         file.sync().unwrap();
         file.close().unwrap();
-        assert_eq!(dir.files(".open"), 0);
+        assert_eq!(files(&dir, ".open"), 0);
     });
 }
 
@@ -341,7 +316,7 @@ fn threads_on_one_file_keep_their_blocks() {
     const BLOCKS: u64 = 60;
     in_time(|| {
         for memory in [false, true] {
-            let dir = Dir::new();
+            let dir = Scratch::new();
             let store: Arc<dyn Store> =
                 if memory { Arc::new(MemStore::new()) } else { Arc::new(PosixStore::new()) };
             let path = if memory { PathBuf::from("/f") } else { dir.0.join("f") };
@@ -429,7 +404,7 @@ fn threads_on_one_file_keep_their_blocks() {
 /// streams; all they wrote is there.
 #[test]
 fn sixty_four_writers_make_few_logs() {
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let path = dir.0.join("f");
     let all = Barrier::new(64);
     in_time(|| {
@@ -449,11 +424,11 @@ fn sixty_four_writers_make_few_logs() {
         });
     });
     assert!(
-        dir.files(".data") <= usize::from(Config::default().streams),
+        files(&dir, ".data") <= usize::from(Config::default().streams),
         "{} data logs",
-        dir.files(".data")
+        files(&dir, ".data")
     );
-    assert_eq!(dir.files("/index"), 1);
+    assert_eq!(files(&dir, "/index"), 1);
     let (file, mut bytes) = (open(&Plfs::posix(dir.config()), &path), vec![0; 64 * 50 * 500]);
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
     assert_eq!(
@@ -584,7 +559,7 @@ fn appends_of_many_processes_lose_nothing() {
         }
         return file.close().unwrap();
     }
-    let dir = Dir::new();
+    let dir = Scratch::new();
     let children: Vec<_> = (0..8)
         .map(|i| {
             let mut command = Command::new(std::env::current_exe().unwrap());

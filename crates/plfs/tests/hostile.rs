@@ -2,54 +2,18 @@
 //! right checksums too. Whatever they say, PLFS does not panic, reads nothing but the container's
 //! own files, and takes memory in proportion to what is there.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+mod common {
+    pub mod counting;
+}
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plfs::store::{Errno, Kind, Open, Store, write_full};
 use plfs::{Config, Error, OpenOptions, Opened, Plfs, Severity, records, repair};
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, explored, seeds};
 
-/// Counts what is allocated, and the most at one time.
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: passes every call on to the system's allocator, with the same arguments.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        MOST.fetch_max(
-            NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(),
-            Ordering::Relaxed,
-        );
-        // SAFETY: the caller keeps `alloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        MOST.fetch_max(
-            NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(),
-            Ordering::Relaxed,
-        );
-        // SAFETY: the caller keeps `alloc_zeroed`'s contract.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `dealloc`'s contract.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// The tests count memory, so one runs at a time.
-static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+use common::counting;
 
 /// What one look at a hostile container may take. Everything in it is a few KB; a read of 100,000
 /// bytes and its read-ahead are all that is asked for.
@@ -137,8 +101,7 @@ impl Fixture {
         self.faults.reset();
         let store: Arc<dyn Store> = Arc::new(self.faults.clone());
         let plfs = Plfs::new(store.clone(), self.config.clone());
-        let before = NOW.load(Ordering::Relaxed);
-        MOST.store(before, Ordering::Relaxed);
+        let memory = counting::watch();
         clear(story, plfs.stat(Path::new(NAME), true));
         if let Some(Opened::Logical(file)) =
             clear(story, plfs.open(Path::new(NAME), OpenOptions::read()))
@@ -167,7 +130,7 @@ impl Fixture {
         }
         let report = plfs::check_name(&store, Path::new(NAME), &[]);
         let _ = report.health();
-        let took = MOST.load(Ordering::Relaxed) - before;
+        let took = memory.most();
         assert!(took < MEMORY_MAX, "{story}: {took} bytes of memory");
         for call in
             self.faults.log().iter().filter(|call| call.op == Op::ReadAt || call.op == Op::Map)
@@ -286,7 +249,7 @@ fn rounds() -> u64 {
 /// Superblocks altered anywhere, with checksums made right or not, cut, or random.
 #[test]
 fn hostile_superblocks() {
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = counting::alone();
     let fixture = Fixture::new();
     let original = fixture.bytes(Path::new(NAME));
     explored(rounds(), "hostile containers");
@@ -314,7 +277,7 @@ fn hostile_superblocks() {
 /// Index logs altered anywhere, with checksums made right or not, cut, or random.
 #[test]
 fn hostile_index_logs() {
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = counting::alone();
     let fixture = Fixture::new();
     fixture.memory.unlink(&fixture.find("/flat")[0]).unwrap();
     let logs: Vec<(PathBuf, Vec<u8>)> = fixture
@@ -353,7 +316,7 @@ fn hostile_index_logs() {
 /// would hang on who reads. The message names the log and the block.
 #[test]
 fn a_block_that_is_not_younger_than_the_one_before_is_refused() {
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = counting::alone();
     let fixture = Fixture::new();
     fixture.memory.unlink(&fixture.find("/flat")[0]).unwrap();
     let store: Arc<dyn Store> = Arc::new(fixture.memory.clone());
@@ -411,7 +374,7 @@ fn a_block_that_is_not_younger_than_the_one_before_is_refused() {
 /// Flat indexes altered anywhere, with checksums made right or not, cut, or random.
 #[test]
 fn hostile_flat_indexes() {
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = counting::alone();
     let fixture = Fixture::new();
     let flat = fixture.find("/flat").remove(0);
     let original = fixture.bytes(&flat);
@@ -473,7 +436,7 @@ fn seal_flat(bytes: &mut [u8]) {
 /// an error or an index, and reads by that index stay in the container.
 #[test]
 fn hostile_index_parts() {
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = counting::alone();
     let fixture = Fixture::new();
     let plfs = Plfs::new(Arc::new(fixture.memory.clone()), fixture.config.clone());
     let file = open(&plfs, NAME);
@@ -486,8 +449,7 @@ fn hostile_index_parts() {
         let all = if rng.one_in(2) { 16..128 } else { 16..bytes.len() };
         alter(&mut rng, bytes, all);
         seal_flat(bytes);
-        let before = NOW.load(Ordering::Relaxed);
-        MOST.store(before, Ordering::Relaxed);
+        let memory = counting::watch();
         let merged = file.index_merge(&[&hurt[0], &hurt[1]]);
         for index in hurt.into_iter().chain(merged.ok()) {
             let reader = open(&plfs, NAME);
@@ -498,7 +460,7 @@ fn hostile_index_parts() {
                 let _ = (reader.len(), reader.next_hole(5), reader.extents(0, 3000));
             }
         }
-        let took = MOST.load(Ordering::Relaxed) - before;
+        let took = memory.most();
         assert!(took < MEMORY_MAX, "seed {seed}: {took} bytes of memory");
     }
 }
@@ -506,7 +468,7 @@ fn hostile_index_parts() {
 /// Who writes, flattens and repairs a container whose bytes lie may fail, and does not panic.
 #[test]
 fn hostile_containers_are_written() {
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = counting::alone();
     explored(rounds() / 5, "hostile containers");
     for seed in seeds(rounds() / 5) {
         let (fixture, mut rng) = (Fixture::new(), Rng::new(seed));

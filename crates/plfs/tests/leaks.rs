@@ -1,39 +1,17 @@
 //! What a process that lives long keeps of files that are gone. An allocator counts what is in use.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+mod common {
+    pub mod counting;
+}
+
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use plfs::store::{PosixStore, Store};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op};
 
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: passes every call on to the system's allocator, with the same arguments.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        NOW.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `alloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `dealloc`'s contract.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// The tests count memory, so one runs at a time.
-static TURN: Mutex<()> = Mutex::new(());
+use common::counting;
 
 fn process(store: Arc<dyn Store>) -> Plfs {
     Plfs::new(store, Config { shared_memory: None, ..Config::default() })
@@ -51,7 +29,7 @@ fn open(plfs: &Plfs, path: &Path) -> File {
 /// files were 1.3 GB. Here 10,000 files come and go, and ten more stay open all the time.
 #[test]
 fn created_and_closed_files_leave_nothing_in_memory() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = counting::alone();
     // Real files: the store in memory remembers what a crash would bring back.
     let root = std::path::PathBuf::from(format!("/dev/shm/plfs-leaks-{}", std::process::id()));
     std::fs::create_dir(&root).unwrap();
@@ -65,9 +43,9 @@ fn created_and_closed_files_leave_nothing_in_memory() {
         }
     };
     churn(500);
-    let before = NOW.load(Ordering::Relaxed);
+    let before = counting::bytes_in_use();
     churn(10_000);
-    let grown = NOW.load(Ordering::Relaxed).saturating_sub(before);
+    let grown = counting::bytes_in_use().saturating_sub(before);
     assert!(grown < 1 << 20, "{grown} bytes for 10,000 files that are gone");
     kept.into_iter().for_each(|file| file.close().unwrap());
     std::fs::remove_dir_all(&root).unwrap();
@@ -77,7 +55,7 @@ fn created_and_closed_files_leave_nothing_in_memory() {
 /// it read all the time, and opened them again one by one.
 #[test]
 fn a_data_log_that_is_read_often_stays_open() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = counting::alone();
     let memory = MemStore::new();
     memory.mkdir(Path::new("/m"), 0o755).unwrap();
     let path = Path::new("/m/f");

@@ -1,67 +1,32 @@
 //! Lengths that lie, on real files: what is on disk never says how much memory or time a reader
 //! takes, and a file that is cut while it is used kills nobody.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+mod common {
+    pub mod counting;
+}
+
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use plfs::store::{PosixStore, Store};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 
-/// Counts what is allocated, and the most at one time.
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: passes every call on to the system's allocator, with the same arguments.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        MOST.fetch_max(
-            NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(),
-            Ordering::Relaxed,
-        );
-        // SAFETY: the caller keeps `alloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        MOST.fetch_max(
-            NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(),
-            Ordering::Relaxed,
-        );
-        // SAFETY: the caller keeps `alloc_zeroed`'s contract.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `dealloc`'s contract.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// The tests count memory, so one runs at a time.
-static TURN: Mutex<()> = Mutex::new(());
+use common::counting;
 
 struct Fixture {
     root: PathBuf,
     plfs: Plfs,
-    _turn: MutexGuard<'static, ()>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Fixture {
     fn new() -> Fixture {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = counting::alone();
         let root = PathBuf::from(format!(
             "/dev/shm/plfs-lengths-{}-{}",
             std::process::id(),
@@ -71,7 +36,7 @@ impl Fixture {
         Fixture {
             root,
             plfs: Plfs::posix(Config { shared_memory: None, ..Config::default() }),
-            _turn: turn,
+            _alone: alone,
         }
     }
 
@@ -99,8 +64,7 @@ impl Fixture {
 
     /// Does all that reads a container: little memory, little time, and the right bytes.
     fn look(&self, expect: &[u8]) {
-        let (start, before) = (Instant::now(), NOW.load(Ordering::Relaxed));
-        MOST.store(before, Ordering::Relaxed);
+        let (start, memory) = (Instant::now(), counting::watch());
         self.plfs.stat(&self.path(), true).unwrap();
         let file = self.open();
         let mut bytes = vec![0; expect.len() + 10];
@@ -111,7 +75,7 @@ impl Fixture {
         let report = plfs::check_name(&store, &self.path(), &[]);
         assert!(!report.findings.is_empty(), "{report:?}");
         plfs::records(self.open().container()).unwrap();
-        let took = MOST.load(Ordering::Relaxed) - before;
+        let took = memory.most();
         assert!(took < 100 << 20, "{took} bytes of memory");
         assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
     }

@@ -1,41 +1,19 @@
 //! What a reader who had not written a line of it found in ownership and durability: each was lost,
 //! wrong or an error before it was mended.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+mod common {
+    pub mod scratch;
+}
+
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use plfs::store::Errno;
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op};
 
-struct Dir(PathBuf);
-impl Dir {
-    fn new() -> Dir {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = PathBuf::from(format!(
-            "/dev/shm/plfs-stranger-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        ));
-        std::fs::create_dir_all(dir.join("shm")).unwrap();
-        Dir(dir)
-    }
-    fn config(&self) -> Config {
-        Config { shared_memory: Some(self.0.join("shm")), ..Config::default() }
-    }
-}
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-fn open(plfs: &Plfs, path: &Path) -> File {
-    match plfs.open(path, OpenOptions::create()).unwrap() {
-        Opened::Logical(file) => file,
-        Opened::Plain(_) => panic!("plain"),
-    }
-}
+use common::scratch::{Scratch, open};
+
 fn content(file: &File) -> Vec<u8> {
     let mut bytes = vec![0; file.len().unwrap() as usize];
     let n = file.read_at(&mut bytes, 0).unwrap();
@@ -46,7 +24,7 @@ fn content(file: &File) -> Vec<u8> {
 /// S11. A process comes and appends while another of the node is in the sync of a truncate to 0.
 #[test]
 fn an_append_beside_a_truncate_is_not_overwritten_by_the_next_append() {
-    let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(MemStore::new())));
+    let (dir, store) = (Scratch::new(), FaultStore::new(Arc::new(MemStore::new())));
     let path = Path::new("/f");
     let cutter = Plfs::new(Arc::new(store.clone()), dir.config());
     let logger = Arc::new(Plfs::new(Arc::new(store.clone()), dir.config()));
@@ -71,7 +49,7 @@ fn an_append_beside_a_truncate_is_not_overwritten_by_the_next_append() {
 /// S11. One who has the file open for long appends a line in that time, then goes on.
 #[test]
 fn an_append_beside_a_truncate_is_not_reached_by_later_ones() {
-    let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(MemStore::new())));
+    let (dir, store) = (Scratch::new(), FaultStore::new(Arc::new(MemStore::new())));
     let path = Path::new("/f");
     let cutter = Plfs::new(Arc::new(store.clone()), dir.config());
     let logger = Plfs::new(Arc::new(store.clone()), dir.config());
@@ -107,7 +85,7 @@ fn an_append_beside_a_truncate_is_not_reached_by_later_ones() {
 /// sync that says 0.
 #[test]
 fn a_sync_after_a_write_that_failed_makes_earlier_sessions_durable() {
-    let (dir, mem) = (Dir::new(), MemStore::new());
+    let (dir, mem) = (Scratch::new(), MemStore::new());
     let store = FaultStore::new(Arc::new(mem.clone()));
     let path = Path::new("/f");
     let plfs = Plfs::new(Arc::new(store.clone()), dir.config());
@@ -128,7 +106,7 @@ fn a_sync_after_a_write_that_failed_makes_earlier_sessions_durable() {
 /// syncs, and who opens a file later is told nothing.
 #[test]
 fn a_sync_that_failed_for_one_process_fails_for_all_whose_bytes_it_took() {
-    let (dir, store) = (Dir::new(), FaultStore::new(Arc::new(MemStore::new())));
+    let (dir, store) = (Scratch::new(), FaultStore::new(Arc::new(MemStore::new())));
     let path = Path::new("/f");
     let config = || Config { streams: 1, ..dir.config() };
     let a = Plfs::new(Arc::new(store.clone()), config());
@@ -165,7 +143,7 @@ fn who_closes_beside_another_users_writers_is_told_no_error() {
         println!("\nclosed {:?}", file.close());
         return;
     }
-    let dir = Dir::new();
+    let dir = Scratch::new();
     for d in [dir.0.clone(), dir.0.join("shm")] {
         std::fs::set_permissions(&d, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
@@ -236,7 +214,7 @@ impl Store for Remote {
 /// an NFS client whose clock is ahead has written.
 #[test]
 fn the_host_of_an_exported_file_system_wins_over_what_it_has_seen() {
-    let (dir, mem) = (Dir::new(), MemStore::new());
+    let (dir, mem) = (Scratch::new(), MemStore::new());
     std::fs::create_dir_all(dir.0.join("b")).unwrap();
     let path = Path::new("/f");
     let host = Plfs::new(Arc::new(mem.clone()), dir.config());
@@ -261,7 +239,7 @@ fn the_host_of_an_exported_file_system_wins_over_what_it_has_seen() {
 /// A person fences the mark of a founder between its making and the founder's look for the fence.
 #[test]
 fn a_founder_whose_mark_is_fenced_at_once_founds_another_set() {
-    let (dir, mem) = (Dir::new(), MemStore::new());
+    let (dir, mem) = (Scratch::new(), MemStore::new());
     let store = FaultStore::new(Arc::new(mem.clone()));
     let path = Path::new("/f");
     let a = Plfs::new(Arc::new(store.clone()), dir.config());
@@ -315,7 +293,7 @@ fn who_cannot_be_seen_is_not_dead() {
         );
         return;
     }
-    let dir = Dir::new();
+    let dir = Scratch::new();
     std::fs::set_permissions(&dir.0, std::fs::Permissions::from_mode(0o777)).unwrap();
     let exe = dir.0.join("exe");
     std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
@@ -353,7 +331,7 @@ fn a_sync_that_cannot_open_the_logs_of_an_earlier_session_fails() {
         ("index", Op::Open, Errno::IO),
         ("/f", Op::Stat, Errno::IO),
     ] {
-        let (dir, mem) = (Dir::new(), MemStore::new());
+        let (dir, mem) = (Scratch::new(), MemStore::new());
         let store = FaultStore::new(Arc::new(mem.clone()));
         let path = Path::new("/f");
         let plfs = Plfs::new(Arc::new(store.clone()), dir.config());
@@ -390,7 +368,7 @@ fn another_user_closes_without_an_error() {
         println!("\nclosed {:?}", file.close());
         return;
     }
-    let dir = Dir::new();
+    let dir = Scratch::new();
     std::fs::set_permissions(&dir.0, std::fs::Permissions::from_mode(0o777)).unwrap();
     let exe = dir.0.join("exe");
     std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
@@ -411,7 +389,7 @@ fn another_user_closes_without_an_error() {
 /// A failed append gives back what another has, if a cut came between and both have one length.
 #[test]
 fn a_failed_append_gives_back_its_own_place_only() {
-    let (dir, mem) = (Dir::new(), MemStore::new());
+    let (dir, mem) = (Scratch::new(), MemStore::new());
     let store = FaultStore::new(Arc::new(mem.clone()));
     let path = Path::new("/f");
     let a = Plfs::new(Arc::new(store.clone()), dir.config());
@@ -438,7 +416,7 @@ fn a_failed_append_gives_back_its_own_place_only() {
 /// made with a page's clock and by taking the file `clock` away.)
 #[test]
 fn a_clock_that_was_ahead_for_a_while_does_not_hide_later_writes() {
-    let (dir, mem) = (Dir::new(), MemStore::new());
+    let (dir, mem) = (Scratch::new(), MemStore::new());
     let store = FaultStore::new(Arc::new(mem.clone()));
     let path = Path::new("/f");
     let a = Plfs::new(Arc::new(store.clone()), dir.config());

@@ -1,4 +1,4 @@
-//! Attributes: asked and set. A logical file's are its superblock's, but for size and blocks.
+//! Attributes: read and set. A logical file's are its superblock's, but for size and blocks.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -222,7 +222,7 @@ impl Door {
         set_file_times(file, changes)
     }
 
-    /// Takes set-user-ID and set-group-ID away from a file that somebody else than root wrote to.
+    /// Removes set-user-ID and set-group-ID from a file that another user than root wrote to.
     pub(super) fn strip(&self, inode: &Inode, file: &File) {
         let mode = inode.mode.load(Ordering::Relaxed);
         let group = if mode & 0o010 != 0 { SET_GROUP_ID } else { 0 };

@@ -1,4 +1,4 @@
-//! Names that others give to another file just when they are opened.
+//! Names that other mounts and doors replace while they are opened here.
 //!
 //! The kernel opens in two steps: a lookup, then an open of the inode. What another mount or door
 //! does in between makes the open fail with ESTALE; the kernel then repeats both, once. So after
@@ -15,10 +15,10 @@ use plfs_core::store::Errno;
 use super::{Door, Result};
 use crate::inode::{Inode, Name, lock};
 
-/// How long a name is looked up with care, and a file kept that nobody opens. The kernel repeats at
-/// once; a second is for machines with much to do.
+/// How long a name is treated as contended, and a file kept open for an open to come. The kernel
+/// repeats at once; a second allows for loaded machines.
 const CARE: Duration = Duration::from_secs(1);
-/// Names that are looked up with care at most; each may keep a file.
+/// At most so many names are treated as contended; each may keep a file open.
 const NAMES_MAX: usize = 64;
 /// How often one lookup tries to open what it found. Each failure takes another file in a window of
 /// some calls.
@@ -97,8 +97,8 @@ impl Door {
         Ok(())
     }
 
-    /// Forgets what was to be looked up with care until `now` at most, and gives up the files that
-    /// nobody opened.
+    /// Forgets contended names that expired before `now`, and closes the files that were kept for
+    /// them.
     fn drop_kept(&self, contended: &mut Vec<Contended>, now: Instant) {
         contended.retain(|one| {
             if one.until <= now {
@@ -108,7 +108,7 @@ impl Door {
         });
     }
 
-    /// Gives up all files that were kept.
+    /// Closes all files that were kept.
     pub(super) fn keep_nothing(&self) {
         self.drop_kept(&mut lock(&self.contended), Instant::now() + CARE);
     }

@@ -15,8 +15,8 @@ use crate::creds::{Acting, Caller, as_caller};
 use crate::inode::{Inode, OpenState, Version, lock};
 
 impl Door {
-    /// The logical file behind a descriptor, open for all; `None` if it is another file. The kernel
-    /// has asked who may what.
+    /// The logical file behind a descriptor, open for reading and writing; `None` if it is another
+    /// file. The kernel has checked permissions.
     pub(super) fn adopt(&self, found: &Found) -> Result<Option<File>> {
         let stat = rustix::fs::fstat(&*found.fd)?;
         if !may_be_name(&stat) {
@@ -83,8 +83,8 @@ impl Door {
         open.writers += u32::from(writes);
         drop(open);
         let fh = self.add_handle(Handle::Plain { fd, inode: inode.clone(), writes });
-        // By the descriptor that has no access of its own the kernel opens again what the program
-        // opened.
+        // Reading is enough: for the program's calls the kernel opens the file again, with the
+        // program's access.
         let backing = Acting::as_daemon();
         let readable =
             rustix::fs::open(magic(&*found.fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -225,8 +225,8 @@ impl Door {
         Self::close_if_unused(&mut open);
     }
 
-    /// Closes what is kept for a file that nobody has open. Under the file's lock: who opens it
-    /// next finds it closed.
+    /// Closes what is kept for a file that nobody has open. Under the file's lock, so that the next
+    /// open finds it closed.
     pub(super) fn close_if_unused(open: &mut OpenState) {
         if open.handles == 0 && !open.kept {
             open.file.take().into_iter().for_each(close_last);
@@ -247,7 +247,7 @@ impl Door {
                     Mode::empty(),
                 )?;
                 match rustix::fs::fsync(fd) {
-                    // A file system that does not know it has nothing to offer.
+                    // Not supported by the backend: nothing to do.
                     Err(Errno::INVAL) => Ok(()),
                     other => other,
                 }

@@ -29,7 +29,7 @@ impl Door {
         self.look_up_in(&parent, visible(name)?)
     }
 
-    /// [`Door::look_up_in`] without care for names that change.
+    /// [`Door::look_up_in`] without regard to contended names.
     pub(super) fn look_up_once(&self, parent: &Arc<Inode>, name: &OsStr) -> Result<FileAttr> {
         let dir = dir_of(parent)?;
         let mut stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -125,7 +125,7 @@ impl Door {
         Ok(file)
     }
 
-    /// The mode of something that the backend creates by itself, which knows of access lists.
+    /// The mode of something that the backend creates; the backend applies access lists itself.
     fn backend_mode(parent: &Inode, mode: u32, umask: u32) -> Result<Mode> {
         let mode = mode & 0o7777;
         Ok(Mode::from_raw_mode(if acl::has_default(dir_of(parent)?) {
@@ -377,7 +377,7 @@ impl Door {
         let Handle::Dir { inode, entries } = &*handle else { return Err(Errno::NOTDIR) };
         let mut entries = lock(entries);
         if offset == 0 {
-            // Whether the caller may, was asked at the open; the rights may be gone since.
+            // Permission was checked at the open; the rights may have changed since.
             *entries = match list(inode) {
                 Err(Errno::ACCESS) => as_caller(caller, || list(inode))?,
                 other => other?,
@@ -441,7 +441,7 @@ fn list(inode: &Inode) -> Result<Listing> {
     Ok(listing)
 }
 
-/// What is known of a name without a stat.
+/// The attributes of a name that are known without a stat.
 pub fn bare_attr(entry: Entry) -> FileAttr {
     FileAttr {
         ino: INodeNo(entry.ino.max(1)),

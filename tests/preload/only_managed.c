@@ -1,4 +1,5 @@
-/* What is different below a mount, by design. Runs only there; prints nothing but what is wrong. */
+/* What is different in a managed directory, by design. Runs only there; prints nothing but what is
+ * wrong. */
 #include "t.h"
 
 #include <dirent.h>
@@ -30,7 +31,7 @@ int main(void)
 	WANT(preadv2(fd, NULL, 0, 0, RWF_NOWAIT) == -1 && errno == EOPNOTSUPP);
 
 	/* Hidden where readdir is asked, and there all the same. */
-	DIR *dir = opendir(getenv("T_MOUNT"));
+	DIR *dir = opendir(getenv("T_MANAGED"));
 	struct dirent *e;
 	while (dir && (e = readdir(dir)))
 		WANT(strcmp(e->d_name, ".plfs") != 0);
@@ -42,7 +43,7 @@ int main(void)
 	close(fd);
 	WANT(truncate(path, 4) == 0);
 	fd = open("f", O_RDWR);
-	char link[64] = "/tmp/only_mount.XXXXXX";
+	char link[64] = "/tmp/only_managed.XXXXXX";
 	close(mkstemp(link));
 	unlink(link);
 	WANT(symlink(path, link) == 0);

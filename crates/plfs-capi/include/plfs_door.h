@@ -1,0 +1,251 @@
+/* plfs_door.h: what preload/ and mpi/ use of libplfs beyond plfs.h. Generated from
+ * crates/plfs-capi; do not edit.
+ *
+ * Private: it is not installed, and may change with every version. libplfs and its doors are built
+ * and installed together. The conventions are those of plfs.h. */
+#ifndef PLFS_DOOR_H
+#define PLFS_DOOR_H
+
+#include <plfs.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- System calls on any file, where PLFS files are recognised (preload/, mpi/) --- */
+
+/**
+ * Length of a superblock file: the st_size that the system gives for every PLFS file.
+ */
+#define PLFS_SUPER_BYTES 4093
+
+/**
+ * 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is a managed directory or
+ * lies below one (PLFS_MOUNTS), by its text; else 0. Opens nothing, and allocates nothing after
+ * the first call: safe in signal handlers.
+ *
+ * Requires:
+ * `path` is NULL or a C string.
+ */
+int plfs_door_below_managed(int dirfd, const char *path);
+
+/**
+ * 1 if `path`, followed through links, is a PLFS file, 0 if it is anything else, -ENOENT if
+ * nothing is there.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_is_plfs(int dirfd, const char *path);
+
+/**
+ * Opens `path` as openat(2), except that a regular file that it creates is a PLFS file. Gives a
+ * descriptor, which is the caller's.
+ *
+ * `*out` is NULL for anything but a PLFS file: the descriptor was opened with exactly `flags`.
+ * Else `*out` is a handle and the descriptor a placeholder: open for reading on the superblock, it
+ * holds the number and answers stat, locks and F_GETFL; close both.
+ *
+ * Requires:
+ * `path` is a C string, `out` a place for a pointer.
+ */
+int plfs_door_open(int dirfd, const char *path, int flags, mode_t mode, plfs_file **out);
+
+/**
+ * Makes a handle for `fd` if it is open on a PLFS file: 1 and the handle in `*out`; 0 for any
+ * other. The access mode is `flags`'s, as is O_APPEND. `fd` stays the caller's.
+ *
+ * Requires:
+ * `fd` is open, `out` a place for a pointer.
+ */
+int plfs_door_adopt(int fd, int flags, plfs_file **out);
+
+/**
+ * Corrects what a stat of the system gave for `path` (NULL or empty: for `dirfd` itself) if that
+ * is a PLFS file: size, blocks, block size, link count; then 1, else 0. Only regular files of
+ * PLFS_SUPER_BYTES can be.
+ *
+ * Requires:
+ * `path` is NULL or a C string, `st` points to a filled struct stat.
+ */
+int plfs_door_fix_stat(int dirfd, const char *path, int at_flags, struct stat *st);
+
+/**
+ * unlinkat(2) without flags, for any file; the data of a PLFS file goes with its last name.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_unlink(int dirfd, const char *path);
+
+/**
+ * renameat2(2), for any file; the data of a PLFS file that it replaces goes if that was the last
+ * name.
+ *
+ * Requires:
+ * The paths are C strings.
+ */
+int plfs_door_rename(int olddirfd,
+                     const char *old,
+                     int newdirfd,
+                     const char *new_,
+                     unsigned int flags);
+
+/**
+ * truncate(2), for any file.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_truncate(const char *path, int64_t size);
+
+/**
+ * fchmodat(2), for any file.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_chmod(int dirfd, const char *path, mode_t mode, int at_flags);
+
+/**
+ * fchownat(2), for any file.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_chown(int dirfd, const char *path, uid_t uid, gid_t gid, int at_flags);
+
+/**
+ * 1 if the descriptor number is one of PLFS's own, which a program must not close or replace.
+ * Cheap; safe in signal handlers.
+ */
+int plfs_door_owns_fd(int fd);
+
+/**
+ * 1 for directory entries that programs should not see.
+ *
+ * Requires:
+ * `name` is a C string.
+ */
+int plfs_door_hidden(const char *name);
+
+/**
+ * Where plfs_lseek would move a position that is `position`; changes nothing.
+ *
+ * Requires:
+ * `file` is a handle.
+ */
+int64_t plfs_door_seek(plfs_file *file, int64_t position, int64_t offset, int whence);
+
+/* --- One index for many processes that open or close a file together (mpi/) --- */
+
+/**
+ * Up to where others have committed: what a writer must know before its first write.
+ */
+typedef struct {
+  /**
+   * Largest stamp of a commit.
+   */
+  uint64_t stamp;
+  /**
+   * Not 0 if nothing was ever written.
+   */
+  int is_new;
+} plfs_horizon;
+
+/**
+ * The bytes of index logs that the first read of the file would load, so that processes can decide
+ * whether to load them together. 0 if a flat index has everything.
+ *
+ * Requires:
+ * `file` is a handle.
+ */
+int64_t plfs_door_index_pending(plfs_file *file);
+
+/**
+ * For processes that load an index together: the share `part` of `parts` (counted from 0), every
+ * parts-th index log, as bytes that plfs_door_index_merge takes. All shares merged are everything
+ * that was committed before the first call. Part 0 contains the flat index; the others may be
+ * nearly empty. Gives the length.
+ *
+ * Requires:
+ * `file` is a handle, `out` a place for a pointer; free it with plfs_door_free.
+ */
+ssize_t plfs_door_index_part(plfs_file *file, uint32_t part, uint32_t parts, void **out);
+
+/**
+ * For processes that close a file together: what this node's processes committed and no flat index
+ * has yet, as bytes that plfs_door_index_merge takes; if `with_base` is not 0, the flat index as
+ * well. To be called by one process of each node, with the base by one of all. Gives the length.
+ *
+ * Requires:
+ * As plfs_door_index_part.
+ */
+ssize_t plfs_door_index_own(plfs_file *file, int with_base, void **out);
+
+/**
+ * Merges `n` parts of the index of `file`; regular patterns stay patterns. Gives the length. -EIO
+ * if a part is damaged or of another file.
+ *
+ * Requires:
+ * `parts` and `lengths` have `n` elements, part i has lengths[i] bytes; `file` and `out` as for
+ * plfs_door_index_part.
+ */
+ssize_t plfs_door_index_merge(plfs_file *file,
+                              const void *const *parts,
+                              const size_t *lengths,
+                              uint32_t n,
+                              void **out);
+
+/**
+ * Makes the handle read by a merged index that lies in the file `fd`, from its start to its end:
+ * of a node's processes one writes it (to a memfd, or below /dev/shm) and all map it. The caller
+ * closes `fd`; the file must not change. Refreshing later reads what was committed since.
+ *
+ * Requires:
+ * `file` is a handle, `fd` is open for reading.
+ */
+int plfs_door_index_use(plfs_file *file, int fd);
+
+/**
+ * Stores a merged index in the container as its flat index. Atomic. What is committed later is
+ * read from the logs, so it does not become wrong. Not forced to storage.
+ *
+ * Requires:
+ * `file` is a handle open for writing, `data` has `length` bytes.
+ */
+int plfs_door_index_store(plfs_file *file, const void *data, size_t length);
+
+/**
+ * Frees what plfs_door_index_part, plfs_door_index_own and plfs_door_index_merge gave. NULL:
+ * nothing.
+ *
+ * Requires:
+ * `bytes` came from one of them and is not used afterwards.
+ */
+void plfs_door_free(void *bytes);
+
+/**
+ * For processes that open a file together to write: reads from all index logs what a writer must
+ * know. One process does so and sends the result to the others, which pass it to
+ * plfs_door_horizon_set and read no logs.
+ *
+ * Requires:
+ * `file` is a handle, `out` a place for a plfs_horizon.
+ */
+int plfs_door_horizon_get(plfs_file *file, plfs_horizon *out);
+
+/**
+ * Orders what this process writes behind the commits that another process has read
+ * (plfs_door_horizon_get). To be called before the first write through any handle of the file;
+ * later it has no effect.
+ *
+ * Requires:
+ * `file` is a handle, `seen` points to a plfs_horizon.
+ */
+int plfs_door_horizon_set(plfs_file *file, const plfs_horizon *seen);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

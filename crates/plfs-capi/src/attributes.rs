@@ -1,0 +1,223 @@
+//! Size, attributes and locks of an open file
+
+use std::ffi::c_int;
+use std::os::fd::AsRawFd;
+
+use libc::{mode_t, off_t, timespec};
+use plfs_core::store::{Errno, Open, Stat, Time};
+
+use crate::handle::{PlfsFile, handle, offset_arg};
+use crate::{Failure, Result, call};
+
+/// Fills `*out` for the file: st_size is the logical size in bytes with this process's writes,
+/// st_blocks what the logs take, in units of 512 bytes, st_blksize 1 MiB; mode, owner and times as
+/// stat(2) gives them.
+///
+/// # Safety
+/// `file` is a handle, `out` a place for a struct stat.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_fstat(file: *mut PlfsFile, out: *mut libc::stat) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let stat = unsafe { handle(file) }?.file.stat()?;
+        // SAFETY: the caller's promise.
+        unsafe { put_stat(&stat, out) }
+    }) as c_int
+}
+
+/// # Safety
+/// `out` is NULL or a place for a struct stat.
+pub(crate) unsafe fn put_stat(stat: &Stat, out: *mut libc::stat) -> Result<i64> {
+    use plfs_core::store::Kind;
+    // SAFETY: the caller's promise.
+    let out = unsafe { out.as_mut() }
+        .ok_or_else(|| Failure::new(Errno::FAULT, "the place for the stat is NULL"))?;
+    // SAFETY: struct stat is plain numbers; zeros are valid.
+    *out = unsafe { std::mem::zeroed() };
+    let kind = match stat.kind {
+        Kind::File => libc::S_IFREG,
+        Kind::Dir => libc::S_IFDIR,
+        Kind::Symlink => libc::S_IFLNK,
+        Kind::Other => 0,
+    };
+    out.st_dev = stat.dev;
+    out.st_ino = stat.ino;
+    out.st_mode = kind | stat.mode;
+    out.st_nlink = stat.nlink as _;
+    out.st_uid = stat.uid;
+    out.st_gid = stat.gid;
+    out.st_size = stat.len as off_t;
+    out.st_blocks = stat.blocks as _;
+    out.st_blksize = BLOCK_BYTES;
+    (out.st_atime, out.st_atime_nsec) = (stat.atime.sec, stat.atime.nsec as _);
+    (out.st_mtime, out.st_mtime_nsec) = (stat.mtime.sec, stat.mtime.nsec as _);
+    (out.st_ctime, out.st_ctime_nsec) = (stat.ctime.sec, stat.ctime.nsec as _);
+    Ok(0)
+}
+
+/// st_blksize: 1 MiB, which saves calls and is small enough for a buffer of stdio.
+pub(crate) const BLOCK_BYTES: libc::blksize_t = 1 << 20;
+
+/// Sets the size to `size` bytes: cuts, or extends with a hole. Visible and durable as a write is.
+/// Errors: -EBADF if the handle is not open for writing, -EINVAL for a negative size. Cost: one
+/// record in the index; the bytes cut take room until a compaction, or until the size is set to 0.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_ftruncate(file: *mut PlfsFile, size: i64) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = unsafe { handle(file) }?;
+        file.file.set_len(offset_arg(size)?).map(|()| 0).map_err(Failure::from)
+    }) as c_int
+}
+
+/// fallocate(2) for `len` bytes at `offset`. Mode 0 extends the file (a log reserves no space),
+/// FALLOC_FL_KEEP_SIZE alone does nothing; with FALLOC_FL_PUNCH_HOLE or FALLOC_FL_ZERO_RANGE the
+/// range becomes a hole. -EOPNOTSUPP for other modes, -EBADF if the handle is not open for writing.
+///
+/// Cost: one record in the index, whatever the length. The bytes hidden take room until a
+/// compaction.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_fallocate(
+    file: *mut PlfsFile,
+    mode: c_int,
+    offset: i64,
+    len: i64,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = &unsafe { handle(file) }?.file;
+        if offset < 0 || len <= 0 {
+            return Err(Failure::new(
+                Errno::INVAL,
+                "fallocate needs an offset from 0 and a length from 1",
+            ));
+        }
+        let end = offset
+            .checked_add(len)
+            .ok_or(Failure::new(Errno::FBIG, "a file ends at 2^63-1 bytes"))?
+            as u64;
+        let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let zero = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => false,
+            libc::FALLOC_FL_PUNCH_HOLE if keep => true,
+            libc::FALLOC_FL_ZERO_RANGE => true,
+            _ => {
+                return Err(Failure::new(
+                    Errno::OPNOTSUPP,
+                    format!("fallocate mode {mode:#x} is not supported"),
+                ));
+            }
+        };
+        if !file.access().write {
+            return Err(Failure::new(Errno::BADF, "the file is not open for writing"));
+        }
+        if zero {
+            file.zero(offset as u64, len as u64)?;
+        }
+        if !keep && end > file.len()? {
+            file.set_len(end)?;
+        }
+        Ok(0)
+    }) as c_int
+}
+
+/// Sets the permission bits, as fchmod(2).
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_fchmod(file: *mut PlfsFile, mode: mode_t) -> c_int {
+    // SAFETY: the caller's promise.
+    call(|| unsafe { handle(file) }?.file.chmod(mode & 0o7777).map(|()| 0).map_err(Failure::from))
+        as c_int
+}
+
+/// Sets owner and group, as fchown(2); -1 leaves one as it is.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_fchown(
+    file: *mut PlfsFile,
+    uid: libc::uid_t,
+    gid: libc::gid_t,
+) -> c_int {
+    let some = |id: u32| (id != u32::MAX).then_some(id);
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = unsafe { handle(file) }?;
+        file.file.chown(some(uid), some(gid)).map(|()| 0).map_err(Failure::from)
+    }) as c_int
+}
+
+/// Sets access and modification time, as futimens(2): `times` NULL means now, tv_nsec may be
+/// UTIME_NOW or UTIME_OMIT.
+///
+/// # Safety
+/// `file` is a handle, `times` is NULL or points to two timespecs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_futimens(file: *mut PlfsFile, times: *const timespec) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (file, times) = unsafe { (handle(file)?, times_arg(times)?) };
+        file.file.set_times(times[0], times[1])?;
+        Ok(0)
+    }) as c_int
+}
+
+/// # Safety
+/// `times` is NULL or points to two timespecs.
+pub(crate) unsafe fn times_arg(times: *const timespec) -> Result<[Option<Time>; 2]> {
+    if times.is_null() {
+        return Ok([Some(now()), Some(now())]);
+    }
+    // SAFETY: not NULL, and the caller's promise.
+    let times = unsafe { std::slice::from_raw_parts(times, 2) };
+    let mut out = [None; 2];
+    for (out, time) in out.iter_mut().zip(times) {
+        *out = match time.tv_nsec {
+            libc::UTIME_NOW => Some(now()),
+            libc::UTIME_OMIT => None,
+            0..1_000_000_000 => Some(Time { sec: time.tv_sec, nsec: time.tv_nsec as u32 }),
+            _ => {
+                return Err(Failure::new(Errno::INVAL, "tv_nsec is not between 0 and 999,999,999"));
+            }
+        };
+    }
+    Ok(out)
+}
+
+fn now() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+}
+
+/// Gives a descriptor on which fcntl(2) record locks of this file are to be taken. It belongs to
+/// the handle and is closed with it: do not close it.
+///
+/// Taking a lock through it changes nothing about what is visible: call plfs_refresh after a lock
+/// is granted, and plfs_commit before it is released.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_lock_fd(file: *mut PlfsFile) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { handle(file) }?;
+        if handle.lock_file.get().is_none() {
+            let container = handle.file.container();
+            let opened = container.store.open(&container.path("lock"), Open::create(0o666))?;
+            let _ = handle.lock_file.set(opened);
+        }
+        let fd =
+            handle.lock_file.get().and_then(|file| file.fd()).ok_or(Failure::from(Errno::NOLCK))?;
+        Ok(fd.as_raw_fd() as i64)
+    }) as c_int
+}
