@@ -9,6 +9,7 @@ use super::layout::Container;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_id, boot_time_ns, random_u64};
 use crate::store::{self, Errno, Open, StoreFile, Time};
+use crate::sync::thread;
 
 /// How long somebody waits for others who set the clock: each holds it for some microseconds.
 const TRIES: u32 = 1000;
@@ -52,7 +53,7 @@ pub fn write_clock(container: &Container, stamp: u64, durable: bool) -> Result<(
         if file.try_lock(true).at("lock", &path)? {
             break;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
     }
     // A new one is empty, and one that a power cut tore says nothing.
     if read(file.as_ref(), container).unwrap_or(0) < stamp {

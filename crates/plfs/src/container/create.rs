@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use plfs_format::Uuid;
 use plfs_format::name;
@@ -18,7 +17,7 @@ use crate::config::Config;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_id, boot_time_ns, fill_random, host_name, random_u64};
 use crate::store::{self, Errno, Keep, Kind, Open, Store, StoreFile, shm};
-use crate::sync::lock;
+use crate::sync::{Arc, Mutex, lock};
 
 /// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a root with
 /// the set-group-id bit gives its group. Gives the open superblock too.

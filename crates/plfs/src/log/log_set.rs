@@ -10,8 +10,6 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use plfs_format::index_log::{Append, Record, align_up, encode_block};
 use plfs_format::mark::Mark;
@@ -27,7 +25,8 @@ use crate::error::{At, Error, Result};
 use crate::store::machine::random_u64;
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
 use crate::store::{self, Errno, Keep, Open, Place, Store, StoreFile, Time};
-use crate::sync::lock;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, lock};
 
 /// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short
 /// sessions.

@@ -23,7 +23,8 @@ use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+
+use crate::sync::Arc;
 
 /// An error number as the operating system gives it.
 pub type Errno = rustix::io::Errno;

@@ -20,8 +20,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{
     Advice, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, SeekFrom,
@@ -35,6 +33,8 @@ use super::beneath::{Dir, Inside, Kept, Spot, beneath, chmod};
 use super::{
     Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
 };
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Descriptor numbers that can be recorded: twice the highest base, so that 65,536 descriptors fit
 /// above it.
