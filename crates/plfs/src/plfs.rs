@@ -239,6 +239,10 @@ impl Plfs {
         };
         match adopted {
             Some(logical) => {
+                if options.access.write {
+                    // Now rather than at the first write, which a program may not look at.
+                    logical.container().must_be_coherent(&self.config)?;
+                }
                 if options.truncate && options.access.write {
                     logical.set_len(0)?;
                 }

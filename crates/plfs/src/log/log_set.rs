@@ -224,6 +224,8 @@ impl LogSet {
     /// `complete` is asked of a set before it is taken over: `None` if nobody may append to it,
     /// else a stamp that none of its blocks exceeds.
     ///
+    /// [`Error::CloseToOpen`] where the file must not be written.
+    ///
     /// Founding costs a listing and the creation of the open mark (docs/decisions/0009); joining
     /// costs a look at the mark.
     pub fn join(
@@ -234,6 +236,7 @@ impl LogSet {
         owner: impl Fn() -> Mark,
         complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
     ) -> Result<LogSet> {
+        container.must_be_coherent(config)?;
         let mut shared = share(&container, config)?;
         // Opened before anything is created in it: looking it up afterwards could wait for what we
         // created.
@@ -962,6 +965,9 @@ pub(crate) fn claim_in(store: &dyn Store, dir: &Path, set: u32, mark: &Mark) -> 
         // A network file system may have repeated the call.
         Err(Errno::EXIST) => {
             Ok(read_mark_in(store, dir, set)?.is_some_and(|there| there.nonce == mark.nonce))
+        }
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            Err(Error::Unfit { path, what: "symbolic links" })
         }
         Err(errno) => Err(errno).at("create", &path),
     }
