@@ -147,10 +147,11 @@ fn fill(
                 mode: 0o600,
                 ..OpenOptions::read()
             };
-            Target::Logical(
-                plfs.create(tmp, options)
-                    .map_err(|error| Fail::on("create", dst, error.errno()))?,
-            )
+            Target::Logical(plfs.create(tmp, options).map_err(|error| match error {
+                // Its path is that of the unfinished copy.
+                plfs_core::Error::Io { errno, .. } => Fail::on("create", dst, errno),
+                other => Fail::Say(other.to_string()),
+            })?)
         }
         false => Target::Plain(
             plfs.store()

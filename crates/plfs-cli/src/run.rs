@@ -33,7 +33,11 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
     let reals: Vec<&Path> = roots.iter().map(|(real, _)| real.as_path()).collect();
     let used = if others.is_empty() { &config.backends } else { &others };
     let store: Arc<dyn Store> = Arc::new(PosixStore::new());
-    plfs_core::prepare(&store, &reals, used).map_err(|error| Fail::Exit(2, error.to_string()))?;
+    match plfs_core::prepare(&store, &config, &reals, used) {
+        // What is there can be read.
+        Err(error @ plfs_core::Error::CloseToOpen { .. }) => eprintln!("plfs: warning: {error}"),
+        other => other.map_err(|error| Fail::Exit(2, error.to_string()))?,
+    }
     for (real, given) in roots {
         add(&mut paths, real);
         add(&mut paths, given);

@@ -265,7 +265,7 @@ impl Door {
     pub fn prepare(&self) -> std::result::Result<(), (Errno, String)> {
         if !self.prepared.load(Ordering::Relaxed) {
             let _acting = Acting::as_daemon();
-            crate::store::prepare(&self.roots)?;
+            crate::store::prepare(self.plfs.config(), &self.roots)?;
             self.prepared.store(true, Ordering::Relaxed);
         }
         Ok(())

@@ -76,17 +76,20 @@ impl AsFd for Root {
 
 /// Makes the directories that hold the containers, which the users of a mount cannot make, and sees
 /// that files can be made in them.
-pub fn prepare(roots: &Arc<[Arc<Root>]>) -> std::result::Result<(), (Errno, String)> {
+pub fn prepare(
+    config: &plfs_core::Config,
+    roots: &Arc<[Arc<Root>]>,
+) -> std::result::Result<(), (Errno, String)> {
     let Some((first, others)) = roots.split_first() else { return Ok(()) };
     let others: Vec<PathBuf> = others.iter().map(|root| root.path.clone()).collect();
     let refused = |errno: Errno, what: String| match errno {
-        Errno::ROFS | Errno::ACCESS | Errno::PERM => {
+        Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP => {
             (errno, format!("{what}; mount with -o ro to read only"))
         }
         _ => (errno, what),
     };
     let store: Arc<dyn Store> = Arc::new(MountStore::new(roots.clone()));
-    let made = plfs_core::prepare(&store, &[&first.path], &others);
+    let made = plfs_core::prepare(&store, config, &[&first.path], &others);
     made.map_err(|error| refused(error.errno(), error.to_string()))?;
     roots.iter().try_for_each(|root| {
         let writable = rustix::fs::accessat(
@@ -276,6 +279,10 @@ impl Store for MountStore {
         self.inner.is_local(&self.reach(path))
     }
 
+    fn close_to_open(&self, path: &Path) -> Option<String> {
+        self.inner.close_to_open(&self.reach(path))
+    }
+
     fn user(&self) -> u32 {
         self.owner().map_or_else(|| self.inner.user(), |(uid, _)| uid)
     }
@@ -328,7 +335,7 @@ mod tests {
         .unwrap();
         let roots: Arc<[Arc<Root>]> = [Arc::new(Root::new(dir.clone(), fd))].into();
         let store: Arc<dyn Store> = Arc::new(MountStore::new(roots.clone()));
-        prepare(&roots).unwrap();
+        prepare(&plfs_core::Config::default(), &roots).unwrap();
         let config = Config { mounts: vec![dir.clone()], shared_memory: None, ..Config::default() };
         let plfs = Plfs::new(store.clone(), config.clone());
         let open = |plfs: &Plfs| match plfs.open(&dir.join("f"), OpenOptions::create()) {

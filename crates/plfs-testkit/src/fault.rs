@@ -499,6 +499,10 @@ impl Store for FaultStore {
         self.inner.is_local(path)
     }
 
+    fn close_to_open(&self, path: &Path) -> Option<String> {
+        self.inner.close_to_open(path)
+    }
+
     fn user(&self) -> u32 {
         self.user.unwrap_or_else(|| self.inner.user())
     }

@@ -3,11 +3,13 @@
 //! Random tests make a list of [`Step`]s ([`steps`]), run it on PLFS and on the model at once
 //! ([`World`]), and when they differ look for a short list that still does ([`shrink`]). They start
 //! from a fresh [`seed`] and say what they [`explored`]. [`FaultStore`] fails on demand;
-//! [`MemStore`] lives in memory and can forget what was not synced. [`index_cases`] makes the index
+//! [`MemStore`] lives in memory and can forget what was not synced; a [`CloseToOpenStore`] is a
+//! client that caches as NFS's may. [`index_cases`] makes the index
 //! logs of files that are too large to write.
 #![forbid(unsafe_code)]
 
 mod clock;
+mod close_to_open;
 mod delegate;
 mod explore;
 mod fault;
@@ -19,6 +21,7 @@ mod step;
 mod world;
 
 pub use clock::an_hour_ahead;
+pub use close_to_open::CloseToOpenStore;
 pub use explore::{explored, rounds, seed, seeds};
 pub use fault::{Call, Fault, FaultStore, Op};
 pub use mem::MemStore;

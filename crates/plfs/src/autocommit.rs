@@ -8,10 +8,9 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use crate::sync::lock;
+use crate::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak, lock, thread};
 
 /// Time from a write to its commit, at first. 1 s: what people take for "now" when they watch a
 /// log.
@@ -82,7 +81,7 @@ pub(crate) fn watch<F: Tick + 'static>(file: &Arc<F>) {
     let (mut ticker, pid) = (lock(&TICKER), std::process::id());
     if ticker.as_ref().is_none_or(|ticker| ticker.pid != pid) {
         // Without a thread nothing is lost that close and sync would not commit.
-        if std::thread::Builder::new().name("plfs-commit".into()).spawn(run).is_err() {
+        if thread::Builder::new().name("plfs-commit".into()).spawn(run).is_err() {
             return;
         }
         *ticker = Some(Ticker { pid, watched: BinaryHeap::new(), wakes: None });

@@ -2,7 +2,6 @@
 //! (FORMAT.md section 7).
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use plfs_format::index_log::Record;
 use plfs_format::name::{self, Name, SegmentRef};
@@ -17,6 +16,7 @@ use crate::lifecycle::{self, Hold};
 use crate::log::{CommitHorizon, DataLog, LogSet};
 use crate::read::{SegmentFiles, fetch};
 use crate::store::{self, Errno};
+use crate::sync::Arc;
 use crate::write::Identity;
 
 /// Bytes that are copied at once. 8 MiB: two objects of CephFS, some ten requests in flight of a

@@ -6,6 +6,17 @@ use std::path::PathBuf;
 /// [`Config::index_bytes`] unless somebody says otherwise: 20 M irregular pieces.
 pub(crate) const INDEX_BYTES: u64 = 256 << 20;
 
+/// What to do where clients of a file system do not see at once what another client did (see
+/// [`Store::close_to_open`](crate::store::Store::close_to_open)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CloseToOpen {
+    /// Nothing is written there: EOPNOTSUPP.
+    #[default]
+    Refuse,
+    /// Somebody answers for it that one client alone, one mount on one machine, writes files there.
+    OneNode,
+}
+
 /// How this process uses PLFS. [`Config::from_env`] reads the `PLFS_*` variables that TUNING.md
 /// lists.
 #[derive(Clone, Debug)]
@@ -40,6 +51,8 @@ pub struct Config {
     pub asked_names: usize,
     /// Where the processes of a node meet. `None`: every process has a log set of its own.
     pub shared_memory: Option<PathBuf>,
+    /// Whether files are written on NFS and the like.
+    pub close_to_open: CloseToOpen,
 }
 
 impl Default for Config {
@@ -55,6 +68,7 @@ impl Default for Config {
             compact_bytes: 64 << 20,
             asked_names: 130,
             shared_memory: Some(PathBuf::from("/dev/shm")),
+            close_to_open: CloseToOpen::Refuse,
         }
     }
 }
@@ -63,9 +77,10 @@ impl Config {
     /// Defaults, changed by `PLFS_MOUNTS`, `PLFS_BACKENDS` (paths, separated by `:`; a `:` or `\`
     /// inside a path is written after a `\`), `PLFS_STREAMS`, `PLFS_BUFFER_BYTES`,
     /// `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`, `PLFS_SYNC_ON_CLOSE` (1 or 0),
-    /// `PLFS_COMPACT_BYTES` and `PLFS_SHARED_MEMORY` (a directory, or empty for none).
+    /// `PLFS_COMPACT_BYTES`, `PLFS_SHARED_MEMORY` (a directory, or empty for none) and
+    /// `PLFS_CLOSE_TO_OPEN` (`refuse` or `one-node`).
     ///
-    /// A value that is not a number in its range is an error that names the variable: silently
+    /// A value that is none of these, or not a number in its range, is an error that names the variable: silently
     /// using another would be worse.
     pub fn from_env() -> Result<Config, String> {
         let mut config = Config::default();
@@ -95,6 +110,18 @@ impl Config {
         config.compact_bytes = number("PLFS_COMPACT_BYTES", config.compact_bytes, 0, 1 << 46)?;
         if let Some(dir) = var("PLFS_SHARED_MEMORY") {
             config.shared_memory = (!dir.is_empty()).then(|| PathBuf::from(dir));
+        }
+        if let Some(text) = var("PLFS_CLOSE_TO_OPEN") {
+            config.close_to_open = match text.to_str() {
+                Some("refuse") => CloseToOpen::Refuse,
+                Some("one-node") => CloseToOpen::OneNode,
+                _ => {
+                    return Err(format!(
+                        "PLFS_CLOSE_TO_OPEN={} is neither refuse nor one-node",
+                        text.to_string_lossy()
+                    ));
+                }
+            };
         }
         for path in config.mounts.iter().chain(&config.backends) {
             if !path.is_absolute() {

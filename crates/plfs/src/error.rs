@@ -108,6 +108,31 @@ pub enum Error {
         /// Where it was looked for.
         looked: Vec<PathBuf>,
     },
+    /// The clients of a file system do not see at once what another one did there.
+    #[error(
+        "{} is on {kind}, where a client does not see at once what another one writes: two of them \
+         would lose each other's bytes, so PLFS writes nothing there (files there can be read). \
+         Use a file system whose clients agree, as CephFS, Lustre, GPFS or a local one, or, if this \
+         machine alone writes these files, set PLFS_CLOSE_TO_OPEN=one-node", path.display()
+    )]
+    CloseToOpen {
+        /// The root, or the backend.
+        path: PathBuf,
+        /// The file system's type.
+        kind: String,
+    },
+    /// The file system cannot have what each file of PLFS needs.
+    #[error(
+        "the file system at {} has no {what}, which each PLFS file needs: use a directory on \
+         another one (ext4, XFS, tmpfs, CephFS and Lustre have them; FAT, exFAT and object stores \
+         do not)", path.display()
+    )]
+    Unfit {
+        /// Where it was asked for.
+        path: PathBuf,
+        /// "hard links between directories", "symbolic links", "permissions".
+        what: &'static str,
+    },
     /// Others have declared this node dead, and go on without it.
     #[error(
         "this node was declared dead while it wrote to {} (log set {set:08x} is fenced: `plfs check --clear-marks` was run, or a host of the same name was started): what it wrote \
@@ -146,7 +171,10 @@ impl Error {
             | Error::MissingBackend { .. }
             | Error::WrongBackend { .. } => Errno::IO,
             Error::NotAContainer { .. } => Errno::MEDIUMTYPE,
-            Error::UnknownFormat { .. } | Error::NeedsNewer { .. } => Errno::OPNOTSUPP,
+            Error::UnknownFormat { .. }
+            | Error::NeedsNewer { .. }
+            | Error::CloseToOpen { .. }
+            | Error::Unfit { .. } => Errno::OPNOTSUPP,
             Error::MissingContainer { .. } | Error::Fenced { .. } => Errno::STALE,
             Error::Poisoned { first } => first.errno(),
         }

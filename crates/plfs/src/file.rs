@@ -1,8 +1,6 @@
 //! L6: one handle on a logical file, with its own access mode and read-ahead.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
 
 use plfs_format::{Bad, MAX_OFFSET, name};
 use plfs_index::{Found, Run};
@@ -14,7 +12,8 @@ use crate::log::CommitHorizon;
 use crate::logical::LogicalFile;
 use crate::read::{Prefetch, fetch};
 use crate::store::{Bytes, Errno, Stat, Time};
-use crate::sync::lock;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Arc, Mutex, TryLockError, lock};
 
 /// What a handle may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

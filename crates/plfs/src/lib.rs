@@ -49,7 +49,7 @@ mod write;
 pub use autocommit::FORK_GATE;
 pub use catalog::Totals;
 pub use compact::{Compacted, Usage};
-pub use config::Config;
+pub use config::{CloseToOpen, Config};
 pub use container::{Container, prepare};
 pub use error::{Error, Result};
 pub use file::{Access, Extent, File};

@@ -3,8 +3,6 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use plfs_format::name;
@@ -23,7 +21,8 @@ use crate::log::{self, CommitHorizon, LogSet, wall_clock};
 use crate::read::SegmentFiles;
 use crate::sessions::Sessions;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
-use crate::sync::lock;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
 use crate::write::{Ahead, Committing, Identity, Writer, Written};
 
 /// How long an append on storage where each look travels relies on the last one.

@@ -4,8 +4,6 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
 
 use lru::LruCache;
 use plfs_format::name;
@@ -22,7 +20,8 @@ use crate::lifecycle;
 use crate::logical::LogicalFile;
 use crate::sessions::Sessions;
 use crate::store::{Errno, Kind, Open, PosixStore, Stat, Store, StoreFile, Time};
-use crate::sync::lock;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Arc, Mutex, Weak, lock};
 
 /// How to open a file, as `open(2)`'s flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,6 +239,10 @@ impl Plfs {
         };
         match adopted {
             Some(logical) => {
+                if options.access.write {
+                    // Now rather than at the first write, which a program may not look at.
+                    logical.container().must_be_coherent(&self.config)?;
+                }
                 if options.truncate && options.access.write {
                     logical.set_len(0)?;
                 }

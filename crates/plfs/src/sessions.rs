@@ -4,14 +4,13 @@
 //! sessions that are over, perhaps in another log set.
 
 use std::num::NonZeroUsize;
-use std::sync::Mutex;
 
 use lru::LruCache;
 
 use crate::catalog;
 use crate::container::Container;
 use crate::error::Result;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Files that are remembered: 65,536, some 6 MB. For files that are older a sync makes all log sets
 /// durable.

@@ -1,6 +1,10 @@
-//! Locks.
+//! Locks, atomics and threads: all that the engine takes of them comes from here.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+pub(crate) use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, TryLockError, Weak, atomic,
+};
+pub(crate) use std::thread;
 
 /// A lock whose holders cannot leave bad state behind: a panic while holding it is no reason to
 /// stop others.

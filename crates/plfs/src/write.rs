@@ -4,9 +4,6 @@
 //! hands the bytes to the store first and appends the index block after, so an index block never
 //! points at bytes that the store has not been given. After a failure it refuses to go on.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-
 use plfs_format::index_log::Record;
 use plfs_format::mark::Mark;
 use plfs_format::name::SegmentRef;
@@ -20,7 +17,8 @@ use crate::error::{At, Error, Result};
 use crate::log::{DataLog, LogSet};
 use crate::store::machine::{ProcessFacts, boot_id, host_name, random_u64};
 use crate::store::{self, Errno, Time};
-use crate::sync::lock;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
 /// Who this process is, for people who read the index.
 #[derive(Clone, Debug)]

@@ -172,6 +172,25 @@ fn only_the_store_asks_the_system() {
     assert_none(&wrong);
 }
 
+/// Locks, atomics and threads are those of `sync`: a schedule that another build explores there
+/// leaves nothing out.
+#[test]
+fn locks_and_threads_come_from_one_module() {
+    let mut wrong = Vec::new();
+    for (name, lines) in sources(&crates().join("plfs/src")) {
+        for line in lines.iter().filter(|_| name != "sync.rs") {
+            if ["std::sync", "std::thread", "core::sync"].iter().any(|it| line.code.contains(it)) {
+                wrong.push(format!(
+                    "{}: take it from crate::sync: {}",
+                    line.place,
+                    line.code.trim()
+                ));
+            }
+        }
+    }
+    assert_none(&wrong);
+}
+
 #[test]
 fn the_format_and_the_index_know_nothing_outside() {
     let mut wrong = Vec::new();

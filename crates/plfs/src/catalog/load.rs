@@ -2,8 +2,6 @@
 //! this process writes.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plfs_format::Bad;
 use plfs_format::flat_index::{self, Covered, FlatIndex, Segment, Truncate};
@@ -19,6 +17,8 @@ use crate::error::{At, Error, Result};
 use crate::log;
 use crate::store::machine::random_u64;
 use crate::store::{self, Bytes, Errno, Open, StoreFile, Time};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Arc, thread};
 
 /// Threads that read index logs side by side: storage latency, not computing, is what they hide.
 const THREADS: usize = 8;
@@ -1055,10 +1055,10 @@ fn read_side_by_side(
     if !worth {
         return Ok(vec![read(&next)?]);
     }
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let threads: Vec<_> =
             (0..THREADS.min(sets.len())).map(|_| scope.spawn(|| read(&next))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Part>>| {
+        let join = |thread: thread::ScopedJoinHandle<'_, Result<Part>>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         threads.into_iter().map(join).collect()

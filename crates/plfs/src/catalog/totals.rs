@@ -2,7 +2,6 @@
 //! by replaying the index logs, which builds no index.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use plfs_format::flat_index;
 use plfs_format::index_log::{Record, decode_block, run_end};
@@ -16,6 +15,7 @@ use crate::error::{At, Result};
 use crate::log;
 use crate::store::machine::random_u64;
 use crate::store::{self, Errno, Open, Time};
+use crate::sync::Arc;
 
 /// Totals of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

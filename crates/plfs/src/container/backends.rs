@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use plfs_format::backend::{BYTES_MAX, Backend, Identity, State};
 use plfs_format::name;
@@ -17,7 +16,7 @@ use super::create::make_shared;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{fill_random, random_u64};
 use crate::store::{self, Errno, Open, Store};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Device and path of the root, id: where the backend is. A root's path alone is not enough:
 /// another file system may be mounted there.

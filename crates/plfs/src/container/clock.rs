@@ -10,6 +10,7 @@ use super::layout::Container;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_id, boot_time_ns, random_u64};
 use crate::store::{self, Errno, Open, StoreFile, Time};
+use crate::sync::thread;
 
 /// How long somebody waits for others who set the clock. Each holds it for some microseconds, or
 /// for a sync where machines share storage, or as long as one reads all logs.
@@ -151,7 +152,7 @@ fn wait_for_lock(
             return Err(Errno::BUSY)
                 .at("lock, because another process has the lock for long,", &path);
         }
-        std::thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

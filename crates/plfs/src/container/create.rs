@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use plfs_format::Uuid;
 use plfs_format::name;
@@ -13,17 +12,19 @@ use plfs_format::superblock::Superblock;
 
 use super::attributes::dir_mode;
 use super::backends::Table;
+use super::coherent::must_be_coherent;
 use super::layout::{Container, container_dir, in_roots, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_id, boot_time_ns, fill_random, host_name, random_u64};
 use crate::store::{self, Errno, Keep, Kind, Open, Store, StoreFile, shm};
-use crate::sync::lock;
+use crate::sync::{Arc, Mutex, lock};
 
 /// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a root with
 /// the set-group-id bit gives its group. Gives the open superblock too.
 ///
-/// Io with EEXIST if `path` exists (a dangling symlink counts); nothing is left behind then. Costs
+/// Io with EEXIST if `path` exists (a dangling symlink counts); nothing is left behind then.
+/// [`Error::CloseToOpen`] and [`Error::Unfit`] where the file system is not fit for PLFS. Costs
 /// about seven metadata operations on the root backend.
 pub fn create(
     store: &Arc<dyn Store>,
@@ -38,6 +39,9 @@ pub fn create(
     let _turn = config.shared_memory.as_deref().map(|dir| shm::turn(dir, hash_of(path)));
     if store.stat(path, false).is_ok() {
         return Err(Errno::EXIST).at("create", path);
+    }
+    for dir in std::iter::once(root).chain(config.backends.iter().map(PathBuf::as_path)) {
+        must_be_coherent(store.as_ref(), config, dir)?;
     }
     let local = store.is_local(root);
     // Opened before anything changes in it: looking it up afterwards could wait for what we
@@ -79,12 +83,15 @@ pub fn create(
         let bytes = superblock.encode().map_err(|bad| Error::of_bytes(&super_path, bad))?;
         store::write_full(file.as_ref(), &bytes, 0).at("write", &super_path)?;
         match store.link(&super_path, path) {
-            Err(errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS)) => {
-                return Err(errno).at(
-                    "make a hard link between directories, which PLFS needs for each file, at",
-                    path,
-                );
+            // A directory that takes no new names gives EPERM, too.
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS)
+                if !has_links(store.as_ref(), &super_path, &dir) =>
+            {
+                return Err(no_links(path));
             }
+            // The file's own directory is on the root's file system, whatever that is made of: AFS
+            // has hard links within a directory only.
+            Err(Errno::XDEV) if path.parent() == Some(root) => return Err(no_links(path)),
             other => other.at("create", path)?,
         }
         publish(parent.as_deref());
@@ -113,14 +120,34 @@ pub fn create(
     }
 }
 
+/// Whether a second name can be given to `file` in its own directory.
+fn has_links(store: &dyn Store, file: &Path, dir: &Path) -> bool {
+    let other = dir.join("link");
+    let made = store.link(file, &other).is_ok();
+    made && store.unlink(&other).is_ok()
+}
+
+fn no_links(path: &Path) -> Error {
+    Error::Unfit { path: path.to_path_buf(), what: "hard links between directories" }
+}
+
 /// Makes roots and backends ready for files of all users, as far as they are not: gives them a
 /// `.plfs` that anybody may make directories in. [`create`](crate::Plfs::create) does it by itself;
 /// this is for who acts before users that may not, or wants to know before the work begins.
 ///
-/// Io with EIO, nothing made, if a backend has no `.plfs` but a root has: its file system may not
+/// [`Error::CloseToOpen`], nothing made, if files must not be written there by this `config`. The
+/// same with EIO if a backend has no `.plfs` but a root has: its file system may not
 /// be mounted. Costs a stat a backend and a mkdir a root, and for backends that a root
 /// does not know what [`Table::register`] costs.
-pub fn prepare(store: &Arc<dyn Store>, roots: &[&Path], backends: &[PathBuf]) -> Result<()> {
+pub fn prepare(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    roots: &[&Path],
+    backends: &[PathBuf],
+) -> Result<()> {
+    for dir in roots.iter().copied().chain(backends.iter().map(PathBuf::as_path)) {
+        must_be_coherent(store.as_ref(), config, dir)?;
+    }
     let store = in_roots(store, roots.iter().copied());
     let store = store.as_ref();
     prepare_backends(store, roots, backends)?;
@@ -184,7 +211,14 @@ fn must_be_there(store: &dyn Store, backend: &Path) -> Result<()> {
 /// Makes a directory that every user may put things into.
 pub(crate) fn make_shared(store: &dyn Store, dir: &Path) -> Result<()> {
     match store.mkdir(dir, 0o1777) {
-        Ok(()) => store.chmod(dir, 0o1777).at("set the mode of", dir),
+        Ok(()) => match store.chmod(dir, 0o1777) {
+            // Its owner may: there are no modes.
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                let _ = store.rmdir(dir);
+                Err(Error::Unfit { path: dir.to_path_buf(), what: "permissions" })
+            }
+            other => other.at("set the mode of", dir),
+        },
         Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno).at("create", dir),
     }

@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use plfs_format::Uuid;
 use plfs_format::index_log::LogId;
@@ -17,7 +16,7 @@ use super::backends::Table;
 use crate::config::INDEX_BYTES;
 use crate::error::{At, Error, Result};
 use crate::store::{self, Errno, Keep, Place, Stat, Store, StoreFile, Time};
-use crate::sync::lock;
+use crate::sync::{Arc, Mutex, lock};
 
 /// A container: its superblock and its directory on the root backend.
 #[derive(Debug)]

@@ -5,6 +5,7 @@
 mod attributes;
 mod backends;
 mod clock;
+mod coherent;
 mod create;
 mod layout;
 

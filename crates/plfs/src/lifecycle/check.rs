@@ -9,7 +9,6 @@ mod tree;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use plfs_format::flat_index::Covered;
 use plfs_format::index_log::{Block, Record, align_up, decode_block};
@@ -24,6 +23,7 @@ use crate::container::{Container, read_clock};
 use crate::error::{At, Error, Result, in_words};
 use crate::log::{self, Piece};
 use crate::store::{self, Errno, Open};
+use crate::sync::Arc;
 
 pub use records::{IndexRecord, RecordKind, Records, WrittenBy, records};
 pub(super) use tree::uuid_of;

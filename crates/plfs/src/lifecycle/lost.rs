@@ -11,7 +11,6 @@
 //! a place that a container has, and its entry belongs to somebody who may write there.
 
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 use plfs_format::Uuid;
 use plfs_format::name::{self, Name};
@@ -23,6 +22,7 @@ use crate::container::{Container, in_roots, make_shared, root_of};
 use crate::error::{At, Result};
 use crate::store::machine::{host_name, random_u64};
 use crate::store::{self, Errno, Kind, Open, Store, Time};
+use crate::sync::Arc;
 
 const NOTE: &str = "note";
 const KEPT: &str = "kept";

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use plfs_format::name::{self, Name};
 
@@ -10,6 +9,7 @@ use crate::container::Container;
 use crate::error::{At, Result};
 use crate::log::{self, LogSet};
 use crate::store::{Errno, Kind, Open, Stat, Store, StoreFile, shm};
+use crate::sync::{Arc, thread};
 use crate::write::Identity;
 
 /// Held while a process uses a container, so that whoever removes its last name leaves the data to
@@ -50,7 +50,7 @@ impl Hold {
                     return Ok(Hold(HoldKind::Dir(dir)));
                 }
                 // Somebody removes it; or has looked whether it may go, and it may not.
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                thread::sleep(std::time::Duration::from_millis(1));
             }
             return Err(Errno::STALE).at("use, because it is being removed,", &container.dir);
         }

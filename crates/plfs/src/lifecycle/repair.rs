@@ -1,7 +1,6 @@
 //! The repairs that lose nothing: what they could not account for is moved, never removed.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use plfs_format::name::{self, Name};
 use plfs_format::summary;
@@ -17,6 +16,7 @@ use crate::container::{Container, in_roots, read_name, root_of};
 use crate::error::{At, Error, Result};
 use crate::log::{self, Piece};
 use crate::store::{self, Errno, Kind, Open, Store};
+use crate::sync::Arc;
 use crate::write::Identity;
 
 /// Puts right what `report` found. Removes caches and what was never finished: stale, damaged and

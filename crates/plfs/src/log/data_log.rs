@@ -2,8 +2,6 @@
 //! buffer, written as large appends.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plfs_format::name::{self, SegmentRef};
 use plfs_index::Regions;
@@ -14,6 +12,8 @@ use super::log_set::open_to_readers;
 use crate::container::{Container, dir_mode, make_dir};
 use crate::error::{At, Result};
 use crate::store::{self, Open, StoreFile};
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// How bytes travel on one kind of file system.
 #[derive(Clone, Copy, Debug)]

@@ -3,11 +3,10 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 use crate::error::{At, Error, Result};
 use crate::store::{self, StoreFile};
-use crate::sync::lock;
+use crate::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, lock, thread};
 
 /// Threads that write. Two: one waits for storage while the other copies; more gain nothing against
 /// one storage system and disturb the application.
@@ -88,8 +87,7 @@ pub(super) fn write_behind(
     queue.bytes += bytes.len();
     queue.jobs.push_back(Job { file: file.clone(), path, offset, bytes, owner: owner.clone() });
     if queue.threads < THREADS {
-        let spawned =
-            std::thread::Builder::new().name("plfs-flush".into()).spawn(move || run(flusher));
+        let spawned = thread::Builder::new().name("plfs-flush".into()).spawn(move || run(flusher));
         queue.threads += usize::from(spawned.is_ok());
         if queue.threads == 0 {
             // No thread to be had: the caller is one.

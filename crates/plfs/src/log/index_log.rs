@@ -310,8 +310,8 @@ impl Gap {
 
 #[cfg(test)]
 mod tests {
+    use crate::sync::Mutex;
     use std::collections::BTreeMap;
-    use std::sync::Mutex;
 
     use plfs_format::Uuid;
     use plfs_format::index_log::{Append, Record, encode_block};

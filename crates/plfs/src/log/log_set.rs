@@ -10,8 +10,6 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use plfs_format::clock::{Clock, Covers};
 use plfs_format::index_log::{Append, Record, align_up, encode_block};
@@ -28,7 +26,8 @@ use crate::error::{At, Error, Result};
 use crate::store::machine::random_u64;
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
 use crate::store::{self, Errno, Keep, Open, Place, Store, StoreFile, Time};
-use crate::sync::lock;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, lock};
 
 /// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short
 /// sessions.
@@ -229,6 +228,8 @@ impl LogSet {
     /// `complete` is asked of a set before it is taken over: `None` if nobody may append to it,
     /// else a stamp that none of its blocks exceeds.
     ///
+    /// [`Error::CloseToOpen`] where the file must not be written.
+    ///
     /// Founding costs a listing and the creation of the open mark (docs/decisions/0009); joining
     /// costs a look at the mark.
     pub fn join(
@@ -239,6 +240,7 @@ impl LogSet {
         owner: impl Fn() -> Mark,
         complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
     ) -> Result<LogSet> {
+        container.must_be_coherent(config)?;
         let mut shared = share(&container, config)?;
         // Opened before anything is created in it: looking it up afterwards could wait for what we
         // created.
@@ -1017,6 +1019,9 @@ pub(crate) fn claim_in(store: &dyn Store, dir: &Path, set: u32, mark: &Mark) -> 
         // A network file system may have repeated the call.
         Err(Errno::EXIST) => {
             Ok(read_mark_in(store, dir, set)?.is_some_and(|there| there.nonce == mark.nonce))
+        }
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            Err(Error::Unfit { path, what: "symbolic links" })
         }
         Err(errno) => Err(errno).at("create", &path),
     }

@@ -1,7 +1,6 @@
 //! Data logs open for reading, at most a bounded number.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use lru::LruCache;
 use plfs_format::name::{self, SegmentRef};
@@ -9,7 +8,7 @@ use plfs_format::name::{self, SegmentRef};
 use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::store::{self, Errno, Open, StoreFile};
-use crate::sync::lock;
+use crate::sync::{Arc, Mutex, lock};
 
 /// Data logs that one logical file keeps open for reading. 64: a node's eight streams of eight
 /// nodes; far below the usual limit of 1,024 descriptors, at which the original died with EMFILE.

@@ -11,8 +11,6 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use plfs_format::name::ROOT_DIR;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -20,6 +18,8 @@ use rustix::io::retry_on_intr;
 
 use super::posix::{BareFd, HighFd};
 use super::{Errno, Keep, Place, Result};
+use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::sync::{Arc, OnceLock};
 
 /// A descriptor of somebody who keeps it open.
 pub type Kept = Arc<dyn AsFd + Send + Sync>;

@@ -2,10 +2,9 @@
 
 use std::ffi::CString;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock};
 
 use super::{Errno, StoreFile};
-use crate::sync::lock;
+use crate::sync::{Mutex, OnceLock, lock};
 
 /// Random bytes from the kernel.
 pub(crate) fn fill_random(bytes: &mut [u8]) {

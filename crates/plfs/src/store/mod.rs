@@ -23,7 +23,8 @@ use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+
+use crate::sync::Arc;
 
 /// An error number as the operating system gives it.
 pub type Errno = rustix::io::Errno;
@@ -244,6 +245,14 @@ pub trait Store: Send + Sync + Debug {
     /// XFS, Btrfs …), false if each write may travel (network and FUSE file systems, which gain
     /// from larger writes).
     fn is_local(&self, path: &Path) -> bool;
+    /// The type of the file system at `path`, if its clients believe for a time what they have
+    /// cached of names, attributes and bytes, and see for certain only at an open what another
+    /// client closed before (close-to-open, as NFS has it); or if nobody can tell. `None` if each
+    /// call sees what every call did that returned before, on whatever client.
+    fn close_to_open(&self, path: &Path) -> Option<String> {
+        let _ = path;
+        None
+    }
     /// This store, for places that others can write to as well. For each path from a place's first
     /// directory below its root on, no call follows a symbolic link, whichever part of the path it
     /// is, nor leaves the place: ELOOP. Calls that act on a last link itself (`stat` and `chown`

@@ -20,8 +20,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{
     Advice, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, SeekFrom,
@@ -36,6 +34,8 @@ use super::machine;
 use super::{
     Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
 };
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Descriptor numbers that can be recorded: twice the highest base, so that 65,536 descriptors fit
 /// above it.
@@ -582,64 +582,120 @@ impl Store for PosixStore {
 
     /// Asks the nearest ancestor that exists. False if that cannot be asked.
     fn is_local(&self, path: &Path) -> bool {
-        // Asked for the same few roots again and again; on a network file system a statfs can wait
-        // for other clients.
-        static KNOWN: Mutex<BTreeMap<PathBuf, bool>> = Mutex::new(BTreeMap::new());
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(local) = known.get(path) {
-            return *local;
-        }
-        let local = ask_is_local(path);
-        if known.len() >= 1024 {
-            known.clear();
-        }
-        known.insert(path.to_path_buf(), local);
-        local
+        file_system(path).local
+    }
+
+    /// Asks the nearest ancestor that exists. `None` if that cannot be asked.
+    fn close_to_open(&self, path: &Path) -> Option<String> {
+        file_system(path).close_to_open
     }
 }
 
-fn ask_is_local(path: &Path) -> bool {
+/// What is asked of a file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct FileSystem {
+    /// See [`Store::is_local`].
+    local: bool,
+    /// See [`Store::close_to_open`].
+    close_to_open: Option<String>,
+}
+
+fn file_system(path: &Path) -> FileSystem {
+    // Asked for the same few roots again and again; on a network file system a statfs can wait for
+    // other clients.
+    static KNOWN: Mutex<BTreeMap<PathBuf, FileSystem>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = known.get(path) {
+        return found.clone();
+    }
+    let found = ask_file_system(path);
+    if known.len() >= 1024 {
+        known.clear();
+    }
+    known.insert(path.to_path_buf(), found.clone());
+    found
+}
+
+fn ask_file_system(path: &Path) -> FileSystem {
     for path in path.ancestors() {
-        // Its daemon would have to answer a statfs, which may ask servers in turn: 5 to 10 ms on
-        // CephFS when several clients open at once.
-        if is_fuse(path) {
-            return false;
+        let mount = mount_of(path);
+        // The daemon of a FUSE file system would have to answer a statfs, which may ask servers in
+        // turn: 5 to 10 ms on CephFS when several clients open at once.
+        if let Some((kind, options)) = mount.as_ref().filter(|(kind, _)| is_fuse(kind)) {
+            return of_type(kind, options);
         }
         match retry_on_intr(|| rustix::fs::statfs(path)) {
             // The magic numbers are 32 bits wide; the field is signed or not, wider or not,
             // depending on the architecture.
-            Ok(found) => return LOCAL_MAGIC.iter().any(|&(magic, _)| magic == found.f_type as u32),
+            Ok(found) => return of_magic(found.f_type as u32, mount.as_ref()),
             Err(Errno::NOENT | Errno::NOTDIR) => {}
-            Err(_) => return false,
+            Err(_) => return FileSystem::default(),
         }
     }
-    false
+    FileSystem::default()
 }
 
-/// Whether a FUSE daemon serves `path`, by the kernel's table of mounts, which asks nobody else.
-/// False too if that cannot be told.
-fn is_fuse(path: &Path) -> bool {
-    match rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID) {
-        // Only file systems without a device can be one; `fuseblk` has one, and answers a statfs at
-        // once.
-        Ok(found)
-            if found.stx_dev_major == 0 && found.stx_mask & StatxFlags::MNT_ID.bits() != 0 =>
-        {
-            mounts().is_some_and(|mounts| {
-                type_of_mount(&mounts, found.stx_mnt_id)
-                    .is_some_and(|kind| kind == "fuse" || kind.starts_with("fuse."))
-            })
-        }
-        _ => false,
+/// By `f_type` of statfs(2), and by type and options where they are known.
+fn of_magic(magic: u32, mount: Option<&(String, String)>) -> FileSystem {
+    if LOCAL_MAGIC.iter().any(|&(local, _)| local == magic) {
+        return FileSystem { local: true, close_to_open: None };
     }
+    if let Some((kind, options)) = mount {
+        return of_type(kind, options);
+    }
+    // Without /proc.
+    let kind = CLOSE_TO_OPEN_MAGIC.iter().find(|&&(other, _)| other == magic);
+    FileSystem { local: false, close_to_open: kind.map(|&(_, kind)| kind.to_string()) }
 }
 
-/// The type of mount `id` by a text as of proc_pid_mountinfo(5).
-fn type_of_mount(mounts: &str, id: u64) -> Option<&str> {
-    let id = id.to_string();
+/// By type and options as the table of mounts has them, of file systems that are not local.
+fn of_type(kind: &str, options: &str) -> FileSystem {
+    let caches = match kind {
+        // Without its option `cache` a 9p client keeps nothing.
+        "9p" => options.split(',').any(|option| {
+            option.strip_prefix("cache=").is_some_and(|how| !["none", "0"].contains(&how))
+        }),
+        _ if is_fuse(kind) => !COHERENT_FUSE.contains(&kind),
+        _ => CLOSE_TO_OPEN.contains(&kind),
+    };
+    FileSystem { local: false, close_to_open: caches.then(|| kind.to_string()) }
+}
+
+/// Stands for the type of a file system on a block device: this machine is its only client, or it
+/// is a cluster's (GFS2, OCFS2), which has locks for that. `fuseblk` is one, too.
+const ON_A_DEVICE: &str = "a device";
+
+/// Whether a daemon serves file systems of this type, and nothing else.
+fn is_fuse(kind: &str) -> bool {
+    kind == "fuse" || kind.starts_with("fuse.")
+}
+
+/// Type and options of the file system at `path`, by the kernel's table of mounts, which asks
+/// nobody else. [`ON_A_DEVICE`] for what has one. `None` if it cannot be told.
+fn mount_of(path: &Path) -> Option<(String, String)> {
+    let found = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID).ok()?;
+    if found.stx_dev_major != 0 {
+        return Some((ON_A_DEVICE.into(), String::new()));
+    }
+    // Linux before 5.8 does not know the number of the mount. One device is one file system.
+    let id = (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id);
+    let device = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
+    let mounts = mounts()?;
+    let (kind, options) = type_of_mount(&mounts, id, &device)?;
+    Some((kind.to_string(), options.to_string()))
+}
+
+/// Type and options of mount `id`, or of one of `device`, by a text as of proc_pid_mountinfo(5).
+fn type_of_mount<'a>(mounts: &'a str, id: Option<u64>, device: &str) -> Option<(&'a str, &'a str)> {
+    let id = id.map(|id| id.to_string());
     // Blanks in paths are written `\040`.
-    let line = mounts.lines().find(|line| line.split(' ').next() == Some(&id))?;
-    line.split_once(" - ")?.1.split(' ').next()
+    let line = mounts.lines().find(|line| match &id {
+        Some(id) => line.split(' ').next() == Some(id),
+        None => line.split(' ').nth(2) == Some(device),
+    })?;
+    let mut fields = line.split_once(" - ")?.1.split(' ');
+    let kind = fields.next()?;
+    Some((kind, fields.nth(1).unwrap_or_default()))
 }
 
 fn mounts() -> Option<String> {
@@ -673,6 +729,48 @@ const LOCAL_MAGIC: [(u32, &str); 8] = [
     (0x2fc1_2fc1, "ZFS"),   // ZFS_SUPER_MAGIC in OpenZFS include/sys/fs/zfs.h
     (0x794c_7630, "overlayfs"), /* OVERLAYFS_SUPER_MAGIC; containers of the docker kind lie on a
                              * local file system */
+];
+
+/// Types of file systems whose clients cache as [`Store::close_to_open`] says, by the kernel's
+/// names. What serves a virtual machine from its host caches as its daemon was told.
+const CLOSE_TO_OPEN: [&str; 13] = [
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "afs",
+    "openafs",
+    "auristorfs",
+    "coda",
+    "ncpfs",
+    "virtiofs",
+    "vboxsf",
+    "prl_fs",
+];
+
+/// The same by `f_type`, for when the table of mounts is not there. Numbers from Linux
+/// include/uapi/linux/magic.h unless another source is named.
+const CLOSE_TO_OPEN_MAGIC: [(u32, &str); 10] = [
+    (0x0000_6969, "nfs"),    // NFS_SUPER_MAGIC
+    (0x0000_517b, "smbfs"),  // SMB_SUPER_MAGIC
+    (0xff53_4d42, "cifs"),   // CIFS_SUPER_MAGIC
+    (0xfe53_4d42, "smb3"),   // SMB2_SUPER_MAGIC
+    (0x5346_414f, "afs"),    // AFS_SUPER_MAGIC
+    (0x6b41_4653, "afs"),    // AFS_FS_MAGIC
+    (0x7375_7245, "coda"),   // CODA_SUPER_MAGIC
+    (0x0102_1997, "9p"),     // V9FS_MAGIC; its options cannot be asked
+    (0x786f_4256, "vboxsf"), // VBOXSF_SUPER_MAGIC
+    (0x6573_5546, "fuse"),   // FUSE_SUPER_MAGIC; fuseblk is not, it has a device
+];
+
+/// FUSE file systems whose clients tell each other (docs/decisions/0014). Of all others nobody can
+/// tell: the daemon decides how long the kernel believes what it has cached.
+const COHERENT_FUSE: [&str; 4] = [
+    "fuse.ceph-fuse",      // capabilities of CephFS
+    "fuse.ceph",           // the same, mounted by mount.fuse.ceph
+    "fuse.glusterfs",      // names and attributes are cached for a second
+    "fuse.fuse-overlayfs", // the root of containers of an ordinary user: one client
 ];
 
 impl StoreFile for PosixFile {
@@ -839,10 +937,34 @@ mod tests {
         let text = "21 28 0:20 / /sys rw,nosuid - sysfs sysfs rw\n271 29 0:45 / \
                     /with\\040blank\\040-\\040x rw,relatime shared:5 master:1 - fuse.ceph-fuse \
                     ceph-fuse rw,user_id=0\n27 29 0:46 / /dev/shm rw - tmpfs tmpfs rw\n";
-        assert_eq!(type_of_mount(text, 271), Some("fuse.ceph-fuse"));
-        assert_eq!(type_of_mount(text, 27), Some("tmpfs"));
-        assert_eq!(type_of_mount(text, 2), None);
-        assert_eq!(type_of_mount("27 no dash", 27), None);
+        let kind = |id| type_of_mount(text, Some(id), "").map(|(kind, _)| kind);
+        assert_eq!(kind(271), Some("fuse.ceph-fuse"));
+        assert_eq!(kind(27), Some("tmpfs"));
+        assert_eq!(kind(2), None);
+        assert_eq!(type_of_mount(text, Some(271), ""), Some(("fuse.ceph-fuse", "rw,user_id=0")));
+        assert_eq!(type_of_mount(text, None, "0:46"), Some(("tmpfs", "rw")));
+        assert_eq!(type_of_mount("27 no dash", Some(27), ""), None);
         assert!(mounts().is_some_and(|text| text.lines().count() > 0 && text.ends_with('\n')));
+    }
+
+    /// docs/decisions/0014
+    #[test]
+    fn file_systems_that_cache_are_told_from_those_that_do_not() {
+        let caches = |kind: &str, options: &str| of_type(kind, options).close_to_open.is_some();
+        for kind in ["nfs", "nfs4", "cifs", "smb3", "afs", "virtiofs", "fuse", "fuse.sshfs"] {
+            assert!(caches(kind, "rw"), "{kind}");
+        }
+        for kind in ["ceph", "lustre", "gpfs", "beegfs", "fuseblk", "fuse.ceph-fuse", "new"] {
+            assert!(!caches(kind, "rw"), "{kind}");
+        }
+        assert!(!caches("9p", "rw,trans=virtio") && !caches("9p", "rw,cache=none"));
+        assert!(caches("9p", "rw,cache=f,trans=virtio") && caches("9p", "cache=loose"));
+        let nfs = ("nfs4".to_string(), "rw,vers=4.2".to_string());
+        assert_eq!(of_magic(0x6969, Some(&nfs)).close_to_open.as_deref(), Some("nfs4"));
+        assert_eq!(of_magic(0x6969, None).close_to_open.as_deref(), Some("nfs"));
+        assert_eq!(of_magic(0x0102_1994, None), FileSystem { local: true, close_to_open: None });
+        let store = PosixStore::new();
+        assert_eq!(store.close_to_open(Path::new("/dev/shm/a/b")), None);
+        assert!(store.is_local(Path::new("/dev/shm/a/b")));
     }
 }

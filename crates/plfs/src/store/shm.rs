@@ -18,8 +18,6 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use linux_raw_sys::general as linux;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
@@ -28,6 +26,8 @@ use syscalls::Sysno;
 
 use super::posix::{BareFd, HighFd, PosixStore};
 use super::{Errno, Result, Store};
+use crate::sync::atomic::AtomicU64;
+use crate::sync::{Mutex, MutexGuard, PoisonError, thread};
 
 /// Numbers in a page.
 pub const WORDS: usize = 1024;
@@ -328,7 +328,7 @@ impl Presence {
                     return Err(errno);
                 }
                 tries += 1;
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                thread::sleep(std::time::Duration::from_millis(1));
             }
             // The last user may have removed the file between our open and our lock.
             if same_file(file.as_fd(), path) {
@@ -430,7 +430,7 @@ fn same_file(fd: BorrowedFd<'_>, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
+    use crate::sync::atomic::Ordering;
 
     fn me() -> u32 {
         rustix::process::geteuid().as_raw()

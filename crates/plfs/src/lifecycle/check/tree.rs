@@ -4,7 +4,6 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use plfs_format::Uuid;
 use plfs_format::name::{self, Name};
@@ -14,6 +13,7 @@ use super::{Report, Severity, check};
 use crate::container::{Container, check_table, in_roots, read_name, root_of};
 use crate::error::{At, Error, Result, in_words};
 use crate::store::{self, Errno, Kind, Open, Stat, Store};
+use crate::sync::Arc;
 
 /// Checks the file that `path` names, links followed.
 pub fn check_name(store: &Arc<dyn Store>, path: &Path, mounts: &[PathBuf]) -> Report {
