@@ -38,11 +38,13 @@ int agree_same(MPI_Comm comm, int code, const int64_t *values, int n, int differ
 int collective_close(struct file *f)
 {
 	int rc = MPI_SUCCESS;
-	if (index_is_stored_together(f)) {
+	if (!(f->amode & MPI_MODE_RDONLY)) {
+		/* Nobody leaves before all have written: a node's last process to leave ends its
+		 * log set, and a rank that is late would begin another. */
 		if (f->wrote)
 			rc = error_class(plfs_commit(f->plfs));
 		rc = agree(f->comm, rc);
-		if (rc == MPI_SUCCESS)
+		if (rc == MPI_SUCCESS && index_is_stored_together(f))
 			index_store_together(f);
 	}
 	/* Rank 0 closes last: the last closer writes the summary, which costs least when nobody
