@@ -851,11 +851,12 @@ impl StoreFile for PosixFile {
             other => other,
         };
         // Lustre with `localflock` locks among the processes of a machine only, and FUSE does where
-        // its daemon has no locks, which nobody can ask.
+        // its daemon has no locks, which nobody can ask. That of CephFS has.
         has_locks.is_ok()
             && retry_on_intr(|| rustix::fs::fstat(self.as_fd())).is_ok_and(|stat| {
-                let of_this_machine = ["localflock", "noflock", "local_lock", " fuse"];
-                let mount = machine::mounts_of(stat.st_dev);
+                let of_this_machine = ["localflock", "noflock", "local_lock", " - fuse"];
+                let mount =
+                    machine::mounts_of(stat.st_dev).replace(" - fuse.ceph-fuse ", " - ceph ");
                 !of_this_machine.iter().any(|word| mount.contains(word))
             })
     }
