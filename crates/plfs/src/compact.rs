@@ -145,8 +145,12 @@ pub(crate) fn compact(
 }
 
 fn busy<T>(container: &Container) -> Result<T> {
-    Err(Errno::BUSY)
-        .at("compact, because it is open for writing (`plfs stat` says by whom),", &container.dir)
+    Err(Error::refused(
+        Errno::BUSY,
+        "compact",
+        &container.dir,
+        "it is open for writing (`plfs stat` says by whom)",
+    ))
 }
 
 /// The bytes of a file on their way into a new log set.

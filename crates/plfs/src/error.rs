@@ -23,6 +23,18 @@ pub enum Error {
         /// What the storage said.
         errno: Errno,
     },
+    /// PLFS will not do it, or cannot, for a reason of its own.
+    #[error("cannot {op} {}: {why}", path.display())]
+    Refused {
+        /// What was attempted, as words that follow "cannot".
+        op: &'static str,
+        /// On which backend path.
+        path: PathBuf,
+        /// A sentence: the reason, and what to do.
+        why: &'static str,
+        /// What doors say of it.
+        errno: Errno,
+    },
     /// The bytes of a data log that an index record promises could not be had.
     #[error("data is missing: {} has {found_bytes} of {wanted_bytes} bytes at offset {at_bytes} ({}); run `plfs check` on the file", path.display(), in_words(path, *errno))]
     MissingData {
@@ -165,7 +177,9 @@ impl Error {
     /// The error number that doors return: the one table.
     pub fn errno(&self) -> Errno {
         match self {
-            Error::Io { errno, .. } | Error::Invalid { errno, .. } => *errno,
+            Error::Io { errno, .. }
+            | Error::Invalid { errno, .. }
+            | Error::Refused { errno, .. } => *errno,
             Error::MissingData { .. } | Error::Corrupt { .. } => Errno::IO,
             Error::UnknownBackend { .. }
             | Error::MissingBackend { .. }
@@ -184,6 +198,10 @@ impl Error {
     pub(crate) fn of_bytes(path: &Path, bad: Bad) -> Error {
         let path = path.to_path_buf();
         if bad.newer { Error::NeedsNewer { path, bad } } else { Error::Corrupt { path, bad } }
+    }
+
+    pub(crate) fn refused(errno: Errno, op: &'static str, path: &Path, why: &'static str) -> Error {
+        Error::Refused { op, path: path.to_path_buf(), why, errno }
     }
 
     pub(crate) fn invalid(errno: Errno, what: &'static str) -> Error {

@@ -229,11 +229,7 @@ impl LogicalFile {
     fn gone_or(&self, error: Error) -> Error {
         let dir = &self.container.dir;
         if error.errno() == Errno::NOENT && self.container.store.list(dir) == Err(Errno::NOENT) {
-            return Error::Io {
-                op: "use, because it was removed,",
-                path: dir.clone(),
-                errno: Errno::STALE,
-            };
+            return Error::refused(Errno::STALE, "use", dir, "it was removed");
         }
         error
     }

@@ -325,9 +325,7 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
                     Ok(file) => file.sync_data().at("sync", &path)?,
                     // Gone, or another user's, who syncs it.
                     Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
-                    Err(errno) => {
-                        return Err(errno).at("sync, because it cannot be opened,", &path);
-                    }
+                    Err(errno) => return Err(errno).at("open, to sync it,", &path),
                 }
             }
             match container.store.sync_dir(&dir) {

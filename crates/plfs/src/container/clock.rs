@@ -149,8 +149,12 @@ fn wait_for_lock(
             return Ok(true);
         }
         if begun.elapsed() > WAIT {
-            return Err(Errno::BUSY)
-                .at("lock, because another process has the lock for long,", &path);
+            return Err(Error::refused(
+                Errno::BUSY,
+                "lock",
+                &path,
+                "another process has had the lock for half a minute",
+            ));
         }
         thread::sleep(Duration::from_millis(1));
     }

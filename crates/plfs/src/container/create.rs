@@ -199,11 +199,13 @@ fn must_be_there(store: &dyn Store, backend: &Path) -> Result<()> {
     let dir = backend.join(name::ROOT_DIR);
     match store.stat(&dir, true) {
         Err(Errno::LOOP) => Err(Errno::LOOP).at("use the backend by", &dir),
-        Err(Errno::NOENT | Errno::NOTDIR) => Err(Errno::IO).at(
-            "use, because it has no .plfs (is its file system mounted? if it is to be a new \
-             backend: mkdir -m 1777 .plfs in it), the backend",
+        Err(Errno::NOENT | Errno::NOTDIR) => Err(Error::refused(
+            Errno::IO,
+            "use the backend",
             backend,
-        ),
+            "it has no .plfs (is its file system mounted? if it is to be a new backend: mkdir -m \
+             1777 .plfs in it)",
+        )),
         other => other.map(drop).at("use the backend", backend),
     }
 }

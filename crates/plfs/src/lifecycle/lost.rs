@@ -19,7 +19,7 @@ use super::check::uuid_of;
 use super::remove::remove_tree;
 use super::repair::{clear_dead_mark, own_set};
 use crate::container::{Container, in_roots, make_shared, root_of};
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 use crate::store::machine::{host_name, random_u64};
 use crate::store::{self, Errno, Kind, Open, Store, Time};
 use crate::sync::Arc;
@@ -139,15 +139,15 @@ fn remove_entry(store: &dyn Store, entry: &Path) -> Result<()> {
 /// moved through it leaves the tree.
 fn must_be_dir(store: &dyn Store, path: &Path) -> Result<()> {
     let stat = store.stat(path, false).at("stat", path)?;
-    let what = match stat.kind {
+    let why = match stat.kind {
         Kind::Dir if stat.mode & 0o022 != 0 && stat.mode & 0o1000 == 0 => {
-            "use, because others can take things out of it (chmod +t helps),"
+            "others can take things out of it (chmod +t helps)"
         }
         Kind::Dir => return Ok(()),
-        Kind::Symlink => "use, because it is a symbolic link (remove it),",
-        Kind::File | Kind::Other => "use, because it is no directory (remove it),",
+        Kind::Symlink => "it is a symbolic link (remove it)",
+        Kind::File | Kind::Other => "it is no directory (remove it)",
     };
-    Err(Errno::NOTDIR).at(what, path)
+    Err(Error::refused(Errno::NOTDIR, "use", path, why))
 }
 
 /// What was taken out of a container, on all its backends. Nothing if they cannot be looked at.
@@ -283,8 +283,8 @@ pub fn put_back(store: &Arc<dyn Store>, lost: &Lost) -> Result<()> {
     must_be_dir(store.as_ref(), all)?;
     let Some((_, place)) = all.parent().and_then(|top| place_of(lost.from.strip_prefix(top).ok()?))
     else {
-        return Err(Errno::INVAL)
-            .at("put back, because its note names no place of a container,", &lost.dir);
+        let why = "its note names no place of a container";
+        return Err(Error::refused(Errno::INVAL, "put back", &lost.dir, why));
     };
     let kept = lost.dir.join(KEPT);
     match store.stat(&kept, false) {
@@ -309,8 +309,8 @@ pub fn put_back(store: &Arc<dyn Store>, lost: &Lost) -> Result<()> {
             match store.stat(&lost.from, false) {
                 Err(Errno::NOENT) => {}
                 Ok(_) => {
-                    return Err(Errno::EXIST)
-                        .at("put it back, because there is another again:", &lost.from);
+                    let why = "there is another again";
+                    return Err(Error::refused(Errno::EXIST, "put back", &lost.from, why));
                 }
                 Err(errno) => return Err(errno).at("stat", &lost.from),
             }
@@ -327,8 +327,8 @@ pub fn put_back(store: &Arc<dyn Store>, lost: &Lost) -> Result<()> {
                 || uuid_of(dir) != Some(lost.uuid)
                 || store.stat(&dir.join(name::SUPER), false).is_err()
             {
-                return Err(Errno::NOENT)
-                    .at("put it back, because its container is gone:", &lost.from);
+                let why = "its container is gone";
+                return Err(Error::refused(Errno::NOENT, "put back", &lost.from, why));
             }
             own_set(store, dir, set, || {
                 match store.link(&kept, &lost.from) {
@@ -364,7 +364,7 @@ fn must_be_ours(store: &dyn Store, lost: &Lost, above: &Path, place: Place) -> R
     }
     let mut owner = None;
     for dir in dirs {
-        let stat = store.stat(dir, false).at("put it back, because its place is gone:", dir)?;
+        let stat = store.stat(dir, false).at("put it back in", dir)?;
         if stat.kind != Kind::Dir {
             return Err(Errno::NOTDIR).at("put anything back in", dir);
         }
@@ -379,7 +379,9 @@ fn must_be_ours(store: &dyn Store, lost: &Lost, above: &Path, place: Place) -> R
     };
     match may && (store.user() == 0 || entry.uid == 0 || entry.uid == store.user()) {
         true => Ok(()),
-        false => Err(Errno::PERM).at("put back, because another user owns the entry,", &lost.dir),
+        false => {
+            Err(Error::refused(Errno::PERM, "put back", &lost.dir, "another user owns the entry"))
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use plfs_format::name::{self, Name};
 
 use crate::container::Container;
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 use crate::log::{self, LogSet};
 use crate::store::{Errno, Kind, Open, Stat, Store, StoreFile, shm};
 use crate::sync::{Arc, thread};
@@ -52,7 +52,7 @@ impl Hold {
                 // Somebody removes it; or has looked whether it may go, and it may not.
                 thread::sleep(std::time::Duration::from_millis(1));
             }
-            return Err(Errno::STALE).at("use, because it is being removed,", &container.dir);
+            return Err(Error::refused(Errno::STALE, "use", &container.dir, "it is being removed"));
         }
         Ok(Hold(HoldKind::Node(
             shared_memory.and_then(|dir| shm::Presence::join(&presence_path(container, dir)).ok()),

@@ -349,8 +349,12 @@ pub(super) fn own_set<T>(
     clear_dead_mark(store, dir, set)?;
     let path = dir.join(name::open_mark(set));
     if !log::claim_in(store.as_ref(), dir, set, &Identity::of_this_process(store.user()).mark())? {
-        return Err(Errno::BUSY)
-            .at("take, because it has an owner (`plfs check` says who),", &path);
+        return Err(Error::refused(
+            Errno::BUSY,
+            "take",
+            &path,
+            "it has an owner (`plfs check` says who)",
+        ));
     }
     let result = act();
     match store.unlink(&path) {

@@ -522,10 +522,12 @@ impl LogSet {
         let words = self.shared.words();
         if words[SYNC_FAILED].load(Ordering::SeqCst) != 0 {
             // The kernel tells each failure once: a later sync would say that all is well.
-            return Err(Errno::IO).at(
-                "sync, because an earlier sync of the data failed for a process of this node,",
+            return Err(Error::refused(
+                Errno::IO,
+                "sync",
                 &self.container.dir,
-            );
+                "an earlier sync of the data failed for a process of this node",
+            ));
         }
         let end = words[INDEX_END].load(Ordering::SeqCst);
         for stream in 0..self.container.superblock.streams {
