@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use plfs_format::index_log::{
-    ALIGN, At, HEADER_BYTES, LogId, Record, begins_at, block_at, decode_block, header_at, is_torn,
+    ALIGN, At, HEADER_BYTES, LogId, Record, SUMS_MAX, begins_at, block_at, decode_block, header_at, is_torn,
     run_end,
 };
 use plfs_format::{MAX_OFFSET, Uuid};
@@ -75,6 +75,13 @@ fuzz_target!(|bytes: &[u8]| {
                 }
                 Record::Truncate { size, .. } => assert!(*size <= MAX_OFFSET),
                 Record::Writer { .. } => {}
+                Record::Sums { segment, physical, length, unit, sums, .. } => {
+                    let (end, unit) = (physical + length, u64::from(*unit));
+                    assert!(end <= MAX_OFFSET && sums.len() <= SUMS_MAX);
+                    let parts = end.div_ceil(unit) - physical / unit;
+                    assert_eq!(sums.len() as u64, if *length == 0 { 0 } else { parts });
+                    assert!(sums.is_empty() || usize::from(*segment) < block.segments.len());
+                }
             }
         }
     }

@@ -248,6 +248,8 @@ REFERENCE = Table("log_set:I segment:I stream:H backend:H kind:B codec:B zero:H"
 RECORD = Table("kind:B units:B reference:H count:I")
 RUN = "logical:Q length:Q stride:q physical:Q writer:I zero:I stamp:Q"
 WRITER = Table("writer:I pid:I uid:I zero:I attached_ns:Q boot:Q host_bytes:H")
+BOOT = int(pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:16], 16)
+SUMS = Table("boot:Q physical:Q length:Q unit:I zero:I")
 KINDS = {
     1: Table(RUN),
     2: Table("size:Q stamp:Q"),
@@ -262,6 +264,7 @@ class Log:
     def __init__(self, path, log_set, sb, is_open, start=0):
         self.path, self.set, self.sb, self.raw = path, log_set, sb, pathlib.Path(path).read_bytes()
         self.records, self.places, self.blocks, self.count, self.stamp = [], [], 0, 0, 0
+        self.durable, self.unsynced = {}, []
         at = behind = round_up(start, 64)
         while at < len(self.raw):
             head = self.header(at)
@@ -349,8 +352,20 @@ class Log:
             and not (runs and truncates),
             f"block: payload, stamp, eof {head.eof} or flags {head.flags} do not fit its records",
         )
+        sums = [r for r in records if r.kind == "sums"]
+        for boot in {r.boot for r in sums}:
+            self.durable[boot] = max(self.durable.get(boot, 0), 64 * head.durable)
+        if head.flags & 2 == 0 and any(r.sums for r in sums):
+            self.unsynced.append((head.offset, sums, [r for r in runs if r.segment is not None]))
         self.records += records
         self.blocks, self.count, self.stamp = self.blocks + 1, self.count + head.records, head.stamp
+
+    def in_doubt(self):
+        """Sums and runs of the blocks whose data a power cut may have taken."""
+        for offset, sums, runs in self.unsynced:
+            boot = sums[0].boot
+            if boot == 0 or boot != BOOT and self.durable[boot] <= offset:
+                yield sums, runs
 
     def record(self, payload, references, block_stamp):
         """The next record of a block with this stamp."""
@@ -368,6 +383,25 @@ class Log:
                 order=(block_stamp, self.set),
                 host=body[34 : 34 + row.host_bytes].decode("utf-8", "replace"),
                 **row._asdict(),
+            )
+        if head.kind == 129:
+            need(len(body) >= 32, "sums end inside their head")
+            row = SUMS.at(body)
+            end, n = row.physical + row.length, head.count
+            units = row.unit and row.length and -(-end // row.unit) - row.physical // row.unit
+            need(
+                row.unit >= 1 and end <= MAX and n == units and len(body) == 32 + (n + n % 2) * 4,
+                f"sums: count {n}, physical {row.physical}, length {row.length}, unit {row.unit}",
+            )
+            need(not n or head.reference < len(references), "sums of a segment that is not listed")
+            sums = struct.unpack_from(f"<{n}I", body, 32)
+            segment = references[head.reference] if n else None
+            return Record(
+                kind="sums",
+                order=(block_stamp, self.set),
+                segment=segment,
+                sums=sums,
+                **{k: v for k, v in row._asdict().items() if k != "zero"},
             )
         if head.kind > 128:
             return Record(kind=head.kind, order=(block_stamp, self.set))
@@ -416,19 +450,36 @@ def replay(records):
         right = [(end, b, segment, at + end - a) for a, b, segment, at in pieces[i:j] if b > end]
         pieces[i:j] = left + list(new) + right
 
+    holes = []
+
+    def put_lost(start, end, segment, at):
+        """New pieces where nothing older is, be it a hole."""
+        for a, b in sorted([p[:2] for p in pieces] + holes) + [(end, end)]:
+            if start < min(a, end):
+                put(start, min(a, end), (start, min(a, end), segment, at))
+            if start < b:
+                start, at = b, at + b - start
+
     for r in sorted((r for r in records if r.kind in ("run", "truncate")), key=lambda r: r.order):
         if r.kind == "truncate":
             put(r.end, MAX)
+            holes = [(a, min(b, r.end)) for a, b in holes if a < r.end]
         else:
             for i, steps in enumerate(
                 itertools.product(*(range(0, stride * count, stride) for stride, count in r.axes))
             ):
                 start, end = r.logical + sum(steps), r.logical + sum(steps) + r.length
-                put(
-                    start,
-                    end,
-                    *[(start, end, r.segment, r.physical + i * r.length)] * (r.segment is not None),
-                )
+                if r.segment is None:
+                    put(start, end)
+                    holes.append((start, end))
+                    continue
+                at = r.physical + i * r.length
+                cuts = {at, at + r.length}.union(*getattr(r, "lost", []))
+                cuts = sorted(cut for cut in cuts if at <= cut <= at + r.length)
+                for a, b in zip(cuts, cuts[1:]):
+                    is_lost = any(x <= a < y for x, y in getattr(r, "lost", []))
+                    piece = (start + a - at, start + b - at, r.segment, a)
+                    put_lost(*piece) if is_lost else put(*piece[:2], piece)
         size = max(size, r.end) if r.kind == "run" else r.end
     return size, pieces
 
@@ -451,7 +502,25 @@ class Container:
         for log in self.logs:
             self.records += log.records
             self.places += log.places
+            for sums, runs in log.in_doubt():
+                self.look(sums, runs)
         self.size, self.pieces = replay(self.records)
+
+    def look(self, sums, runs):
+        """Which parts of the data of runs do not have their sums."""
+        for s in sums:
+            for i, crc in enumerate(s.sums):
+                start = (s.physical // s.unit + i) * s.unit
+                a, b = max(start, s.physical), min(start + s.unit, s.physical + s.length)
+                path, data = self.segment_path(s.segment), b""
+                if os.path.exists(path):
+                    with open(path, "rb") as segment:
+                        segment.seek(a)
+                        data = segment.read(b - a)
+                if len(data) < b - a or crc32c(data) != crc:
+                    for r in runs:
+                        if r.segment == s.segment and r.physical < b and a < r.physical_end:
+                            r.lost = [*getattr(r, "lost", []), (a, b)]
 
     def load(self):
         """The index logs to replay."""

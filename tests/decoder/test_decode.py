@@ -92,6 +92,15 @@ def writer(host=b"node1"):
     return (struct.pack("<BBHI", 128, units, 0, 0) + text).ljust(8 * units, b"\0")
 
 
+def sums(physical, length, unit, *crcs, boot=1, segref=0, count=None):
+    n = len(crcs) if count is None else count
+    text = struct.pack("<QQQII", boot, physical, length, unit, 0) + struct.pack(
+        f"<{len(crcs)}I", *crcs
+    )
+    units = -(-(8 + len(text)) // 8)
+    return (struct.pack("<BBHI", 129, units, segref, n) + text).ljust(8 * units, b"\0")
+
+
 def block(at, stamp, records, eof, refs=None, flags=0, log_set=SET, durable=0, count=None):
     if refs is None:
         refs = [] if flags & 1 else [ref(log_set)]
@@ -685,6 +694,32 @@ class Decoder(unittest.TestCase):
         self.assertEqual(out, b"")
         self.assertIn("unknown kind 5", text)
 
+    def test_data_in_doubt(self):
+        old, new = B(10, [run(0, 8, 0)], 8, flags=2), [run(2, 8, 8)]
+        rights = [crc32c(b"EFGH"), crc32c(b"IJKL")]
+        wrong = [sums(8, 8, 4, 5, rights[1])]
+        data = b"abcdefghEFGHIJKL"
+        self.fill(log(old, B(11, new + [sums(8, 8, 4, *rights)], 10)), data)
+        self.assertEqual(self.cat(), b"abEFGHIJKL")
+        self.fill(log(old, B(11, new + wrong, 10)), data)
+        self.assertEqual(self.cat(), b"abcdefIJKL")
+        # What nothing older has stays as it is, and so does the size.
+        self.fill(log(old, B(11, new + [sums(8, 8, 4, rights[0], 5)], 10)), data)
+        self.assertEqual(self.cat(), b"abEFGHghKL")
+        self.fill(log(old, B(11, new + wrong, 10)), data[:8])
+        self.assertIn("segment ends", self.decode("cat", code=1)[1])
+        # An older hole counts.
+        hidden = B(10, [hole(0, 8)], 8, flags=2, refs=[])
+        self.fill(log(hidden, B(11, new + wrong, 10)), data)
+        self.assertEqual(self.cat(), bytes(6) + b"IJKL")
+        # A later block of the same boot vouches; another does not.
+        for boot, text in (1, b"abEFGHIJKL"), (2, b"abcdefIJKL"):
+            later = B(12, [sums(0, 0, 1, boot=boot)], 0, durable=6)
+            self.fill(log(old, B(11, new + wrong, 10), later), data)
+            self.assertEqual(self.cat(), text)
+        self.fill(log(old, B(11, new + wrong, 10, flags=2)), data)
+        self.assertEqual(self.cat(), b"abEFGHIJKL")
+
     def test_contradictions(self):
         for what, args in {
             "eof": B(10, [run(0, 2, 0)], 3),
@@ -697,6 +732,10 @@ class Decoder(unittest.TestCase):
             "stream=256": B(10, [run(0, 2, 0)], 2, refs=[ref(stream=256)]),
             "kind=1": B(10, [run(0, 2, 0)], 2, refs=[ref(kind=1)]),
             "codec=1": B(10, [run(0, 2, 0)], 2, refs=[ref(codec=1)]),
+            "sums: count 1": B(10, [run(0, 2, 0), sums(0, 5, 4, 7)], 2),
+            "sums: count 3": B(10, [run(0, 2, 0), sums(0, 9, 4, 7, count=3)], 2),
+            "unit 0": B(10, [run(0, 2, 0), sums(0, 0, 0)], 2),
+            "sums of a segment": B(10, [run(0, 2, 0), sums(0, 5, 4, 7, 7, segref=1)], 2),
             "payload, stamp": B(10, [run(0, 2, 0, stamp=11)], 2),
         }.items():
             self.fill(log(args), b"aaaa")

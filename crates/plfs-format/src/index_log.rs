@@ -23,6 +23,8 @@ pub const NEST_RUNS_MAX: u32 = 1 << 16;
 pub const BLOCK_NEST_RUNS_MAX: u32 = 1 << 20;
 /// Bytes of a hole record.
 pub const HOLE_BYTES: usize = size_of::<RawHole>();
+/// Sums in a sums record at most: its length must fit in a byte, in units of 8.
+pub const SUMS_MAX: usize = (255 * 8 - size_of::<RawSums>()) / 4;
 /// Bytes of a truncate record.
 pub const TRUNCATE_BYTES: usize = size_of::<RawTruncate>();
 const MAGIC: [u8; 4] = *b"PLIX";
@@ -42,6 +44,7 @@ const KIND_TRUNCATE: u8 = 2;
 const KIND_NEST: u8 = 3;
 const KIND_HOLE: u8 = 4;
 const KIND_WRITER: u8 = 128;
+const KIND_SUMS: u8 = 129;
 /// Bytes of a host name that are kept: the record's length must fit in a byte, in units of 8.
 const HOST_BYTES_MAX: usize = 255;
 
@@ -141,6 +144,18 @@ struct RawWriter {
     host_bytes: U16,
 }
 
+/// The sums follow, four bytes each.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawSums {
+    record: RawRecord,
+    boot: U64,
+    physical: U64,
+    length: U64,
+    unit: U32,
+    zero: U32,
+}
+
 impl RawRecord {
     /// `bytes` is the length of the whole record, a multiple of 8 below 2,048.
     fn new(kind: u8, bytes: usize, segment: u16, count: u32) -> RawRecord {
@@ -225,6 +240,23 @@ pub enum Record {
         boot_id: u64,
         /// Host name.
         host: String,
+    },
+    /// What data of this block must look like that may not be durable, or, without sums, only
+    /// which boot the block is from.
+    Sums {
+        /// Index into the block's segment references; 0 if there are no sums.
+        segment: u16,
+        /// Which boot of which machine holds the data as long as it is not durable; 0: unknown.
+        boot: u64,
+        /// Where the stretch begins in the segment.
+        physical: u64,
+        /// Bytes of the stretch; 0 if there are no sums.
+        length: u64,
+        /// A sum is of what the stretch has between two neighbouring multiples of this, at least
+        /// 1.
+        unit: u32,
+        /// CRC-32C of each such part, [`SUMS_MAX`] at most.
+        sums: Vec<u32>,
     },
 }
 
@@ -398,6 +430,24 @@ pub fn encode_block(
                 out.extend_from_slice(host);
                 out.resize(end, 0);
             }
+            Record::Sums { segment, boot, physical, length, unit, sums } => {
+                if !are_sums_valid(*physical, *length, *unit, sums.len()) {
+                    return bad("sums do not fit their stretch");
+                }
+                let bytes = (size_of::<RawSums>() + 4 * sums.len()).next_multiple_of(8);
+                let raw = RawSums {
+                    record: RawRecord::new(KIND_SUMS, bytes, *segment, sums.len() as u32),
+                    boot: (*boot).into(),
+                    physical: (*physical).into(),
+                    length: (*length).into(),
+                    unit: (*unit).into(),
+                    zero: 0.into(),
+                };
+                let end = out.len() + bytes;
+                out.extend_from_slice(raw.as_bytes());
+                sums.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
+                out.resize(end, 0);
+            }
         }
     }
     if truncates > 0 && (truncates > 1 || runs > 0) {
@@ -432,6 +482,17 @@ pub fn encode_block(
     out[..HEADER_BYTES].copy_from_slice(header.as_bytes());
     out.resize(align_up(out.len() as u64) as usize, 0);
     Ok(out)
+}
+
+/// Whether `n` sums are those of a stretch, as section 3 has it.
+fn are_sums_valid(physical: u64, length: u64, unit: u32, n: usize) -> bool {
+    let Some(end) = physical.checked_add(length).filter(|end| *end <= MAX_OFFSET) else {
+        return false;
+    };
+    let unit = u64::from(unit);
+    n <= SUMS_MAX
+        && unit > 0
+        && n as u64 == if length == 0 { 0 } else { end.div_ceil(unit) - physical / unit }
 }
 
 /// One past the last logical byte of a run, or `None` if it breaks an invariant of section 3.
@@ -784,6 +845,30 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
                     },
                 ));
             }
+            KIND_SUMS => {
+                let Ok((raw, rest)) = RawSums::ref_from_prefix(record) else {
+                    return bad(at, LENGTH);
+                };
+                let n = head.count.get() as usize;
+                // The record is not longer than it must be: who believes n believes the length.
+                if rest.len() != n.saturating_mul(4).next_multiple_of(8) {
+                    return bad(at, LENGTH);
+                }
+                let (physical, length, unit) =
+                    (raw.physical.get(), raw.length.get(), raw.unit.get());
+                if !are_sums_valid(physical, length, unit, n) {
+                    return bad(at, "sums do not fit their stretch");
+                }
+                let segment = head.segment.get();
+                if n > 0 && segment >= header.references {
+                    return bad(at, "sums name a segment that the block does not list");
+                }
+                let (chunks, _) = rest[..4 * n].as_chunks();
+                let sums = chunks.iter().map(|sum| u32::from_le_bytes(*sum)).collect();
+                let boot = raw.boot.get();
+                records
+                    .push((position, Record::Sums { segment, boot, physical, length, unit, sums }));
+            }
             kind if kind < 128 => {
                 return newer(place(at), "a record is of a kind that this version does not know");
             }
@@ -857,6 +942,57 @@ mod tests {
                 repeat: [Repeat::ONCE; 2],
             },
         ]
+    }
+
+    fn sums(physical: u64, length: u64, unit: u32, sums: &[u32]) -> Record {
+        Record::Sums { segment: 0, boot: 11, physical, length, unit, sums: sums.to_vec() }
+    }
+
+    #[test]
+    fn sums_are_read_as_they_were_written() {
+        let mut records = sample();
+        records.extend([
+            sums(0, 0, 1, &[]),
+            sums(3, 30, 1 << 16, &[5]),
+            sums((1 << 16) - 3, 30, 1 << 16, &[5, 6]),
+            sums(77, SUMS_MAX as u64 - 1, 1, &vec![8; SUMS_MAX - 1]),
+            sums(MAX_OFFSET - 1, 1, u32::MAX, &[9]),
+        ]);
+        let bytes = encode(0, 50, &[SEGMENT], &records);
+        let At::Block(header) = block_at(LOG, 0, &bytes) else { panic!("no block") };
+        let block = decode_block(header, 0, &bytes).unwrap();
+        let all: Vec<Record> = block.records.into_iter().map(|(_, record)| record).collect();
+        assert_eq!(all, records);
+        assert_eq!(header.eof, 103);
+    }
+
+    #[test]
+    fn hostile_sums_are_refused() {
+        let good = encode(0, 50, &[SEGMENT], &[sums(65_530, 10, 1 << 16, &[5, 6])]);
+        let at = HEADER_BYTES + REF_BYTES;
+        let cases: [(usize, &[u8], &str); 10] = [
+            (2, &[1, 0], "list"),
+            (4, &[1, 0, 0, 0], "stretch"),
+            (4, &[3, 0, 0, 0], "length"),
+            (4, &[0xff; 4], "length"),
+            (1, &[5], "length"),
+            (16, &0u64.to_le_bytes(), "stretch"),
+            (16, &u64::MAX.to_le_bytes(), "stretch"),
+            (24, &u64::MAX.to_le_bytes(), "stretch"),
+            (24, &0u64.to_le_bytes(), "stretch"),
+            (32, &[0; 4], "stretch"),
+        ];
+        for (offset, field, what) in cases {
+            let mut bytes = good[..used(&good)].to_vec();
+            put(&mut bytes, at + offset, field);
+            seal(&mut bytes);
+            let At::Block(header) = block_at(LOG, 0, &bytes) else { panic!("no block") };
+            let bad = decode_block(header, 0, &bytes).unwrap_err();
+            assert!(bad.what.contains(what) && !bad.newer, "{offset} {field:?}: {bad}");
+        }
+        for record in [sums(0, 1, 1, &[]), sums(0, 1, 0, &[1]), sums(0, 500, 1, &[0; 501])] {
+            assert!(encode_block(LOG, Append::default(), &[SEGMENT], &[record]).is_err());
+        }
     }
 
     fn encode(offset: u64, stamp: u64, segments: &[SegmentRef], records: &[Record]) -> Vec<u8> {

@@ -15,10 +15,13 @@ pub mod flat_index;
 pub mod index_log;
 pub mod mark;
 pub mod name;
+mod sum;
 pub mod summary;
 pub mod superblock;
 
 pub use name::Uuid;
+pub(crate) use sum::crc;
+pub use sum::{sum, sum_of_both, sum_on};
 
 /// Bytes that contradict the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +56,3 @@ impl std::error::Error for Bad {}
 
 /// The largest size and offset of a logical file: 2^63-1, the largest `off_t`.
 pub const MAX_OFFSET: u64 = i64::MAX as u64;
-
-/// CRC-32C of `bytes`, for those who want a short sum of something.
-pub fn sum(bytes: &[u8]) -> u32 {
-    crc(bytes)
-}
-
-/// CRC-32C of `bytes`.
-pub(crate) fn crc(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes)
-}

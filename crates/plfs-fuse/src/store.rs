@@ -283,6 +283,10 @@ impl Store for MountStore {
         self.inner.close_to_open(&self.reach(path))
     }
 
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.inner.boot(&self.reach(path))
+    }
+
     fn user(&self) -> u32 {
         self.owner().map_or_else(|| self.inner.user(), |(uid, _)| uid)
     }

@@ -54,6 +54,9 @@ const BUFFER: usize = 64;
 /// inserts slower (more merges).
 const GROWTH: usize = 4;
 
+/// Pieces of a run that are looked up in a base one by one, to see whether they lie over something.
+const BELOW_PIECES: u32 = 4096;
+
 /// `ExtentMap::eof` when it must be searched for.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -458,6 +461,39 @@ impl ExtentMap {
                 f(Run::single(e.logical, e.length, e.segment, e.physical), order)
             });
         }
+    }
+
+    /// [`for_each`](ExtentMap::for_each) without the base.
+    pub fn for_each_above(&self, mut f: impl FnMut(Run, Order)) {
+        let above = self.levels.iter().flat_map(Level::entries).chain(&self.buffer);
+        above.for_each(|e| f(e.run(), e.order()));
+    }
+
+    /// Where a record of this place in the order is cut by the truncates that are known.
+    pub fn clip(&self, order: Order) -> u64 {
+        clip_of(&self.truncates, order)
+    }
+
+    /// A range outside of which no byte of `run` has anything in the base, and which does not go
+    /// past the end of the file. It may be too large if the run has many pieces.
+    pub fn base_below(&self, run: &Run) -> Option<(u64, u64)> {
+        let base = self.base.as_ref()?;
+        let end = self.eof().min(run.end());
+        let first_in = |from: u64, to: u64| {
+            let mut best = to;
+            base.next_byte(from, &self.truncates, &mut best);
+            (best < to).then_some(best)
+        };
+        let from = first_in(run.first(), end)?;
+        if run.count > BELOW_PIECES {
+            return Some((from, end));
+        }
+        let hits = |i: &u32| {
+            let piece = run.ascending(*i, *i + 1);
+            first_in(piece.logical, piece.end().min(end)).is_some()
+        };
+        let low = run.ascending(0, 1).logical.max(from);
+        (0..run.count).any(|i| hits(&i)).then_some((low, end))
     }
 
     /// Gives the truncates that can still cut a record or that make the size, with their new sizes.

@@ -9,15 +9,19 @@
 mod block;
 mod commit;
 mod extent_map;
+mod overlap;
 mod pattern;
 mod regions;
 mod run;
+mod sums;
 
 pub use block::{BLOCK_RECORDS, PENDING_RECORDS, block_of, in_blocks};
 pub use commit::{Committed, Fresh};
 pub use extent_map::{Base, Bulk, Bytes, Entry, ExtentMap, Found, Image, Numbers, ReadAt, Scratch};
+pub use overlap::{Overlaps, Ranges};
 pub use pattern::{Folder, Stamped};
 pub use plfs_format::flat_index::HOLE;
 pub use regions::{REGION_ALIGN, Regions, next_region};
 use run::MAX_END;
 pub use run::{Order, Run, renumbered};
+pub use sums::{Stretch, Sums};

@@ -231,6 +231,10 @@ impl Store for CloseToOpenStore {
         false
     }
 
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.server.boot(path)
+    }
+
     fn close_to_open(&self, _path: &Path) -> Option<String> {
         Some("nfs".into())
     }

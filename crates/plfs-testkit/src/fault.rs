@@ -5,7 +5,7 @@
 //! that a write may be cut short. All clones of a [`FaultStore`], and all files opened through it,
 //! share one set of faults, one count and one log.
 //!
-//! Not counted, as they change nothing: `is_local`, `next_data`, `forget_cached`, `fd`, and
+//! Not counted, as they change nothing: `is_local`, `boot`, `next_data`, `forget_cached`, `fd`, and
 //! closing.
 
 use std::fmt;
@@ -501,6 +501,10 @@ impl Store for FaultStore {
 
     fn close_to_open(&self, path: &Path) -> Option<String> {
         self.inner.close_to_open(path)
+    }
+
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.inner.boot(path)
     }
 
     fn user(&self) -> u32 {

@@ -10,7 +10,8 @@
 //! `sync_data` copies the first to the second for a file's bytes and length, `sync_dir` for a
 //! directory's names. [`MemStore::crash`] gives a store made of the second state,
 //! [`MemStore::crash_with`] one in which each change in between made it or not by chance. Modes,
-//! owners and times are durable at once; no rule of PLFS depends on them.
+//! owners and times are durable at once; no rule of PLFS depends on them. What a crash leaves is of
+//! another [boot](Store::boot).
 //!
 //! Names are durable one directory at a time. A rename within a directory happens as a whole or not
 //! at all; one between two directories counts for each when that directory is synced, so between
@@ -1072,6 +1073,11 @@ impl Store for MemStore {
 
     fn is_local(&self, _path: &Path) -> bool {
         !self.is_shared
+    }
+
+    fn boot(&self, _path: &Path) -> Option<u64> {
+        // What a crash leaves is a store of its own.
+        Some(self.lock().dev)
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use plfs_format::index_log::Record;
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::{Bad, summary};
-use plfs_index::{BLOCK_RECORDS, Folder, Found, block_of, in_blocks};
+use plfs_index::{BLOCK_RECORDS, Folder, Found, Sums, block_of, in_blocks};
 
 use crate::catalog::{self, Index, Totals};
 use crate::config::Config;
@@ -270,7 +270,7 @@ impl<'a> Copier<'a> {
             let place = data.place(bytes.len() as u64)?;
             store::write_full(place.file.as_ref(), bytes, place.physical)
                 .at("write the data log", &place.path)?;
-            data.wrote(place.segment);
+            data.wrote(place.segment, Sums::default());
             (place.segment, place.physical)
         } else {
             data.buffer(bytes)?
@@ -287,6 +287,8 @@ impl<'a> Copier<'a> {
     fn commit(&mut self) -> Result<()> {
         for Stream { data, .. } in &mut self.streams {
             data.flush()?;
+            // All is durable before a record says so.
+            data.take_sums();
         }
         self.set.sync_data()?;
         for Stream { data, folder } in &mut self.streams {

@@ -8,8 +8,9 @@ use plfs_format::index_log::Record;
 use plfs_format::mark::Mark;
 use plfs_format::name::SegmentRef;
 use plfs_index::{
-    Committed, Folder, Fresh, HOLE, PENDING_RECORDS, Run, Stamped, block_of, in_blocks,
+    Committed, Folder, Fresh, HOLE, PENDING_RECORDS, Run, Stamped, Stretch, block_of, in_blocks,
 };
+use std::collections::HashMap;
 
 use crate::config::Config;
 use crate::container::Container;
@@ -119,9 +120,15 @@ impl Ahead {
     }
 }
 
+/// Bytes of sums that a writer may hold before it commits on its own. 4 MiB: with as many records as
+/// it may hold far below what a block can have.
+const PENDING_SUMS_BYTES: usize = 4 << 20;
+
 /// One process's writing side of a container.
 pub struct Writer {
     set: Arc<LogSet>,
+    /// See [`Store::boot`](store::Store::boot).
+    boot: Option<u64>,
     ahead: Arc<Ahead>,
     identity: Identity,
     dirty: AtomicBool,
@@ -139,6 +146,10 @@ struct State {
     folder: Folder,
     /// Records that readers of this process have and no index log has yet.
     frozen: Vec<Stamped>,
+    /// Sums of the data that the commit under way takes.
+    sums: Vec<Stretch>,
+    /// A block of this process has sums of data, and no later one says that it is durable.
+    is_doubtful: bool,
     announced: bool,
     /// Where the last block ends that this process appended and has not made durable; 0 if there
     /// is none.
@@ -167,16 +178,20 @@ impl Writer {
         ahead: Arc<Ahead>,
     ) -> Writer {
         let set = Arc::new(set);
+        let boot = container.store.boot(container.root());
         let state = State {
             data: DataLog::new(container, set.clone(), config.buffer_bytes),
             folder: Folder::new(),
             frozen: Vec::new(),
+            sums: Vec::new(),
+            is_doubtful: false,
             announced: false,
             index_unsynced: 0,
             poison: None,
         };
         Writer {
             set,
+            boot,
             ahead,
             identity,
             dirty: AtomicBool::new(false),
@@ -208,8 +223,9 @@ impl Writer {
             // Large writes of several threads go to storage side by side.
             written = write_some(place.file.as_ref(), bytes, place.physical)
                 .at("write the data log", &place.path)?;
+            let sums = place.sums(&bytes[..written]);
             state = lock(&self.state);
-            state.data.wrote(place.segment);
+            state.data.wrote(place.segment, sums);
             (place.segment, place.physical)
         } else {
             match state.data.buffer(bytes) {
@@ -237,7 +253,9 @@ impl Writer {
     fn wrote(&self, state: &State, bytes: usize, end: u64) -> Written {
         self.ahead.reach(end);
         self.dirty.store(true, Ordering::Release);
-        Written { bytes, end, crowded: state.folder.len() + state.frozen.len() >= PENDING_RECORDS }
+        let crowded = state.folder.len() + state.frozen.len() >= PENDING_RECORDS
+            || state.data.sums_bytes() >= PENDING_SUMS_BYTES;
+        Written { bytes, end, crowded }
     }
 
     /// Where an O_APPEND write of `bytes` goes. The first one of a writer asks for the `size` of
@@ -318,8 +336,57 @@ impl Writer {
         runs: &[Stamped],
         is_synced: bool,
     ) -> Result<u64> {
-        let (segments, records) = block_of(all, runs, self.identity.writer);
+        let (segments, runs_of) = block_of(all, runs, self.identity.writer);
+        // In front: a block whose end a crash cut is told by its last bytes, and runs have a stamp
+        // there.
+        let mut records = match is_synced {
+            false => self.sums_of(state, all, &segments, runs),
+            true => Vec::new(),
+        };
+        state.is_doubtful |= !records.is_empty();
+        if is_synced && let Some(boot) = self.boot {
+            // No data of this boot that earlier blocks point to is in doubt from now on.
+            let sums = Vec::new();
+            records.push(Record::Sums { segment: 0, boot, physical: 0, length: 0, unit: 1, sums });
+            state.is_doubtful = false;
+        }
+        records.extend(runs_of);
         self.append_block(state, &segments, records, is_synced)
+    }
+
+    /// The sums of the data of `runs`, whose block has the references `segments`. Each block has
+    /// its own, because a power cut can take one and leave another.
+    fn sums_of(
+        &self,
+        state: &State,
+        all: &[SegmentRef],
+        segments: &[SegmentRef],
+        runs: &[Stamped],
+    ) -> Vec<Record> {
+        let Some(boot) = self.boot else { return Vec::new() };
+        // What the runs span in each segment, and where the block's table has that.
+        let mut spans: HashMap<u32, (u64, u64)> = HashMap::new();
+        for item in runs.iter().filter(|item| item.run.segment != HOLE) {
+            let (from, run) = (item.run.physical, &item.run);
+            let to = from + u64::from(item.runs()) * run.bytes();
+            let span = spans.entry(run.segment).or_insert((from, to));
+            *span = (span.0.min(from), span.1.max(to));
+        }
+        let record = |stretch: &Stretch| {
+            let (from, to) = spans.get(&stretch.segment)?;
+            let at = all.get(stretch.segment as usize)?;
+            let segment = segments.iter().position(|segment| segment == at)? as u16;
+            let Stretch { physical, length, unit, ref sums, .. } = *stretch;
+            (physical < *to && stretch.end() > *from).then(|| Record::Sums {
+                segment,
+                boot,
+                physical,
+                length,
+                unit,
+                sums: sums.clone(),
+            })
+        };
+        state.sums.iter().filter_map(record).collect()
     }
 
     fn append_block(
@@ -401,8 +468,11 @@ impl Committing<'_> {
         let mut state = lock(&self.writer.state);
         let fresh = self.writer.freeze_locked(&mut state)?;
         self.writer.ahead.begin();
-        // Only commits take frozen records away, and this is the one.
+        // Only commits take frozen records away, and this is the one. So with their sums, which are
+        // of all that was written until now.
         self.frozen = state.frozen.len();
+        let sums = state.data.take_sums();
+        state.sums.extend(sums);
         self.is_synced = false;
         Ok(fresh)
     }
@@ -438,6 +508,12 @@ impl Committing<'_> {
         let mut blocks = Vec::new();
         for runs in in_blocks(&runs) {
             blocks.push(writer.append_runs(state, &segments, runs, self.is_synced)?);
+        }
+        state.sums.clear();
+        if self.is_synced && state.is_doubtful {
+            // There was nothing new to say but that: what a program changes while it is written
+            // may differ from its sum, and is durable all the same.
+            blocks.push(writer.append_runs(state, &segments, &[], true)?);
         }
         let truncate = truncate.map(|size| (writer.set.tick(), size));
         if let Some((stamp, size)) = truncate {

@@ -124,6 +124,9 @@ impl Store for PartlyNfs {
     fn is_local(&self, path: &Path) -> bool {
         !path.starts_with("/nfs")
     }
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.inner.boot(path)
+    }
     fn close_to_open(&self, path: &Path) -> Option<String> {
         path.starts_with("/nfs").then(|| "nfs".into())
     }

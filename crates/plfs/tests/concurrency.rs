@@ -224,6 +224,9 @@ impl Store for SlowSync {
     fn is_local(&self, _path: &Path) -> bool {
         true
     }
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.inner.boot(path)
+    }
 }
 
 impl StoreFile for SlowSyncFile {
@@ -472,6 +475,9 @@ impl Store for Slow {
     plfs_testkit::delegate_names!(inner);
     fn is_local(&self, _path: &Path) -> bool {
         false
+    }
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.inner.boot(path)
     }
 }
 

@@ -111,7 +111,7 @@ fn what_the_nodes_gather_is_complete() {
         for i in 0..100u64 {
             files[(i % 4) as usize].write_at(&[round + i as u8; 47], i * 47).unwrap();
         }
-        files.iter().for_each(|file| file.commit().unwrap());
+        files.iter().for_each(|file| file.sync().unwrap());
         let parts: Vec<Vec<u8>> =
             files.iter().enumerate().map(|(i, file)| file.index_own(i == 0).unwrap()).collect();
         let merged =
@@ -137,8 +137,8 @@ fn parts_from_before_and_after_a_flattening_do_not_mix() {
     let (a, b) = (open(&one), open(&two));
     a.write_at(b"aaa", 0).unwrap();
     b.write_at(b"bbb", 3).unwrap();
-    a.commit().unwrap();
-    b.commit().unwrap();
+    a.sync().unwrap();
+    b.sync().unwrap();
     let (early_base, early_tail) = (a.index_own(true).unwrap(), b.index_own(false).unwrap());
     bed.process().flatten(Path::new(NAME)).unwrap();
     let (late_base, late_tail) = (a.index_own(true).unwrap(), b.index_own(false).unwrap());

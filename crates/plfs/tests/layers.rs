@@ -195,7 +195,7 @@ fn locks_and_threads_come_from_one_module() {
 fn the_format_and_the_index_know_nothing_outside() {
     let mut wrong = Vec::new();
     for (name, needs) in [
-        ("plfs-format", &["base64", "crc32c", "zerocopy"][..]),
+        ("plfs-format", &["base64", "crc-fast", "zerocopy"][..]),
         ("plfs-index", &["plfs-format", "zerocopy"]),
     ] {
         let path = crates().join(name);

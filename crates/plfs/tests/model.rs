@@ -376,6 +376,9 @@ impl Store for AfterStat {
     fn is_local(&self, path: &Path) -> bool {
         self.inner.is_local(path)
     }
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.inner.boot(path)
+    }
 }
 
 /// A process that had read a file closed it: it looked whether the name was gone, which it was not,

@@ -448,6 +448,9 @@ impl Store for Remote {
     fn is_local(&self, _path: &Path) -> bool {
         false
     }
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.inner.boot(path)
+    }
     fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {
         Some(Arc::new(Remote { inner: self.inner.inside(places, keep)? }))
     }

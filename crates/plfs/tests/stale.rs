@@ -52,6 +52,9 @@ impl Store for Client {
     fn is_local(&self, _path: &Path) -> bool {
         false
     }
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.inner.boot(path)
+    }
 }
 
 impl StoreFile for ClientFile {

@@ -208,6 +208,9 @@ impl Store for Remote {
     fn is_local(&self, _path: &Path) -> bool {
         false
     }
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.inner.boot(path)
+    }
 }
 
 /// S8. An ext4 that its host exports: the host calls it local, made the file and goes by its clock;

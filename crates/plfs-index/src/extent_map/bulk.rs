@@ -144,6 +144,25 @@ impl Bulk {
         singles.chain(self.runs)
     }
 
+    /// Calls for all runs, in no particular order. What was packed may come in parts.
+    pub fn for_each(&self, mut f: impl FnMut(Run, Order)) {
+        let mut packed = Vec::new();
+        let mut each = |e: &Extent| {
+            let order = Order { hlc: e.hlc, set: self.sets[e.set as usize] };
+            f(Run::single(e.logical, e.length, e.segment, e.physical), order)
+        };
+        self.singles.iter().for_each(&mut each);
+        for blocks in &self.packed {
+            let view = blocks.view();
+            for block in (0..view.len()).filter_map(|i| view.block(i).ok()) {
+                packed.clear();
+                block.collect_into(&mut packed);
+                packed.iter().for_each(&mut each);
+            }
+        }
+        self.runs.iter().for_each(|(run, order)| f(*run, *order));
+    }
+
     /// Sorts and packs the singles that wait.
     pub(super) fn pack(&mut self) {
         if self.singles.is_empty() {

@@ -4,7 +4,7 @@
 use plfs_format::name::{self, Name};
 use plfs_format::{flat_index, summary};
 
-use super::{Index, has_owner};
+use super::{Index, has_owner, sync_logs};
 use crate::container::{Container, put_file};
 use crate::error::{Error, Result};
 
@@ -21,11 +21,17 @@ pub struct Flattened {
 /// one; durable on return.
 pub fn flatten(container: &Container) -> Result<Flattened> {
     let settled = !has_owner(&container.list()?);
-    let mut index = Index::load(container)?;
+    let mut index = Index::load_to_last(container)?;
+    if index.is_doubtful(settled) {
+        // It outlasts what the page cache has. Of another boot nothing is in doubt any more: what
+        // it left was looked at.
+        sync_logs(container, None)?;
+    }
     let bytes = match index.encode(container, settled) {
         // The old flat index was found damaged: the logs have all that it has.
         Err(_) if index.is_broken().is_some() => {
             index.rebuild_from_logs(container, index.is_broken().unwrap_or_default())?;
+            sync_logs(container, None)?;
             index.encode(container, settled)?
         }
         encoded => encoded?,
@@ -60,6 +66,10 @@ pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) -> Vec<
     if !is_worth_a_file && !are_logs_short {
         return Vec::new();
     }
+    // To sync here would cost a close what an fsync costs. The next close after a sync makes one.
+    if index.is_doubtful(true) {
+        return Vec::new();
+    }
     let before = index.swap_flat(None);
     let flat = index.encode(container, true).unwrap_or_default();
     let is_short = (1..=summary::FLAT_BYTES).contains(&flat.len());
@@ -80,7 +90,7 @@ pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) -> Vec<
 /// The index, if it is cheap to load: most of the logs is in a flat index, or there is not much of
 /// them. `None` too if some of it cannot be read.
 pub(crate) fn load_if_cheap(container: &Container, names: &[Name]) -> Option<Index> {
-    let mut index = Index::begin(container, names).ok()?;
+    let mut index = Index::begin(container, names).ok()?.lasting();
     (index.unread_bytes(container, names) <= CHEAP_BYTES).then_some(())?;
     index.finish(container, names).ok()?.then_some(index)
 }

@@ -12,6 +12,7 @@ use plfs_index::{Base, Bulk, Committed, ExtentMap, Found, Fresh, Numbers, Order,
 use zerocopy::IntoBytes;
 
 use super::Totals;
+use super::doubt::{Block, Case, Doubts, Durable, Taken, Verdict, sums_of};
 use crate::container::{Container, log_sets};
 use crate::error::{At, Error, Result};
 use crate::log;
@@ -60,6 +61,16 @@ pub struct Index {
     unchecked: bool,
     /// Data that such a flat index has is not there.
     doubted: bool,
+    /// Records whose data may not be there, and that lay over nothing when they came.
+    unproven: Vec<(Run, Order)>,
+    /// What was left out, because its data is not there and there is something older.
+    taken: Vec<Taken>,
+    /// It is loaded for something that outlasts this boot of the machine.
+    is_to_last: bool,
+    /// If it is to last: records whose data may not be durable.
+    has_doubts: bool,
+    /// One of them lies over something older.
+    is_layered: bool,
 }
 
 /// How far an index log has been read.
@@ -101,6 +112,35 @@ impl Index {
                 return Ok(index);
             }
         }
+    }
+
+    /// [`Index::load`] for a flat index.
+    pub(crate) fn load_to_last(container: &Container) -> Result<Index> {
+        loop {
+            let names = container.list()?;
+            let mut index = Index::begin(container, &names)?.lasting();
+            if index.finish(container, &names)? {
+                return Ok(index);
+            }
+        }
+    }
+
+    /// What it loads from now on is for a flat index: so it looks whether all that would be in
+    /// there can be believed when power has been cut.
+    pub(crate) fn lasting(self) -> Index {
+        Index { is_to_last: true, ..self }
+    }
+
+    /// If it is [lasting](Index::lasting): whether a flat index of it could hide, after a power
+    /// cut, what was synced. A record whose data is not durable lies over something older; or, if
+    /// not all writers are done (not `settled`), something older may come yet.
+    pub(crate) fn is_doubtful(&self, settled: bool) -> bool {
+        self.is_layered || !settled && self.has_doubts
+    }
+
+    /// What was left out: data of it is not there.
+    pub(crate) fn taken(&self) -> &[Taken] {
+        &self.taken
     }
 
     /// Reads all index logs and no flat index, for this reason.
@@ -205,7 +245,16 @@ impl Index {
             .step_by(parts as usize)
             .map(Name::LogSet)
             .collect();
-        Index::begin(container, &names)?.tails(container, &share, part == 0)
+        let part = Index::begin(container, &names)?.tails(container, &share, part == 0)?;
+        if !part.unproven.is_empty() {
+            // Whether another part has something older there, nobody would look.
+            return Err(Error::invalid(
+                Errno::AGAIN,
+                "data of this part of the index may not be durable: each process has to load it \
+                 alone",
+            ));
+        }
+        Ok(part)
     }
 
     /// What the index log of `set` has past the flat index; `with_base` adds the flat index.
@@ -215,12 +264,22 @@ impl Index {
         with_base: bool,
     ) -> Result<Index> {
         let own: Vec<Name> = set.map(Name::LogSet).into_iter().collect();
-        Index::begin(container, &container.list()?)?.tails(container, &own, with_base)
+        let own = Index::begin(container, &container.list()?)?
+            .lasting()
+            .tails(container, &own, with_base)?;
+        if own.has_doubts {
+            // Whether another part has something older there, nobody would look.
+            return Err(Error::invalid(
+                Errno::AGAIN,
+                "data of this part of the index may not be durable: who closes last decides",
+            ));
+        }
+        Ok(own)
     }
 
     fn tails(mut self, container: &Container, names: &[Name], with_base: bool) -> Result<Index> {
         if !with_base {
-            self = Index { scanned: self.scanned, ..Index::default() };
+            self = Index { scanned: self.scanned, is_to_last: self.is_to_last, ..Index::default() };
             let sets = log_sets(names);
             self.scanned.retain(|set, _| sets.contains(set));
             self.scanned.values_mut().for_each(|log| log.from = log.end);
@@ -351,7 +410,11 @@ impl Index {
     pub(crate) fn finish(&mut self, container: &Container, names: &[Name]) -> Result<bool> {
         let mut is_whole = self.read_logs(container, names)?;
         if is_whole && self.overtaken {
-            *self = Index { flat_ignored: self.is_broken().map(Into::into), ..Index::default() };
+            *self = Index {
+                flat_ignored: self.is_broken().map(Into::into),
+                is_to_last: self.is_to_last,
+                ..Index::default()
+            };
             is_whole = self.read_logs(container, names)?;
         }
         if self.flat.is_none() {
@@ -574,7 +637,8 @@ impl Index {
 
     /// Reads what the logs among `names` have beyond what was read. False if one of them was
     /// removed meanwhile: what others say may be from before that or from after it, so all
-    /// must be read anew.
+    /// must be read anew. So too if something older came below a record whose data may not be
+    /// there.
     pub(crate) fn read_logs(&mut self, container: &Container, names: &[Name]) -> Result<bool> {
         let sets: Vec<(u32, u64)> = names
             .iter()
@@ -583,10 +647,14 @@ impl Index {
                 _ => None,
             })
             .collect();
-        let parts = read_side_by_side(container, &sets, &self.own)?;
+        let doubts = Doubts::of(container, self.is_to_last);
+        let mut parts = read_side_by_side(container, &sets, &self.own, doubts)?;
         let missing: Vec<u32> =
             parts.iter().flat_map(|part| part.missing.iter().copied()).collect();
         if container.has_lost(&missing)? {
+            return Ok(false);
+        }
+        if !self.decide(container, doubts, &mut parts)? {
             return Ok(false);
         }
         let mut bulks = Vec::new();
@@ -610,6 +678,67 @@ impl Index {
             bulks.push(part.bulk);
         }
         self.take_bulks(container, bulks).map(|()| true)
+    }
+
+    /// Decides what is to be believed of blocks in doubt, and adds it to their parts' bulks. False
+    /// if all must be read anew.
+    fn decide(
+        &mut self,
+        container: &Container,
+        doubts: Doubts,
+        parts: &mut [Part],
+    ) -> Result<bool> {
+        let newest = self.unproven.iter().map(|(_, order)| order.hlc).max();
+        let may_be_below = |part: &Part| newest.is_some_and(|newest| part.bulk.oldest() <= newest);
+        if parts.iter().all(|part| part.doubted.is_empty() && !may_be_below(part)) {
+            return Ok(true);
+        }
+        for (order, size) in parts.iter().flat_map(|part| part.bulk.truncates()) {
+            self.extents.insert_truncate(*order, *size);
+        }
+        let mut case = Case::default();
+        let unproven: HashSet<Order> = self.unproven.iter().map(|(_, order)| *order).collect();
+        self.extents.for_each_above(|run, order| {
+            if !unproven.contains(&order) {
+                case.believe(run, order, false);
+            }
+        });
+        self.unproven.iter().for_each(|(run, order)| case.unproven(*run, *order));
+        let mut blocks: Vec<(&Block, &[SegmentRef])> = Vec::new();
+        for part in parts.iter() {
+            part.bulk.for_each(|run, order| case.believe(run, order, true));
+            for block in &part.doubted {
+                for (i, (run, order)) in block.runs.iter().enumerate() {
+                    case.doubt(blocks.len(), i, *run, *order);
+                }
+                blocks.push((block, part.bulk.segments()));
+            }
+        }
+        let Some(verdict) = case.decide(container, &self.extents, doubts, &blocks)? else {
+            return Ok(false);
+        };
+        self.believe(doubts, verdict, parts);
+        Ok(true)
+    }
+
+    fn believe(&mut self, doubts: Doubts, verdict: Verdict, parts: &mut [Part]) {
+        let mut number = 0;
+        for part in parts {
+            for block in std::mem::take(&mut part.doubted) {
+                for (i, (run, order)) in block.runs.iter().enumerate() {
+                    for left in verdict.left(number, i, *run) {
+                        part.bulk.push(left, *order);
+                        if doubts.is_over(block.boot) {
+                            self.unproven.push((left, *order));
+                        }
+                    }
+                }
+                self.has_doubts |= !block.runs.is_empty();
+                number += 1;
+            }
+        }
+        self.is_layered |= verdict.is_layered;
+        self.taken.extend(verdict.taken);
     }
 
     /// Adds what was read.
@@ -968,6 +1097,8 @@ struct Part {
     is_news: bool,
     /// Log sets without an index log.
     missing: Vec<u32>,
+    /// Blocks in doubt, whose runs the bulk does not have yet.
+    doubted: Vec<Block>,
 }
 
 impl Part {
@@ -977,7 +1108,9 @@ impl Part {
         set: u32,
         from: u64,
         own: &HashSet<(u32, u64)>,
+        doubts: Doubts,
     ) -> Result<()> {
+        let (mut durable, mut doubted) = (Durable::default(), Vec::new());
         let scan = log::scan_whole(container, set, from, |offset, header, at| {
             let block = decode_block(header, offset, at)
                 .map_err(|bad| Error::of_bytes(&container.path(&name::index_log(set)), bad))?;
@@ -989,6 +1122,9 @@ impl Part {
             }
             let numbers: Vec<u32> = block.segments.iter().map(|at| self.bulk.number(*at)).collect();
             self.ends.resize(self.bulk.segments().len(), 0);
+            durable.push(&block);
+            let doubt = doubts.about(&block).filter(|_| !is_own);
+            let mut runs = Vec::new();
             for (_, record) in &block.records {
                 match *record {
                     Record::Run {
@@ -1004,11 +1140,11 @@ impl Part {
                         let segment = numbers[segment as usize];
                         let end = &mut self.ends[segment as usize];
                         *end = (*end).max(physical + length * u64::from(count));
-                        if !is_own {
-                            self.bulk.push(
-                                Run { logical, length, stride, count, segment, physical },
-                                order(stamp, set),
-                            );
+                        let run = Run { logical, length, stride, count, segment, physical };
+                        match doubt {
+                            _ if is_own => {}
+                            Some(_) => runs.push((run, order(stamp, set))),
+                            None => self.bulk.push(run, order(stamp, set)),
                         }
                     }
                     Record::Hole { logical, length, stamp, .. } if !is_own => {
@@ -1017,11 +1153,24 @@ impl Part {
                     Record::Truncate { size, stamp } if !is_own => {
                         self.bulk.push_truncate(size, order(stamp, set))
                     }
-                    Record::Hole { .. } | Record::Truncate { .. } | Record::Writer { .. } => {}
+                    Record::Hole { .. }
+                    | Record::Truncate { .. }
+                    | Record::Writer { .. }
+                    | Record::Sums { .. } => {}
                 }
+            }
+            if let Some(boot) = doubt {
+                let sums = sums_of(&block, &numbers);
+                doubted.push(Block { set, offset, boot, sums, runs });
             }
             Ok(())
         })?;
+        for block in doubted {
+            match durable.has(block.boot, block.offset) {
+                true => block.runs.into_iter().for_each(|(run, order)| self.bulk.push(run, order)),
+                false => self.doubted.push(block),
+            }
+        }
         if scan.is_none() {
             self.missing.push(set);
         }
@@ -1035,11 +1184,12 @@ fn read_side_by_side(
     container: &Container,
     sets: &[(u32, u64)],
     own: &HashSet<(u32, u64)>,
+    doubts: Doubts,
 ) -> Result<Vec<Part>> {
     let read = |next: &dyn Fn() -> Option<(u32, u64)>| -> Result<Part> {
         let mut part = Part::default();
         while let Some((set, from)) = next() {
-            part.read(container, set, from, own)?;
+            part.read(container, set, from, own, doubts)?;
         }
         Ok(part)
     };

@@ -1,12 +1,14 @@
 //! L4: what the logs of a container say, together. `load` fills an [`Index`] from index logs and a
-//! flat index, `flatten` makes a flat index of it; `totals` adds the logs up and keeps the summary;
+//! flat index, `doubt` tells it what a power cut may have taken, `flatten` makes a flat index of it; `totals` adds the logs up and keeps the summary;
 //! `takeover` tells whether a node may go on with a log set.
 
+mod doubt;
 mod flatten;
 mod load;
 mod takeover;
 mod totals;
 
+pub(crate) use doubt::{Doubts, Durable};
 pub use flatten::{Flattened, flatten};
 pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
 pub use load::Index;

@@ -190,7 +190,7 @@ impl SizeReplay {
                 self.push((*stamp, set), logical + length, false)
             }
             Record::Truncate { size, stamp } => self.push((*stamp, set), *size, true),
-            Record::Writer { .. } => {}
+            Record::Writer { .. } | Record::Sums { .. } => {}
         }
     }
 

@@ -1,8 +1,8 @@
 //! What tools ask a container: is it healthy and where not, what do its records say.
 //!
 //! Checking changes nothing and needs no lock: it may run beside writers. It reads every index log
-//! and asks every data log its length, but reads no data: data has no checksums. All damage becomes
-//! [`Finding`]s; only bugs panic.
+//! and asks every data log its length. Data it reads only where a power cut may have taken some that
+//! lies over older bytes: no other has checksums. All damage becomes [`Finding`]s; only bugs panic.
 
 mod records;
 mod tree;
@@ -18,7 +18,7 @@ use plfs_index::Base;
 
 use super::lost::{self, Lost};
 use super::marks::{OpenMark, read_mark};
-use crate::catalog::{Totalizer, Totals};
+use crate::catalog::{Doubts, Durable, Index, Totalizer, Totals};
 use crate::container::{Container, read_clock};
 use crate::error::{At, Error, Result, in_words};
 use crate::log::{self, Piece};
@@ -173,17 +173,40 @@ pub fn check(container: &Container) -> Report {
     report
 }
 
+/// Notes where older bytes show because a power cut took newer ones.
+fn note_taken(container: &Container, report: &mut Report) {
+    // What is in the way of loading it has been found.
+    let Ok(index) = Index::load(container) else { return };
+    for taken in index.taken().iter().take(PIECES_MAX) {
+        let Ok(path) = container.segment_path(&taken.at) else { continue };
+        let what = format!(
+            "{} bytes were lost when power was cut, before anybody had synced them (the block at \
+             {} of {}): at {} the file has what was there before",
+            taken.length,
+            taken.block,
+            container.path(&name::index_log(taken.set)).display(),
+            taken.logical,
+        );
+        report.find(Severity::Note, path, taken.physical, what);
+    }
+}
+
 /// What tells that a container's set of files stayed the same.
 fn moment(container: &Container) -> Option<(store::Time, store::Time)> {
     let stat = container.store.stat(&container.dir, true).ok()?;
     Some((stat.mtime, stat.ctime))
 }
 
+/// For each segment the largest physical end, and the index log and block that says so.
+type Ends = BTreeMap<SegmentRef, (u64, PathBuf, u64)>;
+
 /// What the scan of all index logs gave.
 #[derive(Default)]
 pub(super) struct Promised {
     /// Largest physical end in each segment, and the index log and block that says so.
-    pub(super) ends: BTreeMap<SegmentRef, (u64, PathBuf, u64)>,
+    pub(super) ends: Ends,
+    /// The same of blocks whose data a power cut may have taken.
+    doubted: Ends,
     records: u64,
     /// Stamp of the last truncate to nothing; 0 if there is none.
     pub(super) emptied: u64,
@@ -199,7 +222,8 @@ impl Promised {
     /// Whether a record points to bytes of a segment.
     pub(super) fn has(&self, (set, stream, segment): Segment) -> bool {
         let at = |backend| SegmentRef { set, stream, segment, backend };
-        self.ends.range(at(0)..=at(u16::MAX)).next().is_some()
+        let is_in = |ends: &Ends| ends.range(at(0)..=at(u16::MAX)).next().is_some();
+        is_in(&self.ends) || is_in(&self.doubted)
     }
 }
 
@@ -263,6 +287,9 @@ pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
     check_flat(container, &names, &promised, &mut report);
     check_leavings(container, &names, &mut report);
     let is_short = !check_summary(container, &names, summary, &promised, &mut report);
+    if !promised.doubted.is_empty() {
+        note_taken(container, &mut report);
+    }
     (report, Accounts { is_unread, is_short })
 }
 
@@ -289,6 +316,8 @@ pub(super) fn check_index_log(
     let path = container.path(&name::index_log(set));
     let (mut last_hlc, mut gaps, mut left_out, mut is_whole) = (0, Vec::new(), 0u64, true);
     let ends = promised.block_ends.entry(set).or_default();
+    let doubts = Doubts::of(container, false);
+    let (mut durable, mut doubted) = (Durable::default(), Vec::new());
     let scanned = log::scan_pieces(container, set, 0, |offset, piece| {
         match piece {
             Piece::Block(header, bytes) => {
@@ -308,7 +337,16 @@ pub(super) fn check_index_log(
                 promised.records += u64::from(header.records);
                 match decode_block(header, offset, bytes) {
                     Ok(block) => {
-                        promise(&block, offset, &path, &mut promised.ends, &mut promised.emptied)
+                        durable.push(&block);
+                        let emptied = &mut promised.emptied;
+                        match doubts.about(&block) {
+                            Some(boot) => {
+                                let mut ends = Ends::new();
+                                promise(&block, offset, &path, &mut ends, emptied);
+                                doubted.push((boot, offset, ends));
+                            }
+                            None => promise(&block, offset, &path, &mut promised.ends, emptied),
+                        }
                     }
                     Err(bad) => {
                         is_whole = false;
@@ -331,6 +369,18 @@ pub(super) fn check_index_log(
         }
         Ok(())
     });
+    for (boot, offset, ends) in doubted {
+        let known = match durable.has(boot, offset) {
+            true => &mut promised.ends,
+            false => &mut promised.doubted,
+        };
+        for (at, end) in ends {
+            let known = known.entry(at).or_default();
+            if known.0 < end.0 {
+                *known = end;
+            }
+        }
+    }
     for gap in gaps {
         tell_gap(gap, false, open, &path, report);
     }
@@ -385,13 +435,7 @@ fn tell_gap(
 }
 
 /// Notes what a block's runs promise about segments.
-fn promise(
-    block: &Block,
-    offset: u64,
-    path: &Path,
-    ends: &mut BTreeMap<SegmentRef, (u64, PathBuf, u64)>,
-    emptied: &mut u64,
-) {
+fn promise(block: &Block, offset: u64, path: &Path, ends: &mut Ends, emptied: &mut u64) {
     for (_, record) in &block.records {
         match record {
             Record::Run { segment, physical, length, count, .. } => {
@@ -406,7 +450,7 @@ fn promise(
             }
             Record::Truncate { size: 0, stamp } => *emptied = (*emptied).max(*stamp),
             Record::Truncate { .. } => {}
-            Record::Hole { .. } | Record::Writer { .. } => {}
+            Record::Hole { .. } | Record::Writer { .. } | Record::Sums { .. } => {}
         }
     }
 }
@@ -419,7 +463,9 @@ fn check_data(
     report: &mut Report,
 ) -> bool {
     let mut lost_backends = BTreeSet::new();
-    for (at, (end, index, block)) in &promised.ends {
+    let all = promised.ends.iter().map(|entry| (true, entry));
+    let all = all.chain(promised.doubted.iter().map(|entry| (false, entry)));
+    for (is_promised, (at, (end, index, block))) in all {
         let path = match container.segment_path(at) {
             Ok(path) => path,
             Err(error) => {
@@ -450,7 +496,15 @@ fn check_data(
                 end - found,
                 index.display()
             );
-            report.find(Severity::Corrupt, &path, found, what);
+            match is_promised {
+                true => report.find(Severity::Corrupt, &path, found, what),
+                false => report.find(
+                    Severity::Note,
+                    &path,
+                    found,
+                    format!("{what}; nobody had synced them when power was cut"),
+                ),
+            }
         }
     }
     let mut is_unread = promised.is_damaged;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use plfs_format::name::{self, SegmentRef};
-use plfs_index::Regions;
+use plfs_index::{Regions, Stretch, Sums};
 
 use super::LogSet;
 use super::flusher::{InFlight, write_behind};
@@ -59,6 +59,9 @@ pub struct DataLog {
     buffer_segment: u32,
     buffer_at: u64,
     in_flight: Arc<InFlight>,
+    /// What has been given to the store since the last [`DataLog::take_sums`]; `None` where nothing
+    /// outlasts the machine's power.
+    sums: Option<Sums>,
 }
 
 /// A place for bytes that the caller writes itself.
@@ -71,6 +74,18 @@ pub struct Place {
     pub file: Arc<dyn StoreFile>,
     /// Its path, for messages.
     pub path: PathBuf,
+    is_summed: bool,
+}
+
+impl Place {
+    /// The sums of what was written there, for [`DataLog::wrote`].
+    pub fn sums(&self, bytes: &[u8]) -> Sums {
+        let mut sums = Sums::default();
+        if self.is_summed {
+            sums.push(self.segment, self.physical, bytes);
+        }
+        sums
+    }
 }
 
 impl Drop for DataLog {
@@ -88,8 +103,10 @@ impl DataLog {
         let most = (budget_bytes / 2).max(4096);
         travel.buffer_bytes = travel.buffer_bytes.min(1 << most.ilog2());
         travel.direct_bytes = travel.direct_bytes.min(travel.buffer_bytes);
+        let sums = container.store.boot(container.root()).map(|_| Sums::default());
         DataLog {
             stream: set.next_stream(),
+            sums,
             container,
             set,
             travel,
@@ -118,13 +135,29 @@ impl DataLog {
     pub fn place(&mut self, bytes: u64) -> Result<Place> {
         let (segment, physical) = self.reserve(bytes)?;
         let of = &self.segments[segment as usize];
-        Ok(Place { segment, physical, file: of.file.clone(), path: of.path.clone() })
+        let is_summed = self.sums.is_some();
+        Ok(Place { segment, physical, file: of.file.clone(), path: of.path.clone(), is_summed })
     }
 
-    /// Says that the store has bytes that were [placed](DataLog::place) in this segment. Not
-    /// before: a sync of another thread that comes first must leave them to the next one.
-    pub fn wrote(&mut self, segment: u32) {
+    /// Says that the store has bytes that were [placed](DataLog::place) in this segment, whose
+    /// [sums](Place::sums) these are. Not before: a sync of another thread that comes first must
+    /// leave them to the next one.
+    pub fn wrote(&mut self, segment: u32, new: Sums) {
         self.segments[segment as usize].dirty = true;
+        if let Some(sums) = &mut self.sums {
+            sums.extend(new);
+        }
+    }
+
+    /// How many bytes the sums take in an index block.
+    pub fn sums_bytes(&self) -> usize {
+        self.sums.as_ref().map_or(0, Sums::bytes)
+    }
+
+    /// Takes the sums of all that has been given to the store since the last time. After a
+    /// [flush](DataLog::flush) that is all that was written.
+    pub fn take_sums(&mut self) -> Vec<Stretch> {
+        self.sums.as_mut().map_or(Vec::new(), Sums::take)
     }
 
     /// Copies `bytes` into the buffer, which goes to storage when it is full. Gives segment and
@@ -194,6 +227,10 @@ impl DataLog {
         }
         let segment = &mut self.segments[self.buffer_segment as usize];
         segment.dirty = true;
+        if let Some(sums) = &mut self.sums {
+            // Whole buffers, however small the writes were.
+            sums.push(self.buffer_segment, self.buffer_at, &self.buffer);
+        }
         HELD_BYTES.fetch_sub(self.buffer.len(), Ordering::Relaxed);
         if self.travel.behind {
             let bytes = std::mem::replace(&mut self.buffer, self.in_flight.spare());

@@ -253,6 +253,10 @@ pub trait Store: Send + Sync + Debug {
         let _ = path;
         None
     }
+    /// Which memory holds what was written at `path` and is not durable: the same number as long as
+    /// nothing of that was lost with a machine's power, 0 if nobody knows. `None`: nothing at all
+    /// outlasts that there (tmpfs).
+    fn boot(&self, path: &Path) -> Option<u64>;
     /// This store, for places that others can write to as well. For each path from a place's first
     /// directory below its root on, no call follows a symbolic link, whichever part of the path it
     /// is, nor leaves the place: ELOOP. Calls that act on a last link itself (`stat` and `chown`

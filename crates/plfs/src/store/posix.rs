@@ -589,6 +589,10 @@ impl Store for PosixStore {
     fn close_to_open(&self, path: &Path) -> Option<String> {
         file_system(path).close_to_open
     }
+
+    fn boot(&self, path: &Path) -> Option<u64> {
+        (!file_system(path).volatile).then(machine::boot_id)
+    }
 }
 
 /// What is asked of a file system.
@@ -598,6 +602,8 @@ struct FileSystem {
     local: bool,
     /// See [`Store::close_to_open`].
     close_to_open: Option<String>,
+    /// It is in memory: see [`Store::boot`].
+    volatile: bool,
 }
 
 fn file_system(path: &Path) -> FileSystem {
@@ -637,15 +643,16 @@ fn ask_file_system(path: &Path) -> FileSystem {
 
 /// By `f_type` of statfs(2), and by type and options where they are known.
 fn of_magic(magic: u32, mount: Option<&(String, String)>) -> FileSystem {
-    if LOCAL_MAGIC.iter().any(|&(local, _)| local == magic) {
-        return FileSystem { local: true, close_to_open: None };
+    if let Some(&(_, kind)) = LOCAL_MAGIC.iter().find(|&&(local, _)| local == magic) {
+        let volatile = ["tmpfs", "ramfs"].contains(&kind);
+        return FileSystem { local: true, close_to_open: None, volatile };
     }
     if let Some((kind, options)) = mount {
         return of_type(kind, options);
     }
     // Without /proc.
     let kind = CLOSE_TO_OPEN_MAGIC.iter().find(|&&(other, _)| other == magic);
-    FileSystem { local: false, close_to_open: kind.map(|&(_, kind)| kind.to_string()) }
+    FileSystem { close_to_open: kind.map(|&(_, kind)| kind.to_string()), ..FileSystem::default() }
 }
 
 /// By type and options as the table of mounts has them, of file systems that are not local.
@@ -658,7 +665,7 @@ fn of_type(kind: &str, options: &str) -> FileSystem {
         _ if is_fuse(kind) => !COHERENT_FUSE.contains(&kind),
         _ => CLOSE_TO_OPEN.contains(&kind),
     };
-    FileSystem { local: false, close_to_open: caches.then(|| kind.to_string()) }
+    FileSystem { close_to_open: caches.then(|| kind.to_string()), ..FileSystem::default() }
 }
 
 /// Stands for the type of a file system on a block device: this machine is its only client, or it
@@ -963,7 +970,10 @@ mod tests {
         let nfs = ("nfs4".to_string(), "rw,vers=4.2".to_string());
         assert_eq!(of_magic(0x6969, Some(&nfs)).close_to_open.as_deref(), Some("nfs4"));
         assert_eq!(of_magic(0x6969, None).close_to_open.as_deref(), Some("nfs"));
-        assert_eq!(of_magic(0x0102_1994, None), FileSystem { local: true, close_to_open: None });
+        assert_eq!(
+            of_magic(0x0102_1994, None),
+            FileSystem { local: true, volatile: true, ..FileSystem::default() }
+        );
         let store = PosixStore::new();
         assert_eq!(store.close_to_open(Path::new("/dev/shm/a/b")), None);
         assert!(store.is_local(Path::new("/dev/shm/a/b")));

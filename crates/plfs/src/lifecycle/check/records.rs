@@ -137,6 +137,7 @@ pub fn records(container: &Container) -> Result<Records> {
                         writers.insert(writer, all.writers.len() as u32);
                         all.writers.push(WrittenBy { host, pid, uid });
                     }
+                    Record::Sums { .. } => {}
                 }
             }
             Ok(())

@@ -1,0 +1,415 @@
+//! Data that a power cut may have taken (docs/decisions/0011): which records point to it, and
+//! whether it is there.
+//!
+//! A block whose data nobody made durable has sums of it (FORMAT.md section 3, kind 129). It is in
+//! *doubt* if a power cut may have come since. That matters only where it lies over something
+//! older: a byte that nobody had before may be anything. So the data is read only there, and where
+//! it does not have its sum the record is left out, and the older one shows.
+
+use std::collections::HashMap;
+
+use plfs_format::index_log::{self, Record};
+use plfs_format::name::{self, SegmentRef};
+use plfs_format::sum_on;
+use plfs_index::{ExtentMap, Order, Overlaps, Ranges, Run, Stretch};
+
+use crate::container::Container;
+use crate::error::Result;
+use crate::store::{self, Errno, Open, StoreFile};
+use crate::sync::Arc;
+
+/// What a reader makes of blocks whose data may not be durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Doubts {
+    /// See [`Store::boot`](crate::store::Store::boot); `None`: there are none.
+    boot: Option<u64>,
+    /// Also look at blocks of this boot: for what shall outlast it.
+    of_this_boot: bool,
+}
+
+impl Doubts {
+    /// Those of a reader of the container. `is_to_last`: also about blocks of this boot of the
+    /// machine, for what shall outlast it.
+    pub(crate) fn of(container: &Container, is_to_last: bool) -> Doubts {
+        Doubts { boot: container.store.boot(container.root()), of_this_boot: is_to_last }
+    }
+
+    /// Which boot a block is from, if some of its data may not be there, or (to last) not be
+    /// durable. What later blocks say is durable is not considered.
+    pub(crate) fn about(self, block: &index_log::Block) -> Option<u64> {
+        let has_sums = |(_, record): &(u32, Record)| matches!(record, Record::Sums { sums, .. } if !sums.is_empty());
+        let is_open = !block.header.is_data_durable && block.records.iter().any(has_sums);
+        let boot = if is_open { boot_of(block)? } else { return None };
+        (self.boot.is_some() && (self.of_this_boot || self.is_over(boot))).then_some(boot)
+    }
+
+    /// Whether data of that boot may be gone.
+    pub(super) fn is_over(self, boot: u64) -> bool {
+        self.boot.is_some_and(|own| boot == 0 || own != boot)
+    }
+}
+
+/// Which boot a block is from, if it says so.
+fn boot_of(block: &index_log::Block) -> Option<u64> {
+    block.records.iter().find_map(|(_, record)| match record {
+        Record::Sums { boot, .. } => Some(*boot),
+        _ => None,
+    })
+}
+
+/// Up to where blocks of an index log say that data is durable, for each boot.
+#[derive(Debug, Default)]
+pub(crate) struct Durable(HashMap<u64, u64>);
+
+impl Durable {
+    /// Takes note of a block.
+    pub(crate) fn push(&mut self, block: &index_log::Block) {
+        if let Some(boot) = boot_of(block).filter(|boot| *boot != 0) {
+            let durable = self.0.entry(boot).or_default();
+            *durable = block.header.durable.max(*durable);
+        }
+    }
+
+    /// Whether they say so of a block of that boot at `offset`.
+    pub(crate) fn has(&self, boot: u64, offset: u64) -> bool {
+        self.0.get(&boot).is_some_and(|durable| offset < *durable)
+    }
+}
+
+/// The sums in a block, with other segment numbers.
+pub(super) fn sums_of(block: &index_log::Block, numbers: &[u32]) -> Vec<Stretch> {
+    let stretch = |(_, record): &(u32, Record)| match record {
+        Record::Sums { segment, physical, length, unit, sums, .. } if !sums.is_empty() => {
+            let segment = *numbers.get(usize::from(*segment))?;
+            let (physical, length, unit) = (*physical, *length, *unit);
+            Some(Stretch { segment, physical, length, unit, sums: sums.clone() })
+        }
+        _ => None,
+    };
+    block.records.iter().filter_map(stretch).collect()
+}
+
+/// A block whose data is in doubt.
+#[derive(Debug)]
+pub(super) struct Block {
+    /// The log set that has it.
+    pub(super) set: u32,
+    /// Where it is in its index log.
+    pub(super) offset: u64,
+    /// Which boot had the data.
+    pub(super) boot: u64,
+    /// Sums of the data.
+    pub(super) sums: Vec<Stretch>,
+    /// Its runs.
+    pub(super) runs: Vec<(Run, Order)>,
+}
+
+/// A part of a run whose data a power cut took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// The segment.
+    pub(crate) at: SegmentRef,
+    /// Where in it.
+    pub(crate) physical: u64,
+    /// Where in the file.
+    pub(crate) logical: u64,
+    /// Bytes.
+    pub(crate) length: u64,
+    /// The log set whose index log has the record.
+    pub(crate) set: u32,
+    /// The block, by its offset there.
+    pub(crate) block: u64,
+}
+
+/// A record, for [`Case`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// It was known before, and is believed.
+    Known,
+    /// New, and believed.
+    New,
+    /// New, and in doubt: block and run.
+    Doubted(usize, usize),
+    /// It was in doubt when it came, with nothing older below it there.
+    Unproven,
+}
+
+/// What there is to decide about new records.
+#[derive(Default)]
+pub(super) struct Case {
+    items: Vec<(Order, Run, Whose)>,
+}
+
+/// What came of it.
+#[derive(Default)]
+pub(super) struct Verdict {
+    /// For blocks and runs: what of the run is left out.
+    cuts: HashMap<(usize, usize), Ranges>,
+    /// What that is, for people.
+    pub(super) taken: Vec<Taken>,
+    /// A record in doubt lies over an older one and is believed, because it is of this boot.
+    pub(super) is_layered: bool,
+}
+
+impl Verdict {
+    /// What is left of a run.
+    pub(super) fn left(&self, block: usize, i: usize, run: Run) -> Vec<Run> {
+        let Some(cuts) = self.cuts.get(&(block, i)) else { return vec![run] };
+        let (mut left, mut whole) = (Vec::new(), None::<(u32, u32)>);
+        for i in 0..run.count {
+            let piece = run.ascending(i, i + 1);
+            if cuts.within(piece.logical, piece.end()).next().is_none() {
+                whole = Some((whole.map_or(i, |(from, _)| from), i + 1));
+                continue;
+            }
+            left.extend(whole.take().map(|(from, to)| run.ascending(from, to)));
+            left.extend(cuts.gaps(piece.logical, piece.end()).into_iter().map(|(from, to)| Run {
+                logical: from,
+                length: to - from,
+                physical: piece.physical + (from - piece.logical),
+                ..piece
+            }));
+        }
+        left.extend(whole.map(|(from, to)| run.ascending(from, to)));
+        left
+    }
+}
+
+impl Case {
+    /// Adds a record that is believed; `is_new` if it was not known before.
+    pub(super) fn believe(&mut self, run: Run, order: Order, is_new: bool) {
+        self.items.push((order, run, if is_new { Whose::New } else { Whose::Known }));
+    }
+
+    /// Adds a record of a block in doubt.
+    pub(super) fn doubt(&mut self, block: usize, i: usize, run: Run, order: Order) {
+        self.items.push((order, run, Whose::Doubted(block, i)));
+    }
+
+    /// Adds one that was in doubt when it came.
+    pub(super) fn unproven(&mut self, run: Run, order: Order) {
+        self.items.push((order, run, Whose::Unproven));
+    }
+
+    /// Decides. `known` has what was known before, and all truncates; `segments` says what segment
+    /// numbers of each block mean. `None` if all has to be read anew: something older came below a
+    /// record that is known already, or a log set was removed meanwhile.
+    pub(super) fn decide(
+        mut self,
+        container: &Container,
+        known: &ExtentMap,
+        doubts: Doubts,
+        blocks: &[(&Block, &[SegmentRef])],
+    ) -> Result<Option<Verdict>> {
+        self.items.sort_by_key(|(order, ..)| *order);
+        let clip = |run: &Run, order: Order| {
+            run.clipped(known.clip(order)).into_iter().flatten().collect::<Vec<Run>>()
+        };
+        let (mut all, mut new) = (Overlaps::default(), Overlaps::default());
+        let mut windows: HashMap<(usize, usize), Ranges> = HashMap::new();
+        for (order, run, whose) in &self.items {
+            for run in clip(run, *order) {
+                match *whose {
+                    Whose::Known => {}
+                    Whose::New => new.add(&run),
+                    Whose::Doubted(block, i) => {
+                        let over = [all.over(&run), known.base_below(&run)];
+                        for (from, to) in over.into_iter().flatten() {
+                            windows.entry((block, i)).or_default().add(from, to);
+                        }
+                        new.add(&run);
+                    }
+                    Whose::Unproven if new.over(&run).is_some() => return Ok(None),
+                    Whose::Unproven => continue,
+                }
+                all.add(&run);
+            }
+        }
+        let (mut verdict, mut decided) = (Verdict::default(), Ranges::default());
+        let mut data = Data::new(container);
+        // The newest first: what it hides need not be there.
+        for (order, run, whose) in self.items.iter().rev() {
+            let looks = match whose {
+                Whose::Doubted(block, i) => {
+                    windows.get(&(*block, *i)).map(|over| (*block, *i, over))
+                }
+                _ => None,
+            };
+            for run in clip(run, *order) {
+                let mut is_right = true;
+                if let Some((block, i, over)) = looks {
+                    let (of, segments) = blocks[block];
+                    if !doubts.is_over(of.boot) {
+                        verdict.is_layered = true;
+                    } else if let Some(lost) =
+                        data.lost(block, of, segments, &run, over, &decided)?
+                    {
+                        for taken in &lost {
+                            is_right = false;
+                            let cuts = verdict.cuts.entry((block, i)).or_default();
+                            cuts.add(taken.logical, taken.logical + taken.length);
+                        }
+                        verdict.taken.extend(lost);
+                    } else {
+                        return Ok(None);
+                    }
+                }
+                if run.count == 1 && is_right {
+                    decided.add(run.logical, run.end());
+                }
+            }
+        }
+        Ok(Some(verdict))
+    }
+}
+
+/// What is there of data in doubt.
+struct Data<'a> {
+    container: &'a Container,
+    /// The segment that was read last.
+    file: Option<(SegmentRef, Arc<dyn StoreFile>)>,
+    buf: Vec<u8>,
+    /// For block, stretch and part: whether it has its sum.
+    known: HashMap<(usize, usize, usize), bool>,
+}
+
+impl<'a> Data<'a> {
+    fn new(container: &'a Container) -> Data<'a> {
+        Data { container, file: None, buf: Vec::new(), known: HashMap::new() }
+    }
+
+    /// The parts of a run, among those of `over` that are not `decided`, whose data does not have
+    /// its sum. `None` if its log set is gone.
+    fn lost(
+        &mut self,
+        block: usize,
+        of: &Block,
+        segments: &[SegmentRef],
+        run: &Run,
+        over: &Ranges,
+        decided: &Ranges,
+    ) -> Result<Option<Vec<Taken>>> {
+        let mut lost = Vec::new();
+        let Some(at) = segments.get(run.segment as usize).copied() else { return Ok(Some(lost)) };
+        for (low, high) in over.within(run.first(), run.end()) {
+            let (from, to) = pieces_within(run, low, high);
+            for i in from..to {
+                let piece = run.ascending(i, i + 1);
+                let open = decided.gaps(piece.logical.max(low), piece.end().min(high));
+                for (from, to) in open.into_iter().filter(|(from, to)| from < to) {
+                    let shift = piece.physical.wrapping_sub(piece.logical);
+                    let (from, to) = (from.wrapping_add(shift), to.wrapping_add(shift));
+                    for (n, stretch) in of.sums.iter().enumerate() {
+                        let (from, to) = (from.max(stretch.physical), to.min(stretch.end()));
+                        if stretch.segment != run.segment || from >= to {
+                            continue;
+                        }
+                        let unit = u64::from(stretch.unit);
+                        let first = stretch.physical / unit;
+                        for part in from / unit - first..(to - 1) / unit - first + 1 {
+                            let part = part as usize;
+                            match self.is_right(at, (block, n, part), stretch)? {
+                                None => return Ok(None),
+                                Some(true) => {}
+                                Some(false) => {
+                                    let (start, end) = stretch.part(part);
+                                    let (from, to) = (from.max(start), to.min(end));
+                                    lost.push(Taken {
+                                        at,
+                                        physical: from,
+                                        logical: from.wrapping_sub(shift),
+                                        length: to - from,
+                                        set: of.set,
+                                        block: of.offset,
+                                    });
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(Some(lost))
+    }
+
+    fn open(&mut self, at: SegmentRef) -> store::Result<Arc<dyn StoreFile>> {
+        if let Some((of, file)) = &self.file
+            && *of == at
+        {
+            return Ok(file.clone());
+        }
+        let store = &self.container.store;
+        // A backend that is not there says nothing about the data on it.
+        let path = self.container.segment_path(&at).map_err(|_| Errno::IO)?;
+        let file = match store.open(&path, Open::READ) {
+            Err(Errno::NOENT | Errno::NOTDIR) if at.backend > 0 => {
+                // It may have moved.
+                let dir = self.container.backend_dir_again(at.backend).map_err(|_| Errno::IO)?;
+                store.open(&dir.join(name::data_log(&at)), Open::READ)?
+            }
+            other => other?,
+        };
+        self.file = Some((at, file.clone()));
+        Ok(file)
+    }
+
+    /// Whether a part of a stretch has its sum; `None` if its log set is gone. What cannot be read
+    /// for another reason than that it is not there counts as right: whoever reads it is told.
+    fn is_right(
+        &mut self,
+        at: SegmentRef,
+        key: (usize, usize, usize),
+        stretch: &Stretch,
+    ) -> Result<Option<bool>> {
+        if let Some(known) = self.known.get(&key) {
+            return Ok(Some(*known));
+        }
+        let (from, to) = stretch.part(key.2);
+        let Some(expected) = stretch.sums.get(key.2) else { return Ok(Some(true)) };
+        // A unit may say 4 GiB, if bytes lie: what is not there takes no memory.
+        let (mut sum_of, mut offset) = (0, from);
+        let is_right = loop {
+            if offset == to {
+                break sum_of == *expected;
+            }
+            self.buf.resize(PIECE_BYTES.min((to - offset) as usize), 0);
+            let file = self.open(at);
+            let read = file.and_then(|file| store::read_full(file.as_ref(), &mut self.buf, offset));
+            match read {
+                Ok(n) if n == self.buf.len() => {
+                    sum_of = sum_on(sum_of, &self.buf);
+                    offset += n as u64;
+                }
+                Ok(_) => break false,
+                Err(Errno::NOENT) => {
+                    if self.container.has_lost(&[at.set])? {
+                        return Ok(None);
+                    }
+                    break false;
+                }
+                Err(_) => break true,
+            }
+        };
+        self.known.insert(key, is_right);
+        Ok(Some(is_right))
+    }
+}
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Which of the pieces of a run, the lowest first, have a byte in `[low, high)`, which lies between
+/// its ends.
+fn pieces_within(run: &Run, low: u64, high: u64) -> (u32, u32) {
+    if run.count == 1 {
+        return (0, 1);
+    }
+    let (first, stride) = (run.first(), run.stride.unsigned_abs());
+    let (low, high) = (low.max(first), high.min(run.end()));
+    if low >= high {
+        return (0, 0);
+    }
+    let from = (low - first) / stride;
+    let from = if (low - first) % stride >= run.length { from + 1 } else { from };
+    (from as u32, ((high - 1 - first) / stride + 1) as u32)
+}
