@@ -223,6 +223,13 @@ fn take_nameless(
         (None, Err(errno), _) => return Err(errno).at("stat", &path),
     };
     if_nameless(&container, config.shared_memory.as_deref(), || {
+        // Another repair may have moved it meanwhile. The container's own view goes along, and
+        // would empty what was kept.
+        match store.stat(&path, false) {
+            Ok(stat) if (stat.dev, stat.ino) == container.identity => {}
+            Ok(_) | Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno).at("stat", &path),
+        }
         let dirs: Vec<PathBuf> = container.backend_dirs()?.into_iter().rev().collect();
         if dirs
             .iter()
