@@ -262,12 +262,22 @@ void index_load_together(struct file *f, int64_t pending)
 	struct bytes index = {NULL, -1};
 	int rc = find_nodes(f, true, &nodes);
 	if (rc == MPI_SUCCESS && nodes.leaders != MPI_COMM_NULL) {
-		int part, parts;
+		int part, parts, standing = 0, all = 0;
 		PMPI_Comm_rank(nodes.leaders, &part);
 		PMPI_Comm_size(nodes.leaders, &parts);
 		index.length = plfs_door_index_part(
-			f->plfs, (uint32_t)part, (uint32_t)parts, &index.data);
-		rc = merge_up(f, &index, nodes.leaders);
+			f->plfs, (uint32_t)part, (uint32_t)parts, &standing, &index.data);
+		rc = PMPI_Allreduce(&standing, &all, 1, MPI_INT, MPI_BOR, nodes.leaders);
+		if (rc == MPI_SUCCESS && all != 3) {
+			rc = merge_up(f, &index, nodes.leaders);
+		} else if (rc == MPI_SUCCESS) {
+			/* What a power cut took can lie over what is durable in another part. Only
+			 * who has all of it can tell. */
+			drop(&index);
+			if (part == 0)
+				index.length = plfs_door_index_part(
+					f->plfs, 0, 1, &standing, &index.data);
+		}
 		if (rc == MPI_SUCCESS)
 			rc = spread(&index, nodes.leaders);
 	}

@@ -166,12 +166,18 @@ int64_t plfs_door_index_pending(plfs_file *file);
  * For processes that load an index together: the share `part` of `parts` (counted from 0), every
  * parts-th index log, as bytes that plfs_door_index_merge takes. All shares merged are everything
  * that was committed before the first call. Part 0 contains the flat index; the others may be
- * nearly empty. Gives the length.
+ * nearly empty. Gives the length. Shares may be merged if not one of them is doubtful and one (the
+ * same or another) durable: bits 0 and 1 of `*standing`.
  *
  * Requires:
- * `file` is a handle, `out` a place for a pointer; free it with plfs_door_free.
+ * `file` is a handle, `out` a place for a pointer; free it with plfs_door_free. `standing` is a
+ * place for an int.
  */
-ssize_t plfs_door_index_part(plfs_file *file, uint32_t part, uint32_t parts, void **out);
+ssize_t plfs_door_index_part(plfs_file *file,
+                             uint32_t part,
+                             uint32_t parts,
+                             int *standing,
+                             void **out);
 
 /**
  * For processes that close a file together: what this node's processes committed and no flat index

@@ -23,23 +23,31 @@ pub unsafe extern "C" fn plfs_door_index_pending(file: *mut PlfsFile) -> i64 {
 /// For processes that load an index together: the share `part` of `parts` (counted from 0), every
 /// parts-th index log, as bytes that plfs_door_index_merge takes. All shares merged are everything
 /// that was committed before the first call. Part 0 contains the flat index; the others may be
-/// nearly empty. Gives the length.
+/// nearly empty. Gives the length. Shares may be merged if not one of them is doubtful and one (the
+/// same or another) durable: bits 0 and 1 of `*standing`.
 ///
 /// # Safety
-/// `file` is a handle, `out` a place for a pointer; free it with plfs_door_free.
+/// `file` is a handle, `out` a place for a pointer; free it with plfs_door_free. `standing` is a
+/// place for an int.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_index_part(
     file: *mut PlfsFile,
     part: u32,
     parts: u32,
+    standing: *mut c_int,
     out: *mut *mut c_void,
 ) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promise.
         let file = unsafe { handle(file) }?;
         not_null(out)?;
+        not_null(standing)?;
+        let (bytes, found) = file.file.index_part(part, parts)?;
         // SAFETY: the caller's promise.
-        unsafe { give(file.file.index_part(part, parts)?, out) }
+        unsafe {
+            *standing = c_int::from(found.is_doubtful) | c_int::from(found.is_durable) << 1;
+            give(bytes, out)
+        }
     }) as ssize_t
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use plfs_format::{Bad, MAX_OFFSET, name};
 use plfs_index::{Found, Run};
 
-use crate::catalog::{Index, Totals, store_flat};
+use crate::catalog::{Index, Standing, Totals, store_flat};
 use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
 use crate::log::CommitHorizon;
@@ -450,8 +450,9 @@ impl File {
 
     /// A share of the index for processes that load it together: every `parts`-th index log from
     /// the `part`-th on, encoded as a flat index. All of them merged are everything committed
-    /// so far.
-    pub fn index_part(&self, part: u32, parts: u32) -> Result<Vec<u8>> {
+    /// so far. They may be merged if the [`Standing`]s of all together [say so](Standing::may_merge);
+    /// one part of one always.
+    pub fn index_part(&self, part: u32, parts: u32) -> Result<(Vec<u8>, Standing)> {
         if part >= parts {
             return Err(Error::invalid(
                 Errno::INVAL,
@@ -459,8 +460,9 @@ impl File {
             ));
         }
         let container = self.container();
-        Index::load_part(container, self.logical().settled()?, part, parts)?
-            .encode(container, false)
+        let mut index = Index::load_part(container, self.logical().settled()?, part, parts)?;
+        let standing = if parts == 1 { Standing::default() } else { index.standing() };
+        Ok((index.encode(container, false)?, standing))
     }
 
     /// What this node's log set has that no flat index has, encoded as one; `with_base` adds the

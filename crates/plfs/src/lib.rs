@@ -47,7 +47,7 @@ mod sync;
 mod write;
 
 pub use autocommit::FORK_GATE;
-pub use catalog::Totals;
+pub use catalog::{Standing, Totals};
 pub use compact::{Compacted, Usage};
 pub use config::{CloseToOpen, Config};
 pub use container::{Container, prepare};

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use plfs::store::Store;
-use plfs::{Config, File, OpenOptions, Opened, Plfs};
+use plfs::store::{Open, Store};
+use plfs::{Config, File, OpenOptions, Opened, Plfs, Standing};
 use plfs_testkit::{MemStore, Rng, seeds};
 
 const NAME: &str = "/m/f";
@@ -68,7 +68,7 @@ fn parts_merged_are_the_whole() {
         let file = open(&two);
         let parts_n = 1 + rng.below(6) as u32;
         let mut parts: Vec<Vec<u8>> =
-            (0..parts_n).map(|part| file.index_part(part, parts_n).unwrap()).collect();
+            (0..parts_n).map(|part| file.index_part(part, parts_n).unwrap().0).collect();
         let turn = rng.below(u64::from(parts_n)) as usize;
         parts.rotate_left(turn);
         let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
@@ -98,6 +98,65 @@ fn parts_merged_are_the_whole() {
             "seed {seed}"
         );
     }
+}
+
+/// One node synced, another wrote over it and did not, and then power was cut. Which of both is
+/// there can only be told by who has the logs of both: parts say that they may not be merged. Where
+/// nobody ever synced they may.
+#[test]
+fn parts_that_a_power_cut_made_doubtful_are_not_merged_with_durable_ones() {
+    let (mut refused, mut merged) = (0, 0);
+    for (seed, synced) in seeds(60).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let bed = Fixture::new();
+        bed.0.sync_dir(Path::new("/")).unwrap();
+        let (one, two) = (bed.process(), bed.process());
+        let (old, new) = (open(&one), open(&two));
+        old.write_at(&[b'o'; 9000], 0).unwrap();
+        if synced {
+            old.sync().unwrap();
+        }
+        new.write_at(&[b'n'; 9000], 3000).unwrap();
+        new.commit().unwrap();
+        // Index logs and all names are on the disk, by luck; the data is as it comes.
+        let (container, _) = one.container(Path::new(NAME)).unwrap().unwrap();
+        for entry in bed.0.list(&container.dir).unwrap() {
+            let dir = container.dir.join(&entry.name);
+            if let Ok(index) = bed.0.open(&dir.join("index"), Open::READ) {
+                index.sync_data().unwrap();
+                bed.0.sync_dir(&dir).unwrap();
+            }
+        }
+        bed.0.open(Path::new(NAME), Open::READ).unwrap().sync_data().unwrap();
+        container.dir.ancestors().for_each(|dir| bed.0.sync_dir(dir).unwrap());
+        let after = Fixture(bed.0.crash_with(seed));
+        let plfs = after.process();
+        let Ok(Opened::Logical(file)) = plfs.open(Path::new(NAME), OpenOptions::read()) else {
+            assert!(!synced, "seed {seed}");
+            continue;
+        };
+        let Ok(parts) = (0..2).map(|part| file.index_part(part, 2)).collect::<Result<Vec<_>, _>>()
+        else {
+            continue;
+        };
+        let all = Standing {
+            is_doubtful: parts.iter().any(|(_, standing)| standing.is_doubtful),
+            is_durable: parts.iter().any(|(_, standing)| standing.is_durable),
+        };
+        assert!(synced || !all.is_durable, "seed {seed}");
+        if all.may_merge() {
+            merged += u32::from(all.is_doubtful);
+            continue;
+        }
+        refused += 1;
+        let (whole, standing) = file.index_part(0, 1).unwrap();
+        assert!(standing.may_merge());
+        file.index_use(Arc::new(whole)).unwrap();
+        let mut bytes = [0; 9000];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 9000, "seed {seed}");
+        assert!(bytes.iter().all(|byte| matches!(byte, b'o' | b'n')), "seed {seed}");
+        assert!(bytes[..3000].iter().all(|byte| *byte == b'o'), "seed {seed}");
+    }
+    assert!(refused > 5 && merged > 5, "refused {refused}, merged {merged}");
 }
 
 /// What nodes gather at a collective close covers all logs: the last one to close has nothing left
@@ -163,7 +222,7 @@ fn a_damaged_part_is_refused() {
     let file = open(&plfs);
     file.write_at(b"abc", 0).unwrap();
     file.commit().unwrap();
-    let part = file.index_part(0, 1).unwrap();
+    let (part, _) = file.index_part(0, 1).unwrap();
     for bit in 0..part.len() * 8 {
         let mut hurt = part.clone();
         hurt[bit / 8] ^= 1 << (bit % 8);

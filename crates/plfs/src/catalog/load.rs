@@ -71,6 +71,25 @@ pub struct Index {
     has_doubts: bool,
     /// One of them lies over something older.
     is_layered: bool,
+    /// Some data that it points to is durable, as far as blocks say.
+    has_durable: bool,
+}
+
+/// What the data of a part of an index is like. A byte that somebody made durable may lie below one
+/// that a power cut took, and if they are in two parts, nobody who has one of them can tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Some of it may be gone.
+    pub is_doubtful: bool,
+    /// Some of it was made durable.
+    pub is_durable: bool,
+}
+
+impl Standing {
+    /// Whether parts of which one or another is so can be merged.
+    pub fn may_merge(self) -> bool {
+        !(self.is_doubtful && self.is_durable)
+    }
 }
 
 /// How far an index log has been read.
@@ -245,16 +264,15 @@ impl Index {
             .step_by(parts as usize)
             .map(Name::LogSet)
             .collect();
-        let part = Index::begin(container, &names)?.tails(container, &share, part == 0)?;
-        if !part.unproven.is_empty() {
-            // Whether another part has something older there, nobody would look.
-            return Err(Error::invalid(
-                Errno::AGAIN,
-                "data of this part of the index may not be durable: each process has to load it \
-                 alone",
-            ));
+        Index::begin(container, &names)?.tails(container, &share, part == 0)
+    }
+
+    /// What the data of a part of the index is like, for who merges it with others.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing {
+            is_doubtful: !self.unproven.is_empty(),
+            is_durable: self.has_durable || self.flat.is_some(),
         }
-        Ok(part)
     }
 
     /// What the index log of `set` has past the flat index; `with_base` adds the flat index.
@@ -675,6 +693,7 @@ impl Index {
             for block in &part.own {
                 self.own.remove(block);
             }
+            self.has_durable |= part.has_durable;
             bulks.push(part.bulk);
         }
         self.take_bulks(container, bulks).map(|()| true)
@@ -1099,6 +1118,8 @@ struct Part {
     missing: Vec<u32>,
     /// Blocks in doubt, whose runs the bulk does not have yet.
     doubted: Vec<Block>,
+    /// A block says of some data that it is durable.
+    has_durable: bool,
 }
 
 impl Part {
@@ -1123,6 +1144,7 @@ impl Part {
             let numbers: Vec<u32> = block.segments.iter().map(|at| self.bulk.number(*at)).collect();
             self.ends.resize(self.bulk.segments().len(), 0);
             durable.push(&block);
+            self.has_durable |= header.is_data_durable || header.durable > 0;
             let doubt = doubts.about(&block).filter(|_| !is_own);
             let mut runs = Vec::new();
             for (_, record) in &block.records {
