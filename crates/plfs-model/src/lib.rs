@@ -1,5 +1,6 @@
 //! Who owns a log set: the protocol of docs/decisions/0009-ownership.md as a model that is
-//! explored exhaustively. It is the specification that the engine is checked against.
+//! explored exhaustively. It is the specification that the engine is checked against. The module
+//! [`plain`] has a second protocol.
 //!
 //! * `state`: what there is. Shared storage, pages of shared memory, processes.
 //! * `steps`: what may happen. A step is one system call on what others see, and what the process
@@ -20,6 +21,8 @@
 //! call before it: nobody can see the difference. Lists of the container are atomic, but the
 //! choice that is made from a list is old when it is used.
 #![forbid(unsafe_code)]
+
+pub mod plain;
 
 mod properties;
 mod state;

@@ -4,12 +4,14 @@
 //! one kind at a time (minutes and gigabytes). `PLFS_EXPLORED=FILE` appends the line that says
 //! what was explored to the file.
 
-use std::collections::{BTreeSet, HashSet};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+mod search;
+
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Instant;
 
-use plfs_model::{Action, Budget, Fault, State, World, story};
+use plfs_model::{Budget, Fault, World, story};
+use search::shortest;
 use stateright::{Checker, Expectation, Model};
 
 const QUIET: Budget = Budget {
@@ -177,49 +179,6 @@ const FAULTS: [(Fault, World); 15] = [
     (Fault::ChildUnlocks, FORK),
     (Fault::ListFirst, SUMMARY),
 ];
-
-/// A step, the state that it leads to, and the place of the state before it.
-struct CommitHorizon {
-    state: State,
-    from: Option<(usize, Action)>,
-}
-
-/// States, each with what happens next.
-type Way = Vec<(State, Option<Action>)>;
-
-/// The shortest way to a state in which a property does not hold, and the property.
-fn shortest(world: &World) -> Option<(&'static str, Way)> {
-    let mut properties = world.properties();
-    properties.retain(|property| property.expectation == Expectation::Always);
-    let hash = |state: &State| BuildHasherDefault::<DefaultHasher>::default().hash_one(state);
-    let mut seen: Vec<CommitHorizon> =
-        world.init_states().into_iter().map(|state| CommitHorizon { state, from: None }).collect();
-    let mut hashes: HashSet<u64> = seen.iter().map(|seen| hash(&seen.state)).collect();
-    let mut at = 0;
-    let mut actions = Vec::new();
-    while at < seen.len() {
-        let state = seen[at].state.clone();
-        if let Some(broken) = properties.iter().find(|p| !(p.condition)(world, &state)) {
-            let mut path = vec![(state, None)];
-            while let Some((before, action)) = seen[at].from {
-                at = before;
-                path.push((seen[at].state.clone(), Some(action)));
-            }
-            path.reverse();
-            return Some((broken.name, path));
-        }
-        world.actions(&state, &mut actions);
-        for action in actions.drain(..) {
-            if let Some(next) = world.next_state(&state, action)
-                && hashes.insert(hash(&next))
-            {
-                seen.push(CommitHorizon { state: next, from: Some((at, action)) });
-            }
-        }
-        at += 1;
-    }
-    None
-}
 
 /// All worlds, as large as asked for.
 fn worlds() -> Vec<World> {

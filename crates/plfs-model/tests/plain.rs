@@ -1,0 +1,259 @@
+//! Explores "plain until shared" in several worlds, and shows that each fault is found.
+//!
+//! `PLFS_MODEL_DEPTH=N` explores more, and `PLFS_EXPLORED=FILE` appends the line that says what was
+//! explored to the file, as in `explore.rs`.
+
+mod search;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::Instant;
+
+use plfs_model::plain::{Budget, Fault, World, story};
+use search::shortest;
+use stateright::{Checker, Expectation, Model};
+
+const QUIET: Budget = Budget {
+    writers: 2,
+    readers: 0,
+    mappers: 0,
+    collectors: 0,
+    writes: 3,
+    cuts: 0,
+    reads: 0,
+    late: 0,
+    compactions: 0,
+    kills: 0,
+    power_cuts: 0,
+    renames: 0,
+    unlinks: 0,
+    links: 0,
+};
+
+const TWO_NODES: World = World {
+    name: "two nodes write one byte",
+    nodes: &[0, 1],
+    skew: 0,
+    bytes: 1,
+    own_bytes: false,
+    budget: Budget { writers: 3, writes: 4, ..QUIET },
+    fault: None,
+};
+
+const TWO_BYTES: World = World {
+    name: "two nodes write two bytes, a truncate",
+    bytes: 2,
+    own_bytes: true,
+    budget: Budget { cuts: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const CUTS: World = World {
+    name: "two nodes write and truncate",
+    budget: Budget { writes: 2, cuts: 2, ..QUIET },
+    ..TWO_NODES
+};
+
+const THREE_CUT: World = World {
+    name: "three nodes write two bytes, a truncate",
+    nodes: &[0, 1, 2],
+    bytes: 2,
+    own_bytes: true,
+    budget: Budget { writers: 3, writes: 2, cuts: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const ONE_NODE: World = World {
+    name: "two processes of a node and one of another write",
+    nodes: &[0, 0, 1],
+    budget: Budget { writers: 3, ..QUIET },
+    ..TWO_NODES
+};
+
+const SKEW: World = World {
+    name: "the same, and the other node's clock is ahead",
+    skew: 8,
+    budget: Budget { writers: 3, ..QUIET },
+    ..ONE_NODE
+};
+
+const SKEW_CUT: World = World {
+    name: "a clock is ahead, a truncate",
+    skew: 8,
+    budget: Budget { cuts: 1, reads: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const READERS: World = World {
+    name: "readers that have the file open",
+    nodes: &[0, 1, 1],
+    budget: Budget { readers: 1, writes: 2, reads: 2, ..QUIET },
+    ..TWO_NODES
+};
+
+const KILLS: World =
+    World { name: "two kills", budget: Budget { writers: 4, kills: 2, ..QUIET }, ..TWO_NODES };
+
+const COLLECT: World = World {
+    name: "a kill, and somebody removes what is in vain",
+    nodes: &[0, 1, 1],
+    budget: Budget { writers: 3, writes: 2, collectors: 1, kills: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const NAMES: World = World {
+    name: "another file is renamed over the name, or it is removed, or there are two",
+    budget: Budget { renames: 1, unlinks: 1, links: 1, writes: 2, kills: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const MAPS: World = World {
+    name: "a process maps the file",
+    nodes: &[0, 1, 1],
+    budget: Budget { mappers: 1, writes: 2, reads: 1, kills: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const POWER: World = World {
+    name: "the power is cut",
+    budget: Budget { writes: 4, power_cuts: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const POWER_CUT: World = World {
+    name: "the power is cut, a truncate",
+    budget: Budget { writes: 2, cuts: 1, power_cuts: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const COMPACT: World = World {
+    name: "a compaction",
+    nodes: &[0, 1, 1],
+    budget: Budget { writers: 3, compactions: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const CUT_KILL: World = World {
+    name: "a truncate and a kill",
+    budget: Budget { writers: 3, writes: 2, cuts: 1, kills: 1, ..QUIET },
+    ..TWO_NODES
+};
+
+const LATE: World = World {
+    name: "a writer in place promotes, when it has already written",
+    budget: Budget { cuts: 1, late: 1, kills: 1, writes: 2, ..QUIET },
+    ..TWO_NODES
+};
+
+const WORLDS: [World; 17] = [
+    TWO_NODES, TWO_BYTES, CUTS, THREE_CUT, ONE_NODE, SKEW, SKEW_CUT, READERS, KILLS, COLLECT,
+    NAMES, MAPS, POWER, POWER_CUT, COMPACT, CUT_KILL, LATE,
+];
+
+const FAULTS: [(Fault, World); 20] = [
+    (Fault::NoAdoption, TWO_NODES),
+    (Fault::AdoptAsNew, TWO_NODES),
+    (Fault::AdoptWithoutSync, POWER),
+    (Fault::CommitWithoutLook, TWO_NODES),
+    (Fault::AcquireWithoutLook, READERS),
+    (Fault::CutWithoutLook, CUTS),
+    (Fault::CutOnce, THREE_CUT),
+    (Fault::NoFlag, SKEW),
+    (Fault::NoFloor, SKEW),
+    (Fault::DecideByLook, TWO_NODES),
+    (Fault::EarlyRecords, TWO_NODES),
+    (Fault::HalfIsWhole, KILLS),
+    (Fault::SwapByRename, NAMES),
+    (Fault::SwapByExchange, NAMES),
+    (Fault::PinInTable, MAPS),
+    (Fault::SyncLogOnly, POWER),
+    (Fault::CompactUnproved, COMPACT),
+    (Fault::CollectByLook, COLLECT),
+    (Fault::CollectBySuperblock, COLLECT),
+    (Fault::NoAdoption, CUTS),
+];
+
+/// All worlds, as large as asked for.
+fn worlds() -> Vec<World> {
+    let more: u8 = std::env::var("PLFS_MODEL_DEPTH").map_or(0, |n| n.parse().expect("a number"));
+    let mut worlds = WORLDS.to_vec();
+    for world in WORLDS {
+        for n in 1..=more {
+            let b = world.budget;
+            worlds.extend(
+                [
+                    Budget { writers: b.writers + n, ..b },
+                    Budget { writes: b.writes + n, ..b },
+                    Budget { cuts: b.cuts + n, ..b },
+                    Budget { reads: b.reads + n, ..b },
+                    Budget { kills: b.kills + n, ..b },
+                ]
+                .map(|budget| World { budget, ..world }),
+            );
+        }
+    }
+    worlds
+}
+
+/// States of larger worlds than those of CI, at most for each.
+const MOST_STATES: usize = 40_000_000;
+
+/// The model says what the engine must do; this says that it is right, as far as it was explored,
+/// and that the exploration would see it if it were wrong.
+#[test]
+fn plain_until_shared_holds_and_each_fault_in_it_is_found() {
+    for (fault, world) in FAULTS {
+        let start = Instant::now();
+        let world = world.with(fault);
+        let (property, path) = shortest(&world).unwrap_or_else(|| {
+            panic!("{fault:?} was not found in the world \"{}\"", world.name);
+        });
+        let took_s = start.elapsed().as_secs_f32();
+        println!("{fault:?} ({took_s:.1} s): not true any more that \"{property}\":");
+        println!("{}", story(&world, path));
+    }
+
+    let (mut states, mut depth, mut met) = (0, 0, BTreeSet::new());
+    let worlds = worlds();
+    for world in &worlds {
+        let start = Instant::now();
+        let checker = world.checker().target_state_count(MOST_STATES).spawn_bfs().join();
+        for property in world.properties() {
+            if checker.discovery(property.name).is_none() {
+                continue;
+            }
+            if property.expectation == Expectation::Always {
+                // The checker's own path is not always the shortest.
+                let (property, path) = shortest(world).expect("the checker has found one");
+                let story = story(world, path);
+                panic!("in the world \"{}\" it is not true that {property}:\n{story}", world.name);
+            }
+            met.insert(property.name);
+        }
+        let (found, deep) = (checker.unique_state_count(), checker.max_depth());
+        let all = if checker.state_count() < MOST_STATES { "" } else { " (cut off)" };
+        let took_s = start.elapsed().as_secs_f32();
+        println!("{found:9} states, depth {deep}, {took_s:4.1} s: {}{all}", world.name);
+        states += found;
+        depth = depth.max(deep);
+    }
+    let properties = TWO_NODES.properties();
+    for property in &properties {
+        let must_be_met = property.expectation == Expectation::Sometimes;
+        assert!(!must_be_met || met.contains(property.name), "never met: {}", property.name);
+    }
+
+    let hold = properties.iter().filter(|p| p.expectation == Expectation::Always).count();
+    let faults: BTreeSet<_> = FAULTS.iter().map(|(fault, _)| format!("{fault:?}")).collect();
+    let line = format!(
+        "states of \"plain until shared\" ({} worlds: 3 nodes x 1 process, 2 nodes x 2 and less; \
+         depth {depth}, {hold} properties, {} mutants found)",
+        worlds.len(),
+        faults.len(),
+    );
+    println!("explored: {states} {line}");
+    if let Some(file) = std::env::var_os("PLFS_EXPLORED") {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
+        writeln!(file, "{states} {line}").unwrap();
+    }
+}
