@@ -13,6 +13,7 @@ use plfs_format::name::{self, SegmentRef};
 use plfs_format::sum_on;
 use plfs_index::{ExtentMap, Order, Overlaps, Ranges, Run, Stretch};
 
+use super::Purpose;
 use crate::container::Container;
 use crate::error::Result;
 use crate::store::{self, Errno, Open, StoreFile};
@@ -28,10 +29,13 @@ pub(crate) struct Doubts {
 }
 
 impl Doubts {
-    /// Those of a reader of the container. `is_to_last`: also about blocks of this boot of the
-    /// machine, for what shall outlast it.
-    pub(crate) fn of(container: &Container, is_to_last: bool) -> Doubts {
-        Doubts { boot: container.store.boot(container.root()), of_this_boot: is_to_last }
+    /// Those of a reader of the container. What shall outlast this boot of the machine has doubts
+    /// about its blocks, too.
+    pub(crate) fn of(container: &Container, purpose: Purpose) -> Doubts {
+        Doubts {
+            boot: container.store.boot(container.root()),
+            of_this_boot: purpose == Purpose::Lasting,
+        }
     }
 
     /// Which boot a block is from, if some of its data may not be there, or (to last) not be

@@ -53,25 +53,59 @@ pub struct Index {
     /// What was read has no orders up to this stamp, if it is not 0: a record that comes later and
     /// is not younger would not find its place.
     floor: u64,
-    /// Such a record came. Nothing that was looked up since is to be believed.
-    overtaken: bool,
+    /// Why nothing that was looked up is to be believed any more.
+    fault: Option<Fault>,
     /// While the container directory has this time, nobody has written since the index was loaded.
     token: Option<Time>,
-    /// The flat index was taken by the word of a summary: no log was looked at.
-    unchecked: bool,
-    /// Data that such a flat index has is not there.
-    doubted: bool,
+    /// How it came to its flat index.
+    source: Source,
     /// Records whose data may not be there, and that lay over nothing when they came.
     unproven: Vec<(Run, Order)>,
     /// What was left out, because its data is not there and there is something older.
     taken: Vec<Taken>,
-    /// It is loaded for something that outlasts this boot of the machine.
-    is_to_last: bool,
-    /// If it is to last: records whose data may not be durable.
+    /// What it is loaded for.
+    purpose: Purpose,
+    /// What the logs say of the data.
+    data: DataFacts,
+}
+
+/// What is wrong with an index whose bytes were right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// A record came that is not younger than the index's floor.
+    Overtaken,
+    /// Data that a flat index has is not there, and no log was looked at.
+    DataMissing,
+}
+
+/// How an index came to its flat index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Source {
+    /// By a look at all logs.
+    #[default]
+    Logs,
+    /// By the word of a summary: no log was looked at.
+    Summary,
+}
+
+/// What an index is loaded for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To read by.
+    #[default]
+    Reading,
+    /// For a flat index, which outlasts this boot of the machine.
+    Lasting,
+}
+
+/// What blocks of logs say of the data that they point to.
+#[derive(Clone, Copy, Debug, Default)]
+struct DataFacts {
+    /// Some of it may not be durable; only looked for if the index is to last.
     has_doubts: bool,
-    /// One of them lies over something older.
+    /// Some of that lies over something older.
     is_layered: bool,
-    /// Some data that it points to is durable, as far as blocks say.
+    /// Some is durable.
     has_durable: bool,
 }
 
@@ -147,14 +181,14 @@ impl Index {
     /// What it loads from now on is for a flat index: so it looks whether all that would be in
     /// there can be believed when power has been cut.
     pub(crate) fn lasting(self) -> Index {
-        Index { is_to_last: true, ..self }
+        Index { purpose: Purpose::Lasting, ..self }
     }
 
     /// If it is [lasting](Index::lasting): whether a flat index of it could hide, after a power
     /// cut, what was synced. A record whose data is not durable lies over something older; or, if
     /// not all writers are done (not `settled`), something older may come yet.
     pub(crate) fn is_doubtful(&self, settled: bool) -> bool {
-        self.is_layered || !settled && self.has_doubts
+        self.data.is_layered || !settled && self.data.has_doubts
     }
 
     /// What was left out: data of it is not there.
@@ -177,25 +211,29 @@ impl Index {
     /// was damaged, or a record came that the flat index has no place for. Then
     /// [`Index::load_logs`] helps.
     pub fn is_broken(&self) -> Option<&'static str> {
-        match () {
-            () if self.extents.is_damaged() => Some(
+        if self.extents.is_damaged() {
+            return Some(
                 "it is damaged: a block does not match its checksum, or an entry contradicts the \
                  format",
-            ),
-            () if self.overtaken => Some("a writer that it does not have began before it was made"),
-            () if self.doubted => {
-                Some("it has data that is not there: power was cut before all was durable")
-            }
-            () => None,
+            );
         }
+        self.fault.map(|fault| match fault {
+            Fault::Overtaken => "a writer that it does not have began before it was made",
+            Fault::DataMissing => {
+                "it has data that is not there: power was cut before all was durable"
+            }
+        })
     }
 
     /// Tells it that data which it points to is missing. After a power cut a summary and its flat
     /// index can be there without what they sum up; true if that may be so, because no log
     /// was looked at: then it is broken.
     pub(crate) fn doubt(&mut self) -> bool {
-        self.doubted = self.token.is_some() && self.flat.is_some();
-        self.doubted
+        let may_be = self.token.is_some() && self.flat.is_some();
+        if may_be {
+            self.fault = Some(Fault::DataMissing);
+        }
+        may_be
     }
 
     /// [`Index::load`] by who has a summary that counted a moment ago, if there is one: if it names
@@ -210,7 +248,7 @@ impl Index {
     fn load_settled(container: &Container, settled: Option<Summary>) -> Result<Option<Index>> {
         let Some(summary) = settled.filter(|summary| summary.flat != 0) else { return Ok(None) };
         let mut index =
-            Index { token: Some(token_of(&summary)), unchecked: true, ..Index::default() };
+            Index { token: Some(token_of(&summary)), source: Source::Summary, ..Index::default() };
         let named = Expect::Id(summary.flat);
         let whole = match summary.flat_index {
             short if short.is_empty() => index.load_flat(container, named)?,
@@ -271,7 +309,7 @@ impl Index {
     pub(crate) fn standing(&self) -> Standing {
         Standing {
             is_doubtful: !self.unproven.is_empty(),
-            is_durable: self.has_durable || self.flat.is_some(),
+            is_durable: self.data.has_durable || self.flat.is_some(),
         }
     }
 
@@ -285,7 +323,7 @@ impl Index {
         let own = Index::begin(container, &container.list()?)?
             .lasting()
             .tails(container, &own, with_base)?;
-        if own.has_doubts {
+        if own.data.has_doubts {
             // Whether another part has something older there, nobody would look.
             return Err(Error::invalid(
                 Errno::AGAIN,
@@ -297,7 +335,7 @@ impl Index {
 
     fn tails(mut self, container: &Container, names: &[Name], with_base: bool) -> Result<Index> {
         if !with_base {
-            self = Index { scanned: self.scanned, is_to_last: self.is_to_last, ..Index::default() };
+            self = Index { scanned: self.scanned, purpose: self.purpose, ..Index::default() };
             let sets = log_sets(names);
             self.scanned.retain(|set, _| sets.contains(set));
             self.scanned.values_mut().for_each(|log| log.from = log.end);
@@ -374,7 +412,7 @@ impl Index {
             *log = Scanned { end, length, ..*log };
         }
         all.take_bulks(container, bulks)?;
-        if all.overtaken {
+        if all.fault == Some(Fault::Overtaken) {
             return Err(Error::invalid(
                 Errno::AGAIN,
                 "a part of the index is older than the flat index, which has no place for it",
@@ -427,10 +465,10 @@ impl Index {
     /// Reads the tails of the logs. False as from [`Index::read_logs`].
     pub(crate) fn finish(&mut self, container: &Container, names: &[Name]) -> Result<bool> {
         let mut is_whole = self.read_logs(container, names)?;
-        if is_whole && self.overtaken {
+        if is_whole && self.fault == Some(Fault::Overtaken) {
             *self = Index {
                 flat_ignored: self.is_broken().map(Into::into),
-                is_to_last: self.is_to_last,
+                purpose: self.purpose,
                 ..Index::default()
             };
             is_whole = self.read_logs(container, names)?;
@@ -453,7 +491,10 @@ impl Index {
         }
         self.token = None;
         let names = container.list_at(time)?;
-        if self.unchecked || !self.has_all(&names) || !self.read_logs(container, &names)? {
+        if self.source == Source::Summary
+            || !self.has_all(&names)
+            || !self.read_logs(container, &names)?
+        {
             // Logs were removed, after a truncate to nothing or by a compaction: what we knew may
             // be gone. Or nobody has looked whether they are there.
             let generation = self.generation;
@@ -665,7 +706,7 @@ impl Index {
                 _ => None,
             })
             .collect();
-        let doubts = Doubts::of(container, self.is_to_last);
+        let doubts = Doubts::of(container, self.purpose);
         let mut parts = read_side_by_side(container, &sets, &self.own, doubts)?;
         let missing: Vec<u32> =
             parts.iter().flat_map(|part| part.missing.iter().copied()).collect();
@@ -693,7 +734,7 @@ impl Index {
             for block in &part.own {
                 self.own.remove(block);
             }
-            self.has_durable |= part.has_durable;
+            self.data.has_durable |= part.has_durable;
             bulks.push(part.bulk);
         }
         self.take_bulks(container, bulks).map(|()| true)
@@ -752,18 +793,25 @@ impl Index {
                         }
                     }
                 }
-                self.has_doubts |= !block.runs.is_empty();
+                self.data.has_doubts |= !block.runs.is_empty();
                 number += 1;
             }
         }
-        self.is_layered |= verdict.is_layered;
+        self.data.is_layered |= verdict.is_layered;
         self.taken.extend(verdict.taken);
+    }
+
+    /// Takes note of a record that comes too late for what has no orders.
+    fn must_be_younger(&mut self, stamp: u64) {
+        if self.floor > 0 && stamp <= self.floor {
+            self.fault.get_or_insert(Fault::Overtaken);
+        }
     }
 
     /// Adds what was read.
     fn take_bulks(&mut self, container: &Container, bulks: Vec<Bulk>) -> Result<()> {
         let oldest = bulks.iter().map(Bulk::oldest).min().unwrap_or(u64::MAX);
-        self.overtaken |= self.floor > 0 && oldest <= self.floor;
+        self.must_be_younger(oldest);
         let bulks: Vec<(Bulk, Vec<u32>)> = bulks
             .into_iter()
             .map(|bulk| {
@@ -834,7 +882,7 @@ impl Index {
         self.generation += 1;
         let numbers: Vec<u32> = fresh.segments.iter().map(|at| self.number(*at)).collect();
         for item in &fresh.runs {
-            self.overtaken |= self.floor > 0 && item.stamp <= self.floor;
+            self.must_be_younger(item.stamp);
             for run in item.each() {
                 self.extents.insert(
                     Run { segment: renumbered(run.segment, &numbers), ..run },

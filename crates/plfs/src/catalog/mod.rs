@@ -11,6 +11,7 @@ mod totals;
 pub(crate) use doubt::{Doubts, Durable};
 pub use flatten::{Flattened, flatten};
 pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
+pub(crate) use load::Purpose;
 pub(crate) use load::read_flat;
 pub use load::{Index, Standing};
 pub use takeover::complete;

@@ -18,7 +18,7 @@ use plfs_index::Base;
 
 use super::lost::{self, Lost};
 use super::marks::{OpenMark, read_mark};
-use crate::catalog::{Doubts, Durable, Index, Totalizer, Totals};
+use crate::catalog::{Doubts, Durable, Index, Purpose, Totalizer, Totals};
 use crate::container::{Container, read_clock};
 use crate::error::{At, Error, Result, in_words};
 use crate::log::{self, Piece};
@@ -316,7 +316,7 @@ pub(super) fn check_index_log(
     let path = container.path(&name::index_log(set));
     let (mut last_hlc, mut gaps, mut left_out, mut is_whole) = (0, Vec::new(), 0u64, true);
     let ends = promised.block_ends.entry(set).or_default();
-    let doubts = Doubts::of(container, false);
+    let doubts = Doubts::of(container, Purpose::Reading);
     let (mut durable, mut doubted) = (Durable::default(), Vec::new());
     let scanned = log::scan_pieces(container, set, 0, |offset, piece| {
         match piece {
