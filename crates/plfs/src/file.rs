@@ -387,7 +387,7 @@ impl File {
     /// Stat of the logical file.
     pub fn stat(&self) -> Result<Stat> {
         let path = self.container().path(name::SUPER);
-        if self.logical().touched.swap(false, Ordering::AcqRel) {
+        if self.logical().owes_times() {
             self.logical().touch()?;
         }
         let stat = self.container().store.stat(&path, false).at("stat", &path)?;

@@ -21,12 +21,24 @@ use crate::log::{self, CommitHorizon, LogSet, wall_clock};
 use crate::read::SegmentFiles;
 use crate::sessions::Sessions;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
 use crate::write::{Ahead, Committing, Identity, Writer, Written};
 
 /// How long an append on storage where each look travels relies on the last one.
 const APPEND_LOOK: Duration = Duration::from_millis(10);
+
+/// What became of a file's times since it was opened here.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Times {
+    /// They are as they should be.
+    AsFound,
+    /// Data was written: the modification time is to be moved.
+    Written,
+    /// They were set, after the last write.
+    Set,
+}
 
 /// What the handles of one process on one logical file share.
 #[derive(Debug)]
@@ -56,10 +68,8 @@ pub(crate) struct LogicalFile {
     guard: Mutex<Option<Hold>>,
     /// This process removed a name of the file while it was open.
     pub(crate) nameless: AtomicBool,
-    /// Data was written since the last explicit setting of the times.
-    pub(crate) touched: AtomicBool,
-    /// The times were set explicitly since.
-    times_set: AtomicBool,
+    /// A [`Times`].
+    times: AtomicU8,
     /// What this process has written past what the logs say.
     ahead: Arc<Ahead>,
     /// What this process wrote to files that it has closed since.
@@ -158,8 +168,7 @@ impl LogicalFile {
             creation: Mutex::new(None),
             guard: Mutex::new(None),
             nameless: AtomicBool::new(false),
-            touched: AtomicBool::new(false),
-            times_set: AtomicBool::new(false),
+            times: AtomicU8::new(Times::AsFound as u8),
             ahead: Arc::default(),
             sessions,
             append_look: Mutex::default(),
@@ -387,10 +396,23 @@ impl LogicalFile {
         Ok(CommitHorizon { max_hlc: totals.max_hlc, is_new: totals.log_sets == 0 })
     }
 
+    fn written(&self) {
+        // Looked at first: all threads that write would take the word from each other.
+        if self.times.load(Ordering::Relaxed) != Times::Written as u8 {
+            self.times.store(Times::Written as u8, Ordering::Release);
+        }
+    }
+
+    /// Whether data was written since the times were set or moved last; they are to be moved then.
+    pub(crate) fn owes_times(&self) -> bool {
+        let (written, done) = (Times::Written as u8, Times::AsFound as u8);
+        let (then, otherwise) = (Ordering::AcqRel, Ordering::Acquire);
+        self.times.compare_exchange(written, done, then, otherwise).is_ok()
+    }
+
     /// The times were set explicitly: they stay until more is written.
     pub(crate) fn times_were_set(&self) {
-        self.touched.store(false, Ordering::Release);
-        self.times_set.store(true, Ordering::Release);
+        self.times.store(Times::Set as u8, Ordering::Release);
     }
 
     /// Size with this process's own writes, and the totals as of the last commits.
@@ -486,7 +508,7 @@ impl LogicalFile {
         writer.set().truncated(size, stamp.unwrap_or(0));
         // Whoever appends looks at this time.
         container::touch_dir(&self.container);
-        self.touched.store(true, Ordering::Release);
+        self.written();
         if to_nothing && let Some(stamp) = stamp {
             lifecycle::remove_stale_sets(&self.container, writer.set().id(), stamp)?;
         }
@@ -534,9 +556,7 @@ impl LogicalFile {
         let writer = self.ordered_writer(false)?;
         let written = write(&writer)?;
         writer.set().reached(written.end);
-        if !self.touched.load(Ordering::Relaxed) {
-            self.touched.store(true, Ordering::Release);
-        }
+        self.written();
         if written.crowded {
             self.commit(false, None)?;
         }
@@ -665,10 +685,7 @@ impl LogicalFile {
                 return Ok(());
             }
         }
-        let (touched, set) = (
-            self.touched.swap(false, Ordering::AcqRel),
-            self.times_set.swap(false, Ordering::AcqRel),
-        );
+        let times = self.times.swap(Times::AsFound as u8, Ordering::AcqRel);
         let path = self.container.path(name::SUPER);
         let before = match self.container.store.stat(&path, false) {
             // Removed under us: nothing to sum up.
@@ -689,10 +706,10 @@ impl LogicalFile {
             // one changed in it.
             container::publish((!self.container.local).then_some(file.as_ref()));
         }
-        match (touched, summed_up.is_some()) {
-            (true, false) => self.touch(),
+        match summed_up.is_some() {
+            false if times == Times::Written as u8 => self.touch(),
             // Times that were set after the last write stay.
-            (false, true) if set => self
+            true if times == Times::Set as u8 => self
                 .container
                 .store
                 .set_times(&path, Some(before.atime), Some(before.mtime))
