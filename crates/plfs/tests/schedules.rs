@@ -223,6 +223,69 @@ fn threads_write_and_sync_one_file() {
     });
 }
 
+/// S7, S20: a write and a truncate of two threads come one after the other, for all and for ever,
+/// and what is written after the truncate is there.
+#[test]
+fn a_write_meets_a_truncate() {
+    explore(|| {
+        let memory = memory();
+        let plfs = process(Arc::new(memory.clone()), true);
+        let file = Arc::new(open(&plfs));
+        file.write_at(&[1; 100], 0).unwrap();
+        let (writer, cutter) = (file.clone(), file.clone());
+        together(vec![
+            Box::new(move || {
+                writer.write_at(&[2; 50], 50).unwrap();
+            }),
+            Box::new(move || {
+                cutter.set_len(60).unwrap();
+                cutter.write_at(&[3; 10], 0).unwrap();
+                assert_eq!(read(&cutter, 0, 10), [3; 10]);
+            }),
+        ]);
+        let seen = read(&file, 0, 1000);
+        assert_eq!(seen[..10], [3; 10]);
+        assert_eq!(seen[10..50], [1; 40]);
+        // The write is whole, or cut at 60.
+        assert_eq!(seen[50..60], [2; 10]);
+        assert!(seen.len() == 60 || seen.len() == 100 && seen[60..] == [2; 40], "{}", seen.len());
+        assert_eq!(file.len().unwrap(), seen.len() as u64);
+        drop(file);
+        assert_eq!(content(&memory), seen);
+    });
+}
+
+/// A truncate took what was written until then into the logs, and then its place in the order; a
+/// write of another thread could come between. If that began a record, the next write behind it,
+/// which came after the truncate and went on with the record, was cut with it (S7). And until the
+/// next commit the file was as long as if nothing had been cut.
+#[test]
+fn a_truncate_cuts_nothing_that_is_written_after_it() {
+    explore(|| {
+        let memory = memory();
+        let plfs = process(Arc::new(memory.clone()), true);
+        let file = Arc::new(open(&plfs));
+        let (writer, cutter) = (file.clone(), file.clone());
+        together(vec![
+            Box::new(move || {
+                writer.write_at(&[1; 10], 60).unwrap();
+            }),
+            Box::new(move || cutter.set_len(50).unwrap()),
+        ]);
+        // No read, which would end the record.
+        let cut = match file.len().unwrap() {
+            50 => true,
+            70 => false,
+            len => panic!("{len} bytes"),
+        };
+        file.write_at(&[2; 10], 70).unwrap();
+        assert_eq!(read(&file, 60, 1000)[..10], if cut { [0; 10] } else { [1; 10] });
+        assert_eq!(read(&file, 70, 1000), [2; 10]);
+        drop(file);
+        assert_eq!(content(&memory)[70..], [2; 10]);
+    });
+}
+
 /// S11: appends of two threads never overlap and leave no gap.
 #[test]
 fn appends_meet_appends() {
