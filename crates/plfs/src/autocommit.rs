@@ -10,17 +10,19 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::time::{Duration, Instant};
 
-use crate::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak, lock, thread};
+use crate::sync::{
+    Arc, Condvar, Mutex, OfProcess, PoisonError, Weak, lock, pause, plain, spawn_for_ever,
+};
 
 /// Time from a write to its commit, at first. 1 s: what people take for "now" when they watch a
 /// log.
-const FIRST: Duration = Duration::from_secs(1);
+const FIRST: Duration = pause(Duration::from_secs(1));
 /// The same for a file that is written all the time. 30 s: when Linux writes dirty pages back
 /// (vm.dirty_expire_centisecs).
-const LAST: Duration = Duration::from_secs(30);
+const LAST: Duration = pause(Duration::from_secs(30));
 
 /// Whoever forks holds it alone, so that the thread holds no lock of a file at that moment.
-pub static FORK_GATE: RwLock<()> = RwLock::new(());
+pub static FORK_GATE: plain::RwLock<()> = plain::RwLock::new(());
 
 /// A file that may have something to commit.
 pub(crate) trait Tick: Send + Sync {
@@ -62,74 +64,77 @@ impl PartialEq for ByDue {
 
 impl Eq for ByDue {}
 
+#[derive(Default)]
 struct Ticker {
-    /// Process that the thread lives in; a child of fork starts its own.
-    pid: u32,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    has_thread: bool,
     watched: BinaryHeap<ByDue>,
     /// When the thread looks again by itself. `None`: when it is woken.
     wakes: Option<Instant>,
 }
 
-static TICKER: Mutex<Option<Ticker>> = Mutex::new(None);
-static WORK: Condvar = Condvar::new();
+/// The child of a fork, in which there is no thread, starts its own.
+static TICKER: OfProcess<Ticker> = OfProcess::new();
 
 /// Commits `file` a while from now. Called for the first write after each commit of the ticker.
 ///
 /// Does not wake the thread unless it would sleep too long: a program that writes thousands of
 /// small files pays for an entry in a heap each.
 pub(crate) fn watch<F: Tick + 'static>(file: &Arc<F>) {
-    let (mut ticker, pid) = (lock(&TICKER), std::process::id());
-    if ticker.as_ref().is_none_or(|ticker| ticker.pid != pid) {
+    let ticker = TICKER.get(Ticker::default);
+    let mut state = lock(&ticker.state);
+    if !state.has_thread {
         // Without a thread nothing is lost that close and sync would not commit.
-        if thread::Builder::new().name("plfs-commit".into()).spawn(run).is_err() {
+        if !spawn_for_ever("plfs-commit", || run(ticker)) {
             return;
         }
-        *ticker = Some(Ticker { pid, watched: BinaryHeap::new(), wakes: None });
+        state.has_thread = true;
     }
     let due = Instant::now() + FIRST;
-    let mut sleeps_too_long = false;
-    if let Some(ticker) = ticker.as_mut() {
-        ticker.watched.push(ByDue(Watched {
-            file: Arc::downgrade(file) as Weak<dyn Tick>,
-            ticking: file.ticking().clone(),
-            due,
-            wait: FIRST,
-        }));
-        sleeps_too_long = ticker.wakes.is_none_or(|wakes| due < wakes);
-        if sleeps_too_long {
-            ticker.wakes = Some(due);
-        }
-    }
-    drop(ticker);
+    state.watched.push(ByDue(Watched {
+        file: Arc::downgrade(file) as Weak<dyn Tick>,
+        ticking: file.ticking().clone(),
+        due,
+        wait: FIRST,
+    }));
+    let sleeps_too_long = state.wakes.is_none_or(|wakes| due < wakes);
     if sleeps_too_long {
-        WORK.notify_one();
+        state.wakes = Some(due);
+    }
+    drop(state);
+    if sleeps_too_long {
+        ticker.work.notify_one();
     }
 }
 
-fn run() {
-    let mut slot = lock(&TICKER);
+fn run(ticker: &'static Ticker) {
+    let mut state = lock(&ticker.state);
     loop {
-        let Some(ticker) = slot.as_mut() else { return };
-        ticker.wakes = ticker.watched.peek().map(|next| next.0.due);
-        let Some(next) = ticker.wakes else {
-            slot = WORK.wait(slot).unwrap_or_else(PoisonError::into_inner);
+        state.wakes = state.watched.peek().map(|next| next.0.due);
+        let Some(next) = state.wakes else {
+            state = ticker.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
         let now = Instant::now();
         if next > now {
-            slot = WORK.wait_timeout(slot, next - now).unwrap_or_else(PoisonError::into_inner).0;
+            let (woken, _) =
+                ticker.work.wait_timeout(state, next - now).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
             continue;
         }
         let mut due = Vec::new();
-        while let Some(next) = ticker.watched.peek_mut().filter(|next| next.0.due <= now) {
+        while let Some(next) = state.watched.peek_mut().filter(|next| next.0.due <= now) {
             due.push(PeekMut::pop(next).0);
         }
-        drop(slot);
+        drop(state);
         let again: Vec<Watched> = due.into_iter().filter_map(commit).collect();
-        slot = lock(&TICKER);
-        if let Some(ticker) = slot.as_mut() {
-            ticker.watched.extend(again.into_iter().map(ByDue));
-        }
+        state = lock(&ticker.state);
+        state.watched.extend(again.into_iter().map(ByDue));
     }
 }
 

@@ -22,11 +22,13 @@ use crate::read::SegmentFiles;
 use crate::sessions::Sessions;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use crate::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
+use crate::sync::{
+    Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, lock, pause,
+};
 use crate::write::{Ahead, Committing, Identity, Writer, Written};
 
 /// How long an append on storage where each look travels relies on the last one.
-const APPEND_LOOK: Duration = Duration::from_millis(10);
+const APPEND_LOOK: Duration = pause(Duration::from_millis(10));
 
 /// What became of a file's times since it was opened here.
 #[derive(Clone, Copy)]

@@ -110,12 +110,17 @@ impl Ahead {
         }
     }
 
-    /// The logs have what the commit took.
-    fn done(&self) {
-        if self.under_way.load(Ordering::Relaxed) > 0 {
+    /// The logs have what the commit took. If they have a truncate behind it, that is behind all
+    /// that was written meanwhile as well.
+    fn done(&self, truncated: bool) {
+        let cut = truncated && self.end.load(Ordering::Relaxed) > 0;
+        if cut || self.under_way.load(Ordering::Relaxed) > 0 {
             // First: who sees no end must know that it was not so all the time.
             self.taken.fetch_add(1, Ordering::AcqRel);
             self.under_way.store(0, Ordering::Release);
+            if cut {
+                self.end.store(0, Ordering::Release);
+            }
         }
     }
 }
@@ -515,6 +520,10 @@ impl Committing<'_> {
             // may differ from its sum, and is durable all the same.
             blocks.push(writer.append_runs(state, &segments, &[], true)?);
         }
+        // What was written since the freeze is cut; what goes on with it later must not be.
+        if truncate.is_some() {
+            state.folder.seal(|| writer.set.tick());
+        }
         let truncate = truncate.map(|size| (writer.set.tick(), size));
         if let Some((stamp, size)) = truncate {
             blocks.push(writer.append_block(
@@ -525,7 +534,7 @@ impl Committing<'_> {
             )?);
         }
         // From now on the logs say it, and truncates by others count.
-        writer.ahead.done();
+        writer.ahead.done(truncate.is_some());
         Ok(Committed { set: writer.set.id(), truncate, blocks })
     }
 

@@ -16,11 +16,12 @@ use super::create::make_shared;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{fill_random, random_u64};
 use crate::store::{self, Errno, Open, Store};
-use crate::sync::{Mutex, lock};
+use crate::sync::plain;
 
 /// Device and path of the root, id: where the backend is. A root's path alone is not enough:
 /// another file system may be mounted there.
-static KNOWN: Mutex<BTreeMap<(u64, PathBuf, u16), PathBuf>> = Mutex::new(BTreeMap::new());
+static KNOWN: plain::Mutex<BTreeMap<(u64, PathBuf, u16), PathBuf>> =
+    plain::Mutex::new(BTreeMap::new());
 
 /// The table of one root.
 pub(crate) struct Table<'a> {
@@ -36,7 +37,7 @@ impl Table<'_> {
     /// The directory of backend `id`, which is not 0. Costs nothing if the process has found it
     /// before, else two small reads.
     pub fn find(&self, id: u16) -> Result<PathBuf> {
-        if let Some(path) = lock(&KNOWN).get(&(self.dev, self.root.to_path_buf(), id)) {
+        if let Some(path) = plain::lock(&KNOWN).get(&(self.dev, self.root.to_path_buf(), id)) {
             return Ok(path.clone());
         }
         let entry = self.entry(id);
@@ -57,7 +58,7 @@ impl Table<'_> {
     /// [`Table::find`] for who did not find there what it looked for: the table is read again, and
     /// whether the backend is there.
     pub fn find_again(&self, id: u16) -> Result<PathBuf> {
-        lock(&KNOWN).remove(&(self.dev, self.root.to_path_buf(), id));
+        plain::lock(&KNOWN).remove(&(self.dev, self.root.to_path_buf(), id));
         self.find(id)
     }
 
@@ -67,7 +68,7 @@ impl Table<'_> {
     /// Costs nothing if the process knows it, else a read for each backend of the root, and once in
     /// the life of a root three files.
     pub fn register(&self, path: &Path) -> Result<Option<u16>> {
-        let known = lock(&KNOWN)
+        let known = plain::lock(&KNOWN)
             .iter()
             .find(|((dev, root, _), at)| *dev == self.dev && root == self.root && *at == path)
             .map(|((.., id), _)| *id);
@@ -147,7 +148,7 @@ impl Table<'_> {
     }
 
     fn remember(&self, id: u16, path: &Path) {
-        lock(&KNOWN).insert((self.dev, self.root.to_path_buf(), id), path.to_path_buf());
+        plain::lock(&KNOWN).insert((self.dev, self.root.to_path_buf(), id), path.to_path_buf());
     }
 }
 

@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_id, boot_time_ns, fill_random, host_name, random_u64};
 use crate::store::{self, Errno, Keep, Kind, Open, Store, StoreFile, shm};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, plain};
 
 /// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a root with
 /// the set-group-id bit gives its group. Gives the open superblock too.
@@ -291,13 +291,13 @@ pub(crate) fn publish(dir: Option<&dyn StoreFile>) {
 fn client_byte(store: &dyn Store, root: &Path) -> u8 {
     // Asked for the same few roots again and again; on a network file system a stat can wait for
     // other clients.
-    static KNOWN: Mutex<BTreeMap<PathBuf, u8>> = Mutex::new(BTreeMap::new());
-    if let Some(byte) = lock(&KNOWN).get(root) {
+    static KNOWN: plain::Mutex<BTreeMap<PathBuf, u8>> = plain::Mutex::new(BTreeMap::new());
+    if let Some(byte) = plain::lock(&KNOWN).get(root) {
         return *byte;
     }
     let dev = store.stat(root, true).map_or(0, |stat| stat.dev);
     let byte = hash_of((host_name().as_c_str(), dev)) as u8;
-    lock(&KNOWN).insert(root.to_path_buf(), byte);
+    plain::lock(&KNOWN).insert(root.to_path_buf(), byte);
     byte
 }
 

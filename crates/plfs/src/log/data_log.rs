@@ -13,7 +13,7 @@ use crate::container::{Container, dir_mode, make_dir};
 use crate::error::{At, Result};
 use crate::store::{self, Open, StoreFile};
 use crate::sync::Arc;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::plain::atomic::{AtomicUsize, Ordering};
 
 /// How bytes travel on one kind of file system.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::error::{At, Error, Result};
 use crate::store::{self, StoreFile};
-use crate::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, lock, thread};
+use crate::sync::{Arc, Condvar, Mutex, OfProcess, PoisonError, lock, spawn_for_ever};
 
 /// Threads that write. Two: one waits for storage while the other copies; more gain nothing against
 /// one storage system and disturb the application.
@@ -87,8 +87,7 @@ pub(super) fn write_behind(
     queue.bytes += bytes.len();
     queue.jobs.push_back(Job { file: file.clone(), path, offset, bytes, owner: owner.clone() });
     if queue.threads < THREADS {
-        let spawned = thread::Builder::new().name("plfs-flush".into()).spawn(move || run(flusher));
-        queue.threads += usize::from(spawned.is_ok());
+        queue.threads += usize::from(spawn_for_ever("plfs-flush", move || run(flusher)));
         if queue.threads == 0 {
             // No thread to be had: the caller is one.
             if let Some(job) = queue.jobs.pop_back() {
@@ -106,24 +105,8 @@ pub(super) fn write_behind(
 /// The process's flusher. Threads do not survive fork, so a child gets a new one; the old one is
 /// idle then, because fork commits first.
 fn flusher() -> &'static Flusher {
-    static CURRENT: Mutex<Option<(u32, &'static Flusher)>> = Mutex::new(None);
-    static FIRST: OnceLock<Flusher> = OnceLock::new();
-    let new = || Flusher { queue: Mutex::default(), work: Condvar::new(), room: Condvar::new() };
-    let pid = std::process::id();
-    let mut current = lock(&CURRENT);
-    match *current {
-        Some((of, flusher)) if of == pid => flusher,
-        Some(_) => {
-            let flusher = &*Box::leak(Box::new(new()));
-            *current = Some((pid, flusher));
-            flusher
-        }
-        None => {
-            let flusher = FIRST.get_or_init(new);
-            *current = Some((pid, flusher));
-            flusher
-        }
-    }
+    static FLUSHER: OfProcess<Flusher> = OfProcess::new();
+    FLUSHER.get(|| Flusher { queue: Mutex::default(), work: Condvar::new(), room: Condvar::new() })
 }
 
 fn run(flusher: &'static Flusher) {

@@ -26,8 +26,8 @@ use crate::error::{At, Error, Result};
 use crate::store::machine::random_u64;
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
 use crate::store::{self, Errno, Keep, Open, Place, Store, StoreFile, Time};
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, lock};
+use crate::sync::plain::atomic::Ordering;
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, Word, lock};
 
 /// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short
 /// sessions.
@@ -139,7 +139,7 @@ enum Shared {
 
 /// What a process has that shares with nobody.
 struct Private {
-    words: [AtomicU64; WORDS],
+    words: [Word; WORDS],
     short: Mutex<()>,
     gate: Mutex<()>,
 }
@@ -152,7 +152,7 @@ enum Guard<'a> {
 }
 
 impl Shared {
-    fn words(&self) -> &[AtomicU64; WORDS] {
+    fn words(&self) -> &[Word; WORDS] {
         match self {
             Shared::Page(page) => page.words(),
             Shared::Private(private) => &private.words,
@@ -752,14 +752,14 @@ fn share(container: &Container, config: &Config) -> Result<Shared> {
         }
     }
     Ok(Shared::Private(Box::new(Private {
-        words: [const { AtomicU64::new(0) }; WORDS],
+        words: [const { Word::new(0) }; WORDS],
         short: Mutex::default(),
         gate: Mutex::default(),
     })))
 }
 
 /// Writes the container's directory into the page.
-fn put_dir(words: &[AtomicU64; WORDS], dir: &Path) {
+fn put_dir(words: &[Word; WORDS], dir: &Path) {
     let bytes = dir.as_os_str().as_bytes();
     let room = &words[DIR + 1..];
     if bytes.len() > room.len() * 8 {
@@ -780,7 +780,7 @@ pub fn wall_clock() -> u64 {
 }
 
 /// Takes note of what the file's clock says.
-fn heed(words: &[AtomicU64; WORDS], clock: Clock) {
+fn heed(words: &[Word; WORDS], clock: Clock) {
     words[CLOCK].fetch_max(clock.stamp, Ordering::SeqCst);
     if clock.covers != Covers::Some {
         // Never 0, which says that nobody goes by it.
@@ -817,7 +817,7 @@ fn newest(container: &Container) -> Result<u64> {
 }
 
 /// What [`put_dir`] wrote.
-fn dir_of(words: &[AtomicU64; WORDS]) -> Option<PathBuf> {
+fn dir_of(words: &[Word; WORDS]) -> Option<PathBuf> {
     let room = &words[DIR + 1..];
     let len = usize::try_from(words[DIR].load(Ordering::SeqCst))
         .ok()

@@ -18,7 +18,7 @@ use rustix::io::retry_on_intr;
 
 use super::posix::{BareFd, HighFd};
 use super::{Errno, Keep, Place, Result};
-use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::sync::plain::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Arc, OnceLock};
 
 /// A descriptor of somebody who keeps it open.

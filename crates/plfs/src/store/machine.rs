@@ -4,10 +4,14 @@ use std::ffi::CString;
 use std::path::Path;
 
 use super::{Errno, StoreFile};
-use crate::sync::{Mutex, OnceLock, lock};
+use crate::sync::plain::{Mutex, lock};
+use crate::sync::{self, OnceLock};
 
 /// Random bytes from the kernel.
 pub(crate) fn fill_random(bytes: &mut [u8]) {
+    if sync::fill_by_run(bytes) {
+        return;
+    }
     let mut done = 0;
     while done < bytes.len() {
         match rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty()) {
@@ -92,6 +96,9 @@ pub(crate) fn boot_id() -> u64 {
 /// Time since this machine was started, nanoseconds; it goes on while the machine sleeps, and
 /// nobody sets it.
 pub(crate) fn boot_time_ns() -> u64 {
+    if let Some(ns) = sync::time_of_run_ns() {
+        return ns;
+    }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }

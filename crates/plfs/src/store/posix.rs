@@ -34,8 +34,9 @@ use super::machine;
 use super::{
     Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
 };
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, OnceLock, PoisonError};
+use crate::sync::plain::atomic::{AtomicU64, Ordering};
+use crate::sync::plain::{Mutex, lock};
+use crate::sync::{Arc, OnceLock};
 
 /// Descriptor numbers that can be recorded: twice the highest base, so that 65,536 descriptors fit
 /// above it.
@@ -610,7 +611,7 @@ fn file_system(path: &Path) -> FileSystem {
     // Asked for the same few roots again and again; on a network file system a statfs can wait for
     // other clients.
     static KNOWN: Mutex<BTreeMap<PathBuf, FileSystem>> = Mutex::new(BTreeMap::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = lock(&KNOWN);
     if let Some(found) = known.get(path) {
         return found.clone();
     }

@@ -26,8 +26,7 @@ use syscalls::Sysno;
 
 use super::posix::{BareFd, HighFd, PosixStore};
 use super::{Errno, Result, Store};
-use crate::sync::atomic::AtomicU64;
-use crate::sync::{Mutex, MutexGuard, PoisonError, thread};
+use crate::sync::{Mutex, MutexGuard, PoisonError, Word, thread, wait_for};
 
 /// Numbers in a page.
 pub const WORDS: usize = 1024;
@@ -44,7 +43,7 @@ enum Lock {
 /// The shared page of one container on one node. Dropping it releases its locks.
 #[derive(Debug)]
 pub struct SharedPage {
-    words: *const AtomicU64,
+    words: *const Word,
     file: HighFd,
     path: PathBuf,
     short: Mutex<()>,
@@ -185,7 +184,7 @@ impl SharedPage {
             )?
         };
         Ok(Some(SharedPage {
-            words: words.cast::<AtomicU64>(),
+            words: words.cast::<Word>(),
             file,
             path: path.to_path_buf(),
             short: Mutex::default(),
@@ -194,10 +193,10 @@ impl SharedPage {
     }
 
     /// The numbers. Zero at first.
-    pub fn words(&self) -> &[AtomicU64; WORDS] {
+    pub fn words(&self) -> &[Word; WORDS] {
         // SAFETY: the mapping is BYTES long, page-aligned, lives as long as self, and all processes
         // access it only as atomics.
-        unsafe { &*self.words.cast::<[AtomicU64; WORDS]>() }
+        unsafe { &*self.words.cast::<[Word; WORDS]>() }
     }
 
     /// Takes the short lock; waits for its holder. The kernel releases it if the holder dies.
@@ -213,7 +212,10 @@ impl SharedPage {
 
     fn take<'a>(&'a self, lock: Lock, thread: &'a Mutex<()>) -> Result<PageGuard<'a>> {
         let thread = thread.lock().unwrap_or_else(PoisonError::into_inner);
-        set_lock(self.file.as_fd(), lock, linux::F_WRLCK, true)?;
+        wait_for(|wait| match set_lock(self.file.as_fd(), lock, linux::F_WRLCK, wait) {
+            Err(Errno::AGAIN | Errno::ACCESS) if !wait => None,
+            done => Some(done),
+        })?;
         Ok(PageGuard { fd: self.file.as_fd(), lock, _thread: thread })
     }
 
@@ -364,7 +366,14 @@ pub fn turn(dir: &Path, key: u64) -> Option<impl Drop> {
     let uid = rustix::process::geteuid().as_raw();
     let path = dir.join(format!("plfs-{uid}-turn-{:02x}", key % 64));
     let file = open_bare(&path, true, uid).ok()?;
-    flock(file.as_fd(), FlockOperation::LockExclusive).ok()?;
+    wait_for(|wait| match wait {
+        true => Some(flock(file.as_fd(), FlockOperation::LockExclusive)),
+        false => match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::AGAIN) => None,
+            done => Some(done),
+        },
+    })
+    .ok()?;
     Some(file)
 }
 
@@ -430,7 +439,7 @@ fn same_file(fd: BorrowedFd<'_>, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::atomic::Ordering;
+    use crate::sync::plain::atomic::Ordering;
 
     fn me() -> u32 {
         rustix::process::geteuid().as_raw()

@@ -1,0 +1,17 @@
+#!/bin/bash
+# tests/schedules/run.sh BUILD_DIR [TEST...]
+#
+# Proves: what SEMANTICS.md says of threads of a process holds in schedules that are explored: which thread goes on at each lock, atomic and call on the store
+# Takes 60 s
+# crates/plfs/tests/schedules.rs in a build of its own, in which crates/plfs/src/sync.rs has the locks of the crate shuttle. TEST: words of a test's name.
+set -u
+cd "$(dirname "$(realpath "$0")")/../.." || exit 2
+shift
+cargo=${CARGO:-cargo}
+export RUSTFLAGS="${RUSTFLAGS:-} --cfg plfs_shuttle"
+[ $# -gt 0 ] || set -- ""
+status=0
+for word; do
+    "$cargo" test --locked -p plfs --test schedules --target-dir "${CARGO_TARGET_DIR:-target}/schedules" -- "$word" || status=1
+done
+exit $status
