@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use plfs_format::name::ROOT_DIR;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::retry_on_intr;
 
 use super::posix::{BareFd, HighFd};
@@ -41,6 +41,8 @@ pub struct Inside {
     anchors: Vec<Anchor>,
     keep: Keep,
     walk: bool,
+    /// The directory of the first place is locked by the descriptor that is kept.
+    is_held: AtomicBool,
 }
 
 struct Anchor {
@@ -176,11 +178,16 @@ impl Inside {
             let guard = first.map_or_else(|| place.dir.clone(), |first| place.root.join(first));
             Anchor { place, guard, root, dir: OnceLock::new(), is_linked: AtomicBool::new(false) }
         };
-        Inside { anchors: places.into_iter().zip(roots).map(anchor).collect(), keep, walk }
+        Inside {
+            anchors: places.into_iter().zip(roots).map(anchor).collect(),
+            keep,
+            walk,
+            is_held: AtomicBool::new(false),
+        }
     }
 
     fn with_descriptors(self) -> Inside {
-        if let (Keep::Now, Some(first)) = (self.keep, self.anchors.first()) {
+        if let (Keep::Now | Keep::ToHold, Some(first)) = (self.keep, self.anchors.first()) {
             // What is not there, or cannot be opened now, is an error of the first call that needs
             // it.
             let _ = self.dir(first);
@@ -193,7 +200,7 @@ impl Inside {
         let does = match keep {
             Keep::Nothing => self.keep == Keep::Nothing,
             Keep::WhenUsed => self.keep != Keep::Nothing,
-            Keep::Now => {
+            Keep::Now | Keep::ToHold => {
                 let first = self.anchors.first().and_then(|first| first.dir.get());
                 matches!(first, Some(PlaceFd::Kept(_)))
             }
@@ -245,10 +252,17 @@ impl Inside {
         if let Some(fd) = anchor.dir.get() {
             return Ok(fd.as_fd());
         }
-        let fd =
-            self.far(anchor, &anchor.place.dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let open = |flags| self.far(anchor, &anchor.place.dir, flags, Mode::empty());
         let fd = match self.keep {
-            Keep::Now => PlaceFd::Kept(HighFd::new(fd)),
+            // Who may not read it may look names up in it.
+            Keep::ToHold => match open(READ_DIR) {
+                Err(Errno::ACCESS) => open(DIR),
+                other => other,
+            },
+            _ => open(DIR),
+        }?;
+        let fd = match self.keep {
+            Keep::Now | Keep::ToHold => PlaceFd::Kept(HighFd::new(fd)),
             Keep::Nothing | Keep::WhenUsed => PlaceFd::Brief(BareFd::new(fd)),
         };
         Ok(anchor.dir.get_or_init(|| fd).as_fd())
@@ -256,15 +270,60 @@ impl Inside {
 
     /// The same view for who keeps it: the directory of the first place, if it is open here, is not
     /// looked up again.
-    pub fn kept(&self, places: Vec<Place>, roots: Vec<Option<Kept>>) -> Inside {
+    pub fn kept(&self, places: Vec<Place>, roots: Vec<Option<Kept>>, keep: Keep) -> Inside {
         let is_same = self.anchors.iter().map(|anchor| &anchor.place).eq(&places);
         let open = self.anchors.first().filter(|_| is_same).and_then(|first| first.dir.get());
-        let fd = open.and_then(|fd| HighFd::copy_of(fd.as_fd()).ok());
-        let inside = Inside::without_descriptors(places, roots, Keep::Now, self.walk);
+        let fd = open.and_then(|fd| match keep {
+            // A lock of one view must not be the other's, too.
+            Keep::ToHold => open_again(fd.as_fd(), READ_DIR).map(HighFd::new).ok(),
+            _ => HighFd::copy_of(fd.as_fd()).ok(),
+        });
+        let inside = Inside::without_descriptors(places, roots, keep, self.walk);
         if let (Some(first), Some(fd)) = (inside.anchors.first(), fd) {
             let _ = first.dir.set(PlaceFd::Kept(fd));
         }
         inside.with_descriptors()
+    }
+
+    /// [`Store::hold`](super::Store::hold).
+    pub fn hold(self: &Arc<Self>) -> Option<Result<Held>> {
+        let first = self.anchors.first().filter(|_| self.keep == Keep::ToHold)?;
+        if self.is_held.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let locked = self.lock(first);
+        if !matches!(locked, Some(Ok(()))) {
+            self.is_held.store(false, Ordering::Release);
+        }
+        locked.map(|locked| locked.map(|()| Held(self.clone())))
+    }
+
+    fn lock(&self, anchor: &Anchor) -> Option<Result<()>> {
+        self.dir(anchor).ok()?;
+        let Some(PlaceFd::Kept(dir)) = anchor.dir.get() else { return None };
+        match lock_shared(dir.as_fd()) {
+            // It was only looked up, as the one that a release leaves.
+            Err(Errno::BADF) => {
+                let readable = BareFd::new(open_again(dir.as_fd(), READ_DIR).ok()?);
+                Some(lock_shared(readable.as_fd()).and_then(|()| dir.replace(readable)))
+            }
+            locked => Some(locked),
+        }
+    }
+
+    /// Ends the hold without a call that unlocks: a child of a fork that happened meanwhile shares
+    /// what is open here, and its hold is to last. So what is locked is closed, and another
+    /// descriptor of the directory takes its place.
+    fn release(&self) {
+        let first = self.anchors.first().and_then(|first| first.dir.get());
+        if let Some(PlaceFd::Kept(dir)) = first
+            && let Ok(other) = open_again(dir.as_fd(), DIR)
+        {
+            // What cannot be replaced stays locked until the view goes, and its place is garbage
+            // then if it has no name.
+            let _ = dir.replace(BareFd::new(other));
+        }
+        self.is_held.store(false, Ordering::Release);
     }
 
     /// Opens `path` from the root on.
@@ -293,6 +352,29 @@ impl Inside {
         }
         opened
     }
+}
+
+/// A lock on the directory of a view's first place, until it is dropped.
+#[derive(Debug)]
+pub struct Held(Arc<Inside>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+fn lock_shared(dir: BorrowedFd<'_>) -> Result<()> {
+    match retry_on_intr(|| rustix::fs::flock(dir, FlockOperation::NonBlockingLockShared)) {
+        // No such locks here: see `StoreFile::try_lock`.
+        Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
+        other => other,
+    }
+}
+
+/// Another descriptor of a directory that is open, which shares nothing with it.
+fn open_again(dir: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
+    retry_on_intr(|| rustix::fs::openat(dir, ".", flags | OFlags::CLOEXEC, Mode::empty()))
 }
 
 fn open_root(root: &Path) -> Result<BareFd> {
@@ -371,6 +453,9 @@ impl Spot<'_> {
 
 /// A directory, only to look names up in.
 const DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+
+/// A directory, to read or lock it as well.
+pub(super) const READ_DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 /// Opens what lies at `rest` below the directory `base`, following no link and leaving `base` in no
 /// way. `walk`: without openat2(2).
