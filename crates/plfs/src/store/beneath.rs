@@ -16,6 +16,7 @@ use plfs_format::name::ROOT_DIR;
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::retry_on_intr;
 
+use super::file_cache::{with_room, with_room_to_keep};
 use super::posix::{BareFd, HighFd};
 use super::{Errno, Keep, Place, Result};
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -252,7 +253,9 @@ impl Inside {
         if let Some(fd) = anchor.dir.get() {
             return Ok(fd.as_fd());
         }
-        let open = |flags| self.far(anchor, &anchor.place.dir, flags, Mode::empty());
+        let open = |flags| {
+            with_room_to_keep(|| self.far_now(anchor, &anchor.place.dir, flags, Mode::empty()))
+        };
         let fd = match self.keep {
             // Who may not read it may look names up in it.
             Keep::ToHold => match open(READ_DIR) {
@@ -275,7 +278,9 @@ impl Inside {
         let open = self.anchors.first().filter(|_| is_same).and_then(|first| first.dir.get());
         let fd = open.and_then(|fd| match keep {
             // A lock of one view must not be the other's, too.
-            Keep::ToHold => open_again(fd.as_fd(), READ_DIR).map(HighFd::new).ok(),
+            Keep::ToHold => {
+                with_room_to_keep(|| open_again(fd.as_fd(), READ_DIR)).map(HighFd::new).ok()
+            }
             _ => HighFd::copy_of(fd.as_fd()).ok(),
         });
         let inside = Inside::without_descriptors(places, roots, keep, self.walk);
@@ -304,7 +309,8 @@ impl Inside {
         match lock_shared(dir.as_fd()) {
             // It was only looked up, as the one that a release leaves.
             Err(Errno::BADF) => {
-                let readable = BareFd::new(open_again(dir.as_fd(), READ_DIR).ok()?);
+                let open = || open_again(dir.as_fd(), READ_DIR);
+                let readable = BareFd::new(with_room(open).ok()?);
                 Some(lock_shared(readable.as_fd()).and_then(|()| dir.replace(readable)))
             }
             locked => Some(locked),
@@ -317,7 +323,7 @@ impl Inside {
     fn release(&self) {
         let first = self.anchors.first().and_then(|first| first.dir.get());
         if let Some(PlaceFd::Kept(dir)) = first
-            && let Ok(other) = open_again(dir.as_fd(), DIR)
+            && let Ok(other) = with_room(|| open_again(dir.as_fd(), DIR))
         {
             // What cannot be replaced stays locked until the view goes, and its place is garbage
             // then if it has no name.
@@ -328,6 +334,18 @@ impl Inside {
 
     /// Opens `path` from the root on.
     fn far(&self, anchor: &Anchor, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        self.with_room(|| self.far_now(anchor, path, flags, mode))
+    }
+
+    /// Calls what needs a descriptor for a moment. Who has a file open comes before who opens one.
+    fn with_room<T>(&self, call: impl FnMut() -> Result<T>) -> Result<T> {
+        match self.keep {
+            Keep::Now | Keep::ToHold => with_room(call),
+            Keep::Nothing | Keep::WhenUsed => with_room_to_keep(call),
+        }
+    }
+
+    fn far_now(&self, anchor: &Anchor, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         // What lies beside the place is found by the way up, whatever was renamed above.
         if let Some(rest) = rest_of(path, &anchor.guard)
             && let Some(Ok(guard)) = self.above(&anchor.guard, DIR)
@@ -390,7 +408,8 @@ impl Spot<'_> {
     pub fn open(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         match self.rest {
             Some(rest) if self.inside.keep != Keep::Nothing => {
-                beneath(self.inside.dir(&self.anchor)?, rest, flags, mode, self.inside.walk)
+                let dir = self.inside.dir(&self.anchor)?;
+                self.inside.with_room(|| beneath(dir, rest, flags, mode, self.inside.walk))
             }
             _ => self.inside.far(&self.anchor, self.path, flags, mode),
         }
@@ -406,16 +425,10 @@ impl Spot<'_> {
             let dir = self.inside.dir(&self.anchor)?;
             return match rest.parent().filter(|above| !above.as_os_str().is_empty()) {
                 None => Ok((Dir::Kept(dir), name)),
-                Some(above) => Ok((
-                    Dir::Own(BareFd::new(beneath(
-                        dir,
-                        above,
-                        DIR,
-                        Mode::empty(),
-                        self.inside.walk,
-                    )?)),
-                    name,
-                )),
+                Some(above) => {
+                    let open = || beneath(dir, above, DIR, Mode::empty(), self.inside.walk);
+                    Ok((Dir::Own(BareFd::new(self.inside.with_room(open)?)), name))
+                }
             };
         }
         if self.path == self.anchor.guard {

@@ -10,11 +10,13 @@
 //! path.
 
 mod beneath;
+mod file_cache;
 pub(crate) mod machine;
 pub(crate) mod posix;
 pub(crate) mod shm;
 
 pub use beneath::Kept;
+pub(crate) use file_cache::CachedFile;
 pub use posix::{PosixFile, PosixStore, stat_of};
 
 use std::any::Any;

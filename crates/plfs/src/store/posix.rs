@@ -31,6 +31,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Resource;
 
 use super::beneath::{Dir, Inside, Kept, READ_DIR, Spot, beneath, chmod};
+use super::file_cache::{with_room, with_room_to_keep};
 use super::machine;
 use super::{
     Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
@@ -78,8 +79,13 @@ fn base_fd() -> RawFd {
 }
 
 fn ask_base_fd() -> RawFd {
-    let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    (limit / 2).clamp(BASE_MIN, BASE_MAX) as RawFd
+    (soft_limit() / 2).clamp(BASE_MIN, BASE_MAX) as RawFd
+}
+
+/// How many files this process may have open, as it was when it was asked first.
+pub(super) fn soft_limit() -> u64 {
+    static LIMIT: OnceLock<u64> = OnceLock::new();
+    *LIMIT.get_or_init(|| rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
 /// A descriptor that is closed by a system call of our own rather than libc's close.
@@ -258,7 +264,9 @@ impl PosixStore {
     fn open_at(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         match self.spot(path) {
             Some(spot) => spot.open(flags, mode),
-            None => retry_on_intr(|| rustix::fs::open(path, flags | OFlags::CLOEXEC, mode)),
+            None => with_room_to_keep(|| {
+                retry_on_intr(|| rustix::fs::open(path, flags | OFlags::CLOEXEC, mode))
+            }),
         }
     }
 
@@ -576,9 +584,11 @@ impl Store for PosixStore {
     /// A file system that does not know fsync on directories (EINVAL) has nothing to offer here and
     /// counts as done.
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        let above = self.inside.as_ref().and_then(|inside| inside.above(path, READ_DIR));
-        let dir =
-            BareFd::new(above.unwrap_or_else(|| self.open_at(path, READ_DIR, Mode::empty()))?);
+        let above = || self.inside.as_ref().and_then(|inside| inside.above(path, READ_DIR));
+        let dir = match with_room(|| above().transpose())? {
+            Some(dir) => BareFd::new(dir),
+            None => BareFd::new(self.open_at(path, READ_DIR, Mode::empty())?),
+        };
         match retry_on_intr(|| rustix::fs::fsync(&dir)) {
             Err(Errno::INVAL) => Ok(()),
             other => other,
