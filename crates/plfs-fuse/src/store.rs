@@ -275,6 +275,11 @@ impl Store for MountStore {
         }))
     }
 
+    fn hold(&self) -> Option<Result<Box<dyn Any + Send + Sync>>> {
+        let _acting = self.owner().map(|(uid, gid)| Acting::as_user(uid, gid));
+        self.inner.hold()
+    }
+
     fn is_local(&self, path: &Path) -> bool {
         self.inner.is_local(&self.reach(path))
     }

@@ -539,8 +539,16 @@ impl Committing<'_> {
     }
 
     /// Ends a commit that appended or synced: an error if the node was declared dead meanwhile.
+    ///
+    /// Also if closing a log between two uses has failed: then a sync after it may have found
+    /// nothing to say.
     pub fn finish(self) -> Result<()> {
-        self.writer.set.must_own().map_err(|error| lock(&self.writer.state).poison(error))
+        let owned = self.writer.set.must_own();
+        let mut state = lock(&self.writer.state);
+        owned
+            .and_then(|()| state.data.failure())
+            .and_then(|()| self.writer.set.index_failure())
+            .map_err(|error| state.poison(error))
     }
 
     /// Makes the index log durable as far as this process has appended to it, and the data that it

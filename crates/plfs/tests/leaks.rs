@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use plfs::store::{PosixStore, Store};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, MemStore, Op};
 
 use common::counting;
 
@@ -49,45 +48,4 @@ fn created_and_closed_files_leave_nothing_in_memory() {
     assert!(grown < 1 << 20, "{grown} bytes for 10,000 files that are gone");
     kept.into_iter().for_each(|file| file.close().unwrap());
     std::fs::remove_dir_all(&root).unwrap();
-}
-
-/// A reader that went through more than 64 data logs closed all of them at the 65th, those too that
-/// it read all the time, and opened them again one by one.
-#[test]
-fn a_data_log_that_is_read_often_stays_open() {
-    let _alone = counting::alone();
-    let memory = MemStore::new();
-    memory.mkdir(Path::new("/m"), 0o755).unwrap();
-    let path = Path::new("/m/f");
-    // Writers at the same time, each with a log set of its own.
-    let writers: Vec<(Plfs, File)> = (0..100u64)
-        .map(|i| {
-            let plfs = process(Arc::new(memory.clone()));
-            let file = open(&plfs, path);
-            file.write_at(&[i as u8; 10], i * 10).unwrap();
-            file.commit().unwrap();
-            (plfs, file)
-        })
-        .collect();
-    writers.into_iter().for_each(|(_, file)| file.close().unwrap());
-    let store = FaultStore::new(Arc::new(memory));
-    let plfs = process(Arc::new(store.clone()));
-    let file = open(&plfs, path);
-    let opens = || {
-        store
-            .log()
-            .iter()
-            .filter(|call| {
-                call.op == Op::Open && call.path.extension().is_some_and(|end| end == "data")
-            })
-            .count()
-    };
-    let mut bytes = [0; 10];
-    for i in 1..100 {
-        for offset in [0, i * 10] {
-            assert_eq!(file.read_at(&mut bytes, offset).unwrap(), 10);
-            assert_eq!(bytes, [(offset / 10) as u8; 10]);
-        }
-    }
-    assert_eq!(opens(), 100, "the first of 100 data logs was opened more than once");
 }

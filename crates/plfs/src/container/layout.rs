@@ -83,7 +83,8 @@ impl Container {
     pub fn opened(&self, uid: u32, gid: u32) -> Container {
         let store = self.store.for_owner(uid, gid);
         let store = store.as_ref().unwrap_or(&self.store);
-        self.through(store.inside(self.places(), Keep::Now).unwrap_or_else(|| store.clone()))
+        let keep = if self.local { Keep::ToHold } else { Keep::Now };
+        self.through(store.inside(self.places(), keep).unwrap_or_else(|| store.clone()))
     }
 
     /// The container, for who remembers many: without a descriptor.

@@ -1,5 +1,6 @@
 //! How a container goes away: when its last name is gone and nobody has it open.
 
+use std::any::Any;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -15,31 +16,28 @@ use crate::write::Identity;
 /// Held while a process uses a container, so that whoever removes its last name leaves the data to
 /// it.
 ///
-/// On a local file system it is a lock on the container's directory. Elsewhere locks are slow or do
-/// not reach other clients anyway: there a file in the node's shared memory serves, and a removal
-/// by another node takes the data away, as on NFS.
+/// On a local file system it is a lock on the container's directory, by the descriptor that an open
+/// file has of it anyway. Elsewhere locks are slow or do not reach other clients anyway: there a
+/// file in the node's shared memory serves, and a removal by another node takes the data away, as
+/// on NFS.
 #[derive(Debug)]
 pub struct Hold(#[allow(dead_code)] HoldKind);
 
 #[derive(Debug)]
 enum HoldKind {
     Dir(#[allow(dead_code)] Arc<dyn StoreFile>),
+    View(#[allow(dead_code)] Box<dyn Any + Send + Sync>),
     Node(#[allow(dead_code)] Option<shm::Presence>),
 }
 
 impl Hold {
-    /// Holds the container; ESTALE if it is being removed or gone. An open and a stat on a local
+    /// Holds the container; ESTALE if it is being removed or gone. A lock and a stat on a local
     /// file system, two calls on shared memory elsewhere.
     pub fn take(container: &Container, shared_memory: Option<&Path>) -> Result<Hold> {
-        let gone = |errno| if errno == Errno::NOENT { Errno::STALE } else { errno };
         if container.local {
-            let dir = container
-                .store
-                .open(&container.dir, Open::READ)
-                .map_err(gone)
-                .at("open", &container.dir)?;
+            let mut own = None;
             for _ in 0..100 {
-                if dir.try_lock(false).at("lock", &container.dir)? {
+                if let Some(held) = Hold::lock(container, &mut own)? {
                     // Who removes it has the lock until all is gone: it is there whole, or not at
                     // all.
                     container
@@ -47,7 +45,7 @@ impl Hold {
                         .stat(&container.dir, false)
                         .map_err(gone)
                         .at("stat", &container.dir)?;
-                    return Ok(Hold(HoldKind::Dir(dir)));
+                    return Ok(Hold(held));
                 }
                 // Somebody removes it; or has looked whether it may go, and it may not.
                 thread::sleep(std::time::Duration::from_millis(1));
@@ -57,6 +55,32 @@ impl Hold {
         Ok(Hold(HoldKind::Node(
             shared_memory.and_then(|dir| shm::Presence::join(&presence_path(container, dir)).ok()),
         )))
+    }
+
+    /// One try to lock the directory, by the view's descriptor or else by `own`. `None` if somebody
+    /// has it alone.
+    fn lock(
+        container: &Container,
+        own: &mut Option<Arc<dyn StoreFile>>,
+    ) -> Result<Option<HoldKind>> {
+        let dir = match own.take() {
+            Some(dir) => dir,
+            None => match container.store.hold() {
+                Some(Ok(held)) => return Ok(Some(HoldKind::View(held))),
+                Some(Err(Errno::AGAIN)) => return Ok(None),
+                Some(Err(errno)) => return Err(errno).at("lock", &container.dir),
+                None => container
+                    .store
+                    .open(&container.dir, Open::READ)
+                    .map_err(gone)
+                    .at("open", &container.dir)?,
+            },
+        };
+        if dir.try_lock(false).at("lock", &container.dir)? {
+            return Ok(Some(HoldKind::Dir(dir)));
+        }
+        *own = Some(dir);
+        Ok(None)
     }
 
     /// For who removes the container: keeps others from beginning to use it, on a local file
@@ -76,6 +100,11 @@ impl Hold {
             .is_none_or(|dir| shm::Presence::is_free(&presence_path(container, dir)))
             .then_some(Hold(HoldKind::Node(None))))
     }
+}
+
+/// A container that is not there was removed under who has it open.
+fn gone(errno: Errno) -> Errno {
+    if errno == Errno::NOENT { Errno::STALE } else { errno }
 }
 
 fn presence_path(container: &Container, dir: &Path) -> PathBuf {

@@ -1,7 +1,7 @@
 //! One process's bytes on their way into a stream: placed in reserved regions, gathered in a
 //! buffer, written as large appends.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plfs_format::name::{self, SegmentRef};
 use plfs_index::{Regions, Stretch, Sums};
@@ -11,7 +11,7 @@ use super::flusher::{InFlight, write_behind};
 use super::log_set::open_to_readers;
 use crate::container::{Container, dir_mode, make_dir};
 use crate::error::{At, Result};
-use crate::store::{self, Open, StoreFile};
+use crate::store::{self, CachedFile, Open, StoreFile};
 use crate::sync::Arc;
 use crate::sync::plain::atomic::{AtomicUsize, Ordering};
 
@@ -39,11 +39,29 @@ static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
 struct Segment {
     at: SegmentRef,
     path: PathBuf,
-    file: Arc<dyn StoreFile>,
+    file: Arc<CachedFile>,
     /// It has been given bytes that the node does not know of yet.
     dirty: bool,
     /// The node does not know yet that this process may have made the file.
     new: bool,
+}
+
+impl Segment {
+    /// The file, opened again if it was closed between two uses.
+    fn open(&self, container: &Container) -> Result<Arc<dyn StoreFile>> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let open = |how| match container.store.open(&self.path, how) {
+            Err(store::Errno::NOENT) if self.at.backend > 0 => {
+                // The backend may have moved.
+                let path = container.segment_path(&self.at).map_err(|error| error.errno())?;
+                container.store.open(&path, how)
+            }
+            other => other,
+        };
+        self.file.get_or_open(|_| open(Open::READ_WRITE)).at("open the data log again", &self.path)
+    }
 }
 
 /// The data side of one writer. Not shared: its owner locks.
@@ -136,7 +154,8 @@ impl DataLog {
         let (segment, physical) = self.reserve(bytes)?;
         let of = &self.segments[segment as usize];
         let is_summed = self.sums.is_some();
-        Ok(Place { segment, physical, file: of.file.clone(), path: of.path.clone(), is_summed })
+        let file = of.open(&self.container)?;
+        Ok(Place { segment, physical, file, path: of.path.clone(), is_summed })
     }
 
     /// Says that the store has bytes that were [placed](DataLog::place) in this segment, whose
@@ -197,6 +216,7 @@ impl DataLog {
     pub fn flush(&mut self) -> Result<()> {
         self.write_buffer()?;
         self.in_flight.wait()?;
+        self.failure()?;
         for segment in self.segments.iter_mut().filter(|segment| segment.dirty) {
             self.set.mark_unsynced(segment.at.stream, segment.at.segment, segment.new);
             (segment.dirty, segment.new) = (false, false);
@@ -214,6 +234,17 @@ impl DataLog {
             .try_for_each(|segment| segment.file.flush().at("close the data log", &segment.path))
     }
 
+    /// What was said when a data log was closed between two uses, where that can be an error: bytes
+    /// that were acknowledged are lost.
+    pub fn failure(&self) -> Result<()> {
+        if self.container.local {
+            return Ok(());
+        }
+        self.segments
+            .iter()
+            .try_for_each(|segment| segment.file.failure().at("close the data log", &segment.path))
+    }
+
     /// Hands what is buffered to the store, and gives what to [wait](InFlight::wait) for: a
     /// [flush](DataLog::flush) after it finds little to do.
     pub fn begin_flush(&mut self) -> Result<Arc<InFlight>> {
@@ -226,6 +257,7 @@ impl DataLog {
             return Ok(());
         }
         let segment = &mut self.segments[self.buffer_segment as usize];
+        let file = segment.open(&self.container)?;
         segment.dirty = true;
         if let Some(sums) = &mut self.sums {
             // Whole buffers, however small the writes were.
@@ -235,7 +267,7 @@ impl DataLog {
         if self.travel.behind {
             let bytes = std::mem::replace(&mut self.buffer, self.in_flight.spare());
             write_behind(
-                &segment.file,
+                &file,
                 segment.path.clone(),
                 self.buffer_at,
                 bytes,
@@ -244,7 +276,7 @@ impl DataLog {
             );
             return Ok(());
         }
-        let result = store::write_full(segment.file.as_ref(), &self.buffer, self.buffer_at)
+        let result = store::write_full(file.as_ref(), &self.buffer, self.buffer_at)
             .at("write the data log", &segment.path);
         self.buffer.clear();
         result
@@ -271,15 +303,19 @@ impl DataLog {
             return Ok(i as u32);
         }
         let mut path = self.container.segment_path(&at)?;
-        let opened = match self.container.store.open(&path, Open::create(0o644)) {
+        let file = CachedFile::for_writing(self.container.local);
+        let create = |path: &Path| {
+            file.get_or_open(|_| self.container.store.open(path, Open::create(0o644)))
+        };
+        let opened = match create(&path) {
             Err(store::Errno::NOENT) if at.backend > 0 => {
                 path = self.make_backend_dirs(&at)?.join(name::data_log(&at));
-                self.container.store.open(&path, Open::create(0o644))
+                create(&path)
             }
             other => other,
         };
-        let file = opened.at("create the data log", &path)?;
-        open_to_readers(&self.container, &path, file.stat(), 0o644)?;
+        let stat = opened.at("create the data log", &path)?.stat();
+        open_to_readers(&self.container, &path, stat, 0o644)?;
         self.segments.push(Segment { at, path, file, dirty: false, new: true });
         Ok(self.segments.len() as u32 - 1)
     }

@@ -25,9 +25,9 @@ use crate::container::{cover_all, publish, raise_clock, read_clock, write_clock}
 use crate::error::{At, Error, Result};
 use crate::store::machine::random_u64;
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
-use crate::store::{self, Errno, Keep, Open, Place, Store, StoreFile, Time};
+use crate::store::{self, CachedFile, Errno, Keep, Open, Place, Store, StoreFile, Time};
 use crate::sync::plain::atomic::Ordering;
-use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, Word, lock};
+use crate::sync::{Arc, Mutex, MutexGuard, Word, lock};
 
 /// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short
 /// sessions.
@@ -194,7 +194,7 @@ pub struct LogSet {
     set: u32,
     /// Opened by the first append: a node that has nothing to say yet leaves nothing for others to
     /// read.
-    index: OnceLock<Arc<dyn StoreFile>>,
+    index: Arc<CachedFile>,
     index_path: PathBuf,
     /// The mark that says that the node owns the set, and the nonce in it.
     mark_path: PathBuf,
@@ -270,10 +270,10 @@ impl LogSet {
         let mark_path = container.path(&name::open_mark(set));
         let nonce = shared.words()[NONCE].load(Ordering::SeqCst);
         Ok(LogSet {
+            index: CachedFile::for_writing(container.local),
             container,
             shared,
             set,
-            index: OnceLock::new(),
             index_path,
             mark_path,
             nonce,
@@ -645,25 +645,32 @@ impl LogSet {
 
     /// Says what closing the index log would say, where that can be an error.
     pub fn close_index(&self) -> Result<()> {
-        match self.index.get() {
-            Some(index) if !self.container.local => {
-                index.flush().at("close the index log", &self.index_path)
-            }
-            _ => Ok(()),
+        match self.container.local {
+            true => Ok(()),
+            false => self.index.flush().at("close the index log", &self.index_path),
         }
     }
 
-    fn index(&self) -> Result<&Arc<dyn StoreFile>> {
+    fn index(&self) -> Result<Arc<dyn StoreFile>> {
         if let Some(index) = self.index.get() {
             return Ok(index);
         }
-        let index = self
-            .container
-            .store
-            .open(&self.index_path, Open::create(0o644))
-            .at("open the index log", &self.index_path)?;
-        open_to_readers(&self.container, &self.index_path, index.stat(), 0o644)?;
-        Ok(self.index.get_or_init(|| index))
+        let mut is_first = false;
+        let open = |was_open: bool| {
+            is_first = !was_open;
+            let how = if was_open { Open::READ_WRITE } else { Open::create(0o644) };
+            self.container.store.open(&self.index_path, how)
+        };
+        let index = self.index.get_or_open(open).at("open the index log", &self.index_path)?;
+        if is_first {
+            open_to_readers(&self.container, &self.index_path, index.stat(), 0o644)?;
+        }
+        Ok(index)
+    }
+
+    /// What was said when the index log was closed between two uses, where that can be an error.
+    pub fn index_failure(&self) -> Result<()> {
+        self.index.failure().at("close the index log", &self.index_path)
     }
 
     /// Runs `sync`, which makes the container's names durable, unless some process of the node has

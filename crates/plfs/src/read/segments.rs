@@ -1,31 +1,25 @@
-//! Data logs open for reading, at most a bounded number.
+//! The data logs that a logical file is read from.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use lru::LruCache;
 use plfs_format::name::{self, SegmentRef};
 
 use crate::container::Container;
 use crate::error::{Error, Result};
-use crate::store::{self, Errno, Open, StoreFile};
+use crate::store::{self, CachedFile, Errno, Open, StoreFile};
 use crate::sync::{Arc, Mutex, lock};
 
-/// Data logs that one logical file keeps open for reading. 64: a node's eight streams of eight
-/// nodes; far below the usual limit of 1,024 descriptors, at which the original died with EMFILE.
-const OPEN_MAX: usize = 64;
+/// Data logs of one logical file that are remembered: twice as many as can be open, so that to
+/// forget the others is worth its time.
+const REMEMBERED_MAX: usize = 8192;
 
-/// The open data logs of one logical file. Those that were read last stay open: a reader that goes
-/// round among more logs than [`OPEN_MAX`] opens one for each that it comes to, one that reads
-/// mostly from a few never opens those again.
-#[derive(Debug)]
+/// The data logs that were read of one logical file. How many of all files stay open is bounded
+/// (the original died with EMFILE at 1,024 of one file): a reader that goes round among more opens
+/// one for each that it comes to, one that reads mostly from a few never opens those again.
+#[derive(Debug, Default)]
 pub struct SegmentFiles {
-    open: Mutex<LruCache<SegmentRef, Arc<dyn StoreFile>>>,
-}
-
-impl Default for SegmentFiles {
-    fn default() -> SegmentFiles {
-        SegmentFiles { open: Mutex::new(LruCache::unbounded()) }
-    }
+    read: Mutex<HashMap<SegmentRef, Arc<CachedFile>>>,
 }
 
 impl SegmentFiles {
@@ -54,7 +48,7 @@ impl SegmentFiles {
         physical: u64,
         buf: &mut [u8],
     ) -> Result<usize> {
-        let known = lock(&self.open).get(&at).cloned();
+        let known = lock(&self.read).get(&at).cloned().and_then(|file| file.get());
         if let Some(Ok(found)) = known.map(|file| store::read_full(file.as_ref(), buf, physical)) {
             return Ok(found);
         }
@@ -77,28 +71,18 @@ impl SegmentFiles {
         at: SegmentRef,
         path: &Path,
     ) -> store::Result<Arc<dyn StoreFile>> {
-        let mut open = lock(&self.open);
-        if let Some(file) = open.get(&at) {
-            return Ok(file.clone());
+        let mut read = lock(&self.read);
+        if read.len() >= REMEMBERED_MAX {
+            read.retain(|_, file| file.may_be_open());
         }
-        let file = match container.store.open(path, Open::READ) {
-            // Out of descriptors: ours are the ones to give up.
-            Err(Errno::MFILE | Errno::NFILE) if !open.is_empty() => {
-                open.clear();
-                container.store.open(path, Open::READ)?
-            }
-            other => other?,
-        };
-        open.put(at, file.clone());
-        if open.len() > OPEN_MAX {
-            open.pop_lru();
-        }
-        Ok(file)
+        let file = read.entry(at).or_insert_with(CachedFile::for_reading).clone();
+        drop(read);
+        file.get_or_open(|_| container.store.open(path, Open::READ))
     }
 
     /// Closes all.
     pub fn clear(&self) {
-        lock(&self.open).clear();
+        lock(&self.read).clear();
     }
 }
 

@@ -13,9 +13,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use plfs_format::name::ROOT_DIR;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::retry_on_intr;
 
+use super::file_cache::{with_room, with_room_to_keep};
 use super::posix::{BareFd, HighFd};
 use super::{Errno, Keep, Place, Result};
 use crate::sync::plain::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -41,6 +42,8 @@ pub struct Inside {
     anchors: Vec<Anchor>,
     keep: Keep,
     walk: bool,
+    /// The directory of the first place is locked by the descriptor that is kept.
+    is_held: AtomicBool,
 }
 
 struct Anchor {
@@ -176,11 +179,16 @@ impl Inside {
             let guard = first.map_or_else(|| place.dir.clone(), |first| place.root.join(first));
             Anchor { place, guard, root, dir: OnceLock::new(), is_linked: AtomicBool::new(false) }
         };
-        Inside { anchors: places.into_iter().zip(roots).map(anchor).collect(), keep, walk }
+        Inside {
+            anchors: places.into_iter().zip(roots).map(anchor).collect(),
+            keep,
+            walk,
+            is_held: AtomicBool::new(false),
+        }
     }
 
     fn with_descriptors(self) -> Inside {
-        if let (Keep::Now, Some(first)) = (self.keep, self.anchors.first()) {
+        if let (Keep::Now | Keep::ToHold, Some(first)) = (self.keep, self.anchors.first()) {
             // What is not there, or cannot be opened now, is an error of the first call that needs
             // it.
             let _ = self.dir(first);
@@ -193,7 +201,7 @@ impl Inside {
         let does = match keep {
             Keep::Nothing => self.keep == Keep::Nothing,
             Keep::WhenUsed => self.keep != Keep::Nothing,
-            Keep::Now => {
+            Keep::Now | Keep::ToHold => {
                 let first = self.anchors.first().and_then(|first| first.dir.get());
                 matches!(first, Some(PlaceFd::Kept(_)))
             }
@@ -245,10 +253,19 @@ impl Inside {
         if let Some(fd) = anchor.dir.get() {
             return Ok(fd.as_fd());
         }
-        let fd =
-            self.far(anchor, &anchor.place.dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let open = |flags| {
+            with_room_to_keep(|| self.far_now(anchor, &anchor.place.dir, flags, Mode::empty()))
+        };
         let fd = match self.keep {
-            Keep::Now => PlaceFd::Kept(HighFd::new(fd)),
+            // Who may not read it may look names up in it.
+            Keep::ToHold => match open(READ_DIR) {
+                Err(Errno::ACCESS) => open(DIR),
+                other => other,
+            },
+            _ => open(DIR),
+        }?;
+        let fd = match self.keep {
+            Keep::Now | Keep::ToHold => PlaceFd::Kept(HighFd::new(fd)),
             Keep::Nothing | Keep::WhenUsed => PlaceFd::Brief(BareFd::new(fd)),
         };
         Ok(anchor.dir.get_or_init(|| fd).as_fd())
@@ -256,19 +273,79 @@ impl Inside {
 
     /// The same view for who keeps it: the directory of the first place, if it is open here, is not
     /// looked up again.
-    pub fn kept(&self, places: Vec<Place>, roots: Vec<Option<Kept>>) -> Inside {
+    pub fn kept(&self, places: Vec<Place>, roots: Vec<Option<Kept>>, keep: Keep) -> Inside {
         let is_same = self.anchors.iter().map(|anchor| &anchor.place).eq(&places);
         let open = self.anchors.first().filter(|_| is_same).and_then(|first| first.dir.get());
-        let fd = open.and_then(|fd| HighFd::copy_of(fd.as_fd()).ok());
-        let inside = Inside::without_descriptors(places, roots, Keep::Now, self.walk);
+        let fd = open.and_then(|fd| match keep {
+            // A lock of one view must not be the other's, too.
+            Keep::ToHold => {
+                with_room_to_keep(|| open_again(fd.as_fd(), READ_DIR)).map(HighFd::new).ok()
+            }
+            _ => HighFd::copy_of(fd.as_fd()).ok(),
+        });
+        let inside = Inside::without_descriptors(places, roots, keep, self.walk);
         if let (Some(first), Some(fd)) = (inside.anchors.first(), fd) {
             let _ = first.dir.set(PlaceFd::Kept(fd));
         }
         inside.with_descriptors()
     }
 
+    /// [`Store::hold`](super::Store::hold).
+    pub fn hold(self: &Arc<Self>) -> Option<Result<Held>> {
+        let first = self.anchors.first().filter(|_| self.keep == Keep::ToHold)?;
+        if self.is_held.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let locked = self.lock(first);
+        if !matches!(locked, Some(Ok(()))) {
+            self.is_held.store(false, Ordering::Release);
+        }
+        locked.map(|locked| locked.map(|()| Held(self.clone())))
+    }
+
+    fn lock(&self, anchor: &Anchor) -> Option<Result<()>> {
+        self.dir(anchor).ok()?;
+        let Some(PlaceFd::Kept(dir)) = anchor.dir.get() else { return None };
+        match lock_shared(dir.as_fd()) {
+            // It was only looked up, as the one that a release leaves.
+            Err(Errno::BADF) => {
+                let open = || open_again(dir.as_fd(), READ_DIR);
+                let readable = BareFd::new(with_room(open).ok()?);
+                Some(lock_shared(readable.as_fd()).and_then(|()| dir.replace(readable)))
+            }
+            locked => Some(locked),
+        }
+    }
+
+    /// Ends the hold without a call that unlocks: a child of a fork that happened meanwhile shares
+    /// what is open here, and its hold is to last. So what is locked is closed, and another
+    /// descriptor of the directory takes its place.
+    fn release(&self) {
+        let first = self.anchors.first().and_then(|first| first.dir.get());
+        if let Some(PlaceFd::Kept(dir)) = first
+            && let Ok(other) = with_room(|| open_again(dir.as_fd(), DIR))
+        {
+            // What cannot be replaced stays locked until the view goes, and its place is garbage
+            // then if it has no name.
+            let _ = dir.replace(BareFd::new(other));
+        }
+        self.is_held.store(false, Ordering::Release);
+    }
+
     /// Opens `path` from the root on.
     fn far(&self, anchor: &Anchor, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        self.with_room(|| self.far_now(anchor, path, flags, mode))
+    }
+
+    /// Calls what needs a descriptor for a moment. Who has a file open comes before who opens one.
+    fn with_room<T>(&self, call: impl FnMut() -> Result<T>) -> Result<T> {
+        match self.keep {
+            Keep::Now | Keep::ToHold => with_room(call),
+            Keep::Nothing | Keep::WhenUsed => with_room_to_keep(call),
+        }
+    }
+
+    fn far_now(&self, anchor: &Anchor, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         // What lies beside the place is found by the way up, whatever was renamed above.
         if let Some(rest) = rest_of(path, &anchor.guard)
             && let Some(Ok(guard)) = self.above(&anchor.guard, DIR)
@@ -295,6 +372,29 @@ impl Inside {
     }
 }
 
+/// A lock on the directory of a view's first place, until it is dropped.
+#[derive(Debug)]
+pub struct Held(Arc<Inside>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+fn lock_shared(dir: BorrowedFd<'_>) -> Result<()> {
+    match retry_on_intr(|| rustix::fs::flock(dir, FlockOperation::NonBlockingLockShared)) {
+        // No such locks here: see `StoreFile::try_lock`.
+        Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
+        other => other,
+    }
+}
+
+/// Another descriptor of a directory that is open, which shares nothing with it.
+fn open_again(dir: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
+    retry_on_intr(|| rustix::fs::openat(dir, ".", flags | OFlags::CLOEXEC, Mode::empty()))
+}
+
 fn open_root(root: &Path) -> Result<BareFd> {
     retry_on_intr(|| {
         rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -308,7 +408,8 @@ impl Spot<'_> {
     pub fn open(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         match self.rest {
             Some(rest) if self.inside.keep != Keep::Nothing => {
-                beneath(self.inside.dir(&self.anchor)?, rest, flags, mode, self.inside.walk)
+                let dir = self.inside.dir(&self.anchor)?;
+                self.inside.with_room(|| beneath(dir, rest, flags, mode, self.inside.walk))
             }
             _ => self.inside.far(&self.anchor, self.path, flags, mode),
         }
@@ -324,16 +425,10 @@ impl Spot<'_> {
             let dir = self.inside.dir(&self.anchor)?;
             return match rest.parent().filter(|above| !above.as_os_str().is_empty()) {
                 None => Ok((Dir::Kept(dir), name)),
-                Some(above) => Ok((
-                    Dir::Own(BareFd::new(beneath(
-                        dir,
-                        above,
-                        DIR,
-                        Mode::empty(),
-                        self.inside.walk,
-                    )?)),
-                    name,
-                )),
+                Some(above) => {
+                    let open = || beneath(dir, above, DIR, Mode::empty(), self.inside.walk);
+                    Ok((Dir::Own(BareFd::new(self.inside.with_room(open)?)), name))
+                }
             };
         }
         if self.path == self.anchor.guard {
@@ -371,6 +466,9 @@ impl Spot<'_> {
 
 /// A directory, only to look names up in.
 const DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+
+/// A directory, to read or lock it as well.
+pub(super) const READ_DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 /// Opens what lies at `rest` below the directory `base`, following no link and leaving `base` in no
 /// way. `walk`: without openat2(2).

@@ -10,11 +10,13 @@
 //! path.
 
 mod beneath;
+mod file_cache;
 pub(crate) mod machine;
 pub(crate) mod posix;
 pub(crate) mod shm;
 
 pub use beneath::Kept;
+pub(crate) use file_cache::CachedFile;
 pub use posix::{PosixFile, PosixStore, stat_of};
 
 use std::any::Any;
@@ -185,6 +187,9 @@ pub enum Keep {
     /// The same, and that of the first place at once: whatever is renamed above it from now on, its
     /// files are found. For a view that is kept.
     Now,
+    /// The same, and the first one can carry a lock: [`Store::hold`]. For file systems where a
+    /// directory is opened for reading as fast as it is looked up: local ones.
+    ToHold,
 }
 
 /// A tree of files. All paths are absolute; final symlinks are followed unless a call says
@@ -273,6 +278,18 @@ pub trait Store: Send + Sync + Debug {
     /// up to it.
     fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {
         let _ = (places, keep);
+        None
+    }
+    /// For a view that keeps a descriptor [`ToHold`](Keep::ToHold): takes a shared lock on the
+    /// directory of its first place, by that descriptor, without waiting. AGAIN if somebody has
+    /// the directory alone.
+    ///
+    /// The lock lasts until the value is dropped, and longer if the process has forked since it was
+    /// taken: until the child has dropped it, too.
+    ///
+    /// `None`: the store cannot, or the view has the lock already. Then lock a file of your own
+    /// ([`StoreFile::try_lock`]), which costs a descriptor.
+    fn hold(&self) -> Option<Result<Box<dyn Any + Send + Sync>>> {
         None
     }
     /// The user whom files belong to that are made through this store.

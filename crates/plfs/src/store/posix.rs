@@ -12,11 +12,12 @@
 //! have and are not recorded.
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::mem::ManuallyDrop;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -25,11 +26,12 @@ use rustix::fs::{
     Advice, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, SeekFrom,
     StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
 };
-use rustix::io::retry_on_intr;
+use rustix::io::{DupFlags, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::Resource;
 
-use super::beneath::{Dir, Inside, Kept, Spot, beneath, chmod};
+use super::beneath::{Dir, Inside, Kept, READ_DIR, Spot, beneath, chmod};
+use super::file_cache::{with_room, with_room_to_keep};
 use super::machine;
 use super::{
     Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
@@ -78,8 +80,13 @@ fn base_fd() -> RawFd {
 }
 
 fn ask_base_fd() -> RawFd {
-    let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    (limit / 2).clamp(BASE_MIN, BASE_MAX) as RawFd
+    (soft_limit() / 2).clamp(BASE_MIN, BASE_MAX) as RawFd
+}
+
+/// How many files this process may have open, as it was when it was asked first.
+pub(super) fn soft_limit() -> u64 {
+    static LIMIT: OnceLock<u64> = OnceLock::new();
+    *LIMIT.get_or_init(|| rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
 /// A descriptor that is closed by a system call of our own rather than libc's close.
@@ -156,6 +163,16 @@ impl HighFd {
             .map(HighFd::recorded)
     }
 
+    /// Puts what is open as `other` in the place of what was open under this number, which is closed
+    /// at that. Calls of other threads find the one or the other.
+    pub(super) fn replace(&self, other: BareFd) -> Result<()> {
+        let fd = self.0.as_fd().as_raw_fd();
+        // SAFETY: the number is open as long as self, whose it is. The value is never dropped, so
+        // it does not close it.
+        let mut this = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        retry_on_intr(|| rustix::io::dup3(&other, &mut this, DupFlags::CLOEXEC))
+    }
+
     fn forget_number(&self) {
         if let Some((word, bit)) = bit_of(self.0.as_fd().as_raw_fd()) {
             word.fetch_and(!bit, Ordering::AcqRel);
@@ -213,8 +230,9 @@ impl PosixStore {
     ) -> PosixStore {
         match &self.inside {
             Some(inside) if inside.is(&places, keep) => self.clone(),
-            Some(inside) if keep == Keep::Now => {
-                PosixStore { inside: Some(Arc::new(inside.kept(places, roots))), walk: self.walk }
+            Some(inside) if matches!(keep, Keep::Now | Keep::ToHold) => {
+                let inside = inside.kept(places, roots, keep);
+                PosixStore { inside: Some(Arc::new(inside)), walk: self.walk }
             }
             _ => PosixStore {
                 inside: Some(Arc::new(Inside::new(places, roots, keep, self.walk))),
@@ -247,7 +265,9 @@ impl PosixStore {
     fn open_at(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         match self.spot(path) {
             Some(spot) => spot.open(flags, mode),
-            None => retry_on_intr(|| rustix::fs::open(path, flags | OFlags::CLOEXEC, mode)),
+            None => with_room_to_keep(|| {
+                retry_on_intr(|| rustix::fs::open(path, flags | OFlags::CLOEXEC, mode))
+            }),
         }
     }
 
@@ -330,9 +350,6 @@ fn open_fd(how: Open, open: impl Fn(OFlags, Mode) -> Result<OwnedFd>) -> Result<
     }
     open(flags, if how.create { mode_bits(how.mode) } else { Mode::empty() })
 }
-
-/// A directory, open for reading its names.
-const READ_DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 /// Where a call that does not follow a last link looks `path` up: in which directory, by which
 /// name.
@@ -442,6 +459,10 @@ impl Store for PosixStore {
 
     fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {
         Some(Arc::new(self.inside_of(places, Vec::new(), keep)))
+    }
+
+    fn hold(&self) -> Option<Result<Box<dyn Any + Send + Sync>>> {
+        self.inside.as_ref()?.hold().map(|held| held.map(|held| Box::new(held) as _))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -564,9 +585,11 @@ impl Store for PosixStore {
     /// A file system that does not know fsync on directories (EINVAL) has nothing to offer here and
     /// counts as done.
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        let above = self.inside.as_ref().and_then(|inside| inside.above(path, READ_DIR));
-        let dir =
-            BareFd::new(above.unwrap_or_else(|| self.open_at(path, READ_DIR, Mode::empty()))?);
+        let above = || self.inside.as_ref().and_then(|inside| inside.above(path, READ_DIR));
+        let dir = match with_room(|| above().transpose())? {
+            Some(dir) => BareFd::new(dir),
+            None => BareFd::new(self.open_at(path, READ_DIR, Mode::empty())?),
+        };
         match retry_on_intr(|| rustix::fs::fsync(&dir)) {
             Err(Errno::INVAL) => Ok(()),
             other => other,

@@ -24,6 +24,7 @@ use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use syscalls::Sysno;
 
+use super::file_cache::{with_room, with_room_to_keep};
 use super::posix::{BareFd, HighFd, PosixStore};
 use super::{Errno, Result, Store};
 use crate::sync::{Mutex, MutexGuard, PoisonError, Word, thread, wait_for};
@@ -321,7 +322,8 @@ impl Presence {
                 | OFlags::CLOEXEC
                 | OFlags::NOFOLLOW
                 | OFlags::NONBLOCK;
-            let file = HighFd::new(rustix::fs::open(path, flags, Mode::from_raw_mode(0o444))?);
+            let open = || rustix::fs::open(path, flags, Mode::from_raw_mode(0o444));
+            let file = HighFd::new(with_room_to_keep(open)?);
             // All users share the sign, so anybody can lock it for ever. Whoever looks whether it
             // is free has it for a moment.
             let mut tries = 0;
@@ -342,8 +344,10 @@ impl Presence {
     /// True if nobody has the sign up.
     pub fn is_free(path: &Path) -> bool {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        match rustix::fs::open(path, flags, Mode::empty()).map(HighFd::new) {
+        match with_room(|| rustix::fs::open(path, flags, Mode::empty())).map(HighFd::new) {
             Ok(file) => flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok(),
+            // Nobody knows: to leave garbage is better than to take data away that is in use.
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => false,
             Err(_) => true,
         }
     }
@@ -386,7 +390,8 @@ fn open(path: &Path, create: bool, uid: u32) -> Result<HighFd> {
 fn open_bare(path: &Path, create: bool, uid: u32) -> Result<BareFd> {
     let create = if create { OFlags::CREATE } else { OFlags::empty() };
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | create;
-    let fd: OwnedFd = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+    let open = || rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+    let fd: OwnedFd = match with_room_to_keep(open) {
         Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Err(Errno::PERM),
         other => other?,
     };

@@ -1,6 +1,9 @@
 //! Places that others can write to: no link is followed in them, and what is open there is found
 //! whatever is renamed above.
 
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+
 use super::*;
 
 /// Each kind of store, and a directory in it.
@@ -73,7 +76,7 @@ fn what_lies_in_a_place_is_found_by_its_descriptor() {
 #[test]
 fn no_call_follows_a_link_in_a_place() {
     for (kind, far, scratch) in stores() {
-        for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
+        for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now, Keep::ToHold] {
             for depth in 0..3 {
                 eprintln!("  {kind}, {keep:?}, depth {depth}");
                 let root = scratch
@@ -145,7 +148,7 @@ fn no_call_follows_a_link_in_a_place() {
 #[test]
 fn a_link_in_a_place_of_a_file_is_not_followed() {
     for (kind, far, scratch) in stores() {
-        for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
+        for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now, Keep::ToHold] {
             for deep in [false, true] {
                 eprintln!("  {kind}, {keep:?}, {deep}");
                 let root = scratch
@@ -191,7 +194,7 @@ fn a_link_in_a_place_of_a_file_is_not_followed() {
 #[test]
 fn links_in_the_path_of_a_root_are_followed() {
     for (kind, far, scratch) in stores() {
-        for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
+        for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now, Keep::ToHold] {
             eprintln!("  {kind}, {keep:?}");
             let base = scratch
                 .as_ref()
@@ -252,5 +255,70 @@ fn a_link_that_is_swapped_in_meanwhile_is_not_followed() {
         });
         assert_eq!(names(&*far, &victim), set(&["f", "inner"]), "{kind}");
         assert_eq!(far.stat(&victim.join("inner"), true).unwrap().mode, 0o755, "{kind}");
+    }
+}
+
+/// What a child that is forked now would have of a directory.
+#[allow(unsafe_code)]
+fn as_in_a_child(dir: &Path) -> Vec<OwnedFd> {
+    let id = |path: &Path| std::fs::metadata(path).ok().map(|stat| (stat.dev(), stat.ino()));
+    std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| id(path) == id(dir))
+        .map(|path| {
+            let number: RawFd = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            // SAFETY: only the caller's thread opens and closes this directory.
+            unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned().unwrap()
+        })
+        .collect()
+}
+
+/// An open file kept two descriptors of its container's directory: one to look names up, and one
+/// for the lock that keeps the data while somebody uses it. The lock is on the first one now. It
+/// goes without a call that unlocks, which would also take it from a forked child.
+#[test]
+fn a_directory_is_held_by_the_descriptor_that_is_kept() {
+    for (kind, far, scratch) in stores() {
+        let Some(scratch) = scratch else { continue };
+        eprintln!("  {kind}");
+        let (root, moved) = (scratch.0.join("root"), scratch.0.join("moved"));
+        let (dir, now) = (root.join("top/dir"), moved.join("top/dir"));
+        make_dirs(&*far, &dir);
+        put(&*far, &dir.join("f"), b"abc");
+        let place = || vec![Place { root: root.clone(), dir: dir.clone() }];
+        for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
+            assert!(far.inside(place(), keep).unwrap().hold().is_none(), "{keep:?}");
+        }
+        // A view for the moment that becomes one that is kept, and one from the beginning.
+        let brief = far.inside(place(), Keep::WhenUsed).unwrap();
+        assert_eq!(get(&*brief, &dir.join("f")), b"abc");
+        let views = [brief.inside(place(), Keep::ToHold), far.inside(place(), Keep::ToHold)];
+        let [one, two] = views.map(Option::unwrap);
+        far.rename(&root, &moved).unwrap();
+        let alone = || far.open(&now, Open::READ).unwrap().try_lock(true).unwrap();
+        assert!(alone());
+        for _ in 0..3 {
+            let held = one.hold().unwrap().unwrap();
+            assert!(one.hold().is_none(), "it has the lock already");
+            assert!(!alone());
+            let other = two.hold().unwrap().unwrap();
+            drop(held);
+            assert!(!alone(), "the other view has it still");
+            assert_eq!(get(&*one, &dir.join("f")), b"abc");
+            drop(other);
+            assert!(alone());
+        }
+        let held = one.hold().unwrap().unwrap();
+        let childs = as_in_a_child(&now);
+        drop(held);
+        assert!(!alone(), "a child has it still");
+        drop(childs);
+        assert!(alone());
+        let lock = far.open(&now, Open::READ).unwrap();
+        assert!(lock.try_lock(true).unwrap());
+        assert_eq!(one.hold().unwrap().err(), Some(Errno::AGAIN));
+        drop(lock);
+        assert!(one.hold().unwrap().is_ok());
     }
 }

@@ -155,7 +155,7 @@ const OUTSIDE_ONLY: &[&str] = &[
 /// The list in views that follow no links, with and without a descriptor.
 fn run_all_inside(store: &dyn Store, root: &Path) {
     make_dirs(store, &root.join("top"));
-    for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
+    for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now, Keep::ToHold] {
         for (name, behaviour) in BEHAVIOURS.iter().filter(|(name, _)| !OUTSIDE_ONLY.contains(name))
         {
             eprintln!("  {keep:?}: {name}");
