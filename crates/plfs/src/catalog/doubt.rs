@@ -223,8 +223,10 @@ impl Case {
                         }
                         new.add(&run);
                     }
+                    // What is new below it may hide less than it seems, what is new above it
+                    // is looked at as above anything: it may have been made durable since.
                     Whose::Unproven if new.over(&run).is_some() => return Ok(None),
-                    Whose::Unproven => continue,
+                    Whose::Unproven => {}
                 }
                 all.add(&run);
             }
@@ -312,7 +314,7 @@ impl<'a> Data<'a> {
                         let first = stretch.physical / unit;
                         for part in from / unit - first..(to - 1) / unit - first + 1 {
                             let part = part as usize;
-                            match self.is_right(at, (block, n, part), stretch)? {
+                            match self.is_right(at, of.set, (block, n, part), stretch)? {
                                 None => return Ok(None),
                                 Some(true) => {}
                                 Some(false) => {
@@ -357,11 +359,13 @@ impl<'a> Data<'a> {
         Ok(file)
     }
 
-    /// Whether a part of a stretch has its sum; `None` if its log set is gone. What cannot be read
-    /// for another reason than that it is not there counts as right: whoever reads it is told.
+    /// Whether a part of a stretch has its sum; `None` if `set`, whose index log says so, is gone.
+    /// What cannot be read for another reason than that it is not there counts as right: whoever
+    /// reads it is told.
     fn is_right(
         &mut self,
         at: SegmentRef,
+        set: u32,
         key: (usize, usize, usize),
         stretch: &Stretch,
     ) -> Result<Option<bool>> {
@@ -386,7 +390,9 @@ impl<'a> Data<'a> {
                 }
                 Ok(_) => break false,
                 Err(Errno::NOENT) => {
-                    if self.container.has_lost(&[at.set])? {
+                    // Not the set that the data is in: one that never was there would be looked for
+                    // again and again.
+                    if self.container.has_lost(&[set])? {
                         return Ok(None);
                     }
                     break false;

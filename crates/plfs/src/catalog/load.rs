@@ -777,6 +777,10 @@ impl Index {
         let Some(verdict) = case.decide(container, &self.extents, doubts, &blocks)? else {
             return Ok(false);
         };
+        if !verdict.taken.is_empty() && !self.unproven.is_empty() {
+            // Power was cut since the last look: what was right then may be gone as well.
+            return Ok(false);
+        }
         self.believe(doubts, verdict, parts);
         Ok(true)
     }

@@ -1,0 +1,139 @@
+//! What a stranger to the code found in data that may be lost (docs/decisions/0011): readers of
+//! other machines, and blocks that lie.
+
+mod common {
+    pub mod scratch;
+}
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plfs::store::{self, Open, Store};
+use plfs::{Config, File, OpenOptions, Opened, Plfs};
+use plfs_format::index_log::{Append, Record, Repeat, align_up, encode_block};
+use plfs_format::name::{self, SegmentRef};
+use plfs_testkit::MemStore;
+
+use common::scratch::{Scratch, open};
+
+/// A store as another machine sees it.
+#[derive(Debug)]
+struct Elsewhere {
+    inner: MemStore,
+}
+
+impl Store for Elsewhere {
+    fn open(&self, path: &Path, how: Open) -> store::Result<Arc<dyn store::StoreFile>> {
+        self.inner.open(path, how)
+    }
+    fn stat(&self, path: &Path, follow: bool) -> store::Result<store::Stat> {
+        self.inner.stat(path, follow)
+    }
+    fn list(&self, path: &Path) -> store::Result<Vec<store::Entry>> {
+        self.inner.list(path)
+    }
+    plfs_testkit::delegate_names!(inner);
+    fn is_local(&self, path: &Path) -> bool {
+        self.inner.is_local(path)
+    }
+    fn boot(&self, _path: &Path) -> Option<u64> {
+        Some(7)
+    }
+}
+
+fn elsewhere(memory: &MemStore) -> Plfs {
+    Plfs::new(
+        Arc::new(Elsewhere { inner: memory.clone() }),
+        Config { shared_memory: None, ..Config::default() },
+    )
+}
+
+fn open_to_read(plfs: &Plfs, path: &Path) -> File {
+    match plfs.open(path, OpenOptions::read()).unwrap() {
+        Opened::Logical(file) => file,
+        Opened::Plain(_) => panic!("{} is plain", path.display()),
+    }
+}
+
+/// S6, S14. A reader on another machine knew a block that lay over nothing. Its data was synced
+/// then, and overwritten without a sync, and the power of the writer's machine was cut. Whoever
+/// came then read what was synced; the reader that had been there believed the newer block, because
+/// what it had known in doubt did not count as something older, and gave zeros.
+#[test]
+fn what_was_synced_after_a_reader_came_is_not_hidden_by_lost_data() {
+    let (dir, memory, path) = (Scratch::new(), MemStore::new(), Path::new("/f"));
+    let plfs = Plfs::new(Arc::new(memory.clone()), dir.config());
+    let file = open(&plfs, path);
+    file.write_at(&[b'o'; 9_000], 0).unwrap();
+    file.commit().unwrap();
+    let (reader, mut bytes) = (open_to_read(&elsewhere(&memory), path), [0; 9_000]);
+    assert_eq!(reader.read_at(&mut bytes, 0).unwrap(), 9_000);
+    assert_eq!(bytes, [b'o'; 9_000]);
+    file.sync().unwrap();
+    file.write_at(&[b'n'; 9_000], 0).unwrap();
+    file.commit().unwrap();
+    let new = file.extents(0, 1).unwrap()[0].clone();
+    let log = memory.open(&new.data_log, Open::READ_WRITE).unwrap();
+    log.write_at(&[0; 9_000], new.physical).unwrap();
+    let other = open_to_read(&elsewhere(&memory), path);
+    assert_eq!(other.read_at(&mut bytes, 0).unwrap(), 9_000);
+    assert_eq!(bytes[0] as char, 'o', "who comes now");
+    reader.refresh().unwrap();
+    assert_eq!(reader.read_at(&mut bytes, 0).unwrap(), 9_000);
+    assert_eq!(bytes[0] as char, 'o', "who was there");
+}
+
+fn append(memory: &MemStore, file: &File, set: u32, segments: &[SegmentRef], records: &[Record]) {
+    let path = file.container().path(&name::index_log(set));
+    let log = memory.open(&path, Open::READ_WRITE).unwrap();
+    let offset = align_up(log.stat().unwrap().len);
+    let at = Append { offset, stamp: u64::MAX / 2, durable: 0, is_data_durable: false };
+    let block = encode_block(file.container().log_id(set), at, segments, records).unwrap();
+    log.write_at(&block, offset).unwrap();
+}
+
+fn set_of(file: &File) -> u32 {
+    file.container()
+        .list()
+        .unwrap()
+        .into_iter()
+        .find_map(|name| if let name::Name::LogSet(set) = name { Some(set) } else { None })
+        .unwrap()
+}
+
+/// A block in doubt says that its data lies in a log set that never was there. A reader took that
+/// for a log set that was removed while it read, and began anew for ever.
+#[test]
+fn a_segment_of_a_set_that_is_not_there_hangs_nobody() {
+    let (dir, memory, path) = (Scratch::new(), MemStore::new(), Path::new("/f"));
+    let plfs = Plfs::new(Arc::new(memory.clone()), dir.config());
+    let file = open(&plfs, path);
+    file.write_at(&[b'o'; 9_000], 0).unwrap();
+    file.sync().unwrap();
+    let set = set_of(&file);
+    let at = SegmentRef { set: !set, stream: 0, segment: 0, backend: 0 };
+    let records = [
+        Record::Sums { segment: 0, boot: 5, physical: 0, length: 100, unit: 100, sums: vec![1] },
+        Record::Run {
+            logical: 0,
+            length: 100,
+            stride: 0,
+            count: 1,
+            segment: 0,
+            physical: 0,
+            writer: 0,
+            stamp: u64::MAX / 2,
+            repeat: [Repeat::ONCE; 2],
+        },
+    ];
+    append(&memory, &file, set, &[at], &records);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let reader = open_to_read(&elsewhere(&memory), path);
+        let mut bytes = [0; 100];
+        let _ = tell.send(reader.read_at(&mut bytes, 0).map(|_| bytes[0]));
+    });
+    let read = told.recv_timeout(Duration::from_secs(10)).expect("it hangs");
+    assert_eq!(read.ok(), Some(b'o'));
+}
