@@ -441,3 +441,70 @@ fn a_clock_that_was_ahead_for_a_while_does_not_hide_later_writes() {
     let c = Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::default() });
     assert_eq!(String::from_utf8_lossy(&content(&open(&c, path))), "bbbb");
 }
+
+/// A store of somebody with umask 077.
+#[derive(Debug)]
+struct Strict {
+    inner: MemStore,
+}
+impl Store for Strict {
+    plfs_testkit::delegate_names!(inner);
+    fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
+        self.inner.open(path, Open { mode: how.mode & 0o700, ..how })
+    }
+    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
+        self.inner.stat(path, follow)
+    }
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        self.inner.list(path)
+    }
+    fn is_local(&self, path: &Path) -> bool {
+        self.inner.is_local(path)
+    }
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.inner.boot(path)
+    }
+}
+
+/// Somebody with umask 077 wrote a file that all may read and write. The flat index of the close
+/// and the clock of a compaction were readable for nobody else: others could not read the file any
+/// more, or not write it.
+#[test]
+fn a_strict_umask_keeps_nobody_out_of_what_a_close_leaves() {
+    let (dir, mem) = (Scratch::new(), MemStore::new());
+    let path = Path::new("/f");
+    let plfs = Plfs::new(Arc::new(Strict { inner: mem.clone() }), dir.config());
+    let file = open(&plfs, path);
+    for i in 0..2_000u64 {
+        file.write_at(b"x", i * i % 100_003 * 2).unwrap();
+    }
+    let inside = file.container().dir.clone();
+    file.close().unwrap();
+    plfs.compact(path, |_| std::ops::ControlFlow::Continue(())).unwrap();
+    plfs.flatten(path).unwrap();
+    let mode = |name: &str| mem.stat(&inside.join(name), false).unwrap().mode & 0o666;
+    assert_eq!((mode("flat"), mode("clock")), (0o644, 0o666));
+}
+
+/// A flat index that this user may not read is one that cannot be used: the logs say the same.
+#[test]
+fn a_flat_index_that_may_not_be_read_is_done_without() {
+    let (dir, mem) = (Scratch::new(), MemStore::new());
+    let store = FaultStore::new(Arc::new(mem.clone()));
+    let path = Path::new("/f");
+    let plfs = Plfs::new(Arc::new(store.clone()), dir.config());
+    let file = open(&plfs, path);
+    for i in 0..2_000u64 {
+        file.write_at(b"x", i * i % 100_003 * 2).unwrap();
+    }
+    let flat = file.container().dir.join("flat");
+    let all = content(&file);
+    file.close().unwrap();
+    plfs.flatten(path).unwrap();
+    mem.stat(&flat, false).unwrap();
+    for _ in 0..3 {
+        store.fail_matching("/flat", Op::Open, Errno::ACCESS);
+    }
+    let file = open(&plfs, path);
+    assert!(content(&file) == all);
+}

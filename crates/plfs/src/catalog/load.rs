@@ -534,6 +534,9 @@ impl Index {
                 Err(bad) => Ok(Err(Unfit::Other(format!("it is damaged {bad}")))),
             },
             Err(Errno::NOENT) => Ok(Err(Unfit::Other("it was just removed".into()))),
+            Err(Errno::ACCESS | Errno::PERM) => {
+                Ok(Err(Unfit::Other("this user may not read it".into())))
+            }
             Err(errno) => Err(errno).at("open", &path),
         }
     }

@@ -55,6 +55,7 @@ pub fn write_clock(container: &Container, stamp: u64, durable: bool) -> Result<(
         }
         other => other.at("create", &path)?,
     };
+    open_to_all(file.as_ref(), container)?;
     wait_for_lock(file.as_ref(), container, || false)?;
     // A new one is empty, and one that a power cut tore says nothing.
     let there = read(file.as_ref(), container).unwrap_or(NOTHING);
@@ -103,10 +104,7 @@ pub fn cover_all(
         Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => return Ok(None),
         other => other.at("create", &path)?,
     };
-    // Whom the container's directory lets in may have to raise it.
-    let stat = file.stat().at("stat", &path)?;
-    let may_all = stat.mode & 0o666 == 0o666 || container.store.chmod(&path, 0o666).is_ok();
-    if !may_all || !file.locks_are_shared() {
+    if !open_to_all(file.as_ref(), container)? || !file.locks_are_shared() {
         return Ok(None);
     }
     let covers_all = || read(file.as_ref(), container).ok().filter(|c| c.covers == Covers::All);
@@ -126,6 +124,14 @@ pub fn cover_all(
     let clock = Clock { stamp, covers: Covers::All };
     set(clock)?;
     Ok(Some(clock))
+}
+
+/// Whom the container's directory lets in has to read it, and perhaps to raise it; a strict umask
+/// must not say otherwise. False if this user may not see to that.
+fn open_to_all(file: &dyn StoreFile, container: &Container) -> Result<bool> {
+    let path = container.path(name::CLOCK);
+    let stat = file.stat().at("stat", &path)?;
+    Ok(stat.mode & 0o666 == 0o666 || container.store.chmod(&path, 0o666).is_ok())
 }
 
 fn sync(file: &dyn StoreFile, container: &Container) -> Result<()> {

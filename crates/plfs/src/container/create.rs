@@ -258,6 +258,10 @@ pub(crate) fn put_file(
     let store = &container.store;
     let written = (|| {
         let file = store.open(&tmp, Open::create_new(0o644)).at("create", &tmp)?;
+        // As the logs: a strict umask must not keep out whom the container's directory lets in.
+        if file.stat().at("stat", &tmp)?.mode & 0o044 != 0o044 {
+            store.chmod(&tmp, 0o644).at("set the mode of", &tmp)?;
+        }
         store::write_full(file.as_ref(), bytes, 0).at("write", &tmp)?;
         if durable {
             file.sync_data().at("sync", &tmp)?;
