@@ -48,7 +48,8 @@ pub struct Open {
     /// Permission bits for a created file.
     pub mode: u32,
     /// The file is closed before the call returns that opens it: its descriptor need not keep
-    /// clear of the program's numbers, which costs two system calls.
+    /// clear of the program's numbers, which costs two system calls. One for writing does all the
+    /// same.
     pub brief: bool,
 }
 

@@ -426,7 +426,9 @@ fn visit_fd(dir: BorrowedFd<'_>, visit: &mut dyn FnMut(&Entry) -> ControlFlow<()
 impl Store for PosixStore {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
         let fd = self.open_fd(path, how)?;
-        Ok(Arc::new(PosixFile(match how.brief {
+        // What a thread of the program writes to a number that it believes to be its log, or that it
+        // closed twice, must not go to a file of ours, nor what we write to one of the program's.
+        Ok(Arc::new(PosixFile(match how.brief && !how.write {
             true => Fd::Brief(BareFd::new(fd)),
             false => Fd::Own(HighFd::new(fd)),
         })))

@@ -26,6 +26,18 @@ fn descriptors_that_plfs_keeps_are_high_and_known() {
     }
 }
 
+/// A program had closed its standard error, and one of its threads went on to write there. For as
+/// long as a close summed up a file, number 2 was the superblock: the program's messages took the
+/// file's place.
+#[test]
+fn descriptors_that_are_written_are_high_however_brief() {
+    let scratch = Scratch::below(&std::env::temp_dir());
+    for how in [Open::create(0o600), Open::READ_WRITE] {
+        let file = PosixStore::new().open(&scratch.0.join("f"), how.briefly()).unwrap();
+        assert!(PosixStore::owns_fd(file.fd().unwrap().as_raw_fd()));
+    }
+}
+
 #[test]
 fn descriptors_for_the_program_are_its_own() {
     let scratch = Scratch::below(&std::env::temp_dir());
