@@ -656,15 +656,25 @@ fn ask_file_system(path: &Path) -> FileSystem {
         if let Some((kind, options)) = mount.as_ref().filter(|(kind, _)| is_fuse(kind)) {
             return of_type(kind, options);
         }
-        match retry_on_intr(|| rustix::fs::statfs(path)) {
-            // The magic numbers are 32 bits wide; the field is signed or not, wider or not,
-            // depending on the architecture.
-            Ok(found) => return of_magic(found.f_type as u32, mount.as_ref()),
-            Err(Errno::NOENT | Errno::NOTDIR) => {}
-            Err(_) => return FileSystem::default(),
+        // The magic numbers are 32 bits wide; the field is signed or not, wider or not, depending on
+        // the architecture.
+        let magic = retry_on_intr(|| rustix::fs::statfs(path)).map(|found| found.f_type as u32);
+        if let Some(found) = of_answer(magic, mount.as_ref()) {
+            return found;
         }
     }
     FileSystem::default()
+}
+
+/// By the answer of statfs(2), if there is a file system; by the table of mounts if a server does
+/// not answer now: it is one all the same.
+fn of_answer(magic: Result<u32>, mount: Option<&(String, String)>) -> Option<FileSystem> {
+    match (magic, mount) {
+        (Ok(magic), mount) => Some(of_magic(magic, mount)),
+        (Err(Errno::NOENT | Errno::NOTDIR), _) => None,
+        (Err(_), Some((kind, options))) => Some(of_type(kind, options)),
+        (Err(_), None) => Some(FileSystem::default()),
+    }
 }
 
 /// By `f_type` of statfs(2), and by type and options where they are known.
@@ -996,6 +1006,9 @@ mod tests {
         let nfs = ("nfs4".to_string(), "rw,vers=4.2".to_string());
         assert_eq!(of_magic(0x6969, Some(&nfs)).close_to_open.as_deref(), Some("nfs4"));
         assert_eq!(of_magic(0x6969, None).close_to_open.as_deref(), Some("nfs"));
+        // It was written to if the server did not answer at the first look.
+        assert_eq!(of_answer(Err(Errno::STALE), Some(&nfs)), Some(of_magic(0x6969, Some(&nfs))));
+        assert_eq!(of_answer(Err(Errno::NOENT), Some(&nfs)), None);
         assert_eq!(
             of_magic(0x0102_1994, None),
             FileSystem { local: true, volatile: true, ..FileSystem::default() }
