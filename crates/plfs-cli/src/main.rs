@@ -7,6 +7,7 @@ mod compact;
 mod copy;
 mod elf;
 mod explain;
+mod layout;
 mod list;
 mod man;
 mod map;
@@ -142,7 +143,48 @@ enum Command {
         #[arg(value_name = "DIR|FILE", default_value = ".")]
         paths: Vec<PathBuf>,
     },
+    /// Say how new files of a directory are laid out, or show it
+    ///
+    /// A layout is recorded in the directory, goes with it wherever it is moved or copied, and
+    /// holds for all programs and nodes, for the directory and those below it that say nothing else.
+    /// It goes before environment variables. Files that are there stay as they are; other
+    /// processes know a new layout within a second.
+    ///
+    /// If neither the directory nor one above it has a .plfs, the directory gets one.
+    #[command(
+        after_help = "Examples:\n  plfs layout plfs.d                        what holds, and \
+                            where it comes from\n  plfs layout --streams 2 plfs.d/many\n  plfs \
+                            layout --backends all plfs.d/large   over all backends of the \
+                            root\n  plfs layout --backends 0000,/scratch2/out plfs.d/large\n  \
+                            plfs layout --inherit plfs.d/many         what the directory above \
+                            says again"
+    )]
+    Layout {
+        /// What the files are used for: auto, shared, flat or small. This version has shared alone
+        #[arg(long, value_name = "WORKLOAD")]
+        workload: Option<String>,
+        /// Data logs that the processes of a node share for a file, 1 to 256
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+        streams: Option<u16>,
+        /// Where data goes: all backends of the root (all), or ids as in .plfs/backends of the root
+        /// (0000 is the root itself) and directories, separated by commas. A directory that the root
+        /// does not know is added to its backends: it needs a .plfs (mkdir -m 1777 DIR/.plfs), and
+        /// must be at the same path on all nodes
+        #[arg(long, value_name = "ID|DIR|all", value_delimiter = ',')]
+        backends: Vec<String>,
+        /// Say nothing any more: what the directory above says counts again
+        #[arg(long)]
+        inherit: bool,
+        /// An object
+        #[arg(long)]
+        json: bool,
+        /// The directory
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
     /// Show what a file consists of: size, container, logs, writers
+    ///
+    /// Of a directory: how new files in it are laid out, and what says so.
     #[command(after_help = "Examples:\n  plfs stat plfs.d/checkpoint\n  plfs stat --mounts")]
     Stat {
         /// The mounts of this machine instead, and whether their daemons answer
@@ -151,8 +193,8 @@ enum Command {
         /// An object for one file, an array of objects for several
         #[arg(long)]
         json: bool,
-        /// PLFS files
-        #[arg(required_unless_present = "mounts", value_name = "FILE")]
+        /// PLFS files, or directories
+        #[arg(required_unless_present = "mounts", value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
     },
     /// Show who wrote what where
@@ -387,6 +429,10 @@ fn main() -> ExitCode {
         Command::Umount { lazy, mountpoints } => ("umount", mount::umount(&mountpoints, lazy)),
         Command::Log { level, mountpoint } => {
             ("log", mount::log(&mut out, level.as_deref(), mountpoint))
+        }
+        Command::Layout { workload, streams, backends, inherit, json, dir } => {
+            let wanted = layout::Wanted { workload, streams, backends, inherit };
+            ("layout", layout::layout(&mut out, &dir, &wanted, json))
         }
         Command::Stat { mounts: true, json, .. } => ("stat", mount::list(&mut out, json)),
         Command::Stat { json, files, .. } => ("stat", stat::stat(&mut out, json, &files)),

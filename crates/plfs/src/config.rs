@@ -1,10 +1,25 @@
 //! Settings: all have defaults, none is needed. What must outlive a process is recorded in the
 //! container instead.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use plfs_format::layout::Workload;
 
 /// [`Config::index_bytes`] unless somebody says otherwise: 20 M irregular pieces.
 pub(crate) const INDEX_BYTES: u64 = 256 << 20;
+
+/// The one table of which workloads this version has.
+const BUILT: [(Workload, bool); 4] = [
+    (Workload::Auto, false),
+    (Workload::Shared, true),
+    (Workload::Flat, false),
+    (Workload::Small, false),
+];
+
+/// Whether this version can make files for this workload.
+pub fn is_built(workload: Workload) -> bool {
+    BUILT.contains(&(workload, true))
+}
 
 /// What to do where clients of a file system do not see at once what another client did (see
 /// [`Store::close_to_open`](crate::store::Store::close_to_open)).
@@ -132,6 +147,25 @@ impl Config {
             }
         }
         Ok(config)
+    }
+}
+
+impl Config {
+    /// Streams of a new file at `path`, if its directory does not say.
+    pub fn streams_of(&self, _path: &Path) -> u16 {
+        self.streams
+    }
+
+    /// More backends for a new file at `path`, if its directory does not say.
+    pub fn backends_of(&self, _path: &Path) -> &[PathBuf] {
+        &self.backends
+    }
+
+    /// What says `streams`, `backends` or `workload` for a new file at `path`, if its directory does
+    /// not: a variable, or "default".
+    pub fn origin_for(&self, name: &str, _path: &Path) -> String {
+        let variable = format!("PLFS_{}", name.to_uppercase());
+        if std::env::var_os(&variable).is_some() { variable } else { "default".into() }
     }
 }
 
