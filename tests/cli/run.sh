@@ -12,6 +12,7 @@ work=$(mktemp -d "${T_DIR:-/tmp}/plfs-cli-test.XXXXXX")
 trap 'chmod -R u+rwx "$work" 2> /dev/null; rm -rf "$work"' EXIT
 export PATH=$build/bin:$PATH LC_ALL=C TZ=UTC build work
 unset PLFS_MOUNTS PLFS_BACKENDS PLFS_PRELOAD LD_PRELOAD
+export PLFSRC=
 wanted=" $* "
 # shellcheck source=tests/lib.sh
 . "$(dirname "$(realpath "$0")")/../lib.sh"
@@ -257,6 +258,116 @@ t_directories_with_a_layout_are_removed() {
     [ ! -e m/a ] && [ ! -e m/b ] && [ -e m/d/.plfs-layout ]
     plfs rm -r m/d
     [ ! -e m/d ]
+}
+# A plfsrc of this test.
+plfsrc() { cat > rc; export PLFSRC=$PWD/rc; }
+t_config_run_and_show() {
+    mkdir -p out other/.plfs sub
+    chmod 1777 other/.plfs
+    ln -s out link
+    plfsrc << END
+settings:
+  streams: 4
+  buffer_bytes: 1M
+  compact_bytes: 0
+managed:
+  - directory: $PWD/link
+    workload: shared
+    streams: 2
+    backends: [$PWD/other]
+  - directory: $PWD/sub
+END
+    plfs config check | has 'rc: 3 settings, 2 managed directories'
+    plfs run -- bash -c 'for i in {1..8}; do head -c 100000 /dev/zero > out/$i; done; echo x > link/l; echo x > sub/f; echo x > plain'
+    [ ! -e plfs.d ] && [ "$(cat plain)" = x ]
+    plfs stat --json out/1 | json 'assert d["streams"] == 2 and [b["id"] for b in d["backends"]] == ["0000", "0001"]'
+    plfs stat --json link/l | json 'assert d["streams"] == 2'
+    plfs stat --json sub/f | json 'assert d["streams"] == 4 and len(d["backends"]) == 1'
+    [ -n "$(find other -name '*.data')" ]
+    [ "$(plfs cat out/8 | wc -c)" = 100000 ]
+    plfs config show | has "^       streams  4  ($PWD/rc:2:12)"
+    PLFS_STREAMS=5 plfs config show | has '^       streams  5  (PLFS_STREAMS)'
+    plfs config show --json | json "
+assert d['plfsrc'] == '$PWD/rc' and d['settings']['buffer_bytes'] == {'value': '1048576', 'from': '$PWD/rc:3:17'}, d
+assert d['settings']['index_bytes']['from'] == 'default'
+assert d['managed'][0]['from'] == '$PWD/rc:6:16' and d['managed'][0]['layout']['streams'] == {'value': '2', 'from': '$PWD/rc:8:14'}, d['managed']"
+    # Variables go before it, and what a directory says before both.
+    PLFS_STREAMS=5 PLFS_BACKENDS= plfs run -- bash -c 'echo x > out/v'
+    plfs stat --json out/v | json 'assert d["streams"] == 5 and len(d["backends"]) == 1'
+    plfs layout --streams 7 out > /dev/null
+    PLFS_STREAMS=5 plfs run -- bash -c 'echo x > out/w' 2> err
+    plfs stat --json out/w | json 'assert d["streams"] == 7'
+    plfs run -- true 2> err
+    has "^plfs: warning: $PWD/rc:8:14: streams 2, but $PWD/.*/.plfs-layout says streams 7, which counts" < err
+    plfs config check | has '^warning: .*streams 2, but '
+    # Named directories instead, and none at all.
+    PLFSRC= plfs run -- bash -c 'echo x > plfs.d/f'
+    plfs stat plfs.d/f > /dev/null
+    rm -r sub
+    refuses 2 "$PWD/rc:10:16 $PWD/sub: there is no such directory" plfs run -- true
+    plfs config check | has "^warning: $PWD/rc:10:16: there is no directory $PWD/sub"
+}
+t_config_is_searched() {
+    mkdir home m
+    unset PLFSRC
+    echo 'settings: {streams: 3}' > home/.plfsrc
+    HOME=$PWD/home plfs config show | has "^        plfsrc  $PWD/home/.plfsrc"
+    HOME=$PWD/home plfs run --mount m -- bash -c 'echo x > m/f'
+    plfs stat --json m/f | json 'assert d["streams"] == 3'
+    HOME=$PWD/home PLFSRC= plfs config show | has '^        plfsrc  none'
+    PLFSRC= plfs config check | has 'none is needed'
+    refuses 1 "there is no such file" env PLFSRC="$PWD/absent" plfs config show
+    refuses 1 "not an absolute path" env PLFSRC=rc plfs config show
+    mkfifo pipe
+    refuses 1 "not a regular file" plfs config check pipe
+    head -c 70000 /dev/zero > long
+    refuses 1 "longer than 64 KiB" plfs config check long
+}
+t_config_errors_have_their_place() {
+    mkdir m
+    printf 'settings:\n  streams: 257\n' > a
+    refuses 1 "$PWD/a:2:12: streams: 257 is not a number from 1 to 256" plfs config check a
+    printf 'settings:\n  stream: 2\n' > b
+    refuses 1 "$PWD/b:2:3: there is no key stream here; the keys are streams" plfs config check b
+    printf 'managed:\n  - directory: /x\n    workload: small\n' > c
+    refuses 1 "$PWD/c:3:15: the workload small is not in this version" plfs config check c
+    printf 'settings: [\n' > d
+    refuses 1 "$PWD/d:" plfs config check d
+    refuses 1 "there is no such file" plfs config check absent
+    # No part of it is used.
+    refuses 2 "$PWD/a:2:12: streams" env PLFSRC="$PWD/a" plfs run --mount m -- true
+    PLFSRC=$PWD/a fails plfs ls m 2> /dev/null
+    PLFSRC= plfs run --mount m -- bash -c 'PLFSRC=$PWD/a; export PLFSRC; exec bash -c "echo x > m/f"' 2> /dev/null && fail "a program wrote with a wrong plfsrc"
+    [ ! -e m/f ]
+}
+t_config_of_the_original() {
+    mkdir ckpt store
+    cat > old << END
+- global_params:
+    threadpool_size: 64
+    num_hostdirs: 32
+    nonsense: 1
+- mount_point: $PWD/ckpt
+  workload: n-1
+  backends:
+    - location: posix://$PWD/store
+      type: canonical
+END
+    plfs config check old > out
+    has "^warning: $PWD/old:3:5: num_hostdirs means nothing here: .*settings: streams" < out
+    has "^warning: $PWD/old:4:5: nonsense is no key" < out
+    has 'plfs config migrate' < out
+    PLFSRC=$PWD/old plfs run -- bash -c 'for i in {1..8}; do head -c 100000 /dev/zero > ckpt/$i; done' 2> err
+    has 'old: 4 lines have no effect' < err
+    [ -n "$(find store -name '*.data')" ]
+    plfs config migrate old > new
+    has '^# line 3: num_hostdirs' < new
+    plfs config check new > out
+    fails grep -q warning out
+    has 'new: 0 settings, 1 managed directories' < out
+    printf -- '- mount_point: /m\n  workload: 1-n\n' > small
+    refuses 1 "$PWD/small:2:13: the workload small is not in this version" plfs config check small
+    plfs config migrate small | has '# workload: small is not in this version'
 }
 t_stat_open_file() {
     plfs run -- python3 -c '

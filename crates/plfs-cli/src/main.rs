@@ -4,6 +4,7 @@
 
 mod check;
 mod compact;
+mod config;
 mod copy;
 mod elf;
 mod explain;
@@ -50,7 +51,8 @@ enum Command {
     /// Run a program so that files which it creates in managed directories become PLFS files
     ///
     /// Nothing needs to be configured. --mount names a managed directory; without it the variable
-    /// PLFS_MOUNTS does, and without both it is ./plfs.d, which is made if it is missing. Files in
+    /// PLFS_MOUNTS does, without both a plfsrc (see plfs-config), and without all it is ./plfs.d,
+    /// which is made if it is missing. Files in
     /// other directories are untouched, but for PLFS files, which the program sees with their
     /// logical contents wherever they are. Signals and the exit status are the program's own.
     ///
@@ -147,7 +149,7 @@ enum Command {
     ///
     /// A layout is recorded in the directory, goes with it wherever it is moved or copied, and
     /// holds for all programs and nodes, for the directory and those below it that say nothing else.
-    /// It goes before environment variables. Files that are there stay as they are; other
+    /// It goes before environment variables and plfsrc. Files that are there stay as they are; other
     /// processes know a new layout within a second.
     ///
     /// If neither the directory nor one above it has a .plfs, the directory gets one.
@@ -181,6 +183,20 @@ enum Command {
         /// The directory
         #[arg(value_name = "DIR")]
         dir: PathBuf,
+    },
+    /// Check, show and migrate plfsrc, the file of settings
+    ///
+    /// A plfsrc is optional. It is YAML in $PLFSRC, ~/.plfsrc or /etc/plfsrc; the first that exists
+    /// counts, and PLFSRC set to nothing means none. Environment variables go before it, and the
+    /// layouts that directories have (plfs-layout) before both.
+    #[command(after_help = "Example of a plfsrc:\n  settings:                  # as the \
+                            variables PLFS_STREAMS and so on\n    streams: 4\n    buffer_bytes: \
+                            256M\n  managed:                   # what plfs run takes without \
+                            --mount\n    - directory: /scratch/out\n      workload: shared\n      \
+                            streams: 2\n      backends: [/scratch2/out, /scratch3/out]")]
+    Config {
+        #[command(subcommand)]
+        what: ConfigCommand,
     },
     /// Show what a file consists of: size, container, logs, writers
     ///
@@ -397,6 +413,36 @@ enum Command {
     },
 }
 
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Say what is wrong with a plfsrc, where, and what to write instead
+    ///
+    /// Exit status 1 if it cannot be used. Warnings are of what it has to no effect, of directories
+    /// that are not there, and of directories whose layout says something else.
+    #[command(after_help = "Example:\n  plfs config check ~/.plfsrc")]
+    Check {
+        /// The file; the one that counts if not given
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Show what counts for a process that is started now, and what says so
+    #[command(after_help = "Example:\n  PLFS_STREAMS=2 plfs config show")]
+    Show {
+        /// An object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a plfsrc of today for one of the original PLFS
+    ///
+    /// What means nothing any more becomes a comment that says why.
+    #[command(after_help = "Example:\n  plfs config migrate /etc/plfsrc.old > ~/.plfsrc")]
+    Migrate {
+        /// The old file
+        #[arg(value_name = "OLD")]
+        old: PathBuf,
+    },
+}
+
 #[derive(clap::Args)]
 struct CopyFlags {
     /// Replace what is there
@@ -430,6 +476,14 @@ fn main() -> ExitCode {
         Command::Log { level, mountpoint } => {
             ("log", mount::log(&mut out, level.as_deref(), mountpoint))
         }
+        Command::Config { what } => (
+            "config",
+            match what {
+                ConfigCommand::Check { file } => config::check(&mut out, file.as_deref()),
+                ConfigCommand::Show { json } => config::show(&mut out, json),
+                ConfigCommand::Migrate { old } => config::migrate(&mut out, &old),
+            },
+        ),
         Command::Layout { workload, streams, backends, inherit, json, dir } => {
             let wanted = layout::Wanted { workload, streams, backends, inherit };
             ("layout", layout::layout(&mut out, &dir, &wanted, json))

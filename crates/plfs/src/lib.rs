@@ -40,6 +40,7 @@ mod lifecycle;
 mod log;
 mod logical;
 mod plfs;
+pub mod plfsrc;
 mod read;
 mod sessions;
 pub mod store;
