@@ -275,10 +275,10 @@ static bool remove_empty_store(int dirfd, const char *path)
 			only = only && (store || layout || !strcmp(e->d_name, ".") ||
 					       !strcmp(e->d_name, ".."));
 		}
-	int store = only && has_store ? (int)RAW(SYS_openat, dir, ".plfs",
-						(long)(O_RDONLY | O_DIRECTORY | O_NOFOLLOW |
-						       O_CLOEXEC))
-				      : -1;
+	int store = only && has_store
+			    ? (int)RAW(SYS_openat, dir, ".plfs",
+				      (long)(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))
+			    : -1;
 	bool removed = false;
 	if (store >= 0) {
 		while ((n = RAW(SYS_getdents64, store, buf, sizeof buf)) > 0)
@@ -292,13 +292,14 @@ static bool remove_empty_store(int dirfd, const char *path)
 		removed = RAW(SYS_unlinkat, dir, ".plfs", (long)AT_REMOVEDIR) == 0;
 	}
 	/* Last, and only if nothing else is in the way: a directory that stays keeps it. */
-	if (only && has_layout && (removed || !has_store) && RAW(SYS_lseek, dir, 0L, (long)SEEK_SET) == 0)
+	if (only && has_layout && (removed || !has_store) &&
+		RAW(SYS_lseek, dir, 0L, (long)SEEK_SET) == 0)
 		while ((n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0)
 			for (long at = 0; at < n;) {
 				struct dirent64 *e = (struct dirent64 *)(buf + at);
 				at += e->d_reclen;
 				if (is_layout(e->d_name) &&
-				    RAW(SYS_unlinkat, dir, e->d_name, 0L) == 0)
+					RAW(SYS_unlinkat, dir, e->d_name, 0L) == 0)
 					removed = true;
 			}
 	RAW(SYS_close, dir);

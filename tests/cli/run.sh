@@ -12,7 +12,6 @@ work=$(mktemp -d "${T_DIR:-/tmp}/plfs-cli-test.XXXXXX")
 trap 'chmod -R u+rwx "$work" 2> /dev/null; rm -rf "$work"' EXIT
 export PATH=$build/bin:$PATH LC_ALL=C TZ=UTC build work
 unset PLFS_MOUNTS PLFS_BACKENDS PLFS_PRELOAD LD_PRELOAD
-export PLFSRC=
 wanted=" $* "
 # shellcheck source=tests/lib.sh
 . "$(dirname "$(realpath "$0")")/../lib.sh"
