@@ -246,9 +246,16 @@ EXPORT int lutimes(const char *path, const struct timeval times[2])
 	return REAL(lutimes)(path, times);
 }
 
-/* Removes DIR/.plfs if it holds no container, so that rmdir of a directory without files succeeds.
- * It uses rmdir alone, which refuses directories that are not empty, so a container that appears
- * meanwhile is safe. */
+/* .plfs-layout, and one that was not finished: the directory's own, not a program's. */
+static bool is_layout(const char *name)
+{
+	return !strncmp(name, ".plfs-layout", 12) && (!name[12] || name[12] == '.');
+}
+
+/* Takes away what a directory without files may still have of PLFS's, so that its rmdir succeeds:
+ * DIR/.plfs if it holds no container, and the directory's layout. Whether there was any. It uses
+ * rmdir alone for the first, which refuses directories that are not empty, so a container that
+ * appears meanwhile is safe. */
 static bool remove_empty_store(int dirfd, const char *path)
 {
 	int dir = (int)RAW(
@@ -257,17 +264,21 @@ static bool remove_empty_store(int dirfd, const char *path)
 		return false;
 	char buf[4096];
 	long n;
-	bool only = true;
+	bool only = true, has_store = false, has_layout = false;
 	while (only && (n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0)
 		for (long at = 0; at < n;) {
 			struct dirent64 *e = (struct dirent64 *)(buf + at);
 			at += e->d_reclen;
-			only = only && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
-					       !strcmp(e->d_name, ".plfs"));
+			bool store = !strcmp(e->d_name, ".plfs"), layout = is_layout(e->d_name);
+			has_store = has_store || store;
+			has_layout = has_layout || layout;
+			only = only && (store || layout || !strcmp(e->d_name, ".") ||
+					       !strcmp(e->d_name, ".."));
 		}
-	int store = only ? (int)RAW(SYS_openat, dir, ".plfs",
-				   (long)(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))
-			 : -1;
+	int store = only && has_store
+			    ? (int)RAW(SYS_openat, dir, ".plfs",
+				      (long)(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))
+			    : -1;
 	bool removed = false;
 	if (store >= 0) {
 		while ((n = RAW(SYS_getdents64, store, buf, sizeof buf)) > 0)
@@ -280,6 +291,17 @@ static bool remove_empty_store(int dirfd, const char *path)
 		RAW(SYS_close, store);
 		removed = RAW(SYS_unlinkat, dir, ".plfs", (long)AT_REMOVEDIR) == 0;
 	}
+	/* Last, and only if nothing else is in the way: a directory that stays keeps it. */
+	if (only && has_layout && (removed || !has_store) &&
+		RAW(SYS_lseek, dir, 0L, (long)SEEK_SET) == 0)
+		while ((n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0)
+			for (long at = 0; at < n;) {
+				struct dirent64 *e = (struct dirent64 *)(buf + at);
+				at += e->d_reclen;
+				if (is_layout(e->d_name) &&
+					RAW(SYS_unlinkat, dir, e->d_name, 0L) == 0)
+					removed = true;
+			}
 	RAW(SYS_close, dir);
 	return removed;
 }

@@ -2,6 +2,8 @@
 # Sourced by the suites (tests/*/run.sh): how they tell what became of a test, in the lines that tests/run counts. The tests asked for are in $wanted, with blanks around (" $* ").
 # shellcheck disable=SC2034 # read where this is sourced
 failed=
+# What somebody has in ~/.plfsrc or /etc/plfsrc is not what is tested.
+export PLFSRC=
 
 result() { # NAME ok|skip|fail [DETAIL]
     case $2 in

@@ -1,10 +1,12 @@
-//! Superblocks, summaries, clocks and the texts of the table of backends that may be anything: no
-//! panic, with any checksum; a clock is its stamp's or none, an entry that is one comes back.
+//! Superblocks, summaries, clocks and the texts of the table of backends and of layouts that may be anything: no
+//! panic, with any checksum; a clock is its stamp's or none, an entry or a layout that is one
+//! comes back.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use plfs_format::backend::{Backend, Identity};
 use plfs_format::clock::Clock;
+use plfs_format::layout::Layout;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::Superblock;
 
@@ -15,6 +17,11 @@ fuzz_target!(|bytes: &[u8]| {
     for text in [bytes, &[b"plfs-backend 1\n", bytes].concat()] {
         if let Ok(backend) = Backend::decode(text) {
             assert_eq!(Backend::decode(&backend.encode().expect("what was decoded")), Ok(backend));
+        }
+    }
+    for text in [bytes, &[b"plfs-layout 1\n", bytes].concat()] {
+        if let Ok(layout) = Layout::decode(text) {
+            assert_eq!(Layout::decode(&layout.encode().expect("what was decoded")), Ok(layout));
         }
     }
     if let Ok(identity) = Identity::decode(&[b"plfs-identity 1\n", bytes].concat()) {

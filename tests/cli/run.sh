@@ -163,7 +163,7 @@ t_stat_json() {
     mkdir m
     make_file m/f
     plfs stat --json m/f | json '
-fields = "path size uuid container stored_bytes log_sets data_logs index_logs index_bytes records index_bytes_per_gib open_marks backends mode uid gid mtime nlink flat flat_index summary"
+fields = "path size uuid container stored_bytes log_sets data_logs index_logs index_bytes records index_bytes_per_gib open_marks backends mode uid gid mtime nlink flat flat_index summary streams layout"
 assert list(d) == fields.split(), list(d)
 assert d["size"] == (1 << 20) + 3 and d["flat"] == "none" and d["summary"] == "valid" and d["nlink"] == 1 and d["open_marks"] == [] and d["index_logs"] == 1'
     plfs stat --json m/f | json 'assert d["flat_index"] is None and d["index_bytes_per_gib"] is None and d["stored_bytes"] < 2**20'
@@ -187,6 +187,186 @@ assert flat["bytes_per_gib"] == -(-flat["bytes"] * 2**30 // d["stored_bytes"])' 
     refuses 1 "not a PLFS file" plfs stat plain
     fails plfs stat --json plain m/f absent > out 2> /dev/null
     json 'assert "error" in d[0] and d[1]["size"] and "error" in d[2]' < out
+}
+t_layout() {
+    mkdir -p m/a/b m/c other
+    plfs layout m/a | has '^       streams  8  (default)'
+    [ ! -e m/.plfs ] || fail "showing made a root"
+    plfs run --mount m -- bash -c 'echo old > m/a/b/old'
+    plfs layout --streams 2 --workload shared m/a | has "^       streams  2  ($PWD/m/a/.plfs-layout)"
+    [ "$(cat m/a/.plfs-layout)" = $'plfs-layout 1\nworkload shared\nstreams 2' ]
+    [ "$(stat -c %a m/a/.plfs-layout)" = 644 ]
+    PLFS_STREAMS=5 plfs run --mount m -- bash -c 'echo x > m/a/b/f; echo x > m/c/f; ls -A m/a; [ "$(ls -A m/a)" = b ]'
+    plfs stat --json m/a/b/f | json 'assert d["streams"] == 2 and d["layout"]["streams"]["value"] == "2", d'
+    plfs stat --json m/c/f | json 'assert d["streams"] == 5'
+    plfs stat m/a/b/old | has '^       streams  8 of each log set'
+    plfs stat m/a/b/old | has 'new files: .*streams 2 (.*/m/a/.plfs-layout)'
+    plfs stat m/a/b | has "^       streams  2  ($PWD/m/a/.plfs-layout)"
+    plfs stat --json m/a/b | json "assert d['layout']['streams'] == {'value': '2', 'from': '$PWD/m/a/.plfs-layout'} and d['layout']['workload']['value'] == 'shared'"
+    PLFS_STREAMS=5 plfs stat m/c | has '^       streams  5  (PLFS_STREAMS)'
+    # With the directory, wherever it goes; and nothing is left of it.
+    mv m/a m/z
+    plfs layout --json m/z/b | json "assert d['streams']['from'] == '$PWD/m/z/.plfs-layout'"
+    plfs layout --inherit m/z | has '^       streams  8  (default)'
+    [ -z "$(find m -name '.plfs-layout*')" ]
+    # A second setting keeps the first.
+    plfs layout --streams 3 m > /dev/null
+    refuses 1 'is its file system mounted' plfs layout --backends other/ m
+    mkdir -m 1777 other/.plfs
+    plfs layout --backends other/,0000 m | has '^      backends  0001 0000  '
+    [ "$(cat m/.plfs-layout)" = $'plfs-layout 1\nstreams 3\nbackends 0001 0000' ]
+    plfs layout --backends 0001 m/z | has '^      backends  0001  '
+    plfs run --mount m -- dd if=/dev/zero of=m/z/big bs=1M count=2 status=none
+    [ -n "$(find other -name '*.data')" ] && [ -z "$(find "$(container m/z/big)" -name '*.data')" ]
+    [ "$(plfs cat m/z/big | md5sum)" = "$(head -c 2M /dev/zero | md5sum)" ]
+    plfs layout --backends all m/z | has '^      backends  all  '
+    plfs run --mount m -- bash -c 'echo x > m/z/all'
+    plfs stat --json m/z/all | json 'assert [b["id"] for b in d["backends"]] == ["0000", "0001"]'
+    plfs check m > /dev/null
+}
+t_layout_is_refused() {
+    mkdir m
+    for workload in auto flat small; do
+        refuses 2 "not in this version" plfs layout --workload $workload m
+    done
+    refuses 2 "no such workload" plfs layout --workload n-1 m
+    fails plfs layout --streams 0 m 2> /dev/null
+    fails plfs layout --streams 257 m 2> /dev/null
+    refuses 2 "none of: all" plfs layout --backends 1 m
+    refuses 1 "backend 0007" plfs layout --backends 0007 m
+    refuses 1 "cannot use the backend ./absent" plfs layout --backends ./absent m
+    refuses 1 "cannot use absent" plfs layout absent
+    touch file
+    refuses 2 "not a directory" plfs layout file
+    [ ! -e m/.plfs-layout ]
+    printf 'plfs-layout 1\nstreams four\n' > m/.plfs-layout
+    fails plfs run --mount m -- bash -c 'echo x > m/f' 2> /dev/null
+    [ ! -e m/f ]
+    refuses 1 "$PWD/m/.plfs-layout is damaged: at byte 14: a value is none that its key can have" plfs stat m
+    refuses 1 "damaged" plfs layout --streams 2 m
+    printf 'plfs-layout 2\n' > m/.plfs-layout
+    refuses 1 "needs a newer PLFS" plfs layout m
+    plfs layout --inherit m > /dev/null
+    plfs run --mount m -- bash -c 'echo x > m/f'
+}
+t_directories_with_a_layout_are_removed() {
+    mkdir -p m/a m/b/c m/d
+    for dir in m/a m/b m/b/c m/d; do plfs layout --streams 2 $dir > /dev/null; done
+    refuses 1 "--inherit" plfs rm m/a/.plfs-layout
+    plfs run --mount m -- bash -c 'echo x > m/d/f; rmdir m/a; fails() { ! "$@"; }; fails rmdir m/d 2> err; rm -r m/b'
+    [ ! -e m/a ] && [ ! -e m/b ] && [ -e m/d/.plfs-layout ]
+    plfs rm -r m/d
+    [ ! -e m/d ]
+}
+# A plfsrc of this test.
+plfsrc() { cat > rc; export PLFSRC=$PWD/rc; }
+t_config_run_and_show() {
+    mkdir -p out other/.plfs sub
+    chmod 1777 other/.plfs
+    ln -s out link
+    plfsrc << END
+settings:
+  streams: 4
+  buffer_bytes: 1M
+  compact_bytes: 0
+managed:
+  - directory: $PWD/link
+    workload: shared
+    streams: 2
+    backends: [$PWD/other]
+  - directory: $PWD/sub
+END
+    plfs config check | has 'rc: 3 settings, 2 managed directories'
+    plfs run -- bash -c 'for i in {1..8}; do head -c 100000 /dev/zero > out/$i; done; echo x > link/l; echo x > sub/f; echo x > plain'
+    [ ! -e plfs.d ] && [ "$(cat plain)" = x ]
+    plfs stat --json out/1 | json 'assert d["streams"] == 2 and [b["id"] for b in d["backends"]] == ["0000", "0001"]'
+    plfs stat --json link/l | json 'assert d["streams"] == 2'
+    plfs stat --json sub/f | json 'assert d["streams"] == 4 and len(d["backends"]) == 1'
+    [ -n "$(find other -name '*.data')" ]
+    [ "$(plfs cat out/8 | wc -c)" = 100000 ]
+    plfs config show | has "^       streams  4  ($PWD/rc:2:12)"
+    PLFS_STREAMS=5 plfs config show | has '^       streams  5  (PLFS_STREAMS)'
+    plfs config show --json | json "
+assert d['plfsrc'] == '$PWD/rc' and d['settings']['buffer_bytes'] == {'value': '1048576', 'from': '$PWD/rc:3:17'}, d
+assert d['settings']['index_bytes']['from'] == 'default'
+assert d['managed'][0]['from'] == '$PWD/rc:6:16' and d['managed'][0]['layout']['streams'] == {'value': '2', 'from': '$PWD/rc:8:14'}, d['managed']"
+    # Variables go before it, and what a directory says before both.
+    PLFS_STREAMS=5 PLFS_BACKENDS= plfs run -- bash -c 'echo x > out/v'
+    plfs stat --json out/v | json 'assert d["streams"] == 5 and len(d["backends"]) == 1'
+    plfs layout --streams 7 out > /dev/null
+    PLFS_STREAMS=5 plfs run -- bash -c 'echo x > out/w' 2> err
+    plfs stat --json out/w | json 'assert d["streams"] == 7'
+    plfs run -- true 2> err
+    has "^plfs: warning: $PWD/rc:8:14: streams 2, but $PWD/.*/.plfs-layout says streams 7, which counts" < err
+    plfs config check | has '^warning: .*streams 2, but '
+    # Named directories instead, and none at all.
+    PLFSRC= plfs run -- bash -c 'echo x > plfs.d/f'
+    plfs stat plfs.d/f > /dev/null
+    rm -r sub
+    refuses 2 "$PWD/rc:10:16 $PWD/sub: there is no such directory" plfs run -- true
+    plfs config check | has "^warning: $PWD/rc:10:16: there is no directory $PWD/sub"
+}
+t_config_is_searched() {
+    mkdir home m
+    unset PLFSRC
+    echo 'settings: {streams: 3}' > home/.plfsrc
+    HOME=$PWD/home plfs config show | has "^        plfsrc  $PWD/home/.plfsrc"
+    HOME=$PWD/home plfs run --mount m -- bash -c 'echo x > m/f'
+    plfs stat --json m/f | json 'assert d["streams"] == 3'
+    HOME=$PWD/home PLFSRC= plfs config show | has '^        plfsrc  none'
+    PLFSRC= plfs config check | has 'none is needed'
+    refuses 1 "there is no such file" env PLFSRC="$PWD/absent" plfs config show
+    refuses 1 "not an absolute path" env PLFSRC=rc plfs config show
+    mkfifo pipe
+    refuses 1 "not a regular file" plfs config check pipe
+    head -c 70000 /dev/zero > long
+    refuses 1 "longer than 64 KiB" plfs config check long
+}
+t_config_errors_have_their_place() {
+    mkdir m
+    printf 'settings:\n  streams: 257\n' > a
+    refuses 1 "$PWD/a:2:12: streams: 257 is not a number from 1 to 256" plfs config check a
+    printf 'settings:\n  stream: 2\n' > b
+    refuses 1 "$PWD/b:2:3: there is no key stream here; the keys are streams" plfs config check b
+    printf 'managed:\n  - directory: /x\n    workload: small\n' > c
+    refuses 1 "$PWD/c:3:15: the workload small is not in this version" plfs config check c
+    printf 'settings: [\n' > d
+    refuses 1 "$PWD/d:" plfs config check d
+    refuses 1 "there is no such file" plfs config check absent
+    # No part of it is used.
+    refuses 2 "$PWD/a:2:12: streams" env PLFSRC="$PWD/a" plfs run --mount m -- true
+    PLFSRC=$PWD/a fails plfs ls m 2> /dev/null
+    PLFSRC= plfs run --mount m -- bash -c 'PLFSRC=$PWD/a; export PLFSRC; exec bash -c "echo x > m/f"' 2> /dev/null && fail "a program wrote with a wrong plfsrc"
+    [ ! -e m/f ]
+}
+t_config_of_the_original() {
+    mkdir ckpt store
+    cat > old << END
+- global_params:
+    threadpool_size: 64
+    num_hostdirs: 32
+    nonsense: 1
+- mount_point: $PWD/ckpt
+  workload: n-1
+  backends:
+    - location: posix://$PWD/store
+      type: canonical
+END
+    plfs config check old > out
+    has "^warning: $PWD/old:3:5: num_hostdirs means nothing here: .*settings: streams" < out
+    has "^warning: $PWD/old:4:5: nonsense is no key" < out
+    has 'plfs config migrate' < out
+    PLFSRC=$PWD/old plfs run -- bash -c 'for i in {1..8}; do head -c 100000 /dev/zero > ckpt/$i; done' 2> err
+    has 'old: 4 lines have no effect' < err
+    [ -n "$(find store -name '*.data')" ]
+    plfs config migrate old > new
+    has '^# line 3: num_hostdirs' < new
+    plfs config check new > out
+    fails grep -q warning out
+    has 'new: 0 settings, 1 managed directories' < out
+    printf -- '- mount_point: /m\n  workload: 1-n\n' > small
+    refuses 1 "$PWD/small:2:13: the workload small is not in this version" plfs config check small
+    plfs config migrate small | has '# workload: small is not in this version'
 }
 t_stat_open_file() {
     plfs run -- python3 -c '

@@ -745,6 +745,37 @@ def a_descriptor_keeps_its_access_mode_through_exec(w):
     w.refuses("EBADF", f.write, 0, b"x")
 
 
+@behaviour()
+def new_files_are_laid_out_as_their_directory_says(w):
+    os.makedirs(w.below("d/e"))
+    for directory in w.below("d"), w.below("d/e"):
+        os.chmod(directory, 0o777)
+    w.lay_out("d", "--streams", "3")
+    process = w.process()
+    process.write("d/e/f", b"x")
+    process.write("g", b"x")
+    if w.door.is_plfs:
+        assert (w.look("d/e/f")["streams"], w.look("g")["streams"]) == (3, 8)
+
+
+@behaviour("names")
+def a_layout_is_in_nobodys_way(w):
+    process = w.process()
+    process.on_names("mkdir", "d")
+    w.lay_out("d", "--streams", "3")
+    process.write("d/f", b"x")
+    assert process.names("d") == ["f"]
+    w.refuses("ENOTEMPTY", process.on_names, "rmdir", "d")
+    process.on_names("rename", "d", "e")
+    process.write("e/g", b"x")
+    if w.door.is_plfs:
+        assert w.look("e/g")["streams"] == 3
+    for name in "e/f", "e/g":
+        process.on_names("unlink", name)
+    process.on_names("rmdir", "e")
+    w.refuses("ENOENT", process.on_names, "rmdir", "e")
+
+
 @behaviour("names", "users", differs="A user who may write a file but not read it cannot open it")
 def a_file_can_be_write_only(w):
     process, other = w.process(), w.process(user=USER)

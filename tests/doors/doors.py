@@ -406,10 +406,19 @@ class World:
         """A file as it lies on the storage."""
         return f"{self.door.storage()}/{self.name}/{name}"
 
+    def look(self, name):
+        """What `plfs stat` says of a file or a directory."""
+        stat = [self.door.plfs, "stat", "--json", self.below(name)]
+        return json.loads(subprocess.check_output(stat))
+
     def container(self, name):
-        return json.loads(
-            subprocess.check_output([self.door.plfs, "stat", "--json", self.below(name)])
-        )["container"]
+        return self.look(name)["container"]
+
+    def lay_out(self, name, *options):
+        """Sets the layout of a directory, where there are layouts."""
+        if self.door.is_plfs:
+            layout = [self.door.plfs, "layout", *options, self.below(name)]
+            subprocess.check_call(layout, stdout=subprocess.DEVNULL)
 
     def used_kib(self):
         """What all files take on the storage."""

@@ -21,7 +21,7 @@ extern "C" {
 
 /**
  * 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is a managed directory or
- * lies below one (PLFS_MOUNTS), by its text; else 0. Opens nothing, and allocates nothing after
+ * lies below one (PLFS_MOUNTS), by its text; else 0. Opens and allocates nothing after
  * the first call: safe in signal handlers.
  *
  * Requires:

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use libc::{gid_t, mode_t, uid_t};
-use plfs_core::config::split_paths;
+use plfs_core::config::managed_dirs as managed_dirs_of_process;
 use plfs_core::store::{Errno, Kind, Open, PosixFile, PosixStore, Stat, StoreFile, Time};
 use plfs_core::{File, OpenOptions, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
@@ -69,12 +69,12 @@ impl Normal {
     }
 }
 
-/// The managed directories, as normal paths. Read from the environment and not from [`plfs`], which
-/// a process that only asks here should not have to set up.
+/// The managed directories, as normal paths. Read from the environment, or plfsrc if that names
+/// none, and not from [`plfs`], which a process that only asks here should not have to set up.
 fn managed_dirs() -> &'static [Vec<u8>] {
     static MANAGED: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     MANAGED.get_or_init(|| {
-        let paths = std::env::var_os("PLFS_MOUNTS").map_or(Vec::new(), |list| split_paths(&list));
+        let paths = managed_dirs_of_process();
         let normal = |path: &PathBuf| {
             let mut normal = Normal::root();
             // A relative path would change its meaning with the current directory.
@@ -86,7 +86,7 @@ fn managed_dirs() -> &'static [Vec<u8>] {
 }
 
 /// 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is a managed directory or
-/// lies below one (PLFS_MOUNTS), by its text; else 0. Opens nothing, and allocates nothing after
+/// lies below one (PLFS_MOUNTS), by its text; else 0. Opens and allocates nothing after
 /// the first call: safe in signal handlers.
 ///
 /// # Safety

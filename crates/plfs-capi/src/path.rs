@@ -210,7 +210,7 @@ pub unsafe extern "C" fn plfs_mkdir(path: *const c_char, mode: mode_t) -> c_int 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_rmdir(path: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { on_path(path, |path| Ok(plfs()?.store().rmdir(path).map(|()| 0)?)) }
+    unsafe { on_path(path, |path| Ok(plfs()?.rmdir(path).map(|()| 0)?)) }
 }
 
 /// Fills `*out` with the size and free space of the file system that `path` is on, as statvfs(3).

@@ -4,9 +4,11 @@
 
 mod check;
 mod compact;
+mod config;
 mod copy;
 mod elf;
 mod explain;
+mod layout;
 mod list;
 mod man;
 mod map;
@@ -49,7 +51,8 @@ enum Command {
     /// Run a program so that files which it creates in managed directories become PLFS files
     ///
     /// Nothing needs to be configured. --mount names a managed directory; without it the variable
-    /// PLFS_MOUNTS does, and without both it is ./plfs.d, which is made if it is missing. Files in
+    /// PLFS_MOUNTS does, without both a plfsrc (see plfs-config), and without all it is ./plfs.d,
+    /// which is made if it is missing. Files in
     /// other directories are untouched, but for PLFS files, which the program sees with their
     /// logical contents wherever they are. Signals and the exit status are the program's own.
     ///
@@ -142,7 +145,62 @@ enum Command {
         #[arg(value_name = "DIR|FILE", default_value = ".")]
         paths: Vec<PathBuf>,
     },
+    /// Say how new files of a directory are laid out, or show it
+    ///
+    /// A layout is recorded in the directory, goes with it wherever it is moved or copied, and
+    /// holds for all programs and nodes, for the directory and those below it that say nothing else.
+    /// It goes before environment variables and plfsrc. Files that are there stay as they are; other
+    /// processes know a new layout within a second.
+    ///
+    /// If neither the directory nor one above it has a .plfs, the directory gets one.
+    #[command(
+        after_help = "Examples:\n  plfs layout plfs.d                        what holds, and \
+                            where it comes from\n  plfs layout --streams 2 plfs.d/many\n  plfs \
+                            layout --backends all plfs.d/large   over all backends of the \
+                            root\n  plfs layout --backends 0000,/scratch2/out plfs.d/large\n  \
+                            plfs layout --inherit plfs.d/many         what the directory above \
+                            says again"
+    )]
+    Layout {
+        /// What the files are used for: auto, shared, flat or small. This version has shared alone
+        #[arg(long, value_name = "WORKLOAD")]
+        workload: Option<String>,
+        /// Data logs that the processes of a node share for a file, 1 to 256
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+        streams: Option<u16>,
+        /// Where data goes: all backends of the root (all), or ids as in .plfs/backends of the root
+        /// (0000 is the root itself) and directories, separated by commas. A directory that the root
+        /// does not know is added to its backends: it needs a .plfs (mkdir -m 1777 DIR/.plfs), and
+        /// must be at the same path on all nodes
+        #[arg(long, value_name = "ID|DIR|all", value_delimiter = ',')]
+        backends: Vec<String>,
+        /// Say nothing any more: what the directory above says counts again
+        #[arg(long)]
+        inherit: bool,
+        /// An object
+        #[arg(long)]
+        json: bool,
+        /// The directory
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// Check, show and migrate plfsrc, the file of settings
+    ///
+    /// A plfsrc is optional. It is YAML in $PLFSRC, ~/.plfsrc or /etc/plfsrc; the first that exists
+    /// counts, and PLFSRC set to nothing means none. Environment variables go before it, and the
+    /// layouts that directories have (plfs-layout) before both.
+    #[command(after_help = "Example of a plfsrc:\n  settings:                  # as the \
+                            variables PLFS_STREAMS and so on\n    streams: 4\n    buffer_bytes: \
+                            256M\n  managed:                   # what plfs run takes without \
+                            --mount\n    - directory: /scratch/out\n      workload: shared\n      \
+                            streams: 2\n      backends: [/scratch2/out, /scratch3/out]")]
+    Config {
+        #[command(subcommand)]
+        what: ConfigCommand,
+    },
     /// Show what a file consists of: size, container, logs, writers
+    ///
+    /// Of a directory: how new files in it are laid out, and what says so.
     #[command(after_help = "Examples:\n  plfs stat plfs.d/checkpoint\n  plfs stat --mounts")]
     Stat {
         /// The mounts of this machine instead, and whether their daemons answer
@@ -151,8 +209,8 @@ enum Command {
         /// An object for one file, an array of objects for several
         #[arg(long)]
         json: bool,
-        /// PLFS files
-        #[arg(required_unless_present = "mounts", value_name = "FILE")]
+        /// PLFS files, or directories
+        #[arg(required_unless_present = "mounts", value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
     },
     /// Show who wrote what where
@@ -355,6 +413,36 @@ enum Command {
     },
 }
 
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Say what is wrong with a plfsrc, where, and what to write instead
+    ///
+    /// Exit status 1 if it cannot be used. Warnings are of what it has to no effect, of directories
+    /// that are not there, and of directories whose layout says something else.
+    #[command(after_help = "Example:\n  plfs config check ~/.plfsrc")]
+    Check {
+        /// The file; the one that counts if not given
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Show what counts for a process that is started now, and what says so
+    #[command(after_help = "Example:\n  PLFS_STREAMS=2 plfs config show")]
+    Show {
+        /// An object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a plfsrc of today for one of the original PLFS
+    ///
+    /// What means nothing any more becomes a comment that says why.
+    #[command(after_help = "Example:\n  plfs config migrate /etc/plfsrc.old > ~/.plfsrc")]
+    Migrate {
+        /// The old file
+        #[arg(value_name = "OLD")]
+        old: PathBuf,
+    },
+}
+
 #[derive(clap::Args)]
 struct CopyFlags {
     /// Replace what is there
@@ -387,6 +475,18 @@ fn main() -> ExitCode {
         Command::Umount { lazy, mountpoints } => ("umount", mount::umount(&mountpoints, lazy)),
         Command::Log { level, mountpoint } => {
             ("log", mount::log(&mut out, level.as_deref(), mountpoint))
+        }
+        Command::Config { what } => (
+            "config",
+            match what {
+                ConfigCommand::Check { file } => config::check(&mut out, file.as_deref()),
+                ConfigCommand::Show { json } => config::show(&mut out, json),
+                ConfigCommand::Migrate { old } => config::migrate(&mut out, &old),
+            },
+        ),
+        Command::Layout { workload, streams, backends, inherit, json, dir } => {
+            let wanted = layout::Wanted { workload, streams, backends, inherit };
+            ("layout", layout::layout(&mut out, &dir, &wanted, json))
         }
         Command::Stat { mounts: true, json, .. } => ("stat", mount::list(&mut out, json)),
         Command::Stat { json, files, .. } => ("stat", stat::stat(&mut out, json, &files)),

@@ -12,8 +12,12 @@ use clap_mangen::roff::{Roff, bold, roman};
 pub fn pages(command: Command, dir: &Path) -> io::Result<()> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
-    page(&command, dir)?;
-    shown(&command).try_for_each(|command| page(command, dir))
+    tree(&command, dir)
+}
+
+fn tree(command: &Command, dir: &Path) -> io::Result<()> {
+    page(command, dir)?;
+    shown(command).try_for_each(|command| tree(command, dir))
 }
 
 /// The subcommands that users are to see.

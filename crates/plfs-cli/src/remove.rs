@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plfs_core::store::{Errno, Keep, Kind, Place};
-use plfs_core::{Plfs, is_hidden};
+use plfs_core::{Plfs, is_hidden, is_layout};
 
 use crate::out::{self, Fail, absolute, say, show};
 
@@ -15,6 +15,10 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
         let removed = match plfs.store().stat(&full, false) {
             Err(Errno::NOENT) if force => Ok(()),
             Err(errno) => Err(format!("cannot remove {}: {errno}", show(path))),
+            Ok(_) if full.file_name().is_some_and(is_layout) => Err(format!(
+                "{} is the layout of its directory; `plfs layout --inherit` removes it",
+                show(path)
+            )),
             Ok(_) if full.file_name().is_some_and(is_hidden) => Err(format!(
                 "{} holds the data of all PLFS files beside it; remove those, or their directory",
                 show(path)
@@ -39,6 +43,10 @@ fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
     let mut is_root = false;
     for entry in plfs.store().list(dir).map_err(|errno| cannot(dir, errno))? {
         let path = dir.join(&entry.name);
+        if is_layout(&entry.name) {
+            // Goes with the directory.
+            continue;
+        }
         if is_hidden(&entry.name) {
             is_root = true;
             continue;
@@ -53,7 +61,7 @@ fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
     if is_root {
         remove_root(plfs, dir)?;
     }
-    plfs.store().rmdir(dir).map_err(|errno| cannot(dir, errno))
+    plfs.rmdir(dir).map_err(|error| error.to_string())
 }
 
 /// The `.plfs` of a directory that has no names any more: what is left in it is garbage, or held

@@ -7,36 +7,60 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plfs_core::Config;
 use plfs_core::config::join_paths;
+use plfs_core::plfsrc::Plfsrc;
 use plfs_core::store::{Kind, PosixStore, Store};
 
-use crate::elf;
 use crate::out::{Fail, Out, absolute, show};
+use crate::{config, elf};
 
 /// The managed directory if none is named.
 const DEFAULT_DIR: &str = "plfs.d";
 
 pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> Result<(), Fail> {
-    let config = plfs_core::Config::from_env().map_err(|text| Fail::Exit(2, text))?;
+    let wrong = |text| Fail::Exit(2, text);
+    let plfsrc = Plfsrc::find().map_err(wrong)?;
+    let config = Config::from_env_and(plfsrc.as_ref()).map_err(wrong)?;
     let managed = match managed {
-        [] if !config.mounts.is_empty() => config.mounts.clone(),
-        [] => vec![default_dir()?],
-        given => given.to_vec(),
+        [] if !config.mounts.is_empty() => {
+            config.mounts.iter().map(|dir| (config::named_by(&config, dir), dir.clone())).collect()
+        }
+        [] => vec![("--mount".into(), default_dir()?)],
+        given => given.iter().map(|dir| ("--mount".into(), dir.clone())).collect::<Vec<_>>(),
     };
     let mut paths = Vec::new();
     let roots =
-        managed.iter().map(|dir| directory("--mount", dir)).collect::<Result<Vec<_>, Fail>>()?;
+        managed.iter().map(|(flag, dir)| directory(flag, dir)).collect::<Result<Vec<_>, Fail>>()?;
     let mut others = Vec::new();
     for backend in backends {
         add(&mut others, directory("--backend", backend)?.0);
     }
-    let reals: Vec<&Path> = roots.iter().map(|(real, _)| real.as_path()).collect();
-    let used = if others.is_empty() { &config.backends } else { &others };
     let store: Arc<dyn Store> = Arc::new(PosixStore::new());
-    match plfs_core::prepare(&store, &config, &reals, used) {
-        // What is there can be read.
-        Err(error @ plfs_core::Error::CloseToOpen { .. }) => eprintln!("plfs: warning: {error}"),
-        other => other.map_err(|error| Fail::Exit(2, error.to_string()))?,
+    // Those that share their backends at once: a backend without a .plfs is a new one only if none
+    // of its roots has one.
+    let mut groups: Vec<(&[PathBuf], Vec<&Path>)> = Vec::new();
+    for (real, given) in &roots {
+        let used = match others.as_slice() {
+            [] => config.backends_of(&given.join("file")),
+            given => given,
+        };
+        match groups.iter_mut().find(|(backends, _)| *backends == used) {
+            Some((_, reals)) => reals.push(real),
+            None => groups.push((used, vec![real])),
+        }
+    }
+    for (used, reals) in groups {
+        match plfs_core::prepare(&store, &config, &reals, used) {
+            // What is there can be read.
+            Err(error @ plfs_core::Error::CloseToOpen { .. }) => {
+                eprintln!("plfs: warning: {error}");
+            }
+            other => other.map_err(|error| Fail::Exit(2, error.to_string()))?,
+        }
+    }
+    if let Some(plfsrc) = &plfsrc {
+        config::warn_of_run(plfsrc, &config);
     }
     for (real, given) in roots {
         add(&mut paths, real);

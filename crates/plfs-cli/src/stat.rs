@@ -6,6 +6,7 @@ use plfs_core::store::Kind;
 use plfs_core::{Container, Error, FlatState, FlatTotals, OpenMark, Plfs};
 use serde::Serialize;
 
+use crate::layout::Shown;
 use crate::out::{self, Fail, Out, absolute, count, say, show, size, time};
 
 #[derive(Serialize)]
@@ -71,6 +72,10 @@ struct Stat {
     flat: String,
     flat_index: Option<Flat>,
     summary: &'static str,
+    /// Streams of each log set, as recorded when it was created.
+    streams: u16,
+    /// What new files beside it are laid out by.
+    layout: Option<Shown>,
     #[serde(skip)]
     created: String,
 }
@@ -110,6 +115,11 @@ fn per_gib(index: u64, stored: u64) -> Option<u64> {
 }
 
 #[derive(Serialize)]
+struct Dir {
+    layout: Shown,
+}
+
+#[derive(Serialize)]
 struct Failed {
     path: String,
     error: String,
@@ -119,6 +129,7 @@ struct Failed {
 #[serde(untagged)]
 enum Answer {
     Stat(Box<Stat>),
+    Dir(Box<Dir>),
     Failed(Failed),
 }
 
@@ -127,12 +138,19 @@ pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
     let (mut answers, mut failed) = (Vec::new(), false);
     for (i, path) in files.iter().enumerate() {
         match look(&plfs, path) {
-            Ok(stat) if json => answers.push(Answer::Stat(Box::new(stat))),
-            Ok(stat) => {
+            Ok(answer) if json => answers.push(answer),
+            Ok(answer) => {
                 if i > 0 {
                     out.line("")?;
                 }
-                print(out, path, &stat)?;
+                match answer {
+                    Answer::Stat(stat) => print(out, path, &stat)?,
+                    Answer::Dir(dir) => {
+                        out.line(format_args!("{:>14}  {}", "directory", show(path)))?;
+                        dir.layout.print(out)?;
+                    }
+                    Answer::Failed(_) => {}
+                }
             }
             Err(error) => {
                 failed = true;
@@ -152,17 +170,20 @@ pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
     if failed { out.end().and(Err(Fail::Printed)) } else { Ok(()) }
 }
 
-fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
+fn look(plfs: &Plfs, path: &Path) -> Result<Answer, Error> {
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let found = plfs.stat(&full, true)?;
+    if found.stat.kind == Kind::Dir {
+        return Ok(Answer::Dir(Box::new(Dir { layout: Shown::new(plfs, path)? })));
+    }
     let (Some(totals), Some((container, superblock))) =
         (found.totals, plfs.container_behind(&full, true)?)
     else {
         return Err(match found.stat.kind {
             Kind::File => Error::NotAContainer { path: path.to_path_buf() },
             _ => Error::Invalid {
-                what: "stat wants PLFS files; this is a directory or a special file: see `plfs ls`",
-                errno: plfs_core::store::Errno::ISDIR,
+                what: "stat wants PLFS files and directories; this is a special file",
+                errno: plfs_core::store::Errno::INVAL,
             },
         });
     };
@@ -172,7 +193,7 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
         FlatState::Stale(why) | FlatState::Damaged(why) => (format!("ignored: {why}"), None),
     };
     let stat = found.stat;
-    Ok(Stat {
+    Ok(Answer::Stat(Box::new(Stat {
         path: path.to_string_lossy().into_owned(),
         size: stat.len,
         uuid: superblock.uuid.to_string(),
@@ -194,8 +215,12 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Stat, Error> {
         flat,
         flat_index,
         summary: if totals.from_summary { "valid" } else { "none" },
+        streams: superblock.streams,
+        // Of a file in a directory that may not be looked at, or whose layout is damaged, the rest
+        // is still so.
+        layout: full.parent().and_then(|dir| Shown::new(plfs, dir).ok()),
         created: time((superblock.created_ns / 1_000_000_000) as i64, 0),
-    })
+    })))
 }
 
 /// Log sets that have an index log: one that was never written has none.
@@ -284,6 +309,14 @@ fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
             field("backend", format!("{id}  {place}"))?;
         }
     }
+    field("streams", format!("{} of each log set, recorded in the file", stat.streams))?;
+    field(
+        "beside it",
+        stat.layout.as_ref().map_or(
+            "a layout that cannot be read: see `plfs stat` of the directory".into(),
+            |layout| format!("new files: {}", show(Path::new(&layout.line()))),
+        ),
+    )?;
     match stat.open_marks.as_slice() {
         [] => field("open by", "nobody".into()),
         marks => marks.iter().try_for_each(|mark| {

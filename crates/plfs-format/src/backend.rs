@@ -137,7 +137,7 @@ fn parse_path(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Keeps what was found under a key, which is there once and says something.
-fn once<T>(place: &mut Option<T>, value: Option<T>) -> Result<(), &'static str> {
+pub(crate) fn once<T>(place: &mut Option<T>, value: Option<T>) -> Result<(), &'static str> {
     match (place.is_some(), value) {
         (true, _) => Err("a key is there twice"),
         (false, None) => Err("a value is none that its key can have"),
@@ -150,7 +150,7 @@ fn once<T>(place: &mut Option<T>, value: Option<T>) -> Result<(), &'static str> 
 
 /// Calls `each` with key and value of each line behind the first, which must be `magic` and the
 /// version.
-fn read(
+pub(crate) fn read(
     text: &[u8],
     magic: &[u8],
     mut each: impl FnMut(&[u8], &[u8]) -> Result<(), &'static str>,

@@ -1,7 +1,7 @@
 //! L0: the container format of `docs/FORMAT.md`: bytes to structs and back. No I/O, no clock, no
 //! paths on disk.
 //!
-//! Each module is one section of the document: [`name`], [`mark`] and [`backend`] (1),
+//! Each module is one section of the document: [`name`], [`mark`], [`backend`] and [`layout`] (1),
 //! [`superblock`] (2), [`index_log`] (3), [`clock`] (4), [`summary`] (5), [`flat_index`] and
 //! [`column`] (6). Decoders accept any bytes: they never panic, never allocate more than their
 //! input justifies, and say with [`Bad`] where and why bytes contradict the document.
@@ -13,6 +13,7 @@ pub mod clock;
 pub mod column;
 pub mod flat_index;
 pub mod index_log;
+pub mod layout;
 pub mod mark;
 pub mod name;
 mod sum;

@@ -14,6 +14,10 @@ pub const IDENTITY: &str = "identity";
 pub const IDENTITY_TMP: &str = "identity.tmp.";
 /// Name of the directory in the root directory that has what repairs took out of containers.
 pub const LOST_AND_FOUND: &str = "lost+found";
+/// Name of the file in a directory of programs that says how new files there are laid out.
+pub const LAYOUT: &str = ".plfs-layout";
+/// Start of the name of one that is being written.
+pub const LAYOUT_TMP: &str = ".plfs-layout.";
 /// Name of the superblock inside a container.
 pub const SUPER: &str = "super";
 /// Name of the flat index.

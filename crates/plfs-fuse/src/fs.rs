@@ -239,6 +239,8 @@ impl Door {
         let roots: Arc<[Arc<Root>]> = roots.into_iter().map(Arc::new).collect();
         let root = roots.first().ok_or(Errno::INVAL)?.clone();
         config.mounts = vec![root.path.clone()];
+        // Its backends are those that it was given.
+        config.managed.clear();
         config.backends = roots[1..].iter().map(|root| root.path.clone()).collect();
         let stat = rustix::fs::fstat(root.fd())?;
         let own = rustix::io::fcntl_dupfd_cloexec(root.fd(), 0)?;

@@ -116,7 +116,7 @@ impl Server {
             "link" => from_store(store.link(path(1), path(2)), path(1)).map(done),
             "unlink" => plfs.unlink(path(1)).map(done),
             "mkdir" => from_store(store.mkdir(path(1), 0o777), path(1)).map(done),
-            "rmdir" => from_store(store.rmdir(path(1)), path(1)).map(done),
+            "rmdir" => plfs.rmdir(path(1)).map(done),
             "list" => {
                 let names = from_store(store.list(path(1)), path(1))?;
                 Ok(names

@@ -1,10 +1,31 @@
 //! Settings: all have defaults, none is needed. What must outlive a process is recorded in the
 //! container instead.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use plfs_format::layout::Workload;
+use plfs_format::superblock::{SEGMENT_BYTES_MAX, STREAMS_MAX};
+
+use crate::plfsrc::{Given, Managed, Place, Plfsrc, SETTINGS};
+use crate::store::{Open, PosixStore, Store};
 
 /// [`Config::index_bytes`] unless somebody says otherwise: 20 M irregular pieces.
 pub(crate) const INDEX_BYTES: u64 = 256 << 20;
+
+/// The one table of which workloads this version has.
+const BUILT: [(Workload, bool); 4] = [
+    (Workload::Auto, false),
+    (Workload::Shared, true),
+    (Workload::Flat, false),
+    (Workload::Small, false),
+];
+
+/// Whether this version can make files for this workload.
+pub fn is_built(workload: Workload) -> bool {
+    BUILT.contains(&(workload, true))
+}
 
 /// What to do where clients of a file system do not see at once what another client did (see
 /// [`Store::close_to_open`](crate::store::Store::close_to_open)).
@@ -17,8 +38,8 @@ pub enum CloseToOpen {
     OneNode,
 }
 
-/// How this process uses PLFS. [`Config::from_env`] reads the `PLFS_*` variables that TUNING.md
-/// lists.
+/// How this process uses PLFS. [`Config::from_env`] reads plfsrc and the `PLFS_*` variables that
+/// TUNING.md lists.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Directories whose new files become containers, and roots for them. Absolute.
@@ -53,6 +74,10 @@ pub struct Config {
     pub shared_memory: Option<PathBuf>,
     /// Whether files are written on NFS and the like.
     pub close_to_open: CloseToOpen,
+    /// What plfsrc says of directories; what variables say is taken out.
+    pub managed: Vec<Managed>,
+    /// The settings that plfsrc gives, and no variable, and where they stand.
+    pub given: Vec<(&'static str, Place)>,
 }
 
 impl Default for Config {
@@ -69,59 +94,49 @@ impl Default for Config {
             asked_names: 130,
             shared_memory: Some(PathBuf::from("/dev/shm")),
             close_to_open: CloseToOpen::Refuse,
+            managed: Vec::new(),
+            given: Vec::new(),
         }
     }
 }
 
 impl Config {
-    /// Defaults, changed by `PLFS_MOUNTS`, `PLFS_BACKENDS` (paths, separated by `:`; a `:` or `\`
-    /// inside a path is written after a `\`), `PLFS_STREAMS`, `PLFS_BUFFER_BYTES`,
-    /// `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`, `PLFS_SYNC_ON_CLOSE` (1 or 0),
-    /// `PLFS_COMPACT_BYTES`, `PLFS_SHARED_MEMORY` (a directory, or empty for none) and
-    /// `PLFS_CLOSE_TO_OPEN` (`refuse` or `one-node`).
+    /// Defaults, changed by plfsrc (see [`Plfsrc::find`]), and then by `PLFS_MOUNTS`,
+    /// `PLFS_BACKENDS` (paths, separated by `:`; a `:` or `\` inside a path is written after a
+    /// `\`), `PLFS_STREAMS`, `PLFS_BUFFER_BYTES`, `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`,
+    /// `PLFS_SYNC_ON_CLOSE` (1 or 0), `PLFS_COMPACT_BYTES`, `PLFS_SHARED_MEMORY` (a directory, or
+    /// empty for none) and `PLFS_CLOSE_TO_OPEN` (`refuse` or `one-node`).
     ///
-    /// A value that is none of these, or not a number in its range, is an error that names the variable: silently
-    /// using another would be worse.
+    /// A value that is none of these, or not a number in its range, is an error that names the
+    /// variable, or file, line and column: silently using another would be worse.
     pub fn from_env() -> Result<Config, String> {
+        Config::from_env_and(Plfsrc::find()?.as_ref())
+    }
+
+    /// [`Config::from_env`] with what a certain plfsrc says, or none.
+    pub fn from_env_and(plfsrc: Option<&Plfsrc>) -> Result<Config, String> {
         let mut config = Config::default();
+        if let Some(plfsrc) = plfsrc {
+            config.take(plfsrc)?;
+        }
         let var = |name: &str| std::env::var_os(name);
         if let Some(paths) = var("PLFS_MOUNTS") {
             config.mounts = split_paths(&paths);
         }
         if let Some(paths) = var("PLFS_BACKENDS") {
             config.backends = split_paths(&paths);
+            config.managed.iter_mut().for_each(|managed| managed.backends = None);
         }
-        config.streams = number(
-            "PLFS_STREAMS",
-            config.streams as u64,
-            1,
-            plfs_format::superblock::STREAMS_MAX as u64,
-        )? as u16;
-        config.buffer_bytes =
-            number("PLFS_BUFFER_BYTES", config.buffer_bytes as u64, 1 << 16, 1 << 40)? as usize;
-        config.index_bytes = number("PLFS_INDEX_BYTES", config.index_bytes, 0, 1 << 46)?;
-        config.segment_bytes = number(
-            "PLFS_SEGMENT_BYTES",
-            config.segment_bytes,
-            1 << 16,
-            plfs_format::superblock::SEGMENT_BYTES_MAX,
-        )?;
-        config.sync_on_close = number("PLFS_SYNC_ON_CLOSE", 0, 0, 1)? == 1;
-        config.compact_bytes = number("PLFS_COMPACT_BYTES", config.compact_bytes, 0, 1 << 46)?;
-        if let Some(dir) = var("PLFS_SHARED_MEMORY") {
-            config.shared_memory = (!dir.is_empty()).then(|| PathBuf::from(dir));
-        }
-        if let Some(text) = var("PLFS_CLOSE_TO_OPEN") {
-            config.close_to_open = match text.to_str() {
-                Some("refuse") => CloseToOpen::Refuse,
-                Some("one-node") => CloseToOpen::OneNode,
-                _ => {
-                    return Err(format!(
-                        "PLFS_CLOSE_TO_OPEN={} is neither refuse nor one-node",
-                        text.to_string_lossy()
-                    ));
-                }
-            };
+        for name in SETTINGS {
+            let variable = variable_of(name);
+            let Some(text) = var(&variable) else { continue };
+            config
+                .set(name, &text)
+                .map_err(|wrong| format!("{variable}={} {wrong}", text.to_string_lossy()))?;
+            config.given.retain(|(given, _)| *given != name);
+            if name == "streams" {
+                config.managed.iter_mut().for_each(|managed| managed.streams = None);
+            }
         }
         for path in config.mounts.iter().chain(&config.backends) {
             if !path.is_absolute() {
@@ -131,16 +146,173 @@ impl Config {
                 ));
             }
         }
+        config.add_real_paths();
         Ok(config)
+    }
+
+    /// What a plfsrc says. An error says where it is wrong.
+    pub fn take(&mut self, plfsrc: &Plfsrc) -> Result<(), String> {
+        for (name, Given { value, place }) in &plfsrc.settings {
+            self.set(name, OsStr::new(value))
+                .map_err(|wrong| format!("{place}: {name}: {value} {wrong}"))?;
+            self.given.push((*name, place.clone()));
+        }
+        for managed in &plfsrc.managed {
+            if let Some(Given { value, place }) = &managed.workload
+                && !is_built(*value)
+            {
+                return Err(format!(
+                    "{place}: the workload {} is not in this version; write shared, or remove the \
+                     line",
+                    value.word()
+                ));
+            }
+            self.mounts.push(managed.directory.value.clone());
+            self.managed.push(managed.clone());
+        }
+        Ok(())
+    }
+
+    /// Sets one of [`SETTINGS`]. An error continues a sentence that ends with the value.
+    fn set(&mut self, name: &str, text: &OsStr) -> Result<(), String> {
+        let number = |min, max| number(text, min, max);
+        match name {
+            "streams" => self.streams = number(1, STREAMS_MAX.into())? as u16,
+            "buffer_bytes" => self.buffer_bytes = number(1 << 16, 1 << 40)? as usize,
+            "index_bytes" => self.index_bytes = number(0, 1 << 46)?,
+            "segment_bytes" => self.segment_bytes = number(1 << 16, SEGMENT_BYTES_MAX)?,
+            "sync_on_close" => self.sync_on_close = number(0, 1)? == 1,
+            "compact_bytes" => self.compact_bytes = number(0, 1 << 46)?,
+            "shared_memory" => {
+                self.shared_memory = (!text.is_empty()).then(|| PathBuf::from(text));
+            }
+            "close_to_open" => {
+                self.close_to_open = match text.to_str() {
+                    Some("refuse") => CloseToOpen::Refuse,
+                    Some("one-node") => CloseToOpen::OneNode,
+                    _ => return Err("is neither refuse nor one-node".into()),
+                }
+            }
+            // INVARIANT: all of the table are above.
+            _ => return Err("is the value of no setting".into()),
+        }
+        Ok(())
+    }
+
+    /// Adds the real paths of managed directories that are named by a link, as which programs may
+    /// see them: rules hold for both. Only those are asked for that this process has as mounts; the
+    /// others may be on file systems that are far away.
+    fn add_real_paths(&mut self) {
+        let store = PosixStore::new();
+        let real = |dir: &Path| {
+            let open = store.open(dir, Open::READ.briefly()).ok()?;
+            let fd = open.fd()?.as_raw_fd();
+            store.readlink(&PathBuf::from(format!("/proc/self/fd/{fd}"))).ok()
+        };
+        let mut more = Vec::new();
+        for managed in &self.managed {
+            let dir = &managed.directory.value;
+            if self.mounts.contains(dir)
+                && let Some(real) = real(dir)
+                && !self.managed.iter().any(|other| other.directory.value == real)
+            {
+                let mut same = managed.clone();
+                same.directory.value = real;
+                more.push(same);
+            }
+        }
+        for managed in more {
+            let dir = managed.directory.value.clone();
+            if !self.mounts.contains(&dir) {
+                self.mounts.push(dir);
+            }
+            self.managed.push(managed);
+        }
+    }
+
+    /// The rule of plfsrc for a new file at `path`: that of the innermost managed directory.
+    fn rule_for(&self, path: &Path) -> Option<&Managed> {
+        let above = self.managed.iter().filter(|managed| {
+            path.starts_with(&managed.directory.value) && path != managed.directory.value
+        });
+        above.max_by_key(|managed| managed.directory.value.as_os_str().len())
+    }
+
+    /// Streams of a new file at `path`, if its directory does not say.
+    pub fn streams_of(&self, path: &Path) -> u16 {
+        let rule = self.rule_for(path).and_then(|rule| rule.streams.as_ref());
+        rule.map_or(self.streams, |given| given.value)
+    }
+
+    /// More backends for a new file at `path`, if its directory does not say.
+    pub fn backends_of(&self, path: &Path) -> &[PathBuf] {
+        let rule = self.rule_for(path).and_then(|rule| rule.backends.as_ref());
+        rule.map_or(&self.backends, |given| &given.value)
+    }
+
+    /// What says `streams`, `backends` or `workload` for a new file at `path`, if its directory does
+    /// not: a variable, a place in plfsrc, or "default".
+    pub fn origin_for(&self, name: &str, path: &Path) -> String {
+        let rule = self.rule_for(path);
+        let place = match name {
+            "streams" => rule.and_then(|rule| rule.streams.as_ref()).map(|given| &given.place),
+            "backends" => rule.and_then(|rule| rule.backends.as_ref()).map(|given| &given.place),
+            "workload" => rule.and_then(|rule| rule.workload.as_ref()).map(|given| &given.place),
+            _ => None,
+        };
+        place.map_or_else(|| self.origin_of(name), Place::to_string)
+    }
+
+    /// What says a setting: a variable, a place in plfsrc, or "default".
+    pub fn origin_of(&self, name: &str) -> String {
+        if let Some((_, place)) = self.given.iter().find(|(given, _)| *given == name) {
+            return place.to_string();
+        }
+        let variable = variable_of(name);
+        if std::env::var_os(&variable).is_some() { variable } else { "default".into() }
+    }
+
+    /// The value of one of [`SETTINGS`], as text that [`Config::from_env`] reads.
+    pub fn value_of(&self, name: &str) -> String {
+        match name {
+            "streams" => self.streams.to_string(),
+            "buffer_bytes" => self.buffer_bytes.to_string(),
+            "index_bytes" => self.index_bytes.to_string(),
+            "segment_bytes" => self.segment_bytes.to_string(),
+            "sync_on_close" => u8::from(self.sync_on_close).to_string(),
+            "compact_bytes" => self.compact_bytes.to_string(),
+            "shared_memory" => self
+                .shared_memory
+                .as_ref()
+                .map_or(String::new(), |dir| dir.to_string_lossy().into_owned()),
+            "close_to_open" => match self.close_to_open {
+                CloseToOpen::Refuse => "refuse".into(),
+                CloseToOpen::OneNode => "one-node".into(),
+            },
+            _ => String::new(),
+        }
     }
 }
 
-fn number(name: &str, default: u64, min: u64, max: u64) -> Result<u64, String> {
-    let Some(text) = std::env::var_os(name) else { return Ok(default) };
+/// The managed directories of this process without the rest: `PLFS_MOUNTS`, else what plfsrc says.
+/// None if that is wrong; whoever uses PLFS hears of it from [`Config::from_env`].
+pub fn managed_dirs() -> Vec<PathBuf> {
+    match std::env::var_os("PLFS_MOUNTS") {
+        Some(list) => split_paths(&list),
+        None => Config::from_env().map(|config| config.mounts).unwrap_or_default(),
+    }
+}
+
+/// The variable of a setting.
+pub fn variable_of(name: &str) -> String {
+    format!("PLFS_{}", name.to_uppercase())
+}
+
+fn number(text: &OsStr, min: u64, max: u64) -> Result<u64, String> {
     let value = text.to_str().and_then(|text| text.trim().parse().ok());
-    value.filter(|n| (min..=max).contains(n)).ok_or_else(|| {
-        format!("{name}={} is not a number from {min} to {max}", text.to_string_lossy())
-    })
+    value
+        .filter(|n| (min..=max).contains(n))
+        .ok_or_else(|| format!("is not a number from {min} to {max}"))
 }
 
 /// Splits a `:`-separated list of paths with `\` as escape.

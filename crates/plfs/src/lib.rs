@@ -40,6 +40,7 @@ mod lifecycle;
 mod log;
 mod logical;
 mod plfs;
+pub mod plfsrc;
 mod read;
 mod sessions;
 pub mod store;
@@ -49,8 +50,8 @@ mod write;
 pub use autocommit::FORK_GATE;
 pub use catalog::{Standing, Totals};
 pub use compact::{Compacted, Usage};
-pub use config::{CloseToOpen, Config};
-pub use container::{Container, prepare};
+pub use config::{CloseToOpen, Config, is_built};
+pub use container::{Container, DirectoryLayout, Said, add_backend, is_layout, prepare};
 pub use error::{Error, Result};
 pub use file::{Access, Extent, File};
 pub use lifecycle::{
@@ -60,6 +61,8 @@ pub use lifecycle::{
 };
 pub use log::CommitHorizon;
 pub use plfs::{FileStat, OpenOptions, Opened, Plfs};
+pub use plfs_format::layout::{Backends, Layout, Workload};
+pub use plfs_format::name::LAYOUT as LAYOUT_NAME;
 pub use plfs_index as index;
 
 /// Length of every name's file on the storage: what a stat without PLFS shows.
@@ -67,5 +70,5 @@ pub const SUPERBLOCK_BYTES: usize = plfs_format::superblock::FILE_BYTES;
 
 /// Whether a directory entry is PLFS's own and none of a program's business.
 pub fn is_hidden(name: &std::ffi::OsStr) -> bool {
-    name == plfs_format::name::ROOT_DIR
+    name == plfs_format::name::ROOT_DIR || container::is_layout(name)
 }

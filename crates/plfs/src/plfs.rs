@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lru::LruCache;
+use plfs_format::layout::Layout;
 use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, Superblock};
@@ -13,7 +14,7 @@ use plfs_format::superblock::{FILE_BYTES, Superblock};
 use crate::catalog::{self, Flattened, Totalizer, Totals, flatten};
 use crate::compact::{self, Compacted, Usage};
 use crate::config::Config;
-use crate::container::{self, Container};
+use crate::container::{self, Container, DirectoryLayout, Layouts};
 use crate::error::{At, Error, Result};
 use crate::file::{Access, File, logical_stat};
 use crate::lifecycle;
@@ -88,6 +89,7 @@ pub struct Plfs {
     sessions: Arc<Sessions>,
     /// It has looked for what killed jobs left on this node.
     reaped: AtomicBool,
+    layouts: Layouts,
 }
 
 /// The open logical files of a process, by device and inode of their superblocks.
@@ -146,6 +148,7 @@ impl Plfs {
             known: Mutex::new(LruCache::unbounded()),
             sessions: Arc::default(),
             reaped: AtomicBool::new(false),
+            layouts: Layouts::default(),
         }
     }
 
@@ -263,27 +266,26 @@ impl Plfs {
         path: &Path,
         options: OpenOptions,
     ) -> Result<(File, Arc<dyn StoreFile>)> {
-        let root = container::find_root(self.store.as_ref(), path, &self.config.mounts);
-        let made = match container::create(
-            &self.store,
-            &self.config,
-            &root,
-            path,
-            options.mode,
-            Time::now().ns() as u64,
-        ) {
+        if path.file_name().is_some_and(container::is_layout) {
+            // Of a directory of programs, not one of their files.
+            return Err(Errno::PERM).at("create (`plfs layout` makes it)", path);
+        }
+        let make = |root: &Path| {
+            container::create_laid_out(
+                &self.store,
+                &self.config,
+                &self.layouts,
+                root,
+                path,
+                options.mode,
+                Time::now().ns() as u64,
+            )
+        };
+        let made = match make(&self.root_for(path)) {
             // A directory below the root is on another file system: there the file's own directory
             // is the root.
             Err(Error::Io { errno: Errno::XDEV, .. }) => {
-                let own = path.parent().unwrap_or(Path::new("/"));
-                container::create(
-                    &self.store,
-                    &self.config,
-                    own,
-                    path,
-                    options.mode,
-                    Time::now().ns() as u64,
-                )
+                make(path.parent().unwrap_or(Path::new("/")))
             }
             other => other,
         };
@@ -301,6 +303,37 @@ impl Plfs {
         ));
         lock(&self.open).insert(key, &logical);
         Ok((File::new(logical, path.to_path_buf(), options.access), creation))
+    }
+
+    /// The root that a new file at `path` would have.
+    fn root_for(&self, path: &Path) -> PathBuf {
+        container::find_root(self.store.as_ref(), path, &self.config.mounts)
+    }
+
+    /// What new files in the directory `dir` are laid out by, and which directories say it. Costs a
+    /// stat for each directory from `dir` up to its root.
+    pub fn directory_layout(&self, dir: &Path) -> Result<DirectoryLayout> {
+        let root = self.root_for(&dir.join("file"));
+        self.layouts.forget();
+        self.layouts.find(self.store.as_ref(), dir, &root).map(|found| (*found).clone())
+    }
+
+    /// What the directory `dir` says by itself; `None` if nothing.
+    pub fn own_layout(&self, dir: &Path) -> Result<Option<Layout>> {
+        container::own_layout(self.store.as_ref(), dir)
+    }
+
+    /// Makes the directory `dir` say this of its new files; `None`: nothing, so that it inherits.
+    /// Files that are there stay as they are. Durable on return. Other processes know it within a
+    /// second.
+    ///
+    /// EINVAL for a workload that this version does not have. The same errors as creating a file
+    /// there would give if a backend is unknown or not there.
+    pub fn set_directory_layout(&self, dir: &Path, layout: Option<&Layout>) -> Result<()> {
+        let root = self.root_for(&dir.join("file"));
+        container::set_layout(&self.store, &self.config, &root, dir, layout)?;
+        self.layouts.forget();
+        Ok(())
     }
 
     /// A handle on the logical file whose superblock is open as `name_file`; `None` if it is some
@@ -536,6 +569,22 @@ impl Plfs {
         let container = self.container_to_change(path, false).unwrap_or(None);
         self.store.unlink(path).at("remove", path)?;
         self.drop_container(container)
+    }
+
+    /// Removes an empty directory. One that has nothing but its layout is empty.
+    pub fn rmdir(&self, path: &Path) -> Result<()> {
+        match self.store.rmdir(path) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            other => return other.at("remove the directory", path),
+        }
+        let entries = self.store.list(path).at("list", path)?;
+        if entries.iter().all(|entry| container::is_layout(&entry.name)) {
+            for entry in entries {
+                let file = path.join(entry.name);
+                self.store.unlink(&file).at("remove", &file)?;
+            }
+        }
+        self.store.rmdir(path).at("remove the directory", path)
     }
 
     /// Renames any file or directory; replaces atomically.

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &["sync"],
     &["store"],
+    &["plfsrc"],
     &["config", "error"],
     &["container"],
     &["log"],

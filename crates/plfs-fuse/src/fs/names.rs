@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 
 use fuser::{FileAttr, FileType, INodeNo};
 use plfs_core::store::Errno;
-use plfs_core::{File, OpenOptions, is_hidden};
+use plfs_core::{File, OpenOptions, is_hidden, is_layout};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, RenameFlags, Stat};
 
 use super::attributes::logical_attr;
@@ -288,7 +288,13 @@ impl Door {
         let parent = self.inode(parent)?;
         let dir = dir_of(&parent)?;
         let stat = rustix::fs::statat(dir, visible(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
-        as_caller(caller, || rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR))?;
+        as_caller(caller, || match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                remove_layout(dir, name)?;
+                rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
+            }
+            other => other,
+        })?;
         self.name_is_gone(&parent, name, &stat, 0);
         Ok(())
     }
@@ -396,6 +402,22 @@ impl Door {
     pub fn look_up_entry(&self, parent: &Arc<Inode>, entry: Entry) -> Option<FileAttr> {
         self.look_up_in(parent, entry.name).ok()
     }
+}
+
+/// Removes the layout of a directory that has nothing else in it: it is empty to programs.
+fn remove_layout(dir: impl AsFd, name: &OsStr) -> Result<()> {
+    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(dir, name, how, Mode::empty())?;
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(&fd)? {
+        let entry = entry?.file_name().to_owned();
+        match entry.to_bytes() {
+            b"." | b".." => {}
+            bytes if is_layout(OsStr::from_bytes(bytes)) => names.push(entry),
+            _ => return Err(Errno::NOTEMPTY),
+        }
+    }
+    names.iter().try_for_each(|name| rustix::fs::unlinkat(&fd, name, AtFlags::empty()))
 }
 
 /// The name, if programs may use it.

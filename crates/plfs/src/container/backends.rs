@@ -10,7 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use plfs_format::backend::{BYTES_MAX, Backend, Identity, State};
+use plfs_format::layout::Backends;
 use plfs_format::name;
+use plfs_format::superblock::BACKENDS_MAX;
 
 use super::create::make_shared;
 use crate::error::{At, Error, Result};
@@ -122,6 +124,55 @@ impl Table<'_> {
         }
     }
 
+    /// The ids for a new file whose directory has this in its layout: those that take new data.
+    ///
+    /// Costs what [`Table::find`] costs for each, and for [`Backends::All`] a listing.
+    pub fn of_layout(&self, backends: &Backends) -> Result<Vec<u16>> {
+        let wanted = match backends {
+            Backends::Listed(ids) => ids.clone(),
+            Backends::All => {
+                let dir = self.root.join(name::ROOT_DIR).join(name::BACKENDS);
+                let mut ids = match self.ids(&dir) {
+                    Err(Error::Io { errno: Errno::NOENT, .. }) => Vec::new(),
+                    other => other?,
+                };
+                ids.insert(0, 0);
+                ids.truncate(BACKENDS_MAX);
+                ids
+            }
+        };
+        let mut usable = Vec::new();
+        for id in wanted {
+            if id == 0 || self.is_active(id)? {
+                usable.push(id);
+            }
+        }
+        match usable.is_empty() {
+            true => Err(Error::invalid(
+                Errno::NOSPC,
+                "no backend of the directory's layout takes new data (see `plfs layout`): all are \
+                 being drained, or are gone",
+            )),
+            false => Ok(usable),
+        }
+    }
+
+    /// Whether new data may be put on backend `id`, which is not 0. Sees that it is there.
+    fn is_active(&self, id: u16) -> Result<bool> {
+        if plain::lock(&KNOWN).contains_key(&(self.dev, self.root.to_path_buf(), id)) {
+            return Ok(true);
+        }
+        let entry = self.entry(id);
+        let state = match read(self.store, &entry)? {
+            Some(text) => Backend::decode(&text).map_err(|bad| Error::of_bytes(&entry, bad))?.state,
+            None => return Err(Error::UnknownBackend { id, table: entry }),
+        };
+        if state == State::Active {
+            self.find(id)?;
+        }
+        Ok(state == State::Active)
+    }
+
     fn entry(&self, id: u16) -> PathBuf {
         self.root.join(name::ROOT_DIR).join(name::BACKENDS).join(name::backend(id))
     }
@@ -227,7 +278,7 @@ fn put_exclusive(
 }
 
 /// The bytes of a small file; `None` if there is none.
-fn read(store: &dyn Store, path: &Path) -> Result<Option<Vec<u8>>> {
+pub(super) fn read(store: &dyn Store, path: &Path) -> Result<Option<Vec<u8>>> {
     let file = match store.open(path, Open::READ) {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         other => other.at("open", path)?,

@@ -12,8 +12,8 @@ use crate::store::machine::{boot_id, boot_time_ns, random_u64};
 use crate::store::{self, Errno, Open, StoreFile, Time};
 use crate::sync::thread;
 
-/// How long somebody waits for others who set the clock. Each holds it for some microseconds, or
-/// for a sync where machines share storage, or as long as one reads all logs.
+/// How long somebody waits for others who set a clock that does not cover all commits: each holds
+/// it for some microseconds.
 const WAIT: Duration = Duration::from_secs(30);
 
 /// How far a setter of a clock that covers all commits goes ahead of its own stamp: 1 s. So a crowd
@@ -56,7 +56,7 @@ pub fn write_clock(container: &Container, stamp: u64, durable: bool) -> Result<(
         other => other.at("create", &path)?,
     };
     open_to_all(file.as_ref(), container)?;
-    wait_for_lock(file.as_ref(), container, || false)?;
+    wait_for_lock(file.as_ref(), container, WAIT, || false)?;
     // A new one is empty, and one that a power cut tore says nothing.
     let there = read(file.as_ref(), container).unwrap_or(NOTHING);
     if there.stamp < stamp {
@@ -77,7 +77,7 @@ pub fn raise_clock(container: &Container, stamp: u64) -> Result<u64> {
     let how = Open::READ_WRITE.briefly();
     let file = container.store.open(&path, how).at("open", &path)?;
     let reaches = || read(file.as_ref(), container).is_ok_and(|clock| clock.stamp >= stamp);
-    if !wait_for_lock(file.as_ref(), container, reaches)? {
+    if !wait_for_lock(file.as_ref(), container, Duration::MAX, reaches)? {
         return Ok(stamp);
     }
     // One that a power cut tore covers nothing any more: who comes next has to ask the logs.
@@ -108,7 +108,7 @@ pub fn cover_all(
         return Ok(None);
     }
     let covers_all = || read(file.as_ref(), container).ok().filter(|c| c.covers == Covers::All);
-    if !wait_for_lock(file.as_ref(), container, || covers_all().is_some())? {
+    if !wait_for_lock(file.as_ref(), container, Duration::MAX, || covers_all().is_some())? {
         return Ok(covers_all());
     }
     if let Some(clock) = covers_all() {
@@ -139,10 +139,14 @@ fn sync(file: &dyn StoreFile, container: &Container) -> Result<()> {
     container.store.sync_dir(&container.dir).at("sync", &container.dir)
 }
 
-/// Waits for the lock of the clock; false if `is_done` was so meanwhile. BUSY after [`WAIT`].
+/// Waits for the lock of the clock; false if `is_done` was so meanwhile. BUSY after `most`.
+///
+/// A commit that raises a clock waits as long as it takes: somebody may be reading ten thousand
+/// logs, and its bytes would be lost if it gave up. The kernel takes the lock of who dies.
 fn wait_for_lock(
     file: &dyn StoreFile,
     container: &Container,
+    most: Duration,
     is_done: impl Fn() -> bool,
 ) -> Result<bool> {
     let path = container.path(name::CLOCK);
@@ -154,7 +158,7 @@ fn wait_for_lock(
         if file.try_lock(true).at("lock", &path)? {
             return Ok(true);
         }
-        if begun.elapsed() > WAIT {
+        if begun.elapsed() > most {
             return Err(Error::refused(
                 Errno::BUSY,
                 "lock",

@@ -7,12 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use plfs_format::Uuid;
+use plfs_format::layout::Backends;
 use plfs_format::name;
 use plfs_format::superblock::Superblock;
 
 use super::attributes::dir_mode;
 use super::backends::Table;
 use super::coherent::must_be_coherent;
+use super::directory::Layouts;
 use super::layout::{Container, container_dir, in_roots, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
@@ -21,14 +23,16 @@ use crate::store::{self, Errno, Keep, Kind, Open, Store, StoreFile, shm};
 use crate::sync::{Arc, plain};
 
 /// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a root with
-/// the set-group-id bit gives its group. Gives the open superblock too.
+/// the set-group-id bit gives its group. What the directory of `path` says in its layout goes
+/// before what `config` says. Gives the open superblock too.
 ///
 /// Io with EEXIST if `path` exists (a dangling symlink counts); nothing is left behind then.
 /// [`Error::CloseToOpen`] and [`Error::Unfit`] where the file system is not fit for PLFS. Costs
 /// about seven metadata operations on the root backend.
-pub fn create(
+pub fn create_laid_out(
     store: &Arc<dyn Store>,
     config: &Config,
+    layouts: &Layouts,
     root: &Path,
     path: &Path,
     mode: u32,
@@ -40,7 +44,18 @@ pub fn create(
     if store.stat(path, false).is_ok() {
         return Err(Errno::EXIST).at("create", path);
     }
-    for dir in std::iter::once(root).chain(config.backends.iter().map(PathBuf::as_path)) {
+    let layout = layouts.find(store.as_ref(), path.parent().unwrap_or(root), root)?;
+    layout.must_be_built()?;
+    let backends = match &layout.backends {
+        // The table has them.
+        Some(_) => &[],
+        None => config.backends_of(path),
+    };
+    let listed = match &layout.backends {
+        Some(said) => Some(of_table(store.as_ref(), config, root, &said.value)?),
+        None => None,
+    };
+    for dir in std::iter::once(root).chain(backends.iter().map(PathBuf::as_path)) {
         must_be_coherent(store.as_ref(), config, dir)?;
     }
     let local = store.is_local(root);
@@ -53,7 +68,7 @@ pub fn create(
     // One client's containers share a directory, and have it for themselves.
     uuid.0[0] = client_byte(store.as_ref(), root);
     let store = &store.inside(places(root, uuid), Keep::WhenUsed).unwrap_or_else(|| store.clone());
-    prepare_backends(store.as_ref(), &[root], &config.backends)?;
+    prepare_backends(store.as_ref(), &[root], backends)?;
     let mut superblock = Superblock {
         uuid,
         created_ns: now_ns,
@@ -62,9 +77,12 @@ pub fn create(
         mode,
         uid: 0,
         gid: 0,
-        streams: config.streams,
+        streams: layout.streams.as_ref().map_or(config.streams_of(path), |said| said.value),
         segment_bytes: config.segment_bytes,
-        backends: register(store.as_ref(), root, &config.backends)?,
+        backends: match listed {
+            Some(ids) => ids,
+            None => register(store.as_ref(), root, backends)?,
+        },
         root: root.as_os_str().as_bytes().to_vec(),
     };
     let dir = container_dir(root, uuid);
@@ -120,6 +138,34 @@ pub fn create(
     }
 }
 
+/// [`create_laid_out`] by a process that has not looked at layouts before.
+#[cfg(test)]
+pub(crate) fn create(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    root: &Path,
+    path: &Path,
+    mode: u32,
+    now_ns: u64,
+) -> Result<(Container, Arc<dyn StoreFile>)> {
+    create_laid_out(store, config, &Layouts::default(), root, path, mode, now_ns)
+}
+
+/// The ids of the backends that a layout names, all fit to be written to.
+fn of_table(
+    store: &dyn Store,
+    config: &Config,
+    root: &Path,
+    backends: &Backends,
+) -> Result<Vec<u16>> {
+    let table = Table { store, root, dev: store.stat(root, true).at("stat", root)?.dev };
+    let ids = table.of_layout(backends)?;
+    for id in ids.iter().filter(|id| **id != 0) {
+        must_be_coherent(store, config, &table.find(*id)?)?;
+    }
+    Ok(ids)
+}
+
 /// Whether a second name can be given to `file` in its own directory.
 fn has_links(store: &dyn Store, file: &Path, dir: &Path) -> bool {
     let other = dir.join("link");
@@ -155,6 +201,20 @@ pub fn prepare(
         make_shared(store, &root.join(name::ROOT_DIR))?;
         register(store, root, backends).map(drop)
     })
+}
+
+/// The id of the directory `backend` in the table of `root`, which gets one if it has none; `None`
+/// if nothing new may be put there. Makes both ready as [`prepare`] does, and fails as that does.
+pub fn add_backend(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    root: &Path,
+    backend: &Path,
+) -> Result<Option<u16>> {
+    prepare(store, config, &[root], &[backend.to_path_buf()])?;
+    let table =
+        Table { store: store.as_ref(), root, dev: store.stat(root, true).at("stat", root)?.dev };
+    table.register(backend)
 }
 
 /// The ids of the backends that a new file of `root` uses: the root's, and those of `backends`,

@@ -7,6 +7,7 @@ mod backends;
 mod clock;
 mod coherent;
 mod create;
+mod directory;
 mod layout;
 
 pub(crate) use attributes::dir_mode;
@@ -14,7 +15,10 @@ pub use attributes::{chmod, chown};
 pub(crate) use backends::check_table;
 pub use clock::{cover_all, raise_clock, read_clock, write_clock};
 pub(crate) use clock::{goes_by_wall_clock, touch_dir};
-pub use create::{create, prepare};
+#[cfg(test)]
+pub(crate) use create::create;
+pub use create::{add_backend, create_laid_out, prepare};
 pub(crate) use create::{make_dir, make_shared, publish, put_file};
+pub use directory::{DirectoryLayout, Layouts, Said, is_layout, own_layout, set_layout};
 pub use layout::{Container, find_root, read_name};
 pub(crate) use layout::{in_roots, log_sets, root_of};
