@@ -38,9 +38,11 @@ int main(void)
 		if (!pid) {
 			close(go[1]);
 			read(go[0], c, 1);
-			WANT(pread(fd, c, sizeof c, 0) == 18 && !memcmp(c, "kept for the child", 18));
+			WANT(pread(fd, c, sizeof c, 0) == 18 &&
+				!memcmp(c, "kept for the child", 18));
 			WANT(pwrite(fd, "KEPT", 4, 0) == 4);
-			WANT(pread(fd, c, sizeof c, 0) == 18 && !memcmp(c, "KEPT for the child", 18));
+			WANT(pread(fd, c, sizeof c, 0) == 18 &&
+				!memcmp(c, "KEPT for the child", 18));
 			WANT(close(fd) == 0);
 			fflush(stdout);
 			_exit(wrong);
