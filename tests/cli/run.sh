@@ -291,7 +291,7 @@ assert d['plfsrc'] == '$PWD/rc' and d['settings']['buffer_bytes'] == {'value': '
 assert d['settings']['index_bytes']['from'] == 'default'
 assert d['managed'][0]['from'] == '$PWD/rc:6:16' and d['managed'][0]['layout']['streams'] == {'value': '2', 'from': '$PWD/rc:8:14'}, d['managed']"
     # Variables go before it, and what a directory says before both.
-    PLFS_STREAMS=5 PLFS_BACKENDS= plfs run -- bash -c 'echo x > out/v'
+    PLFS_STREAMS=5 PLFS_BACKENDS='' plfs run -- bash -c 'echo x > out/v'
     plfs stat --json out/v | json 'assert d["streams"] == 5 and len(d["backends"]) == 1'
     plfs layout --streams 7 out > /dev/null
     PLFS_STREAMS=5 plfs run -- bash -c 'echo x > out/w' 2> err
@@ -300,7 +300,7 @@ assert d['managed'][0]['from'] == '$PWD/rc:6:16' and d['managed'][0]['layout']['
     has "^plfs: warning: $PWD/rc:8:14: streams 2, but $PWD/.*/.plfs-layout says streams 7, which counts" < err
     plfs config check | has '^warning: .*streams 2, but '
     # Named directories instead, and none at all.
-    PLFSRC= plfs run -- bash -c 'echo x > plfs.d/f'
+    PLFSRC='' plfs run -- bash -c 'echo x > plfs.d/f'
     plfs stat plfs.d/f > /dev/null
     rm -r sub
     refuses 2 "$PWD/rc:10:16 $PWD/sub: there is no such directory" plfs run -- true
@@ -313,8 +313,8 @@ t_config_is_searched() {
     HOME=$PWD/home plfs config show | has "^        plfsrc  $PWD/home/.plfsrc"
     HOME=$PWD/home plfs run --mount m -- bash -c 'echo x > m/f'
     plfs stat --json m/f | json 'assert d["streams"] == 3'
-    HOME=$PWD/home PLFSRC= plfs config show | has '^        plfsrc  none'
-    PLFSRC= plfs config check | has 'none is needed'
+    HOME=$PWD/home PLFSRC='' plfs config show | has '^        plfsrc  none'
+    PLFSRC='' plfs config check | has 'none is needed'
     refuses 1 "there is no such file" env PLFSRC="$PWD/absent" plfs config show
     refuses 1 "not an absolute path" env PLFSRC=rc plfs config show
     mkfifo pipe
@@ -336,7 +336,7 @@ t_config_errors_have_their_place() {
     # No part of it is used.
     refuses 2 "$PWD/a:2:12: streams" env PLFSRC="$PWD/a" plfs run --mount m -- true
     PLFSRC=$PWD/a fails plfs ls m 2> /dev/null
-    PLFSRC= plfs run --mount m -- bash -c 'PLFSRC=$PWD/a; export PLFSRC; exec bash -c "echo x > m/f"' 2> /dev/null && fail "a program wrote with a wrong plfsrc"
+    PLFSRC='' plfs run --mount m -- bash -c 'PLFSRC=$PWD/a; export PLFSRC; exec bash -c "echo x > m/f"' 2> /dev/null && fail "a program wrote with a wrong plfsrc"
     [ ! -e m/f ]
 }
 t_config_of_the_original() {
