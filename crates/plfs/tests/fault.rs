@@ -322,7 +322,7 @@ fn a_backend_that_is_not_mounted_is_not_begun_anew() {
         file.write_at(&[byte; 100], 0)?;
         file.close()
     };
-    for i in 0..20 {
+    for i in 0..60 {
         write(&format!("/m/f{i}"), 1).unwrap();
     }
     bed.memory.rename(Path::new("/n"), Path::new("/away")).unwrap();
@@ -335,7 +335,7 @@ fn a_backend_that_is_not_mounted_is_not_begun_anew() {
         "{error}"
     );
     // Files whose log set begins on the other backend can be written.
-    let written: Vec<bool> = (0..20).map(|i| write(&format!("/m/f{i}"), 2).is_ok()).collect();
+    let written: Vec<bool> = (0..60).map(|i| write(&format!("/m/f{i}"), 2).is_ok()).collect();
     assert!(written.contains(&true) && written.contains(&false), "{written:?}");
     assert!(bed.memory.list(Path::new("/n")).unwrap().is_empty());
     bed.memory.rmdir(Path::new("/n")).unwrap();

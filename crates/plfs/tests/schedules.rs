@@ -223,6 +223,30 @@ fn threads_write_and_sync_one_file() {
     });
 }
 
+/// S12: a write that skips the buffer is under way, without a lock, while another thread syncs. It
+/// counted as not durable before it was there: that sync took it for its own, and the writer's sync
+/// made durable what points to it, and not the bytes.
+#[test]
+fn a_large_write_meets_a_sync() {
+    explore(|| {
+        let memory = memory();
+        let plfs = process(Arc::new(memory.clone()), true);
+        let file = Arc::new(open(&plfs));
+        file.write_at(&[1; 100], 0).unwrap();
+        let (writer, syncer, cut) = (file.clone(), file.clone(), memory.clone());
+        together(vec![
+            Box::new(move || {
+                writer.write_at(&[2; 20 << 10], 100).unwrap();
+                writer.sync().unwrap();
+                assert_eq!(content(&cut.crash())[100..], [2; 20 << 10]);
+            }),
+            Box::new(move || syncer.sync().unwrap()),
+        ]);
+        drop(file);
+        assert_eq!(content(&memory).len(), 100 + (20 << 10));
+    });
+}
+
 /// S7, S20: a write and a truncate of two threads come one after the other, for all and for ever,
 /// and what is written after the truncate is there.
 #[test]
