@@ -443,8 +443,10 @@ impl World {
                 let stamp = self.stamp(s, p);
                 let op = s.procs[i].op;
                 let under = s.in_place(at);
-                if under != 0 && s.promoted().is_some() && s.fact(under).node != self.nodes[i] {
-                    s.ops[op as usize - 1].over |= bit(under);
+                if under != 0 && s.promoted().is_some() {
+                    let others = s.fact(under).node != self.nodes[i];
+                    let over = s.fact(under).over | if others { bit(under) } else { 0 };
+                    s.ops[op as usize - 1].over |= over;
                 }
                 s.mtime = s.mtime.max(stamp);
                 s.p.bytes[at as usize] = op;
