@@ -145,19 +145,42 @@ const LATE: World = World {
     ..TWO_NODES
 };
 
-const WORLDS: [World; 17] = [
-    TWO_NODES, TWO_BYTES, CUTS, THREE_CUT, ONE_NODE, SKEW, SKEW_CUT, READERS, KILLS, COLLECT,
-    NAMES, MAPS, POWER, POWER_CUT, COMPACT, CUT_KILL, LATE,
+/// A truncate in place, and who writes in place on the node whose clock is ahead.
+const SKEW_ONE_NODE_CUT: World = World {
+    name: "two processes of a node and one of another, a clock is ahead, a truncate",
+    budget: Budget { writers: 3, writes: 2, cuts: 1, ..QUIET },
+    ..SKEW
+};
+
+const WORLDS: [World; 18] = [
+    TWO_NODES,
+    TWO_BYTES,
+    CUTS,
+    THREE_CUT,
+    ONE_NODE,
+    SKEW,
+    SKEW_CUT,
+    READERS,
+    KILLS,
+    COLLECT,
+    NAMES,
+    MAPS,
+    POWER,
+    POWER_CUT,
+    COMPACT,
+    CUT_KILL,
+    LATE,
+    SKEW_ONE_NODE_CUT,
 ];
 
-const FAULTS: [(Fault, World); 20] = [
+const FAULTS: [(Fault, World); 21] = [
     (Fault::NoAdoption, TWO_NODES),
     (Fault::AdoptAsNew, TWO_NODES),
     (Fault::AdoptWithoutSync, POWER),
     (Fault::CommitWithoutLook, TWO_NODES),
     (Fault::AcquireWithoutLook, READERS),
     (Fault::CutWithoutLook, CUTS),
-    (Fault::CutOnce, THREE_CUT),
+    (Fault::NoGate, THREE_CUT),
     (Fault::NoFlag, SKEW),
     (Fault::NoFloor, SKEW),
     (Fault::DecideByLook, TWO_NODES),
@@ -171,6 +194,7 @@ const FAULTS: [(Fault, World); 20] = [
     (Fault::CollectByLook, COLLECT),
     (Fault::CollectBySuperblock, COLLECT),
     (Fault::NoAdoption, CUTS),
+    (Fault::NoGate, SKEW_ONE_NODE_CUT),
 ];
 
 /// All worlds, as large as asked for.

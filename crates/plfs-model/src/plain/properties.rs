@@ -83,13 +83,8 @@ pub fn all() -> Vec<Property<World>> {
         Property::sometimes("a promotion wins over a pin", |_, s: &State| {
             matches!(s.said, Said::Container(_)) && s.procs.iter().any(|proc| proc.pc == Pc::Pin)
         }),
-        Property::sometimes("a truncate in place is repeated", |_, s: &State| {
-            s.procs.iter().any(|proc| {
-                matches!(proc.pc, Pc::Do(super::state::Deed::Cut))
-                    && matches!(proc.on, On::Log(_))
-                    && proc.op != 0
-                    && s.fact(proc.op).cut != 0
-            })
+        Property::sometimes("a promoter waits for a truncate in place", |_, s: &State| {
+            s.gate.is_some() && s.procs.iter().any(|proc| matches!(proc.pc, Pc::Superblock { .. }))
         }),
         Property::sometimes(
             "the power is cut, and synced records are there",

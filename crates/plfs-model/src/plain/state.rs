@@ -111,8 +111,6 @@ pub enum On {
 pub enum Deed {
     Write(u8),
     Cut,
-    /// The second look of a truncate in place.
-    CutAgain,
     Commit {
         sync: bool,
     },
@@ -256,6 +254,8 @@ pub struct State {
     pub said: Said,
     /// It is on the disk.
     pub said_durable: bool,
+    /// Who has the lock on P under which it is truncated in place, and containers become whole.
+    pub gate: Option<u8>,
     /// What the name leads to.
     pub name: Name,
     /// P has a second name.

@@ -145,6 +145,8 @@ impl World {
                     way(Way::Close);
                 }
             }
+            // The gate of P is shut: somebody is truncating it in place.
+            Pc::Superblock { .. } | Pc::Look(Deed::Cut) if s.gate.is_some() => {}
             _ => way(Way::Plain),
         }
     }
@@ -326,14 +328,13 @@ impl World {
                 }
             },
             Pc::Look(deed) => {
-                if let Some(id) = self.looks(s) {
-                    self.attach(s, p, id);
+                match self.looks(s) {
+                    Some(id) => self.attach(s, p, id),
+                    // No container becomes whole before the truncate is over.
+                    None if deed == Deed::Cut && !self.has(Fault::NoGate) => s.gate = Some(p),
+                    None => {}
                 }
-                match (deed, s.procs[i].on) {
-                    (Deed::CutAgain, On::Log(_)) => Pc::Do(Deed::Cut),
-                    (Deed::CutAgain, _) => self.cut_is_done(s, p),
-                    (deed, _) => Pc::Do(deed),
-                }
+                Pc::Do(deed)
             }
             Pc::Do(deed) => self.act_on(s, p, deed),
 
@@ -423,7 +424,6 @@ impl World {
             Deed::Cut => !self.has(Fault::CutWithoutLook),
             Deed::Commit { .. } => !self.has(Fault::CommitWithoutLook),
             Deed::Read(_) => !self.has(Fault::AcquireWithoutLook),
-            Deed::CutAgain => true,
         };
         if looks { Pc::Look(deed) } else { Pc::Do(deed) }
     }
@@ -456,22 +456,20 @@ impl World {
                 }
                 self.is_done(s, p);
             }
-            (Deed::Cut | Deed::CutAgain, On::Log(id)) => {
+            (Deed::Cut, On::Log(id)) => {
                 let stamp = self.stamp(s, p);
                 let op = s.procs[i].op;
                 let record = Record { stamp, op, what: What::Cut, durable: false };
                 insert(s, id, record);
                 return self.cut_is_done(s, p);
             }
-            (Deed::Cut | Deed::CutAgain, _) => {
+            (Deed::Cut, _) => {
                 let op = s.procs[i].op;
                 let there = s.p.bytes.iter().fold(0, |all, op| all | bit(*op)) & !bit(0);
                 s.ops[op as usize - 1].cut |= there;
                 s.p = Content::default();
-                if self.has(Fault::CutOnce) || self.has(Fault::CutWithoutLook) {
-                    return self.cut_is_done(s, p);
-                }
-                return Pc::Look(Deed::CutAgain);
+                s.gate = None;
+                return self.cut_is_done(s, p);
             }
             (Deed::Commit { sync }, on) => {
                 let proc = &mut s.procs[i];
@@ -618,6 +616,9 @@ impl World {
             own: 0,
             seen: 0,
         };
+        if s.gate == Some(p) {
+            s.gate = None;
+        }
         let node = self.node(p);
         let others = (0..s.procs.len() as u8)
             .any(|q| self.node(q) == node && s.procs[q as usize].pc != Pc::Idle);

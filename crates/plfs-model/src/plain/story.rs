@@ -90,7 +90,7 @@ fn step(before: &State, p: u8, way: Way, after: &State) -> String {
             };
             match deed {
                 Deed::Write(at) => format!("writes byte {at} {place}: write {}", was.op),
-                Deed::Cut | Deed::CutAgain => format!("truncates {place}: truncate {}", was.op),
+                Deed::Cut => format!("truncates {place}: truncate {}", was.op),
                 Deed::Commit { sync: true } => format!("has SYNCED {place}"),
                 Deed::Commit { .. } => format!("has COMMITTED {place}"),
                 Deed::Read(at) => format!("reads byte {at} {place}"),

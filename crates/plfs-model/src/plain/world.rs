@@ -36,8 +36,8 @@ pub enum Fault {
     AcquireWithoutLook,
     /// Notice: a truncate in place does not look first.
     CutWithoutLook,
-    /// Notice: a truncate in place does not look again.
-    CutOnce,
+    /// Notice: a container may become whole between the look of a truncate in place and the call.
+    NoGate,
     /// Notice: the flag in the node's table is not looked at.
     NoFlag,
     /// Promote: the container's stamps do not begin behind P's modification time.
@@ -85,6 +85,7 @@ impl World {
             mtime: 0,
             said: Said::Nothing,
             said_durable: false,
+            gate: None,
             name: Name::P,
             second_name: false,
             containers: Vec::new(),
