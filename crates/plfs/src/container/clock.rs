@@ -50,13 +50,14 @@ pub fn write_clock(container: &Container, stamp: u64, durable: bool) -> Result<(
         // Another user's, who has a strict umask: in its place, with what it says at least.
         Err(Errno::ACCESS | Errno::PERM) => {
             let stamp = stamp.max(read_clock(container).map_or(0, |clock| clock.stamp));
+            // Without a lock on what it replaces: it cannot vouch for all commits.
             let bytes = Clock { stamp, covers: Covers::Some }.encode();
             return put_file(container, name::CLOCK, name::CLOCK_TMP, &bytes, durable);
         }
         other => other.at("create", &path)?,
     };
     open_to_all(file.as_ref(), container)?;
-    wait_for_lock(file.as_ref(), container, WAIT, || false)?;
+    wait_for_lock(file.as_ref(), container, WAIT, || None::<()>)?;
     // A new one is empty, and one that a power cut tore says nothing.
     let there = read(file.as_ref(), container).unwrap_or(NOTHING);
     if there.stamp < stamp {
@@ -76,9 +77,12 @@ pub fn raise_clock(container: &Container, stamp: u64) -> Result<u64> {
     let path = container.path(name::CLOCK);
     let how = Open::READ_WRITE.briefly();
     let file = container.store.open(&path, how).at("open", &path)?;
-    let reaches = || read(file.as_ref(), container).is_ok_and(|clock| clock.stamp >= stamp);
-    if !wait_for_lock(file.as_ref(), container, Duration::MAX, reaches)? {
-        return Ok(stamp);
+    let far_enough = || {
+        let there = read(file.as_ref(), container).ok().map(|clock| clock.stamp);
+        there.filter(|there| *there >= stamp)
+    };
+    if let Some(there) = wait_for_lock(file.as_ref(), container, Duration::MAX, far_enough)? {
+        return Ok(there);
     }
     // One that a power cut tore covers nothing any more: who comes next has to ask the logs.
     let torn = Clock { stamp: 0, covers: Covers::Begun };
@@ -108,10 +112,8 @@ pub fn cover_all(
         return Ok(None);
     }
     let covers_all = || read(file.as_ref(), container).ok().filter(|c| c.covers == Covers::All);
-    if !wait_for_lock(file.as_ref(), container, Duration::MAX, || covers_all().is_some())? {
-        return Ok(covers_all());
-    }
-    if let Some(clock) = covers_all() {
+    let done = wait_for_lock(file.as_ref(), container, Duration::MAX, covers_all)?;
+    if let Some(clock) = done.or_else(covers_all) {
         return Ok(Some(clock));
     }
     let there = read(file.as_ref(), container).unwrap_or(NOTHING);
@@ -139,24 +141,25 @@ fn sync(file: &dyn StoreFile, container: &Container) -> Result<()> {
     container.store.sync_dir(&container.dir).at("sync", &container.dir)
 }
 
-/// Waits for the lock of the clock; false if `is_done` was so meanwhile. BUSY after `most`.
+/// Waits for the lock of the clock: `None`, or what `done` gives, if it gives something before.
+/// BUSY after `most`.
 ///
 /// A commit that raises a clock waits as long as it takes: somebody may be reading ten thousand
 /// logs, and its bytes would be lost if it gave up. The kernel takes the lock of who dies.
-fn wait_for_lock(
+fn wait_for_lock<T>(
     file: &dyn StoreFile,
     container: &Container,
     most: Duration,
-    is_done: impl Fn() -> bool,
-) -> Result<bool> {
+    done: impl Fn() -> Option<T>,
+) -> Result<Option<T>> {
     let path = container.path(name::CLOCK);
     let begun = Instant::now();
     loop {
-        if is_done() {
-            return Ok(false);
+        if let Some(done) = done() {
+            return Ok(Some(done));
         }
         if file.try_lock(true).at("lock", &path)? {
-            return Ok(true);
+            return Ok(None);
         }
         if begun.elapsed() > most {
             return Err(Error::refused(

@@ -140,29 +140,6 @@ fn start_of(stat: &str) -> u32 {
         .unwrap_or(0) as u32
 }
 
-/// The lines of /proc/self/mountinfo about the mounts of a device.
-pub(super) fn mounts_of(dev: u64) -> String {
-    let device = format!(" {}:{} ", rustix::fs::major(dev), rustix::fs::minor(dev));
-    let mut text = Vec::new();
-    let mut read = || -> super::Result<()> {
-        let file =
-            super::posix::PosixFile::open(Path::new("/proc/self/mountinfo"), super::Open::READ)?;
-        let mut bytes = [0; 4096];
-        loop {
-            match file.read_at(&mut bytes, text.len() as u64)? {
-                0 => return Ok(()),
-                n => text.extend_from_slice(&bytes[..n]),
-            }
-        }
-    };
-    // Half a text is worse than none: nobody can say what the rest says.
-    if read().is_err() {
-        return "localflock, for all that is known".into();
-    }
-    let text = String::from_utf8_lossy(&text);
-    text.lines().filter(|mount| mount.contains(&device)).collect::<Vec<_>>().join("\n")
-}
-
 /// The first KiB of a file of /proc; empty if it cannot be read.
 fn read_small(path: &str) -> String {
     let read = || -> super::Result<String> {

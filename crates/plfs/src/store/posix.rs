@@ -897,10 +897,17 @@ impl StoreFile for PosixFile {
         // its daemon has no locks, which nobody can ask. That of CephFS has.
         has_locks.is_ok()
             && retry_on_intr(|| rustix::fs::fstat(self.as_fd())).is_ok_and(|stat| {
-                let of_this_machine = ["localflock", "noflock", "local_lock", " - fuse"];
-                let mount =
-                    machine::mounts_of(stat.st_dev).replace(" - fuse.ceph-fuse ", " - ceph ");
-                !of_this_machine.iter().any(|word| mount.contains(word))
+                let (major, minor) =
+                    (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+                // What is in no table that could be read has not been asked.
+                mounts().is_some_and(|mounts| {
+                    let mount = type_of_mount(&mounts, None, &format!("{major}:{minor}"));
+                    mount.is_none_or(|(kind, options)| {
+                        let is_fuse = kind.starts_with("fuse") && kind != "fuse.ceph-fuse";
+                        let local = ["localflock", "noflock", "local_lock"];
+                        !is_fuse && !local.iter().any(|word| options.contains(word))
+                    })
+                })
             })
     }
 
