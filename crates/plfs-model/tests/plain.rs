@@ -5,13 +5,8 @@
 
 mod search;
 
-use std::collections::BTreeSet;
-use std::io::Write;
-use std::time::Instant;
-
 use plfs_model::plain::{Budget, Fault, World, story};
-use search::shortest;
-use stateright::{Checker, Expectation, Model};
+use search::Protocol;
 
 const QUIET: Budget = Budget {
     writers: 2,
@@ -219,65 +214,16 @@ fn worlds() -> Vec<World> {
     worlds
 }
 
-/// States of larger worlds than those of CI, at most for each.
-const MOST_STATES: usize = 40_000_000;
-
 /// The model says what the engine must do; this says that it is right, as far as it was explored,
 /// and that the exploration would see it if it were wrong.
 #[test]
 fn plain_until_shared_holds_and_each_fault_in_it_is_found() {
-    for (fault, world) in FAULTS {
-        let start = Instant::now();
-        let world = world.with(fault);
-        let (property, path) = shortest(&world).unwrap_or_else(|| {
-            panic!("{fault:?} was not found in the world \"{}\"", world.name);
-        });
-        let took_s = start.elapsed().as_secs_f32();
-        println!("{fault:?} ({took_s:.1} s): not true any more that \"{property}\":");
-        println!("{}", story(&world, path));
-    }
-
-    let (mut states, mut depth, mut met) = (0, 0, BTreeSet::new());
-    let worlds = worlds();
-    for world in &worlds {
-        let start = Instant::now();
-        let checker = world.checker().target_state_count(MOST_STATES).spawn_bfs().join();
-        for property in world.properties() {
-            if checker.discovery(property.name).is_none() {
-                continue;
-            }
-            if property.expectation == Expectation::Always {
-                // The checker's own path is not always the shortest.
-                let (property, path) = shortest(world).expect("the checker has found one");
-                let story = story(world, path);
-                panic!("in the world \"{}\" it is not true that {property}:\n{story}", world.name);
-            }
-            met.insert(property.name);
-        }
-        let (found, deep) = (checker.unique_state_count(), checker.max_depth());
-        let all = if checker.state_count() < MOST_STATES { "" } else { " (cut off)" };
-        let took_s = start.elapsed().as_secs_f32();
-        println!("{found:9} states, depth {deep}, {took_s:4.1} s: {}{all}", world.name);
-        states += found;
-        depth = depth.max(deep);
-    }
-    let properties = TWO_NODES.properties();
-    for property in &properties {
-        let must_be_met = property.expectation == Expectation::Sometimes;
-        assert!(!must_be_met || met.contains(property.name), "never met: {}", property.name);
-    }
-
-    let hold = properties.iter().filter(|p| p.expectation == Expectation::Always).count();
-    let faults: BTreeSet<_> = FAULTS.iter().map(|(fault, _)| format!("{fault:?}")).collect();
-    let line = format!(
-        "states of \"plain until shared\" ({} worlds: 3 nodes x 1 process, 2 nodes x 2 and less; \
-         depth {depth}, {hold} properties, {} mutants found)",
-        worlds.len(),
-        faults.len(),
-    );
-    println!("explored: {states} {line}");
-    if let Some(file) = std::env::var_os("PLFS_EXPLORED") {
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
-        writeln!(file, "{states} {line}").unwrap();
-    }
+    let protocol = Protocol {
+        what: "\"plain until shared\"",
+        sizes: "3 nodes x 1 process, 2 nodes x 2 and less",
+        name: |world: &World| world.name,
+        story,
+    };
+    let faults = FAULTS.map(|(fault, world)| (fault, world.with(fault)));
+    protocol.holds_and_shows(&worlds(), &faults);
 }

@@ -36,6 +36,8 @@ use plfs::store::{
 const PAGE_BYTES: usize = 4096;
 /// The same for arithmetic on offsets.
 const PAGE: u64 = PAGE_BYTES as u64;
+/// What a store of memory or a device writes whole, at least, when power is cut.
+const WORD: u64 = 8;
 /// `stat` counts in units of 512 bytes, whatever the file system (stat(2)).
 const BLOCKS_PER_PAGE: u64 = PAGE / 512;
 /// Largest length and offset: off_t is signed.
@@ -73,6 +75,8 @@ pub struct MemStore {
     places: Arc<[Place]>,
     /// See [`MemStore::shared`].
     is_shared: bool,
+    /// See [`MemStore::elsewhere`].
+    boot: Option<u64>,
 }
 
 impl std::fmt::Debug for MemStore {
@@ -106,7 +110,8 @@ impl MemStore {
     ///
     /// * Each creation, rename and removal of a name is kept or lost.
     /// * Each page written is as written, as it was, as it was with the changed bytes zeroed, or
-    ///   torn: as written up to some byte and as it was from there.
+    ///   torn: as written up to some word of 8 bytes and as it was from there. Disks tear at
+    ///   sectors, and no memory stores less than a word.
     /// * A file's length is the old, the new, or between.
     pub fn crash_with(&self, seed: u64) -> MemStore {
         explored(1, "power losses");
@@ -114,7 +119,12 @@ impl MemStore {
     }
 
     fn of(tree: Tree) -> MemStore {
-        MemStore { tree: Arc::new(Mutex::new(tree)), places: Arc::default(), is_shared: false }
+        MemStore {
+            tree: Arc::new(Mutex::new(tree)),
+            places: Arc::default(),
+            is_shared: false,
+            boot: None,
+        }
     }
 
     fn after(&self, tree: Tree) -> MemStore {
@@ -124,6 +134,11 @@ impl MemStore {
     /// The same tree, as storage that other machines use too ([`Store::is_local`]).
     pub fn shared(&self) -> MemStore {
         MemStore { is_shared: true, ..self.clone() }
+    }
+
+    /// The same tree, as a machine sees it that is in another [boot](Store::boot).
+    pub fn elsewhere(&self) -> MemStore {
+        MemStore { boot: Some(7), ..self.clone() }
     }
 
     /// The root of the place in which `path` lies, or else the directory with the `.plfs` that it
@@ -371,7 +386,10 @@ impl Content {
             len = match chance.below(3) {
                 0 => self.saved_len,
                 1 => self.len,
-                _ => low + chance.below((high - low).saturating_add(1)),
+                _ => {
+                    let between = low + chance.below((high - low).saturating_add(1));
+                    (between - between % WORD).clamp(low, high)
+                }
             };
             for &number in &self.dirty {
                 pages.insert(number, Arc::new(self.crashed_page(number, &mut chance)));
@@ -408,7 +426,7 @@ impl Content {
                 .map(|(old, new)| if old == new { old } else { 0 })
                 .collect(),
             _ => {
-                let tear = chance.below(PAGE) as usize;
+                let tear = (chance.below(PAGE / WORD) * WORD) as usize;
                 new[tear..].copy_from_slice(&old[tear..]);
                 new
             }
@@ -1077,7 +1095,7 @@ impl Store for MemStore {
 
     fn boot(&self, _path: &Path) -> Option<u64> {
         // What a crash leaves is a store of its own.
-        Some(self.lock().dev)
+        Some(self.boot.unwrap_or_else(|| self.lock().dev))
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{self, Errno, Open, Store};
+use plfs::store::{Errno, Open, Store};
 use plfs::{Config, Error, File, Finding, OpenOptions, Opened, Plfs, Severity};
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, ZEROS, byte_of, rounds, seed, seeds};
 
@@ -966,31 +966,6 @@ fn a_sync_says_that_what_was_committed_before_is_durable() {
     assert_eq!((left.read_at(&mut byte, 0).unwrap(), byte), (1, *b"N"));
 }
 
-/// A store as another machine sees it.
-#[derive(Debug)]
-struct Elsewhere {
-    inner: MemStore,
-}
-
-impl Store for Elsewhere {
-    fn open(&self, path: &Path, how: Open) -> store::Result<Arc<dyn store::StoreFile>> {
-        self.inner.open(path, how)
-    }
-    fn stat(&self, path: &Path, follow: bool) -> store::Result<store::Stat> {
-        self.inner.stat(path, follow)
-    }
-    fn list(&self, path: &Path) -> store::Result<Vec<store::Entry>> {
-        self.inner.list(path)
-    }
-    plfs_testkit::delegate_names!(inner);
-    fn is_local(&self, path: &Path) -> bool {
-        self.inner.is_local(path)
-    }
-    fn boot(&self, _path: &Path) -> Option<u64> {
-        Some(7)
-    }
-}
-
 /// A reader knew a block of another machine that lay over nothing. That machine's power was cut,
 /// and the data of the block was gone. Then a third machine synced what it had written before:
 /// it belongs below that block, which hid it.
@@ -1007,7 +982,7 @@ fn what_comes_late_below_lost_data_is_found() {
     old.write_at(&[b'o'; 9_000], 0).unwrap();
     new.write_at(&[b'n'; 9_000], 0).unwrap();
     new.commit().unwrap();
-    let reader = open(&nodes[2].process(Arc::new(Elsewhere { inner: memory.clone() })), path);
+    let reader = open(&nodes[2].process(Arc::new(memory.elsewhere())), path);
     let (reader, mut bytes) = (reader.unwrap(), [0; 9_000]);
     assert_eq!(reader.read_at(&mut bytes, 0).unwrap(), 9_000);
     assert_eq!(bytes, [b'n'; 9_000]);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plfs::store::{self, Open, Store};
+use plfs::store::{Open, Store};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_format::index_log::{Append, Record, Repeat, align_up, encode_block};
 use plfs_format::name::{self, SegmentRef};
@@ -17,36 +17,8 @@ use plfs_testkit::MemStore;
 
 use common::scratch::{Scratch, open};
 
-/// A store as another machine sees it.
-#[derive(Debug)]
-struct Elsewhere {
-    inner: MemStore,
-}
-
-impl Store for Elsewhere {
-    fn open(&self, path: &Path, how: Open) -> store::Result<Arc<dyn store::StoreFile>> {
-        self.inner.open(path, how)
-    }
-    fn stat(&self, path: &Path, follow: bool) -> store::Result<store::Stat> {
-        self.inner.stat(path, follow)
-    }
-    fn list(&self, path: &Path) -> store::Result<Vec<store::Entry>> {
-        self.inner.list(path)
-    }
-    plfs_testkit::delegate_names!(inner);
-    fn is_local(&self, path: &Path) -> bool {
-        self.inner.is_local(path)
-    }
-    fn boot(&self, _path: &Path) -> Option<u64> {
-        Some(7)
-    }
-}
-
 fn elsewhere(memory: &MemStore) -> Plfs {
-    Plfs::new(
-        Arc::new(Elsewhere { inner: memory.clone() }),
-        Config { shared_memory: None, ..Config::default() },
-    )
+    Plfs::new(Arc::new(memory.elsewhere()), Config { shared_memory: None, ..Config::default() })
 }
 
 fn open_to_read(plfs: &Plfs, path: &Path) -> File {
