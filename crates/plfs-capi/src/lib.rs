@@ -116,7 +116,7 @@ unsafe impl Send for Held {}
 
 extern "C" fn before_fork() {
     // What is not committed would be written by both or by neither.
-    call(|| plfs()?.commit_all().map(|()| 0).map_err(Failure::from));
+    call(|| plfs()?.before_fork().map(|()| 0).map_err(Failure::from));
     let held = Held(FORK_GATE.write().unwrap_or_else(PoisonError::into_inner));
     *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
 }

@@ -326,7 +326,8 @@ impl File {
         let written = self.write_at(buf, offset);
         let filled = written.as_ref().copied().unwrap_or(0);
         if filled < buf.len() {
-            writer.set().give_back(offset + buf.len() as u64, offset + filled as u64, cut);
+            let end = offset.saturating_add(buf.len() as u64);
+            writer.set().give_back(end, offset + filled as u64, cut);
         }
         Ok((offset, written?))
     }

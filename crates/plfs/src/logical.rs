@@ -66,8 +66,8 @@ pub(crate) struct LogicalFile {
     /// it open it again.
     creation: Mutex<Option<Arc<dyn StoreFile>>>,
     /// Held with a shared lock while the file is open, so that unlink in another process leaves
-    /// the container to us.
-    guard: Mutex<Option<Hold>>,
+    /// the container to us. The founder of a log set in a crowd does without it: its mark does.
+    guard: Mutex<Guard>,
     /// This process removed a name of the file while it was open.
     pub(crate) nameless: AtomicBool,
     /// A [`Times`].
@@ -89,6 +89,14 @@ pub(crate) struct LogicalFile {
     is_new: AtomicBool,
     /// What another process said that it has seen, which the first write need not look for then.
     pub(crate) given_horizon: Mutex<Option<CommitHorizon>>,
+}
+
+/// What keeps a container's data while a process has it open.
+#[derive(Debug, Default)]
+struct Guard {
+    hold: Option<Hold>,
+    /// The process has forked: the child has the lock too, and relies on nothing else.
+    is_forked: bool,
 }
 
 impl autocommit::Tick for LogicalFile {
@@ -168,7 +176,7 @@ impl LogicalFile {
             writer: RwLock::new(None),
             joined: AtomicBool::new(false),
             creation: Mutex::new(None),
-            guard: Mutex::new(None),
+            guard: Mutex::default(),
             nameless: AtomicBool::new(false),
             times: AtomicU8::new(Times::AsFound as u8),
             ahead: Arc::default(),
@@ -206,9 +214,18 @@ impl LogicalFile {
 
     /// Keeps the data while a process uses it, though another removes the last name.
     pub(crate) fn hold(&self) -> Result<()> {
-        let mut guard = lock(&self.guard);
-        if guard.is_none() {
-            *guard = Some(Hold::take(&self.container, self.config.shared_memory.as_deref())?);
+        if self.is_held_by_mark() { Ok(()) } else { self.lock_container(&mut lock(&self.guard)) }
+    }
+
+    fn is_held_by_mark(&self) -> bool {
+        self.joined.load(Ordering::Acquire)
+            && read(&self.writer).as_ref().is_some_and(|writer| writer.set().is_of_crowd())
+            && !lock(&self.guard).is_forked
+    }
+
+    fn lock_container(&self, guard: &mut Guard) -> Result<()> {
+        if guard.hold.is_none() {
+            guard.hold = Some(Hold::take(&self.container, self.config.shared_memory.as_deref())?);
         }
         Ok(())
     }
@@ -338,7 +355,7 @@ impl LogicalFile {
         if let Some(writer) = slot.as_ref() {
             return Ok(writer.clone());
         }
-        self.hold()?;
+        self.lock_container(&mut lock(&self.guard))?;
         let given_horizon = lock(&self.given_horizon).take();
         let seen = match (self.is_new.swap(false, Ordering::AcqRel), given_horizon) {
             (true, _) => CommitHorizon { max_hlc: 0, is_new: true },
@@ -373,6 +390,11 @@ impl LogicalFile {
         *slot = Some(writer.clone());
         // For good: a writer that left may come back.
         self.joined.store(true, Ordering::Release);
+        let mut guard = lock(&self.guard);
+        if writer.set().is_of_crowd() && !guard.is_forked {
+            guard.hold = None;
+        }
+        drop(guard);
         Ok(writer)
     }
 
@@ -565,9 +587,22 @@ impl LogicalFile {
         Ok(written.bytes)
     }
 
+    /// Commits, and holds the container by a lock from now on: a child inherits that, and not the
+    /// mark.
+    pub(crate) fn before_fork(&self) -> Result<()> {
+        let committed = self.commit(false, None);
+        let mut guard = lock(&self.guard);
+        guard.is_forked = true;
+        match self.joined.load(Ordering::Acquire) {
+            true => committed.and(self.lock_container(&mut guard)),
+            false => committed,
+        }
+    }
+
     /// Forgets the writer without leaving its log set: the child of a fork, whose parent goes on
     /// with it.
     pub(crate) fn forget_writer(&self) {
+        // The lock, which it shares with its parent, is there: see `before_fork`.
         self.is_new.store(false, Ordering::Release);
         self.watched.store(false, Ordering::Release);
         if let Some(writer) = write(&self.writer).take() {
@@ -603,13 +638,17 @@ impl LogicalFile {
             }
         };
         // From here on nobody writes: what came since the commit belongs to this one.
-        let rest = committed
+        let mut rest = committed
             .and_then(|()| commit_rest(&writer, &mut index, self.config.sync_on_close))
             .and_then(|()| writer.close_logs());
         if rest.is_err() && !self.finished {
             // Its bytes are lost, and each later call on the file has to say so.
             *slot = Some(Arc::new(writer));
             return rest;
+        }
+        if writer.set().is_of_crowd() && !self.finished {
+            // Before the mark goes.
+            rest = rest.and(self.lock_container(&mut lock(&self.guard)));
         }
         if writer.is_unsynced() {
             self.sessions.leave_unsynced(&self.container, writer.set().id());
@@ -644,7 +683,11 @@ impl LogicalFile {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
         }
+        let is_held_by_mark = self.is_held_by_mark();
         let result = self.leave_alone();
+        if is_held_by_mark {
+            self.nameless.store(true, Ordering::Release);
+        }
         let removed = self.remove_if_nameless();
         result.and(removed)
     }
@@ -655,7 +698,7 @@ impl LogicalFile {
         // Whoever removed the last name while we held the container left it to us; if we never held
         // it, they removed it themselves. Our own claim goes first: who removes the name after we
         // have looked must not leave the data to us.
-        let held = lock(&self.guard).take().is_some();
+        let held = lock(&self.guard).hold.take().is_some();
         if held || self.nameless.load(Ordering::Acquire) {
             let super_path = self.container.path(name::SUPER);
             if !self.container.copied

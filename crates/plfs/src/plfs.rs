@@ -769,7 +769,14 @@ impl Plfs {
         files.into_iter().map(|file| file.remove_if_nameless()).fold(left, Result::and)
     }
 
-    /// In the child of a fork, after [`Plfs::commit_all`] in the parent: the parent's writers are
+    /// In a process that is about to fork: commits every open file, and sees to it that what the
+    /// child inherits keeps the data of files whose last name goes.
+    pub fn before_fork(&self) -> Result<()> {
+        let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
+        files.into_iter().map(|file| file.before_fork()).fold(Ok(()), Result::and)
+    }
+
+    /// In the child of a fork, after [`Plfs::before_fork`] in the parent: the parent's writers are
     /// not ours.
     pub fn after_fork_in_child(&self) {
         let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();

@@ -292,3 +292,94 @@ fn a_page_that_was_removed_under_its_users_costs_a_log_set() {
     );
     assert_eq!((dir.names(".open"), dir.pages("a").len()), (0, 0));
 }
+
+/// So many nodes that those who come then hold the container by their marks.
+const CROWD: u64 = 70;
+
+/// Nodes of this process that write the file, 100 bytes each, and have it open.
+fn crowd(dir: &Dir) -> Vec<(Plfs, File)> {
+    let node = |i: u64| {
+        let name = format!("node{i}");
+        std::fs::create_dir_all(dir.0.join(&name)).unwrap();
+        let plfs = dir.process(&name);
+        let file = open(&plfs, &dir.file());
+        file.write_at(&[i as u8; 100], i * 100).unwrap();
+        file.commit().unwrap();
+        (plfs, file)
+    };
+    (0..CROWD).map(node).collect()
+}
+
+/// Whether no process has a lock on the container.
+fn is_unlocked(container: &plfs::Container) -> bool {
+    container.store.open(&container.dir, plfs::store::Open::READ).unwrap().try_lock(true).unwrap()
+}
+
+/// The last of ten thousand nodes of one machine paid 6 ms for its first write, where the first
+/// paid half a millisecond: Linux walked the list of all their locks at each close of a descriptor
+/// of the container's directory. So who comes to a crowd has no lock, and its mark keeps the data
+/// of a file whose last name goes.
+#[test]
+fn in_a_crowd_a_mark_keeps_the_data() {
+    let dir = Dir::new();
+    let mut nodes = crowd(&dir);
+    let (plfs, last) = nodes.pop().unwrap();
+    drop(nodes);
+    let other = dir.process("a");
+    let (container, _) = other.container(&dir.file()).unwrap().unwrap();
+    assert!(is_unlocked(&container), "the last one has a lock");
+    other.unlink(&dir.file()).unwrap();
+    let mut bytes = [0; 100];
+    for i in 0..CROWD {
+        assert_eq!(last.read_at(&mut bytes, i * 100).unwrap(), 100);
+        assert_eq!(bytes, [i as u8; 100]);
+    }
+    assert!(is_unlocked(&container), "it took a lock to read");
+    // Without its mark it needs one.
+    plfs.leave_all().unwrap();
+    assert!(!is_unlocked(&container), "it left its log set and has the file open");
+    assert_eq!(last.read_at(&mut bytes, 0).unwrap(), 100);
+    last.close().unwrap();
+    assert!(!container.dir.exists(), "nobody removed it");
+}
+
+/// The child of a fork has the descriptors of its parent, but not its mark: what the parent has
+/// open is locked before it forks, also where it joins a crowd meanwhile.
+#[test]
+fn in_a_crowd_a_child_has_a_lock() {
+    let dir = Dir::new();
+    let mut nodes = crowd(&dir);
+    let (plfs, _last) = nodes.pop().unwrap();
+    let came = dir.process("b");
+    let later = open(&came, &dir.file());
+    let mut byte = [0];
+    assert_eq!(later.read_at(&mut byte, 0).unwrap(), 1);
+    drop(nodes);
+    let (container, _) = plfs.container(&dir.file()).unwrap().unwrap();
+    came.before_fork().unwrap();
+    later.write_at(&[1], 0).unwrap();
+    assert!(!is_unlocked(&container), "it joined after a fork, and let go of what its child has");
+    later.close().unwrap();
+    assert!(is_unlocked(&container));
+    plfs.before_fork().unwrap();
+    assert!(!is_unlocked(&container), "its child has nothing");
+}
+
+/// The marks of who was killed keep nothing.
+#[test]
+fn in_a_crowd_the_dead_do_not_keep_the_data() {
+    if is_writer() {
+        return;
+    }
+    let dir = Dir::new();
+    let nodes = crowd(&dir);
+    let mut child = dir.writer("in_a_crowd_the_dead_do_not_keep_the_data", "a", CROWD * 100, b'x');
+    drop(nodes);
+    let other = dir.process("a");
+    let (container, _) = other.container(&dir.file()).unwrap().unwrap();
+    assert!(is_unlocked(&container), "it has a lock, and this test proves nothing");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    other.unlink(&dir.file()).unwrap();
+    assert!(!container.dir.exists(), "the mark of a dead process keeps it");
+}

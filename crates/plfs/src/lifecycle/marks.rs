@@ -43,7 +43,7 @@ pub enum Cleared {
 pub fn clear_marks(container: &Container, config: &Config) -> Result<Vec<Cleared>> {
     let mut cleared = Vec::new();
     for mark in open_marks(container)? {
-        cleared.push(match life(container, config, &mark)? {
+        cleared.push(match life(container, config.shared_memory.as_deref(), &mark)? {
             Life::Lives => Cleared::Alive(mark),
             Life::Ended | Life::Unknown => end(container, config, mark)?,
         });
@@ -72,7 +72,7 @@ pub(crate) fn end_the_dead(container: &Container, config: &Config, names: &[Name
 /// [`end_the_dead`] for one log set.
 pub(super) fn end_if_dead(container: &Container, config: &Config, set: u32) -> Result<bool> {
     let Some(mark) = read_mark(container, set)? else { return Ok(false) };
-    let is_dead = life(container, config, &mark)? == Life::Ended;
+    let is_dead = life(container, config.shared_memory.as_deref(), &mark)? == Life::Ended;
     if is_dead {
         end(container, config, mark)?;
     }
@@ -107,7 +107,7 @@ enum Life {
     Unknown,
 }
 
-fn life(container: &Container, config: &Config, mark: &OpenMark) -> Result<Life> {
+fn life(container: &Container, shared_memory: Option<&Path>, mark: &OpenMark) -> Result<Life> {
     let Some(text) = &mark.text else { return Ok(Life::Unknown) };
     let ProcessFacts { boot, machine, pid_namespace, .. } = ProcessFacts::of_this_process();
     if text.boot == 0 || boot == 0 {
@@ -131,7 +131,7 @@ fn life(container: &Container, config: &Config, mark: &OpenMark) -> Result<Life>
     }
     // The founder may be gone while others of the node go on: they hold the shared page.
     if text.place != 0 {
-        let Some(dir) = &config.shared_memory else { return Ok(Life::Unknown) };
+        let Some(dir) = shared_memory else { return Ok(Life::Unknown) };
         let (dev, ino) = directory_identity(dir).at("stat", dir)?;
         if Mark::place_of(dev, ino) != text.place {
             return Ok(Life::Unknown);
@@ -148,6 +148,38 @@ fn life(container: &Container, config: &Config, mark: &OpenMark) -> Result<Life>
     let is_there =
         log::read_mark(container, mark.set)?.is_some_and(|there| there.nonce == text.nonce);
     Ok(if is_there { Life::Ended } else { Life::Unknown })
+}
+
+/// Whether a process may have the container open and hold it by its mark alone: see
+/// [`LogSet::is_of_crowd`](log::LogSet::is_of_crowd). One stat, if the container has no clock.
+pub(super) fn may_be_held_by_mark(
+    container: &Container,
+    shared_memory: Option<&Path>,
+) -> Result<bool> {
+    lives_of_crowd(container, shared_memory, |life| life != Life::Ended)
+}
+
+/// [`may_be_held_by_mark`], but certainly: the process lives.
+pub(super) fn lives_by_mark(container: &Container) -> Result<bool> {
+    lives_of_crowd(container, None, |life| life == Life::Lives)
+}
+
+fn lives_of_crowd(
+    container: &Container,
+    shared_memory: Option<&Path>,
+    counts: impl Fn(Life) -> bool,
+) -> Result<bool> {
+    let clock = container.path(name::CLOCK);
+    match container.store.stat(&clock, false) {
+        Err(Errno::NOENT) => return Ok(false),
+        other => other.at("stat", &clock)?,
+    };
+    for mark in open_marks(container)? {
+        if counts(life(container, shared_memory, &mark)?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Ends the tenancies of jobs of this user that were killed on this host: removes their marks, and

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use plfs_format::name::{self, Name};
 
+use super::marks::may_be_held_by_mark;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
 use crate::log::{self, LogSet};
@@ -17,7 +18,8 @@ use crate::write::Identity;
 /// it.
 ///
 /// On a local file system it is a lock on the container's directory, by the descriptor that an open
-/// file has of it anyway. Elsewhere locks are slow or do not reach other clients anyway: there a
+/// file has of it anyway. The founder of a log set in a crowd has only its mark
+/// ([`LogSet::is_of_crowd`]): who removes a container looks at marks, too. Elsewhere locks are slow or do not reach other clients anyway: there a
 /// file in the node's shared memory serves, and a removal by another node takes the data away, as
 /// on NFS.
 #[derive(Debug)]
@@ -91,10 +93,9 @@ impl Hold {
                 Err(Errno::NOENT) => return Ok(None),
                 other => other.at("open", &container.dir)?,
             };
-            return Ok(dir
-                .try_lock(true)
-                .at("lock", &container.dir)?
-                .then_some(Hold(HoldKind::Dir(dir))));
+            let is_free = dir.try_lock(true).at("lock", &container.dir)?
+                && !may_be_held_by_mark(container, shared_memory)?;
+            return Ok(is_free.then_some(Hold(HoldKind::Dir(dir))));
         }
         Ok(shared_memory
             .is_none_or(|dir| shm::Presence::is_free(&presence_path(container, dir)))

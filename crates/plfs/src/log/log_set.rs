@@ -33,9 +33,14 @@ use crate::sync::{Arc, Mutex, MutexGuard, Word, lock};
 /// sessions.
 const TAKEOVER_MAX_BYTES: u64 = 1 << 20;
 
-/// Names in a container up to which somebody who comes looks for a log set to take over: some 300
-/// log sets. A listing of so many is one call.
-const TAKEOVER_NAMES_MAX: usize = 600;
+/// Names in a container up to which somebody who comes looks for a log set to take over: some 200
+/// log sets. A listing of so many is two calls.
+const TAKEOVER_NAMES_MAX: usize = 400;
+
+/// Names in a container from which on its founders are held to be there by their marks: some 64
+/// log sets. Linux keeps the locks of a directory in a list, and walks it at each lock and at each
+/// close: 0.7 ms for 10,000.
+const CROWD_NAMES: usize = 128;
 
 // Places in the shared page. Word 0 is 0 until the owner has set the page up.
 const SET: usize = 0;
@@ -201,6 +206,13 @@ pub struct LogSet {
     nonce: u64,
     /// The container's directory on a file system with other clients, to publish through.
     dir: Option<Arc<dyn StoreFile>>,
+    /// See [`LogSet::is_of_crowd`].
+    is_of_crowd: bool,
+}
+
+/// What only the process knows that founded a tenancy.
+struct Founder {
+    is_of_crowd: bool,
 }
 
 impl std::fmt::Debug for LogSet {
@@ -248,13 +260,13 @@ impl LogSet {
             .then(|| container.store.open(&container.dir, Open::READ))
             .transpose()
             .at("open", &container.dir)?;
-        let set = loop {
+        let (set, is_of_crowd) = loop {
             match LogSet::join_locked(&container, &shared, seen, fresh, &owner, &complete)? {
-                Some((set, founded)) => {
-                    if founded {
+                Some((set, founder)) => {
+                    if founder.is_some() {
                         publish(dir.as_deref());
                     }
-                    break set;
+                    break (set, founder.is_some_and(|founder| founder.is_of_crowd));
                 }
                 // Whoever still lives there will find out. Nobody else shall meet them.
                 None => {
@@ -278,10 +290,11 @@ impl LogSet {
             mark_path,
             nonce,
             dir,
+            is_of_crowd,
         })
     }
 
-    /// Joins or founds with the page's lock held: the set, and whether it was founded. `None` if
+    /// Joins or founds with the page's lock held: the set, and what its founder knows. `None` if
     /// the page is that of a tenancy that has ended: processes that do not know yet still reserve
     /// regions of its set by the page's numbers, which must not become another set's.
     fn join_locked(
@@ -291,7 +304,7 @@ impl LogSet {
         fresh: bool,
         owner: impl Fn() -> Mark,
         complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
-    ) -> Result<Option<(u32, bool)>> {
+    ) -> Result<Option<(u32, Option<Founder>)>> {
         let _guard = shared.lock().at("lock the shared page of", &container.dir)?;
         let words = shared.words();
         words[CLOCK].fetch_max(seen.max_hlc, Ordering::SeqCst);
@@ -306,14 +319,14 @@ impl LogSet {
                 if let Ok(clock) = read_clock(container) {
                     heed(words, clock);
                 }
-                return Ok(Some((state as u32, false)));
+                return Ok(Some((state as u32, None)));
             }
             // Its founder died before it was done, so nobody else is in the page: we are its heir.
             true => remove_mark(container, state as u32)?,
             false if state & READY != 0 => return Ok(None),
             false => {}
         }
-        let set = {
+        let (set, founder) = {
             let mark = Mark {
                 place: shared
                     .place()
@@ -326,7 +339,8 @@ impl LogSet {
                 claim(container, set, &mark)
             };
             put_dir(words, &container.dir);
-            let (set, youngest) = found(container, fresh || seen.is_new, claim, complete)?;
+            let Found { set, youngest, is_of_crowd } =
+                found(container, fresh || seen.is_new, claim, complete)?;
             // Fenced before the set's directory was there: the set may have been removed, and
             // somebody else's by now.
             if read_mark(container, set)?.is_none_or(|there| there.nonce != mark.nonce) {
@@ -341,6 +355,12 @@ impl LogSet {
                 other => other,
             };
             let clock = clock.or_else(|error| remove_mark(container, set).and(Err(error)))?;
+            if is_of_crowd && clock.stamp == 0 {
+                // It tells who wants to remove the container that marks count.
+                let stamp = words[CLOCK].load(Ordering::SeqCst).max(1);
+                write_clock(container, stamp, false)
+                    .or_else(|error| remove_mark(container, set).and(Err(error)))?;
+            }
             words[CLOCK].fetch_max(youngest.unwrap_or(0), Ordering::SeqCst);
             words[COVERED].store(0, Ordering::SeqCst);
             heed(words, clock);
@@ -368,9 +388,9 @@ impl LogSet {
                 words[UNSYNCED + stream].store(unsynced.0, Ordering::SeqCst);
             }
             words[SET].store(READY | u64::from(set), Ordering::SeqCst);
-            set
+            (set, Founder { is_of_crowd })
         };
-        Ok(Some((set, true)))
+        Ok(Some((set, Some(founder))))
     }
 
     /// Sees to it that who goes by the file's clock starts behind `stamp`.
@@ -405,6 +425,12 @@ impl LogSet {
             }
             _ => Err(Error::Fenced { path: self.container.dir.clone(), set: self.set }),
         }
+    }
+
+    /// This process founded the tenancy in a container of many log sets, which has a clock then:
+    /// the mark says that the process is there, and whoever removes the container believes it.
+    pub fn is_of_crowd(&self) -> bool {
+        self.is_of_crowd
     }
 
     /// Number of the set.
@@ -444,7 +470,10 @@ impl LogSet {
     /// same step. It is 0 in a new page until someone has said how far the
     /// file [reaches](LogSet::reached).
     pub fn append_position(&self, bytes: u64) -> u64 {
-        self.shared.words()[EOF].fetch_add(bytes, Ordering::SeqCst)
+        // A hostile summary may say a size that no file has.
+        let add = |eof: u64| Some(eof.saturating_add(bytes));
+        let moved = self.shared.words()[EOF].fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
+        moved.unwrap_or_else(|eof| eof)
     }
 
     /// Says that the file reaches `end` at least.
@@ -910,18 +939,27 @@ pub(crate) fn page_path_of(container: &Container, dir: &Path, uid: u32) -> PathB
     dir.join(format!("plfs-{uid}-{:x}-{}", container.identity.0, container.superblock.uuid))
 }
 
+/// A log set that a process has become the founder of.
+struct Found {
+    set: u32,
+    /// A stamp that none of its blocks exceeds; `None`: it is new.
+    youngest: Option<u64>,
+    /// The container has many log sets: see [`CROWD_NAMES`].
+    is_of_crowd: bool,
+}
+
 /// Becomes owner of a set: one without a mark whose index log this user may write, else (or if
-/// `fresh`) a new one. Gives the set and a stamp that none of its blocks exceeds; `None` if it is
-/// new. Creating the mark exclusively is what makes us the owner.
+/// `fresh`) a new one. Creating the mark exclusively is what makes us the owner.
 fn found(
     container: &Container,
     fresh: bool,
     own: impl Fn(u32) -> Result<bool>,
     complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
-) -> Result<(u32, Option<u64>)> {
+) -> Result<Found> {
     // A file with so many log sets gets no better by a look at all of them for each that comes.
     let (names, is_whole) =
         if fresh { (Vec::new(), true) } else { container.list_some(TAKEOVER_NAMES_MAX)? };
+    let is_of_crowd = names.len() > CROWD_NAMES;
     let marked: HashSet<&Name> = names.iter().collect();
     for name in names.iter().filter(|_| is_whole) {
         let Name::LogSet(set) = *name else { continue };
@@ -966,7 +1004,9 @@ fn found(
                 Err(errno) => Err(errno).at("stat the index log", &path),
             };
             match youngest {
-                Ok(Some(youngest)) => return Ok((set, Some(youngest))),
+                Ok(Some(youngest)) => {
+                    return Ok(Found { set, youngest: Some(youngest), is_of_crowd });
+                }
                 Ok(None) => remove_mark(container, set)?,
                 Err(error) => return remove_mark(container, set).and(Err(error)),
             }
@@ -985,7 +1025,7 @@ fn found(
         match container.store.mkdir(&dir, 0o755) {
             Ok(()) => {
                 open_to_readers(container, &dir, container.store.stat(&dir, false), 0o755)?;
-                return Ok((set, None));
+                return Ok(Found { set, youngest: None, is_of_crowd });
             }
             Err(Errno::EXIST) => remove_mark(container, set)?,
             Err(errno) => return remove_mark(container, set).and(Err(errno).at("create", &dir)),
@@ -1169,6 +1209,18 @@ mod tests {
         let (config, container) = scratch.container();
         let set = join(&config, &container, CommitHorizon { max_hlc: u64::MAX, is_new: true });
         assert_eq!(set.tick(), u64::MAX);
+    }
+
+    /// A damaged summary says that the file ends where numbers do. The end of file wrapped to 0, and
+    /// an append went there, or panicked.
+    #[test]
+    fn the_end_of_file_does_not_wrap() {
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
+        let set = join(&config, &container, CommitHorizon { max_hlc: 0, is_new: true });
+        set.reached(u64::MAX - 1);
+        assert_eq!(set.append_position(4), u64::MAX - 1);
+        assert_eq!(set.append_position(4), u64::MAX);
     }
 
     /// With the smallest segments and four digits for their numbers a stream had 65,536 after 4

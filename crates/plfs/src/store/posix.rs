@@ -54,6 +54,9 @@ const BASE_MIN: u64 = 64;
 
 /// Room for directory entries per system call, as glibc's readdir takes.
 const LIST_BUFFER_BYTES: usize = 32 * 1024;
+/// The same for the first two calls: who looks at a few hundred names of ten thousand does not wait
+/// for 900. On tmpfs 1,000 names take 0.2 ms, on ext4 0.5.
+const FIRST_LIST_BUFFER_BYTES: usize = 8 * 1024;
 
 /// One bit per descriptor number, set while the descriptor is PLFS's own.
 static OWN: [AtomicU64; RECORDED_FDS / 64] = [const { AtomicU64::new(0) }; RECORDED_FDS / 64];
@@ -402,22 +405,29 @@ fn timespec(time: Option<Time>) -> Result<Timespec> {
 
 fn visit_fd(dir: BorrowedFd<'_>, visit: &mut dyn FnMut(&Entry) -> ControlFlow<()>) -> Result<()> {
     let mut buffer = Vec::with_capacity(LIST_BUFFER_BYTES);
-    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
-    while let Some(entry) = entries.next() {
-        let entry = match entry {
-            Err(Errno::INTR) => continue,
-            entry => entry?,
-        };
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
-            continue;
-        }
-        let kind = match entry.file_type() {
-            FileType::Unknown => None,
-            kind => Some(kind_of(kind)),
-        };
-        if visit(&Entry { name: OsStr::from_bytes(name).to_owned(), kind }).is_break() {
-            break;
+    for calls in [1, 1, usize::MAX] {
+        let room = buffer.spare_capacity_mut();
+        let room = if calls == 1 { &mut room[..FIRST_LIST_BUFFER_BYTES] } else { room };
+        let mut entries = RawDir::new(dir, room);
+        let mut called = 0;
+        while called < calls || !entries.is_buffer_empty() {
+            called += usize::from(entries.is_buffer_empty());
+            let entry = match entries.next() {
+                None => return Ok(()),
+                Some(Err(Errno::INTR)) => continue,
+                Some(entry) => entry?,
+            };
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::Unknown => None,
+                kind => Some(kind_of(kind)),
+            };
+            if visit(&Entry { name: OsStr::from_bytes(name).to_owned(), kind }).is_break() {
+                return Ok(());
+            }
         }
     }
     Ok(())

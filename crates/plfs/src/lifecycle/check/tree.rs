@@ -9,6 +9,7 @@ use plfs_format::Uuid;
 use plfs_format::name::{self, Name};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 
+use super::super::marks::lives_by_mark;
 use super::{Report, Severity, check};
 use crate::container::{Container, check_table, in_roots, read_name, root_of};
 use crate::error::{At, Error, Result, in_words};
@@ -269,6 +270,7 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
             return report;
         }
     };
+    let mut is_in_use_by_mark = false;
     let read = store.open(&path, Open::READ).at("open", &path).and_then(|file| {
         let mut bytes = vec![0; FILE_BYTES + 1];
         let n = store::read_full(file.as_ref(), &mut bytes, 0).at("read", &path)?;
@@ -292,6 +294,7 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
                 Ok(container)
                     if container.dir == dir && container.identity == (stat.dev, stat.ino) =>
                 {
+                    is_in_use_by_mark = lives_by_mark(&container).unwrap_or(true);
                     report = check(&container)
                 }
                 _ => report.find(
@@ -313,11 +316,11 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
     }
     if stat.nlink <= 1 {
         match store.open(dir, Open::READ).and_then(|dir| dir.try_lock(true)) {
-            Ok(true) => {
+            Ok(true) if !is_in_use_by_mark => {
                 report.nameless = true;
                 report.find(Severity::Garbage, dir, 0, NAMELESS);
             }
-            Ok(false) => report.find(
+            Ok(_) => report.find(
                 Severity::Busy,
                 dir,
                 0,
