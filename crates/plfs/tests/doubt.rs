@@ -109,3 +109,37 @@ fn a_segment_of_a_set_that_is_not_there_hangs_nobody() {
     let read = told.recv_timeout(Duration::from_secs(10)).expect("it hangs");
     assert_eq!(read.ok(), Some(b'o'));
 }
+
+/// A reader of another machine that follows a writer who never syncs: each look weighed all that was
+/// known against what was new, so that the looks of a long job took the square of its length.
+#[test]
+fn what_a_look_costs_does_not_grow_with_what_is_known() {
+    const LOOKS: u64 = 4_000;
+    let (dir, memory, path) = (Scratch::new(), MemStore::new(), Path::new("/f"));
+    let plfs = Plfs::new(Arc::new(memory.clone()), dir.config());
+    let file = open(&plfs, path);
+    let reader = open_to_read(&elsewhere(&memory), path);
+    let mut bytes = [0; 10];
+    let spent = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    let mut look = |i: u64| {
+        // Not one behind the other, or they would be one record.
+        file.write_at(&[i as u8; 10], i * 7_919 % LOOKS * 20).unwrap();
+        file.commit().unwrap();
+        let begun = spent();
+        reader.refresh().unwrap();
+        assert_eq!(reader.read_at(&mut bytes, i * 7_919 % LOOKS * 20).unwrap(), 10);
+        assert_eq!(bytes, [i as u8; 10]);
+        spent() - begun
+    };
+    let costs: Vec<u64> = (0..LOOKS).map(&mut look).collect();
+    let median = |costs: &[u64]| {
+        let mut costs = costs.to_vec();
+        costs.sort_unstable();
+        costs[costs.len() / 2]
+    };
+    let (first, last) = (median(&costs[..400]), median(&costs[LOOKS as usize - 400..]));
+    assert!(last < 5 * first, "a look took {first} ns at first and {last} ns in the end");
+}

@@ -128,8 +128,6 @@ pub(crate) struct Taken {
 /// A record, for [`Case`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
-    /// It was known before, and is believed.
-    Known,
     /// New, and believed.
     New,
     /// New, and in doubt: block and run.
@@ -180,9 +178,9 @@ impl Verdict {
 }
 
 impl Case {
-    /// Adds a record that is believed; `is_new` if it was not known before.
-    pub(super) fn believe(&mut self, run: Run, order: Order, is_new: bool) {
-        self.items.push((order, run, if is_new { Whose::New } else { Whose::Known }));
+    /// Adds a record that is believed.
+    pub(super) fn believe(&mut self, run: Run, order: Order) {
+        self.items.push((order, run, Whose::New));
     }
 
     /// Adds a record of a block in doubt.
@@ -195,13 +193,14 @@ impl Case {
         self.items.push((order, run, Whose::Unproven));
     }
 
-    /// Decides. `known` has what was known before, and all truncates; `segments` says what segment
-    /// numbers of each block mean. `None` if all has to be read anew: something older came below a
+    /// Decides. `known` has what was known before, and all truncates, and where that is; blocks come
+    /// with what their segment numbers mean. What is known counts as older, whatever its stamps: it
+    /// hides what it is newer than anyway. So this costs what is new, and not what is known. `None` if all has to be read anew: something older came below a
     /// record that is known already, or a log set was removed meanwhile.
     pub(super) fn decide(
         mut self,
         container: &Container,
-        known: &ExtentMap,
+        (known, occupied): (&ExtentMap, &Overlaps),
         doubts: Doubts,
         blocks: &[(&Block, &[SegmentRef])],
     ) -> Result<Option<Verdict>> {
@@ -209,15 +208,14 @@ impl Case {
         let clip = |run: &Run, order: Order| {
             run.clipped(known.clip(order)).into_iter().flatten().collect::<Vec<Run>>()
         };
-        let (mut all, mut new) = (Overlaps::default(), Overlaps::default());
+        let mut new = Overlaps::default();
         let mut windows: HashMap<(usize, usize), Ranges> = HashMap::new();
         for (order, run, whose) in &self.items {
             for run in clip(run, *order) {
                 match *whose {
-                    Whose::Known => {}
                     Whose::New => new.add(&run),
                     Whose::Doubted(block, i) => {
-                        let over = [all.over(&run), known.base_below(&run)];
+                        let over = [new.over(&run), occupied.over(&run), known.base_below(&run)];
                         for (from, to) in over.into_iter().flatten() {
                             windows.entry((block, i)).or_default().add(from, to);
                         }
@@ -228,7 +226,6 @@ impl Case {
                     Whose::Unproven if new.over(&run).is_some() => return Ok(None),
                     Whose::Unproven => {}
                 }
-                all.add(&run);
             }
         }
         let (mut verdict, mut decided) = (Verdict::default(), Ranges::default());

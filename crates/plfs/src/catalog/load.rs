@@ -8,7 +8,9 @@ use plfs_format::flat_index::{self, Covered, FlatIndex, Segment, Truncate};
 use plfs_format::index_log::{Record, align_up, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::Summary;
-use plfs_index::{Base, Bulk, Committed, ExtentMap, Found, Fresh, Numbers, Order, Run, renumbered};
+use plfs_index::{
+    Base, Bulk, Committed, ExtentMap, Found, Fresh, Numbers, Order, Overlaps, Run, renumbered,
+};
 use zerocopy::IntoBytes;
 
 use super::Totals;
@@ -59,8 +61,11 @@ pub struct Index {
     token: Option<Time>,
     /// How it came to its flat index.
     source: Source,
-    /// Records whose data may not be there, and that lay over nothing when they came.
+    /// Records whose data may not be there, and that lay over nothing when they came, ascending.
     unproven: Vec<(Run, Order)>,
+    /// Where there is anything above the base, for who has doubts about what comes over it. `None`
+    /// as long as nobody has, and after a truncate.
+    occupied: Option<Overlaps>,
     /// What was left out, because its data is not there and there is something older.
     taken: Vec<Taken>,
     /// What it is loaded for.
@@ -612,6 +617,7 @@ impl Index {
             covered: flat.covered.iter().map(|covered| (covered.set, covered.bytes)).collect(),
         });
         self.extents = ExtentMap::with_base(base);
+        self.occupied = None;
     }
 
     /// Everything that was read, as a flat index, which counts as the one in use from now on.
@@ -751,25 +757,24 @@ impl Index {
         doubts: Doubts,
         parts: &mut [Part],
     ) -> Result<bool> {
-        let newest = self.unproven.iter().map(|(_, order)| order.hlc).max();
-        let may_be_below = |part: &Part| newest.is_some_and(|newest| part.bulk.oldest() <= newest);
-        if parts.iter().all(|part| part.doubted.is_empty() && !may_be_below(part)) {
+        let new = |part: &Part| {
+            let doubted = part.doubted.iter().flat_map(|block| &block.runs);
+            doubted.map(|(_, order)| order.hlc).fold(part.bulk.oldest(), u64::min)
+        };
+        let oldest = parts.iter().map(new).min().unwrap_or(u64::MAX);
+        let is_older = |(_, order): &(Run, Order)| order.hlc < oldest;
+        let above = self.unproven.partition_point(is_older);
+        if above == self.unproven.len() && parts.iter().all(|part| part.doubted.is_empty()) {
             return Ok(true);
         }
         for (order, size) in parts.iter().flat_map(|part| part.bulk.truncates()) {
-            self.extents.insert_truncate(*order, *size);
+            self.cut(*order, *size);
         }
         let mut case = Case::default();
-        let unproven: HashSet<Order> = self.unproven.iter().map(|(_, order)| *order).collect();
-        self.extents.for_each_above(|run, order| {
-            if !unproven.contains(&order) {
-                case.believe(run, order, false);
-            }
-        });
-        self.unproven.iter().for_each(|(run, order)| case.unproven(*run, *order));
+        self.unproven[above..].iter().for_each(|(run, order)| case.unproven(*run, *order));
         let mut blocks: Vec<(&Block, &[SegmentRef])> = Vec::new();
         for part in parts.iter() {
-            part.bulk.for_each(|run, order| case.believe(run, order, true));
+            part.bulk.for_each(|run, order| case.believe(run, order));
             for block in &part.doubted {
                 for (i, (run, order)) in block.runs.iter().enumerate() {
                     case.doubt(blocks.len(), i, *run, *order);
@@ -777,7 +782,11 @@ impl Index {
                 blocks.push((block, part.bulk.segments()));
             }
         }
-        let Some(verdict) = case.decide(container, &self.extents, doubts, &blocks)? else {
+        let occupied = self.occupied.take().unwrap_or_else(|| occupied(&self.extents));
+        let known = (&self.extents, &occupied);
+        let verdict = case.decide(container, known, doubts, &blocks)?;
+        self.occupied = Some(occupied);
+        let Some(verdict) = verdict else {
             return Ok(false);
         };
         if !verdict.taken.is_empty() && !self.unproven.is_empty() {
@@ -796,7 +805,8 @@ impl Index {
                     for left in verdict.left(number, i, *run) {
                         part.bulk.push(left, *order);
                         if doubts.is_over(block.boot) {
-                            self.unproven.push((left, *order));
+                            let at = self.unproven.partition_point(|(_, there)| there <= order);
+                            self.unproven.insert(at, (left, *order));
                         }
                     }
                 }
@@ -827,18 +837,26 @@ impl Index {
             })
             .collect();
         for (order, size) in bulks.iter().flat_map(|(bulk, _)| bulk.truncates()) {
-            self.extents.insert_truncate(*order, *size);
+            self.cut(*order, *size);
         }
         if bulks.iter().map(|(bulk, _)| bulk.records()).sum::<u64>() > PACK_RECORDS {
             return self.pack(container, bulks);
         }
         for (bulk, numbers) in bulks {
+            if let Some(occupied) = &mut self.occupied {
+                bulk.for_each(|run, order| occupy(occupied, &self.extents, run, order));
+            }
             let runs = bulk.into_runs().map(|(run, order)| {
                 (Run { segment: renumbered(run.segment, &numbers), ..run }, order)
             });
             self.extents.extend(runs);
         }
         Ok(())
+    }
+
+    fn cut(&mut self, order: Order, size: u64) {
+        self.extents.insert_truncate(order, size);
+        self.occupied = None;
     }
 
     /// Makes one packed index in memory of what is known and many records.
@@ -866,6 +884,7 @@ impl Index {
         drop(image);
         let flat = flat_index::decode(&bytes, &container.superblock.uuid).map_err(corrupt)?;
         self.extents = ExtentMap::with_base(Base::new(hold(container, bytes), flat)).grown();
+        self.occupied = None;
         Ok(())
     }
 
@@ -891,10 +910,12 @@ impl Index {
         for item in &fresh.runs {
             self.must_be_younger(item.stamp);
             for run in item.each() {
-                self.extents.insert(
-                    Run { segment: renumbered(run.segment, &numbers), ..run },
-                    order(item.stamp, fresh.set),
-                );
+                let order = order(item.stamp, fresh.set);
+                if let Some(occupied) = &mut self.occupied {
+                    occupy(occupied, &self.extents, run, order);
+                }
+                self.extents
+                    .insert(Run { segment: renumbered(run.segment, &numbers), ..run }, order);
             }
         }
     }
@@ -903,7 +924,7 @@ impl Index {
     pub fn add_committed(&mut self, commit: &Committed) {
         if let Some((stamp, size)) = commit.truncate {
             self.generation += 1;
-            self.extents.insert_truncate(order(stamp, commit.set), size);
+            self.cut(order(stamp, commit.set), size);
         }
         self.own.extend(commit.blocks.iter().map(|stamp| (commit.set, *stamp)));
         self.max_hlc = commit.blocks.iter().fold(self.max_hlc, |max, hlc| max.max(*hlc));
@@ -1146,6 +1167,19 @@ enum Expect<'a> {
     Logs(&'a [Name]),
     /// One that fits this log, which alone matters.
     Log(u32),
+}
+
+/// Where an index has anything above its base.
+fn occupied(extents: &ExtentMap) -> Overlaps {
+    let mut occupied = Overlaps::default();
+    extents.for_each_above(|run, order| occupy(&mut occupied, extents, run, order));
+    occupied
+}
+
+/// Adds what the truncates leave of a record.
+fn occupy(occupied: &mut Overlaps, extents: &ExtentMap, run: Run, order: Order) {
+    let left = run.clipped(extents.clip(order));
+    left.into_iter().flatten().for_each(|run| occupied.add(&run));
 }
 
 fn token_of(summary: &Summary) -> Time {
