@@ -108,14 +108,15 @@ pub(super) struct Block {
     pub(super) runs: Vec<(Run, Order)>,
 }
 
-/// A part of a run whose data a power cut took.
+/// A part of a run whose data a power cut took: one stretch of a segment, which may be many pieces of
+/// the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// The segment.
     pub(crate) at: SegmentRef,
     /// Where in it.
     pub(crate) physical: u64,
-    /// Where in the file.
+    /// Where in the file, the first byte of it.
     pub(crate) logical: u64,
     /// Bytes.
     pub(crate) length: u64,
@@ -142,11 +143,23 @@ pub(super) struct Case {
     items: Vec<(Order, Run, Whose)>,
 }
 
+/// What of a run is left out. A pattern may have millions of pieces: those that are gone whole are
+/// ranges of numbers, and only those at the ends of lost parts are cut.
+#[derive(Default)]
+struct Cuts {
+    /// Pieces, the lowest in the file first.
+    pieces: Ranges,
+    /// Bytes of the file, of other pieces.
+    bytes: Ranges,
+    /// The same, for people.
+    taken: Vec<Taken>,
+}
+
 /// What came of it.
 #[derive(Default)]
 pub(super) struct Verdict {
     /// For blocks and runs: what of the run is left out.
-    cuts: HashMap<(usize, usize), Ranges>,
+    cuts: HashMap<(usize, usize), Cuts>,
     /// What that is, for people.
     pub(super) taken: Vec<Taken>,
     /// A record in doubt lies over an older one and is believed, because it is of this boot.
@@ -157,23 +170,90 @@ impl Verdict {
     /// What is left of a run.
     pub(super) fn left(&self, block: usize, i: usize, run: Run) -> Vec<Run> {
         let Some(cuts) = self.cuts.get(&(block, i)) else { return vec![run] };
-        let (mut left, mut whole) = (Vec::new(), None::<(u32, u32)>);
-        for i in 0..run.count {
-            let piece = run.ascending(i, i + 1);
-            if cuts.within(piece.logical, piece.end()).next().is_none() {
-                whole = Some((whole.map_or(i, |(from, _)| from), i + 1));
-                continue;
-            }
-            left.extend(whole.take().map(|(from, to)| run.ascending(from, to)));
-            left.extend(cuts.gaps(piece.logical, piece.end()).into_iter().map(|(from, to)| Run {
-                logical: from,
-                length: to - from,
-                physical: piece.physical + (from - piece.logical),
-                ..piece
-            }));
+        let whole = cuts.pieces.within(0, u64::from(run.count));
+        let mut gone: Vec<(u32, u32)> = whole.map(|(from, to)| (from as u32, to as u32)).collect();
+        for (from, to) in cuts.bytes.within(run.first(), run.end()) {
+            let (from, to) = pieces_within(&run, from, to);
+            gone.extend((from..to).map(|i| (i, i + 1)));
         }
-        left.extend(whole.map(|(from, to)| run.ascending(from, to)));
+        gone.sort_unstable();
+        let (mut left, mut at) = (Vec::new(), 0);
+        for (from, to) in gone {
+            if at < from {
+                left.push(run.ascending(at, from));
+            }
+            if at < to && cuts.pieces.within(from.into(), to.into()).next().is_none() {
+                let piece = run.ascending(from, to);
+                let gaps = cuts.bytes.gaps(piece.logical, piece.end());
+                left.extend(gaps.into_iter().map(|(from, to)| Run {
+                    logical: from,
+                    length: to - from,
+                    physical: piece.physical + (from - piece.logical),
+                    ..piece
+                }));
+            }
+            at = at.max(to);
+        }
+        if at < run.count {
+            left.push(run.ascending(at, run.count));
+        }
         left
+    }
+}
+
+impl Cuts {
+    /// Adds the bytes `lost` of a segment, as far as they are of the pieces `[from, to)` of a run,
+    /// which are those that have something in a window of the file.
+    fn add(
+        &mut self,
+        run: &Run,
+        (from, to): (u32, u32),
+        window: (u64, u64),
+        lost: (u64, u64),
+        at: SegmentRef,
+        of: &Block,
+    ) {
+        let physical = run.ascending(from, to).physical;
+        let below = |bytes: u64| (bytes / run.length) as u32;
+        // Some of the first and the last of these may not be lost.
+        let (first, last) = (below(lost.0 - physical), below(lost.1 - 1 - physical));
+        let (first, last) = if run.stride >= 0 {
+            (from + first, from + last)
+        } else {
+            (to - 1 - last, to - 1 - first)
+        };
+        let mut length = u64::from((last - first).saturating_sub(1)) * run.length;
+        if last - first > 1 {
+            self.pieces.add(u64::from(first) + 1, last.into());
+        }
+        let ends = [Some(first), (last > first).then_some(last)];
+        for i in ends.into_iter().flatten() {
+            let piece = run.ascending(i, i + 1);
+            let place = |physical: u64| piece.logical + (physical - piece.physical);
+            let low = place(lost.0.max(piece.physical)).max(window.0);
+            let high = place(lost.1.min(piece.physical + piece.length)).min(window.1);
+            // A single piece may be what a truncate has left of one of many.
+            match run.count > 1 && (low, high) == (piece.logical, piece.end()) {
+                true => self.pieces.add(i.into(), u64::from(i) + 1),
+                false => self.bytes.add(low, high),
+            }
+            length += high.saturating_sub(low);
+        }
+        if length > 0 {
+            let lowest = run.ascending(first, first + 1);
+            let logical = match run.stride >= 0 {
+                true => lowest.logical + lost.0.saturating_sub(lowest.physical),
+                false => lowest.logical,
+            };
+            self.taken.push(Taken {
+                at,
+                physical: lost.0,
+                logical: logical.max(window.0),
+                length,
+                set: of.set,
+                block: of.offset,
+            });
+        }
     }
 }
 
@@ -244,17 +324,13 @@ impl Case {
                     let (of, segments) = blocks[block];
                     if !doubts.is_over(of.boot) {
                         verdict.is_layered = true;
-                    } else if let Some(lost) =
-                        data.lost(block, of, segments, &run, over, &decided)?
-                    {
-                        for taken in &lost {
-                            is_right = false;
-                            let cuts = verdict.cuts.entry((block, i)).or_default();
-                            cuts.add(taken.logical, taken.logical + taken.length);
-                        }
-                        verdict.taken.extend(lost);
                     } else {
-                        return Ok(None);
+                        let cuts = verdict.cuts.entry((block, i)).or_default();
+                        if !data.lost(block, of, segments, &run, over, &decided, cuts)? {
+                            return Ok(None);
+                        }
+                        is_right = cuts.taken.is_empty();
+                        verdict.taken.append(&mut cuts.taken);
                     }
                 }
                 if run.count == 1 && is_right {
@@ -281,8 +357,10 @@ impl<'a> Data<'a> {
         Data { container, file: None, buf: Vec::new(), known: HashMap::new() }
     }
 
-    /// The parts of a run, among those of `over` that are not `decided`, whose data does not have
-    /// its sum. `None` if its log set is gone.
+    /// Adds the parts of a run, among those of `over` that are not `decided`, whose data does not
+    /// have its sum. False if its log set is gone. Costs what is read, and a step for each lost
+    /// part, not for each piece.
+    #[allow(clippy::too_many_arguments)]
     fn lost(
         &mut self,
         block: usize,
@@ -291,48 +369,51 @@ impl<'a> Data<'a> {
         run: &Run,
         over: &Ranges,
         decided: &Ranges,
-    ) -> Result<Option<Vec<Taken>>> {
-        let mut lost = Vec::new();
-        let Some(at) = segments.get(run.segment as usize).copied() else { return Ok(Some(lost)) };
+        cuts: &mut Cuts,
+    ) -> Result<bool> {
+        let Some(at) = segments.get(run.segment as usize).copied() else { return Ok(true) };
         for (low, high) in over.within(run.first(), run.end()) {
-            let (from, to) = pieces_within(run, low, high);
-            for i in from..to {
-                let piece = run.ascending(i, i + 1);
-                let open = decided.gaps(piece.logical.max(low), piece.end().min(high));
-                for (from, to) in open.into_iter().filter(|(from, to)| from < to) {
-                    let shift = piece.physical.wrapping_sub(piece.logical);
-                    let (from, to) = (from.wrapping_add(shift), to.wrapping_add(shift));
-                    for (n, stretch) in of.sums.iter().enumerate() {
-                        let (from, to) = (from.max(stretch.physical), to.min(stretch.end()));
-                        if stretch.segment != run.segment || from >= to {
-                            continue;
-                        }
-                        let unit = u64::from(stretch.unit);
-                        let first = stretch.physical / unit;
-                        for part in from / unit - first..(to - 1) / unit - first + 1 {
-                            let part = part as usize;
-                            match self.is_right(at, of.set, (block, n, part), stretch)? {
-                                None => return Ok(None),
-                                Some(true) => {}
-                                Some(false) => {
-                                    let (start, end) = stretch.part(part);
-                                    let (from, to) = (from.max(start), to.min(end));
-                                    lost.push(Taken {
-                                        at,
-                                        physical: from,
-                                        logical: from.wrapping_sub(shift),
-                                        length: to - from,
-                                        set: of.set,
-                                        block: of.offset,
-                                    });
-                                }
+            let (low, high) = (low.max(run.first()), high.min(run.end()));
+            let mut open = decided.gaps(low, high);
+            if run.count > 1 && !open.is_empty() {
+                // What is decided is few of its bytes: pieces of it would be many.
+                open = vec![(low, high)];
+            }
+            for window in open {
+                let (from, to) = pieces_within(run, window.0, window.1);
+                if from == to {
+                    continue;
+                }
+                let pieces = run.ascending(from, to);
+                for (n, stretch) in of.sums.iter().enumerate() {
+                    let (first, end) = match run.count {
+                        // Not more of it than the window has.
+                        1 => (run.physical + (window.0 - run.logical), window.1 - window.0),
+                        _ => (pieces.physical, pieces.bytes()),
+                    };
+                    let (first, end) =
+                        (first.max(stretch.physical), (first + end).min(stretch.end()));
+                    if stretch.segment != run.segment || first >= end {
+                        continue;
+                    }
+                    let unit = u64::from(stretch.unit);
+                    let base = stretch.physical / unit;
+                    for part in first / unit - base..(end - 1) / unit - base + 1 {
+                        let part = part as usize;
+                        match self.is_right(at, of.set, (block, n, part), stretch)? {
+                            None => return Ok(false),
+                            Some(true) => {}
+                            Some(false) => {
+                                let (start, stop) = stretch.part(part);
+                                let lost = (start.max(first), stop.min(end));
+                                cuts.add(run, (from, to), window, lost, at, of);
                             }
                         }
                     }
                 }
             }
         }
-        Ok(Some(lost))
+        Ok(true)
     }
 
     fn open(&mut self, at: SegmentRef) -> store::Result<Arc<dyn StoreFile>> {
@@ -419,4 +500,87 @@ fn pieces_within(run: &Run, low: u64, high: u64) -> (u32, u32) {
     let from = (low - first) / stride;
     let from = if (low - first) % stride >= run.length { from + 1 } else { from };
     (from as u32, ((high - 1 - first) / stride + 1) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Random runs of which random parts are lost: what is left is, byte for byte, what a look at
+    /// each piece would leave.
+    #[test]
+    fn what_is_left_is_what_was_not_lost() {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut below = |n: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % n
+        };
+        let at = SegmentRef { set: 1, stream: 0, segment: 0, backend: 0 };
+        let of = Block { set: 1, offset: 0, boot: 1, sums: vec![], runs: vec![] };
+        for round in 0..20_000 {
+            let (length, count) = (1 + below(5), 1 + below(12) as u32);
+            let stride = (length + below(4)) as i64;
+            let back = u64::from(count - 1) * stride as u64;
+            let run = Run {
+                logical: 100 + back * below(2),
+                length,
+                stride: 0,
+                count,
+                segment: 0,
+                physical: 1000 + below(5),
+            };
+            let stride = if run.logical > 100 { -stride } else { stride };
+            let run = Run { stride: if count == 1 { 0 } else { stride }, ..run };
+            assert!(run.is_valid(), "{run:?}");
+            let byte = |i: u32, k: u64| {
+                let piece = run.ascending(i, i + 1);
+                (piece.logical + k, piece.physical + k)
+            };
+            let pieces = (0..count).flat_map(|i| (0..length).map(move |k| (i, k)));
+            let mut left: Vec<(u64, u64)> = pieces.map(|(i, k)| byte(i, k)).collect();
+            let mut cuts = Cuts::default();
+            let mut noted = 0;
+            for _ in 0..below(4) {
+                let (a, b) = (below(run.end() - run.first()), below(run.end() - run.first()));
+                let window = (run.first() + a.min(b), run.first() + a.max(b) + 1);
+                let (from, to) = pieces_within(&run, window.0, window.1);
+                if from == to {
+                    continue;
+                }
+                let (a, b) = (below(run.bytes()), below(run.bytes()));
+                let pieces = run.ascending(from, to);
+                let lost = (run.physical + a.min(b), run.physical + a.max(b) + 1);
+                let lost =
+                    (lost.0.max(pieces.physical), lost.1.min(pieces.physical + pieces.bytes()));
+                if lost.0 >= lost.1 {
+                    continue;
+                }
+                cuts.add(&run, (from, to), window, lost, at, &of);
+                let is_lost = |(logical, physical): &(u64, u64)| {
+                    (window.0..window.1).contains(logical) && (lost.0..lost.1).contains(physical)
+                };
+                noted += (0..count)
+                    .flat_map(|i| (0..length).map(move |k| (i, k)))
+                    .filter(|(i, k)| is_lost(&byte(*i, *k)))
+                    .count() as u64;
+                left.retain(|byte| !is_lost(byte));
+            }
+            assert_eq!(noted, cuts.taken.iter().map(|taken| taken.length).sum::<u64>());
+            let verdict = Verdict { cuts: HashMap::from([((0, 0), cuts)]), ..Verdict::default() };
+            let runs = verdict.left(0, 0, run);
+            assert!(runs.iter().all(Run::is_valid), "{round}: {runs:?}");
+            let mut shown: Vec<(u64, u64)> = runs
+                .iter()
+                .flat_map(|run| (0..run.count).map(|i| run.ascending(i, i + 1)))
+                .flat_map(|piece| {
+                    (0..piece.length).map(move |k| (piece.logical + k, piece.physical + k))
+                })
+                .collect();
+            shown.sort_unstable();
+            left.sort_unstable();
+            assert_eq!(shown, left, "{round}: {run:?}");
+        }
+    }
 }
