@@ -654,7 +654,8 @@ class Agree:
     def tear(self):
         """An append that a crash cut short."""
         path = self.rng.choice(self.logs())
-        os.truncate(path, max(0, os.stat(path).st_size - self.rng.randrange(1, 60)))
+        # At words: an append that lacks its last byte alone is damage (FORMAT.md, "Torn tails").
+        os.truncate(path, max(0, os.stat(path).st_size - 8 * self.rng.randrange(1, 8)))
         self.touched()
 
     def junk(self):

@@ -300,10 +300,15 @@ class Log:
             for i, field in fields.items()
         )
 
+    def begins(self, at, end):
+        """Whether the next 64 bytes are a beginning of a header, cut or not."""
+        written = len(self.raw[at : min(at + 64, end)].rstrip(b"\0"))
+        return written > 0 and self.fits(at, min(written, 52))
+
     def judge(self, start, end, kind):
         """§3, torn tails: bytes in which no valid block starts are of this kind if all their pieces are torn, else corrupt."""
         if start < end:
-            starts = [start] + [at for at in range(start + 64, end, 64) if self.fits(at)]
+            starts = [start] + [at for at in range(start + 64, end, 64) if self.begins(at, end)]
             torn = all(map(self.torn, starts, starts[1:] + [end]))
             self.places.append(
                 place(

@@ -29,8 +29,6 @@ pub const SUMS_MAX: usize = (255 * 8 - size_of::<RawSums>()) / 4;
 pub const TRUNCATE_BYTES: usize = size_of::<RawTruncate>();
 const MAGIC: [u8; 4] = *b"PLIX";
 const REF_BYTES: usize = size_of::<RawReference>();
-/// Magic, uuid, offset and set lie in so many bytes of a header.
-const PLACED_BYTES: usize = 52;
 /// What the CRC of a header covers begins here.
 const SUMMED_AT: usize = 8;
 const FLAG_TRUNCATE: u16 = 1;
@@ -627,9 +625,13 @@ fn begins(log: LogId, offset: u64, bytes: &[u8]) -> bool {
 }
 
 /// Whether a header begins at the start of `bytes`, which lie at `offset` of `log`, whatever its
-/// checksum says: there a piece begins that no valid block is.
+/// checksum says: there a piece begins that no valid block is. It may have been cut, so what counts
+/// is what its first [`HEADER_BYTES`] have without their last zeros; `bytes` has them all, or ends
+/// where the log does.
 pub fn begins_at(log: LogId, offset: u64, bytes: &[u8]) -> bool {
-    bytes.get(..PLACED_BYTES).is_some_and(|bytes| begins(log, offset, bytes))
+    let line = &bytes[..bytes.len().min(HEADER_BYTES)];
+    let written = line.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    written > 0 && begins(log, offset, &line[..written])
 }
 
 /// Whether a crash tore a piece of a log, which lies at `offset`; else it was a block once, and is
@@ -1419,6 +1421,24 @@ mod tests {
             [(640, bytes.len(), false), (640 + bytes.len() as u64, 100, true)],
             "damage in front does not hide what is behind it"
         );
+    }
+
+    /// A crash cut an append, and a crash cut the next one, inside its header: the second beginning
+    /// was taken for bytes behind the first, which made damage of both, and EIO of the file.
+    #[test]
+    fn a_cut_header_behind_a_cut_header_is_torn() {
+        let bytes = encode(640, 1 << 60, &[SEGMENT], &[run(0)]);
+        for first in 1..used(&bytes) - 1 {
+            let padded = align_up(first as u64) as usize;
+            let behind = encode(640 + padded as u64, 1 << 60, &[SEGMENT], &[run(0)]);
+            for second in 1..used(&behind) - 1 {
+                let mut torn = bytes[..first].to_vec();
+                torn.resize(padded, 0);
+                torn.extend_from_slice(&behind[..second]);
+                let expect = [(640, padded, true), (640 + padded as u64, second, true)];
+                assert_eq!(skip_decisions(LOG, 640, &torn), expect, "{first} and {second} bytes");
+            }
+        }
     }
 
     #[test]
