@@ -8,10 +8,10 @@ set -u
 cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 shift
 cargo=${CARGO:-cargo}
-export RUSTFLAGS="${RUSTFLAGS:-} --cfg plfs_shuttle"
 [ $# -gt 0 ] || set -- ""
 status=0
 for word; do
-    "$cargo" test --locked -p plfs --test schedules --target-dir "${CARGO_TARGET_DIR:-target}/schedules" -- "$word" || status=1
+    # Of the whole workspace, so that what others depend on too is what the engine's tests have built.
+    "$cargo" test --locked --workspace --features plfs/shuttle --test schedules -- "$word" || status=1
 done
 exit $status

@@ -1,6 +1,6 @@
 //! Locks, atomics and threads: all that the engine takes of them comes from here.
 //!
-//! They are the standard library's. In a build with `--cfg plfs_shuttle` they are those of the
+//! They are the standard library's. In a build with the feature `shuttle` they are those of the
 //! crate `shuttle`, which runs all threads of a test in turn and decides at each of these calls who
 //! goes on: `tests/schedules.rs` explores what can come of that. There each run counts as a process
 //! of its own, and time and randomness come from the schedule too, so that it can be repeated.
@@ -12,11 +12,11 @@
 pub(crate) use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
-#[cfg(plfs_shuttle)]
+#[cfg(feature = "shuttle")]
 pub(crate) use shuttle::sync::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
 };
-#[cfg(not(plfs_shuttle))]
+#[cfg(not(feature = "shuttle"))]
 pub(crate) use std::{
     sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic},
     thread,
@@ -41,24 +41,24 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A number in memory that processes share.
-#[cfg(not(plfs_shuttle))]
+#[cfg(not(feature = "shuttle"))]
 pub(crate) use plain::atomic::AtomicU64 as Word;
 
 /// A number in memory that processes share: those of `shuttle` are larger than what is there.
 /// Others may run before each access.
-#[cfg(plfs_shuttle)]
+#[cfg(feature = "shuttle")]
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct Word(plain::atomic::AtomicU64);
 
-#[cfg(plfs_shuttle)]
+#[cfg(feature = "shuttle")]
 impl Word {
     pub(crate) const fn new(number: u64) -> Word {
         Word(plain::atomic::AtomicU64::new(number))
     }
 }
 
-#[cfg(plfs_shuttle)]
+#[cfg(feature = "shuttle")]
 impl std::ops::Deref for Word {
     type Target = plain::atomic::AtomicU64;
 
@@ -69,7 +69,7 @@ impl std::ops::Deref for Word {
 }
 
 /// Threads that take turns in one: whoever waits for something lets all others go first.
-#[cfg(plfs_shuttle)]
+#[cfg(feature = "shuttle")]
 pub(crate) mod thread {
     pub(crate) use shuttle::thread::*;
 
@@ -82,7 +82,7 @@ pub(crate) mod thread {
 /// processes of a schedule are in one the kernel must not wait: `call` gives nothing until it can.
 pub(crate) fn wait_for<T>(mut call: impl FnMut(bool) -> Option<T>) -> T {
     loop {
-        if let Some(done) = call(cfg!(not(plfs_shuttle))) {
+        if let Some(done) = call(cfg!(not(feature = "shuttle"))) {
             return done;
         }
         thread::yield_now();
@@ -92,10 +92,10 @@ pub(crate) fn wait_for<T>(mut call: impl FnMut(bool) -> Option<T>) -> T {
 /// Starts a thread that nobody joins, and that the end of the process ends wherever it is. Whether
 /// there is one.
 pub(crate) fn spawn_for_ever(name: &str, run: impl FnOnce() + Send + 'static) -> bool {
-    #[cfg(not(plfs_shuttle))]
+    #[cfg(not(feature = "shuttle"))]
     return thread::Builder::new().name(name.into()).spawn(run).is_ok();
     // A run ends when its threads have, but for its tasks.
-    #[cfg(plfs_shuttle)]
+    #[cfg(feature = "shuttle")]
     {
         let _ = name;
         drop(shuttle::future::spawn(async { run() }));
@@ -107,9 +107,9 @@ pub(crate) fn spawn_for_ever(name: &str, run: impl FnOnce() + Send + 'static) ->
 /// millisecond, between one look at them and the next.
 #[inline]
 pub(crate) fn time_of_run_ns() -> Option<u64> {
-    #[cfg(not(plfs_shuttle))]
+    #[cfg(not(feature = "shuttle"))]
     return None;
-    #[cfg(plfs_shuttle)]
+    #[cfg(feature = "shuttle")]
     {
         use shuttle::rand::RngCore;
         shuttle::lazy_static! {
@@ -124,17 +124,17 @@ pub(crate) fn time_of_run_ns() -> Option<u64> {
 /// Fills in random bytes that are the same when a schedule comes again; false if none is explored.
 #[inline]
 pub(crate) fn fill_by_run(bytes: &mut [u8]) -> bool {
-    #[cfg(plfs_shuttle)]
+    #[cfg(feature = "shuttle")]
     shuttle::rand::RngCore::fill_bytes(&mut shuttle::rand::thread_rng(), bytes);
-    #[cfg(not(plfs_shuttle))]
+    #[cfg(not(feature = "shuttle"))]
     let _ = bytes;
-    cfg!(plfs_shuttle)
+    cfg!(feature = "shuttle")
 }
 
 /// How long something waits that goes by the time of day. Where schedules are explored all of it is
 /// over as soon as the schedule says so.
 pub(crate) const fn pause(time: Duration) -> Duration {
-    if cfg!(plfs_shuttle) { Duration::ZERO } else { time }
+    if cfg!(feature = "shuttle") { Duration::ZERO } else { time }
 }
 
 /// Something of which each process has one, for ever. The child of a fork makes a new one: threads
@@ -154,7 +154,7 @@ impl<T> OfProcess<T> {
             return it;
         }
         // An ancestor's number can come again. Runs of several tests go on side by side.
-        if cfg!(not(plfs_shuttle)) {
+        if cfg!(not(feature = "shuttle")) {
             known.clear();
         }
         let it = &*Box::leak(Box::new(new()));
@@ -163,12 +163,12 @@ impl<T> OfProcess<T> {
     }
 }
 
-#[cfg(not(plfs_shuttle))]
+#[cfg(not(feature = "shuttle"))]
 fn this_process() -> u64 {
     std::process::id().into()
 }
 
-#[cfg(plfs_shuttle)]
+#[cfg(feature = "shuttle")]
 fn this_process() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -5,7 +5,6 @@
 //! `shuttle`: `tests/run schedules`. `PLFS_SCHEDULES=100000` explores so many for each test,
 //! `PLFS_SEED` begins at that seed instead of a fresh one. Half are random walks; the other half
 //! give threads priorities that change at a few moments (PCT), which finds what needs few changes.
-#![cfg(plfs_shuttle)]
 
 use std::any::Any;
 use std::ops::Deref;
