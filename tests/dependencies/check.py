@@ -73,6 +73,7 @@ def check(name, manifest, rules):
         "--format-version",
         "1",
         "--locked",
+        "--all-features",
         "--manifest-path",
         manifest,
     ]

@@ -10,7 +10,9 @@ use std::sync::{Arc, OnceLock};
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::config::managed_dirs as managed_dirs_of_process;
-use plfs_core::store::{Errno, Kind, Open, PosixFile, PosixStore, Stat, StoreFile, Time};
+use plfs_core::store::{
+    BEHIND_STANDARD, Errno, Kind, Open, PosixFile, PosixStore, Stat, StoreFile, Time,
+};
 use plfs_core::{File, OpenOptions, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
@@ -353,7 +355,7 @@ pub unsafe extern "C" fn plfs_door_adopt(
             how & OFlags::ACCMODE != OFlags::WRONLY && !how.contains(OFlags::DIRECT)
         });
         let reader = match can_read {
-            true => rustix::io::fcntl_dupfd_cloexec(of, 0)?,
+            true => rustix::io::fcntl_dupfd_cloexec(of, BEHIND_STANDARD)?,
             false => rustix::fs::open(
                 format!("/proc/self/fd/{fd}"),
                 OFlags::RDONLY | OFlags::CLOEXEC,

@@ -207,6 +207,10 @@ impl Error {
     pub(crate) fn invalid(errno: Errno, what: &'static str) -> Error {
         Error::Invalid { what, errno }
     }
+
+    pub(crate) fn too_far() -> Error {
+        Error::invalid(Errno::FBIG, "a file ends at 2^63-1 bytes")
+    }
 }
 
 /// What an error number means for this path, in words.

@@ -254,7 +254,7 @@ impl File {
             return Ok(0);
         }
         if offset >= MAX_OFFSET {
-            return Err(Error::invalid(Errno::FBIG, "a file ends at 2^63-1 bytes"));
+            return Err(Error::too_far());
         }
         let n = buf.len().min(usize::try_from(MAX_OFFSET - offset).unwrap_or(usize::MAX));
         self.mark_written();
@@ -316,20 +316,11 @@ impl File {
     /// elsewhere as of some 10 ms ago.
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.may_write()?;
-        let logical = self.logical();
-        logical.look_for_truncates()?;
-        let writer = logical.ordered_writer(false)?;
-        let offset = writer.append_position(buf.len() as u64, || {
-            logical.totals().map(|totals| (totals.size, totals.cut))
-        })?;
-        let cut = writer.set().last_cut();
-        let written = self.write_at(buf, offset);
-        let filled = written.as_ref().copied().unwrap_or(0);
-        if filled < buf.len() {
-            let end = offset.saturating_add(buf.len() as u64);
-            writer.set().give_back(end, offset + filled as u64, cut);
+        if buf.is_empty() {
+            return Ok((self.len()?, 0));
         }
-        Ok((offset, written?))
+        self.mark_written();
+        self.logical().append(buf)
     }
 
     fn mark_written(&self) {
@@ -369,7 +360,7 @@ impl File {
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.may_write()?;
         if size > MAX_OFFSET {
-            return Err(Error::invalid(Errno::FBIG, "a file ends at 2^63-1 bytes"));
+            return Err(Error::too_far());
         }
         self.mark_written();
         self.logical().truncate(size)
@@ -617,7 +608,7 @@ fn is_contiguous(total: usize, length: usize, stride: i64, offset: u64) -> Resul
         return Err(Error::invalid(Errno::INVAL, "a piece begins before the file"));
     }
     if last.max(offset.into()) + i128::from(length) > MAX_OFFSET.into() {
-        return Err(Error::invalid(Errno::FBIG, "a file ends at 2^63-1 bytes"));
+        return Err(Error::too_far());
     }
     Ok(stride == length as i64)
 }

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::FILE_BYTES;
+use plfs_format::{MAX_OFFSET, name};
 use plfs_index::Run;
 
 use crate::autocommit;
@@ -528,8 +528,9 @@ impl LogicalFile {
         let writer = self.ordered_writer(to_nothing)?;
         // The old logs may go only when the truncate is durable: or a power cut would bring back a
         // part of the old bytes.
+        let cutting = writer.set().begin_cut()?;
         let stamp = self.commit_stamped(to_nothing, Some(size))?;
-        writer.set().truncated(size, stamp.unwrap_or(0));
+        cutting.done(size, stamp.unwrap_or(0));
         // Whoever appends looks at this time.
         container::touch_dir(&self.container);
         self.written();
@@ -541,7 +542,7 @@ impl LogicalFile {
 
     /// Looks whether somebody has cut the file, for an append: then the next write is ordered
     /// behind that.
-    pub(crate) fn look_for_truncates(&self) -> Result<()> {
+    fn look_for_truncates(&self) -> Result<()> {
         let mut seen = lock(&self.append_look);
         if !self.container.local && seen.is_some_and(|(_, when)| when.elapsed() < APPEND_LOOK) {
             return Ok(());
@@ -573,13 +574,47 @@ impl LogicalFile {
         Ok(())
     }
 
-    fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {
-        if !self.watched.swap(true, Ordering::AcqRel) {
-            autocommit::watch(self);
+    /// Writes `bytes` at the end of the file: gives where, and how many were taken.
+    pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<(u64, usize)> {
+        self.watch();
+        self.look_for_truncates()?;
+        let length = bytes.len() as u64;
+        loop {
+            let writer = self.ordered_writer(false)?;
+            let size = || self.totals().map(|totals| (totals.size, totals.cut));
+            let Some((offset, cuts)) = writer.append_position(length, size)? else { continue };
+            let cut = writer.set().last_cut();
+            let room = MAX_OFFSET.saturating_sub(offset).min(length) as usize;
+            let written = match room {
+                0 if length > 0 => Err(Error::too_far()),
+                _ => writer.append(offset, &bytes[..room], cuts),
+            };
+            // The truncate has said where the file ends.
+            let Some(written) = written.transpose() else { continue };
+            let filled = written.as_ref().map_or(0, |written| written.bytes as u64);
+            if filled < length {
+                writer.set().give_back(offset.saturating_add(length), offset + filled, cut);
+            }
+            return Ok((offset, self.recorded(written?)?));
         }
+    }
+
+    fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {
+        self.watch();
         let writer = self.ordered_writer(false)?;
         let written = write(&writer)?;
         writer.set().reached(written.end);
+        self.recorded(written)
+    }
+
+    /// From the first write on what waits for a commit is not forgotten.
+    fn watch(self: &Arc<Self>) {
+        if !self.watched.swap(true, Ordering::AcqRel) {
+            autocommit::watch(self);
+        }
+    }
+
+    fn recorded(&self, written: Written) -> Result<usize> {
         self.written();
         if written.crowded {
             self.commit(false, None)?;

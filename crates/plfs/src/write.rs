@@ -160,6 +160,8 @@ struct State {
     /// is none.
     index_unsynced: u64,
     poison: Option<Error>,
+    /// [`LogSet::cuts`] at the last append.
+    cuts: u64,
 }
 
 /// What a write did.
@@ -193,6 +195,7 @@ impl Writer {
             announced: false,
             index_unsynced: 0,
             poison: None,
+            cuts: 0,
         };
         Writer {
             set,
@@ -218,6 +221,17 @@ impl Writer {
     /// later call and at commit. Pieces cost nothing each: the bytes travel as one piece of the
     /// log, and are one record.
     pub fn write(&self, run: Run, bytes: &[u8]) -> Result<Written> {
+        let written = self.put(run, bytes, None)?;
+        Ok(written.expect("truncates refuse appends only"))
+    }
+
+    /// [`Writer::write`] of one piece, at a place of [`Writer::append_position`]. `None`, and nothing
+    /// is written, if a truncate has begun since [`LogSet::cuts`] was `cuts`.
+    pub fn append(&self, offset: u64, bytes: &[u8], cuts: u64) -> Result<Option<Written>> {
+        self.put(Run::single(offset, bytes.len() as u64, 0, 0), bytes, Some(cuts))
+    }
+
+    fn put(&self, run: Run, bytes: &[u8], cuts: Option<u64>) -> Result<Option<Written>> {
         debug_assert_eq!(run.bytes(), bytes.len() as u64);
         let mut state = lock(&self.state);
         state.check()?;
@@ -238,12 +252,25 @@ impl Writer {
                 Err(error) => return Err(state.poison(error)),
             }
         };
+        let mut stamp = None;
+        if let Some(cuts) = cuts {
+            // No record goes on over a truncate.
+            if state.cuts != cuts {
+                state.folder.seal(|| self.set.tick());
+                state.cuts = cuts;
+            }
+            // In this order: a truncate that has not begun now will have a later stamp.
+            stamp = Some(self.set.tick());
+            if !self.set.is_uncut_since(cuts) {
+                return Ok(None);
+            }
+        }
         let mut end = 0;
         for part in taken(Run { segment, physical, ..run }, written as u64).into_iter().flatten() {
             end = part.end().max(end);
-            state.folder.push_run(part, || self.set.tick());
+            state.folder.push_run(part, || stamp.take().unwrap_or_else(|| self.set.tick()));
         }
-        Ok(self.wrote(&state, written, end))
+        Ok(Some(self.wrote(&state, written, end)))
     }
 
     /// Makes `[logical, logical + length)` a hole, behind all that was written before. Constant
@@ -263,21 +290,25 @@ impl Writer {
         Written { bytes, end, crowded }
     }
 
-    /// Where an O_APPEND write of `bytes` goes. The first one of a writer asks for the `size` of
+    /// Where an O_APPEND write of `bytes` goes, and how many [truncates](LogSet::cuts) that is
+    /// behind; `None` if one has begun meanwhile. The first one of a writer asks for the `size` of
     /// the file and its last cut: after joining the log set, so that what processes that left it
     /// before have appended counts; those that are in it move the position themselves.
     pub fn append_position(
         &self,
         bytes: u64,
         size: impl FnOnce() -> Result<(u64, u64)>,
-    ) -> Result<u64> {
-        let mut knows_end = lock(&self.knows_end);
-        if !*knows_end {
-            let (size, cut) = size()?;
-            self.set.follow(size, cut)?;
-            *knows_end = true;
+    ) -> Result<Option<(u64, u64)>> {
+        {
+            let mut knows_end = lock(&self.knows_end);
+            if !*knows_end {
+                let (size, cut) = size()?;
+                self.set.follow(size, cut)?;
+                *knows_end = true;
+            }
         }
-        Ok(self.set.append_position(bytes))
+        let cuts = self.set.cuts()?;
+        Ok(self.set.append_position(bytes, cuts).map(|offset| (offset, cuts)))
     }
 
     /// Whether there are writes that readers of this process do not have.

@@ -308,6 +308,43 @@ impl StoreFile for RemoteFile {
     }
 }
 
+/// A program that has closed its standard input and error printed into its own data: where the limit
+/// leaves no room for numbers of ours, logs and the superblock had those two.
+#[test]
+fn what_is_printed_to_a_closed_standard_error_goes_to_no_file_of_ours() {
+    with_limit("what_is_printed_to_a_closed_standard_error_goes_to_no_file_of_ours", 40, |dir| {
+        let plfs = process();
+        for standard in [0, 2] {
+            // SAFETY: nothing of this process uses it afterwards but what prints, which fails.
+            unsafe { rustix::io::close(standard) };
+        }
+        let print = || {
+            for standard in [0, 2] {
+                // SAFETY: whether it is open is asked here.
+                let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(standard) };
+                assert_eq!(rustix::io::pwrite(fd, b"error", 0), Err(rustix::io::Errno::BADF));
+            }
+        };
+        let path = dir.join("f");
+        let file = open(&plfs, &path);
+        print();
+        for i in 0..40 {
+            file.write_at(&[b'd'; 10], i * 10).unwrap();
+            print();
+        }
+        file.sync().unwrap();
+        print();
+        let other = open(&plfs, &path);
+        let mut bytes = [0; 400];
+        assert_eq!(other.read_at(&mut bytes, 0).unwrap(), 400);
+        print();
+        file.close().unwrap();
+        other.close().unwrap();
+        print();
+        assert_eq!(content(&plfs, &path, 400), [b'd'; 400]);
+    });
+}
+
 /// SEMANTICS.md, the section on limits: what an open file takes where writes travel.
 #[test]
 fn on_a_network_file_system_an_open_file_takes_two_more() {

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use plfs::store::Errno;
 use plfs::{Cleared, Config, File, OpenOptions, Opened, Plfs};
@@ -13,17 +14,21 @@ use plfs::{Cleared, Config, File, OpenOptions, Opened, Plfs};
 /// Tells a child of this test what to do: FILE SHM OFFSET BYTE.
 const CHILD: &str = "PLFS_TEST_OWNER";
 
-struct Dir(PathBuf);
+/// A directory of a test, which runs alone: a child that another test starts holds, until it is
+/// another program, the locks that this process has.
+struct Dir(PathBuf, #[allow(dead_code, reason = "held for its drop")] MutexGuard<'static, ()>);
 
 impl Dir {
     fn new() -> Dir {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = PathBuf::from(format!("/dev/shm/plfs-owner-{}-{number}", std::process::id()));
         for node in ["a", "b", "c"] {
             std::fs::create_dir_all(dir.join(node)).unwrap();
         }
-        Dir(dir)
+        Dir(dir, alone)
     }
 
     fn file(&self) -> PathBuf {

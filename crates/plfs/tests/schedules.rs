@@ -460,24 +460,76 @@ fn leaving_meets_a_write() {
     });
 }
 
+/// S11: who appends while others truncate, as programs do that rotate logs by copying and cutting
+/// them. An append took its place at the old end and came behind the truncate in the order: a gap of
+/// zeros. In one process, and in two that share a page.
+#[test]
+fn appends_meet_truncates() {
+    let of_two = |is_apart: bool| {
+        explore(move || {
+            let (memory, node) = (memory(), Node::new());
+            let first = node.process(&memory);
+            let second = if is_apart { node.process(&memory) } else { first.clone() };
+            let appender = |plfs: &Arc<Plfs>, byte: u8| {
+                let file = open(plfs);
+                Box::new(move || {
+                    for _ in 0..2 {
+                        file.append(&[byte; 4]).unwrap();
+                    }
+                    file.close().unwrap();
+                }) as Box<dyn FnOnce() + Send>
+            };
+            let cutter = open(&second);
+            let cut = Box::new(move || {
+                cutter.set_len(0).unwrap();
+                cutter.append(&[3; 4]).unwrap();
+                cutter.close().unwrap();
+            });
+            together(vec![appender(&first, 1), appender(&second, 2), cut]);
+            let seen = content(&memory);
+            assert_eq!(seen.iter().filter(|byte| **byte == 3).count(), 4, "{seen:?}");
+            let is_whole = |record: &[u8]| record.len() == 4 && record[0] != 0;
+            assert!(seen.chunks(4).all(is_whole), "{seen:?}");
+        });
+    };
+    of_two(false);
+    of_two(true);
+}
+
+/// A directory of shared memory of its own: pages of schedules that failed must not be met again.
+struct Node(PathBuf);
+
+impl Node {
+    fn new() -> Node {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let node =
+            PathBuf::from(format!("/dev/shm/plfs-schedules-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&node).unwrap();
+        Node(node)
+    }
+
+    fn process(&self, memory: &MemStore) -> Arc<Plfs> {
+        let store = Stepping { inner: Step(Arc::new(memory.clone())), local: true };
+        let config = Config { shared_memory: Some(self.0.clone()), ..config() };
+        Arc::new(Plfs::new(Arc::new(store), config))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// S12: two processes of a node, which share a page of memory and one index log, write and sync.
 #[test]
 fn processes_of_a_node_write_and_sync() {
-    let number = AtomicU64::new(0);
-    explore(move || {
-        let memory = memory();
-        // Pages of schedules that failed must not be met again.
-        let node = PathBuf::from(format!(
-            "/dev/shm/plfs-schedules-{}-{}",
-            std::process::id(),
-            number.fetch_add(1, Ordering::Relaxed)
-        ));
-        std::fs::create_dir_all(&node).unwrap();
-        let config = Config { shared_memory: Some(node.clone()), ..config() };
-        let store = Arc::new(Stepping { inner: Step(Arc::new(memory.clone())), local: true });
-        open(&Plfs::new(store.clone(), config.clone())).close().unwrap();
+    explore(|| {
+        let (memory, node) = (memory(), Node::new());
+        open(&node.process(&memory)).close().unwrap();
         let process = |at: u64, byte: u8| {
-            let plfs = Plfs::new(store.clone(), config.clone());
+            let plfs = node.process(&memory);
             let memory = memory.clone();
             Box::new(move || {
                 let file = open(&plfs);
@@ -490,6 +542,5 @@ fn processes_of_a_node_write_and_sync() {
         together(vec![process(0, 1), process(10, 2)]);
         assert_eq!(content(&memory), [[1; 10], [2; 10]].concat());
         assert_eq!(names(&memory, ".open"), 0);
-        std::fs::remove_dir_all(&node).unwrap();
     });
 }

@@ -17,7 +17,7 @@ pub(crate) mod shm;
 
 pub use beneath::Kept;
 pub(crate) use file_cache::CachedFile;
-pub use posix::{PosixFile, PosixStore, stat_of};
+pub use posix::{BEHIND_STANDARD, PosixFile, PosixStore, stat_of};
 
 use std::any::Any;
 use std::ffi::OsString;

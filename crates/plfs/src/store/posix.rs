@@ -58,6 +58,10 @@ const LIST_BUFFER_BYTES: usize = 32 * 1024;
 /// for 900. On tmpfs 1,000 names take 0.2 ms, on ext4 0.5.
 const FIRST_LIST_BUFFER_BYTES: usize = 8 * 1024;
 
+/// The first number that is not standard input, output or error. A program that has closed one of
+/// those and prints there all the same must not write into a file of ours.
+pub const BEHIND_STANDARD: RawFd = 3;
+
 /// One bit per descriptor number, set while the descriptor is PLFS's own.
 static OWN: [AtomicU64; RECORDED_FDS / 64] = [const { AtomicU64::new(0) }; RECORDED_FDS / 64];
 
@@ -131,7 +135,7 @@ pub struct HighFd(BareFd);
 
 impl HighFd {
     /// Takes `fd` over, moves it up and records it. If there is no room above the base, it keeps
-    /// its number.
+    /// its number, or takes the first behind standard error.
     pub fn new(fd: OwnedFd) -> HighFd {
         if fd.as_raw_fd() >= base_fd() {
             return HighFd::recorded(fd);
@@ -139,7 +143,14 @@ impl HighFd {
         let low = BareFd::new(fd);
         match HighFd::new_number(low.as_fd()) {
             Some(high) => HighFd::recorded(high),
-            None => HighFd::recorded(low.into_owned()),
+            None if low.as_fd().as_raw_fd() >= BEHIND_STANDARD => {
+                HighFd::recorded(low.into_owned())
+            }
+            // Without any number left it has to stay where it is.
+            None => HighFd::recorded(
+                rustix::io::fcntl_dupfd_cloexec(&low, BEHIND_STANDARD)
+                    .unwrap_or_else(|_| low.into_owned()),
+            ),
         }
     }
 
@@ -162,7 +173,7 @@ impl HighFd {
     /// Another number for what is open as `fd`.
     pub fn copy_of(fd: BorrowedFd<'_>) -> Result<HighFd> {
         HighFd::new_number(fd)
-            .map_or_else(|| retry_on_intr(|| rustix::io::fcntl_dupfd_cloexec(fd, 0)), Ok)
+            .map_or_else(|| rustix::io::fcntl_dupfd_cloexec(fd, BEHIND_STANDARD), Ok)
             .map(HighFd::recorded)
     }
 
@@ -861,7 +872,7 @@ impl StoreFile for PosixFile {
     fn flush(&self) -> Result<()> {
         // Each close of a descriptor of the open file does it.
         let copy = rustix::io::fcntl_dupfd_cloexec(self.as_fd(), base_fd())
-            .or_else(|_| rustix::io::fcntl_dupfd_cloexec(self.as_fd(), 0))?;
+            .or_else(|_| rustix::io::fcntl_dupfd_cloexec(self.as_fd(), BEHIND_STANDARD))?;
         // SAFETY: into_raw_fd gave up the descriptor, so this is its only close.
         unsafe { rustix::io::try_close(copy.into_raw_fd()) }
     }

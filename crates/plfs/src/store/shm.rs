@@ -39,6 +39,7 @@ enum Lock {
     Alive = 0,
     Short = 1,
     Gate = 2,
+    Cut = 3,
 }
 
 /// The shared page of one container on one node. Dropping it releases its locks.
@@ -49,6 +50,7 @@ pub struct SharedPage {
     path: PathBuf,
     short: Mutex<()>,
     gate: Mutex<()>,
+    cut: Mutex<()>,
 }
 
 // SAFETY: `words` points to a shared mapping that lives as long as the page and is only accessed as
@@ -190,6 +192,7 @@ impl SharedPage {
             path: path.to_path_buf(),
             short: Mutex::default(),
             gate: Mutex::default(),
+            cut: Mutex::default(),
         }))
     }
 
@@ -209,6 +212,11 @@ impl SharedPage {
     /// not durable yet.
     pub fn gate(&self) -> Result<PageGuard<'_>> {
         self.take(Lock::Gate, &self.gate)
+    }
+
+    /// Takes the lock of who truncates. Before any other lock of the page.
+    pub fn cut(&self) -> Result<PageGuard<'_>> {
+        self.take(Lock::Cut, &self.cut)
     }
 
     fn take<'a>(&'a self, lock: Lock, thread: &'a Mutex<()>) -> Result<PageGuard<'a>> {
