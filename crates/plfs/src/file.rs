@@ -127,16 +127,26 @@ impl File {
         if buf.is_empty() {
             return Ok(0);
         }
-        let n = self.read_known(buf, length, stride, offset)?;
+        let (n, known) = self.read_known(buf, length, stride, offset)?;
         if n == buf.len() {
             return Ok(n);
         }
         // At the end: others may have gone on.
         self.logical().acquire();
-        self.read_known(buf, length, stride, offset)
+        if self.with_index(state_of)? == known {
+            return Ok(n);
+        }
+        self.read_known(buf, length, stride, offset).map(|(n, _)| n)
     }
 
-    fn read_known(&self, buf: &mut [u8], length: usize, stride: i64, offset: u64) -> Result<usize> {
+    /// The bytes read, and the state of the index that they were read with.
+    fn read_known(
+        &self,
+        buf: &mut [u8],
+        length: usize,
+        stride: i64,
+        offset: u64,
+    ) -> Result<(usize, IndexState)> {
         let mut missing = PathBuf::new();
         loop {
             match self.try_read(buf, length, stride, offset) {
@@ -158,7 +168,13 @@ impl File {
         }
     }
 
-    fn try_read(&self, buf: &mut [u8], length: usize, stride: i64, offset: u64) -> Result<usize> {
+    fn try_read(
+        &self,
+        buf: &mut [u8],
+        length: usize,
+        stride: i64,
+        offset: u64,
+    ) -> Result<(usize, IndexState)> {
         let index = self.logical().index()?;
         // INVARIANT: `index()` loads it.
         let known = index.as_ref().expect("the index is loaded");
@@ -181,7 +197,7 @@ impl File {
             }
             at = at.wrapping_add_signed(stride);
         }
-        Ok(done)
+        Ok((done, state_of(known)))
     }
 
     fn read_piece(
@@ -585,6 +601,13 @@ impl Drop for File {
     fn drop(&mut self) {
         let _ = self.end();
     }
+}
+
+/// Generation and end of file of an index. While both stay the same a read finds the same bytes.
+type IndexState = (u64, u64);
+
+fn state_of(index: &Index) -> IndexState {
+    (index.generation(), index.eof())
 }
 
 /// Checks the arguments of a strided call on `total` bytes. True if the pieces follow each other

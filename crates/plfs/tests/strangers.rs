@@ -6,7 +6,8 @@ mod common {
 }
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use plfs::store::Errno;
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
@@ -21,26 +22,43 @@ fn content(file: &File) -> Vec<u8> {
     bytes
 }
 
+/// Does something in a thread of its own that begins just before that call; gives what came of it.
+fn meanwhile<T: Send + 'static>(
+    store: &FaultStore,
+    path: &str,
+    op: Op,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> mpsc::Receiver<T> {
+    let (done, come) = mpsc::channel();
+    store.before(path, op, move || {
+        let thread = std::thread::spawn(move || done.send(run()));
+        // It goes on alone, or waits for what is under way here.
+        let until = Instant::now() + Duration::from_millis(100);
+        while !thread.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    come
+}
+
 /// S11. A process comes and appends while another of the node is in the sync of a truncate to 0.
 #[test]
 fn an_append_beside_a_truncate_is_not_overwritten_by_the_next_append() {
     let (dir, store) = (Scratch::new(), FaultStore::new(Arc::new(MemStore::new())));
     let path = Path::new("/f");
     let cutter = Plfs::new(Arc::new(store.clone()), dir.config());
-    let logger = Arc::new(Plfs::new(Arc::new(store.clone()), dir.config()));
+    let logger = Plfs::new(Arc::new(store.clone()), dir.config());
     let file = open(&cutter, path);
     file.append(&[b'o'; 10]).unwrap();
     file.commit().unwrap();
-    let log: Arc<Mutex<Option<File>>> = Arc::default();
-    let (log2, logger2) = (log.clone(), logger.clone());
-    store.before("super", Op::SyncData, move || {
-        let f = open(&logger2, Path::new("/f"));
+    let first = meanwhile(&store, "super", Op::SyncData, move || {
+        let f = open(&logger, Path::new("/f"));
         let at = f.append(b"aaaa").unwrap();
         eprintln!("first append at {at:?}");
-        *log2.lock().unwrap() = Some(f);
+        f
     });
     file.set_len(0).unwrap();
-    let f = log.lock().unwrap().take().expect("the hook ran");
+    let f = first.recv().expect("the hook ran");
     eprintln!("second append at {:?}", f.append(b"bbbb").unwrap());
     f.sync().unwrap();
     assert_eq!(String::from_utf8_lossy(&content(&f)), "aaaabbbb");
@@ -58,10 +76,11 @@ fn an_append_beside_a_truncate_is_not_reached_by_later_ones() {
     log.append(&[b'o'; 10]).unwrap();
     log.commit().unwrap();
     let log2 = log.clone();
-    store.before("super", Op::SyncData, move || {
+    let first = meanwhile(&store, "super", Op::SyncData, move || {
         eprintln!("in the window at {:?}", log2.append(b"aaaa").unwrap());
     });
     file.set_len(0).unwrap();
+    first.recv().expect("the hook ran");
     for _ in 0..5 {
         eprintln!("later at {:?}", log.append(b"bbbb").unwrap());
     }
