@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plfs::store::{Errno, Open, Store, write_full};
-use plfs::{Backends, Config, Error, Layout, OpenOptions, Opened, Plfs, Result, Said, Workload};
+use plfs::{
+    Backends, Config, Error, Health, Layout, OpenOptions, Opened, Plfs, Report, Result, Said,
+    Workload, check_tree,
+};
 use plfs_testkit::MemStore;
 
 fn memory() -> MemStore {
@@ -178,6 +181,37 @@ fn what_is_no_layout_is_refused_and_never_guessed() {
     memory.symlink(Path::new("/m/a/old"), Path::new("/m/a/.plfs-layout")).unwrap();
     let error = create(&process(&memory, &[]), "/m/a/newer").unwrap_err();
     assert!(error.to_string().contains("not a regular file"), "{error}");
+}
+
+/// Creates failed in such a directory, and `plfs check` of the tree said that all was healthy.
+#[test]
+fn a_check_names_the_layouts_by_which_no_file_can_be_made() {
+    let memory = memory();
+    let plfs = process(&memory, &[]);
+    create(&plfs, "/m/f").unwrap();
+    put(&memory, "/m/a/.plfs-layout", b"plfs-layout 1\nstreams 4\n");
+    let said = || -> Vec<(PathBuf, Health)> {
+        let reports = check_tree(plfs.store(), Path::new("/m"), &plfs.config().mounts, |_| ());
+        let bad = |report: &Report| report.health() != Health::Healthy;
+        let place = |report: Report| (report.findings[0].path.clone(), report.health());
+        reports.unwrap().into_iter().filter(bad).map(place).collect()
+    };
+    assert_eq!(said(), []);
+    for (text, health) in [
+        (&b"plfs-layout 1\nstreams 0\n"[..], Health::Corrupt),
+        (b"", Health::Corrupt),
+        (b"plfs-layout 2\n", Health::Unknown),
+        (b"plfs-layout 1\nworkload small\n", Health::Unknown),
+        (b"plfs-layout 1\nbackends beef\n", Health::Unknown),
+    ] {
+        put(&memory, "/m/a/.plfs-layout", text);
+        let words = String::from_utf8_lossy(text);
+        assert!(create(&process(&memory, &[]), "/m/a/f").is_err(), "{words}");
+        let said = said();
+        assert_eq!(said.len(), 1, "{words}: {said:?}");
+        assert_eq!(said[0].1, health, "{words}: {said:?}");
+        assert!(said[0].0.starts_with("/m/a") || health == Health::Unknown, "{words}: {said:?}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use plfs_format::{Bad, name};
 
 use super::backends::{Table, read};
 use super::create::make_shared;
+use super::layout::find_root;
 use crate::config::{Config, is_built};
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_time_ns, random_u64};
@@ -141,6 +142,21 @@ pub fn own_layout(store: &dyn Store, dir: &Path) -> Result<Option<Layout>> {
     };
     let Some(text) = read(store, &path)? else { return Ok(None) };
     Layout::decode(&text).map(Some).map_err(|bad| Error::of_bytes(&path, bad))
+}
+
+/// What keeps files from being made as the layout of `dir` says, if it has one. Costs a read, and
+/// what [`Table::of_layout`] costs.
+pub fn check_layout(store: &dyn Store, dir: &Path, mounts: &[PathBuf]) -> Result<()> {
+    let Some(layout) = own_layout(store, dir)? else { return Ok(()) };
+    let root = find_root(store, &dir.join(name::LAYOUT), mounts);
+    let mut found = DirectoryLayout::default();
+    found.add(layout, dir);
+    found.must_be_built()?;
+    if let Some(said) = &found.backends {
+        let dev = store.stat(&root, true).at("stat", &root)?.dev;
+        Table { store, root: &root, dev }.of_layout(&said.value)?;
+    }
+    Ok(())
 }
 
 /// Whether a directory entry is the layout of its directory, or one that was not finished: nothing

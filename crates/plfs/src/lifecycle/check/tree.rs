@@ -11,7 +11,7 @@ use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 
 use super::super::marks::lives_by_mark;
 use super::{Report, Severity, check};
-use crate::container::{Container, check_table, in_roots, read_name, root_of};
+use crate::container::{Container, check_layout, check_table, in_roots, read_name, root_of};
 use crate::error::{At, Error, Result, in_words};
 use crate::store::{self, Errno, Kind, Open, Stat, Store};
 use crate::sync::Arc;
@@ -47,7 +47,7 @@ const COPY: &str = "this name is a copy that was made without PLFS; it reads the
                     removing it does not remove the data";
 
 /// Checks all that is at or below directory `top`: the containers of all roots in it, garbage
-/// included, and all names. `progress` hears of each container before it is checked.
+/// included, all names, and what directories say of their new files. `progress` hears of each container before it is checked.
 ///
 /// Costs a stat of every file. Other file systems mounted below are left out.
 pub fn check_tree(
@@ -84,6 +84,13 @@ pub fn check_tree(
                 Kind::Dir if stat.dev != dev => {}
                 Kind::Dir if entry.name == name::ROOT_DIR => walk.roots.push(dir.clone()),
                 Kind::Dir => todo.push(path),
+                _ if entry.name == name::LAYOUT => {
+                    if let Err(error) = check_layout(&**store, &dir, mounts) {
+                        let mut report = Report { dir: dir.clone(), ..Report::default() };
+                        report.fail(&path, &error);
+                        walk.others.push(report);
+                    }
+                }
                 Kind::File if stat.len == FILE_BYTES as u64 => walk.name(store, path, &stat),
                 _ => {}
             }
