@@ -398,7 +398,7 @@ impl Plfs {
             // Without a descriptor, which is for files that are open.
             let known = KnownName {
                 ctime: stat.ctime,
-                container: Arc::new(container.remembered()),
+                container: Arc::new(container.through(self.store.clone())),
                 summary: summary.clone(),
             };
             let mut all = lock(&self.known);
@@ -464,7 +464,7 @@ impl Plfs {
     fn remembered(&self, stat: &Stat) -> Option<(Arc<Container>, Option<Summary>)> {
         let mut known = lock(&self.known);
         let known = known.get(&(stat.dev, stat.ino)).filter(|known| known.ctime == stat.ctime)?;
-        Some((known.container.clone(), known.summary.clone()))
+        Some((Arc::new(known.container.remembered()), known.summary.clone()))
     }
 
     /// [`Plfs::resolve`] of a file that is opened as `path` and whose directory is that of `at`:
@@ -642,13 +642,17 @@ impl Plfs {
             open.nameless.store(true, Ordering::Release);
             return Ok(());
         }
-        // Whoever may remove a name in a directory need not be the file's owner.
-        let super_path = container.path(name::SUPER);
-        let container = match container.store.stat(&super_path, false) {
-            Ok(owner) => container.opened(owner.uid, owner.gid),
-            Err(_) => container,
-        };
-        lifecycle::remove_if_nameless(&container, self.config.shared_memory.as_deref()).map(drop)
+        let shared_memory = self.config.shared_memory.as_deref();
+        match container.store.stat(&container.path(name::SUPER), false) {
+            Ok(stat) if stat.nlink > 1 => Ok(()),
+            // Whoever may remove a name in a directory need not be the file's owner.
+            Ok(owner) => {
+                let owned = container.as_owner(owner.uid, owner.gid);
+                let container = owned.as_ref().unwrap_or(&container);
+                lifecycle::remove_nameless(container, shared_memory).map(drop)
+            }
+            Err(_) => lifecycle::remove_if_nameless(&container, shared_memory).map(drop),
+        }
     }
 
     /// Sets permission bits of any file or directory.

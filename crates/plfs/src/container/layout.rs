@@ -81,10 +81,15 @@ impl Container {
     /// users, and from a descriptor of its directory, which leads to its files whatever is renamed
     /// above. An open on the root backend.
     pub fn opened(&self, uid: u32, gid: u32) -> Container {
-        let store = self.store.for_owner(uid, gid);
-        let store = store.as_ref().unwrap_or(&self.store);
+        let owned = self.as_owner(uid, gid);
+        let store = &owned.as_ref().unwrap_or(self).store;
         let keep = if self.local { Keep::ToHold } else { Keep::Now };
         self.through(store.inside(self.places(), keep).unwrap_or_else(|| store.clone()))
+    }
+
+    /// The container as the owner of the file, if the store serves several users.
+    pub fn as_owner(&self, uid: u32, gid: u32) -> Option<Container> {
+        self.store.for_owner(uid, gid).map(|store| self.through(store))
     }
 
     /// The container, for who remembers many: without a descriptor.

@@ -17,6 +17,8 @@ pub use check::{
 pub use lost::{Lost, discard, lost_and_found, lost_at, put_back};
 pub use marks::{Cleared, OpenMark, clear_marks, open_marks};
 pub(crate) use marks::{LOOK_MAX, end_the_dead, reap};
-pub use remove::{Hold, is_removable, remove_if_nameless, remove_log_sets, remove_stale_sets};
+pub use remove::{
+    Hold, is_removable, remove_if_nameless, remove_log_sets, remove_nameless, remove_stale_sets,
+};
 pub use repair::repair;
 pub(crate) use repair::sum_up;

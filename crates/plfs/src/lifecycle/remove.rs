@@ -128,14 +128,27 @@ pub(crate) fn if_nameless(
     shared_memory: Option<&Path>,
     act: impl FnOnce() -> Result<()>,
 ) -> Result<bool> {
-    if container.copied {
-        return Ok(false);
-    }
     let super_path = container.path(name::SUPER);
     match container.store.stat(&super_path, false) {
         Ok(stat) if stat.nlink > 1 => return Ok(false),
         Ok(_) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno).at("stat", &super_path),
+    }
+    if_unused(container, shared_memory, act)
+}
+
+/// [`remove_if_nameless`] for who has looked whether there is a name.
+pub fn remove_nameless(container: &Container, shared_memory: Option<&Path>) -> Result<bool> {
+    if_unused(container, shared_memory, || remove_container(container))
+}
+
+fn if_unused(
+    container: &Container,
+    shared_memory: Option<&Path>,
+    act: impl FnOnce() -> Result<()>,
+) -> Result<bool> {
+    if container.copied {
+        return Ok(false);
     }
     let Some(_alone) = Hold::take_alone(container, shared_memory)? else { return Ok(false) };
     act()?;

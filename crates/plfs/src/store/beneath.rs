@@ -352,9 +352,9 @@ impl Inside {
         {
             return beneath(BareFd::new(guard).as_fd(), rest, flags, mode, self.walk);
         }
-        let rest = path.strip_prefix(&anchor.place.root).map_err(|_| Errno::INVAL)?;
+        let rest = || path.strip_prefix(&anchor.place.root).map_err(|_| Errno::INVAL);
         if let Some(root) = &anchor.root {
-            return beneath((**root).as_fd(), rest, flags, mode, self.walk);
+            return beneath((**root).as_fd(), rest()?, flags, mode, self.walk);
         }
         if !self.walk && !anchor.is_linked.load(Ordering::Relaxed) && !is_missing() {
             // In one step if the root's path has no links either, as most have none.
@@ -364,7 +364,7 @@ impl Inside {
             }
         }
         let root = open_root(&anchor.place.root)?;
-        let opened = beneath(root.as_fd(), rest, flags, mode, self.walk);
+        let opened = beneath(root.as_fd(), rest()?, flags, mode, self.walk);
         if opened.is_ok() {
             anchor.is_linked.store(true, Ordering::Relaxed);
         }
@@ -417,6 +417,12 @@ impl Spot<'_> {
 
     /// The directory that it is in, and its name there.
     pub fn parent(&self) -> Result<(Dir<'_>, &Path)> {
+        // Most often, and without a parser of paths.
+        if let Some(rest) =
+            self.rest.filter(|rest| self.inside.keep != Keep::Nothing && is_name(rest))
+        {
+            return Ok((Dir::Kept(self.inside.dir(&self.anchor)?), rest));
+        }
         let name = Path::new(self.path.file_name().ok_or(Errno::XDEV)?);
         if let Some(rest) = self
             .rest
@@ -459,9 +465,15 @@ impl Spot<'_> {
     /// Whether [`Spot::at`] costs nothing.
     pub fn is_near(&self) -> bool {
         let is_child = self.inside.keep != Keep::Nothing
-            && self.rest.is_some_and(|rest| rest.components().nth(1).is_none());
+            && self.rest.is_some_and(|rest| is_name(rest) || rest.components().nth(1).is_none());
         is_child || self.path == self.anchor.guard
     }
+}
+
+/// Whether a path is a name in its directory and nothing else.
+fn is_name(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    !bytes.is_empty() && !bytes.starts_with(b".") && !bytes.contains(&b'/')
 }
 
 /// A directory, only to look names up in.

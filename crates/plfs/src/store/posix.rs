@@ -467,7 +467,12 @@ impl Store for PosixStore {
                 Err(Errno::LOOP) if !follow => spot.parent(),
                 other => other,
             }?;
-            retry_on_intr(|| rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW))?
+            match name.as_os_str() == "." {
+                true => retry_on_intr(|| rustix::fs::fstat(&dir))?,
+                false => {
+                    retry_on_intr(|| rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW))?
+                }
+            }
         } else {
             let fd = BareFd::new(spot.open(OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?);
             retry_on_intr(|| rustix::fs::fstat(&fd))?
