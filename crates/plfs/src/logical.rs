@@ -197,17 +197,15 @@ impl LogicalFile {
     pub(crate) fn ordered_writer(&self, fresh: bool) -> Result<Arc<Writer>> {
         let writer = self.writer(fresh)?;
         if self.unordered.load(Ordering::Acquire) && self.unordered.swap(false, Ordering::AcqRel) {
-            match self.totals() {
-                Ok(totals) => {
-                    writer.set().observe(totals.max_hlc);
-                    writer.set().follow(totals.size, totals.cut)?;
-                    writer.seal();
-                }
-                Err(error) => {
-                    self.unordered.store(true, Ordering::Release);
-                    return Err(error);
-                }
+            let followed = self.totals().and_then(|totals| {
+                writer.set().observe(totals.max_hlc);
+                writer.set().follow(totals.size, totals.cut)
+            });
+            if let Err(error) = followed {
+                self.unordered.store(true, Ordering::Release);
+                return Err(error);
             }
+            writer.seal();
         }
         Ok(writer)
     }
@@ -583,7 +581,6 @@ impl LogicalFile {
             let writer = self.ordered_writer(false)?;
             let size = || self.totals().map(|totals| (totals.size, totals.cut));
             let Some((offset, cuts)) = writer.append_position(length, size)? else { continue };
-            let cut = writer.set().last_cut();
             let room = MAX_OFFSET.saturating_sub(offset).min(length) as usize;
             let written = match room {
                 0 if length > 0 => Err(Error::too_far()),
@@ -593,7 +590,7 @@ impl LogicalFile {
             let Some(written) = written.transpose() else { continue };
             let filled = written.as_ref().map_or(0, |written| written.bytes as u64);
             if filled < length {
-                writer.set().give_back(offset.saturating_add(length), offset + filled, cut);
+                writer.set().give_back(offset.saturating_add(length), offset + filled, cuts);
             }
             return Ok((offset, self.recorded(written?)?));
         }

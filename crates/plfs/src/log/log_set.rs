@@ -561,25 +561,13 @@ impl LogSet {
         }
     }
 
-    /// The stamp of the last cut that the end of file takes into account.
-    pub fn last_cut(&self) -> u64 {
-        self.shared.words()[CUT].load(Ordering::SeqCst)
-    }
-
     /// Takes back what an [append](LogSet::append_position) that ended at `end` did not fill: the
-    /// file ends at `filled` instead, unless others have appended behind it, or cut it since
-    /// `cut` was the [last cut](LogSet::last_cut): then the same place may be another's.
-    pub fn give_back(&self, end: u64, filled: u64, cut: u64) {
-        if self.last_cut() != cut {
-            return;
-        }
+    /// file ends at `filled` instead, unless others have appended behind it, or a truncate has begun
+    /// since [`LogSet::cuts`] was `cuts`: then the same place may be another's.
+    pub fn give_back(&self, end: u64, filled: u64, cuts: u64) {
         // Who was behind stays there, and leaves a hole.
-        let _ = self.shared.words()[EOF].compare_exchange(
-            end,
-            filled,
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        );
+        let back = |eof: u64| (eof == end && self.is_uncut_since(cuts)).then_some(filled);
+        let _ = self.shared.words()[EOF].fetch_update(Ordering::SeqCst, Ordering::SeqCst, back);
     }
 
     /// Says how long the logs say that the file is, and with which stamp it was cut last. A cut
