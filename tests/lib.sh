@@ -20,3 +20,12 @@ show() { sed 's/^/    /'; }
 explored() { # NUMBER WHAT
     [ -z "${PLFS_EXPLORED:-}" ] || echo "$1 $2" >> "$PLFS_EXPLORED"
 }
+# Tests of cargo, by words of their names or all. Of the whole workspace, so that what several suites need is built once.
+cargo_tests() { # OPTION... -- [WORD...]
+    local options=() word status=0
+    while [ "$1" != -- ]; do options+=("$1") && shift; done
+    shift
+    [ $# -gt 0 ] || set -- ""
+    for word; do "${CARGO:-cargo}" test --locked --workspace "${options[@]}" -- "$word" || status=1; done
+    return $status
+}

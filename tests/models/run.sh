@@ -8,11 +8,6 @@
 set -u
 cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 shift
-cargo=${CARGO:-cargo}
-[ $# -gt 0 ] || set -- ""
-status=0
-for word; do
-    # Of the whole workspace, so that what others depend on too is built once.
-    "$cargo" test --locked --workspace --test explore --test plain -- "$word" || status=1
-done
-exit $status
+# shellcheck source=tests/lib.sh
+. tests/lib.sh
+cargo_tests --test explore --test plain -- "$@"

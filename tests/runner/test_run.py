@@ -120,9 +120,10 @@ class Runner(unittest.TestCase):
         self.assertEqual(self.run_it(), (0, "3 passed, 0 failed, 0 skipped"))
 
     def test_the_patient_runs_beside_all_and_gives_way(self):
-        self.suite("a", "# Alone: it says so\nset -u\nsleep 0.5; [ -e done ] && echo ok one")
+        done = self.tests / "done"
+        self.suite("a", f"# Alone: it says so\nset -u\nsleep 0.5; [ -e {done} ] && echo ok one")
         self.suite("b", "[ $(nice) = 0 ] && echo ok one")
-        self.suite("c", "# Patient: so\nset -u\n[ $(nice) = 19 ] && touch done && echo ok one")
+        self.suite("c", f"# Patient: so\nset -u\n[ $(nice) = 19 ] && touch {done} && echo ok one")
         self.assertEqual(self.run_it(), (0, "3 passed, 0 failed, 0 skipped"))
         self.assertEqual(self.run_it("c"), (0, "1 passed, 0 failed, 0 skipped"))
 

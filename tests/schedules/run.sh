@@ -8,11 +8,6 @@
 set -u
 cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 shift
-cargo=${CARGO:-cargo}
-[ $# -gt 0 ] || set -- ""
-status=0
-for word; do
-    # Of the whole workspace, so that what others depend on too is what the engine's tests have built.
-    "$cargo" test --locked --workspace --features plfs/shuttle --test schedules -- "$word" || status=1
-done
-exit $status
+# shellcheck source=tests/lib.sh
+. tests/lib.sh
+cargo_tests --features plfs/shuttle --test schedules -- "$@"

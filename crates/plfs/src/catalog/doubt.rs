@@ -510,13 +510,8 @@ mod tests {
     /// each piece would leave.
     #[test]
     fn what_is_left_is_what_was_not_lost() {
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut below = |n: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % n
-        };
+        let mut rng = plfs_testkit::Rng::new(0x9e37_79b9_7f4a_7c15);
+        let mut below = |n: u64| rng.below(n);
         let at = SegmentRef { set: 1, stream: 0, segment: 0, backend: 0 };
         let of = Block { set: 1, offset: 0, boot: 1, sums: vec![], runs: vec![] };
         for round in 0..20_000 {
