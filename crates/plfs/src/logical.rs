@@ -21,7 +21,7 @@ use crate::log::{self, CommitHorizon, LogSet, wall_clock};
 use crate::read::SegmentFiles;
 use crate::sessions::Sessions;
 use crate::store::{Bytes, Errno, Open, StoreFile, Time};
-use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::{
     Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, lock, pause,
 };
@@ -55,9 +55,12 @@ pub(crate) struct LogicalFile {
     index: RwLock<Option<Index>>,
     /// Someone opened the file after the index was loaded: look again before the next read.
     pub(crate) stale: AtomicBool,
-    /// Someone opened the file after the writer joined: what is written from now on is younger
-    /// than what is there now, and appends go behind it.
-    unordered: AtomicBool,
+    /// Counts who opened the file, or locked it: what is written from then on is younger than what
+    /// was there, and appends go behind it.
+    acquired: AtomicU64,
+    /// What `acquired` was when the writer was told last what is there. Changes with the lock.
+    ordered: AtomicU64,
+    ordering: Mutex<()>,
     pub(crate) segments: SegmentFiles,
     writer: RwLock<Option<Arc<Writer>>>,
     /// There may be a writer: spares reads of files that are only read a lock.
@@ -171,7 +174,9 @@ impl LogicalFile {
             totals: Mutex::new(Totalizer::new(summary)),
             index: RwLock::new(None),
             stale: AtomicBool::new(false),
-            unordered: AtomicBool::new(false),
+            acquired: AtomicU64::new(0),
+            ordered: AtomicU64::new(0),
+            ordering: Mutex::default(),
             segments: SegmentFiles::default(),
             writer: RwLock::new(None),
             joined: AtomicBool::new(false),
@@ -189,23 +194,27 @@ impl LogicalFile {
     /// The next read looks for others' commits.
     pub(crate) fn acquire(&self) {
         self.stale.store(true, Ordering::Release);
-        self.unordered.store(true, Ordering::Release);
+        self.acquired.fetch_add(1, Ordering::AcqRel);
         self.is_new.store(false, Ordering::Release);
     }
 
     /// The writer, ready to write behind everything that was there at the last acquire.
     pub(crate) fn ordered_writer(&self, fresh: bool) -> Result<Arc<Writer>> {
         let writer = self.writer(fresh)?;
-        if self.unordered.load(Ordering::Acquire) && self.unordered.swap(false, Ordering::AcqRel) {
-            let followed = self.totals().and_then(|totals| {
-                writer.set().observe(totals.max_hlc);
-                writer.set().follow(totals.size, totals.cut)
-            });
-            if let Err(error) = followed {
-                self.unordered.store(true, Ordering::Release);
-                return Err(error);
-            }
+        let is_ordered =
+            || self.ordered.load(Ordering::Acquire) == self.acquired.load(Ordering::Acquire);
+        if is_ordered() {
+            return Ok(writer);
+        }
+        // Who finds another thread at it waits: its write must not go where the file ended before.
+        let _turn = lock(&self.ordering);
+        if !is_ordered() {
+            let acquired = self.acquired.load(Ordering::Acquire);
+            let totals = self.totals()?;
+            writer.set().observe(totals.max_hlc);
+            writer.set().follow(totals.size, totals.cut)?;
             writer.seal();
+            self.ordered.store(acquired, Ordering::Release);
         }
         Ok(writer)
     }
@@ -516,9 +525,10 @@ impl LogicalFile {
 
     pub(crate) fn truncate(&self, size: u64) -> Result<()> {
         // With a writer about, somebody may have written what is not committed, and this cuts it.
+        // Looked for first: who leaves meanwhile has committed before the look at the size.
         if read(&self.writer).is_none()
-            && self.totals()?.size == size
             && !catalog::has_owner(&self.container.list_until_marks(1)?)
+            && self.totals()?.size == size
         {
             return Ok(());
         }
@@ -526,9 +536,7 @@ impl LogicalFile {
         let writer = self.ordered_writer(to_nothing)?;
         // The old logs may go only when the truncate is durable: or a power cut would bring back a
         // part of the old bytes.
-        let cutting = writer.set().begin_cut()?;
         let stamp = self.commit_stamped(to_nothing, Some(size))?;
-        cutting.done(size, stamp.unwrap_or(0));
         // Whoever appends looks at this time.
         container::touch_dir(&self.container);
         self.written();
@@ -599,9 +607,7 @@ impl LogicalFile {
     fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {
         self.watch();
         let writer = self.ordered_writer(false)?;
-        let written = write(&writer)?;
-        writer.set().reached(written.end);
-        self.recorded(written)
+        self.recorded(write(&writer)?)
     }
 
     /// From the first write on what waits for a commit is not forgotten.

@@ -160,7 +160,7 @@ struct State {
     /// is none.
     index_unsynced: u64,
     poison: Option<Error>,
-    /// [`LogSet::cuts`] at the last append.
+    /// [`LogSet::cuts`] when the records under way were begun.
     cuts: u64,
 }
 
@@ -169,8 +169,6 @@ struct State {
 pub struct Written {
     /// Bytes taken; fewer than given only if the store had no room for the rest.
     pub bytes: usize,
-    /// Largest logical end of what was taken.
-    pub end: u64,
     /// So many records wait that the caller should commit.
     pub crowded: bool,
 }
@@ -252,25 +250,41 @@ impl Writer {
                 Err(error) => return Err(state.poison(error)),
             }
         };
-        let mut stamp = None;
-        if let Some(cuts) = cuts {
-            // No record goes on over a truncate.
-            if state.cuts != cuts {
-                state.folder.seal(|| self.set.tick());
-                state.cuts = cuts;
-            }
-            // In this order: a truncate that has not begun now will have a later stamp.
-            stamp = Some(self.set.tick());
-            if !self.set.is_uncut_since(cuts) {
-                return Ok(None);
-            }
+        let parts = taken(Run { segment, physical, ..run }, written as u64);
+        let parts = || parts.iter().flatten();
+        let end = parts().map(Run::end).max().unwrap_or(0);
+        let Some(cuts) = cuts else {
+            self.record(&mut state, end, |folder| {
+                parts().for_each(|part| folder.push_run(*part, || self.set.tick()));
+            })?;
+            return Ok(Some(self.wrote(&state, written, end)));
+        };
+        state.go_behind(cuts, &self.set);
+        // In this order: a truncate that has not begun now will have a later stamp.
+        let mut stamp = Some(self.set.tick());
+        if !self.set.is_uncut_since(cuts) {
+            return Ok(None);
         }
-        let mut end = 0;
-        for part in taken(Run { segment, physical, ..run }, written as u64).into_iter().flatten() {
-            end = part.end().max(end);
-            state.folder.push_run(part, || stamp.take().unwrap_or_else(|| self.set.tick()));
+        for part in parts() {
+            state.folder.push_run(*part, || stamp.take().unwrap_or_else(|| self.set.tick()));
         }
         Ok(Some(self.wrote(&state, written, end)))
+    }
+
+    /// Records with `push` what reaches to `end`, so that it is whole behind each truncate or in
+    /// front of it, for the logs and for those who append.
+    fn record(&self, state: &mut State, end: u64, push: impl Fn(&mut Folder)) -> Result<()> {
+        loop {
+            let cuts = self.set.cuts()?;
+            state.go_behind(cuts, &self.set);
+            self.set.reached(end);
+            push(&mut state.folder);
+            if self.set.is_uncut_since(cuts) {
+                return Ok(());
+            }
+            // The truncate may have come between any two of these. Behind it all is said again: the
+            // same bytes at the same place, so that what was said before does no harm.
+        }
     }
 
     /// Makes `[logical, logical + length)` a hole, behind all that was written before. Constant
@@ -278,8 +292,11 @@ impl Writer {
     pub fn punch(&self, logical: u64, length: u64) -> Result<Written> {
         let mut state = lock(&self.state);
         state.check()?;
-        state.folder.push(logical, length, HOLE, logical, || self.set.tick());
-        Ok(self.wrote(&state, 0, logical + length))
+        let end = logical + length;
+        self.record(&mut state, end, |folder| {
+            folder.push(logical, length, HOLE, logical, || self.set.tick());
+        })?;
+        Ok(self.wrote(&state, 0, end))
     }
 
     fn wrote(&self, state: &State, bytes: usize, end: u64) -> Written {
@@ -287,7 +304,7 @@ impl Writer {
         self.dirty.store(true, Ordering::Release);
         let crowded = state.folder.len() + state.frozen.len() >= PENDING_RECORDS
             || state.data.sums_bytes() >= PENDING_SUMS_BYTES;
-        Written { bytes, end, crowded }
+        Written { bytes, crowded }
     }
 
     /// Where an O_APPEND write of `bytes` goes, and how many [truncates](LogSet::cuts) that is
@@ -551,22 +568,20 @@ impl Committing<'_> {
             // may differ from its sum, and is durable all the same.
             blocks.push(writer.append_runs(state, &segments, &[], true)?);
         }
-        // What was written since the freeze is cut; what goes on with it later must not be.
-        if truncate.is_some() {
+        let mut cut = None;
+        if let Some(size) = truncate {
+            let cutting = writer.set.begin_cut()?;
+            // What was written since the freeze is cut; what goes on with it later must not be.
             state.folder.seal(|| writer.set.tick());
-        }
-        let truncate = truncate.map(|size| (writer.set.tick(), size));
-        if let Some((stamp, size)) = truncate {
-            blocks.push(writer.append_block(
-                state,
-                &[],
-                vec![Record::Truncate { size, stamp }],
-                self.is_synced,
-            )?);
+            let stamp = writer.set.tick();
+            let record = vec![Record::Truncate { size, stamp }];
+            blocks.push(writer.append_block(state, &[], record, self.is_synced)?);
+            cutting.done(size, stamp);
+            cut = Some((stamp, size));
         }
         // From now on the logs say it, and truncates by others count.
         writer.ahead.done(truncate.is_some());
-        Ok(Committed { set: writer.set.id(), truncate, blocks })
+        Ok(Committed { set: writer.set.id(), truncate: cut, blocks })
     }
 
     /// Ends a commit that appended or synced: an error if the node was declared dead meanwhile.
@@ -600,6 +615,14 @@ impl Committing<'_> {
 }
 
 impl State {
+    /// No record goes on over a truncate: it would be cut whole.
+    fn go_behind(&mut self, cuts: u64, set: &LogSet) {
+        if self.cuts != cuts {
+            self.folder.seal(|| set.tick());
+            self.cuts = cuts;
+        }
+    }
+
     fn check(&self) -> Result<()> {
         match &self.poison {
             Some(first) => Err(Error::Poisoned { first: Box::new(first.clone()) }),

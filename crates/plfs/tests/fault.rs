@@ -1,6 +1,10 @@
 //! Bad input and failing storage: a clear error with the right number, nothing committed is lost,
 //! and who lost bytes does not go on as if nothing had happened.
 
+mod common {
+    pub mod scratch;
+}
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{Errno, Open, PosixStore, Store};
 use plfs::{Config, Error, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, MemStore, Op};
+use plfs_testkit::{FaultStore, MemStore, Op, explored};
+
+use common::scratch::{Scratch, open};
 
 /// A store that fails on demand, in memory; every process has a log set of its own.
 struct Fixture {
@@ -77,13 +83,6 @@ impl Fixture {
         change(&mut bytes);
         file.set_len(0).unwrap();
         plfs::store::write_full(file.as_ref(), &bytes, 0).unwrap();
-    }
-}
-
-fn open(plfs: &Plfs, path: &Path) -> File {
-    match plfs.open(path, OpenOptions::create()).unwrap() {
-        Opened::Logical(file) => file,
-        Opened::Plain(_) => panic!("{} is plain", path.display()),
     }
 }
 
@@ -962,4 +961,51 @@ fn an_append_that_fails_leaves_no_gap() {
     assert_eq!(file.append(&large).unwrap_err().errno(), Errno::NOSPC);
     bed.faults.reset();
     assert_eq!(file.append(b"second").unwrap(), (5, 6));
+}
+
+/// A truncate fails at any of its calls on the store, or its process dies there. The next append of
+/// the node goes where the logs say that the file ends, whether they have the truncate or not.
+#[test]
+fn a_truncate_that_fails_leaves_appends_no_gap() {
+    let (mut points, mut done) = (0, [false; 2]);
+    for (is_kill, size) in [(false, 4), (false, 0), (true, 4), (true, 0)] {
+        for n in 1.. {
+            let node = Scratch::new();
+            let bed = Fixture { config: node.config(), ..Fixture::new() };
+            let healthy = Plfs::new(Arc::new(bed.memory.clone()), bed.config.clone());
+            let other = open(&healthy, Path::new(NAME));
+            assert_eq!(other.append(b"1111").unwrap(), (0, 4));
+            other.commit().unwrap();
+            let cutter = bed.process();
+            let file = open(&cutter, Path::new(NAME));
+            assert_eq!(file.append(b"2222").unwrap(), (4, 4));
+            file.commit().unwrap();
+            bed.faults.reset();
+            if is_kill {
+                bed.faults.kill_at(n)
+            } else {
+                bed.faults.fail_at(n, Errno::IO)
+            }
+            let cut = file.set_len(size);
+            if bed.faults.calls() < n {
+                cut.unwrap();
+                break;
+            }
+            points += 1;
+            if !is_kill {
+                bed.faults.reset();
+            }
+            drop((file, cutter));
+            other.append(b"3333").unwrap();
+            other.close().unwrap();
+            let seen = bed.content();
+            let is_cut = seen.len() < 12;
+            assert!(is_cut || cut.is_err());
+            done[usize::from(is_cut)] = true;
+            let before = if is_cut { &b"1111"[..size as usize] } else { b"11112222" };
+            assert_eq!(seen, [before, b"3333"].concat(), "call {n}, {cut:?}");
+        }
+    }
+    assert_eq!(done, [true; 2], "some truncates fail before they count, some after");
+    explored(points, "faults in a truncate beside an append");
 }

@@ -496,6 +496,53 @@ fn appends_meet_truncates() {
     of_two(true);
 }
 
+/// S11: a write at an offset and an append behind it, while others truncate. The write could get its
+/// place in the order from behind the truncate, which then took the end of file back: the append
+/// went over it. Or it went on with a record from before the truncate, and was cut though it came
+/// later.
+#[test]
+fn writes_and_appends_meet_truncates() {
+    let of_two = |is_apart: bool, to: u64| {
+        explore(move || {
+            let (memory, node) = (memory(), Node::new());
+            let first = node.process(&memory);
+            let second = if is_apart { node.process(&memory) } else { first.clone() };
+            let (file, cutter) = (open(&first), open(&second));
+            // Four of the program's own, so that the next write goes on with them.
+            file.write_at(&[1; 4], 0).unwrap();
+            let write = Box::new(move || {
+                file.write_at(&[2; 4], 4).unwrap();
+                file.append(&[3; 4]).unwrap();
+                file.close().unwrap();
+            });
+            let cut = Box::new(move || {
+                cutter.set_len(to).unwrap();
+                cutter.append(&[4; 4]).unwrap();
+                cutter.close().unwrap();
+            });
+            together(vec![write, cut]);
+            let seen: Vec<u8> = content(&memory).into_iter().step_by(4).collect();
+            let begin: &[u8] = if to == 0 { &[] } else { &[1] };
+            // The truncate before the write, between it and the append, or behind both.
+            let gap = if to == 0 { vec![0, 2] } else { vec![1, 2] };
+            let may = [
+                [gap.as_slice(), &[3, 4]].concat(),
+                [gap.as_slice(), &[4, 3]].concat(),
+                // The cutter's append before the write, which is at an offset.
+                [begin, if to == 0 { &[4, 2, 3] } else { &[2, 3] }].concat(),
+                [begin, &[3, 4]].concat(),
+                [begin, &[4, 3]].concat(),
+                [begin, &[4]].concat(),
+            ];
+            assert!(may.contains(&seen), "{seen:?}, cut to {to}, apart: {is_apart}");
+        });
+    };
+    for to in [0, 4] {
+        of_two(false, to);
+        of_two(true, to);
+    }
+}
+
 /// A directory of shared memory of its own: pages of schedules that failed must not be met again.
 struct Node(PathBuf);
 

@@ -6,6 +6,8 @@
 //! nobody waits for anybody's data. Index blocks are appended under the page's lock, which the
 //! kernel releases when its holder dies.
 
+mod eof;
+
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -64,11 +66,13 @@ const SYNC_FAILED: usize = 11;
 /// The file's clock covers all commits up to this stamp; 0: as far as the node knows nobody goes by
 /// it.
 const COVERED: usize = 12;
-/// Goes up when a truncate begins and when it ends: odd while one is under way, or where a process
-/// has died in one.
+/// Goes up when a truncate begins and when it ends: odd while one is under way, or where one has
+/// failed or its process has died.
 const CUTS: usize = 13;
 /// What [`CUT`] was when the tenancy began.
 const FIRST_CUT: usize = 14;
+/// What [`INDEX_END`] was when the last truncate began: its block lies behind that, if it has one.
+const CUT_FROM: usize = 15;
 const TAILS: usize = 16;
 /// For each stream what was written and is not durable yet: see [`Unsynced`].
 const UNSYNCED: usize = TAILS + STREAMS_MAX as usize;
@@ -204,36 +208,6 @@ impl Shared {
 /// Holds back whoever makes the index log durable, until an append of what is not durable itself is
 /// over: see [`LogSet::gate`].
 pub struct Gate<'a>(#[allow(dead_code, reason = "held for its drop")] Guard<'a>);
-
-/// A truncate under way: no process of the node appends by O_APPEND while it lives.
-///
-/// Appends do not wait for each other, so they are no holders of a lock: they take their place and
-/// their stamp, and go on only if no truncate has begun since they began ([`LogSet::cuts`]). One
-/// that has a place from before a truncate and a stamp from behind it would leave a gap of zeros.
-pub struct Cutting<'a> {
-    words: &'a [Word; WORDS],
-    _lock: Guard<'a>,
-}
-
-impl<'a> Cutting<'a> {
-    fn begin(words: &'a [Word; WORDS], lock: Guard<'a>) -> Cutting<'a> {
-        words[CUTS].fetch_or(1, Ordering::SeqCst);
-        Cutting { words, _lock: lock }
-    }
-
-    /// Says that the file was cut to `size`, with this stamp.
-    pub fn done(self, size: u64, stamp: u64) {
-        if self.words[CUT].fetch_max(stamp, Ordering::SeqCst) < stamp {
-            self.words[EOF].store(size, Ordering::SeqCst);
-        }
-    }
-}
-
-impl Drop for Cutting<'_> {
-    fn drop(&mut self) {
-        self.words[CUTS].fetch_add(1, Ordering::SeqCst);
-    }
-}
 
 /// This process's membership in its node's log set of one container.
 pub struct LogSet {
@@ -413,7 +387,10 @@ impl LogSet {
                 words[word].store(words[CLOCK].load(Ordering::SeqCst), Ordering::SeqCst);
             }
             words[SYNCED].store(0, Ordering::SeqCst);
-            // Not CUTS: it goes up for ever, so that it never says again what it said once.
+            // CUTS goes up for ever, so that it never says again what it said once. Nobody is left
+            // to ask what became of a truncate that an earlier tenancy did not end.
+            let cuts = words[CUTS].load(Ordering::SeqCst);
+            words[CUTS].store(cuts.next_multiple_of(2), Ordering::SeqCst);
             for word in [SYNC_FAILED, INDEX_NAMED, INDEX_END, INDEX_SYNCED, DATA_DURABLE]
                 .into_iter()
                 .chain(UNSYNCED..DIR)
@@ -510,93 +487,6 @@ impl LogSet {
     /// Takes note of a stamp: later ones of this node will be larger.
     pub fn observe(&self, hlc: u64) {
         self.shared.words()[CLOCK].fetch_max(hlc, Ordering::SeqCst);
-    }
-
-    /// How many truncates have begun and ended, an even number: waits for one that is under way. See
-    /// [`Cutting`].
-    pub fn cuts(&self) -> Result<u64> {
-        loop {
-            let cuts = self.shared.words()[CUTS].load(Ordering::SeqCst);
-            if cuts.is_multiple_of(2) {
-                return Ok(cuts);
-            }
-            let _lock = self.lock_for_cut()?;
-            // Who died in one is held to have ended it. Else nothing was cut here, and those whose
-            // place is good must not take another.
-            let word = &self.shared.words()[CUTS];
-            let _ = word.compare_exchange(cuts, cuts + 1, Ordering::SeqCst, Ordering::SeqCst);
-        }
-    }
-
-    /// Whether no truncate has begun since [`LogSet::cuts`] was this.
-    pub fn is_uncut_since(&self, cuts: u64) -> bool {
-        self.shared.words()[CUTS].load(Ordering::SeqCst) == cuts
-    }
-
-    /// Begins a truncate: to be called before it has a stamp. Waits for another one. Take it before
-    /// the [gate](LogSet::gate) and any lock that readers or writers of this process need.
-    pub fn begin_cut(&self) -> Result<Cutting<'_>> {
-        Ok(Cutting::begin(self.shared.words(), self.lock_for_cut()?))
-    }
-
-    fn lock_for_cut(&self) -> Result<Guard<'_>> {
-        self.shared.cut().at("lock the shared page of", &self.container.dir)
-    }
-
-    /// Where the next O_APPEND write of `bytes` bytes goes: the node's end of file, moved on in the
-    /// same step. It is 0 in a new page until someone has said how far the file
-    /// [reaches](LogSet::reached). `None` if a truncate has begun since [`LogSet::cuts`] was `cuts`.
-    pub fn append_position(&self, bytes: u64, cuts: u64) -> Option<u64> {
-        // In this order: an end of file from behind a truncate comes with another number of them.
-        // A hostile summary may say a size that no file has.
-        let add = |eof: u64| self.is_uncut_since(cuts).then(|| eof.saturating_add(bytes));
-        self.shared.words()[EOF].fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).ok()
-    }
-
-    /// Says that the file reaches `end` at least.
-    pub fn reached(&self, end: u64) {
-        let eof = &self.shared.words()[EOF];
-        if eof.load(Ordering::Relaxed) < end {
-            eof.fetch_max(end, Ordering::SeqCst);
-        }
-    }
-
-    /// Takes back what an [append](LogSet::append_position) that ended at `end` did not fill: the
-    /// file ends at `filled` instead, unless others have appended behind it, or a truncate has begun
-    /// since [`LogSet::cuts`] was `cuts`: then the same place may be another's.
-    pub fn give_back(&self, end: u64, filled: u64, cuts: u64) {
-        // Who was behind stays there, and leaves a hole.
-        let back = |eof: u64| (eof == end && self.is_uncut_since(cuts)).then_some(filled);
-        let _ = self.shared.words()[EOF].fetch_update(Ordering::SeqCst, Ordering::SeqCst, back);
-    }
-
-    /// Says how long the logs say that the file is, and with which stamp it was cut last. A cut
-    /// that the node did not know takes its end of file back: what its processes have appended
-    /// and not committed is older, and will be cut. What was seen before a cut that the node knows
-    /// says nothing. Else the file reaches so far at least.
-    pub fn follow(&self, size: u64, cut: u64) -> Result<()> {
-        let words = self.shared.words();
-        loop {
-            let cuts = self.cuts()?;
-            let known = words[CUT].load(Ordering::SeqCst);
-            if cut > known {
-                let lock = self.lock_for_cut()?;
-                // Whoever was faster has set the end of file, and others may have appended there.
-                if words[CUT].load(Ordering::SeqCst) < cut {
-                    Cutting::begin(words, lock).done(size, cut);
-                    return Ok(());
-                }
-                continue;
-            }
-            if cut < known && known != words[FIRST_CUT].load(Ordering::SeqCst) {
-                return Ok(());
-            }
-            let reach = |eof: u64| self.is_uncut_since(cuts).then(|| eof.max(size));
-            let eof = &words[EOF];
-            if eof.fetch_update(Ordering::SeqCst, Ordering::SeqCst, reach).is_ok() {
-                return Ok(());
-            }
-        }
     }
 
     /// Says that this process has given bytes to a segment of a stream, which are not durable; with
@@ -1293,21 +1183,39 @@ mod tests {
         assert_eq!(set.append_position(4, cuts), Some(u64::MAX));
     }
 
-    /// A process died in a truncate. Appends go on, and one that had taken its place before that
-    /// takes another.
+    /// A process died in a truncate, or its truncate failed. Appends go on, and one that had taken
+    /// its place before that takes another: where the file was cut to, if the log says that it was.
+    /// That was forgotten, and the append left a gap.
     #[test]
-    fn who_died_in_a_truncate_is_not_waited_for() {
+    fn what_became_of_a_truncate_that_nobody_ended_is_in_the_log() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
         let set = join(&config, &container, CommitHorizon { max_hlc: 0, is_new: true });
+        let cut_before = |bytes: u64, records: &[Record]| {
+            let cuts = set.cuts().unwrap();
+            let place = set.append_position(bytes, cuts).unwrap();
+            let cutting = set.begin_cut().unwrap();
+            for record in records {
+                set.append_index(&[], std::slice::from_ref(record), true).unwrap();
+            }
+            // Others commit before anybody looks.
+            set.append_index(&[], &[], true).unwrap();
+            drop(cutting);
+            assert!(!set.is_uncut_since(cuts));
+            assert_eq!(set.append_position(bytes, cuts), None);
+            place
+        };
+        let stamp = set.tick();
+        assert_eq!(cut_before(10, &[]), 0);
+        assert_eq!(cut_before(10, &[Record::Truncate { size: 4, stamp: set.tick() }]), 10);
+        // One that was known before the truncate began.
+        assert_eq!(cut_before(10, &[Record::Truncate { size: 1, stamp }]), 4);
+        let last = set.tick();
+        assert_eq!(cut_before(10, &[Record::Truncate { size: 7, stamp: last }]), 14);
+        let cutting = set.begin_cut().unwrap();
+        cutting.done(2, set.tick());
         let cuts = set.cuts().unwrap();
-        assert_eq!(set.append_position(4, cuts), Some(0));
-        set.shared.words()[CUTS].fetch_or(1, Ordering::SeqCst);
-        assert!(!set.is_uncut_since(cuts));
-        assert_eq!(set.append_position(4, cuts), None);
-        let cuts = set.cuts().unwrap();
-        assert_eq!(set.cuts().unwrap(), cuts);
-        assert_eq!(set.append_position(4, cuts), Some(4));
+        assert_eq!(set.append_position(1, cuts), Some(2));
     }
 
     /// With the smallest segments and four digits for their numbers a stream had 65,536 after 4
