@@ -102,7 +102,8 @@ def exists(test):
         return f"\nt_{name}() {{" in (ROOT / "tests/cli/run.sh").read_text()
     if separator == "/":
         return (ROOT / f"tests/{suite}/{name}.c").exists()
-    files = (ROOT / f"crates/{crate}/tests/{suite}.rs" for crate in ("plfs", "plfs-index"))
+    dirs = ("plfs/tests/engine", "plfs/tests", "plfs-index/tests")
+    files = (ROOT / f"crates/{where}/{suite}.rs" for where in dirs)
     return any(file.exists() and f"fn {name}" in file.read_text() for file in files)
 
 

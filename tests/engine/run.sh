@@ -3,7 +3,7 @@
 #
 # Proves: the engine and its crates: unit tests, and crates/*/tests: model, power loss, kills, faults, hostile bytes, concurrency
 # Takes 200 s
-# cargo's tests, of all crates. TEST: a file of crates/*/tests, or words of a test's name: engine/crash, engine/a_sync_survives_power_loss.
+# cargo's tests, of all crates. TEST: a file of crates/plfs/tests or of its directory engine, or words of a test's name: engine/crash, engine/a_sync_survives_power_loss.
 set -u
 cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 shift
@@ -11,8 +11,10 @@ cargo=${CARGO:-cargo}
 status=0
 # The models are tests/models.
 if [ $# = 0 ]; then "$cargo" test --locked --workspace --exclude plfs-model --no-fail-fast || status=1; fi
+tests=crates/plfs/tests
 for word; do
-    if [ -e "crates/plfs/tests/$word.rs" ] || [ -e "crates/plfs/tests/$word/main.rs" ]; then "$cargo" test --locked -p plfs --test "$word" || status=1
+    if [ -e "$tests/engine/$word.rs" ]; then "$cargo" test --locked -p plfs --test engine -- "$word::" || status=1
+    elif [ -e "$tests/$word.rs" ] || [ -e "$tests/$word/main.rs" ]; then "$cargo" test --locked -p plfs --test "$word" || status=1
     else "$cargo" test --locked --workspace -- "$word" || status=1; fi
 done
 exit $status

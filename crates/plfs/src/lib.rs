@@ -25,8 +25,8 @@
 //!
 //! The layers, from the ground: [`store`] and [`index`] (L1), container (L2), log (L3), catalog,
 //! write and read (L4), lifecycle and compact (L5), file and [`Plfs`] (L6). A module uses only
-//! lower ones, as `tests/layers.rs` checks; docs/ARCHITECTURE.md has the picture, docs/FORMAT.md
-//! the bytes.
+//! lower ones, as `tests/engine/layers.rs` checks; docs/ARCHITECTURE.md has the picture,
+//! docs/FORMAT.md the bytes.
 #![deny(unsafe_code)]
 
 mod autocommit;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use plfs_format::summary::Summary;
 use plfs_format::superblock::FILE_BYTES;
-use plfs_format::{MAX_OFFSET, name};
+use plfs_format::name;
 use plfs_index::Run;
 
 use crate::autocommit;
@@ -584,24 +584,10 @@ impl LogicalFile {
     pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<(u64, usize)> {
         self.watch();
         self.look_for_truncates()?;
-        let length = bytes.len() as u64;
-        loop {
-            let writer = self.ordered_writer(false)?;
-            let size = || self.totals().map(|totals| (totals.size, totals.cut));
-            let Some((offset, cuts)) = writer.append_position(length, size)? else { continue };
-            let room = MAX_OFFSET.saturating_sub(offset).min(length) as usize;
-            let written = match room {
-                0 if length > 0 => Err(Error::too_far()),
-                _ => writer.append(offset, &bytes[..room], cuts),
-            };
-            // The truncate has said where the file ends.
-            let Some(written) = written.transpose() else { continue };
-            let filled = written.as_ref().map_or(0, |written| written.bytes as u64);
-            if filled < length {
-                writer.set().give_back(offset.saturating_add(length), offset + filled, cuts);
-            }
-            return Ok((offset, self.recorded(written?)?));
-        }
+        let writer = self.ordered_writer(false)?;
+        let size = || self.totals().map(|totals| (totals.size, totals.cut));
+        let (offset, written) = writer.append(bytes, size)?;
+        Ok((offset, self.recorded(written)?))
     }
 
     fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {

@@ -4,6 +4,7 @@
 //! hands the bytes to the store first and appends the index block after, so an index block never
 //! points at bytes that the store has not been given. After a failure it refuses to go on.
 
+use plfs_format::MAX_OFFSET;
 use plfs_format::index_log::Record;
 use plfs_format::mark::Mark;
 use plfs_format::name::SegmentRef;
@@ -15,7 +16,7 @@ use std::collections::HashMap;
 use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
-use crate::log::{DataLog, LogSet};
+use crate::log::{DataLog, Era, LogSet};
 use crate::store::machine::{ProcessFacts, boot_id, host_name, random_u64};
 use crate::store::{self, Errno, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -137,8 +138,8 @@ pub struct Writer {
     ahead: Arc<Ahead>,
     identity: Identity,
     dirty: AtomicBool,
-    /// Whether the node's append position has this process's blessing: see
-    /// [`Writer::append_position`].
+    /// The node's end of file is at least what the file's was when this process joined: see
+    /// [`Writer::append`].
     knows_end: Mutex<bool>,
     /// Held by the thread that commits: one at a time, and without the lock of the state while it
     /// waits for storage.
@@ -160,8 +161,17 @@ struct State {
     /// is none.
     index_unsynced: u64,
     poison: Option<Error>,
-    /// [`LogSet::cuts`] when the records under way were begun.
-    cuts: u64,
+    /// When the records under way were begun, and [`LogSet::appended`] then.
+    era: Era,
+    appended: u64,
+}
+
+/// Where the log has the bytes of a write.
+struct Placed {
+    segment: u32,
+    physical: u64,
+    /// Fewer than given only if the store had no room for the rest.
+    length: u64,
 }
 
 /// What a write did.
@@ -193,7 +203,8 @@ impl Writer {
             announced: false,
             index_unsynced: 0,
             poison: None,
-            cuts: 0,
+            era: Era::default(),
+            appended: 0,
         };
         Writer {
             set,
@@ -219,67 +230,85 @@ impl Writer {
     /// later call and at commit. Pieces cost nothing each: the bytes travel as one piece of the
     /// log, and are one record.
     pub fn write(&self, run: Run, bytes: &[u8]) -> Result<Written> {
-        let written = self.put(run, bytes, None)?;
-        Ok(written.expect("truncates refuse appends only"))
-    }
-
-    /// [`Writer::write`] of one piece, at a place of [`Writer::append_position`]. `None`, and nothing
-    /// is written, if a truncate has begun since [`LogSet::cuts`] was `cuts`.
-    pub fn append(&self, offset: u64, bytes: &[u8], cuts: u64) -> Result<Option<Written>> {
-        self.put(Run::single(offset, bytes.len() as u64, 0, 0), bytes, Some(cuts))
-    }
-
-    fn put(&self, run: Run, bytes: &[u8], cuts: Option<u64>) -> Result<Option<Written>> {
         debug_assert_eq!(run.bytes(), bytes.len() as u64);
-        let mut state = lock(&self.state);
-        state.check()?;
-        let mut written = bytes.len();
-        let (segment, physical) = if state.data.is_direct(bytes.len()) {
-            let place = state.data.place(bytes.len() as u64)?;
-            drop(state);
-            // Large writes of several threads go to storage side by side.
-            written = write_some(place.file.as_ref(), bytes, place.physical)
-                .at("write the data log", &place.path)?;
-            let sums = place.sums(&bytes[..written]);
-            state = lock(&self.state);
-            state.data.wrote(place.segment, sums);
-            (place.segment, place.physical)
-        } else {
-            match state.data.buffer(bytes) {
-                Ok(place) => place,
-                Err(error) => return Err(state.poison(error)),
-            }
-        };
-        let parts = taken(Run { segment, physical, ..run }, written as u64);
+        let (mut state, Placed { segment, physical, length }) = self.place(bytes)?;
+        let parts = taken(Run { segment, physical, ..run }, length);
         let parts = || parts.iter().flatten();
         let end = parts().map(Run::end).max().unwrap_or(0);
-        let Some(cuts) = cuts else {
-            self.record(&mut state, end, |folder| {
-                parts().for_each(|part| folder.push_run(*part, || self.set.tick()));
-            })?;
-            return Ok(Some(self.wrote(&state, written, end)));
-        };
-        state.go_behind(cuts, &self.set);
-        // In this order: a truncate that has not begun now will have a later stamp.
-        let mut stamp = Some(self.set.tick());
-        if !self.set.is_uncut_since(cuts) {
-            return Ok(None);
-        }
-        for part in parts() {
-            state.folder.push_run(*part, || stamp.take().unwrap_or_else(|| self.set.tick()));
-        }
-        Ok(Some(self.wrote(&state, written, end)))
+        self.record(&mut state, end, |folder| {
+            parts().for_each(|part| folder.push_run(*part, || self.set.stamp()));
+        })?;
+        Ok(self.wrote(&state, length, end))
     }
 
-    /// Records with `push` what reaches to `end`, so that it is whole behind each truncate or in
-    /// front of it, for the logs and for those who append.
+    /// Writes `bytes` at the end of the file, as [`Writer::write`] does; gives where. The first one
+    /// of a writer asks for the `size` of the file and its last cut: after joining the log set, so
+    /// that what processes that left it before have appended counts; those that are in it move the
+    /// end themselves.
+    pub fn append(
+        &self,
+        bytes: &[u8],
+        size: impl FnOnce() -> Result<(u64, u64)>,
+    ) -> Result<(u64, Written)> {
+        {
+            let mut knows_end = lock(&self.knows_end);
+            if !*knows_end {
+                let (size, cut) = size()?;
+                self.set.follow(size, cut)?;
+                *knows_end = true;
+            }
+        }
+        let (mut state, Placed { segment, physical, length }) = self.place(bytes)?;
+        let mut era = self.set.era()?;
+        loop {
+            let stamp = self.set.stamp_of_append();
+            let (offset, length) = self.set.append_position(era, length, MAX_OFFSET);
+            // A truncate that has begun meanwhile, and failed, has not touched the place.
+            let now = if self.set.is_still(era) { era } else { self.set.era()? };
+            if !now.is_uncut(era) {
+                era = now;
+                continue;
+            }
+            if length == 0 {
+                return Err(Error::too_far());
+            }
+            state.go_behind(now, None, &self.set);
+            state.folder.push(offset, length, segment, physical, || stamp);
+            return Ok((offset, self.wrote(&state, length, offset + length)));
+        }
+    }
+
+    /// Gives `bytes` to the log.
+    fn place(&self, bytes: &[u8]) -> Result<(MutexGuard<'_, State>, Placed)> {
+        let mut state = lock(&self.state);
+        state.check()?;
+        let length = bytes.len() as u64;
+        if !state.data.is_direct(bytes.len()) {
+            let placed = state.data.buffer(bytes);
+            let (segment, physical) = placed.map_err(|error| state.poison(error))?;
+            return Ok((state, Placed { segment, physical, length }));
+        }
+        let place = state.data.place(length)?;
+        drop(state);
+        // Large writes of several threads go to storage side by side.
+        let written = write_some(place.file.as_ref(), bytes, place.physical)
+            .at("write the data log", &place.path)?;
+        let sums = place.sums(&bytes[..written]);
+        state = lock(&self.state);
+        state.data.wrote(place.segment, sums);
+        let (segment, physical) = (place.segment, place.physical);
+        Ok((state, Placed { segment, physical, length: written as u64 }))
+    }
+
+    /// Records with `push` what reaches to `end`, so that the logs and those who append have it in
+    /// the same place of the order.
     fn record(&self, state: &mut State, end: u64, push: impl Fn(&mut Folder)) -> Result<()> {
         loop {
-            let cuts = self.set.cuts()?;
-            state.go_behind(cuts, &self.set);
-            self.set.reached(end);
+            let era = self.set.era()?;
+            self.set.reached(era, end);
+            state.go_behind(era, Some(self.set.appended()), &self.set);
             push(&mut state.folder);
-            if self.set.is_uncut_since(cuts) {
+            if self.set.is_still(era) {
                 return Ok(());
             }
             // The truncate may have come between any two of these. Behind it all is said again: the
@@ -294,38 +323,17 @@ impl Writer {
         state.check()?;
         let end = logical + length;
         self.record(&mut state, end, |folder| {
-            folder.push(logical, length, HOLE, logical, || self.set.tick());
+            folder.push(logical, length, HOLE, logical, || self.set.stamp());
         })?;
         Ok(self.wrote(&state, 0, end))
     }
 
-    fn wrote(&self, state: &State, bytes: usize, end: u64) -> Written {
+    fn wrote(&self, state: &State, bytes: u64, end: u64) -> Written {
         self.ahead.reach(end);
         self.dirty.store(true, Ordering::Release);
         let crowded = state.folder.len() + state.frozen.len() >= PENDING_RECORDS
             || state.data.sums_bytes() >= PENDING_SUMS_BYTES;
-        Written { bytes, crowded }
-    }
-
-    /// Where an O_APPEND write of `bytes` goes, and how many [truncates](LogSet::cuts) that is
-    /// behind; `None` if one has begun meanwhile. The first one of a writer asks for the `size` of
-    /// the file and its last cut: after joining the log set, so that what processes that left it
-    /// before have appended counts; those that are in it move the position themselves.
-    pub fn append_position(
-        &self,
-        bytes: u64,
-        size: impl FnOnce() -> Result<(u64, u64)>,
-    ) -> Result<Option<(u64, u64)>> {
-        {
-            let mut knows_end = lock(&self.knows_end);
-            if !*knows_end {
-                let (size, cut) = size()?;
-                self.set.follow(size, cut)?;
-                *knows_end = true;
-            }
-        }
-        let cuts = self.set.cuts()?;
-        Ok(self.set.append_position(bytes, cuts).map(|offset| (offset, cuts)))
+        Written { bytes: bytes as usize, crowded }
     }
 
     /// Whether there are writes that readers of this process do not have.
@@ -615,12 +623,14 @@ impl Committing<'_> {
 }
 
 impl State {
-    /// No record goes on over a truncate: it would be cut whole.
-    fn go_behind(&mut self, cuts: u64, set: &LogSet) {
-        if self.cuts != cuts {
+    /// No record goes on over a truncate: it would be cut whole. Nor one of a write that may lie
+    /// over what was `appended` meanwhile: it would be older.
+    fn go_behind(&mut self, era: Era, appended: Option<u64>, set: &LogSet) {
+        let appended = appended.unwrap_or(self.appended);
+        if !self.era.is_uncut(era) || self.appended != appended {
             self.folder.seal(|| set.tick());
-            self.cuts = cuts;
         }
+        (self.era, self.appended) = (era, appended);
     }
 
     fn check(&self) -> Result<()> {

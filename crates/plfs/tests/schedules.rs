@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use plfs::store::{self, Bytes, Errno, Keep, Open, Place, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, MemStore, explored, rounds, seed};
+use plfs_testkit::{FaultStore, MemStore, Op, explored, rounds, seed};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, RoundRobinScheduler, Scheduler};
 use shuttle::thread;
 
@@ -543,6 +543,64 @@ fn writes_and_appends_meet_truncates() {
     }
 }
 
+/// S11: an append took its place at the end of the file, was slow, and came in the order behind a
+/// write that had begun later and lies over that place: the write was acknowledged, and gone.
+#[test]
+fn an_append_meets_a_write_over_its_place() {
+    let of_two = |is_apart: bool| {
+        explore(move || {
+            let (memory, node) = (memory(), Node::new());
+            let first = node.process(&memory);
+            let second = if is_apart { node.process(&memory) } else { first.clone() };
+            let (appender, writer) = (open(&first), open(&second));
+            writer.write_at(&[1; 4], 0).unwrap();
+            writer.commit().unwrap();
+            // A record that the next write goes on with.
+            writer.write_at(&[2; 4], 4).unwrap();
+            let append = Box::new(move || {
+                appender.append(&[3; 4]).unwrap();
+                appender.close().unwrap();
+            });
+            let write = Box::new(move || {
+                writer.write_at(&[2; 8], 8).unwrap();
+                writer.close().unwrap();
+            });
+            together(vec![append, write]);
+            let seen: Vec<u8> = content(&memory).into_iter().step_by(4).collect();
+            // The append before, and hidden by, the write; or behind it.
+            assert!(seen == [1, 2, 2, 2] || seen == [1, 2, 2, 2, 3], "{seen:?}");
+        });
+    };
+    of_two(false);
+    of_two(true);
+}
+
+/// S11: appends beside a truncate that fails: one that had its place when the truncate began took
+/// another when it had failed, and left a gap.
+#[test]
+fn appends_meet_a_truncate_that_fails() {
+    explore(|| {
+        let (memory, node) = (memory(), Node::new());
+        let faults = FaultStore::new(Arc::new(memory.clone()));
+        let (first, second) = (node.process(&memory), node.process_on(Arc::new(faults.clone())));
+        let (appender, cutter) = (open(&first), open(&second));
+        appender.append(&[1; 4]).unwrap();
+        cutter.write_at(&[1; 4], 0).unwrap();
+        cutter.commit().unwrap();
+        faults.fail_matching("index", Op::WriteAt, Errno::NOSPC);
+        let append = Box::new(move || {
+            appender.append(&[2; 4]).unwrap();
+            appender.append(&[3; 4]).unwrap();
+            appender.close().unwrap();
+        });
+        let cut = Box::new(move || {
+            assert_eq!(cutter.set_len(0).unwrap_err().errno(), Errno::NOSPC);
+        });
+        together(vec![append, cut]);
+        assert_eq!(content(&memory), [[1; 4], [2; 4], [3; 4]].concat());
+    });
+}
+
 /// A directory of shared memory of its own: pages of schedules that failed must not be met again.
 struct Node(PathBuf);
 
@@ -557,7 +615,11 @@ impl Node {
     }
 
     fn process(&self, memory: &MemStore) -> Arc<Plfs> {
-        let store = Stepping { inner: Step(Arc::new(memory.clone())), local: true };
+        self.process_on(Arc::new(memory.clone()))
+    }
+
+    fn process_on(&self, store: Arc<dyn Store>) -> Arc<Plfs> {
+        let store = Stepping { inner: Step(store), local: true };
         let config = Config { shared_memory: Some(self.0.clone()), ..config() };
         Arc::new(Plfs::new(Arc::new(store), config))
     }

@@ -408,9 +408,10 @@ fn another_user_closes_without_an_error() {
     }
 }
 
-/// A failed append gives back what another has, if a cut came between and both have one length.
+/// A failed append gave back what another had, if a cut came between and both had one length; or
+/// what another had written at an offset in its place. It takes no place now.
 #[test]
-fn a_failed_append_gives_back_its_own_place_only() {
+fn a_failed_append_takes_no_place() {
     let (dir, mem) = (Scratch::new(), MemStore::new());
     let store = FaultStore::new(Arc::new(mem.clone()));
     let path = Path::new("/f");
@@ -420,17 +421,43 @@ fn a_failed_append_gives_back_its_own_place_only() {
     let fb = Arc::new(open(&b, path));
     fb.write_at(b"x", 0).unwrap();
     fb.set_len(0).unwrap();
-    let fb2 = fb.clone();
-    // A has reserved [0, 20000); B cuts and appends as much; then A's write fails.
+    let (fb2, fb3) = (fb.clone(), fb.clone());
     store.fail_matching(".data", Op::WriteAt, Errno::NOSPC);
     store.before(".data", Op::WriteAt, move || {
         fb2.set_len(0).unwrap();
-        eprintln!("B {:?}", fb2.append(&[b'b'; 20_000]).unwrap());
+        assert_eq!(fb2.append(&[b'b'; 20_000]).unwrap(), (0, 20_000));
     });
-    eprintln!("A {:?}", fa.append(&[b'a'; 20_000]));
-    eprintln!("B {:?}", fb.append(b"tail").unwrap());
-    fb.sync().unwrap();
-    assert_eq!(fb.len().unwrap(), 20_004);
+    assert_eq!(fa.append(&[b'a'; 20_000]).unwrap_err().errno(), Errno::NOSPC);
+    assert_eq!(fb.append(b"tail").unwrap(), (20_000, 4));
+    // A short one.
+    store.reset();
+    store.short_write_at(1, 4096);
+    store.full_after(4096);
+    store.before(".data", Op::WriteAt, move || {
+        assert_eq!(fb3.write_at(&[b'c'; 10], 30_000).unwrap(), 10);
+    });
+    assert_eq!(fa.append(&[b'a'; 20_000]).unwrap(), (30_010, 4096));
+    assert_eq!(fb.append(b"end").unwrap(), (34_106, 3));
+}
+
+/// Another node cuts the file, which a process that has it open notices when it appends: then its
+/// end of file was taken back below what it had written since, and the append went over that.
+#[test]
+fn an_append_does_not_go_over_what_was_written_since_another_node_cut_the_file() {
+    let (dir, mem) = (Scratch::new(), MemStore::new());
+    let path = Path::new("/f");
+    let here = Plfs::new(Arc::new(mem.clone()), dir.config());
+    let there =
+        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::default() });
+    let (mine, other) = (open(&here, path), open(&there, path));
+    assert_eq!(mine.append(&[1; 10]).unwrap(), (0, 10));
+    mine.commit().unwrap();
+    other.set_len(0).unwrap();
+    mine.write_at(&[2; 100], 0).unwrap();
+    assert_eq!(mine.append(&[3]).unwrap(), (100, 1));
+    // With nothing written since, it follows.
+    other.set_len(0).unwrap();
+    assert_eq!(mine.append(&[4]).unwrap(), (0, 1));
 }
 
 /// S8. The clock was set ahead after the file was made, A wrote and closed, and it was set back to

@@ -20,6 +20,8 @@ use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::superblock::STREAMS_MAX;
 use plfs_index::{REGION_ALIGN, next_region};
 
+pub use eof::Era;
+
 use super::index_log::scan;
 use crate::config::Config;
 use crate::container::Container;
@@ -48,7 +50,8 @@ const CROWD_NAMES: usize = 128;
 const SET: usize = 0;
 const CLOCK: usize = 1;
 const NEXT_STREAM: usize = 2;
-const EOF: usize = 3;
+/// The largest stamp of a record of data that a process has begun.
+const WRITTEN: usize = 3;
 const SYNCED: usize = 4;
 const INDEX_NAMED: usize = 5;
 /// The nonce of the tenancy.
@@ -69,11 +72,19 @@ const COVERED: usize = 12;
 /// Goes up when a truncate begins and when it ends: odd while one is under way, or where one has
 /// failed or its process has died.
 const CUTS: usize = 13;
-/// What [`CUT`] was when the tenancy began.
-const FIRST_CUT: usize = 14;
-/// What [`INDEX_END`] was when the last truncate began: its block lies behind that, if it has one.
-const CUT_FROM: usize = 15;
-const TAILS: usize = 16;
+/// How many truncates have counted.
+const CUTS_DONE: usize = 14;
+/// Stamp of the last O_APPEND write that took its place.
+const APPENDED: usize = 15;
+/// What [`CLOCK`] was when the last truncate began.
+const CUT_SINCE: usize = 16;
+/// What [`INDEX_END`] was then: its block lies behind that, if it has one.
+const CUT_FROM: usize = 17;
+/// Where the file ends; after each truncate that counts it is the next of so many words. What
+/// somebody says who has not noticed the truncate is said to a word that counts no more.
+const EOFS: usize = 32;
+const EOF_WORDS: usize = 32;
+const TAILS: usize = EOFS + EOF_WORDS;
 /// For each stream what was written and is not durable yet: see [`Unsynced`].
 const UNSYNCED: usize = TAILS + STREAMS_MAX as usize;
 /// The container's directory: its length, then its bytes. For whoever finds the page of dead
@@ -381,11 +392,6 @@ impl LogSet {
             words[CLOCK].fetch_max(youngest.unwrap_or(0), Ordering::SeqCst);
             words[COVERED].store(0, Ordering::SeqCst);
             heed(words, clock);
-            words[EOF].store(0, Ordering::SeqCst);
-            // All that this tenancy writes is younger than what the clock has seen.
-            for word in [CUT, FIRST_CUT] {
-                words[word].store(words[CLOCK].load(Ordering::SeqCst), Ordering::SeqCst);
-            }
             words[SYNCED].store(0, Ordering::SeqCst);
             // CUTS goes up for ever, so that it never says again what it said once. Nobody is left
             // to ask what became of a truncate that an earlier tenancy did not end.
@@ -393,6 +399,8 @@ impl LogSet {
             words[CUTS].store(cuts.next_multiple_of(2), Ordering::SeqCst);
             for word in [SYNC_FAILED, INDEX_NAMED, INDEX_END, INDEX_SYNCED, DATA_DURABLE]
                 .into_iter()
+                .chain([CUT, CUTS_DONE, APPENDED, WRITTEN])
+                .chain(EOFS..EOFS + EOF_WORDS)
                 .chain(UNSYNCED..DIR)
             {
                 words[word].store(0, Ordering::SeqCst);
@@ -1093,6 +1101,7 @@ fn tails(container: &Container, set: u32) -> Result<Vec<u64>> {
 
 #[cfg(test)]
 mod tests {
+    use plfs_format::MAX_OFFSET;
     use plfs_format::index_log::SEGMENT_MAX;
 
     use super::*;
@@ -1177,45 +1186,70 @@ mod tests {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
         let set = join(&config, &container, CommitHorizon { max_hlc: 0, is_new: true });
-        set.reached(u64::MAX - 1);
-        let cuts = set.cuts().unwrap();
-        assert_eq!(set.append_position(4, cuts), Some(u64::MAX - 1));
-        assert_eq!(set.append_position(4, cuts), Some(u64::MAX));
+        let era = set.era().unwrap();
+        set.reached(era, MAX_OFFSET - 1);
+        assert_eq!(set.append_position(era, 4, MAX_OFFSET), (MAX_OFFSET - 1, 1));
+        assert_eq!(set.append_position(era, 4, MAX_OFFSET), (MAX_OFFSET, 0));
+        set.reached(era, u64::MAX);
+        assert_eq!(set.append_position(era, 4, MAX_OFFSET), (u64::MAX, 0));
     }
 
-    /// A process died in a truncate, or its truncate failed. Appends go on, and one that had taken
-    /// its place before that takes another: where the file was cut to, if the log says that it was.
-    /// That was forgotten, and the append left a gap.
+    /// A process died in a truncate, or its truncate failed. Appends go on where the file was cut
+    /// to, if the log says that it was; else who had a place before keeps it.
     #[test]
     fn what_became_of_a_truncate_that_nobody_ended_is_in_the_log() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
         let set = join(&config, &container, CommitHorizon { max_hlc: 0, is_new: true });
-        let cut_before = |bytes: u64, records: &[Record]| {
-            let cuts = set.cuts().unwrap();
-            let place = set.append_position(bytes, cuts).unwrap();
+        let old = set.tick();
+        // Takes a place, and then somebody dies, who has perhaps told the log.
+        let die = |size: Option<u64>, stamp: Option<u64>| {
+            let era = set.era().unwrap();
+            let (place, _) = set.append_position(era, 10, MAX_OFFSET);
             let cutting = set.begin_cut().unwrap();
-            for record in records {
-                set.append_index(&[], std::slice::from_ref(record), true).unwrap();
+            if let Some(size) = size {
+                let stamp = stamp.unwrap_or_else(|| set.tick());
+                set.append_index(&[], &[Record::Truncate { size, stamp }], true).unwrap();
             }
             // Others commit before anybody looks.
             set.append_index(&[], &[], true).unwrap();
             drop(cutting);
-            assert!(!set.is_uncut_since(cuts));
-            assert_eq!(set.append_position(bytes, cuts), None);
-            place
+            assert!(!set.is_still(era));
+            (place, set.era().unwrap().is_uncut(era))
         };
-        let stamp = set.tick();
-        assert_eq!(cut_before(10, &[]), 0);
-        assert_eq!(cut_before(10, &[Record::Truncate { size: 4, stamp: set.tick() }]), 10);
-        // One that was known before the truncate began.
-        assert_eq!(cut_before(10, &[Record::Truncate { size: 1, stamp }]), 4);
-        let last = set.tick();
-        assert_eq!(cut_before(10, &[Record::Truncate { size: 7, stamp: last }]), 14);
-        let cutting = set.begin_cut().unwrap();
-        cutting.done(2, set.tick());
-        let cuts = set.cuts().unwrap();
-        assert_eq!(set.append_position(1, cuts), Some(2));
+        assert_eq!(die(None, None), (0, true));
+        assert_eq!(die(Some(4), None), (10, false));
+        // A truncate that was over before this one began.
+        assert_eq!(die(Some(1), Some(old)), (4, true));
+        assert_eq!(die(Some(7), None), (14, false));
+        set.begin_cut().unwrap().done(2, set.tick());
+        assert_eq!(set.append_position(set.era().unwrap(), 1, MAX_OFFSET).0, 2);
+    }
+
+    /// What the logs say of a cut that the node did not make: its end of file was taken back below
+    /// what its processes had written since, or not at all if the cut was older than the tenancy;
+    /// and the next stamp of a node whose clock is behind was older than the cut.
+    #[test]
+    fn a_cut_of_another_node_is_followed_by_its_stamp() {
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
+        let set = join(&config, &container, CommitHorizon { max_hlc: 1 << 20, is_new: true });
+        let append = || set.append_position(set.era().unwrap(), 10, MAX_OFFSET).0;
+        set.follow(100, 5).unwrap();
+        set.follow(40, 7).unwrap();
+        // From before the second cut.
+        set.follow(100, 5).unwrap();
+        let ahead = set.tick() + (1 << 40);
+        set.follow(30, ahead).unwrap();
+        let later = set.tick();
+        assert!(later > ahead);
+        set.stamp_of_append();
+        assert_eq!(append(), 30);
+        // Older than the append, which it does not cut.
+        set.follow(0, later).unwrap();
+        assert_eq!(append(), 40);
+        set.follow(0, set.tick()).unwrap();
+        assert_eq!(append(), 0);
     }
 
     /// With the smallest segments and four digits for their numbers a stream had 65,536 after 4

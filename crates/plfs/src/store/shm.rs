@@ -4,9 +4,9 @@
 //! The page is a small file in a memory file system, mapped by all. Its first bytes carry the
 //! locks, as open file description locks (fcntl(2)): byte 0 says who is alive
 //! ([`SharedPage::try_be_last`]), byte 1 serialises short critical sections ([`SharedPage::lock`]),
-//! byte 2 lets one process at a time make the index log durable ([`SharedPage::gate`]). One
-//! descriptor carries all three. Threads of one process exclude each other by mutexes, because they
-//! share that descriptor.
+//! byte 2 lets one process at a time make the index log durable ([`SharedPage::gate`]), byte 3 is
+//! for who truncates the file ([`SharedPage::cut`]). One descriptor carries them all. Threads of one
+//! process exclude each other by mutexes, because they share that descriptor.
 //!
 //! The directory is everybody's, and names in it can be guessed. So a page is used only if it is a
 //! regular file of its user, which nobody else may open, with one name and the length of
@@ -214,7 +214,7 @@ impl SharedPage {
         self.take(Lock::Gate, &self.gate)
     }
 
-    /// Takes the lock of who truncates. Before any other lock of the page.
+    /// Takes the lock of who truncates: before the short one, if both.
     pub fn cut(&self) -> Result<PageGuard<'_>> {
         self.take(Lock::Cut, &self.cut)
     }

@@ -1,22 +1,54 @@
-//! Where the file ends for the processes of a node, which append and cut it side by side
+//! Where the file ends for the processes of a node, which write, append and cut it side by side
 //! (SEMANTICS S11).
 //!
-//! Nobody waits for anybody's data, so writes are no holders of a lock. They ask how many truncates
-//! there were ([`LogSet::cuts`]), say how far they reach, take their stamp, and then ask whether a
-//! truncate has begun meanwhile ([`LogSet::is_uncut_since`]). If none has, each later one has a
-//! later stamp, and sets the end of file after they did. If one has, they begin anew behind it. So
-//! the end of file is what the logs will say, whatever came first.
+//! The index logs have an order, by stamps; the page has another, in which the end of file changes.
+//! Both must be one, or an append goes over what another process has written, or leaves a gap. And
+//! nobody may wait for anybody's data. So:
 //!
-//! A truncate holds a lock while it takes its stamp and appends its record. It sets the end of file
-//! only then: if it fails or its process dies, the next who comes asks the index log whether the
-//! record is there.
+//! - A write first asks which [era](Era) it is: how many truncates there were. It says how far it
+//!   reaches, then takes its stamp, then asks whether a truncate has begun meanwhile. If none has,
+//!   each later one has a later stamp, and sets the end of file after it. If one has, the write is
+//!   said again behind it.
+//! - An append gives its bytes to the log before it has a place in the file: what fails needs none.
+//!   It takes its stamp, then its place at the end of file. Who reaches over it is later, and gets a
+//!   later stamp, because it sees that somebody has appended since its record was begun.
+//! - A truncate holds a lock while it takes its stamp and appends its record. It sets the end of
+//!   file only then: if it fails or its process dies, the next who comes asks the index log.
 
 use plfs_format::index_log::{Record, decode_block};
 
-use super::{CUT, CUT_FROM, CUTS, EOF, FIRST_CUT, Guard, INDEX_END, LogSet, WORDS, scan};
+use super::{
+    APPENDED, CLOCK, CUT, CUT_FROM, CUT_SINCE, CUTS, CUTS_DONE, EOF_WORDS, EOFS, Guard, INDEX_END,
+    LogSet, WORDS, WRITTEN, scan,
+};
 use crate::error::{At, Error, Result};
 use crate::sync::Word;
 use crate::sync::plain::atomic::Ordering;
+
+/// A time between two truncates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Era {
+    /// How many truncates have begun and ended, twice.
+    cuts: u64,
+    /// How many of them have cut the file.
+    done: u64,
+}
+
+impl Era {
+    /// Whether no truncate that counts lies between the two.
+    pub fn is_uncut(self, other: Era) -> bool {
+        self.done == other.done
+    }
+
+    fn eof(self, words: &[Word; WORDS]) -> &Word {
+        eof(words, self.done)
+    }
+}
+
+/// The end of file after so many truncates that count.
+fn eof(words: &[Word; WORDS], done: u64) -> &Word {
+    &words[EOFS + done as usize % EOF_WORDS]
+}
 
 /// A truncate under way: who writes waits. Dropped before it is [done](Cutting::done), it leaves it
 /// to the next who comes to ask the index log what became of it.
@@ -27,35 +59,50 @@ pub struct Cutting<'a> {
 
 impl<'a> Cutting<'a> {
     fn begin(words: &'a [Word; WORDS], lock: Guard<'a>) -> Cutting<'a> {
-        words[CUT_FROM].store(words[INDEX_END].load(Ordering::SeqCst), Ordering::SeqCst);
+        for (word, of) in [(CUT_FROM, INDEX_END), (CUT_SINCE, CLOCK)] {
+            words[word].store(words[of].load(Ordering::SeqCst), Ordering::SeqCst);
+        }
         words[CUTS].fetch_add(1, Ordering::SeqCst);
         Cutting { words, _lock: lock }
     }
 
     /// Says that the file was cut to `size`, with this stamp: the index log has it.
     pub fn done(self, size: u64, stamp: u64) {
-        // In this order: who dies in between has not said that the truncate counts.
-        self.words[EOF].store(size, Ordering::SeqCst);
-        self.words[CUT].store(stamp, Ordering::SeqCst);
+        set(self.words, size, stamp);
         self.words[CUTS].fetch_add(1, Ordering::SeqCst);
     }
 }
 
+/// Under the lock, while [`CUTS`] is odd.
+fn set(words: &[Word; WORDS], size: u64, stamp: u64) {
+    let done = words[CUTS_DONE].load(Ordering::SeqCst) + 1;
+    eof(words, done).store(size, Ordering::SeqCst);
+    // In this order: who dies in between has not said that the truncate counts, and it is done again.
+    words[CUTS_DONE].store(done, Ordering::SeqCst);
+    words[CUT].fetch_max(stamp, Ordering::SeqCst);
+}
+
 impl LogSet {
-    /// How many truncates have begun and ended, an even number: waits for one that is under way,
-    /// which takes as long as one append to the index log. Two loads else.
-    pub fn cuts(&self) -> Result<u64> {
-        let cuts = self.shared.words()[CUTS].load(Ordering::SeqCst);
-        if cuts.is_multiple_of(2) {
-            return Ok(cuts);
+    /// Which era it is. Waits for a truncate that is under way, which takes as long as one append to
+    /// the index log; three loads else.
+    pub fn era(&self) -> Result<Era> {
+        let words = self.shared.words();
+        loop {
+            let cuts = words[CUTS].load(Ordering::SeqCst);
+            if !cuts.is_multiple_of(2) {
+                drop(self.lock_for_cut()?);
+                continue;
+            }
+            let era = Era { cuts, done: words[CUTS_DONE].load(Ordering::SeqCst) };
+            if self.is_still(era) {
+                return Ok(era);
+            }
         }
-        let _lock = self.lock_for_cut()?;
-        Ok(self.shared.words()[CUTS].load(Ordering::SeqCst))
     }
 
-    /// Whether no truncate has begun since [`LogSet::cuts`] was this.
-    pub fn is_uncut_since(&self, cuts: u64) -> bool {
-        self.shared.words()[CUTS].load(Ordering::SeqCst) == cuts
+    /// Whether no truncate has begun since it was this era.
+    pub fn is_still(&self, era: Era) -> bool {
+        self.shared.words()[CUTS].load(Ordering::SeqCst) == era.cuts
     }
 
     /// Begins a truncate: to be called before it has a stamp. Waits for another one.
@@ -70,8 +117,8 @@ impl LogSet {
         if words[CUTS].load(Ordering::SeqCst).is_multiple_of(2) {
             return Ok(lock);
         }
-        // It failed, or its process died. What it did is done if the log says so.
-        let (mut stamp, mut size) = (words[CUT].load(Ordering::SeqCst), None);
+        // It failed, or its process died. It counts if the log has it.
+        let (mut stamp, mut size) = (words[CUT_SINCE].load(Ordering::SeqCst), None);
         let from = words[CUT_FROM].load(Ordering::SeqCst);
         scan(&self.container, self.set, from, |at, header, bytes| {
             if header.truncates {
@@ -88,65 +135,85 @@ impl LogSet {
             Ok(())
         })?;
         if let Some(size) = size {
-            words[EOF].store(size, Ordering::SeqCst);
-            words[CUT].store(stamp, Ordering::SeqCst);
+            set(words, size, stamp);
         }
         words[CUTS].fetch_add(1, Ordering::SeqCst);
         Ok(lock)
     }
 
-    /// Where the next O_APPEND write of `bytes` bytes goes: the node's end of file, moved on in the
-    /// same step. It is 0 in a new page until someone has said how far the file
-    /// [reaches](LogSet::reached). `None` if a truncate has begun since [`LogSet::cuts`] was `cuts`.
-    pub fn append_position(&self, bytes: u64, cuts: u64) -> Option<u64> {
-        // In this order: an end of file from behind a truncate comes with another number of them.
-        // A hostile summary may say a size that no file has.
-        let add = |eof: u64| self.is_uncut_since(cuts).then(|| eof.saturating_add(bytes));
-        self.shared.words()[EOF].fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).ok()
+    /// The stamp of a record of data.
+    pub fn stamp(&self) -> u64 {
+        let stamp = self.tick();
+        self.shared.words()[WRITTEN].fetch_max(stamp, Ordering::SeqCst);
+        stamp
     }
 
-    /// Says that the file reaches `end` at least. For a write: after [`LogSet::cuts`], and before
-    /// it has its stamp.
-    pub fn reached(&self, end: u64) {
-        let eof = &self.shared.words()[EOF];
+    /// The stamp of an O_APPEND write; to be taken before its place.
+    pub fn stamp_of_append(&self) -> u64 {
+        let stamp = self.stamp();
+        self.shared.words()[APPENDED].fetch_max(stamp, Ordering::SeqCst);
+        stamp
+    }
+
+    /// The stamp of the last append that took its place. A write that [reaches](LogSet::reached)
+    /// over one must have a later stamp.
+    pub fn appended(&self) -> u64 {
+        self.shared.words()[APPENDED].load(Ordering::SeqCst)
+    }
+
+    /// The place of an O_APPEND write of up to `bytes` bytes in this era: offset and length. It is
+    /// the node's end of file, moved on in the same step, and 0 in a new page until someone has said
+    /// how far the file [reaches](LogSet::follow). No file is longer than `most`.
+    pub fn append_position(&self, era: Era, bytes: u64, most: u64) -> (u64, u64) {
+        let eof = era.eof(self.shared.words());
+        let mut at = eof.load(Ordering::SeqCst);
+        loop {
+            // A hostile summary may say a size that no file has.
+            let length = most.saturating_sub(at).min(bytes);
+            match eof.compare_exchange(at, at + length, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return (at, length),
+                Err(now) => at = now,
+            }
+        }
+    }
+
+    /// Says that the file reaches `end` at least in this era. For a write: before it has its stamp.
+    pub fn reached(&self, era: Era, end: u64) {
+        let eof = era.eof(self.shared.words());
         if eof.load(Ordering::SeqCst) < end {
             eof.fetch_max(end, Ordering::SeqCst);
         }
     }
 
-    /// Takes back what an [append](LogSet::append_position) that ended at `end` did not fill: the
-    /// file ends at `filled` instead, unless others have appended behind it, or a truncate has begun
-    /// since [`LogSet::cuts`] was `cuts`: then the same place may be another's.
-    pub fn give_back(&self, end: u64, filled: u64, cuts: u64) {
-        // Who was behind stays there, and leaves a hole.
-        let back = |eof: u64| (eof == end && self.is_uncut_since(cuts)).then_some(filled);
-        let _ = self.shared.words()[EOF].fetch_update(Ordering::SeqCst, Ordering::SeqCst, back);
-    }
-
     /// Says how long the logs say that the file is, and with which stamp it was cut last. A cut
-    /// that the node did not know takes its end of file back: what its processes have appended
-    /// and not committed is older, and will be cut. What was seen before a cut that the node knows
-    /// says nothing. Else the file reaches so far at least.
+    /// that the node did not know takes its end of file back, unless a process of the node has begun
+    /// a record behind the cut, which may reach as far. What was seen before a cut that the node
+    /// knows says nothing. Else the file reaches so far at least.
     pub fn follow(&self, size: u64, cut: u64) -> Result<()> {
         let words = self.shared.words();
+        // What is written from now on is behind the cut.
+        self.observe(cut);
         loop {
-            let cuts = self.cuts()?;
+            let era = self.era()?;
             let known = words[CUT].load(Ordering::SeqCst);
-            if cut > known {
-                let lock = self.lock_for_cut()?;
-                // Whoever was faster has set the end of file, and others may have appended there.
-                if words[CUT].load(Ordering::SeqCst) < cut {
-                    Cutting::begin(words, lock).done(size, cut);
+            if cut < known {
+                return Ok(());
+            }
+            if cut == known {
+                self.reached(era, size);
+                if self.is_still(era) {
                     return Ok(());
                 }
                 continue;
             }
-            if cut < known && known != words[FIRST_CUT].load(Ordering::SeqCst) {
-                return Ok(());
-            }
-            let reach = |eof: u64| self.is_uncut_since(cuts).then(|| eof.max(size));
-            let eof = &words[EOF];
-            if eof.fetch_update(Ordering::SeqCst, Ordering::SeqCst, reach).is_ok() {
+            let lock = self.lock_for_cut()?;
+            // Whoever was faster has set the end of file, and others may have appended there.
+            if words[CUT].load(Ordering::SeqCst) < cut {
+                let cutting = Cutting::begin(words, lock);
+                let done = words[CUTS_DONE].load(Ordering::SeqCst);
+                let is_written = words[WRITTEN].load(Ordering::SeqCst) > cut;
+                let least = if is_written { eof(words, done).load(Ordering::SeqCst) } else { 0 };
+                cutting.done(size.max(least), cut);
                 return Ok(());
             }
         }

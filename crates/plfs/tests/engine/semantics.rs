@@ -35,7 +35,7 @@ impl Drop for Fixture {
 fn on_each_fixture(test: impl Fn(&Fixture)) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let root = PathBuf::from(format!(
-        "/dev/shm/plfs-test-{}-{}",
+        "/dev/shm/plfs-semantics-{}-{}",
         std::process::id(),
         NEXT.fetch_add(1, Ordering::Relaxed)
     ));

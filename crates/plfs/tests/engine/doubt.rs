@@ -1,10 +1,6 @@
 //! What a stranger to the code found in data that may be lost (docs/decisions/0011): readers of
 //! other machines, and blocks that lie.
 
-mod common {
-    pub mod scratch;
-}
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +11,7 @@ use plfs_format::index_log::{Append, Record, Repeat, align_up, encode_block};
 use plfs_format::name::{self, SegmentRef};
 use plfs_testkit::MemStore;
 
-use common::scratch::{Scratch, open};
+use crate::scratch::{Scratch, open};
 
 fn elsewhere(memory: &MemStore) -> Plfs {
     Plfs::new(Arc::new(memory.elsewhere()), Config { shared_memory: None, ..Config::default() })

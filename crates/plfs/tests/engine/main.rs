@@ -1,0 +1,22 @@
+//! The tests of the engine that can share a process: no limits, masks or users of a process are
+//! changed, and no program is started from the test's own. One binary, because linking each costs
+//! more than most of them take.
+
+#[path = "../common/scratch.rs"]
+mod scratch;
+
+mod backends;
+mod check;
+mod close_to_open;
+mod compact;
+mod crash;
+mod doubt;
+mod index_parts;
+mod layers;
+mod layout;
+mod lost;
+mod model;
+mod reach;
+mod semantics;
+mod stale;
+mod strided;
