@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::FILE_BYTES;
-use plfs_format::name;
 use plfs_index::Run;
 
 use crate::autocommit;
