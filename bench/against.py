@@ -4,9 +4,11 @@
     against.py OLD NEW [--rounds 5] [--out JSON] -- run.py --storage tmpfs --reps 3 --transfer 47001
     against.py OLD NEW -- mpi.py --storage ceph --dir DIR
 
-Runs the benchmark with --build OLD and --build NEW in turn, so that a slow minute hits both. Each rate through PLFS is taken by the
-file a rank (nn-direct) of its own run; the table has the medians of these ratios, and of new by old within each round. Microseconds
-are taken as they are. Exits with 1 if one is more than --worse (0.05) worse and the rounds agree on it: three of four do."""
+Runs the benchmark with --build OLD and --build NEW in turn, so that a slow minute hits both. Each
+rate through PLFS is taken by the file a rank (nn-direct) of its own run; the table has the medians
+of these ratios, and of new by old within each round. Microseconds
+are taken as they are. Exits with 1 if one is more than --worse (0.05) worse and the rounds agree on
+it: three of four do."""
 
 import argparse
 import json

@@ -1,4 +1,5 @@
-"""What the benchmark scripts share: the machine in words, programs built from C, runs under `plfs run`, tables."""
+"""What the benchmark scripts share: the machine in words, programs built from C, runs under `plfs
+run`, tables."""
 
 import json, os, platform, shlex, shutil, statistics, subprocess, sys
 
@@ -30,7 +31,8 @@ def machine(*dirs):
 
 
 def build_c(source, build, compiler="cc", flags=()):
-    """Compiles one C file below BUILD/bench, for each compiler, unless the program is newer than its source. Returns its path."""
+    """Compiles one C file below BUILD/bench, for each compiler, unless the program is newer than
+    its source. Returns its path."""
     source = os.path.join(TOP, source)
     program = os.path.join(
         build, "bench", f"{os.path.basename(source)[:-2]}.{os.path.basename(compiler)}"

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What `make demo` runs: the main job direct and through PLFS on the same storage in one run, bytes compared, one table.
+"""What `make demo` runs: the main job direct and through PLFS on the same storage in one run, bytes
+compared, one table.
 
     demo.py [--build BUILD] [--dir DIR] [--mib-per-rank 32] [--reps 3] [--ranks 8] [--out JSON] [--keep]
 
-fio: 8 processes write one shared file in strided blocks of 47,001 bytes, fsync, and read it back (bench/fio_n1.py explains the
-job). HDF5: 4 MPI ranks write interleaved rows of one dataset of one shared file, independently and collectively. The
-variants alternate; the first repetition warms up and does not count; the table holds medians.
+fio: 8 processes write one shared file in strided blocks of 47,001 bytes, fsync, and read it back
+(bench/fio_n1.py explains the job). HDF5: 4 MPI ranks write interleaved rows of one dataset of one
+shared file, independently and collectively. The variants alternate; the first repetition warms up
+and does not count; the table holds medians.
 Bytes: md5sum through PLFS, and the file that `plfs export` gives back, must equal the direct file.
 Exit status 1 if any byte differs.
 """
@@ -36,7 +38,8 @@ def md5(path):
 
 
 def default_dir():
-    """Memory shows the locks of the file system without its disk; a container's small /dev/shm would not hold the files."""
+    """Memory shows the locks of the file system without its disk; a container's small /dev/shm
+    would not hold the files."""
     s = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
     return "/dev/shm" if s and s.f_bavail * s.f_frsize > 2 << 30 else tempfile.gettempdir()
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The main job as fio runs it: several processes write one shared file in strided pieces, then read it and check it.
+"""The main job as fio runs it: several processes write one shared file in strided pieces, then read
+it and check it.
 
     fio_n1.py DIR [--out JSON] [--ranks 8] [--block 47001] [--mib-per-rank 64] [--nn] [--plfs BUILD] [--verify pattern|crc32c]
 
-Process r of N writes its piece i at (i*N + r)*BLOCK. The fio options that make exactly this of one file name:
+Process r of N writes its piece i at (i*N + r)*BLOCK. The fio options that make exactly this of one
+file name:
 
   rw=write:(N-1)*BLOCK       after each block skip the blocks of the others
   offset_increment=BLOCK     process r starts at r*BLOCK
@@ -17,7 +19,8 @@ Process r of N writes its piece i at (i*N + r)*BLOCK. The fio options that make 
                              (crc32c blocks carry a time stamp and differ from run to run)
   verify_state_save=0        no state files in the working directory
 
-N-N is the same without stride: a file a process by filename_format. Three fio runs: write, read, read with verify.
+N-N is the same without stride: a file a process by filename_format. Three fio runs: write, read,
+read with verify.
 """
 
 import argparse, json, os, sys, tempfile
@@ -65,7 +68,8 @@ def jobs(directory, name, ranks, block, pieces, nn=False, verify="pattern"):
 
 
 def measure(directory, name, ranks, block, pieces, nn=False, verify="pattern", prefix=()):
-    """{"write_mib_s", "read_mib_s", "verified"}; ends the program if fio finds an error or moved another amount."""
+    """{"write_mib_s", "read_mib_s", "verified"}; ends the program if fio finds an error or moved
+    another amount."""
     result = {
         "pattern": "nn" if nn else "strided",
         "ranks": ranks,

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What a mount of PLFS costs, against the least that a FUSE file system can be (crates/plfs-fuse/examples/passthrough.rs) on the same backend, in one run.
+"""What a mount of PLFS costs, against the least that a FUSE file system can be
+(crates/plfs-fuse/examples/passthrough.rs) on the same backend, in one run.
 
     bench/fuse.py --build BUILD [--storage DIR] [--mib 512] [--files 10000] [--reps 3] [--json FILE]
 
-Each number is the median of the repetitions, which take turns, or with --best the best of them. Needs root and /dev/fuse. With --direct the strided shared file is also written past FUSE, by four processes: on
-a network file system that is what a mount replaces.
+Each number is the median of the repetitions, which take turns, or with --best the best of them.
+Needs root and /dev/fuse. With --direct the strided shared file is also written past FUSE, by four
+processes: on a network file system that is what a mount replaces.
 """
 
 import argparse
@@ -53,7 +55,8 @@ class Sides:
             for path in (f"{self.work}/{side}", f"{self.points}/{side}"):
                 os.mkdir(path)
             self.dirs[side] = f"{self.points}/{side}"
-        # Both in this session: the scheduler shares the processors among sessions, and a daemon of its own would wait for others' turns.
+        # Both in this session: the scheduler shares the processors among sessions, and a daemon of
+        # its own would wait for others' turns.
         subprocess.Popen(
             [
                 self.plfs,
@@ -78,7 +81,8 @@ class Sides:
         self.pids = {"plfs": status["pid"], "passthrough": self.other.pid}
 
     def cpu_s(self, side):
-        """Processor seconds of a side's daemon and of our ended children: say more than the clock where others use the machine."""
+        """Processor seconds of a side's daemon and of our ended children: say more than the clock
+        where others use the machine."""
         tasks = f"/proc/{self.pids[side]}/task"
         daemon_ns = 0
         for task in os.listdir(tasks):
@@ -101,7 +105,8 @@ def drop_caches():
 
 
 def aligned(size):
-    """Memory at a page: a request holds 256 pages, so a block of 1 MiB that begins inside one would be two requests."""
+    """Memory at a page: a request holds 256 pages, so a block of 1 MiB that begins inside one would
+    be two requests."""
     memory = mmap.mmap(-1, size)
     memory.write(os.urandom(size))
     return memory
@@ -143,7 +148,8 @@ def measure(args, sides):
     found, block = {}, aligned(1 << 20)
 
     def note(what, side, work, per=None):
-        """Seconds of `work`, or `per` divided by them; and the processor seconds of the daemon, and of it and the programs together."""
+        """Seconds of `work`, or `per` divided by them; and the processor seconds of the daemon, and
+        of it and the programs together."""
         before = sides.cpu_s(side) if side in sides.pids else ()
         spent = seconds(work)
         add(what, side, per / spent if per else spent)
@@ -158,7 +164,8 @@ def measure(args, sides):
         print(f"{what:36} {side:12} {value:10.4f}", file=sys.stderr, flush=True)
 
     def touch():
-        """Memory that a virtual machine has not used lately costs who gets it first a fault in the host: each side gets what was just freed."""
+        """Memory that a virtual machine has not used lately costs who gets it first a fault in the
+        host: each side gets what was just freed."""
         write_sequential(f"{sides.work}/touch", args.mib, block)
         os.unlink(f"{sides.work}/touch")
 
@@ -226,7 +233,8 @@ def measure(args, sides):
                         side,
                         lambda: run(*words, f"{where}/{kind}"),
                     )
-    # A stat that loaded the index would cost what the index is large: many records that do not fold.
+    # A stat that loaded the index would cost what the index is large: many records that do not
+    # fold.
     path = f"{sides.dirs['plfs']}/records"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     for i in range(20_000):

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""What an index costs: merging, size, opening, lookups, memory, against a map and a sorted array of all pieces.
+"""What an index costs: merging, size, opening, lookups, memory, against a map and a sorted array of
+all pieces.
 
     index.py [--small] [--dir DIR] [--cases strided,many,…] [--reps 5] [--seconds 2] [--racing SEED] [--scale 0.1]
              [--limit 900] [--memory 12] [--no-baselines] [--out JSON] [--program FILE]
 
-The test kit makes the index logs as the writers of each case leave them (crates/plfs-testkit/src/index_cases.rs), without data.
-Then, each in a process of its own: the merge (what `plfs flatten` does); the opening of the flat index, up to the first
-answer; lookups of one byte at random offsets on one core; the memory of that reader, above that of a reader of an empty
-file. Lookups are counted for each second of the processor, because others may use it, too; other times are shown both ways,
-and what counts is the clock on the wall. The targets are of the full sizes; --small and --scale show none of size or time. The baselines hold at most 20 M
-pieces, the first in time. A step that takes longer than --limit seconds or more than --memory GiB is given up, and said so.
+The test kit makes the index logs as the writers of each case leave them
+(crates/plfs-testkit/src/index_cases.rs), without data.
+Then, each in a process of its own: the merge (what `plfs flatten` does); the opening of the flat
+index, up to the first answer; lookups of one byte at random offsets on one core; the memory of that
+reader, above that of a reader of an empty file. Lookups are counted for each second of the
+processor, because others may use it, too; other times are shown both ways, and what counts is the
+clock on the wall. The targets are of the full sizes; --small and --scale show none of size or time.
+The baselines hold at most 20 M pieces, the first in time. A step that takes longer than --limit
+seconds or more than --memory GiB is given up, and said so.
 """
 
 import argparse, json, os, resource, signal, subprocess, sys, tempfile
@@ -19,7 +23,8 @@ from common import cargo_example, machine, median, MIB, remove_tree, table, writ
 BASELINE_MAX = 20_000_000
 KIB = 1024
 
-# Name: what it is, the case at full size (fields that --scale shrinks are in braces), the small one, ranks a node, targets.
+# Name: what it is, the case at full size (fields that --scale shrinks are in braces), the small
+# one, ranks a node, targets.
 # flat_x is a limit in bytes for each record of the logs, or each surviving extent.
 CASES = {
     "strided": (
@@ -50,7 +55,8 @@ CASES = {
         64,
         {"flat_bytes": 256 * KIB, "open_ms": 20, "lookups_cpu_s": 5e6},
     ),
-    # One rank a node: 1,024 index logs. Neighbours in a row become one record, so that logs have some 3/4 as many records as writes.
+    # One rank a node: 1,024 index logs. Neighbours in a row become one record, so that logs have
+    # some 3/4 as many records as writes.
     "irregular": (
         "irregular, 1,024 logs",
         "irregular:{20000000}:1024",

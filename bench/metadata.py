@@ -3,9 +3,11 @@
 
     metadata.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON] [--files 2000] [--bytes 1024] [--reps 5] [--fsync]
 
-One process creates, writes and closes files, opens, reads and closes each, stats each, and removes each. Direct and PLFS alternate,
-in turn from the first and from the last; the first repetition warms up. The table holds medians of microseconds a file, and of the
-ratios direct : PLFS within a repetition: 1 is as fast as direct. --dir as run.py has it; of several clients it uses the first."""
+One process creates, writes and closes files, opens, reads and closes each, stats each, and removes
+each. Direct and PLFS alternate, in turn from the first and from the last; the first repetition
+warms up. The table holds medians of microseconds a file, and of the
+ratios direct : PLFS within a repetition: 1 is as fast as direct. --dir as run.py has it; of several
+clients it uses the first."""
 
 import argparse
 import os

@@ -4,18 +4,24 @@
     mpi.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON] [--ranks 8] [--pieces 700] [--transfer 47001] [--reps 3]
            [--variants ...] [--opens] [--writers N] [--overhead]
 
-Variants: nn-direct, a file a rank on MPI_COMM_SELF; n1-at, n1-at_all and n1-view, the MPI's own independent and collective
-writes of one file (at_all and view with collective buffering); plfs-at, plfs-at_all and plfs-view, the same program under
-plfs run. They alternate within each repetition; the first one warms up. N-1 direct moves a twentieth of the pieces on CephFS.
---opens measures instead what opening and closing costs on 1, 2, 4, 8 and 16 ranks: a container that 8 ranks made with 10,000
-writes each, against a plain file of the same size. A turn is the time that passes, by the ranks that take turns on a processor.
-With strace it also counts PLFS's calls on the storage for an open and close and another with a read: rank 0's, and the most of another.
-An MPI whose waiting ranks spin until their time slice ends (Debian's MPICH) measures the scheduler, where ranks are more than
-processors: --mpicc mpicc.openmpi --mpiexec mpiexec.openmpi is told to yield.
---writers N measures what --ranks ranks (4, say) need to open a container that N writers left who were all nodes of their own: N log
-sets of 64 pieces, and no flat index; with the index loaded by all ranks together and by each alone, and by how much a rank grows.
---overhead measures single calls of one rank on tmpfs: direct on a file and on /dev/null, through PLFS, and through the door alone
-with the null store (mpi_null.c) below it. They alternate; ratios are medians of the ratios within each repetition.
+Variants: nn-direct, a file a rank on MPI_COMM_SELF; n1-at, n1-at_all and n1-view, the MPI's own
+independent and collective writes of one file (at_all and view with collective buffering); plfs-at,
+plfs-at_all and plfs-view, the same program under plfs run. They alternate within each repetition;
+the first one warms up. N-1 direct moves a twentieth of the pieces on CephFS.
+--opens measures instead what opening and closing costs on 1, 2, 4, 8 and 16 ranks: a container that
+8 ranks made with 10,000 writes each, against a plain file of the same size. A turn is the time that
+passes, by the ranks that take turns on a processor.
+With strace it also counts PLFS's calls on the storage for an open and close and another with a
+read: rank 0's, and the most of another.
+An MPI whose waiting ranks spin until their time slice ends (Debian's MPICH) measures the scheduler,
+where ranks are more than processors: --mpicc mpicc.openmpi --mpiexec mpiexec.openmpi is told to
+yield.
+--writers N measures what --ranks ranks (4, say) need to open a container that N writers left who
+were all nodes of their own: N log sets of 64 pieces, and no flat index; with the index loaded by
+all ranks together and by each alone, and by how much a rank grows.
+--overhead measures single calls of one rank on tmpfs: direct on a file and on /dev/null, through
+PLFS, and through the door alone with the null store (mpi_null.c) below it. They alternate; ratios
+are medians of the ratios within each repetition.
 """
 
 import argparse, os, shutil, sys, tempfile
@@ -45,7 +51,8 @@ VARIANTS = {
 }
 # ROMIO decides by itself whether a collective call exchanges data first; here it always does.
 COLLECTIVE = ["--hints", "romio_cb_write=enable,romio_cb_read=enable"]
-# Ranks that wait spin otherwise, and steal the processors from the servers. The rest lets Open MPI run more ranks than processors, and as root.
+# Ranks that wait spin otherwise, and steal the processors from the servers. The rest lets Open MPI
+# run more ranks than processors, and as root.
 ENV = {
     **os.environ,
     "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
@@ -146,7 +153,8 @@ def measure(a, program, doors, variants):
 
 
 def calls(a, program, dirs, ranks, *flags):
-    """Calls of PLFS on the storage that an open and close and another with a read cost: rank 0's, who prints, and the most that another rank makes."""
+    """Calls of PLFS on the storage that an open and close and another with a read cost: rank 0's,
+    who prints, and the most that another rank makes."""
 
     def of_each(times, scratch):
         mpiexec = [

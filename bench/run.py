@@ -4,11 +4,13 @@
     run.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON] [--transfer 47001,4096,1024]
            [--ranks 8] [--reps 3] [--settle S] [--size MIB] [--direct-n1-size MIB] [--variants n1-direct,nn-direct,n1-plfs]
 
-The variants alternate within each repetition, in turn from the first and from the last, so a slow minute of the machine hits all of
-them; the first repetition warms up and does not count; the table holds medians, of rates. A file of another size is fair where only N-1 direct is slow (ceph).
---storage ceph wants --dir with mnt0, mnt1, …: clients of one file system, each a node; rank i works in mnt(i mod M), and reads
-go through another client than the one that wrote, 3 seconds later: until then the OSDs go on with what they were given, the more the
-faster it was written. Every byte is checked after each timed read. Files are removed.
+The variants alternate within each repetition, in turn from the first and from the last, so a slow
+minute of the machine hits all of them; the first repetition warms up and does not count; the table
+holds medians, of rates. A file of another size is fair where only N-1 direct is slow (ceph).
+--storage ceph wants --dir with mnt0, mnt1, …: clients of one file system, each a node; rank i works
+in mnt(i mod M), and reads go through another client than the one that wrote, 3 seconds later: until
+then the OSDs go on with what they were given, the more the faster it was written. Every byte is
+checked after each timed read. Files are removed.
 """
 
 import argparse, contextlib, glob, os, signal, subprocess, sys, tempfile, time
@@ -37,7 +39,8 @@ VARIANTS = {
     "n1-mount": ("strided", "mount"),
 }
 
-# MiB a rank by transfer size: a few seconds a variant on two cores, far above what caches of programs hold.
+# MiB a rank by transfer size: a few seconds a variant on two cores, far above what caches of
+# programs hold.
 SIZES = {
     "tmpfs": {47001: 64, 4096: 32, 1024: 16},
     "ext4": {47001: 64, 4096: 32, 1024: 16},
@@ -53,7 +56,8 @@ def nearest(sizes, transfer):
 
 @contextlib.contextmanager
 def storage(a):
-    """One fresh directory per client and door: direct, preload, mount; removed at the end, whatever happens. n1-mount has `plfs mount` over each client's."""
+    """One fresh directory per client and door: direct, preload, mount; removed at the end, whatever
+    happens. n1-mount has `plfs mount` over each client's."""
     if a.storage == "ceph":
         mounts = sorted(glob.glob(os.path.join(a.dir or "", "mnt[0-9]*")))
         if not mounts:

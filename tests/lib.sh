@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Sourced by the suites (tests/*/run.sh): how they tell what became of a test, in the lines that tests/run counts. The tests asked for are in $wanted, with blanks around (" $* ").
+# Sourced by the suites (tests/*/run.sh): how they tell what became of a test, in the lines that
+# tests/run counts. The tests asked for are in $wanted, with blanks around (" $* ").
 # shellcheck disable=SC2034 # read where this is sourced
 failed=
 # What somebody has in ~/.plfsrc or /etc/plfsrc is not what is tested.
@@ -20,7 +21,8 @@ show() { sed 's/^/    /'; }
 explored() { # NUMBER WHAT
     [ -z "${PLFS_EXPLORED:-}" ] || echo "$1 $2" >> "$PLFS_EXPLORED"
 }
-# Tests of cargo, by words of their names or all. Of the whole workspace, so that what several suites need is built once.
+# Tests of cargo, by words of their names or all. Of the whole workspace, so that what several
+# suites need is built once.
 cargo_tests() { # OPTION... -- [WORD...]
     local options=() word status=0
     while [ "$1" != -- ]; do options+=("$1") && shift; done

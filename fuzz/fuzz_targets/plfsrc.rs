@@ -1,5 +1,5 @@
-//! A plfsrc that may be anything: no panic, an error that is one line with its place, and of what is
-//! understood a modern file that says the same.
+//! A plfsrc that may be anything: no panic, an error that is one line with its place, and of what
+//! is understood a modern file that says the same.
 #![no_main]
 
 use std::path::Path;

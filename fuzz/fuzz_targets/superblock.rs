@@ -1,6 +1,6 @@
-//! Superblocks, summaries, clocks and the texts of the table of backends and of layouts that may be anything: no
-//! panic, with any checksum; a clock is its stamp's or none, an entry or a layout that is one
-//! comes back.
+//! Superblocks, summaries, clocks and the texts of the table of backends and of layouts that may be
+//! anything: no panic, with any checksum; a clock is its stamp's or none, an entry or a layout that
+//! is one comes back.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -3,8 +3,10 @@
 #
 # Proves: what plfs.h promises, called from C; compiled with pkg-config as a user's program is
 # Takes 10 s
-# Compiles each program of this directory with pkg-config against BUILD_DIR, as a user's program would be, and runs it in an empty directory.
-# Environment: CC, CFLAGS; T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).
+# Compiles each program of this directory with pkg-config against BUILD_DIR, as a user's program
+# would be, and runs it in an empty directory.
+# Environment: CC, CFLAGS; T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S,
+# seconds for one test (default 120).
 set -u
 build=$(realpath "$1") && shift || exit 2
 here=$(dirname "$(realpath "$0")")

@@ -11,6 +11,13 @@ static void wait_for(int fd)
 	IS(read(fd, &c, 1), 1);
 }
 
+static plfs_file *at_exit;
+
+static void write_at_exit(void)
+{
+	IS(plfs_write(at_exit, "late", 4), 4);
+}
+
 int main(void)
 {
 	int to[2], from[2];
@@ -69,5 +76,23 @@ int main(void)
 	IS(waitpid(child, &status, 0), child);
 	IS(status, 0);
 	t_bytes("g", "kept", 4);
+
+	/* what a handler of exit(3) writes is kept, whether it was set before the library began or
+	   after it: the first runs last, when the library has committed what was open */
+	for (int before = 0; before < 2; before++) {
+		child = fork();
+		if (child == 0) {
+			if (before)
+				OK(atexit(write_at_exit));
+			at_exit = t_open("h", O_RDWR | O_CREAT | O_TRUNC);
+			IS(plfs_write(at_exit, "soon", 4), 4);
+			if (!before)
+				OK(atexit(write_at_exit));
+			exit(0);
+		}
+		IS(waitpid(child, &status, 0), child);
+		IS(status, 0);
+		t_bytes("h", "soonlate", 8);
+	}
 	return 0;
 }

@@ -3,9 +3,11 @@
 #
 # Proves: the plfs command as it is installed, each subcommand, its messages and its exit status
 # Takes 60 s
-# End-to-end tests of the plfs command as it is installed: BUILD_DIR holds bin/plfs, lib/libplfs.so and lib/plfs/libplfs_preload.so. Each function t_NAME below runs in an
-# empty directory of its own, and fails at its first failing command. A test that cannot run here calls `skip WHY`.
-# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).
+# End-to-end tests of the plfs command as it is installed: BUILD_DIR holds bin/plfs, lib/libplfs.so
+# and lib/plfs/libplfs_preload.so. Each function t_NAME below runs in an empty directory of its own,
+# and fails at its first failing command. A test that cannot run here calls `skip WHY`.
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one
+# test (default 120).
 set -u
 build=$(realpath "$1") && shift || exit 2
 work=$(mktemp -d "${T_DIR:-/tmp}/plfs-cli-test.XXXXXX")
@@ -18,7 +20,8 @@ wanted=" $* "
 
 skip() { echo "$*" > "$work/skip"; exit 77; }
 fail() { echo "failed: $*" >&2; exit 1; }
-# Fails unless the command fails with this status and one line on standard error that begins with "plfs: " and has this text.
+# Fails unless the command fails with this status and one line on standard error that begins with
+# "plfs: " and has this text.
 refuses() { # STATUS TEXT COMMAND...
     local want=$1 text=$2 status=0; shift 2
     "$@" > "$work/out" 2> "$work/err" || status=$?

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Old containers stay readable: run.py BUILD_DIR reads every fixture beside it with the decoder, `plfs` and `plfs run`, then writes
+"""Old containers stay readable: run.py BUILD_DIR reads every fixture beside it with the decoder,
+`plfs` and `plfs run`, then writes
 to each file, so that old containers also take new logs."""
 
 import hashlib, json, os, subprocess, sys, tempfile

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""The independent decoder and the engine read the same bytes and the same numbers out of the same containers.
+"""The independent decoder and the engine read the same bytes and the same numbers out of the same
+containers.
 
     agree.py BUILD_DIR [--seed N] [--rounds 1] [--only WORD] [--keep]
     agree.py --stat NAME        what the decoder finds in one container, as JSON, and whether summary, flat index and logs agree
 
-Ordinary Python programs write below `BUILD_DIR/bin/plfs run`, some are killed, some index logs are torn by hand. After every step
-all readers must agree: the program's own `cat` under `plfs run`, `plfs cat`, `plfs_decode.py cat` and `flat_index.py cat`; where
-the bytes are determined also a plain file written by the same program. `plfs stat --json` must hold the decoder's numbers.
-Containers made by hand that contradict docs/FORMAT.md must be refused by both. A failure names the seed that repeats it.
+Ordinary Python programs write below `BUILD_DIR/bin/plfs run`, some are killed, some index logs are
+torn by hand. After every step all readers must agree: the program's own `cat` under `plfs run`,
+`plfs cat`, `plfs_decode.py cat` and `flat_index.py cat`; where the bytes are determined also a
+plain file written by the same program. `plfs stat --json` must hold the decoder's numbers.
+Containers made by hand that contradict docs/FORMAT.md must be refused by both. A failure names the
+seed that repeats it.
 """
 
 import argparse, ctypes, hashlib, json, os, random, shutil, signal, subprocess, sys, tempfile, time
@@ -22,7 +25,8 @@ STAT = [sys.executable, os.path.abspath(__file__), "--stat"]
 
 
 def stat(name):
-    """What the decoder finds in a container. `places`: where it is damaged, and where its parts say different things."""
+    """What the decoder finds in a container. `places`: where it is damaged, and where its parts say
+    different things."""
     c = plfs_decode.Container(name)
     state, flat, tail = flat_index.find(c)
     ends = {}
@@ -664,7 +668,8 @@ class Agree:
         self.touched()
 
     def touched(self):
-        """Logs do not change behind the back of a container that nobody has open: its summary would still count."""
+        """Logs do not change behind the back of a container that nobody has open: its summary would
+        still count."""
         os.utime(self.stat()["container"])
 
     def flip_block(self):
@@ -894,7 +899,8 @@ def compare_by_hand(plfs, index, refuse):
 
 
 def compare_flat(plfs, raw, wrong, late=None):
-    """The same for a flat index made by hand: used if it is right, ignored if a CRC is wrong or a late block has no place in it.
+    """The same for a flat index made by hand: used if it is right, ignored if a CRC is wrong or a
+    late block has no place in it.
     The engine survives one that contradicts the document."""
     import test_decode as t
 
@@ -955,7 +961,8 @@ def main():
             if a.only not in name:
                 continue
             begin = time.monotonic()
-            # Chance may leave a flat index without the part that the case is for: then another seed has to show it.
+            # Chance may leave a flat index without the part that the case is for: then another seed
+            # has to show it.
             for turn in range(5):
                 base, why, is_chance = tempfile.mkdtemp(prefix="plfs-agree."), None, False
                 try:

@@ -4,8 +4,8 @@
     flat_index.py records NAME         what the flat index has and the records that it does not cover, one JSON line each
     flat_index.py cat NAME > out       the logical bytes through these
 
-If there is no flat index, or it is stale or damaged, the index logs are read. Exit status: as that of plfs_decode.py, and 1 if the
-flat index is damaged.
+If there is no flat index, or it is stale or damaged, the index logs are read. Exit status: as that
+of plfs_decode.py, and 1 if the flat index is damaged.
 """
 
 import itertools, math, os, pathlib, sys
@@ -39,7 +39,8 @@ HOLE = 2**32 - 1
 
 
 class Flat(plfs_decode.Reader):
-    """`records` has the truncates and a run for each entry of shape 0, each piece of other entries and each extent of a block."""
+    """`records` has the truncates and a run for each entry of shape 0, each piece of other entries
+    and each extent of a block."""
 
     def __init__(self, path, raw):
         super().__init__(raw, 0, len(raw))
@@ -248,7 +249,8 @@ class Flat(plfs_decode.Reader):
 
 
 def find(container):
-    """The flat index of a container: "none", "damaged", "stale" or "valid"; itself; the index logs behind what it covers."""
+    """The flat index of a container: "none", "damaged", "stale" or "valid"; itself; the index logs
+    behind what it covers."""
     summary, path = container.summary(), os.path.join(container.dir, "flat")
     if (
         not isinstance(summary, str) and summary.flat_bytes

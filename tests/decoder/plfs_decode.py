@@ -4,10 +4,11 @@
     plfs_decode.py records NAME        every record in order, one JSON line each
     plfs_decode.py cat NAME > out      the logical bytes
 
-It is a second opinion on the engine: written from the document alone, slow and simple, to be read beside it. § marks a section.
+It is a second opinion on the engine: written from the document alone, slow and simple, to be read
+beside it. § marks a section.
 All is read from the index logs; flat_index.py reads the optional flat index (§6).
-Exit status: 0, or 1 if the file cannot be read or a block contradicts the document (`cat` then writes nothing). A region that a
-crash tore is reported on stderr and is no error.
+Exit status: 0, or 1 if the file cannot be read or a block contradicts the document (`cat` then
+writes nothing). A region that a crash tore is reported on stderr and is no error.
 """
 
 import bisect, collections, itertools, json, math, os, pathlib, re, struct, sys
@@ -55,7 +56,8 @@ class Table:
         return self.row(*self.struct.unpack_from(raw, offset))
 
     def framed(self, raw, magic, offset, end):
-        """The row that begins with magic and the CRC of all from there to the end; None if they do not fit."""
+        """The row that begins with magic and the CRC of all from there to the end; None if they do
+        not fit."""
         row = self.at(raw, offset) if offset + self.size <= len(raw) else None
         return (
             row
@@ -180,7 +182,8 @@ class Super:
 
 
 def find_container(name):
-    """§1: (superblock, container directory, root, is a copy). An equal inode anywhere beats a copy's container."""
+    """§1: (superblock, container directory, root, is a copy). An equal inode anywhere beats a
+    copy's container."""
     sb, found = Super(name), []
     for root in [*pathlib.Path(os.path.realpath(name)).parents, sb.root]:
         there = os.path.join(root, ".plfs", sb.uuid.hex()[:2], sb.uuid.hex()[2:])
@@ -192,9 +195,11 @@ def find_container(name):
     return min(found, key=lambda candidate: candidate[3])
 
 
-# ---- §3 what runs, nests, holes and truncates say. Each has its place in the order, and an end that counts for the size
+# ---- §3 what runs, nests, holes and truncates say. Each has its place in the order, and an end
+# that counts for the size
 def span(length, axes):
-    """What pieces along axes of (stride, count) span. By size, each stride is at least what the smaller ones span: pieces never overlap."""
+    """What pieces along axes of (stride, count) span. By size, each stride is at least what the
+    smaller ones span: pieces never overlap."""
     for stride, count in axes:
         need(
             count >= 2 and abs(stride) >= length,
@@ -205,7 +210,8 @@ def span(length, axes):
 
 
 def run(order, logical, length, axes, physical, segment, **more):
-    """Pieces of one length, one behind the other in a segment. A run has one axis, a nest up to three; a hole is a piece in no segment."""
+    """Pieces of one length, one behind the other in a segment. A run has one axis, a nest up to
+    three; a hole is a piece in no segment."""
     axes = [axis for axis in axes if axis != (0, 1)]
     reach = [stride * (count - 1) for stride, count in axes]
     first, end = (
@@ -259,7 +265,8 @@ KINDS = {
 
 
 class Log:
-    """The blocks of an index log from `start` on. `places`: what lies between and behind them, and those that are corrupt."""
+    """The blocks of an index log from `start` on. `places`: what lies between and behind them, and
+    those that are corrupt."""
 
     def __init__(self, path, log_set, sb, is_open, start=0):
         self.path, self.set, self.sb, self.raw = path, log_set, sb, pathlib.Path(path).read_bytes()
@@ -288,7 +295,8 @@ class Log:
         return head if head and head.payload <= 16 << 20 else None
 
     def fits(self, at, n=52):
-        """Whether magic, uuid, offset and set are those of a header here, as far as they are in its first n bytes."""
+        """Whether magic, uuid, offset and set are those of a header here, as far as they are in its
+        first n bytes."""
         fields = {
             0: b"PLIX",
             16: self.sb.uuid[:8],
@@ -306,7 +314,8 @@ class Log:
         return written > 0 and self.fits(at, min(written, 52))
 
     def judge(self, start, end, kind):
-        """§3, torn tails: bytes in which no valid block starts are of this kind if all their pieces are torn, else corrupt."""
+        """§3, torn tails: bytes in which no valid block starts are of this kind if all their pieces
+        are torn, else corrupt."""
         if start < end:
             starts = [start] + [at for at in range(start + 64, end, 64) if self.begins(at, end)]
             torn = all(map(self.torn, starts, starts[1:] + [end]))
@@ -320,7 +329,8 @@ class Log:
             )
 
     def torn(self, at, end):
-        """Whether a crash leaves that of an append: a cut beginning of a block, or a block with zeros for sectors."""
+        """Whether a crash leaves that of an append: a cut beginning of a block, or a block with
+        zeros for sectors."""
         piece, head = self.raw[at:end], self.header(at) if end - at >= 64 else None
         if not any(piece[:64]):
             return True

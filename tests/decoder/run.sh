@@ -3,7 +3,8 @@
 #
 # Proves: FORMAT.md says enough: a decoder written from it alone reads what the engine wrote, and both refuse the same
 # Takes 60 s
-# test_decode.py tests the decoder, agree.py decoder and engine against each other with random programs. TEST: test_decode, or a word in the names of agree.py.
+# test_decode.py tests the decoder, agree.py decoder and engine against each other with random
+# programs. TEST: test_decode, or a word in the names of agree.py.
 set -u
 here=$(dirname "$(realpath "$0")")
 build=$(realpath "$1") && shift || exit 2

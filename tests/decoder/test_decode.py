@@ -1,4 +1,5 @@
-"""Tests of plfs_decode.py and flat_index.py on containers made here, by an encoder written from docs/FORMAT.md alone.
+"""Tests of plfs_decode.py and flat_index.py on containers made here, by an encoder written from
+docs/FORMAT.md alone.
 
 python3 -m unittest discover -s tests/decoder
 """
@@ -169,7 +170,8 @@ def shape(*axes, table=()):
 
 
 def extents(*rows):
-    """A block. A row: gap length segment physical, and stamp, index of the log set if it is ordered."""
+    """A block. A row: gap length segment physical, and stamp, index of the log set if it is
+    ordered."""
     return pad8(
         bytes([len(rows) - 1, len(rows[0]) == 6])
         + b"".join(column(values) for values in zip(*rows))
@@ -191,7 +193,8 @@ def flat(
     floor=0,
     **head,
 ):
-    """An entry: first end length stride physical stamp set shape count segment; a block: first, bytes; n: extents in the blocks; head: wrong numbers."""
+    """An entry: first end length stride physical stamp set shape count segment; a block: first,
+    bytes; n: extents in the blocks; head: wrong numbers."""
     rows = sorted(entries, key=lambda x: (x[0], *x[5:7]))
     top = [0] * len(rows)
 
@@ -257,7 +260,8 @@ TURNS_LOGS = [
     ),
 ]
 
-# What a writer who lags behind adds: its stamp, whether the flat index can be used with it, the bytes.
+# What a writer who lags behind adds: its stamp, whether the flat index can be used with it, the
+# bytes.
 LATE = (
     (10, "stale", b"XXAA" + TURNS[4:]),
     (11, "stale", b"XXXX" + TURNS[4:]),
@@ -527,7 +531,8 @@ class Decoder(unittest.TestCase):
         self.assertEqual(self.cat(), b"AAAAbbbb")
 
     def test_record_stamps_decide_not_the_blocks(self):
-        """The order is fixed when a run begins: a block that comes late does not make its runs newer."""
+        """The order is fixed when a run begins: a block that comes late does not make its runs
+        newer."""
         self.fill(log(B(30, [run(0, 4, 0, stamp=5)], 4)), b"AAAA")
         self.fill(log(B(10, [run(2, 4, 0)], 6), log_set=OTHER), b"bbbb", OTHER)
         self.assertEqual(self.cat(), b"AAbbbb")

@@ -1,4 +1,5 @@
-"""The crates of Cargo.lock against deny.toml, without a network: licences, versions, sources. Prints a line for each, as suites do."""
+"""The crates of Cargo.lock against deny.toml, without a network: licences, versions, sources.
+Prints a line for each, as suites do."""
 
 import collections
 import json
@@ -10,7 +11,8 @@ import tomllib
 
 
 def allowed(expression, allow):
-    """Whether an SPDX expression can be met with the licences of `allow`: OR of ANDs, with parentheses; old manifests have / for OR."""
+    """Whether an SPDX expression can be met with the licences of `allow`: OR of ANDs, with
+    parentheses; old manifests have / for OR."""
     words = re.findall(r"\(|\)|[^\s()]+", expression.replace("/", " OR "))
     at = 0
 

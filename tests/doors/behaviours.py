@@ -1,7 +1,10 @@
-"""The consistency contract, one function a behaviour. SEMANTICS.md names each as `doors/NAME`, and each runs through every door that can express it.
+"""The consistency contract, one function a behaviour. SEMANTICS.md names each as `doors/NAME`, and
+each runs through every door that can express it.
 
-`w` is a World (doors.py): processes on nodes 0 and 1, which call `open`, `read`, `write` and so on. What a behaviour needs besides files that can be opened, written, read,
-cut and synced stands above it; a door that lacks it says why. `differs`: what SEMANTICS.md says where the library and its doors do not behave so; `in_a_mount`: where a mount does not.
+`w` is a World (doors.py): processes on nodes 0 and 1, which call `open`, `read`, `write` and so on.
+What a behaviour needs besides files that can be opened, written, read, cut and synced stands above
+it; a door that lacks it says why. `differs`: what SEMANTICS.md says where the library and its doors
+do not behave so; `in_a_mount`: where a mount does not.
 It runs there too, and must not hold.
 """
 
@@ -281,7 +284,8 @@ def a_killed_writer_leaves_whole_writes_and_all_that_it_synced(w):
     for round in range(8):
         writer = w.process(round % 2)
         f = writer.open(f"f{round}", "rwc")
-        # Write i goes to one of 50 places; every tenth step is a sync. No answer is waited for, so that the kill may meet anything.
+        # Write i goes to one of 50 places; every tenth step is a sync. No answer is waited for, so
+        # that the kill may meet anything.
         for i in range(300):
             if i % 10 == 9:
                 writer.send("sync", f.handle)
@@ -467,7 +471,8 @@ def a_rename_replaces_at_once(w):
                 assert reader.read("f") in (versions if w.door.settle_s else versions[-2:])
                 break
             except Refused as refused:
-                # Opened, and gone before it was read: what the tables of SEMANTICS.md say. Nobody ever misses the name or sees a mixture.
+                # Opened, and gone before it was read: what the tables of SEMANTICS.md say. Nobody
+                # ever misses the name or sees a mixture.
                 assert refused.name == "ESTALE" and w.door.is_plfs, refused
         process.receive()
     assert process.names() == ["f"] and process.read("f") == b"new 29"
@@ -652,7 +657,8 @@ def files_reach_to_the_last_offset_and_holes_are_zeros(w):
 def nothing_is_past_the_last_offset(w):
     f = w.process().open("f", "rwc")
     last = (1 << 63) - 1
-    # The kernel finds out first, if the call goes through it: an end that no number can say is EINVAL.
+    # The kernel finds out first, if the call goes through it: an end that no number can say is
+    # EINVAL.
     w.refuses("EFBIG" if w.door.name in LIBRARY else "EINVAL", f.write, last, b"x")
     f.write(0, b"kept")
     assert f.size() == 4 and f.read(last - 10, 5) == b""

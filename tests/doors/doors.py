@@ -1,7 +1,9 @@
 """The doors, as behaviours.py uses them.
 
-A door is a server program (one of posix.c, capi.c, mpi.c, door.rs) and where it finds its files. Each process of a behaviour is one server, driven through pipes, so that a
-behaviour says in which order several processes do what. A node is those processes that meet in one directory of shared memory, or in one mount.
+A door is a server program (one of posix.c, capi.c, mpi.c, door.rs) and where it finds its files.
+Each process of a behaviour is one server, driven through pipes, so that a behaviour says in which
+order several processes do what. A node is those processes that meet in one directory of shared
+memory, or in one mount.
 """
 
 import collections
@@ -25,7 +27,8 @@ class Refused(Exception):
 
 
 class Process:
-    """One server. Every call is a line to it and a line from it; calls of behaviours that must not wait for each other use send and receive."""
+    """One server. Every call is a line to it and a line from it; calls of behaviours that must not
+    wait for each other use send and receive."""
 
     def __init__(self, door, node, user):
         self.door, self.node, self.user, self.directory = door, node, user, None
@@ -176,7 +179,8 @@ class File:
 
 
 class Door:
-    """What behaviours ask of a door. `lacks`: what it has no calls for, and why. `commits`, `acquires`: its operations of that kind, as World knows them."""
+    """What behaviours ask of a door. `lacks`: what it has no calls for, and why. `commits`,
+    `acquires`: its operations of that kind, as World knows them."""
 
     server = "posix"
     lacks = {}
@@ -354,7 +358,8 @@ class Mpi(Door):
             "EFBIG": "ARG",
         }
         classes |= {"ENOTDIR": "BAD_FILE", "ENAMETOOLONG": "BAD_FILE"}
-        # A handle of the wrong mode has a class for each direction. A directory is not ours: what the MPI says of it is its own (M10).
+        # A handle of the wrong mode has a class for each direction. A directory is not ours: what
+        # the MPI says of it is its own (M10).
         classes |= {"EBADF": "ACCESS READ_ONLY", "EISDIR": "BAD_FILE IO OTHER"}
         return {f"MPI_ERR_{one}" for one in classes.get(name, "IO").split()}
 
@@ -385,7 +390,8 @@ ARGUMENTS = {"ftruncate": [100], "preallocate": [100], "atomicity": [1]}
 
 
 class World:
-    """What a behaviour has: processes, an empty directory, and questions about the storage below."""
+    """What a behaviour has: processes, an empty directory, and questions about the storage
+    below."""
 
     def __init__(self, door, name):
         self.door, self.name, self.used = door, name, []

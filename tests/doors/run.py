@@ -1,4 +1,5 @@
-"""Runs the behaviours through the doors: run.py WORK PLFS SERVERS [NAME...], as run.sh calls it. NAME: only these doors and behaviours."""
+"""Runs the behaviours through the doors: run.py WORK PLFS SERVERS [NAME...], as run.sh calls it.
+NAME: only these doors and behaviours."""
 
 import os
 import pathlib
@@ -29,7 +30,8 @@ def run(behaviour, door):
     ):
         return "skip", "needs root"
     row = behaviour.differs.get(door.name)
-    # What may be seen late is seen at once if the machine is slow: only a difference that never shows is none.
+    # What may be seen late is seen at once if the machine is slow: only a difference that never
+    # shows is none.
     for attempt in range(3 if row else 1):
         world = World(door, f"{behaviour.name}.{attempt}")
         try:
@@ -108,7 +110,8 @@ def exists(test):
 
 
 def semantics():
-    """SEMANTICS.md and the tests know each other: each sentence names a test, each test that is named is there, each behaviour is named, each difference has a row."""
+    """SEMANTICS.md and the tests know each other: each sentence names a test, each test that is
+    named is there, each behaviour is named, each difference has a row."""
     text = (ROOT / "docs/SEMANTICS.md").read_text()
     tests = r"`((?:doors|fuse|preload|mpi|cli)/(?!NAME|FILE)[\w.]+|(?!FILE)\w+::(?!NAME)\w+)`"
     sentences = re.findall(r"^\* \*\*(\w+)\*\*(.*(?:\n  .*)*)", text, re.M)

@@ -3,8 +3,10 @@
 #
 # Proves: SEMANTICS.md: each sentence through every door, and on a plain file system; needs root
 # Takes 60 s
-# One list of behaviours (behaviours.py), each through every door: Rust, C, preload, FUSE, MPI-IO under two MPIs; and on a plain file system, which shows what POSIX does. The
-# table at the end says where each holds, where it cannot be expressed, and where it differs as SEMANTICS.md says. NAME: only these doors and behaviours.
+# One list of behaviours (behaviours.py), each through every door: Rust, C, preload, FUSE, MPI-IO
+# under two MPIs; and on a plain file system, which shows what POSIX does. The table at the end says
+# where each holds, where it cannot be expressed, and where it differs as SEMANTICS.md says. NAME:
+# only these doors and behaviours.
 # Some need root, as other users, small file systems and mounts do.
 # Environment: T_DIR, where the directories are made (default /tmp); CARGO.
 set -u

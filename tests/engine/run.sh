@@ -3,7 +3,8 @@
 #
 # Proves: the engine and its crates: unit tests, and crates/*/tests: model, power loss, kills, faults, hostile bytes, concurrency
 # Takes 200 s
-# cargo's tests, of all crates. TEST: a file of crates/plfs/tests or of its directory engine, or words of a test's name: engine/crash, engine/a_sync_survives_power_loss.
+# cargo's tests, of all crates. TEST: a file of crates/plfs/tests or of its directory engine, or
+# words of a test's name: engine/crash, engine/a_sync_survives_power_loss.
 set -u
 cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 shift

@@ -4,9 +4,12 @@
 # Proves: fsx: random operations on one file, in a mount and under `plfs run`, agree with fsx's own model; the mount needs root
 # Takes 60 s
 # Alone: beside fsx on fixed processors Linux 6.18 let processes that could run wait for 20 s (/proc/PID/schedstat), such as the daemon that MPI_Init of Open MPI waits for.
-# fsx, the file system exerciser of crates.io: random operations on one file, and after each a look whether it is what fsx's own model says; in a mount, maps included, and under
-# `BUILD_DIR/bin/plfs run`. OPS operations at each door (150,000) from fresh seeds: PLFS_SEED and those after it, a seed for each processor, which run side by side, each with its mount
-# on a processor of its own: one that wakes the other on another processor takes three times as long. A million takes 3 minutes of a processor.
+# fsx, the file system exerciser of crates.io: random operations on one file, and after each a look
+# whether it is what fsx's own model says; in a mount, maps included, and under `BUILD_DIR/bin/plfs
+# run`. OPS operations at each door (150,000) from fresh seeds: PLFS_SEED and those after it, a seed
+# for each processor, which run side by side, each with its mount on a processor of its own: one
+# that wakes the other on another processor takes three times as long. A million takes 3 minutes of
+# a processor.
 # What has to be installed first goes to PLFS_TEST_CACHE, by default ~/.cache/plfs-tests.
 set -u
 here=$(dirname "$(realpath "$0")")
@@ -18,7 +21,8 @@ if [ "${1:-}" = --job ]; then
     job=$2-$3-$4 door=$2 config=$3 seed=$4 ops=$5
     mapfile -t cpus < <(taskset -cp $$ | sed 's/.*: //' | tr , '\n' | awk -F- '{ for (i = $1; i <= ($2 == "" ? $1 : $2); i++) print i }')
     taskset -cp "${cpus[PLACE % ${#cpus[@]}]}" $$ > /dev/null
-    # In memory: one operation in eight makes the storage sync, which is what all the time would go to.
+    # In memory: one operation in eight makes the storage sync, which is what all the time would go
+    # to.
     memory=$(mktemp -d /dev/shm/plfs-fsx.XXXXXX)
     mkdir "$memory/backend" "$memory/point" "$memory/artifacts"
     trap 'rm -rf "$memory"' EXIT
@@ -33,7 +37,8 @@ if [ "${1:-}" = --job ]; then
     fi
     left=$("$plfs" check "$memory/backend" 2>&1) || status="$status, and what it left is not healthy: $left"
     [ -n "$(find "$memory/backend/.plfs" -name '*.data' 2> /dev/null | head -1)" ] || status="$status, and left no data in a container"
-    # What was overwritten does not stay for ever: at a close 64 MiB and four times the file's size at most; the bound leaves as much again for what is written between two closes.
+    # What was overwritten does not stay for ever: at a close 64 MiB and four times the file's size
+    # at most; the bound leaves as much again for what is written between two closes.
     kib=$(du -sk "$memory/backend" | cut -f1)
     [ "$config" = large ] || [ "$kib" -lt 200000 ] || status="$status, and its file of 400 KB takes $kib KiB"
     if [ "$status" = 0 ]; then echo ok > "$said"; else echo "status $status" > "$said"; fi
@@ -55,8 +60,8 @@ OPS=${OPS:-150000} seed=${PLFS_SEED:-$RANDOM}
 seeds=() share=$((OPS / $(nproc)))
 for ((i = 0; i < $(nproc); i++)); do seeds+=($(((seed + i) % (1 << 32)))); done
 
-# fsx 0.3.2 with a line more: it never unmaps what it maps for reading. So files that it closes stay open, and after some 600,000 operations the kernel gives it no more maps
-# (vm.max_map_count).
+# fsx 0.3.2 with a line more: it never unmaps what it maps for reading. So files that it closes stay
+# open, and after some 600,000 operations the kernel gives it no more maps (vm.max_map_count).
 fsx=$cache/fsx-0.3.2-unmaps/bin/fsx
 install_fsx() {
     [ -x "$fsx" ] && return
@@ -73,7 +78,8 @@ if ! install_fsx; then
     exit 0
 fi
 
-# Writable shared mappings of containers are refused under plfs run, and fsx maps for reading with PROT_WRITE too: no maps there.
+# Writable shared mappings of containers are refused under plfs run, and fsx maps for reading with
+# PROT_WRITE too: no maps there.
 common=$'read = 10\nwrite = 10\ntruncate = 4\n'
 syncs=$'fsync = 1\nfdatasync = 1\nclose_open = 1\n'
 # A posix_fallocate of length 0 is EINVAL everywhere, which fsx takes for "not supported": min = 1.

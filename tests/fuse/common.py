@@ -1,4 +1,5 @@
-"""What the behaviours of a mount share. A file of them is a program: each function t_NAME is a behaviour; main() prints a line for each, as suites do."""
+"""What the behaviours of a mount share. A file of them is a program: each function t_NAME is a
+behaviour; main() prints a line for each, as suites do."""
 
 import errno
 import os
@@ -52,7 +53,8 @@ def in_child(work):
 
 
 def main(tests, wanted, mount=None, mode=0o755):
-    """Runs the functions t_* of `tests`, or those that are `wanted`; below a mount each in a directory of its own, which has this mode."""
+    """Runs the functions t_* of `tests`, or those that are `wanted`; below a mount each in a
+    directory of its own, which has this mode."""
     failed = 0
     for name, test in list(tests.items()):
         if not name.startswith("t_") or (wanted and name not in wanted):

@@ -1,4 +1,5 @@
-"""The daemon's life: daemon.py DIRECTORY PLFS, as root. Prints a line for each behaviour, as suites do."""
+"""The daemon's life: daemon.py DIRECTORY PLFS, as root. Prints a line for each behaviour, as suites
+do."""
 
 import errno
 import json
@@ -254,7 +255,8 @@ def t_a_remount():
 
 
 def t_mount_8_mounts_and_remounts():
-    # mount(8) looks for helpers in /sbin only: in a mount namespace of its own that has nothing but ours.
+    # mount(8) looks for helpers in /sbin only: in a mount namespace of its own that has nothing but
+    # ours.
     os.makedirs(f"{WORK}/m8.b"), os.makedirs(f"{WORK}/m8.m")
     script = """set -e
         mount -t tmpfs none "$(realpath /sbin)"; ln -s "$PLFS" /sbin/mount.fuse.plfs
@@ -277,7 +279,8 @@ def t_mount_8_mounts_and_remounts():
 
 
 def t_mount_8_mounts_without_our_helper():
-    # Then mount(8) takes libfuse's, which runs `plfs SOURCE MOUNTPOINT -o OPTIONS`, and asks for dev and suid though nobody said so.
+    # Then mount(8) takes libfuse's, which runs `plfs SOURCE MOUNTPOINT -o OPTIONS`, and asks for
+    # dev and suid though nobody said so.
     helper = shutil.which("mount.fuse3", path="/sbin:/usr/sbin")
     if not helper:
         raise Skipped("no mount.fuse3")
@@ -382,7 +385,8 @@ def syslog_in_a_namespace():
     backend, path = f"{WORK}/log.b", f"{WORK}/log.m"
 
     def wait_for(level, text):
-        """The next message with this text, which must have this level and be the daemon's: facility 3, a time, name and process."""
+        """The next message with this text, which must have this level and be the daemon's: facility
+        3, a time, name and process."""
         while True:
             said = listener.recv(10_000).decode()
             if text in said:
@@ -412,7 +416,8 @@ def syslog_in_a_namespace():
 
 
 def t_a_name_that_others_replace_can_always_be_opened():
-    """The kernel looks a name up and then opens the file; when another mount or door renamed over the name in between, or before the first read, it was ESTALE, once in 50 opens."""
+    """The kernel looks a name up and then opens the file; when another mount or door renamed over
+    the name in between, or before the first read, it was ESTALE, once in 50 opens."""
     replace = """import os, sys, time
 end, i = time.time() + 4, 0
 while time.time() < end:
@@ -455,7 +460,8 @@ print(i)"""
 
 
 def as_ordinary_user(script):
-    """Runs a text for bash as a user who may use /dev/fuse, as on most systems: through a copy of it, in a mount namespace of its own. The user's are $W/b and $W/m."""
+    """Runs a text for bash as a user who may use /dev/fuse, as on most systems: through a copy of
+    it, in a mount namespace of its own. The user's are $W/b and $W/m."""
     if subprocess.run(
         ["sh", "-c", "command -v fusermount3 setpriv"], capture_output=True
     ).returncode:
@@ -619,7 +625,8 @@ def t_data_on_all_backends_is_the_owners():
                 write(f"{path}/{i}", b"root's", os.O_WRONLY | os.O_APPEND)
             os.chown(f"{path}/3", 1, 1)
             with open(f"{path}/5", "ab") as file:
-                # A file that changes hands while it is open: what comes now is the new owner's, on every backend.
+                # A file that changes hands while it is open: what comes now is the new owner's, on
+                # every backend.
                 file.write(b"before"), file.flush()
                 os.fchown(file.fileno(), 1, 1)
                 file.write(b"after"), file.flush()

@@ -1,4 +1,5 @@
-"""What a mount does, one function a behaviour: door.py MOUNT BACKEND PLFS [TEST...]. Prints a line for each, as suites do."""
+"""What a mount does, one function a behaviour: door.py MOUNT BACKEND PLFS [TEST...]. Prints a line
+for each, as suites do."""
 
 import ctypes
 import errno
@@ -106,7 +107,8 @@ def the_kernel_reads(name):
     said = subprocess.check_output([PLFS, "log", MOUNT], text=True)
     if "does not use plain files" in said or "no FUSE_PASSTHROUGH" in said:
         raise Skipped("this kernel does not hand files to the backend (FUSE_PASSTHROUGH)")
-    # Another process does it, and says so before it ends: closing is a request, which the daemon does not answer while it is stopped.
+    # Another process does it, and says so before it ends: closing is a request, which the daemon
+    # does not answer while it is stopped.
     told, tell = os.pipe()
     os.kill(daemon, signal.SIGSTOP)
     try:
@@ -124,7 +126,8 @@ def the_kernel_reads(name):
 
 
 def calls_of_the_daemon(work):
-    """Reading system calls that the daemon makes for `work`: one for each request, and those on the logs."""
+    """Reading system calls that the daemon makes for `work`: one for each request, and those on the
+    logs."""
     daemon = json.loads(os.getxattr(MOUNT, "user.plfs.mount"))["pid"]
 
     def reads():
@@ -155,7 +158,8 @@ def t_a_megabyte_is_one_request():
     # Each is a request and a read of the log.
     made = calls_of_the_daemon(lambda: [os.preadv(fd, [memory], i << 20) for i in range(32)])
     assert 64 <= made < 96, made
-    # What the kernel caches it reads ahead as much at once, which root can set. (It was 128 KiB, whatever we asked for at the mount.)
+    # What the kernel caches it reads ahead as much at once, which root can set. (It was 128 KiB,
+    # whatever we asked for at the mount.)
     os.close(fd)
     device = os.stat(MOUNT).st_dev
     if not os.access(

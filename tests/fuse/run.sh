@@ -3,10 +3,12 @@
 #
 # Proves: the mount: its behaviours, whose files are whose, the daemon's life, POSIX (pjdfstest), programs of others; needs root
 # Takes 120 s
-# What a mount (`BUILD_DIR/bin/plfs mount`) does: its own behaviours (door.py), whose files are whose (users.py), the life of the daemon (daemon.py), POSIX (pjdfstest), and programs
-# of others inside the mount; fsx is in tests/fsx. With T_FULL=1 more data, and
-# stress-ng for long. Needs root and /dev/fuse.
-# What has to be installed first (pjdfstest from crates.io) goes to PLFS_TEST_CACHE, by default ~/.cache/plfs-tests.
+# What a mount (`BUILD_DIR/bin/plfs mount`) does: its own behaviours (door.py), whose files are
+# whose (users.py), the life of the daemon (daemon.py), POSIX (pjdfstest), and programs of others
+# inside the mount; fsx is in tests/fsx. With T_FULL=1 more data, and stress-ng for long. Needs root
+# and /dev/fuse.
+# What has to be installed first (pjdfstest from crates.io) goes to PLFS_TEST_CACHE, by default
+# ~/.cache/plfs-tests.
 # Environment: T_DIR, where the directories are made (default /tmp).
 set -u
 build=$(realpath "$1") && shift || exit 2
@@ -70,7 +72,8 @@ if is_wanted pjdfstest && installed pjdfstest 0.2.2; then
     printf '%s\n' '[features]' 'posix_fallocate = {}' 'rename_ctime = {}' 'utime_now = {}' 'utimensat = {}' '[settings]' 'naptime = 0.01' 'allow_remount = true' \
         '[dummy_auth]' 'entries = [["nobody", "nogroup"], ["daemon", "daemon"]]' > "$work/pjdfstest.toml"
     second=/dev/shm/plfs-fuse.$$; mkdir -p $second
-    # mount(8) gives a mount of type fuse to a helper, which may not be installed, or may be another; -i does without.
+    # mount(8) gives a mount of type fuse to a helper, which may not be installed, or may be
+    # another; -i does without.
     mkdir -p "$work/path"; printf '#!/bin/sh\nexec %s -i "$@"\n' "$(command -v mount)" > "$work/path/mount"; chmod +x "$work/path/mount"
     pjdfstest() { (cd "$mount" && PATH=$work/path:$PATH limit 150 "$cache/bin/pjdfstest" -c "$work/pjdfstest.toml" -p "$mount" -s $second "$@"); }
     pjdfstest > "$work/pjdfstest.log" 2>&1
@@ -78,7 +81,8 @@ if is_wanted pjdfstest && installed pjdfstest 0.2.2; then
     bad='' excluded=0 again=0
     for name in $(awk '$2 == "FAILED" || $2 == "skipped" { print $1 }' "$work/pjdfstest.log"); do
         grep -q "^$name " "$here/pjdfstest.excludes" && { excluded=$((excluded + 1)); continue; }
-        # The kernel remounts nothing while the last close of a removed file is under way, and sends that behind the program's back.
+        # The kernel remounts nothing while the last close of a removed file is under way, and sends
+        # that behind the program's back.
         if [[ $name = *erofs* ]]; then
             for _ in 1 2 3 4 5; do sleep 0.3; pjdfstest "$name" 2>&1 | grep -qE "^$name +ok$" && { again=$((again + 1)); continue 2; }; done
         fi

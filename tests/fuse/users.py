@@ -1,4 +1,5 @@
-"""Whose files are whose: users.py MOUNT BACKEND PLFS, as root. Prints a line for each behaviour, as suites do."""
+"""Whose files are whose: users.py MOUNT BACKEND PLFS, as root. Prints a line for each behaviour, as
+suites do."""
 
 import errno
 import os
@@ -125,7 +126,8 @@ def t_sticky_directories():
         lambda: (fails(errno.EPERM, os.unlink, "d/f"), fails(errno.EPERM, os.rename, "d/f", "d/g")),
     )
     as_user(ONE, lambda: os.unlink("d/f"))
-    # In a directory that is not sticky whoever may write it removes, and nothing is left of the file.
+    # In a directory that is not sticky whoever may write it removes, and nothing is left of the
+    # file.
     os.chmod("d", 0o777)
     as_user(ONE, lambda: write("d/f", b"mine"))
     was = container("d/f")

@@ -4,9 +4,12 @@
 # Proves: every decoder, fed hostile bytes by libFuzzer (fuzz/fuzz_targets), keeps what its target asserts
 # Takes 130 s
 # Patient: it ends by the clock, and does what it can until then
-# Each target for FUZZ_SECONDS (15) of a processor, as many side by side as there are processors. They start from the containers of tests/compat and from what earlier runs found
-# (fuzz/corpus, which is not kept in git); what fails stays in fuzz/artifacts, and fuzz/target/*/release/TARGET FILE repeats it.
-# Coverage is what the stable compiler has for it, without a sanitizer: the decoders have no unsafe code.
+# Each target for FUZZ_SECONDS (15) of a processor, as many side by side as there are processors.
+# They start from the containers of tests/compat and from what earlier runs found (fuzz/corpus,
+# which is not kept in git); what fails stays in fuzz/artifacts, and fuzz/target/*/release/TARGET
+# FILE repeats it.
+# Coverage is what the stable compiler has for it, without a sanitizer: the decoders have no unsafe
+# code.
 set -u
 here=$(dirname "$(realpath "$0")")
 shift

@@ -4,9 +4,12 @@
 # Proves: the MPI-IO door, call by call, under each MPI, on 1 to 4 ranks
 # Takes 150 s
 # Alone: ranks wait for each other by spinning; what runs beside them makes every barrier wait for the scheduler
-# The MPI-IO door. Each t_*.c runs in a managed directory under every MPI that is here, on 1, 2, 3 and 4 ranks: Debian's MPICH and Open MPI, and the MPICH that make deps put into
-# BUILD_DIR/deps (as libmpi.so.12 and as the standard ABI). Then what is not a program of its own: Fortran, static linking, death of a rank, exports.
-# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).
+# The MPI-IO door. Each t_*.c runs in a managed directory under every MPI that is here, on 1, 2, 3
+# and 4 ranks: Debian's MPICH and Open MPI, and the MPICH that make deps put into BUILD_DIR/deps (as
+# libmpi.so.12 and as the standard ABI). Then what is not a program of its own: Fortran, static
+# linking, death of a rank, exports.
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one
+# test (default 120).
 set -u
 build=$(realpath "$1") && shift || exit 2
 here=$(dirname "$(realpath "$0")")
@@ -115,7 +118,8 @@ for mpi in mpich openmpi; do
     done
 done
 
-# A rank that dies while the others close leaves a container that opens, with what was committed before.
+# A rank that dies while the others close leaves a container that opens, with what was committed
+# before.
 killed() { # MPI
     local mpi=$1
     "${cc[$mpi]}" -std=gnu11 -w -o "$work/killed.$mpi" "$here/killed.c" || return 1
@@ -128,7 +132,8 @@ for mpi in mpich openmpi; do
     [[ " $mpis " != *" $mpi "* ]] || check "killed $mpi" killed $mpi
 done
 
-# The ranks of a node share a log set even if each is done before the next begins: eight had up to eight, because who closed early ended the set.
+# The ranks of a node share a log set even if each is done before the next begins: eight had up to
+# eight, because who closed early ended the set.
 late() { # MPI
     local mpi=$1
     "${cc[$mpi]}" -std=gnu11 -w -o "$work/late.$mpi" "$here/late.c" || return 1
@@ -160,7 +165,8 @@ if [[ " $mpis " = *" mpich "* ]] && is_wanted static; then
     fi
 fi
 
-# The library for static programs of Open MPI, of which Debian has no static library: linked to its shared one.
+# The library for static programs of Open MPI, of which Debian has no static library: linked to its
+# shared one.
 linked() {
     local flags; flags=$(PKG_CONFIG_PATH=$build/lib/pkgconfig pkg-config --libs plfs-mpiio-ompi) || return 1
     mpicc.openmpi -std=gnu11 -w -o "$work/linked" "$here/t_open.c" $flags -Wl,-rpath,"$build/lib" 2>&1 || return 1

@@ -1,4 +1,5 @@
-# A numpy array of two dimensions, in parts of a process grid, written and read back by mpi4py; the file name is the first argument.
+# A numpy array of two dimensions, in parts of a process grid, written and read back by mpi4py; the
+# file name is the first argument.
 import sys
 import numpy as np
 from mpi4py import MPI

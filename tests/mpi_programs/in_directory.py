@@ -1,5 +1,7 @@
-# in_directory.py DIR PROGRAM [ARGUMENT...]: runs a Python program whose temporary files go to DIR. Not by TMPDIR, where Open MPI puts its mapped files too. What it says goes to
-# DIR/said.RANK: on one terminal the ranks' lines run into each other ("OKOK"), and a test that looks for them fails now and then.
+# in_directory.py DIR PROGRAM [ARGUMENT...]: runs a Python program whose temporary files go to DIR.
+# Not by TMPDIR, where Open MPI puts its mapped files too. What it says goes to DIR/said.RANK: on
+# one terminal the ranks' lines run into each other ("OKOK"), and a test that looks for them fails
+# now and then.
 import os
 import runpy
 import sys

@@ -4,11 +4,13 @@
 # Proves: programs of others and random calls through MPI-IO answer and leave bytes as on a plain file
 # Takes 200 s
 # Alone: as tests/mpi: more ranks than processors, which spin
-# Programs of others, and random calls, through the MPI-IO door: each runs direct in a plain directory and under `plfs run --mount`; answers and the bytes of all
-# files must be equal. With T_FULL=1 (make test-mpi) all programs, and on more ranks. TEST: only these, by the first word.
-# What is no Debian package goes to BUILD_DIR/deps: mpi4py with the MPICH, the Open MPI and (T_FULL) the Intel MPI of PyPI, and the tests of Debian's HDF5 source.
-# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one program (default 300, T_FULL 1200); T_SEEDS, the first seed of the random
-# calls.
+# Programs of others, and random calls, through the MPI-IO door: each runs direct in a plain
+# directory and under `plfs run --mount`; answers and the bytes of all files must be equal. With
+# T_FULL=1 (make test-mpi) all programs, and on more ranks. TEST: only these, by the first word.
+# What is no Debian package goes to BUILD_DIR/deps: mpi4py with the MPICH, the Open MPI and (T_FULL)
+# the Intel MPI of PyPI, and the tests of Debian's HDF5 source.
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one
+# program (default 300, T_FULL 1200); T_SEEDS, the first seed of the random calls.
 set -u
 build=$(realpath "$1") && shift || exit 2
 wanted=" $* "
@@ -58,8 +60,9 @@ ranks() { local n=$1; shift; "$MPIEXEC" -n "$n" "$@"; }
 export -f ranks
 dump='find . -type f | sort | xargs -d "\n" -r md5sum'
 
-# Runs a text for bash in an empty directory, twice. The output must be equal, but for the word "door", which our own programs print if MPI_File_get_info has a key
-# of PLFS: with the fourth argument it has to be there. LEAVE: files that may differ.
+# Runs a text for bash in an empty directory, twice. The output must be equal, but for the word
+# "door", which our own programs print if MPI_File_get_info has a key of PLFS: with the fourth
+# argument it has to be there. LEAVE: files that may differ.
 twice() { # NAME MPI TEXT [door]
     local name=$1 plain=0 ours=0
     is_wanted "${name%% *}" || return 0
@@ -84,7 +87,8 @@ run_differential() { # MPI RANKS FIRST SEEDS STEPS [direct]
     local mpi=$1 n=$2 second=$work/mount/d command
     fresh
     mkdir "$work/plain/two"
-    # OMPIO's collective writes may not end if some ranks write nothing; its other component is for the plain file.
+    # OMPIO's collective writes may not end if some ranks write nothing; its other component is for
+    # the plain file.
     # shellcheck disable=SC2206 # $limit is several words
     command=(env OMPI_MCA_fcoll=individual $limit "${exec[$mpi]}" -n "$n" "$BIN/differential.$mpi" "$work/plain/d")
     if [ "${6:-}" = direct ]; then "${command[@]}" "$work/plain/two" "$3" "$4" "$5"
@@ -162,7 +166,8 @@ if is_wanted mpi4py; then
     done
 fi
 
-# Intel MPI. Its own MPI-IO fails where others do not (calls that write nothing, holes), so what PLFS makes of the random calls under it is compared with a plain file of MPICH's.
+# Intel MPI. Its own MPI-IO fails where others do not (calls that write nothing, holes), so what
+# PLFS makes of the random calls under it is compared with a plain file of MPICH's.
 if is_wanted intel && only_full; then
     if have intel; then
         for source in "$here"/../mpi/t_*.c; do
@@ -196,7 +201,8 @@ if is_wanted intel && only_full; then
     else result intel skip "pip install impi-rt impi-devel"; fi
 fi
 
-# The tests of parallel HDF5, as Debian ships their source, on Debian's library. t_cache needs the private headers, which are there as well.
+# The tests of parallel HDF5, as Debian ships their source, on Debian's library. t_cache needs the
+# private headers, which are there as well.
 hdf5_tests() {
     local list=$deps/hdf5 program sources flags
     flags=$(pkg-config --cflags --libs hdf5-mpich 2> /dev/null) && have mpich || { echo "needs libhdf5-mpich-dev"; return 1; }
@@ -223,11 +229,13 @@ if is_wanted hdf5; then
     programs="testphdf5 t_mpi t_pshutdown t_prestart t_pread t_pflush1 t_pflush2"
     only_full && programs+=" t_bigio t_init_term t_shapesame t_filters_parallel t_cache"
     if out=$(hdf5_tests $programs); then
-        # The tests leave files that have times in them, and print how long they took; they verify what they read. So only their end counts.
+        # The tests leave files that have times in them, and print how long they took; they verify
+        # what they read. So only their end counts.
         hdf5() { # NAME RANKS COMMAND
             LEAVE="-r *" twice "hdf5 $1 np $2" mpich "$3 > out 2>&1 || { tail -n 30 out >&2; exit 1; }; grep -c 'FAILED' out; true"
         }
-        # These parts of testphdf5 take seconds; all of it takes minutes where there are fewer processors than ranks.
+        # These parts of testphdf5 take seconds; all of it takes minutes where there are fewer
+        # processors than ranks.
         hdf5 "testphdf5, parts" 2 'ranks 2 $DEPS/hdf5/testphdf5 -o mpiodup -o split -o idsetw -o idsetr -o cdsetw -o cdsetr -o eidsetw -o ecdsetw -o props -o fiximage -o fill'
         # Reads what others wrote, after a barrier only.
         hdf5 t_mpi 2 'ranks 2 $DEPS/hdf5/t_mpi'
@@ -244,7 +252,8 @@ if is_wanted hdf5; then
             done
             hdf5 t_bigio 2 'ranks 2 $DEPS/hdf5/t_bigio'
             hdf5 t_shapesame 4 'ranks 4 $DEPS/hdf5/t_shapesame'
-            # Its ranks spin for each other at every one of very many messages: an hour and more where they share processors, direct as well.
+            # Its ranks spin for each other at every one of very many messages: an hour and more
+            # where they share processors, direct as well.
             if [ "$(nproc)" -ge 4 ]; then hdf5 t_cache 4 'ranks 4 $DEPS/hdf5/t_cache'; else echo "left out: hdf5 t_cache: needs 4 processors"; fi
         fi
     else result hdf5 skip "$out"; fi
@@ -268,7 +277,8 @@ if is_wanted netcdf4 && only_full; then
     else result netcdf4 skip "needs libnetcdf-mpi-dev: $(grep -m1 error <<< "$out")"; fi
 fi
 
-# LAMMPS: what its MPIIO package and its POSIX writers leave, and a run that goes on from there on another number of ranks.
+# LAMMPS: what its MPIIO package and its POSIX writers leave, and a run that goes on from there on
+# another number of ranks.
 if is_wanted lammps && only_full; then
     if command -v lmp > /dev/null; then
         for n in 1 2 4 8; do

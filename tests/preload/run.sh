@@ -3,9 +3,11 @@
 #
 # Proves: libc's file calls in a managed directory with the preload library answer as on a plain directory
 # Takes 60 s
-# BUILD_DIR holds lib/libplfs.so and lib/plfs/libplfs_preload.so. Each test (t_*.c, s_*.sh) runs in an empty directory twice, once plain and
-# once in a managed directory with the preload library; output and the files left behind must be the same. only_*.c run there alone.
-# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one test (default 120).
+# BUILD_DIR holds lib/libplfs.so and lib/plfs/libplfs_preload.so. Each test (t_*.c, s_*.sh) runs in
+# an empty directory twice, once plain and once in a managed directory with the preload library;
+# output and the files left behind must be the same. only_*.c run there alone.
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one
+# test (default 120).
 set -u
 build=$(realpath "$1") && shift || exit 2
 here=$(dirname "$(realpath "$0")")

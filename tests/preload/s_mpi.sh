@@ -1,5 +1,5 @@
-# MPI-IO of an MPICH (ROMIO) on top of the POSIX door. Its UCX puts code into mmap and reaches the original by syscall(2); a door that sends
-# syscall(SYS_mmap) through its own mmap does not end.
+# MPI-IO of an MPICH (ROMIO) on top of the POSIX door. Its UCX puts code into mmap and reaches the
+# original by syscall(2); a door that sends syscall(SYS_mmap) through its own mmap does not end.
 command -v mpicc.mpich > /dev/null && command -v mpirun.mpich > /dev/null || { echo "no mpich" >&2; exit 77; }
 cat > "$T_BIN/mpi.c" <<'END'
 #include <mpi.h>

@@ -3,9 +3,11 @@
 #
 # Proves: unmodified programs of others under `plfs run` leave the same bytes as without
 # Takes 60 s
-# Unmodified programs of others under `BUILD_DIR/bin/plfs run --mount D --` and the same on a plain directory: exit status, output and the
-# bytes of all files left behind must be equal. With T_FULL=1 more data. fsx is in tests/fsx.
-# What has to be installed first (h5py from PyPI) goes to PLFS_TEST_CACHE, by default ~/.cache/plfs-tests.
+# Unmodified programs of others under `BUILD_DIR/bin/plfs run --mount D --` and the same on a plain
+# directory: exit status, output and the bytes of all files left behind must be equal. With T_FULL=1
+# more data. fsx is in tests/fsx.
+# What has to be installed first (h5py from PyPI) goes to PLFS_TEST_CACHE, by default
+# ~/.cache/plfs-tests.
 # Environment: T_DIR, where the directories are made (default /tmp).
 set -u
 build=$(realpath "$1") && shift || exit 2
@@ -104,7 +106,8 @@ needs gcc gcc ar make && same gcc 'printf "#include <stdio.h>\nint f(int);int ma
     printf "all: m\nm: m.o libf.a\n\tgcc -o m m.o libf.a\nlibf.a: f.o\n\tar rcD libf.a f.o\n" > Makefile; make -s && ls -A && ar t libf.a && nm libf.a && strip m.o && size m.o'
 needs git git && same git 'git init -q . && cp $IN/text $IN/odd . && git add . && git -c user.name=a -c user.email=b commit -qm one --date=@1 && echo x >> text && git diff --stat && git -c user.name=a -c user.email=b commit -qam two && git gc -q && git fsck && git clone -q . ../c && git -C ../c log --format=%s; git checkout -q HEAD~1 && md5sum text; rm -rf .git ../c'
 
-# A job that verifies has times in its blocks, so it leaves nothing behind; a job that does not verify must leave the same bytes.
+# A job that verifies has times in its blocks, so it leaves nothing behind; a job that does not
+# verify must leave the same bytes.
 fio_job() { same "fio $1" "fio --name=j --directory=. --fallocate=none --randseed=7 --allrandrepeat=1 --output=/dev/null $2"; }
 if needs fio fio; then
     verify="--ioengine=psync --verify=crc32c --verify_fatal=1 --do_verify=1 --unlink=1"

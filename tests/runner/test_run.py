@@ -1,4 +1,5 @@
-"""What tests/run makes of suites: each test writes a directory of suites, runs a copy of tests/run on it, and looks at the last lines."""
+"""What tests/run makes of suites: each test writes a directory of suites, runs a copy of tests/run
+on it, and looks at the last lines."""
 
 import os
 import pathlib
@@ -98,7 +99,8 @@ class Runner(unittest.TestCase):
         self.assertNotEqual(first, self.said.splitlines()[0])
 
     def test_who_stops_the_runner_stops_the_suites(self):
-        """mpiexec below `timeout` went on for minutes when the runner was ended: timeout(1) leaves the group of the suite, which alone was signalled."""
+        """mpiexec below `timeout` went on for minutes when the runner was ended: timeout(1) leaves
+        the group of the suite, which alone was signalled."""
         self.suite("a", f"timeout 60 bash -c 'echo $$ > {self.tests}/pid; sleep 50; true'")
         with subprocess.Popen([self.tests / "run", "a"], stdout=subprocess.DEVNULL) as runner:
             until = time.monotonic() + 20

@@ -148,9 +148,10 @@ enum Command {
     /// Say how new files of a directory are laid out, or show it
     ///
     /// A layout is recorded in the directory, goes with it wherever it is moved or copied, and
-    /// holds for all programs and nodes, for the directory and those below it that say nothing else.
-    /// It goes before environment variables and plfsrc. Files that are there stay as they are; other
-    /// processes know a new layout within a second.
+    /// holds for all programs and nodes, for the directory and those below it that say nothing
+    /// else.
+    /// It goes before environment variables and plfsrc. Files that are there stay as they are;
+    /// other processes know a new layout within a second.
     ///
     /// If neither the directory nor one above it has a .plfs, the directory gets one.
     #[command(

@@ -367,7 +367,8 @@ proptest! {
         look(&reopen(&map), &model(&records));
     }
 
-    /// What ranks in turns leave folds; later records go over it, and are merged with it again and again.
+    /// What ranks in turns leave folds; later records go over it, and are merged with it again and
+    /// again.
     #[test]
     fn settled_indexes_agree_with_bytes_when_more_is_written(
         (nodes, streams, ranks, pieces_each, length) in (1..4u64, 1..4u64, 1..4u64, 1..5u64, 1..4u64),

@@ -250,8 +250,8 @@ impl Config {
         rule.map_or(&self.backends, |given| &given.value)
     }
 
-    /// What says `streams`, `backends` or `workload` for a new file at `path`, if its directory does
-    /// not: a variable, a place in plfsrc, or "default".
+    /// What says `streams`, `backends` or `workload` for a new file at `path`, if its directory
+    /// does not: a variable, a place in plfsrc, or "default".
     pub fn origin_for(&self, name: &str, path: &Path) -> String {
         let rule = self.rule_for(path);
         let place = match name {

@@ -444,8 +444,8 @@ impl File {
     }
 
     /// What a process that writes must know of others' commits until now. For programs whose
-    /// processes open a file together: one looks, the others are [told](File::set_commit_horizon), instead of
-    /// each looking at all index logs.
+    /// processes open a file together: one looks, the others are [told](File::set_commit_horizon),
+    /// instead of each looking at all index logs.
     pub fn commit_horizon(&self) -> Result<CommitHorizon> {
         self.logical().commit_horizon()
     }
@@ -458,8 +458,8 @@ impl File {
 
     /// A share of the index for processes that load it together: every `parts`-th index log from
     /// the `part`-th on, encoded as a flat index. All of them merged are everything committed
-    /// so far. They may be merged if the [`Standing`]s of all together [say so](Standing::may_merge);
-    /// one part of one always.
+    /// so far. They may be merged if the [`Standing`]s of all together [say
+    /// so](Standing::may_merge); one part of one always.
     pub fn index_part(&self, part: u32, parts: u32) -> Result<(Vec<u8>, Standing)> {
         if part >= parts {
             return Err(Error::invalid(

@@ -126,8 +126,8 @@ impl Ahead {
     }
 }
 
-/// Bytes of sums that a writer may hold before it commits on its own. 4 MiB: with as many records as
-/// it may hold far below what a block can have.
+/// Bytes of sums that a writer may hold before it commits on its own. 4 MiB: with as many records
+/// as it may hold far below what a block can have.
 const PENDING_SUMS_BYTES: usize = 4 << 20;
 
 /// One process's writing side of a container.

@@ -308,8 +308,8 @@ impl StoreFile for RemoteFile {
     }
 }
 
-/// A program that has closed its standard input and error printed into its own data: where the limit
-/// leaves no room for numbers of ours, logs and the superblock had those two.
+/// A program that has closed its standard input and error printed into its own data: where the
+/// limit leaves no room for numbers of ours, logs and the superblock had those two.
 #[test]
 fn what_is_printed_to_a_closed_standard_error_goes_to_no_file_of_ours() {
     with_limit("what_is_printed_to_a_closed_standard_error_goes_to_no_file_of_ours", 40, |dir| {
@@ -400,6 +400,24 @@ fn what_closing_a_log_between_two_uses_says_is_not_lost() {
             assert_eq!(told.and(closed).unwrap_err().errno(), Errno::DQUOT, "sync: {sync}");
             // Some of them lost their logs as well.
             others.into_iter().for_each(|file| drop(file.close()));
+        }
+    });
+}
+
+/// On a network file system the last close says what became of earlier writes, which had succeeded:
+/// the quota is full. Close of the file dropped that, and returned 0 for bytes that were lost.
+#[test]
+fn what_the_last_close_of_a_log_says_is_not_lost() {
+    with_limit("what_the_last_close_of_a_log_says_is_not_lost", 256, |dir| {
+        for length in [100, 100_000] {
+            let is_full = Arc::new(AtomicBool::new(false));
+            let store = Remote { inner: Arc::new(PosixStore::new()), is_full: is_full.clone() };
+            let plfs = Plfs::new(Arc::new(store), Config::default());
+            let file = open(&plfs, &dir.join(format!("f{length}")));
+            file.write_at(&vec![1; length], 0).unwrap();
+            file.commit().unwrap();
+            is_full.store(true, Ordering::Relaxed);
+            assert_eq!(file.close().unwrap_err().errno(), Errno::DQUOT);
         }
     });
 }

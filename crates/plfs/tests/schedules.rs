@@ -461,8 +461,8 @@ fn leaving_meets_a_write() {
 }
 
 /// S11: who appends while others truncate, as programs do that rotate logs by copying and cutting
-/// them. An append took its place at the old end and came behind the truncate in the order: a gap of
-/// zeros. In one process, and in two that share a page.
+/// them. An append took its place at the old end and came behind the truncate in the order: a gap
+/// of zeros. In one process, and in two that share a page.
 #[test]
 fn appends_meet_truncates() {
     let of_two = |is_apart: bool| {
@@ -496,10 +496,10 @@ fn appends_meet_truncates() {
     of_two(true);
 }
 
-/// S11: a write at an offset and an append behind it, while others truncate. The write could get its
-/// place in the order from behind the truncate, which then took the end of file back: the append
-/// went over it. Or it went on with a record from before the truncate, and was cut though it came
-/// later.
+/// S11: a write at an offset and an append behind it, while others truncate. The write could get
+/// its place in the order from behind the truncate, which then took the end of file back: the
+/// append went over it. Or it went on with a record from before the truncate, and was cut though it
+/// came later.
 #[test]
 fn writes_and_appends_meet_truncates() {
     let of_two = |is_apart: bool, to: u64| {

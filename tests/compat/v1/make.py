@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the fixture v1.tar and v1.json with the current code: make.py BUILD_DIR. README says when.
 
-Every file shows another part of docs/FORMAT.md. The bytes in v1.json come from plain files that the same calls made, not
-from PLFS.
+Every file shows another part of docs/FORMAT.md. The bytes in v1.json come from plain files that the
+same calls made, not from PLFS.
 """
 
 import base64, ctypes, hashlib, json, os, random, shutil, struct, subprocess, sys, tempfile, time
@@ -27,7 +27,8 @@ def empty(path, _):
 
 
 def strided(path, rank):
-    """Two processes on two nodes. Both have the file open before either closes it, or the second would go on in the first one's logs."""
+    """Two processes on two nodes. Both have the file open before either closes it, or the second
+    would go on in the first one's logs."""
     rng, fd = random.Random(rank), os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     for i in range(30):
         os.pwrite(fd, rng.randbytes(100), (2 * i + rank) * 100)
@@ -163,7 +164,8 @@ def main(build):
     with open(os.path.join(HERE, "v1.json"), "w") as f:
         json.dump(files, f, indent=1)
         f.write("\n")
-    # Nanoseconds of times count: the token of a summary is one. gzip because logs start at multiples of 4 KiB.
+    # Nanoseconds of times count: the token of a summary is one. gzip because logs start at
+    # multiples of 4 KiB.
     subprocess.run(
         [
             "tar",

@@ -108,8 +108,8 @@ pub(super) struct Block {
     pub(super) runs: Vec<(Run, Order)>,
 }
 
-/// A part of a run whose data a power cut took: one stretch of a segment, which may be many pieces of
-/// the file.
+/// A part of a run whose data a power cut took: one stretch of a segment, which may be many pieces
+/// of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     /// The segment.
@@ -273,10 +273,11 @@ impl Case {
         self.items.push((order, run, Whose::Unproven));
     }
 
-    /// Decides. `known` has what was known before, and all truncates, and where that is; blocks come
-    /// with what their segment numbers mean. What is known counts as older, whatever its stamps: it
-    /// hides what it is newer than anyway. So this costs what is new, and not what is known. `None` if all has to be read anew: something older came below a
-    /// record that is known already, or a log set was removed meanwhile.
+    /// Decides. `known` has what was known before, and all truncates, and where that is; blocks
+    /// come with what their segment numbers mean. What is known counts as older, whatever its
+    /// stamps: it hides what it is newer than anyway. So this costs what is new, and not what is
+    /// known. `None` if all has to be read anew: something older came below a record that is known
+    /// already, or a log set was removed meanwhile.
     pub(super) fn decide(
         mut self,
         container: &Container,

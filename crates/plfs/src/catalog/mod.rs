@@ -1,6 +1,7 @@
 //! L4: what the logs of a container say, together. `load` fills an [`Index`] from index logs and a
-//! flat index, `doubt` tells it what a power cut may have taken, `flatten` makes a flat index of it; `totals` adds the logs up and keeps the summary;
-//! `takeover` tells whether a node may go on with a log set.
+//! flat index, `doubt` tells it what a power cut may have taken, `flatten` makes a flat index of
+//! it; `totals` adds the logs up and keeps the summary; `takeover` tells whether a node may go on
+//! with a log set.
 
 mod doubt;
 mod flatten;

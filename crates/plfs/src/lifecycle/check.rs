@@ -1,8 +1,9 @@
 //! What tools ask a container: is it healthy and where not, what do its records say.
 //!
 //! Checking changes nothing and needs no lock: it may run beside writers. It reads every index log
-//! and asks every data log its length. Data it reads only where a power cut may have taken some that
-//! lies over older bytes: no other has checksums. All damage becomes [`Finding`]s; only bugs panic.
+//! and asks every data log its length. Data it reads only where a power cut may have taken some
+//! that lies over older bytes: no other has checksums. All damage becomes [`Finding`]s; only bugs
+//! panic.
 
 mod records;
 mod tree;

@@ -19,9 +19,9 @@ use crate::write::Identity;
 ///
 /// On a local file system it is a lock on the container's directory, by the descriptor that an open
 /// file has of it anyway. The founder of a log set in a crowd has only its mark
-/// ([`LogSet::is_of_crowd`]): who removes a container looks at marks, too. Elsewhere locks are slow or do not reach other clients anyway: there a
-/// file in the node's shared memory serves, and a removal by another node takes the data away, as
-/// on NFS.
+/// ([`LogSet::is_of_crowd`]): who removes a container looks at marks, too. Elsewhere locks are slow
+/// or do not reach other clients anyway: there a file in the node's shared memory serves, and a
+/// removal by another node takes the data away, as on NFS.
 #[derive(Debug)]
 pub struct Hold(#[allow(dead_code)] HoldKind);
 

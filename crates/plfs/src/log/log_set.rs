@@ -1179,8 +1179,8 @@ mod tests {
         assert_eq!(set.tick(), u64::MAX);
     }
 
-    /// A damaged summary says that the file ends where numbers do. The end of file wrapped to 0, and
-    /// an append went there, or panicked.
+    /// A damaged summary says that the file ends where numbers do. The end of file wrapped to 0,
+    /// and an append went there, or panicked.
     #[test]
     fn the_end_of_file_does_not_wrap() {
         let scratch = Scratch::new();

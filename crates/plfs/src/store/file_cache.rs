@@ -144,8 +144,8 @@ fn close_one(leave: usize) -> bool {
     first.close_one() || then.close_one()
 }
 
-/// Calls what needs a descriptor for a moment, for a file that is open; if there is none left, again
-/// after an open log was closed.
+/// Calls what needs a descriptor for a moment, for a file that is open; if there is none left,
+/// again after an open log was closed.
 pub(super) fn with_room<T>(call: impl FnMut() -> Result<T>) -> Result<T> {
     with_room_but(LAST, call)
 }

@@ -337,8 +337,8 @@ pub trait StoreFile: Send + Sync + Debug {
     /// Ok(false) if another holder is in the way. Released when the last descriptor of this open
     /// closes. Stores that cannot lock answer Ok(true).
     fn try_lock(&self, exclusive: bool) -> Result<bool>;
-    /// Whether [`StoreFile::try_lock`] keeps out processes of other machines too, as far as this one
-    /// can know.
+    /// Whether [`StoreFile::try_lock`] keeps out processes of other machines too, as far as this
+    /// one can know.
     fn locks_are_shared(&self) -> bool {
         true
     }

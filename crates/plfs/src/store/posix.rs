@@ -177,8 +177,8 @@ impl HighFd {
             .map(HighFd::recorded)
     }
 
-    /// Puts what is open as `other` in the place of what was open under this number, which is closed
-    /// at that. Calls of other threads find the one or the other.
+    /// Puts what is open as `other` in the place of what was open under this number, which is
+    /// closed at that. Calls of other threads find the one or the other.
     pub(super) fn replace(&self, other: BareFd) -> Result<()> {
         let fd = self.0.as_fd().as_raw_fd();
         // SAFETY: the number is open as long as self, whose it is. The value is never dropped, so

@@ -5,8 +5,8 @@
 //! locks, as open file description locks (fcntl(2)): byte 0 says who is alive
 //! ([`SharedPage::try_be_last`]), byte 1 serialises short critical sections ([`SharedPage::lock`]),
 //! byte 2 lets one process at a time make the index log durable ([`SharedPage::gate`]), byte 3 is
-//! for who truncates the file ([`SharedPage::cut`]). One descriptor carries them all. Threads of one
-//! process exclude each other by mutexes, because they share that descriptor.
+//! for who truncates the file ([`SharedPage::cut`]). One descriptor carries them all. Threads of
+//! one process exclude each other by mutexes, because they share that descriptor.
 //!
 //! The directory is everybody's, and names in it can be guessed. So a page is used only if it is a
 //! regular file of its user, which nobody else may open, with one name and the length of

@@ -183,15 +183,13 @@ fn survived(
         match file.read_at(&mut buf, byte) {
             Ok(1) if values.contains(&buf[0]) => {}
             // The size came from a summary that outlived its logs; a read that missed their data
-            // turned to the logs, which end earlier, but not before what was synced.
+            // turned to the logs, which end earlier, but not before what was synced. Then so do
+            // all reads behind it.
             Ok(0)
                 if left == Left::Some
                     && file
                         .with_index(|index| index.eof())
-                        .is_ok_and(|now| now >= low && now <= byte) =>
-            {
-                return Ok(());
-            }
+                        .is_ok_and(|now| now >= low && now <= byte) => {}
             // Bytes that were committed and never synced may be missing (FORMAT.md section 7).
             Err(Error::MissingData { .. }) if !(certain || is_strict) => {}
             other => {
@@ -839,9 +837,9 @@ fn a_rename_over_a_file_without_a_sync_keeps_the_old_or_the_new() {
     }
 }
 
-/// Makes sure that after a power cut a file has nothing but `o`, which was synced, and `n`, which was
-/// not, in its first `len` bytes, whatever chance has left, and that it can be written. Says how
-/// often some of each was there.
+/// Makes sure that after a power cut a file has nothing but `o`, which was synced, and `n`, which
+/// was not, in its first `len` bytes, whatever chance has left, and that it can be written. Says
+/// how often some of each was there.
 fn is_old_or_new(memory: &MemStore, path: &Path, len: usize, seeds: u64) -> (u64, u64) {
     let (mut old, mut new) = (0, 0);
     for seed in 0..seeds {

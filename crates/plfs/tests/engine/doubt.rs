@@ -106,8 +106,8 @@ fn a_segment_of_a_set_that_is_not_there_hangs_nobody() {
     assert_eq!(read.ok(), Some(b'o'));
 }
 
-/// A reader of another machine that follows a writer who never syncs: each look weighed all that was
-/// known against what was new, so that the looks of a long job took the square of its length.
+/// A reader of another machine that follows a writer who never syncs: each look weighed all that
+/// was known against what was new, so that the looks of a long job took the square of its length.
 #[test]
 fn what_a_look_costs_does_not_grow_with_what_is_known() {
     const LOOKS: u64 = 4_000;

@@ -131,7 +131,8 @@ fn backends_of_a_layout_are_those_of_the_table() {
 fn a_backend_that_is_drained_is_left_out() {
     let memory = memory();
     create(&process(&memory, &["/n"]), "/m/f").unwrap();
-    // A root that this process has not looked at: what a process has found to be active it believes.
+    // A root that this process has not looked at: what a process has found to be active it
+    // believes.
     memory.rename(Path::new("/m"), Path::new("/r")).unwrap();
     let file = memory.open(Path::new("/r/.plfs/backends/0001"), Open::READ).unwrap();
     let mut text = vec![0; 500];

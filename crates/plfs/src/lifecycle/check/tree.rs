@@ -47,7 +47,8 @@ const COPY: &str = "this name is a copy that was made without PLFS; it reads the
                     removing it does not remove the data";
 
 /// Checks all that is at or below directory `top`: the containers of all roots in it, garbage
-/// included, all names, and what directories say of their new files. `progress` hears of each container before it is checked.
+/// included, all names, and what directories say of their new files. `progress` hears of each
+/// container before it is checked.
 ///
 /// Costs a stat of every file. Other file systems mounted below are left out.
 pub fn check_tree(

@@ -77,14 +77,15 @@ impl<'a> Cutting<'a> {
 fn set(words: &[Word; WORDS], size: u64, stamp: u64) {
     let done = words[CUTS_DONE].load(Ordering::SeqCst) + 1;
     eof(words, done).store(size, Ordering::SeqCst);
-    // In this order: who dies in between has not said that the truncate counts, and it is done again.
+    // In this order: who dies in between has not said that the truncate counts, and it is done
+    // again.
     words[CUTS_DONE].store(done, Ordering::SeqCst);
     words[CUT].fetch_max(stamp, Ordering::SeqCst);
 }
 
 impl LogSet {
-    /// Which era it is. Waits for a truncate that is under way, which takes as long as one append to
-    /// the index log; three loads else.
+    /// Which era it is. Waits for a truncate that is under way, which takes as long as one append
+    /// to the index log; three loads else.
     pub fn era(&self) -> Result<Era> {
         let words = self.shared.words();
         loop {
@@ -162,8 +163,8 @@ impl LogSet {
     }
 
     /// The place of an O_APPEND write of up to `bytes` bytes in this era: offset and length. It is
-    /// the node's end of file, moved on in the same step, and 0 in a new page until someone has said
-    /// how far the file [reaches](LogSet::follow). No file is longer than `most`.
+    /// the node's end of file, moved on in the same step, and 0 in a new page until someone has
+    /// said how far the file [reaches](LogSet::follow). No file is longer than `most`.
     pub fn append_position(&self, era: Era, bytes: u64, most: u64) -> (u64, u64) {
         let eof = era.eof(self.shared.words());
         let mut at = eof.load(Ordering::SeqCst);
@@ -186,9 +187,9 @@ impl LogSet {
     }
 
     /// Says how long the logs say that the file is, and with which stamp it was cut last. A cut
-    /// that the node did not know takes its end of file back, unless a process of the node has begun
-    /// a record behind the cut, which may reach as far. What was seen before a cut that the node
-    /// knows says nothing. Else the file reaches so far at least.
+    /// that the node did not know takes its end of file back, unless a process of the node has
+    /// begun a record behind the cut, which may reach as far. What was seen before a cut that the
+    /// node knows says nothing. Else the file reaches so far at least.
     pub fn follow(&self, size: u64, cut: u64) -> Result<()> {
         let words = self.shared.words();
         // What is written from now on is behind the cut.
