@@ -448,7 +448,13 @@ impl LogicalFile {
 
     /// Size with this process's own writes, and the totals as of the last commits.
     pub(crate) fn size(&self) -> Result<(u64, Totals)> {
-        let (totals, end) = self.ahead.beside(|| self.totals())?;
+        let (mut totals, mut end) = self.ahead.beside(|| self.totals())?;
+        let writer = if end > totals.size { read(&self.writer).clone() } else { None };
+        if writer.is_some_and(|writer| !matches!(writer.is_cut(), Ok(false))) {
+            // What is not committed may be cut: only the logs can tell.
+            self.commit(false, None)?;
+            (totals, end) = self.ahead.beside(|| self.totals())?;
+        }
         Ok((totals.size.max(end), totals))
     }
 
@@ -488,6 +494,10 @@ impl LogicalFile {
                 freeze(&mut commit, &mut slot)?;
             }
             stamp = append(&mut commit, &mut slot, truncate)?;
+            if truncate.is_some() {
+                // Whoever appends looks at this time: from now on, whatever becomes of a sync.
+                container::touch_dir(&self.container);
+            }
         }
         if sync {
             commit.sync_index()?;
@@ -537,8 +547,6 @@ impl LogicalFile {
         // The old logs may go only when the truncate is durable: or a power cut would bring back a
         // part of the old bytes.
         let stamp = self.commit_stamped(to_nothing, Some(size))?;
-        // Whoever appends looks at this time.
-        container::touch_dir(&self.container);
         self.written();
         if to_nothing && let Some(stamp) = stamp {
             lifecycle::remove_stale_sets(&self.container, writer.set().id(), stamp)?;

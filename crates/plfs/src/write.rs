@@ -261,10 +261,14 @@ impl Writer {
         let (mut state, Placed { segment, physical, length }) = self.place(bytes)?;
         let mut era = self.set.era()?;
         loop {
-            let stamp = self.set.stamp_of_append();
+            let (stamp, before) = self.set.stamp_of_append();
             let (offset, length) = self.set.append_position(era, length, MAX_OFFSET);
             // A truncate that has begun meanwhile, and failed, has not touched the place.
-            let now = if self.set.is_still(era) { era } else { self.set.era()? };
+            let now = match self.set.is_still(era) {
+                true => era,
+                // Others go behind the place: it will be a gap, as of one who dies.
+                false => self.set.era().map_err(|error| state.poison(error))?,
+            };
             if !now.is_uncut(era) {
                 era = now;
                 continue;
@@ -272,7 +276,10 @@ impl Writer {
             if length == 0 {
                 return Err(Error::too_far());
             }
-            state.go_behind(now, None, &self.set);
+            // What this process appends is in the order of its records anyway.
+            let known = state.appended;
+            state.go_behind(now, known, &self.set);
+            state.appended = if before == known { stamp } else { known };
             state.folder.push(offset, length, segment, physical, || stamp);
             return Ok((offset, self.wrote(&state, length, offset + length)));
         }
@@ -280,6 +287,8 @@ impl Writer {
 
     /// Gives `bytes` to the log.
     fn place(&self, bytes: &[u8]) -> Result<(MutexGuard<'_, State>, Placed)> {
+        // Who must wait for a truncate waits here, where no reader waits for him.
+        self.set.era()?;
         let mut state = lock(&self.state);
         state.check()?;
         let length = bytes.len() as u64;
@@ -303,22 +312,25 @@ impl Writer {
     /// Records with `push` what reaches to `end`, so that the logs and those who append have it in
     /// the same place of the order.
     fn record(&self, state: &mut State, end: u64, push: impl Fn(&mut Folder)) -> Result<()> {
+        let mut era = self.set.era()?;
         loop {
-            let era = self.set.era()?;
             self.set.reached(era, end);
-            state.go_behind(era, Some(self.set.appended()), &self.set);
+            state.go_behind(era, self.set.appended(), &self.set);
             push(&mut state.folder);
             if self.set.is_still(era) {
                 return Ok(());
             }
             // The truncate may have come between any two of these. Behind it all is said again: the
-            // same bytes at the same place, so that what was said before does no harm.
+            // same bytes at the same place, so that what was said before does no harm. Who cannot
+            // say it again has a record that perhaps nobody knows.
+            era = self.set.era().map_err(|error| state.poison(error))?;
         }
     }
 
     /// Makes `[logical, logical + length)` a hole, behind all that was written before. Constant
     /// time and nothing to storage: the next commit says it in one record.
     pub fn punch(&self, logical: u64, length: u64) -> Result<Written> {
+        self.set.era()?;
         let mut state = lock(&self.state);
         state.check()?;
         let end = logical + length;
@@ -334,6 +346,11 @@ impl Writer {
         let crowded = state.folder.len() + state.frozen.len() >= PENDING_RECORDS
             || state.data.sums_bytes() >= PENDING_SUMS_BYTES;
         Written { bytes: bytes as usize, crowded }
+    }
+
+    /// Whether a process of the node has cut the file since this one wrote last.
+    pub fn is_cut(&self) -> Result<bool> {
+        Ok(!self.set.era()?.is_uncut(lock(&self.state).era))
     }
 
     /// Whether there are writes that readers of this process do not have.
@@ -623,11 +640,10 @@ impl Committing<'_> {
 }
 
 impl State {
-    /// No record goes on over a truncate: it would be cut whole. Nor one of a write that may lie
-    /// over what was `appended` meanwhile: it would be older.
-    fn go_behind(&mut self, era: Era, appended: Option<u64>, set: &LogSet) {
-        let appended = appended.unwrap_or(self.appended);
-        if !self.era.is_uncut(era) || self.appended != appended {
+    /// No record goes on over a truncate: it would be cut whole; also if the truncate has failed,
+    /// which storage may yet have. Nor over what was `appended` meanwhile: it would be older.
+    fn go_behind(&mut self, era: Era, appended: u64, set: &LogSet) {
+        if self.era != era || self.appended != appended {
             self.folder.seal(|| set.tick());
         }
         (self.era, self.appended) = (era, appended);

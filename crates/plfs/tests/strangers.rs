@@ -460,6 +460,45 @@ fn an_append_does_not_go_over_what_was_written_since_another_node_cut_the_file()
     assert_eq!(mine.append(&[4]).unwrap(), (0, 1));
 }
 
+/// What one process has written and not committed another of its node cuts. Its stat gave the old
+/// size until the next commit, and then another, though its reads had ended where the cut was.
+#[test]
+fn a_cut_by_another_process_of_the_node_is_in_the_size_at_once() {
+    let (dir, mem) = (Scratch::new(), MemStore::new());
+    let path = Path::new("/f");
+    let process = || Plfs::new(Arc::new(mem.clone()), dir.config());
+    let (a, b) = (process(), process());
+    let (fa, fb) = (open(&a, path), open(&b, path));
+    fa.write_at(&[1; 1000], 0).unwrap();
+    fb.set_len(10).unwrap();
+    assert_eq!(fa.len().unwrap(), 10);
+    fa.write_at(&[2; 10], 20).unwrap();
+    assert_eq!(fa.len().unwrap(), 30);
+}
+
+/// A truncate whose sync fails has cut the file all the same; another node that appends was not told
+/// by the time of the container's directory, and went on at the old end.
+#[test]
+fn a_truncate_that_fails_in_its_sync_is_followed_by_appends() {
+    let (dir, mem) = (Scratch::new(), MemStore::new());
+    let store = FaultStore::new(Arc::new(mem.clone()));
+    let path = Path::new("/f");
+    let here = Plfs::new(Arc::new(store.clone()), dir.config());
+    let there =
+        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::default() });
+    let (mine, other) = (open(&here, path), open(&there, path));
+    mine.write_at(&[1; 4], 0).unwrap();
+    mine.commit().unwrap();
+    assert_eq!(other.append(&[2; 4]).unwrap(), (4, 4));
+    other.commit().unwrap();
+    // It has seen what its own first append changed.
+    assert_eq!(other.append(&[2; 4]).unwrap(), (8, 4));
+    other.commit().unwrap();
+    store.fail_matching("index", Op::SyncData, Errno::IO);
+    assert_eq!(mine.set_len(0).unwrap_err().errno(), Errno::IO);
+    assert_eq!(other.append(&[3; 4]).unwrap(), (0, 4));
+}
+
 /// S8. The clock was set ahead after the file was made, A wrote and closed, and it was set back to
 /// where it should be: there is no `clock`, and the superblock sees nothing. (The state is
 /// made with a page's clock and by taking the file `clock` away.)

@@ -149,11 +149,10 @@ impl LogSet {
         stamp
     }
 
-    /// The stamp of an O_APPEND write; to be taken before its place.
-    pub fn stamp_of_append(&self) -> u64 {
+    /// The stamp of an O_APPEND write, to be taken before its place, and that of the last one.
+    pub fn stamp_of_append(&self) -> (u64, u64) {
         let stamp = self.stamp();
-        self.shared.words()[APPENDED].fetch_max(stamp, Ordering::SeqCst);
-        stamp
+        (stamp, self.shared.words()[APPENDED].fetch_max(stamp, Ordering::SeqCst))
     }
 
     /// The stamp of the last append that took its place. A write that [reaches](LogSet::reached)
@@ -212,7 +211,7 @@ impl LogSet {
             if words[CUT].load(Ordering::SeqCst) < cut {
                 let cutting = Cutting::begin(words, lock);
                 let done = words[CUTS_DONE].load(Ordering::SeqCst);
-                let is_written = words[WRITTEN].load(Ordering::SeqCst) > cut;
+                let is_written = words[WRITTEN].load(Ordering::SeqCst) >= cut;
                 let least = if is_written { eof(words, done).load(Ordering::SeqCst) } else { 0 };
                 cutting.done(size.max(least), cut);
                 return Ok(());
