@@ -82,7 +82,7 @@ pub struct SegmentRef {
 }
 
 /// A file or directory in a container, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Name {
     /// `super`
     Super,

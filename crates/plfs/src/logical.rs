@@ -210,9 +210,13 @@ impl LogicalFile {
         let _turn = lock(&self.ordering);
         if !is_ordered() {
             let acquired = self.acquired.load(Ordering::Acquire);
-            let totals = self.totals()?;
-            writer.set().observe(totals.max_hlc);
-            writer.set().follow(totals.size, totals.cut)?;
+            // A clock costs the same however many log sets there are.
+            let seen = match self.clock()? {
+                Some(clock) => clock,
+                None => self.totals()?.max_hlc,
+            };
+            writer.set().observe(seen);
+            writer.forget_end();
             writer.seal();
             self.ordered.store(acquired, Ordering::Release);
         }

@@ -242,9 +242,9 @@ impl Writer {
     }
 
     /// Writes `bytes` at the end of the file, as [`Writer::write`] does; gives where. The first one
-    /// of a writer asks for the `size` of the file and its last cut: after joining the log set, so
-    /// that what processes that left it before have appended counts; those that are in it move the
-    /// end themselves.
+    /// of a writer, and after [`Writer::forget_end`], asks for the `size` of the file and its last
+    /// cut: after joining the log set, so that what processes that left it before have appended
+    /// counts; those that are in it move the end themselves.
     pub fn append(
         &self,
         bytes: &[u8],
@@ -283,6 +283,11 @@ impl Writer {
             state.folder.push(offset, length, segment, physical, || stamp);
             return Ok((offset, self.wrote(&state, length, offset + length)));
         }
+    }
+
+    /// Others may have moved the end of the file: the next append asks for it.
+    pub fn forget_end(&self) {
+        *lock(&self.knows_end) = false;
     }
 
     /// Gives `bytes` to the log.

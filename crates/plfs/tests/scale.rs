@@ -77,3 +77,58 @@ fn many_nodes(memory: MemStore, more: u64) {
     let plfs = Plfs::new(Arc::new(counted), config);
     assert_eq!(plfs.stat(Path::new("/m/f"), true).unwrap().stat.len, NODES as u64 * 100);
 }
+
+/// What `n` nodes have left behind, whose last one is still there; and one that counts.
+fn left_by(n: u64) -> (MemStore, (Plfs, File), FaultStore, Plfs) {
+    let memory = MemStore::new();
+    memory.mkdir(Path::new("/m"), 0o755).unwrap();
+    let config = Config { shared_memory: None, ..Config::default() };
+    let node = |store: Arc<dyn Store>| Plfs::new(store, config.clone());
+    let mut nodes: Vec<(Plfs, File)> = (0..n)
+        .map(|i| {
+            let plfs = node(Arc::new(memory.clone()));
+            let file = open(&plfs);
+            file.write_at(&[1; 100], i * 100).unwrap();
+            file.commit().unwrap();
+            (plfs, file)
+        })
+        .collect();
+    let last = nodes.pop().unwrap();
+    nodes.into_iter().for_each(|(_, file)| file.close().unwrap());
+    let counted = FaultStore::new(Arc::new(memory.clone()));
+    let plfs = node(Arc::new(counted.clone()));
+    (memory, last, counted, plfs)
+}
+
+/// A stat of a file that is being written, a look of a reader at what is new, and a first write
+/// that takes an old log set over asked for each pair of log sets, or went through all of them for
+/// each: the calls on the store grow as the log sets do, or not at all.
+#[test]
+fn looks_and_takeovers_are_not_quadratic_in_log_sets() {
+    let costs = |n: u64| {
+        let (_memory, (_plfs, writer), counted, plfs) = left_by(n);
+        let calls = |what: &mut dyn FnMut()| {
+            let before = counted.calls();
+            what();
+            counted.calls() - before
+        };
+        let size = || plfs.stat(Path::new("/m/f"), true).unwrap().stat.len;
+        let stat = calls(&mut || assert_eq!(size(), n * 100));
+        let reader = open(&plfs);
+        let load = calls(&mut || assert_eq!(reader.read_at(&mut [0; 100], 0).unwrap(), 100));
+        writer.write_at(&[2; 100], n * 100).unwrap();
+        writer.commit().unwrap();
+        let look = calls(&mut || {
+            reader.refresh().unwrap();
+            assert_eq!(reader.read_at(&mut [0; 100], n * 100).unwrap(), 100);
+        });
+        let first_write = calls(&mut || assert_eq!(reader.write_at(&[3; 100], 0).unwrap(), 100));
+        [stat, load, look, first_write]
+    };
+    let (few, many) = (costs(100), costs(400));
+    for (few, many) in few.into_iter().zip(many) {
+        assert!(many <= 4 * few + 50, "four times the log sets: {few} calls became {many}");
+    }
+    let [_, _, _, first_write] = many;
+    assert!(first_write <= few[3] + 50, "a first write: {few:?}, {many:?}");
+}

@@ -256,13 +256,14 @@ pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
     // Before the logs, which only grow, so that it never counts what was appended after they were
     // read.
     let summary = read_summary(container);
-    let names = match container.list() {
+    let listed = match container.list() {
         Ok(names) => names,
         Err(error) => {
             report.fail(&container.dir, &error);
             return (report, Accounts { is_unread: true, is_short: false });
         }
     };
+    let names: BTreeSet<Name> = listed.iter().copied().collect();
     let is_open = |set: u32| names.contains(&Name::OpenMark(set));
     for name in &names {
         if let Name::OpenMark(set) = *name {
@@ -287,7 +288,7 @@ pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
     let is_unread = !check_data(container, &names, &promised, &mut report);
     check_flat(container, &names, &promised, &mut report);
     check_leavings(container, &names, &mut report);
-    let is_short = !check_summary(container, &names, summary, &promised, &mut report);
+    let is_short = !check_summary(container, &listed, summary, &promised, &mut report);
     if !promised.doubted.is_empty() {
         note_taken(container, &mut report);
     }
@@ -459,7 +460,7 @@ fn promise(block: &Block, offset: u64, path: &Path, ends: &mut Ends, emptied: &m
 /// Gives whether all that could point to data logs was read.
 fn check_data(
     container: &Container,
-    names: &[Name],
+    names: &BTreeSet<Name>,
     promised: &Promised,
     report: &mut Report,
 ) -> bool {
@@ -539,7 +540,7 @@ pub(super) type Segment = (u32, u16, u32);
 /// All data logs with their paths and lengths.
 fn data_logs(
     container: &Container,
-    names: &[Name],
+    names: &BTreeSet<Name>,
     report: &mut Report,
 ) -> Vec<(Segment, PathBuf, u64)> {
     let mut logs = Vec::new();
@@ -593,7 +594,12 @@ fn data_logs(
     logs
 }
 
-fn check_flat(container: &Container, names: &[Name], promised: &Promised, report: &mut Report) {
+fn check_flat(
+    container: &Container,
+    names: &BTreeSet<Name>,
+    promised: &Promised,
+    report: &mut Report,
+) {
     if names.contains(&Name::Flat) {
         let path = container.path(name::FLAT);
         match read_flat(container) {
@@ -645,7 +651,7 @@ fn contradiction(base: &Base, promised: &Promised) -> std::result::Result<(), (u
 }
 
 /// What a crash left of something that replaces or removes a file.
-fn check_leavings(container: &Container, names: &[Name], report: &mut Report) {
+fn check_leavings(container: &Container, names: &BTreeSet<Name>, report: &mut Report) {
     if names.contains(&Name::Tmp) {
         for entry in container.store.list(&container.dir).unwrap_or_default() {
             if entry.name.to_str().and_then(Name::parse) == Some(Name::Tmp) {
