@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use plfs::store::Store;
+use plfs::store::{Links, Store};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore};
 
@@ -75,5 +75,5 @@ fn many_nodes(memory: MemStore, more: u64) {
     );
     reader.close().unwrap();
     let plfs = Plfs::new(Arc::new(counted), config);
-    assert_eq!(plfs.stat(Path::new("/m/f"), true).unwrap().stat.len, NODES as u64 * 100);
+    assert_eq!(plfs.stat(Path::new("/m/f"), Links::Follow).unwrap().stat.len, NODES as u64 * 100);
 }
