@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::config::managed_dirs as managed_dirs_of_process;
 use plfs_core::store::{
-    BEHIND_STANDARD, Errno, Kind, Open, PosixFile, PosixStore, Stat, StoreFile, Time,
+    BEHIND_STANDARD, Errno, Kind, Links, Open, PosixFile, PosixStore, Stat, StoreFile, Time,
 };
 use plfs_core::{File, OpenOptions, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
@@ -441,7 +441,8 @@ pub unsafe extern "C" fn plfs_door_unlink(dirfd: c_int, path: *const c_char) -> 
         // SAFETY: the caller's promises.
         let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
         let plfs = plfs()?;
-        let container = plfs.container_to_change(&absolute(dirfd, path)?, false).unwrap_or(None);
+        let container =
+            plfs.container_to_change(&absolute(dirfd, path)?, Links::Stay).unwrap_or(None);
         rustix::fs::unlinkat(dir, path, AtFlags::empty())?;
         plfs.drop_container(container)?;
         Ok(0)
@@ -501,6 +502,13 @@ pub unsafe extern "C" fn plfs_door_truncate(path: *const c_char, size: i64) -> c
     }) as c_int
 }
 
+fn links_of(at_flags: c_int) -> Links {
+    match at_flags & libc::AT_SYMLINK_NOFOLLOW {
+        0 => Links::Follow,
+        _ => Links::Stay,
+    }
+}
+
 /// fchmodat(2), for any file.
 ///
 /// # Safety
@@ -516,9 +524,8 @@ pub unsafe extern "C" fn plfs_door_chmod(
         // SAFETY: the caller's promises.
         let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
         let plfs = plfs()?;
-        let follow = at_flags & libc::AT_SYMLINK_NOFOLLOW == 0;
         let at = absolute(dirfd, path)?;
-        match plfs.container_to_change(&at, follow)? {
+        match plfs.container_to_change(&at, links_of(at_flags))? {
             Some(_) => plfs.chmod(&at, mode & 0o7777)?,
             None => rustix::fs::chmodat(
                 dir,
@@ -547,7 +554,7 @@ pub unsafe extern "C" fn plfs_door_chown(
     call(|| {
         // SAFETY: the caller's promise.
         let at = absolute(dirfd, unsafe { path_arg(path) }?)?;
-        plfs()?.chown(&at, some(uid), some(gid), at_flags & libc::AT_SYMLINK_NOFOLLOW == 0)?;
+        plfs()?.chown(&at, some(uid), some(gid), links_of(at_flags))?;
         Ok(0)
     }) as c_int
 }

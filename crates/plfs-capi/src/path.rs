@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int};
 
 use libc::{gid_t, mode_t, size_t, ssize_t, timespec, uid_t};
-use plfs_core::store::Errno;
+use plfs_core::store::{Errno, Links};
 use rustix::fs::{Access, AtFlags, CWD};
 
 use crate::attributes::{put_stat, times_arg};
@@ -32,7 +32,7 @@ pub(crate) unsafe fn on_path(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_stat(path: *const c_char, out: *mut libc::stat) -> c_int {
     // SAFETY: the caller's promises.
-    unsafe { on_path(path, |path| put_stat(&plfs()?.stat(path, true)?.stat, out)) }
+    unsafe { on_path(path, |path| put_stat(&plfs()?.stat(path, Links::Follow)?.stat, out)) }
 }
 
 /// plfs_stat that does not follow a link at the end of the path.
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn plfs_stat(path: *const c_char, out: *mut libc::stat) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_lstat(path: *const c_char, out: *mut libc::stat) -> c_int {
     // SAFETY: the caller's promises.
-    unsafe { on_path(path, |path| put_stat(&plfs()?.stat(path, false)?.stat, out)) }
+    unsafe { on_path(path, |path| put_stat(&plfs()?.stat(path, Links::Stay)?.stat, out)) }
 }
 
 /// 0 if this user, by the effective ids, may read (R_OK), write (W_OK) or execute (X_OK) the file,
@@ -90,7 +90,9 @@ pub unsafe extern "C" fn plfs_chown(path: *const c_char, uid: uid_t, gid: gid_t)
     let some = |id: u32| (id != u32::MAX).then_some(id);
     // SAFETY: the caller's promise.
     unsafe {
-        on_path(path, |path| Ok(plfs()?.chown(path, some(uid), some(gid), true).map(|()| 0)?))
+        on_path(path, |path| {
+            Ok(plfs()?.chown(path, some(uid), some(gid), Links::Follow).map(|()| 0)?)
+        })
     }
 }
 

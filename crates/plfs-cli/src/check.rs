@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use plfs_core::store::{Errno, Kind};
+use plfs_core::store::{Errno, Kind, Links};
 use plfs_core::{Cleared, Health, Lost, Plfs, Report, Severity};
 use serde::Serialize;
 
@@ -80,7 +80,7 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
     let (mut kept, mut kept_bytes) = (0u64, 0u64);
     for path in paths {
         let full = absolute(path)?;
-        let is_dir = match plfs.store().stat(&full, true) {
+        let is_dir = match plfs.store().stat(&full, Links::Follow) {
             Ok(stat) => stat.kind == Kind::Dir,
             Err(errno) => {
                 failed = true;
@@ -119,7 +119,7 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
                     }
                 }
             }
-            if plfs.store().stat(&full, true).is_ok()
+            if plfs.store().stat(&full, Links::Follow).is_ok()
                 && plfs_core::lost_at(plfs.store(), &full).is_none()
                 && let Ok(now) = look(&plfs, &full, is_dir)
             {
@@ -230,7 +230,7 @@ fn put_right(
     let mut done = Vec::new();
     if clear_marks
         && let Some(name) = report.names.first()
-        && let Ok(Some((container, _))) = plfs.container_behind(name, true)
+        && let Ok(Some((container, _))) = plfs.container_behind(name, Links::Follow)
     {
         match plfs_core::clear_marks(&container, plfs.config()) {
             Ok(marks) => {
@@ -298,7 +298,7 @@ fn put_right(
 fn gone_marks(plfs: &Plfs, report: &Report) -> Vec<String> {
     let is_gone = |finding: &&plfs_core::Finding| {
         finding.severity == Severity::Busy
-            && plfs.store().stat(&finding.path, false) == Err(Errno::NOENT)
+            && plfs.store().stat(&finding.path, Links::Stay) == Err(Errno::NOENT)
     };
     let marks =
         report.findings.iter().filter(is_gone).filter_map(|finding| finding.path.file_name());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::ProgressBar;
-use plfs_core::store::{Errno, Kind, Open, Stat, StoreFile, write_full};
+use plfs_core::store::{Errno, Kind, Links, Open, Stat, StoreFile, write_full};
 use plfs_core::{Access, Extent, File, OpenOptions, Opened, Plfs};
 use rustix::fs::SeekFrom;
 
@@ -52,7 +52,7 @@ pub fn cp(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     let dst = target(src, dst)?;
     let marked = |dir: &Path| {
-        plfs.store().stat(&dir.join(".plfs"), false).is_ok_and(|stat| stat.kind == Kind::Dir)
+        plfs.store().stat(&dir.join(".plfs"), Links::Stay).is_ok_and(|stat| stat.kind == Kind::Dir)
     };
     let logical = plfs.is_mounted(&dst) || dst.ancestors().skip(1).any(marked);
     copy(&plfs, open(&plfs, src)?, src, &dst, logical, force)
@@ -104,7 +104,7 @@ fn copy(
     if stat.kind != Kind::File {
         return Err(Fail::Say(format!("{} is not a regular file", show(src))));
     }
-    if !force && plfs.store().stat(dst, false).is_ok() {
+    if !force && plfs.store().stat(dst, Links::Stay).is_ok() {
         return Err(exists(dst));
     }
     let tmp = temporary(dst);
@@ -175,7 +175,7 @@ fn fill(
             file.sync()?;
             file.close()?;
             if uid.is_some() {
-                plfs.chown(tmp, uid, gid, false)?;
+                plfs.chown(tmp, uid, gid, Links::Stay)?;
             }
             plfs.chmod(tmp, stat.mode & 0o777)?;
             Ok(plfs.set_times(tmp, Some(stat.atime), Some(stat.mtime))?)
@@ -183,7 +183,7 @@ fn fill(
         Target::Plain(file) => {
             file.set_len(stat.len).map_err(failed)?;
             if uid.is_some() {
-                plfs.store().chown(tmp, uid, gid, false).map_err(failed)?;
+                plfs.store().chown(tmp, uid, gid, Links::Stay).map_err(failed)?;
             }
             plfs.store().chmod(tmp, stat.mode & 0o777).map_err(failed)?;
             plfs.store().set_times(tmp, Some(stat.atime), Some(stat.mtime)).map_err(failed)?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use plfs_core::store::Kind;
+use plfs_core::store::{Kind, Links};
 use plfs_core::{FileStat, Plfs, is_hidden};
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub fn ls(out: &mut Out, long: bool, json: bool, paths: &[PathBuf]) -> Result<()
     let (mut items, mut failed) = (Vec::new(), false);
     for path in paths {
         let full = absolute(path)?;
-        match plfs.stat(&full, true) {
+        match plfs.stat(&full, Links::Follow) {
             Err(error) => {
                 failed = true;
                 say("ls", &error.to_string());
@@ -69,9 +69,9 @@ pub fn ls(out: &mut Out, long: bool, json: bool, paths: &[PathBuf]) -> Result<()
 
 /// A directory's entry; one whose container is damaged or gone is listed as the storage sees it.
 fn entry_of(plfs: &Plfs, full: &Path, shown: &Path) -> (Option<Item>, Option<String>) {
-    match plfs.stat(full, false) {
+    match plfs.stat(full, Links::Stay) {
         Ok(found) => (Some(item(shown, found)), None),
-        Err(error) => match plfs.store().stat(full, false) {
+        Err(error) => match plfs.store().stat(full, Links::Stay) {
             Ok(stat) => (
                 Some(Item {
                     error: Some(error.to_string()),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use plfs_core::store::{Errno, Keep, Kind, Place};
+use plfs_core::store::{Errno, Keep, Kind, Links, Place};
 use plfs_core::{Plfs, is_hidden, is_layout};
 
 use crate::out::{self, Fail, absolute, say, show};
@@ -12,7 +12,7 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
     let mut failed = false;
     for path in paths {
         let full = absolute(path)?;
-        let removed = match plfs.store().stat(&full, false) {
+        let removed = match plfs.store().stat(&full, Links::Stay) {
             Err(Errno::NOENT) if force => Ok(()),
             Err(errno) => Err(format!("cannot remove {}: {errno}", show(path))),
             Ok(_) if full.file_name().is_some_and(is_layout) => Err(format!(
@@ -51,7 +51,7 @@ fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
             is_root = true;
             continue;
         }
-        match plfs.store().stat(&path, false) {
+        match plfs.store().stat(&path, Links::Stay) {
             Ok(stat) if stat.kind == Kind::Dir => remove_dir(plfs, &path)?,
             Ok(_) => plfs.unlink(&path).map_err(|error| error.to_string())?,
             Err(Errno::NOENT) => {}
@@ -70,7 +70,7 @@ fn remove_root(plfs: &Plfs, dir: &Path) -> Result<(), String> {
     let store = plfs.store();
     let top = dir.join(".plfs");
     // A symbolic link in its place holds no data, and is removed as a link.
-    if store.stat(&top, false).is_ok_and(|stat| stat.kind == Kind::Symlink) {
+    if store.stat(&top, Links::Stay).is_ok_and(|stat| stat.kind == Kind::Symlink) {
         return store
             .unlink(&top)
             .map_err(|errno| format!("cannot remove {}: {errno}", show(&top)));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use plfs_core::Config;
 use plfs_core::config::join_paths;
 use plfs_core::plfsrc::Plfsrc;
-use plfs_core::store::{Kind, PosixStore, Store};
+use plfs_core::store::{Kind, Links, PosixStore, Store};
 
 use crate::out::{Fail, Out, absolute, show};
 use crate::{config, elf};
@@ -146,7 +146,7 @@ fn preload() -> Result<PathBuf, Fail> {
                 .join("lib/plfs/libplfs_preload.so")
         }
     };
-    if !PosixStore::new().stat(&path, true).is_ok_and(|stat| stat.kind == Kind::File) {
+    if !PosixStore::new().stat(&path, Links::Follow).is_ok_and(|stat| stat.kind == Kind::File) {
         return Err(Fail::Say(format!(
             "{} is missing; install PLFS with make install, or set PLFS_PRELOAD to \
              libplfs_preload.so",
@@ -165,7 +165,10 @@ fn preload() -> Result<PathBuf, Fail> {
 /// it.
 fn mpi(preload: &Path) -> Option<PathBuf> {
     let path = preload.with_file_name("libplfs_mpi.so");
-    PosixStore::new().stat(&path, true).is_ok_and(|stat| stat.kind == Kind::File).then_some(path)
+    PosixStore::new()
+        .stat(&path, Links::Follow)
+        .is_ok_and(|stat| stat.kind == Kind::File)
+        .then_some(path)
 }
 
 /// The MPIs that the library for MPI-IO has an adapter for: each is libplfs_mpi_NAME.so beside it.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use plfs_core::store::Kind;
+use plfs_core::store::{Kind, Links};
 use plfs_core::{Container, Error, FlatState, FlatTotals, OpenMark, Plfs};
 use serde::Serialize;
 
@@ -172,12 +172,12 @@ pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
 
 fn look(plfs: &Plfs, path: &Path) -> Result<Answer, Error> {
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let found = plfs.stat(&full, true)?;
+    let found = plfs.stat(&full, Links::Follow)?;
     if found.stat.kind == Kind::Dir {
         return Ok(Answer::Dir(Box::new(Dir { layout: Shown::new(plfs, path)? })));
     }
     let (Some(totals), Some((container, superblock))) =
-        (found.totals, plfs.container_behind(&full, true)?)
+        (found.totals, plfs.container_behind(&full, Links::Follow)?)
     else {
         return Err(match found.stat.kind {
             Kind::File => Error::NotAContainer { path: path.to_path_buf() },
@@ -228,7 +228,10 @@ fn index_logs(container: &Container) -> u32 {
     let sets = container.store.list(&container.dir).unwrap_or_default();
     sets.iter()
         .filter(|set| {
-            container.store.stat(&container.dir.join(&set.name).join("index"), true).is_ok()
+            container
+                .store
+                .stat(&container.dir.join(&set.name).join("index"), Links::Follow)
+                .is_ok()
         })
         .count() as u32
 }

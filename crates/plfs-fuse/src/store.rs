@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plfs_core::store::{
-    Entry, Errno, Keep, Kept, Open, Place, PosixStore, Result, Space, Stat, Store, StoreFile, Time,
+    Entry, Errno, Keep, Kept, Links, Open, Place, PosixStore, Result, Space, Stat, Store,
+    StoreFile, Time,
 };
 use rustix::fs::{Access, AtFlags, OFlags};
 
@@ -193,8 +194,8 @@ impl Store for MountStore {
         self.call(path, |store, path| store.open(path, how))
     }
 
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
-        self.call(path, |store, path| store.stat(path, follow))
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
+        self.call(path, |store, path| store.stat(path, links))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -242,8 +243,8 @@ impl Store for MountStore {
         self.call(path, |store, path| store.chmod(path, mode))
     }
 
-    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
-        self.call(path, |store, path| store.chown(path, uid, gid, follow))
+    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, links: Links) -> Result<()> {
+        self.call(path, |store, path| store.chown(path, uid, gid, links))
     }
 
     fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
@@ -384,8 +385,8 @@ mod tests {
                     view.open(&link.join("new"), Open::create(0o600)).err(),
                     Some(Errno::LOOP)
                 );
-                assert_eq!(view.stat(&link, false).unwrap().kind, Kind::Symlink);
-                assert_eq!(view.stat(&set.join("index"), true).unwrap().kind, Kind::File);
+                assert_eq!(view.stat(&link, Links::Stay).unwrap().kind, Kind::Symlink);
+                assert_eq!(view.stat(&set.join("index"), Links::Follow).unwrap().kind, Kind::File);
             }
         }
         for report in plfs_core::check_tree(&store, &dir, &[], |_| {}).unwrap() {

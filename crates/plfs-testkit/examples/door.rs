@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::path::Path;
 
-use plfs::store::{Errno, Stat, Time};
+use plfs::store::{Errno, Links, Stat, Time};
 use plfs::{Access, Config, Error, File, OpenOptions, Opened, Plfs, Result};
 
 struct Server {
@@ -111,7 +111,7 @@ impl Server {
             "truncate" => plfs.truncate(path(1), offset(words[2])).map(done),
             "size" => self.file(words[1]).len().map(|n| n.to_string()),
             "fstat" => self.file(words[1]).stat().map(|stat| say_stat(&stat)),
-            "stat" => plfs.stat(path(1), true).map(|stat| say_stat(&stat.stat)),
+            "stat" => plfs.stat(path(1), Links::Follow).map(|stat| say_stat(&stat.stat)),
             "rename" => plfs.rename(path(1), path(2)).map(done),
             "link" => from_store(store.link(path(1), path(2)), path(1)).map(done),
             "unlink" => plfs.unlink(path(1)).map(done),
@@ -126,9 +126,9 @@ impl Server {
                     .collect())
             }
             "chmod" => plfs.chmod(path(1), octal(words[2])).map(done),
-            "chown" => {
-                plfs.chown(path(1), words[2].parse().ok(), words[3].parse().ok(), true).map(done)
-            }
+            "chown" => plfs
+                .chown(path(1), words[2].parse().ok(), words[3].parse().ok(), Links::Follow)
+                .map(done),
             "utimens" => {
                 plfs.set_times(path(1), Some(time(words[2])), Some(time(words[2]))).map(done)
             }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plfs::store::{
-    Bytes, Entry, Errno, Open, Result, Space, Stat, Store, StoreFile, Time, read_full, write_full,
+    Bytes, Entry, Errno, Links, LockKind, Open, Result, Space, Stat, Store, StoreFile, Time,
+    read_full, write_full,
 };
 
 /// One client of `server` that keeps close-to-open consistency and nothing more. It believes the
@@ -24,7 +25,7 @@ pub struct CloseToOpenStore {
 #[derive(Debug, Default)]
 struct Cache {
     /// Inode numbers, or that there is none, of names looked up with or without following a link.
-    names: HashMap<(PathBuf, bool), Result<u64>>,
+    names: HashMap<(PathBuf, Links), Result<u64>>,
     attributes: HashMap<u64, Stat>,
     lists: HashMap<PathBuf, Vec<Entry>>,
     links: HashMap<PathBuf, Result<PathBuf>>,
@@ -86,12 +87,12 @@ impl Cache {
         }
     }
 
-    fn lookup(&mut self, server: &dyn Store, path: &Path, follow: bool) -> Result<u64> {
-        let key = (path.to_path_buf(), follow);
+    fn lookup(&mut self, server: &dyn Store, path: &Path, links: Links) -> Result<u64> {
+        let key = (path.to_path_buf(), links);
         if let Some(known) = self.names.get(&key) {
             return *known;
         }
-        let found = server.stat(path, follow).map(|stat| {
+        let found = server.stat(path, links).map(|stat| {
             self.attributes.entry(stat.ino).or_insert(stat);
             stat.ino
         });
@@ -105,7 +106,7 @@ impl Cache {
     fn changes(&mut self, server: &dyn Store, path: &Path) {
         let dir = path.parent();
         for path in [Some(path), dir].into_iter().flatten() {
-            if let Ok(stat) = server.stat(path, false) {
+            if let Ok(stat) = server.stat(path, Links::Stay) {
                 self.attributes.remove(&stat.ino);
             }
         }
@@ -142,7 +143,8 @@ impl Store for CloseToOpenStore {
         let mut cache = self.cache();
         if how.create {
             cache.changes(self.server.as_ref(), path);
-        } else if cache.names.get(&(path.to_path_buf(), true)) == Some(&Err(Errno::NOENT)) {
+        } else if cache.names.get(&(path.to_path_buf(), Links::Follow)) == Some(&Err(Errno::NOENT))
+        {
             return Err(Errno::NOENT);
         }
         let file = self.server.open(path, how)?;
@@ -155,10 +157,10 @@ impl Store for CloseToOpenStore {
         Ok(Arc::new(CachedFile { client: self.clone(), ino: stat.ino, file }))
     }
 
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
         let mut cache = self.cache();
-        let ino = cache.lookup(self.server.as_ref(), path, follow)?;
-        cache.attributes(ino, || self.server.stat(path, follow))
+        let ino = cache.lookup(self.server.as_ref(), path, links)?;
+        cache.attributes(ino, || self.server.stat(path, links))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -209,13 +211,13 @@ impl Store for CloseToOpenStore {
         self.change(&[path], |server| server.chmod(path, mode))
     }
 
-    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
-        self.change(&[path], |server| server.chown(path, uid, gid, follow))
+    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, links: Links) -> Result<()> {
+        self.change(&[path], |server| server.chown(path, uid, gid, links))
     }
 
     fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
         // What is written later must not change the time again.
-        self.stat(path, true)?;
+        self.stat(path, Links::Follow)?;
         self.change(&[path], |server| server.set_times(path, atime, mtime))
     }
 
@@ -303,8 +305,8 @@ impl StoreFile for CachedFile {
         self.file.sync_data()
     }
 
-    fn try_lock(&self, exclusive: bool) -> Result<bool> {
-        self.file.try_lock(exclusive)
+    fn try_lock(&self, kind: LockKind) -> Result<bool> {
+        self.file.try_lock(kind)
     }
 
     fn map(&self) -> Result<Bytes> {

@@ -49,9 +49,9 @@ macro_rules! delegate_names {
             path: &::std::path::Path,
             uid: Option<u32>,
             gid: Option<u32>,
-            follow: bool,
+            links: ::plfs::store::Links,
         ) -> ::plfs::store::Result<()> {
-            self.$inner.chown(path, uid, gid, follow)
+            self.$inner.chown(path, uid, gid, links)
         }
         fn set_times(
             &self,

@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::explored;
 use plfs::store::{
-    Bytes, Entry, Errno, Keep, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
+    Bytes, Entry, Errno, Keep, Links, LockKind, Open, Place, Result, Space, Stat, Store, StoreFile,
+    Time,
 };
 
 /// The calls of [`Store`] and [`StoreFile`] that are counted.
@@ -434,8 +435,8 @@ impl Store for FaultStore {
         Ok(Arc::new(FaultFile { store: self.clone(), path: path.to_owned(), inner }))
     }
 
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
-        self.on(Op::Stat, path, || self.inner.stat(path, follow))
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
+        self.on(Op::Stat, path, || self.inner.stat(path, links))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -474,8 +475,8 @@ impl Store for FaultStore {
         self.on(Op::Chmod, path, || self.inner.chmod(path, mode))
     }
 
-    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
-        self.on(Op::Chown, path, || self.inner.chown(path, uid, gid, follow))
+    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, links: Links) -> Result<()> {
+        self.on(Op::Chown, path, || self.inner.chown(path, uid, gid, links))
     }
 
     fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
@@ -558,8 +559,8 @@ impl StoreFile for FaultFile {
         self.store.run(self.call(Op::SyncData, 0, 0), |_| self.inner.sync_data())
     }
 
-    fn try_lock(&self, exclusive: bool) -> Result<bool> {
-        self.store.run(self.call(Op::TryLock, 0, 0), |_| self.inner.try_lock(exclusive))
+    fn try_lock(&self, kind: LockKind) -> Result<bool> {
+        self.store.run(self.call(Op::TryLock, 0, 0), |_| self.inner.try_lock(kind))
     }
 
     fn map(&self) -> Result<Bytes> {
@@ -662,7 +663,7 @@ mod tests {
         file.write_at(b"a", 0).unwrap();
         assert_eq!(file.sync_data(), Err(Errno::IO));
         assert_eq!(file.sync_data(), Err(Errno::IO));
-        assert_eq!(store.stat(Path::new("/secret/x"), true), Err(Errno::ACCESS));
+        assert_eq!(store.stat(Path::new("/secret/x"), Links::Follow), Err(Errno::ACCESS));
         assert_eq!(store.rename(Path::new("/log"), Path::new("/secret")), Err(Errno::ACCESS));
         assert_eq!(store.rename(Path::new("/log"), Path::new("/other")), Ok(()));
     }
@@ -676,7 +677,7 @@ mod tests {
         assert_eq!(store.mkdir(Path::new("/d"), 0o700), Err(Errno::IO));
         assert_eq!(file.stat(), Err(Errno::IO));
         assert_eq!(content(&mem), b"a");
-        assert_eq!(mem.stat(Path::new("/d"), true), Err(Errno::NOENT));
+        assert_eq!(mem.stat(Path::new("/d"), Links::Follow), Err(Errno::NOENT));
         store.reset();
         assert_eq!(store.mkdir(Path::new("/d"), 0o700), Ok(()));
     }

@@ -29,7 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::explored;
 use plfs::store::{
-    Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
+    Bytes, Entry, Errno, Keep, Kind, Links, LockKind, Open, Place, Result, Space, Stat, Store,
+    StoreFile, Time,
 };
 
 /// The unit in which bytes are kept and lost: the page of the Linux page cache.
@@ -225,8 +226,8 @@ struct Node {
     /// Names that would lead here after some crash: durable ones, and those in changes not synced.
     kept: u64,
     opens: u64,
-    /// Opens that hold a lock, and whether an exclusive one.
-    locks: Vec<(u64, bool)>,
+    /// Opens that hold a lock, and which.
+    locks: Vec<(u64, LockKind)>,
 }
 
 enum Body {
@@ -292,8 +293,11 @@ enum Last {
 }
 
 impl Last {
-    fn of(follow: bool) -> Last {
-        if follow { Last::Follow } else { Last::Stay }
+    fn of(links: Links) -> Last {
+        match links {
+            Links::Follow => Last::Follow,
+            Links::Stay => Last::Stay,
+        }
     }
 
     fn follows(self, slash: bool) -> bool {
@@ -941,9 +945,9 @@ impl Store for MemStore {
         }))
     }
 
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
         let tree = self.lock();
-        let ino = self.walk(&tree, path, Last::of(follow))?.exists()?;
+        let ino = self.walk(&tree, path, Last::of(links))?.exists()?;
         Ok(tree.node(ino).stat(tree.dev, ino))
     }
 
@@ -1040,9 +1044,9 @@ impl Store for MemStore {
         Ok(())
     }
 
-    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
+    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, links: Links) -> Result<()> {
         let mut tree = self.lock();
-        let ino = self.walk(&tree, path, Last::of(follow))?.exists()?;
+        let ino = self.walk(&tree, path, Last::of(links))?.exists()?;
         let now = tree.now();
         let node = tree.node_mut(ino);
         // chown(2) takes the number -1 as "leave as it is", which is what None says.
@@ -1057,7 +1061,8 @@ impl Store for MemStore {
             return Err(Errno::INVAL);
         }
         let mut tree = self.lock();
-        let ino = self.walk(&tree, path, Last::of(self.place(path).is_none()))?.exists()?;
+        let last = if self.place(path).is_none() { Last::Follow } else { Last::Stay };
+        let ino = self.walk(&tree, path, last)?.exists()?;
         if atime.is_none() && mtime.is_none() {
             return Ok(());
         }
@@ -1199,17 +1204,17 @@ impl StoreFile for MemFile {
     }
 
     /// As flock(2), a failed attempt to change the kind of lock loses the lock held before.
-    fn try_lock(&self, exclusive: bool) -> Result<bool> {
+    fn try_lock(&self, kind: LockKind) -> Result<bool> {
         let mut tree = lock(&self.tree);
         let locks = &mut tree.node_mut(self.ino).locks;
-        if locks.contains(&(self.id, exclusive)) {
+        if locks.contains(&(self.id, kind)) {
             return Ok(true);
         }
         locks.retain(|&(id, _)| id != self.id);
-        if locks.iter().any(|&(_, other)| exclusive || other) {
+        if locks.iter().any(|&(_, other)| [kind, other].contains(&LockKind::Exclusive)) {
             return Ok(false);
         }
-        locks.push((self.id, exclusive));
+        locks.push((self.id, kind));
         Ok(true)
     }
 

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs::store::{Errno, Store};
+use plfs::store::{Errno, Links, Store};
 use plfs::{Access, Config, File, OpenOptions, Opened, Plfs};
 
 use crate::model::byte_of;
@@ -493,7 +493,7 @@ impl World {
     }
 
     fn stat(&mut self, process: usize, name: u8) -> Outcome {
-        let stat = self.processes[process].plfs.stat(&self.path(name), true);
+        let stat = self.processes[process].plfs.stat(&self.path(name), Links::Follow);
         match (self.names.get(&name).copied(), stat) {
             (None, Err(error)) if error.errno() == Errno::NOENT => Ok(()),
             (Some(file), Ok(stat)) if stat.totals.is_some() => {

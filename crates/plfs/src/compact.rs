@@ -13,9 +13,9 @@ use crate::config::Config;
 use crate::container::{Container, write_clock};
 use crate::error::{At, Error, Result};
 use crate::lifecycle::{self, Hold};
-use crate::log::{CommitHorizon, DataLog, LogSet};
+use crate::log::{CommitHorizon, DataLog, Durability, LogSet, Wanted};
 use crate::read::{SegmentFiles, fetch};
-use crate::store::{self, Errno};
+use crate::store::{self, Errno, Links};
 use crate::sync::Arc;
 use crate::write::Identity;
 
@@ -68,7 +68,7 @@ pub(crate) fn is_worth(container: &Container, config: &Config, totals: &Totals) 
     let store = container.store.as_ref();
     let can_go = |name: &Name| match name {
         Name::LogSet(set) => store
-            .stat(&container.path(&name::log_set(*set)), false)
+            .stat(&container.path(&name::log_set(*set)), Links::Stay)
             .is_ok_and(|stat| lifecycle::is_removable(store, &stat)),
         _ => true,
     };
@@ -121,7 +121,7 @@ pub(crate) fn compact(
         container.clone(),
         &alone,
         CommitHorizon { max_hlc: 0, is_new: true },
-        true,
+        Wanted::New,
         || identity.mark(),
         catalog::complete,
     )?);
@@ -220,7 +220,7 @@ impl<'a> Copier<'a> {
     /// which all is dead.
     fn run(mut self, progress: &mut impl FnMut(u64) -> ControlFlow<()>) -> Result<(u64, u64)> {
         let [dead, _, last] = self.stamps;
-        self.set.append_index(&[], &[self.identity.record()], true)?;
+        self.set.append_index(&[], &[self.identity.record()], Durability::Durable)?;
         let (mut copied, mut end) = (0, 0);
         let (segments, mut buf, mut index) =
             (SegmentFiles::default(), Vec::new(), std::mem::take(&mut self.index));
@@ -251,14 +251,15 @@ impl<'a> Copier<'a> {
             self.set.append_index(
                 &[],
                 &[Record::Truncate { size: index.eof(), stamp: last }],
-                true,
+                Durability::Durable,
             )?;
         }
         // All of it has to be durable before what says that it is all there is.
         self.set.sync_index(u64::MAX)?;
         self.container.store.sync_dir(&self.container.dir).at("sync", &self.container.dir)?;
         self.give_to_owner()?;
-        self.set.append_index(&[], &[Record::Truncate { size: 0, stamp: dead }], true)?;
+        let record = Record::Truncate { size: 0, stamp: dead };
+        self.set.append_index(&[], &[record], Durability::Durable)?;
         self.set.sync_index(u64::MAX)?;
         Ok((copied, dead))
     }
@@ -295,7 +296,7 @@ impl<'a> Copier<'a> {
             let all: Vec<SegmentRef> = data.segments().collect();
             for runs in in_blocks(&folder.take(|| self.stamps[1])) {
                 let (segments, records) = block_of(&all, runs, self.identity.writer);
-                self.set.append_index(&segments, &records, true)?;
+                self.set.append_index(&segments, &records, Durability::Durable)?;
             }
         }
         Ok(())
@@ -306,7 +307,7 @@ impl<'a> Copier<'a> {
     fn give_to_owner(&self) -> Result<()> {
         let store = &self.container.store;
         let path = self.container.path(name::SUPER);
-        let owner = store.stat(&path, false).at("stat", &path)?;
+        let owner = store.stat(&path, Links::Stay).at("stat", &path)?;
         if owner.uid == store.user() || store.user() != 0 {
             return Ok(());
         }
@@ -318,7 +319,7 @@ impl<'a> Copier<'a> {
             };
             for path in files.into_iter().map(|file| dir.join(file.name)).chain([dir.clone()]) {
                 store
-                    .chown(&path, Some(owner.uid), Some(owner.gid), false)
+                    .chown(&path, Some(owner.uid), Some(owner.gid), Links::Stay)
                     .at("set the owner of", &path)?;
             }
         }
@@ -386,7 +387,7 @@ fn stored_bytes(container: &Container) -> Result<u64> {
                 // One that goes meanwhile takes nothing.
                 sum += container
                     .store
-                    .stat(&dir.join(&file.name), false)
+                    .stat(&dir.join(&file.name), Links::Stay)
                     .map_or(0, |stat| stat.len.min(stat.blocks.saturating_mul(512)));
             }
         }

@@ -8,10 +8,10 @@ use plfs_index::{Found, Run};
 use crate::catalog::{Index, Standing, Totals, store_flat};
 use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
-use crate::log::CommitHorizon;
+use crate::log::{CommitHorizon, Durability};
 use crate::logical::LogicalFile;
 use crate::read::{Prefetch, fetch};
-use crate::store::{Bytes, Errno, Stat, Time};
+use crate::store::{Bytes, Errno, Links, Stat, Time};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, TryLockError, lock};
 
@@ -348,13 +348,13 @@ impl File {
     /// Makes all writes through this process visible to later opens and refreshes elsewhere. Not
     /// forced to storage.
     pub fn commit(&self) -> Result<()> {
-        self.logical().commit(false, None)
+        self.logical().commit(Durability::Visible, None)
     }
 
     /// Makes all writes through this process visible and durable. Later reads see what others have
     /// committed until now: processes that sync, meet, and read expect it.
     pub fn sync(&self) -> Result<()> {
-        self.logical().commit(true, None)?;
+        self.logical().commit(Durability::Durable, None)?;
         self.logical().stale.store(true, Ordering::Release);
         Ok(())
     }
@@ -398,7 +398,7 @@ impl File {
         if self.logical().owes_times() {
             self.logical().touch()?;
         }
-        let stat = self.container().store.stat(&path, false).at("stat", &path)?;
+        let stat = self.container().store.stat(&path, Links::Stay).at("stat", &path)?;
         let (size, totals) = self.logical().size()?;
         Ok(logical_stat(stat, size, totals.stored_bytes))
     }
@@ -564,7 +564,7 @@ impl File {
     fn end(&mut self) -> Result<()> {
         let Some(logical) = self.logical.take() else { return Ok(()) };
         let committed = match self.wrote.load(Ordering::Acquire) {
-            true => logical.commit(logical.config.sync_on_close, None),
+            true => logical.commit(Durability::on_close(&logical.config), None),
             false => Ok(()),
         };
         // The ticker may look at the file just now: were it the last to let go, the end would come

@@ -2,6 +2,7 @@
 //! pieces; storage sees large appends to a few logs; an index finds every byte again.
 //!
 //! ```
+//! use plfs::store::Links;
 //! use plfs::{Config, OpenOptions, Opened, Plfs};
 //!
 //! # fn main() -> plfs::Result<()> {
@@ -16,7 +17,7 @@
 //! assert_eq!(&text, b"hello world");
 //! file.sync()?;
 //! file.close()?;
-//! assert_eq!(plfs.stat(&dir.join("ckpt"), true)?.stat.len, 11);
+//! assert_eq!(plfs.stat(&dir.join("ckpt"), Links::Follow)?.stat.len, 11);
 //! plfs.unlink(&dir.join("ckpt"))?;
 //! # std::fs::remove_dir_all(&dir).unwrap();
 //! # Ok(())

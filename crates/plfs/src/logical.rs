@@ -17,10 +17,10 @@ use crate::config::Config;
 use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
 use crate::lifecycle::{self, Hold};
-use crate::log::{self, CommitHorizon, LogSet, wall_clock};
+use crate::log::{self, CommitHorizon, Durability, LogSet, Wanted, wall_clock};
 use crate::read::SegmentFiles;
 use crate::sessions::Sessions;
-use crate::store::{Bytes, Errno, Open, StoreFile, Time};
+use crate::store::{Bytes, Errno, Links, Open, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::{
     Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, lock, pause,
@@ -120,7 +120,7 @@ impl autocommit::Tick for LogicalFile {
             }
         }
         // An error poisons the writer and shows at its next call.
-        let _ = self.commit(false, None);
+        let _ = self.commit(Durability::Visible, None);
         true
     }
 }
@@ -199,8 +199,8 @@ impl LogicalFile {
     }
 
     /// The writer, ready to write behind everything that was there at the last acquire.
-    pub(crate) fn ordered_writer(&self, fresh: bool) -> Result<Arc<Writer>> {
-        let writer = self.writer(fresh)?;
+    pub(crate) fn ordered_writer(&self, wanted: Wanted) -> Result<Arc<Writer>> {
+        let writer = self.writer(wanted)?;
         let is_ordered =
             || self.ordered.load(Ordering::Acquire) == self.acquired.load(Ordering::Acquire);
         if is_ordered() {
@@ -356,7 +356,7 @@ impl LogicalFile {
         lock(&self.totals).look(&self.container)
     }
 
-    fn writer(&self, fresh: bool) -> Result<Arc<Writer>> {
+    fn writer(&self, wanted: Wanted) -> Result<Arc<Writer>> {
         if let Some(writer) = read(&self.writer).as_ref() {
             return Ok(writer.clone());
         }
@@ -387,7 +387,7 @@ impl LogicalFile {
             self.container.clone(),
             &self.config,
             seen,
-            fresh,
+            wanted,
             || identity.mark(),
             catalog::complete,
         )?;
@@ -456,21 +456,22 @@ impl LogicalFile {
         let writer = if end > totals.size { read(&self.writer).clone() } else { None };
         if writer.is_some_and(|writer| !matches!(writer.is_cut(), Ok(false))) {
             // What is not committed may be cut: only the logs can tell.
-            self.commit(false, None)?;
+            self.commit(Durability::Visible, None)?;
             (totals, end) = self.ahead.beside(|| self.totals())?;
         }
         Ok((totals.size.max(end), totals))
     }
 
-    pub(crate) fn commit(&self, sync: bool, truncate: Option<u64>) -> Result<()> {
-        self.commit_stamped(sync, truncate).map(drop)
+    pub(crate) fn commit(&self, promise: Durability, truncate: Option<u64>) -> Result<()> {
+        self.commit_stamped(promise, truncate).map(drop)
     }
 
     /// Gives the truncate's stamp.
     ///
     /// Neither readers nor writers of this process wait for a sync: the index and the writer are
     /// locked while records are frozen and appended only.
-    fn commit_stamped(&self, sync: bool, truncate: Option<u64>) -> Result<Option<u64>> {
+    fn commit_stamped(&self, promise: Durability, truncate: Option<u64>) -> Result<Option<u64>> {
+        let sync = promise == Durability::Durable;
         let Some(writer) = read(&self.writer).clone() else {
             if sync {
                 catalog::sync_logs(&self.container, None)?;
@@ -547,10 +548,14 @@ impl LogicalFile {
             return Ok(());
         }
         let to_nothing = size == 0;
-        let writer = self.ordered_writer(to_nothing)?;
         // The old logs may go only when the truncate is durable: or a power cut would bring back a
         // part of the old bytes.
-        let stamp = self.commit_stamped(to_nothing, Some(size))?;
+        let (wanted, promise) = match to_nothing {
+            true => (Wanted::New, Durability::Durable),
+            false => (Wanted::Any, Durability::Visible),
+        };
+        let writer = self.ordered_writer(wanted)?;
+        let stamp = self.commit_stamped(promise, Some(size))?;
         self.written();
         if to_nothing && let Some(stamp) = stamp {
             lifecycle::remove_stale_sets(&self.container, writer.set().id(), stamp)?;
@@ -582,7 +587,7 @@ impl LogicalFile {
         let (mut size, totals) = self.size()?;
         if size > totals.size && end > totals.size {
             // Others may have cut what this process has not committed: only the logs can tell.
-            self.commit(false, None)?;
+            self.commit(Durability::Visible, None)?;
             size = self.totals()?.size;
         }
         let end = end.min(size);
@@ -596,7 +601,7 @@ impl LogicalFile {
     pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<(u64, usize)> {
         self.watch();
         self.look_for_truncates()?;
-        let writer = self.ordered_writer(false)?;
+        let writer = self.ordered_writer(Wanted::Any)?;
         let size = || self.totals().map(|totals| (totals.size, totals.cut));
         let (offset, written) = writer.append(bytes, size)?;
         Ok((offset, self.recorded(written)?))
@@ -604,7 +609,7 @@ impl LogicalFile {
 
     fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {
         self.watch();
-        let writer = self.ordered_writer(false)?;
+        let writer = self.ordered_writer(Wanted::Any)?;
         self.recorded(write(&writer)?)
     }
 
@@ -618,7 +623,7 @@ impl LogicalFile {
     fn recorded(&self, written: Written) -> Result<usize> {
         self.written();
         if written.crowded {
-            self.commit(false, None)?;
+            self.commit(Durability::Visible, None)?;
         }
         Ok(written.bytes)
     }
@@ -626,7 +631,7 @@ impl LogicalFile {
     /// Commits, and holds the container by a lock from now on: a child inherits that, and not the
     /// mark.
     pub(crate) fn before_fork(&self) -> Result<()> {
-        let committed = self.commit(false, None);
+        let committed = self.commit(Durability::Visible, None);
         let mut guard = lock(&self.guard);
         guard.is_forked = true;
         match self.joined.load(Ordering::Acquire) {
@@ -661,7 +666,8 @@ impl LogicalFile {
             return Ok(());
         }
         // The work, while others read and write.
-        let committed = self.commit(self.config.sync_on_close, None);
+        let promise = Durability::on_close(&self.config);
+        let committed = self.commit(promise, None);
         let mut index = write(&self.index);
         let mut slot = write(&self.writer);
         let Some(writer) = slot.take() else { return committed };
@@ -675,7 +681,7 @@ impl LogicalFile {
         };
         // From here on nobody writes: what came since the commit belongs to this one.
         let mut rest = committed
-            .and_then(|()| commit_rest(&writer, &mut index, self.config.sync_on_close))
+            .and_then(|()| commit_rest(&writer, &mut index, promise))
             .and_then(|()| writer.close_logs());
         if rest.is_err() && !self.finished {
             // Its bytes are lost, and each later call on the file has to say so.
@@ -738,7 +744,11 @@ impl LogicalFile {
         if held || self.nameless.load(Ordering::Acquire) {
             let super_path = self.container.path(name::SUPER);
             if !self.container.copied
-                && self.container.store.stat(&super_path, false).is_ok_and(|stat| stat.nlink <= 1)
+                && self
+                    .container
+                    .store
+                    .stat(&super_path, Links::Stay)
+                    .is_ok_and(|stat| stat.nlink <= 1)
             {
                 lifecycle::remove_if_nameless(
                     &self.container,
@@ -768,7 +778,7 @@ impl LogicalFile {
         }
         let times = self.times.swap(Times::AsFound as u8, Ordering::AcqRel);
         let path = self.container.path(name::SUPER);
-        let before = match self.container.store.stat(&path, false) {
+        let before = match self.container.store.stat(&path, Links::Stay) {
             // Removed under us: nothing to sum up.
             Err(Errno::NOENT) => return Ok(()),
             other => other.at("stat", &path)?,
@@ -846,20 +856,20 @@ fn append(
 }
 
 /// Commits what a writer has that nobody writes with any more.
-fn commit_rest(writer: &Writer, index: &mut Option<Index>, sync: bool) -> Result<()> {
+fn commit_rest(writer: &Writer, index: &mut Option<Index>, promise: Durability) -> Result<()> {
     writer.check()?;
     if !writer.has_uncommitted() {
         return Ok(());
     }
     let mut commit = writer.begin_commit();
     freeze(&mut commit, index)?;
-    if sync {
+    if promise == Durability::Durable {
         commit.sync_data()?;
     }
     let gate = writer.set().gate()?;
     append(&mut commit, index, None)?;
     drop(gate);
-    if sync {
+    if promise == Durability::Durable {
         commit.sync_index()?;
     }
     commit.finish()

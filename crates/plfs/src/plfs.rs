@@ -18,9 +18,10 @@ use crate::container::{self, Container, DirectoryLayout, Layouts};
 use crate::error::{At, Error, Result};
 use crate::file::{Access, File, logical_stat};
 use crate::lifecycle;
+use crate::log::Durability;
 use crate::logical::LogicalFile;
 use crate::sessions::Sessions;
-use crate::store::{Errno, Kind, Open, PosixStore, Stat, Store, StoreFile, Time};
+use crate::store::{Errno, Kind, Links, Open, PosixStore, Stat, Store, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, Weak, lock};
 
@@ -201,7 +202,10 @@ impl Plfs {
                     if !options.exclusive && at == path =>
                 {
                     if std::mem::replace(&mut lost, true)
-                        && self.store.stat(path, false).is_ok_and(|stat| stat.kind == Kind::Symlink)
+                        && self
+                            .store
+                            .stat(path, Links::Stay)
+                            .is_ok_and(|stat| stat.kind == Kind::Symlink)
                     {
                         let target = self.store.readlink(path).at("read the link", path)?;
                         let target = path.parent().unwrap_or(Path::new("/")).join(target);
@@ -435,8 +439,8 @@ impl Plfs {
 
     /// Stat; logical files have their logical size. Reads no index log if the file is closed
     /// everywhere.
-    pub fn stat(&self, path: &Path, follow: bool) -> Result<FileStat> {
-        let stat = self.store.stat(path, follow).at("stat", path)?;
+    pub fn stat(&self, path: &Path, links: Links) -> Result<FileStat> {
+        let stat = self.store.stat(path, links).at("stat", path)?;
         self.resolve(path, stat)
     }
 
@@ -480,7 +484,7 @@ impl Plfs {
             let (size, totals) = logical.size()?;
             return Ok(FileStat {
                 stat: logical_stat(
-                    self.store.stat(path, true).unwrap_or(stat),
+                    self.store.stat(path, Links::Follow).unwrap_or(stat),
                     size,
                     totals.stored_bytes,
                 ),
@@ -505,7 +509,7 @@ impl Plfs {
 
     /// The container that `path` names; `None` for other files and for nothing.
     pub fn container(&self, path: &Path) -> Result<Option<(Container, Superblock)>> {
-        self.container_behind(path, false)
+        self.container_behind(path, Links::Stay)
     }
 
     /// Whether `path` leads to a PLFS file, going by the superblock alone. Costs an open, a stat
@@ -516,13 +520,13 @@ impl Plfs {
         Ok(container::read_name(file.as_ref(), &stat, path)?.is_some())
     }
 
-    /// The container that `path` names, or with `follow` what its symbolic links lead to.
+    /// The container that `path` names, or with [`Links::Follow`] what its symbolic links lead to.
     pub fn container_behind(
         &self,
         path: &Path,
-        follow: bool,
+        links: Links,
     ) -> Result<Option<(Container, Superblock)>> {
-        let stat = match self.store.stat(path, follow) {
+        let stat = match self.store.stat(path, links) {
             Ok(stat) if stat.kind == Kind::File && stat.len == FILE_BYTES as u64 => stat,
             _ => return Ok(None),
         };
@@ -547,13 +551,13 @@ impl Plfs {
     pub fn container_to_change(
         &self,
         path: &Path,
-        follow: bool,
+        links: Links,
     ) -> Result<Option<(Container, Superblock)>> {
-        match self.container_behind(path, follow) {
+        match self.container_behind(path, links) {
             Err(Error::Io { errno: Errno::ACCESS, .. }) => {
-                let mode = self.store.stat(path, follow).at("stat", path)?.mode;
+                let mode = self.store.stat(path, links).at("stat", path)?.mode;
                 self.store.chmod(path, mode | 0o400).at("set the mode of", path)?;
-                let found = self.container_behind(path, follow);
+                let found = self.container_behind(path, links);
                 self.store.chmod(path, mode).at("set the mode of", path)?;
                 found
             }
@@ -566,7 +570,7 @@ impl Plfs {
     pub fn unlink(&self, path: &Path) -> Result<()> {
         // A name that cannot be understood can still be removed; what it leaves is garbage for
         // `check`.
-        let container = self.container_to_change(path, false).unwrap_or(None);
+        let container = self.container_to_change(path, Links::Stay).unwrap_or(None);
         self.store.unlink(path).at("remove", path)?;
         self.drop_container(container)
     }
@@ -604,9 +608,9 @@ impl Plfs {
         to: &Path,
         rename: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let replaced = self.container_to_change(to, false).unwrap_or(None);
+        let replaced = self.container_to_change(to, Links::Stay).unwrap_or(None);
         if replaced.is_some()
-            || self.store.stat(to, false).is_ok_and(|stat| stat.kind == Kind::File)
+            || self.store.stat(to, Links::Stay).is_ok_and(|stat| stat.kind == Kind::File)
         {
             self.make_durable(from)?;
         }
@@ -624,7 +628,7 @@ impl Plfs {
     /// Makes a logical file durable, with what this process has written to it. Nothing if `path` is
     /// none, or may not be read.
     fn make_durable(&self, path: &Path) -> Result<()> {
-        match self.container_behind(path, false) {
+        match self.container_behind(path, Links::Stay) {
             Ok(Some(_)) => {}
             _ => return Ok(()),
         }
@@ -643,7 +647,7 @@ impl Plfs {
             return Ok(());
         }
         let shared_memory = self.config.shared_memory.as_deref();
-        match container.store.stat(&container.path(name::SUPER), false) {
+        match container.store.stat(&container.path(name::SUPER), Links::Stay) {
             Ok(stat) if stat.nlink > 1 => Ok(()),
             // Whoever may remove a name in a directory need not be the file's owner.
             Ok(owner) => {
@@ -657,7 +661,7 @@ impl Plfs {
 
     /// Sets permission bits of any file or directory.
     pub fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
-        match self.container_to_change(path, true)? {
+        match self.container_to_change(path, Links::Follow)? {
             Some((container, _)) => container::chmod(&container, mode),
             None => self.store.chmod(path, mode).at("set the mode of", path),
         }
@@ -669,9 +673,9 @@ impl Plfs {
         path: &Path,
         uid: Option<u32>,
         gid: Option<u32>,
-        follow: bool,
+        links: Links,
     ) -> Result<()> {
-        match self.container_to_change(path, follow)? {
+        match self.container_to_change(path, links)? {
             Some((container, _)) => {
                 let open = lock(&self.open).get(&container.identity).and_then(Weak::upgrade);
                 match open {
@@ -679,14 +683,14 @@ impl Plfs {
                     None => container::chown(&container, uid, gid),
                 }
             }
-            None => self.store.chown(path, uid, gid, follow).at("set the owner of", path),
+            None => self.store.chown(path, uid, gid, links).at("set the owner of", path),
         }
     }
 
     /// Sets times of any file or directory; `None` leaves one as it is. They stay until data is
     /// written.
     pub fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
-        let stat = self.store.stat(path, true).at("stat", path)?;
+        let stat = self.store.stat(path, Links::Follow).at("stat", path)?;
         if let Some(open) = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade) {
             open.times_were_set();
         }
@@ -755,7 +759,10 @@ impl Plfs {
     /// same.
     pub fn commit_all(&self) -> Result<()> {
         let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
-        files.into_iter().map(|file| file.commit(false, None)).fold(Ok(()), Result::and)
+        files
+            .into_iter()
+            .map(|file| file.commit(Durability::Visible, None))
+            .fold(Ok(()), Result::and)
     }
 
     /// Commits every open file and gives up its log set, as if all were closed; a later write joins

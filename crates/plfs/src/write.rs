@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
-use crate::log::{DataLog, Era, LogSet};
+use crate::log::{DataLog, Durability, Era, LogSet};
 use crate::store::machine::{ProcessFacts, boot_id, host_name, random_u64};
 use crate::store::{self, Errno, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -409,7 +409,8 @@ impl Writer {
     /// at once, and no reader may freeze between a freeze and an append that takes all. The first
     /// error poisons the writer.
     pub fn begin_commit(&self) -> Committing<'_> {
-        Committing { writer: self, _turn: lock(&self.committing), frozen: 0, is_synced: false }
+        let _turn = lock(&self.committing);
+        Committing { writer: self, _turn, frozen: 0, data: Durability::Visible }
     }
 
     fn append_runs(
@@ -417,24 +418,26 @@ impl Writer {
         state: &mut State,
         all: &[SegmentRef],
         runs: &[Stamped],
-        is_synced: bool,
+        data: Durability,
     ) -> Result<u64> {
         let (segments, runs_of) = block_of(all, runs, self.identity.writer);
         // In front: a block whose end a crash cut is told by its last bytes, and runs have a stamp
         // there.
-        let mut records = match is_synced {
-            false => self.sums_of(state, all, &segments, runs),
-            true => Vec::new(),
+        let mut records = match data {
+            Durability::Visible => self.sums_of(state, all, &segments, runs),
+            Durability::Durable => Vec::new(),
         };
         state.is_doubtful |= !records.is_empty();
-        if is_synced && let Some(boot) = self.boot {
+        if data == Durability::Durable
+            && let Some(boot) = self.boot
+        {
             // No data of this boot that earlier blocks point to is in doubt from now on.
             let sums = Vec::new();
             records.push(Record::Sums { segment: 0, boot, physical: 0, length: 0, unit: 1, sums });
             state.is_doubtful = false;
         }
         records.extend(runs_of);
-        self.append_block(state, &segments, records, is_synced)
+        self.append_block(state, &segments, records, data)
     }
 
     /// The sums of the data of `runs`, whose block has the references `segments`. Each block has
@@ -477,12 +480,12 @@ impl Writer {
         state: &mut State,
         segments: &[SegmentRef],
         mut records: Vec<Record>,
-        is_synced: bool,
+        data: Durability,
     ) -> Result<u64> {
         if !state.announced {
             records.insert(0, self.identity.record());
         }
-        let (stamp, end) = self.set.append_index(segments, &records, is_synced)?;
+        let (stamp, end) = self.set.append_index(segments, &records, data)?;
         state.announced = true;
         state.index_unsynced = end;
         Ok(stamp)
@@ -527,8 +530,8 @@ pub struct Committing<'a> {
     _turn: MutexGuard<'a, ()>,
     /// Records of [`State::frozen`] that this commit takes.
     frozen: usize,
-    /// Their data is durable.
-    is_synced: bool,
+    /// Whether their data is durable.
+    data: Durability,
 }
 
 impl Committing<'_> {
@@ -556,14 +559,14 @@ impl Committing<'_> {
         self.frozen = state.frozen.len();
         let sums = state.data.take_sums();
         state.sums.extend(sums);
-        self.is_synced = false;
+        self.data = Durability::Visible;
         Ok(fresh)
     }
 
     /// Makes the data of what the commit takes durable.
     pub fn sync_data(&mut self) -> Result<()> {
         self.writer.set.sync_data().map_err(|error| lock(&self.writer.state).poison(error))?;
-        self.is_synced = true;
+        self.data = Durability::Durable;
         Ok(())
     }
 
@@ -590,13 +593,13 @@ impl Committing<'_> {
         let segments: Vec<SegmentRef> = state.data.segments().collect();
         let mut blocks = Vec::new();
         for runs in in_blocks(&runs) {
-            blocks.push(writer.append_runs(state, &segments, runs, self.is_synced)?);
+            blocks.push(writer.append_runs(state, &segments, runs, self.data)?);
         }
         state.sums.clear();
-        if self.is_synced && state.is_doubtful {
+        if self.data == Durability::Durable && state.is_doubtful {
             // There was nothing new to say but that: what a program changes while it is written
             // may differ from its sum, and is durable all the same.
-            blocks.push(writer.append_runs(state, &segments, &[], true)?);
+            blocks.push(writer.append_runs(state, &segments, &[], self.data)?);
         }
         let mut cut = None;
         if let Some(size) = truncate {
@@ -605,7 +608,7 @@ impl Committing<'_> {
             state.folder.seal(|| writer.set.tick());
             let stamp = writer.set.tick();
             let record = vec![Record::Truncate { size, stamp }];
-            blocks.push(writer.append_block(state, &[], record, self.is_synced)?);
+            blocks.push(writer.append_block(state, &[], record, self.data)?);
             cutting.done(size, stamp);
             cut = Some((stamp, size));
         }

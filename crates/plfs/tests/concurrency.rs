@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use plfs::store::{Bytes, Entry, Open, PosixStore, Result, Stat, Store, StoreFile};
+use plfs::store::{
+    Bytes, Entry, Links, LockKind, Open, PosixStore, Result, Stat, Store, StoreFile,
+};
 use plfs::{Config, File, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op, Rng};
 
@@ -190,7 +192,11 @@ fn processes_that_sync_at_once_share_the_syncs_of_the_index() {
         let syncs = syncs.load(Ordering::SeqCst);
         assert!((1..=8).contains(&syncs), "{syncs} syncs of the index log");
         assert_eq!(
-            Plfs::new(Arc::new(memory), dir.config()).stat(Path::new("/f"), true).unwrap().stat.len,
+            Plfs::new(Arc::new(memory), dir.config())
+                .stat(Path::new("/f"), Links::Follow)
+                .unwrap()
+                .stat
+                .len,
             RANKS * 100
         );
     });
@@ -214,8 +220,8 @@ impl Store for SlowSync {
         let syncs = path.ends_with("index").then(|| self.syncs.clone());
         Ok(Arc::new(SlowSyncFile { inner: self.inner.open(path, how)?, syncs }))
     }
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
-        self.inner.stat(path, follow)
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
+        self.inner.stat(path, links)
     }
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         self.inner.list(path)
@@ -250,8 +256,8 @@ impl StoreFile for SlowSyncFile {
         }
         self.inner.sync_data()
     }
-    fn try_lock(&self, exclusive: bool) -> Result<bool> {
-        self.inner.try_lock(exclusive)
+    fn try_lock(&self, kind: LockKind) -> Result<bool> {
+        self.inner.try_lock(kind)
     }
     fn map(&self) -> Result<Bytes> {
         self.inner.map()
@@ -462,8 +468,8 @@ impl Store for Slow {
         let taken = path.to_string_lossy().ends_with(".data").then(|| self.taken.clone());
         Ok(Arc::new(SlowFile { inner: self.inner.open(path, how)?, taken }))
     }
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
-        self.inner.stat(path, follow)
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
+        self.inner.stat(path, links)
     }
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         let jitter = std::time::SystemTime::now()
@@ -504,8 +510,8 @@ impl StoreFile for SlowFile {
     fn sync_data(&self) -> Result<()> {
         self.inner.sync_data()
     }
-    fn try_lock(&self, exclusive: bool) -> Result<bool> {
-        self.inner.try_lock(exclusive)
+    fn try_lock(&self, kind: LockKind) -> Result<bool> {
+        self.inner.try_lock(kind)
     }
     fn map(&self) -> Result<Bytes> {
         self.inner.map()
@@ -619,7 +625,7 @@ fn of_nodes_that_close_together_one_leaves_a_summary() {
                 });
             }
         });
-        let totals = node().stat(&path, true).unwrap().totals.unwrap();
+        let totals = node().stat(&path, Links::Follow).unwrap().totals.unwrap();
         assert_eq!((totals.size, totals.log_sets), (40, 4), "round {round}");
         without += u32::from(!totals.from_summary);
     }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plfs::store::{
-    Bytes, Entry, Errno, Keep, Open, Place, PosixStore, Result, Stat, Store, StoreFile,
+    Bytes, Entry, Errno, Keep, Links, LockKind, Open, Place, PosixStore, Result, Stat, Store,
+    StoreFile,
 };
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, Op, delegate_names};
@@ -257,8 +258,8 @@ impl Store for Remote {
             is_log: how.write && path.extension().is_some_and(|end| end == "data"),
         }))
     }
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
-        self.inner.stat(path, follow)
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
+        self.inner.stat(path, links)
     }
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         self.inner.list(path)
@@ -297,8 +298,8 @@ impl StoreFile for RemoteFile {
     fn sync_data(&self) -> Result<()> {
         self.inner.sync_data()
     }
-    fn try_lock(&self, exclusive: bool) -> Result<bool> {
-        self.inner.try_lock(exclusive)
+    fn try_lock(&self, kind: LockKind) -> Result<bool> {
+        self.inner.try_lock(kind)
     }
     fn map(&self) -> Result<Bytes> {
         self.inner.map()

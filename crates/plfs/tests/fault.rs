@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, Open, PosixStore, Store};
+use plfs::store::{Errno, Links, Open, PosixStore, Store};
 use plfs::{Config, Error, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op, explored};
 
@@ -52,7 +52,7 @@ impl Fixture {
         while let Some(dir) = todo.pop() {
             for entry in self.memory.list(&dir).unwrap_or_default() {
                 let path = dir.join(entry.name);
-                match self.memory.stat(&path, false).unwrap().kind {
+                match self.memory.stat(&path, Links::Stay).unwrap().kind {
                     plfs::store::Kind::Dir => todo.push(path),
                     _ if path.to_string_lossy().ends_with(end) => found.push(path),
                     _ => {}
@@ -209,7 +209,7 @@ fn a_failed_creation_leaves_nothing() {
             assert_eq!(error.errno(), errno, "{op:?} {error}");
             assert!(error.to_string().contains("/m/"), "{error}");
             bed.faults.reset();
-            assert_eq!(bed.memory.stat(Path::new(NAME), false).unwrap_err(), Errno::NOENT);
+            assert_eq!(bed.memory.stat(Path::new(NAME), Links::Stay).unwrap_err(), Errno::NOENT);
             assert_eq!(bed.files(""), Vec::<PathBuf>::new(), "{op:?} {errno}");
             open(&plfs, Path::new(NAME)).close().unwrap();
         }
@@ -356,7 +356,7 @@ fn a_missing_backend_is_named() {
     let error = bed.process().open(Path::new(NAME), OpenOptions::create()).unwrap_err();
     assert_eq!(error.errno(), Errno::NOENT);
     assert!(error.to_string().contains("/gone"), "{error}");
-    assert_eq!(bed.memory.stat(Path::new(NAME), false), Err(Errno::NOENT));
+    assert_eq!(bed.memory.stat(Path::new(NAME), Links::Stay), Err(Errno::NOENT));
 
     let mut bed = Fixture::new();
     bed.config.backends = vec!["/n".into()];
@@ -651,7 +651,7 @@ fn a_flat_index_that_outlives_its_logs_is_not_believed() {
             .files("/index")
             .into_iter()
             .chain(bed.files(".data"))
-            .map(|path| (path.clone(), bed.memory.stat(&path, true).unwrap().len))
+            .map(|path| (path.clone(), bed.memory.stat(&path, Links::Follow).unwrap().len))
             .collect();
         file.write_at(b"lost", 2).unwrap();
         file.write_at(b"lost as well", 6).unwrap();
@@ -842,7 +842,7 @@ fn a_path_too_long_is_refused() {
                 plfs.open(&path, OpenOptions::create()).unwrap_err().errno(),
                 Errno::NAMETOOLONG
             );
-            assert!(plfs.stat(&path, true).is_err());
+            assert!(plfs.stat(&path, Links::Follow).is_err());
         }
     }
     assert_eq!(containers(&dir.0), 0);

@@ -9,7 +9,7 @@ mod common {
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs::store::{Errno, Kind, Open, Store, write_full};
+use plfs::store::{Errno, Kind, Links, Open, Store, write_full};
 use plfs::{Config, Error, OpenOptions, Opened, Plfs, Severity, records, repair};
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, explored, seeds};
 
@@ -71,7 +71,7 @@ impl Fixture {
         while let Some(dir) = todo.pop() {
             for entry in self.memory.list(&dir).unwrap() {
                 let path = dir.join(entry.name);
-                match self.memory.stat(&path, false).unwrap().kind {
+                match self.memory.stat(&path, Links::Stay).unwrap().kind {
                     Kind::Dir => todo.push(path),
                     _ if path.to_string_lossy().ends_with(end) => found.push(path),
                     _ => {}
@@ -102,7 +102,7 @@ impl Fixture {
         let store: Arc<dyn Store> = Arc::new(self.faults.clone());
         let plfs = Plfs::new(store.clone(), self.config.clone());
         let memory = counting::watch();
-        clear(story, plfs.stat(Path::new(NAME), true));
+        clear(story, plfs.stat(Path::new(NAME), Links::Follow));
         if let Some(Opened::Logical(file)) =
             clear(story, plfs.open(Path::new(NAME), OpenOptions::read()))
         {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use plfs::store::PosixStore;
+use plfs::store::{Links, PosixStore};
 use plfs::{Config, File, Health, OpenOptions, Opened, Plfs};
 use plfs_testkit::{Rng, byte_of, explored, rounds, seed};
 
@@ -176,7 +176,7 @@ fn killed_writers_lose_nothing_that_they_synced() {
         // had died.
         file.write_at(&[round as u8], 1 << 30).unwrap();
         file.close().unwrap();
-        let stat = plfs.stat(&dir.join("f"), true).unwrap();
+        let stat = plfs.stat(&dir.join("f"), Links::Follow).unwrap();
         let totals = stat.totals.unwrap();
         // Whoever dies while it founds a log set leaves a mark, which the next process of the node
         // finds by its nonce: nobody has to clear it.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use plfs::store::{PosixStore, Store};
+use plfs::store::{Links, PosixStore, Store};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 
 use common::counting;
@@ -65,7 +65,7 @@ impl Fixture {
     /// Does all that reads a container: little memory, little time, and the right bytes.
     fn look(&self, expect: &[u8]) {
         let (start, memory) = (Instant::now(), counting::watch());
-        self.plfs.stat(&self.path(), true).unwrap();
+        self.plfs.stat(&self.path(), Links::Follow).unwrap();
         let file = self.open();
         let mut bytes = vec![0; expect.len() + 10];
         assert_eq!(file.read_at(&mut bytes, 0).unwrap(), expect.len());

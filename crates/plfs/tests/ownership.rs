@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use plfs::store::Errno;
+use plfs::store::{Errno, Links, LockKind};
 use plfs::{Cleared, Config, File, OpenOptions, Opened, Plfs};
 
 /// Tells a child of this test what to do: FILE SHM OFFSET BYTE.
@@ -166,7 +166,7 @@ fn the_next_process_of_a_node_is_the_heir_of_the_dead() {
     file.write_at(&[9; 5000], 15_000).unwrap();
     file.close().unwrap();
     assert_eq!((dir.names(".open"), dir.names(".fenced"), dir.pages("a").len()), (0, 0, 0));
-    let totals = plfs.stat(&dir.file(), true).unwrap().totals.unwrap();
+    let totals = plfs.stat(&dir.file(), Links::Follow).unwrap().totals.unwrap();
     assert!(totals.from_summary && totals.log_sets == 1, "{totals:?}");
     let file = open(&plfs, &dir.file());
     assert!(
@@ -216,7 +216,7 @@ fn the_last_closer_ends_the_tenancies_that_nobody_can_inherit() {
     assert_eq!(write("b", 15_000, 3), (1, 0), "b meets elsewhere");
     assert_eq!(write("a", 20_000, 4), (0, 1));
     let plfs = dir.process("a");
-    assert!(plfs.stat(&dir.file(), true).unwrap().totals.unwrap().from_summary);
+    assert!(plfs.stat(&dir.file(), Links::Follow).unwrap().totals.unwrap().from_summary);
     let file = open(&plfs, &dir.file());
     assert!(
         [(0, 1), (10_000, 2), (15_000, 3), (20_000, 4)]
@@ -317,7 +317,12 @@ fn crowd(dir: &Dir) -> Vec<(Plfs, File)> {
 
 /// Whether no process has a lock on the container.
 fn is_unlocked(container: &plfs::Container) -> bool {
-    container.store.open(&container.dir, plfs::store::Open::READ).unwrap().try_lock(true).unwrap()
+    container
+        .store
+        .open(&container.dir, plfs::store::Open::READ)
+        .unwrap()
+        .try_lock(LockKind::Exclusive)
+        .unwrap()
 }
 
 /// The last of ten thousand nodes of one machine paid 6 ms for its first write, where the first

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use plfs::store::Store;
+use plfs::store::{Links, Store};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore};
 
@@ -75,7 +75,7 @@ fn many_nodes(memory: MemStore, more: u64) {
     );
     reader.close().unwrap();
     let plfs = Plfs::new(Arc::new(counted), config);
-    assert_eq!(plfs.stat(Path::new("/m/f"), true).unwrap().stat.len, NODES as u64 * 100);
+    assert_eq!(plfs.stat(Path::new("/m/f"), Links::Follow).unwrap().stat.len, NODES as u64 * 100);
 }
 
 /// What `n` nodes have left behind, whose last one is still there; and one that counts.
@@ -112,7 +112,7 @@ fn looks_and_takeovers_are_not_quadratic_in_log_sets() {
             what();
             counted.calls() - before
         };
-        let size = || plfs.stat(Path::new("/m/f"), true).unwrap().stat.len;
+        let size = || plfs.stat(Path::new("/m/f"), Links::Follow).unwrap().stat.len;
         let stat = calls(&mut || assert_eq!(size(), n * 100));
         let reader = open(&plfs);
         let load = calls(&mut || assert_eq!(reader.read_at(&mut [0; 100], 0).unwrap(), 100));

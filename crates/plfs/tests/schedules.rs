@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plfs::store::{self, Bytes, Errno, Keep, Open, Place, Stat, Store, StoreFile};
+use plfs::store::{self, Bytes, Errno, Keep, Links, LockKind, Open, Place, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op, explored, rounds, seed};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, RoundRobinScheduler, Scheduler};
@@ -81,8 +81,8 @@ impl Store for Stepping {
     fn open(&self, path: &Path, how: Open) -> store::Result<Arc<dyn StoreFile>> {
         Ok(Arc::new(SteppingFile(Step(self.inner.open(path, how)?))))
     }
-    fn stat(&self, path: &Path, follow: bool) -> store::Result<Stat> {
-        self.inner.stat(path, follow)
+    fn stat(&self, path: &Path, links: Links) -> store::Result<Stat> {
+        self.inner.stat(path, links)
     }
     fn list(&self, path: &Path) -> store::Result<Vec<store::Entry>> {
         self.inner.list(path)
@@ -119,8 +119,8 @@ impl StoreFile for SteppingFile {
     fn sync_data(&self) -> store::Result<()> {
         self.0.sync_data()
     }
-    fn try_lock(&self, exclusive: bool) -> store::Result<bool> {
-        self.0.try_lock(exclusive)
+    fn try_lock(&self, kind: LockKind) -> store::Result<bool> {
+        self.0.try_lock(kind)
     }
     fn map(&self) -> store::Result<Bytes> {
         self.0.map()

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use plfs::store::Errno;
+use plfs::store::{Errno, Links};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op};
 
@@ -218,8 +218,8 @@ impl Store for Remote {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
         self.inner.open(path, how)
     }
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
-        self.inner.stat(path, follow)
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
+        self.inner.stat(path, links)
     }
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         self.inner.list(path)
@@ -537,8 +537,8 @@ impl Store for Strict {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
         self.inner.open(path, Open { mode: how.mode & 0o700, ..how })
     }
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
-        self.inner.stat(path, follow)
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
+        self.inner.stat(path, links)
     }
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         self.inner.list(path)
@@ -567,7 +567,7 @@ fn a_strict_umask_keeps_nobody_out_of_what_a_close_leaves() {
     file.close().unwrap();
     plfs.compact(path, |_| std::ops::ControlFlow::Continue(())).unwrap();
     plfs.flatten(path).unwrap();
-    let mode = |name: &str| mem.stat(&inside.join(name), false).unwrap().mode & 0o666;
+    let mode = |name: &str| mem.stat(&inside.join(name), Links::Stay).unwrap().mode & 0o666;
     assert_eq!((mode("flat"), mode("clock")), (0o644, 0o666));
 }
 
@@ -586,7 +586,7 @@ fn a_flat_index_that_may_not_be_read_is_done_without() {
     let all = content(&file);
     file.close().unwrap();
     plfs.flatten(path).unwrap();
-    mem.stat(&flat, false).unwrap();
+    mem.stat(&flat, Links::Stay).unwrap();
     for _ in 0..3 {
         store.fail_matching("/flat", Op::Open, Errno::ACCESS);
     }

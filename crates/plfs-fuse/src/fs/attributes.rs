@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo};
 use plfs_core::File;
-use plfs_core::store::{Errno, Time, stat_of};
+use plfs_core::store::{Errno, Links, Time, stat_of};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
 use super::{
@@ -167,7 +167,7 @@ impl Door {
         if changes.uid.is_some() || changes.gid.is_some() {
             match &engine {
                 Some(path) => self.as_caller_in_engine(caller, true, || {
-                    self.plfs.chown(path, changes.uid, changes.gid, false)
+                    self.plfs.chown(path, changes.uid, changes.gid, Links::Stay)
                 })?,
                 None => {
                     let (uid, gid) = (

@@ -19,7 +19,7 @@ use crate::container::{Container, log_sets};
 use crate::error::{At, Error, Result};
 use crate::log;
 use crate::store::machine::random_u64;
-use crate::store::{self, Bytes, Errno, Open, StoreFile, Time};
+use crate::store::{self, Bytes, Errno, Links, Open, StoreFile, Time};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, thread};
 
@@ -586,7 +586,8 @@ impl Index {
                 }
                 Expect::Logs(_) | Expect::Log(_) => {
                     let path = container.path(&name::index_log(covered.set));
-                    let length = container.store.stat(&path, true).map_or(0, |stat| stat.len);
+                    let length =
+                        container.store.stat(&path, Links::Follow).map_or(0, |stat| stat.len);
                     if length < covered.bytes {
                         return Err(Unfit::Outlived(format!(
                             "it is stale: it covers {} bytes of {}, which has {length}",
@@ -1016,7 +1017,7 @@ impl Index {
             Name::LogSet(set) => {
                 let length = container
                     .store
-                    .stat(&container.path(&name::index_log(*set)), true)
+                    .stat(&container.path(&name::index_log(*set)), Links::Follow)
                     .map_or(0, |stat| stat.len);
                 length.saturating_sub(self.scanned.get(set).map_or(0, |log| log.end))
             }

@@ -7,6 +7,7 @@ use super::Index;
 use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::log::scan_whole;
+use crate::store::Links;
 
 /// A stamp that no block of a set exceeds, if the data logs of the set are as long as its records
 /// say, and its index log as the flat index. After a power cut they may not be: what was
@@ -29,7 +30,8 @@ pub fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
         }
         Ok(())
     });
-    let len = |at| Some(container.store.stat(&container.segment_path(at).ok()?, true).ok()?.len);
+    let len =
+        |at| Some(container.store.stat(&container.segment_path(at).ok()?, Links::Follow).ok()?.len);
     let are_whole = || ends.iter().all(|(at, end)| len(at) >= Some(*end));
     Ok((scanned.is_ok() && are_whole()).then_some(youngest))
 }

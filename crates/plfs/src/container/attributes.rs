@@ -4,7 +4,7 @@ use plfs_format::name;
 
 use super::layout::Container;
 use crate::error::{At, Result};
-use crate::store::Errno;
+use crate::store::{Errno, Links};
 
 /// The mode of the container directory that lets in the classes of users that `mode` lets read
 /// (search, list) or write (add logs) the file. The owner always may, so that owners can repair.
@@ -22,7 +22,7 @@ pub fn dir_mode(mode: u32) -> u32 {
 pub fn chmod(container: &Container, mode: u32) -> Result<()> {
     let super_path = container.path(name::SUPER);
     let store = &container.store;
-    let before = store.stat(&super_path, false).at("stat", &super_path)?.mode;
+    let before = store.stat(&super_path, Links::Stay).at("stat", &super_path)?.mode;
     let all = container.backend_dirs()?;
     let dirs = |mode: u32| {
         all.iter().try_for_each(|dir| match store.chmod(dir, dir_mode(mode)) {
@@ -39,9 +39,12 @@ pub fn chmod(container: &Container, mode: u32) -> Result<()> {
 /// this user may.
 pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
     let super_path = container.path(name::SUPER);
-    container.store.chown(&super_path, uid, gid, false).at("set the owner of", &super_path)?;
+    container
+        .store
+        .chown(&super_path, uid, gid, Links::Stay)
+        .at("set the owner of", &super_path)?;
     for dir in container.backend_dirs()? {
-        match container.store.chown(&dir, uid, gid, false) {
+        match container.store.chown(&dir, uid, gid, Links::Stay) {
             Err(Errno::NOENT) if dir != container.dir => {}
             other => other.at("set the owner of", &dir)?,
         }

@@ -9,7 +9,7 @@ use super::create::put_file;
 use super::layout::Container;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_id, boot_time_ns, random_u64};
-use crate::store::{self, Errno, Open, StoreFile, Time};
+use crate::store::{self, Errno, LockKind, Open, StoreFile, Time};
 use crate::sync::thread;
 
 /// How long somebody waits for others who set a clock that does not cover all commits: each holds
@@ -158,7 +158,7 @@ fn wait_for_lock<T>(
         if let Some(done) = done() {
             return Ok(Some(done));
         }
-        if file.try_lock(true).at("lock", &path)? {
+        if file.try_lock(LockKind::Exclusive).at("lock", &path)? {
             return Ok(None);
         }
         if begun.elapsed() > most {

@@ -19,7 +19,7 @@ use super::layout::{Container, container_dir, in_roots, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_id, boot_time_ns, fill_random, host_name, random_u64};
-use crate::store::{self, Errno, Keep, Kind, Open, Store, StoreFile, shm};
+use crate::store::{self, Errno, Keep, Kind, Links, Open, Store, StoreFile, shm};
 use crate::sync::{Arc, plain};
 
 /// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a root with
@@ -41,7 +41,7 @@ pub fn create_laid_out(
     // Processes of a node that all create the same file take turns: one builds a container, the
     // others find its name.
     let _turn = config.shared_memory.as_deref().map(|dir| shm::turn(dir, hash_of(path)));
-    if store.stat(path, false).is_ok() {
+    if store.stat(path, Links::Stay).is_ok() {
         return Err(Errno::EXIST).at("create", path);
     }
     let layout = layouts.find(store.as_ref(), path.parent().unwrap_or(root), root)?;
@@ -158,7 +158,7 @@ fn of_table(
     root: &Path,
     backends: &Backends,
 ) -> Result<Vec<u16>> {
-    let table = Table { store, root, dev: store.stat(root, true).at("stat", root)?.dev };
+    let table = Table { store, root, dev: store.stat(root, Links::Follow).at("stat", root)?.dev };
     let ids = table.of_layout(backends)?;
     for id in ids.iter().filter(|id| **id != 0) {
         must_be_coherent(store, config, &table.find(*id)?)?;
@@ -212,8 +212,11 @@ pub fn add_backend(
     backend: &Path,
 ) -> Result<Option<u16>> {
     prepare(store, config, &[root], &[backend.to_path_buf()])?;
-    let table =
-        Table { store: store.as_ref(), root, dev: store.stat(root, true).at("stat", root)?.dev };
+    let table = Table {
+        store: store.as_ref(),
+        root,
+        dev: store.stat(root, Links::Follow).at("stat", root)?.dev,
+    };
     table.register(backend)
 }
 
@@ -224,7 +227,7 @@ fn register(store: &dyn Store, root: &Path, backends: &[PathBuf]) -> Result<Vec<
     if backends.is_empty() {
         return Ok(ids);
     }
-    let table = Table { store, root, dev: store.stat(root, true).at("stat", root)?.dev };
+    let table = Table { store, root, dev: store.stat(root, Links::Follow).at("stat", root)?.dev };
     for backend in backends {
         ids.extend(table.register(backend)?.filter(|id| !ids.contains(id)));
     }
@@ -239,7 +242,7 @@ fn prepare_backends(store: &dyn Store, roots: &[&Path], backends: &[PathBuf]) ->
             Err(_)
                 if roots
                     .iter()
-                    .all(|root| store.stat(&root.join(name::ROOT_DIR), false).is_err()) =>
+                    .all(|root| store.stat(&root.join(name::ROOT_DIR), Links::Stay).is_err()) =>
             {
                 make_shared(store, &backend.join(name::ROOT_DIR))?;
                 store.sync_dir(backend).at("sync", backend)?;
@@ -257,7 +260,7 @@ fn prepare_backends(store: &dyn Store, roots: &[&Path], backends: &[PathBuf]) ->
 /// began anew below its mount point would be in the way of those in it.
 fn must_be_there(store: &dyn Store, backend: &Path) -> Result<()> {
     let dir = backend.join(name::ROOT_DIR);
-    match store.stat(&dir, true) {
+    match store.stat(&dir, Links::Follow) {
         Err(Errno::LOOP) => Err(Errno::LOOP).at("use the backend by", &dir),
         Err(Errno::NOENT | Errno::NOTDIR) => Err(Error::refused(
             Errno::IO,
@@ -298,7 +301,9 @@ pub(crate) fn make_dir(store: &dyn Store, root: &Path, dir: &Path, mode: u32) ->
     above.reverse();
     above.iter().try_for_each(|dir| make_shared(store, dir))?;
     match store.mkdir(dir, mode) {
-        Err(Errno::NOENT) if store.stat(root, true).is_ok_and(|stat| stat.kind != Kind::Dir) => {
+        Err(Errno::NOENT)
+            if store.stat(root, Links::Follow).is_ok_and(|stat| stat.kind != Kind::Dir) =>
+        {
             Err(Errno::NOTDIR).at("create", dir)
         }
         other => other.at("create", dir),
@@ -359,7 +364,7 @@ fn client_byte(store: &dyn Store, root: &Path) -> u8 {
     if let Some(byte) = plain::lock(&KNOWN).get(root) {
         return *byte;
     }
-    let dev = store.stat(root, true).map_or(0, |stat| stat.dev);
+    let dev = store.stat(root, Links::Follow).map_or(0, |stat| stat.dev);
     let byte = hash_of((host_name().as_c_str(), dev)) as u8;
     plain::lock(&KNOWN).insert(root.to_path_buf(), byte);
     byte

@@ -16,7 +16,7 @@ use super::layout::find_root;
 use crate::config::{Config, is_built};
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_time_ns, random_u64};
-use crate::store::{self, Errno, Kind, Open, Store};
+use crate::store::{self, Errno, Kind, Links, Open, Store};
 use crate::sync::{Arc, Mutex, lock};
 
 /// How long what was found is believed: files that are created for a second after a change may
@@ -132,7 +132,7 @@ impl Layouts {
 /// What `dir` says by itself. A stat if it says nothing.
 pub fn own_layout(store: &dyn Store, dir: &Path) -> Result<Option<Layout>> {
     let path = dir.join(name::LAYOUT);
-    match store.stat(&path, false) {
+    match store.stat(&path, Links::Stay) {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         // A link may lead anywhere, and a pipe would never end.
         Ok(stat) if stat.kind != Kind::File => {
@@ -153,7 +153,7 @@ pub fn check_layout(store: &dyn Store, dir: &Path, mounts: &[PathBuf]) -> Result
     found.add(layout, dir);
     found.must_be_built()?;
     if let Some(said) = &found.backends {
-        let dev = store.stat(&root, true).at("stat", &root)?.dev;
+        let dev = store.stat(&root, Links::Follow).at("stat", &root)?.dev;
         Table { store, root: &root, dev }.of_layout(&said.value)?;
     }
     Ok(())
@@ -175,7 +175,7 @@ pub fn set_layout(
     layout: Option<&Layout>,
 ) -> Result<()> {
     let (store, path) = (store.as_ref(), dir.join(name::LAYOUT));
-    let stat = store.stat(dir, true).at("stat", dir)?;
+    let stat = store.stat(dir, Links::Follow).at("stat", dir)?;
     if stat.kind != Kind::Dir {
         return Err(Errno::NOTDIR).at("set the layout of", dir);
     }
@@ -197,7 +197,7 @@ pub fn set_layout(
     super::coherent::must_be_coherent(store, config, dir)?;
     let bytes = layout.encode().map_err(|bad| Error::of_bytes(&path, bad))?;
     if let Some(backends) = &layout.backends {
-        let dev = store.stat(root, true).at("stat", root)?.dev;
+        let dev = store.stat(root, Links::Follow).at("stat", root)?.dev;
         Table { store, root, dev }.of_layout(backends)?;
     }
     // Without a root above them the files would have their own directory as one, which inherits

@@ -15,7 +15,7 @@ use plfs_format::{summary, summary::Summary};
 use super::backends::Table;
 use crate::config::INDEX_BYTES;
 use crate::error::{At, Error, Result};
-use crate::store::{self, Errno, Keep, Place, Stat, Store, StoreFile, Time};
+use crate::store::{self, Errno, Keep, Links, Place, Stat, Store, StoreFile, Time};
 use crate::sync::{Arc, Mutex, lock};
 
 /// A container: its superblock and its directory on the root backend.
@@ -237,7 +237,7 @@ impl Container {
     /// When the last name came or went, or the token of a summary (FORMAT.md section 5): the
     /// modification time of the directory.
     pub fn time(&self) -> Result<Time> {
-        Ok(self.store.stat(&self.dir, true).at("stat", &self.dir)?.mtime)
+        Ok(self.store.stat(&self.dir, Links::Follow).at("stat", &self.dir)?.mtime)
     }
 
     /// [`Container::list`] at a [`Container::time`]; costs nothing if there was a listing at that
@@ -321,7 +321,7 @@ impl Container {
             .inside(places(root, superblock.uuid), Keep::WhenUsed)
             .unwrap_or_else(|| store.clone());
         let path = dir.join(name::SUPER);
-        let found = match store.stat(&path, false) {
+        let found = match store.stat(&path, Links::Stay) {
             Ok(found) if found.kind == store::Kind::Symlink => Err(Errno::LOOP),
             other => other,
         };
@@ -385,7 +385,9 @@ pub fn find_root(store: &dyn Store, path: &Path, mounts: &[PathBuf]) -> PathBuf 
         return mount.clone();
     }
     let marked = path.ancestors().skip(1).find(|dir| {
-        store.stat(&dir.join(name::ROOT_DIR), false).is_ok_and(|stat| stat.kind == store::Kind::Dir)
+        store
+            .stat(&dir.join(name::ROOT_DIR), Links::Stay)
+            .is_ok_and(|stat| stat.kind == store::Kind::Dir)
     });
     marked.or(path.parent()).unwrap_or(Path::new("/")).to_path_buf()
 }

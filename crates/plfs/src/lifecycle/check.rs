@@ -23,7 +23,7 @@ use crate::catalog::{Doubts, Durable, Index, Purpose, Totalizer, Totals};
 use crate::container::{Container, read_clock};
 use crate::error::{At, Error, Result, in_words};
 use crate::log::{self, Piece};
-use crate::store::{self, Errno, Open};
+use crate::store::{self, Errno, Links, Open};
 use crate::sync::Arc;
 
 pub use records::{IndexRecord, RecordKind, Records, WrittenBy, records};
@@ -194,7 +194,7 @@ fn note_taken(container: &Container, report: &mut Report) {
 
 /// What tells that a container's set of files stayed the same.
 fn moment(container: &Container) -> Option<(store::Time, store::Time)> {
-    let stat = container.store.stat(&container.dir, true).ok()?;
+    let stat = container.store.stat(&container.dir, Links::Follow).ok()?;
     Some((stat.mtime, stat.ctime))
 }
 
@@ -477,7 +477,7 @@ fn check_data(
                 continue;
             }
         };
-        let found = match container.store.stat(&path, true) {
+        let found = match container.store.stat(&path, Links::Follow) {
             Ok(stat) => stat.len,
             Err(Errno::NOENT | Errno::NOTDIR) => 0,
             Err(errno) => {
@@ -492,7 +492,7 @@ fn check_data(
         };
         // A truncate to nothing removes index logs before data logs: a promise counts while its log
         // is there.
-        if found < *end && container.store.stat(index, true).is_ok() {
+        if found < *end && container.store.stat(index, Links::Follow).is_ok() {
             let what = format!(
                 "{} bytes are missing: the block at {block} of {} has records up to {end}",
                 end - found,
@@ -578,7 +578,7 @@ fn data_logs(
                 Ok(entries) => logs.extend(entries.iter().filter_map(|entry| {
                     let (stream, segment) = name::parse_data_log(entry.name.to_str()?)?;
                     let path = set_dir.join(&entry.name);
-                    let len = container.store.stat(&path, true).ok()?.len;
+                    let len = container.store.stat(&path, Links::Follow).ok()?.len;
                     Some(((set, stream, segment), path, len))
                 })),
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
@@ -751,7 +751,7 @@ fn check_summary(
     if is_open {
         return !is_short;
     }
-    let valid = container.store.stat(&container.dir, true).is_ok_and(|dir| {
+    let valid = container.store.stat(&container.dir, Links::Follow).is_ok_and(|dir| {
         dir.mtime == store::Time { sec: summary.token_sec, nsec: summary.token_nsec }
     });
     let then = (
@@ -885,7 +885,7 @@ fn flat_state_of_base(
     let flat = base.flat();
     for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
         let log = container.path(&name::index_log(covered.set));
-        let len = match container.store.stat(&log, true) {
+        let len = match container.store.stat(&log, Links::Follow) {
             Ok(stat) => stat.len,
             Err(Errno::NOENT | Errno::NOTDIR) => 0,
             Err(errno) => return Err(errno).at("stat", &log),

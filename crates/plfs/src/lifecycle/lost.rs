@@ -21,7 +21,7 @@ use super::repair::{clear_dead_mark, own_set};
 use crate::container::{Container, in_roots, make_shared, root_of};
 use crate::error::{At, Error, Result};
 use crate::store::machine::{host_name, random_u64};
-use crate::store::{self, Errno, Kind, Open, Store, Time};
+use crate::store::{self, Errno, Kind, Links, Open, Store, Time};
 use crate::sync::Arc;
 
 const NOTE: &str = "note";
@@ -70,7 +70,7 @@ pub(super) fn take_out(
     let all = top.join(name::LOST_AND_FOUND);
     make_shared(store, &all)?;
     must_be_dir(store, &all)?;
-    let owner = store.stat(item, false).at("stat", item)?;
+    let owner = store.stat(item, Links::Stay).at("stat", item)?;
     let from = item.strip_prefix(top).unwrap_or(item);
     let uuid = uuid_of(dir).unwrap_or_default();
     let entry = all.join(format!("{uuid}.{}.{:08x}", Time::now().sec, random_u64() as u32));
@@ -79,7 +79,7 @@ pub(super) fn take_out(
         if store.user() == 0 {
             for path in [entry.join(NOTE), entry.clone()] {
                 store
-                    .chown(&path, Some(owner.uid), Some(owner.gid), false)
+                    .chown(&path, Some(owner.uid), Some(owner.gid), Links::Stay)
                     .at("set the owner of", &path)?;
             }
         }
@@ -138,7 +138,7 @@ fn remove_entry(store: &dyn Store, entry: &Path) -> Result<()> {
 /// Refuses what is no directory, and a link to one above all: anybody can plant it, and what is
 /// moved through it leaves the tree.
 fn must_be_dir(store: &dyn Store, path: &Path) -> Result<()> {
-    let stat = store.stat(path, false).at("stat", path)?;
+    let stat = store.stat(path, Links::Stay).at("stat", path)?;
     let why = match stat.kind {
         Kind::Dir if stat.mode & 0o022 != 0 && stat.mode & 0o1000 == 0 => {
             "others can take things out of it (chmod +t helps)"
@@ -180,7 +180,7 @@ pub fn lost_at(store: &Arc<dyn Store>, dir: &Path) -> Option<Lost> {
 
 pub(super) fn list(store: &dyn Store, top: &Path) -> Result<Vec<Lost>> {
     let all = top.join(name::LOST_AND_FOUND);
-    match store.stat(&all, false) {
+    match store.stat(&all, Links::Stay) {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Vec::new()),
         Err(errno) => return Err(errno).at("stat", &all),
         Ok(_) => must_be_dir(store, &all)?,
@@ -193,8 +193,8 @@ pub(super) fn list(store: &dyn Store, top: &Path) -> Result<Vec<Lost>> {
 fn read_entry(store: &dyn Store, dir: &Path) -> Option<Lost> {
     let top = dir.parent()?.parent()?;
     let note = dir.join(NOTE);
-    if store.stat(dir, false).ok()?.kind != Kind::Dir
-        || store.stat(&note, false).ok()?.kind != Kind::File
+    if store.stat(dir, Links::Stay).ok()?.kind != Kind::Dir
+        || store.stat(&note, Links::Stay).ok()?.kind != Kind::File
     {
         return None;
     }
@@ -222,7 +222,7 @@ fn read_entry(store: &dyn Store, dir: &Path) -> Option<Lost> {
 
 /// Bytes of a file, or of all files below a directory.
 fn bytes_of(store: &dyn Store, path: &Path, depth: u32) -> u64 {
-    match store.stat(path, false) {
+    match store.stat(path, Links::Stay) {
         Ok(stat) if stat.kind == Kind::File => stat.len,
         Ok(stat) if stat.kind == Kind::Dir && depth > 0 => {
             let entries = store.list(path).unwrap_or_default();
@@ -287,7 +287,7 @@ pub fn put_back(store: &Arc<dyn Store>, lost: &Lost) -> Result<()> {
         return Err(Error::refused(Errno::INVAL, "put back", &lost.dir, why));
     };
     let kept = lost.dir.join(KEPT);
-    match store.stat(&kept, false) {
+    match store.stat(&kept, Links::Stay) {
         // A repair that did not come to move it, or a call like this one that did not come to
         // remove its entry.
         Err(Errno::NOENT) => {
@@ -306,7 +306,7 @@ pub fn put_back(store: &Arc<dyn Store>, lost: &Lost) -> Result<()> {
     must_be_ours(store.as_ref(), lost, above, place)?;
     match place {
         Place::Container | Place::Gone => {
-            match store.stat(&lost.from, false) {
+            match store.stat(&lost.from, Links::Stay) {
                 Err(Errno::NOENT) => {}
                 Ok(_) => {
                     let why = "there is another again";
@@ -325,7 +325,7 @@ pub fn put_back(store: &Arc<dyn Store>, lost: &Lost) -> Result<()> {
                 top_of(dir).and_then(Path::file_name).is_some_and(|top| top == name::ROOT_DIR);
             if !is_inside
                 || uuid_of(dir) != Some(lost.uuid)
-                || store.stat(&dir.join(name::SUPER), false).is_err()
+                || store.stat(&dir.join(name::SUPER), Links::Stay).is_err()
             {
                 let why = "its container is gone";
                 return Err(Error::refused(Errno::NOENT, "put back", &lost.from, why));
@@ -349,11 +349,13 @@ pub fn put_back(store: &Arc<dyn Store>, lost: &Lost) -> Result<()> {
 /// that has a superblock, else the one that the note names.
 fn container_of<'a>(store: &dyn Store, lost: &'a Lost) -> &'a Path {
     let own = lost.from.parent().and_then(Path::parent);
-    own.filter(|dir| store.stat(&dir.join(name::SUPER), false).is_ok()).unwrap_or(&lost.container)
+    own.filter(|dir| store.stat(&dir.join(name::SUPER), Links::Stay).is_ok())
+        .unwrap_or(&lost.container)
 }
 
 fn is_same(store: &dyn Store, a: &Path, b: &Path) -> bool {
-    matches!((store.stat(a, false), store.stat(b, false)), (Ok(a), Ok(b)) if (a.dev, a.ino) == (b.dev, b.ino))
+    let stat = |path| store.stat(path, Links::Stay);
+    matches!((stat(a), stat(b)), (Ok(a), Ok(b)) if (a.dev, a.ino) == (b.dev, b.ino))
 }
 
 /// Refuses an entry that another user may have planted, and places that links lead to.
@@ -364,14 +366,14 @@ fn must_be_ours(store: &dyn Store, lost: &Lost, above: &Path, place: Place) -> R
     }
     let mut owner = None;
     for dir in dirs {
-        let stat = store.stat(dir, false).at("put it back in", dir)?;
+        let stat = store.stat(dir, Links::Stay).at("put it back in", dir)?;
         if stat.kind != Kind::Dir {
             return Err(Errno::NOTDIR).at("put anything back in", dir);
         }
         owner = owner.or(Some(stat.uid));
     }
-    let entry = store.stat(&lost.dir, false).at("stat", &lost.dir)?;
-    let kept = store.stat(&lost.dir.join(KEPT), false).at("stat", &lost.dir)?;
+    let entry = store.stat(&lost.dir, Links::Stay).at("stat", &lost.dir)?;
+    let kept = store.stat(&lost.dir.join(KEPT), Links::Stay).at("stat", &lost.dir)?;
     let may = match place {
         // A whole container concerns nobody but its owner.
         Place::Container => entry.uid == 0 || entry.uid == kept.uid,
@@ -392,7 +394,7 @@ pub fn discard(store: &Arc<dyn Store>, lost: &Lost) -> Result<()> {
     must_be_dir(store.as_ref(), &lost.dir)?;
     // The note goes last: it says what the rest is.
     let kept = lost.dir.join(KEPT);
-    match store.stat(&kept, false) {
+    match store.stat(&kept, Links::Stay) {
         Err(Errno::NOENT) => {}
         Ok(stat) if stat.kind == Kind::Dir => remove_tree(store.as_ref(), &kept)?,
         Ok(_) => store.unlink(&kept).at("remove", &kept)?,

@@ -14,7 +14,7 @@ use crate::error::{At, Result};
 use crate::log;
 use crate::store::machine::{ProcessFacts, is_dead, start_of_process};
 use crate::store::shm::{SharedPage, directory_identity};
-use crate::store::{Errno, Store};
+use crate::store::{Errno, Links, Store};
 
 /// Pages that a process looks at when it looks for those of the dead: a look costs four system
 /// calls.
@@ -170,7 +170,7 @@ fn lives_of_crowd(
     counts: impl Fn(Life) -> bool,
 ) -> Result<bool> {
     let clock = container.path(name::CLOCK);
-    match container.store.stat(&clock, false) {
+    match container.store.stat(&clock, Links::Stay) {
         Err(Errno::NOENT) => return Ok(false),
         other => other.at("stat", &clock)?,
     };
@@ -226,14 +226,15 @@ pub fn open_marks(container: &Container) -> Result<Vec<OpenMark>> {
 pub(super) fn read_mark(container: &Container, set: u32) -> Result<Option<OpenMark>> {
     let text = log::read_mark(container, set)?;
     if text.is_none()
-        && container.store.stat(&container.path(&name::open_mark(set)), false) == Err(Errno::NOENT)
+        && container.store.stat(&container.path(&name::open_mark(set)), Links::Stay)
+            == Err(Errno::NOENT)
     {
         return Ok(None);
     }
     let said = text.clone().unwrap_or_default();
     let since = container
         .store
-        .stat(&container.path(&name::open_mark(set)), false)
+        .stat(&container.path(&name::open_mark(set)), Links::Stay)
         .map_or(0, |stat| stat.mtime.ns());
     Ok(Some(OpenMark {
         set,

@@ -10,7 +10,7 @@ use super::marks::may_be_held_by_mark;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
 use crate::log::{self, LogSet};
-use crate::store::{Errno, Kind, Open, Stat, Store, StoreFile, shm};
+use crate::store::{Errno, Kind, Links, LockKind, Open, Stat, Store, StoreFile, shm};
 use crate::sync::{Arc, thread};
 use crate::write::Identity;
 
@@ -44,7 +44,7 @@ impl Hold {
                     // all.
                     container
                         .store
-                        .stat(&container.dir, false)
+                        .stat(&container.dir, Links::Stay)
                         .map_err(gone)
                         .at("stat", &container.dir)?;
                     return Ok(Hold(held));
@@ -78,7 +78,7 @@ impl Hold {
                     .at("open", &container.dir)?,
             },
         };
-        if dir.try_lock(false).at("lock", &container.dir)? {
+        if dir.try_lock(LockKind::Shared).at("lock", &container.dir)? {
             return Ok(Some(HoldKind::Dir(dir)));
         }
         *own = Some(dir);
@@ -93,7 +93,7 @@ impl Hold {
                 Err(Errno::NOENT) => return Ok(None),
                 other => other.at("open", &container.dir)?,
             };
-            let is_free = dir.try_lock(true).at("lock", &container.dir)?
+            let is_free = dir.try_lock(LockKind::Exclusive).at("lock", &container.dir)?
                 && !may_be_held_by_mark(container, shared_memory)?;
             return Ok(is_free.then_some(Hold(HoldKind::Dir(dir))));
         }
@@ -129,7 +129,7 @@ pub(crate) fn if_nameless(
     act: impl FnOnce() -> Result<()>,
 ) -> Result<bool> {
     let super_path = container.path(name::SUPER);
-    match container.store.stat(&super_path, false) {
+    match container.store.stat(&super_path, Links::Stay) {
         Ok(stat) if stat.nlink > 1 => return Ok(false),
         Ok(_) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno).at("stat", &super_path),
@@ -254,7 +254,7 @@ pub fn remove_log_sets(container: &Container, sets: impl IntoIterator<Item = u32
     let mut going = Vec::new();
     for set in sets {
         let (dir, gone) = (container.path(&name::log_set(set)), container.path(&name::gone(set)));
-        match store.stat(&dir, false) {
+        match store.stat(&dir, Links::Stay) {
             // Another user's: its bytes are hidden, not freed.
             Ok(stat) if !is_removable(store, &stat) => continue,
             Ok(_) => {}

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::container::{Container, in_roots, read_name, root_of};
 use crate::error::{At, Error, Result};
 use crate::log::{self, Piece};
-use crate::store::{self, Errno, Kind, Open, Store};
+use crate::store::{self, Errno, Kind, Links, Open, Store};
 use crate::sync::Arc;
 use crate::write::Identity;
 
@@ -46,7 +46,8 @@ pub fn repair(
     let store = &in_roots(store, [root_of(&report.dir)]);
     let super_path = report.dir.join(name::SUPER);
     if report.nameless {
-        let age = store.stat(&super_path, false).or_else(|_| store.stat(&report.dir, false));
+        let age =
+            store.stat(&super_path, Links::Stay).or_else(|_| store.stat(&report.dir, Links::Stay));
         if age.is_ok_and(|stat| is_old(stat.ctime)) && report.copies.is_empty() {
             take_nameless(store, config, report, &mut done)?;
         }
@@ -65,8 +66,9 @@ pub fn repair(
     for finding in garbage {
         let path = &finding.path;
         let Some(file) = path.file_name().and_then(|file| file.to_str()) else { continue };
-        let old =
-            store.stat(path, false).is_ok_and(|stat| is_old(stat.mtime) && is_old(stat.ctime));
+        let old = store
+            .stat(path, Links::Stay)
+            .is_ok_and(|stat| is_old(stat.mtime) && is_old(stat.ctime));
         match Name::parse(file) {
             Some(Name::Tmp) if old => remove_file(store.as_ref(), path, &mut done)?,
             Some(Name::Gone(set)) if is_dead(&container, set)? => {
@@ -143,7 +145,7 @@ fn remove_file(store: &dyn Store, path: &Path, done: &mut Vec<String>) -> Result
 fn is_dead(container: &Container, set: u32) -> Result<bool> {
     let gone = container.path(&name::gone(set));
     // A link that somebody planted has no data, and goes by itself.
-    if container.store.stat(&gone, false).is_ok_and(|stat| stat.kind == Kind::Symlink) {
+    if container.store.stat(&gone, Links::Stay).is_ok_and(|stat| stat.kind == Kind::Symlink) {
         return Ok(true);
     }
     let path = gone.join("index");
@@ -172,7 +174,7 @@ fn is_dead(container: &Container, set: u32) -> Result<bool> {
 /// Writes the summary; the file's times stay.
 pub(crate) fn sum_up(container: &Container) -> Result<bool> {
     let path = container.path(name::SUPER);
-    let before = container.store.stat(&path, false).at("stat", &path)?;
+    let before = container.store.stat(&path, Links::Stay).at("stat", &path)?;
     let wrote = write_summary(container, open_super(container)?.as_ref(), &container.list()?)?;
     container
         .store
@@ -189,7 +191,8 @@ fn take_nameless(
     done: &mut Vec<String>,
 ) -> Result<()> {
     let path = report.dir.join(name::SUPER);
-    let container = match (readable(store, &report.dir)?, store.stat(&path, false), report.uuid) {
+    let readable = readable(store, &report.dir)?;
+    let container = match (readable, store.stat(&path, Links::Stay), report.uuid) {
         (Some(container), ..) => container,
         (None, Ok(_), Some(uuid)) => {
             // What it says is lost, and with it the places of other backends; what lies here can
@@ -225,7 +228,7 @@ fn take_nameless(
     if_nameless(&container, config.shared_memory.as_deref(), || {
         // Another repair may have moved it meanwhile. The container's own view goes along, and
         // would empty what was kept.
-        match store.stat(&path, false) {
+        match store.stat(&path, Links::Stay) {
             Ok(stat) if (stat.dev, stat.ino) == container.identity => {}
             Ok(_) | Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno).at("stat", &path),
@@ -244,7 +247,7 @@ fn take_nameless(
         for dir in dirs {
             if is_empty(store.as_ref(), &dir)? && dir != container.dir {
                 remove_tree(store.as_ref(), &dir)?;
-            } else if store.stat(&dir, false).is_ok() {
+            } else if store.stat(&dir, Links::Stay).is_ok() {
                 let entry = take_out(
                     store.as_ref(),
                     &container.dir,
@@ -266,13 +269,13 @@ fn is_empty(store: &dyn Store, dir: &Path) -> Result<bool> {
         // A link that somebody planted goes by itself.
         Err(Errno::NOENT | Errno::LOOP) => return Ok(true),
         Err(Errno::NOTDIR) => {
-            return Ok(store.stat(dir, false).at("stat", dir)?.kind == Kind::Symlink);
+            return Ok(store.stat(dir, Links::Stay).at("stat", dir)?.kind == Kind::Symlink);
         }
         other => other.at("list", dir)?,
     };
     for entry in entries {
         let path = dir.join(&entry.name);
-        let stat = store.stat(&path, false).at("stat", &path)?;
+        let stat = store.stat(&path, Links::Stay).at("stat", &path)?;
         let is_empty = match (entry.name.to_str().and_then(Name::parse), stat.kind) {
             (Some(Name::Super | Name::Flat | Name::Tmp | Name::Clock | Name::Lock), Kind::File) => {
                 true
@@ -282,7 +285,7 @@ fn is_empty(store: &dyn Store, dir: &Path) -> Result<bool> {
                 let logs = store.list(&path).at("list", &path)?;
                 logs.iter().all(|log| {
                     store
-                        .stat(&path.join(&log.name), false)
+                        .stat(&path.join(&log.name), Links::Stay)
                         .is_ok_and(|stat| stat.kind == Kind::File && stat.len == 0)
                 })
             }
@@ -374,7 +377,7 @@ pub(super) fn own_set<T>(
 /// Ends the tenancy of a log set if its owner certainly has died, as a repair may have. One that
 /// shared memory is left to who knows where.
 pub(super) fn clear_dead_mark(store: &Arc<dyn Store>, dir: &Path, set: u32) -> Result<()> {
-    if store.stat(&dir.join(name::open_mark(set)), false) == Err(Errno::NOENT) {
+    if store.stat(&dir.join(name::open_mark(set)), Links::Stay) == Err(Errno::NOENT) {
         return Ok(());
     }
     let Some(container) = readable(store, dir)? else { return Ok(()) };

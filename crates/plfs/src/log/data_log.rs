@@ -8,10 +8,10 @@ use plfs_index::{Regions, Stretch, Sums};
 
 use super::LogSet;
 use super::flusher::{InFlight, write_behind};
-use super::log_set::open_to_readers;
+use super::log_set::{FileName, open_to_readers};
 use crate::container::{Container, dir_mode, make_dir};
 use crate::error::{At, Result};
-use crate::store::{self, CachedFile, Open, StoreFile};
+use crate::store::{self, CachedFile, Links, Open, StoreFile};
 use crate::sync::Arc;
 use crate::sync::plain::atomic::{AtomicUsize, Ordering};
 
@@ -42,8 +42,8 @@ struct Segment {
     file: Arc<CachedFile>,
     /// It has been given bytes that the node does not know of yet.
     dirty: bool,
-    /// The node does not know yet that this process may have made the file.
-    new: bool,
+    /// New as long as the node does not know that this process may have made the file.
+    file_name: FileName,
 }
 
 impl Segment {
@@ -218,8 +218,8 @@ impl DataLog {
         self.in_flight.wait()?;
         self.failure()?;
         for segment in self.segments.iter_mut().filter(|segment| segment.dirty) {
-            self.set.mark_unsynced(segment.at.stream, segment.at.segment, segment.new);
-            (segment.dirty, segment.new) = (false, false);
+            self.set.mark_unsynced(segment.at.stream, segment.at.segment, segment.file_name);
+            (segment.dirty, segment.file_name) = (false, FileName::Known);
         }
         Ok(())
     }
@@ -316,7 +316,7 @@ impl DataLog {
         };
         let stat = opened.at("create the data log", &path)?.stat();
         open_to_readers(&self.container, &path, stat, 0o644)?;
-        self.segments.push(Segment { at, path, file, dirty: false, new: true });
+        self.segments.push(Segment { at, path, file, dirty: false, file_name: FileName::New });
         Ok(self.segments.len() as u32 - 1)
     }
 
@@ -335,8 +335,9 @@ impl DataLog {
             // The file's mode of now, not of its creation; and of after, if it changes meanwhile:
             // who changes it finds the directory.
             Ok(()) => {
-                let mode =
-                    || Ok(dir_mode(store.stat(&super_path, false).at("stat", &super_path)?.mode));
+                let mode = || {
+                    Ok(dir_mode(store.stat(&super_path, Links::Stay).at("stat", &super_path)?.mode))
+                };
                 let (mut now, mut set) = (mode()?, None);
                 while set != Some(now) {
                     store.chmod(&dir, now).at("set the mode of", &dir)?;
@@ -346,7 +347,7 @@ impl DataLog {
         }
         let set = dir.join(name::log_set(at.set));
         match store.mkdir(&set, 0o755) {
-            Ok(()) => open_to_readers(&self.container, &set, store.stat(&set, false), 0o755)?,
+            Ok(()) => open_to_readers(&self.container, &set, store.stat(&set, Links::Stay), 0o755)?,
             Err(store::Errno::EXIST) => {}
             Err(errno) => return Err(errno).at("create", &set),
         }

@@ -15,7 +15,7 @@ use plfs_format::{Bad, name};
 
 use crate::container::Container;
 use crate::error::{At, Error, Result};
-use crate::store::{self, Errno, Open, StoreFile};
+use crate::store::{self, Errno, Links, Open, StoreFile};
 
 /// Bytes that are read at once. 4 MiB: an object of CephFS; most logs are shorter.
 const WINDOW_BYTES: usize = 4 << 20;
@@ -123,7 +123,7 @@ pub fn scan_pieces_at(
     // Where lookups travel, only an open makes sure that what is known of a file is not old.
     if container.local
         && offset > 0
-        && container.store.stat(path, true).is_ok_and(|stat| stat.len <= offset)
+        && container.store.stat(path, Links::Follow).is_ok_and(|stat| stat.len <= offset)
     {
         return Ok(Some(Scan { end: offset, length: offset }));
     }
@@ -317,7 +317,7 @@ mod tests {
     use plfs_format::index_log::{Append, Record, encode_block};
 
     use super::*;
-    use crate::store::{Bytes, Stat};
+    use crate::store::{Bytes, LockKind, Stat};
 
     const LOG: LogId = LogId { uuid: Uuid([7; 16]), set: 3 };
 
@@ -366,7 +366,7 @@ mod tests {
         fn sync_data(&self) -> store::Result<()> {
             Err(Errno::BADF)
         }
-        fn try_lock(&self, _: bool) -> store::Result<bool> {
+        fn try_lock(&self, _: LockKind) -> store::Result<bool> {
             Ok(true)
         }
         fn map(&self) -> store::Result<Bytes> {

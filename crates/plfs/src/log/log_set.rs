@@ -22,6 +22,7 @@ use plfs_index::{REGION_ALIGN, next_region};
 
 pub use eof::Era;
 
+use super::Durability;
 use super::index_log::scan;
 use crate::config::Config;
 use crate::container::Container;
@@ -29,7 +30,7 @@ use crate::container::{cover_all, publish, raise_clock, read_clock, write_clock}
 use crate::error::{At, Error, Result};
 use crate::store::machine::random_u64;
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
-use crate::store::{self, CachedFile, Errno, Keep, Open, Place, Store, StoreFile, Time};
+use crate::store::{self, CachedFile, Errno, Keep, Links, Open, Place, Store, StoreFile, Time};
 use crate::sync::plain::atomic::Ordering;
 use crate::sync::{Arc, Mutex, MutexGuard, Word, lock};
 
@@ -118,6 +119,15 @@ fn too_long() -> Error {
     )
 }
 
+/// What a sync has to do about the name of a segment's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileName {
+    /// Nothing, unless somebody has said that the file is new.
+    Known,
+    /// The file is new, and its name perhaps not durable.
+    New,
+}
+
 /// What the node's processes wrote to a stream and nobody has made durable: a word of the page.
 ///
 /// A process sets it after its bytes are with the store and before an index block points to them.
@@ -137,14 +147,20 @@ impl Unsynced {
         (self.0 & (Unsynced::NEW_NAME - 1)).checked_sub(1).map(|first| first as u32)
     }
 
-    /// A segment's file is new, and its name perhaps not durable.
-    fn has_new_name(self) -> bool {
-        self.0 & Unsynced::NEW_NAME != 0
+    /// [`FileName::New`] if that is so of any segment.
+    fn file_name(self) -> FileName {
+        match self.0 & Unsynced::NEW_NAME {
+            0 => FileName::Known,
+            _ => FileName::New,
+        }
     }
 
-    fn with(self, segment: u32, new_name: bool) -> Unsynced {
+    fn with(self, segment: u32, file_name: FileName) -> Unsynced {
         let first = self.first().map_or(segment, |first| first.min(segment));
-        let named = if new_name || self.has_new_name() { Unsynced::NEW_NAME } else { 0 };
+        let named = match [file_name, self.file_name()].contains(&FileName::New) {
+            true => Unsynced::NEW_NAME,
+            false => 0,
+        };
         Unsynced(
             (self.0 & !(Unsynced::TURN - 1)).wrapping_add(Unsynced::TURN)
                 | named
@@ -261,9 +277,18 @@ pub struct CommitHorizon {
     pub is_new: bool,
 }
 
+/// Whether an old log set that nobody owns will do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// It will.
+    Any,
+    /// Only a new one will, unless the node has one already.
+    New,
+}
+
 impl LogSet {
-    /// Joins the node's log set, or founds it: takes over a set that nobody owns (unless `fresh`),
-    /// else makes a new one.
+    /// Joins the node's log set, or founds it: takes over a set that nobody owns, unless a new one
+    /// is `wanted`, else makes one.
     ///
     /// `complete` is asked of a set before it is taken over: `None` if nobody may append to it,
     /// else a stamp that none of its blocks exceeds.
@@ -276,7 +301,7 @@ impl LogSet {
         container: Arc<Container>,
         config: &Config,
         seen: CommitHorizon,
-        fresh: bool,
+        wanted: Wanted,
         owner: impl Fn() -> Mark,
         complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
     ) -> Result<LogSet> {
@@ -289,7 +314,7 @@ impl LogSet {
             .transpose()
             .at("open", &container.dir)?;
         let (set, is_of_crowd) = loop {
-            match LogSet::join_locked(&container, &shared, seen, fresh, &owner, &complete)? {
+            match LogSet::join_locked(&container, &shared, seen, wanted, &owner, &complete)? {
                 Some((set, founder)) => {
                     if founder.is_some() {
                         publish(dir.as_deref());
@@ -329,7 +354,7 @@ impl LogSet {
         container: &Arc<Container>,
         shared: &Shared,
         seen: CommitHorizon,
-        fresh: bool,
+        wanted: Wanted,
         owner: impl Fn() -> Mark,
         complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
     ) -> Result<Option<(u32, Option<Founder>)>> {
@@ -367,8 +392,8 @@ impl LogSet {
                 claim(container, set, &mark)
             };
             put_dir(words, &container.dir);
-            let Found { set, youngest, is_of_crowd } =
-                found(container, fresh || seen.is_new, claim, complete)?;
+            let wanted = if seen.is_new { Wanted::New } else { wanted };
+            let Found { set, youngest, is_of_crowd } = found(container, wanted, claim, complete)?;
             // Fenced before the set's directory was there: the set may have been removed, and
             // somebody else's by now.
             if read_mark(container, set)?.is_none_or(|there| there.nonce != mark.nonce) {
@@ -415,7 +440,10 @@ impl LogSet {
                 words[TAILS + stream].store(tail, Ordering::SeqCst);
                 // What earlier owners left may not be durable, and the next sync makes durable what
                 // points to it.
-                let unsynced = if tail == 0 { Unsynced(0) } else { Unsynced(0).with(0, true) };
+                let unsynced = match tail {
+                    0 => Unsynced(0),
+                    _ => Unsynced(0).with(0, FileName::New),
+                };
                 words[UNSYNCED + stream].store(unsynced.0, Ordering::SeqCst);
             }
             words[SET].store(READY | u64::from(set), Ordering::SeqCst);
@@ -451,7 +479,9 @@ impl LogSet {
         match read_mark(&self.container, self.set)? {
             Some(mark) if mark.nonce == self.nonce => Ok(()),
             // The whole file may have been removed; then there is nothing to own.
-            None if store.stat(&self.container.path(name::SUPER), false) == Err(Errno::NOENT) => {
+            None if store.stat(&self.container.path(name::SUPER), Links::Stay)
+                == Err(Errno::NOENT) =>
+            {
                 Ok(())
             }
             _ => Err(Error::Fenced { path: self.container.dir.clone(), set: self.set }),
@@ -497,11 +527,10 @@ impl LogSet {
         self.shared.words()[CLOCK].fetch_max(hlc, Ordering::SeqCst);
     }
 
-    /// Says that this process has given bytes to a segment of a stream, which are not durable; with
-    /// `new_name` the segment's file is new. Call it when the store has them, and before a
-    /// block points to them.
-    pub fn mark_unsynced(&self, stream: u16, segment: u32, new_name: bool) {
-        let set = |now| Some(Unsynced(now).with(segment, new_name).0);
+    /// Says that this process has given bytes to a segment of a stream, which are not durable. Call
+    /// it when the store has them, and before a block points to them.
+    pub fn mark_unsynced(&self, stream: u16, segment: u32, file_name: FileName) {
+        let set = |now| Some(Unsynced(now).with(segment, file_name).0);
         // The closure never says None, so this never fails.
         let _ = self.shared.words()[UNSYNCED + stream as usize].fetch_update(
             Ordering::SeqCst,
@@ -531,7 +560,7 @@ impl LogSet {
             let Some(first) = seen.first() else { continue };
             let (last, _) = unpack_tail(words[TAILS + stream as usize].load(Ordering::SeqCst));
             for segment in first..=last {
-                self.sync_segment(stream, segment, seen.has_new_name())?;
+                self.sync_segment(stream, segment, seen.file_name())?;
             }
             // Set again meanwhile: it stays, for whoever set it.
             let _ =
@@ -541,7 +570,7 @@ impl LogSet {
         Ok(())
     }
 
-    fn sync_segment(&self, stream: u16, segment: u32, new_name: bool) -> Result<()> {
+    fn sync_segment(&self, stream: u16, segment: u32, file_name: FileName) -> Result<()> {
         let at = SegmentRef {
             set: self.set,
             stream,
@@ -561,7 +590,7 @@ impl LogSet {
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno).at("open the data log", &path),
         }
-        if new_name {
+        if file_name == FileName::New {
             // On the root backend the directories above are the container's, which a sync makes
             // durable; on others they came with the first segment.
             let dirs = if at.backend > 0 { 5 } else { 1 };
@@ -580,19 +609,20 @@ impl LogSet {
         self.shared.gate().map(Gate).at("lock the shared page of", &self.container.dir)
     }
 
-    /// Appends one block to the index log; `is_data_durable`: what its records point to is durable.
-    /// Gives its stamp and where it ends.
+    /// Appends one block to the index log; `data` is what its records point to. Gives its stamp and
+    /// where it ends.
     pub fn append_index(
         &self,
         segments: &[SegmentRef],
         records: &[Record],
-        is_data_durable: bool,
+        data: Durability,
     ) -> Result<(u64, u64)> {
         let _short = self.shared.lock().at("lock the shared page of", &self.index_path)?;
         let index = self.index()?;
         let offset = align_up(index.stat().at("stat the index log", &self.index_path)?.len);
         let hlc = self.tick();
         let durable = self.shared.words()[DATA_DURABLE].load(Ordering::SeqCst);
+        let is_data_durable = data == Durability::Durable;
         let append = Append { offset, stamp: hlc, durable, is_data_durable };
         let block = encode_block(self.container.log_id(self.set), append, segments, records)
             .map_err(|bad| Error::of_bytes(&self.index_path, bad))?;
@@ -915,17 +945,19 @@ struct Found {
     is_of_crowd: bool,
 }
 
-/// Becomes owner of a set: one without a mark whose index log this user may write, else (or if
-/// `fresh`) a new one. Creating the mark exclusively is what makes us the owner.
+/// Becomes owner of a set: one without a mark whose index log this user may write, else (or if only
+/// that is `wanted`) a new one. Creating the mark exclusively is what makes us the owner.
 fn found(
     container: &Container,
-    fresh: bool,
+    wanted: Wanted,
     own: impl Fn(u32) -> Result<bool>,
     complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
 ) -> Result<Found> {
     // A file with so many log sets gets no better by a look at all of them for each that comes.
-    let (names, is_whole) =
-        if fresh { (Vec::new(), true) } else { container.list_some(TAKEOVER_NAMES_MAX)? };
+    let (names, is_whole) = match wanted {
+        Wanted::Any => container.list_some(TAKEOVER_NAMES_MAX)?,
+        Wanted::New => (Vec::new(), true),
+    };
     let is_of_crowd = names.len() > CROWD_NAMES;
     let marked: HashSet<&Name> = names.iter().collect();
     for name in names.iter().filter(|_| is_whole) {
@@ -939,7 +971,7 @@ fn found(
             Ok(stat) => (stat.uid, stat.len),
             // Whoever made the set died before it appended anything.
             Err(Errno::NOENT) => {
-                match container.store.stat(&container.path(&name::log_set(set)), false) {
+                match container.store.stat(&container.path(&name::log_set(set)), Links::Stay) {
                     Ok(dir) => (dir.uid, 0),
                     Err(_) => continue,
                 }
@@ -959,12 +991,12 @@ fn found(
                 continue;
             }
             // It may have gone, or got longer, before it was ours.
-            let youngest = match container.store.stat(&path, true) {
+            let youngest = match container.store.stat(&path, Links::Follow) {
                 Ok(now) if now.len == found.1 => Ok(Some(youngest)),
                 Ok(_) => complete(container, set),
                 Err(Errno::NOENT) if found.1 == 0 => Ok(container
                     .store
-                    .stat(&container.path(&name::log_set(set)), false)
+                    .stat(&container.path(&name::log_set(set)), Links::Stay)
                     .is_ok()
                     .then_some(youngest)),
                 Err(Errno::NOENT) => Ok(None),
@@ -991,7 +1023,7 @@ fn found(
         let dir = container.path(&name::log_set(set));
         match container.store.mkdir(&dir, 0o755) {
             Ok(()) => {
-                open_to_readers(container, &dir, container.store.stat(&dir, false), 0o755)?;
+                open_to_readers(container, &dir, container.store.stat(&dir, Links::Stay), 0o755)?;
                 return Ok(Found { set, youngest: None, is_of_crowd });
             }
             Err(Errno::EXIST) => remove_mark(container, set)?,
@@ -1019,7 +1051,7 @@ pub(super) fn open_to_readers(
 /// its mark may be old.
 fn is_fenced(container: &Container, set: u32) -> bool {
     // What cannot be looked at is not gone on with.
-    container.store.stat(&container.path(&name::fenced_mark(set)), false) != Err(Errno::NOENT)
+    container.store.stat(&container.path(&name::fenced_mark(set)), Links::Stay) != Err(Errno::NOENT)
 }
 
 /// Creates the mark of a log set, unless somebody owns the set: whether it did.
@@ -1090,7 +1122,8 @@ fn tails(container: &Container, set: u32) -> Result<Vec<u64>> {
     for last in last {
         tails.push(match last {
             Some((segment, path)) => {
-                let len = container.store.stat(&path, true).at("stat the data log", &path)?.len;
+                let len =
+                    container.store.stat(&path, Links::Follow).at("stat the data log", &path)?.len;
                 pack_tail((segment, len)).ok_or_else(too_long)?
             }
             None => 0,
@@ -1108,6 +1141,8 @@ mod tests {
     use crate::container::create;
     use crate::log::scan;
     use crate::store::{PosixStore, Store};
+
+    const DURABLE: Durability = Durability::Durable;
 
     /// A directory with a new container, that goes with the value.
     struct Scratch(PathBuf);
@@ -1145,7 +1180,7 @@ mod tests {
     }
 
     fn join(config: &Config, container: &Arc<Container>, seen: CommitHorizon) -> LogSet {
-        LogSet::join(container.clone(), config, seen, false, Mark::default, youngest).unwrap()
+        LogSet::join(container.clone(), config, seen, Wanted::Any, Mark::default, youngest).unwrap()
     }
 
     /// A process looks at the logs, to take one over; before it does, another node whose clock is
@@ -1158,7 +1193,7 @@ mod tests {
         let (config, container) = scratch.container();
         let old = join(&config, &container, CommitHorizon { max_hlc: 1 << 62, is_new: true });
         let cut = |set: &LogSet| {
-            set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }], true).unwrap().0
+            set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }], DURABLE).unwrap().0
         };
         let stamp = cut(&old);
         assert!(stamp > 1 << 62);
@@ -1209,10 +1244,10 @@ mod tests {
             let cutting = set.begin_cut().unwrap();
             if let Some(size) = size {
                 let stamp = stamp.unwrap_or_else(|| set.tick());
-                set.append_index(&[], &[Record::Truncate { size, stamp }], true).unwrap();
+                set.append_index(&[], &[Record::Truncate { size, stamp }], DURABLE).unwrap();
             }
             // Others commit before anybody looks.
-            set.append_index(&[], &[], true).unwrap();
+            set.append_index(&[], &[], DURABLE).unwrap();
             drop(cutting);
             assert!(!set.is_still(era));
             (place, set.era().unwrap().is_uncut(era))

@@ -11,5 +11,26 @@ mod log_set;
 
 pub use data_log::DataLog;
 pub use index_log::{Piece, Scan, scan, scan_pieces, scan_pieces_at, scan_whole};
-pub use log_set::{CommitHorizon, Era, LogSet, horizon, wall_clock};
+pub use log_set::{CommitHorizon, Era, LogSet, Wanted, horizon, wall_clock};
 pub(crate) use log_set::{claim, claim_in, lives, page_path_of, read_mark, reclaim};
+
+use crate::config::Config;
+
+/// What a commit promises, or what is known of data that records point to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Others see it. A power cut may take it.
+    Visible,
+    /// It survives a power cut as well.
+    Durable,
+}
+
+impl Durability {
+    /// What a close promises.
+    pub fn on_close(config: &Config) -> Durability {
+        match config.sync_on_close {
+            true => Durability::Durable,
+            false => Durability::Visible,
+        }
+    }
+}

@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use plfs_format::layout::Workload;
 use plfs_format::superblock::{BACKENDS_MAX, STREAMS_MAX};
 
-use crate::store::{self, Errno, Kind, Open, PosixStore, Store};
+use crate::store::{self, Errno, Kind, Links, Open, PosixStore, Store};
 use tree::{At, Entry, Node, What, parse};
 
 /// Longer files are refused. 64 KiB: some 500 directories.
@@ -227,7 +227,7 @@ fn quoted(text: &str) -> String {
 fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let cannot = |what: &str| format!("cannot read {}: {what}", path.display());
     let store = PosixStore::new();
-    match store.stat(path, true) {
+    match store.stat(path, Links::Follow) {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         // A pipe would never end.
         Ok(stat) if stat.kind != Kind::File => return Err(cannot("it is not a regular file")),

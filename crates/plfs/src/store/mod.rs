@@ -193,13 +193,31 @@ pub enum Keep {
     ToHold,
 }
 
+/// Whether a symbolic link at the end of a path is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Links {
+    /// The call is about what the link leads to.
+    Follow,
+    /// The call is about the link itself.
+    Stay,
+}
+
+/// Which others a lock on a file keeps out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// Those who want it exclusively.
+    Shared,
+    /// All others.
+    Exclusive,
+}
+
 /// A tree of files. All paths are absolute; final symlinks are followed unless a call says
 /// otherwise.
 pub trait Store: Send + Sync + Debug {
     /// Opens a file. Descriptors are close-on-exec.
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>>;
-    /// Stat of what `path` leads to; with `follow` false, of the link itself.
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat>;
+    /// Stat of what `path` leads to; with [`Links::Stay`], of the link itself.
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat>;
     /// All names in a directory, in any order.
     fn list(&self, path: &Path) -> Result<Vec<Entry>>;
     /// Gives the names in a directory one by one, in any order, until `visit` has seen enough. What
@@ -243,7 +261,7 @@ pub trait Store: Send + Sync + Debug {
     /// Sets permission bits.
     fn chmod(&self, path: &Path, mode: u32) -> Result<()>;
     /// Sets owner and group; `None` leaves one as it is.
-    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()>;
+    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, links: Links) -> Result<()>;
     /// Sets access and modification time; `None` leaves one as it is.
     fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()>;
     /// Makes the names in a directory durable (fsync of the directory).
@@ -269,7 +287,7 @@ pub trait Store: Send + Sync + Debug {
     /// This store, for places that others can write to as well. For each path from a place's first
     /// directory below its root on, no call follows a symbolic link, whichever part of the path it
     /// is, nor leaves the place: ELOOP. Calls that act on a last link itself (`stat` and `chown`
-    /// without `follow`, `set_times`, removals, renames) do so. Where a descriptor of a place's
+    /// with [`Links::Stay`], `set_times`, removals, renames) do so. Where a descriptor of a place's
     /// directory is kept, everything in it is looked up from that, and is found even if directories
     /// above it are renamed, and so is what lies beside it, up to the place's first directory below
     /// its root. No link is followed either on any other path through a directory called `.plfs`,
@@ -333,10 +351,10 @@ pub trait StoreFile: Send + Sync + Debug {
     fn set_len(&self, len: u64) -> Result<()>;
     /// Makes the bytes and the length durable (fdatasync).
     fn sync_data(&self) -> Result<()>;
-    /// A shared lock (`exclusive` false) or an exclusive one on the whole file, without waiting:
-    /// Ok(false) if another holder is in the way. Released when the last descriptor of this open
-    /// closes. Stores that cannot lock answer Ok(true).
-    fn try_lock(&self, exclusive: bool) -> Result<bool>;
+    /// Takes a lock on the whole file, without waiting: Ok(false) if another holder is in the way.
+    /// Released when the last descriptor of this open closes. Stores that cannot lock answer
+    /// Ok(true).
+    fn try_lock(&self, kind: LockKind) -> Result<bool>;
     /// Whether [`StoreFile::try_lock`] keeps out processes of other machines too, as far as this
     /// one can know.
     fn locks_are_shared(&self) -> bool {

@@ -34,7 +34,8 @@ use super::beneath::{Dir, Inside, Kept, READ_DIR, Spot, beneath, chmod};
 use super::file_cache::{with_room, with_room_to_keep};
 use super::machine;
 use super::{
-    Bytes, Entry, Errno, Keep, Kind, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
+    Bytes, Entry, Errno, Keep, Kind, Links, LockKind, Open, Place, Result, Space, Stat, Store,
+    StoreFile, Time,
 };
 use crate::sync::plain::atomic::{AtomicU64, Ordering};
 use crate::sync::plain::{Mutex, lock};
@@ -455,16 +456,19 @@ impl Store for PosixStore {
         })))
     }
 
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
         let Some(spot) = self.spot(path) else {
-            let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+            let flags = match links {
+                Links::Follow => AtFlags::empty(),
+                Links::Stay => AtFlags::SYMLINK_NOFOLLOW,
+            };
             return retry_on_intr(|| rustix::fs::statat(CWD, path, flags))
                 .map(|stat| stat_of(&stat));
         };
         let stat = if spot.is_near() {
             let (dir, name) = match spot.at() {
                 // A link where the directory should be that is to be kept.
-                Err(Errno::LOOP) if !follow => spot.parent(),
+                Err(Errno::LOOP) if links == Links::Stay => spot.parent(),
                 other => other,
             }?;
             match name.as_os_str() == "." {
@@ -480,7 +484,7 @@ impl Store for PosixStore {
         match stat_of(&stat) {
             // A directory that was removed lives on behind its descriptor.
             stat if stat.nlink == 0 && spot.is_kept() => Err(Errno::NOENT),
-            stat if stat.kind == Kind::Symlink && follow => Err(Errno::LOOP),
+            stat if stat.kind == Kind::Symlink && links == Links::Follow => Err(Errno::LOOP),
             stat => Ok(stat),
         }
     }
@@ -583,24 +587,29 @@ impl Store for PosixStore {
         }
     }
 
-    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, follow: bool) -> Result<()> {
+    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, links: Links) -> Result<()> {
         // chown(2) takes the number -1 as "leave as it is", which is what None says.
         let uid = uid.filter(|&id| id != u32::MAX).map(Uid::from_raw);
         let gid = gid.filter(|&id| id != u32::MAX).map(Gid::from_raw);
         let spot = self.spot(path);
-        if follow && spot.is_some() && self.stat(path, false)?.kind == Kind::Symlink {
+        if links == Links::Follow
+            && spot.is_some()
+            && self.stat(path, Links::Stay)?.kind == Kind::Symlink
+        {
             return Err(Errno::LOOP);
         }
         let (dir, name) = spot.as_ref().map_or(Ok((Dir::Kept(CWD), path)), Spot::at)?;
-        let flags =
-            if follow && spot.is_none() { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let flags = match links {
+            Links::Follow if spot.is_none() => AtFlags::empty(),
+            _ => AtFlags::SYMLINK_NOFOLLOW,
+        };
         retry_on_intr(|| rustix::fs::chownat(&dir, name, uid, gid, flags))
     }
 
     fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
         if atime.is_none() && mtime.is_none() {
             // With nothing to set, utimensat(2) does not even look whether the path exists.
-            return self.stat(path, true).map(drop);
+            return self.stat(path, Links::Follow).map(drop);
         }
         let times =
             Timestamps { last_access: timespec(atime)?, last_modification: timespec(mtime)? };
@@ -899,11 +908,10 @@ impl StoreFile for PosixFile {
     ///
     /// File systems without such locks (ENOSYS, EOPNOTSUPP; Lustre without `-o flock`) answer
     /// Ok(true).
-    fn try_lock(&self, exclusive: bool) -> Result<bool> {
-        let how = if exclusive {
-            FlockOperation::NonBlockingLockExclusive
-        } else {
-            FlockOperation::NonBlockingLockShared
+    fn try_lock(&self, kind: LockKind) -> Result<bool> {
+        let how = match kind {
+            LockKind::Shared => FlockOperation::NonBlockingLockShared,
+            LockKind::Exclusive => FlockOperation::NonBlockingLockExclusive,
         };
         match retry_on_intr(|| rustix::fs::flock(self.as_fd(), how)) {
             Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(true),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs::store::{Errno, Open, Store, read_full, write_full};
+use plfs::store::{Errno, Links, Open, Store, read_full, write_full};
 use plfs::{Config, Error, File, OpenOptions, Opened, Plfs, Result, Severity};
 use plfs_testkit::{FaultStore, MemStore};
 
@@ -143,7 +143,7 @@ fn a_backend_that_moved_is_found() {
     assert_eq!(read(&plfs, &name).unwrap(), before);
     write(&plfs, &name, 99).unwrap();
     assert_eq!(read(&plfs, &name).unwrap(), [99; 100]);
-    assert!(memory.stat(Path::new("/n"), true).is_err());
+    assert!(memory.stat(Path::new("/n"), Links::Follow).is_err());
 }
 
 /// An id without an entry, an empty mount point, another file system at the same path, and an entry

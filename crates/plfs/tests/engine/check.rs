@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{PosixStore, Store};
+use plfs::store::{Links, PosixStore, Store};
 use plfs::{Cleared, Config, File, Health, OpenOptions, Opened, Plfs, Report, Severity};
 use plfs_format::mark::Mark;
 
@@ -191,7 +191,7 @@ fn healthy_files_are_not_blamed() {
         assert_eq!(bed.repair(report, 0), [""; 0], "nothing to repair");
     }
     assert_eq!(
-        bed.process().stat(&bed.path("many"), true).unwrap().totals.unwrap().size,
+        bed.process().stat(&bed.path("many"), Links::Follow).unwrap().totals.unwrap().size,
         open(&bed.process(), &bed.path("many")).len().unwrap()
     );
 }
@@ -496,7 +496,9 @@ fn damaged_summaries_are_found_and_written_anew() {
     assert_eq!(worst(&report), Some(Severity::Garbage), "void: {report:?}");
     assert_eq!(bed.repair(&report, 3600).len(), 1);
     assert_eq!(worst(&bed.check("f")), None);
-    assert!(bed.process().stat(&bed.path("f"), true).unwrap().totals.unwrap().from_summary);
+    assert!(
+        bed.process().stat(&bed.path("f"), Links::Follow).unwrap().totals.unwrap().from_summary
+    );
     assert!((fs::metadata(&path).unwrap().mtime() - mtime).abs() < 60, "the file's time stays");
 }
 

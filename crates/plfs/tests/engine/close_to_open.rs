@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{self, Errno, Open, Store, StoreFile};
+use plfs::store::{self, Errno, Links, Open, Store, StoreFile};
 use plfs::{CloseToOpen, Config, Error, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{
     CloseToOpenStore, FaultStore, MemStore, Op, Rng, World, explored, rounds, seeds, shrink, steps,
@@ -100,7 +100,7 @@ fn nothing_is_written_where_clients_do_not_agree() {
     assert_eq!(content(&plfs), b"written elsewhere");
     drop((file, name));
     is_refused(plfs.compact(Path::new(PATH), |_| ControlFlow::Continue(())));
-    assert_eq!(plfs.stat(Path::new(PATH), true).unwrap().stat.len, 17);
+    assert_eq!(plfs.stat(Path::new(PATH), Links::Follow).unwrap().stat.len, 17);
     assert_eq!(content(&Plfs::new(server, refuses)), b"written elsewhere");
 }
 
@@ -114,8 +114,8 @@ impl Store for PartlyNfs {
     fn open(&self, path: &Path, how: Open) -> store::Result<Arc<dyn StoreFile>> {
         self.inner.open(path, how)
     }
-    fn stat(&self, path: &Path, follow: bool) -> store::Result<store::Stat> {
-        self.inner.stat(path, follow)
+    fn stat(&self, path: &Path, links: Links) -> store::Result<store::Stat> {
+        self.inner.stat(path, links)
     }
     fn list(&self, path: &Path) -> store::Result<Vec<store::Entry>> {
         self.inner.list(path)

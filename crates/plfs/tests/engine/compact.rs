@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, Store, Time};
+use plfs::store::{Errno, Links, Store, Time};
 use plfs::{Access, Config, File, Health, OpenOptions, Opened, Plfs, Report, Severity};
 use plfs_testkit::{FaultStore, MemStore, Op, an_hour_ahead, seed};
 
@@ -169,7 +169,7 @@ fn what_is_dead_is_freed_and_all_else_stays() {
     plfs.set_times(path, Some(Time { sec: 1_000, nsec: 5 }), Some(Time { sec: 2_000, nsec: 6 }))
         .unwrap();
     plfs.chmod(path, 0o640).unwrap();
-    let before = plfs.stat(path, true).unwrap().stat;
+    let before = plfs.stat(path, Links::Follow).unwrap().stat;
     let usage = plfs.usage(path).unwrap();
     assert_eq!(usage.live_bytes, 25_100);
     assert!(usage.stored_bytes >= 40_300, "{usage:?}");
@@ -182,7 +182,7 @@ fn what_is_dead_is_freed_and_all_else_stays() {
     assert_eq!((told, done.copied_bytes, done.stored_before), (25_100, 25_100, usage.stored_bytes));
     assert!(done.stored_after < 25_100 + 4096, "{done:?}");
     assert_eq!(fixture.content(), expect);
-    let after = plfs.stat(path, true).unwrap();
+    let after = plfs.stat(path, Links::Follow).unwrap();
     assert_eq!(
         (after.stat.mtime, after.stat.mode, after.stat.nlink, after.stat.len),
         (before.mtime, before.mode, before.nlink, 60_000)
@@ -209,10 +209,10 @@ fn what_was_punched_is_freed() {
     let file = open(&plfs);
     file.zero(10_000, 90_000).unwrap();
     file.close().unwrap();
-    let before = plfs.stat(Path::new(NAME), true).unwrap();
+    let before = plfs.stat(Path::new(NAME), Links::Follow).unwrap();
     assert!(before.stat.blocks * 512 >= 100_000, "{before:?}");
     plfs.compact(Path::new(NAME), on).unwrap();
-    let after = plfs.stat(Path::new(NAME), true).unwrap();
+    let after = plfs.stat(Path::new(NAME), Links::Follow).unwrap();
     assert!(after.stat.len == 100_000 && after.stat.blocks * 512 < 20_000, "{after:?}");
     assert_eq!(fixture.content(), [vec![1; 10_000], vec![0; 90_000]].concat());
     let records = |fixture: &Fixture| {
@@ -291,7 +291,10 @@ fn a_compaction_by_the_last_writer_is_not_seen() {
     kept.close().unwrap();
     assert!(fixture.dead_bytes() < 100, "{}", fixture.dead_bytes());
     let expect = [2, 2, 2, 2, 2, 1, 1, 1, 1, 1];
-    assert_eq!(plfs.stat(Path::new(NAME), true).unwrap().stat.mtime, Time { sec: 2_000, nsec: 6 });
+    assert_eq!(
+        plfs.stat(Path::new(NAME), Links::Follow).unwrap().stat.mtime,
+        Time { sec: 2_000, nsec: 6 }
+    );
     for reader in [&reader, &late] {
         reader.refresh().unwrap();
         assert_eq!(all(reader), expect);
@@ -311,7 +314,7 @@ fn a_file_with_log_sets_of_others_is_not_compacted_by_the_last_writer() {
             .iter()
             .flat_map(|set| [container.dir.join(set), container.dir.join(set).join("index")])
         {
-            fixture.memory.chown(&path, Some(uid), None, false).unwrap();
+            fixture.memory.chown(&path, Some(uid), None, Links::Stay).unwrap();
         }
     };
     let user = Arc::new(FaultStore::new(Arc::new(fixture.memory.clone())).acting_as(1000));
@@ -350,7 +353,7 @@ fn a_regular_file_becomes_one_record() {
     let expect = fixture.content();
     fixture.process().compact(Path::new(NAME), on).unwrap();
     assert_eq!(fixture.content(), expect);
-    let totals = fixture.process().stat(Path::new(NAME), true).unwrap().totals.unwrap();
+    let totals = fixture.process().stat(Path::new(NAME), Links::Follow).unwrap().totals.unwrap();
     // Who wrote it, the run, and the truncate that makes the rest dead.
     assert_eq!((totals.records, totals.stored_bytes), (3, 470_000), "{totals:?}");
 }
@@ -398,7 +401,9 @@ fn a_reader_whose_logs_go_while_it_reads_them_begins_anew() {
             fixture.memory.set_times(&container.dir, None, Some(Time { sec: 5, nsec: 5 })).unwrap();
             faults.before(&format!("{set}/index"), Op::Open, compaction(&fixture));
             match look {
-                "stat" => assert_eq!(plfs.stat(Path::new(NAME), true).unwrap().stat.len, 60_000),
+                "stat" => {
+                    assert_eq!(plfs.stat(Path::new(NAME), Links::Follow).unwrap().stat.len, 60_000)
+                }
                 "refresh" => reader.refresh().unwrap(),
                 _ => {}
             }

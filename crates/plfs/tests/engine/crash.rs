@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, Open, Store};
+use plfs::store::{Errno, Links, Open, Store};
 use plfs::{Config, Error, File, Finding, OpenOptions, Opened, Plfs, Severity};
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, ZEROS, byte_of, rounds, seed, seeds};
 
@@ -716,7 +716,7 @@ fn a_size_that_outlives_a_power_loss_takes_no_synced_byte() {
     for seed in 0..200 {
         let (node, mut bytes) = (Node::new(), [0; 100]);
         let plfs = node.process(Arc::new(memory.crash_with(seed)));
-        let size = plfs.stat(path, true).unwrap().stat.len;
+        let size = plfs.stat(path, Links::Follow).unwrap().stat.len;
         let Ok(Opened::Logical(left)) = plfs.open(path, OpenOptions::read()) else {
             panic!("it is gone")
         };

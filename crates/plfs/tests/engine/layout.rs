@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs::store::{Errno, Open, Store, write_full};
+use plfs::store::{Errno, Links, Open, Store, write_full};
 use plfs::{
     Backends, Config, Error, Health, Layout, OpenOptions, Opened, Plfs, Report, Result, Said,
     Workload, check_tree,
@@ -123,7 +123,7 @@ fn backends_of_a_layout_are_those_of_the_table() {
     put(&memory, "/m/c/.plfs-layout", b"plfs-layout 1\nbackends 0077\n");
     let error = create(&process(&memory, &[]), "/m/c/g").unwrap_err();
     assert!(matches!(error, Error::UnknownBackend { id: 0x77, .. }), "{error}");
-    assert_eq!(memory.stat(Path::new("/m/c/g"), false).err(), Some(Errno::NOENT));
+    assert_eq!(memory.stat(Path::new("/m/c/g"), Links::Stay).err(), Some(Errno::NOENT));
 }
 
 /// What is being emptied gets nothing new, whatever a layout says.
@@ -170,7 +170,7 @@ fn what_is_no_layout_is_refused_and_never_guessed() {
         let sentence = error.to_string();
         assert!(sentence.contains(says) && sentence.contains("/m/a/.plfs-layout"), "{sentence}");
         assert_eq!(matches!(error, Error::NeedsNewer { .. }), newer, "{sentence}");
-        assert_eq!(memory.stat(Path::new("/m/a/b/new"), false).err(), Some(Errno::NOENT));
+        assert_eq!(memory.stat(Path::new("/m/a/b/new"), Links::Stay).err(), Some(Errno::NOENT));
         create(&plfs, "/m/a/old").unwrap();
         create(&plfs, "/m/c/elsewhere").unwrap();
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use plfs::store::{self, Open, PosixStore, Store, StoreFile};
+use plfs::store::{self, Links, Open, PosixStore, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{
     MemStore, Rng, Step, World, an_hour_ahead, explored, rounds, seed, shrink, steps,
@@ -363,8 +363,8 @@ impl Store for AfterStat {
     fn open(&self, path: &Path, how: Open) -> store::Result<Arc<dyn StoreFile>> {
         self.inner.open(path, how)
     }
-    fn stat(&self, path: &Path, follow: bool) -> store::Result<store::Stat> {
-        let stat = self.inner.stat(path, follow);
+    fn stat(&self, path: &Path, links: Links) -> store::Result<store::Stat> {
+        let stat = self.inner.stat(path, links);
         let act = if path.ends_with("super") { self.act.lock().unwrap().take() } else { None };
         act.into_iter().for_each(|act| act());
         stat

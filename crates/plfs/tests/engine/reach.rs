@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{
-    Entry, Errno, Keep, Kind, Open, Place, PosixStore, Result, Stat, Store, StoreFile, write_full,
+    Entry, Errno, Keep, Kind, Links, Open, Place, PosixStore, Result, Stat, Store, StoreFile,
+    write_full,
 };
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_format::clock::{Clock, Covers};
@@ -65,7 +66,7 @@ fn put(store: &dyn Store, path: &Path, bytes: &[u8]) {
 type Held = BTreeMap<PathBuf, (Stat, Vec<u8>)>;
 
 fn held(store: &dyn Store, path: &Path, all: &mut Held) {
-    let stat = Stat { atime: Default::default(), ..store.stat(path, false).unwrap() };
+    let stat = Stat { atime: Default::default(), ..store.stat(path, Links::Stay).unwrap() };
     let what = match stat.kind {
         Kind::Dir => {
             store
@@ -83,7 +84,7 @@ fn held(store: &dyn Store, path: &Path, all: &mut Held) {
 /// Copies a file or a directory, as the bait that somebody who wants it followed would lay: all
 /// bytes of data are `S`.
 fn bait(store: &dyn Store, from: &Path, to: &Path) {
-    match store.stat(from, false).unwrap().kind {
+    match store.stat(from, Links::Stay).unwrap().kind {
         Kind::Dir => {
             store.mkdir(to, 0o755).unwrap();
             store
@@ -171,7 +172,7 @@ impl Fixture {
     /// Puts a link to the victim at `path`. What was there is kept beside, and copied to be the
     /// victim; if there was nothing, `otherwise` makes one.
     fn plant(&self, path: &Path, otherwise: impl FnOnce(&dyn Store, &Path)) {
-        match self.store.stat(path, false) {
+        match self.store.stat(path, Links::Stay) {
             Ok(_) => {
                 bait(&*self.store, path, &self.victim());
                 self.store.rename(path, &self.base.join("kept")).unwrap();
@@ -257,7 +258,7 @@ const ACTS: &[(&str, Act)] = &[
         file.write_at(b"w", 0)?;
         file.close()
     }),
-    ("stat", |bed| bed.plfs().stat(&bed.name, true).map(drop)),
+    ("stat", |bed| bed.plfs().stat(&bed.name, Links::Follow).map(drop)),
     ("truncate to 0", |bed| bed.plfs().truncate(&bed.name, 0)),
     ("truncate", |bed| bed.plfs().truncate(&bed.name, 10)),
     ("unlink", |bed| bed.plfs().unlink(&bed.name)),
@@ -266,7 +267,7 @@ const ACTS: &[(&str, Act)] = &[
         bed.plfs().rename(&bed.base.join("m/plain"), &bed.name)
     }),
     ("chmod", |bed| bed.plfs().chmod(&bed.name, 0o600)),
-    ("chown", |bed| bed.plfs().chown(&bed.name, Some(12), Some(13), true)),
+    ("chown", |bed| bed.plfs().chown(&bed.name, Some(12), Some(13), Links::Follow)),
     ("check", |bed| {
         let _ = plfs::check_name(&bed.store, &bed.name, &[]).health();
         plfs::check_tree(&bed.store, &bed.base, &[], |_| {})?
@@ -417,11 +418,11 @@ fn links_are_removed_themselves() {
             assert!(report.findings.iter().any(|finding| finding.path == link), "{report:?}");
             let done = plfs::repair(&bed.store, &bed.config, &report, 0).unwrap();
             assert!(done.iter().any(|done| done.contains("0badcafe.gone")), "{done:?}");
-            assert_eq!(bed.store.stat(&link, false), Err(Errno::NOENT));
+            assert_eq!(bed.store.stat(&link, Links::Stay), Err(Errno::NOENT));
         } else {
             bed.plfs().unlink(&bed.name).unwrap();
-            assert_eq!(bed.store.stat(&bed.dirs[0], false), Err(Errno::NOENT));
-            assert_eq!(bed.store.stat(&bed.dirs[1], false), Err(Errno::NOENT));
+            assert_eq!(bed.store.stat(&bed.dirs[0], Links::Stay), Err(Errno::NOENT));
+            assert_eq!(bed.store.stat(&bed.dirs[1], Links::Stay), Err(Errno::NOENT));
         }
         assert_eq!(bytes(&*bed.store, &bed.victim()), b"precious");
     }
@@ -438,8 +439,8 @@ impl Store for Remote {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
         self.inner.open(path, how)
     }
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
-        self.inner.stat(path, follow)
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
+        self.inner.stat(path, links)
     }
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         self.inner.list(path)
@@ -493,7 +494,7 @@ fn who_renames_a_directory_above_an_open_file_loses_nothing() {
         // A name that was looked at long after it changed is remembered: opening it asks for
         // nothing by its path.
         std::thread::sleep(std::time::Duration::from_millis(1100));
-        plfs.stat(&up.join("m/remembered"), true).unwrap();
+        plfs.stat(&up.join("m/remembered"), Links::Follow).unwrap();
         let (kept, read, remembered) = (
             open(&plfs, &up.join("m/sub/kept")),
             open(&plfs, &up.join("m/read")),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, Open, PosixStore, Store, Time};
+use plfs::store::{Errno, Links, Open, PosixStore, Store, Time};
 use plfs::{Access, Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::MemStore;
 
@@ -94,7 +94,7 @@ fn own_writes_are_visible_at_once() {
             read(&fixture.process(), &fixture.path("f")),
             b"aXY\0\0\0\0\0\0\0bbb\0\0\0\0\0\0\0ccc"
         );
-        assert!(plfs.stat(&fixture.path("f"), true).unwrap().totals.unwrap().from_summary);
+        assert!(plfs.stat(&fixture.path("f"), Links::Follow).unwrap().totals.unwrap().from_summary);
     });
 }
 
@@ -145,7 +145,7 @@ fn overlaps_look_the_same_to_every_process() {
         }
         a.close().unwrap();
         b.close().unwrap();
-        let totals = one.stat(&fixture.path("f"), true).unwrap().totals.unwrap();
+        let totals = one.stat(&fixture.path("f"), Links::Follow).unwrap().totals.unwrap();
         assert!(totals.from_summary, "the last closer leaves a summary");
         assert_eq!(totals.size, 6);
     });
@@ -174,7 +174,7 @@ fn truncate_cuts_and_extends() {
         again.write_at(b"new", 0).unwrap();
         again.close().unwrap();
         assert_eq!(read(&plfs, &fixture.path("f")), b"new");
-        let totals = plfs.stat(&fixture.path("f"), true).unwrap().totals.unwrap();
+        let totals = plfs.stat(&fixture.path("f"), Links::Follow).unwrap().totals.unwrap();
         assert_eq!(totals.log_sets, 1, "the logs of the old content are gone");
     });
 }
@@ -191,7 +191,7 @@ fn rename_replaces_and_removes_what_was_there() {
         let open_a = open(&plfs, &fixture.path("a"), OpenOptions::read());
         plfs.rename(&fixture.path("a"), &fixture.path("b")).unwrap();
         assert_eq!(read(&plfs, &fixture.path("b")), b"new");
-        assert!(plfs.stat(&fixture.path("a"), true).is_err());
+        assert!(plfs.stat(&fixture.path("a"), Links::Follow).is_err());
         let mut buf = [0; 3];
         assert_eq!(open_a.read_at(&mut buf, 0).unwrap(), 3, "an open handle follows the rename");
         drop(open_a);
@@ -250,7 +250,13 @@ fn many_reopenings_leave_one_log_set() {
         }
         assert_eq!(read(&fixture.process(), &fixture.path("f")), (0..50).collect::<Vec<u8>>());
         assert_eq!(
-            fixture.process().stat(&fixture.path("f"), true).unwrap().totals.unwrap().log_sets,
+            fixture
+                .process()
+                .stat(&fixture.path("f"), Links::Follow)
+                .unwrap()
+                .totals
+                .unwrap()
+                .log_sets,
             1
         );
     });
@@ -266,7 +272,7 @@ fn a_million_strided_writes_are_one_record() {
             file.write_at(&piece, i * 64).unwrap();
         }
         file.close().unwrap();
-        let totals = plfs.stat(&fixture.path("f"), true).unwrap().totals.unwrap();
+        let totals = plfs.stat(&fixture.path("f"), Links::Follow).unwrap().totals.unwrap();
         assert!(totals.index_bytes <= 4096, "{totals:?}");
         assert_eq!(totals.size, 999_999 * 64 + 16);
     });
@@ -350,7 +356,7 @@ fn many_rows_of_few_nests_flatten() {
             file.write_at(&[i as u8], i / 3 * 64 + i % 3 * 8).unwrap();
         }
         file.close().unwrap();
-        let totals = plfs.stat(&fixture.path("f"), true).unwrap().totals.unwrap();
+        let totals = plfs.stat(&fixture.path("f"), Links::Follow).unwrap().totals.unwrap();
         assert!(totals.records < 10, "{totals:?}");
         let flattened = plfs.flatten(&fixture.path("f")).unwrap();
         assert!(flattened.bytes < 1000, "{flattened:?}");
@@ -608,7 +614,7 @@ fn a_plain_file_stays_plain() {
             fixture.process().open(&path, OpenOptions::create()).unwrap(),
             Opened::Plain(_)
         ));
-        assert!(fixture.process().stat(&path, true).unwrap().totals.is_none());
+        assert!(fixture.process().stat(&path, Links::Follow).unwrap().totals.is_none());
     });
 }
 
@@ -622,14 +628,14 @@ fn times_stay_as_set_and_move_with_writes() {
         file.set_times(Some(old), Some(old)).unwrap();
         file.close().unwrap();
         assert_eq!(
-            plfs.stat(&fixture.path("f"), true).unwrap().stat.mtime,
+            plfs.stat(&fixture.path("f"), Links::Follow).unwrap().stat.mtime,
             old,
             "cp -p keeps the time"
         );
         let file = create(&plfs, &fixture.path("f"));
         file.write_at(b"y", 0).unwrap();
         file.close().unwrap();
-        assert!(plfs.stat(&fixture.path("f"), true).unwrap().stat.mtime > old);
+        assert!(plfs.stat(&fixture.path("f"), Links::Follow).unwrap().stat.mtime > old);
     });
 }
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, hash_map::Entry};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use plfs::store::{self, Bytes, Open, Result, Stat, Store, StoreFile};
+use plfs::store::{self, Bytes, Links, LockKind, Open, Result, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_format::superblock::FILE_BYTES;
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, seeds};
@@ -42,8 +42,8 @@ impl Store for Client {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
         Ok(Arc::new(ClientFile { inner: self.inner.open(path, how)?, cache: self.cache.clone() }))
     }
-    fn stat(&self, path: &Path, follow: bool) -> Result<Stat> {
-        self.inner.stat(path, follow)
+    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
+        self.inner.stat(path, links)
     }
     fn list(&self, path: &Path) -> Result<Vec<store::Entry>> {
         self.inner.list(path)
@@ -90,8 +90,8 @@ impl StoreFile for ClientFile {
     fn sync_data(&self) -> Result<()> {
         self.inner.sync_data()
     }
-    fn try_lock(&self, exclusive: bool) -> Result<bool> {
-        self.inner.try_lock(exclusive)
+    fn try_lock(&self, kind: LockKind) -> Result<bool> {
+        self.inner.try_lock(kind)
     }
     fn map(&self) -> Result<Bytes> {
         self.inner.map()
@@ -158,7 +158,7 @@ fn a_client_with_an_old_superblock_reads_it_again_and_no_log() {
             usize::from(round == 0),
             "what was read again is what the cache has now"
         );
-        assert!(plfs.stat(Path::new("/m/f"), true).unwrap().totals.unwrap().from_summary);
+        assert!(plfs.stat(Path::new("/m/f"), Links::Follow).unwrap().totals.unwrap().from_summary);
     }
 }
 
@@ -171,7 +171,7 @@ fn a_stat_reads_an_old_superblock_again() {
     one.write_at(b"aaaa", 0).unwrap();
     assert_eq!(read(&old.process()), b"");
     one.close().unwrap();
-    let totals = old.process().stat(Path::new("/m/f"), true).unwrap().totals.unwrap();
+    let totals = old.process().stat(Path::new("/m/f"), Links::Follow).unwrap().totals.unwrap();
     assert!(totals.from_summary);
     assert_eq!(totals.size, 4);
 }
@@ -186,7 +186,7 @@ fn a_new_files_container_is_listed_once() {
     open(&writing.process()).close().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let plfs = looking.process();
-    let size = || plfs.stat(Path::new("/m/f"), true).unwrap().totals.unwrap().size;
+    let size = || plfs.stat(Path::new("/m/f"), Links::Follow).unwrap().totals.unwrap().size;
     for _ in 0..3 {
         assert_eq!(size(), 0);
     }

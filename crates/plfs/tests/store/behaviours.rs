@@ -8,7 +8,7 @@ pub fn files_are_created_opened_and_refused(store: &dyn Store, dir: &Path) {
     let file = store.open(&path, Open::create_new(0o640)).unwrap();
     let stat = file.stat().unwrap();
     assert_eq!((stat.kind, stat.len, stat.nlink, stat.mode & !0o077), (Kind::File, 0, 1, 0o600));
-    assert_eq!(store.stat(&path, true).unwrap(), stat);
+    assert_eq!(store.stat(&path, Links::Follow).unwrap(), stat);
     assert_eq!(store.open(&path, Open::create_new(0o640)).unwrap_err(), Errno::EXIST);
     store.open(&path, Open::create(0o640)).unwrap();
     store.open(&path, Open::READ_WRITE).unwrap();
@@ -115,7 +115,7 @@ pub fn directories_are_made_listed_and_removed(store: &dyn Store, dir: &Path) {
     let sub = dir.join("sub");
     store.mkdir(&sub, 0o700).unwrap();
     assert_eq!(store.mkdir(&sub, 0o700), Err(Errno::EXIST));
-    assert_eq!(store.stat(&sub, true).unwrap().kind, Kind::Dir);
+    assert_eq!(store.stat(&sub, Links::Follow).unwrap().kind, Kind::Dir);
     assert_eq!(names(store, &sub), set(&[]));
     let many: BTreeSet<String> =
         (0..1500).map(|n| format!("a-rather-long-name-to-fill-buffers-{n:05}")).collect();
@@ -131,7 +131,7 @@ pub fn directories_are_made_listed_and_removed(store: &dyn Store, dir: &Path) {
     store.mkdir(&sub.join("dir"), 0o700).unwrap();
     store.symlink(Path::new("x"), &sub.join("link")).unwrap();
     for entry in store.list(&sub).unwrap() {
-        let kind = store.stat(&sub.join(&entry.name), false).unwrap().kind;
+        let kind = store.stat(&sub.join(&entry.name), Links::Stay).unwrap().kind;
         assert_eq!(entry.kind.unwrap_or(kind), kind);
     }
     for name in ["file", "link"] {
@@ -149,7 +149,7 @@ pub fn directories_get_their_mode_less_the_umask(store: &dyn Store, dir: &Path) 
     for mode in [0o700, 0o777, 0o1777, 0o000] {
         let path = dir.join(format!("{mode:o}"));
         store.mkdir(&path, mode).unwrap();
-        assert_eq!(store.stat(&path, true).unwrap().mode, mode & !0o022);
+        assert_eq!(store.stat(&path, Links::Follow).unwrap().mode, mode & !0o022);
     }
 }
 
@@ -160,7 +160,10 @@ pub fn names_and_links_count_and_files_outlive_them(store: &dyn Store, dir: &Pat
     assert_eq!(store.link(&a, &b), Err(Errno::EXIST));
     assert_eq!(store.link(&dir.join("missing"), &dir.join("c")), Err(Errno::NOENT));
     assert_eq!(store.link(dir, &dir.join("c")), Err(Errno::PERM));
-    assert_eq!(store.stat(&a, true).unwrap().ino, store.stat(&b, true).unwrap().ino);
+    assert_eq!(
+        store.stat(&a, Links::Follow).unwrap().ino,
+        store.stat(&b, Links::Follow).unwrap().ino
+    );
     assert_eq!(file.stat().unwrap().nlink, 2);
     put(store, &b, b"through b");
     assert_eq!(content(&*file), b"through b");
@@ -172,12 +175,12 @@ pub fn names_and_links_count_and_files_outlive_them(store: &dyn Store, dir: &Pat
     assert_eq!(content(&*file), b"Through b");
     put(store, &a, b"another");
     assert_eq!(content(&*file), b"Through b");
-    assert_ne!(store.stat(&a, true).unwrap().ino, file.stat().unwrap().ino);
+    assert_ne!(store.stat(&a, Links::Follow).unwrap().ino, file.stat().unwrap().ino);
     // A link to a link, not to what it leads to; and none over a dangling one.
     store.symlink(Path::new("nowhere"), &dir.join("s")).unwrap();
     store.link(&dir.join("s"), &dir.join("t")).unwrap();
     assert_eq!(store.readlink(&dir.join("t")).unwrap(), Path::new("nowhere"));
-    assert_eq!(store.stat(&dir.join("t"), false).unwrap().nlink, 2);
+    assert_eq!(store.stat(&dir.join("t"), Links::Stay).unwrap().nlink, 2);
     assert_eq!(store.link(&a, &dir.join("s")), Err(Errno::EXIST));
     store.mkdir(&dir.join("d"), 0o700).unwrap();
     store.mkdir(&dir.join("d/e"), 0o700).unwrap();
@@ -190,8 +193,8 @@ pub fn symlinks_are_followed_or_not(store: &dyn Store, dir: &Path) {
     assert_eq!(store.symlink(Path::new("x"), &link), Err(Errno::EXIST));
     assert_eq!(store.symlink(Path::new(""), &dir.join("empty")), Err(Errno::NOENT));
     assert_eq!(store.readlink(&link).unwrap(), Path::new("target"));
-    assert_eq!(store.stat(&link, true), Err(Errno::NOENT));
-    let stat = store.stat(&link, false).unwrap();
+    assert_eq!(store.stat(&link, Links::Follow), Err(Errno::NOENT));
+    let stat = store.stat(&link, Links::Stay).unwrap();
     assert_eq!((stat.kind, stat.len, stat.mode), (Kind::Symlink, 6, 0o777));
     assert_eq!(store.open(&link, Open::READ).unwrap_err(), Errno::NOENT);
     assert_eq!(store.open(&link, Open::create_new(0o600)).unwrap_err(), Errno::EXIST);
@@ -205,8 +208,8 @@ pub fn symlinks_are_followed_or_not(store: &dyn Store, dir: &Path) {
     put(store, &dir.join("d/up/up/up/f"), b"deep");
     assert_eq!(get(store, &dir.join("d/f")), b"deep");
     assert_eq!(
-        store.stat(&dir.join("d/up/.."), false).unwrap().ino,
-        store.stat(dir, true).unwrap().ino
+        store.stat(&dir.join("d/up/.."), Links::Stay).unwrap().ino,
+        store.stat(dir, Links::Follow).unwrap().ino
     );
     assert_eq!(names(store, &dir.join("abs")), set(&["up", "f"]));
     assert_eq!(store.rmdir(&dir.join("abs")), Err(Errno::NOTDIR));
@@ -217,9 +220,9 @@ pub fn symlinks_are_followed_or_not(store: &dyn Store, dir: &Path) {
 pub fn symlink_loops_and_long_chains_end(store: &dyn Store, dir: &Path) {
     store.symlink(Path::new("b"), &dir.join("a")).unwrap();
     store.symlink(Path::new("a"), &dir.join("b")).unwrap();
-    assert_eq!(store.stat(&dir.join("a"), true), Err(Errno::LOOP));
+    assert_eq!(store.stat(&dir.join("a"), Links::Follow), Err(Errno::LOOP));
     assert_eq!(store.open(&dir.join("a"), Open::create(0o600)).unwrap_err(), Errno::LOOP);
-    assert_eq!(store.stat(&dir.join("a/x"), false), Err(Errno::LOOP));
+    assert_eq!(store.stat(&dir.join("a/x"), Links::Stay), Err(Errno::LOOP));
     put(store, &dir.join("0"), b"end");
     for n in 1..=41 {
         store.symlink(Path::new(&format!("{}", n - 1)), &dir.join(n.to_string())).unwrap();
@@ -257,7 +260,7 @@ pub fn renames_replace_atomically_or_refuse(store: &dyn Store, dir: &Path) {
     store.rename(&path("s"), &path("t")).unwrap();
     assert_eq!(store.readlink(&path("t")).unwrap(), Path::new("c"));
     store.rename(&path("c"), &path("t")).unwrap();
-    assert_eq!(store.stat(&path("t"), false).unwrap().kind, Kind::File);
+    assert_eq!(store.stat(&path("t"), Links::Stay).unwrap().kind, Kind::File);
 }
 
 pub fn renames_move_directories(store: &dyn Store, dir: &Path) {
@@ -270,7 +273,10 @@ pub fn renames_move_directories(store: &dyn Store, dir: &Path) {
     assert_eq!(store.rename(&path("a/b/f"), &path("a")), Err(Errno::NOTEMPTY));
     store.rename(&path("a/b"), &path("b")).unwrap();
     assert_eq!(get(store, &path("b/c/../f")), b"f");
-    assert_eq!(store.stat(&path("b/.."), true).unwrap().ino, store.stat(dir, true).unwrap().ino);
+    assert_eq!(
+        store.stat(&path("b/.."), Links::Follow).unwrap().ino,
+        store.stat(dir, Links::Follow).unwrap().ino
+    );
     assert_eq!(names(store, &path("a")), set(&[]));
     assert_eq!(names(store, dir), set(&["a", "b"]));
 }
@@ -280,7 +286,7 @@ pub fn missing_paths_and_wrong_kinds_have_their_errors(store: &dyn Store, dir: &
     put(store, &file, b"");
     for (below, errno) in [(dir.join("none/x"), Errno::NOENT), (file.join("x"), Errno::NOTDIR)] {
         assert_eq!(store.open(&below, Open::create(0o600)).unwrap_err(), errno);
-        assert_eq!(store.stat(&below, true), Err(errno));
+        assert_eq!(store.stat(&below, Links::Follow), Err(errno));
         assert_eq!(store.list(&below), Err(errno));
         assert_eq!(store.mkdir(&below, 0o700), Err(errno));
         assert_eq!(store.rmdir(&below), Err(errno));
@@ -292,7 +298,7 @@ pub fn missing_paths_and_wrong_kinds_have_their_errors(store: &dyn Store, dir: &
         assert_eq!(store.symlink(Path::new("x"), &below), Err(errno));
         assert_eq!(store.readlink(&below), Err(errno));
         assert_eq!(store.chmod(&below, 0o600), Err(errno));
-        assert_eq!(store.chown(&below, None, None, true), Err(errno));
+        assert_eq!(store.chown(&below, None, None, Links::Follow), Err(errno));
         assert_eq!(store.set_times(&below, None, None), Err(errno));
         assert_eq!(store.set_times(&below, Some(Time::default()), None), Err(errno));
         assert_eq!(store.sync_dir(&below), Err(errno));
@@ -311,11 +317,11 @@ pub fn missing_paths_and_wrong_kinds_have_their_errors(store: &dyn Store, dir: &
 pub fn odd_paths_mean_what_posix_says(store: &dyn Store, dir: &Path) {
     let path = |name: &str| PathBuf::from(format!("{}/{name}", dir.display()));
     put(store, &path("f"), b"f");
-    assert_eq!(store.stat(Path::new(""), true), Err(Errno::NOENT));
-    assert_eq!(store.stat(&path("f/"), true), Err(Errno::NOTDIR));
-    assert_eq!(store.stat(&path("f/."), true), Err(Errno::NOTDIR));
-    assert_eq!(store.stat(&path("none/.."), true), Err(Errno::NOENT));
-    assert_eq!(store.stat(&path("f/.."), true), Err(Errno::NOTDIR));
+    assert_eq!(store.stat(Path::new(""), Links::Follow), Err(Errno::NOENT));
+    assert_eq!(store.stat(&path("f/"), Links::Follow), Err(Errno::NOTDIR));
+    assert_eq!(store.stat(&path("f/."), Links::Follow), Err(Errno::NOTDIR));
+    assert_eq!(store.stat(&path("none/.."), Links::Follow), Err(Errno::NOENT));
+    assert_eq!(store.stat(&path("f/.."), Links::Follow), Err(Errno::NOTDIR));
     assert_eq!(get(store, &path(".//./f")), b"f");
     assert_eq!(store.open(&path("none/"), Open::create(0o600)).unwrap_err(), Errno::ISDIR);
     assert_eq!(store.rename(&path("f"), &path("g/")), Err(Errno::NOTDIR));
@@ -326,8 +332,8 @@ pub fn odd_paths_mean_what_posix_says(store: &dyn Store, dir: &Path) {
     assert_eq!(store.rmdir(&path("e/..")), Err(Errno::NOTEMPTY));
     assert_eq!(store.mkdir(&path("."), 0o700), Err(Errno::EXIST));
     assert_eq!(
-        store.stat(Path::new("/.."), true).unwrap().ino,
-        store.stat(Path::new("/"), true).unwrap().ino
+        store.stat(Path::new("/.."), Links::Follow).unwrap().ino,
+        store.stat(Path::new("/"), Links::Follow).unwrap().ino
     );
     assert_eq!(store.rmdir(Path::new("/")), Err(Errno::BUSY));
     let long = "n".repeat(255);
@@ -336,8 +342,8 @@ pub fn odd_paths_mean_what_posix_says(store: &dyn Store, dir: &Path) {
         store.open(&path(&format!("{long}n")), Open::create(0o600)).unwrap_err(),
         Errno::NAMETOOLONG
     );
-    assert_eq!(store.stat(&path(&"x/".repeat(2500)), true), Err(Errno::NAMETOOLONG));
-    assert_eq!(store.stat(&path("a\0b"), true), Err(Errno::INVAL));
+    assert_eq!(store.stat(&path(&"x/".repeat(2500)), Links::Follow), Err(Errno::NAMETOOLONG));
+    assert_eq!(store.stat(&path("a\0b"), Links::Follow), Err(Errno::INVAL));
     store.rmdir(&path("e/")).unwrap();
 }
 
@@ -346,19 +352,20 @@ pub fn modes_and_owners_are_set(store: &dyn Store, dir: &Path) {
     put(store, &file, b"");
     store.symlink(Path::new("f"), &link).unwrap();
     store.chmod(&link, 0o4751).unwrap();
-    assert_eq!(store.stat(&file, true).unwrap().mode, 0o4751);
+    assert_eq!(store.stat(&file, Links::Follow).unwrap().mode, 0o4751);
     store.chmod(&link, 0o640).unwrap();
-    let before = store.stat(&file, true).unwrap();
-    store.chown(&file, Some(before.uid), None, true).unwrap();
-    store.chown(&file, None, Some(before.gid), true).unwrap();
+    let before = store.stat(&file, Links::Follow).unwrap();
+    store.chown(&file, Some(before.uid), None, Links::Follow).unwrap();
+    store.chown(&file, None, Some(before.gid), Links::Follow).unwrap();
     if before.uid != 0 {
         eprintln!("skipped: giving files away, only root may");
         return;
     }
-    store.chown(&link, Some(77), Some(88), true).unwrap();
-    store.chown(&link, Some(99), None, false).unwrap();
-    store.chown(&link, None, None, true).unwrap();
-    let (stat, lstat) = (store.stat(&file, true).unwrap(), store.stat(&link, false).unwrap());
+    store.chown(&link, Some(77), Some(88), Links::Follow).unwrap();
+    store.chown(&link, Some(99), None, Links::Stay).unwrap();
+    store.chown(&link, None, None, Links::Follow).unwrap();
+    let (stat, lstat) =
+        (store.stat(&file, Links::Follow).unwrap(), store.stat(&link, Links::Stay).unwrap());
     assert_eq!((stat.uid, stat.gid, stat.mode), (77, 88, 0o640));
     assert_eq!((lstat.uid, lstat.gid), (99, before.gid));
 }
@@ -369,13 +376,13 @@ pub fn times_are_set_exactly_and_move_forward(store: &dyn Store, dir: &Path) {
     let (a, m) =
         (Time { sec: 1_234_567_890, nsec: 123_456_789 }, Time { sec: -5, nsec: 999_999_999 });
     store.set_times(&path, Some(a), Some(m)).unwrap();
-    let stat = store.stat(&path, true).unwrap();
+    let stat = store.stat(&path, Links::Follow).unwrap();
     assert_eq!((stat.atime, stat.mtime), (a, m));
     store.set_times(&path, None, Some(a)).unwrap();
     store.set_times(&path, None, None).unwrap();
-    assert_eq!(store.stat(&path, true).unwrap().mtime, a);
+    assert_eq!(store.stat(&path, Links::Follow).unwrap().mtime, a);
     store.set_times(&path, Some(m), None).unwrap();
-    let stat = store.stat(&path, true).unwrap();
+    let stat = store.stat(&path, Links::Follow).unwrap();
     assert_eq!((stat.atime, stat.mtime), (m, a));
     for nsec in [1_000_000_000, (1 << 30) - 1, (1 << 30) - 2] {
         assert_eq!(store.set_times(&path, Some(Time { sec: 0, nsec }), None), Err(Errno::INVAL));
@@ -383,10 +390,10 @@ pub fn times_are_set_exactly_and_move_forward(store: &dyn Store, dir: &Path) {
     store.set_times(dir, Some(m), Some(m)).unwrap();
     store.set_times(&path, Some(m), Some(m)).unwrap();
     put(store, &path, b"new");
-    assert!(store.stat(&path, true).unwrap().mtime > m);
-    assert_eq!(store.stat(dir, true).unwrap().mtime, m);
+    assert!(store.stat(&path, Links::Follow).unwrap().mtime > m);
+    assert_eq!(store.stat(dir, Links::Follow).unwrap().mtime, m);
     put(store, &dir.join("g"), b"");
-    assert!(store.stat(dir, true).unwrap().mtime > m);
+    assert!(store.stat(dir, Links::Follow).unwrap().mtime > m);
 }
 
 pub fn syncs_succeed(store: &dyn Store, dir: &Path) {
@@ -410,16 +417,16 @@ pub fn locks_belong_to_the_open_file(store: &dyn Store, dir: &Path) {
     for path in [&path, &dir.join("d")] {
         let a = store.open(path, Open::READ).unwrap();
         let b = store.open(path, Open::READ).unwrap();
-        assert_eq!(a.try_lock(true), Ok(true));
-        assert_eq!(a.try_lock(true), Ok(true));
-        assert_eq!(b.try_lock(true), Ok(false));
-        assert_eq!(b.try_lock(false), Ok(false));
-        assert_eq!(a.try_lock(false), Ok(true));
-        assert_eq!(b.try_lock(false), Ok(true));
+        assert_eq!(a.try_lock(LockKind::Exclusive), Ok(true));
+        assert_eq!(a.try_lock(LockKind::Exclusive), Ok(true));
+        assert_eq!(b.try_lock(LockKind::Exclusive), Ok(false));
+        assert_eq!(b.try_lock(LockKind::Shared), Ok(false));
+        assert_eq!(a.try_lock(LockKind::Shared), Ok(true));
+        assert_eq!(b.try_lock(LockKind::Shared), Ok(true));
         // The failed attempt loses what a held.
-        assert_eq!(a.try_lock(true), Ok(false));
-        assert_eq!(b.try_lock(true), Ok(true));
+        assert_eq!(a.try_lock(LockKind::Exclusive), Ok(false));
+        assert_eq!(b.try_lock(LockKind::Exclusive), Ok(true));
         drop(b);
-        assert_eq!(a.try_lock(true), Ok(true));
+        assert_eq!(a.try_lock(LockKind::Exclusive), Ok(true));
     }
 }

@@ -57,11 +57,11 @@ fn a_crash_brings_removed_names_back() {
     let crashed = store.crash();
     assert_eq!(get(&crashed, Path::new("/d/e/f")), b"1");
     assert_eq!(names(&crashed, root), set(&["d", "g"]));
-    assert_eq!(crashed.stat(Path::new("/g"), true).unwrap().nlink, 1);
-    assert_eq!(crashed.stat(root, true).unwrap().nlink, 3);
+    assert_eq!(crashed.stat(Path::new("/g"), Links::Follow).unwrap().nlink, 1);
+    assert_eq!(crashed.stat(root, Links::Follow).unwrap().nlink, 3);
     store.sync_dir(root).unwrap();
     assert_eq!(names(&store.crash(), root), set(&["h", "i"]));
-    assert_eq!(store.crash().stat(Path::new("/h"), true).unwrap().nlink, 2);
+    assert_eq!(store.crash().stat(Path::new("/h"), Links::Follow).unwrap().nlink, 2);
     // A removed file that a program holds open is gone all the same.
     let file = store.open(Path::new("/h"), Open::READ).unwrap();
     store.unlink(Path::new("/h")).unwrap();
@@ -91,7 +91,7 @@ fn a_crash_takes_each_directory_for_itself() {
     // The file has two names; the directory cannot, and has the new one.
     assert_eq!(names(&target_first, Path::new("/a")), set(&["f"]));
     assert_eq!(names(&target_first, Path::new("/b")), set(&["f", "sub"]));
-    assert_eq!(target_first.stat(Path::new("/b/f"), true).unwrap().nlink, 2);
+    assert_eq!(target_first.stat(Path::new("/b/f"), Links::Follow).unwrap().nlink, 2);
     assert_eq!(names(&target_first, Path::new("/b/sub/../sub")), set(&["g"]));
     store.sync_dir(Path::new("/a")).unwrap();
     assert_eq!(names(&store.crash(), Path::new("/a")), set(&[]));

@@ -40,33 +40,33 @@ fn what_lies_in_a_place_is_found_by_its_descriptor() {
         assert_eq!(get(&*far, &now.join("g")), b"new");
         put(&*near, &dir.join("sub/deep"), b"deep");
         assert_eq!(get(&*far, &now.join("sub/deep")), b"deep");
-        assert_eq!(near.stat(&dir, true).unwrap(), far.stat(&now, true).unwrap());
+        assert_eq!(near.stat(&dir, Links::Follow).unwrap(), far.stat(&now, Links::Follow).unwrap());
         assert_eq!(names(&*near, &dir), set(&["f", "g", "sub"]));
         near.mkdir(&dir.join("new"), 0o700).unwrap();
         near.rename(&dir.join("new"), &dir.join("sub/new")).unwrap();
         near.link(&dir.join("f"), &dir.join("sub/link")).unwrap();
         near.chmod(&dir.join("f"), 0o640).unwrap();
         near.chmod(&dir, 0o750).unwrap();
-        near.chown(&dir, None, None, false).unwrap();
+        near.chown(&dir, None, None, Links::Stay).unwrap();
         let time = Some(Time { sec: 1 << 28, nsec: 7 });
         near.set_times(&dir, None, time).unwrap();
         near.set_times(&dir.join("sub/link"), None, time).unwrap();
-        assert_eq!(Some(far.stat(&now, true).unwrap().mtime), time);
-        let stat = far.stat(&now.join("f"), true).unwrap();
+        assert_eq!(Some(far.stat(&now, Links::Follow).unwrap().mtime), time);
+        let stat = far.stat(&now.join("f"), Links::Follow).unwrap();
         assert_eq!((stat.mode, stat.nlink, Some(stat.mtime)), (0o640, 2, time));
         // What is made durable is the directories above where they are now.
         dir.ancestors().take(3).for_each(|dir| near.sync_dir(dir).unwrap());
         // What lies beside it, as another container does, is found by the way up; what lies beside
         // that is looked for where it was.
         assert_eq!(get(&*near, &root.join("top/dir2")), b"beside");
-        assert_eq!(near.stat(&root.join("other"), true), Err(Errno::NOENT));
+        assert_eq!(near.stat(&root.join("other"), Links::Follow), Err(Errno::NOENT));
         near.rmdir(&dir.join("sub/new")).unwrap();
         for name in ["f", "g", "sub/deep", "sub/link"] {
             near.unlink(&dir.join(name)).unwrap();
         }
         near.rmdir(&dir.join("sub")).unwrap();
         far.rmdir(&now).unwrap();
-        assert_eq!(near.stat(&dir, true), Err(Errno::NOENT));
+        assert_eq!(near.stat(&dir, Links::Follow), Err(Errno::NOENT));
     }
 }
 
@@ -87,8 +87,8 @@ fn no_call_follows_a_link_in_a_place() {
                 make_dirs(&*far, &victim.join("a/b/dir"));
                 put(&*far, &victim.join("a/b/f"), b"precious");
                 put(&*far, &victim.join("f"), b"precious");
-                let before = far.stat(&victim.join("a/b/f"), true).unwrap();
-                let mode = far.stat(&victim.join("a/b/dir"), true).unwrap().mode;
+                let before = far.stat(&victim.join("a/b/f"), Links::Follow).unwrap();
+                let mode = far.stat(&victim.join("a/b/dir"), Links::Follow).unwrap().mode;
                 // The link is the first, the second or the third directory of root/a/b/...
                 let linked =
                     [root.join("top"), root.join("top/a"), root.join("top/a/b")][depth].clone();
@@ -105,11 +105,11 @@ fn no_call_follows_a_link_in_a_place() {
                     assert_eq!(view.open(&at("f"), how).err(), refused);
                     assert_eq!(view.open(&at("new"), how).err(), refused);
                 }
-                assert_eq!(view.stat(&at("f"), true).err(), refused);
-                assert_eq!(view.stat(&at("f"), false).err(), refused);
+                assert_eq!(view.stat(&at("f"), Links::Follow).err(), refused);
+                assert_eq!(view.stat(&at("f"), Links::Stay).err(), refused);
                 assert_eq!(view.list(&at("dir")).err(), refused);
                 assert_eq!(view.list(&linked).err(), refused);
-                assert_eq!(view.stat(&linked, true).err(), refused);
+                assert_eq!(view.stat(&linked, Links::Follow).err(), refused);
                 assert_eq!(view.mkdir(&at("new"), 0o700).err(), refused);
                 assert_eq!(view.rmdir(&at("dir")).err(), refused);
                 assert_eq!(view.unlink(&at("f")).err(), refused);
@@ -121,7 +121,7 @@ fn no_call_follows_a_link_in_a_place() {
                 assert_eq!(view.readlink(&at("f")).err(), refused);
                 assert_eq!(view.chmod(&at("dir"), 0).err(), refused);
                 assert_eq!(view.chmod(&linked, 0).err(), refused);
-                assert_eq!(view.chown(&at("f"), Some(1), None, true).err(), refused);
+                assert_eq!(view.chown(&at("f"), Some(1), None, Links::Follow).err(), refused);
                 assert_eq!(
                     view.set_times(&at("f"), None, Some(Time { sec: 1, nsec: 1 })).err(),
                     refused
@@ -129,14 +129,14 @@ fn no_call_follows_a_link_in_a_place() {
                 assert_eq!(view.sync_dir(&at("dir")).err(), refused);
                 assert_eq!(view.sync_dir(&linked).err(), refused);
                 // Nothing of it has changed; the link itself can go.
-                let after = far.stat(&victim.join("a/b/f"), true).unwrap();
+                let after = far.stat(&victim.join("a/b/f"), Links::Follow).unwrap();
                 assert_eq!(
                     (after.ctime, after.nlink, after.mtime),
                     (before.ctime, before.nlink, before.mtime)
                 );
-                assert_eq!(far.stat(&victim.join("a/b/dir"), true).unwrap().mode, mode);
+                assert_eq!(far.stat(&victim.join("a/b/dir"), Links::Follow).unwrap().mode, mode);
                 assert_eq!(names(&*far, &victim.join("a/b")), set(&["dir", "f"]));
-                assert_eq!(view.stat(&linked, false).unwrap().kind, Kind::Symlink);
+                assert_eq!(view.stat(&linked, Links::Stay).unwrap().kind, Kind::Symlink);
                 view.unlink(&linked).unwrap();
                 assert_eq!(get(&*far, &victim.join("a/b/f")), b"precious");
             }
@@ -158,7 +158,7 @@ fn a_link_in_a_place_of_a_file_is_not_followed() {
                 let (dir, victim) = (root.join("top/dir"), root.join("victim"));
                 make_dirs(&*far, &dir.join("sub"));
                 put(&*far, &victim, b"precious");
-                let before = far.stat(&victim, true).unwrap();
+                let before = far.stat(&victim, Links::Follow).unwrap();
                 let view =
                     far.inside(vec![Place { root: root.clone(), dir: dir.clone() }], keep).unwrap();
                 let link = if deep { dir.join("sub/link") } else { dir.join("link") };
@@ -168,22 +168,22 @@ fn a_link_in_a_place_of_a_file_is_not_followed() {
                     assert_eq!(view.open(&link, how).err(), refused);
                 }
                 assert_eq!(view.open(&link, Open::create_new(0o600)).err(), Some(Errno::EXIST));
-                assert_eq!(view.stat(&link, true).err(), refused);
-                assert_eq!(view.stat(&link, false).unwrap().kind, Kind::Symlink);
+                assert_eq!(view.stat(&link, Links::Follow).err(), refused);
+                assert_eq!(view.stat(&link, Links::Stay).unwrap().kind, Kind::Symlink);
                 assert_eq!(view.chmod(&link, 0).err(), refused);
-                assert_eq!(view.chown(&link, Some(1), Some(1), true).err(), refused);
+                assert_eq!(view.chown(&link, Some(1), Some(1), Links::Follow).err(), refused);
                 view.set_times(&link, None, Some(Time { sec: 1, nsec: 1 })).unwrap();
                 assert_eq!(view.readlink(&link).unwrap(), victim);
                 // A link whose target is not there creates nothing.
                 view.unlink(&link).unwrap();
                 view.symlink(&root.join("new"), &link).unwrap();
                 assert_eq!(view.open(&link, Open::create(0o600)).err(), refused);
-                assert_eq!(far.stat(&root.join("new"), false).err(), Some(Errno::NOENT));
+                assert_eq!(far.stat(&root.join("new"), Links::Stay).err(), Some(Errno::NOENT));
                 // A rename replaces it.
                 put(&*view, &dir.join("tmp"), b"ours");
                 view.rename(&dir.join("tmp"), &link).unwrap();
                 assert_eq!(get(&*view, &link), b"ours");
-                assert_eq!(far.stat(&victim, true).unwrap(), before);
+                assert_eq!(far.stat(&victim, Links::Follow).unwrap(), before);
                 assert_eq!(get(&*far, &victim), b"precious");
             }
         }
@@ -254,7 +254,7 @@ fn a_link_that_is_swapped_in_meanwhile_is_not_followed() {
             stop.store(true, Ordering::Relaxed);
         });
         assert_eq!(names(&*far, &victim), set(&["f", "inner"]), "{kind}");
-        assert_eq!(far.stat(&victim.join("inner"), true).unwrap().mode, 0o755, "{kind}");
+        assert_eq!(far.stat(&victim.join("inner"), Links::Follow).unwrap().mode, 0o755, "{kind}");
     }
 }
 
@@ -296,7 +296,7 @@ fn a_directory_is_held_by_the_descriptor_that_is_kept() {
         let views = [brief.inside(place(), Keep::ToHold), far.inside(place(), Keep::ToHold)];
         let [one, two] = views.map(Option::unwrap);
         far.rename(&root, &moved).unwrap();
-        let alone = || far.open(&now, Open::READ).unwrap().try_lock(true).unwrap();
+        let alone = || far.open(&now, Open::READ).unwrap().try_lock(LockKind::Exclusive).unwrap();
         assert!(alone());
         for _ in 0..3 {
             let held = one.hold().unwrap().unwrap();
@@ -316,7 +316,7 @@ fn a_directory_is_held_by_the_descriptor_that_is_kept() {
         drop(childs);
         assert!(alone());
         let lock = far.open(&now, Open::READ).unwrap();
-        assert!(lock.try_lock(true).unwrap());
+        assert!(lock.try_lock(LockKind::Exclusive).unwrap());
         assert_eq!(one.hold().unwrap().err(), Some(Errno::AGAIN));
         drop(lock);
         assert!(one.hold().unwrap().is_ok());

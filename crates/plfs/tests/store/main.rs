@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{
-    Errno, Keep, Kind, Open, Place, PosixFile, PosixStore, Store, StoreFile, Time, read_full,
-    write_full,
+    Errno, Keep, Kind, Links, LockKind, Open, Place, PosixFile, PosixStore, Store, StoreFile, Time,
+    read_full, write_full,
 };
 use plfs_testkit::{FaultStore, MemStore, seeds};
 

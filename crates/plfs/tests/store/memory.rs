@@ -20,7 +20,7 @@ fn mem_files_may_be_as_long_as_offsets_go() {
     file.sync_data().unwrap();
     store.sync_dir(Path::new("/")).unwrap();
     for seed in 0..10 {
-        assert_eq!(store.crash_with(seed).stat(Path::new("/f"), true).unwrap().len, max);
+        assert_eq!(store.crash_with(seed).stat(Path::new("/f"), Links::Follow).unwrap().len, max);
     }
 }
 

@@ -85,10 +85,10 @@ fn posix_locks_exclude_other_processes() {
         got.starts_with("true")
     };
     assert!(other("1"));
-    assert!(file.try_lock(false).unwrap());
+    assert!(file.try_lock(LockKind::Shared).unwrap());
     assert!(other("0"));
     assert!(!other("1"));
-    assert!(file.try_lock(true).unwrap());
+    assert!(file.try_lock(LockKind::Exclusive).unwrap());
     assert!(!other("0"));
     drop(file);
     assert!(other("1"));
@@ -97,7 +97,10 @@ fn posix_locks_exclude_other_processes() {
 #[test]
 fn lock_helper() {
     let Some(path) = std::env::var_os("PLFS_TEST_LOCK") else { return };
-    let exclusive = std::env::var("PLFS_TEST_LOCK_EXCLUSIVE").unwrap() == "1";
+    let kind = match std::env::var("PLFS_TEST_LOCK_EXCLUSIVE").unwrap() == "1" {
+        true => LockKind::Exclusive,
+        false => LockKind::Shared,
+    };
     let file = PosixStore::new().open(Path::new(&path), Open::READ_WRITE).unwrap();
-    println!("lock granted: {}", file.try_lock(exclusive).unwrap());
+    println!("lock granted: {}", file.try_lock(kind).unwrap());
 }

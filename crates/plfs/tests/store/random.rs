@@ -61,7 +61,7 @@ fn crashes_at_random_leave_sound_trees() {
 fn sync_all(store: &dyn Store, path: &Path) {
     for entry in store.list(path).unwrap() {
         let path = path.join(entry.name);
-        match store.stat(&path, false).unwrap().kind {
+        match store.stat(&path, Links::Stay).unwrap().kind {
             Kind::Dir => sync_all(store, &path),
             Kind::File => store.open(&path, Open::READ).unwrap().sync_data().unwrap(),
             Kind::Symlink | Kind::Other => {}
@@ -87,7 +87,7 @@ enum Call {
     Write(PathBuf, u64, u8),
     SetLen(PathBuf, u64),
     Read(PathBuf),
-    Stat(PathBuf, bool),
+    Stat(PathBuf, Links),
     List(PathBuf),
     Mkdir(PathBuf),
     Rmdir(PathBuf),
@@ -117,7 +117,7 @@ fn random_call(random: &mut Random, root: &Path) -> Call {
         1 => Call::Write(one, random.below(20_000), random.below(256) as u8),
         2 => Call::SetLen(one, random.below(20_000)),
         3 => Call::Read(one),
-        4 => Call::Stat(one, random.below(2) == 0),
+        4 => Call::Stat(one, if random.below(2) == 0 { Links::Follow } else { Links::Stay }),
         5 => Call::List(one),
         6 | 7 => Call::Mkdir(one),
         8 => Call::Rmdir(one),
@@ -167,8 +167,8 @@ fn perform(store: &dyn Store, call: &Call) -> String {
                     .fold(0u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
             )
         }
-        Call::Stat(path, follow) => {
-            format!("{:?}", store.stat(path, *follow).map(|stat| describe(&stat)))
+        Call::Stat(path, links) => {
+            format!("{:?}", store.stat(path, *links).map(|stat| describe(&stat)))
         }
         Call::List(path) => {
             let listed = store.list(path).map(|entries| {
@@ -198,7 +198,7 @@ pub fn tree(store: &dyn Store, path: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for name in names(store, path) {
         let path = path.join(name);
-        let stat = store.stat(&path, false).unwrap();
+        let stat = store.stat(&path, Links::Stay).unwrap();
         let bytes = if stat.kind == Kind::File { get(store, &path) } else { Vec::new() };
         found.push(format!("{} {:?} {:?}", path.display(), describe(&stat), bytes));
         if stat.kind == Kind::Dir {

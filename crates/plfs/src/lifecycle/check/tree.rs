@@ -13,7 +13,7 @@ use super::super::marks::lives_by_mark;
 use super::{Report, Severity, check};
 use crate::container::{Container, check_layout, check_table, in_roots, read_name, root_of};
 use crate::error::{At, Error, Result, in_words};
-use crate::store::{self, Errno, Kind, Open, Stat, Store};
+use crate::store::{self, Errno, Kind, Links, LockKind, Open, Stat, Store};
 use crate::sync::Arc;
 
 /// Checks the file that `path` names, links followed.
@@ -21,7 +21,7 @@ pub fn check_name(store: &Arc<dyn Store>, path: &Path, mounts: &[PathBuf]) -> Re
     let mut report =
         Report { dir: path.to_path_buf(), names: vec![path.to_path_buf()], ..Report::default() };
     let read = (|| {
-        let stat = store.stat(path, true).at("stat", path)?;
+        let stat = store.stat(path, Links::Follow).at("stat", path)?;
         let file = store.open(path, Open::READ).at("open", path)?;
         let Some((superblock, _)) = read_name(file.as_ref(), &stat, path)? else {
             return Err(Error::NotAContainer { path: path.to_path_buf() });
@@ -57,7 +57,7 @@ pub fn check_tree(
     mounts: &[PathBuf],
     mut progress: impl FnMut(&Path),
 ) -> Result<Vec<Report>> {
-    let dev = store.stat(top, true).at("stat", top)?.dev;
+    let dev = store.stat(top, Links::Follow).at("stat", top)?.dev;
     let mut walk = Walk::default();
     let mut todo = vec![top.to_path_buf()];
     while let Some(dir) = todo.pop() {
@@ -80,7 +80,7 @@ pub fn check_tree(
         };
         for entry in entries {
             let path = dir.join(&entry.name);
-            let Ok(stat) = store.stat(&path, false) else { continue };
+            let Ok(stat) = store.stat(&path, Links::Stay) else { continue };
             match stat.kind {
                 Kind::Dir if stat.dev != dev => {}
                 Kind::Dir if entry.name == name::ROOT_DIR => walk.roots.push(dir.clone()),
@@ -103,7 +103,8 @@ pub fn check_tree(
         check_root(store, root, &mut walk.by_inode, &walk.by_uuid, &mut progress, &mut reports);
     }
     // A backend of a container of another root in this tree.
-    let has_super = |report: &Report| store.stat(&report.dir.join(name::SUPER), false).is_ok();
+    let has_super =
+        |report: &Report| store.stat(&report.dir.join(name::SUPER), Links::Stay).is_ok();
     let rooted: HashSet<Uuid> = reports
         .iter()
         .filter(|report| !report.nameless && has_super(report))
@@ -211,7 +212,7 @@ fn check_root(
     for dir in dirs {
         progress(&dir);
         let mut report = check_dir(store, &dir);
-        if let Ok(stat) = store.stat(&dir.join(name::SUPER), false) {
+        if let Ok(stat) = store.stat(&dir.join(name::SUPER), Links::Stay) {
             report.names = by_inode.remove(&(stat.dev, stat.ino)).unwrap_or_default();
             report.names.sort();
             let copies = report
@@ -262,7 +263,7 @@ const NAMELESS: &str = "the container has no name: a crash left it";
 fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
     let mut report = Report { dir: dir.to_path_buf(), uuid: uuid_of(dir), ..Report::default() };
     let path = dir.join(name::SUPER);
-    let stat = match store.stat(&path, false) {
+    let stat = match store.stat(&path, Links::Stay) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => {
             no_super(store, dir, &mut report);
@@ -323,7 +324,7 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
         }
     }
     if stat.nlink <= 1 {
-        match store.open(dir, Open::READ).and_then(|dir| dir.try_lock(true)) {
+        match store.open(dir, Open::READ).and_then(|dir| dir.try_lock(LockKind::Exclusive)) {
             Ok(true) if !is_in_use_by_mark => {
                 report.nameless = true;
                 report.find(Severity::Garbage, dir, 0, NAMELESS);
@@ -354,7 +355,7 @@ fn no_super(store: &Arc<dyn Store>, dir: &Path, report: &mut Report) {
         .filter(|entry| matches!(entry.name.to_str().and_then(Name::parse), Some(Name::LogSet(_))))
         .map(|entry| dir.join(&entry.name))
         .collect();
-    if sets.iter().any(|set| store.stat(&set.join("index"), true).is_ok()) {
+    if sets.iter().any(|set| store.stat(&set.join("index"), Links::Follow).is_ok()) {
         report.find(
             Severity::Corrupt,
             dir.join(name::SUPER),
