@@ -210,10 +210,11 @@ impl LogicalFile {
         let _turn = lock(&self.ordering);
         if !is_ordered() {
             let acquired = self.acquired.load(Ordering::Acquire);
-            // A clock costs the same however many log sets there are.
-            let seen = match self.clock()? {
-                Some(clock) => clock,
-                None => self.totals()?.max_hlc,
+            // Clocks cost the same however many log sets there are. What was committed ahead of the
+            // machine's is in the file's.
+            let seen = match (self.clock()?, container::read_clock(&self.container)) {
+                (Some(now), Ok(clock)) => now.max(clock.stamp),
+                _ => self.totals()?.max_hlc,
             };
             writer.set().observe(seen);
             writer.forget_end();
