@@ -13,7 +13,7 @@ use plfs_core::config::managed_dirs as managed_dirs_of_process;
 use plfs_core::store::{
     BEHIND_STANDARD, Errno, Kind, Links, Open, PosixFile, PosixStore, Stat, StoreFile, Time,
 };
-use plfs_core::{File, OpenOptions, SUPERBLOCK_BYTES};
+use plfs_core::{File, NameFile, OpenOptions, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
 
@@ -275,7 +275,9 @@ fn existing(
             false => None,
         };
         let name = placeholder.as_ref().unwrap_or(&opened);
-        if let Some(file) = plfs()?.adopt_known(name, &absolute(dirfd, path)?, &stat, access)? {
+        if let Some(file) =
+            plfs()?.adopt_known(name, NameFile::Stays, &absolute(dirfd, path)?, &stat, access)?
+        {
             if truncate && access.write {
                 file.set_len(0)?;
             }

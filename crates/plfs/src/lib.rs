@@ -61,7 +61,7 @@ pub use lifecycle::{
     flat_state, lost_and_found, lost_at, open_marks, put_back, records, repair,
 };
 pub use log::CommitHorizon;
-pub use plfs::{FileStat, OpenOptions, Opened, Plfs};
+pub use plfs::{FileStat, NameFile, OpenOptions, Opened, Plfs};
 pub use plfs_format::layout::{Backends, Layout, Workload};
 pub use plfs_format::name::LAYOUT as LAYOUT_NAME;
 pub use plfs_index as index;

@@ -62,6 +62,16 @@ impl OpenOptions {
     }
 }
 
+/// What becomes of the file by which a name was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameFile {
+    /// The process has it open as long as the logical file, as a program that was given its
+    /// descriptor.
+    Stays,
+    /// It is closed at any time.
+    Closes,
+}
+
 /// What a path turned out to be.
 #[derive(Debug)]
 pub enum Opened {
@@ -135,7 +145,7 @@ struct KnownName {
     summary: Option<Summary>,
 }
 
-/// Names that are remembered, those that were looked at last. 32,768: some 50 MB, and a directory
+/// Names that are remembered, those that were looked at last. 32,768: some 60 MB, and a directory
 /// of that many files is listed without reading one twice.
 const KNOWN_MAX: usize = 32_768;
 
@@ -237,7 +247,9 @@ impl Plfs {
             return Ok(Opened::Plain(file));
         }
         let adopted = match options.access.read {
-            true => self.adopt_known(file.as_ref(), path, &stat, options.access)?,
+            true => {
+                self.adopt_known(file.as_ref(), NameFile::Closes, path, &stat, options.access)?
+            }
             false => self.adopt(
                 self.store.open(path, Open::READ.briefly()).at("open", path)?.as_ref(),
                 path,
@@ -294,7 +306,7 @@ impl Plfs {
             other => other,
         };
         let (container, creation) = made?;
-        let Superblock { uid, gid, mode, .. } = container.superblock;
+        let Superblock { uid, gid, mode, .. } = *container.superblock;
         let container = container.opened(uid, gid);
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
@@ -349,14 +361,16 @@ impl Plfs {
         access: Access,
     ) -> Result<Option<File>> {
         let stat = name_file.stat().at("stat", path)?;
-        self.adopt_known(name_file, path, &stat, access)
+        self.adopt_known(name_file, NameFile::Closes, path, &stat, access)
     }
 
     /// [`Plfs::adopt`] by one who has the file's stat already. A name that was open before and has
-    /// not changed costs one open, of its container's directory.
+    /// not changed costs one open, of its container's directory; and if its file stays open,
+    /// nothing.
     pub fn adopt_known(
         &self,
         name_file: &dyn StoreFile,
+        stays: NameFile,
         path: &Path,
         stat: &Stat,
         access: Access,
@@ -365,10 +379,16 @@ impl Plfs {
             logical.acquire();
             return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
-        let Some((container, summary)) = self.container_of(path, stat, || Ok(name_file))? else {
-            return Ok(None);
+        let (container, summary) = match self.remembered(stat) {
+            Some((known, summary)) if stays == NameFile::Stays => {
+                (known.opened_later(stat.uid, stat.gid), summary)
+            }
+            _ => match self.container_of(path, stat, || Ok(name_file))? {
+                Some((container, summary)) => (container.opened(stat.uid, stat.gid), summary),
+                None => return Ok(None),
+            },
         };
-        let container = Arc::new(container.opened(stat.uid, stat.gid));
+        let container = Arc::new(container);
         let logical = self.share(container, summary, path);
         if stat.nlink <= 1 {
             // Inherited without a name: only who holds it keeps it.
@@ -402,7 +422,7 @@ impl Plfs {
             // Without a descriptor, which is for files that are open.
             let known = KnownName {
                 ctime: stat.ctime,
-                container: Arc::new(container.through(self.store.clone())),
+                container: Arc::new(container.through(self.store.clone()).remembered()),
                 summary: summary.clone(),
             };
             let mut all = lock(&self.known);
@@ -468,7 +488,7 @@ impl Plfs {
     fn remembered(&self, stat: &Stat) -> Option<(Arc<Container>, Option<Summary>)> {
         let mut known = lock(&self.known);
         let known = known.get(&(stat.dev, stat.ino)).filter(|known| known.ctime == stat.ctime)?;
-        Some((Arc::new(known.container.remembered()), known.summary.clone()))
+        Some((known.container.clone(), known.summary.clone()))
     }
 
     /// [`Plfs::resolve`] of a file that is opened as `path` and whose directory is that of `at`:

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-use plfs_core::File;
 use plfs_core::store::{Errno, PosixFile, stat_of};
+use plfs_core::{File, NameFile};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 
 use super::{
@@ -33,7 +33,13 @@ impl Door {
         let fd = open(OFlags::NOATIME).or_else(|_| open(OFlags::empty()))?;
         let path = self.engine_path(found)?;
         self.plfs
-            .adopt_known(&PosixFile::from_fd(fd), &path, &stat_of(&stat), READ_WRITE)
+            .adopt_known(
+                &PosixFile::from_fd(fd),
+                NameFile::Closes,
+                &path,
+                &stat_of(&stat),
+                READ_WRITE,
+            )
             .map_err(errno_of)
     }
 

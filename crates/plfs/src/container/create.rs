@@ -119,7 +119,7 @@ pub fn create_laid_out(
         Ok((file, stat)) => {
             let container = Container {
                 store: store.clone(),
-                superblock,
+                superblock: Arc::new(superblock),
                 dir,
                 identity: (stat.dev, stat.ino),
                 local,

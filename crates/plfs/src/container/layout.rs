@@ -24,7 +24,7 @@ pub struct Container {
     /// Where everything of it is stored.
     pub store: Arc<dyn Store>,
     /// What its superblock says.
-    pub superblock: Superblock,
+    pub superblock: Arc<Superblock>,
     /// Its directory on the root backend.
     pub dir: PathBuf,
     /// `dev` and `ino` of `super` (and of each name).
@@ -87,6 +87,20 @@ impl Container {
         self.through(store.inside(self.places(), keep).unwrap_or_else(|| store.clone()))
     }
 
+    /// [`Container::opened`] of one that was seen before, for a caller who has its superblock open
+    /// as long as the container: its directory is opened by the first call that needs it.
+    pub fn opened_later(&self, uid: u32, gid: u32) -> Container {
+        if !self.local || self.copied {
+            return self.opened(uid, gid);
+        }
+        let owned = self.as_owner(uid, gid);
+        let store = &owned.as_ref().unwrap_or(self).store;
+        let (dev, ino) = self.identity;
+        let keep = Keep::Later { dev, ino };
+        let view = store.again(keep).or_else(|| store.inside(self.places(), keep));
+        self.through(view.unwrap_or_else(|| store.clone()))
+    }
+
     /// The container as the owner of the file, if the store serves several users.
     pub fn as_owner(&self, uid: u32, gid: u32) -> Option<Container> {
         self.store.for_owner(uid, gid).map(|store| self.through(store))
@@ -100,7 +114,7 @@ impl Container {
     }
 
     fn places(&self) -> Vec<Place> {
-        places(root_of(&self.dir), self.superblock.uuid)
+        vec![Place { root: self.root().to_path_buf(), dir: self.dir.clone() }]
     }
 
     /// The same container through another view of its store.
@@ -329,7 +343,7 @@ impl Container {
         let (identity, superblock) = ((found.dev, found.ino), superblock.clone());
         Ok(Container {
             store,
-            superblock,
+            superblock: Arc::new(superblock),
             dir,
             identity,
             local,

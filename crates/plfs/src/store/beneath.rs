@@ -7,17 +7,18 @@
 //! link that appears between two calls, or during one, is refused or is not met; it is never
 //! followed.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use plfs_format::name::ROOT_DIR;
+use plfs_format::name::{self, ROOT_DIR};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::retry_on_intr;
 
 use super::file_cache::{with_room, with_room_to_keep};
-use super::posix::{BareFd, HighFd};
+use super::posix::{BareFd, HighFd, visit_fd};
 use super::{Errno, Keep, Place, Result};
 use crate::sync::plain::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Arc, OnceLock};
@@ -47,15 +48,23 @@ pub struct Inside {
 }
 
 struct Anchor {
-    place: Place,
-    /// The first directory below the root in which links are not followed.
-    guard: PathBuf,
+    at: Arc<Where>,
     /// The root, if somebody has it open.
     root: Option<Kept>,
     /// The place's directory, as soon as it is kept.
     dir: OnceLock<PlaceFd>,
     /// The root's own path has links, so that it has to be opened by itself.
     is_linked: AtomicBool,
+    /// Device and inode of the place's directory, for a view that keeps nothing and has found it.
+    found: OnceLock<(u64, u64)>,
+}
+
+/// Where an anchor is; one for all views of it.
+#[derive(Debug)]
+struct Where {
+    place: Place,
+    /// The first directory below the root in which links are not followed.
+    guard: PathBuf,
 }
 
 /// The directory of a place.
@@ -80,12 +89,16 @@ impl Anchor {
     fn new(guard: &Path) -> Anchor {
         let place =
             Place { root: guard.parent().unwrap_or(guard).to_path_buf(), dir: guard.to_path_buf() };
+        Anchor::at(Arc::new(Where { place, guard: guard.to_path_buf() }), None)
+    }
+
+    fn at(at: Arc<Where>, root: Option<Kept>) -> Anchor {
         Anchor {
-            place,
-            guard: guard.to_path_buf(),
-            root: None,
+            at,
+            root,
             dir: OnceLock::new(),
             is_linked: AtomicBool::new(false),
+            found: OnceLock::new(),
         }
     }
 }
@@ -112,7 +125,7 @@ fn rest_of<'a>(path: &'a Path, dir: &Path) -> Option<&'a Path> {
 impl std::fmt::Debug for Anchor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Anchor")
-            .field("place", &self.place)
+            .field("place", &self.at.place)
             .field("dir", &self.dir)
             .finish_non_exhaustive()
     }
@@ -177,7 +190,7 @@ impl Inside {
         let anchor = |(place, root): (Place, Option<Kept>)| {
             let first = rest_of(&place.dir, &place.root).and_then(|rest| rest.components().next());
             let guard = first.map_or_else(|| place.dir.clone(), |first| place.root.join(first));
-            Anchor { place, guard, root, dir: OnceLock::new(), is_linked: AtomicBool::new(false) }
+            Anchor::at(Arc::new(Where { place, guard }), root)
         };
         Inside {
             anchors: places.into_iter().zip(roots).map(anchor).collect(),
@@ -205,20 +218,21 @@ impl Inside {
                 let first = self.anchors.first().and_then(|first| first.dir.get());
                 matches!(first, Some(PlaceFd::Kept(_)))
             }
+            Keep::Later { .. } => self.keep == keep,
         };
-        does && self.anchors.iter().map(|anchor| &anchor.place).eq(places)
+        does && self.anchors.iter().map(|anchor| &anchor.at.place).eq(places)
     }
 
     /// Where `path` lies inside; `None` if it does not.
     pub fn find<'a>(&'a self, path: &'a Path) -> Option<Spot<'a>> {
         let spot = |anchor, rest| Spot { inside: self, anchor, path, rest };
         let kept = |anchor: &'a Anchor| {
-            Some(spot(Base::Place(anchor), Some(rest_of(path, &anchor.place.dir)?)))
+            Some(spot(Base::Place(anchor), Some(rest_of(path, &anchor.at.place.dir)?)))
         };
         let guarded = || {
             self.anchors
                 .iter()
-                .find(|anchor| rest_of(path, &anchor.guard).is_some())
+                .find(|anchor| rest_of(path, &anchor.at.guard).is_some())
                 .map(|anchor| spot(Base::Place(anchor), None))
         };
         // Another root or backend, of which this view was not told.
@@ -231,13 +245,17 @@ impl Inside {
     /// which is there whatever was renamed.
     pub fn above(&self, dir: &Path, flags: OFlags) -> Option<Result<OwnedFd>> {
         let above = |anchor: &Anchor| {
-            let fd = anchor.dir.get()?;
+            let fd = match self.keep {
+                Keep::Later { .. } => self.dir(anchor).ok()?,
+                _ => anchor.dir.get()?.as_fd(),
+            };
             let down = anchor
+                .at
                 .place
                 .dir
                 .strip_prefix(dir)
                 .ok()
-                .filter(|_| dir.starts_with(&anchor.place.root))?;
+                .filter(|_| dir.starts_with(&anchor.at.place.root))?;
             let up: PathBuf = [Path::new(".")]
                 .into_iter()
                 .chain(down.components().map(|_| Path::new("..")))
@@ -253,32 +271,88 @@ impl Inside {
         if let Some(fd) = anchor.dir.get() {
             return Ok(fd.as_fd());
         }
-        let open = |flags| {
-            with_room_to_keep(|| self.far_now(anchor, &anchor.place.dir, flags, Mode::empty()))
-        };
         let fd = match self.keep {
+            Keep::Later { dev, ino } if self.is_first(anchor) => {
+                self.find_place(anchor, (dev, ino))
+            }
+            Keep::Later { .. } => self.open_place(anchor, Inside::far_by_path),
+            _ => self.open_place(anchor, Inside::far_now),
+        }?;
+        let fd = match self.keep.is_to_stay() {
+            true => PlaceFd::Kept(HighFd::new(fd)),
+            false => PlaceFd::Brief(BareFd::new(fd)),
+        };
+        Ok(anchor.dir.get_or_init(|| fd).as_fd())
+    }
+
+    fn is_first(&self, anchor: &Anchor) -> bool {
+        self.anchors.first().is_some_and(|first| std::ptr::eq(first, anchor))
+    }
+
+    /// Opens the directory of a place.
+    fn open_place(
+        &self,
+        anchor: &Anchor,
+        open: impl Fn(&Inside, &Anchor, &Path, OFlags, Mode) -> Result<OwnedFd>,
+    ) -> Result<OwnedFd> {
+        let open = |flags| {
+            with_room_to_keep(|| open(self, anchor, &anchor.at.place.dir, flags, Mode::empty()))
+        };
+        match self.keep.is_to_hold() {
             // Who may not read it may look names up in it.
-            Keep::ToHold => match open(READ_DIR) {
+            true => match open(READ_DIR) {
                 Err(Errno::ACCESS) => open(DIR),
                 other => other,
             },
-            _ => open(DIR),
-        }?;
-        let fd = match self.keep {
-            Keep::Now | Keep::ToHold => PlaceFd::Kept(HighFd::new(fd)),
-            Keep::Nothing | Keep::WhenUsed => PlaceFd::Brief(BareFd::new(fd)),
+            false => open(DIR),
+        }
+    }
+
+    /// Opens the directory of a place whose superblock this is, wherever it is by now: below the
+    /// root, or below a directory above the name by which the process has the superblock open.
+    fn find_place(&self, anchor: &Anchor, superblock: (u64, u64)) -> Result<OwnedFd> {
+        let is_it = |fd: &OwnedFd| {
+            retry_on_intr(|| rustix::fs::statat(fd, name::SUPER, AtFlags::SYMLINK_NOFOLLOW))
+                .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == superblock)
         };
-        Ok(anchor.dir.get_or_init(|| fd).as_fd())
+        let opened = self.open_place(anchor, Inside::far_by_path);
+        match opened {
+            Ok(fd) if is_it(&fd) => return Ok(fd),
+            Ok(fd) => drop(BareFd::new(fd)),
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let inside = rest_of(&anchor.at.place.dir, &anchor.at.place.root).ok_or(Errno::NOENT)?;
+        for opened in names_of(superblock) {
+            for root in opened.ancestors().skip(1) {
+                let place = Place { root: root.to_path_buf(), dir: root.join(inside) };
+                let moved = Arc::new(Where { place, guard: root.join(ROOT_DIR) });
+                match self.open_place(&Anchor::at(moved, None), Inside::far_by_path) {
+                    Ok(fd) if is_it(&fd) => return Ok(fd),
+                    Ok(fd) => drop(BareFd::new(fd)),
+                    Err(_) => {}
+                }
+            }
+        }
+        Err(Errno::NOENT)
+    }
+
+    /// The same view, with descriptors of its own.
+    pub fn again(&self, keep: Keep) -> Inside {
+        let again = |anchor: &Anchor| Anchor::at(anchor.at.clone(), anchor.root.clone());
+        let anchors = self.anchors.iter().map(again).collect();
+        Inside { anchors, keep, walk: self.walk, is_held: AtomicBool::new(false) }
+            .with_descriptors()
     }
 
     /// The same view for who keeps it: the directory of the first place, if it is open here, is not
     /// looked up again.
     pub fn kept(&self, places: Vec<Place>, roots: Vec<Option<Kept>>, keep: Keep) -> Inside {
-        let is_same = self.anchors.iter().map(|anchor| &anchor.place).eq(&places);
+        let is_same = self.anchors.iter().map(|anchor| &anchor.at.place).eq(&places);
         let open = self.anchors.first().filter(|_| is_same).and_then(|first| first.dir.get());
         let fd = open.and_then(|fd| match keep {
             // A lock of one view must not be the other's, too.
-            Keep::ToHold => {
+            keep if keep.is_to_hold() => {
                 with_room_to_keep(|| open_again(fd.as_fd(), READ_DIR)).map(HighFd::new).ok()
             }
             _ => HighFd::copy_of(fd.as_fd()).ok(),
@@ -292,7 +366,7 @@ impl Inside {
 
     /// [`Store::hold`](super::Store::hold).
     pub fn hold(self: &Arc<Self>) -> Option<Result<Held>> {
-        let first = self.anchors.first().filter(|_| self.keep == Keep::ToHold)?;
+        let first = self.anchors.first().filter(|_| self.keep.is_to_hold())?;
         if self.is_held.swap(true, Ordering::AcqRel) {
             return None;
         }
@@ -339,20 +413,30 @@ impl Inside {
 
     /// Calls what needs a descriptor for a moment. Who has a file open comes before who opens one.
     fn with_room<T>(&self, call: impl FnMut() -> Result<T>) -> Result<T> {
-        match self.keep {
-            Keep::Now | Keep::ToHold => with_room(call),
-            Keep::Nothing | Keep::WhenUsed => with_room_to_keep(call),
+        match self.keep.is_to_stay() {
+            true => with_room(call),
+            false => with_room_to_keep(call),
         }
     }
 
     fn far_now(&self, anchor: &Anchor, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         // What lies beside the place is found by the way up, whatever was renamed above.
-        if let Some(rest) = rest_of(path, &anchor.guard)
-            && let Some(Ok(guard)) = self.above(&anchor.guard, DIR)
+        if let Some(rest) = rest_of(path, &anchor.at.guard)
+            && let Some(Ok(guard)) = self.above(&anchor.at.guard, DIR)
         {
             return beneath(BareFd::new(guard).as_fd(), rest, flags, mode, self.walk);
         }
-        let rest = || path.strip_prefix(&anchor.place.root).map_err(|_| Errno::INVAL);
+        self.far_by_path(anchor, path, flags, mode)
+    }
+
+    fn far_by_path(
+        &self,
+        anchor: &Anchor,
+        path: &Path,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<OwnedFd> {
+        let rest = || path.strip_prefix(&anchor.at.place.root).map_err(|_| Errno::INVAL);
         if let Some(root) = &anchor.root {
             return beneath((**root).as_fd(), rest()?, flags, mode, self.walk);
         }
@@ -363,13 +447,36 @@ impl Inside {
                 Some(other) => return other,
             }
         }
-        let root = open_root(&anchor.place.root)?;
+        let root = open_root(&anchor.at.place.root)?;
         let opened = beneath(root.as_fd(), rest()?, flags, mode, self.walk);
         if opened.is_ok() {
             anchor.is_linked.store(true, Ordering::Relaxed);
         }
         opened
     }
+}
+
+/// The names by which this process has a file open.
+fn names_of(file: (u64, u64)) -> Vec<PathBuf> {
+    const OPENED: &str = "/proc/self/fd";
+    let mut names = Vec::new();
+    let Ok(opened) = retry_on_intr(|| {
+        rustix::fs::open(OPENED, READ_DIR | OFlags::CLOEXEC, Mode::empty()).map(BareFd::new)
+    }) else {
+        return names;
+    };
+    // What cannot be asked is not it.
+    let _ = visit_fd(opened.as_fd(), &mut |entry| {
+        let link = entry.name.as_os_str();
+        if retry_on_intr(|| rustix::fs::statat(&opened, link, AtFlags::empty()))
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file)
+            && let Ok(name) = rustix::fs::readlinkat(&opened, link, Vec::new())
+        {
+            names.push(PathBuf::from(OsString::from_vec(name.into_bytes())));
+        }
+        ControlFlow::Continue(())
+    });
+    names
 }
 
 /// A lock on the directory of a view's first place, until it is dropped.
@@ -415,6 +522,28 @@ impl Spot<'_> {
         }
     }
 
+    /// The stat of a place's directory by its path, if it is the one that was found there before:
+    /// so no link led elsewhere. One call, for a view that keeps nothing.
+    pub fn found_before(&self) -> Option<rustix::fs::Stat> {
+        let found = self.is_place().then(|| self.anchor.found.get())??;
+        let stat = retry_on_intr(|| rustix::fs::stat(self.path)).ok()?;
+        (*found == (stat.st_dev, stat.st_ino)).then_some(stat)
+    }
+
+    /// Notes what was found for [`Spot::found_before`].
+    pub fn note_found(&self, stat: &rustix::fs::Stat) {
+        if self.is_place() {
+            let _ = self.anchor.found.set((stat.st_dev, stat.st_ino));
+        }
+    }
+
+    fn is_place(&self) -> bool {
+        // Whoever has the root open may have mounted something over its path.
+        self.inside.keep == Keep::Nothing
+            && self.anchor.root.is_none()
+            && self.rest.is_some_and(|rest| rest.as_os_str().is_empty())
+    }
+
     /// The directory that it is in, and its name there.
     pub fn parent(&self) -> Result<(Dir<'_>, &Path)> {
         // Most often, and without a parser of paths.
@@ -437,7 +566,7 @@ impl Spot<'_> {
                 }
             };
         }
-        if self.path == self.anchor.guard {
+        if self.path == self.anchor.at.guard {
             return match &self.anchor.root {
                 Some(root) => Ok((Dir::Kept((**root).as_fd()), name)),
                 None => Ok((Dir::Kept(CWD), self.path)),
@@ -466,7 +595,7 @@ impl Spot<'_> {
     pub fn is_near(&self) -> bool {
         let is_child = self.inside.keep != Keep::Nothing
             && self.rest.is_some_and(|rest| is_name(rest) || rest.components().nth(1).is_none());
-        is_child || self.path == self.anchor.guard
+        is_child || self.path == self.anchor.at.guard
     }
 }
 

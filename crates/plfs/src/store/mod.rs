@@ -191,6 +191,28 @@ pub enum Keep {
     /// The same, and the first one can carry a lock: [`Store::hold`]. For file systems where a
     /// directory is opened for reading as fast as it is looked up: local ones.
     ToHold,
+    /// As [`ToHold`](Keep::ToHold), but from the first use on. The directory has a file with this
+    /// device and inode as its superblock, and the process has that file open by another name as
+    /// long as the view lives. So the directory is known when it is found, also if one above it has
+    /// been renamed by then.
+    Later {
+        /// Device of the superblock.
+        dev: u64,
+        /// Inode of the superblock.
+        ino: u64,
+    },
+}
+
+impl Keep {
+    /// Whether the view outlives the call that makes it, with a descriptor of the first place.
+    fn is_to_stay(self) -> bool {
+        matches!(self, Keep::Now | Keep::ToHold | Keep::Later { .. })
+    }
+
+    /// Whether the first descriptor can carry a lock.
+    fn is_to_hold(self) -> bool {
+        matches!(self, Keep::ToHold | Keep::Later { .. })
+    }
 }
 
 /// Whether a symbolic link at the end of a path is followed.
@@ -297,6 +319,12 @@ pub trait Store: Send + Sync + Debug {
     /// up to it.
     fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {
         let _ = (places, keep);
+        None
+    }
+    /// The view that this is, with descriptors of its own. `None`: it is none, or is made anew as
+    /// well by [`Store::inside`].
+    fn again(&self, keep: Keep) -> Option<Arc<dyn Store>> {
+        let _ = keep;
         None
     }
     /// For a view that keeps a descriptor [`ToHold`](Keep::ToHold): takes a shared lock on the

@@ -245,7 +245,7 @@ impl PosixStore {
     ) -> PosixStore {
         match &self.inside {
             Some(inside) if inside.is(&places, keep) => self.clone(),
-            Some(inside) if matches!(keep, Keep::Now | Keep::ToHold) => {
+            Some(inside) if keep.is_to_stay() => {
                 let inside = inside.kept(places, roots, keep);
                 PosixStore { inside: Some(Arc::new(inside)), walk: self.walk }
             }
@@ -415,7 +415,10 @@ fn timespec(time: Option<Time>) -> Result<Timespec> {
     }
 }
 
-fn visit_fd(dir: BorrowedFd<'_>, visit: &mut dyn FnMut(&Entry) -> ControlFlow<()>) -> Result<()> {
+pub(super) fn visit_fd(
+    dir: BorrowedFd<'_>,
+    visit: &mut dyn FnMut(&Entry) -> ControlFlow<()>,
+) -> Result<()> {
     let mut buffer = Vec::with_capacity(LIST_BUFFER_BYTES);
     for calls in [1, 1, usize::MAX] {
         let room = buffer.spare_capacity_mut();
@@ -465,7 +468,9 @@ impl Store for PosixStore {
             return retry_on_intr(|| rustix::fs::statat(CWD, path, flags))
                 .map(|stat| stat_of(&stat));
         };
-        let stat = if spot.is_near() {
+        let stat = if let Some(stat) = spot.found_before() {
+            stat
+        } else if spot.is_near() {
             let (dir, name) = match spot.at() {
                 // A link where the directory should be that is to be kept.
                 Err(Errno::LOOP) if links == Links::Stay => spot.parent(),
@@ -479,7 +484,9 @@ impl Store for PosixStore {
             }
         } else {
             let fd = BareFd::new(spot.open(OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?);
-            retry_on_intr(|| rustix::fs::fstat(&fd))?
+            let stat = retry_on_intr(|| rustix::fs::fstat(&fd))?;
+            spot.note_found(&stat);
+            stat
         };
         match stat_of(&stat) {
             // A directory that was removed lives on behind its descriptor.
@@ -491,6 +498,11 @@ impl Store for PosixStore {
 
     fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {
         Some(Arc::new(self.inside_of(places, Vec::new(), keep)))
+    }
+
+    fn again(&self, keep: Keep) -> Option<Arc<dyn Store>> {
+        let inside = Some(Arc::new(self.inside.as_ref()?.again(keep)));
+        Some(Arc::new(PosixStore { inside, walk: self.walk }))
     }
 
     fn hold(&self) -> Option<Result<Box<dyn Any + Send + Sync>>> {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,7 +14,7 @@ use plfs::store::{
     Entry, Errno, Keep, Kind, Links, Open, Place, PosixStore, Result, Stat, Store, StoreFile,
     write_full,
 };
-use plfs::{Config, File, OpenOptions, Opened, Plfs};
+use plfs::{Config, File, NameFile, OpenOptions, Opened, Plfs};
 use plfs_format::clock::{Clock, Covers};
 use plfs_testkit::{MemStore, delegate_names};
 
@@ -488,13 +489,25 @@ fn who_renames_a_directory_above_an_open_file_loses_nothing() {
             file.write_at(b"before", 0).unwrap();
             file
         };
-        for name in ["m/sub/kept", "m/read", "m/remembered"] {
+        for name in ["m/sub/kept", "m/read", "m/remembered", "m/later", "m/last"] {
             put(name).close().unwrap();
         }
         // A name that was looked at long after it changed is remembered: opening it asks for
         // nothing by its path.
         std::thread::sleep(std::time::Duration::from_millis(1100));
-        plfs.stat(&up.join("m/remembered"), Links::Follow).unwrap();
+        for name in ["m/remembered", "m/later", "m/last"] {
+            plfs.stat(&up.join(name), Links::Follow).unwrap();
+        }
+        // As a program has it whose descriptor is the name's: nothing else is opened before it is
+        // used.
+        let adopt = |name: &str| {
+            let path = up.join(name);
+            let file = store.open(&path, Open::READ).unwrap();
+            let (stat, access) = (file.stat().unwrap(), OpenOptions::create().access);
+            let adopted = plfs.adopt_known(file.as_ref(), NameFile::Stays, &path, &stat, access);
+            (adopted.unwrap().unwrap(), file)
+        };
+        let (later, last) = (adopt("m/later"), adopt("m/last"));
         let (kept, read, remembered) = (
             open(&plfs, &up.join("m/sub/kept")),
             open(&plfs, &up.join("m/read")),
@@ -508,17 +521,27 @@ fn who_renames_a_directory_above_an_open_file_loses_nothing() {
 
         store.rename(&up, &down).unwrap();
         let mut bytes = [0; 6];
+        assert_eq!(later.0.read_at(&mut bytes, 0).unwrap(), 6);
+        later.0.write_at(b"later", 6).unwrap();
+        // Another tree, with copies of everything, comes to where it was.
+        let copied = Command::new("cp").arg("-a").args([&down, &up]).status().unwrap();
+        assert!(copied.success());
+        last.0.write_at(b"last", 6).unwrap();
+        assert_eq!(last.0.read_at(&mut bytes, 0).unwrap(), 6);
+        std::fs::remove_dir_all(&up).unwrap();
         assert_eq!(read.read_at(&mut bytes, 0).unwrap(), 6);
         assert_eq!(&bytes, b"before");
         new.write_at(b"after", 6).unwrap();
         late.write_at(b"late", 0).unwrap();
         synced.sync().unwrap();
         synced.set_len(3).unwrap();
-        for file in [kept, read, remembered, new, synced, late] {
+        for file in [kept, read, remembered, new, synced, late, later.0, last.0] {
             file.close().unwrap();
         }
         let look = Plfs::new(store.clone(), config);
-        let all: [(&str, &[u8]); 6] = [
+        let all: [(&str, &[u8]); 8] = [
+            ("m/later", b"beforelater"),
+            ("m/last", b"beforelast"),
             ("m/sub/kept", b"befkept"),
             ("m/read", b"before"),
             ("m/remembered", b"twicee"),
