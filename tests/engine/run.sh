@@ -10,8 +10,11 @@ cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 shift
 cargo=${CARGO:-cargo}
 status=0
-# The models are tests/models.
-if [ $# = 0 ]; then "$cargo" test --locked --workspace --exclude plfs-model --no-fail-fast || status=1; fi
+# The models are tests/models; examples have no tests.
+if [ $# = 0 ]; then
+    "$cargo" test --locked --workspace --exclude plfs-model --no-fail-fast --lib --bins --tests || status=1
+    "$cargo" test --locked -p plfs --doc || status=1
+fi
 tests=crates/plfs/tests
 for word; do
     if [ -e "$tests/engine/$word.rs" ]; then "$cargo" test --locked -p plfs --test engine -- "$word::" || status=1

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
 use crate::lifecycle::{self, Hold};
-use crate::log::{self, CommitHorizon, Durability, LogSet, Wanted, wall_clock};
+use crate::log::{self, CommitHorizon, Durability, LogSet, Wanted};
 use crate::read::SegmentFiles;
 use crate::sessions::Sessions;
 use crate::store::{Bytes, Errno, Links, Open, StoreFile, Time};
@@ -414,7 +414,7 @@ impl LogicalFile {
     /// says one: the machine's, or the file's.
     fn clock(&self) -> Result<Option<u64>> {
         match container::goes_by_wall_clock(&self.container)? {
-            true => Ok(Some(wall_clock())),
+            true => Ok(Some(container::wall_clock())),
             false => log::horizon(&self.container, &self.config),
         }
     }

@@ -377,11 +377,14 @@ impl Plfs {
     ) -> Result<Option<File>> {
         if let Some(logical) = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade) {
             logical.acquire();
+            if stays == NameFile::Closes {
+                logical.container.open_now();
+            }
             return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
         let (container, summary) = match self.remembered(stat) {
             Some((known, summary)) if stays == NameFile::Stays => {
-                (known.opened_later(stat.uid, stat.gid), summary)
+                (known.opened_later(stat.uid, stat.gid, path), summary)
             }
             _ => match self.container_of(path, stat, || Ok(name_file))? {
                 Some((container, summary)) => (container.opened(stat.uid, stat.gid), summary),
@@ -664,6 +667,7 @@ impl Plfs {
         let Some((container, _)) = container else { return Ok(()) };
         if let Some(open) = lock(&self.open).get(&container.identity).and_then(Weak::upgrade) {
             open.nameless.store(true, Ordering::Release);
+            open.container.open_now();
             return Ok(());
         }
         let shared_memory = self.config.shared_memory.as_deref();

@@ -28,7 +28,12 @@ const DEPTH: usize = 3;
 
 /// Explores schedules of `test`; a failure says by which seed it is found again.
 fn explore(test: impl Fn() + Send + Sync + 'static) {
-    let (number, seed) = (rounds("PLFS_SCHEDULES", 2000), seed());
+    explore_one_of(1, test);
+}
+
+/// [`explore`] for a test that has so many cases.
+fn explore_one_of(cases: u64, test: impl Fn() + Send + Sync + 'static) {
+    let (number, seed) = (rounds("PLFS_SCHEDULES", 2000) / cases, seed());
     let test = Arc::new(test);
     // What a process asks for once and then knows is no part of the schedules that follow, so that
     // they do not depend on what ran before.
@@ -466,7 +471,7 @@ fn leaving_meets_a_write() {
 #[test]
 fn appends_meet_truncates() {
     let of_two = |is_apart: bool| {
-        explore(move || {
+        explore_one_of(2, move || {
             let (memory, node) = (memory(), Node::new());
             let first = node.process(&memory);
             let second = if is_apart { node.process(&memory) } else { first.clone() };
@@ -503,7 +508,7 @@ fn appends_meet_truncates() {
 #[test]
 fn writes_and_appends_meet_truncates() {
     let of_two = |is_apart: bool, to: u64| {
-        explore(move || {
+        explore_one_of(4, move || {
             let (memory, node) = (memory(), Node::new());
             let first = node.process(&memory);
             let second = if is_apart { node.process(&memory) } else { first.clone() };
@@ -548,7 +553,7 @@ fn writes_and_appends_meet_truncates() {
 #[test]
 fn an_append_meets_a_write_over_its_place() {
     let of_two = |is_apart: bool| {
-        explore(move || {
+        explore_one_of(2, move || {
             let (memory, node) = (memory(), Node::new());
             let first = node.process(&memory);
             let second = if is_apart { node.process(&memory) } else { first.clone() };

@@ -70,6 +70,12 @@ pub fn write_clock(container: &Container, stamp: u64, durable: bool) -> Result<(
     Ok(())
 }
 
+/// The wall clock as a stamp (FORMAT.md section 4).
+pub fn wall_clock() -> u64 {
+    let now = Time::now();
+    (((now.sec as u64) * 1000) << 16) + (u64::from(now.nsec) << 16) / 1_000_000
+}
+
 /// Sees to it that a clock which covers all commits, or is about to, covers `stamp`: gives how far
 /// it does. Durable on return. Costs an open and a read, and once a second for all nodes together a
 /// lock, a write and a sync.
@@ -90,7 +96,10 @@ pub fn raise_clock(container: &Container, stamp: u64) -> Result<u64> {
     if there.stamp >= stamp {
         return Ok(there.stamp);
     }
-    let now = Clock { stamp: stamp.saturating_add(AHEAD), ..there };
+    // Who goes by it is ahead of it at once, and raises it again: so that does not take it into the
+    // future.
+    let ahead = wall_clock().saturating_add(AHEAD).max(stamp.saturating_add(AHEAD / 1000));
+    let now = Clock { stamp: ahead, ..there };
     store::write_full(file.as_ref(), &now.encode(), 0).at("write", &path)?;
     file.sync_data().at("sync", &path)?;
     Ok(now.stamp)

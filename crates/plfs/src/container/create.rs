@@ -125,6 +125,7 @@ pub fn create_laid_out(
                 local,
                 copied: false,
                 index_bytes: config.index_bytes,
+                waits: false,
                 listed: Arc::default(),
             };
             Ok((container, file))

@@ -37,6 +37,8 @@ pub struct Container {
     /// Bytes of an index that a process holds in its own memory; a longer one lies in a file (see
     /// [`Config`](crate::Config)).
     pub index_bytes: u64,
+    /// See [`Container::opened_later`].
+    pub(super) waits: bool,
     /// The last listing that [`Container::list_at`] may give again; one for all views.
     pub(super) listed: Arc<Mutex<Option<Listing>>>,
 }
@@ -89,8 +91,9 @@ impl Container {
 
     /// [`Container::opened`] of one that was seen before, for a caller who has its superblock open
     /// as long as the container: its directory is opened by the first call that needs it.
-    pub fn opened_later(&self, uid: u32, gid: u32) -> Container {
-        if !self.local || self.copied {
+    pub fn opened_later(&self, uid: u32, gid: u32, name: &Path) -> Container {
+        // A directory above that is renamed is found by the name, if it is above that, too.
+        if !self.local || self.copied || !name.starts_with(self.root()) {
             return self.opened(uid, gid);
         }
         let owned = self.as_owner(uid, gid);
@@ -98,7 +101,15 @@ impl Container {
         let (dev, ino) = self.identity;
         let keep = Keep::Later { dev, ino };
         let view = store.again(keep).or_else(|| store.inside(self.places(), keep));
-        self.through(view.unwrap_or_else(|| store.clone()))
+        Container { waits: true, ..self.through(view.unwrap_or_else(|| store.clone())) }
+    }
+
+    /// Opens the directory now, if that [waits](Container::opened_later) for the first use. What
+    /// cannot be opened is an error of that.
+    pub fn open_now(&self) {
+        if self.waits {
+            let _ = self.store.stat(&self.dir, Links::Stay);
+        }
     }
 
     /// The container as the owner of the file, if the store serves several users.
@@ -349,6 +360,7 @@ impl Container {
             local,
             copied: false,
             index_bytes: INDEX_BYTES,
+            waits: false,
             listed: Arc::default(),
         })
     }

@@ -13,7 +13,7 @@ mod layout;
 pub(crate) use attributes::dir_mode;
 pub use attributes::{chmod, chown};
 pub(crate) use backends::check_table;
-pub use clock::{cover_all, raise_clock, read_clock, write_clock};
+pub use clock::{cover_all, raise_clock, read_clock, wall_clock, write_clock};
 pub(crate) use clock::{goes_by_wall_clock, touch_dir};
 #[cfg(test)]
 pub(crate) use create::create;

@@ -26,11 +26,11 @@ use super::Durability;
 use super::index_log::scan;
 use crate::config::Config;
 use crate::container::Container;
-use crate::container::{cover_all, publish, raise_clock, read_clock, write_clock};
+use crate::container::{cover_all, publish, raise_clock, read_clock, wall_clock, write_clock};
 use crate::error::{At, Error, Result};
 use crate::store::machine::random_u64;
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
-use crate::store::{self, CachedFile, Errno, Keep, Links, Open, Place, Store, StoreFile, Time};
+use crate::store::{self, CachedFile, Errno, Keep, Links, Open, Place, Store, StoreFile};
 use crate::sync::plain::atomic::Ordering;
 use crate::sync::{Arc, Mutex, MutexGuard, Word, lock};
 
@@ -804,12 +804,6 @@ fn put_dir(words: &[Word; WORDS], dir: &Path) {
         word.store(u64::from_le_bytes(value), Ordering::SeqCst);
     }
     words[DIR].store(bytes.len() as u64, Ordering::SeqCst);
-}
-
-/// The wall clock as a stamp (FORMAT.md section 4).
-pub fn wall_clock() -> u64 {
-    let now = Time::now();
-    (((now.sec as u64) * 1000) << 16) + (u64::from(now.nsec) << 16) / 1_000_000
 }
 
 /// Takes note of what the file's clock says.

@@ -14,12 +14,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use plfs_format::name::{self, ROOT_DIR};
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::fs::{
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Statx, StatxFlags, makedev,
+};
 use rustix::io::retry_on_intr;
 
 use super::file_cache::{with_room, with_room_to_keep};
 use super::posix::{BareFd, HighFd, visit_fd};
-use super::{Errno, Keep, Place, Result};
+use super::{Errno, Keep, Links, Place, Result};
 use crate::sync::plain::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Arc, OnceLock};
 
@@ -296,7 +298,12 @@ impl Inside {
         open: impl Fn(&Inside, &Anchor, &Path, OFlags, Mode) -> Result<OwnedFd>,
     ) -> Result<OwnedFd> {
         let open = |flags| {
-            with_room_to_keep(|| open(self, anchor, &anchor.at.place.dir, flags, Mode::empty()))
+            let open = || open(self, anchor, &anchor.at.place.dir, flags, Mode::empty());
+            match self.keep {
+                // Its file is open, and comes before those that are to be opened.
+                Keep::Later { .. } => with_room(open),
+                _ => with_room_to_keep(open),
+            }
         };
         match self.keep.is_to_hold() {
             // Who may not read it may look names up in it.
@@ -311,30 +318,31 @@ impl Inside {
     /// Opens the directory of a place whose superblock this is, wherever it is by now: below the
     /// root, or below a directory above the name by which the process has the superblock open.
     fn find_place(&self, anchor: &Anchor, superblock: (u64, u64)) -> Result<OwnedFd> {
-        let is_it = |fd: &OwnedFd| {
-            retry_on_intr(|| rustix::fs::statat(fd, name::SUPER, AtFlags::SYMLINK_NOFOLLOW))
-                .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == superblock)
+        // NOENT: it is another's.
+        let open = |anchor: &Anchor| -> Result<OwnedFd> {
+            let dir = BareFd::new(self.open_place(anchor, Inside::far_by_path)?);
+            let stat =
+                retry_on_intr(|| rustix::fs::statat(&dir, name::SUPER, AtFlags::SYMLINK_NOFOLLOW))?;
+            match (stat.st_dev, stat.st_ino) == superblock {
+                true => Ok(dir.into_owned()),
+                false => Err(Errno::NOENT),
+            }
         };
-        let opened = self.open_place(anchor, Inside::far_by_path);
-        match opened {
-            Ok(fd) if is_it(&fd) => return Ok(fd),
-            Ok(fd) => drop(BareFd::new(fd)),
-            Err(Errno::NOENT | Errno::NOTDIR) => {}
-            Err(errno) => return Err(errno),
-        }
+        let errno = match open(anchor) {
+            Err(errno) if !matches!(errno, Errno::MFILE | Errno::NFILE) => errno,
+            other => return other,
+        };
         let inside = rest_of(&anchor.at.place.dir, &anchor.at.place.root).ok_or(Errno::NOENT)?;
         for opened in names_of(superblock) {
             for root in opened.ancestors().skip(1) {
                 let place = Place { root: root.to_path_buf(), dir: root.join(inside) };
                 let moved = Arc::new(Where { place, guard: root.join(ROOT_DIR) });
-                match self.open_place(&Anchor::at(moved, None), Inside::far_by_path) {
-                    Ok(fd) if is_it(&fd) => return Ok(fd),
-                    Ok(fd) => drop(BareFd::new(fd)),
-                    Err(_) => {}
+                if let Ok(fd) = open(&Anchor::at(moved, None)) {
+                    return Ok(fd);
                 }
             }
         }
-        Err(Errno::NOENT)
+        Err(errno)
     }
 
     /// The same view, with descriptors of its own.
@@ -468,8 +476,11 @@ fn names_of(file: (u64, u64)) -> Vec<PathBuf> {
     // What cannot be asked is not it.
     let _ = visit_fd(opened.as_fd(), &mut |entry| {
         let link = entry.name.as_os_str();
-        if retry_on_intr(|| rustix::fs::statat(&opened, link, AtFlags::empty()))
-            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file)
+        // What is known of it here: others' files may be on a server that does not answer.
+        let (flags, mask) = (AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
+        let stat = retry_on_intr(|| rustix::fs::statx(&opened, link, flags, mask));
+        let file_of = |stat: Statx| (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino);
+        if stat.is_ok_and(|stat| file_of(stat) == file)
             && let Ok(name) = rustix::fs::readlinkat(&opened, link, Vec::new())
         {
             names.push(PathBuf::from(OsString::from_vec(name.into_bytes())));
@@ -524,8 +535,9 @@ impl Spot<'_> {
 
     /// The stat of a place's directory by its path, if it is the one that was found there before:
     /// so no link led elsewhere. One call, for a view that keeps nothing.
-    pub fn found_before(&self) -> Option<rustix::fs::Stat> {
-        let found = self.is_place().then(|| self.anchor.found.get())??;
+    pub fn found_before(&self, links: Links) -> Option<rustix::fs::Stat> {
+        let found =
+            (links == Links::Follow && self.is_place()).then(|| self.anchor.found.get())??;
         let stat = retry_on_intr(|| rustix::fs::stat(self.path)).ok()?;
         (*found == (stat.st_dev, stat.st_ino)).then_some(stat)
     }

@@ -468,7 +468,7 @@ impl Store for PosixStore {
             return retry_on_intr(|| rustix::fs::statat(CWD, path, flags))
                 .map(|stat| stat_of(&stat));
         };
-        let stat = if let Some(stat) = spot.found_before() {
+        let stat = if let Some(stat) = spot.found_before(links) {
             stat
         } else if spot.is_near() {
             let (dir, name) = match spot.at() {

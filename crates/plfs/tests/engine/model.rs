@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use plfs::store::{self, Links, Open, PosixStore, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
+use plfs_format::clock::{BYTES, Clock, Covers};
 use plfs_testkit::{
     MemStore, Rng, Step, World, an_hour_ahead, explored, rounds, seed, shrink, steps,
 };
@@ -221,6 +222,32 @@ fn what_is_written_after_something_was_seen_wins_whatever_the_clocks_say() {
         );
         assert_eq!(&content(&ahead, &path)[..6], b"miners");
     }
+}
+
+/// A file's clock that covers all commits is ahead of them, for a second. Who looked at it and
+/// committed took it a second further, each time: after a thousand locked writes it was a quarter of
+/// an hour ahead, and so were their stamps, which won over what other nodes wrote later (S10).
+#[test]
+fn who_goes_by_the_clock_of_a_file_does_not_take_it_into_the_future() {
+    let (dir, memory) = (Dir::new(), MemStore::new().shared());
+    memory.mkdir(Path::new("/m"), 0o755).unwrap();
+    let config =
+        Config { shared_memory: Some(dir.sub("one")), asked_names: 0, ..Config::default() };
+    let plfs = Plfs::new(Arc::new(memory.clone()), config);
+    let file = open(&plfs, Path::new("/m/f"));
+    for _ in 0..100 {
+        file.refresh().unwrap();
+        file.write_at(b"mine", 0).unwrap();
+        file.commit().unwrap();
+        file.refresh().unwrap();
+    }
+    let clock = memory.open(&file.container().dir.join("clock"), store::Open::READ).unwrap();
+    let mut bytes = [0; BYTES];
+    clock.read_at(&mut bytes, 0).unwrap();
+    let Clock { stamp, covers } = Clock::decode(&bytes).unwrap();
+    assert_eq!(covers, Covers::All);
+    let ahead_s = (stamp >> 16) as f64 / 1000.0 - store::Time::now().ns() as f64 / 1e9;
+    assert!((-1.0..3.0).contains(&ahead_s), "{ahead_s} s ahead");
 }
 
 /// On storage that machines share nobody can go by a wall clock, and where there are many log sets
