@@ -375,16 +375,17 @@ impl Plfs {
         stat: &Stat,
         access: Access,
     ) -> Result<Option<File>> {
-        if let Some(logical) = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade) {
+        let open = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade);
+        if let Some(logical) = open {
             logical.acquire();
             if stays == NameFile::Closes {
                 logical.container.open_now();
             }
             return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
-        let (container, summary) = match self.remembered(stat) {
+        let (container, summary) = match self.remembered_at(path, stat) {
             Some((known, summary)) if stays == NameFile::Stays => {
-                (known.opened_later(stat.uid, stat.gid, path), summary)
+                (known.opened_later(stat.uid, stat.gid), summary)
             }
             _ => match self.container_of(path, stat, || Ok(name_file))? {
                 Some((container, summary)) => (container.opened(stat.uid, stat.gid), summary),
@@ -393,6 +394,9 @@ impl Plfs {
         };
         let container = Arc::new(container);
         let logical = self.share(container, summary, path);
+        if stays == NameFile::Closes {
+            logical.container.open_now();
+        }
         if stat.nlink <= 1 {
             // Inherited without a name: only who holds it keeps it.
             logical.hold()?;
@@ -409,7 +413,7 @@ impl Plfs {
         file: impl FnOnce() -> Result<F>,
     ) -> Result<Option<(Arc<Container>, Option<Summary>)>> {
         let key = (stat.dev, stat.ino);
-        if let Some(known) = self.remembered(stat) {
+        if let Some(known) = self.remembered_at(path, stat) {
             return Ok(Some(known));
         }
         let Some((superblock, summary)) =
@@ -486,6 +490,13 @@ impl Plfs {
             stat: logical_stat(*stat, totals.size, totals.stored_bytes),
             totals: Some(totals),
         }))
+    }
+
+    /// What is remembered of the file at `path`, if its root is still above it: a rename of a
+    /// directory changes no time of the files below, and another container, even a copy, may lie
+    /// where this one was.
+    fn remembered_at(&self, path: &Path, stat: &Stat) -> Option<(Arc<Container>, Option<Summary>)> {
+        self.remembered(stat).filter(|(known, _)| known.is_below_root(path))
     }
 
     fn remembered(&self, stat: &Stat) -> Option<(Arc<Container>, Option<Summary>)> {
@@ -665,7 +676,8 @@ impl Plfs {
     /// unlink on their own.
     pub fn drop_container(&self, container: Option<(Container, Superblock)>) -> Result<()> {
         let Some((container, _)) = container else { return Ok(()) };
-        if let Some(open) = lock(&self.open).get(&container.identity).and_then(Weak::upgrade) {
+        let open = lock(&self.open).get(&container.identity).and_then(Weak::upgrade);
+        if let Some(open) = open {
             open.nameless.store(true, Ordering::Release);
             open.container.open_now();
             return Ok(());

@@ -16,9 +16,12 @@ use crate::sync::thread;
 /// it for some microseconds.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// How far a setter of a clock that covers all commits goes ahead of its own stamp: 1 s. So a crowd
+/// How far a setter of a clock that covers all commits goes ahead of the wall clock: 1 s. So a crowd
 /// of nodes that close at once sets it once a second, and the others find it far enough.
 const AHEAD: u64 = 1000 << 16;
+/// How far it goes ahead of a stamp that is later than that: 16 us, less than any write and sync, so
+/// that clock and stamps do not drive each other into the future.
+const LITTLE: u64 = 1 << 10;
 
 const NOTHING: Clock = Clock { stamp: 0, covers: Covers::Some };
 
@@ -98,7 +101,7 @@ pub fn raise_clock(container: &Container, stamp: u64) -> Result<u64> {
     }
     // Who goes by it is ahead of it at once, and raises it again: so that does not take it into the
     // future.
-    let ahead = wall_clock().saturating_add(AHEAD).max(stamp.saturating_add(AHEAD / 1000));
+    let ahead = wall_clock().saturating_add(AHEAD).max(stamp.saturating_add(LITTLE));
     let now = Clock { stamp: ahead, ..there };
     store::write_full(file.as_ref(), &now.encode(), 0).at("write", &path)?;
     file.sync_data().at("sync", &path)?;

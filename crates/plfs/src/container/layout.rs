@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use plfs_format::Uuid;
 use plfs_format::index_log::LogId;
@@ -91,9 +91,8 @@ impl Container {
 
     /// [`Container::opened`] of one that was seen before, for a caller who has its superblock open
     /// as long as the container: its directory is opened by the first call that needs it.
-    pub fn opened_later(&self, uid: u32, gid: u32, name: &Path) -> Container {
-        // A directory above that is renamed is found by the name, if it is above that, too.
-        if !self.local || self.copied || !name.starts_with(self.root()) {
+    pub fn opened_later(&self, uid: u32, gid: u32) -> Container {
+        if !self.local || self.copied {
             return self.opened(uid, gid);
         }
         let owned = self.as_owner(uid, gid);
@@ -102,6 +101,11 @@ impl Container {
         let keep = Keep::Later { dev, ino };
         let view = store.again(keep).or_else(|| store.inside(self.places(), keep));
         Container { waits: true, ..self.through(view.unwrap_or_else(|| store.clone())) }
+    }
+
+    /// Whether `name` is below the root: then each directory above the root is above the name, too.
+    pub fn is_below_root(&self, name: &Path) -> bool {
+        name.starts_with(self.root()) && !name.components().any(|part| part == Component::ParentDir)
     }
 
     /// Opens the directory now, if that [waits](Container::opened_later) for the first use. What

@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 
 use plfs_format::name::{self, ROOT_DIR};
 use rustix::fs::{
-    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Statx, StatxFlags, makedev,
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags, StatxFlags, makedev,
 };
 use rustix::io::retry_on_intr;
 
@@ -476,11 +476,7 @@ fn names_of(file: (u64, u64)) -> Vec<PathBuf> {
     // What cannot be asked is not it.
     let _ = visit_fd(opened.as_fd(), &mut |entry| {
         let link = entry.name.as_os_str();
-        // What is known of it here: others' files may be on a server that does not answer.
-        let (flags, mask) = (AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
-        let stat = retry_on_intr(|| rustix::fs::statx(&opened, link, flags, mask));
-        let file_of = |stat: Statx| (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino);
-        if stat.is_ok_and(|stat| file_of(stat) == file)
+        if file_behind(opened.as_fd(), link).is_ok_and(|found| found == file)
             && let Ok(name) = rustix::fs::readlinkat(&opened, link, Vec::new())
         {
             names.push(PathBuf::from(OsString::from_vec(name.into_bytes())));
@@ -488,6 +484,19 @@ fn names_of(file: (u64, u64)) -> Vec<PathBuf> {
         ControlFlow::Continue(())
     });
     names
+}
+
+/// Device and inode of what an entry of /proc/self/fd leads to, as it is known here: another's file
+/// may be on a server that does not answer.
+fn file_behind(opened: BorrowedFd<'_>, link: &OsStr) -> Result<(u64, u64)> {
+    let (flags, mask) = (AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
+    match retry_on_intr(|| rustix::fs::statx(opened, link, flags, mask)) {
+        Ok(stat) => Ok((makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)),
+        // Linux before 4.11, or a sandbox.
+        Err(Errno::NOSYS) => retry_on_intr(|| rustix::fs::statat(opened, link, AtFlags::empty()))
+            .map(|stat| (stat.st_dev, stat.st_ino)),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// A lock on the directory of a view's first place, until it is dropped.

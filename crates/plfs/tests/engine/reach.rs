@@ -489,13 +489,13 @@ fn who_renames_a_directory_above_an_open_file_loses_nothing() {
             file.write_at(b"before", 0).unwrap();
             file
         };
-        for name in ["m/sub/kept", "m/read", "m/remembered", "m/later", "m/last"] {
+        for name in ["m/sub/kept", "m/read", "m/remembered", "m/later", "m/last", "m/moved"] {
             put(name).close().unwrap();
         }
         // A name that was looked at long after it changed is remembered: opening it asks for
         // nothing by its path.
         std::thread::sleep(std::time::Duration::from_millis(1100));
-        for name in ["m/remembered", "m/later", "m/last"] {
+        for name in ["m/remembered", "m/later", "m/last", "m/moved"] {
             plfs.stat(&up.join(name), Links::Follow).unwrap();
         }
         // As a program has it whose descriptor is the name's: nothing else is opened before it is
@@ -527,6 +527,10 @@ fn who_renames_a_directory_above_an_open_file_loses_nothing() {
         let copied = Command::new("cp").arg("-a").args([&down, &up]).status().unwrap();
         assert!(copied.success());
         last.0.write_at(b"last", 6).unwrap();
+        // What was remembered of a name is not where the name is now, but its copy is.
+        let moved = open(&plfs, &down.join("m/moved")).unwrap();
+        moved.write_at(b"moved", 6).unwrap();
+        moved.close().unwrap();
         assert_eq!(last.0.read_at(&mut bytes, 0).unwrap(), 6);
         std::fs::remove_dir_all(&up).unwrap();
         assert_eq!(read.read_at(&mut bytes, 0).unwrap(), 6);
@@ -539,7 +543,8 @@ fn who_renames_a_directory_above_an_open_file_loses_nothing() {
             file.close().unwrap();
         }
         let look = Plfs::new(store.clone(), config);
-        let all: [(&str, &[u8]); 8] = [
+        let all: [(&str, &[u8]); 9] = [
+            ("m/moved", b"beforemoved"),
             ("m/later", b"beforelater"),
             ("m/last", b"beforelast"),
             ("m/sub/kept", b"befkept"),
