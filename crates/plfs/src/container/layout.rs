@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use plfs_format::Uuid;
 use plfs_format::index_log::LogId;
@@ -105,7 +105,12 @@ impl Container {
 
     /// Whether `name` is below the root: then each directory above the root is above the name, too.
     pub fn is_below_root(&self, name: &Path) -> bool {
-        name.starts_with(self.root()) && !name.components().any(|part| part == Component::ParentDir)
+        let (name, root) = (name.as_os_str().as_bytes(), self.root().as_os_str().as_bytes());
+        // By bytes, because it is asked at each open: what is written in another way is looked up.
+        let rest = name.strip_prefix(root.strip_suffix(b"/").unwrap_or(root));
+        rest.is_some_and(|rest| {
+            rest.starts_with(b"/") && !rest.windows(4).any(|part| part == b"/../")
+        })
     }
 
     /// Opens the directory now, if that [waits](Container::opened_later) for the first use. What
