@@ -383,12 +383,17 @@ impl Plfs {
             }
             return Ok(Some(File::new(logical, path.to_path_buf(), access)));
         }
+        let (uid, gid) = (stat.uid, stat.gid);
         let (container, summary) = match self.remembered_at(path, stat) {
             Some((known, summary)) if stays == NameFile::Stays => {
-                (known.opened_later(stat.uid, stat.gid), summary)
+                (known.opened_later(uid, gid), summary)
             }
-            _ => match self.container_of(path, stat, || Ok(name_file))? {
-                Some((container, summary)) => (container.opened(stat.uid, stat.gid), summary),
+            Some((known, summary)) => (known.opened(uid, gid), summary),
+            None => match container::read_name(name_file, stat, path)? {
+                Some((superblock, summary)) => {
+                    let found = self.find_container(path, stat, superblock, &summary)?;
+                    (found.opened(uid, gid), summary)
+                }
                 None => return Ok(None),
             },
         };
@@ -406,21 +411,30 @@ impl Plfs {
 
     /// Container and summary of a superblock file with stat `stat`; `file` is opened only if they
     /// are not remembered. `None`: some other file.
-    fn container_of<F: AsStoreFile>(
+    fn container_of(
         &self,
         path: &Path,
         stat: &Stat,
-        file: impl FnOnce() -> Result<F>,
+        file: impl FnOnce() -> Result<Arc<dyn StoreFile>>,
     ) -> Result<Option<(Arc<Container>, Option<Summary>)>> {
-        let key = (stat.dev, stat.ino);
         if let Some(known) = self.remembered_at(path, stat) {
             return Ok(Some(known));
         }
-        let Some((superblock, summary)) =
-            container::read_name(file()?.as_store_file(), stat, path)?
+        let Some((superblock, summary)) = container::read_name(file()?.as_ref(), stat, path)?
         else {
             return Ok(None);
         };
+        Ok(Some((self.find_container(path, stat, superblock, &summary)?, summary)))
+    }
+
+    /// The container of a superblock file that was read, which is remembered from now on.
+    fn find_container(
+        &self,
+        path: &Path,
+        stat: &Stat,
+        superblock: Superblock,
+        summary: &Option<Summary>,
+    ) -> Result<Arc<Container>> {
         let mut container =
             Container::locate(self.store.clone(), superblock, path, stat, &self.config.mounts)?;
         container.index_bytes = self.config.index_bytes;
@@ -433,12 +447,12 @@ impl Plfs {
                 summary: summary.clone(),
             };
             let mut all = lock(&self.known);
-            all.put(key, known);
+            all.put((stat.dev, stat.ino), known);
             if all.len() > KNOWN_MAX {
                 all.pop_lru();
             }
         }
-        Ok(Some((container, summary)))
+        Ok(container)
     }
 
     fn share(
@@ -828,22 +842,5 @@ impl Plfs {
     pub fn after_fork_in_child(&self) {
         let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
         files.iter().for_each(|file| file.forget_writer());
-    }
-}
-
-/// A file that is borrowed or was opened for the purpose.
-trait AsStoreFile {
-    fn as_store_file(&self) -> &dyn StoreFile;
-}
-
-impl AsStoreFile for &dyn StoreFile {
-    fn as_store_file(&self) -> &dyn StoreFile {
-        *self
-    }
-}
-
-impl AsStoreFile for Arc<dyn StoreFile> {
-    fn as_store_file(&self) -> &dyn StoreFile {
-        self.as_ref()
     }
 }

@@ -83,10 +83,8 @@ impl Container {
     /// users, and from a descriptor of its directory, which leads to its files whatever is renamed
     /// above. An open on the root backend.
     pub fn opened(&self, uid: u32, gid: u32) -> Container {
-        let owned = self.as_owner(uid, gid);
-        let store = &owned.as_ref().unwrap_or(self).store;
         let keep = if self.local { Keep::ToHold } else { Keep::Now };
-        self.through(store.inside(self.places(), keep).unwrap_or_else(|| store.clone()))
+        self.viewed(uid, gid, |store| store.inside(self.places(), keep))
     }
 
     /// [`Container::opened`] of one that was seen before, for a caller who has its superblock open
@@ -95,12 +93,24 @@ impl Container {
         if !self.local || self.copied {
             return self.opened(uid, gid);
         }
-        let owned = self.as_owner(uid, gid);
-        let store = &owned.as_ref().unwrap_or(self).store;
         let (dev, ino) = self.identity;
         let keep = Keep::Later { dev, ino };
-        let view = store.again(keep).or_else(|| store.inside(self.places(), keep));
-        Container { waits: true, ..self.through(view.unwrap_or_else(|| store.clone())) }
+        let later = |store: &Arc<dyn Store>| {
+            store.again(keep).or_else(|| store.inside(self.places(), keep))
+        };
+        Container { waits: true, ..self.viewed(uid, gid, later) }
+    }
+
+    /// The container as the owner of the file, through a view of that store, if it has one.
+    fn viewed(
+        &self,
+        uid: u32,
+        gid: u32,
+        view: impl FnOnce(&Arc<dyn Store>) -> Option<Arc<dyn Store>>,
+    ) -> Container {
+        let owned = self.as_owner(uid, gid);
+        let store = &owned.as_ref().unwrap_or(self).store;
+        self.through(view(store).unwrap_or_else(|| store.clone()))
     }
 
     /// Whether `name` is below the root: then each directory above the root is above the name, too.

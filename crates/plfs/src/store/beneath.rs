@@ -274,10 +274,7 @@ impl Inside {
             return Ok(fd.as_fd());
         }
         let fd = match self.keep {
-            Keep::Later { dev, ino } if self.is_first(anchor) => {
-                self.find_place(anchor, (dev, ino))
-            }
-            Keep::Later { .. } => self.open_place(anchor, Inside::far_by_path),
+            Keep::Later { dev, ino } => self.find_place(anchor, (dev, ino)),
             _ => self.open_place(anchor, Inside::far_now),
         }?;
         let fd = match self.keep.is_to_stay() {
@@ -285,10 +282,6 @@ impl Inside {
             false => PlaceFd::Brief(BareFd::new(fd)),
         };
         Ok(anchor.dir.get_or_init(|| fd).as_fd())
-    }
-
-    fn is_first(&self, anchor: &Anchor) -> bool {
-        self.anchors.first().is_some_and(|first| std::ptr::eq(first, anchor))
     }
 
     /// Opens the directory of a place.

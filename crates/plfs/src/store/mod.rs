@@ -191,8 +191,8 @@ pub enum Keep {
     /// The same, and the first one can carry a lock: [`Store::hold`]. For file systems where a
     /// directory is opened for reading as fast as it is looked up: local ones.
     ToHold,
-    /// As [`ToHold`](Keep::ToHold), but from the first use on. The directory has a file with this
-    /// device and inode as its superblock, and the process has that file open by another name as
+    /// For a view of one place: as [`ToHold`](Keep::ToHold), but from the first use on. The
+    /// directory has a file with this device and inode as its superblock, and the process has that file open by another name as
     /// long as the view lives. So the directory is known when it is found, also if one above it has
     /// been renamed by then.
     Later {
