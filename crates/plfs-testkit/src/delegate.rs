@@ -69,3 +69,26 @@ macro_rules! delegate_names {
         }
     };
 }
+
+/// The methods of [`StoreFile`](plfs::store::StoreFile) that move no bytes and that every store
+/// has, as those of the file in field `$inner`.
+#[macro_export]
+macro_rules! delegate_file {
+    ($inner:tt) => {
+        fn stat(&self) -> ::plfs::store::Result<::plfs::store::Stat> {
+            self.$inner.stat()
+        }
+        fn set_len(&self, len: u64) -> ::plfs::store::Result<()> {
+            self.$inner.set_len(len)
+        }
+        fn sync_data(&self) -> ::plfs::store::Result<()> {
+            self.$inner.sync_data()
+        }
+        fn try_lock(&self, kind: ::plfs::store::LockKind) -> ::plfs::store::Result<bool> {
+            self.$inner.try_lock(kind)
+        }
+        fn map(&self) -> ::plfs::store::Result<::plfs::store::Bytes> {
+            self.$inner.map()
+        }
+    };
+}

@@ -501,21 +501,7 @@ impl StoreFile for SlowFile {
         }
         Ok(n)
     }
-    fn stat(&self) -> Result<Stat> {
-        self.inner.stat()
-    }
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.inner.set_len(len)
-    }
-    fn sync_data(&self) -> Result<()> {
-        self.inner.sync_data()
-    }
-    fn try_lock(&self, kind: LockKind) -> Result<bool> {
-        self.inner.try_lock(kind)
-    }
-    fn map(&self) -> Result<Bytes> {
-        self.inner.map()
-    }
+    plfs_testkit::delegate_file!(inner);
 }
 
 /// The most that `files` files of one process hold back with a buffer of 1 MiB on slow storage.

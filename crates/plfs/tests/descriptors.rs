@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plfs::store::{
-    Bytes, Entry, Errno, Keep, Links, LockKind, Open, Place, PosixStore, Result, Stat, Store,
-    StoreFile,
+    Entry, Errno, Keep, Links, Open, Place, PosixStore, Result, Stat, Store, StoreFile,
 };
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, Op, delegate_names};
@@ -289,21 +288,7 @@ impl StoreFile for RemoteFile {
             false => self.inner.flush(),
         }
     }
-    fn stat(&self) -> Result<Stat> {
-        self.inner.stat()
-    }
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.inner.set_len(len)
-    }
-    fn sync_data(&self) -> Result<()> {
-        self.inner.sync_data()
-    }
-    fn try_lock(&self, kind: LockKind) -> Result<bool> {
-        self.inner.try_lock(kind)
-    }
-    fn map(&self) -> Result<Bytes> {
-        self.inner.map()
-    }
+    plfs_testkit::delegate_file!(inner);
     fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.inner.fd()
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plfs::store::{self, Bytes, Errno, Keep, Links, LockKind, Open, Place, Stat, Store, StoreFile};
+use plfs::store::{self, Errno, Keep, Links, Open, Place, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op, explored, rounds, seed};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, RoundRobinScheduler, Scheduler};
@@ -115,21 +115,7 @@ impl StoreFile for SteppingFile {
     fn write_at(&self, buf: &[u8], offset: u64) -> store::Result<usize> {
         self.0.write_at(buf, offset)
     }
-    fn stat(&self) -> store::Result<Stat> {
-        self.0.stat()
-    }
-    fn set_len(&self, len: u64) -> store::Result<()> {
-        self.0.set_len(len)
-    }
-    fn sync_data(&self) -> store::Result<()> {
-        self.0.sync_data()
-    }
-    fn try_lock(&self, kind: LockKind) -> store::Result<bool> {
-        self.0.try_lock(kind)
-    }
-    fn map(&self) -> store::Result<Bytes> {
-        self.0.map()
-    }
+    plfs_testkit::delegate_file!(0);
 }
 
 fn memory() -> MemStore {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, hash_map::Entry};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use plfs::store::{self, Bytes, Links, LockKind, Open, Result, Stat, Store, StoreFile};
+use plfs::store::{self, Links, Open, Result, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_format::superblock::FILE_BYTES;
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, seeds};
@@ -81,21 +81,7 @@ impl StoreFile for ClientFile {
         }
         Ok(n)
     }
-    fn stat(&self) -> Result<Stat> {
-        self.inner.stat()
-    }
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.inner.set_len(len)
-    }
-    fn sync_data(&self) -> Result<()> {
-        self.inner.sync_data()
-    }
-    fn try_lock(&self, kind: LockKind) -> Result<bool> {
-        self.inner.try_lock(kind)
-    }
-    fn map(&self) -> Result<Bytes> {
-        self.inner.map()
-    }
+    plfs_testkit::delegate_file!(inner);
     fn forget_cached(&self) {
         self.cache.lock().unwrap().remove(&self.inner.stat().unwrap().ino);
     }
