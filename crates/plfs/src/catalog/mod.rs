@@ -1,19 +1,18 @@
-//! L4: what the logs of a container say, together. `load` fills an [`Index`] from index logs and a
+//! L4: what the logs of a container say, together. `index` fills an [`Index`] from index logs and a
 //! flat index, `doubt` tells it what a power cut may have taken, `flatten` makes a flat index of
 //! it; `totals` adds the logs up and keeps the summary; `takeover` tells whether a node may go on
 //! with a log set.
 
 mod doubt;
 mod flatten;
-mod load;
+mod index;
 mod takeover;
 mod totals;
 
 pub(crate) use doubt::{Doubts, Durable};
 pub use flatten::{Flattened, flatten};
 pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
-pub(crate) use load::Purpose;
-pub(crate) use load::read_flat;
-pub use load::{Index, Standing};
+pub use index::{Index, Standing};
+pub(crate) use index::{Purpose, read_flat};
 pub use takeover::complete;
 pub use totals::{Totalizer, Totals, has_owner, open_super, sync_logs, write_summary};
