@@ -17,11 +17,14 @@
 
 use plfs_format::index_log::{Record, decode_block};
 
-use super::{
+use super::LogSet;
+use super::page::{
     APPENDED, CLOCK, CUT, CUT_FROM, CUT_SINCE, CUTS, CUTS_DONE, EOF_WORDS, EOFS, Guard, INDEX_END,
-    LogSet, WORDS, WRITTEN, scan,
+    WRITTEN,
 };
 use crate::error::{At, Error, Result};
+use crate::log::index_log::scan;
+use crate::store::shm::WORDS;
 use crate::sync::Word;
 use crate::sync::plain::atomic::Ordering;
 
@@ -217,5 +220,87 @@ impl LogSet {
                 return Ok(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plfs_format::MAX_OFFSET;
+
+    use super::super::CommitHorizon;
+    use super::super::tests::{DURABLE, Scratch, join};
+    use super::*;
+
+    /// A damaged summary says that the file ends where numbers do. The end of file wrapped to 0,
+    /// and an append went there, or panicked.
+    #[test]
+    fn the_end_of_file_does_not_wrap() {
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
+        let set = join(&config, &container, CommitHorizon { max_hlc: 0, is_new: true });
+        let era = set.era().unwrap();
+        set.reached(era, MAX_OFFSET - 1);
+        assert_eq!(set.append_position(era, 4, MAX_OFFSET), (MAX_OFFSET - 1, 1));
+        assert_eq!(set.append_position(era, 4, MAX_OFFSET), (MAX_OFFSET, 0));
+        set.reached(era, u64::MAX);
+        assert_eq!(set.append_position(era, 4, MAX_OFFSET), (u64::MAX, 0));
+    }
+
+    /// A process died in a truncate, or its truncate failed. Appends go on where the file was cut
+    /// to, if the log says that it was; else who had a place before keeps it.
+    #[test]
+    fn what_became_of_a_truncate_that_nobody_ended_is_in_the_log() {
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
+        let set = join(&config, &container, CommitHorizon { max_hlc: 0, is_new: true });
+        let old = set.tick();
+        // Takes a place, and then somebody dies, who has perhaps told the log.
+        let die = |size: Option<u64>, stamp: Option<u64>| {
+            let era = set.era().unwrap();
+            let (place, _) = set.append_position(era, 10, MAX_OFFSET);
+            let cutting = set.begin_cut().unwrap();
+            if let Some(size) = size {
+                let stamp = stamp.unwrap_or_else(|| set.tick());
+                set.append_index(&[], &[Record::Truncate { size, stamp }], DURABLE).unwrap();
+            }
+            // Others commit before anybody looks.
+            set.append_index(&[], &[], DURABLE).unwrap();
+            drop(cutting);
+            assert!(!set.is_still(era));
+            (place, set.era().unwrap().is_uncut(era))
+        };
+        assert_eq!(die(None, None), (0, true));
+        assert_eq!(die(Some(4), None), (10, false));
+        // A truncate that was over before this one began.
+        assert_eq!(die(Some(1), Some(old)), (4, true));
+        assert_eq!(die(Some(7), None), (14, false));
+        set.begin_cut().unwrap().done(2, set.tick());
+        assert_eq!(set.append_position(set.era().unwrap(), 1, MAX_OFFSET).0, 2);
+    }
+
+    /// What the logs say of a cut that the node did not make: its end of file was taken back below
+    /// what its processes had written since, or not at all if the cut was older than the tenancy;
+    /// and the next stamp of a node whose clock is behind was older than the cut.
+    #[test]
+    fn a_cut_of_another_node_is_followed_by_its_stamp() {
+        let scratch = Scratch::new();
+        let (config, container) = scratch.container();
+        let set = join(&config, &container, CommitHorizon { max_hlc: 1 << 20, is_new: true });
+        let append = || set.append_position(set.era().unwrap(), 10, MAX_OFFSET).0;
+        set.follow(100, 5).unwrap();
+        set.follow(40, 7).unwrap();
+        // From before the second cut.
+        set.follow(100, 5).unwrap();
+        let ahead = set.tick() + (1 << 40);
+        set.follow(30, ahead).unwrap();
+        let later = set.tick();
+        assert!(later > ahead);
+        set.stamp_of_append();
+        assert_eq!(append(), 30);
+        // Older than the append, which it does not cut.
+        set.follow(0, later).unwrap();
+        assert_eq!(append(), 40);
+        set.follow(0, set.tick()).unwrap();
+        assert_eq!(append(), 0);
     }
 }

@@ -1,0 +1,291 @@
+//! What the processes of a node share of a log set: the words of the page and what each says, where
+//! the page is, and who lives in it.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use plfs_format::mark::Mark;
+use plfs_format::name;
+use plfs_format::superblock::STREAMS_MAX;
+use plfs_index::REGION_ALIGN;
+
+use super::LogSet;
+use crate::config::Config;
+use crate::container::Container;
+use crate::error::{At, Error, Result};
+use crate::store::shm::{PageGuard, SharedPage, WORDS};
+use crate::store::{self, Errno, Keep, Place, Store};
+use crate::sync::plain::atomic::Ordering;
+use crate::sync::{Mutex, MutexGuard, Word, lock};
+
+// Places in the shared page. Word 0 is 0 until the owner has set the page up.
+pub(super) const SET: usize = 0;
+pub(super) const CLOCK: usize = 1;
+pub(super) const NEXT_STREAM: usize = 2;
+/// The largest stamp of a record of data that a process has begun.
+pub(super) const WRITTEN: usize = 3;
+pub(super) const SYNCED: usize = 4;
+pub(super) const INDEX_NAMED: usize = 5;
+/// The nonce of the tenancy.
+pub(super) const NONCE: usize = 6;
+/// Stamp of the last truncate that the end of file takes into account.
+pub(super) const CUT: usize = 7;
+/// Where the last block that a process of the node appended ends.
+pub(super) const INDEX_END: usize = 8;
+/// The index log is durable up to here.
+pub(super) const INDEX_SYNCED: usize = 9;
+/// All data that blocks below this offset of the index log point to is durable.
+pub(super) const DATA_DURABLE: usize = 10;
+/// A sync of data failed: nobody knows whose bytes are lost.
+pub(super) const SYNC_FAILED: usize = 11;
+/// The file's clock covers all commits up to this stamp; 0: as far as the node knows nobody goes by
+/// it.
+pub(super) const COVERED: usize = 12;
+/// Goes up when a truncate begins and when it ends: odd while one is under way, or where one has
+/// failed or its process has died.
+pub(super) const CUTS: usize = 13;
+/// How many truncates have counted.
+pub(super) const CUTS_DONE: usize = 14;
+/// Stamp of the last O_APPEND write that took its place.
+pub(super) const APPENDED: usize = 15;
+/// What [`CLOCK`] was when the last truncate began.
+pub(super) const CUT_SINCE: usize = 16;
+/// What [`INDEX_END`] was then: its block lies behind that, if it has one.
+pub(super) const CUT_FROM: usize = 17;
+/// Where the file ends; after each truncate that counts it is the next of so many words. What
+/// somebody says who has not noticed the truncate is said to a word that counts no more.
+pub(super) const EOFS: usize = 32;
+pub(super) const EOF_WORDS: usize = 32;
+pub(super) const TAILS: usize = EOFS + EOF_WORDS;
+/// For each stream what was written and is not durable yet: see
+/// [`Unsynced`](super::durable::Unsynced).
+pub(super) const UNSYNCED: usize = TAILS + STREAMS_MAX as usize;
+/// The container's directory: its length, then its bytes. For whoever finds the page of dead
+/// processes; length 0 if it is too long.
+pub(super) const DIR: usize = UNSYNCED + STREAMS_MAX as usize;
+const _: () = assert!(DIR < WORDS);
+/// Word 0 = this bit + the set's number: set 0 is a valid number.
+pub(super) const READY: u64 = 1 << 32;
+/// Word 0 = this bit + the set's number, while a process founds the set: if it dies, its mark is
+/// found by the nonce.
+pub(super) const FOUNDING: u64 = 1 << 33;
+/// A tail is segment << 32 | offset in units of [`REGION_ALIGN`].
+const OFFSET_BITS: u32 = 32;
+
+/// Where a stream ends, as a word of the page. `None`: the segment is longer than a tail can say,
+/// 16 TiB.
+pub(super) fn pack_tail((segment, offset): (u32, u64)) -> Option<u64> {
+    let units = u32::try_from(offset.div_ceil(REGION_ALIGN)).ok()?;
+    Some(u64::from(segment) << OFFSET_BITS | u64::from(units))
+}
+
+/// Segment and offset.
+pub(super) fn unpack_tail(tail: u64) -> (u32, u64) {
+    ((tail >> OFFSET_BITS) as u32, u64::from(tail as u32) * REGION_ALIGN)
+}
+
+pub(super) fn too_long() -> Error {
+    Error::invalid(
+        Errno::FBIG,
+        "a segment of the file's last number is as long as one can be: compact the file",
+    )
+}
+
+pub(super) enum Shared {
+    Page(SharedPage),
+    Private(Box<Private>),
+}
+
+/// What a process has that shares with nobody.
+pub(super) struct Private {
+    words: [Word; WORDS],
+    short: Mutex<()>,
+    gate: Mutex<()>,
+    cut: Mutex<()>,
+}
+
+/// Holds a lock of a page or of what stands for one.
+#[allow(dead_code, reason = "held for its drop")]
+pub(super) enum Guard<'a> {
+    Page(PageGuard<'a>),
+    Private(MutexGuard<'a, ()>),
+}
+
+impl Shared {
+    pub(super) fn words(&self) -> &[Word; WORDS] {
+        match self {
+            Shared::Page(page) => page.words(),
+            Shared::Private(private) => &private.words,
+        }
+    }
+
+    /// Where the processes meet, as marks have it; 0 if a process shares with nobody.
+    pub(super) fn place(&self) -> store::Result<u32> {
+        match self {
+            Shared::Page(page) => page.place().map(|(dev, ino)| Mark::place_of(dev, ino)),
+            Shared::Private(_) => Ok(0),
+        }
+    }
+
+    /// The short lock: one append at a time.
+    pub(super) fn lock(&self) -> store::Result<Guard<'_>> {
+        match self {
+            Shared::Page(page) => page.lock().map(Guard::Page),
+            Shared::Private(private) => Ok(Guard::Private(lock(&private.short))),
+        }
+    }
+
+    pub(super) fn gate(&self) -> store::Result<Guard<'_>> {
+        match self {
+            Shared::Page(page) => page.gate().map(Guard::Page),
+            Shared::Private(private) => Ok(Guard::Private(lock(&private.gate))),
+        }
+    }
+
+    pub(super) fn cut(&self) -> store::Result<Guard<'_>> {
+        match self {
+            Shared::Page(page) => page.cut().map(Guard::Page),
+            Shared::Private(private) => Ok(Guard::Private(lock(&private.cut))),
+        }
+    }
+}
+
+pub(super) fn share(container: &Container, config: &Config) -> Result<Shared> {
+    if let Some(dir) = &config.shared_memory {
+        let path = page_path(container, dir);
+        let _acting = container.store.act();
+        match SharedPage::join(&path, container.store.user()) {
+            // Without shared memory a process has a set of its own: slower to read, never wrong. So
+            // too if it is full, or something else is in the way.
+            Err(
+                Errno::NOENT
+                | Errno::NOTDIR
+                | Errno::ACCESS
+                | Errno::PERM
+                | Errno::ROFS
+                | Errno::NODEV
+                | Errno::NOSPC
+                | Errno::DQUOT
+                | Errno::NOMEM,
+            ) => {}
+            other => return other.map(Shared::Page).at("share memory through", &path),
+        }
+    }
+    Ok(Shared::Private(Box::new(Private {
+        words: [const { Word::new(0) }; WORDS],
+        short: Mutex::default(),
+        gate: Mutex::default(),
+        cut: Mutex::default(),
+    })))
+}
+
+/// Writes the container's directory into the page.
+pub(super) fn put_dir(words: &[Word; WORDS], dir: &Path) {
+    let bytes = dir.as_os_str().as_bytes();
+    let room = &words[DIR + 1..];
+    if bytes.len() > room.len() * 8 {
+        return;
+    }
+    for (word, chunk) in room.iter().zip(bytes.chunks(8)) {
+        let mut value = [0; 8];
+        value[..chunk.len()].copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(value), Ordering::SeqCst);
+    }
+    words[DIR].store(bytes.len() as u64, Ordering::SeqCst);
+}
+
+/// What [`put_dir`] wrote.
+fn dir_of(words: &[Word; WORDS]) -> Option<PathBuf> {
+    let room = &words[DIR + 1..];
+    let len = usize::try_from(words[DIR].load(Ordering::SeqCst))
+        .ok()
+        .filter(|len| (1..=room.len() * 8).contains(len))?;
+    let mut bytes: Vec<u8> = room
+        .iter()
+        .take(len.div_ceil(8))
+        .flat_map(|word| word.load(Ordering::SeqCst).to_le_bytes())
+        .collect();
+    bytes.truncate(len);
+    Some(PathBuf::from(OsString::from_vec(bytes)))
+}
+
+impl LogSet {
+    /// Removes what killed writers of a container left in shared memory. For a container that is
+    /// gone.
+    pub fn forget_page(container: &Container, dir: &Path) {
+        SharedPage::remove_file(&page_path(container, dir));
+    }
+}
+
+/// Whether the processes that shared the page of user `uid` at `path` are all dead; then their mark
+/// in the container goes, if it has the nonce of the page, and the page.
+///
+/// The store has the container; nobody needs to have it open. False also if there is no page, or if
+/// the container is not where it was: then a page is removed, and a mark stays.
+pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> {
+    let heir = |page: &SharedPage| -> Result<()> {
+        let words = page.words();
+        let (state, nonce) =
+            (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
+        if state & (READY | FOUNDING) != 0
+            && let Some(dir) = dir_of(words)
+            && let Some(root) = root_of_container(&dir)
+        {
+            let view = store
+                .inside(vec![Place { root: root.to_path_buf(), dir: dir.clone() }], Keep::Nothing);
+            let store = view.as_deref().unwrap_or(store);
+            let mark = dir.join(name::open_mark(state as u32));
+            let text = store.readlink(&mark).ok();
+            if text
+                .as_ref()
+                .and_then(|text| text.to_str())
+                .and_then(Mark::parse)
+                .is_some_and(|mark| mark.nonce == nonce)
+            {
+                match store.unlink(&mark) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(errno).at("remove", &mark),
+                }
+            }
+        }
+        page.remove();
+        Ok(())
+    };
+    match SharedPage::inherit(path, uid, heir) {
+        Ok(Some(done)) => done.map(|()| true),
+        // Something that is not the user's page: nobody shares it, and nobody inherits it.
+        Ok(None) | Err(Errno::PERM) => Ok(false),
+        Err(errno) => Err(errno).at("look at the shared page", path),
+    }
+}
+
+/// The root of a container's directory; `None` for a directory that is not where containers are,
+/// whatever a page says.
+fn root_of_container(dir: &Path) -> Option<&Path> {
+    let top = dir.ancestors().nth(2)?;
+    top.parent().filter(|_| top.file_name().is_some_and(|name| name == name::ROOT_DIR))
+}
+
+/// Whether a process lives that shares the page of user `uid` at `path` in the tenancy with this
+/// nonce. PERM if something is there that is not the user's page.
+pub fn lives(path: &Path, uid: u32, nonce: u64) -> Result<bool> {
+    let page = match SharedPage::peek(path, uid) {
+        // Another user's: who may not look cannot say that they are dead.
+        Err(Errno::ACCESS | Errno::PERM) => return Ok(true),
+        other => other.at("look at the shared page", path)?,
+    };
+    Ok(page.is_some_and(|page| {
+        page.words()[NONCE].load(Ordering::SeqCst) == nonce && page.has_members()
+    }))
+}
+
+/// Where the processes of this node and user meet for a container.
+fn page_path(container: &Container, dir: &Path) -> PathBuf {
+    page_path_of(container, dir, container.store.user())
+}
+
+/// Where the processes of this node and another user meet.
+pub(crate) fn page_path_of(container: &Container, dir: &Path, uid: u32) -> PathBuf {
+    dir.join(format!("plfs-{uid}-{:x}-{}", container.identity.0, container.superblock.uuid))
+}
