@@ -11,7 +11,7 @@
 //! directory's names. [`MemStore::crash`] gives a store made of the second state,
 //! [`MemStore::crash_with`] one in which each change in between made it or not by chance. Modes,
 //! owners and times are durable at once; no rule of PLFS depends on them. What a crash leaves is of
-//! another [boot](Store::boot).
+//! another [boot](plfs::store::Store::boot).
 //!
 //! Names are durable one directory at a time. A rename within a directory happens as a whole or not
 //! at all; one between two directories counts for each when that directory is synced, so between
@@ -20,42 +20,33 @@
 //!
 //! What a crash could bring back stays in memory until `sync_dir`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+mod power_cut;
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::explored;
-use plfs::store::{
-    Bytes, Entry, Errno, Keep, Kind, Links, LockKind, Open, Place, Result, Space, Stat, Store,
-    StoreFile, Time,
-};
+use plfs::store::{Errno, Kind, Links, LockKind, Place, Result, Stat, Time};
 
 /// The unit in which bytes are kept and lost: the page of the Linux page cache.
 const PAGE_BYTES: usize = 4096;
 /// The same for arithmetic on offsets.
 const PAGE: u64 = PAGE_BYTES as u64;
-/// What a store of memory or a device writes whole, at least, when power is cut.
-const WORD: u64 = 8;
+
 /// `stat` counts in units of 512 bytes, whatever the file system (stat(2)).
 const BLOCKS_PER_PAGE: u64 = PAGE / 512;
-/// Largest length and offset: off_t is signed.
-const LEN_MAX: u64 = i64::MAX as u64;
-/// Longest map: it is a copy here, and sparse files can claim any length.
-const MAP_MAX: u64 = 1 << 34;
+
 /// Symbolic links followed in one path before ELOOP, as in Linux (path_resolution(7)).
 const LINKS_MAX: u32 = 40;
 /// PATH_MAX of Linux, with the terminating zero.
 const PATH_MAX: usize = 4096;
 /// NAME_MAX of Linux.
 const NAME_MAX: usize = 255;
-/// What `space` claims as size, 1 TiB.
-const SPACE_TOTAL: u64 = 1 << 40;
-/// The usual umask; a library must not ask for the process's real one, since the only call for it
-/// changes it.
-const UMASK: u32 = 0o022;
+
 /// The set-group-ID bit: on a directory, new things inherit its group, and new directories the bit.
 const SETGID: u32 = 0o2000;
 /// Device number of the next store.
@@ -72,7 +63,7 @@ type Pages = BTreeMap<u64, Arc<Vec<u8>>>;
 #[derive(Clone)]
 pub struct MemStore {
     tree: Arc<Mutex<Tree>>,
-    /// See [`Store::inside`].
+    /// See [`Store::inside`](plfs::store::Store::inside).
     places: Arc<[Place]>,
     /// See [`MemStore::shared`].
     is_shared: bool,
@@ -98,27 +89,6 @@ impl MemStore {
         MemStore::of(Tree::new())
     }
 
-    /// What a power loss now would leave at the least, as a new store of its own: of each file the
-    /// bytes and length of its last `sync_data`, of each directory the names of its last
-    /// `sync_dir`. This store and its open files go on undisturbed.
-    pub fn crash(&self) -> MemStore {
-        explored(1, "power losses");
-        self.after(self.lock().after_crash(None))
-    }
-
-    /// As [`MemStore::crash`], but of what was not synced, some made it, in any order, as `seed`
-    /// decides:
-    ///
-    /// * Each creation, rename and removal of a name is kept or lost.
-    /// * Each page written is as written, as it was, as it was with the changed bytes zeroed, or
-    ///   torn: as written up to some word of 8 bytes and as it was from there. Disks tear at
-    ///   sectors, and no memory stores less than a word.
-    /// * A file's length is the old, the new, or between.
-    pub fn crash_with(&self, seed: u64) -> MemStore {
-        explored(1, "power losses");
-        self.after(self.lock().after_crash(Some(seed)))
-    }
-
     fn of(tree: Tree) -> MemStore {
         MemStore {
             tree: Arc::new(Mutex::new(tree)),
@@ -128,16 +98,13 @@ impl MemStore {
         }
     }
 
-    fn after(&self, tree: Tree) -> MemStore {
-        MemStore { is_shared: self.is_shared, ..MemStore::of(tree) }
-    }
-
-    /// The same tree, as storage that other machines use too ([`Store::is_local`]).
+    /// The same tree, as storage that other machines use too
+    /// ([`Store::is_local`](plfs::store::Store::is_local)).
     pub fn shared(&self) -> MemStore {
         MemStore { is_shared: true, ..self.clone() }
     }
 
-    /// The same tree, as a machine sees it that is in another [boot](Store::boot).
+    /// The same tree, as a machine sees it that is in another [boot](plfs::store::Store::boot).
     pub fn elsewhere(&self) -> MemStore {
         MemStore { boot: Some(7), ..self.clone() }
     }
@@ -380,62 +347,6 @@ impl Content {
         }
         self.saved_len = self.len;
     }
-
-    /// What a crash leaves; all of it durable.
-    fn after_crash(&self, chance: Option<Chance>) -> Content {
-        let mut pages = self.saved_pages.clone();
-        let mut len = self.saved_len;
-        if let Some(mut chance) = chance {
-            let (low, high) = (self.len.min(self.saved_len), self.len.max(self.saved_len));
-            len = match chance.below(3) {
-                0 => self.saved_len,
-                1 => self.len,
-                _ => {
-                    let between = low + chance.below((high - low).saturating_add(1));
-                    (between - between % WORD).clamp(low, high)
-                }
-            };
-            for &number in &self.dirty {
-                pages.insert(number, Arc::new(self.crashed_page(number, &mut chance)));
-            }
-            cut(&mut pages, len);
-        }
-        Content {
-            pages: pages.clone(),
-            len,
-            saved_pages: pages,
-            saved_len: len,
-            dirty: BTreeSet::new(),
-        }
-    }
-
-    fn crashed_page(&self, number: u64, chance: &mut Chance) -> Vec<u8> {
-        let padded = |pages: &Pages| {
-            let mut page = pages.get(&number).map(|page| page.to_vec()).unwrap_or_default();
-            page.resize(PAGE_BYTES, 0);
-            page
-        };
-        let old = padded(&self.saved_pages);
-        let mut new = padded(&self.pages);
-        // If the file was shortened and that did not last, neither did the loss of the bytes
-        // behind.
-        let end = self.len.saturating_sub(number * PAGE).min(PAGE) as usize;
-        new[end..].copy_from_slice(&old[end..]);
-        match chance.below(4) {
-            0 => new,
-            1 => old,
-            2 => old
-                .into_iter()
-                .zip(new)
-                .map(|(old, new)| if old == new { old } else { 0 })
-                .collect(),
-            _ => {
-                let tear = (chance.below(PAGE / WORD) * WORD) as usize;
-                new[tear..].copy_from_slice(&old[tear..]);
-                new
-            }
-        }
-    }
 }
 
 /// Removes the bytes at and past `len`; returns the numbers of the pages touched.
@@ -452,46 +363,9 @@ fn cut(pages: &mut Pages, len: u64) -> Vec<u64> {
     touched
 }
 
-/// Random numbers that follow from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-struct Chance(u64);
-
-impl Chance {
-    /// Numbers for the thing number `what`, independent of those for other things.
-    fn of(seed: u64, what: u64) -> Chance {
-        let mut chance = Chance(seed ^ what.wrapping_mul(0xd605_bbb5_8c8a_bb03));
-        chance.0 = chance.next();
-        chance
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 to `n` - 1.
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
-    }
-}
-
 impl Dir {
     fn new(parent: u64) -> Dir {
         Dir { parent, names: Names::new(), subdirs: 0, saved: Names::new(), changes: Vec::new() }
-    }
-
-    fn names_after_crash(&self, seed: Option<u64>) -> Names {
-        let mut names = self.saved.clone();
-        let Some(seed) = seed else { return names };
-        for change in &self.changes {
-            // Numbers of changes and of inodes (for file contents) must not share their luck.
-            if Chance::of(!seed, change.id).below(2) == 0 {
-                put(&mut names, &change.name, change.ino);
-            }
-        }
-        names
     }
 }
 
@@ -820,421 +694,12 @@ impl Tree {
         self.release(replaced);
         Ok(())
     }
-
-    fn after_crash(&self, seed: Option<u64>) -> Tree {
-        let mut new = Tree {
-            dev: NEXT_DEV.fetch_add(1, Ordering::Relaxed),
-            nodes: HashMap::new(),
-            next_ino: self.next_ino,
-            next_change: 0,
-            next_open: 0,
-            ticks: self.ticks,
-        };
-        new.nodes.insert(ROOT, self.node_after_crash(ROOT, ROOT, seed));
-        new.node_mut(ROOT).names = 1;
-        let mut todo = VecDeque::from([ROOT]);
-        let mut elsewhere = VecDeque::new();
-        loop {
-            while let Some(parent) = todo.pop_front() {
-                let Body::Dir(dir) = &self.node(parent).body else { continue };
-                for (name, ino) in dir.names_after_crash(seed) {
-                    match &self.node(ino).body {
-                        // Moved from here to another directory: only if it does not turn up there.
-                        Body::Dir(child) if child.parent != parent => {
-                            elsewhere.push_back((parent, name, ino))
-                        }
-                        _ => self.save_name(&mut new, &mut todo, parent, name, ino, seed),
-                    }
-                }
-            }
-            let Some((parent, name, ino)) = elsewhere.pop_front() else { return new };
-            self.save_name(&mut new, &mut todo, parent, name, ino, seed);
-        }
-    }
-
-    /// Gives `ino` a name in the store after the crash.
-    fn save_name(
-        &self,
-        new: &mut Tree,
-        todo: &mut VecDeque<u64>,
-        parent: u64,
-        name: OsString,
-        ino: u64,
-        seed: Option<u64>,
-    ) {
-        let is_dir = self.node(ino).is_dir();
-        if is_dir && new.nodes.contains_key(&ino) {
-            return;
-        }
-        let node = new.nodes.entry(ino).or_insert_with(|| self.node_after_crash(ino, parent, seed));
-        node.names += 1;
-        node.kept += 1;
-        if is_dir {
-            todo.push_back(ino);
-        }
-        if let Ok(dir) = new.dir_mut(parent) {
-            dir.names.insert(name.clone(), ino);
-            dir.saved.insert(name, ino);
-            dir.subdirs += u64::from(is_dir);
-        }
-    }
-
-    /// A copy without names yet, for directories without entries.
-    fn node_after_crash(&self, ino: u64, parent: u64, seed: Option<u64>) -> Node {
-        let old = self.node(ino);
-        let body = match &old.body {
-            Body::File(content) => {
-                Body::File(content.after_crash(seed.map(|seed| Chance::of(seed, ino))))
-            }
-            Body::Dir(_) => Body::Dir(Dir::new(parent)),
-            Body::Link(target) => Body::Link(target.clone()),
-        };
-        Node {
-            body,
-            mode: old.mode,
-            uid: old.uid,
-            gid: old.gid,
-            atime: old.atime,
-            mtime: old.mtime,
-            ctime: old.ctime,
-            names: 0,
-            kept: 0,
-            opens: 0,
-            locks: vec![],
-        }
-    }
-}
-
-impl Store for MemStore {
-    fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
-        let mut tree = self.lock();
-        let exclusive = how.create && how.exclusive;
-        let found = self.walk(
-            &tree,
-            path,
-            if exclusive {
-                Last::CreateNew
-            } else if how.create {
-                Last::Create
-            } else {
-                Last::Follow
-            },
-        )?;
-        let ino = match found.ino {
-            Some(_) if exclusive => return Err(Errno::EXIST),
-            Some(ino) if tree.node(ino).is_dir() && (how.write || how.create) => {
-                return Err(Errno::ISDIR);
-            }
-            Some(ino) => ino,
-            None if !how.create => return Err(Errno::NOENT),
-            None => {
-                let (dir, name) = found.vacant(false)?;
-                tree.add(dir, &name, Body::File(Content::default()), how.mode & 0o7777 & !UMASK)?
-            }
-        };
-        tree.next_open += 1;
-        let id = tree.next_open;
-        tree.node_mut(ino).opens += 1;
-        drop(tree);
-        Ok(Arc::new(MemFile {
-            tree: Arc::clone(&self.tree),
-            ino,
-            id,
-            read: how.read || !how.write,
-            write: how.write,
-        }))
-    }
-
-    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
-        let tree = self.lock();
-        let ino = self.walk(&tree, path, Last::of(links))?.exists()?;
-        Ok(tree.node(ino).stat(tree.dev, ino))
-    }
-
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        let tree = self.lock();
-        let ino = self.walk(&tree, path, Last::Follow)?.exists()?;
-        Ok(tree
-            .dir(ino)?
-            .names
-            .iter()
-            .map(|(name, &ino)| Entry { name: name.clone(), kind: Some(tree.node(ino).kind()) })
-            .collect())
-    }
-
-    fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
-        let mut tree = self.lock();
-        let (dir, name) = self.walk(&tree, path, Last::Entry)?.vacant(true)?;
-        tree.add(dir, &name, Body::Dir(Dir::new(dir)), mode & 0o7777 & !UMASK).map(drop)
-    }
-
-    fn rmdir(&self, path: &Path) -> Result<()> {
-        let mut tree = self.lock();
-        let found = self.walk(&tree, path, Last::Entry)?;
-        let ino = found.exists()?;
-        let Some(name) = &found.name else {
-            return Err(match parts_reversed(path.as_os_str().as_bytes()).next() {
-                Some(last) if last == "." => Errno::INVAL,
-                Some(_) => Errno::NOTEMPTY,
-                None => Errno::BUSY,
-            });
-        };
-        if !tree.dir(ino)?.names.is_empty() {
-            return Err(Errno::NOTEMPTY);
-        }
-        tree.remove(found.dir, name)
-    }
-
-    fn unlink(&self, path: &Path) -> Result<()> {
-        let mut tree = self.lock();
-        let found = self.walk(&tree, path, Last::Entry)?;
-        let ino = found.exists()?;
-        match &found.name {
-            Some(_) if found.slash && !tree.node(ino).is_dir() => Err(Errno::NOTDIR),
-            Some(name) if !tree.node(ino).is_dir() => tree.remove(found.dir, name),
-            _ => Err(Errno::ISDIR),
-        }
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        let mut tree = self.lock();
-        let (from, to) = (self.walk(&tree, from, Last::Entry)?, self.walk(&tree, to, Last::Entry)?);
-        tree.rename(&from, &to)
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        let mut tree = self.lock();
-        let ino = self.walk(&tree, from, Last::Stay)?.exists()?;
-        let (dir, name) = self.walk(&tree, to, Last::Entry)?.vacant(false)?;
-        if tree.node(ino).is_dir() {
-            return Err(Errno::PERM);
-        }
-        let now = tree.now();
-        let id = tree.change_id();
-        tree.change(id, dir, &name, Some(ino), now).map(drop)
-    }
-
-    fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
-        match target.as_os_str().len() {
-            0 => return Err(Errno::NOENT),
-            PATH_MAX.. => return Err(Errno::NAMETOOLONG),
-            _ => {}
-        }
-        let mut tree = self.lock();
-        let (dir, name) = self.walk(&tree, path, Last::Entry)?.vacant(false)?;
-        tree.add(dir, &name, Body::Link(target.to_owned()), 0o777).map(drop)
-    }
-
-    fn readlink(&self, path: &Path) -> Result<PathBuf> {
-        let tree = self.lock();
-        let ino = self.walk(&tree, path, Last::Stay)?.exists()?;
-        match &tree.node(ino).body {
-            Body::Link(target) => Ok(target.clone()),
-            _ => Err(Errno::INVAL),
-        }
-    }
-
-    fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
-        let mut tree = self.lock();
-        let ino = self.walk(&tree, path, Last::Follow)?.exists()?;
-        let now = tree.now();
-        let node = tree.node_mut(ino);
-        node.mode = mode & 0o7777;
-        node.ctime = now;
-        Ok(())
-    }
-
-    fn chown(&self, path: &Path, uid: Option<u32>, gid: Option<u32>, links: Links) -> Result<()> {
-        let mut tree = self.lock();
-        let ino = self.walk(&tree, path, Last::of(links))?.exists()?;
-        let now = tree.now();
-        let node = tree.node_mut(ino);
-        // chown(2) takes the number -1 as "leave as it is", which is what None says.
-        node.uid = uid.filter(|&id| id != u32::MAX).unwrap_or(node.uid);
-        node.gid = gid.filter(|&id| id != u32::MAX).unwrap_or(node.gid);
-        node.ctime = now;
-        Ok(())
-    }
-
-    fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
-        if [atime, mtime].iter().flatten().any(|time| time.nsec > 999_999_999) {
-            return Err(Errno::INVAL);
-        }
-        let mut tree = self.lock();
-        let last = if self.place(path).is_none() { Last::Follow } else { Last::Stay };
-        let ino = self.walk(&tree, path, last)?.exists()?;
-        if atime.is_none() && mtime.is_none() {
-            return Ok(());
-        }
-        let now = tree.now();
-        let node = tree.node_mut(ino);
-        node.atime = atime.unwrap_or(node.atime);
-        node.mtime = mtime.unwrap_or(node.mtime);
-        node.ctime = now;
-        Ok(())
-    }
-
-    fn sync_dir(&self, path: &Path) -> Result<()> {
-        let mut tree = self.lock();
-        let ino = self.walk(&tree, path, Last::Follow)?.exists()?;
-        tree.sync_dir(ino)
-    }
-
-    fn space(&self, path: &Path) -> Result<Space> {
-        let tree = self.lock();
-        self.walk(&tree, path, Last::Follow)?.exists()?;
-        let pages = |node: &Node| {
-            if let Body::File(content) = &node.body { content.pages.len() as u64 } else { 0 }
-        };
-        let used = tree.nodes.values().map(pages).sum::<u64>() * PAGE;
-        Ok(Space { total: SPACE_TOTAL, available: SPACE_TOTAL.saturating_sub(used) })
-    }
-
-    fn inside(&self, places: Vec<Place>, _keep: Keep) -> Option<Arc<dyn Store>> {
-        Some(Arc::new(MemStore { places: places.into(), ..self.clone() }))
-    }
-
-    fn is_local(&self, _path: &Path) -> bool {
-        !self.is_shared
-    }
-
-    fn boot(&self, _path: &Path) -> Option<u64> {
-        // What a crash leaves is a store of its own.
-        Some(self.boot.unwrap_or_else(|| self.lock().dev))
-    }
-}
-
-/// An open file of a [`MemStore`]. Locks belong to it, not to the process: two opens exclude each
-/// other wherever they are.
-struct MemFile {
-    tree: Arc<Mutex<Tree>>,
-    ino: u64,
-    id: u64,
-    read: bool,
-    write: bool,
-}
-
-impl std::fmt::Debug for MemFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemFile")
-            .field("ino", &self.ino)
-            .field("open", &self.id)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Drop for MemFile {
-    fn drop(&mut self) {
-        let mut tree = lock(&self.tree);
-        let node = tree.node_mut(self.ino);
-        node.opens -= 1;
-        node.locks.retain(|&(id, _)| id != self.id);
-        tree.release([self.ino]);
-    }
-}
-
-impl MemFile {
-    /// Runs `change` on the bytes, with new modification times.
-    fn change(&self, not_open_for_writing: Errno, change: impl FnOnce(&mut Content)) -> Result<()> {
-        if !self.write {
-            return Err(not_open_for_writing);
-        }
-        let mut tree = lock(&self.tree);
-        let now = tree.now();
-        let node = tree.node_mut(self.ino);
-        let Body::File(content) = &mut node.body else { return Err(Errno::ISDIR) };
-        change(content);
-        node.mtime = now;
-        node.ctime = now;
-        Ok(())
-    }
-}
-
-impl StoreFile for MemFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        if !self.read {
-            return Err(Errno::BADF);
-        }
-        if offset > LEN_MAX {
-            return Err(Errno::INVAL);
-        }
-        match &lock(&self.tree).node(self.ino).body {
-            Body::File(content) => Ok(content.read_at(buf, offset)),
-            Body::Dir(_) | Body::Link(_) => Err(Errno::ISDIR),
-        }
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
-        if offset > LEN_MAX {
-            return Err(Errno::INVAL);
-        }
-        let room = usize::try_from(LEN_MAX - offset).unwrap_or(usize::MAX);
-        if room == 0 && !buf.is_empty() {
-            return Err(Errno::FBIG);
-        }
-        let buf = &buf[..buf.len().min(room)];
-        if buf.is_empty() && self.write {
-            return Ok(0);
-        }
-        self.change(Errno::BADF, |content| content.write_at(buf, offset))?;
-        Ok(buf.len())
-    }
-
-    fn stat(&self) -> Result<Stat> {
-        let tree = lock(&self.tree);
-        Ok(tree.node(self.ino).stat(tree.dev, self.ino))
-    }
-
-    fn set_len(&self, len: u64) -> Result<()> {
-        if len > LEN_MAX {
-            return Err(Errno::INVAL);
-        }
-        self.change(Errno::INVAL, |content| content.set_len(len))
-    }
-
-    fn sync_data(&self) -> Result<()> {
-        let mut tree = lock(&self.tree);
-        match &mut tree.node_mut(self.ino).body {
-            Body::File(content) => {
-                content.sync();
-                Ok(())
-            }
-            Body::Dir(_) | Body::Link(_) => tree.sync_dir(self.ino),
-        }
-    }
-
-    /// As flock(2), a failed attempt to change the kind of lock loses the lock held before.
-    fn try_lock(&self, kind: LockKind) -> Result<bool> {
-        let mut tree = lock(&self.tree);
-        let locks = &mut tree.node_mut(self.ino).locks;
-        if locks.contains(&(self.id, kind)) {
-            return Ok(true);
-        }
-        locks.retain(|&(id, _)| id != self.id);
-        if locks.iter().any(|&(_, other)| [kind, other].contains(&LockKind::Exclusive)) {
-            return Ok(false);
-        }
-        locks.push((self.id, kind));
-        Ok(true)
-    }
-
-    fn map(&self) -> Result<Bytes> {
-        if !self.read {
-            return Err(Errno::ACCESS);
-        }
-        let tree = lock(&self.tree);
-        let Body::File(content) = &tree.node(self.ino).body else { return Err(Errno::NODEV) };
-        if content.len > MAP_MAX {
-            return Err(Errno::NOMEM);
-        }
-        let mut bytes = vec![0; content.len as usize];
-        content.read_at(&mut bytes, 0);
-        Ok(Arc::new(bytes))
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use plfs::store::{Open, Store};
+
     use super::*;
 
     #[test]
