@@ -65,13 +65,13 @@ fuzz_target!(|bytes: &[u8]| {
                         .expect("a run keeps the limits");
                     assert!(
                         end <= header.eof
-                            && *stamp <= header.hlc
+                            && *stamp <= header.stamp
                             && usize::from(*segment) < block.segments.len()
                     );
                 }
                 Record::Hole { logical, length, stamp, .. } => {
                     let end = run_end(*logical, *length, 0, 1, 0).expect("a hole keeps the limits");
-                    assert!(end <= header.eof && *stamp <= header.hlc);
+                    assert!(end <= header.eof && *stamp <= header.stamp);
                 }
                 Record::Truncate { size, .. } => assert!(*size <= MAX_OFFSET),
                 Record::Writer { .. } => {}

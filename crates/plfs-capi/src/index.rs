@@ -203,7 +203,7 @@ pub unsafe extern "C" fn plfs_door_horizon_get(
         not_null(out)?;
         let seen = file.file.commit_horizon()?;
         // SAFETY: not NULL, and the caller's promise.
-        unsafe { out.write(PlfsHorizon { stamp: seen.max_hlc, is_new: seen.is_new.into() }) };
+        unsafe { out.write(PlfsHorizon { stamp: seen.max_stamp, is_new: seen.is_new.into() }) };
         Ok(0)
     }) as c_int
 }
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn plfs_door_horizon_set(
         // SAFETY: not NULL, and the caller's promise.
         let seen = unsafe { &*seen };
         file.file
-            .set_commit_horizon(CommitHorizon { max_hlc: seen.stamp, is_new: seen.is_new != 0 });
+            .set_commit_horizon(CommitHorizon { max_stamp: seen.stamp, is_new: seen.is_new != 0 });
         Ok(0)
     }) as c_int
 }

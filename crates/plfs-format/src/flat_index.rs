@@ -65,7 +65,7 @@ pub struct Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncate {
     /// Order: stamp.
-    pub hlc: u64,
+    pub stamp: u64,
     /// Order: log set.
     pub set: u32,
     /// New size.
@@ -133,7 +133,7 @@ pub struct Extent {
     /// Offset in the segment, bytes; of a hole its logical offset.
     pub physical: u64,
     /// Order: stamp. 0 in blocks without orders.
-    pub hlc: u64,
+    pub stamp: u64,
 }
 
 /// Everything in a flat index but its entries and blocks.
@@ -146,7 +146,7 @@ pub struct FlatIndex {
     /// Records merged, of all kinds.
     pub records: u64,
     /// Largest stamp merged.
-    pub max_hlc: u64,
+    pub max_stamp: u64,
     /// Orders up to this stamp were left out: it counts only while all records that it does not
     /// have are younger. 0: none was left out.
     pub floor: u64,
@@ -216,7 +216,7 @@ impl Blocks {
         put_column(out, &|i| extents[i].segment.into());
         put_column(out, &|i| extents[i].physical);
         if ordered {
-            put_column(out, &|i| extents[i].hlc);
+            put_column(out, &|i| extents[i].stamp);
             put_column(out, &|i| extents[i].set.into());
         }
         out.resize(out.len().next_multiple_of(BLOCK_ALIGN), 0);
@@ -417,15 +417,15 @@ impl<'a> Extents<'a> {
     /// Stamp and number of the set of extent `i`, if the block has orders.
     #[inline]
     pub fn order(&self, i: usize) -> Option<(u64, u32)> {
-        self.order.map(|(hlc, set)| (hlc.get(self.bytes, i), set.get(self.bytes, i) as u32))
+        self.order.map(|(stamp, set)| (stamp.get(self.bytes, i), set.get(self.bytes, i) as u32))
     }
 
     /// All extents that keep the limits.
     pub fn collect_into(&self, out: &mut Vec<Extent>) {
         self.visit(0, |i, start, end| {
-            let ((segment, physical), (hlc, set)) =
+            let ((segment, physical), (stamp, set)) =
                 (self.place(i), self.order(i).unwrap_or_default());
-            out.push(Extent { logical: start, length: end - start, segment, set, physical, hlc });
+            out.push(Extent { logical: start, length: end - start, segment, set, physical, stamp });
             true
         });
     }
@@ -463,7 +463,7 @@ pub fn encode(flat: &FlatIndex, shapes: &[NewShape], entries: &[u8], blocks: &Bl
     column(&mut out, &mut flat.segments.iter().map(|segment| segment.at.segment.into()));
     column(&mut out, &mut flat.segments.iter().map(|segment| segment.bytes));
     for cut in &flat.truncates {
-        out.extend_from_slice(&cut.hlc.to_le_bytes());
+        out.extend_from_slice(&cut.stamp.to_le_bytes());
         out.extend_from_slice(&cut.set.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&cut.size.to_le_bytes());
@@ -498,7 +498,7 @@ pub fn encode(flat: &FlatIndex, shapes: &[NewShape], entries: &[u8], blocks: &Bl
     put(&mut out, 16, &flat.uuid.0);
     put(&mut out, 32, &flat.size.to_le_bytes());
     put(&mut out, 40, &flat.records.to_le_bytes());
-    put(&mut out, 48, &flat.max_hlc.to_le_bytes());
+    put(&mut out, 48, &flat.max_stamp.to_le_bytes());
     put(&mut out, 56, &(flat.covered.len() as u32).to_le_bytes());
     put(&mut out, 60, &(flat.segments.len() as u32).to_le_bytes());
     put(&mut out, 64, &(flat.truncates.len() as u32).to_le_bytes());
@@ -608,7 +608,7 @@ pub fn decode_head(file: &[u8], file_bytes: u64, uuid: &Uuid) -> Result<FlatInde
         uuid: *uuid,
         size: fields.u64(32),
         records: fields.u64(40),
-        max_hlc: fields.u64(48),
+        max_stamp: fields.u64(48),
         floor: fields.u64(120),
         covered: Vec::new(),
         segments: Vec::new(),
@@ -689,7 +689,7 @@ pub fn decode_head(file: &[u8], file_bytes: u64, uuid: &Uuid) -> Result<FlatInde
         let Some(cut) = tables.get(at..at + TRUNCATE_BYTES).map(Fields) else {
             return bad(at, "the tables end inside a truncate");
         };
-        flat.truncates.push(Truncate { hlc: cut.u64(0), set: cut.u32(8), size: cut.u64(16) });
+        flat.truncates.push(Truncate { stamp: cut.u64(0), set: cut.u32(8), size: cut.u64(16) });
         at += TRUNCATE_BYTES;
     }
     if at.next_multiple_of(8) != tables_end {
@@ -797,14 +797,14 @@ mod tests {
             uuid,
             size: 10,
             records: 20,
-            max_hlc: 30,
+            max_stamp: 30,
             floor: 25,
             covered: vec![
                 Covered { set: 9, from: 128, bytes: 256 },
                 Covered { set: 1, from: 0, bytes: 0 },
             ],
             segments: vec![segment(9, 2), segment(9, 0), segment(1, 1), segment(9, 1)],
-            truncates: vec![Truncate { hlc: 4, set: 5, size: 7 }],
+            truncates: vec![Truncate { stamp: 4, set: 5, size: 7 }],
             shapes: Vec::new(),
             entries: 1,
             entries_at: 0,
@@ -830,7 +830,7 @@ mod tests {
             segment: (i % 3) as u32,
             set: (i % 2) as u32,
             physical: i * 8,
-            hlc: 1000 - i,
+            stamp: 1000 - i,
         };
         blocks.push(&(0..128).map(extent).collect::<Vec<_>>(), true).unwrap();
         blocks.push(&(128..130).map(extent).collect::<Vec<_>>(), false).unwrap();
@@ -846,7 +846,7 @@ mod tests {
             (
                 found.size,
                 found.records,
-                found.max_hlc,
+                found.max_stamp,
                 found.floor,
                 found.entries,
                 found.extents,
@@ -877,7 +877,7 @@ mod tests {
         (0..view.len()).for_each(|i| view.block(i).unwrap().collect_into(&mut extents));
         assert_eq!(extents.len(), 130);
         assert_eq!(
-            (extents[127].logical, extents[127].hlc, extents[128].hlc, extents[129].physical),
+            (extents[127].logical, extents[127].stamp, extents[128].stamp, extents[129].physical),
             (1270, 873, 0, 1032)
         );
         assert_eq!(

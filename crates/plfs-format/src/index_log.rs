@@ -266,7 +266,7 @@ pub enum Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Stamp; orders the block among all blocks of the container.
-    pub hlc: u64,
+    pub stamp: u64,
     /// Largest logical end of the runs and holes, or the new size of a truncate block.
     pub eof: u64,
     /// True if the block is a truncate.
@@ -499,7 +499,7 @@ mod tests {
         assert_eq!(bytes.len() % ALIGN as usize, 0);
         let block = decode(&bytes, 128).unwrap().unwrap();
         assert_eq!(
-            (block.header.hlc, block.header.eof, block.header.block_bytes),
+            (block.header.stamp, block.header.eof, block.header.block_bytes),
             (42, 103, bytes.len() as u64)
         );
         assert_eq!(

@@ -58,7 +58,7 @@ pub struct Summary {
     /// Bytes of all data logs up to the last one that a record names.
     pub stored_bytes: u64,
     /// Largest stamp in any index log.
-    pub max_hlc: u64,
+    pub max_stamp: u64,
     /// Bytes of all index logs.
     pub index_bytes: u64,
     /// Number of records in all index logs.
@@ -84,7 +84,7 @@ impl Summary {
             index_logs: self.log_sets.into(),
             size: self.size.into(),
             stored_bytes: self.stored_bytes.into(),
-            stamp: self.max_hlc.into(),
+            stamp: self.max_stamp.into(),
             index_bytes: self.index_bytes.into(),
             records: self.records.into(),
             data_logs: self.data_logs.into(),
@@ -114,7 +114,7 @@ impl Summary {
             data_logs: raw.data_logs.get(),
             size: raw.size.get(),
             stored_bytes: raw.stored_bytes.get(),
-            max_hlc: raw.stamp.get(),
+            max_stamp: raw.stamp.get(),
             index_bytes: raw.index_bytes.get(),
             records: raw.records.get(),
             flat: raw.flat.get(),
@@ -138,7 +138,7 @@ mod tests {
             data_logs: 7,
             size: 2,
             stored_bytes: 3,
-            max_hlc: 4,
+            max_stamp: 4,
             index_bytes: 5,
             records: 6,
             flat: 8,

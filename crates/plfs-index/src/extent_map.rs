@@ -187,11 +187,11 @@ impl ExtentMap {
     pub fn with_base(base: Base) -> ExtentMap {
         let mut map = ExtentMap::new();
         let flat = base.flat();
-        map.max_order = Order { hlc: flat.max_hlc, set: u32::MAX };
+        map.max_order = Order { stamp: flat.max_stamp, set: u32::MAX };
         map.eof = AtomicU64::new(flat.size);
         // A file may say anything; what is kept must have orders and sizes that ascend.
         for cut in &flat.truncates {
-            let order = Order { hlc: cut.hlc, set: cut.set };
+            let order = Order { stamp: cut.stamp, set: cut.set };
             if map.truncates.last().is_none_or(|last| last.0 < order && last.1 < cut.size)
                 && order <= map.max_order
             {
@@ -437,8 +437,8 @@ impl ExtentMap {
     }
 
     /// Returns the largest stamp of all records that were ever added, 0 if there were none.
-    pub fn max_hlc(&self) -> u64 {
-        self.max_order.hlc
+    pub fn max_stamp(&self) -> u64 {
+        self.max_order.stamp
     }
 
     /// Calls for the runs that are kept, in no particular order. The parts of a run that was cut
@@ -620,8 +620,8 @@ mod tests {
 
     use super::*;
 
-    fn order(hlc: u64) -> Order {
-        Order { hlc, set: 0 }
+    fn order(stamp: u64) -> Order {
+        Order { stamp, set: 0 }
     }
 
     fn all(map: &ExtentMap) -> Vec<(Run, Order)> {
@@ -639,11 +639,11 @@ mod tests {
     #[test]
     fn an_entry_is_72_bytes_as_in_the_format() {
         let run = Run { logical: 30, length: 2, stride: -10, count: 4, segment: 9, physical: 100 };
-        let entry = Entry::new(run, Order { hlc: 5, set: 6 });
+        let entry = Entry::new(run, Order { stamp: 5, set: 6 });
         assert_eq!(size_of::<Entry>(), 72);
         assert_eq!(
             (entry.run(), entry.order(), entry.first.get(), entry.end.get()),
-            (run, Order { hlc: 5, set: 6 }, 0, 32)
+            (run, Order { stamp: 5, set: 6 }, 0, 32)
         );
         let bytes = entry.as_bytes();
         assert_eq!(bytes[8..16], 32u64.to_le_bytes());
@@ -732,7 +732,7 @@ mod tests {
         let later = Order { set: 1, ..order(6) };
         map.insert_truncate(later, 0);
         assert_eq!(map.truncates(), [(later, 0), (order(7), 200)]);
-        assert_eq!(map.max_hlc(), 7);
+        assert_eq!(map.max_stamp(), 7);
     }
 
     #[test]
@@ -856,7 +856,7 @@ mod tests {
 
     fn base(map: &ExtentMap, image: &Image, settled: bool) -> Base {
         let uuid = plfs_format::Uuid([0; 16]);
-        let max_hlc = map.max_hlc();
+        let max_stamp = map.max_stamp();
         let segment = |old: &u32| Segment {
             at: SegmentRef { set: 0, stream: 0, segment: *old, backend: 0 },
             bytes: 0,
@@ -864,14 +864,14 @@ mod tests {
         let flat = FlatIndex {
             uuid,
             size: map.eof(),
-            max_hlc,
-            floor: if settled { max_hlc } else { 0 },
+            max_stamp,
+            floor: if settled { max_stamp } else { 0 },
             covered: vec![Covered { set: 0, from: 0, bytes: 0 }],
             segments: image.segments.iter().map(segment).collect(),
             truncates: map
                 .truncates()
                 .iter()
-                .map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size })
+                .map(|(order, size)| Truncate { stamp: order.stamp, set: order.set, size: *size })
                 .collect(),
             ..FlatIndex::default()
         };
@@ -939,7 +939,7 @@ mod tests {
                     physicals: (0..6).map(|_| random()).collect(),
                 },
             ];
-            let flat = FlatIndex { max_hlc: 5, floor: 5, ..FlatIndex::default() };
+            let flat = FlatIndex { max_stamp: 5, floor: 5, ..FlatIndex::default() };
             let bytes = flat_index::encode(&flat, &shapes, entries.as_bytes(), &Default::default());
             let flat = flat_index::decode(&bytes, &plfs_format::Uuid::default()).unwrap();
             let base = Base::new(Arc::new(bytes), flat);

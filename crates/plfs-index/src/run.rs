@@ -15,7 +15,7 @@ pub fn renumbered(segment: u32, numbers: &[u32]) -> u32 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order {
     /// Stamp of the record.
-    pub hlc: u64,
+    pub stamp: u64,
     /// Log set that wrote it; stamps of one log set are unique.
     pub set: u32,
 }

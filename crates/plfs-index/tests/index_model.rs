@@ -110,7 +110,7 @@ fn check(map: &ExtentMap, file: &Bytes) {
 
 /// The p-th order: both fields matter.
 fn nth(p: usize) -> Order {
-    Order { hlc: 1 + p as u64 / 4, set: SETS[p % 4] }
+    Order { stamp: 1 + p as u64 / 4, set: SETS[p % 4] }
 }
 
 /// Log sets.
@@ -195,7 +195,7 @@ fn reopen_with(map: &ExtentMap, bulks: Vec<Bulk>, settled: bool) -> (ExtentMap, 
         .image(bulks.into_iter().map(|bulk| (bulk, segments.clone())).collect(), &numbers, settled)
         .unwrap();
     let uuid = plfs_format::Uuid([7; 16]);
-    let max_hlc = map.max_hlc().max(newest);
+    let max_stamp = map.max_stamp().max(newest);
     let segment = |old: &u32| Segment {
         at: SegmentRef {
             set: SETS[set_of[*old as usize] as usize],
@@ -208,8 +208,8 @@ fn reopen_with(map: &ExtentMap, bulks: Vec<Bulk>, settled: bool) -> (ExtentMap, 
     let flat = FlatIndex {
         uuid,
         size: map.eof(),
-        max_hlc,
-        floor: if settled { max_hlc } else { map.base().map_or(0, |base| base.flat().floor) },
+        max_stamp,
+        floor: if settled { max_stamp } else { map.base().map_or(0, |base| base.flat().floor) },
         covered: SETS.iter().map(|set| Covered { set: *set, from: 0, bytes: 0 }).collect(),
         segments: image.segments.iter().map(segment).collect(),
         truncates: if settled {
@@ -217,7 +217,7 @@ fn reopen_with(map: &ExtentMap, bulks: Vec<Bulk>, settled: bool) -> (ExtentMap, 
         } else {
             map.truncates()
                 .iter()
-                .map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size })
+                .map(|(order, size)| Truncate { stamp: order.stamp, set: order.set, size: *size })
                 .collect()
         },
         ..FlatIndex::default()
@@ -293,7 +293,7 @@ fn run_steps(steps: &[(Step, Item, u16)], buffer: usize) {
     map.extend(batch);
     let file = model(&records);
     check(&map, &file);
-    assert_eq!(map.max_hlc(), records.iter().map(|r| r.1.hlc).max().unwrap_or(0));
+    assert_eq!(map.max_stamp(), records.iter().map(|r| r.1.stamp).max().unwrap_or(0));
     map.compact();
     check(&map, &file);
     check(&reopen(&map), &file);
@@ -379,10 +379,10 @@ proptest! {
         let n = nodes * streams * ranks;
         let mut file = Bytes::new();
         let mut map = ExtentMap::with_buffer(3);
-        let mut hlc = 0;
-        let add = |map: &mut ExtentMap, file: &mut Bytes, hlc: &mut u64, item: Item| {
-            *hlc += 1;
-            insert(map, &item, Order { hlc: *hlc, set: SETS[*hlc as usize % 4] });
+        let mut stamp = 0;
+        let add = |map: &mut ExtentMap, file: &mut Bytes, stamp: &mut u64, item: Item| {
+            *stamp += 1;
+            insert(map, &item, Order { stamp: *stamp, set: SETS[*stamp as usize % 4] });
             replay(file, &item);
         };
         for rank in 0..n {
@@ -391,7 +391,7 @@ proptest! {
             let physical = at / streams % ranks * 64;
             let stride = (n * (length + gap)) as i64;
             let run = Run { logical: rank * (length + gap), length, stride: if pieces_each == 1 { 0 } else { stride }, count: pieces_each as u32, segment, physical };
-            add(&mut map, &mut file, &mut hlc, Item::Run(run));
+            add(&mut map, &mut file, &mut stamp, Item::Run(run));
         }
         // Segments keep the numbers that this list says.
         let mut names: Vec<u32> = (0..SEGMENTS as u32).collect();
@@ -405,8 +405,8 @@ proptest! {
             check(&map, &renumbered(&file, &names));
             for item in round {
                 let mut item = *item;
-                hlc += 1;
-                let order = Order { hlc, set: SETS[hlc as usize % 4] };
+                stamp += 1;
+                let order = Order { stamp, set: SETS[stamp as usize % 4] };
                 replay(&mut file, &item);
                 if let Item::Run(run) = &mut item
                     && run.segment != HOLE
@@ -518,7 +518,7 @@ fn all_runs(size: u64, lengths: std::ops::RangeInclusive<u64>, counts: u32) -> V
 fn all_pairs_of_runs_in_a_small_file() {
     let runs = all_runs(12, 1..=3, 3);
     assert!(runs.len() > 200, "{}", runs.len());
-    let order = |hlc| Order { hlc, set: 0 };
+    let order = |stamp| Order { stamp, set: 0 };
     for (i, a) in runs.iter().enumerate() {
         for (j, b) in runs.iter().enumerate() {
             let (a, b) = (Item::Run(*a), Item::Run(Run { segment: 1, ..*b }));
@@ -613,7 +613,7 @@ fn all_schedules_of_three_writers() {
                 }
                 next[w] += 1;
                 replay(&mut file, &item);
-                logs[w].push((item, Order { hlc: 1 + i as u64 / 2, set: SETS[i % 2] }));
+                logs[w].push((item, Order { stamp: 1 + i as u64 / 2, set: SETS[i % 2] }));
             }
             let mut map = ExtentMap::with_buffer(1 + n % 5);
             for k in 0..3 {
@@ -643,15 +643,15 @@ fn all_schedules_of_three_writers() {
 fn repeated_strided_checkpoints_stay_small() {
     let mut map = ExtentMap::new();
     let mut folder = Folder::new();
-    let (mut physical, mut hlc) = (0, 0);
+    let (mut physical, mut stamp) = (0, 0);
     for round in 0..50u64 {
         for i in 0..5000u64 {
             folder.push(i * 640, 10, 0, physical, || 0);
             physical += 10;
             if i % (700 + 13 * round) == 0 || i == 4999 {
                 for item in folder.take(|| 0) {
-                    hlc += 1;
-                    item.each().for_each(|run| map.insert(run, Order { hlc, set: 1 }));
+                    stamp += 1;
+                    item.each().for_each(|run| map.insert(run, Order { stamp, set: 1 }));
                 }
             }
         }
@@ -697,11 +697,11 @@ fn a_hole_that_lies_somewhere_is_damage() {
     for (segment, physical, sound) in [(HOLE, 20, true), (HOLE, 0, false), (HOLE - 1, 20, false)] {
         let mut blocks = Blocks::default();
         blocks
-            .push(&[Extent { logical: 20, length: 5, segment, set: 0, physical, hlc: 3 }], true)
+            .push(&[Extent { logical: 20, length: 5, segment, set: 0, physical, stamp: 3 }], true)
             .unwrap();
         let flat = FlatIndex {
             size: 50,
-            max_hlc: 5,
+            max_stamp: 5,
             covered: vec![Covered { set: 1, from: 0, bytes: 0 }],
             ..FlatIndex::default()
         };
@@ -718,7 +718,7 @@ fn a_hole_that_lies_somewhere_is_damage() {
 #[test]
 #[ignore = "prints speeds, tests nothing"]
 fn speed() {
-    let order = |hlc| Order { hlc, set: 0 };
+    let order = |stamp| Order { stamp, set: 0 };
     let mut map = ExtentMap::new();
     for rank in 0..8u64 {
         let run = Run {

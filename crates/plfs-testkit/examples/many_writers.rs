@@ -77,7 +77,7 @@ fn write(file: &Path, own: std::ops::Range<u64>, writers: u64, pieces: u64, leng
     let files: Vec<File> = nodes.iter().map(|plfs| open(plfs, file)).collect();
     for (rank, file) in own.zip(&files) {
         // As in a parallel program, where one rank looks and tells the others.
-        file.set_commit_horizon(CommitHorizon { max_hlc: 0, is_new: true });
+        file.set_commit_horizon(CommitHorizon { max_stamp: 0, is_new: true });
         let bytes = vec![(rank % 251) as u8; length as usize];
         for piece in 0..pieces {
             file.write_at(&bytes, (piece * writers + rank) * length).expect("write");

@@ -25,18 +25,18 @@ const LAST: Duration = pause(Duration::from_secs(30));
 pub static FORK_GATE: plain::RwLock<()> = plain::RwLock::new(());
 
 /// A file that may have something to commit.
-pub(crate) trait Tick: Send + Sync {
+pub(crate) trait Autocommit: Send + Sync {
     /// Held while the file is used here, and by who must be the last to use it.
-    fn ticking(&self) -> &Arc<Mutex<()>>;
+    fn committing(&self) -> &Arc<Mutex<()>>;
     /// Commits if anything was written since the last commit; else the next write is to be watched
     /// anew. Whether it did.
-    fn tick(&self) -> bool;
+    fn autocommit(&self) -> bool;
 }
 
 struct Watched {
-    file: Weak<dyn Tick>,
-    /// [`Tick::ticking`].
-    ticking: Arc<Mutex<()>>,
+    file: Weak<dyn Autocommit>,
+    /// [`Autocommit::committing`].
+    committing: Arc<Mutex<()>>,
     due: Instant,
     wait: Duration,
 }
@@ -65,7 +65,7 @@ impl PartialEq for ByDue {
 impl Eq for ByDue {}
 
 #[derive(Default)]
-struct Ticker {
+struct Committer {
     state: Mutex<State>,
     work: Condvar,
 }
@@ -79,26 +79,26 @@ struct State {
 }
 
 /// The child of a fork, in which there is no thread, starts its own.
-static TICKER: OfProcess<Ticker> = OfProcess::new();
+static COMMITTER: OfProcess<Committer> = OfProcess::new();
 
-/// Commits `file` a while from now. Called for the first write after each commit of the ticker.
+/// Commits `file` a while from now. Called for the first write after each commit of the thread.
 ///
 /// Does not wake the thread unless it would sleep too long: a program that writes thousands of
 /// small files pays for an entry in a heap each.
-pub(crate) fn watch<F: Tick + 'static>(file: &Arc<F>) {
-    let ticker = TICKER.get(Ticker::default);
-    let mut state = lock(&ticker.state);
+pub(crate) fn watch<F: Autocommit + 'static>(file: &Arc<F>) {
+    let committer = COMMITTER.get(Committer::default);
+    let mut state = lock(&committer.state);
     if !state.has_thread {
         // Without a thread nothing is lost that close and sync would not commit.
-        if !spawn_for_ever("plfs-commit", || run(ticker)) {
+        if !spawn_for_ever("plfs-commit", || run(committer)) {
             return;
         }
         state.has_thread = true;
     }
     let due = Instant::now() + FIRST;
     state.watched.push(ByDue(Watched {
-        file: Arc::downgrade(file) as Weak<dyn Tick>,
-        ticking: file.ticking().clone(),
+        file: Arc::downgrade(file) as Weak<dyn Autocommit>,
+        committing: file.committing().clone(),
         due,
         wait: FIRST,
     }));
@@ -108,22 +108,24 @@ pub(crate) fn watch<F: Tick + 'static>(file: &Arc<F>) {
     }
     drop(state);
     if sleeps_too_long {
-        ticker.work.notify_one();
+        committer.work.notify_one();
     }
 }
 
-fn run(ticker: &'static Ticker) {
-    let mut state = lock(&ticker.state);
+fn run(committer: &'static Committer) {
+    let mut state = lock(&committer.state);
     loop {
         state.wakes = state.watched.peek().map(|next| next.0.due);
         let Some(next) = state.wakes else {
-            state = ticker.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = committer.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
         let now = Instant::now();
         if next > now {
-            let (woken, _) =
-                ticker.work.wait_timeout(state, next - now).unwrap_or_else(PoisonError::into_inner);
+            let (woken, _) = committer
+                .work
+                .wait_timeout(state, next - now)
+                .unwrap_or_else(PoisonError::into_inner);
             state = woken;
             continue;
         }
@@ -133,7 +135,7 @@ fn run(ticker: &'static Ticker) {
         }
         drop(state);
         let again: Vec<Watched> = due.into_iter().filter_map(commit).collect();
-        state = lock(&ticker.state);
+        state = lock(&committer.state);
         state.watched.extend(again.into_iter().map(ByDue));
     }
 }
@@ -142,13 +144,13 @@ fn run(ticker: &'static Ticker) {
 /// again.
 fn commit(watched: Watched) -> Option<Watched> {
     let _gate = FORK_GATE.read().unwrap_or_else(PoisonError::into_inner);
-    let ticking = lock(&watched.ticking);
+    let committing = lock(&watched.committing);
     let file = watched.file.upgrade()?;
-    let ticked = file.tick();
+    let committed = file.autocommit();
     // In this order: who closes the file waits for us, and is the last.
     drop(file);
-    drop(ticking);
-    if !ticked {
+    drop(committing);
+    if !committed {
         return None;
     }
     let wait = (watched.wait * 2).min(LAST);

@@ -120,7 +120,7 @@ pub(crate) fn compact(
     let set = Arc::new(LogSet::join(
         container.clone(),
         &alone,
-        CommitHorizon { max_hlc: 0, is_new: true },
+        CommitHorizon { max_stamp: 0, is_new: true },
         Wanted::New,
         || identity.mark(),
         catalog::complete,
@@ -191,7 +191,7 @@ impl<'a> Copier<'a> {
                 names.into_iter().filter(|name| *name != Name::LogSet(set.id())).collect();
             let mut index = Index::begin(container, &others)?;
             let is_whole = index.finish(container, &others)?;
-            if is_whole && index.max_hlc() < stamps[0] && stamps.is_sorted_by(|a, b| a < b) {
+            if is_whole && index.max_stamp() < stamps[0] && stamps.is_sorted_by(|a, b| a < b) {
                 let streams =
                     container.superblock.backends.len().min(container.superblock.streams.into());
                 let stream = |_| Stream {
@@ -207,7 +207,7 @@ impl<'a> Copier<'a> {
                     streams: (0..streams).map(stream).collect(),
                 });
             }
-            set.observe(index.max_hlc());
+            set.observe(index.max_stamp());
         }
         Err(Error::invalid(
             Errno::AGAIN,

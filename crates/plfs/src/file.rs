@@ -567,10 +567,10 @@ impl File {
             true => logical.commit(Durability::on_close(&logical.config), None),
             false => Ok(()),
         };
-        // The ticker may look at the file just now: were it the last to let go, the end would come
-        // some time after this call, or, in a program that ends, never.
-        let ticking = logical.ticking.clone();
-        let alone = lock(&ticking);
+        // The thread of `autocommit` may look at the file just now: were it the last to let go, the
+        // end would come some time after this call, or, in a program that ends, never.
+        let committing = logical.committing.clone();
+        let alone = lock(&committing);
         let last = Arc::into_inner(logical);
         drop(alone);
         let finished = match last {

@@ -83,10 +83,10 @@ pub(crate) struct LogicalFile {
     /// When an append looked for truncates last, and the time of the container's directory that it
     /// saw.
     append_look: Mutex<Option<(Time, Instant)>>,
-    /// The ticker will commit it.
+    /// The thread of `autocommit` will commit it.
     pub(crate) watched: AtomicBool,
-    /// Held by the ticker as long as it uses the file, and by who must be the last to use it.
-    pub(crate) ticking: Arc<Mutex<()>>,
+    /// Held by that thread as long as it uses the file, and by who must be the last to use it.
+    pub(crate) committing: Arc<Mutex<()>>,
     /// Created by this process, and nothing was asked of it yet: there is nothing of others to
     /// know.
     is_new: AtomicBool,
@@ -102,12 +102,12 @@ struct Guard {
     is_forked: bool,
 }
 
-impl autocommit::Tick for LogicalFile {
-    fn ticking(&self) -> &Arc<Mutex<()>> {
-        &self.ticking
+impl autocommit::Autocommit for LogicalFile {
+    fn committing(&self) -> &Arc<Mutex<()>> {
+        &self.committing
     }
 
-    fn tick(&self) -> bool {
+    fn autocommit(&self) -> bool {
         let uncommitted =
             read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted());
         if !uncommitted {
@@ -168,7 +168,7 @@ impl LogicalFile {
             is_new: AtomicBool::new(false),
             given_horizon: Mutex::new(None),
             watched: AtomicBool::new(false),
-            ticking: Arc::default(),
+            committing: Arc::default(),
             container,
             config,
             totals: Mutex::new(Totalizer::new(summary)),
@@ -214,7 +214,7 @@ impl LogicalFile {
             // machine's is in the file's.
             let seen = match (self.clock()?, container::read_clock(&self.container)) {
                 (Some(now), Ok(clock)) => now.max(clock.stamp),
-                _ => self.totals()?.max_hlc,
+                _ => self.totals()?.max_stamp,
             };
             writer.set().observe(seen);
             writer.forget_end();
@@ -291,7 +291,7 @@ impl LogicalFile {
             }
             self.rebuild_index(index, Some(writer))?;
             if stale || begun {
-                writer.set().observe(index.max_hlc());
+                writer.set().observe(index.max_stamp());
                 writer.seal();
             }
         }
@@ -345,7 +345,7 @@ impl LogicalFile {
         if let Some(writer) = read(&self.writer).as_ref() {
             index.add_own(&writer.frozen());
             self.rebuild_index(&mut index, Some(writer))?;
-            writer.set().observe(index.max_hlc());
+            writer.set().observe(index.max_stamp());
             writer.seal();
         }
         *slot = Some(index);
@@ -362,7 +362,7 @@ impl LogicalFile {
             return Ok(writer.clone());
         }
         // The index is locked before the writer, or not at the same time.
-        let was_read = read(&self.index).as_ref().map_or(0, Index::max_hlc);
+        let was_read = read(&self.index).as_ref().map_or(0, Index::max_stamp);
         let mut slot = write(&self.writer);
         if let Some(writer) = slot.as_ref() {
             return Ok(writer.clone());
@@ -370,15 +370,15 @@ impl LogicalFile {
         self.lock_container(&mut lock(&self.guard))?;
         let given_horizon = lock(&self.given_horizon).take();
         let seen = match (self.is_new.swap(false, Ordering::AcqRel), given_horizon) {
-            (true, _) => CommitHorizon { max_hlc: 0, is_new: true },
+            (true, _) => CommitHorizon { max_stamp: 0, is_new: true },
             (false, Some(seen)) => seen,
             // A clock is ahead of all that was committed before: this costs the same whether there
             // are a hundred log sets or ten thousand. What this process has read counts all the
             // same.
             (false, None) => match self.clock()? {
                 Some(clock) => {
-                    let summary = lock(&self.totals).summary().map_or(0, |known| known.max_hlc);
-                    CommitHorizon { max_hlc: clock.max(was_read).max(summary), is_new: false }
+                    let summary = lock(&self.totals).summary().map_or(0, |known| known.max_stamp);
+                    CommitHorizon { max_stamp: clock.max(was_read).max(summary), is_new: false }
                 }
                 None => self.commit_horizon()?,
             },
@@ -426,10 +426,10 @@ impl LogicalFile {
 
     pub(crate) fn commit_horizon(&self) -> Result<CommitHorizon> {
         if self.is_new.load(Ordering::Acquire) {
-            return Ok(CommitHorizon { max_hlc: 0, is_new: true });
+            return Ok(CommitHorizon { max_stamp: 0, is_new: true });
         }
         let totals = self.totals()?;
-        Ok(CommitHorizon { max_hlc: totals.max_hlc, is_new: totals.log_sets == 0 })
+        Ok(CommitHorizon { max_stamp: totals.max_stamp, is_new: totals.log_sets == 0 })
     }
 
     fn written(&self) {
@@ -657,11 +657,11 @@ impl LogicalFile {
 
     /// Commits and gives up the log set; the next write joins again.
     pub(crate) fn leave(&self) -> Result<()> {
-        let _alone = lock(&self.ticking);
+        let _alone = lock(&self.committing);
         self.leave_alone()
     }
 
-    /// [`LogicalFile::leave`] while the ticker is kept away.
+    /// [`LogicalFile::leave`] while the thread of `autocommit` is kept away.
     fn leave_alone(&self) -> Result<()> {
         if read(&self.writer).is_none() {
             return Ok(());

@@ -121,14 +121,14 @@ fn a_failed_flush_poisons_and_loses_nothing_committed() {
     for (errno, large) in
         [(Errno::NOSPC, false), (Errno::DQUOT, false), (Errno::IO, false), (Errno::NOSPC, true)]
     {
-        let bed = Fixture::new();
-        let plfs = bed.process();
+        let fixture = Fixture::new();
+        let plfs = fixture.process();
         let file = open(&plfs, Path::new(NAME));
         file.write_at(&[1; 4000], 0).unwrap();
         file.commit().unwrap();
         match large {
-            true => bed.faults.full_after(100_000),
-            false => bed.faults.fail_matching(".data", Op::WriteAt, errno),
+            true => fixture.faults.full_after(100_000),
+            false => fixture.faults.fail_matching(".data", Op::WriteAt, errno),
         }
         let failed = (0..1000u64).find_map(|i| file.write_at(&[2; 1000], i * 1000).err());
         let error = failed.expect("a million bytes do not fit");
@@ -138,8 +138,8 @@ fn a_failed_flush_poisons_and_loses_nothing_committed() {
             "{error}"
         );
         refuses(file, errno);
-        bed.faults.reset();
-        assert_eq!(bed.content(), [1; 4000]);
+        fixture.faults.reset();
+        assert_eq!(fixture.content(), [1; 4000]);
     }
 }
 
@@ -150,28 +150,28 @@ fn a_failed_index_append_poisons_and_loses_nothing_committed() {
     for (errno, short) in
         [(Errno::NOSPC, None), (Errno::DQUOT, None), (Errno::IO, None), (Errno::NOSPC, Some(70))]
     {
-        let bed = Fixture::new();
-        let plfs = bed.process();
+        let fixture = Fixture::new();
+        let plfs = fixture.process();
         let file = open(&plfs, Path::new(NAME));
         file.write_at(&[1; 100], 0).unwrap();
         file.commit().unwrap();
         file.write_at(&[2; 100], 50).unwrap();
         match short {
             // The data fit, and a part of the block.
-            Some(room) => bed.faults.full_after(100 + room),
-            None => bed.faults.fail_matching("/index", Op::WriteAt, errno),
+            Some(room) => fixture.faults.full_after(100 + room),
+            None => fixture.faults.fail_matching("/index", Op::WriteAt, errno),
         }
         let error = file.commit().unwrap_err();
         assert_eq!(error.errno(), errno);
         assert!(error.to_string().contains("/index"), "{error}");
         refuses(file, errno);
-        bed.faults.reset();
-        assert_eq!(bed.content(), [1; 100]);
+        fixture.faults.reset();
+        assert_eq!(fixture.content(), [1; 100]);
         // The torn block is in nobody's way.
         let file = open(&plfs, Path::new(NAME));
         file.write_at(&[3; 10], 100).unwrap();
         file.close().unwrap();
-        assert_eq!(bed.content()[..], [[1; 100].as_slice(), &[3; 10]].concat());
+        assert_eq!(fixture.content()[..], [[1; 100].as_slice(), &[3; 10]].concat());
     }
 }
 
@@ -180,19 +180,19 @@ fn a_failed_index_append_poisons_and_loses_nothing_committed() {
 #[test]
 fn a_failed_sync_is_for_ever() {
     for path in [".data", "/index"] {
-        let bed = Fixture::new();
-        let plfs = bed.process();
+        let fixture = Fixture::new();
+        let plfs = fixture.process();
         let file = open(&plfs, Path::new(NAME));
         file.write_at(&[1; 100], 0).unwrap();
         file.sync().unwrap();
         file.write_at(&[2; 100], 50).unwrap();
-        bed.faults.fail_matching(path, Op::SyncData, Errno::IO);
+        fixture.faults.fail_matching(path, Op::SyncData, Errno::IO);
         let error = file.sync().unwrap_err();
         assert_eq!(error.errno(), Errno::IO);
         assert!(error.to_string().contains(path) && error.to_string().contains("sync"), "{error}");
-        bed.faults.reset();
+        fixture.faults.reset();
         refuses(file, Errno::IO);
-        assert_eq!(bed.content()[..50], [1; 50]);
+        assert_eq!(fixture.content()[..50], [1; 50]);
     }
 }
 
@@ -202,15 +202,22 @@ fn a_failed_sync_is_for_ever() {
 fn a_failed_creation_leaves_nothing() {
     for errno in [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::ACCESS, Errno::MFILE] {
         for op in [Op::Mkdir, Op::Open, Op::WriteAt, Op::Link] {
-            let bed = Fixture::new();
-            let plfs = bed.process();
-            bed.faults.fail_matching(if op == Op::Mkdir { ".plfs" } else { "/super" }, op, errno);
+            let fixture = Fixture::new();
+            let plfs = fixture.process();
+            fixture.faults.fail_matching(
+                if op == Op::Mkdir { ".plfs" } else { "/super" },
+                op,
+                errno,
+            );
             let error = plfs.open(Path::new(NAME), OpenOptions::create()).unwrap_err();
             assert_eq!(error.errno(), errno, "{op:?} {error}");
             assert!(error.to_string().contains("/m/"), "{error}");
-            bed.faults.reset();
-            assert_eq!(bed.memory.stat(Path::new(NAME), Links::Stay).unwrap_err(), Errno::NOENT);
-            assert_eq!(bed.files(""), Vec::<PathBuf>::new(), "{op:?} {errno}");
+            fixture.faults.reset();
+            assert_eq!(
+                fixture.memory.stat(Path::new(NAME), Links::Stay).unwrap_err(),
+                Errno::NOENT
+            );
+            assert_eq!(fixture.files(""), Vec::<PathBuf>::new(), "{op:?} {errno}");
             open(&plfs, Path::new(NAME)).close().unwrap();
         }
     }
@@ -220,9 +227,9 @@ fn a_failed_creation_leaves_nothing() {
 #[test]
 fn short_writes_are_continued() {
     for n in 1..12 {
-        let bed = Fixture::new();
-        let plfs = bed.process();
-        bed.faults.short_write_at(n, 13);
+        let fixture = Fixture::new();
+        let plfs = fixture.process();
+        fixture.faults.short_write_at(n, 13);
         let file = open(&plfs, Path::new(NAME));
         let bytes: Vec<u8> = (0..100_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
         let mut at = 0;
@@ -234,7 +241,7 @@ fn short_writes_are_continued() {
             }
         }
         file.close().unwrap();
-        assert_eq!(bed.content(), bytes, "write {n}");
+        assert_eq!(fixture.content(), bytes, "write {n}");
     }
 }
 
@@ -243,8 +250,8 @@ fn short_writes_are_continued() {
 #[test]
 fn a_read_only_file_can_be_read_and_refuses_writes() {
     for errno in [Errno::ROFS, Errno::ACCESS] {
-        let bed = Fixture::new();
-        let file = open(&bed.process(), Path::new(NAME));
+        let fixture = Fixture::new();
+        let file = open(&fixture.process(), Path::new(NAME));
         file.write_at(b"there", 0).unwrap();
         file.close().unwrap();
         for (path, op) in [
@@ -255,9 +262,9 @@ fn a_read_only_file_can_be_read_and_refuses_writes() {
             ("", Op::Unlink),
             ("", Op::Link),
         ] {
-            bed.faults.fail_matching(path, op, errno);
+            fixture.faults.fail_matching(path, op, errno);
         }
-        let plfs = bed.process();
+        let plfs = fixture.process();
         let file = open(&plfs, Path::new(NAME));
         let mut bytes = [0; 5];
         assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 5);
@@ -266,8 +273,8 @@ fn a_read_only_file_can_be_read_and_refuses_writes() {
         assert_eq!(error.errno(), errno, "{error}");
         file.close().unwrap();
         assert_eq!(plfs.unlink(Path::new(NAME)).unwrap_err().errno(), errno);
-        bed.faults.reset();
-        assert_eq!(bed.content(), b"there");
+        fixture.faults.reset();
+        assert_eq!(fixture.content(), b"there");
     }
 }
 
@@ -276,21 +283,21 @@ fn a_read_only_file_can_be_read_and_refuses_writes() {
 #[test]
 fn a_missing_segment_is_named_and_the_rest_reads() {
     for damage in 0..3 {
-        let mut bed = Fixture::new();
+        let mut fixture = Fixture::new();
         // Two processes, two log sets.
-        bed.config.streams = 1;
+        fixture.config.streams = 1;
         let (one, two) =
-            (open(&bed.process(), Path::new(NAME)), open(&bed.process(), Path::new(NAME)));
+            (open(&fixture.process(), Path::new(NAME)), open(&fixture.process(), Path::new(NAME)));
         one.write_at(&[1; 100], 0).unwrap();
         two.write_at(&[2; 100], 200).unwrap();
         one.close().unwrap();
         two.close().unwrap();
-        let file = open(&bed.process(), Path::new(NAME));
+        let file = open(&fixture.process(), Path::new(NAME));
         let lost = file.extents(200, 300).unwrap()[0].data_log.clone();
         match damage {
-            0 => bed.memory.unlink(&lost).unwrap(),
-            1 => bed.change(&lost, |bytes| bytes.truncate(40)),
-            _ => bed.faults.fail_matching(&lost.to_string_lossy(), Op::Open, Errno::ACCESS),
+            0 => fixture.memory.unlink(&lost).unwrap(),
+            1 => fixture.change(&lost, |bytes| bytes.truncate(40)),
+            _ => fixture.faults.fail_matching(&lost.to_string_lossy(), Op::Open, Errno::ACCESS),
         }
         let mut bytes = [0; 100];
         let error = file.read_at(&mut bytes, 200).unwrap_err();
@@ -311,10 +318,11 @@ fn a_missing_segment_is_named_and_the_rest_reads() {
 /// name the old bytes stood for the new ones.
 #[test]
 fn a_backend_that_is_not_mounted_is_not_begun_anew() {
-    let mut bed = Fixture::new();
-    bed.config.backends = vec!["/n".into()];
+    let mut fixture = Fixture::new();
+    fixture.config.backends = vec!["/n".into()];
     let write = |name: &str, byte: u8| -> plfs::Result<()> {
-        let Opened::Logical(file) = bed.process().open(Path::new(name), OpenOptions::create())?
+        let Opened::Logical(file) =
+            fixture.process().open(Path::new(name), OpenOptions::create())?
         else {
             panic!("it is plain")
         };
@@ -324,8 +332,8 @@ fn a_backend_that_is_not_mounted_is_not_begun_anew() {
     for i in 0..60 {
         write(&format!("/m/f{i}"), 1).unwrap();
     }
-    bed.memory.rename(Path::new("/n"), Path::new("/away")).unwrap();
-    bed.memory.mkdir(Path::new("/n"), 0o755).unwrap();
+    fixture.memory.rename(Path::new("/n"), Path::new("/away")).unwrap();
+    fixture.memory.mkdir(Path::new("/n"), 0o755).unwrap();
     let error = write("/m/new", 1).unwrap_err();
     assert_eq!(error.errno(), Errno::IO);
     assert!(
@@ -336,12 +344,12 @@ fn a_backend_that_is_not_mounted_is_not_begun_anew() {
     // Files whose log set begins on the other backend can be written.
     let written: Vec<bool> = (0..60).map(|i| write(&format!("/m/f{i}"), 2).is_ok()).collect();
     assert!(written.contains(&true) && written.contains(&false), "{written:?}");
-    assert!(bed.memory.list(Path::new("/n")).unwrap().is_empty());
-    bed.memory.rmdir(Path::new("/n")).unwrap();
-    bed.memory.rename(Path::new("/away"), Path::new("/n")).unwrap();
+    assert!(fixture.memory.list(Path::new("/n")).unwrap().is_empty());
+    fixture.memory.rmdir(Path::new("/n")).unwrap();
+    fixture.memory.rename(Path::new("/away"), Path::new("/n")).unwrap();
     for (i, written) in written.iter().enumerate() {
         assert_eq!(
-            content(&bed.process(), Path::new(&format!("/m/f{i}"))),
+            content(&fixture.process(), Path::new(&format!("/m/f{i}"))),
             [if *written { 2 } else { 1 }; 100]
         );
     }
@@ -351,30 +359,30 @@ fn a_backend_that_is_not_mounted_is_not_begun_anew() {
 /// writes that need it, with its path, and nothing that was committed on the others is lost.
 #[test]
 fn a_missing_backend_is_named() {
-    let mut bed = Fixture::new();
-    bed.config.backends = vec!["/gone".into()];
-    let error = bed.process().open(Path::new(NAME), OpenOptions::create()).unwrap_err();
+    let mut fixture = Fixture::new();
+    fixture.config.backends = vec!["/gone".into()];
+    let error = fixture.process().open(Path::new(NAME), OpenOptions::create()).unwrap_err();
     assert_eq!(error.errno(), Errno::NOENT);
     assert!(error.to_string().contains("/gone"), "{error}");
-    assert_eq!(bed.memory.stat(Path::new(NAME), Links::Stay), Err(Errno::NOENT));
+    assert_eq!(fixture.memory.stat(Path::new(NAME), Links::Stay), Err(Errno::NOENT));
 
-    let mut bed = Fixture::new();
-    bed.config.backends = vec!["/n".into()];
+    let mut fixture = Fixture::new();
+    fixture.config.backends = vec!["/n".into()];
     for i in 0..20u8 {
         // A log set for each, on either backend.
-        let file = open(&bed.process(), Path::new(NAME));
-        std::mem::forget(open(&bed.process(), Path::new(NAME)));
+        let file = open(&fixture.process(), Path::new(NAME));
+        std::mem::forget(open(&fixture.process(), Path::new(NAME)));
         file.write_at(&[i + 1; 10], u64::from(i) * 10).unwrap();
         file.commit().unwrap();
         std::mem::forget(file);
     }
-    let before = bed.content();
+    let before = fixture.content();
     assert!(
-        !bed.files(".data").iter().all(|path| path.starts_with("/m")),
+        !fixture.files(".data").iter().all(|path| path.starts_with("/m")),
         "both backends are used"
     );
-    bed.faults.fail_matching("/n/", None, Errno::NOENT);
-    let file = open(&bed.process(), Path::new(NAME));
+    fixture.faults.fail_matching("/n/", None, Errno::NOENT);
+    let file = open(&fixture.process(), Path::new(NAME));
     let (mut read, mut missing) = (0, 0);
     for i in 0..20u64 {
         let mut bytes = [0; 10];
@@ -395,8 +403,8 @@ fn a_missing_backend_is_named() {
         }
     }
     assert!(read > 0 && missing > 0, "{read} {missing}");
-    bed.faults.reset();
-    assert_eq!(bed.content(), before, "it came back, and nothing is lost");
+    fixture.faults.reset();
+    assert_eq!(fixture.content(), before, "it came back, and nothing is lost");
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
@@ -412,18 +420,18 @@ fn crc32c(bytes: &[u8]) -> u32 {
 /// numbers. The name can be removed all the same.
 #[test]
 fn damaged_and_newer_superblocks_are_refused() {
-    let bed = Fixture::new();
-    let file = open(&bed.process(), Path::new(NAME));
+    let fixture = Fixture::new();
+    let file = open(&fixture.process(), Path::new(NAME));
     file.write_at(b"data", 0).unwrap();
     file.close().unwrap();
-    let opened = || bed.process().open(Path::new(NAME), OpenOptions::read());
+    let opened = || fixture.process().open(Path::new(NAME), OpenOptions::read());
     let original = {
         let mut all = Vec::new();
-        bed.change(Path::new(NAME), |bytes| all.clone_from(bytes));
+        fixture.change(Path::new(NAME), |bytes| all.clone_from(bytes));
         all
     };
     for bit in (64 * 8..3072 * 8).step_by(7) {
-        bed.change(Path::new(NAME), |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        fixture.change(Path::new(NAME), |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
         match opened() {
             // Without its magic it is some other file.
             Ok(Opened::Plain(_)) => assert!(bit / 8 < 72),
@@ -436,15 +444,15 @@ fn damaged_and_newer_superblocks_are_refused() {
             }
             other => panic!("bit {bit}: {other:?}"),
         }
-        bed.change(Path::new(NAME), |bytes| bytes.clone_from(&original));
+        fixture.change(Path::new(NAME), |bytes| bytes.clone_from(&original));
     }
     for len in [0, 71, 72, 3000, 4092] {
-        bed.change(Path::new(NAME), |bytes| bytes.truncate(len));
+        fixture.change(Path::new(NAME), |bytes| bytes.truncate(len));
         assert!(matches!(opened(), Ok(Opened::Plain(_)) | Err(Error::Corrupt { .. })), "{len}");
-        bed.change(Path::new(NAME), |bytes| bytes.clone_from(&original));
+        fixture.change(Path::new(NAME), |bytes| bytes.clone_from(&original));
     }
     for (at, value, says) in [(76, 2, "version 2"), (83, 1, "features 0x1000000")] {
-        bed.change(Path::new(NAME), |bytes| {
+        fixture.change(Path::new(NAME), |bytes| {
             bytes[at] = value;
             let sum = crc32c(&bytes[76..3072]);
             bytes[72..76].copy_from_slice(&sum.to_le_bytes());
@@ -452,11 +460,11 @@ fn damaged_and_newer_superblocks_are_refused() {
         let error = opened().unwrap_err();
         assert_eq!(error.errno(), Errno::OPNOTSUPP);
         assert!(error.to_string().contains(says) && error.to_string().contains(NAME), "{error}");
-        bed.change(Path::new(NAME), |bytes| bytes.clone_from(&original));
+        fixture.change(Path::new(NAME), |bytes| bytes.clone_from(&original));
     }
-    assert_eq!(bed.content(), b"data");
-    bed.change(Path::new(NAME), |bytes| bytes[100] ^= 1);
-    bed.process().unlink(Path::new(NAME)).unwrap();
+    assert_eq!(fixture.content(), b"data");
+    fixture.change(Path::new(NAME), |bytes| bytes[100] ^= 1);
+    fixture.process().unlink(Path::new(NAME)).unwrap();
 }
 
 /// An index block whose checksum is right and whose content contradicts the format is damage, and
@@ -464,18 +472,18 @@ fn damaged_and_newer_superblocks_are_refused() {
 /// was torn by a crash: it means nothing. (The original ignored both without a word.)
 #[test]
 fn a_damaged_index_block_is_reported() {
-    let bed = Fixture::new();
-    let file = open(&bed.process(), Path::new(NAME));
+    let fixture = Fixture::new();
+    let file = open(&fixture.process(), Path::new(NAME));
     for i in 0..3u64 {
         file.write_at(b"0123456789", i * 10).unwrap();
         file.commit().unwrap();
         file.write_at(b"!", 3).unwrap();
     }
     file.close().unwrap();
-    bed.make_summary_void();
-    let index = bed.files("/index").remove(0);
+    fixture.make_summary_void();
+    let index = fixture.files("/index").remove(0);
     let mut original = Vec::new();
-    bed.change(&index, |bytes| original.clone_from(bytes));
+    fixture.change(&index, |bytes| original.clone_from(bytes));
     let payload = u32::from_le_bytes(original[12..16].try_into().unwrap()) as usize;
     // What was durable, the run's length of its kind, its count, and its end.
     for (at, value) in [
@@ -485,14 +493,14 @@ fn a_damaged_index_block_is_reported() {
         (64 + payload - 56 + 7, 0xff),
         (64 + payload - 56 + 15, 0xff),
     ] {
-        bed.change(&index, |bytes| {
+        fixture.change(&index, |bytes| {
             bytes[at] = value;
             let sum = crc32c(&bytes[64..64 + payload]);
             bytes[8..12].copy_from_slice(&sum.to_le_bytes());
             let sum = crc32c(&bytes[8..64]);
             bytes[4..8].copy_from_slice(&sum.to_le_bytes());
         });
-        let file = open(&bed.process(), Path::new(NAME));
+        let file = open(&fixture.process(), Path::new(NAME));
         let error = file.read_at(&mut [0; 10], 0).unwrap_err();
         assert_eq!(error.errno(), Errno::IO);
         assert!(
@@ -500,19 +508,19 @@ fn a_damaged_index_block_is_reported() {
                 && error.to_string().contains("/index is damaged: at byte"),
             "{error}"
         );
-        bed.change(&index, |bytes| bytes.clone_from(&original));
+        fixture.change(&index, |bytes| bytes.clone_from(&original));
     }
-    bed.change(&index, |bytes| bytes[70] ^= 1);
-    let error = open(&bed.process(), Path::new(NAME)).read_at(&mut [0; 10], 0).unwrap_err();
+    fixture.change(&index, |bytes| bytes[70] ^= 1);
+    let error = open(&fixture.process(), Path::new(NAME)).read_at(&mut [0; 10], 0).unwrap_err();
     assert!(
         error.errno() == Errno::IO && error.to_string().contains("/index is damaged: at byte 0"),
         "{error}"
     );
-    bed.change(&index, |bytes| {
+    fixture.change(&index, |bytes| {
         bytes.clone_from(&original);
         bytes.truncate(bytes.len() - 70);
     });
-    let file = open(&bed.process(), Path::new(NAME));
+    let file = open(&fixture.process(), Path::new(NAME));
     let mut bytes = [0; 30];
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 30);
     assert_eq!(&bytes[10..], b"01234567890123456789");
@@ -522,42 +530,42 @@ fn a_damaged_index_block_is_reported() {
 /// without it. (The original never noticed.)
 #[test]
 fn a_damaged_or_stale_flat_index_is_not_used() {
-    let bed = Fixture::new();
-    let plfs = bed.process();
+    let fixture = Fixture::new();
+    let plfs = fixture.process();
     let file = open(&plfs, Path::new(NAME));
     // Too irregular for a flat index that has room in the superblock.
     for i in (0..500u64).rev() {
         file.write_at(&i.to_le_bytes(), i * i * i % 3001).unwrap();
     }
     file.close().unwrap();
-    let before = bed.content();
+    let before = fixture.content();
     plfs.flatten(Path::new(NAME)).unwrap();
     let used = || {
-        let file = open(&bed.process(), Path::new(NAME));
+        let file = open(&fixture.process(), Path::new(NAME));
         // A block is looked at when something in it is read.
         file.read_at(&mut [0; 4000], 0).unwrap();
         file.with_index(|index| index.flat().0).unwrap()
     };
     assert!(used());
-    let flat = bed.files("/flat").remove(0);
+    let flat = fixture.files("/flat").remove(0);
     let mut original = Vec::new();
-    bed.change(&flat, |bytes| original.clone_from(bytes));
+    fixture.change(&flat, |bytes| original.clone_from(bytes));
     for bit in (0..original.len() * 8).step_by(31) {
-        bed.change(&flat, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
-        assert!(!used() && bed.content() == before, "bit {bit}");
-        bed.change(&flat, |bytes| bytes.clone_from(&original));
+        fixture.change(&flat, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        assert!(!used() && fixture.content() == before, "bit {bit}");
+        fixture.change(&flat, |bytes| bytes.clone_from(&original));
     }
     for len in [0, 7, 127, 128, original.len() - 1] {
-        bed.change(&flat, |bytes| bytes.truncate(len));
-        assert!(!used() && bed.content() == before, "length {len}");
-        bed.change(&flat, |bytes| bytes.clone_from(&original));
+        fixture.change(&flat, |bytes| bytes.truncate(len));
+        assert!(!used() && fixture.content() == before, "length {len}");
+        fixture.change(&flat, |bytes| bytes.clone_from(&original));
     }
     // It covers more of an index log than there is. While the summary counts and names it nobody
     // looks at the logs; any later writer makes the summary void.
-    let index = bed.files("/index").remove(0);
-    bed.change(&index, |bytes| bytes.truncate(bytes.len() - 64));
-    assert!(used() && bed.content() == before);
-    bed.make_summary_void();
+    let index = fixture.files("/index").remove(0);
+    fixture.change(&index, |bytes| bytes.truncate(bytes.len() - 64));
+    assert!(used() && fixture.content() == before);
+    fixture.make_summary_void();
     assert!(!used());
 }
 
@@ -565,16 +573,16 @@ fn a_damaged_or_stale_flat_index_is_not_used() {
 /// time and the data: three nodes' logs cost no call.
 #[test]
 fn a_flat_index_behind_the_summary_spares_the_logs() {
-    let bed = Fixture::new();
-    let writers = [bed.process(), bed.process(), bed.process()];
+    let fixture = Fixture::new();
+    let writers = [fixture.process(), fixture.process(), fixture.process()];
     let files = writers.each_ref().map(|plfs| open(plfs, Path::new(NAME)));
     for i in 0..300u64 {
         files[i as usize % 3].write_at(&[i as u8; 100], i * 100).unwrap();
     }
     files.into_iter().for_each(|file| file.close().unwrap());
-    assert!(bed.files("/flat").is_empty(), "it is short enough to lie behind the summary");
-    bed.faults.reset();
-    let file = open(&bed.process(), Path::new(NAME));
+    assert!(fixture.files("/flat").is_empty(), "it is short enough to lie behind the summary");
+    fixture.faults.reset();
+    let file = open(&fixture.process(), Path::new(NAME));
     let mut bytes = vec![0; 30_001];
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 30_000);
     assert!(
@@ -583,58 +591,58 @@ fn a_flat_index_behind_the_summary_spares_the_logs() {
             .enumerate()
             .all(|(i, piece)| piece.iter().all(|byte| *byte == i as u8))
     );
-    let log = bed.faults.log();
+    let log = fixture.faults.log();
     let is_spared = |call: &&plfs_testkit::Call| {
         call.op != Op::List && !call.path.ends_with("index") && !call.path.ends_with("flat")
     };
     assert!(log.iter().all(|call| is_spared(&call)), "{log:#?}");
     file.close().unwrap();
     // A writer makes the summary void, and with it what lies behind.
-    let file = open(&bed.process(), Path::new(NAME));
+    let file = open(&fixture.process(), Path::new(NAME));
     file.write_at(b"new", 200).unwrap();
     file.commit().unwrap();
     bytes[200..203].copy_from_slice(b"new");
-    assert_eq!(bed.content(), bytes[..30_000]);
+    assert_eq!(fixture.content(), bytes[..30_000]);
     file.close().unwrap();
-    assert_eq!(bed.content(), bytes[..30_000]);
+    assert_eq!(fixture.content(), bytes[..30_000]);
 }
 
 /// A flat index behind the summary that a power cut tore, or a bit flip hurt, is not used; `plfs
 /// check` finds it and writes another.
 #[test]
 fn a_damaged_flat_index_behind_the_summary_is_not_used() {
-    let bed = Fixture::new();
-    let file = open(&bed.process(), Path::new(NAME));
+    let fixture = Fixture::new();
+    let file = open(&fixture.process(), Path::new(NAME));
     for i in 0..9u64 {
         file.write_at(&i.to_le_bytes(), i * i % 31).unwrap();
     }
     // Of what lies over something else and may not be durable no flat index is made.
     file.sync().unwrap();
     file.close().unwrap();
-    let before = bed.content();
-    let superblock = bed.files("/super").remove(0);
+    let before = fixture.content();
+    let superblock = fixture.files("/super").remove(0);
     let mut original = Vec::new();
-    bed.change(&superblock, |bytes| original.clone_from(bytes));
+    fixture.change(&superblock, |bytes| original.clone_from(bytes));
     let length = usize::from(u16::from_le_bytes(original[3152..3154].try_into().unwrap()));
     assert!((128..=892).contains(&length));
-    let store: Arc<dyn Store> = Arc::new(bed.memory.clone());
+    let store: Arc<dyn Store> = Arc::new(fixture.memory.clone());
     let findings = || plfs::check_name(&store, Path::new(NAME), &[]).findings;
     assert!(findings().is_empty());
     for bit in 8 * 3200..8 * (3200 + length) {
-        bed.change(&superblock, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
-        assert_eq!(bed.content(), before, "bit {bit}");
+        fixture.change(&superblock, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        assert_eq!(fixture.content(), before, "bit {bit}");
         let found = findings();
         assert!(
             matches!(&found[..], [one] if one.what.contains("behind the summary") && one.path == superblock && one.at_bytes >= 3200),
             "bit {bit}: {found:?}"
         );
-        bed.change(&superblock, |bytes| bytes.clone_from(&original));
+        fixture.change(&superblock, |bytes| bytes.clone_from(&original));
     }
-    bed.change(&superblock, |bytes| bytes[3584..].fill(0));
-    assert_eq!(bed.content(), before);
+    fixture.change(&superblock, |bytes| bytes[3584..].fill(0));
+    assert_eq!(fixture.content(), before);
     let report = plfs::check_name(&store, Path::new(NAME), &[]);
-    plfs::repair(&store, &bed.config, &report, 0).unwrap();
-    assert!(findings().is_empty() && bed.content() == before);
+    plfs::repair(&store, &fixture.config, &report, 0).unwrap();
+    assert!(findings().is_empty() && fixture.content() == before);
 }
 
 /// A power cut takes what was not synced from the logs, and leaves the summary with the flat index
@@ -643,34 +651,34 @@ fn a_damaged_flat_index_behind_the_summary_is_not_used() {
 #[test]
 fn a_flat_index_that_outlives_its_logs_is_not_believed() {
     for in_file in [false, true] {
-        let bed = Fixture::new();
-        let file = open(&bed.process(), Path::new(NAME));
+        let fixture = Fixture::new();
+        let file = open(&fixture.process(), Path::new(NAME));
         file.write_at(b"synced", 0).unwrap();
         file.sync().unwrap();
-        let logs: Vec<(PathBuf, u64)> = bed
+        let logs: Vec<(PathBuf, u64)> = fixture
             .files("/index")
             .into_iter()
-            .chain(bed.files(".data"))
-            .map(|path| (path.clone(), bed.memory.stat(&path, Links::Follow).unwrap().len))
+            .chain(fixture.files(".data"))
+            .map(|path| (path.clone(), fixture.memory.stat(&path, Links::Follow).unwrap().len))
             .collect();
         file.write_at(b"lost", 2).unwrap();
         file.write_at(b"lost as well", 6).unwrap();
         file.close().unwrap();
         if in_file {
-            bed.process().flatten(Path::new(NAME)).unwrap();
-            assert!(!bed.files("/flat").is_empty());
+            fixture.process().flatten(Path::new(NAME)).unwrap();
+            assert!(!fixture.files("/flat").is_empty());
         }
         for (path, len) in logs {
-            bed.memory.open(&path, Open::READ_WRITE).unwrap().set_len(len).unwrap();
+            fixture.memory.open(&path, Open::READ_WRITE).unwrap().set_len(len).unwrap();
         }
-        let opened_before = open(&bed.process(), Path::new(NAME));
+        let opened_before = open(&fixture.process(), Path::new(NAME));
         assert!(opened_before.totals().unwrap().from_summary && opened_before.len().unwrap() == 18);
-        let early = open(&bed.process(), Path::new(NAME));
+        let early = open(&fixture.process(), Path::new(NAME));
         early.read_at(&mut [0; 1], 0).unwrap();
-        assert_eq!(bed.content(), b"synced");
+        assert_eq!(fixture.content(), b"synced");
         let mut bytes = [0xee; 18];
         assert_eq!(opened_before.read_at(&mut bytes, 0).unwrap(), 6);
-        let writer = open(&bed.process(), Path::new(NAME));
+        let writer = open(&fixture.process(), Path::new(NAME));
         writer.write_at(b"S", 0).unwrap();
         writer.write_at(b"new", 7).unwrap();
         writer.close().unwrap();
@@ -681,7 +689,7 @@ fn a_flat_index_that_outlives_its_logs_is_not_believed() {
                 (10, &b"Synced\0new"[..])
             );
         }
-        assert_eq!(bed.content(), b"Synced\0new");
+        assert_eq!(fixture.content(), b"Synced\0new");
     }
 }
 
@@ -689,8 +697,8 @@ fn a_flat_index_that_outlives_its_logs_is_not_believed() {
 /// opened, and the new one is untouched.
 #[test]
 fn a_file_replaced_under_an_open_handle_stays_its_own() {
-    let bed = Fixture::new();
-    let (one, two) = (bed.process(), bed.process());
+    let fixture = Fixture::new();
+    let (one, two) = (fixture.process(), fixture.process());
     let old = open(&one, Path::new(NAME));
     old.write_at(b"old", 0).unwrap();
     old.commit().unwrap();
@@ -704,17 +712,17 @@ fn a_file_replaced_under_an_open_handle_stays_its_own() {
     assert_eq!(old.read_at(&mut bytes, 0).unwrap(), 6);
     assert_eq!(&bytes, b"oldOLD");
     old.close().unwrap();
-    assert_eq!(bed.content(), b"new");
+    assert_eq!(fixture.content(), b"new");
     // A plain file instead.
     let old = open(&one, Path::new(NAME));
-    bed.memory.unlink(Path::new(NAME)).unwrap();
-    let plain = bed.memory.open(Path::new(NAME), Open::create_new(0o644)).unwrap();
+    fixture.memory.unlink(Path::new(NAME)).unwrap();
+    let plain = fixture.memory.open(Path::new(NAME), Open::create_new(0o644)).unwrap();
     plain.write_at(b"plain", 0).unwrap();
     assert_eq!(old.read_at(&mut bytes, 0).unwrap(), 3);
     old.write_at(b"x", 0).unwrap();
     old.close().unwrap();
     assert!(matches!(
-        bed.process().open(Path::new(NAME), OpenOptions::read()).unwrap(),
+        fixture.process().open(Path::new(NAME), OpenOptions::read()).unwrap(),
         Opened::Plain(_)
     ));
 }
@@ -722,16 +730,16 @@ fn a_file_replaced_under_an_open_handle_stays_its_own() {
 /// A hole cost as many bytes as it freed, because zeros were written into the logs.
 #[test]
 fn a_hole_of_a_gibibyte_costs_less_than_a_kibibyte() {
-    let bed = Fixture::new();
-    let file = open(&bed.process(), Path::new(NAME));
+    let fixture = Fixture::new();
+    let file = open(&fixture.process(), Path::new(NAME));
     file.write_strided(&[1; 1 << 20], 1 << 10, 1 << 20, 0).unwrap();
     file.write_at(&[2; 5000], 1 << 30).unwrap();
     file.commit().unwrap();
-    bed.faults.reset();
+    fixture.faults.reset();
     file.zero(0, 1 << 30).unwrap();
     file.sync().unwrap();
     let writes: Vec<_> =
-        bed.faults.log().into_iter().filter(|call| call.op == Op::WriteAt).collect();
+        fixture.faults.log().into_iter().filter(|call| call.op == Op::WriteAt).collect();
     assert!(writes.iter().all(|call| call.path.ends_with("index")), "{writes:?}");
     assert!(writes.iter().map(|call| call.len).sum::<usize>() <= 192, "{writes:?}");
     assert_eq!(
@@ -739,10 +747,10 @@ fn a_hole_of_a_gibibyte_costs_less_than_a_kibibyte() {
         (Some(1 << 30), (1 << 30) + 5000)
     );
     // Thousands that go on with each other are one record.
-    bed.faults.reset();
+    fixture.faults.reset();
     (0..5000).for_each(|i| file.zero((1 << 30) + i, 1).unwrap());
     file.close().unwrap();
-    let written = bed
+    let written = fixture
         .faults
         .log()
         .into_iter()
@@ -757,10 +765,10 @@ fn a_hole_of_a_gibibyte_costs_less_than_a_kibibyte() {
 #[test]
 fn a_hole_on_a_full_device_fails_or_is_there() {
     for room in (0..300).step_by(8) {
-        let bed = Fixture::new();
-        write_ones(&bed);
-        bed.faults.full_after(room);
-        let file = open(&bed.process(), Path::new(NAME));
+        let fixture = Fixture::new();
+        write_ones(&fixture);
+        fixture.faults.full_after(room);
+        let file = open(&fixture.process(), Path::new(NAME));
         let zeroed = file.zero(1000, 2000);
         let done = zeroed.clone().and_then(|()| file.sync());
         let closed = file.close();
@@ -768,16 +776,16 @@ fn a_hole_on_a_full_device_fails_or_is_there() {
             assert_eq!(error.errno(), Errno::NOSPC, "{error}");
             assert!(zeroed.is_err() || closed.is_err(), "{error}");
         }
-        bed.faults.reset();
-        let (mut there, content) = ([1; 4000], bed.content());
+        fixture.faults.reset();
+        let (mut there, content) = ([1; 4000], fixture.content());
         there[1000..3000].fill(0);
         // Where only the padding of the block did not fit, it failed and is there.
         assert!(content == there || done.is_err() && content == [1; 4000], "{room} bytes of room");
     }
 }
 
-fn write_ones(bed: &Fixture) {
-    let file = open(&bed.process(), Path::new(NAME));
+fn write_ones(fixture: &Fixture) {
+    let file = open(&fixture.process(), Path::new(NAME));
     file.write_at(&[1; 4000], 0).unwrap();
     file.close().unwrap();
 }
@@ -786,8 +794,8 @@ fn write_ones(bed: &Fixture) {
 /// the file.
 #[test]
 fn offsets_do_not_overflow() {
-    let bed = Fixture::new();
-    let file = open(&bed.process(), Path::new(NAME));
+    let fixture = Fixture::new();
+    let file = open(&fixture.process(), Path::new(NAME));
     file.write_at(b"data", 0).unwrap();
     for offset in [i64::MAX as u64, 1 << 63, u64::MAX - 3, u64::MAX] {
         assert_eq!(file.write_at(b"xxxxxxxx", offset).unwrap_err().errno(), Errno::FBIG);
@@ -798,7 +806,7 @@ fn offsets_do_not_overflow() {
     file.zero(0, u64::MAX).unwrap();
     assert_eq!(file.extents(0, u64::MAX).unwrap(), []);
     file.close().unwrap();
-    assert_eq!(bed.content(), [0; 4]);
+    assert_eq!(fixture.content(), [0; 4]);
 }
 
 /// Files in /dev/shm.
@@ -833,9 +841,9 @@ fn containers(root: &Path) -> usize {
 #[test]
 fn a_path_too_long_is_refused() {
     let dir = Dir::new();
-    let bed = Fixture::new();
+    let fixture = Fixture::new();
     for (plfs, root) in
-        [(Plfs::posix(Config::default()), dir.0.clone()), (bed.process(), "/m".into())]
+        [(Plfs::posix(Config::default()), dir.0.clone()), (fixture.process(), "/m".into())]
     {
         for path in [root.join("x".repeat(256)), root.join("y/".repeat(2500))] {
             assert_eq!(
@@ -846,7 +854,7 @@ fn a_path_too_long_is_refused() {
         }
     }
     assert_eq!(containers(&dir.0), 0);
-    assert_eq!(bed.files(""), Vec::<PathBuf>::new());
+    assert_eq!(fixture.files(""), Vec::<PathBuf>::new());
 }
 
 /// Many processes create the same name at once without O_EXCL: all get the same file, and nobody's
@@ -952,14 +960,14 @@ fn descriptors_that_run_out_lose_nothing() {
 /// and the next append left a hole.
 #[test]
 fn an_append_that_fails_leaves_no_gap() {
-    let bed = Fixture::new();
-    let file = open(&bed.process(), Path::new(NAME));
+    let fixture = Fixture::new();
+    let file = open(&fixture.process(), Path::new(NAME));
     assert_eq!(file.append(b"first").unwrap(), (0, 5));
     file.commit().unwrap();
     let large = vec![7; 100_000];
-    bed.faults.fail_matching(".data", Op::WriteAt, Errno::NOSPC);
+    fixture.faults.fail_matching(".data", Op::WriteAt, Errno::NOSPC);
     assert_eq!(file.append(&large).unwrap_err().errno(), Errno::NOSPC);
-    bed.faults.reset();
+    fixture.faults.reset();
     assert_eq!(file.append(b"second").unwrap(), (5, 6));
 }
 
@@ -971,34 +979,34 @@ fn a_truncate_that_fails_leaves_appends_no_gap() {
     for (is_kill, size) in [(false, 4), (false, 0), (true, 4), (true, 0)] {
         for n in 1.. {
             let node = Scratch::new();
-            let bed = Fixture { config: node.config(), ..Fixture::new() };
-            let healthy = Plfs::new(Arc::new(bed.memory.clone()), bed.config.clone());
+            let fixture = Fixture { config: node.config(), ..Fixture::new() };
+            let healthy = Plfs::new(Arc::new(fixture.memory.clone()), fixture.config.clone());
             let other = open(&healthy, Path::new(NAME));
             assert_eq!(other.append(b"1111").unwrap(), (0, 4));
             other.commit().unwrap();
-            let cutter = bed.process();
+            let cutter = fixture.process();
             let file = open(&cutter, Path::new(NAME));
             assert_eq!(file.append(b"2222").unwrap(), (4, 4));
             file.commit().unwrap();
-            bed.faults.reset();
+            fixture.faults.reset();
             if is_kill {
-                bed.faults.kill_at(n)
+                fixture.faults.kill_at(n)
             } else {
-                bed.faults.fail_at(n, Errno::IO)
+                fixture.faults.fail_at(n, Errno::IO)
             }
             let cut = file.set_len(size);
-            if bed.faults.calls() < n {
+            if fixture.faults.calls() < n {
                 cut.unwrap();
                 break;
             }
             points += 1;
             if !is_kill {
-                bed.faults.reset();
+                fixture.faults.reset();
             }
             drop((file, cutter));
             other.append(b"3333").unwrap();
             other.close().unwrap();
-            let seen = bed.content();
+            let seen = fixture.content();
             let is_cut = seen.len() < 12;
             assert!(is_cut || cut.is_err());
             done[usize::from(is_cut)] = true;

@@ -42,7 +42,7 @@ pub fn header_at(log: LogId, offset: u64, bytes: &[u8]) -> Option<Header> {
     }
     let (flags, payload_bytes) = (raw.flags.get(), raw.payload_bytes.get());
     Some(Header {
-        hlc: raw.stamp.get(),
+        stamp: raw.stamp.get(),
         eof: raw.eof.get(),
         truncates: flags & FLAG_TRUNCATE != 0,
         records: raw.records.get(),
@@ -172,7 +172,7 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
         }
         let record;
         (record, rest) = rest.split_at(len);
-        let is_young = |stamp: &U64| stamp.get() > header.hlc;
+        let is_young = |stamp: &U64| stamp.get() > header.stamp;
         let names_none = head.segment == 0 && head.count == 0;
         // A run, alone or the first of a nest.
         let mut push_runs = |run: &RawRun, repeat: [Repeat; 2]| {
@@ -563,7 +563,7 @@ mod tests {
     fn a_header_is_right_or_not_by_itself() {
         let bytes = encode(0, 42, &[SEGMENT], &sample());
         let header = header_at(LOG, 0, &bytes[..HEADER_BYTES]).unwrap();
-        assert_eq!((header.bytes(), header.hlc), (used(&bytes), 42));
+        assert_eq!((header.bytes(), header.stamp), (used(&bytes), 42));
         let mut hurt = bytes.clone();
         hurt[100] ^= 1;
         assert_eq!(

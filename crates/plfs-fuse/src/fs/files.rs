@@ -359,6 +359,6 @@ fn version_of(file: &File) -> Option<Version> {
         size: stat.len,
         mtime: (stat.mtime.sec, stat.mtime.nsec),
         ctime: (stat.ctime.sec, stat.ctime.nsec),
-        stamp: totals.max_hlc,
+        stamp: totals.max_stamp,
     })
 }

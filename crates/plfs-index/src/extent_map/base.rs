@@ -100,7 +100,7 @@ impl Base {
 
     /// The place in the order of all that has none of its own.
     pub(super) fn order(&self) -> Order {
-        Order { hlc: self.flat.floor, set: u32::MAX }
+        Order { stamp: self.flat.floor, set: u32::MAX }
     }
 
     pub(super) fn order_of(&self, entry: &Entry) -> Order {
@@ -109,8 +109,8 @@ impl Base {
 
     fn extent_order(&self, of: Option<(u64, u32)>) -> Order {
         match of {
-            Some((hlc, set)) => Order {
-                hlc,
+            Some((stamp, set)) => Order {
+                stamp,
                 set: self.flat.covered.get(set as usize).map_or(u32::MAX, |covered| covered.set),
             },
             None => self.order(),
@@ -412,7 +412,7 @@ impl Base {
 
     /// The largest end of what is later in the order than `after`, or `best` if that is larger.
     pub(super) fn largest_end(&self, after: Option<Order>, best: &mut u64) {
-        if Some(Order { hlc: self.flat.max_hlc, set: u32::MAX }) <= after {
+        if Some(Order { stamp: self.flat.max_stamp, set: u32::MAX }) <= after {
             return;
         }
         for entry in self.entries() {
@@ -458,7 +458,7 @@ impl Base {
                     segment,
                     set,
                     physical,
-                    hlc: order.hlc,
+                    stamp: order.stamp,
                 },
                 order,
             ));

@@ -74,7 +74,7 @@ impl Bulk {
     /// Adds a valid run.
     pub fn push(&mut self, run: Run, order: Order) {
         self.records += 1;
-        (self.oldest, self.newest) = (self.oldest.min(order.hlc), self.newest.max(order.hlc));
+        (self.oldest, self.newest) = (self.oldest.min(order.stamp), self.newest.max(order.stamp));
         // Pieces without gaps are one piece.
         if run.count > 1 && run.stride != run.length as i64 {
             return self.runs.push((run, order));
@@ -92,7 +92,7 @@ impl Bulk {
             segment: run.segment,
             set,
             physical: run.physical,
-            hlc: order.hlc,
+            stamp: order.stamp,
         });
         if self.singles.len() >= BATCH {
             self.pack();
@@ -101,7 +101,7 @@ impl Bulk {
 
     /// Adds a truncate.
     pub fn push_truncate(&mut self, size: u64, order: Order) {
-        (self.oldest, self.newest) = (self.oldest.min(order.hlc), self.newest.max(order.hlc));
+        (self.oldest, self.newest) = (self.oldest.min(order.stamp), self.newest.max(order.stamp));
         self.truncates.push((order, size));
     }
 
@@ -138,7 +138,7 @@ impl Bulk {
         let singles = singles.into_iter().map(move |e| {
             (
                 Run::single(e.logical, e.length, e.segment, e.physical),
-                Order { hlc: e.hlc, set: sets[e.set as usize] },
+                Order { stamp: e.stamp, set: sets[e.set as usize] },
             )
         });
         singles.chain(self.runs)
@@ -148,7 +148,7 @@ impl Bulk {
     pub fn for_each(&self, mut f: impl FnMut(Run, Order)) {
         let mut packed = Vec::new();
         let mut each = |e: &Extent| {
-            let order = Order { hlc: e.hlc, set: self.sets[e.set as usize] };
+            let order = Order { stamp: e.stamp, set: self.sets[e.set as usize] };
             f(Run::single(e.logical, e.length, e.segment, e.physical), order)
         };
         self.singles.iter().for_each(&mut each);
@@ -172,7 +172,7 @@ impl Bulk {
         singles.sort_unstable_by_key(|e| e.logical);
         let sets = &self.sets;
         let spans = singles.iter().map(|e| Span {
-            order: Order { hlc: e.hlc, set: sets[e.set as usize] },
+            order: Order { stamp: e.stamp, set: sets[e.set as usize] },
             start: e.logical,
             end: e.logical + e.length,
             tag: (e.segment, e.physical.wrapping_sub(e.logical), e.set),
@@ -203,7 +203,7 @@ pub(super) fn sweep_into_blocks(
             segment: s.tag.0,
             set: s.tag.2,
             physical: s.tag.1.wrapping_add(s.start),
-            hlc: s.order.hlc,
+            stamp: s.order.stamp,
         });
     });
     packer.finish()

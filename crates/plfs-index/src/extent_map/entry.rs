@@ -26,7 +26,7 @@ pub struct Entry {
     /// Offset of piece 0 in the segment.
     pub physical: U64,
     /// Stamp of the block.
-    pub hlc: U64,
+    pub stamp: U64,
     /// Log set that wrote it.
     pub set: U32,
     /// 0, or how the pieces lie: the number of a shape of the flat index, counted from 1. Then
@@ -49,7 +49,7 @@ impl Entry {
             length: run.length.into(),
             stride: run.stride.into(),
             physical: run.physical.into(),
-            hlc: order.hlc.into(),
+            stamp: order.stamp.into(),
             set: order.set.into(),
             shape: 0.into(),
             count: run.count.into(),
@@ -59,7 +59,7 @@ impl Entry {
 
     /// Gives the order of the record.
     pub fn order(&self) -> Order {
-        Order { hlc: self.hlc.get(), set: self.set.get() }
+        Order { stamp: self.stamp.get(), set: self.set.get() }
     }
 
     /// Gives the run. It is valid if the entry [is sound](Entry::is_sound); of others it is any

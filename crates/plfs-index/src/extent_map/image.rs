@@ -555,7 +555,7 @@ fn repack(
                                 segment: run.segment,
                                 set: 0,
                                 physical: run.physical,
-                                hlc: 0,
+                                stamp: 0,
                             });
                         }
                         _ => fold(group),
@@ -629,7 +629,7 @@ impl<'a> Reader<'a> {
                 From::Packed(view, packed) => {
                     if let Ok(block) = view.block(self.next) {
                         block.visit(0, |i, start, end| {
-                            let ((segment, physical), (hlc, set)) =
+                            let ((segment, physical), (stamp, set)) =
                                 (block.place(i), block.order(i).unwrap_or_default());
                             let (set, id) =
                                 packed.sets.get(set as usize).copied().unwrap_or_default();
@@ -641,9 +641,9 @@ impl<'a> Reader<'a> {
                                     segment,
                                     set,
                                     physical,
-                                    hlc,
+                                    stamp,
                                 },
-                                Order { hlc, set: id },
+                                Order { stamp, set: id },
                             ));
                             true
                         });
@@ -685,7 +685,7 @@ impl Covers<'_> {
                 return Some((
                     e.logical,
                     e.logical + e.length,
-                    Order { hlc: e.hlc, set: (self.ids)(e.set) },
+                    Order { stamp: e.stamp, set: (self.ids)(e.set) },
                 ));
             }
         }

@@ -43,7 +43,7 @@ pub struct Index {
     /// Log set and stamp of this process's blocks, which it need not read. Nodes do not know each
     /// other's clocks: a block of another set can have the same stamp.
     own: HashSet<(u32, u64)>,
-    max_hlc: u64,
+    max_stamp: u64,
     /// Changes whenever a lookup may answer differently.
     generation: u64,
     /// Why a flat index that exists is not used.
@@ -205,7 +205,7 @@ impl Index {
             self.records = self.records.saturating_add(part.records);
             if part.is_news {
                 self.generation += 1;
-                self.max_hlc = self.max_hlc.max(part.max_hlc);
+                self.max_stamp = self.max_stamp.max(part.max_stamp);
             }
             for block in &part.own {
                 self.own.remove(block);
@@ -226,10 +226,10 @@ impl Index {
     ) -> Result<bool> {
         let new = |part: &Part| {
             let doubted = part.doubted.iter().flat_map(|block| &block.runs);
-            doubted.map(|(_, order)| order.hlc).fold(part.bulk.oldest(), u64::min)
+            doubted.map(|(_, order)| order.stamp).fold(part.bulk.oldest(), u64::min)
         };
         let oldest = parts.iter().map(new).min().unwrap_or(u64::MAX);
-        let is_older = |(_, order): &(Run, Order)| order.hlc < oldest;
+        let is_older = |(_, order): &(Run, Order)| order.stamp < oldest;
         let above = self.unproven.partition_point(is_older);
         if above == self.unproven.len() && parts.iter().all(|part| part.doubted.is_empty()) {
             return Ok(true);
@@ -365,7 +365,7 @@ impl Index {
             self.cut(order(stamp, commit.set), size);
         }
         self.own.extend(commit.blocks.iter().map(|stamp| (commit.set, *stamp)));
-        self.max_hlc = commit.blocks.iter().fold(self.max_hlc, |max, hlc| max.max(*hlc));
+        self.max_stamp = commit.blocks.iter().fold(self.max_stamp, |max, stamp| max.max(*stamp));
     }
 
     /// The visible pieces in `[from, to)`, ascending; what they leave out is holes.
@@ -410,8 +410,8 @@ impl Index {
     }
 
     /// Largest stamp seen.
-    pub fn max_hlc(&self) -> u64 {
-        self.max_hlc
+    pub fn max_stamp(&self) -> u64 {
+        self.max_stamp
     }
 
     /// All extents.
@@ -469,7 +469,7 @@ impl Index {
             size: self.eof(),
             // Bytes that lie may say anything: a sum of them must not overflow.
             stored_bytes: self.ends.iter().fold(0, |sum, end| sum.saturating_add(*end)),
-            max_hlc: self.max_hlc,
+            max_stamp: self.max_stamp,
             cut: 0,
             index_bytes: self.scanned.values().fold(0, |sum, log| sum.saturating_add(log.length)),
             records: self.records,
@@ -499,5 +499,5 @@ fn occupy(occupied: &mut Overlaps, extents: &ExtentMap, run: Run, order: Order) 
 }
 
 fn order(stamp: u64, set: u32) -> Order {
-    Order { hlc: stamp, set }
+    Order { stamp, set }
 }

@@ -17,11 +17,11 @@ pub fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
     // A flat index spares most of the log: a file that is opened and closed many times has a long
     // one.
     let Some(index) = Index::flat_for(container, set) else { return Ok(None) };
-    let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_hlc());
+    let ((mut ends, from), mut youngest) = (index.read_of(set), index.max_stamp());
     let scanned = scan_whole(container, set, from, |offset, header, at| {
         let path = container.path(&name::index_log(set));
         let block = decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&path, bad))?;
-        youngest = youngest.max(header.hlc);
+        youngest = youngest.max(header.stamp);
         for (_, record) in &block.records {
             if let Record::Run { segment, physical, length, count, .. } = record {
                 let end: &mut u64 = ends.entry(block.segments[*segment as usize]).or_default();

@@ -26,7 +26,7 @@ pub struct Totals {
     /// unfilled regions included.
     pub stored_bytes: u64,
     /// Largest stamp.
-    pub max_hlc: u64,
+    pub max_stamp: u64,
     /// Stamp of the last truncate; 0 if there is none, or if they came from a summary.
     pub cut: u64,
     /// Bytes of index logs.
@@ -51,7 +51,7 @@ pub struct Totalizer {
     bare: Option<Time>,
     scanned: HashMap<u32, u64>,
     size: SizeReplay,
-    max_hlc: u64,
+    max_stamp: u64,
     records: u64,
     /// Largest physical end in each segment.
     segments: HashMap<SegmentRef, u64>,
@@ -99,7 +99,7 @@ impl Totalizer {
             Some(summary) => Ok(Totals {
                 size: summary.size,
                 stored_bytes: summary.stored_bytes,
-                max_hlc: summary.max_hlc,
+                max_stamp: summary.max_stamp,
                 cut: 0,
                 index_bytes: summary.index_bytes,
                 records: summary.records,
@@ -142,9 +142,9 @@ impl Totalizer {
                         }
                     }),
                     // Damage that reading will report; the header still tells a size.
-                    Err(_) => self.size.push((header.hlc, set), header.eof, header.truncates),
+                    Err(_) => self.size.push((header.stamp, set), header.eof, header.truncates),
                 }
-                self.max_hlc = self.max_hlc.max(header.hlc);
+                self.max_stamp = self.max_stamp.max(header.stamp);
                 self.records += header.records as u64;
                 Ok(())
             })?;
@@ -163,8 +163,8 @@ impl Totalizer {
         // Bytes that lie may say anything: a sum of them must not overflow.
         totals.stored_bytes = self.segments.values().fold(0, |sum, end| sum.saturating_add(*end));
         totals.cut = self.size.cut.map_or(0, |((stamp, _), _)| stamp);
-        (totals.size, totals.max_hlc, totals.records) =
-            (self.size.size(), self.max_hlc, self.records);
+        (totals.size, totals.max_stamp, totals.records) =
+            (self.size.size(), self.max_stamp, self.records);
         Ok(Some(totals))
     }
 }
@@ -257,7 +257,7 @@ pub fn write_summary(
             data_logs: totals.data_logs,
             size: totals.size,
             stored_bytes: totals.stored_bytes,
-            max_hlc: totals.max_hlc,
+            max_stamp: totals.max_stamp,
             index_bytes: totals.index_bytes,
             records: totals.records,
             flat,

@@ -316,7 +316,7 @@ pub(super) fn check_index_log(
     report: &mut Report,
 ) {
     let path = container.path(&name::index_log(set));
-    let (mut last_hlc, mut gaps, mut left_out, mut is_whole) = (0, Vec::new(), 0u64, true);
+    let (mut last_stamp, mut gaps, mut left_out, mut is_whole) = (0, Vec::new(), 0u64, true);
     let ends = promised.block_ends.entry(set).or_default();
     let doubts = Doubts::of(container, Purpose::Reading);
     let (mut durable, mut doubted) = (Durable::default(), Vec::new());
@@ -327,7 +327,7 @@ pub(super) fn check_index_log(
                     tell_gap(gap, true, open, &path, report);
                 }
                 ends.insert(offset + header.block_bytes);
-                if header.hlc <= last_hlc {
+                if header.stamp <= last_stamp {
                     report.find(
                         Severity::Corrupt,
                         &path,
@@ -335,7 +335,7 @@ pub(super) fn check_index_log(
                         "a block is not younger than the one before it",
                     );
                 }
-                last_hlc = header.hlc;
+                last_stamp = header.stamp;
                 promised.records += u64::from(header.records);
                 match decode_block(header, offset, bytes) {
                     Ok(block) => {
@@ -747,7 +747,7 @@ fn check_summary(
         return true;
     };
     // A truncate to nothing that came later makes old records dead, and they go.
-    let is_short = summary.records > promised.records && promised.emptied <= summary.max_hlc;
+    let is_short = summary.records > promised.records && promised.emptied <= summary.max_stamp;
     if is_open {
         return !is_short;
     }

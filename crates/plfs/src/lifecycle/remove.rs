@@ -236,7 +236,7 @@ pub fn remove_stale_sets(container: &Container, keep: u32, dead: u64) -> Result<
 fn is_dead(container: &Container, set: u32, dead: u64) -> Result<bool> {
     let mut youngest = 0;
     log::scan(container, set, 0, |_, header, _| {
-        youngest = youngest.max(header.hlc);
+        youngest = youngest.max(header.stamp);
         Ok(())
     })?;
     Ok(youngest < dead)

@@ -152,7 +152,7 @@ fn is_dead(container: &Container, set: u32) -> Result<bool> {
     let (mut youngest, mut is_whole) = (0, true);
     let scanned = log::scan_pieces_at(container, &path, set, 0, |_, piece| {
         match piece {
-            Piece::Block(header, _) => youngest = youngest.max(header.hlc),
+            Piece::Block(header, _) => youngest = youngest.max(header.stamp),
             Piece::Gap { torn, .. } => is_whole &= torn,
             Piece::Refused(_) => is_whole = false,
         }

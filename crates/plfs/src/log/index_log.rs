@@ -88,7 +88,7 @@ pub fn scan_whole(
     };
     let mut youngest = None;
     scan_pieces(container, set, offset, |at, piece| match piece {
-        Piece::Block(header, _) if youngest.replace(header.hlc) >= Some(header.hlc) => {
+        Piece::Block(header, _) if youngest.replace(header.stamp) >= Some(header.stamp) => {
             corrupt(at, "an index block is not younger than the one before it")
         }
         Piece::Block(header, bytes) => visit(at, header, bytes),

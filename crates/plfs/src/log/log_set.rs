@@ -136,8 +136,8 @@ impl LogSet {
     }
 
     /// Takes note of a stamp: later ones of this node will be larger.
-    pub fn observe(&self, hlc: u64) {
-        self.shared.words()[CLOCK].fetch_max(hlc, Ordering::SeqCst);
+    pub fn observe(&self, stamp: u64) {
+        self.shared.words()[CLOCK].fetch_max(stamp, Ordering::SeqCst);
     }
 
     /// Appends one block to the index log; `data` is what its records point to. Gives its stamp and
@@ -151,24 +151,24 @@ impl LogSet {
         let _short = self.shared.lock().at("lock the shared page of", &self.index_path)?;
         let index = self.index()?;
         let offset = align_up(index.stat().at("stat the index log", &self.index_path)?.len);
-        let hlc = self.tick();
+        let stamp = self.tick();
         let durable = self.shared.words()[DATA_DURABLE].load(Ordering::SeqCst);
         let is_data_durable = data == Durability::Durable;
-        let append = Append { offset, stamp: hlc, durable, is_data_durable };
+        let append = Append { offset, stamp, durable, is_data_durable };
         let block = encode_block(self.container.log_id(self.set), append, segments, records)
             .map_err(|bad| Error::of_bytes(&self.index_path, bad))?;
         // Before anybody can see the block.
         if self.shared.words()[COVERED].load(Ordering::SeqCst) != 0 {
-            self.cover(hlc)?;
-        } else if self.container.local && hlc > wall_clock() {
+            self.cover(stamp)?;
+        } else if self.container.local && stamp > wall_clock() {
             // Whoever comes from now on goes by the wall clock, which has not come so far.
-            write_clock(&self.container, hlc, false)?;
+            write_clock(&self.container, stamp, false)?;
         }
         store::write_full(index.as_ref(), &block, offset)
             .at("append to the index log", &self.index_path)?;
         let end = offset + block.len() as u64;
         self.shared.words()[INDEX_END].store(end, Ordering::SeqCst);
-        Ok((hlc, end))
+        Ok((stamp, end))
     }
 
     /// Says what closing the index log would say, where that can be an error.
@@ -276,7 +276,7 @@ mod tests {
     fn youngest(container: &Container, set: u32) -> Result<Option<u64>> {
         let mut youngest = 0;
         scan(container, set, 0, |_, header, _| {
-            youngest = youngest.max(header.hlc);
+            youngest = youngest.max(header.stamp);
             Ok(())
         })?;
         Ok(Some(youngest))
@@ -292,7 +292,7 @@ mod tests {
     fn the_clock_does_not_wrap() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
-        let set = join(&config, &container, CommitHorizon { max_hlc: u64::MAX, is_new: true });
+        let set = join(&config, &container, CommitHorizon { max_stamp: u64::MAX, is_new: true });
         assert_eq!(set.tick(), u64::MAX);
     }
 
@@ -304,7 +304,7 @@ mod tests {
     fn the_last_segment_takes_all_the_rest() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
-        let set = join(&config, &container, CommitHorizon { max_hlc: 0, is_new: true });
+        let set = join(&config, &container, CommitHorizon { max_stamp: 0, is_new: true });
         let (limit, region) = (container.superblock.segment_bytes, REGION_ALIGN);
         let tail = &set.shared.words()[TAILS];
         tail.store(pack_tail((SEGMENT_MAX - 1, limit)).unwrap(), Ordering::SeqCst);

@@ -328,10 +328,10 @@ impl Store for PosixStore {
     }
 
     fn space(&self, path: &Path) -> Result<Space> {
-        let found = retry_on_intr(|| rustix::fs::statvfs(path))?;
+        let stat = retry_on_intr(|| rustix::fs::statvfs(path))?;
         Ok(Space {
-            total: found.f_blocks.saturating_mul(found.f_frsize),
-            available: found.f_bavail.saturating_mul(found.f_frsize),
+            total: stat.f_blocks.saturating_mul(stat.f_frsize),
+            available: stat.f_bavail.saturating_mul(stat.f_frsize),
         })
     }
 

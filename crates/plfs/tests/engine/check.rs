@@ -133,34 +133,34 @@ fn worst(report: &Report) -> Option<Severity> {
 
 #[test]
 fn healthy_files_are_not_blamed() {
-    let mut bed = Fixture::new();
-    bed.config.backends = vec![bed.path("other")];
-    fs::create_dir(bed.path("other")).unwrap();
-    open(&bed.process(), &bed.path("empty")).close().unwrap();
-    bed.write("one", 1, 1);
-    bed.write("many", 5, 40);
+    let mut fixture = Fixture::new();
+    fixture.config.backends = vec![fixture.path("other")];
+    fs::create_dir(fixture.path("other")).unwrap();
+    open(&fixture.process(), &fixture.path("empty")).close().unwrap();
+    fixture.write("one", 1, 1);
+    fixture.write("many", 5, 40);
     // Taken over, overwritten, cut, extended, cut to nothing and written again.
     for size in [7, 5000, 0] {
-        bed.write("cut", 2, 30);
-        bed.process().truncate(&bed.path("cut"), size).unwrap();
+        fixture.write("cut", 2, 30);
+        fixture.process().truncate(&fixture.path("cut"), size).unwrap();
     }
-    bed.write("cut", 1, 3);
-    bed.write("nothing", 1, 3);
-    bed.process().truncate(&bed.path("nothing"), 0).unwrap();
-    bed.write("flat", 3, 30);
-    bed.process().flatten(&bed.path("flat")).unwrap();
-    bed.write("flat and more", 3, 30);
-    bed.process().flatten(&bed.path("flat and more")).unwrap();
-    bed.write("flat and more", 1, 30);
+    fixture.write("cut", 1, 3);
+    fixture.write("nothing", 1, 3);
+    fixture.process().truncate(&fixture.path("nothing"), 0).unwrap();
+    fixture.write("flat", 3, 30);
+    fixture.process().flatten(&fixture.path("flat")).unwrap();
+    fixture.write("flat and more", 3, 30);
+    fixture.process().flatten(&fixture.path("flat and more")).unwrap();
+    fixture.write("flat and more", 1, 30);
     // Two processes at once, each with a set of its own.
-    let alone = Config { shared_memory: None, ..bed.config.clone() };
+    let alone = Config { shared_memory: None, ..fixture.config.clone() };
     let (a, b) = (Plfs::posix(alone.clone()), Plfs::posix(alone));
-    let (one, two) = (open(&a, &bed.path("two sets")), open(&b, &bed.path("two sets")));
+    let (one, two) = (open(&a, &fixture.path("two sets")), open(&b, &fixture.path("two sets")));
     one.write_at(b"one", 0).unwrap();
     two.write_at(b"two", 3).unwrap();
     one.close().unwrap();
     two.close().unwrap();
-    fs::hard_link(bed.path("one"), bed.path("second name")).unwrap();
+    fs::hard_link(fixture.path("one"), fixture.path("second name")).unwrap();
     for name in [
         "empty",
         "one",
@@ -172,7 +172,7 @@ fn healthy_files_are_not_blamed() {
         "two sets",
         "second name",
     ] {
-        let report = bed.check(name);
+        let report = fixture.check(name);
         assert_eq!(
             (report.health(), worst(&report)),
             (Health::Healthy, None),
@@ -180,7 +180,7 @@ fn healthy_files_are_not_blamed() {
             report.findings
         );
     }
-    let reports = bed.tree();
+    let reports = fixture.tree();
     // The other backend lies in the tree too: its parts are told from garbage.
     assert_eq!(reports.iter().filter(|report| !report.names.is_empty()).count(), 8, "{reports:#?}");
     for report in &reports {
@@ -188,23 +188,23 @@ fn healthy_files_are_not_blamed() {
             report.health() == Health::Healthy && worst(report) <= Some(Severity::Note),
             "{report:?}"
         );
-        assert_eq!(bed.repair(report, 0), [""; 0], "nothing to repair");
+        assert_eq!(fixture.repair(report, 0), [""; 0], "nothing to repair");
     }
     assert_eq!(
-        bed.process().stat(&bed.path("many"), Links::Follow).unwrap().totals.unwrap().size,
-        open(&bed.process(), &bed.path("many")).len().unwrap()
+        fixture.process().stat(&fixture.path("many"), Links::Follow).unwrap().totals.unwrap().size,
+        open(&fixture.process(), &fixture.path("many")).len().unwrap()
     );
 }
 
 #[test]
 fn a_file_that_is_being_written_is_busy() {
-    let bed = Fixture::new();
-    let plfs = bed.process();
-    let file = open(&plfs, &bed.path("f"));
+    let fixture = Fixture::new();
+    let plfs = fixture.process();
+    let file = open(&plfs, &fixture.path("f"));
     for i in 0..100 {
         file.write_at(b"abc", i * 10).unwrap();
         file.commit().unwrap();
-        let report = bed.check("f");
+        let report = fixture.check("f");
         assert_eq!(
             (report.health(), worst(&report)),
             (Health::Busy, Some(Severity::Busy)),
@@ -212,30 +212,30 @@ fn a_file_that_is_being_written_is_busy() {
             report.findings
         );
     }
-    let (container, _) = plfs.container(&bed.path("f")).unwrap().unwrap();
+    let (container, _) = plfs.container(&fixture.path("f")).unwrap().unwrap();
     let marks = plfs::open_marks(&container).unwrap();
     assert_eq!((marks.len(), marks[0].pid), (1, std::process::id()));
     assert!(
-        matches!(plfs::clear_marks(&container, &bed.config).unwrap()[..], [Cleared::Alive(_)]),
+        matches!(plfs::clear_marks(&container, &fixture.config).unwrap()[..], [Cleared::Alive(_)]),
         "this process lives"
     );
-    assert_eq!(bed.repair(&bed.check("f"), 0), [""; 0]);
+    assert_eq!(fixture.repair(&fixture.check("f"), 0), [""; 0]);
     file.close().unwrap();
-    assert_eq!(bed.check("f").health(), Health::Healthy);
+    assert_eq!(fixture.check("f").health(), Health::Healthy);
 }
 
 #[test]
 fn every_flipped_bit_of_an_index_log_is_found() {
-    let bed = Fixture::new();
-    bed.write("f", 3, 3);
-    let log = files(&bed.dir("f"), "index").remove(0);
+    let fixture = Fixture::new();
+    fixture.write("f", 3, 3);
+    let log = files(&fixture.dir("f"), "index").remove(0);
     let bytes = fs::read(&log).unwrap();
     let mut at = 0;
     while at < bytes.len() {
         let payload = u32::from_le_bytes(bytes[at + 12..at + 16].try_into().unwrap()) as usize;
         for bit in at * 8..(at + 64 + payload) * 8 {
             with_bytes(&log, flipped(bit), || {
-                let report = bed.check("f");
+                let report = fixture.check("f");
                 assert_eq!(report.health(), Health::Corrupt, "bit {bit}: {report:?}");
                 let found = report.findings.iter().any(|finding| {
                     finding.path == log
@@ -247,14 +247,14 @@ fn every_flipped_bit_of_an_index_log_is_found() {
         }
         at = (at + 64 + payload).next_multiple_of(64);
     }
-    assert_eq!(bed.check("f").health(), Health::Healthy);
+    assert_eq!(fixture.check("f").health(), Health::Healthy);
 }
 
 #[test]
 fn every_cut_of_an_index_log_is_found() {
-    let bed = Fixture::new();
-    bed.write("f", 3, 5);
-    let log = files(&bed.dir("f"), "index").remove(0);
+    let fixture = Fixture::new();
+    fixture.write("f", 3, 5);
+    let log = files(&fixture.dir("f"), "index").remove(0);
     let whole = fs::metadata(&log).unwrap().len() as usize;
     let last = {
         let bytes = fs::read(&log).unwrap();
@@ -266,7 +266,7 @@ fn every_cut_of_an_index_log_is_found() {
             |bytes| bytes.truncate(len),
             || {
                 assert_eq!(
-                    bed.check("f").health(),
+                    fixture.check("f").health(),
                     Health::Corrupt,
                     "{len} of {whole}: the summary knows of more"
                 )
@@ -274,7 +274,7 @@ fn every_cut_of_an_index_log_is_found() {
         );
     }
     // Without a summary a cut is what a crash in an append leaves.
-    let super_file = bed.dir("f").join("super");
+    let super_file = fixture.dir("f").join("super");
     with_bytes(
         &super_file,
         |bytes| bytes[3072..3200].fill(0),
@@ -284,7 +284,7 @@ fn every_cut_of_an_index_log_is_found() {
                     &log,
                     |bytes| bytes.truncate(len),
                     || {
-                        let report = bed.check("f");
+                        let report = fixture.check("f");
                         assert_eq!(
                             report.health(),
                             Health::Torn,
@@ -307,16 +307,16 @@ fn every_cut_of_an_index_log_is_found() {
 
 #[test]
 fn torn_appends_in_front_of_others_are_notes() {
-    let bed = Fixture::new();
-    bed.write("f", 2, 30);
-    let log = files(&bed.dir("f"), "index").remove(0);
+    let fixture = Fixture::new();
+    fixture.write("f", 2, 30);
+    let log = files(&fixture.dir("f"), "index").remove(0);
     let bytes = fs::read(&log).unwrap();
     let last = (0..bytes.len()).step_by(64).rfind(|&at| &bytes[at..at + 4] == b"PLIX").unwrap();
     for cut in [1, 3, 20, 63, 64, 65, 100, 500, 1000] {
         // A writer dies in an append; another one goes on behind it.
-        let bed = Fixture::new();
-        bed.write("f", 2, 30);
-        let log = files(&bed.dir("f"), "index").remove(0);
+        let fixture = Fixture::new();
+        fixture.write("f", 2, 30);
+        let log = files(&fixture.dir("f"), "index").remove(0);
         let mut torn = fs::read(&log).unwrap();
         let at = torn.len();
         let mut block = torn[last..].to_vec();
@@ -326,11 +326,11 @@ fn torn_appends_in_front_of_others_are_notes() {
         torn.extend_from_slice(&block[..cut]);
         fs::write(&log, &torn).unwrap();
         assert!(
-            matches!(bed.check("f").health(), Health::Torn | Health::Corrupt),
+            matches!(fixture.check("f").health(), Health::Torn | Health::Corrupt),
             "the summary knows of fewer bytes"
         );
-        bed.write("f", 1, 2);
-        let report = bed.check("f");
+        fixture.write("f", 1, 2);
+        let report = fixture.check("f");
         assert_eq!(
             (report.health(), worst(&report)),
             (Health::Healthy, Some(Severity::Note)),
@@ -343,15 +343,15 @@ fn torn_appends_in_front_of_others_are_notes() {
     with_bytes(
         &log,
         |bytes| bytes.extend_from_slice(&[0; 4096]),
-        || assert!(worst(&bed.check("f")).is_some()),
+        || assert!(worst(&fixture.check("f")).is_some()),
     );
 }
 
 #[test]
 fn a_block_that_contradicts_the_format_is_corrupt() {
-    let bed = Fixture::new();
-    bed.write("f", 1, 3);
-    let log = files(&bed.dir("f"), "index").remove(0);
+    let fixture = Fixture::new();
+    fixture.write("f", 1, 3);
+    let log = files(&fixture.dir("f"), "index").remove(0);
     with_bytes(
         &log,
         |bytes| {
@@ -360,7 +360,7 @@ fn a_block_that_contradicts_the_format_is_corrupt() {
             bytes[4..8].copy_from_slice(&crc.to_le_bytes());
         },
         || {
-            let report = bed.check("f");
+            let report = fixture.check("f");
             assert_eq!(report.health(), Health::Corrupt);
             assert!(
                 report
@@ -385,16 +385,16 @@ fn crc32c(bytes: &[u8]) -> u32 {
 
 #[test]
 fn missing_data_is_found() {
-    let bed = Fixture::new();
-    bed.write("f", 2, 10);
-    let log = files(&bed.dir("f"), ".data").remove(0);
-    let used = bed.check("f").totals.unwrap().stored_bytes;
+    let fixture = Fixture::new();
+    fixture.write("f", 2, 10);
+    let log = files(&fixture.dir("f"), ".data").remove(0);
+    let used = fixture.check("f").totals.unwrap().stored_bytes;
     for len in [0, 1, used - 1] {
         with_bytes(
             &log,
             |bytes| bytes.truncate(len as usize),
             || {
-                let report = bed.check("f");
+                let report = fixture.check("f");
                 assert_eq!(report.health(), Health::Corrupt);
                 let finding = &report.findings[0];
                 assert_eq!((&finding.path, finding.at_bytes), (&log, len), "{finding:?}");
@@ -406,58 +406,58 @@ fn missing_data_is_found() {
         );
     }
     fs::remove_file(&log).unwrap();
-    assert_eq!(bed.check("f").findings[0].path, log);
+    assert_eq!(fixture.check("f").findings[0].path, log);
 }
 
 #[test]
 fn lost_index_logs_are_found() {
-    let bed = Fixture::new();
-    bed.write("f", 2, 10);
-    bed.write("g", 2, 10);
-    bed.write("h", 2, 10);
-    fs::remove_file(files(&bed.dir("f"), "index").remove(0)).unwrap();
-    let report = bed.check("f");
+    let fixture = Fixture::new();
+    fixture.write("f", 2, 10);
+    fixture.write("g", 2, 10);
+    fixture.write("h", 2, 10);
+    fs::remove_file(files(&fixture.dir("f"), "index").remove(0)).unwrap();
+    let report = fixture.check("f");
     assert_eq!(report.health(), Health::Corrupt, "{report:?}");
-    fs::remove_dir_all(files(&bed.dir("g"), "index")[0].parent().unwrap()).unwrap();
-    let report = bed.check("g");
+    fs::remove_dir_all(files(&fixture.dir("g"), "index")[0].parent().unwrap()).unwrap();
+    let report = fixture.check("g");
     assert_eq!(report.health(), Health::Corrupt, "{report:?}");
-    fs::remove_dir_all(bed.dir("h")).unwrap();
-    let report = bed.check("h");
+    fs::remove_dir_all(fixture.dir("h")).unwrap();
+    let report = fixture.check("h");
     assert_eq!(report.health(), Health::Corrupt, "{report:?}");
     assert!(
-        bed.tree()
+        fixture.tree()
             .iter()
-            .any(|report| report.names == [bed.path("h")] && report.health() == Health::Corrupt)
+            .any(|report| report.names == [fixture.path("h")] && report.health() == Health::Corrupt)
     );
 }
 
 #[test]
 fn every_flipped_bit_of_a_superblock_is_found() {
-    let bed = Fixture::new();
-    bed.write("f", 1, 1);
-    let path = bed.dir("f").join("super");
+    let fixture = Fixture::new();
+    fixture.write("f", 1, 1);
+    let path = fixture.dir("f").join("super");
     for bit in (64 * 8..200 * 8).chain((200..3072).step_by(13).map(|byte| byte * 8 + byte % 8)) {
         with_bytes(&path, flipped(bit), || {
-            let report = bed.check("f");
+            let report = fixture.check("f");
             assert!(
                 matches!(report.health(), Health::Corrupt | Health::Unknown),
                 "bit {bit}: {report:?}"
             );
-            let reports = bed.tree();
+            let reports = fixture.tree();
             assert!(
                 reports.iter().any(|report| report.dir == path.parent().unwrap()
                     && report.health() == Health::Corrupt),
                 "bit {bit}: {reports:?}"
             );
             for report in &reports {
-                assert_eq!(bed.repair(report, 0), [""; 0], "what has a name stays");
+                assert_eq!(fixture.repair(report, 0), [""; 0], "what has a name stays");
             }
         });
     }
     with_bytes(
         &path,
         |bytes| bytes.truncate(100),
-        || assert!(bed.tree().iter().any(|report| report.health() == Health::Corrupt)),
+        || assert!(fixture.tree().iter().any(|report| report.health() == Health::Corrupt)),
     );
     with_bytes(
         &path,
@@ -467,23 +467,23 @@ fn every_flipped_bit_of_a_superblock_is_found() {
             bytes[72..76].copy_from_slice(&crc.to_le_bytes());
         },
         || {
-            assert_eq!(bed.check("f").health(), Health::Unknown);
-            assert!(bed.check("f").findings[0].what.contains("version 2"));
-            assert!(bed.tree().iter().all(|report| report.health() == Health::Unknown));
+            assert_eq!(fixture.check("f").health(), Health::Unknown);
+            assert!(fixture.check("f").findings[0].what.contains("version 2"));
+            assert!(fixture.tree().iter().all(|report| report.health() == Health::Unknown));
         },
     );
-    assert_eq!(bed.check("f").health(), Health::Healthy);
+    assert_eq!(fixture.check("f").health(), Health::Healthy);
 }
 
 #[test]
 fn damaged_summaries_are_found_and_written_anew() {
-    let bed = Fixture::new();
-    bed.write("f", 1, 1);
-    let path = bed.dir("f").join("super");
+    let fixture = Fixture::new();
+    fixture.write("f", 1, 1);
+    let path = fixture.dir("f").join("super");
     let mtime = fs::metadata(&path).unwrap().mtime();
     for byte in 3072..3200 {
         with_bytes(&path, flipped(byte * 8), || {
-            let report = bed.check("f");
+            let report = fixture.check("f");
             assert_eq!(
                 (report.health(), worst(&report)),
                 (Health::Healthy, Some(Severity::Garbage)),
@@ -491,27 +491,33 @@ fn damaged_summaries_are_found_and_written_anew() {
             );
         });
     }
-    fs::write(bed.dir("f").join("stranger"), "").unwrap();
-    let report = bed.check("f");
+    fs::write(fixture.dir("f").join("stranger"), "").unwrap();
+    let report = fixture.check("f");
     assert_eq!(worst(&report), Some(Severity::Garbage), "void: {report:?}");
-    assert_eq!(bed.repair(&report, 3600).len(), 1);
-    assert_eq!(worst(&bed.check("f")), None);
+    assert_eq!(fixture.repair(&report, 3600).len(), 1);
+    assert_eq!(worst(&fixture.check("f")), None);
     assert!(
-        bed.process().stat(&bed.path("f"), Links::Follow).unwrap().totals.unwrap().from_summary
+        fixture
+            .process()
+            .stat(&fixture.path("f"), Links::Follow)
+            .unwrap()
+            .totals
+            .unwrap()
+            .from_summary
     );
     assert!((fs::metadata(&path).unwrap().mtime() - mtime).abs() < 60, "the file's time stays");
 }
 
 #[test]
 fn damaged_and_stale_flat_indexes_are_found_and_removed() {
-    let bed = Fixture::new();
-    bed.write("f", 3, 5);
-    bed.process().flatten(&bed.path("f")).unwrap();
-    let flat = bed.dir("f").join("flat");
+    let fixture = Fixture::new();
+    fixture.write("f", 3, 5);
+    fixture.process().flatten(&fixture.path("f")).unwrap();
+    let flat = fixture.dir("f").join("flat");
     let bytes = fs::read(&flat).unwrap();
     for bit in (0..bytes.len() * 8).step_by(5) {
         with_bytes(&flat, flipped(bit), || {
-            let report = bed.check("f");
+            let report = fixture.check("f");
             assert!(
                 report.health() == Health::Corrupt && report.findings[0].path == flat,
                 "bit {bit}: {report:?}"
@@ -521,17 +527,18 @@ fn damaged_and_stale_flat_indexes_are_found_and_removed() {
     with_bytes(
         &flat,
         |bytes| bytes.truncate(50),
-        || assert_eq!(bed.check("f").health(), Health::Corrupt),
+        || assert_eq!(fixture.check("f").health(), Health::Corrupt),
     );
-    assert_eq!(bed.check("f").health(), Health::Healthy);
+    assert_eq!(fixture.check("f").health(), Health::Healthy);
     // It covers a block that is not there: of a log that was put back from an older copy, say.
-    let log = files(&bed.dir("f"), "index").remove(0);
+    let log = files(&fixture.dir("f"), "index").remove(0);
     with_bytes(
         &log,
         |bytes| bytes.truncate(bytes.len() / 2 / 64 * 64),
         || {
             assert!(
-                bed.check("f")
+                fixture
+                    .check("f")
                     .findings
                     .iter()
                     .any(|finding| finding.path == flat && finding.what.contains("stale"))
@@ -541,62 +548,63 @@ fn damaged_and_stale_flat_indexes_are_found_and_removed() {
     with_bytes(&flat, flipped(1000), || ());
     let damaged = fs::OpenOptions::new().write(true).open(&flat).unwrap();
     damaged.write_all_at(&[!bytes[200]], 200).unwrap();
-    fs::write(bed.dir("f").join("flat.tmp.01234567"), "half").unwrap();
-    let report = bed.check("f");
+    fs::write(fixture.dir("f").join("flat.tmp.01234567"), "half").unwrap();
+    let report = fixture.check("f");
     assert_eq!(
-        bed.repair(&report, 3600).iter().filter(|done| done.contains("flat.tmp")).count(),
+        fixture.repair(&report, 3600).iter().filter(|done| done.contains("flat.tmp")).count(),
         0,
         "it may be being written now"
     );
-    let report = bed.check("f");
-    bed.repair(&report, 0);
-    assert!(!flat.exists() && !bed.dir("f").join("flat.tmp.01234567").exists());
-    assert_eq!(worst(&bed.check("f")), None);
+    let report = fixture.check("f");
+    fixture.repair(&report, 0);
+    assert!(!flat.exists() && !fixture.dir("f").join("flat.tmp.01234567").exists());
+    assert_eq!(worst(&fixture.check("f")), None);
 }
 
 #[test]
 fn containers_without_names_are_garbage() {
-    let bed = Fixture::new();
-    bed.write("kept", 1, 3);
-    bed.write("lost", 1, 3);
-    let lost = bed.dir("lost");
+    let fixture = Fixture::new();
+    fixture.write("kept", 1, 3);
+    fixture.write("lost", 1, 3);
+    let lost = fixture.dir("lost");
     // Removed by a program that does not know PLFS.
-    fs::remove_file(bed.path("lost")).unwrap();
+    fs::remove_file(fixture.path("lost")).unwrap();
     // Crashes in the making of two more.
     let shard = lost.parent().unwrap();
     let (unfinished, empty) = (shard.join("0".repeat(30)), shard.join("1".repeat(30)));
     fs::create_dir(&unfinished).unwrap();
     fs::write(unfinished.join("super"), "").unwrap();
     fs::create_dir(&empty).unwrap();
-    let garbage = |bed: &Fixture| {
-        bed.tree()
+    let garbage = |fixture: &Fixture| {
+        fixture
+            .tree()
             .into_iter()
             .filter(|report| report.health() == Health::Garbage)
             .collect::<Vec<_>>()
     };
-    assert_eq!(garbage(&bed).len(), 3);
-    for report in garbage(&bed) {
-        assert_eq!(bed.repair(&report, 3600), [""; 0], "too young");
+    assert_eq!(garbage(&fixture).len(), 3);
+    for report in garbage(&fixture) {
+        assert_eq!(fixture.repair(&report, 3600), [""; 0], "too young");
     }
-    for report in garbage(&bed) {
-        assert_eq!(bed.repair(&report, 0).len(), 1);
+    for report in garbage(&fixture) {
+        assert_eq!(fixture.repair(&report, 0).len(), 1);
     }
     assert!(!lost.exists() && !unfinished.exists() && !empty.exists());
-    assert_eq!(bed.check("kept").health(), Health::Healthy);
+    assert_eq!(fixture.check("kept").health(), Health::Healthy);
 }
 
 #[test]
 fn what_is_held_open_is_not_garbage() {
-    let bed = Fixture::new();
-    let plfs = bed.process();
-    let file = open(&plfs, &bed.path("f"));
+    let fixture = Fixture::new();
+    let plfs = fixture.process();
+    let file = open(&plfs, &fixture.path("f"));
     file.write_at(b"abc", 0).unwrap();
     file.sync().unwrap();
-    let dir = bed.dir("f");
-    fs::remove_file(bed.path("f")).unwrap();
-    let reports = bed.tree();
+    let dir = fixture.dir("f");
+    fs::remove_file(fixture.path("f")).unwrap();
+    let reports = fixture.tree();
     assert!(reports.iter().all(|report| report.health() == Health::Busy), "{reports:?}");
-    reports.iter().for_each(|report| assert_eq!(bed.repair(report, 0), [""; 0]));
+    reports.iter().for_each(|report| assert_eq!(fixture.repair(report, 0), [""; 0]));
     let mut bytes = [0; 3];
     assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 3);
     file.close().unwrap();
@@ -607,10 +615,10 @@ fn what_is_held_open_is_not_garbage() {
 /// all data would go with `--repair`.
 #[test]
 fn a_root_copied_without_its_links_is_not_garbage() {
-    let bed = Fixture::new();
-    bed.write("f", 1, 3);
+    let fixture = Fixture::new();
+    fixture.write("f", 1, 3);
     let copy = Fixture::new();
-    let mut todo = vec![(bed.root.clone(), copy.root.clone())];
+    let mut todo = vec![(fixture.root.clone(), copy.root.clone())];
     while let Some((from, to)) = todo.pop() {
         for entry in fs::read_dir(&from).unwrap().map(Result::unwrap) {
             let to = to.join(entry.file_name());
@@ -633,72 +641,72 @@ fn a_root_copied_without_its_links_is_not_garbage() {
 
 #[test]
 fn data_without_records_is_garbage() {
-    let bed = Fixture::new();
-    bed.write("f", 1, 3);
-    let log = files(&bed.dir("f"), ".data").remove(0);
+    let fixture = Fixture::new();
+    fixture.write("f", 1, 3);
+    let log = files(&fixture.dir("f"), ".data").remove(0);
     let orphan = log.with_file_name("07.00000000.data");
     fs::write(&orphan, vec![1; 5000]).unwrap();
-    let report = bed.check("f");
+    let report = fixture.check("f");
     assert_eq!(
         (report.health(), &report.findings[0].path),
         (Health::Healthy, &orphan),
         "{report:?}"
     );
-    assert!(bed.repair(&report, 3600).is_empty() && orphan.exists());
-    bed.repair(&report, 0);
+    assert!(fixture.repair(&report, 3600).is_empty() && orphan.exists());
+    fixture.repair(&report, 0);
     assert!(!orphan.exists() && log.exists());
-    assert_eq!(worst(&bed.check("f")), None);
+    assert_eq!(worst(&fixture.check("f")), None);
 }
 
 #[test]
 fn marks_of_the_dead_are_cleared() {
-    let bed = Fixture::new();
-    bed.write("f", 1, 3);
-    let mark = bed.dir("f").join("0badcafe.open");
+    let fixture = Fixture::new();
+    fixture.write("f", 1, 3);
+    let mark = fixture.dir("f").join("0badcafe.open");
     let text =
         Mark { nonce: 1, pid: 4_194_305, start: 1, host: "elsewhere".into(), ..Mark::default() }
             .text();
     std::os::unix::fs::symlink(text, &mark).unwrap();
-    let report = bed.check("f");
+    let report = fixture.check("f");
     assert_eq!(report.health(), Health::Busy);
     assert!(report.findings[0].what.contains("host elsewhere (process 4194305"), "{report:?}");
-    let (container, _) = bed.process().container(&bed.path("f")).unwrap().unwrap();
+    let (container, _) = fixture.process().container(&fixture.path("f")).unwrap().unwrap();
     assert!(matches!(
-        plfs::clear_marks(&container, &bed.config).unwrap()[..],
+        plfs::clear_marks(&container, &fixture.config).unwrap()[..],
         [Cleared::Fenced(_)]
     ));
     assert!(
         mark.symlink_metadata().is_err()
-            && bed.dir("f").join("0badcafe.fenced").symlink_metadata().is_ok()
+            && fixture.dir("f").join("0badcafe.fenced").symlink_metadata().is_ok()
     );
-    assert_eq!(worst(&bed.check("f")), None, "the summary is there again");
+    assert_eq!(worst(&fixture.check("f")), None, "the summary is there again");
     // A mark that says nothing.
     fs::write(&mark, [0xff; 3000]).unwrap();
-    assert_eq!(bed.check("f").health(), Health::Busy);
+    assert_eq!(fixture.check("f").health(), Health::Busy);
     assert!(matches!(
-        plfs::clear_marks(&container, &bed.config).unwrap()[..],
+        plfs::clear_marks(&container, &fixture.config).unwrap()[..],
         [Cleared::Fenced(_)]
     ));
 }
 
 #[test]
 fn names_that_lead_nowhere_are_named() {
-    let bed = Fixture::new();
-    bed.write("f", 1, 1);
+    let fixture = Fixture::new();
+    fixture.write("f", 1, 1);
     let elsewhere = Fixture::new();
-    fs::copy(bed.path("f"), bed.path("copy")).unwrap();
-    let report = bed.check("copy");
+    fs::copy(fixture.path("f"), fixture.path("copy")).unwrap();
+    let report = fixture.check("copy");
     assert_eq!(
         (report.health(), worst(&report)),
         (Health::Healthy, Some(Severity::Note)),
         "{report:?}"
     );
-    fs::write(bed.path("plain"), vec![b'x'; 4093]).unwrap();
-    assert_eq!(bed.check("plain").health(), Health::Unknown);
-    assert_eq!(bed.check("absent").health(), Health::Unknown);
-    assert_eq!(bed.tree().len(), 1, "one container, with a copy");
-    fs::copy(bed.path("f"), elsewhere.path("f")).unwrap();
-    fs::remove_dir_all(bed.path(".plfs")).unwrap();
+    fs::write(fixture.path("plain"), vec![b'x'; 4093]).unwrap();
+    assert_eq!(fixture.check("plain").health(), Health::Unknown);
+    assert_eq!(fixture.check("absent").health(), Health::Unknown);
+    assert_eq!(fixture.tree().len(), 1, "one container, with a copy");
+    fs::copy(fixture.path("f"), elsewhere.path("f")).unwrap();
+    fs::remove_dir_all(fixture.path(".plfs")).unwrap();
     let reports = elsewhere.tree();
     assert!(
         reports.len() == 1
@@ -706,10 +714,10 @@ fn names_that_lead_nowhere_are_named() {
             && reports[0].findings[0].what.contains("is not here"),
         "{reports:?}"
     );
-    fs::create_dir(bed.path(".plfs")).unwrap();
-    fs::write(bed.path(".plfs/README"), "mine").unwrap();
+    fs::create_dir(fixture.path(".plfs")).unwrap();
+    fs::write(fixture.path(".plfs/README"), "mine").unwrap();
     assert!(
-        bed.tree().iter().any(|report| report
+        fixture.tree().iter().any(|report| report
             .findings
             .iter()
             .any(|finding| finding.what.contains("not PLFS's")))
@@ -718,9 +726,9 @@ fn names_that_lead_nowhere_are_named() {
 
 #[test]
 fn records_say_who_wrote_what() {
-    let bed = Fixture::new();
-    let plfs = bed.process();
-    let file = open(&plfs, &bed.path("f"));
+    let fixture = Fixture::new();
+    let plfs = fixture.process();
+    let file = open(&plfs, &fixture.path("f"));
     for i in 0..1000 {
         file.write_at(&[b'x'; 10], i * 40).unwrap();
     }

@@ -44,9 +44,9 @@ fn content(file: &File) -> Vec<u8> {
 #[test]
 fn parts_merged_are_the_whole() {
     for seed in seeds(40) {
-        let (bed, mut rng) = (Fixture::new(), Rng::new(seed));
+        let (fixture, mut rng) = (Fixture::new(), Rng::new(seed));
         for round in 0..3 {
-            let processes: Vec<Plfs> = (0..4).map(|_| bed.process()).collect();
+            let processes: Vec<Plfs> = (0..4).map(|_| fixture.process()).collect();
             let files: Vec<File> = processes.iter().map(open).collect();
             for _ in 0..40 {
                 let file = &files[rng.below(4) as usize];
@@ -60,10 +60,10 @@ fn parts_merged_are_the_whole() {
             }
             drop(files);
             if round == 0 && rng.one_in(2) {
-                bed.process().flatten(Path::new(NAME)).unwrap();
+                fixture.process().flatten(Path::new(NAME)).unwrap();
             }
         }
-        let (one, two) = (bed.process(), bed.process());
+        let (one, two) = (fixture.process(), fixture.process());
         let whole = content(&open(&one));
         let file = open(&two);
         let parts_n = 1 + rng.below(6) as u32;
@@ -89,9 +89,9 @@ fn parts_merged_are_the_whole() {
         // It will do as the flat index, too.
         file.index_store(&merged).unwrap();
         drop((file, other));
-        let last = open(&bed.process()).with_index(|index| index.flat().0).unwrap();
+        let last = open(&fixture.process()).with_index(|index| index.flat().0).unwrap();
         assert!(last);
-        let after = content(&open(&bed.process()));
+        let after = content(&open(&fixture.process()));
         assert_eq!(
             (&after[..3], &after[3..6], &after[600..]),
             (&whole[..3], b"own".as_slice(), b"other".as_slice()),
@@ -107,9 +107,9 @@ fn parts_merged_are_the_whole() {
 fn parts_that_a_power_cut_made_doubtful_are_not_merged_with_durable_ones() {
     let (mut refused, mut merged) = (0, 0);
     for (seed, synced) in seeds(60).flat_map(|seed| [(seed, false), (seed, true)]) {
-        let bed = Fixture::new();
-        bed.0.sync_dir(Path::new("/")).unwrap();
-        let (one, two) = (bed.process(), bed.process());
+        let fixture = Fixture::new();
+        fixture.0.sync_dir(Path::new("/")).unwrap();
+        let (one, two) = (fixture.process(), fixture.process());
         let (old, new) = (open(&one), open(&two));
         old.write_at(&[b'o'; 9000], 0).unwrap();
         if synced {
@@ -119,16 +119,16 @@ fn parts_that_a_power_cut_made_doubtful_are_not_merged_with_durable_ones() {
         new.commit().unwrap();
         // Index logs and all names are on the disk, by luck; the data is as it comes.
         let (container, _) = one.container(Path::new(NAME)).unwrap().unwrap();
-        for entry in bed.0.list(&container.dir).unwrap() {
+        for entry in fixture.0.list(&container.dir).unwrap() {
             let dir = container.dir.join(&entry.name);
-            if let Ok(index) = bed.0.open(&dir.join("index"), Open::READ) {
+            if let Ok(index) = fixture.0.open(&dir.join("index"), Open::READ) {
                 index.sync_data().unwrap();
-                bed.0.sync_dir(&dir).unwrap();
+                fixture.0.sync_dir(&dir).unwrap();
             }
         }
-        bed.0.open(Path::new(NAME), Open::READ).unwrap().sync_data().unwrap();
-        container.dir.ancestors().for_each(|dir| bed.0.sync_dir(dir).unwrap());
-        let after = Fixture(bed.0.crash_with(seed));
+        fixture.0.open(Path::new(NAME), Open::READ).unwrap().sync_data().unwrap();
+        container.dir.ancestors().for_each(|dir| fixture.0.sync_dir(dir).unwrap());
+        let after = Fixture(fixture.0.crash_with(seed));
         let plfs = after.process();
         let Ok(Opened::Logical(file)) = plfs.open(Path::new(NAME), OpenOptions::read()) else {
             assert!(!synced, "seed {seed}");
@@ -163,9 +163,9 @@ fn parts_that_a_power_cut_made_doubtful_are_not_merged_with_durable_ones() {
 /// to read, and the next to open looks at nothing else.
 #[test]
 fn what_the_nodes_gather_is_complete() {
-    let bed = Fixture::new();
+    let fixture = Fixture::new();
     for round in 0..3u8 {
-        let processes: Vec<Plfs> = (0..4).map(|_| bed.process()).collect();
+        let processes: Vec<Plfs> = (0..4).map(|_| fixture.process()).collect();
         let files: Vec<File> = processes.iter().map(open).collect();
         for i in 0..100u64 {
             files[(i % 4) as usize].write_at(&[round + i as u8; 47], i * 47).unwrap();
@@ -177,12 +177,12 @@ fn what_the_nodes_gather_is_complete() {
             files[0].index_merge(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
         files[0].index_store(&merged).unwrap();
         drop(files);
-        let plfs = bed.process();
+        let plfs = fixture.process();
         let file = open(&plfs);
         assert!(file.with_index(|index| index.flat().0).unwrap());
         let expect: Vec<u8> = (0..100u8).flat_map(|i| [round + i; 47]).collect();
         assert_eq!(content(&file), expect);
-        let report = plfs::check_name(&(Arc::new(bed.0.clone()) as _), Path::new(NAME), &[]);
+        let report = plfs::check_name(&(Arc::new(fixture.0.clone()) as _), Path::new(NAME), &[]);
         assert_eq!(report.health(), plfs::Health::Healthy, "{report:#?}");
     }
 }
@@ -191,15 +191,15 @@ fn what_the_nodes_gather_is_complete() {
 /// noticed. (Without the look, records between two flat indexes would be lost.)
 #[test]
 fn parts_from_before_and_after_a_flattening_do_not_mix() {
-    let bed = Fixture::new();
-    let (one, two) = (bed.process(), bed.process());
+    let fixture = Fixture::new();
+    let (one, two) = (fixture.process(), fixture.process());
     let (a, b) = (open(&one), open(&two));
     a.write_at(b"aaa", 0).unwrap();
     b.write_at(b"bbb", 3).unwrap();
     a.sync().unwrap();
     b.sync().unwrap();
     let (early_base, early_tail) = (a.index_own(true).unwrap(), b.index_own(false).unwrap());
-    bed.process().flatten(Path::new(NAME)).unwrap();
+    fixture.process().flatten(Path::new(NAME)).unwrap();
     let (late_base, late_tail) = (a.index_own(true).unwrap(), b.index_own(false).unwrap());
     let again =
         |parts: &[&[u8]]| a.index_merge(parts).unwrap_err().errno() == plfs::store::Errno::AGAIN;
@@ -217,8 +217,8 @@ fn parts_from_before_and_after_a_flattening_do_not_mix() {
 /// Damaged or foreign parts are refused, and nothing changes.
 #[test]
 fn a_damaged_part_is_refused() {
-    let bed = Fixture::new();
-    let plfs = bed.process();
+    let fixture = Fixture::new();
+    let plfs = fixture.process();
     let file = open(&plfs);
     file.write_at(b"abc", 0).unwrap();
     file.commit().unwrap();
@@ -241,9 +241,9 @@ fn a_damaged_part_is_refused() {
 /// without opening a single index log. (Each looking at all is what the original died of.)
 #[test]
 fn who_is_told_does_not_look_and_still_writes_behind() {
-    let bed = Fixture::new();
+    let fixture = Fixture::new();
     for round in 0..2u8 {
-        let processes: Vec<Plfs> = (0..4).map(|_| bed.process()).collect();
+        let processes: Vec<Plfs> = (0..4).map(|_| fixture.process()).collect();
         let files: Vec<File> = processes.iter().map(open).collect();
         let seen = files[0].commit_horizon().unwrap();
         assert_eq!(seen.is_new, round == 0);
@@ -254,7 +254,7 @@ fn who_is_told_does_not_look_and_still_writes_behind() {
             file.commit().unwrap();
         }
         drop(files);
-        let got = content(&open(&bed.process()));
+        let got = content(&open(&fixture.process()));
         let expect: Vec<u8> = [0, 1, 2, 3, 3].iter().flat_map(|i| [10 * round + i; 4]).collect();
         assert_eq!(got, expect, "round {round}");
     }

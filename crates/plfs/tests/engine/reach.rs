@@ -203,16 +203,16 @@ fn open(plfs: &Plfs, path: &Path) -> plfs::Result<File> {
 }
 
 /// Where a link is planted: a name for it, and its path.
-fn plants(bed: &Fixture) -> Vec<(&'static str, PathBuf)> {
-    let [root, other] = &bed.dirs;
-    let [on_root, on_other] = &bed.sets;
+fn plants(fixture: &Fixture) -> Vec<(&'static str, PathBuf)> {
+    let [root, other] = &fixture.dirs;
+    let [on_root, on_other] = &fixture.sets;
     vec![
         ("the container", root.clone()),
         ("the shard", root.parent().unwrap().to_path_buf()),
-        (".plfs", bed.base.join("m/.plfs")),
+        (".plfs", fixture.base.join("m/.plfs")),
         ("a log set", root.join(on_root)),
         ("an index log", root.join(on_root).join("index")),
-        ("a data log", bed.data[0].clone()),
+        ("a data log", fixture.data[0].clone()),
         ("super", root.join("super")),
         ("flat", root.join("flat")),
         ("clock", root.join("clock")),
@@ -221,9 +221,9 @@ fn plants(bed: &Fixture) -> Vec<(&'static str, PathBuf)> {
         ("an unfinished file", root.join("flat.tmp.00000000")),
         ("the container on a backend", other.clone()),
         ("the shard on a backend", other.parent().unwrap().to_path_buf()),
-        (".plfs of a backend", bed.base.join("b/.plfs")),
+        (".plfs of a backend", fixture.base.join("b/.plfs")),
         ("a log set on a backend", other.join(on_other)),
-        ("a data log on a backend", bed.data[1].clone()),
+        ("a data log on a backend", fixture.data[1].clone()),
     ]
 }
 
@@ -231,74 +231,76 @@ type Act = fn(&Fixture) -> plfs::Result<()>;
 
 /// What is done to the file.
 const ACTS: &[(&str, Act)] = &[
-    ("open and read", |bed| {
-        let file = open(&bed.plfs(), &bed.name)?;
+    ("open and read", |fixture| {
+        let file = open(&fixture.plfs(), &fixture.name)?;
         let mut bytes = vec![0; 100_000];
         let n = file.read_at(&mut bytes, 0)?;
         assert!(!bytes[..n].contains(&b'S'), "it reads what is outside");
         file.close()
     }),
-    ("write, fsync and close", |bed| {
-        let file = open(&bed.plfs(), &bed.name)?;
+    ("write, fsync and close", |fixture| {
+        let file = open(&fixture.plfs(), &fixture.name)?;
         for i in 0..4 {
             file.write_at(&[b'w'; 5000], i * 7000)?;
         }
         file.sync()?;
         file.close()
     }),
-    ("write and close, several", |bed| {
+    ("write and close, several", |fixture| {
         // Each joins a log set of its own: some go to each backend.
         let files: Vec<File> =
-            (0..6).map(|_| open(&bed.plfs(), &bed.name)).collect::<plfs::Result<_>>()?;
+            (0..6).map(|_| open(&fixture.plfs(), &fixture.name)).collect::<plfs::Result<_>>()?;
         let written: plfs::Result<()> =
             files.iter().try_for_each(|file| file.write_at(&[b'w'; 500], 0).map(drop));
         files.into_iter().map(File::close).fold(written, plfs::Result::and)
     }),
-    ("create another", |bed| {
-        let file = open(&bed.plfs(), &bed.base.join("m/another"))?;
+    ("create another", |fixture| {
+        let file = open(&fixture.plfs(), &fixture.base.join("m/another"))?;
         file.write_at(b"w", 0)?;
         file.close()
     }),
-    ("stat", |bed| bed.plfs().stat(&bed.name, Links::Follow).map(drop)),
-    ("truncate to 0", |bed| bed.plfs().truncate(&bed.name, 0)),
-    ("truncate", |bed| bed.plfs().truncate(&bed.name, 10)),
-    ("unlink", |bed| bed.plfs().unlink(&bed.name)),
-    ("rename over it", |bed| {
-        put(&*bed.store, &bed.base.join("m/plain"), b"plain");
-        bed.plfs().rename(&bed.base.join("m/plain"), &bed.name)
+    ("stat", |fixture| fixture.plfs().stat(&fixture.name, Links::Follow).map(drop)),
+    ("truncate to 0", |fixture| fixture.plfs().truncate(&fixture.name, 0)),
+    ("truncate", |fixture| fixture.plfs().truncate(&fixture.name, 10)),
+    ("unlink", |fixture| fixture.plfs().unlink(&fixture.name)),
+    ("rename over it", |fixture| {
+        put(&*fixture.store, &fixture.base.join("m/plain"), b"plain");
+        fixture.plfs().rename(&fixture.base.join("m/plain"), &fixture.name)
     }),
-    ("chmod", |bed| bed.plfs().chmod(&bed.name, 0o600)),
-    ("chown", |bed| bed.plfs().chown(&bed.name, Some(12), Some(13), Links::Follow)),
-    ("check", |bed| {
-        let _ = plfs::check_name(&bed.store, &bed.name, &[]).health();
-        plfs::check_tree(&bed.store, &bed.base, &[], |_| {})?
+    ("chmod", |fixture| fixture.plfs().chmod(&fixture.name, 0o600)),
+    ("chown", |fixture| fixture.plfs().chown(&fixture.name, Some(12), Some(13), Links::Follow)),
+    ("check", |fixture| {
+        let _ = plfs::check_name(&fixture.store, &fixture.name, &[]).health();
+        plfs::check_tree(&fixture.store, &fixture.base, &[], |_| {})?
             .iter()
             .for_each(|report| _ = report.health());
         Ok(())
     }),
-    ("check --repair", |bed| {
-        let reports = plfs::check_tree(&bed.store, &bed.base, &[], |_| {})?;
+    ("check --repair", |fixture| {
+        let reports = plfs::check_tree(&fixture.store, &fixture.base, &[], |_| {})?;
         reports
             .iter()
-            .map(|report| plfs::repair(&bed.store, &bed.config, report, 0).map(drop))
+            .map(|report| plfs::repair(&fixture.store, &fixture.config, report, 0).map(drop))
             .fold(Ok(()), plfs::Result::and)
     }),
-    ("unlink and check --repair", |bed| {
-        bed.store.unlink(&bed.name).unwrap();
-        let reports = plfs::check_tree(&bed.store, &bed.base, &[], |_| {})?;
+    ("unlink and check --repair", |fixture| {
+        fixture.store.unlink(&fixture.name).unwrap();
+        let reports = plfs::check_tree(&fixture.store, &fixture.base, &[], |_| {})?;
         reports
             .iter()
-            .map(|report| plfs::repair(&bed.store, &bed.config, report, 0).map(drop))
+            .map(|report| plfs::repair(&fixture.store, &fixture.config, report, 0).map(drop))
             .fold(Ok(()), plfs::Result::and)
     }),
-    ("clear marks", |bed| match bed.plfs().container(&bed.name)? {
-        Some((container, _)) => plfs::clear_marks(&container, &bed.config).map(drop),
+    ("clear marks", |fixture| match fixture.plfs().container(&fixture.name)? {
+        Some((container, _)) => plfs::clear_marks(&container, &fixture.config).map(drop),
         None => Ok(()),
     }),
-    ("compact", |bed| bed.plfs().compact(&bed.name, |_| ControlFlow::Continue(())).map(drop)),
-    ("flatten", |bed| bed.plfs().flatten(&bed.name).map(drop)),
-    ("export", |bed| {
-        let file = open(&bed.plfs(), &bed.name)?;
+    ("compact", |fixture| {
+        fixture.plfs().compact(&fixture.name, |_| ControlFlow::Continue(())).map(drop)
+    }),
+    ("flatten", |fixture| fixture.plfs().flatten(&fixture.name).map(drop)),
+    ("export", |fixture| {
+        let file = open(&fixture.plfs(), &fixture.name)?;
         for extent in file.extents(0, 1 << 40)? {
             if let Ok(log) = file.container().store.open(&extent.data_log, Open::READ) {
                 let mut bytes = vec![0; 100_000];
@@ -308,7 +310,7 @@ const ACTS: &[(&str, Act)] = &[
         }
         file.close()
     }),
-    ("records", |bed| match bed.plfs().container(&bed.name)? {
+    ("records", |fixture| match fixture.plfs().container(&fixture.name)? {
         Some((container, _)) => plfs::records(&container).map(drop),
         None => Ok(()),
     }),
@@ -335,11 +337,11 @@ fn every_act_with_every_link(store: impl Fn() -> Arc<dyn Store>, below: Option<&
     for i in 0..count {
         for (act, run) in ACTS {
             let scratch = Scratch::new(below);
-            let bed = Fixture::new(store(), &scratch.base);
-            let (plant, path) = plants(&bed).swap_remove(i);
+            let fixture = Fixture::new(store(), &scratch.base);
+            let (plant, path) = plants(&fixture).swap_remove(i);
             // A mark that says nothing, or a directory that an administrator would not want to
             // lose.
-            bed.plant(&path, |store, victim| match plant {
+            fixture.plant(&path, |store, victim| match plant {
                 "an open mark" | "an unfinished file" => put(store, victim, b"precious"),
                 _ => {
                     make_dirs(store, &victim.join("sub"));
@@ -347,9 +349,9 @@ fn every_act_with_every_link(store: impl Fn() -> Arc<dyn Store>, below: Option<&
                 }
             });
             let (mut before, mut after) = (Held::new(), Held::new());
-            held(&*bed.store, &bed.base.join("victim"), &mut before);
-            let done = run(&bed);
-            held(&*bed.store, &bed.base.join("victim"), &mut after);
+            held(&*fixture.store, &fixture.base.join("victim"), &mut before);
+            let done = run(&fixture);
+            held(&*fixture.store, &fixture.base.join("victim"), &mut after);
             assert_eq!(before, after, "{act}, {plant} is a link");
             match done {
                 Ok(()) => assert!(!must_fail(plant, act), "{act}, {plant} is a link: no error"),
@@ -411,21 +413,21 @@ fn a_link_in_a_container_leads_nowhere_in_memory() {
 fn links_are_removed_themselves() {
     for (i, gone) in ["0badcafe.gone", "deadbeef"].into_iter().enumerate() {
         let scratch = Scratch::new(None);
-        let bed = Fixture::new(Arc::new(MemStore::new()), &scratch.base);
-        let link = bed.dirs[0].join(gone);
-        bed.plant(&link, |store, victim| put(store, victim, b"precious"));
+        let fixture = Fixture::new(Arc::new(MemStore::new()), &scratch.base);
+        let link = fixture.dirs[0].join(gone);
+        fixture.plant(&link, |store, victim| put(store, victim, b"precious"));
         if i == 0 {
-            let report = plfs::check_name(&bed.store, &bed.name, &[]);
+            let report = plfs::check_name(&fixture.store, &fixture.name, &[]);
             assert!(report.findings.iter().any(|finding| finding.path == link), "{report:?}");
-            let done = plfs::repair(&bed.store, &bed.config, &report, 0).unwrap();
+            let done = plfs::repair(&fixture.store, &fixture.config, &report, 0).unwrap();
             assert!(done.iter().any(|done| done.contains("0badcafe.gone")), "{done:?}");
-            assert_eq!(bed.store.stat(&link, Links::Stay), Err(Errno::NOENT));
+            assert_eq!(fixture.store.stat(&link, Links::Stay), Err(Errno::NOENT));
         } else {
-            bed.plfs().unlink(&bed.name).unwrap();
-            assert_eq!(bed.store.stat(&bed.dirs[0], Links::Stay), Err(Errno::NOENT));
-            assert_eq!(bed.store.stat(&bed.dirs[1], Links::Stay), Err(Errno::NOENT));
+            fixture.plfs().unlink(&fixture.name).unwrap();
+            assert_eq!(fixture.store.stat(&fixture.dirs[0], Links::Stay), Err(Errno::NOENT));
+            assert_eq!(fixture.store.stat(&fixture.dirs[1], Links::Stay), Err(Errno::NOENT));
         }
-        assert_eq!(bytes(&*bed.store, &bed.victim()), b"precious");
+        assert_eq!(bytes(&*fixture.store, &fixture.victim()), b"precious");
     }
 }
 

@@ -51,7 +51,7 @@ impl Index {
         };
         if settled {
             flat.truncates.clear();
-            flat.floor = flat.max_hlc;
+            flat.floor = flat.max_stamp;
         }
         let bytes =
             flat_index::encode(&flat, &image.shapes, image.entries.as_bytes(), &image.blocks);
@@ -69,13 +69,13 @@ impl Index {
             uuid: container.superblock.uuid,
             size: self.eof(),
             records: self.records,
-            max_hlc: self.max_hlc,
+            max_stamp: self.max_stamp,
             floor: self.floor,
             truncates: self
                 .extents
                 .truncates()
                 .iter()
-                .map(|(order, size)| Truncate { hlc: order.hlc, set: order.set, size: *size })
+                .map(|(order, size)| Truncate { stamp: order.stamp, set: order.set, size: *size })
                 .collect(),
             ..FlatIndex::default()
         }
@@ -142,11 +142,11 @@ impl Index {
                 all.ends[number] = all.ends[number].max(segment.bytes);
             }
             ExtentMap::with_base(base).for_each(|run, order| bulk.push(run, order));
-            flat.truncates
-                .iter()
-                .for_each(|cut| bulk.push_truncate(cut.size, Order { hlc: cut.hlc, set: cut.set }));
-            (all.max_hlc, all.records) =
-                (all.max_hlc.max(flat.max_hlc), all.records.saturating_add(flat.records));
+            flat.truncates.iter().for_each(|cut| {
+                bulk.push_truncate(cut.size, Order { stamp: cut.stamp, set: cut.set })
+            });
+            (all.max_stamp, all.records) =
+                (all.max_stamp.max(flat.max_stamp), all.records.saturating_add(flat.records));
             bulks.push(bulk);
         }
         shares.sort_unstable_by_key(|share| (share.set, share.from, share.bytes));
@@ -188,8 +188,9 @@ impl Index {
         let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
         let flat =
             flat_index::decode((*bytes).as_ref(), &container.superblock.uuid).map_err(corrupt)?;
-        let summary = summary
-            .filter(|summary| (summary.records, summary.max_hlc) == (flat.records, flat.max_hlc));
+        let summary = summary.filter(|summary| {
+            (summary.records, summary.max_stamp) == (flat.records, flat.max_stamp)
+        });
         let token = match summary.map(token_of) {
             Some(token) if container.time()? == token => Some(token),
             _ => None,
@@ -238,7 +239,7 @@ impl Index {
         let flat = FlatIndex {
             covered,
             segments,
-            max_hlc: newest.max(self.extents.max_hlc()),
+            max_stamp: newest.max(self.extents.max_stamp()),
             ..self.bare(container)
         };
         let bytes =

@@ -149,7 +149,7 @@ impl Index {
         (self.segments, self.ends) =
             flat.segments.iter().map(|segment| (segment.at, segment.bytes)).unzip();
         self.numbers.clear();
-        (self.max_hlc, self.records) = (flat.max_hlc, flat.records);
+        (self.max_stamp, self.records) = (flat.max_stamp, flat.records);
         self.floor = flat.floor;
         self.flat = Some(Flat {
             id: flat.id,

@@ -25,7 +25,7 @@ pub(super) struct Part {
     /// Largest physical end of a run in each of the bulk's segments.
     pub(super) ends: Vec<u64>,
     pub(super) records: u64,
-    pub(super) max_hlc: u64,
+    pub(super) max_stamp: u64,
     /// Blocks of this process, which it has already.
     pub(super) own: Vec<(u32, u64)>,
     /// There were blocks of others.
@@ -52,10 +52,10 @@ impl Part {
             let block = decode_block(header, offset, at)
                 .map_err(|bad| Error::of_bytes(&container.path(&name::index_log(set)), bad))?;
             self.records = self.records.saturating_add(header.records.into());
-            let is_own = own.contains(&(set, header.hlc));
+            let is_own = own.contains(&(set, header.stamp));
             match is_own {
-                true => self.own.push((set, header.hlc)),
-                false => (self.is_news, self.max_hlc) = (true, self.max_hlc.max(header.hlc)),
+                true => self.own.push((set, header.stamp)),
+                false => (self.is_news, self.max_stamp) = (true, self.max_stamp.max(header.stamp)),
             }
             let numbers: Vec<u32> = block.segments.iter().map(|at| self.bulk.number(*at)).collect();
             self.ends.resize(self.bulk.segments().len(), 0);

@@ -110,7 +110,7 @@ pub fn records(container: &Container) -> Result<Records> {
                         });
                         all.records.push(IndexRecord {
                             stamp,
-                            committed: header.hlc,
+                            committed: header.stamp,
                             set,
                             said,
                             writer: None,
@@ -120,7 +120,7 @@ pub fn records(container: &Container) -> Result<Records> {
                         wrote.push((all.records.len(), writer));
                         all.records.push(IndexRecord {
                             stamp,
-                            committed: header.hlc,
+                            committed: header.stamp,
                             set,
                             said: RecordKind::Hole { logical, length },
                             writer: None,
@@ -128,7 +128,7 @@ pub fn records(container: &Container) -> Result<Records> {
                     }
                     Record::Truncate { size, stamp } => all.records.push(IndexRecord {
                         stamp,
-                        committed: header.hlc,
+                        committed: header.stamp,
                         set,
                         said: RecordKind::Truncate(size),
                         writer: None,

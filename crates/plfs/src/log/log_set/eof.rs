@@ -237,7 +237,7 @@ mod tests {
     fn the_end_of_file_does_not_wrap() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
-        let set = join(&config, &container, CommitHorizon { max_hlc: 0, is_new: true });
+        let set = join(&config, &container, CommitHorizon { max_stamp: 0, is_new: true });
         let era = set.era().unwrap();
         set.reached(era, MAX_OFFSET - 1);
         assert_eq!(set.append_position(era, 4, MAX_OFFSET), (MAX_OFFSET - 1, 1));
@@ -252,7 +252,7 @@ mod tests {
     fn what_became_of_a_truncate_that_nobody_ended_is_in_the_log() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
-        let set = join(&config, &container, CommitHorizon { max_hlc: 0, is_new: true });
+        let set = join(&config, &container, CommitHorizon { max_stamp: 0, is_new: true });
         let old = set.tick();
         // Takes a place, and then somebody dies, who has perhaps told the log.
         let die = |size: Option<u64>, stamp: Option<u64>| {
@@ -285,7 +285,7 @@ mod tests {
     fn a_cut_of_another_node_is_followed_by_its_stamp() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
-        let set = join(&config, &container, CommitHorizon { max_hlc: 1 << 20, is_new: true });
+        let set = join(&config, &container, CommitHorizon { max_stamp: 1 << 20, is_new: true });
         let append = || set.append_position(set.era().unwrap(), 10, MAX_OFFSET).0;
         set.follow(100, 5).unwrap();
         set.follow(40, 7).unwrap();

@@ -46,7 +46,7 @@ struct Founder {
 #[derive(Clone, Copy, Debug)]
 pub struct CommitHorizon {
     /// Largest stamp in any index log.
-    pub max_hlc: u64,
+    pub max_stamp: u64,
     /// No set was there to take over.
     pub is_new: bool,
 }
@@ -134,7 +134,7 @@ impl LogSet {
     ) -> Result<Option<(u32, Option<Founder>)>> {
         let _guard = shared.lock().at("lock the shared page of", &container.dir)?;
         let words = shared.words();
-        words[CLOCK].fetch_max(seen.max_hlc, Ordering::SeqCst);
+        words[CLOCK].fetch_max(seen.max_stamp, Ordering::SeqCst);
         let (state, nonce) =
             (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
         let is_ours = state & (READY | FOUNDING) != 0
@@ -287,7 +287,7 @@ fn newest(container: &Container) -> Result<u64> {
     for name in container.list()? {
         let Name::LogSet(set) = name else { continue };
         scan(container, set, 0, |_, header, _| {
-            newest = newest.max(header.hlc);
+            newest = newest.max(header.stamp);
             Ok(())
         })?;
     }
@@ -324,19 +324,19 @@ fn found(
             continue;
         }
         let path = container.path(&name::index_log(set));
-        let found = match container.store.open(&path, Open::READ_WRITE).and_then(|file| file.stat())
-        {
-            Ok(stat) => (stat.uid, stat.len),
-            // Whoever made the set died before it appended anything.
-            Err(Errno::NOENT) => {
-                match container.store.stat(&container.path(&name::log_set(set)), Links::Stay) {
-                    Ok(dir) => (dir.uid, 0),
-                    Err(_) => continue,
+        let (uid, len) =
+            match container.store.open(&path, Open::READ_WRITE).and_then(|file| file.stat()) {
+                Ok(stat) => (stat.uid, stat.len),
+                // Whoever made the set died before it appended anything.
+                Err(Errno::NOENT) => {
+                    match container.store.stat(&container.path(&name::log_set(set)), Links::Stay) {
+                        Ok(dir) => (dir.uid, 0),
+                        Err(_) => continue,
+                    }
                 }
-            }
-            Err(_) => continue,
-        };
-        let ours = found.0 == container.store.user() && found.1 <= TAKEOVER_MAX_BYTES;
+                Err(_) => continue,
+            };
+        let ours = uid == container.store.user() && len <= TAKEOVER_MAX_BYTES;
         // The look comes before the mark, because who dies in between leaves a mark whose owner
         // nobody knows.
         if ours
@@ -350,9 +350,9 @@ fn found(
             }
             // It may have gone, or got longer, before it was ours.
             let youngest = match container.store.stat(&path, Links::Follow) {
-                Ok(now) if now.len == found.1 => Ok(Some(youngest)),
+                Ok(now) if now.len == len => Ok(Some(youngest)),
                 Ok(_) => complete(container, set),
-                Err(Errno::NOENT) if found.1 == 0 => Ok(container
+                Err(Errno::NOENT) if len == 0 => Ok(container
                     .store
                     .stat(&container.path(&name::log_set(set)), Links::Stay)
                     .is_ok()
@@ -437,7 +437,7 @@ mod tests {
     fn who_takes_a_log_over_goes_on_behind_its_last_block() {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
-        let old = join(&config, &container, CommitHorizon { max_hlc: 1 << 62, is_new: true });
+        let old = join(&config, &container, CommitHorizon { max_stamp: 1 << 62, is_new: true });
         let cut = |set: &LogSet| {
             set.append_index(&[], &[Record::Truncate { size: 1, stamp: 1 }], DURABLE).unwrap().0
         };
@@ -445,7 +445,7 @@ mod tests {
         assert!(stamp > 1 << 62);
         let id = old.id();
         assert!(old.leave().unwrap());
-        let new = join(&config, &container, CommitHorizon { max_hlc: 0, is_new: false });
+        let new = join(&config, &container, CommitHorizon { max_stamp: 0, is_new: false });
         assert_eq!(new.id(), id);
         assert!(cut(&new) > stamp);
     }

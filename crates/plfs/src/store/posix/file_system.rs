@@ -50,7 +50,7 @@ fn ask_file_system(path: &Path) -> FileSystem {
         }
         // The magic numbers are 32 bits wide; the field is signed or not, wider or not, depending on
         // the architecture.
-        let magic = retry_on_intr(|| rustix::fs::statfs(path)).map(|found| found.f_type as u32);
+        let magic = retry_on_intr(|| rustix::fs::statfs(path)).map(|stat| stat.f_type as u32);
         if let Some(found) = of_answer(magic, mount.as_ref()) {
             return found;
         }
@@ -108,13 +108,13 @@ fn is_fuse(kind: &str) -> bool {
 /// Type and options of the file system at `path`, by the kernel's table of mounts, which asks
 /// nobody else. [`ON_A_DEVICE`] for what has one. `None` if it cannot be told.
 fn mount_of(path: &Path) -> Option<(String, String)> {
-    let found = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID).ok()?;
-    if found.stx_dev_major != 0 {
+    let stat = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID).ok()?;
+    if stat.stx_dev_major != 0 {
         return Some((ON_A_DEVICE.into(), String::new()));
     }
     // Linux before 5.8 does not know the number of the mount. One device is one file system.
-    let id = (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id);
-    let device = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
+    let id = (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id);
+    let device = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
     let mounts = mounts()?;
     let (kind, options) = type_of_mount(&mounts, id, &device)?;
     Some((kind.to_string(), options.to_string()))
