@@ -14,14 +14,7 @@ seed that repeats it.
 """
 
 import argparse, ctypes, hashlib, json, os, random, shutil, signal, subprocess, sys, tempfile, time
-import flat_index, plfs_decode
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-DECODE, DECODE_FLAT = (
-    [sys.executable, os.path.join(HERE, "plfs_decode.py")],
-    [sys.executable, os.path.join(HERE, "flat_index.py")],
-)
-STAT = [sys.executable, os.path.abspath(__file__), "--stat"]
+import child, flat_index, plfs_decode
 
 
 def stat(name):
@@ -110,6 +103,16 @@ def stat(name):
 
 
 # ---- programs: each runs as `agree.py --do NAME FILE SEED RANK RANKS` and knows nothing of PLFS
+def print_stat():
+    """agree.py --stat NAME"""
+    try:
+        found = stat(sys.argv[1])
+    except (ValueError, OSError) as e:
+        sys.exit(f"plfs_decode: {e}")
+    print(json.dumps(found, indent=1))
+    return plfs_decode.report(found["places"])
+
+
 def open_file(path, flags=0):
     return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
 
@@ -690,14 +693,14 @@ class Agree:
         os.utime(self.stat()["container"])
 
     def stat(self):
-        done = subprocess.run([*STAT, self.file], capture_output=True)
+        done = child.run(print_stat, "stat", self.file)
         return json.loads(done.stdout or "{}")
 
     def decoded(self, decoder, status=0):
-        done = subprocess.run([*decoder, "cat", self.file], capture_output=True)
+        done = child.run(decoder.main, decoder.__name__, "cat", self.file)
         if done.returncode != status:
             raise Failed(
-                f"{os.path.basename(decoder[1])} cat: status {done.returncode}: {done.stderr.decode()[-600:]}"
+                f"{decoder.__name__} cat: status {done.returncode}: {done.stderr.decode()[-600:]}"
             )
         return done.stdout
 
@@ -707,8 +710,8 @@ class Agree:
         readers = {
             "cat under plfs run": self.run(*self.door, "cat", self.file),
             "plfs cat": self.run(self.plfs, "cat", self.file),
-            "decoder": self.decoded(DECODE),
-            "flat decoder": self.decoded(DECODE_FLAT, int(damaged)),
+            "decoder": self.decoded(plfs_decode),
+            "flat decoder": self.decoded(flat_index, int(damaged)),
         }  # damaged: reported and not used
         if self.plain:
             readers["plain file"] = self.run("cat", self.model)
@@ -887,7 +890,7 @@ def compare_by_hand(plfs, index, refuse):
     case.setUp()
     try:
         case.fill(index, b"aaaa")
-        decoder = subprocess.run([*DECODE, "cat", case.name], capture_output=True)
+        decoder = child.run(plfs_decode.main, "plfs_decode", "cat", case.name)
         engine = subprocess.run([plfs, "cat", case.name], capture_output=True)
     finally:
         case.doCleanups()
@@ -913,9 +916,11 @@ def compare_flat(plfs, raw, wrong, late=None):
         ):
             case.fill(index, data, log_set)
         case.put("flat", raw)
-        ours, theirs, our_stat, their_stat = [
+        ours = child.run(flat_index.main, "flat_index", "cat", case.name)
+        our_stat = child.run(print_stat, "stat", case.name)
+        theirs, their_stat = [
             subprocess.run([*command, case.name], capture_output=True)
-            for command in ([*DECODE_FLAT, "cat"], [plfs, "cat"], STAT, [plfs, "stat", "--json"])
+            for command in ([plfs, "cat"], [plfs, "stat", "--json"])
         ]
     finally:
         case.doCleanups()
@@ -937,12 +942,8 @@ def main():
         name, path, seed, rank, ranks = sys.argv[2:]
         return globals()[name](path, random.Random(int(seed)), int(rank), int(ranks))
     if sys.argv[1:2] == ["--stat"]:
-        try:
-            found = stat(*sys.argv[2:])
-        except (ValueError, OSError) as e:
-            sys.exit(f"plfs_decode: {e}")
-        print(json.dumps(found, indent=1))
-        return plfs_decode.report(found["places"])
+        del sys.argv[1]
+        return print_stat()
     p = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

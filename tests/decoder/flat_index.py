@@ -282,5 +282,9 @@ class Container(plfs_decode.Container):
         return tail
 
 
+def main():
+    return plfs_decode.main(Container, __doc__)
+
+
 if __name__ == "__main__":
-    sys.exit(plfs_decode.main(Container, __doc__))
+    sys.exit(main())

@@ -594,7 +594,7 @@ def report(places):
     return any(found["kind"] not in ("torn", "unfinished", "skipped") for found in places)
 
 
-def main(container, usage):
+def main(container=Container, usage=__doc__):
     if len(sys.argv) != 3 or sys.argv[1] not in ("records", "cat"):
         sys.exit(usage)
     try:
@@ -610,4 +610,4 @@ def main(container, usage):
 
 
 if __name__ == "__main__":
-    sys.exit(main(Container, __doc__))
+    sys.exit(main())

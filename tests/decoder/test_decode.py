@@ -8,14 +8,14 @@ import json, os, random, re, struct, subprocess, sys, tempfile, unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-import plfs_decode
+import agree, child, flat_index, plfs_decode
 from plfs_decode import crc32c
 
 PROGRAMS = {
-    "records": ["plfs_decode.py", "records"],
-    "cat": ["plfs_decode.py", "cat"],
-    "cat through flat": ["flat_index.py", "cat"],
-    "stat": ["agree.py", "--stat"],
+    "records": [plfs_decode.main, "plfs_decode", "records"],
+    "cat": [plfs_decode.main, "plfs_decode", "cat"],
+    "cat through flat": [flat_index.main, "flat_index", "cat"],
+    "stat": [agree.print_stat, "stat"],
 }
 
 UUID = bytes.fromhex("00112233445566778899aabbccddeeff")
@@ -402,11 +402,7 @@ class Decoder(unittest.TestCase):
 
     def decode(self, command, name=None, code=0):
         """stdout and stderr of one run."""
-        program, option = PROGRAMS[command]
-        done = subprocess.run(
-            [sys.executable, os.path.join(HERE, program), option, name or self.name],
-            capture_output=True,
-        )
+        done = child.run(*PROGRAMS[command], name or self.name)
         self.assertEqual(done.returncode, code, done.stderr.decode())
         return done.stdout, done.stderr.decode()
 

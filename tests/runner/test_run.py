@@ -121,13 +121,18 @@ class Runner(unittest.TestCase):
         self.suite("c", f'[ -e "{self.tests}/busy" ] && echo not ok beside || echo ok one')
         self.assertEqual(self.run_it(), (0, "3 passed, 0 failed, 0 skipped"))
 
-    def test_the_patient_runs_beside_all_and_gives_way(self):
-        done = self.tests / "done"
-        self.suite("a", f"# Alone: it says so\nset -u\nsleep 0.5; [ -e {done} ] && echo ok one")
-        self.suite("b", "[ $(nice) = 0 ] && echo ok one")
-        self.suite("c", f"# Patient: so\nset -u\n[ $(nice) = 19 ] && touch {done} && echo ok one")
+    def test_the_patient_runs_beside_who_spins_on_other_processors(self):
+        """Barriers of ranks that spin took a time slice of whatever ran beside them."""
+        processors = "\nset -u\necho ok $(taskset -cp $$ | sed 's/.*: //')"
+        self.suite("a", f"# Spins: so{processors}; touch {self.tests}/there; sleep 0.5")
+        self.suite("b", f"# Patient: so{processors}; sleep 0.2; [ -e {self.tests}/there ]")
+        self.suite("c", f"true{processors}; [ ! -e {self.tests}/there ]")
+        if len(os.sched_getaffinity(0)) == 1:
+            self.skipTest("one processor")
         self.assertEqual(self.run_it(), (0, "3 passed, 0 failed, 0 skipped"))
-        self.assertEqual(self.run_it("c"), (0, "1 passed, 0 failed, 0 skipped"))
+        a, b, c = (self.said.split(f"== {name}\nok ")[1].split("\n")[0] for name in ("a", "b", "c"))
+        self.assertEqual(len({a, b, c}), 3)
+        self.assertEqual(self.run_it("b"), (0, "1 passed, 0 failed, 0 skipped"))
 
 
 if __name__ == "__main__":
