@@ -104,6 +104,11 @@ impl Sums {
                     last.sums[end] = sum_on(last.sums[end], part);
                     last.length += n as u64;
                 }
+                Some(last) if last.sums.len() < SUMS_MAX => {
+                    last.sums.push(sum(part));
+                    last.length += n as u64;
+                    self.bytes += 4;
+                }
                 _ => self.append(Stretch {
                     segment,
                     physical,
@@ -128,11 +133,6 @@ impl Sums {
             self.bytes += 40;
             self.stretches.push(next);
         }
-    }
-
-    /// Adds those of another.
-    pub fn extend(&mut self, other: Sums) {
-        other.stretches.into_iter().for_each(|stretch| self.append(stretch));
     }
 
     /// How many bytes they take in an index block at most.
@@ -176,17 +176,13 @@ mod tests {
                 let part = &bytes[at as usize..(at + n) as usize];
                 match below(3) {
                     0 => sums.push(3, start + at, part),
-                    _ => {
-                        let mut own = Sums::default();
-                        own.push(3, start + at, part);
-                        late.push(own);
-                    }
+                    _ => late.push((start + at, part)),
                 }
                 at += n;
             }
             while !late.is_empty() {
-                let own = late.swap_remove(below(late.len() as u64) as usize);
-                sums.extend(own);
+                let (at, part) = late.swap_remove(below(late.len() as u64) as usize);
+                sums.push(3, at, part);
             }
             let taken = sums.take();
             assert!(taken.len() == 1 && sums.take().is_empty(), "{taken:?}");

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use plfs_format::index_log::Record;
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::{Bad, summary};
-use plfs_index::{BLOCK_RECORDS, Folder, Found, Sums, block_of, in_blocks};
+use plfs_index::{BLOCK_RECORDS, Folder, Found, block_of, in_blocks};
 
 use crate::catalog::{self, Index, Totals};
 use crate::config::Config;
@@ -271,7 +271,7 @@ impl<'a> Copier<'a> {
             let place = data.place(bytes.len() as u64)?;
             store::write_full(place.file.as_ref(), bytes, place.physical)
                 .at("write the data log", &place.path)?;
-            data.wrote(place.segment, Sums::default());
+            data.wrote(&place, &[]);
             (place.segment, place.physical)
         } else {
             data.buffer(bytes)?

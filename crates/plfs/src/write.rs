@@ -307,9 +307,8 @@ impl Writer {
         // Large writes of several threads go to storage side by side.
         let written = write_some(place.file.as_ref(), bytes, place.physical)
             .at("write the data log", &place.path)?;
-        let sums = place.sums(&bytes[..written]);
         state = lock(&self.state);
-        state.data.wrote(place.segment, sums);
+        state.data.wrote(&place, &bytes[..written]);
         let (segment, physical) = (place.segment, place.physical);
         Ok((state, Placed { segment, physical, length: written as u64 }))
     }

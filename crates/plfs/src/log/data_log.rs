@@ -38,7 +38,7 @@ static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 struct Segment {
     at: SegmentRef,
-    path: PathBuf,
+    path: Arc<Path>,
     file: Arc<CachedFile>,
     /// It has been given bytes that the node does not know of yet.
     dirty: bool,
@@ -91,19 +91,7 @@ pub struct Place {
     /// The segment's file.
     pub file: Arc<dyn StoreFile>,
     /// Its path, for messages.
-    pub path: PathBuf,
-    is_summed: bool,
-}
-
-impl Place {
-    /// The sums of what was written there, for [`DataLog::wrote`].
-    pub fn sums(&self, bytes: &[u8]) -> Sums {
-        let mut sums = Sums::default();
-        if self.is_summed {
-            sums.push(self.segment, self.physical, bytes);
-        }
-        sums
-    }
+    pub path: Arc<Path>,
 }
 
 impl Drop for DataLog {
@@ -153,18 +141,17 @@ impl DataLog {
     pub fn place(&mut self, bytes: u64) -> Result<Place> {
         let (segment, physical) = self.reserve(bytes)?;
         let of = &self.segments[segment as usize];
-        let is_summed = self.sums.is_some();
         let file = of.open(&self.container)?;
-        Ok(Place { segment, physical, file, path: of.path.clone(), is_summed })
+        Ok(Place { segment, physical, file, path: of.path.clone() })
     }
 
-    /// Says that the store has bytes that were [placed](DataLog::place) in this segment, whose
-    /// [sums](Place::sums) these are. Not before: a sync of another thread that comes first must
-    /// leave them to the next one.
-    pub fn wrote(&mut self, segment: u32, new: Sums) {
-        self.segments[segment as usize].dirty = true;
+    /// Says that the store has bytes that were [placed](DataLog::place) there. Not before: a sync of
+    /// another thread that comes first must leave them to the next one. Costs their sum, of which
+    /// threads wait for each other less than for the store, where they append to the same file.
+    pub fn wrote(&mut self, place: &Place, bytes: &[u8]) {
+        self.segments[place.segment as usize].dirty = true;
         if let Some(sums) = &mut self.sums {
-            sums.extend(new);
+            sums.push(place.segment, place.physical, bytes);
         }
     }
 
@@ -316,6 +303,7 @@ impl DataLog {
         };
         let stat = opened.at("create the data log", &path)?.stat();
         open_to_readers(&self.container, &path, stat, 0o644)?;
+        let path = path.into();
         self.segments.push(Segment { at, path, file, dirty: false, file_name: FileName::New });
         Ok(self.segments.len() as u32 - 1)
     }

@@ -2,7 +2,7 @@
 //! threads a process, a bounded number of bytes.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::Path;
 
 use crate::error::{At, Error, Result};
 use crate::store::{self, StoreFile};
@@ -28,7 +28,7 @@ struct State {
 
 struct Job {
     file: Arc<dyn StoreFile>,
-    path: PathBuf,
+    path: Arc<Path>,
     offset: u64,
     bytes: Vec<u8>,
     owner: Arc<InFlight>,
@@ -72,7 +72,7 @@ impl InFlight {
 /// under way in this process.
 pub(super) fn write_behind(
     file: &Arc<dyn StoreFile>,
-    path: PathBuf,
+    path: Arc<Path>,
     offset: u64,
     bytes: Vec<u8>,
     owner: &Arc<InFlight>,
