@@ -964,7 +964,7 @@ fn an_append_that_fails_leaves_no_gap() {
     let file = open(&fixture.process(), Path::new(NAME));
     assert_eq!(file.append(b"first").unwrap(), (0, 5));
     file.commit().unwrap();
-    let large = vec![7; 100_000];
+    let large = vec![7; 300_000];
     fixture.faults.fail_matching(".data", Op::WriteAt, Errno::NOSPC);
     assert_eq!(file.append(&large).unwrap_err().errno(), Errno::NOSPC);
     fixture.faults.reset();

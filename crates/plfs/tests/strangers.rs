@@ -113,7 +113,7 @@ fn a_sync_after_a_write_that_failed_makes_earlier_sessions_durable() {
     file.close().unwrap();
     let file = open(&plfs, path);
     store.fail_matching(".data", Op::WriteAt, Errno::NOSPC);
-    assert!(file.write_at(&[1; 100_000], 10_000).is_err());
+    assert!(file.write_at(&[1; 300_000], 10_000).is_err());
     file.sync().unwrap();
     let after =
         Plfs::new(Arc::new(mem.crash()), Config { shared_memory: None, ..Config::default() });
@@ -415,8 +415,10 @@ fn a_failed_append_takes_no_place() {
     let (dir, mem) = (Scratch::new(), MemStore::new());
     let store = FaultStore::new(Arc::new(mem.clone()));
     let path = Path::new("/f");
-    let a = Plfs::new(Arc::new(store.clone()), dir.config());
-    let b = Arc::new(Plfs::new(Arc::new(mem.clone()), dir.config()));
+    // Buffers of 16 KiB: what is longer goes to the store at once.
+    let config = Config { buffer_bytes: 32 << 10, ..dir.config() };
+    let a = Plfs::new(Arc::new(store.clone()), config.clone());
+    let b = Arc::new(Plfs::new(Arc::new(mem.clone()), config));
     let fa = open(&a, path);
     let fb = Arc::new(open(&b, path));
     fb.write_at(b"x", 0).unwrap();

@@ -691,7 +691,7 @@ fn a_sync_beside_a_write_leaves_the_write_to_the_next_sync() {
     let (file, other) = (open(&plfs, path).unwrap(), open(&plfs, path).unwrap());
     file.write_at(b"first", 0).unwrap();
     file.sync().unwrap();
-    let large = vec![7; 100_000];
+    let large = vec![7; 300_000];
     faults.before(".data", Op::WriteAt, move || other.sync().unwrap());
     file.write_at(&large, 1000).unwrap();
     file.sync().unwrap();

@@ -185,7 +185,8 @@ fn a_pattern_splits_where_a_region_ends() {
 #[test]
 fn what_a_full_storage_takes_is_written() {
     for (room, stride) in [(20_050, 300), (20_050, -300), (50, 300), (100, 300), (25_000, 300)] {
-        let (store, config, path) = memory(Config::default());
+        // Buffers of 16 KiB: what is longer goes to the store at once.
+        let (store, config, path) = memory(Config { buffer_bytes: 32 << 10, ..Config::default() });
         let faults = FaultStore::new(Arc::new(store.clone()));
         let plfs = Plfs::new(Arc::new(faults.clone()), config.clone());
         let file = open(&plfs, &path);
