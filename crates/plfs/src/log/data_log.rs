@@ -26,13 +26,9 @@ struct Travel {
     behind: bool,
 }
 
-/// In memory the page cache is the buffer: ours only saves system calls, and should stay in the
-/// processor's L2 cache.
-const MEMORY: Travel = Travel { direct_bytes: 16 << 10, buffer_bytes: 256 << 10, behind: false };
-/// On a local file system as well. But pieces that begin and end anywhere cost the kernel more than
-/// a copy of ours: ext4 takes 1.4 times as many pieces of 47,001 bytes a second as aligned appends,
-/// for which it has large folios (Linux 6.18).
-const LOCAL: Travel = Travel { direct_bytes: 256 << 10, ..MEMORY };
+/// On a local file system the page cache is the buffer: ours only saves system calls, and should
+/// stay in the processor's L2 cache.
+const LOCAL: Travel = Travel { direct_bytes: 16 << 10, buffer_bytes: 256 << 10, behind: false };
 /// On a file system where a write travels, larger is better and the application should not wait. 4
 /// MiB: an object of CephFS, a stripe of many Lustre layouts.
 const REMOTE: Travel = Travel { direct_bytes: 4 << 20, buffer_bytes: 4 << 20, behind: true };
@@ -108,16 +104,12 @@ impl DataLog {
     /// A log that nothing was written to yet; no file is made before the first byte. `budget_bytes`
     /// bounds what may wait for storage.
     pub fn new(container: Arc<Container>, set: Arc<LogSet>, budget_bytes: usize) -> DataLog {
-        let sums = container.store.boot(container.root()).map(|_| Sums::default());
-        let mut travel = match (container.local, &sums) {
-            (true, None) => MEMORY,
-            (true, Some(_)) => LOCAL,
-            (false, _) => REMOTE,
-        };
+        let mut travel = if container.local { LOCAL } else { REMOTE };
         // A small budget makes small buffers, so that two fit.
         let most = (budget_bytes / 2).max(4096);
         travel.buffer_bytes = travel.buffer_bytes.min(1 << most.ilog2());
         travel.direct_bytes = travel.direct_bytes.min(travel.buffer_bytes);
+        let sums = container.store.boot(container.root()).map(|_| Sums::default());
         DataLog {
             stream: set.next_stream(),
             sums,
