@@ -37,6 +37,14 @@ impl Default for Regions {
 }
 
 impl Regions {
+    /// Places `bytes` in one piece behind what the region in use has, if there is room.
+    #[inline]
+    pub fn place_in_current(&mut self, bytes: u64) -> Option<(u32, u64)> {
+        let region = self.current.as_mut().filter(|region| region.end - region.next >= bytes)?;
+        region.next += bytes;
+        Some((region.segment, region.next - bytes))
+    }
+
     /// Places `bytes` in one piece: behind what the region has, or in a new one. Gives segment and
     /// offset.
     ///
@@ -47,11 +55,8 @@ impl Regions {
         bytes: u64,
         reserve: impl FnOnce(u64) -> Result<(u32, u64), E>,
     ) -> Result<(u32, u64), E> {
-        if let Some(region) = &mut self.current
-            && region.end - region.next >= bytes
-        {
-            region.next += bytes;
-            return Ok((region.segment, region.next - bytes));
+        if let Some(placed) = self.place_in_current(bytes) {
+            return Ok(placed);
         }
         let want = self.bytes.max(bytes).next_multiple_of(REGION_ALIGN);
         self.bytes = (self.bytes * 2).min(REGION_MAX_BYTES);

@@ -205,7 +205,7 @@ fn step(rng: &mut Rng) -> Step {
 fn len(rng: &mut Rng) -> u32 {
     match rng.below(40) {
         // Past what is buffered on a local file system.
-        0 => 16_384 + rng.below(8000) as u32,
+        0 => 32_768 + rng.below(8000) as u32,
         1..=3 => 1 + rng.below(4096) as u32,
         _ => 1 + rng.below(100) as u32,
     }

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::container::{Container, write_clock};
 use crate::error::{At, Error, Result};
 use crate::lifecycle::{self, Hold};
-use crate::log::{CommitHorizon, DataLog, Durability, LogSet, Wanted};
+use crate::log::{CommitHorizon, DataLog, Durability, LogSet, Placed, Wanted};
 use crate::read::{SegmentFiles, fetch};
 use crate::store::{self, Errno, Links};
 use crate::sync::Arc;
@@ -267,19 +267,23 @@ impl<'a> Copier<'a> {
     fn write(&mut self, logical: u64, bytes: &[u8]) -> Result<()> {
         let turn = (logical / WINDOW_BYTES) as usize % self.streams.len();
         let Stream { data, folder } = &mut self.streams[turn];
-        let (segment, physical) = if data.is_direct(bytes.len()) {
+        let Placed { segment, physical, length } = if data.is_direct(bytes.len()) {
             let place = data.place(bytes.len() as u64)?;
             store::write_full(place.file.as_ref(), bytes, place.physical)
                 .at("write the data log", &place.path)?;
             data.wrote(&place, &[]);
-            (place.segment, place.physical)
+            Placed { segment: place.segment, physical: place.physical, length: bytes.len() as u64 }
         } else {
             data.buffer(bytes)?
         };
-        folder.push(logical, bytes.len() as u64, segment, physical, || self.stamps[1]);
-        match folder.len() >= BLOCK_RECORDS {
-            true => self.commit(),
-            false => Ok(()),
+        folder.push(logical, length, segment, physical, || self.stamps[1]);
+        if folder.len() >= BLOCK_RECORDS {
+            self.commit()?;
+        }
+        match bytes.split_at(length as usize).1 {
+            [] => Ok(()),
+            // There is no room for it, which its own write says.
+            rest => self.write(logical + length, rest),
         }
     }
 

@@ -119,7 +119,7 @@ impl autocommit::Autocommit for LogicalFile {
                 return false;
             }
         }
-        // An error poisons the writer and shows at its next call.
+        // An error shows at the next call: the writer is poisoned, or has no room for more.
         let _ = self.commit(Durability::Visible, None);
         true
     }
@@ -600,7 +600,6 @@ impl LogicalFile {
 
     /// Writes `bytes` at the end of the file: gives where, and how many were taken.
     pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<(u64, usize)> {
-        self.watch();
         self.look_for_truncates()?;
         let writer = self.ordered_writer(Wanted::Any)?;
         let size = || self.totals().map(|totals| (totals.size, totals.cut));
@@ -609,19 +608,16 @@ impl LogicalFile {
     }
 
     fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {
-        self.watch();
         let writer = self.ordered_writer(Wanted::Any)?;
         self.recorded(write(&writer)?)
     }
 
-    /// From the first write on what waits for a commit is not forgotten.
-    fn watch(self: &Arc<Self>) {
-        if !self.watched.swap(true, Ordering::AcqRel) {
+    fn recorded(self: &Arc<Self>, written: Written) -> Result<usize> {
+        // What waits for a commit is not forgotten. Behind the write: if the thread of `autocommit`
+        // has not found it, this finds that nobody watches.
+        if !self.watched.load(Ordering::Acquire) && !self.watched.swap(true, Ordering::AcqRel) {
             autocommit::watch(self);
         }
-    }
-
-    fn recorded(&self, written: Written) -> Result<usize> {
         self.written();
         if written.crowded {
             self.commit(Durability::Visible, None)?;

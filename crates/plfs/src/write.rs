@@ -16,9 +16,9 @@ use std::collections::HashMap;
 use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
-use crate::log::{DataLog, Durability, Era, LogSet};
+use crate::log::{DataLog, Durability, Era, LogSet, Placed};
 use crate::store::machine::{ProcessFacts, boot_id, host_name, random_u64};
-use crate::store::{self, Errno, Time};
+use crate::store::{self, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
@@ -166,14 +166,6 @@ struct State {
     appended: u64,
 }
 
-/// Where the log has the bytes of a write.
-struct Placed {
-    segment: u32,
-    physical: u64,
-    /// Fewer than given only if the store had no room for the rest.
-    length: u64,
-}
-
 /// What a write did.
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
@@ -290,7 +282,8 @@ impl Writer {
         *lock(&self.knows_end) = false;
     }
 
-    /// Gives `bytes` to the log.
+    /// Gives `bytes` to the log. Inlined: the result of a short write is not copied.
+    #[inline(always)]
     fn place(&self, bytes: &[u8]) -> Result<(MutexGuard<'_, State>, Placed)> {
         // Who must wait for a truncate waits here, where no reader waits for him.
         self.set.era()?;
@@ -298,14 +291,15 @@ impl Writer {
         state.check()?;
         let length = bytes.len() as u64;
         if !state.data.is_direct(bytes.len()) {
-            let placed = state.data.buffer(bytes);
-            let (segment, physical) = placed.map_err(|error| state.poison(error))?;
-            return Ok((state, Placed { segment, physical, length }));
+            return match state.data.buffer(bytes) {
+                Ok(placed) => Ok((state, placed)),
+                Err(error) => Err(state.poison_if_lost(error)),
+            };
         }
         let place = state.data.place(length)?;
         drop(state);
         // Large writes of several threads go to storage side by side.
-        let written = write_some(place.file.as_ref(), bytes, place.physical)
+        let written = store::write_some(place.file.as_ref(), bytes, place.physical)
             .at("write the data log", &place.path)?;
         state = lock(&self.state);
         state.data.wrote(&place, &bytes[..written]);
@@ -376,9 +370,7 @@ impl Writer {
 
     fn freeze_locked(&self, state: &mut State) -> Result<Fresh> {
         state.check()?;
-        if let Err(error) = state.data.flush() {
-            return Err(state.poison(error));
-        }
+        state.data.flush().map_err(|error| state.poison_if_lost(error))?;
         self.dirty.store(false, Ordering::Release);
         let runs = state.folder.take(|| self.set.tick());
         state.frozen.extend_from_slice(&runs);
@@ -540,10 +532,7 @@ impl Committing<'_> {
         let in_flight = {
             let mut state = lock(&self.writer.state);
             state.check()?;
-            match state.data.begin_flush() {
-                Ok(in_flight) => in_flight,
-                Err(error) => return Err(state.poison(error)),
-            }
+            state.data.begin_flush().map_err(|error| state.poison_if_lost(error))?
         };
         in_flight.wait().map_err(|error| lock(&self.writer.state).poison(error))
     }
@@ -663,6 +652,11 @@ impl State {
         }
     }
 
+    /// What the data log still has, a later call can hand to the store.
+    fn poison_if_lost(&mut self, error: Error) -> Error {
+        if self.data.has_lost() { self.poison(error) } else { error }
+    }
+
     fn poison(&mut self, error: Error) -> Error {
         self.poison.get_or_insert(error.clone());
         error
@@ -685,19 +679,4 @@ fn taken(run: Run, bytes: u64) -> [Option<Run>; 2] {
     let part =
         (rest > 0).then(|| Run::single(next, rest, run.segment, run.physical + bytes - rest));
     [pieces, part]
-}
-
-/// Writes as much as the store takes: an error only if it took nothing.
-fn write_some(file: &dyn store::StoreFile, bytes: &[u8], offset: u64) -> store::Result<usize> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match file.write_at(&bytes[done..], offset + done as u64) {
-            Ok(0) if done == 0 => return Err(Errno::NOSPC),
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(errno) if done == 0 => return Err(errno),
-            Err(_) => break,
-        }
-    }
-    Ok(done)
 }

@@ -28,7 +28,10 @@ const NAME: &str = "/m/f";
 
 impl Fixture {
     fn new() -> Fixture {
-        let memory = MemStore::new();
+        Fixture::on(MemStore::new())
+    }
+
+    fn on(memory: MemStore) -> Fixture {
         for dir in ["/m", "/n"] {
             memory.mkdir(Path::new(dir), 0o755).unwrap();
         }
@@ -114,24 +117,120 @@ fn refuses(file: File, errno: Errno) {
 }
 
 /// The device fills up, or the quota is used up, or the disk breaks, while buffered bytes go to the
-/// data log: some later call fails with that number and names the data log, everything after it
-/// fails too, and what was committed before is untouched.
+/// data log: the write that fills the buffer is short or fails with that number and names the data
+/// log, and so does every later call. What was acknowledged before was dropped, and the writer was
+/// of no use any more; now the first call after room was made writes it.
+#[test]
+fn what_was_acknowledged_waits_for_room() {
+    let faults = [
+        (Errno::NOSPC, None),
+        (Errno::DQUOT, None),
+        (Errno::IO, None),
+        (Errno::NOSPC, Some(600_000)),
+        (Errno::NOSPC, Some(600_123)),
+    ];
+    for ((errno, room), len, appends) in faults.iter().flat_map(|fault| {
+        [(1000, false), (47_001, false), (100_000, true), (255_999, false)]
+            .map(|(len, appends)| (*fault, len, appends))
+    }) {
+        let fixture = Fixture::new();
+        let file = open(&fixture.process(), Path::new(NAME));
+        file.write_at(&[1; 4000], 0).unwrap();
+        file.commit().unwrap();
+        match room {
+            Some(room) => fixture.faults.full_after(room),
+            None => fixture.faults.fail_matching(".data", Op::WriteAt, errno),
+        }
+        let mut expected = vec![1; 4000];
+        let piece = |i: usize| -> Vec<u8> { (i..i + len).map(|byte| (byte >> 3) as u8).collect() };
+        let error = loop {
+            let (bytes, at) = (piece(expected.len()), expected.len() as u64);
+            let taken = match appends {
+                true => file.append(&bytes).map(|(offset, n)| {
+                    assert_eq!(offset, at);
+                    n
+                }),
+                false => file.write_at(&bytes, at),
+            };
+            match taken {
+                Ok(n) => expected.extend_from_slice(&bytes[..n]),
+                Err(error) => break error,
+            }
+            assert!(expected.len() < 2 << 20, "two million bytes do not fit");
+        };
+        assert_eq!(error.errno(), errno);
+        assert!(
+            error.to_string().contains(".00000000.data") && error.to_string().contains("write"),
+            "{error}"
+        );
+        assert!(expected.len() as u64 >= 4000 + room.unwrap_or(0), "{len}");
+        for error in [
+            file.write_at(&piece(0), 0).unwrap_err(),
+            file.append(b"x").unwrap_err(),
+            file.commit().unwrap_err(),
+            file.sync().unwrap_err(),
+            file.set_len(7).unwrap_err(),
+        ] {
+            assert!(!matches!(error, Error::Poisoned { .. }), "{error:?}");
+            assert_eq!(error.errno(), errno, "{error}");
+        }
+        assert_eq!(fixture.content(), [1; 4000]);
+        fixture.faults.reset();
+        match len {
+            1000 => file.commit().unwrap(),
+            47_001 => file.sync().unwrap(),
+            _ => {
+                assert_eq!(file.append(b"more").unwrap(), (expected.len() as u64, 4));
+                expected.extend_from_slice(b"more");
+                file.close().unwrap();
+                assert!(fixture.content() == expected, "{errno} {room:?} {len}");
+                continue;
+            }
+        }
+        assert!(fixture.content() == expected, "{errno} {room:?} {len}");
+        file.close().unwrap();
+    }
+}
+
+/// The device is full, and is so when the file is closed: the close says that bytes are lost, and
+/// what was committed before is untouched.
+#[test]
+fn a_close_without_room_says_so() {
+    let fixture = Fixture::new();
+    let plfs = fixture.process();
+    let file = open(&plfs, Path::new(NAME));
+    file.write_at(&[1; 4000], 0).unwrap();
+    file.commit().unwrap();
+    fixture.faults.full_after(100_000);
+    while file.write_at(&[2; 47_001], 0).is_ok() {}
+    assert_eq!(file.close().unwrap_err().errno(), Errno::NOSPC);
+    fixture.faults.reset();
+    assert_eq!(fixture.content(), [1; 4000]);
+    let file = open(&plfs, Path::new(NAME));
+    file.write_at(&[3; 4000], 0).unwrap();
+    file.close().unwrap();
+    assert_eq!(fixture.content(), [3; 4000]);
+}
+
+/// The same on a network file system, where a thread writes while the application goes on: what it
+/// could not write is lost. Some later call fails with that number and names the data log,
+/// everything after it fails too, and what was committed before is untouched.
 #[test]
 fn a_failed_flush_poisons_and_loses_nothing_committed() {
     for (errno, large) in
         [(Errno::NOSPC, false), (Errno::DQUOT, false), (Errno::IO, false), (Errno::NOSPC, true)]
     {
-        let fixture = Fixture::new();
+        let fixture = Fixture::on(MemStore::new().shared());
         let plfs = fixture.process();
         let file = open(&plfs, Path::new(NAME));
         file.write_at(&[1; 4000], 0).unwrap();
         file.commit().unwrap();
         match large {
-            true => fixture.faults.full_after(100_000),
+            true => fixture.faults.full_after(5_000_000),
             false => fixture.faults.fail_matching(".data", Op::WriteAt, errno),
         }
-        let failed = (0..1000u64).find_map(|i| file.write_at(&[2; 1000], i * 1000).err());
-        let error = failed.expect("a million bytes do not fit");
+        let failed = (0..100_000u64).find_map(|i| file.write_at(&[2; 10_000], i % 1000).err());
+        let error = failed.expect("a billion bytes do not fit");
         assert_eq!(error.errno(), errno);
         assert!(
             error.to_string().contains(".00000000.data") && error.to_string().contains("write"),

@@ -226,14 +226,14 @@ fn a_large_write_meets_a_sync() {
         let (writer, syncer, cut) = (file.clone(), file.clone(), memory.clone());
         together(vec![
             Box::new(move || {
-                writer.write_at(&[2; 20 << 10], 100).unwrap();
+                writer.write_at(&[2; 40 << 10], 100).unwrap();
                 writer.sync().unwrap();
-                assert_eq!(content(&cut.crash())[100..], [2; 20 << 10]);
+                assert_eq!(content(&cut.crash())[100..], [2; 40 << 10]);
             }),
             Box::new(move || syncer.sync().unwrap()),
         ]);
         drop(file);
-        assert_eq!(content(&memory).len(), 100 + (20 << 10));
+        assert_eq!(content(&memory).len(), 100 + (40 << 10));
     });
 }
 

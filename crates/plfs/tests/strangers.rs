@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use plfs::store::{Errno, Links};
+use plfs::store::{Entry, Errno, Links, Open, Result, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op};
 
@@ -207,31 +207,6 @@ fn who_closes_beside_another_users_writers_is_told_no_error() {
     assert!(said.contains("Ok"), "{said}");
 }
 
-use plfs::store::{Entry, Open, Result, Stat, Store, StoreFile};
-
-#[derive(Debug)]
-struct Remote {
-    inner: MemStore,
-}
-impl Store for Remote {
-    plfs_testkit::delegate_names!(inner);
-    fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
-        self.inner.open(path, how)
-    }
-    fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
-        self.inner.stat(path, links)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
-        self.inner.list(path)
-    }
-    fn is_local(&self, _path: &Path) -> bool {
-        false
-    }
-    fn boot(&self, path: &Path) -> Option<u64> {
-        self.inner.boot(path)
-    }
-}
-
 /// S8. An ext4 that its host exports: the host calls it local, made the file and goes by its clock;
 /// an NFS client whose clock is ahead has written.
 #[test]
@@ -242,7 +217,7 @@ fn the_host_of_an_exported_file_system_wins_over_what_it_has_seen() {
     let host = Plfs::new(Arc::new(mem.clone()), dir.config());
     open(&host, path).close().unwrap();
     let client = Plfs::new(
-        Arc::new(Remote { inner: mem.clone() }),
+        Arc::new(mem.shared()),
         Config { shared_memory: Some(dir.0.join("b")), ..Config::default() },
     );
     let f = open(&client, path);

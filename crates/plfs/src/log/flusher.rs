@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::error::{At, Error, Result};
 use crate::store::{self, StoreFile};
-use crate::sync::{Arc, Condvar, Mutex, OfProcess, PoisonError, lock, spawn_for_ever};
+use crate::sync::{Arc, Condvar, Mutex, OfProcess, PoisonError, lock, plain, spawn_for_ever};
 
 /// Threads that write. Two: one waits for storage while the other copies; more gain nothing against
 /// one storage system and disturb the application.
@@ -47,6 +47,35 @@ struct Queue {
     threads: usize,
 }
 
+/// Buffers that no data log uses now.
+static SPARE: OfProcess<plain::Mutex<Vec<Vec<u8>>>> = OfProcess::new();
+
+/// So many are kept: a process writes few files at a time, and 16 MiB are little beside the budget.
+const SPARE_BUFFERS: usize = 4;
+
+/// Shorter ones cost little to make.
+const SPARE_BYTES: usize = 64 << 10;
+
+fn spare_buffers() -> &'static plain::Mutex<Vec<Vec<u8>>> {
+    SPARE.get(Default::default)
+}
+
+/// An empty buffer, used before if there is one.
+pub(super) fn spare_buffer() -> Vec<u8> {
+    plain::lock(spare_buffers()).pop().unwrap_or_default()
+}
+
+/// Keeps an empty buffer for the next [`spare_buffer`], or frees it.
+pub(super) fn keep_buffer(buffer: Vec<u8>) {
+    debug_assert!(buffer.is_empty());
+    if buffer.capacity() >= SPARE_BYTES {
+        let mut spare = plain::lock(spare_buffers());
+        if spare.len() < SPARE_BUFFERS {
+            spare.push(buffer);
+        }
+    }
+}
+
 impl InFlight {
     /// Waits until nothing is under way; gives the first failure since the beginning, for ever.
     pub fn wait(&self) -> Result<()> {
@@ -64,7 +93,14 @@ impl InFlight {
 
     /// An empty buffer, used before if there is one.
     pub fn spare(&self) -> Vec<u8> {
-        lock(&self.state).spare.pop().unwrap_or_default()
+        lock(&self.state).spare.pop().unwrap_or_else(spare_buffer)
+    }
+
+    /// Gives others the buffer that was used before.
+    pub fn give_up_spare(&self) {
+        if let Some(buffer) = lock(&self.state).spare.pop() {
+            keep_buffer(buffer);
+        }
     }
 }
 

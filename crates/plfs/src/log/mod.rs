@@ -9,7 +9,7 @@ mod flusher;
 mod index_log;
 mod log_set;
 
-pub use data_log::DataLog;
+pub use data_log::{DataLog, Placed};
 pub use index_log::{Piece, Scan, scan, scan_pieces, scan_pieces_at, scan_whole};
 pub use log_set::{CommitHorizon, Era, LogSet, Wanted, horizon};
 pub(crate) use log_set::{claim, claim_in, lives, page_path_of, read_mark, reclaim};

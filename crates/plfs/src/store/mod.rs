@@ -437,3 +437,19 @@ pub fn write_full(file: &dyn StoreFile, mut buf: &[u8], mut offset: u64) -> Resu
     }
     Ok(())
 }
+
+/// Writes as much of `bytes` as the store takes, and gives how much that is: an error only if it
+/// took nothing.
+pub fn write_some(file: &dyn StoreFile, bytes: &[u8], offset: u64) -> Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write_at(&bytes[done..], offset + done as u64) {
+            Ok(0) if done == 0 => return Err(Errno::NOSPC),
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
