@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use plfs_core::plfsrc::{Managed, Plfsrc, SETTINGS};
+use plfs_core::plfsrc::{self, Managed, Plfsrc, SETTINGS};
 use plfs_core::{Backends, Config, Plfs, is_built};
 use serde::Serialize;
 
@@ -74,9 +74,9 @@ pub fn warn_of_run(plfsrc: &Plfsrc, config: &Config) {
 
 pub fn check(out: &mut Out, file: Option<&Path>) -> Result<(), Fail> {
     let found = match file {
-        None => Plfsrc::find().map_err(Fail::Say)?,
+        None => plfsrc::find().map_err(Fail::Say)?,
         Some(path) => {
-            let found = Plfsrc::load(&absolute(path)?).map_err(Fail::Say)?;
+            let found = plfsrc::load(&absolute(path)?).map_err(Fail::Say)?;
             if found.is_none() {
                 return Err(Fail::on("read", path, "there is no such file"));
             }
@@ -140,7 +140,7 @@ struct Effective {
 }
 
 pub fn show(out: &mut Out, json: bool) -> Result<(), Fail> {
-    let plfsrc = Plfsrc::find().map_err(Fail::Say)?;
+    let plfsrc = plfsrc::find().map_err(Fail::Say)?;
     let config = Config::from_env_and(plfsrc.as_ref()).map_err(Fail::Say)?;
     let mut warnings: Vec<String> =
         plfsrc.iter().flat_map(|plfsrc| plfsrc.warnings.iter().map(ToString::to_string)).collect();
@@ -181,7 +181,7 @@ pub fn show(out: &mut Out, json: bool) -> Result<(), Fail> {
 
 pub fn migrate(out: &mut Out, old: &Path) -> Result<(), Fail> {
     let path: PathBuf = absolute(old)?;
-    let Some(plfsrc) = Plfsrc::load(&path).map_err(Fail::Say)? else {
+    let Some(plfsrc) = plfsrc::load(&path).map_err(Fail::Say)? else {
         return Err(Fail::on("read", old, "there is no such file"));
     };
     out.line(format_args!("# From {} by plfs config migrate.", shown(old)))?;

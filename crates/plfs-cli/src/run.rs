@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use plfs_core::Config;
 use plfs_core::config::join_paths;
-use plfs_core::plfsrc::Plfsrc;
+use plfs_core::plfsrc;
 use plfs_core::store::{Kind, Links, PosixStore, Store};
 
 use crate::out::{Fail, Out, absolute, show};
@@ -20,7 +20,7 @@ const DEFAULT_DIR: &str = "plfs.d";
 
 pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> Result<(), Fail> {
     let wrong = |text| Fail::Exit(2, text);
-    let plfsrc = Plfsrc::find().map_err(wrong)?;
+    let plfsrc = plfsrc::find().map_err(wrong)?;
     let config = Config::from_env_and(plfsrc.as_ref()).map_err(wrong)?;
     let managed = match managed {
         [] if !config.mounts.is_empty() => {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use plfs_format::layout::Workload;
 use plfs_format::superblock::{SEGMENT_BYTES_MAX, STREAMS_MAX};
 
-use crate::plfsrc::{Given, Managed, Place, Plfsrc, SETTINGS};
+use crate::plfsrc::{self, Given, Managed, Place, Plfsrc, SETTINGS};
 use crate::store::{Open, PosixStore, Store};
 
 /// [`Config::index_bytes`] unless somebody says otherwise: 20 M irregular pieces.
@@ -101,7 +101,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Defaults, changed by plfsrc (see [`Plfsrc::find`]), and then by `PLFS_MOUNTS`,
+    /// Defaults, changed by plfsrc (see [`plfsrc::find`]), and then by `PLFS_MOUNTS`,
     /// `PLFS_BACKENDS` (paths, separated by `:`; a `:` or `\` inside a path is written after a
     /// `\`), `PLFS_STREAMS`, `PLFS_BUFFER_BYTES`, `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`,
     /// `PLFS_SYNC_ON_CLOSE` (1 or 0), `PLFS_COMPACT_BYTES`, `PLFS_SHARED_MEMORY` (a directory, or
@@ -110,7 +110,7 @@ impl Config {
     /// A value that is none of these, or not a number in its range, is an error that names the
     /// variable, or file, line and column: silently using another would be worse.
     pub fn from_env() -> Result<Config, String> {
-        Config::from_env_and(Plfsrc::find()?.as_ref())
+        Config::from_env_and(plfsrc::find()?.as_ref())
     }
 
     /// [`Config::from_env`] with what a certain plfsrc says, or none.

@@ -1,9 +1,10 @@
-//! plfsrc: settings in a file, for whom variables are too much trouble. YAML in `$PLFSRC`,
-//! `~/.plfsrc` or `/etc/plfsrc`; the first that exists counts.
+//! L1: plfsrc: settings in a file, for whom variables are too much trouble. YAML. Pure: paths are
+//! words, and no file is read.
 //!
 //! A wrong file is an error with file, line, column and the mend, and no part of it is used. The
 //! form of the original PLFS (a list of maps) is understood; keys of it that mean nothing any more
-//! are warnings. Read with the store's calls, because a preloaded library has no others.
+//! are warnings.
+#![forbid(unsafe_code)]
 
 mod original;
 mod tree;
@@ -15,11 +16,7 @@ use std::path::{Component, Path, PathBuf};
 use plfs_format::layout::Workload;
 use plfs_format::superblock::{BACKENDS_MAX, STREAMS_MAX};
 
-use crate::store::{self, Errno, Kind, Links, Open, PosixStore, Store};
 use tree::{At, Entry, Node, What, parse};
-
-/// Longer files are refused. 64 KiB: some 500 directories.
-const BYTES_MAX: u64 = 64 << 10;
 
 /// Files that include each other. The original had no limit and ran out of stack.
 const INCLUDES_MAX: usize = 8;
@@ -105,55 +102,24 @@ pub struct Plfsrc {
     pub warnings: Vec<Problem>,
 }
 
+/// Gives the bytes of a file that another includes; `None` if there is none.
+pub type Include<'a> = dyn FnMut(&Path) -> Result<Option<Vec<u8>>, String> + 'a;
+
 impl Plfsrc {
-    /// The file that counts for this process, if there is one. At most three looks at files that
-    /// are not there.
-    pub fn find() -> Result<Option<Plfsrc>, String> {
-        let var = |name| std::env::var_os(name).map(PathBuf::from);
-        match var("PLFSRC") {
-            Some(path) if path.as_os_str().is_empty() => return Ok(None),
-            Some(path) if !path.is_absolute() => {
-                return Err(format!("PLFSRC={} is not an absolute path", path.display()));
-            }
-            Some(path) => {
-                return match Plfsrc::load(&path)? {
-                    None => Err(format!(
-                        "PLFSRC={}: there is no such file; unset PLFSRC, or set it to nothing to \
-                         use no plfsrc",
-                        path.display()
-                    )),
-                    found => Ok(found),
-                };
-            }
-            None => {}
-        }
-        let own = var("HOME").filter(|home| home.is_absolute()).map(|home| home.join(".plfsrc"));
-        for path in own.into_iter().chain([PathBuf::from("/etc/plfsrc")]) {
-            if let Some(found) = Plfsrc::load(&path)? {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Reads a file; `None` if there is none.
-    pub fn load(path: &Path) -> Result<Option<Plfsrc>, String> {
-        let Some(text) = read(path)? else { return Ok(None) };
-        Plfsrc::parse_with(path, &text, &mut |path| read(path)).map(Some).map_err(|problem| {
-            let Problem { place, text } = problem;
-            format!("{place}: {text}")
-        })
-    }
-
     /// What a text says that includes no other files.
     pub fn parse(path: &Path, text: &[u8]) -> Result<Plfsrc, Problem> {
         Plfsrc::parse_with(path, text, &mut |_| Ok(None))
     }
 
-    fn parse_with<'a>(
+    /// What the text of the file at `path` says, and the files that it includes, which only the
+    /// form of the original can. `path` is for places, and relative includes begin in its
+    /// directory. `include` is called for each include, at most eight deep, and bounds the length
+    /// of what it gives; its error, and a file that is not there, are problems of the line that
+    /// includes.
+    pub fn parse_with(
         path: &Path,
         text: &[u8],
-        include: &'a mut Include<'a>,
+        include: &mut Include<'_>,
     ) -> Result<Plfsrc, Problem> {
         let found = Plfsrc {
             file: path.to_path_buf(),
@@ -222,32 +188,6 @@ fn quoted(text: &str) -> String {
     }
     out + "\""
 }
-
-/// The bytes of a file; `None` if there is none.
-fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
-    let cannot = |what: &str| format!("cannot read {}: {what}", path.display());
-    let store = PosixStore::new();
-    match store.stat(path, Links::Follow) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-        // A pipe would never end.
-        Ok(stat) if stat.kind != Kind::File => return Err(cannot("it is not a regular file")),
-        Ok(stat) if stat.len > BYTES_MAX => {
-            return Err(cannot("it is longer than 64 KiB, which no plfsrc is"));
-        }
-        Ok(_) => {}
-        Err(errno) => return Err(cannot(&errno.to_string())),
-    }
-    let file =
-        store.open(path, Open::READ.briefly()).map_err(|errno| cannot(&errno.to_string()))?;
-    let mut bytes = vec![0; BYTES_MAX as usize];
-    let n = store::read_full(file.as_ref(), &mut bytes, 0)
-        .map_err(|errno| cannot(&errno.to_string()))?;
-    bytes.truncate(n);
-    Ok(Some(bytes))
-}
-
-/// Gives the bytes of a file that another includes; `None` if there is none.
-type Include<'a> = dyn FnMut(&Path) -> Result<Option<Vec<u8>>, String> + 'a;
 
 /// Reads a file and what it includes.
 struct Reader<'a> {
