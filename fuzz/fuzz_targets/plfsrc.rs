@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use plfs::plfsrc::Plfsrc;
+use plfs_rc::Plfsrc;
 
 fuzz_target!(|bytes: &[u8]| {
     for text in
