@@ -20,6 +20,8 @@ use tree::{At, Entry, Node, What, parse};
 
 /// Files that include each other. The original had no limit and ran out of stack.
 const INCLUDES_MAX: usize = 8;
+/// Files that are included in all. 256: more directories than anyone has.
+const INCLUDED_MAX: usize = 256;
 
 /// The settings: each is the variable of its name in capitals behind `PLFS_` (TUNING.md).
 pub const SETTINGS: [&str; 8] = [
@@ -128,7 +130,7 @@ impl Plfsrc {
             managed: Vec::new(),
             warnings: Vec::new(),
         };
-        let mut reader = Reader { file: path.to_path_buf(), depth: 0, found, include };
+        let mut reader = Reader { file: path.to_path_buf(), depth: 0, included: 0, found, include };
         reader.text(text)?;
         Ok(reader.found)
     }
@@ -193,6 +195,7 @@ fn quoted(text: &str) -> String {
 struct Reader<'a> {
     file: PathBuf,
     depth: usize,
+    included: usize,
     found: Plfsrc,
     include: &'a mut Include<'a>,
 }
@@ -468,6 +471,11 @@ impl Reader<'_> {
         if self.depth == INCLUDES_MAX {
             return self.wrong(at, "files include each other, too deep");
         }
+        // Each of a few files can include the next one thousands of times.
+        if self.included == INCLUDED_MAX {
+            return self.wrong(at, format!("more than {INCLUDED_MAX} files are included"));
+        }
+        self.included += 1;
         let path = self.file.parent().unwrap_or(Path::new("/")).join(path);
         let text = match (self.include)(&path) {
             Ok(Some(text)) => text,

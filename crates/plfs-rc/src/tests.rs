@@ -233,6 +233,23 @@ fn files_include_each_other_but_not_for_ever() {
     assert!(reads < 20);
 }
 
+/// Six files, each of which includes the next one a thousand times, took for ever.
+#[test]
+fn so_many_files_are_included_and_no_more() {
+    let mut reads = 0;
+    let mut include = |path: &Path| {
+        reads += 1;
+        let next: u32 = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        Ok(Some(match next {
+            6 => b"- global_params:\n    num_hostdirs: 3\n".to_vec(),
+            _ => format!("- include: {}\n", next + 1).repeat(1000).into_bytes(),
+        }))
+    };
+    let error = Plfsrc::parse_with(Path::new("/etc/rc"), b"- include: 1\n", &mut include);
+    assert!(error.unwrap_err().to_string().ends_with("more than 256 files are included"));
+    assert_eq!(reads, 256);
+}
+
 /// No text makes it panic, or take long; what comes out of a text that is cut anywhere is an error
 /// or what its whole lines say.
 #[test]

@@ -514,8 +514,10 @@ impl LogicalFile {
             }
             self.sessions.sync(&self.container, Some(writer.set().id()))?;
         }
-        if sync || appended {
-            commit.finish()?;
+        match sync || appended {
+            true => commit.finish()?,
+            // Nothing waits also if another thread has found that it is lost.
+            false => writer.check()?,
         }
         Ok(stamp)
     }
@@ -619,9 +621,13 @@ impl LogicalFile {
             autocommit::watch(self);
         }
         self.written();
-        if written.crowded {
-            self.commit(Durability::Visible, None)?;
+        if written.crowded
+            && let Err(error) = self.commit(Durability::Visible, None)
+            && read(&self.writer).as_ref().is_none_or(|writer| writer.check().is_err())
+        {
+            return Err(error);
         }
+        // Without room for a commit, that shows at the next call: these bytes were taken.
         Ok(written.bytes)
     }
 

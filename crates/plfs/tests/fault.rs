@@ -192,6 +192,47 @@ fn what_was_acknowledged_waits_for_room() {
     }
 }
 
+/// The device is full, and so many small writes wait that one of them commits. The commit finds no
+/// room and that write failed, though it was taken: who wrote it again appended it twice.
+#[test]
+fn a_write_that_fails_was_not_taken() {
+    // On a busy machine the background commit finds no room before.
+    assert!((0..10).any(|_| writes_before_one_fails() > 65_536));
+}
+
+/// One more than were taken.
+fn writes_before_one_fails() -> usize {
+    let fixture = Fixture::new();
+    let file = open(&fixture.process(), Path::new(NAME));
+    file.write_at(&[1; 100], 0).unwrap();
+    file.commit().unwrap();
+    fixture.faults.full_after(0);
+    let (mut random, mut taken) = (7u64, Vec::new());
+    let refused = loop {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let at = 100 + (random >> 24);
+        match file.write_at(b"x", at) {
+            Ok(n) => taken.push((at, n)),
+            Err(error) => {
+                assert_eq!(error.errno(), Errno::NOSPC);
+                break at;
+            }
+        }
+    };
+    fixture.faults.reset();
+    file.close().unwrap();
+    let plfs = Plfs::new(Arc::new(fixture.memory.clone()), fixture.config.clone());
+    let file = open(&plfs, Path::new(NAME));
+    let byte = |at| {
+        let mut byte = [0];
+        file.read_at(&mut byte, at).unwrap();
+        byte[0]
+    };
+    assert_eq!(byte(refused), 0);
+    assert!(taken.iter().all(|&(at, n)| n == 1 && byte(at) == b'x'));
+    taken.len() + 1
+}
+
 /// The device is full, and is so when the file is closed: the close says that bytes are lost, and
 /// what was committed before is untouched.
 #[test]

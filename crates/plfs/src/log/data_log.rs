@@ -86,7 +86,7 @@ pub struct DataLog {
     buffer_at: u64,
     /// What of the buffer is in [`HELD_BYTES`], at least.
     counted_bytes: usize,
-    /// The store did not take all of the buffer the last time; the rest is there, and goes first.
+    /// The store did not take all of the buffer the last time: what is left goes first.
     is_stuck: bool,
     in_flight: Arc<InFlight>,
     /// What has been given to the store since the last [`DataLog::take_sums`]; `None` where nothing
@@ -314,7 +314,8 @@ impl DataLog {
     }
 
     fn write_buffer(&mut self) -> Result<()> {
-        if self.buffer.is_empty() {
+        self.is_stuck = !self.buffer.is_empty();
+        if !self.is_stuck {
             return Ok(());
         }
         let segment = &mut self.segments[self.buffer_segment as usize];
@@ -327,6 +328,7 @@ impl DataLog {
             }
             let bytes = std::mem::replace(&mut self.buffer, self.in_flight.spare());
             let path = segment.path.clone();
+            self.is_stuck = false;
             self.count();
             write_behind(
                 &file,
@@ -340,15 +342,14 @@ impl DataLog {
         }
         while !self.buffer.is_empty() {
             let written = store::write_some(file.as_ref(), &self.buffer, self.buffer_at)
-                .at("write the data log", &segment.path);
-            self.is_stuck = written.is_err();
-            let written = written?;
+                .at("write the data log", &segment.path)?;
             if let Some(sums) = &mut self.sums {
                 sums.push(self.buffer_segment, self.buffer_at, &self.buffer[..written]);
             }
             self.buffer.drain(..written);
             self.buffer_at += written as u64;
         }
+        self.is_stuck = false;
         self.count();
         Ok(())
     }
