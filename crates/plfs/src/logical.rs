@@ -201,14 +201,12 @@ impl LogicalFile {
     /// The writer, ready to write behind everything that was there at the last acquire.
     pub(crate) fn ordered_writer(&self, wanted: Wanted) -> Result<Arc<Writer>> {
         let writer = self.writer(wanted)?;
-        let is_ordered =
-            || self.ordered.load(Ordering::Acquire) == self.acquired.load(Ordering::Acquire);
-        if is_ordered() {
+        if self.is_ordered() {
             return Ok(writer);
         }
         // Who finds another thread at it waits: its write must not go where the file ended before.
         let _turn = lock(&self.ordering);
-        if !is_ordered() {
+        if !self.is_ordered() {
             let acquired = self.acquired.load(Ordering::Acquire);
             // Clocks cost the same however many log sets there are. What was committed ahead of the
             // machine's is in the file's.
@@ -222,6 +220,26 @@ impl LogicalFile {
             self.ordered.store(acquired, Ordering::Release);
         }
         Ok(writer)
+    }
+
+    /// Writes with the writer, if it is there and [ordered](LogicalFile::ordered_writer), without
+    /// counting one more who uses it: a word that all threads change costs more than the lock of
+    /// small pieces. Who wants to leave the log set waits so long.
+    fn with_writer<T>(&self, write: impl FnOnce(&Writer) -> Result<T>) -> Result<T> {
+        {
+            let slot = read(&self.writer);
+            if let Some(writer) = slot.as_ref()
+                && self.is_ordered()
+            {
+                return write(writer);
+            }
+        }
+        write(self.ordered_writer(Wanted::Any)?.as_ref())
+    }
+
+    /// Whether what the writer writes is behind all that was there at the last acquire.
+    fn is_ordered(&self) -> bool {
+        self.ordered.load(Ordering::Acquire) == self.acquired.load(Ordering::Acquire)
     }
 
     /// Keeps the data while a process uses it, though another removes the last name.
@@ -603,15 +621,14 @@ impl LogicalFile {
     /// Writes `bytes` at the end of the file: gives where, and how many were taken.
     pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<(u64, usize)> {
         self.look_for_truncates()?;
-        let writer = self.ordered_writer(Wanted::Any)?;
         let size = || self.totals().map(|totals| (totals.size, totals.cut));
-        let (offset, written) = writer.append(bytes, size)?;
+        let (offset, written) = self.ordered_writer(Wanted::Any)?.append(bytes, size)?;
         Ok((offset, self.recorded(written)?))
     }
 
     fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {
-        let writer = self.ordered_writer(Wanted::Any)?;
-        self.recorded(write(&writer)?)
+        let written = self.with_writer(write)?;
+        self.recorded(written)
     }
 
     fn recorded(self: &Arc<Self>, written: Written) -> Result<usize> {
