@@ -115,6 +115,7 @@ lint: ## formatting and linters of Rust, C, Python and shell, and the committed 
 	$(BUILD)/deps/lint/bin/ruff format --check
 	@# plfs.h and plfs_door.h are generated, but for the heads in headers/.
 	git ls-files '*.c' '*.h' ':!crates/plfs-capi/include' | xargs $(BUILD)/deps/lint/bin/clang-format --dry-run -Werror
+	python3 .ci/lines.py
 	@# The s_*.sh of tests/preload are what users write, odd on purpose. Below a warning are matters of style.
 	git ls-files '*.sh' .ci/run ':!tests/preload/s_*' | xargs shellcheck -x -S warning
 

@@ -2,7 +2,8 @@
 """What `make demo` runs: the main job direct and through PLFS on the same storage in one run, bytes
 compared, one table.
 
-    demo.py [--build BUILD] [--dir DIR] [--mib-per-rank 32] [--reps 3] [--ranks 8] [--out JSON] [--keep]
+    demo.py [--build BUILD] [--dir DIR] [--mib-per-rank 32] [--reps 3] [--ranks 8]
+            [--out JSON] [--keep]
 
 fio: 8 processes write one shared file in strided blocks of 47,001 bytes, fsync, and read it back
 (bench/fio_n1.py explains the job). HDF5: 4 MPI ranks write interleaved rows of one dataset of one

@@ -2,7 +2,8 @@
 """The main job as fio runs it: several processes write one shared file in strided pieces, then read
 it and check it.
 
-    fio_n1.py DIR [--out JSON] [--ranks 8] [--block 47001] [--mib-per-rank 64] [--nn] [--plfs BUILD] [--verify pattern|crc32c]
+    fio_n1.py DIR [--out JSON] [--ranks 8] [--block 47001] [--mib-per-rank 64] [--nn] [--plfs BUILD]
+              [--verify pattern|crc32c]
 
 Process r of N writes its piece i at (i*N + r)*BLOCK. The fio options that make exactly this of one
 file name:
@@ -10,13 +11,16 @@ file name:
   rw=write:(N-1)*BLOCK       after each block skip the blocks of the others
   offset_increment=BLOCK     process r starts at r*BLOCK
   io_size=PIECES*BLOCK       what a process moves; it ends by this
-  size=((PIECES-1)*N+1)*BLOCK    the range from its first byte to its last: offset + size never passes the file's end, so that a
-                             read job does not extend the file first
-  create_on_open=1, fallocate=none    no process lays the file out, allocates or truncates it; each opens it O_RDWR|O_CREAT
+  size=((PIECES-1)*N+1)*BLOCK    the range from its first byte to its last: offset + size never
+                             passes the file's end, so that a read job does not extend the file
+                             first
+  create_on_open=1, fallocate=none    no process lays the file out, allocates or truncates it; each
+                             opens it O_RDWR|O_CREAT
   thread=0, ioengine=psync   processes, pwrite(2) and pread(2)
-  end_fsync=1                fsync inside the time that fio counts; fio does not count open and close
-  verify=pattern, verify_pattern=%o   every block is filled with its own file offset, so direct and PLFS files have equal bytes
-                             (crc32c blocks carry a time stamp and differ from run to run)
+  end_fsync=1                fsync inside the time that fio counts; it does not count open and close
+  verify=pattern, verify_pattern=%o   every block is filled with its own file offset, so direct and
+                             PLFS files have equal bytes (crc32c blocks carry a time stamp and
+                             differ from run to run)
   verify_state_save=0        no state files in the working directory
 
 N-N is the same without stride: a file a process by filename_format. Three fio runs: write, read,

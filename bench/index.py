@@ -2,8 +2,9 @@
 """What an index costs: merging, size, opening, lookups, memory, against a map and a sorted array of
 all pieces.
 
-    index.py [--small] [--dir DIR] [--cases strided,many,…] [--reps 5] [--seconds 2] [--racing SEED] [--scale 0.1]
-             [--limit 900] [--memory 12] [--no-baselines] [--out JSON] [--program FILE]
+    index.py [--small] [--dir DIR] [--cases strided,many,…] [--reps 5] [--seconds 2]
+             [--racing SEED] [--scale 0.1] [--limit 900] [--memory 12] [--no-baselines]
+             [--out JSON] [--program FILE]
 
 The test kit makes the index logs as the writers of each case leave them
 (crates/plfs-testkit/src/index_cases.rs), without data.

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What a small file costs, direct and through PLFS, on the same storage in one run.
 
-    metadata.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON] [--files 2000] [--bytes 1024] [--reps 5] [--fsync]
+    metadata.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON]
+                [--files 2000] [--bytes 1024] [--reps 5] [--fsync]
 
 One process creates, writes and closes files, opens, reads and closes each, stats each, and removes
 each. Direct and PLFS alternate, in turn from the first and from the last; the first repetition

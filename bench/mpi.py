@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """N-1 and N-N through MPI-IO, direct and through PLFS, on the same storage in one run.
 
-    mpi.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON] [--ranks 8] [--pieces 700] [--transfer 47001] [--reps 3]
+    mpi.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON]
+           [--ranks 8] [--pieces 700] [--transfer 47001] [--reps 3]
            [--variants ...] [--opens] [--writers N] [--overhead]
 
 Variants: nn-direct, a file a rank on MPI_COMM_SELF; n1-at, n1-at_all and n1-view, the MPI's own

@@ -118,18 +118,18 @@ int64_t plfs_door_index_pending(plfs_file *f)
 {
 	return (void)f, 0;
 }
-ssize_t plfs_door_index_part(plfs_file *f, uint32_t part, uint32_t parts, void **out)
+ssize_t plfs_door_index_part(plfs_file *f, uint32_t part, uint32_t parts, int *standing, void **out)
 {
-	return (void)f, (void)part, (void)parts, *out = NULL, 0;
+	return (void)f, (void)part, (void)parts, *standing = 0, *out = NULL, 0;
 }
-ssize_t plfs_door_index_own(plfs_file *f, int with_base, void **out)
+ssize_t plfs_door_index_own(plfs_file *f, int with_base, int *doubtful, void **out)
 {
-	return (void)f, (void)with_base, *out = NULL, 0;
+	return (void)f, (void)with_base, *doubtful = 0, *out = NULL, 0;
 }
-ssize_t plfs_door_index_merge(
-	plfs_file *f, const void *const *part, const size_t *length, uint32_t n, void **out)
+ssize_t plfs_door_index_merge(plfs_file *f, const void *const *part, const size_t *length,
+	uint32_t n, int doubtful, void **out)
 {
-	return (void)f, (void)part, (void)length, (void)n, *out = NULL, 0;
+	return (void)f, (void)part, (void)length, (void)n, (void)doubtful, *out = NULL, 0;
 }
 int plfs_door_index_use(plfs_file *f, int fd)
 {

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """N-1 and N-N writing and reading, direct and through PLFS, on the same storage in one run.
 
-    run.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON] [--transfer 47001,4096,1024]
-           [--ranks 8] [--reps 3] [--settle S] [--size MIB] [--direct-n1-size MIB] [--variants n1-direct,nn-direct,n1-plfs]
+    run.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON]
+           [--transfer 47001,4096,1024] [--ranks 8] [--reps 3] [--settle S] [--size MIB]
+           [--direct-n1-size MIB] [--variants n1-direct,nn-direct,n1-plfs]
 
 The variants alternate within each repetition, in turn from the first and from the last, so a slow
 minute of the machine hits all of them; the first repetition warms up and does not count; the table

@@ -131,8 +131,8 @@ static int receive_bytes(struct bytes *b, int from, MPI_Comm comm)
 }
 
 /* Merges all leaders' parts into rank 0's, in a tree: patterns become fewer at every level, and no
- * rank holds more than two parts. */
-static int merge_up(struct file *f, struct bytes *own, MPI_Comm comm)
+ * rank holds more than two parts. Doubtful ones only as far as they do not touch. */
+static int merge_up(struct file *f, struct bytes *own, bool doubtful, MPI_Comm comm)
 {
 	int rank, ranks, rc = MPI_SUCCESS;
 	PMPI_Comm_rank(comm, &rank);
@@ -150,7 +150,8 @@ static int merge_up(struct file *f, struct bytes *own, MPI_Comm comm)
 		if (rc == MPI_SUCCESS && own->length >= 0 && other.length >= 0) {
 			const void *parts[] = {own->data, other.data};
 			size_t lengths[] = {(size_t)own->length, (size_t)other.length};
-			both.length = plfs_door_index_merge(f->plfs, parts, lengths, 2, &both.data);
+			both.length = plfs_door_index_merge(
+				f->plfs, parts, lengths, 2, doubtful, &both.data);
 		}
 		drop(&other);
 		drop(own);
@@ -269,7 +270,7 @@ void index_load_together(struct file *f, int64_t pending)
 			f->plfs, (uint32_t)part, (uint32_t)parts, &standing, &index.data);
 		rc = PMPI_Allreduce(&standing, &all, 1, MPI_INT, MPI_BOR, nodes.leaders);
 		if (rc == MPI_SUCCESS && all != 3) {
-			rc = merge_up(f, &index, nodes.leaders);
+			rc = merge_up(f, &index, false, nodes.leaders);
 		} else if (rc == MPI_SUCCESS) {
 			/* What a power cut took can lie over what is durable in another part. Only
 			 * who has all of it can tell. */
@@ -303,15 +304,17 @@ void index_store_together(struct file *f)
 	struct bytes index = {NULL, -1};
 	int rc = find_nodes(f, f->wrote, &nodes);
 	if (rc == MPI_SUCCESS && nodes.leaders != MPI_COMM_NULL) {
-		index.length = plfs_door_index_own(f->plfs, f->rank == 0, &index.data);
-		/* Whether any failed, the sum of bytes, the number of nodes that wrote. */
-		int64_t sums[3] = {index.length < 0, index.length, f->wrote}, all[3];
-		rc = PMPI_Allreduce(sums, all, 3, MPI_INT64_T, MPI_SUM, nodes.leaders);
+		int doubtful = 0;
+		index.length = plfs_door_index_own(f->plfs, f->rank == 0, &doubtful, &index.data);
+		/* Whether any failed, the sum of bytes, the number of nodes that wrote, and whether
+		 * any wrote what is not durable, as is usual. */
+		int64_t sums[4] = {index.length < 0, index.length, f->wrote, doubtful}, all[4];
+		rc = PMPI_Allreduce(sums, all, 4, MPI_INT64_T, MPI_SUM, nodes.leaders);
 		/* If one node wrote all, rank 0, the last closer, does the same alone. */
 		bool worth = f->hints.flatten_on_close == HINT_ENABLE || all[2] > 1;
 		if (rc == MPI_SUCCESS && all[0] == 0 && worth &&
 			all[1] <= f->hints.flatten_threshold) {
-			rc = merge_up(f, &index, nodes.leaders);
+			rc = merge_up(f, &index, all[3] > 0, nodes.leaders);
 			if (rc == MPI_SUCCESS && f->rank == 0 && index.length >= 0)
 				plfs_door_index_store(f->plfs, index.data, (size_t)index.length);
 		}

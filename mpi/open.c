@@ -71,6 +71,14 @@ static void file_free(struct file *f)
 	free(f);
 }
 
+/* Several ranks that may write a file want a container from the beginning. */
+static int open_engine(struct file *f, int flags)
+{
+	return f->ranks > 1 && amode_writes(f->amode)
+		       ? plfs_door_open_shared(f->path, flags, 0666, &f->plfs)
+		       : plfs_open(f->path, flags, 0666, &f->plfs);
+}
+
 /* What rank 0 sends to the others when it has opened the file. */
 enum { HEARD_CODE, HEARD_END, HEARD_ID, HEARD_PENDING, HEARD_STAMP, HEARD_NEW, HEARD };
 
@@ -89,9 +97,7 @@ static void open_first(struct file *f, int64_t heard[HEARD])
 {
 	struct stat st = {0};
 	plfs_horizon seen = {0};
-	int rc = f->plfs ? 0
-			 : plfs_open(f->path, open_flags(f->amode) | create_flags(f->amode), 0666,
-				   &f->plfs);
+	int rc = f->plfs ? 0 : open_engine(f, open_flags(f->amode) | create_flags(f->amode));
 	if (rc == 0 && (f->amode & MPI_MODE_APPEND))
 		rc = plfs_fstat(f->plfs, &st);
 	if (rc == 0 && amode_writes(f->amode))
@@ -124,7 +130,7 @@ static int open_all(struct file *f, bool one_name)
 	f->shared_start = heard[HEARD_END];
 	f->shared_id = (uint64_t)heard[HEARD_ID];
 	if (f->rank != 0)
-		rc = error_class(plfs_open(f->path, open_flags(f->amode), 0, &f->plfs));
+		rc = error_class(open_engine(f, open_flags(f->amode)));
 	if (rc == MPI_SUCCESS && amode_writes(f->amode)) {
 		/* Otherwise each rank would read all index logs before it writes. */
 		plfs_horizon seen = {(uint64_t)heard[HEARD_STAMP], (int)heard[HEARD_NEW]};

@@ -1,8 +1,11 @@
-/* MPI_File_X and PMPI_File_X for all of functions.def: each jumps to plfs_mpi_calls[X], and has it filled at the first call. With PLFS_MPI_STATIC, where the MPI is known, they jump
- * to the door's functions; PMPI_File_X is the MPI's own there, and the linker sends those who call it to __wrap_PMPI_File_X.
+/* MPI_File_X and PMPI_File_X for all of functions.def: each jumps to plfs_mpi_calls[X], and has it
+ * filled at the first call. With PLFS_MPI_STATIC, where the MPI is known, they jump to the door's
+ * functions; PMPI_File_X is the MPI's own there, and the linker sends those who call it to
+ * __wrap_PMPI_File_X.
  *
- * The profiling names are here because Fortran bindings call them (all of Open MPI's, MPICH's mpi_f08), and so do tools that sit above us. No argument is
- * looked at: every function has at most six, all of them integers or pointers, so all of them are in registers. */
+ * The profiling names are here because Fortran bindings call them (all of Open MPI's, MPICH's
+ * mpi_f08), and so do tools that sit above us. No argument is looked at: every function has at most
+ * six, all of them integers or pointers, so all of them are in registers. */
 	.text
 #ifdef PLFS_MPI_STATIC
 	.macro TRAMPOLINE name

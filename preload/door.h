@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <wchar.h>
 
 /* Above 0 while this thread is inside libplfs. The Rust runtime in it may call libc (threads,
@@ -23,8 +24,22 @@ extern __thread int inside_plfs __attribute__((tls_model("initial-exec")));
 		plfs_result_; \
 	})
 
+/* Is the file of o a plain one, as far as this process knows? Then what is in the descriptor is the
+ * file, and calls that change no bytes are libc's. */
+#define OFD_IS_PLAIN(o) (PLFS(plfs_door_is_plain((o)->file)) == 1)
+
+/* Can a file with this stat have a container? It has the length of a superblock, or a second name.
+ */
+static inline bool stat_may_be_name(const struct stat *st)
+{
+	return S_ISREG(st->st_mode) && (st->st_size == PLFS_SUPER_BYTES || st->st_nlink > 1);
+}
+
 /* init.c: with PLFS_DEBUG=1 prints why the last call of libplfs failed. */
 void debug_last_error(int64_t rc);
+/* init.c: says on descriptor 2 that the last call of libplfs has lost bytes, if rc is an error,
+ * where the program cannot be told. */
+void tell_loss(int64_t rc);
 
 /* Result of libplfs (>= 0 or negative errno) as libc gives it. */
 static inline int64_t to_errno(int64_t rc)
@@ -89,16 +104,18 @@ void stdio_unlock(void);
 ssize_t hide_entries(int fd, char *buf, ssize_t n);
 
 /* spawn.c */
-/* Called before another program shares our descriptions: commits, and gives the positions to the
- * kernel. */
-void share_with_process(void);
+/* Called before another program shares our descriptions: commits, gives the positions to the
+ * kernel, and lets plain files stay plain that it may write: all, or those that an exec leaves
+ * open. Gives the error of the commit. */
+enum shared { SHARED_ALL, SHARED_BY_EXEC };
+int64_t share_with_process(enum shared shared);
 /* Around fork, as fd_lock. */
 void spawn_lock(void);
 void spawn_unlock(void);
 
 /* init.c */
 /* Commits all files and leaves their log sets; they stay usable. Nothing if there are none. */
-void commit_all(void);
+int64_t commit_all(void);
 void leave_process(void);
 
 #endif

@@ -22,20 +22,37 @@ void debug_last_error(int64_t rc)
 			(long)((size_t)n < sizeof line ? n : (int)sizeof line - 1));
 }
 
-void commit_all(void)
+void tell_loss(int64_t rc)
+{
+	if (rc >= 0 || fd_is_container(2))
+		return;
+	const char *text = PLFS(plfs_last_error());
+	char line[1024];
+	int n = snprintf(line, sizeof line, "plfs: bytes that were written are lost: %s\n",
+		text ? text : strerror((int)-rc));
+	if (n > 0)
+		RAW(SYS_write, 2L, line,
+			(long)((size_t)n < sizeof line ? n : (int)sizeof line - 1));
+}
+
+int64_t commit_all(void)
 {
 	if (inside_plfs || atomic_load(&fd_limit) == 0)
-		return;
+		return 0;
 	int saved = errno;
-	to_errno(PLFS(plfs_commit_all()));
+	int64_t rc = PLFS(plfs_commit_all());
+	to_errno(rc);
 	errno = saved;
+	return rc;
 }
 
 void leave_process(void)
 {
 	if (inside_plfs || atomic_load(&fd_limit) == 0)
 		return;
-	to_errno(PLFS(plfs_exit()));
+	int64_t rc = PLFS(plfs_exit());
+	tell_loss(rc);
+	to_errno(rc);
 }
 
 static void before_fork(void)
@@ -85,8 +102,7 @@ static void adopt_inherited(void)
 				continue;
 			int fd = atoi(e->d_name);
 			struct stat st;
-			if (fd == dir || REAL(fstat)(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
-				st.st_size != PLFS_SUPER_BYTES)
+			if (fd == dir || REAL(fstat)(fd, &st) < 0 || !stat_may_be_name(&st))
 				continue;
 			int flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
 			if (flags < 0 || (flags & O_PATH))

@@ -342,10 +342,13 @@ EXPORT int truncate(const char *path, off_t size)
 }
 ALIAS(truncate, truncate64);
 
-static int ofd_fallocate(struct ofd *o, int mode, off_t offset, off_t len)
+static int ofd_fallocate(struct ofd *o, int fd, int mode, off_t offset, off_t len)
 {
 	if (offset < 0 || len <= 0)
 		return -EINVAL;
+	/* Room in a plain file is the kernel's; it changes no bytes. */
+	if (!(mode & ~FALLOC_FL_KEEP_SIZE) && OFD_IS_PLAIN(o))
+		return REAL(fallocate)(fd, mode, offset, len) < 0 ? -errno : 0;
 	return writable(o) ? PLFS(plfs_fallocate(o->file, mode, offset, len)) : -EBADF;
 }
 
@@ -353,8 +356,8 @@ EXPORT int fallocate(int fd, int mode, off_t offset, off_t len)
 {
 	if (!fd_is_container(fd))
 		return REAL(fallocate)(fd, mode, offset, len);
-	ON_CONTAINER(
-		fd, REAL(fallocate)(fd, mode, offset, len), ofd_fallocate(o, mode, offset, len));
+	ON_CONTAINER(fd, REAL(fallocate)(fd, mode, offset, len),
+		ofd_fallocate(o, fd, mode, offset, len));
 }
 ALIAS(fallocate, fallocate64);
 
@@ -363,22 +366,32 @@ EXPORT int posix_fallocate(int fd, off_t offset, off_t len)
 	struct ofd *o;
 	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
 		return REAL(posix_fallocate)(fd, offset, len);
-	int rc = ofd_fallocate(o, 0, offset, len);
+	int rc = OFD_IS_PLAIN(o) ? -REAL(posix_fallocate)(fd, offset, len)
+				 : ofd_fallocate(o, fd, 0, offset, len);
 	ofd_put(o);
 	return -rc;
 }
 ALIAS(posix_fallocate, posix_fallocate64);
 
 /* The placeholder's pages are not the file's, so advice is not passed to the kernel. */
+static bool has_no_pages(int fd)
+{
+	struct ofd *o = inside_plfs || !fd_is_container(fd) ? NULL : ofd_get(fd);
+	bool none = o && !OFD_IS_PLAIN(o);
+	if (o)
+		ofd_put(o);
+	return none;
+}
+
 EXPORT int posix_fadvise(int fd, off_t offset, off_t len, int advice)
 {
-	return fd_is_container(fd) ? 0 : REAL(posix_fadvise)(fd, offset, len, advice);
+	return has_no_pages(fd) ? 0 : REAL(posix_fadvise)(fd, offset, len, advice);
 }
 ALIAS(posix_fadvise, posix_fadvise64);
 
 EXPORT ssize_t readahead(int fd, off64_t offset, size_t n)
 {
-	return fd_is_container(fd) ? 0 : REAL(readahead)(fd, offset, n);
+	return has_no_pages(fd) ? 0 : REAL(readahead)(fd, offset, n);
 }
 
 /* Bytes that one step of a copy through memory moves. 256 KiB, as coreutils' cp since 9.2

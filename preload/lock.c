@@ -69,7 +69,10 @@ static int64_t set_status_flags(struct ofd *o, int fd, int flags)
 {
 	/* O_DIRECT concerns the alignment of buffers, which libplfs does not need; the
 	 * placeholder's file system might refuse it. */
-	if (REAL(fcntl)(fd, F_SETFL, flags & ~O_DIRECT) < 0)
+	bool plain = OFD_IS_PLAIN(o);
+	if (plain && (flags & O_APPEND))
+		PLFS(plfs_door_pin(o->file, "opened with O_APPEND"));
+	if (REAL(fcntl)(fd, F_SETFL, plain ? flags : flags & ~O_DIRECT) < 0)
 		return -errno;
 	int settable = O_APPEND | O_NONBLOCK | O_ASYNC | O_NOATIME | O_DIRECT;
 	int old = atomic_load(&o->flags);
@@ -202,13 +205,28 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 		source = (int)(intptr_t)argument;
 	else if (request == FICLONERANGE && argument)
 		source = (int)((struct file_clone_range *)argument)->src_fd;
-	if (!inside_plfs && fd_is_container(source)) {
-		errno = EOPNOTSUPP;
-		return -1;
+	struct ofd *from = !inside_plfs && source >= 0 ? ofd_get(source) : NULL;
+	if (from) {
+		bool plain = OFD_IS_PLAIN(from);
+		ofd_put(from);
+		if (!plain) {
+			errno = EOPNOTSUPP;
+			return -1;
+		}
 	}
 	struct ofd *o;
 	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
 		return REAL(ioctl)(fd, request, argument);
+	/* The position of a plain file is kept here, too. */
+	if (request != FIONREAD && OFD_IS_PLAIN(o)) {
+		int done = REAL(ioctl)(fd, request, argument), saved = errno;
+		/* Nobody has noted what a clone wrote. Most file systems cannot. */
+		if (source >= 0 && done == 0)
+			PLFS(plfs_door_pin(o->file, "written by a clone"));
+		ofd_put(o);
+		errno = saved;
+		return done;
+	}
 	int64_t rc = container_ioctl(o, fd, request, argument);
 	ofd_put(o);
 	return (int)to_errno(rc);

@@ -8,7 +8,7 @@
  * not read the container, the kernel's answer stays. */
 static int fix_stat(int rc, int dirfd, const char *path, int at_flags, struct stat *st)
 {
-	if (rc != 0 || inside_plfs || !S_ISREG(st->st_mode) || st->st_size != PLFS_SUPER_BYTES)
+	if (rc != 0 || inside_plfs || !stat_may_be_name(st))
 		return rc;
 	int saved = errno;
 	to_errno(PLFS(plfs_door_fix_stat(dirfd, path, at_flags, st)));
@@ -21,6 +21,10 @@ EXPORT int fstat(int fd, struct stat *st)
 	struct ofd *o;
 	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
 		return fix_stat(REAL(fstat)(fd, st), fd, NULL, AT_EMPTY_PATH, st);
+	if (OFD_IS_PLAIN(o)) {
+		ofd_put(o);
+		return fix_stat(REAL(fstat)(fd, st), fd, NULL, AT_EMPTY_PATH, st);
+	}
 	int rc = PLFS(plfs_fstat(o->file, st));
 	ofd_put(o);
 	return (int)to_errno(rc);
@@ -89,7 +93,8 @@ EXPORT int statx(
 		mask | STATX_TYPE | STATX_SIZE | STATX_NLINK | STATX_BLOCKS | STATX_INO |
 			STATX_CTIME,
 		x);
-	if (rc != 0 || inside_plfs || !S_ISREG(x->stx_mode) || x->stx_size != PLFS_SUPER_BYTES)
+	if (rc != 0 || inside_plfs || !S_ISREG(x->stx_mode) ||
+		(x->stx_size != PLFS_SUPER_BYTES && x->stx_nlink <= 1))
 		return rc;
 	struct stat st = {
 		.st_dev = makedev(x->stx_dev_major, x->stx_dev_minor),
@@ -106,7 +111,10 @@ EXPORT int statx(
 		.st_ctim = {x->stx_ctime.tv_sec, x->stx_ctime.tv_nsec},
 	};
 	struct ofd *o = (at_flags & AT_EMPTY_PATH) && !(path && *path) ? ofd_get(dirfd) : NULL;
-	if (o) {
+	if (o && OFD_IS_PLAIN(o)) {
+		ofd_put(o);
+		fix_stat(0, dirfd, NULL, AT_EMPTY_PATH, &st);
+	} else if (o) {
 		rc = PLFS(plfs_fstat(o->file, &st));
 		ofd_put(o);
 		if (rc < 0)
@@ -128,6 +136,10 @@ EXPORT int fchmod(int fd, mode_t mode)
 	struct ofd *o;
 	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
 		return REAL(fchmod)(fd, mode);
+	if (OFD_IS_PLAIN(o)) {
+		ofd_put(o);
+		return REAL(fchmod)(fd, mode);
+	}
 	int rc = PLFS(plfs_fchmod(o->file, mode));
 	ofd_put(o);
 	return (int)to_errno(rc);
@@ -156,6 +168,10 @@ EXPORT int fchown(int fd, uid_t uid, gid_t gid)
 	struct ofd *o;
 	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
 		return REAL(fchown)(fd, uid, gid);
+	if (OFD_IS_PLAIN(o)) {
+		ofd_put(o);
+		return REAL(fchown)(fd, uid, gid);
+	}
 	int rc = PLFS(plfs_fchown(o->file, uid, gid));
 	ofd_put(o);
 	return (int)to_errno(rc);
@@ -190,6 +206,10 @@ EXPORT int futimens(int fd, const struct timespec times[2])
 	struct ofd *o;
 	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
 		return REAL(futimens)(fd, times);
+	if (OFD_IS_PLAIN(o)) {
+		ofd_put(o);
+		return REAL(futimens)(fd, times);
+	}
 	int rc = PLFS(plfs_futimens(o->file, times));
 	ofd_put(o);
 	return (int)to_errno(rc);
@@ -318,9 +338,20 @@ EXPORT int unlinkat(int dirfd, const char *path, int flags)
 		errno = saved;
 		return -1;
 	}
-	if (flags || !path_is_ours(dirfd, path, AT_SYMLINK_NOFOLLOW))
+	if (flags || inside_plfs)
 		return REAL(unlinkat)(dirfd, path, flags);
-	return (int)to_errno(PLFS(plfs_door_unlink(dirfd, path)));
+	int saved = errno;
+	int rc = PLFS(plfs_door_unlink_managed(dirfd, path));
+	if (rc == PLFS_NOT_MANAGED) {
+		bool ours = path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW);
+		errno = saved;
+		if (!ours)
+			return REAL(unlinkat)(dirfd, path, flags);
+		rc = PLFS(plfs_door_unlink(dirfd, path));
+	}
+	if (rc >= 0)
+		errno = saved;
+	return (int)to_errno(rc);
 }
 
 EXPORT int unlink(const char *path)

@@ -1,8 +1,9 @@
 /* mmap of containers: a copy in anonymous memory.
  *
- * A container has no pages of its own. A private or read-only mapping gets a copy of the bytes as
- * they are now; later writes do not show in it, and it costs memory for its whole length. A shared
- * writable mapping cannot be given: ENODEV, and programs fall back to write. */
+ * A plain file is mapped as ever. A container has no pages of its own. A private or read-only
+ * mapping gets a copy of the bytes as they are now; later writes do not show in it, and it costs
+ * memory for its whole length. A shared writable mapping cannot be given: ENODEV, and programs fall
+ * back to write. */
 #include "door.h"
 
 static void *map_copy(struct ofd *o, void *where, size_t len, int prot, int flags, off_t offset)
@@ -46,6 +47,15 @@ static void *map_copy(struct ofd *o, void *where, size_t len, int prot, int flag
 void *door_mmap(void *where, size_t len, int prot, int flags, int fd, off_t offset)
 {
 	struct ofd *o = inside_plfs ? NULL : ofd_get(fd);
+	/* A plain file has pages. A map through which it may be written, now or after an mprotect,
+	 * is seen by nobody: so it stays plain. */
+	bool writes = o && (flags & MAP_TYPE) != MAP_PRIVATE &&
+		      (atomic_load(&o->flags) & O_ACCMODE) != O_RDONLY;
+	if (o && (writes ? PLFS(plfs_door_pin(o->file, "mapped for writing")) == 1
+			 : OFD_IS_PLAIN(o))) {
+		ofd_put(o);
+		o = NULL;
+	}
 	if (!o)
 		return (void *)RAW(SYS_mmap, where, len, (long)prot, (long)flags, (long)fd, offset);
 	void *at = map_copy(o, where, len, prot, flags, offset);

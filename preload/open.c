@@ -19,16 +19,21 @@ static int install(int fd, plfs_file *file, int flags, int64_t position)
 	return fd;
 }
 
-static int open_through_door(int dirfd, const char *path, int flags, mode_t mode)
+static int opened_by_door(int fd, plfs_file *file, int flags)
 {
-	plfs_file *file = NULL;
-	int fd = (int)to_errno(PLFS(plfs_door_open(dirfd, path, flags, mode, &file)));
 	if (fd < 0)
-		return -1;
+		return (int)to_errno(fd);
 	door_forget(fd);
 	if (!file)
 		return fd;
 	return install(fd, file, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC), 0);
+}
+
+static int open_through_door(int dirfd, const char *path, int flags, mode_t mode)
+{
+	plfs_file *file = NULL;
+	int fd = PLFS(plfs_door_open(dirfd, path, flags, mode, &file));
+	return opened_by_door(fd, file, flags);
 }
 
 int door_adopt(int fd, int flags, int64_t position)
@@ -48,7 +53,7 @@ static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t 
 		return fd;
 	door_forget(fd);
 	struct stat st;
-	if (REAL(fstat)(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != PLFS_SUPER_BYTES)
+	if (REAL(fstat)(fd, &st) < 0 || !stat_may_be_name(&st))
 		return fd;
 	if ((flags & O_ACCMODE) == O_RDONLY) {
 		int rc = door_adopt(fd, flags & ~O_CLOEXEC, 0);
@@ -57,6 +62,8 @@ static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t 
 		RAW(SYS_close, fd);
 		return (int)to_errno(rc);
 	}
+	if (st.st_size != PLFS_SUPER_BYTES && PLFS(plfs_door_is_plfs(dirfd, path)) != 1)
+		return fd;
 	/* The application must not keep a writable descriptor of a superblock: a write that is not
 	 * wrapped would destroy it. */
 	RAW(SYS_close, fd);
@@ -69,14 +76,20 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	if (inside_plfs || !path || (flags & O_PATH) || ((flags & O_DIRECTORY) && !tmpfile))
 		return REAL(openat)(dirfd, path, flags, mode);
 	int saved = errno;
-	bool ours = path_is_managed(dirfd, path);
-	if (ours && tmpfile) {
+	if (tmpfile && path_is_managed(dirfd, path)) {
 		/* linkat could give it a name, and then there would be a plain file in a managed
 		 * directory. Programs fall back to a named file. */
 		errno = EOPNOTSUPP;
 		return -1;
 	}
-	ours = ours || ((flags & O_TRUNC) && path_may_be_name(dirfd, path, 0));
+	plfs_file *file = NULL;
+	int fd = PLFS(plfs_door_open_managed(dirfd, path, flags, mode, &file));
+	if (fd != PLFS_NOT_MANAGED) {
+		if (fd >= 0)
+			errno = saved;
+		return opened_by_door(fd, file, flags);
+	}
+	bool ours = (flags & O_TRUNC) && path_may_be_name(dirfd, path, 0);
 	errno = saved;
 	if (ours)
 		return open_through_door(dirfd, path, flags, mode);
@@ -218,7 +231,7 @@ void door_forget(int fd)
 {
 	struct ofd *stale = door_detach(fd);
 	if (stale)
-		ofd_put(stale);
+		tell_loss(ofd_put(stale));
 }
 
 /* Is it one of libplfs's own descriptors? The application did not open it and must not close it.
@@ -265,6 +278,8 @@ static int install_copy(int fd, struct ofd *o)
 	}
 	door_forget(fd);
 	if (o) {
+		/* The number that a plain file was opened with may go before this one. */
+		PLFS(plfs_door_own(o->file, fd));
 		fd_install(fd, o);
 		stdio_follow(fd);
 	}
@@ -296,7 +311,8 @@ static int door_dup_to(int from, int to, int flags, bool three)
 	struct ofd *old = fd_remove(to);
 	if (old) {
 		lock_drop(old);
-		ofd_put(old);
+		/* POSIX: errors of this close are lost. */
+		tell_loss(ofd_put(old));
 	}
 	int fd = three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
 	if (fd < 0) {
@@ -305,8 +321,10 @@ static int door_dup_to(int from, int to, int flags, bool three)
 		stdio_follow(to);
 		return -1;
 	}
-	if (o)
+	if (o) {
+		PLFS(plfs_door_own(o->file, fd));
 		fd_install(fd, o);
+	}
 	stdio_follow(fd);
 	return fd;
 }
@@ -366,8 +384,8 @@ EXPORT int close_range(unsigned first, unsigned last, int flags)
 		return REAL(close_range)(first, last, flags);
 	int limit = atomic_load(&fd_limit);
 	for (int fd = (int)first; first < FD_TABLE_LEN && fd < limit && (unsigned)fd <= last; fd++)
-		if (fd_is_container(fd))
-			door_close(fd);
+		if (fd_is_container(fd) && door_close(fd) < 0)
+			tell_loss(-errno);
 	return close_plain(first, last);
 }
 

@@ -1,5 +1,5 @@
 /* Which paths are ours: those in managed directories, which libplfs knows, and names of PLFS files
- * elsewhere, recognised by their size. */
+ * elsewhere, recognised by their size or a second name. */
 #include "door.h"
 
 bool path_is_managed(int dirfd, const char *path)
@@ -14,8 +14,7 @@ bool path_may_be_name(int dirfd, const char *path, int at_flags)
 {
 	struct stat st;
 	int saved = errno;
-	bool yes = path && REAL(fstatat)(dirfd, path, &st, at_flags) == 0 && S_ISREG(st.st_mode) &&
-		   st.st_size == PLFS_SUPER_BYTES;
+	bool yes = path && REAL(fstatat)(dirfd, path, &st, at_flags) == 0 && stat_may_be_name(&st);
 	errno = saved;
 	return yes;
 }

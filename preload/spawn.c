@@ -11,15 +11,43 @@
 #include <string.h>
 #include <sys/wait.h>
 
-void share_with_process(void)
+/* What another program writes to a plain file, PLFS does not see. */
+static void pin_plain(enum shared shared)
+{
+	int limit = atomic_load(&fd_limit);
+	for (int fd = 0; fd < limit; fd++) {
+		struct ofd *o = ofd_get(fd);
+		if (!o)
+			continue;
+		bool stays = shared == SHARED_ALL ||
+			     !(RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC);
+		if (stays && (atomic_load(&o->flags) & O_ACCMODE) != O_RDONLY && OFD_IS_PLAIN(o))
+			PLFS(plfs_door_pin(o->file, "inherited by another program"));
+		ofd_put(o);
+	}
+}
+
+int64_t share_with_process(enum shared shared)
 {
 	if (inside_plfs || atomic_load(&fd_limit) == 0)
-		return;
+		return 0;
 	int saved = errno;
-	commit_all();
+	int64_t rc = commit_all();
+	pin_plain(shared);
 	fd_share_positions();
 	errno = saved;
+	return rc;
 }
+
+/* exec is a commit: one that fails keeps the program, which has what would be lost. */
+#define COMMIT_BEFORE_EXEC() \
+	do { \
+		int64_t rc_ = share_with_process(SHARED_BY_EXEC); \
+		if (rc_ < 0) { \
+			errno = (int)-rc_; \
+			return -1; \
+		} \
+	} while (0)
 
 /* The positions move here and not in an atfork handler: at that time libplfs's own handler already
  * blocks other threads, one of which may be closing the last descriptor of a file. That handler
@@ -49,7 +77,7 @@ EXPORT pid_t _Fork(void)
 /* libc puts /dev/null on 0, 1 and 2 without our dup2. */
 EXPORT int daemon(int nochdir, int noclose)
 {
-	share_with_process();
+	share_with_process(SHARED_ALL);
 	int rc = REAL(daemon)(nochdir, noclose);
 	if (rc == 0 && !noclose)
 		for (int fd = 0; fd < 3; fd++)
@@ -59,7 +87,7 @@ EXPORT int daemon(int nochdir, int noclose)
 
 EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {
-	share_with_process();
+	COMMIT_BEFORE_EXEC();
 	return REAL(execve)(path, argv, envp);
 }
 
@@ -70,25 +98,25 @@ EXPORT int execv(const char *path, char *const argv[])
 
 EXPORT int execvp(const char *file, char *const argv[])
 {
-	share_with_process();
+	COMMIT_BEFORE_EXEC();
 	return REAL(execvp)(file, argv);
 }
 
 EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	share_with_process();
+	COMMIT_BEFORE_EXEC();
 	return REAL(execvpe)(file, argv, envp);
 }
 
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
-	share_with_process();
+	COMMIT_BEFORE_EXEC();
 	return REAL(fexecve)(fd, argv, envp);
 }
 
 EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
-	share_with_process();
+	COMMIT_BEFORE_EXEC();
 	return REAL(execveat)(dirfd, path, argv, envp, flags);
 }
 
@@ -133,13 +161,13 @@ EXPORT int execle(const char *path, const char *first, ...)
 
 EXPORT int system(const char *command)
 {
-	share_with_process();
+	share_with_process(SHARED_ALL);
 	return REAL(system)(command);
 }
 
 EXPORT FILE *popen(const char *command, const char *mode)
 {
-	share_with_process();
+	share_with_process(SHARED_ALL);
 	return REAL(popen)(command, mode);
 }
 
@@ -388,7 +416,7 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		ours = ours ||
 		       (a->v[i].kind == ADD_OPEN && path_is_ours(AT_FDCWD, a->v[i].path, 0));
 	if (!ours) {
-		share_with_process();
+		share_with_process(SHARED_ALL);
 		return call(pid, path, fa, attr, argv, envp);
 	}
 	posix_spawn_file_actions_t translated;
@@ -396,7 +424,7 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	int rc = opened ? REAL(posix_spawn_file_actions_init)(&translated) : ENOMEM;
 	if (rc == 0) {
 		rc = translate(a, &translated, opened, &opened_count);
-		share_with_process();
+		share_with_process(SHARED_ALL);
 		if (rc == 0)
 			rc = call(pid, path, &translated, attr, argv, envp);
 		REAL(posix_spawn_file_actions_destroy)(&translated);

@@ -256,8 +256,9 @@ EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 		!((flags & O_TRUNC) && path_may_be_name(AT_FDCWD, path, 0))) {
 		FILE *fp = REAL(fopen)(path, mode);
 		struct stat st;
-		if (!fp || REAL(fstat)(fp->_fileno, &st) < 0 || !S_ISREG(st.st_mode) ||
-			st.st_size != PLFS_SUPER_BYTES)
+		if (!fp || REAL(fstat)(fp->_fileno, &st) < 0 || !stat_may_be_name(&st) ||
+			(st.st_size != PLFS_SUPER_BYTES &&
+				PLFS(plfs_door_is_plfs(AT_FDCWD, path)) != 1))
 			return fp;
 		REAL(fclose)(fp);
 		flags &= ~O_EXCL;

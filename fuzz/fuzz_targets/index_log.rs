@@ -4,14 +4,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use plfs_format::index_log::{
-    ALIGN, At, HEADER_BYTES, LogId, Record, SUMS_MAX, begins_at, block_at, decode_block, header_at, is_torn,
-    run_end,
+    ALIGN, At, HEADER_BYTES, LogId, Record, SUMS_MAX, begins_at, block_at, decode_block, header_at,
+    is_torn, run_end,
 };
 use plfs_format::{MAX_OFFSET, Uuid};
-
-fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
-    bytes[at..at + field.len()].copy_from_slice(field);
-}
+use plfs_fuzz::seal;
 
 /// Length without the zeros at the end.
 fn written(bytes: &[u8]) -> u64 {
@@ -28,22 +25,8 @@ fuzz_target!(|bytes: &[u8]| {
     {
         is_torn(log, at as u64, &bytes[at..], written(&bytes[at..]));
     }
-    // A header that belongs here, and right checksums over as much as there is.
     if bytes.len() >= HEADER_BYTES {
-        let payload = ((bytes.len() - HEADER_BYTES) as u32).to_le_bytes();
-        for (at, field) in [
-            (0, &b"PLIX"[..]),
-            (12, &payload),
-            (16, &[7; 8]),
-            (32, &[0; 8]),
-            (48, &log.set.to_le_bytes()),
-        ] {
-            put(&mut bytes, at, field);
-        }
-        let sum = crc32c::crc32c(&bytes[HEADER_BYTES..]);
-        put(&mut bytes, 8, &sum.to_le_bytes());
-        let sum = crc32c::crc32c(&bytes[8..HEADER_BYTES]);
-        put(&mut bytes, 4, &sum.to_le_bytes());
+        seal(&mut bytes, log);
         assert!(
             header_at(log, 0, &bytes[..HEADER_BYTES])
                 .is_some_and(|header| header.bytes() == bytes.len())

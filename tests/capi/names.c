@@ -51,8 +51,11 @@ int main(void)
 	/* a plain file stays one */
 	int fd = open("plain", O_RDWR | O_CREAT, 0644);
 	IS(write(fd, "plain", 5), 5);
+	f = t_open("plain", O_RDONLY);
+	IS(plfs_pread(f, buf, 8, 0), 5);
+	OK(plfs_close(f));
 	plfs_file *none = NULL;
-	IS(plfs_open("plain", O_RDONLY, 0, &none), -EMEDIUMTYPE);
+	IS(plfs_open(".", O_RDONLY, 0, &none), -EMEDIUMTYPE);
 	OK(plfs_stat("plain", &st));
 	IS(st.st_size, 5);
 	OK(plfs_rename("plain", "other"));

@@ -57,6 +57,42 @@ os.pwrite(fd, b"end", 1 << 20)
 ' "$1"
 }
 
+t_plain_files_are_named_and_their_containers_are_healthy() {
+    mkdir m
+    plfs layout --workload auto m > out
+    plfs run --mount m -- python3 - << 'EOF'
+import os, subprocess, sys
+f = os.open("m/f", os.O_RDWR | os.O_CREAT, 0o644)
+os.pwrite(f, b"a" * 1000, 0)
+other = "import os; f = os.open('m/f', os.O_RDWR); os.pwrite(f, b'b' * 1000, 500); os.close(f)"
+subprocess.run([sys.executable, "-c", other], check=True)
+os.close(f)
+os.close(os.open("m/plain", os.O_RDWR | os.O_CREAT, 0o644))
+os.close(os.open("m/pinned", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644))
+EOF
+    [ "$(plfs ls -l m | awk '{ print $1, $NF }' | xargs)" = "promoted m/f pinned m/pinned plain m/plain" ]
+    plfs ls --json m | json 'assert d[0]["base_bytes"] == 1000 and d[1]["pinned"] and d[1]["type"] == "file"'
+    plfs stat m/f | has 'base  1,000 bytes in place'
+    plfs stat m/plain | has 'until several processes write it'
+    plfs stat m/pinned | has 'for ever: .*O_APPEND'
+    [ "$(plfs check m)" = "1 healthy" ]
+    plfs check m/f m/plain m/pinned > out
+    plfs cat m/f | cmp - <(printf 'a%.0s' {1..500}; printf 'b%.0s' {1..1000})
+    refuses 1 "plain file before" plfs compact --force m/f
+    [ "$(plfs check --repair --min-age 0 m)" = "1 healthy" ]
+    cp -a m copy
+    plfs cat copy/f | cmp - <(plfs cat m/f)
+    rm m/f
+    plfs check m | has '1 garbage'
+    plfs check --repair --min-age 0 m | has 'moved'
+    plfs check --undo m > out
+    ln m/.plfs/??/*/base m/f
+    plfs cat m/f | cmp - <(plfs cat copy/f)
+    plfs rm m/f
+    plfs rm -r copy
+    [ ! -e copy ] && plfs check m | has 'there are no PLFS files'
+}
+
 t_run_default_mount() {
     plfs run -- bash -c 'echo hello > plfs.d/f; cat plfs.d/f' > out
     [ "$(cat out)" = hello ]
@@ -229,7 +265,7 @@ t_layout() {
 }
 t_layout_is_refused() {
     mkdir m
-    for workload in auto flat small; do
+    for workload in flat small; do
         refuses 2 "not in this version" plfs layout --workload $workload m
     done
     refuses 2 "no such workload" plfs layout --workload n-1 m
@@ -547,6 +583,74 @@ t_export_to_a_full_device_leaves_nothing() {
     umount small
     trap - EXIT
 }
+# A page without memory would be SIGBUS at its first use, in the middle of a program.
+t_writers_with_full_shared_memory() {
+    cat > writer.py <<'PY'
+import os, sys
+# Piece i of each writer, in turn; on a line of input the next one.
+me, fd, i = int(sys.argv[2]), os.open(sys.argv[1], os.O_RDWR | os.O_CREAT), 0
+for line in sys.stdin:
+    for offset in (i * 2 + me) * 30000, (i * 2 + me) * 30000 + 20000:
+        assert os.pwrite(fd, bytes([65 + me]) * 20000, offset) == 20000
+    os.fsync(fd)
+    assert os.pread(fd, 1, (i * 2 + me) * 30000) == bytes([65 + me])
+    i += 1
+    print(len(os.listdir(os.environ["PLFS_SHARED_MEMORY"])), flush=True)
+os.close(fd)
+PY
+    mkdir d shm
+    export PLFS_SHARED_MEMORY=$PWD/shm
+    for when in never full almost without_inodes later; do
+        mount -t tmpfs -o size=16k none shm 2> /dev/null || skip "needs the right to mount"
+        trap 'umount -l shm' EXIT
+        case $when in
+            full) fill ;;
+            # Room for half a page of ours.
+            almost) fill; truncate -s -4096 shm/fill ;;
+            without_inodes) touch shm/fill; mount -o remount,nr_inodes=2 shm ;;
+        esac
+        writers=()
+        for me in 0 1; do
+            mkfifo "to$me" "from$me"
+            plfs run --mount d -- python3 writer.py "d/$when" $me < "to$me" > "from$me" &
+            writers+=($!)
+        done
+        exec 3> to0 4< from0 5> to1 6< from1
+        for round in 1 2 3 4; do
+            echo >&3; read -r there <&4
+            # What has its memory goes on, and takes in who comes.
+            [ $when$round != later1 ] || fill
+            echo >&5; read -r there <&6
+            echo "$when, round $round: $there files there"
+        done
+        # Writers that cannot meet have a log set of their own.
+        sets=$(plfs stat --json "d/$when" | json 'print(len(d["open_marks"]))')
+        case $when in
+            never | later) [ "$sets" = 1 ] || fail "$when: $sets log sets" ;;
+            *) [ "$sets" = 2 ] || fail "$when: $sets log sets" ;;
+        esac
+        # Another file, whose page there is no room for.
+        plfs run --mount d -- sh -c "head -c 100000 /dev/zero > d/other.$when"
+        [ "$(plfs cat "d/other.$when" | wc -c)" = 100000 ]
+        exec 3>&- 5>&-
+        for writer in "${writers[@]}"; do wait "$writer" || fail "$when: exit $?"; done
+        exec 4<&- 6<&-
+        python3 -c '
+want = b""
+for i in range(8):
+    want = want[:i * 30000] + bytes([65 + i % 2]) * 40000
+import sys; sys.exit(sys.stdin.buffer.read() != want)' < <(plfs cat "d/$when") || fail "$when: other bytes"
+        [ "$(plfs stat --json "d/$when" | json 'print(len(d["open_marks"]))')" = 0 ]
+        rm to? from?
+        umount shm
+        trap - EXIT
+    done
+    plfs check d > /dev/null
+}
+fill() { # the file system of shared memory
+    if cat /dev/zero > shm/fill 2> fill.err; then fail "nothing is full"; fi
+    grep -q "No space left" fill.err
+}
 t_import_and_cp() {
     head -c 100000 /dev/urandom > plain
     truncate -s 50M plain
@@ -618,6 +722,165 @@ t_compact() {
         as_nobody ./theirs rm m/theirs
         [ -z "$(find m/.plfs -user 65534 -type f)" ]
     fi
+}
+# Files m/0 to m/N of some MB, on m and on two backends, with their sums in the file sums.
+make_federated() { # N
+    mkdir m one two
+    mkdir -m 1777 one/.plfs two/.plfs
+    plfs backend add m one 2> /dev/null && fail "m is no root yet"
+    plfs run --mount m --backend one --backend two -- bash -c 'for i in $(seq 0 '"$1"'); do head -c $((1000000 + i * 100000)) /dev/urandom > m/$i; head -c 300000 /dev/urandom | dd of=m/$i bs=1k seek=100 conv=notrunc status=none; done'
+    for i in $(seq 0 "$1"); do echo "$(plfs cat "m/$i" | md5sum)"; done > sums
+}
+same_sums() { for i in $(seq 0 $(($(wc -l < sums) - 1))); do echo "$(plfs cat "m/$i" | md5sum)"; done | cmp - sums || fail "a file is another"; }
+# A field of a backend's row.
+of_backend() { plfs backend status --json m | json "print([row['$2'] for row in d if row['id'] == '$1'][0])"; }
+t_backend() {
+    make_federated 19
+    local id
+    plfs backend status m | has '^0001  active    there .*/one$'
+    [ "$(of_backend 0001 files)" -gt 0 ] && [ "$(of_backend 0001 bytes)" -gt 300000 ]
+    refuses 1 "it takes new data: run \`plfs backend drain\` first" plfs backend rm m 0001
+    refuses 1 "0000 is the root itself" plfs backend drain m 0000
+    refuses 1 "it is the root itself" plfs backend add m m
+    refuses 1 "0009 is missing" plfs backend drain m 0009
+    refuses 1 "it has no .plfs" plfs backend status one/..
+    refuses 1 "cannot use the backend absent" plfs backend add m absent
+    [ "$(plfs backend add m two)" = 0002 ]
+    mkdir three
+    id=$(plfs backend add m three)
+    [ "$id" = 0003 ] && [ "$(stat -c %a three/.plfs)" = 1777 ]
+    # Open for reading: goes on. Open for writing: named, and moved later.
+    plfs run -- sh -c 'exec 3< m/3; head -c 10 <&3 > /dev/null; touch reading; while [ ! -e done ]; do sleep 0.05; done; cat <&3 | tail -c 1000 | cmp - <(tail -c 1000 m/3)' 2> /dev/null &
+    local on=none
+    for i in {0..19}; do ! plfs map "m/$i" | grep -q "$PWD/one/" || on=$i; done
+    [ $on != none ]
+    plfs run --mount m -- bash -c 'exec 3<> m/'$on'; printf x >&3; touch writing; while [ ! -e done ]; do sleep 0.05; done; printf y >&3' &
+    while [ ! -e writing ]; do sleep 0.05; done
+    local status=0
+    plfs backend drain --to 0003 m 0001 > out 2> err || status=$?
+    [ $status = 1 ] || fail "$(cat out err)"
+    grep -q "^plfs: backend: $PWD/m/$on: .* bytes stay: .*open for writing" err || fail "$(cat err)"
+    grep -q "run the command again" err
+    [ "$(of_backend 0001 state)" = draining ] && [ "$(of_backend 0001 files)" = 1 ]
+    refuses 1 "files have data there" plfs backend rm m 0001
+    touch "done"
+    wait
+    { head -$on sums; plfs cat m/$on | md5sum; tail -n +$((on + 2)) sums; } > sums.new
+    [ "$(plfs cat m/$on | head -c 2)" = xy ]
+    mv sums.new sums
+    plfs backend drain --to 0003 m 0001 > out
+    has 'backend 0001 is empty: moved 1 files' out
+    same_sums
+    [ "$(of_backend 0001 segments)" = 0 ] && [ "$(of_backend 0003 files)" -gt 0 ]
+    # Nothing new is put there.
+    plfs run --mount m --backend one --backend two -- bash -c 'for i in {20..30}; do echo $i > m/$i; done'
+    [ -z "$(find one -name '*.data')" ]
+    plfs backend rm m 0001 | has 'backend 0001 is gone'
+    plfs backend rm m 0001
+    [ "$(of_backend 0001 state)" = gone ]
+    rm -r one
+    same_sums
+    plfs check m > /dev/null
+    # Moved: found under its new path only.
+    mkdir other
+    mv three else
+    refuses 1 "backend 0003 is not at $PWD/other" plfs backend move m 0003 other
+    refuses 1 "is another backend than 0003" plfs backend move m 0003 two
+    [ "$(of_backend 0003 presence)" = missing ]
+    plfs backend move m 0003 else | has "is at $PWD/else"
+    same_sums
+    plfs backend drain m 0003 > /dev/null
+    plfs backend drain m 0002 > /dev/null
+    same_sums
+    [ -z "$(find two else -name '*.data')" ]
+    plfs backend rm m 0002
+    [ "$(plfs backend add m two)" = 0002 ] && [ "$(of_backend 0002 state)" = active ]
+    plfs check m > /dev/null
+}
+t_backend_is_missing() {
+    make_federated 9
+    local on=none
+    for i in {0..9}; do ! plfs map "m/$i" | grep -q "$PWD/one/" || on=$i; done
+    [ $on != none ]
+    plfs backend status m > /dev/null
+    mv one away
+    mkdir one
+    refuses 1 "of the file are unreachable: backend 0001 is not at $PWD/one" plfs cat "m/$on"
+    refuses 1 "backend 0001 is not at $PWD/one" plfs export "m/$on" plain
+    [ ! -e plain ]
+    plfs stat "m/$on" | has "unreachable  .* bytes of the file are there: [0-9]* to [0-9]*"
+    plfs stat --json "m/$on" | json 'assert d["unreachable"][0]["backend"] == "0001" and d["unreachable"][0]["ranges"]'
+    fails plfs check "m/$on" > out
+    has "0001 is not at $PWD/one" out
+    has "bytes of the file are there" out
+    refuses 1 "backend 0001 is not at $PWD/one" plfs backend drain m 0001
+    refuses 1 "backend 0001 is not at $PWD/one" plfs backend add m one
+    # All else is read.
+    local i read=0
+    for i in {0..9}; do
+        if plfs cat "m/$i" > out 2> err; then
+            [ "$(md5sum < out)" = "$(sed -n $((i + 1))p sums)" ] || fail "m/$i is another"
+            read=$((read + 1))
+        else
+            grep -q unreachable err || fail "$(cat err)"
+        fi
+    done
+    [ $read -gt 0 ]
+    rmdir one
+    mv away one
+    same_sums
+}
+# The drain is killed at random moments, again and again, and each time all files are what they
+# were; what it left does not keep the next one from going on.
+t_backend_drain_is_killed() {
+    make_federated 15
+    local killed=0 turn status
+    [ "$(of_backend 0001 files)" -gt 0 ]
+    for turn in {1..40}; do
+        status=0
+        timeout --foreground -s KILL "0.0$((RANDOM % 90 + 10))" plfs backend drain m 0001 > out 2>&1 || status=$?
+        [ $status = 0 ] || [ $status = 137 ] || fail "exit $status: $(cat out)"
+        [ $status = 0 ] || killed=$((killed + 1))
+        [ $((turn % 5)) != 0 ] || same_sums
+    done
+    [ $killed -gt 10 ]
+    plfs backend drain m 0001 > out
+    has 'is empty' out
+    same_sums
+    [ -z "$(find one -name '*.data')" ]
+    plfs backend rm m 0001
+    plfs check --repair --min-age 0 m > /dev/null
+    plfs check m > /dev/null
+    same_sums
+    [ -z "$(find m/.plfs -name '*.open')" ]
+}
+# Two small file systems: what finds no room on one goes to the other, whole.
+t_backend_is_full() {
+    mkdir m small large
+    mount -t tmpfs -o size=3m none small 2> /dev/null || skip "mount: needs root"
+    trap 'umount small' EXIT
+    plfs run --mount m -- sh -c 'echo first > m/first'
+    plfs backend add m small > /dev/null
+    plfs backend add m "$PWD/large" > /dev/null
+    plfs layout --backends 0001,0002 m > /dev/null
+    head -c 20000000 /dev/urandom > plain
+    local turn
+    for turn in {1..8}; do
+        # In pieces of 3,000 bytes, which are held in memory, and of 2 MB, which are not.
+        for bs in 3000 2000000; do
+            plfs run --mount m -- dd if=plain of=m/f$turn.$bs bs=$bs status=none
+            plfs cat m/f$turn.$bs | cmp - plain
+        done
+        [ -z "$(find small -name '*.data')" ] || break
+    done
+    [ -n "$(find small -name '*.data')" ] || fail "nothing was ever put on the small one"
+    # It is full now; more goes on elsewhere.
+    plfs run --mount m -- dd if=plain of=m/more bs=64k status=none
+    plfs cat m/more | cmp - plain
+    plfs check m > /dev/null
+    plfs backend drain m 0001 > /dev/null
+    for f in m/f[0-9]*; do plfs cat "$f" | cmp - plain; done
+    plfs backend rm m 0001
 }
 t_check_healthy() {
     mkdir m
@@ -941,7 +1204,7 @@ t_version_help_and_pages() {
     plfs --version | has '^plfs [0-9]'
     plfs version --json | json 'assert d["version"] and d["preload"].endswith("libplfs_preload.so") and "mpich12" in d["mpi"]'
     local command
-    for command in run mount umount log ls stat map cat cp import export flatten compact check rm version explain-calls completions; do
+    for command in run mount umount log ls stat map cat cp import export flatten compact check backend rm version explain-calls completions; do
         plfs help $command > out && grep -q 'Usage: plfs' out || fail "no help for $command"
         grep -q "^.SH SYNOPSIS" "$build/share/man/man1/plfs-$command.1" || fail "no page for $command"
         case $command in

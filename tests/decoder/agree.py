@@ -3,7 +3,8 @@
 containers.
 
     agree.py BUILD_DIR [--seed N] [--rounds 1] [--only WORD] [--keep]
-    agree.py --stat NAME        what the decoder finds in one container, as JSON, and whether summary, flat index and logs agree
+    agree.py --stat NAME        what the decoder finds in one container, as JSON, and whether
+                                summary, flat index and logs agree
 
 Ordinary Python programs write below `BUILD_DIR/bin/plfs run`, some are killed, some index logs are
 torn by hand. After every step all readers must agree: the program's own `cat` under `plfs run`,
@@ -26,6 +27,8 @@ def stat(name):
     for r in c.records:
         if r.kind == "run" and r.segment:
             ends[r.segment] = max(ends.get(r.segment, 0), r.physical_end)
+    if c.sb.has_base:
+        ends[plfs_decode.BASE] = c.base  # whatever records say (section 11)
     for ref, end in ends.items():
         path = c.segment_path(ref)
         have = os.stat(path).st_size if os.path.exists(path) else -1
@@ -775,7 +778,9 @@ def by_hand():
         "eof past the runs": B(10, [run(0, 2, 0)], 3),
         "durable past the block": B(10, [run(0, 2, 0)], 2, durable=1),
         "flag 4": B(10, [], 0, flags=4),
-        "segment kind 1": B(10, [run(0, 2, 0)], 2, refs=[t.ref(kind=1)]),
+        "segment kind 1 of a data log": B(10, [run(0, 2, 0)], 2, refs=[t.ref(kind=1)]),
+        "segment kind 2": B(10, [run(0, 2, 0)], 2, refs=[t.ref(kind=2)]),
+        "backend ffff": B(10, [run(0, 2, 0)], 2, refs=[t.ref(backend=65535)]),
         "segment kind 2 that nothing names": B(10, [], 0, refs=[t.ref(kind=2)]),
         "codec 1": B(10, [run(0, 2, 0)], 2, refs=[t.ref(codec=1)]),
         "unknown backend": B(10, [run(0, 2, 0)], 2, refs=[t.ref(backend=1)]),

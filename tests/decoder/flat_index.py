@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Reads a PLFS container through its flat index (docs/FORMAT.md §6); all else is plfs_decode.py's.
 
-    flat_index.py records NAME         what the flat index has and the records that it does not cover, one JSON line each
+    flat_index.py records NAME         what the flat index has and the records that it does not
+                                       cover, one JSON line each
     flat_index.py cat NAME > out       the logical bytes through these
 
 If there is no flat index, or it is stale or damaged, the index logs are read. Exit status: as that

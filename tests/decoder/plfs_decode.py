@@ -158,7 +158,7 @@ class Super:
         head = SUPERBLOCK.framed(raw, MAGIC, 64, 3072)
         need(head, f"{path}: superblock: wrong CRC")
         need(
-            head.major == 1 and not head.incompatible,
+            head.major == 1 and not head.incompatible & ~1,
             f"{path}: format version {head.major} or features {head.incompatible:#x} are unknown",
         )
         know(
@@ -178,12 +178,16 @@ class Super:
             and len(os.fsencode(self.root)) <= 2404,
             f"{path}: path of the root",
         )
+        self.has_base = head.incompatible == 1
         self.uuid, self.summary, self.behind = head.uuid, raw[3072:3200], raw[3200:4092]
 
 
 def find_container(name):
     """§1: (superblock, container directory, root, is a copy). An equal inode anywhere beats a
     copy's container."""
+    based = find_based(name)
+    if based:
+        return based
     sb, found = Super(name), []
     for root in [*pathlib.Path(os.path.realpath(name)).parents, sb.root]:
         there = os.path.join(root, ".plfs", sb.uuid.hex()[:2], sb.uuid.hex()[2:])
@@ -193,6 +197,33 @@ def find_container(name):
                 found.append((other, there, str(root), not os.path.samestat(other.inode, sb.inode)))
     need(found, f"{name}: no container {sb.uuid.hex()} beside or above it, nor in {sb.root}")
     return min(found, key=lambda candidate: candidate[3])
+
+
+ATTRIBUTE = re.compile(
+    rb"plfs 1 c (?P<uuid>[0-9a-f]{32}) (?P<ino>[0-9]+) (?P<root>/[^\0]{0,4095})", re.DOTALL
+)
+
+
+def find_based(name):
+    """§11: the same of the container whose base the file is; None if there is none."""
+    p = os.stat(name)
+    try:
+        said = ATTRIBUTE.fullmatch(os.getxattr(name, "user.plfs"))
+    except OSError:
+        return None
+    if p.st_nlink == 1 or not said or int(said["ino"]) >= 2**64:
+        return None
+    uuid, recorded = said["uuid"].decode(), os.fsdecode(said["root"])
+    for root in [*pathlib.Path(os.path.realpath(name)).parents, recorded]:
+        there = os.path.join(root, ".plfs", uuid[:2], uuid[2:])
+        base, head = (os.path.join(there, n) for n in ("base", "super"))
+        if os.path.exists(base) and os.path.samestat(os.stat(base), p) and os.path.exists(head):
+            sb = Super(head)
+            need(sb.has_base and sb.uuid.hex() == uuid, f"{head}: it is of another container")
+            return sb, there, str(root), False
+    is_plain = int(said["ino"]) != p.st_ino or os.path.isdir(os.path.join(recorded, ".plfs"))
+    need(is_plain, f"{name}: no container {uuid} beside or above it, nor in {recorded}")
+    return None
 
 
 # ---- §3 what runs, nests, holes and truncates say. Each has its place in the order, and an end
@@ -251,6 +282,7 @@ BLOCK = Table(
     "magic:4s crc:I payload_crc:I payload:I uuid:8s stamp:Q offset:Q eof:Q log_set:I records:I references:H flags:H durable:I"
 )
 REFERENCE = Table("log_set:I segment:I stream:H backend:H kind:B codec:B zero:H")
+BASE = REFERENCE.row(0, 0, 0, 0, 1, 0, 0)  # §11
 RECORD = Table("kind:B units:B reference:H count:I")
 RUN = "logical:Q length:Q stride:q physical:Q writer:I zero:I stamp:Q"
 WRITER = Table("writer:I pid:I uid:I zero:I attached_ns:Q boot:Q host_bytes:H")
@@ -349,11 +381,17 @@ class Log:
         )
         references = payload.rows(REFERENCE, head.references)
         know(
-            not any(ref.kind or ref.codec for ref in references),
+            not any(ref.kind > 1 or ref.codec for ref in references),
             f"block: segment references {references}",
         )
         need(
-            all(ref.stream <= 255 for ref in references), f"block: segment references {references}"
+            all(
+                ref._replace(zero=0) == BASE
+                if ref.kind
+                else ref.stream <= 255 and ref.backend < 65535
+                for ref in references
+            ),
+            f"block: segment references {references}",
         )
         records = [self.record(payload, references, head.stamp) for _ in range(head.records)]
         runs, truncates = ([r for r in records if r.kind == kind] for kind in ("run", "truncate"))
@@ -375,11 +413,12 @@ class Log:
         self.records += records
         self.blocks, self.count, self.stamp = self.blocks + 1, self.count + head.records, head.stamp
 
-    def in_doubt(self):
-        """Sums and runs of the blocks whose data a power cut may have taken."""
+    def in_doubt(self, has_failed):
+        """Sums and runs of the blocks whose data a power cut may have taken, or a failed sync."""
         for offset, sums, runs in self.unsynced:
             boot = sums[0].boot
-            if boot == 0 or boot != BOOT and self.durable[boot] <= offset:
+            may_be_gone = boot != BOOT or has_failed
+            if boot == 0 or may_be_gone and self.durable[boot] <= offset:
                 yield sums, runs
 
     def record(self, payload, references, block_stamp):
@@ -517,9 +556,11 @@ class Container:
         for log in self.logs:
             self.records += log.records
             self.places += log.places
-            for sums, runs in log.in_doubt():
+            for sums, runs in log.in_doubt(f"{log.set:08x}.unsynced" in names):
                 self.look(sums, runs)
-        self.size, self.pieces = replay(self.records)
+        self.base = os.stat(self.segment_path(BASE)).st_size if self.sb.has_base else 0
+        lowest = [run((-1, 0), 0, self.base, [], 0, BASE)] if self.base else []
+        self.size, self.pieces = replay(lowest + self.records)
 
     def look(self, sums, runs):
         """Which parts of the data of runs do not have their sums."""
@@ -559,6 +600,8 @@ class Container:
         return "void: the token is not the directory's time" if void else s
 
     def segment_path(self, ref):
+        if ref.kind:
+            return os.path.join(self.dir, "base")
         there = os.path.relpath(self.dir, self.root)
         return os.path.join(
             backend(self.root, ref.backend),
@@ -577,6 +620,8 @@ class Container:
                     with open(self.segment_path(ref), "rb") as segment:
                         segment.seek(physical)
                         data = segment.read(end - start)
+                    if ref.kind:  # §11: a program may have cut it
+                        data = data.ljust(end - start, b"\0")
                     out.write(data)
                     need(
                         len(data) == end - start,

@@ -732,6 +732,8 @@ class Decoder(unittest.TestCase):
             "wrong form": B(10, [run(0, 2, 0, segref=1)], 2),
             "stream=256": B(10, [run(0, 2, 0)], 2, refs=[ref(stream=256)]),
             "kind=1": B(10, [run(0, 2, 0)], 2, refs=[ref(kind=1)]),
+            "kind=2": B(10, [run(0, 2, 0)], 2, refs=[ref(kind=2)]),
+            "backend=65535": B(10, [run(0, 2, 0)], 2, refs=[ref(backend=65535)]),
             "codec=1": B(10, [run(0, 2, 0)], 2, refs=[ref(codec=1)]),
             "sums: count 1": B(10, [run(0, 2, 0), sums(0, 5, 4, 7)], 2),
             "sums: count 3": B(10, [run(0, 2, 0), sums(0, 9, 4, 7, count=3)], 2),
@@ -743,6 +745,54 @@ class Decoder(unittest.TestCase):
             self.assertIn(what, self.decode("stat", code=1)[1])
         self.fill(log(B(10, [run(0, 2, 0)], 2), B(10, [run(0, 2, 2)], 2)), b"aabb")
         self.assertIn("stamp 0xa", self.decode("stat", code=1)[1])
+
+    def make_base(self, data, ino=None, whole=True):
+        """§11: the name becomes a link of a base."""
+        os.unlink(self.name)
+        with open(self.name, "wb") as f:
+            f.write(data)
+        os.link(self.name, os.path.join(self.dir, "base"))
+        said = f"plfs 1 c {UUID.hex()} {ino or os.stat(self.name).st_ino} "
+        os.setxattr(self.name, "user.plfs", said.encode() + os.fsencode(self.root))
+        self.put("super", superblock(self.root, incompatible=1))
+        if not whole:
+            os.unlink(os.path.join(self.dir, "super"))
+
+    def test_a_plain_file_with_a_container(self):
+        """§11: the base is below all; its records have their places."""
+        self.make_base(b"pppppppppp")
+        self.assertEqual(self.cat(), b"pppppppppp")
+        base = ref(log_set=0, kind=1)
+        self.fill(
+            log(
+                B(10, [run(2, 2, 0)], 4),
+                B(12, [run(3, 4, 3, stamp=11)], 7, refs=[base]),
+                B(20, [run(6, 1, 2)], 7),
+            ),
+            b"aab",
+        )
+        self.assertEqual(self.cat(), b"ppapppbppp")
+        found = self.stat()
+        self.assertEqual((found["size"], found["data_logs"], found["stored_bytes"]), (10, 2, 13))
+        # A program without PLFS cuts it.
+        os.truncate(self.name, 4)
+        self.assertEqual(self.cat(), b"ppap\0\0b")
+        os.truncate(self.name, 0)
+        self.assertEqual(self.cat(), b"\0\0a\0\0\0b")
+
+    def test_a_truncate_hides_a_base(self):
+        self.make_base(b"pppppppppp")
+        self.fill(log(B(10, [truncate(3)], 3, refs=[], flags=1), B(20, [run(5, 1, 0)], 6)), b"a")
+        self.assertEqual(self.cat(), b"ppp\0\0a")
+
+    def test_a_plain_file_without_its_container(self):
+        for whole in (True, False):
+            self.setUp()
+            self.make_base(b"pp", ino=1 if whole else None, whole=whole)
+            if whole:  # a copy, with a second name that is no base
+                os.rename(os.path.join(self.dir, "base"), self.name + "2")
+                self.put("base", b"pp")
+            self.assertIn("not a PLFS name", self.decode("cat", code=1)[1])
 
     def test_missing_and_short_segment(self):
         self.worked_example()

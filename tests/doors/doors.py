@@ -187,6 +187,8 @@ class Door:
     commits = ["sync", "datasync", "close", "exit", "exec", "unlock"]
     acquires = ["open", "sync", "lock"]
     is_plfs = True
+    # A new file is one of the file system below, with its limits.
+    is_born_plain = False
     # Seconds until a node has seen what another did to names.
     settle_s = 0
 
@@ -321,6 +323,17 @@ class Fuse(Door):
         return f"{self.work}/mount.{'small' if small else node}"
 
 
+class FuseAuto(Fuse):
+    """Mounts whose new files are plain, and that are of one node: a file that both open for writing
+    becomes a container."""
+
+    lacks = {"container": "a new file is plain"}
+    is_born_plain = True
+
+    def environment(self, node):
+        return dict(super().environment(0), PLFS_WORKLOAD="auto")
+
+
 class Mpi(Door):
     lacks = {
         "append": "MPI_MODE_APPEND only says where the file pointer begins",
@@ -369,6 +382,7 @@ class Plain(Door):
 
     lacks = {"container": "a plain file has no container"}
     is_plfs = False
+    is_born_plain = True
 
     def start(self):
         pass
@@ -379,6 +393,7 @@ DOORS = {
     "c": C,
     "preload": Preload,
     "fuse": Fuse,
+    "fuse-auto": FuseAuto,
     "mpich": Mpi,
     "openmpi": Mpi,
     "plain": Plain,
@@ -435,9 +450,12 @@ class World:
 
     def flatten(self, name):
         if self.door.is_plfs:
-            subprocess.check_call(
-                [self.door.plfs, "flatten", self.below(name)], stdout=subprocess.DEVNULL
+            flatten = [self.door.plfs, "flatten", self.below(name)]
+            done = subprocess.run(flatten, capture_output=True, text=True)
+            has_no_flat = self.door.is_born_plain and (
+                "not a PLFS file" in done.stderr or "it was a plain file" in done.stderr
             )
+            assert not done.returncode or has_no_flat, done
 
     def refuses(self, name, call, *args):
         """The call gives this error, or what the door has for it."""

@@ -63,9 +63,10 @@ def through(door, listed):
             said = subprocess.run(
                 [door.plfs, "check", door.storage()], capture_output=True, text=True
             ).stdout
+            corrupt = [line for line in said.splitlines() if "corrupt" in line]
             print(
-                "not ok" if "corrupt" in said else "ok",
-                f"{door.name}: what is left is sound",
+                "not ok" if corrupt else "ok",
+                f"{door.name}: what is left is sound" + "".join(f": {one}" for one in corrupt[:3]),
                 flush=True,
             )
     finally:
@@ -104,7 +105,7 @@ def exists(test):
         return f"\nt_{name}() {{" in (ROOT / "tests/cli/run.sh").read_text()
     if separator == "/":
         return (ROOT / f"tests/{suite}/{name}.c").exists()
-    dirs = ("plfs/tests/engine", "plfs/tests", "plfs-index/tests")
+    dirs = ("plfs/tests/engine", "plfs/tests", "plfs-index/tests", "plfs-pack/tests")
     files = (ROOT / f"crates/{where}/{suite}.rs" for where in dirs)
     return any(file.exists() and f"fn {name}" in file.read_text() for file in files)
 

@@ -470,7 +470,9 @@ def as_ordinary_user(script):
     where = tempfile.mkdtemp(prefix="plfs-fuse-user.", dir=os.path.dirname(WORK))
     try:
         prepare = """set -e; mkdir $W/dev $W/b $W/m $W/m2 $W/no; chown 65534:65534 $W/b $W/m $W/m2; chmod 755 $W; cp "$PLFS" $W/plfs
-            mount -t tmpfs none $W/dev; mknod -m 666 $W/dev/fuse c 10 229 && : < $W/dev/fuse || exit 77; mount --bind $W/dev/fuse /dev/fuse
+            mount -t tmpfs none $W/dev
+            mknod -m 666 $W/dev/fuse c 10 229 && : < $W/dev/fuse || exit 77
+            mount --bind $W/dev/fuse /dev/fuse
             exec setpriv --reuid 65534 --regid 65534 --clear-groups bash -exc "$SCRIPT" """
         env = {
             **os.environ,
@@ -499,7 +501,9 @@ def t_a_mount_by_an_ordinary_user():
         echo plain > b/p; [ $(cat m/p) = plain ]
         $P mount -o remount,ro m 2>&1 | grep 'not permitted'
         $P mount m2 --backend no 2>&1 | grep 'Permission denied'
-        if ! grep -qx user_allow_other /etc/fuse.conf; then $P mount m2 --backend b -o allow_other 2>&1 | grep user_allow_other; fi
+        if ! grep -qx user_allow_other /etc/fuse.conf; then
+            $P mount m2 --backend b -o allow_other 2>&1 | grep user_allow_other
+        fi
         exec 7< m/h; $P umount m 2>&1 | grep 'in use'; exec 7<&-
         $P umount m; [ "$(ls m)" = '' ]; [ "$($P cat b/h)" = on ]
         $P mount m --backend b; pid=$(getfattr --only-values -n user.plfs.mount m | grep -o '"pid":[0-9]*' | cut -d: -f2); kill -9 $pid

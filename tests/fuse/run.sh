@@ -5,7 +5,8 @@
 # Takes 120 s
 # What a mount (`BUILD_DIR/bin/plfs mount`) does: its own behaviours (door.py), whose files are
 # whose (users.py), the life of the daemon (daemon.py), POSIX (pjdfstest), and programs of others
-# inside the mount; fsx is in tests/fsx. With T_FULL=1 more data, and stress-ng for long. Needs root
+# inside the mount; fsx is in tests/fsx. tests/fuse_auto does the same with PLFS_WORKLOAD=auto.
+# With T_FULL=1 more data, and stress-ng for long. Needs root
 # and /dev/fuse.
 # What has to be installed first (pjdfstest from crates.io) goes to PLFS_TEST_CACHE, by default
 # ~/.cache/plfs-tests.
@@ -58,6 +59,8 @@ behaviours() { # NAME COMMAND...; asked for as NAME or, one of its functions, as
     fi
 }
 behaviours daemon python3 "$here/daemon.py" "$work" "$plfs"
+# Its own mounts, of files that are plain at first.
+[ "${PLFS_WORKLOAD:-}" != auto ] || behaviours shared python3 "$here/shared.py" "$work" "$plfs"
 up || { result mount fail; exit 1; }
 behaviours door python3 "$here/door.py" "$mount" "$work/backend" "$plfs"
 behaviours users python3 "$here/users.py" "$mount" "$work/backend" "$plfs"

@@ -77,11 +77,24 @@ for source in "$here"/t_*.c; do
     done
 done
 
+# Ranks store the index of what they wrote and did not sync, as checkpoints are.
+gathers() { # MPI N
+    ranks "$1" "$2" "$work/t_index.$1" "$work/mount/d" each || return 1
+    local flatten container
+    for flatten in enable disable; do
+        container=$("$plfs" stat --json "$work/mount/d/few.$flatten" | python3 -c 'import json, sys; print(json.load(sys.stdin)["container"])')
+        if [ -e "$container/flat" ]; then echo "$flatten"; fi
+    done > "$work/stored"
+    [ "$(cat "$work/stored")" = enable ] || { echo "stored: $(cat "$work/stored")"; return 1; }
+}
+
 # Nodes of a rank each, and of two, on this machine.
 for mpi in mpich openmpi; do
     [[ " $mpis " = *" $mpi "* && -x $work/t_index.$mpi ]] || continue
     for n in 3 4; do
         for nodes in each pairs; do fresh; check "t_index $mpi $n $nodes" ranks $mpi $n "$work/t_index.$mpi" "$work/mount/d" $nodes; done
+        fresh
+        check "t_index $mpi $n gathers" gathers $mpi $n
     done
 done
 

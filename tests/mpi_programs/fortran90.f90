@@ -1,4 +1,5 @@
-! A block of columns, written by a split call and read back, with "use mpi"; the file name is the first argument.
+! A block of columns, written by a split call and read back, with "use mpi"; the file name is the
+! first argument.
 program fortran90
   use mpi
   implicit none

@@ -44,13 +44,14 @@ extern "C" {
 typedef struct plfs_file plfs_file;
 
 /**
- * Opens the PLFS file `path`, or with O_CREAT makes it if nothing is there. `flags` and `mode` are
+ * Opens the file `path`, or with O_CREAT makes it if nothing is there. `flags` and `mode` are
  * those of open(2); O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC and O_APPEND have a
  * meaning, others are ignored. `*out` gets the handle, which plfs_close frees.
  *
  * An open is an acquire: the handle sees what every process has committed until now.
  *
- * Errors: those of open(2), and -EMEDIUMTYPE if the path names something that is not a PLFS file.
+ * Errors: those of open(2), and -EMEDIUMTYPE if the path names something that is not a regular
+ * file.
  * Cost: three system calls on the name and one on the container; the index is loaded by the first
  * read.
  *
@@ -203,7 +204,8 @@ int plfs_close(plfs_file *file);
 /**
  * plfs_commit for every open file of the process, and gives up its place among the node's writers
  * until the next write; handles stay usable. For the moment before exec or _exit, where nothing
- * would commit: exit(3) and fork(2) do this by themselves. Gives the first error.
+ * would commit: exit(3) and fork(2) do this by themselves, and exit(3) says on stderr if bytes are
+ * lost. Gives the first error.
  */
 int plfs_commit_all(void);
 

@@ -15,6 +15,12 @@ extern "C" {
 /* --- System calls on any file, where PLFS files are recognised (preload/, mpi/) --- */
 
 /**
+ * What [`plfs_door_open_managed`] and [`plfs_door_unlink_managed`] say of other paths: no negative
+ * errno.
+ */
+#define PLFS_NOT_MANAGED -5000
+
+/**
  * Length of a superblock file: the st_size that the system gives for every PLFS file.
  */
 #define PLFS_SUPER_BYTES 4093
@@ -39,17 +45,65 @@ int plfs_door_below_managed(int dirfd, const char *path);
 int plfs_door_is_plfs(int dirfd, const char *path);
 
 /**
- * Opens `path` as openat(2), except that a regular file that it creates is a PLFS file. Gives a
- * descriptor, which is the caller's.
+ * Opens `path` as openat(2), except that a regular file that it creates is a PLFS file, or will be
+ * one when others write it. Gives a descriptor, which is the caller's.
  *
- * `*out` is NULL for anything but a PLFS file: the descriptor was opened with exactly `flags`.
- * Else `*out` is a handle and the descriptor a placeholder: open for reading on the superblock, it
- * holds the number and answers stat, locks and F_GETFL; close both.
+ * `*out` is NULL for what is no business of PLFS: the descriptor was opened with exactly `flags`.
+ * Else `*out` is a handle. On a plain file ([`plfs_door_is_plain`]) it uses the descriptor, which
+ * was opened with `flags` too: close the handle first, and if the number goes while the handle
+ * stays, say so before ([`plfs_door_own`]). On a file with a container the descriptor is a
+ * placeholder: open for reading on the file's inode, it holds the number and answers stat, locks
+ * and F_GETFL; close both.
  *
  * Requires:
  * `path` is a C string, `out` a place for a pointer.
  */
 int plfs_door_open(int dirfd, const char *path, int flags, mode_t mode, plfs_file **out);
+
+/**
+ * [`plfs_door_open`] of a path that [lies below](plfs_door_below_managed) a managed directory;
+ * PLFS_NOT_MANAGED for others, of which nothing is opened.
+ *
+ * Requires:
+ * `path` is NULL or a C string, `out` a place for a pointer.
+ */
+int plfs_door_open_managed(int dirfd, const char *path, int flags, mode_t mode, plfs_file **out);
+
+/**
+ * plfs_open by one of several processes that will write the file: it gets a container at once, if
+ * it can have one.
+ *
+ * Requires:
+ * As plfs_open.
+ */
+int plfs_door_open_shared(const char *path, int flags, mode_t mode, plfs_file **out);
+
+/**
+ * 1 if the file of a handle is plain, as far as this process knows: what is in the descriptor is
+ * the file. It can become one with a container at any call but never the other way.
+ *
+ * Requires:
+ * `file` is a handle.
+ */
+int plfs_door_is_plain(plfs_file *file);
+
+/**
+ * Decides that a plain file stays plain for ever, because it is written from now on in a way that
+ * PLFS does not see; `why` is for people. 1 if it is plain then, 0 if it has a container.
+ *
+ * Requires:
+ * `file` is a handle, `why` a C string.
+ */
+int plfs_door_pin(plfs_file *file, const char *why);
+
+/**
+ * A handle on a plain file gets a descriptor of its own, a copy of `fd`: from now on the number
+ * that it was opened with may go before the handle does.
+ *
+ * Requires:
+ * `file` is a handle that uses `fd`, which is open.
+ */
+int plfs_door_own(plfs_file *file, int fd);
 
 /**
  * Makes a handle for `fd` if it is open on a PLFS file: 1 and the handle in `*out`; 0 for any
@@ -77,6 +131,15 @@ int plfs_door_fix_stat(int dirfd, const char *path, int at_flags, struct stat *s
  * `path` is a C string.
  */
 int plfs_door_unlink(int dirfd, const char *path);
+
+/**
+ * [`plfs_door_unlink`] of a path that [lies below](plfs_door_below_managed) a managed directory;
+ * PLFS_NOT_MANAGED for others, which are not touched.
+ *
+ * Requires:
+ * `path` is NULL or a C string.
+ */
+int plfs_door_unlink_managed(int dirfd, const char *path);
 
 /**
  * renameat2(2), for any file; the data of a PLFS file that it replaces goes if that was the last
@@ -183,15 +246,18 @@ ssize_t plfs_door_index_part(plfs_file *file,
  * For processes that close a file together: what this node's processes committed and no flat index
  * has yet, as bytes that plfs_door_index_merge takes; if `with_base` is not 0, the flat index as
  * well. To be called by one process of each node, with the base by one of all. Gives the length.
+ * `*doubtful` is not 0 if some of the data may not be durable: if that is so for any part, all are
+ * to be merged as such. -EAGAIN if only who has the whole index can tell what it is worth.
  *
  * Requires:
- * As plfs_door_index_part.
+ * As plfs_door_index_part; `doubtful` is a place for an int.
  */
-ssize_t plfs_door_index_own(plfs_file *file, int with_base, void **out);
+ssize_t plfs_door_index_own(plfs_file *file, int with_base, int *doubtful, void **out);
 
 /**
  * Merges `n` parts of the index of `file`; regular patterns stay patterns. Gives the length. -EIO
- * if a part is damaged or of another file.
+ * if a part is damaged or of another file. If `doubtful` is not 0, -EAGAIN if the parts may have a
+ * byte of the file in common.
  *
  * Requires:
  * `parts` and `lengths` have `n` elements, part i has lengths[i] bytes; `file` and `out` as for
@@ -201,6 +267,7 @@ ssize_t plfs_door_index_merge(plfs_file *file,
                               const void *const *parts,
                               const size_t *lengths,
                               uint32_t n,
+                              int doubtful,
                               void **out);
 
 /**

@@ -211,8 +211,16 @@ pub unsafe extern "C" fn plfs_lock_fd(file: *mut PlfsFile) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
         let handle = unsafe { handle(file) }?;
-        if handle.lock_file.get().is_none() {
-            let container = handle.file.container();
+        if handle.lock_file.get().is_none()
+            && handle.file.pin("record locks")?
+            && let Some(plain) = handle.file.plain_file()
+        {
+            // Programs without PLFS see those of a plain file.
+            let _ = handle.lock_file.set(plain);
+        }
+        if handle.lock_file.get().is_none()
+            && let Some(container) = handle.file.container()
+        {
             let opened = container.store.open(&container.path("lock"), Open::create(0o666))?;
             let _ = handle.lock_file.set(opened);
         }

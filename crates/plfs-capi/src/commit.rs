@@ -71,7 +71,8 @@ pub unsafe extern "C" fn plfs_close(file: *mut PlfsFile) -> c_int {
 
 /// plfs_commit for every open file of the process, and gives up its place among the node's writers
 /// until the next write; handles stay usable. For the moment before exec or _exit, where nothing
-/// would commit: exit(3) and fork(2) do this by themselves. Gives the first error.
+/// would commit: exit(3) and fork(2) do this by themselves, and exit(3) says on stderr if bytes are
+/// lost. Gives the first error.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_commit_all() -> c_int {
     call(|| plfs()?.leave_all().map(|()| 0).map_err(Failure::from)) as c_int

@@ -1,24 +1,28 @@
 //! System calls on any file, where PLFS files are recognised (preload/, mpi/)
 
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::config::managed_dirs as managed_dirs_of_process;
 use plfs_core::store::{
     BEHIND_STANDARD, Errno, Kind, Links, Open, PosixFile, PosixStore, Stat, StoreFile, Time,
+    stat_of,
 };
-use plfs_core::{File, NameFile, OpenOptions, SUPERBLOCK_BYTES};
+use plfs_core::{
+    File, NameFile, OpenOptions, Opened, SUPERBLOCK_BYTES, Writers, is_layout, may_be_logical,
+};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
 
 use crate::attributes::BLOCK_BYTES;
-use crate::handle::{PlfsFile, access_of, handle, offset_arg};
+use crate::handle::{PlfsFile, access_of, handle, offset_arg, open_for};
 use crate::io::seek;
 use crate::{Failure, Result, absolute, borrow, call, link_of, path_arg, plfs};
 
@@ -95,46 +99,69 @@ fn managed_dirs() -> &'static [Vec<u8>] {
 /// `path` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_below_managed(dirfd: c_int, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    c_int::from(unsafe { below_managed(dirfd, path, |_, _| ()) }.is_some())
+}
+
+/// What `found` makes of the directory that `path` is taken from (empty if it is absolute) and of
+/// the path, if that is a managed directory or lies below one.
+///
+/// # Safety
+/// `path` is NULL or a C string.
+unsafe fn below_managed<T>(
+    dirfd: c_int,
+    path: *const c_char,
+    found: impl FnOnce(&[u8], &[u8]) -> T,
+) -> Option<T> {
     let managed = managed_dirs();
     // SAFETY: the caller's promise.
     if managed.is_empty() || path.is_null() || unsafe { *path } == 0 {
-        return 0;
+        return None;
     }
     // SAFETY: as above.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let mut full = Normal::root();
+    let mut dir = [const { MaybeUninit::<u8>::uninit() }; PATH_ROOM / 2];
+    let mut from: &[u8] = &[];
     if path[0] != b'/' {
-        let mut dir = [0u8; PATH_ROOM / 2];
-        let len = if dirfd == libc::AT_FDCWD {
+        from = if dirfd == libc::AT_FDCWD {
             // SAFETY: the buffer has that room.
             let known = unsafe { libc::getcwd(dir.as_mut_ptr().cast(), dir.len()) };
-            if known.is_null() {
-                return 0;
-            }
-            dir.iter().position(|byte| *byte == 0).unwrap_or(0)
+            // SAFETY: not NULL; then it is a string in the buffer.
+            (!known.is_null()).then(|| unsafe { CStr::from_ptr(known) }.to_bytes())?
         } else {
-            match link_into(dirfd, &mut dir) {
-                Some(len) => len,
-                None => return 0,
-            }
+            link_into(dirfd, &mut dir)?
         };
-        if dir[0] != b'/' || !full.follow(&dir[..len]) {
-            return 0;
+        if from.first() != Some(&b'/') || !full.follow(from) {
+            return None;
         }
     }
     if !full.follow(path) {
-        return 0;
+        return None;
     }
     let below = |dir: &Vec<u8>| {
         full.as_bytes()
             .strip_prefix(dir.as_slice())
             .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     };
-    c_int::from(managed.iter().any(below))
+    managed.iter().any(below).then(|| found(from, path))
+}
+
+/// [`absolute`] of a path that is a managed directory or lies below one.
+///
+/// # Safety
+/// `path` is NULL or a C string.
+unsafe fn managed_path(dirfd: c_int, path: *const c_char) -> Option<PathBuf> {
+    let absolute = |dir: &[u8], path: &[u8]| {
+        let (dir, path) = (OsStr::from_bytes(dir), OsStr::from_bytes(path));
+        Path::new(dir).join(path)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { below_managed(dirfd, path, absolute) }
 }
 
 /// The path of an open descriptor, without allocating.
-fn link_into(fd: c_int, dir: &mut [u8]) -> Option<usize> {
+fn link_into(fd: c_int, dir: &mut [MaybeUninit<u8>]) -> Option<&[u8]> {
     let mut name = [0u8; 32];
     let rest = {
         let mut room = &mut name[..];
@@ -143,7 +170,8 @@ fn link_into(fd: c_int, dir: &mut [u8]) -> Option<usize> {
     };
     let used = name.len() - rest;
     let name = CStr::from_bytes_until_nul(&name[..used + 1]).ok()?;
-    rustix::fs::readlinkat_raw(rustix::fs::CWD, name, dir).ok()
+    let (link, _) = rustix::fs::readlinkat_raw(rustix::fs::CWD, name, dir).ok()?;
+    Some(link)
 }
 
 /// 1 if `path`, followed through links, is a PLFS file, 0 if it is anything else, -ENOENT if
@@ -156,8 +184,7 @@ pub unsafe extern "C" fn plfs_door_is_plfs(dirfd: c_int, path: *const c_char) ->
     call(|| {
         // SAFETY: the caller's promises.
         let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
-        let stat = rustix::fs::statat(dir, path, AtFlags::empty())?;
-        if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_size != SUPERBLOCK_BYTES as i64 {
+        if !may_be_logical(&stat_of(&rustix::fs::statat(dir, path, AtFlags::empty())?)) {
             return Ok(0);
         }
         // A damaged superblock counts as well: opened as a plain file, it would be overwritten.
@@ -165,12 +192,15 @@ pub unsafe extern "C" fn plfs_door_is_plfs(dirfd: c_int, path: *const c_char) ->
     }) as c_int
 }
 
-/// Opens `path` as openat(2), except that a regular file that it creates is a PLFS file. Gives a
-/// descriptor, which is the caller's.
+/// Opens `path` as openat(2), except that a regular file that it creates is a PLFS file, or will be
+/// one when others write it. Gives a descriptor, which is the caller's.
 ///
-/// `*out` is NULL for anything but a PLFS file: the descriptor was opened with exactly `flags`.
-/// Else `*out` is a handle and the descriptor a placeholder: open for reading on the superblock, it
-/// holds the number and answers stat, locks and F_GETFL; close both.
+/// `*out` is NULL for what is no business of PLFS: the descriptor was opened with exactly `flags`.
+/// Else `*out` is a handle. On a plain file ([`plfs_door_is_plain`]) it uses the descriptor, which
+/// was opened with `flags` too: close the handle first, and if the number goes while the handle
+/// stays, say so before ([`plfs_door_own`]). On a file with a container the descriptor is a
+/// placeholder: open for reading on the file's inode, it holds the number and answers stat, locks
+/// and F_GETFL; close both.
 ///
 /// # Safety
 /// `path` is a C string, `out` a place for a pointer.
@@ -183,117 +213,198 @@ pub unsafe extern "C" fn plfs_door_open(
     out: *mut *mut PlfsFile,
 ) -> c_int {
     call(|| {
-        // SAFETY: the caller's promise.
-        let out = unsafe { out.as_mut() }
-            .ok_or_else(|| Failure::new(Errno::FAULT, "the place for the handle is NULL"))?;
-        *out = std::ptr::null_mut();
         // SAFETY: the caller's promises.
-        let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
-        let native = |flags: c_int| -> std::result::Result<OwnedFd, Errno> {
-            let how = OFlags::from_bits_retain(flags as u32);
-            loop {
-                match rustix::fs::openat(dir, path, how, Mode::from_raw_mode(mode)) {
-                    Err(Errno::INTR) => {}
-                    other => return other,
-                }
-            }
-        };
-        if flags & (libc::O_PATH | libc::O_DIRECTORY) != 0
-            || flags & libc::O_TMPFILE == libc::O_TMPFILE
-        {
-            return Ok(native(flags)?.into_raw_fd() as i64);
-        }
-        let (create, exclusive) = (flags & libc::O_CREAT != 0, flags & libc::O_EXCL != 0);
-        loop {
-            if !(create && exclusive) {
-                // Without O_TRUNC: it may be a superblock.
-                match native(flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC)) {
-                    Ok(fd) => return existing(fd, dirfd, path, flags, &native, out),
-                    Err(Errno::NOENT) if create => {}
-                    Err(errno) => return Err(errno.into()),
-                }
-            }
-            if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-                return Ok(native(flags)?.into_raw_fd() as i64);
-            }
-            let at = absolute(dirfd, path)?;
-            let options = OpenOptions {
-                access: access_of(flags),
-                create,
-                exclusive,
-                truncate: false,
-                mode: mode & 0o7777,
-            };
-            match plfs()?.create_with_name(&at, options) {
-                Ok(file) => return created(file, flags, out),
-                Err(error) if error.errno() == Errno::EXIST && !exclusive => {
-                    let is_link = rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW)
-                        .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFLNK);
-                    if is_link && flags & libc::O_NOFOLLOW == 0 {
-                        // A dangling link: its target is to be created.
-                        let target = at
-                            .parent()
-                            .unwrap_or(Path::new("/"))
-                            .join(plfs()?.store().readlink(&at)?);
-                        if plfs()?.is_mounted(&target) {
-                            match plfs()?.create_with_name(&target, options) {
-                                Ok(file) => return created(file, flags, out),
-                                Err(error) if error.errno() == Errno::EXIST => continue,
-                                Err(error) => return Err(error.into()),
-                            }
-                        }
-                        return Ok(native(flags)?.into_raw_fd() as i64);
-                    }
-                    if is_link {
-                        return Err(Errno::LOOP.into());
-                    }
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let (at, out) = unsafe { (absolute(dirfd, path_arg(path)?)?, out.as_mut()) };
+        // SAFETY: the caller's promise.
+        unsafe { open_at(dirfd, path, at, flags, mode, out) }
     }) as c_int
 }
 
+/// What [`plfs_door_open_managed`] and [`plfs_door_unlink_managed`] say of other paths: no negative
+/// errno.
+pub const PLFS_NOT_MANAGED: c_int = -5000;
+
+/// [`plfs_door_open`] of a path that [lies below](plfs_door_below_managed) a managed directory;
+/// PLFS_NOT_MANAGED for others, of which nothing is opened.
+///
+/// # Safety
+/// `path` is NULL or a C string, `out` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_open_managed(
+    dirfd: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    out: *mut *mut PlfsFile,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
+    // SAFETY: the caller's promises.
+    call(|| unsafe { open_at(dirfd, path, at, flags, mode, out.as_mut()) }) as c_int
+}
+
+/// Opens `path`, whose absolute path is `at`.
+///
+/// # Safety
+/// `path` is a C string.
+unsafe fn open_at(
+    dirfd: c_int,
+    path: *const c_char,
+    at: PathBuf,
+    flags: c_int,
+    mode: mode_t,
+    out: Option<&mut *mut PlfsFile>,
+) -> Result<i64> {
+    let out = out.ok_or_else(|| Failure::new(Errno::FAULT, "the place for the handle is NULL"))?;
+    *out = std::ptr::null_mut();
+    // SAFETY: the caller's promises.
+    let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
+    let native = |flags: c_int| -> std::result::Result<OwnedFd, Errno> {
+        let how = OFlags::from_bits_retain(flags as u32);
+        loop {
+            match rustix::fs::openat(dir, path, how, Mode::from_raw_mode(mode)) {
+                Err(Errno::INTR) => {}
+                other => return other,
+            }
+        }
+    };
+    if flags & (libc::O_PATH | libc::O_DIRECTORY) != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE
+    {
+        return Ok(native(flags)?.into_raw_fd() as i64);
+    }
+    let (create, exclusive) = (flags & libc::O_CREAT != 0, flags & libc::O_EXCL != 0);
+    loop {
+        if !(create && exclusive) {
+            // Without O_TRUNC: it may be a superblock.
+            match native(flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC)) {
+                Ok(fd) => match existing(fd, &at, flags, &native, out)? {
+                    Some(fd) => return Ok(fd),
+                    // It got a container at this moment.
+                    None => continue,
+                },
+                Err(Errno::NOENT) if create => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Ok(native(flags)?.into_raw_fd() as i64);
+        }
+        let options = OpenOptions {
+            access: access_of(flags),
+            create,
+            exclusive,
+            truncate: false,
+            mode: mode & 0o7777,
+            writers: Writers::Unknown,
+        };
+        if plfs()?.is_born_plain(&at, options)? && !at.file_name().is_some_and(is_layout) {
+            match native(flags | libc::O_EXCL) {
+                Ok(fd) => return created_plain(fd, &at, flags, options, out),
+                Err(Errno::EXIST) if !exclusive && !is_link_at(dir, path) => continue,
+                // A dangling link, below.
+                Err(Errno::EXIST) if !exclusive => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        match plfs()?.create_with_name(&at, options) {
+            Ok(file) => return created(file, flags, out),
+            Err(error) if error.errno() == Errno::EXIST && !exclusive => {
+                let is_link = is_link_at(dir, path);
+                if is_link && flags & libc::O_NOFOLLOW == 0 {
+                    // A dangling link: its target is to be created.
+                    let target =
+                        at.parent().unwrap_or(Path::new("/")).join(plfs()?.store().readlink(&at)?);
+                    if plfs()?.is_mounted(&target) {
+                        match plfs()?.create_with_name(&target, options) {
+                            Ok(file) => return created(file, flags, out),
+                            Err(error) if error.errno() == Errno::EXIST => continue,
+                            Err(error) => return Err(error.into()),
+                        }
+                    }
+                    return Ok(native(flags)?.into_raw_fd() as i64);
+                }
+                if is_link {
+                    return Err(Errno::LOOP.into());
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// plfs_open by one of several processes that will write the file: it gets a container at once, if
+/// it can have one.
+///
+/// # Safety
+/// As plfs_open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_open_shared(
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    out: *mut *mut PlfsFile,
+) -> c_int {
+    // SAFETY: the caller's promises.
+    call(|| unsafe { open_for(path, flags, mode, Writers::Several, out) }) as c_int
+}
+
+fn is_link_at(dir: BorrowedFd<'_>, path: &Path) -> bool {
+    rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFLNK)
+}
+
+/// `None`: to be opened again.
 fn existing(
     fd: OwnedFd,
-    dirfd: c_int,
-    path: &Path,
+    at: &Path,
     flags: c_int,
     native: &dyn Fn(c_int) -> std::result::Result<OwnedFd, Errno>,
     out: &mut *mut PlfsFile,
-) -> Result<i64> {
+) -> Result<Option<i64>> {
     // A PosixFile is closed when it is dropped, by system call and not through libc; only the last
     // return gives it away.
     let opened = PosixFile::from_fd(fd);
     let stat = opened.stat()?;
     let (regular, access, truncate) =
         (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
-    if regular && stat.len == SUPERBLOCK_BYTES as u64 {
+    if may_be_logical(&stat) {
         // A superblock cannot be read through O_DIRECT either, which needs an aligned buffer.
-        let placeholder = match access.write || flags & libc::O_DIRECT != 0 {
+        let readable = match access.write || flags & libc::O_DIRECT != 0 {
             true => reopen(opened.as_fd(), flags).map(PosixFile::from_fd).ok(),
             false => None,
         };
-        let name = placeholder.as_ref().unwrap_or(&opened);
-        if let Some(file) =
-            plfs()?.adopt_known(name, NameFile::Stays, &absolute(dirfd, path)?, &stat, access)?
-        {
+        let name = readable.as_ref().unwrap_or(&opened);
+        if let Some(file) = plfs()?.adopt_known(name, NameFile::Stays, at, &stat, access)? {
             if truncate && access.write {
                 file.set_len(0)?;
             }
             *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
-            let mut fd = opened.into_fd();
-            if let Some(placeholder) = placeholder {
-                // The placeholder, which is read-only, takes the number of the first open: the
-                // lowest free one, as open(2) promises.
-                let close = if flags & libc::O_CLOEXEC != 0 {
-                    DupFlags::CLOEXEC
-                } else {
-                    DupFlags::empty()
-                };
-                rustix::io::dup3(&placeholder, &mut fd, close)?;
+            return with_placeholder(opened, readable, flags).map(Some);
+        }
+    }
+    if regular && plfs()?.is_mounted(at) {
+        if access.write && flags & libc::O_APPEND != 0 {
+            // The kernel appends, and better than we do.
+            if !plfs()?.pin(&opened, "opened with O_APPEND") {
+                return Ok(None);
             }
-            return Ok(fd.into_raw_fd() as i64);
+        } else if access.write || !truncate {
+            let options =
+                OpenOptions { access, truncate, writers: Writers::Unknown, ..OpenOptions::read() };
+            let number = opened.as_fd().as_raw_fd();
+            // SAFETY: the caller has the descriptor as long as the handle.
+            let lent = Arc::new(unsafe { PosixFile::lent(number) });
+            match plfs()?.opened_plain(lent, &stat, at, options)? {
+                Opened::Plain(file) => {
+                    *out = PlfsFile::new(file, false);
+                    return Ok(Some(opened.into_fd().into_raw_fd() as i64));
+                }
+                Opened::Logical(file) => {
+                    *out = PlfsFile::new(file, false);
+                    let readable = reopen(opened.as_fd(), flags).map(PosixFile::from_fd).ok();
+                    return with_placeholder(opened, readable, flags).map(Some);
+                }
+            }
         }
     }
     if truncate && regular {
@@ -301,11 +412,87 @@ fn existing(
             true => opened.set_len(0)?,
             false => {
                 drop(opened);
-                return Ok(native(flags & !libc::O_CREAT)?.into_raw_fd() as i64);
+                return Ok(Some(native(flags & !libc::O_CREAT)?.into_raw_fd() as i64));
             }
         }
     }
+    Ok(Some(opened.into_fd().into_raw_fd() as i64))
+}
+
+/// The placeholder, which can only read, takes the number of the first open: the lowest free one,
+/// as open(2) promises.
+fn with_placeholder(opened: PosixFile, readable: Option<PosixFile>, flags: c_int) -> Result<i64> {
+    let mut fd = opened.into_fd();
+    if let Some(readable) = readable {
+        let close = match flags & libc::O_CLOEXEC {
+            0 => DupFlags::empty(),
+            _ => DupFlags::CLOEXEC,
+        };
+        rustix::io::dup3(&readable, &mut fd, close)?;
+    }
+    Ok(fd.into_raw_fd() as i64)
+}
+
+/// A plain file that was created a moment ago.
+fn created_plain(
+    fd: OwnedFd,
+    at: &Path,
+    flags: c_int,
+    options: OpenOptions,
+    out: &mut *mut PlfsFile,
+) -> Result<i64> {
+    let opened = PosixFile::from_fd(fd);
+    if options.access.write && flags & libc::O_APPEND != 0 {
+        plfs()?.pin(&opened, "opened with O_APPEND");
+    } else {
+        let stat = opened.stat()?;
+        // SAFETY: the caller has the descriptor as long as the handle.
+        let lent = Arc::new(unsafe { PosixFile::lent(opened.as_fd().as_raw_fd()) });
+        *out = PlfsFile::new(plfs()?.created_plain(lent, &stat, at, options), false);
+    }
     Ok(opened.into_fd().into_raw_fd() as i64)
+}
+
+/// 1 if the file of a handle is plain, as far as this process knows: what is in the descriptor is
+/// the file. It can become one with a container at any call but never the other way.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_is_plain(file: *mut PlfsFile) -> c_int {
+    // SAFETY: the caller's promise.
+    call(|| Ok(i64::from(unsafe { handle(file) }?.file.is_plain()))) as c_int
+}
+
+/// Decides that a plain file stays plain for ever, because it is written from now on in a way that
+/// PLFS does not see; `why` is for people. 1 if it is plain then, 0 if it has a container.
+///
+/// # Safety
+/// `file` is a handle, `why` a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_pin(file: *mut PlfsFile, why: *const c_char) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (file, why) = unsafe { (handle(file)?, CStr::from_ptr(why)) };
+        Ok(i64::from(file.file.pin(&why.to_string_lossy())?))
+    }) as c_int
+}
+
+/// A handle on a plain file gets a descriptor of its own, a copy of `fd`: from now on the number
+/// that it was opened with may go before the handle does.
+///
+/// # Safety
+/// `file` is a handle that uses `fd`, which is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_own(file: *mut PlfsFile, fd: c_int) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (handle, fd) = unsafe { (handle(file)?, borrow(fd)?) };
+        if !handle.owns.swap(true, Ordering::AcqRel) && handle.file.is_plain() {
+            drop(handle.file.replace_open(Arc::new(PosixFile::copy_of(fd)?)));
+        }
+        Ok(0)
+    }) as c_int
 }
 
 fn created(
@@ -317,7 +504,8 @@ fn created(
         Some(Ok(fd)) => fd,
         // The mode of the new file may forbid its owner to open it again.
         _ => {
-            let dir = file.container().store.open(&file.container().dir, Open::READ)?;
+            let container = file.container().ok_or(Errno::STALE)?;
+            let dir = container.store.open(&container.dir, Open::READ)?;
             reopen(dir.fd().ok_or(Errno::NOTSUP)?, flags)?
         }
     };
@@ -347,8 +535,7 @@ pub unsafe extern "C" fn plfs_door_adopt(
         let (out, of) =
             unsafe { (out.as_mut().ok_or_else(|| Failure::from(Errno::FAULT))?, borrow(fd)?) };
         *out = std::ptr::null_mut();
-        let stat = rustix::fs::fstat(of)?;
-        if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_size != SUPERBLOCK_BYTES as i64 {
+        if !may_be_logical(&stat_of(&rustix::fs::fstat(of)?)) {
             return Ok(0);
         }
         // An inherited descriptor may be of a file that this user could not open; one that cannot
@@ -391,7 +578,9 @@ pub unsafe extern "C" fn plfs_door_fix_stat(
     call(|| {
         // SAFETY: the caller's promise.
         let st = unsafe { st.as_mut() }.ok_or_else(|| Failure::from(Errno::FAULT))?;
-        if st.st_mode & libc::S_IFMT != libc::S_IFREG || st.st_size != SUPERBLOCK_BYTES as i64 {
+        // Most files are told apart by this alone.
+        let has_length = st.st_size == SUPERBLOCK_BYTES as i64;
+        if st.st_mode & libc::S_IFMT != libc::S_IFREG || !has_length && st.st_nlink <= 1 {
             return Ok(0);
         }
         // The type of st_nlink differs between architectures.
@@ -441,14 +630,33 @@ pub unsafe extern "C" fn plfs_door_fix_stat(
 pub unsafe extern "C" fn plfs_door_unlink(dirfd: c_int, path: *const c_char) -> c_int {
     call(|| {
         // SAFETY: the caller's promises.
-        let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
-        let plfs = plfs()?;
-        let container =
-            plfs.container_to_change(&absolute(dirfd, path)?, Links::Stay).unwrap_or(None);
-        rustix::fs::unlinkat(dir, path, AtFlags::empty())?;
-        plfs.drop_container(container)?;
-        Ok(0)
+        unsafe { unlink_at(dirfd, path, &absolute(dirfd, path_arg(path)?)?) }
     }) as c_int
+}
+
+/// [`plfs_door_unlink`] of a path that [lies below](plfs_door_below_managed) a managed directory;
+/// PLFS_NOT_MANAGED for others, which are not touched.
+///
+/// # Safety
+/// `path` is NULL or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_unlink_managed(dirfd: c_int, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
+    // SAFETY: the caller's promise.
+    call(|| unsafe { unlink_at(dirfd, path, &at) }) as c_int
+}
+
+/// # Safety
+/// `path` is a C string.
+unsafe fn unlink_at(dirfd: c_int, path: *const c_char, at: &Path) -> Result<i64> {
+    // SAFETY: the caller's promises.
+    let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
+    let plfs = plfs()?;
+    let container = plfs.container_to_remove(at);
+    rustix::fs::unlinkat(dir, path, AtFlags::empty())?;
+    plfs.drop_container(container)?;
+    Ok(0)
 }
 
 /// renameat2(2), for any file; the data of a PLFS file that it replaces goes if that was the last

@@ -3,11 +3,12 @@
 //! and what all exports on handles need: the handle, and checks of arguments.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use libc::{iovec, mode_t, size_t};
-use plfs_core::store::{Errno, StoreFile};
-use plfs_core::{Access, File, OpenOptions, Opened};
+use plfs_core::store::{Errno, Kind, StoreFile};
+use plfs_core::{Access, File, OpenOptions, Writers};
 
 use crate::{Failure, Result, absolute, call, path_arg, plfs};
 
@@ -17,6 +18,8 @@ pub struct PlfsFile {
     pub(crate) append: bool,
     pub(crate) position: Mutex<u64>,
     pub(crate) lock_file: OnceLock<Arc<dyn StoreFile>>,
+    /// A handle on a plain file has a descriptor of its own.
+    pub(crate) owns: AtomicBool,
 }
 
 impl PlfsFile {
@@ -26,6 +29,7 @@ impl PlfsFile {
             append,
             position: Mutex::new(0),
             lock_file: OnceLock::new(),
+            owns: AtomicBool::new(false),
         }))
     }
 }
@@ -85,13 +89,14 @@ pub(crate) unsafe fn vectors<'a>(iov: *const iovec, n: c_int) -> Result<&'a [iov
     Ok(unsafe { std::slice::from_raw_parts(iov, n) })
 }
 
-/// Opens the PLFS file `path`, or with O_CREAT makes it if nothing is there. `flags` and `mode` are
+/// Opens the file `path`, or with O_CREAT makes it if nothing is there. `flags` and `mode` are
 /// those of open(2); O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC and O_APPEND have a
 /// meaning, others are ignored. `*out` gets the handle, which plfs_close frees.
 ///
 /// An open is an acquire: the handle sees what every process has committed until now.
 ///
-/// Errors: those of open(2), and -EMEDIUMTYPE if the path names something that is not a PLFS file.
+/// Errors: those of open(2), and -EMEDIUMTYPE if the path names something that is not a regular
+/// file.
 /// Cost: three system calls on the name and one on the container; the index is loaded by the first
 /// read.
 ///
@@ -104,28 +109,42 @@ pub unsafe extern "C" fn plfs_open(
     mode: mode_t,
     out: *mut *mut PlfsFile,
 ) -> c_int {
-    call(|| {
-        if out.is_null() {
-            return Err(Failure::new(Errno::FAULT, "the place for the handle is NULL"));
+    // SAFETY: the caller's promises.
+    call(|| unsafe { open_for(path, flags, mode, Writers::Unknown, out) }) as c_int
+}
+
+/// # Safety
+/// As plfs_open.
+pub(crate) unsafe fn open_for(
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    writers: Writers,
+    out: *mut *mut PlfsFile,
+) -> Result<i64> {
+    if out.is_null() {
+        return Err(Failure::new(Errno::FAULT, "the place for the handle is NULL"));
+    }
+    // SAFETY: the caller's promise.
+    let path = absolute(libc::AT_FDCWD, unsafe { path_arg(path) }?)?;
+    let options = OpenOptions {
+        access: access_of(flags),
+        create: flags & libc::O_CREAT != 0,
+        exclusive: flags & libc::O_EXCL != 0,
+        truncate: flags & libc::O_TRUNC != 0,
+        mode: mode & 0o7777,
+        writers,
+    };
+    let file = plfs()?.open(&path, options)?.file();
+    if file.plain_file().is_some() {
+        let kind = file.stat()?.kind;
+        if kind != Kind::File {
+            return Err(plfs_core::Error::NotAContainer { path }.into());
         }
-        // SAFETY: the caller's promise.
-        let path = absolute(libc::AT_FDCWD, unsafe { path_arg(path) }?)?;
-        let options = OpenOptions {
-            access: access_of(flags),
-            create: flags & libc::O_CREAT != 0,
-            exclusive: flags & libc::O_EXCL != 0,
-            truncate: flags & libc::O_TRUNC != 0,
-            mode: mode & 0o7777,
-        };
-        match plfs()?.open(&path, options)? {
-            Opened::Logical(file) => {
-                // SAFETY: not NULL; the caller's promise.
-                unsafe { *out = PlfsFile::new(file, flags & libc::O_APPEND != 0) };
-                Ok(0)
-            }
-            Opened::Plain(_) => Err(plfs_core::Error::NotAContainer { path }.into()),
-        }
-    }) as c_int
+    }
+    // SAFETY: not NULL; the caller's promise.
+    unsafe { *out = PlfsFile::new(file, flags & libc::O_APPEND != 0) };
+    Ok(0)
 }
 
 pub(crate) fn access_of(flags: c_int) -> Access {

@@ -7,7 +7,7 @@ use plfs_core::CommitHorizon;
 use plfs_core::store::{Errno, Open};
 
 use crate::handle::{PlfsFile, bytes, handle};
-use crate::{Result, call};
+use crate::{Result, call, plfs};
 
 /// The bytes of index logs that the first read of the file would load, so that processes can decide
 /// whether to load them together. 0 if a flat index has everything.
@@ -54,26 +54,35 @@ pub unsafe extern "C" fn plfs_door_index_part(
 /// For processes that close a file together: what this node's processes committed and no flat index
 /// has yet, as bytes that plfs_door_index_merge takes; if `with_base` is not 0, the flat index as
 /// well. To be called by one process of each node, with the base by one of all. Gives the length.
+/// `*doubtful` is not 0 if some of the data may not be durable: if that is so for any part, all are
+/// to be merged as such. -EAGAIN if only who has the whole index can tell what it is worth.
 ///
 /// # Safety
-/// As plfs_door_index_part.
+/// As plfs_door_index_part; `doubtful` is a place for an int.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_index_own(
     file: *mut PlfsFile,
     with_base: c_int,
+    doubtful: *mut c_int,
     out: *mut *mut c_void,
 ) -> ssize_t {
     call(|| {
         // SAFETY: the caller's promise.
         let file = unsafe { handle(file) }?;
         not_null(out)?;
+        not_null(doubtful)?;
+        let (bytes, standing) = file.file.index_own(with_base != 0)?;
         // SAFETY: the caller's promise.
-        unsafe { give(file.file.index_own(with_base != 0)?, out) }
+        unsafe {
+            *doubtful = c_int::from(standing.is_doubtful);
+            give(bytes, out)
+        }
     }) as ssize_t
 }
 
 /// Merges `n` parts of the index of `file`; regular patterns stay patterns. Gives the length. -EIO
-/// if a part is damaged or of another file.
+/// if a part is damaged or of another file. If `doubtful` is not 0, -EAGAIN if the parts may have a
+/// byte of the file in common.
 ///
 /// # Safety
 /// `parts` and `lengths` have `n` elements, part i has lengths[i] bytes; `file` and `out` as for
@@ -84,6 +93,7 @@ pub unsafe extern "C" fn plfs_door_index_merge(
     parts: *const *const c_void,
     lengths: *const size_t,
     n: u32,
+    doubtful: c_int,
     out: *mut *mut c_void,
 ) -> ssize_t {
     call(|| {
@@ -105,8 +115,12 @@ pub unsafe extern "C" fn plfs_door_index_merge(
             .zip(lengths)
             .map(|(part, length)| unsafe { bytes(*part, *length) })
             .collect::<Result<Vec<_>>>()?;
+        let merged = match doubtful {
+            0 => file.file.index_merge(&parts)?,
+            _ => file.file.index_merge_apart(&parts)?,
+        };
         // SAFETY: the caller's promise.
-        unsafe { give(file.file.index_merge(&parts)?, out) }
+        unsafe { give(merged, out) }
     }) as ssize_t
 }
 
@@ -122,7 +136,7 @@ pub unsafe extern "C" fn plfs_door_index_use(file: *mut PlfsFile, fd: c_int) -> 
         // SAFETY: the caller's promise.
         let file = unsafe { handle(file) }?;
         let path = std::path::PathBuf::from(format!("/proc/self/fd/{fd}"));
-        let map = file.file.container().store.open(&path, Open::READ)?.map()?;
+        let map = plfs()?.store().open(&path, Open::READ)?.map()?;
         file.file.index_use(map)?;
         Ok(0)
     }) as c_int

@@ -139,7 +139,18 @@ pub(crate) static EXITING: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn at_exit() {
     EXITING.store(true, Ordering::Release);
-    call(|| plfs()?.exit().map(|()| 0).map_err(Failure::from));
+    call(|| {
+        let ended = plfs()?.exit();
+        if let Err(error) = &ended {
+            // Nobody is left to be told otherwise. By a system call: write(2) may be the preload
+            // library's.
+            let line = format!("plfs: bytes that were written are lost: {error}\n");
+            // SAFETY: the number is used in this call only; a closed one makes it fail.
+            let _ = unsafe { borrow(libc::STDERR_FILENO) }
+                .map(|stderr| rustix::io::write(stderr, line.as_bytes()));
+        }
+        ended.map(|()| 0).map_err(Failure::from)
+    });
 }
 
 /// # Safety

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use plfs_core::store::{Errno, Kind, Links};
-use plfs_core::{Cleared, Health, Lost, Plfs, Report, Severity};
+use plfs_core::{Cleared, Health, Lost, Plfs, Report, Severity, Workload, decision_of};
 use serde::Serialize;
 
 use crate::out::{self, Fail, Out, absolute, count, say, show};
@@ -205,6 +205,18 @@ fn settle(plfs: &Plfs, lost: &Lost, work: Work) -> plfs_core::Result<Option<Stri
 }
 
 fn look(plfs: &Plfs, full: &Path, is_dir: bool) -> plfs_core::Result<Vec<Report>> {
+    if !is_dir && is_plain(plfs, full) {
+        let what = "it is a plain file, until several processes write it";
+        let finding = plfs_core::Finding {
+            path: full.to_path_buf(),
+            at_bytes: 0,
+            what: what.into(),
+            severity: Severity::Note,
+        };
+        let names = vec![full.to_path_buf()];
+        let dir = full.to_path_buf();
+        return Ok(vec![Report { dir, names, findings: vec![finding], ..Report::default() }]);
+    }
     if !is_dir {
         return Ok(vec![plfs_core::check_name(plfs.store(), full, &plfs.config().mounts)]);
     }
@@ -218,6 +230,13 @@ fn look(plfs: &Plfs, full: &Path, is_dir: bool) -> plfs_core::Result<Vec<Report>
     let reports = plfs_core::check_tree(plfs.store(), full, &plfs.config().mounts, |_| bar.inc(1));
     bar.finish_and_clear();
     reports
+}
+
+/// Whether a file is one that was born plain, and of which nothing is decided.
+fn is_plain(plfs: &Plfs, full: &Path) -> bool {
+    matches!(plfs.is_logical(full), Ok(false))
+        && matches!(decision_of(plfs.store().as_ref(), full), Ok(None))
+        && matches!(plfs.workload_of(full), Ok(Workload::Auto))
 }
 
 /// Repairs what may be repaired and checks again. What cannot be repaired is printed and stays.

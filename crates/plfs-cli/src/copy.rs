@@ -24,16 +24,11 @@ pub fn cat(out: &mut Out, from: u64, length: Option<u64>, files: &[PathBuf]) -> 
     let plfs = out::plfs()?;
     let mut buf = vec![0; 1 << 20];
     for path in files {
-        let file = open(&plfs, path)?;
+        let file = open(&plfs, path)?.file();
         let (mut at, mut left) = (from, length.unwrap_or(u64::MAX));
         while left > 0 {
             let want = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            let n = match &file {
-                Opened::Logical(file) => file.read_at(&mut buf[..want], at)?,
-                Opened::Plain(file) => file
-                    .read_at(&mut buf[..want], at)
-                    .map_err(|errno| Fail::on("read", path, errno))?,
-            };
+            let n = file.read_at(&mut buf[..want], at)?;
             if n == 0 {
                 break;
             }
@@ -97,10 +92,8 @@ fn copy(
     logical: bool,
     force: bool,
 ) -> Result<(), Fail> {
-    let stat = match &from {
-        Opened::Logical(file) => file.stat()?,
-        Opened::Plain(file) => file.stat().map_err(|errno| Fail::on("stat", src, errno))?,
-    };
+    let (Opened::Logical(file) | Opened::Plain(file)) = &from;
+    let stat = file.stat()?;
     if stat.kind != Kind::File {
         return Err(Fail::Say(format!("{} is not a regular file", show(src))));
     }
@@ -147,11 +140,11 @@ fn fill(
                 mode: 0o600,
                 ..OpenOptions::read()
             };
-            Target::Logical(plfs.create(tmp, options).map_err(|error| match error {
+            Target::Logical(Box::new(plfs.create(tmp, options).map_err(|error| match error {
                 // Its path is that of the unfinished copy.
                 plfs_core::Error::Io { errno, .. } => Fail::on("create", dst, errno),
                 other => Fail::Say(other.to_string()),
-            })?)
+            })?))
         }
         false => Target::Plain(
             plfs.store()
@@ -164,7 +157,11 @@ fn fill(
         Copy { to: &to, src, dst, buf: Vec::new(), logs: HashMap::new(), direct: true, bar };
     match from {
         Opened::Logical(file) => copy.logical(file, stat.len)?,
-        Opened::Plain(file) => copy.plain(file.as_ref(), stat.len)?,
+        Opened::Plain(file) => match file.plain_file() {
+            Some(plain) => copy.plain(plain.as_ref(), stat.len)?,
+            // It became a shared one meanwhile.
+            None => copy.logical(file, stat.len)?,
+        },
     }
     copy.bar.finish_and_clear();
     let failed = |errno: Errno| Fail::on("write", dst, errno);
@@ -214,7 +211,7 @@ fn appear(plfs: &Plfs, tmp: &Path, dst: &Path, force: bool) -> Result<(), Fail> 
 }
 
 enum Target {
-    Logical(File),
+    Logical(Box<File>),
     Plain(Arc<dyn StoreFile>),
 }
 
@@ -326,7 +323,11 @@ impl Copy<'_> {
         }
         let log = match self.logs.get(&piece.data_log) {
             Some(log) => log.clone(),
-            None => match file.container().store.open(&piece.data_log, Open::READ) {
+            None => match file
+                .container()
+                .map(|container| &container.store)
+                .map_or(Err(Errno::NOENT), |store| store.open(&piece.data_log, Open::READ))
+            {
                 Ok(log) => self.logs.entry(piece.data_log.clone()).or_insert(log).clone(),
                 Err(_) => return false,
             },

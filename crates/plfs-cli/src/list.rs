@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plfs_core::store::{Kind, Links};
-use plfs_core::{FileStat, Plfs, is_hidden};
+use plfs_core::{Decision, FileStat, Plfs, decision_of, is_hidden};
 use serde::Serialize;
 
 use crate::out::{self, Fail, Out, absolute, say, show, time};
@@ -20,6 +20,12 @@ struct Item {
     uid: u32,
     gid: u32,
     mtime: String,
+    /// Of a PLFS file that was a plain one before: bytes that programs without PLFS see.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base_bytes: Option<u64>,
+    /// Of a plain file that stays plain: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pinned: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -27,6 +33,9 @@ struct Item {
 pub fn ls(out: &mut Out, long: bool, json: bool, paths: &[PathBuf]) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     let (mut items, mut failed) = (Vec::new(), false);
+    // Costs an open of each file.
+    let decided =
+        |full: &Path, one: Item| if long || json { decided(&plfs, full, one) } else { one };
     for path in paths {
         let full = absolute(path)?;
         match plfs.stat(&full, Links::Follow) {
@@ -34,7 +43,9 @@ pub fn ls(out: &mut Out, long: bool, json: bool, paths: &[PathBuf]) -> Result<()
                 failed = true;
                 say("ls", &error.to_string());
             }
-            Ok(found) if found.stat.kind != Kind::Dir => items.push(item(path, found)),
+            Ok(found) if found.stat.kind != Kind::Dir => {
+                items.push(decided(&full, item(path, found)));
+            }
             Ok(_) => match plfs.store().list(&full) {
                 Err(errno) => {
                     failed = true;
@@ -48,8 +59,9 @@ pub fn ls(out: &mut Out, long: bool, json: bool, paths: &[PathBuf]) -> Result<()
                         } else {
                             path.join(&entry.name)
                         };
-                        let (one, error) = entry_of(&plfs, &full.join(&entry.name), &shown);
-                        items.extend(one);
+                        let full = full.join(&entry.name);
+                        let (one, error) = entry_of(&plfs, &full, &shown);
+                        items.extend(one.map(|one| decided(&full, one)));
                         if let Some(error) = error {
                             failed = true;
                             say("ls", &error);
@@ -84,6 +96,21 @@ fn entry_of(plfs: &Plfs, full: &Path, shown: &Path) -> (Option<Item>, Option<Str
     }
 }
 
+/// Adds what is decided of a file that is or was a plain one.
+fn decided(plfs: &Plfs, full: &Path, one: Item) -> Item {
+    if one.kind != "file" {
+        return one;
+    }
+    match decision_of(plfs.store().as_ref(), full) {
+        Ok(Some(Decision::Container { .. })) if one.plfs => {
+            let base = plfs.store().stat(full, Links::Follow);
+            Item { base_bytes: base.ok().map(|base| base.len), ..one }
+        }
+        Ok(Some(Decision::Plain(why))) if !one.plfs => Item { pinned: Some(why), ..one },
+        _ => one,
+    }
+}
+
 fn item(path: &Path, found: FileStat) -> Item {
     let stat = found.stat;
     let kind = match stat.kind {
@@ -102,6 +129,8 @@ fn item(path: &Path, found: FileStat) -> Item {
         uid: stat.uid,
         gid: stat.gid,
         mtime: time(stat.mtime.sec, stat.mtime.nsec),
+        base_bytes: None,
+        pinned: None,
         error: None,
     }
 }
@@ -113,7 +142,13 @@ fn print(out: &mut Out, long: bool, items: &[Item]) -> Result<(), Fail> {
         let slash = if item.kind == "directory" { "/" } else { "" };
         match long {
             true => {
-                let kind = if item.plfs { "plfs" } else { item.kind };
+                let kind = match (item.plfs, item.kind) {
+                    (true, _) if item.base_bytes.is_some() => "promoted",
+                    (true, _) => "plfs",
+                    (false, "file") if item.pinned.is_some() => "pinned",
+                    (false, "file") if item.error.is_none() => "plain",
+                    (false, kind) => kind,
+                };
                 out.line(format_args!(
                     "{kind:9} {} {:>3} {:>5} {:>5} {:>width$} {} {name}{slash}",
                     item.mode, item.nlink, item.uid, item.gid, item.size, item.mtime

@@ -2,6 +2,7 @@
 //! a module that uses the public names of the core.
 #![forbid(unsafe_code)]
 
+mod backend;
 mod check;
 mod compact;
 mod config;
@@ -133,6 +134,10 @@ enum Command {
         mountpoint: Option<PathBuf>,
     },
     /// List files with their logical sizes
+    ///
+    /// With --long the first word says what a file is: plfs, promoted (plain before, and of which
+    /// programs without PLFS see the beginning), plain, or pinned (a plain file that stays plain:
+    /// `plfs stat` says why).
     #[command(after_help = "Example:\n  plfs ls -l plfs.d")]
     Ls {
         /// Mode, links, owner, size and time of each
@@ -163,16 +168,17 @@ enum Command {
                             says again"
     )]
     Layout {
-        /// What the files are used for: auto, shared, flat or small. This version has shared alone
+        /// What the files are used for: auto, shared, flat or small. This version has auto
+        /// (plain files until a second process opens them for writing) and shared
         #[arg(long, value_name = "WORKLOAD")]
         workload: Option<String>,
         /// Data logs that the processes of a node share for a file, 1 to 256
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
         streams: Option<u16>,
         /// Where data goes: all backends of the root (all), or ids as in .plfs/backends of the root
-        /// (0000 is the root itself) and directories, separated by commas. A directory that the root
-        /// does not know is added to its backends: it needs a .plfs (mkdir -m 1777 DIR/.plfs), and
-        /// must be at the same path on all nodes
+        /// (0000 is the root itself) and directories, separated by commas. A directory that the
+        /// root does not know is added to its backends: it needs a .plfs (mkdir -m 1777 DIR/.plfs),
+        /// and must be at the same path on all nodes
         #[arg(long, value_name = "ID|DIR|all", value_delimiter = ',')]
         backends: Vec<String>,
         /// Say nothing any more: what the directory above says counts again
@@ -184,6 +190,21 @@ enum Command {
         /// The directory
         #[arg(value_name = "DIR")]
         dir: PathBuf,
+    },
+    /// Add, move, drain and remove backends while they are in use
+    ///
+    /// A backend is a directory, perhaps on other storage, over which the data of files is spread.
+    /// The root has a table of them (.plfs/backends); 0000 is the root itself. Which of them new
+    /// files use say plfs-layout and PLFS_BACKENDS.
+    ///
+    /// To take one out of use: drain it, until nothing is left there, then rm. Files can be read
+    /// and written all the time.
+    #[command(after_help = "Examples:\n  plfs backend add plfs.d /scratch2/out          prints \
+                            its id\n  plfs backend status plfs.d\n  plfs backend drain plfs.d \
+                            0001\n  plfs backend rm plfs.d 0001")]
+    Backend {
+        #[command(subcommand)]
+        what: BackendCommand,
     },
     /// Check, show and migrate plfsrc, the file of settings
     ///
@@ -415,6 +436,87 @@ enum Command {
 }
 
 #[derive(Subcommand)]
+enum BackendCommand {
+    /// Make a directory a backend of a root, and print its id
+    ///
+    /// It must be at the same path on all nodes. It gets a .plfs if it has none: be sure that its
+    /// file system is mounted. One that was drained or removed takes data again.
+    #[command(after_help = "Example:\n  plfs backend add plfs.d /scratch2/out")]
+    Add {
+        /// The directory that has the names
+        #[arg(value_name = "ROOT")]
+        root: PathBuf,
+        /// The directory that is to be a backend
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// Show the backends of a root: where they are, whether they are there, what lies there
+    ///
+    /// state: active; draining, it takes nothing new; gone, it is out of use. where: there;
+    /// missing, its file system may not be mounted; wrong, another backend is there. Looks at all
+    /// files of the root.
+    #[command(after_help = "Example:\n  plfs backend status plfs.d")]
+    Status {
+        /// An array with an object for each
+        #[arg(long)]
+        json: bool,
+        /// The directory that has the names
+        #[arg(value_name = "ROOT")]
+        root: PathBuf,
+    },
+    /// Say where a backend is now, after its directory was moved or is mounted elsewhere
+    ///
+    /// Refuses a directory that is another backend. Programs that have files open go on.
+    #[command(after_help = "Example:\n  plfs backend move plfs.d 0001 /mnt/new/out")]
+    Move {
+        /// The directory that has the names
+        #[arg(value_name = "ROOT")]
+        root: PathBuf,
+        /// The backend
+        #[arg(value_name = "ID", value_parser = backend::id)]
+        id: u16,
+        /// Where it is
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// Move all data from a backend to others
+    ///
+    /// From now on the backend takes nothing new. Each file that has data there is copied as a
+    /// whole to other backends, and what it had is removed then; readers go on. Until that it takes
+    /// room for a second copy of one file at a time.
+    ///
+    /// A file that is open for writing cannot be moved. Such files are named, and the exit status
+    /// is 1: run the command again when they are closed. It goes on where it ended, also if it was
+    /// interrupted or killed.
+    #[command(after_help = "Examples:\n  plfs backend drain plfs.d 0001\n  plfs backend drain \
+                            --to 0002,0003 plfs.d 0001")]
+    Drain {
+        /// Where the data goes: ids, 0000 is the root; separated by commas. If none is given: to
+        /// the active backends of each file, else those of the root, else the root itself
+        #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = backend::id)]
+        to: Vec<u16>,
+        /// The directory that has the names
+        #[arg(value_name = "ROOT")]
+        root: PathBuf,
+        /// The backend
+        #[arg(value_name = "ID", value_parser = backend::id)]
+        id: u16,
+    },
+    /// Take a drained backend out of use
+    ///
+    /// Refuses if anything is there. The directory stays; its id is never given to another one.
+    #[command(after_help = "Example:\n  plfs backend rm plfs.d 0001")]
+    Rm {
+        /// The directory that has the names
+        #[arg(value_name = "ROOT")]
+        root: PathBuf,
+        /// The backend
+        #[arg(value_name = "ID", value_parser = backend::id)]
+        id: u16,
+    },
+}
+
+#[derive(Subcommand)]
 enum ConfigCommand {
     /// Say what is wrong with a plfsrc, where, and what to write instead
     ///
@@ -477,6 +579,7 @@ fn main() -> ExitCode {
         Command::Log { level, mountpoint } => {
             ("log", mount::log(&mut out, level.as_deref(), mountpoint))
         }
+        Command::Backend { what } => ("backend", backend::backend(&mut out, what)),
         Command::Config { what } => (
             "config",
             match what {

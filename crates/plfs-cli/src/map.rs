@@ -176,11 +176,14 @@ struct Map<'a> {
 
 pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
     let plfs = out::plfs()?;
-    let Opened::Logical(file) = plfs.open(&absolute(path)?, OpenOptions::read())? else {
+    let opened = plfs.open(&absolute(path)?, OpenOptions::read())?;
+    let Opened::Logical(file) = &opened else {
         return Err(Fail::Say(format!("{} is not a PLFS file", show(path))));
     };
+    let container =
+        file.container().ok_or_else(|| Fail::Say(format!("{} is not a PLFS file", show(path))))?;
     let len = file.len()?;
-    let all = plfs_core::records(file.container())?;
+    let all = plfs_core::records(container)?;
     if let Some(target) = &wanted.plot {
         let name = show(path.file_name().map_or(path, Path::new));
         let (svg, drawn) = plot::draw(&all, &name, len, wanted.from, wanted.to);
@@ -194,7 +197,7 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
         let mut map = Map {
             path: path.to_string_lossy().into_owned(),
             size: len,
-            container: file.container().dir.to_string_lossy().into_owned(),
+            container: container.dir.to_string_lossy().into_owned(),
             writers: None,
             more_writers: None,
             extents: None,
@@ -215,7 +218,7 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
         if !wanted.patterns {
             let owners = Owners::new(&all);
             let mut pieces = Vec::new();
-            visible(&file, from, to, |extent| {
+            visible(file, from, to, |extent| {
                 pieces.push(extent);
                 Ok(())
             })?;
@@ -234,10 +237,10 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
         "{}: {} bytes; data logs in {}",
         show(path),
         count(len),
-        show(&file.container().dir)
+        show(&container.dir)
     ))?;
     if wanted.records {
-        return print_records(out, &file, &all, from, to);
+        return print_records(out, file, &all, from, to);
     }
     print_patterns(out, &writers, wanted.limit)?;
     if wanted.patterns {
@@ -249,10 +252,10 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
         "\n{:>16} {:>14}  {:26} {:>14}  writer",
         "offset", "bytes", "data log", "at"
     ))?;
-    visible(&file, from, to, |extent| {
+    visible(file, from, to, |extent| {
         pieces += 1;
         let writer = Writer::new(owners.of(&extent));
-        let log = shorten(&file, &extent.data_log);
+        let log = shorten(file, &extent.data_log);
         out.line(format_args!(
             "{:>16} {:>14}  {log:26} {:>14}  {writer}",
             extent.logical, extent.length, extent.physical
@@ -466,5 +469,6 @@ fn print_records(
 
 /// A data log by its path in the container's directory.
 fn shorten(file: &File, log: &Path) -> String {
-    show(log.strip_prefix(&file.container().dir).unwrap_or(log))
+    let dir = file.container().map_or(Path::new("/"), |container| &container.dir);
+    show(log.strip_prefix(dir).unwrap_or(log))
 }

@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use plfs_core::store::{Kind, Links};
-use plfs_core::{Container, Error, FlatState, FlatTotals, OpenMark, Plfs};
+use plfs_core::{
+    BackendState, Container, Decision, Error, FileStat, FlatState, FlatTotals, OpenMark, Plfs,
+    Unreachable, Workload, decision_of,
+};
 use serde::Serialize;
 
 use crate::layout::Shown;
@@ -35,6 +38,8 @@ impl From<OpenMark> for Mark {
 #[derive(Serialize)]
 struct Backend {
     id: String,
+    /// active, draining or gone; unknown if the table does not say.
+    state: &'static str,
     /// Where it is, if it is there.
     path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,9 +48,43 @@ struct Backend {
 
 impl Backend {
     fn new(container: &Container, id: u16) -> Backend {
+        let state = container.backend_state(id);
         let found = container.backend_root(id);
         let path = found.as_ref().ok().map(|path| path.to_string_lossy().into_owned());
-        Backend { id: format!("{id:04x}"), path, error: found.err().map(|error| error.to_string()) }
+        Backend {
+            id: format!("{id:04x}"),
+            state: state.map_or("unknown", BackendState::word),
+            path,
+            // One that is out of use need not be there.
+            error: found
+                .err()
+                .filter(|_| state != Some(BackendState::Gone))
+                .map(|error| error.to_string()),
+        }
+    }
+}
+
+/// What lies on a backend that is not there.
+#[derive(Serialize)]
+struct Missing {
+    backend: String,
+    error: String,
+    bytes: u64,
+    /// From and to, the first ones.
+    ranges: Vec<(u64, u64)>,
+    #[serde(skip)]
+    words: String,
+}
+
+impl From<Unreachable> for Missing {
+    fn from(found: Unreachable) -> Missing {
+        Missing {
+            backend: format!("{:04x}", found.backend),
+            error: found.why.to_string(),
+            bytes: found.bytes,
+            words: found.in_words(),
+            ranges: found.ranges,
+        }
     }
 }
 
@@ -55,6 +94,9 @@ struct Stat {
     size: u64,
     uuid: String,
     container: String,
+    /// Of one that was a plain file before: bytes that programs without PLFS see.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base_bytes: Option<u64>,
     stored_bytes: u64,
     log_sets: u32,
     data_logs: u32,
@@ -64,6 +106,9 @@ struct Stat {
     index_bytes_per_gib: Option<u64>,
     open_marks: Vec<Mark>,
     backends: Vec<Backend>,
+    /// What cannot be read, because a backend is not there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreachable: Vec<Missing>,
     mode: String,
     uid: u32,
     gid: u32,
@@ -119,6 +164,21 @@ struct Dir {
     layout: Shown,
 }
 
+/// A file that is plain, and that PLFS may make a container of, or not any more.
+#[derive(Serialize)]
+struct Plain {
+    path: String,
+    plain: bool,
+    /// Why it stays plain.
+    pinned: Option<String>,
+    size: u64,
+    mode: String,
+    uid: u32,
+    gid: u32,
+    mtime: String,
+    nlink: u64,
+}
+
 #[derive(Serialize)]
 struct Failed {
     path: String,
@@ -130,6 +190,7 @@ struct Failed {
 enum Answer {
     Stat(Box<Stat>),
     Dir(Box<Dir>),
+    Plain(Plain),
     Failed(Failed),
 }
 
@@ -149,6 +210,7 @@ pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
                         out.line(format_args!("{:>14}  {}", "directory", show(path)))?;
                         dir.layout.print(out)?;
                     }
+                    Answer::Plain(plain) => print_plain(out, path, &plain)?,
                     Answer::Failed(_) => {}
                 }
             }
@@ -180,7 +242,11 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Answer, Error> {
         (found.totals, plfs.container_behind(&full, Links::Follow)?)
     else {
         return Err(match found.stat.kind {
-            Kind::File => Error::NotAContainer { path: path.to_path_buf() },
+            Kind::File => {
+                let plain = of_plain(plfs, path, &full, &found)?;
+                let not_ours = || Error::NotAContainer { path: path.to_path_buf() };
+                return plain.map(Answer::Plain).ok_or_else(not_ours);
+            }
             _ => Error::Invalid {
                 what: "stat wants PLFS files and directories; this is a special file",
                 errno: plfs_core::store::Errno::INVAL,
@@ -198,6 +264,7 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Answer, Error> {
         size: stat.len,
         uuid: superblock.uuid.to_string(),
         container: container.dir.to_string_lossy().into_owned(),
+        base_bytes: container.base_len()?,
         stored_bytes: totals.stored_bytes,
         log_sets: totals.log_sets,
         data_logs: totals.data_logs,
@@ -207,6 +274,12 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Answer, Error> {
         index_bytes_per_gib: per_gib(totals.index_bytes, totals.stored_bytes),
         open_marks: plfs_core::open_marks(&container)?.into_iter().map(Mark::from).collect(),
         backends: superblock.backends.iter().map(|id| Backend::new(&container, *id)).collect(),
+        // A file whose index cannot be read either has other troubles, which check tells.
+        unreachable: plfs_core::unreachable(&container)
+            .unwrap_or_default()
+            .into_iter()
+            .map(Missing::from)
+            .collect(),
         mode: format!("{:04o}", stat.mode),
         uid: stat.uid,
         gid: stat.gid,
@@ -221,6 +294,55 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Answer, Error> {
         layout: full.parent().and_then(|dir| Shown::new(plfs, dir).ok()),
         created: time((superblock.created_ns / 1_000_000_000) as i64, 0),
     })))
+}
+
+/// A file that was born plain, or of which something is decided; `None`: it is none of PLFS's
+/// business.
+fn of_plain(
+    plfs: &Plfs,
+    path: &Path,
+    full: &Path,
+    found: &FileStat,
+) -> Result<Option<Plain>, Error> {
+    let decision = decision_of(plfs.store().as_ref(), full)?;
+    if decision.is_none() && plfs.workload_of(full)? != Workload::Auto {
+        return Ok(None);
+    }
+    let stat = found.stat;
+    Ok(Some(Plain {
+        path: path.to_string_lossy().into_owned(),
+        plain: true,
+        pinned: match decision {
+            Some(Decision::Plain(why)) => Some(why),
+            Some(Decision::Container { ino, .. }) if ino != stat.ino => {
+                Some("it is a copy of a file that has a container".into())
+            }
+            _ => None,
+        },
+        size: stat.len,
+        mode: format!("{:04o}", stat.mode),
+        uid: stat.uid,
+        gid: stat.gid,
+        mtime: time(stat.mtime.sec, stat.mtime.nsec),
+        nlink: stat.nlink,
+    }))
+}
+
+fn print_plain(out: &mut Out, path: &Path, plain: &Plain) -> Result<(), Fail> {
+    let mut field = |name: &str, value: String| out.line(format_args!("{name:>14}  {value}"));
+    field("file", show(path))?;
+    field("size", format!("{} bytes", size(plain.size)))?;
+    match &plain.pinned {
+        None => field("plain", "until several processes write it".into())?,
+        Some(why) => field("plain", format!("for ever: {}", show(Path::new(why))))?,
+    }
+    field("mode", mode(&plain.mode, plain.uid, plain.gid, plain.nlink))?;
+    field("modified", plain.mtime.clone())
+}
+
+fn mode(mode: &str, uid: u32, gid: u32, names: u64) -> String {
+    let s = if names == 1 { "" } else { "s" };
+    format!("{mode}, uid {uid}, gid {gid}, {names} name{s}")
 }
 
 /// Log sets that have an index log: one that was never written has none.
@@ -249,6 +371,9 @@ fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
             stat.log_sets
         ),
     )?;
+    if let Some(bytes) = stat.base_bytes {
+        field("base", format!("{} bytes in place: it was a plain file before", size(bytes)))?;
+    }
     let written = format!(
         "{} bytes in {} index logs, {} records written",
         size(stat.index_bytes),
@@ -287,30 +412,24 @@ fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
             "none: sizes come from the index logs".into()
         },
     )?;
-    field(
-        "mode",
-        format!(
-            "{}, uid {}, gid {}, {} name{}",
-            stat.mode,
-            stat.uid,
-            stat.gid,
-            stat.nlink,
-            if stat.nlink == 1 { "" } else { "s" }
-        ),
-    )?;
+    field("mode", mode(&stat.mode, stat.uid, stat.gid, stat.nlink))?;
     field("created", stat.created.clone())?;
     field("modified", stat.mtime.clone())?;
     field("uuid", stat.uuid.clone())?;
     field("container", show(Path::new(&stat.container)))?;
     if stat.backends.len() > 1 {
-        for Backend { id, path, error } in &stat.backends {
+        for Backend { id, state, path, error } in &stat.backends {
             let place = path
                 .as_deref()
                 .map(|path| show(Path::new(path)))
                 .or(error.clone())
                 .unwrap_or_default();
-            field("backend", format!("{id}  {place}"))?;
+            let state = if *state == "active" { String::new() } else { format!("{state}  ") };
+            field("backend", format!("{id}  {state}{place}"))?;
         }
+    }
+    for Missing { error, words, .. } in &stat.unreachable {
+        field("unreachable", format!("{words}; {error}"))?;
     }
     field("streams", format!("{} of each log set, recorded in the file", stat.streams))?;
     field(

@@ -104,6 +104,22 @@ impl Backend {
         Backend::decode(&text).map(|_| text)
     }
 
+    /// An entry that says this, and what else `text`, which is one, has: lines that this version
+    /// does not know, and the order of all. Errors as [`Backend::encode`].
+    pub fn amend(&self, text: &[u8]) -> Result<Vec<u8>, Bad> {
+        let fresh = self.encode()?;
+        let key = |line: &[u8]| line.split(|byte| *byte == b' ').next().map(<[u8]>::to_vec);
+        let own: Vec<&[u8]> = fresh.split_inclusive(|byte| *byte == b'\n').collect();
+        let lines = text.split_inclusive(|byte| *byte == b'\n');
+        let amended: Vec<u8> = lines
+            .flat_map(|line| {
+                let said = own.iter().find(|own| key(own) == key(line));
+                said.copied().unwrap_or(line).iter().copied()
+            })
+            .collect();
+        Backend::decode(&amended).map(|_| amended)
+    }
+
     /// What an entry says.
     pub fn decode(text: &[u8]) -> Result<Backend, Bad> {
         let (mut identity, mut state, mut path) = (None, None, None);
@@ -223,6 +239,19 @@ mod tests {
     fn people_may_add_and_reorder_keys() {
         let text = b"plfs-backend 1\npath /x\nnote bought in May\nstate gone\nidentity 00112233445566778899aabbccddeeff\n";
         assert_eq!(Backend::decode(text), Ok(Backend { state: State::Gone, ..sample(b"/x") }));
+    }
+
+    #[test]
+    fn what_people_added_stays_when_an_entry_changes() {
+        let text = b"plfs-backend 1\npath /x\nnote bought in May\nstate active\nidentity 00112233445566778899aabbccddeeff\n";
+        let now = Backend { state: State::Draining, ..sample(b"/y\nz") };
+        let amended = now.amend(text).unwrap();
+        assert_eq!(
+            String::from_utf8(amended).unwrap(),
+            "plfs-backend 1\npath /y\\nz\nnote bought in May\nstate draining\nidentity \
+             00112233445566778899aabbccddeeff\n"
+        );
+        assert!(sample(b"relative").amend(text).is_err());
     }
 
     #[test]

@@ -7,8 +7,10 @@ mod encode;
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+pub(crate) use decode::decode_references;
 pub use decode::{At, begins_at, block_at, decode_block, header_at, is_torn};
 pub use encode::encode_block;
+pub(crate) use encode::{encode_payload, encode_references};
 
 use crate::name::SegmentRef;
 use crate::{MAX_OFFSET, Uuid};
@@ -42,6 +44,9 @@ const FLAG_TRUNCATE: u16 = 1;
 const FLAG_DATA_DURABLE: u16 = 2;
 /// The largest segment: its name has eight hex digits.
 pub const SEGMENT_MAX: u32 = u32::MAX;
+
+/// Kind of a reference to the file `base`.
+const REFERENCE_BASE: u8 = 1;
 
 const KIND_RUN: u8 = 1;
 const KIND_TRUNCATE: u8 = 2;

@@ -22,7 +22,9 @@ pub const LAYOUT_TMP: &str = ".plfs-layout.";
 pub const SUPER: &str = "super";
 /// Name of the flat index.
 pub const FLAT: &str = "flat";
-/// Start of the name of a flat index that is being written.
+/// Name of the sorted tree of a pack.
+pub const NAMES: &str = "names";
+/// Start of the name of a flat index, or a tree, that is being written.
 pub const FLAT_TMP: &str = "flat.tmp.";
 /// Name of the file with the stamp that the next owners start behind.
 pub const CLOCK: &str = "clock";
@@ -30,6 +32,10 @@ pub const CLOCK: &str = "clock";
 pub const CLOCK_TMP: &str = "clock.tmp.";
 /// Name of the file that carries applications' record locks.
 pub const LOCK: &str = "lock";
+/// Name that the inode of a file has in its container if it was a plain file before (section 11).
+pub const BASE: &str = "base";
+/// Start of the name of a superblock that is being written for such a container.
+pub const SUPER_TMP: &str = "super.tmp.";
 
 /// Identity of a container: 16 random bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,6 +87,14 @@ pub struct SegmentRef {
     pub backend: u16,
 }
 
+impl SegmentRef {
+    /// The plain file that became a container: what it has lies at its logical offset. In a block
+    /// it is a reference of kind 1, whose other fields are 0; here it has the one id that no
+    /// backend can have.
+    pub const BASE: SegmentRef =
+        SegmentRef { set: 0, stream: 0, segment: 0, backend: BACKEND_MAX + 1 };
+}
+
 /// A file or directory in a container, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Name {
@@ -90,12 +104,16 @@ pub enum Name {
     OpenMark(u32),
     /// `SET.fenced`: the set's owner was declared dead; nobody owns it again.
     Fenced(u32),
+    /// `SET.unsynced`: a sync of the set failed; nobody owns it again.
+    Unsynced(u32),
     /// `SET`: the directory of a log set.
     LogSet(u32),
     /// `flat`
     Flat,
-    /// `flat.tmp.…`, `clock.tmp.…`: not finished, or being written now.
+    /// `flat.tmp.…`, `clock.tmp.…`, `super.tmp.…`: not finished, or being written now.
     Tmp,
+    /// `base`
+    Base,
     /// `clock`
     Clock,
     /// `SET.gone`: a log set on its way out.
@@ -112,10 +130,14 @@ impl Name {
             FLAT => Some(Name::Flat),
             LOCK => Some(Name::Lock),
             CLOCK => Some(Name::Clock),
-            _ if name.starts_with(FLAT_TMP) || name.starts_with(CLOCK_TMP) => Some(Name::Tmp),
+            BASE => Some(Name::Base),
+            _ if [FLAT_TMP, CLOCK_TMP, SUPER_TMP].iter().any(|tmp| name.starts_with(tmp)) => {
+                Some(Name::Tmp)
+            }
             _ => match name.split_once('.') {
                 Some((set, "open")) => hex(set, 8).map(Name::OpenMark),
                 Some((set, "fenced")) => hex(set, 8).map(Name::Fenced),
+                Some((set, "unsynced")) => hex(set, 8).map(Name::Unsynced),
                 Some((set, "gone")) => hex(set, 8).map(Name::Gone),
                 Some(_) => None,
                 None => hex(name, 8).map(Name::LogSet),
@@ -160,6 +182,11 @@ pub fn fenced_mark(set: u32) -> String {
     format!("{set:08x}.fenced")
 }
 
+/// `SET.unsynced`
+pub fn unsynced_mark(set: u32) -> String {
+    format!("{set:08x}.unsynced")
+}
+
 /// `SET`
 pub fn log_set(set: u32) -> String {
     format!("{set:08x}")
@@ -193,6 +220,7 @@ mod tests {
         assert_eq!(Name::parse(&log_set(7)), Some(Name::LogSet(7)));
         assert_eq!(Name::parse(&open_mark(u32::MAX)), Some(Name::OpenMark(u32::MAX)));
         assert_eq!(Name::parse(&gone(7)), Some(Name::Gone(7)));
+        assert_eq!(Name::parse(&unsynced_mark(7)), Some(Name::Unsynced(7)));
         let others = [
             (SUPER, Name::Super),
             (FLAT, Name::Flat),
@@ -200,6 +228,8 @@ mod tests {
             ("clock.tmp.ab", Name::Tmp),
             (CLOCK, Name::Clock),
             (LOCK, Name::Lock),
+            (BASE, Name::Base),
+            ("super.tmp.ab", Name::Tmp),
         ];
         for (name, parsed) in others {
             assert_eq!(Name::parse(name), Some(parsed));

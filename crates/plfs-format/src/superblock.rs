@@ -19,8 +19,12 @@ pub const MAGIC: [u8; 8] = *b"\x89PLFS\r\n\x1a";
 pub const MAGIC_AT: usize = 64;
 /// The major version that this crate writes and the only one that it reads.
 pub const MAJOR: u16 = 1;
-/// Incompatible features that this crate knows: none.
-pub const KNOWN_FEATURES: u64 = 0;
+/// Incompatible feature: the container has a `base`, and names are links of that (section 11).
+const FEATURE_BASE: u64 = 1;
+/// Incompatible features of a file that is not a pack that this crate knows.
+pub const KNOWN_FEATURES: u64 = FEATURE_BASE;
+/// The incompatible feature of a pack.
+pub const PACK_FEATURE: u64 = 1 << 2;
 /// Streams a log set may have at most: two hex digits.
 pub const STREAMS_MAX: u16 = 256;
 /// Backends that the new log sets of a file may use at most.
@@ -37,6 +41,7 @@ const BOOT_AT: usize = FIXED_BYTES - 16;
 /// What the CRC covers begins here.
 const SUMMED_AT: usize = 76;
 const WORKLOAD_SHARED: u16 = 1;
+const WORKLOAD_PACK: u16 = 3;
 const NAMES_HARD_LINKS: u16 = 1;
 
 /// Bytes 64 to 153.
@@ -80,6 +85,8 @@ pub struct Superblock {
     pub uid: u32,
     /// Group at creation.
     pub gid: u32,
+    /// The file was a plain file before: its inode is `base` in the container (section 11).
+    pub has_base: bool,
     /// Data logs per log set at most, 1 to 256.
     pub streams: u16,
     /// Length past which a stream goes on to its next segment.
@@ -89,6 +96,31 @@ pub struct Superblock {
     pub backends: Vec<u16>,
     /// Absolute path of the root at creation, a hint only.
     pub root: Vec<u8>,
+}
+
+/// What a container is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// One file.
+    Shared,
+    /// The small files of a directory (FORMAT.md section 12).
+    Pack,
+}
+
+impl Form {
+    fn workload(self) -> u16 {
+        match self {
+            Form::Shared => WORKLOAD_SHARED,
+            Form::Pack => WORKLOAD_PACK,
+        }
+    }
+
+    fn features(self) -> u64 {
+        match self {
+            Form::Shared => 0,
+            Form::Pack => PACK_FEATURE,
+        }
+    }
 }
 
 /// Why bytes are no superblock that we can use.
@@ -118,6 +150,15 @@ impl Superblock {
     /// Errors if there are no or too many backends, the root's path is longer than 2,388 bytes, or
     /// a number is out of range.
     pub fn encode(&self) -> Result<Vec<u8>, Bad> {
+        self.encode_as(Form::Shared)
+    }
+
+    /// [`Superblock::encode`] of a pack.
+    pub fn encode_pack(&self) -> Result<Vec<u8>, Bad> {
+        self.encode_as(Form::Pack)
+    }
+
+    fn encode_as(&self, form: Form) -> Result<Vec<u8>, Bad> {
         let mut out = vec![0; FILE_BYTES];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
         if self.backends.len() > BACKENDS_MAX {
@@ -131,14 +172,14 @@ impl Superblock {
             crc: 0.into(),
             major: MAJOR.into(),
             minor: 0.into(),
-            incompatible: 0.into(),
+            incompatible: (form.features() | if self.has_base { FEATURE_BASE } else { 0 }).into(),
             compatible: 0.into(),
             uuid: self.uuid.0,
             created_ns: self.created_ns.into(),
             mode: self.mode.into(),
             uid: self.uid.into(),
             gid: self.gid.into(),
-            workload: WORKLOAD_SHARED.into(),
+            workload: form.workload().into(),
             streams: self.streams.into(),
             zero: 0.into(),
             names: NAMES_HARD_LINKS.into(),
@@ -156,13 +197,23 @@ impl Superblock {
         put(BOOT_AT + 8, &self.created_boot_ns.to_le_bytes());
         let sum = crc(&out[SUMMED_AT..FIXED_BYTES]);
         out[MAGIC_AT + 8..SUMMED_AT].copy_from_slice(&sum.to_le_bytes());
-        Superblock::decode(&out)
+        Superblock::decode_as(form, &out)
             .map_err(|_| Bad::new(0, "a field of the superblock is out of range"))?;
         Ok(out)
     }
 
     /// Reads a superblock from the first [`FIXED_BYTES`] bytes of its file.
     pub fn decode(file: &[u8]) -> Result<Superblock, SuperError> {
+        Superblock::decode_as(Form::Shared, file)
+    }
+
+    /// Reads the superblock of a pack; any other file is [`SuperError::NotASuperblock`], or of a
+    /// form that this does not know.
+    pub fn decode_pack(file: &[u8]) -> Result<Superblock, SuperError> {
+        Superblock::decode_as(Form::Pack, file)
+    }
+
+    fn decode_as(form: Form, file: &[u8]) -> Result<Superblock, SuperError> {
         if !has_magic(file) {
             return Err(SuperError::NotASuperblock);
         }
@@ -175,10 +226,15 @@ impl Superblock {
             return bad(72, "the superblock's checksum does not match its bytes");
         }
         let (major, features) = (raw.major.get(), raw.incompatible.get());
-        if major != MAJOR || features & !KNOWN_FEATURES != 0 {
+        let known = match form {
+            Form::Shared => KNOWN_FEATURES,
+            Form::Pack => PACK_FEATURE,
+        };
+        let lacks = form.features() & !features != 0;
+        if major != MAJOR || features & !known != 0 || lacks {
             return Err(SuperError::Unknown { major, features });
         }
-        if raw.workload != WORKLOAD_SHARED {
+        if raw.workload != form.workload() {
             return newer(132, "the file is kept in a form that this version does not know");
         }
         if raw.names != NAMES_HARD_LINKS {
@@ -220,6 +276,7 @@ impl Superblock {
             mode: raw.mode.get(),
             uid: raw.uid.get(),
             gid: raw.gid.get(),
+            has_base: features & FEATURE_BASE != 0,
             streams,
             segment_bytes: raw.segment_bytes.get(),
             backends: list.iter().map(|id| id.get()).collect(),
@@ -241,6 +298,7 @@ mod tests {
             mode: 0o640,
             uid: 2,
             gid: 3,
+            has_base: false,
             streams: 8,
             segment_bytes: 1 << 40,
             backends: vec![0, 0x1f, 0xfffe],
@@ -254,6 +312,8 @@ mod tests {
         assert_eq!(file.len(), FILE_BYTES);
         assert_eq!(file[63], b'\n');
         assert_eq!(Superblock::decode(&file), Ok(sample()));
+        let based = Superblock { has_base: true, ..sample() };
+        assert_eq!(Superblock::decode(&based.encode().unwrap()), Ok(based));
     }
 
     #[test]

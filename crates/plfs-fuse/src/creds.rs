@@ -35,6 +35,12 @@ pub fn is_root() -> bool {
     *ROOT.get_or_init(|| rustix::process::geteuid().is_root())
 }
 
+/// Whether the daemon's own group is root's, too, so that a thread need not become root first.
+fn began_as_root() -> bool {
+    static ROOT: OnceLock<bool> = OnceLock::new();
+    *ROOT.get_or_init(|| rustix::process::getegid().is_root())
+}
+
 /// The thread acts for somebody until this is dropped.
 #[derive(Debug)]
 #[must_use]
@@ -45,7 +51,7 @@ pub struct Acting {
 impl Acting {
     /// From now on the thread's calls are those of this user and group.
     pub fn as_user(uid: u32, gid: u32) -> Acting {
-        let before = NOW.get();
+        let before = NOW.get().or_else(|| began_as_root().then_some((0, 0)));
         if !is_root() || before == Some((uid, gid)) {
             return Acting { before: None };
         }

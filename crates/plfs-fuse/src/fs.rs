@@ -8,6 +8,7 @@ mod contended;
 mod files;
 mod names;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,13 +18,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use fuser::FileType;
-use plfs_core::store::{Errno, PosixStore, Store, Time};
-use plfs_core::{Access, File, Plfs, SUPERBLOCK_BYTES};
+use fuser::{BackingId, FileType};
+use plfs_core::store::{BEHIND_STANDARD, Errno, PosixStore, Store, StoreFile, Time, stat_of};
+use plfs_core::{Access, File, Plfs, may_be_logical};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 
 use crate::creds::{Acting, Caller, as_caller, as_caller_with_groups};
-use crate::inode::{Inode, Inodes, OpenState, ROOT_ID, lock};
+use crate::inode::{Inode, Inodes, Name, OpenState, ROOT_ID, lock};
 use crate::store::{MountStore, Root};
 
 pub use names::bare_attr;
@@ -50,15 +51,25 @@ pub enum Cache {
     Fresh,
     /// The kernel caches; what it has is still valid.
     Keep,
-    /// A plain file: the kernel may read and write it by itself.
-    Plain,
+}
+
+/// What the kernel does by itself with an open file, without a request for each call.
+#[derive(Debug)]
+pub enum Passthrough {
+    /// Nothing.
+    None,
+    /// It may read this plain file, if nothing else is open.
+    Begins(Arc<Inode>, Arc<dyn StoreFile>),
+    /// It does already for other handles, so it must know the same of this one. [`Cache::Direct`]
+    /// says that this handle's calls are requests all the same.
+    GoesOn(Arc<BackingId>),
 }
 
 /// One open file or directory.
 #[derive(Debug)]
 pub enum Handle {
-    /// A logical file.
-    Logical {
+    /// A regular file, which the engine reads and writes: in place as long as it is plain.
+    File {
         /// Where the bytes are.
         file: Arc<File>,
         /// What was opened.
@@ -67,15 +78,6 @@ pub enum Handle {
         writes: bool,
         /// Capabilities of the file were looked for since it was opened.
         stripped: AtomicBool,
-    },
-    /// Any other regular file.
-    Plain {
-        /// Opened as asked.
-        fd: Arc<OwnedFd>,
-        /// What was opened.
-        inode: Arc<Inode>,
-        /// May write.
-        writes: bool,
     },
     /// A directory, and what was in it at the last rewind.
     Dir {
@@ -158,8 +160,8 @@ pub struct Opened {
     pub fh: u64,
     /// How the kernel may cache.
     pub cache: Cache,
-    /// The plain file that the kernel may use by itself.
-    pub plain: Option<(Arc<Inode>, Arc<OwnedFd>)>,
+    /// What the kernel does by itself.
+    pub kernel: Passthrough,
 }
 
 /// The file system of one mount.
@@ -228,7 +230,7 @@ fn key_of(stat: &Stat) -> (u64, u64) {
 }
 
 fn may_be_name(stat: &Stat) -> bool {
-    stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_size == SUPERBLOCK_BYTES as i64
+    may_be_logical(&stat_of(stat))
 }
 
 const READ_WRITE: Access = Access { read: true, write: true };
@@ -323,8 +325,17 @@ impl Door {
 
     /// A descriptor of the file that allows nothing but to name it.
     fn find(&self, inode: &Inode, open: &OpenState) -> Result<Found> {
-        if let Some(fd) = &open.path_fd {
-            return Ok(Found { fd: fd.clone(), name: inode.names().first().cloned() });
+        let plain = open.file.as_ref().and_then(|file| file.plain_file());
+        let opened = match (&open.path_fd, plain.as_ref().and_then(|file| file.fd())) {
+            (Some(fd), _) => Some(fd.clone()),
+            (None, Some(fd)) => {
+                Some(Arc::new(rustix::io::fcntl_dupfd_cloexec(fd, BEHIND_STANDARD)?))
+            }
+            (None, None) => None,
+        };
+        if let Some(fd) = opened {
+            let stat = rustix::fs::fstat(&*fd)?;
+            return Ok(Found { fd, stat, name: self.name_of(inode)?.map(|(name, _)| name) });
         }
         for name in inode.names() {
             let found = rustix::fs::openat(
@@ -333,14 +344,28 @@ impl Door {
                 OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
                 Mode::empty(),
             );
-            if let Ok(fd) = found
-                && key_of(&rustix::fs::fstat(&fd)?) == inode.key
-            {
-                return Ok(Found { fd: Arc::new(fd), name: Some(name) });
+            if let Ok(fd) = found {
+                let stat = rustix::fs::fstat(&fd)?;
+                if key_of(&stat) == inode.key {
+                    return Ok(Found { fd: Arc::new(fd), stat, name: Some(name) });
+                }
             }
             inode.remove_name(name.parent.id, &name.name);
         }
         Err(Errno::STALE)
+    }
+
+    /// A name that leads to the file at this moment, and the file's stat; `None` if none of those
+    /// that it was found by does. One call, as a rule.
+    fn name_of(&self, inode: &Inode) -> Result<Option<(Name, Stat)>> {
+        for name in inode.names() {
+            let dir = dir_of(&name.parent)?;
+            match rustix::fs::statat(dir, &name.name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if key_of(&stat) == inode.key => return Ok(Some((name, stat))),
+                _ => inode.remove_name(name.parent.id, &name.name),
+            }
+        }
+        Ok(None)
     }
 
     /// Path of the file for the engine: by its name, else through its descriptor.
@@ -412,29 +437,21 @@ impl Door {
     pub(crate) fn way(&self, id: u64) -> Result<Way> {
         let inode = self.inode(id)?;
         if let Some(dir) = &inode.dir {
-            return Ok(Way { path: magic(dir), follow: true, fd: None });
+            return Ok(Way { path: magic(dir), follow: true, kept: None });
         }
         let (file, fd) = {
             let open = lock(&inode.open);
             (open.file.clone(), open.path_fd.clone())
         };
         if let Some(file) = file {
-            let fd = Arc::new(open_super(&self.root, &file)?);
-            return Ok(Way { path: magic(&*fd), follow: true, fd: Some(fd) });
+            return way_to(&self.root, &file);
         }
         if let Some(fd) = fd {
-            return Ok(Way { path: magic(&*fd), follow: true, fd: Some(fd) });
+            return Ok(Way { path: magic(&*fd), follow: true, kept: Some(Box::new(fd)) });
         }
-        for name in inode.names() {
-            let dir = dir_of(&name.parent)?;
-            match rustix::fs::statat(dir, &name.name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if key_of(&stat) == inode.key => {
-                    return Ok(Way { path: magic(dir).join(&name.name), follow: false, fd: None });
-                }
-                _ => inode.remove_name(name.parent.id, &name.name),
-            }
-        }
-        Err(Errno::STALE)
+        let (name, _) = self.name_of(&inode)?.ok_or(Errno::STALE)?;
+        let path = magic(dir_of(&name.parent)?).join(&name.name);
+        Ok(Way { path, follow: false, kept: None })
     }
 
     /// The logical file of an inode, opened if it is not.
@@ -462,7 +479,8 @@ impl Door {
 /// A file that was found, and the name by which.
 struct Found {
     fd: Arc<OwnedFd>,
-    name: Option<crate::inode::Name>,
+    stat: Stat,
+    name: Option<Name>,
 }
 
 /// A path that leads to a file.
@@ -472,13 +490,18 @@ pub(crate) struct Way {
     pub follow: bool,
     /// What the link of /proc leads to, as long as it is open.
     #[allow(dead_code)]
-    fd: Option<Arc<OwnedFd>>,
+    kept: Option<Box<dyn Any>>,
 }
 
-/// The superblock of a file that may have no name, looked up only. The file's owner can put links
-/// beside it: none is followed.
-fn open_super(root: &Root, file: &File) -> Result<OwnedFd> {
-    let path = file.container().dir.join("super");
+/// A way to the inode of an open file, which may have no name. One with a container has it there,
+/// where the file's owner can put links: none is followed.
+fn way_to(root: &Root, file: &File) -> Result<Way> {
+    let plain = file.plain_file();
+    if let Some(path) = plain.as_ref().and_then(|plain| plain.fd()).map(magic) {
+        return Ok(Way { path, follow: true, kept: Some(Box::new(plain)) });
+    }
+    let path = file.container().ok_or(Errno::STALE)?.inode_path();
     let inside = path.strip_prefix(&root.path).map_err(|_| Errno::STALE)?;
-    PosixStore::new().open_beneath(root.fd().as_fd(), inside, OFlags::PATH)
+    let fd = PosixStore::new().open_beneath(root.fd().as_fd(), inside, OFlags::PATH)?;
+    Ok(Way { path: magic(&fd), follow: true, kept: Some(Box::new(fd)) })
 }

@@ -19,7 +19,7 @@ use fuser::{
 use plfs_core::store::Time;
 
 use crate::creds::Caller;
-use crate::fs::{Cache, Changes, Door, Opened, Result, When};
+use crate::fs::{Cache, Changes, Door, Opened, Passthrough, Result, When};
 use crate::inode::lock;
 use crate::xattr;
 
@@ -95,7 +95,7 @@ impl Fuse {
         match opened.cache {
             Cache::Direct => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
             Cache::Keep => FopenFlags::FOPEN_KEEP_CACHE,
-            Cache::Fresh | Cache::Plain => FopenFlags::empty(),
+            Cache::Fresh => FopenFlags::empty(),
         }
     }
 }
@@ -171,7 +171,7 @@ impl Filesystem for Fuse {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        fh: Option<FileHandle>,
+        _fh: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
@@ -180,7 +180,7 @@ impl Filesystem for Fuse {
     ) {
         let changes =
             Changes { mode, uid, gid, size, atime: atime.map(when), mtime: mtime.map(when) };
-        let done = || self.door.setattr(caller(request), ino.0, fh.map(|fh| fh.0), changes);
+        let done = || self.door.setattr(caller(request), ino.0, changes);
         answer!(reply, "setattr", done(), |reply: ReplyAttr, attr| reply
             .attr(&self.door.ttl, &attr));
     }
@@ -297,30 +297,30 @@ impl Filesystem for Fuse {
             Ok(opened) => opened,
             Err(errno) => return reply.error(errno),
         };
-        let fh = FileHandle(opened.fh);
-        if let Some((inode, fd)) = &opened.plain
-            && self.passthrough.load(Ordering::Relaxed)
-        {
-            let mut open = lock(&inode.open);
-            let backing = match &open.backing {
-                Some(backing) => Some(backing.clone()),
-                // Files that are open without it must stay so: the kernel refuses a mixture.
-                None if open.handles > 1 => None,
-                None => match reply.open_backing(&**fd) {
-                    Ok(backing) => Some(open.backing.insert(Arc::new(backing)).clone()),
-                    Err(error) => {
-                        log::info!("the kernel does not use plain files by itself: {error}");
-                        self.passthrough.store(false, Ordering::Relaxed);
-                        None
-                    }
-                },
-            };
-            drop(open);
-            if let Some(backing) = backing {
-                return reply.opened_passthrough(fh, FopenFlags::empty(), &backing);
+        let (fh, flags) = (FileHandle(opened.fh), self.flags(&opened));
+        let backing = match &opened.kernel {
+            Passthrough::GoesOn(backing) => Some(backing.clone()),
+            Passthrough::Begins(inode, file) if self.passthrough.load(Ordering::Relaxed) => {
+                let mut open = lock(&inode.open);
+                match (file.fd(), open.handles) {
+                    // Files that are open without it must stay so: the kernel refuses a mixture.
+                    (Some(fd), 1) => match reply.open_backing(fd) {
+                        Ok(backing) => Some(open.backing.insert(Arc::new(backing)).clone()),
+                        Err(error) => {
+                            log::info!("the kernel does not use plain files by itself: {error}");
+                            self.passthrough.store(false, Ordering::Relaxed);
+                            None
+                        }
+                    },
+                    _ => None,
+                }
             }
+            _ => None,
+        };
+        match backing {
+            Some(backing) => reply.opened_passthrough(fh, flags, &backing),
+            None => reply.opened(fh, flags),
         }
-        reply.opened(fh, self.flags(&opened));
     }
 
     fn create(
@@ -339,13 +339,15 @@ impl Filesystem for Fuse {
             "create",
             made(),
             |reply: ReplyCreate, (attr, opened): (fuser::FileAttr, Opened)| {
-                reply.created(
-                    &self.door.ttl,
-                    &attr,
-                    NO_GENERATION,
-                    FileHandle(opened.fh),
-                    self.flags(&opened),
-                )
+                let (ttl, fh) = (&self.door.ttl, FileHandle(opened.fh));
+                let flags = self.flags(&opened);
+                match &opened.kernel {
+                    // It was there, after all.
+                    Passthrough::GoesOn(backing) => {
+                        reply.created_passthrough(ttl, &attr, NO_GENERATION, fh, flags, backing)
+                    }
+                    _ => reply.created(ttl, &attr, NO_GENERATION, fh, flags),
+                }
             }
         );
     }
@@ -430,11 +432,10 @@ impl Filesystem for Fuse {
         _request: &Request,
         _ino: INodeNo,
         fh: FileHandle,
-        datasync: bool,
+        _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        answer!(reply, "fsync", self.door.fsync(fh.0, datasync), |reply: ReplyEmpty, ()| reply
-            .ok());
+        answer!(reply, "fsync", self.door.fsync(fh.0), |reply: ReplyEmpty, ()| reply.ok());
     }
 
     fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -516,11 +517,10 @@ impl Filesystem for Fuse {
         _request: &Request,
         _ino: INodeNo,
         fh: FileHandle,
-        datasync: bool,
+        _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        answer!(reply, "fsyncdir", self.door.fsync(fh.0, datasync), |reply: ReplyEmpty, ()| reply
-            .ok());
+        answer!(reply, "fsyncdir", self.door.fsync(fh.0), |reply: ReplyEmpty, ()| reply.ok());
     }
 
     fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {

@@ -49,11 +49,12 @@ pub struct OpenState {
     pub kept: bool,
     /// Those of them that may write.
     pub writers: u32,
-    /// The logical file, open for reading and writing: what asks by inode uses it.
+    /// The engine's file: what asks by inode uses it. Open for reading and writing if it has a
+    /// container, or if a program may write it.
     pub file: Option<Arc<File>>,
-    /// Any other file, by path only.
+    /// A file that is kept though no handle is open, by path only.
     pub path_fd: Option<Arc<OwnedFd>>,
-    /// What the kernel reads and writes itself.
+    /// What the kernel reads and writes itself. As long as it is there, all handles must have it.
     pub backing: Option<Arc<BackingId>>,
     /// What the kernel's cache has, as of the last open: kept past the close.
     pub seen: Option<Version>,

@@ -231,6 +231,10 @@ impl Store for MountStore {
         self.call(from, |store, from| store.link(from, &to))
     }
 
+    fn link_open(&self, file: &dyn StoreFile, to: &Path) -> Result<()> {
+        self.call(to, |store, to| store.link_open(file, to))
+    }
+
     fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
         self.call(path, |store, path| store.symlink(target, path))
     }
@@ -279,6 +283,11 @@ impl Store for MountStore {
     fn hold(&self) -> Option<Result<Box<dyn Any + Send + Sync>>> {
         let _acting = self.owner().map(|(uid, gid)| Acting::as_user(uid, gid));
         self.inner.hold()
+    }
+
+    fn kept_dir(&self) -> Option<Result<Arc<dyn StoreFile>>> {
+        let _acting = self.owner().map(|(uid, gid)| Acting::as_user(uid, gid));
+        self.inner.kept_dir()
     }
 
     fn is_local(&self, path: &Path) -> bool {
@@ -355,7 +364,7 @@ mod tests {
         };
         let file = open(&plfs).unwrap();
         file.write_at(b"abc", 0).unwrap();
-        let container = file.container().dir.clone();
+        let container = file.container().unwrap().dir.clone();
 
         // Who renames a directory above loses nothing, here for a second reason: the root is a
         // descriptor.

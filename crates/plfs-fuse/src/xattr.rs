@@ -19,10 +19,17 @@ const OURS: &str = "user.plfs.";
 /// Room for a value or a list: Linux allows no more (XATTR_SIZE_MAX, XATTR_LIST_MAX).
 const ROOM_BYTES: usize = 64 << 10;
 
+/// The engine's, of files that may have a container: no business of programs, and not to be copied
+/// (plfs_format::attribute).
+const DECISION: &str = "user.plfs";
+
 /// Reads one.
 pub fn get(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr) -> Result<Vec<u8>> {
     if let Some(ours) = name.to_str().filter(|name| name.starts_with(OURS)) {
         return made_up(door, status, caller, id, ours).map(String::into_bytes);
+    }
+    if name == DECISION {
+        return Err(Errno::NODATA);
     }
     // `ls -l` asks for two of each file, which few have.
     if (name.as_bytes().starts_with(b"security.") || is_acl(name)) && !may_have(door, id, name)? {
@@ -91,7 +98,8 @@ fn made_up(door: &Door, status: &Status, caller: Caller, id: u64, name: &str) ->
         }
     }
     let file = door.logical(id)?.ok_or(Errno::NODATA)?;
-    let (superblock, container) = (&file.container().superblock, file.container());
+    let container = file.container().ok_or(Errno::NODATA)?;
+    let superblock = &container.superblock;
     match name.strip_prefix(OURS).unwrap_or_default() {
         "layout" => {
             let path = |id| {
@@ -146,7 +154,7 @@ pub fn set(
         log::set_max_level(level);
         return Ok(());
     }
-    if name.as_bytes().starts_with(OURS.as_bytes()) {
+    if is_ours(name) {
         return Err(Errno::PERM);
     }
     let flags = XattrFlags::from_bits_retain(flags as u32);
@@ -164,7 +172,7 @@ pub fn set(
 
 /// Removes one.
 pub fn remove(door: &Door, caller: Caller, id: u64, name: &OsStr) -> Result<()> {
-    if name.as_bytes().starts_with(OURS.as_bytes()) {
+    if is_ours(name) {
         return Err(Errno::PERM);
     }
     let way = door.way(id)?;
@@ -181,7 +189,7 @@ pub fn remove(door: &Door, caller: Caller, id: u64, name: &OsStr) -> Result<()> 
 
 /// Names of all, each with a zero behind it.
 pub fn list(door: &Door, id: u64) -> Result<Vec<u8>> {
-    door.ask(id, |path, follow| {
+    let mut all = door.ask(id, |path, follow| {
         fill(1024, |into| {
             if follow {
                 rustix::fs::listxattr(path, into)
@@ -189,7 +197,23 @@ pub fn list(door: &Door, id: u64) -> Result<Vec<u8>> {
                 rustix::fs::llistxattr(path, into)
             }
         })
-    })
+    })?;
+    if is_listed(&all, OsStr::new(DECISION)) {
+        let names = all.split_inclusive(|byte| *byte == 0);
+        all = names.filter(|name| name.strip_suffix(b"\0") != Some(DECISION.as_bytes())).fold(
+            Vec::new(),
+            |mut others, name| {
+                others.extend_from_slice(name);
+                others
+            },
+        );
+    }
+    Ok(all)
+}
+
+/// Not for programs to change.
+fn is_ours(name: &OsStr) -> bool {
+    name == DECISION || name.as_bytes().starts_with(OURS.as_bytes())
 }
 
 fn is_acl(name: &OsStr) -> bool {

@@ -191,6 +191,49 @@ impl Folder {
         self.barrier = self.items.len();
     }
 
+    /// Says that bytes lie elsewhere than was pushed: those of `length` from `from` (segment,
+    /// physical) on lie at `to`. Records that have some of them are split, and go on with nothing
+    /// that comes; each part keeps its stamp.
+    pub fn relocate(
+        &mut self,
+        from: (u32, u64),
+        length: u64,
+        to: (u32, u64),
+        stamp: impl FnMut() -> u64,
+    ) {
+        self.seal(stamp);
+        let (start, end) = (from.1, from.1 + length);
+        let mut items = Vec::with_capacity(self.items.len());
+        for item in self.items.drain(..) {
+            let bytes = item.run.bytes() * u64::from(item.runs());
+            let meets = item.run.segment == from.0
+                && item.run.physical < end
+                && item.run.physical + bytes > start;
+            if !meets {
+                items.push(item);
+                continue;
+            }
+            for run in item.each() {
+                let last = run.bytes();
+                let (a, b) = (
+                    start.saturating_sub(run.physical).min(last),
+                    end.saturating_sub(run.physical).min(last),
+                );
+                items.extend(
+                    run.part(0, a)
+                        .chain(run.part(b, last))
+                        .map(|run| Stamped::new(run, item.stamp)),
+                );
+                items.extend(run.part(a, b).map(|run| {
+                    let physical = run.physical - start + to.1;
+                    Stamped::new(Run { segment: to.0, physical, ..run }, item.stamp)
+                }));
+            }
+        }
+        self.items = items;
+        self.barrier = self.items.len();
+    }
+
     /// Returns the number of records that [`take`](Folder::take) would give now, give or take two.
     pub fn len(&self) -> usize {
         self.items.len() + usize::from(self.piece.is_some())
@@ -331,6 +374,72 @@ mod tests {
 
     fn run(logical: u64, length: u64, stride: i64, count: u32, physical: u64) -> Run {
         Run { logical, length, stride, count, segment: 0, physical }
+    }
+
+    /// Every byte has one place before and after, and only those that moved have another.
+    #[test]
+    fn what_moves_is_split_off_and_nothing_else() {
+        let place_of = |items: &[Stamped]| {
+            let mut places = std::collections::BTreeMap::new();
+            for item in items {
+                for run in item.each() {
+                    for i in 0..u64::from(run.count) {
+                        let at = run.logical.wrapping_add_signed(i as i64 * run.stride);
+                        for byte in 0..run.length {
+                            let place = (run.segment, run.physical + i * run.length + byte);
+                            let known = places.insert(at + byte, (place, item.stamp));
+                            assert!(known.is_none(), "byte {} twice", at + byte);
+                        }
+                    }
+                }
+            }
+            places
+        };
+        let fill = || {
+            let (mut folder, mut clock, mut physical) = (Folder::new(), clock(), 100);
+            // A nest, a run that goes back, and singles.
+            for plane in 0..3 {
+                for row in 0..3 {
+                    for piece in 0..4 {
+                        let at = plane * 1000 + row * 100 + piece * 10;
+                        folder.push(at, 7, 1, physical, &mut clock);
+                        physical += 7;
+                    }
+                }
+            }
+            folder.push_run(
+                Run { logical: 9000, length: 5, stride: -9, count: 6, segment: 1, physical },
+                &mut clock,
+            );
+            physical += 30;
+            for at in [20_000, 30_000, 50_000] {
+                folder.push(at, 11, 1, physical, &mut clock);
+                physical += 11;
+            }
+            folder.push(60_000, 11, 2, 100, &mut clock);
+            (folder, clock, physical)
+        };
+        let (mut folder, mut now, end) = fill();
+        let before = place_of(&folder.take(&mut now));
+        for from in (90..end + 5).step_by(3) {
+            for length in [1, 6, 7, 8, 30, 500] {
+                let (mut folder, mut now, _) = fill();
+                folder.relocate((1, from), length, (7, 4096), &mut now);
+                folder.push(70_000, 3, 7, 4096 + length, &mut now);
+                let mut after = place_of(&folder.take(&mut now));
+                assert!(after.remove(&70_002).is_some() && after.remove(&70_001).is_some());
+                after.remove(&70_000);
+                assert_eq!(after.len(), before.len());
+                for (at, ((segment, physical), stamp)) in &before {
+                    let moves = *segment == 1 && (from..from + length).contains(physical);
+                    let place = match moves {
+                        true => (7, physical - from + 4096),
+                        false => (*segment, *physical),
+                    };
+                    assert_eq!(after[at], (place, *stamp), "byte {at}, {length} from {from}");
+                }
+            }
+        }
     }
 
     #[test]

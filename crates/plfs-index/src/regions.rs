@@ -45,6 +45,11 @@ impl Regions {
         Some((region.segment, region.next - bytes))
     }
 
+    /// Gives up what is left of the region in use: the next bytes get another one.
+    pub fn leave(&mut self) {
+        self.current = None;
+    }
+
     /// Places `bytes` in one piece: behind what the region has, or in a new one. Gives segment and
     /// offset.
     ///

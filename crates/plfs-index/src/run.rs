@@ -77,6 +77,37 @@ impl Run {
         self.length * self.count as u64
     }
 
+    /// The bytes [from, to) of its [bytes](Run::bytes), counted as they lie in the segment: whole
+    /// pieces, and parts of one before and behind.
+    pub fn part(&self, from: u64, to: u64) -> impl Iterator<Item = Run> + use<> {
+        let (run, length) = (*self, self.length);
+        let some = |piece: u64, from: u64, to: u64| {
+            let logical =
+                run.logical.wrapping_add_signed((piece as i64).wrapping_mul(run.stride)) + from;
+            let physical = run.physical + piece * length + from;
+            (from < to).then(|| Run::single(logical, to - from, run.segment, physical))
+        };
+        let (first, last) = (from.div_ceil(length), to / length);
+        let parts = if from >= to {
+            [None; 3]
+        } else if first > last {
+            // Inside of one piece.
+            [some(last, from % length, to % length), None, None]
+        } else {
+            let whole = (last - first) as u32;
+            let stride = if whole == 1 { 0 } else { run.stride };
+            let pieces = some(first, 0, length).filter(|_| whole > 0);
+            let before =
+                (from < first * length).then(|| some(first - 1, from % length, length)).flatten();
+            [
+                before,
+                pieces.map(|piece| Run { stride, count: whole, ..piece }),
+                some(last, 0, to % length),
+            ]
+        };
+        parts.into_iter().flatten()
+    }
+
     /// Tells whether the invariants hold: those of the type, and both ends at most 2^63-1. A
     /// decoder asks this before it believes a record.
     pub fn is_valid(&self) -> bool {

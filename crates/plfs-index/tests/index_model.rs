@@ -156,7 +156,9 @@ fn items() -> impl Strategy<Value = Item> {
     prop_oneof![
         6 => runs().prop_map(Item::Run),
         4 => lattice_runs().prop_map(Item::Run),
-        2 => (0..FILE, 1..30u64, 0..60u64).prop_map(|(at, n, physical)| Item::Run(Run::single(at, n.min(FILE - at), 1, physical))),
+        2 => (0..FILE, 1..30u64, 0..60u64).prop_map(|(at, n, physical)| {
+            Item::Run(Run::single(at, n.min(FILE - at), 1, physical))
+        }),
         2 => (0..FILE, 1..30u64).prop_map(|(at, n)| Item::Run(Run::hole(at, n.min(FILE - at)))),
         1 => (0..FILE + 9).prop_map(Item::Truncate),
     ]
@@ -175,7 +177,14 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Step> {
     use Step::*;
-    prop_oneof![20 => Just(Insert), 1 => Just(Twice), 2 => Just(Extend), 1 => Just(Compact), 1 => Just(Reopen), 1 => Just(Check)]
+    prop_oneof![
+        20 => Just(Insert),
+        1 => Just(Twice),
+        2 => Just(Extend),
+        1 => Just(Compact),
+        1 => Just(Reopen),
+        1 => Just(Check)
+    ]
 }
 
 /// Numbers of segments that the histories use.
@@ -313,24 +322,38 @@ fn run_steps(steps: &[(Step, Item, u16)], buffer: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 1500,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn the_map_agrees_with_bytes(steps in prop::collection::vec((steps(), items(), any::<u16>()), 0..40), buffer in 1..9usize) {
+    fn the_map_agrees_with_bytes(
+        steps in prop::collection::vec((steps(), items(), any::<u16>()), 0..40),
+        buffer in 1..9usize,
+    ) {
         run_steps(&steps, buffer);
     }
 
     /// Orders nearly as they come: the common case, with other paths through truncates and merges.
     #[test]
-    fn the_map_agrees_with_bytes_in_order(steps in prop::collection::vec((steps(), items(), 0..3u16), 0..40), buffer in 1..9usize) {
-        let steps: Vec<_> = steps.iter().enumerate().map(|(i, s)| (s.0, s.1, i as u16 + s.2)).collect();
+    fn the_map_agrees_with_bytes_in_order(
+        steps in prop::collection::vec((steps(), items(), 0..3u16), 0..40),
+        buffer in 1..9usize,
+    ) {
+        let steps = steps.iter().enumerate();
+        let steps: Vec<_> = steps.map(|(i, s)| (s.0, s.1, i as u16 + s.2)).collect();
         run_steps(&steps, buffer);
     }
 
     /// Many runs of few lengths and strides: what a thousand ranks leave, at a small scale.
     #[test]
     fn interleaved_ranks_agree_with_bytes(
-        shapes in prop::collection::vec((0..30u64, 0..6u64, 1..8u64, any::<bool>(), 0..12u8, 0..999u64), 60..120),
+        shapes in prop::collection::vec(
+            (0..30u64, 0..6u64, 1..8u64, any::<bool>(), 0..12u8, 0..999u64),
+            60..120,
+        ),
         cut in 0..400u64,
         ranges in prop::collection::vec((0..400u64, 0..80u64), 30),
     ) {
@@ -339,8 +362,13 @@ proptest! {
             let step = if odd == 0 { 17 } else { 30 };
             let length = if odd == 1 { 7 } else { 3 };
             let (low, high) = (phase + from * step, phase + (from + count - 1) * step);
-            let stride = if count == 1 { 0 } else if backwards { -(step as i64) } else { step as i64 };
-            let run = Run { logical: if backwards { high } else { low }, length, stride, count: count as u32, segment: 0, physical };
+            let (logical, stride) = match (count, backwards) {
+                (1, _) => (if backwards { high } else { low }, 0),
+                (_, true) => (high, -(step as i64)),
+                (_, false) => (low, step as i64),
+            };
+            let count = count as u32;
+            let run = Run { logical, length, stride, count, segment: 0, physical };
             // A prime above the length: each order once.
             records.push((Item::Run(run), nth(i * 127 % shapes.len())));
         }
@@ -371,7 +399,8 @@ proptest! {
     /// again.
     #[test]
     fn settled_indexes_agree_with_bytes_when_more_is_written(
-        (nodes, streams, ranks, pieces_each, length) in (1..4u64, 1..4u64, 1..4u64, 1..5u64, 1..4u64),
+        (nodes, streams, ranks, pieces_each, length) in
+            (1..4u64, 1..4u64, 1..4u64, 1..5u64, 1..4u64),
         racing in 0..4u64,
         gap in 0..2u64,
         rounds in prop::collection::vec(prop::collection::vec(items(), 0..6), 1..4),
@@ -390,13 +419,22 @@ proptest! {
             let segment = (at / (streams * ranks) * streams + at % streams) as u32;
             let physical = at / streams % ranks * 64;
             let stride = (n * (length + gap)) as i64;
-            let run = Run { logical: rank * (length + gap), length, stride: if pieces_each == 1 { 0 } else { stride }, count: pieces_each as u32, segment, physical };
+            let run = Run {
+                logical: rank * (length + gap),
+                length,
+                stride: if pieces_each == 1 { 0 } else { stride },
+                count: pieces_each as u32,
+                segment,
+                physical,
+            };
             add(&mut map, &mut file, &mut stamp, Item::Run(run));
         }
         // Segments keep the numbers that this list says.
         let mut names: Vec<u32> = (0..SEGMENTS as u32).collect();
         let renumbered = |file: &Bytes, names: &[u32]| -> Bytes {
-            file.iter().map(|byte| byte.map(|(segment, physical)| (names.iter().position(|old| *old == segment).unwrap() as u32, physical))).collect()
+            let number = |segment| names.iter().position(|old| *old == segment).unwrap() as u32;
+            let byte = |(segment, physical)| (number(segment), physical);
+            file.iter().map(|at| at.map(byte)).collect()
         };
         for round in &rounds {
             let (settled, segments) = reopen_with(&map, Vec::new(), true);
@@ -411,7 +449,8 @@ proptest! {
                 if let Item::Run(run) = &mut item
                     && run.segment != HOLE
                 {
-                    run.segment = names.iter().position(|name| *name == run.segment).unwrap() as u32;
+                    let number = names.iter().position(|name| *name == run.segment);
+                    run.segment = number.unwrap() as u32;
                 }
                 insert(&mut map, &item, order);
                 check_whole(&map, &renumbered(&file, &names));
@@ -423,17 +462,28 @@ proptest! {
     }
 
     #[test]
-    fn the_folder_agrees_with_bytes(writes in prop::collection::vec((0..60u64, 1..5u64, 0..12u8, 1..4u32), 0..60), strided in any::<bool>()) {
-        let writes: Vec<_> = writes.iter().map(|w| (w.0, w.1, w.2, if strided { w.3 } else { 1 })).collect();
+    fn the_folder_agrees_with_bytes(
+        writes in prop::collection::vec((0..60u64, 1..5u64, 0..12u8, 1..4u32), 0..60),
+        strided in any::<bool>(),
+    ) {
+        let writes = writes.iter();
+        let writes: Vec<_> =
+            writes.map(|w| (w.0, w.1, w.2, if strided { w.3 } else { 1 })).collect();
         check_folder(&writes);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 60,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn long_histories_agree_with_bytes(steps in prop::collection::vec((steps(), items(), any::<u16>()), 300..600)) {
+    fn long_histories_agree_with_bytes(
+        steps in prop::collection::vec((steps(), items(), any::<u16>()), 300..600),
+    ) {
         run_steps(&steps, 64);
     }
 }

@@ -7,7 +7,7 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 
 use plfs::store::{Errno, Links, Stat, Time};
-use plfs::{Access, Config, Error, File, OpenOptions, Opened, Plfs, Result};
+use plfs::{Access, Config, Error, File, OpenOptions, Opened, Plfs, Result, Writers};
 
 struct Server {
     plfs: Plfs,
@@ -78,6 +78,7 @@ impl Server {
             exclusive: flags.contains('x'),
             truncate: flags.contains('t'),
             mode: words.get(4).map_or(0o666, |word| octal(word)),
+            writers: Writers::Unknown,
         };
         match self.plfs.open(path, options)? {
             Opened::Logical(file) => drop(self.files.insert(words[1].into(), file)),

@@ -4,12 +4,19 @@
 //! too, that is the one that can be compared.
 //!
 //! ```text
-//! index_bench make FILE CASE RANKS_PER_NODE [SEED]   index logs of CASE (IndexCase::parse); with SEED the ranks of a node race
-//! index_bench empty FILE                             a file without a byte
-//! index_bench merge FILE                             load and write the flat index, as plfs flatten does
-//! index_bench read FILE SECONDS                      open, look bytes at random offsets up, say how much memory that took
-//! index_bench extents FILE                           count the visible extents
-//! index_bench btree|vec CASE RECORDS SECONDS         the same lookups in a map of all pieces, or in a sorted array of them; the first RECORDS, in time
+//! index_bench make FILE CASE RANKS_PER_NODE [SEED]
+//!     index logs of CASE (IndexCase::parse); with SEED the ranks of a node race
+//! index_bench empty FILE
+//!     a file without a byte
+//! index_bench merge FILE
+//!     load and write the flat index, as plfs flatten does
+//! index_bench read FILE SECONDS
+//!     open, look bytes at random offsets up, say how much memory that took
+//! index_bench extents FILE
+//!     count the visible extents
+//! index_bench btree|vec CASE RECORDS SECONDS
+//!     the same lookups in a map of all pieces, or in a sorted array of them; the first RECORDS, in
+//!     time
 //! ```
 
 use std::collections::BTreeMap;

@@ -28,6 +28,13 @@ macro_rules! delegate_names {
         ) -> ::plfs::store::Result<()> {
             self.$inner.link(from, to)
         }
+        fn link_open(
+            &self,
+            file: &dyn ::plfs::store::StoreFile,
+            to: &::std::path::Path,
+        ) -> ::plfs::store::Result<()> {
+            self.$inner.link_open(file, to)
+        }
         fn symlink(
             &self,
             target: &::std::path::Path,
@@ -83,6 +90,30 @@ macro_rules! delegate_file {
         }
         fn sync_data(&self) -> ::plfs::store::Result<()> {
             self.$inner.sync_data()
+        }
+        fn punch(&self, offset: u64, length: u64) -> ::plfs::store::Result<()> {
+            self.$inner.punch(offset, length)
+        }
+        fn append(&self, buf: &[u8]) -> ::plfs::store::Result<usize> {
+            self.$inner.append(buf)
+        }
+        fn sync_all(&self) -> ::plfs::store::Result<()> {
+            self.$inner.sync_all()
+        }
+        fn attribute(&self, name: &str) -> ::plfs::store::Result<Option<Vec<u8>>> {
+            self.$inner.attribute(name)
+        }
+        fn set_new_attribute(&self, name: &str, value: &[u8]) -> ::plfs::store::Result<()> {
+            self.$inner.set_new_attribute(name, value)
+        }
+        fn try_gate(&self) -> ::plfs::store::Result<bool> {
+            self.$inner.try_gate()
+        }
+        fn is_open_elsewhere(&self) -> bool {
+            self.$inner.is_open_elsewhere()
+        }
+        fn leave_gate(&self) {
+            self.$inner.leave_gate();
         }
         fn try_lock(&self, kind: ::plfs::store::LockKind) -> ::plfs::store::Result<bool> {
             self.$inner.try_lock(kind)

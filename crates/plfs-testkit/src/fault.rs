@@ -38,6 +38,8 @@ pub enum Op {
     Rename,
     /// [`Store::link`]
     Link,
+    /// [`Store::link_open`]
+    LinkOpen,
     /// [`Store::symlink`]
     Symlink,
     /// [`Store::readlink`]
@@ -60,8 +62,20 @@ pub enum Op {
     FileStat,
     /// [`StoreFile::set_len`]
     SetLen,
+    /// [`StoreFile::punch`]
+    Punch,
+    /// [`StoreFile::append`]
+    Append,
     /// [`StoreFile::sync_data`]
     SyncData,
+    /// [`StoreFile::sync_all`]
+    SyncAll,
+    /// [`StoreFile::attribute`]
+    Attribute,
+    /// [`StoreFile::set_new_attribute`]
+    SetAttribute,
+    /// [`StoreFile::try_gate`]
+    TryGate,
     /// [`StoreFile::try_lock`]
     TryLock,
     /// [`StoreFile::map`]
@@ -78,6 +92,12 @@ impl Op {
             | Op::Unlink
             | Op::Rename
             | Op::Link
+            | Op::LinkOpen
+            | Op::Punch
+            | Op::Append
+            | Op::SyncAll
+            | Op::SetAttribute
+            | Op::TryGate
             | Op::Symlink
             | Op::Chmod
             | Op::Chown
@@ -91,6 +111,7 @@ impl Op {
             | Op::Space
             | Op::ReadAt
             | Op::FileStat
+            | Op::Attribute
             | Op::TryLock
             | Op::Map => false,
         }
@@ -155,6 +176,8 @@ pub enum Fault {
     /// The device has room for so many more bytes: the write that crosses the edge is short, those
     /// after it fail with ENOSPC. Overwriting counts as well.
     FullAfter {
+        /// Part of the paths that are on it; the empty one is in all.
+        path: String,
         /// Room left.
         bytes: u64,
     },
@@ -166,6 +189,13 @@ pub enum Fault {
         op: Option<Op>,
         /// With what.
         errno: Errno,
+    },
+    /// The file system of a path that contains `path` says that it has so much room.
+    Room {
+        /// Part of the path.
+        path: String,
+        /// Bytes free.
+        available: u64,
     },
     /// The process is dead from the `n`-th call on: that one and all later ones fail with EIO and
     /// have no effect.
@@ -243,7 +273,7 @@ impl State {
                 }
                 true
             }
-            Fault::FullAfter { .. } => true,
+            Fault::FullAfter { .. } | Fault::Room { .. } => true,
         });
         self.dead = dead;
         if dead {
@@ -256,8 +286,9 @@ impl State {
             let left = self
                 .faults
                 .iter()
-                .filter_map(|fault| {
-                    if let Fault::FullAfter { bytes } = fault { Some(*bytes) } else { None }
+                .filter_map(|fault| match fault {
+                    Fault::FullAfter { path, bytes } if is_on(&call.path, path) => Some(*bytes),
+                    _ => None,
                 })
                 .min();
             match left {
@@ -267,18 +298,23 @@ impl State {
             }
             // Taken at once, so that writes of other threads cannot have the same room; what is not
             // used comes back.
-            self.for_rooms(|bytes| *bytes -= room as u64);
+            self.for_rooms(&call.path, |bytes| *bytes -= room as u64);
         }
         Ok(room)
     }
 
-    fn for_rooms(&mut self, act: impl Fn(&mut u64)) {
+    fn for_rooms(&mut self, of: &Path, act: impl Fn(&mut u64)) {
         for fault in &mut self.faults {
-            if let Fault::FullAfter { bytes } = fault {
-                act(bytes);
+            match fault {
+                Fault::FullAfter { path, bytes } if is_on(of, path) => act(bytes),
+                _ => {}
             }
         }
     }
+}
+
+fn is_on(path: &Path, part: &str) -> bool {
+    path.to_string_lossy().contains(part)
 }
 
 /// Counts one call off; at the end runs `strike` and returns false: the fault is used up.
@@ -328,7 +364,12 @@ impl FaultStore {
 
     /// After `bytes` more bytes the device is full.
     pub fn full_after(&self, bytes: u64) {
-        self.inject(Fault::FullAfter { bytes });
+        self.full_below("", bytes);
+    }
+
+    /// After `bytes` more bytes the device is full that has all paths which contain `path`.
+    pub fn full_below(&self, path: &str, bytes: u64) {
+        self.inject(Fault::FullAfter { path: path.to_owned(), bytes });
     }
 
     /// Each call `op` (or any, for `None`) on a path that contains `path` fails with `errno`.
@@ -463,6 +504,10 @@ impl Store for FaultStore {
         self.on_two(Op::Link, from, to, || self.inner.link(from, to))
     }
 
+    fn link_open(&self, file: &dyn StoreFile, to: &Path) -> Result<()> {
+        self.on(Op::LinkOpen, to, || self.inner.link_open(file, to))
+    }
+
     fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
         self.on(Op::Symlink, path, || self.inner.symlink(target, path))
     }
@@ -488,7 +533,12 @@ impl Store for FaultStore {
     }
 
     fn space(&self, path: &Path) -> Result<Space> {
-        self.on(Op::Space, path, || self.inner.space(path))
+        let space = self.on(Op::Space, path, || self.inner.space(path))?;
+        let said = self.state().faults.iter().find_map(|fault| match fault {
+            Fault::Room { path: part, available } if is_on(path, part) => Some(*available),
+            _ => None,
+        });
+        Ok(Space { available: said.unwrap_or(space.available), ..space })
     }
 
     fn inside(&self, places: Vec<Place>, keep: Keep) -> Option<Arc<dyn Store>> {
@@ -541,7 +591,9 @@ impl StoreFile for FaultFile {
             let result = self.inner.write_at(&buf[..room], offset);
             let unused = room - result.unwrap_or(0);
             if unused > 0 {
-                self.store.state().for_rooms(|bytes| *bytes = bytes.saturating_add(unused as u64));
+                self.store
+                    .state()
+                    .for_rooms(&self.path, |bytes| *bytes = bytes.saturating_add(unused as u64));
             }
             result
         })
@@ -557,6 +609,41 @@ impl StoreFile for FaultFile {
 
     fn sync_data(&self) -> Result<()> {
         self.store.run(self.call(Op::SyncData, 0, 0), |_| self.inner.sync_data())
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        self.store.run(self.call(Op::Punch, offset, 0), |_| self.inner.punch(offset, length))
+    }
+
+    fn append(&self, buf: &[u8]) -> Result<usize> {
+        self.store.run(self.call(Op::Append, 0, 0), |_| self.inner.append(buf))
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.store.run(self.call(Op::SyncAll, 0, 0), |_| self.inner.sync_all())
+    }
+
+    fn attribute(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        self.store.run(self.call(Op::Attribute, 0, 0), |_| self.inner.attribute(name))
+    }
+
+    fn set_new_attribute(&self, name: &str, value: &[u8]) -> Result<()> {
+        self.store.run(self.call(Op::SetAttribute, 0, value.len()), |_| {
+            self.inner.set_new_attribute(name, value)
+        })
+    }
+
+    fn try_gate(&self) -> Result<bool> {
+        self.store.run(self.call(Op::TryGate, 0, 0), |_| self.inner.try_gate())
+    }
+
+    fn is_open_elsewhere(&self) -> bool {
+        self.inner.is_open_elsewhere()
+    }
+
+    fn leave_gate(&self) {
+        // A dead process leaves it to the kernel, which does so when its files are closed.
+        self.inner.leave_gate();
     }
 
     fn try_lock(&self, kind: LockKind) -> Result<bool> {

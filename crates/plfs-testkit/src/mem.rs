@@ -69,6 +69,8 @@ pub struct MemStore {
     is_shared: bool,
     /// See [`MemStore::elsewhere`].
     boot: Option<u64>,
+    /// See [`MemStore::writing_over`].
+    writes_over: bool,
 }
 
 impl std::fmt::Debug for MemStore {
@@ -95,6 +97,7 @@ impl MemStore {
             places: Arc::default(),
             is_shared: false,
             boot: None,
+            writes_over: false,
         }
     }
 
@@ -102,6 +105,13 @@ impl MemStore {
     /// ([`Store::is_local`](plfs::store::Store::is_local)).
     pub fn shared(&self) -> MemStore {
         MemStore { is_shared: true, ..self.clone() }
+    }
+
+    /// The same tree, on a disk where bytes that lie over others go to their place: after a power
+    /// cut they are those or the old ones, never zeros. So do file systems that do not copy on
+    /// write, with ordered data.
+    pub fn writing_over(&self) -> MemStore {
+        MemStore { writes_over: true, ..self.clone() }
     }
 
     /// The same tree, as a machine sees it that is in another [boot](plfs::store::Store::boot).
@@ -195,6 +205,10 @@ struct Node {
     opens: u64,
     /// Opens that hold a lock, and which.
     locks: Vec<(u64, LockKind)>,
+    /// The open that has the gate.
+    gate: Option<u64>,
+    /// Attributes, and whether they were synced.
+    attributes: BTreeMap<String, (Vec<u8>, bool)>,
 }
 
 enum Body {
@@ -338,6 +352,26 @@ impl Content {
         self.len = len;
     }
 
+    /// Makes what it has of `[from, to)` zeros, without storing them.
+    fn punch(&mut self, from: u64, to: u64) {
+        let to = to.min(self.len);
+        if from >= to {
+            return;
+        }
+        let numbers: Vec<u64> =
+            self.pages.range(from / PAGE..=(to - 1) / PAGE).map(|(number, _)| *number).collect();
+        for number in numbers {
+            let start = number * PAGE;
+            if let Some(page) = self.pages.get_mut(&number) {
+                let page = Arc::make_mut(page);
+                let end = (to - start).min(page.len() as u64) as usize;
+                let begin = (from.saturating_sub(start) as usize).min(end);
+                page[begin..end].fill(0);
+            }
+            self.dirty.insert(number);
+        }
+    }
+
     fn sync(&mut self) {
         for number in std::mem::take(&mut self.dirty) {
             match self.pages.get(&number) {
@@ -390,6 +424,8 @@ impl Node {
             kept: 0,
             opens: 0,
             locks: Vec::new(),
+            gate: None,
+            attributes: BTreeMap::new(),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::container::{Container, write_clock};
 use crate::error::{At, Error, Result};
 use crate::lifecycle::{self, Hold};
-use crate::log::{CommitHorizon, DataLog, Durability, LogSet, Placed, Wanted};
+use crate::log::{CommitHorizon, DataLog, Durability, LogSet, Moved, Placed, Wanted};
 use crate::read::{SegmentFiles, fetch};
 use crate::store::{self, Errno, Links};
 use crate::sync::Arc;
@@ -59,6 +59,7 @@ pub struct Compacted {
 pub(crate) fn is_worth(container: &Container, config: &Config, totals: &Totals) -> bool {
     let most = config.compact_bytes;
     if most == 0
+        || container.superblock.has_base
         || totals.size > most
         || totals.stored_bytes < totals.size.saturating_mul(4).saturating_add(most)
     {
@@ -95,8 +96,23 @@ pub(crate) fn usage(container: &Container) -> Result<Usage> {
 pub(crate) fn compact(
     container: &Arc<Container>,
     config: &Config,
+    progress: impl FnMut(u64) -> ControlFlow<()>,
+) -> Result<Compacted> {
+    compact_to(container, config, None, progress)
+}
+
+/// [`compact`] with its logs on these backends, whatever those of the file are.
+pub(crate) fn compact_to(
+    container: &Arc<Container>,
+    config: &Config,
+    backends: Option<&[u16]>,
     mut progress: impl FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Compacted> {
+    if container.superblock.has_base {
+        let why = "it was a plain file before, and nobody can tell whether a program still writes \
+                   it in place; copy it to a new file instead";
+        return Err(Error::refused(Errno::BUSY, "compact", &container.dir, why));
+    }
     let names = container.list()?;
     if catalog::has_owner(&names)
         && (!lifecycle::end_the_dead(container, config, &names)?
@@ -112,6 +128,12 @@ pub(crate) fn compact(
         );
         return Err(Error::Corrupt { path: container.path(name::SUPER), bad });
     }
+    // What is lost must not be made durable as it is: then nobody could tell any more.
+    names
+        .iter()
+        .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
+        .filter(|set| names.contains(&Name::Unsynced(*set)))
+        .try_for_each(|set| crate::log::must_be_synced(container, set))?;
     let stored_before = stored_bytes(container)?;
     let _hold = Hold::take(container, config.shared_memory.as_deref())?;
     // Without shared memory: nobody else appends to the set.
@@ -125,8 +147,8 @@ pub(crate) fn compact(
         || identity.mark(),
         catalog::complete,
     )?);
-    let copied =
-        Copier::new(container, config, &set, identity).and_then(|copier| copier.run(&mut progress));
+    let copied = Copier::new(container, config, &set, identity, backends)
+        .and_then(|copier| copier.run(&mut progress));
     let cleared = match &copied {
         Ok((_, dead)) => lifecycle::remove_stale_sets(container, set.id(), *dead),
         // In vain: nothing of it was needed yet.
@@ -178,6 +200,7 @@ impl<'a> Copier<'a> {
         config: &Config,
         set: &'a Arc<LogSet>,
         identity: Identity,
+        backends: Option<&[u16]>,
     ) -> Result<Copier<'a>> {
         for _ in 0..TRIES {
             let stamps = [set.tick(), set.tick(), set.tick()];
@@ -192,12 +215,19 @@ impl<'a> Copier<'a> {
             let mut index = Index::begin(container, &others)?;
             let is_whole = index.finish(container, &others)?;
             if is_whole && index.max_stamp() < stamps[0] && stamps.is_sorted_by(|a, b| a < b) {
-                let streams =
-                    container.superblock.backends.len().min(container.superblock.streams.into());
+                let all = match backends {
+                    Some(backends) => backends.len(),
+                    None => container.targets(set.id(), 0)?.len(),
+                };
+                let (container_of, budget) = (|| container.clone(), config.buffer_bytes);
                 let stream = |_| Stream {
-                    data: DataLog::new(container.clone(), set.clone(), config.buffer_bytes),
+                    data: match backends {
+                        Some(on) => DataLog::on(container_of(), set.clone(), budget, on.to_vec()),
+                        None => DataLog::new(container_of(), set.clone(), budget),
+                    },
                     folder: Folder::new(),
                 };
+                let streams = all.min(container.superblock.streams.into());
                 return Ok(Copier {
                     container,
                     set,
@@ -265,18 +295,25 @@ impl<'a> Copier<'a> {
     }
 
     fn write(&mut self, logical: u64, bytes: &[u8]) -> Result<()> {
-        let turn = (logical / WINDOW_BYTES) as usize % self.streams.len();
+        let (turn, stamp) =
+            ((logical / WINDOW_BYTES) as usize % self.streams.len(), self.stamps[1]);
         let Stream { data, folder } = &mut self.streams[turn];
         let Placed { segment, physical, length } = if data.is_direct(bytes.len()) {
-            let place = data.place(bytes.len() as u64)?;
-            store::write_full(place.file.as_ref(), bytes, place.physical)
-                .at("write the data log", &place.path)?;
+            let place = loop {
+                let place = data.place(bytes.len() as u64)?;
+                let written = store::write_full(place.file.as_ref(), bytes, place.physical)
+                    .at("write the data log", &place.path);
+                match written {
+                    Err(error) if error.is_full() && data.leave_full(place.segment) => {}
+                    other => break other.map(|()| place)?,
+                }
+            };
             data.wrote(&place, &[]);
             Placed { segment: place.segment, physical: place.physical, length: bytes.len() as u64 }
         } else {
-            data.buffer(bytes)?
+            data.buffer(bytes, &mut |moved| relocate(folder, moved, stamp))?
         };
-        folder.push(logical, length, segment, physical, || self.stamps[1]);
+        folder.push(logical, length, segment, physical, || stamp);
         if folder.len() >= BLOCK_RECORDS {
             self.commit()?;
         }
@@ -290,8 +327,9 @@ impl<'a> Copier<'a> {
     /// Appends what was written to the index log, once it is durable: what the records repeat is
     /// dead to readers from then on.
     fn commit(&mut self) -> Result<()> {
-        for Stream { data, .. } in &mut self.streams {
-            data.flush()?;
+        let stamp = self.stamps[1];
+        for Stream { data, folder } in &mut self.streams {
+            data.flush(&mut |moved| relocate(folder, moved, stamp))?;
             // All is durable before a record says so.
             data.take_sums();
         }
@@ -310,18 +348,21 @@ impl<'a> Copier<'a> {
     /// them.
     fn give_to_owner(&self) -> Result<()> {
         let store = &self.container.store;
-        let path = self.container.path(name::SUPER);
+        let path = self.container.inode_path();
         let owner = store.stat(&path, Links::Stay).at("stat", &path)?;
         if owner.uid == store.user() || store.user() != 0 {
             return Ok(());
         }
         for dir in self.container.backend_dirs()? {
-            let dir = dir.join(name::log_set(self.set.id()));
-            let files = match store.list(&dir) {
+            let set = dir.join(name::log_set(self.set.id()));
+            let files = match store.list(&set) {
                 Err(Errno::NOENT) => continue,
-                other => other.at("list", &dir)?,
+                other => other.at("list", &set)?,
             };
-            for path in files.into_iter().map(|file| dir.join(file.name)).chain([dir.clone()]) {
+            // On another backend the container's directory may be new.
+            let above = (dir != self.container.dir).then_some(dir);
+            let files = files.into_iter().map(|file| set.join(file.name));
+            for path in files.chain([set.clone()]).chain(above) {
                 store
                     .chown(&path, Some(owner.uid), Some(owner.gid), Links::Stay)
                     .at("set the owner of", &path)?;
@@ -329,6 +370,10 @@ impl<'a> Copier<'a> {
         }
         Ok(())
     }
+}
+
+fn relocate(folder: &mut Folder, Moved { from, length, to }: Moved, stamp: u64) {
+    folder.relocate(from, length, to, || stamp);
 }
 
 /// Calls `visit` with all that the file has, ascending, in windows of at most [`WINDOW_BYTES`],
@@ -375,7 +420,7 @@ fn contiguous(pieces: &[Found]) -> Vec<(u64, u64)> {
 
 /// What the data logs take on their backends, those included that no record names. Parts of a
 /// region that nobody wrote take nothing on most file systems.
-fn stored_bytes(container: &Container) -> Result<u64> {
+pub(crate) fn stored_bytes(container: &Container) -> Result<u64> {
     let mut sum = 0;
     for name in container.list()? {
         let Name::LogSet(set) = name else { continue };

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use plfs_format::layout::Workload;
@@ -16,7 +17,7 @@ pub(crate) const INDEX_BYTES: u64 = 256 << 20;
 
 /// The one table of which workloads this version has.
 const BUILT: [(Workload, bool); 4] = [
-    (Workload::Auto, false),
+    (Workload::Auto, true),
     (Workload::Shared, true),
     (Workload::Flat, false),
     (Workload::Small, false),
@@ -74,6 +75,8 @@ pub struct Config {
     pub shared_memory: Option<PathBuf>,
     /// Whether files are written on NFS and the like.
     pub close_to_open: CloseToOpen,
+    /// What new files are for, where neither their directory nor plfsrc says it.
+    pub workload: Workload,
     /// What plfsrc says of directories; what variables say is taken out.
     pub managed: Vec<Managed>,
     /// The settings that plfsrc gives, and no variable, and where they stand.
@@ -94,6 +97,7 @@ impl Default for Config {
             asked_names: 130,
             shared_memory: Some(PathBuf::from("/dev/shm")),
             close_to_open: CloseToOpen::Refuse,
+            workload: Workload::Shared,
             managed: Vec::new(),
             given: Vec::new(),
         }
@@ -138,6 +142,13 @@ impl Config {
                 config.managed.iter_mut().for_each(|managed| managed.streams = None);
             }
         }
+        if let Some(text) = var("PLFS_WORKLOAD") {
+            let workload = Workload::parse(text.as_encoded_bytes()).filter(|w| is_built(*w));
+            config.workload = workload.ok_or_else(|| {
+                format!("PLFS_WORKLOAD={} is neither auto nor shared", text.to_string_lossy())
+            })?;
+            config.managed.iter_mut().for_each(|managed| managed.workload = None);
+        }
         for path in config.mounts.iter().chain(&config.backends) {
             if !path.is_absolute() {
                 return Err(format!(
@@ -162,8 +173,8 @@ impl Config {
                 && !is_built(*value)
             {
                 return Err(format!(
-                    "{place}: the workload {} is not in this version; write shared, or remove the \
-                     line",
+                    "{place}: the workload {} is not in this version; write auto or shared, or \
+                     remove the line",
                     value.word()
                 ));
             }
@@ -233,7 +244,7 @@ impl Config {
     /// The rule of plfsrc for a new file at `path`: that of the innermost managed directory.
     fn rule_for(&self, path: &Path) -> Option<&Managed> {
         let above = self.managed.iter().filter(|managed| {
-            path.starts_with(&managed.directory.value) && path != managed.directory.value
+            is_at_or_below(path, &managed.directory.value) && path != managed.directory.value
         });
         above.max_by_key(|managed| managed.directory.value.as_os_str().len())
     }
@@ -242,6 +253,12 @@ impl Config {
     pub fn streams_of(&self, path: &Path) -> u16 {
         let rule = self.rule_for(path).and_then(|rule| rule.streams.as_ref());
         rule.map_or(self.streams, |given| given.value)
+    }
+
+    /// What a new file at `path` is for, if its directory does not say.
+    pub fn workload_of(&self, path: &Path) -> Workload {
+        let rule = self.rule_for(path).and_then(|rule| rule.workload.as_ref());
+        rule.map_or(self.workload, |given| given.value)
     }
 
     /// More backends for a new file at `path`, if its directory does not say.
@@ -313,6 +330,14 @@ fn number(text: &OsStr, min: u64, max: u64) -> Result<u64, String> {
     value
         .filter(|n| (min..=max).contains(n))
         .ok_or_else(|| format!("is not a number from {min} to {max}"))
+}
+
+/// Whether `path` is `dir` or lies below it, by their texts: what is written in another way, as
+/// with two slashes, is compared part by part, which costs ten times as much.
+pub(crate) fn is_at_or_below(path: &Path, dir: &Path) -> bool {
+    let (text, dir_text) = (path.as_os_str().as_bytes(), dir.as_os_str().as_bytes());
+    let rest = text.strip_prefix(dir_text);
+    rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/') || path.starts_with(dir)
 }
 
 /// Splits a `:`-separated list of paths with `\` as escape.

@@ -74,7 +74,7 @@ pub enum Error {
         table: PathBuf,
     },
     /// A backend is not where the root's table says.
-    #[error("backend {id:04x} is not at {}: is its file system mounted? if it has moved, correct the path in {}", path.display(), table.display())]
+    #[error("backend {id:04x} is not at {}: is its file system mounted? if it has moved: `plfs backend move`, or correct the path in {}", path.display(), table.display())]
     MissingBackend {
         /// The backend.
         id: u16,
@@ -93,6 +93,16 @@ pub enum Error {
         table: PathBuf,
         /// Where it should be.
         path: PathBuf,
+    },
+    /// A part of a file lies on a backend that cannot be had.
+    #[error("bytes {from} to {to} of the file are unreachable: {why}")]
+    Unreachable {
+        /// The first byte of the file that was asked for and is there.
+        from: u64,
+        /// One past the last.
+        to: u64,
+        /// What is wrong with the backend.
+        why: Box<Error>,
     },
     /// A path names something that is not a PLFS file.
     #[error("{} is not a PLFS file", path.display())]
@@ -124,8 +134,8 @@ pub enum Error {
     #[error(
         "{} is on {kind}, where a client does not see at once what another one writes: two of them \
          would lose each other's bytes, so PLFS writes nothing there (files there can be read). \
-         Use a file system whose clients agree, as CephFS, Lustre, GPFS or a local one, or, if this \
-         machine alone writes these files, set PLFS_CLOSE_TO_OPEN=one-node", path.display()
+         Use a file system whose clients agree, as CephFS, Lustre, GPFS or a local one, or, if \
+         this machine alone writes these files, set PLFS_CLOSE_TO_OPEN=one-node", path.display()
     )]
     CloseToOpen {
         /// The root, or the backend.
@@ -190,8 +200,26 @@ impl Error {
             | Error::CloseToOpen { .. }
             | Error::Unfit { .. } => Errno::OPNOTSUPP,
             Error::MissingContainer { .. } | Error::Fenced { .. } => Errno::STALE,
+            Error::Unreachable { why, .. } => why.errno(),
             Error::Poisoned { first } => first.errno(),
         }
+    }
+
+    /// What is wrong with a backend, for who wanted these bytes of a file.
+    pub(crate) fn of_range(self, from: u64, length: u64) -> Error {
+        match self {
+            Error::UnknownBackend { .. }
+            | Error::MissingBackend { .. }
+            | Error::WrongBackend { .. } => {
+                Error::Unreachable { from, to: from + length, why: Box::new(self) }
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the storage had no room.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Error::Io { errno: Errno::NOSPC | Errno::DQUOT, .. })
     }
 
     /// What a decoder said against the bytes of the file at `path`.

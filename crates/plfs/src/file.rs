@@ -1,5 +1,8 @@
-//! L6: one handle on a logical file, with its own access mode and read-ahead.
+//! L6: one handle on a logical file, with its own access mode and read-ahead. A plain file is one
+//! that has no container yet: each call goes to it in place, or, from a look on that finds one, to
+//! the container.
 
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use plfs_format::{Bad, MAX_OFFSET, name};
@@ -8,12 +11,15 @@ use plfs_index::{Found, Run};
 use crate::catalog::{Index, Standing, Totals, store_flat};
 use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
+use crate::in_place::Here;
 use crate::log::{CommitHorizon, Durability};
 use crate::logical::LogicalFile;
+use crate::plain::{Done, Found as Look, PlainFile};
+use crate::process::Process;
 use crate::read::{Prefetch, fetch};
-use crate::store::{Bytes, Errno, Links, Stat, Time};
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex, TryLockError, lock};
+use crate::store::{Bytes, Errno, Links, Stat, StoreFile, Time};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError, lock};
 
 /// What a handle may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,11 +48,39 @@ pub struct Extent {
 /// Closing commits. Dropping closes too, but nobody hears of its errors.
 #[derive(Debug)]
 pub struct File {
-    logical: Option<Arc<LogicalFile>>,
+    /// What it is, if the handle was opened on a plain file.
+    plain: Option<PlainHandle>,
+    /// Not there as long as the file is plain.
+    logical: OnceLock<Arc<LogicalFile>>,
     path: PathBuf,
     access: Access,
     reader: Mutex<Reader>,
     wrote: AtomicBool,
+}
+
+#[derive(Debug)]
+struct PlainHandle {
+    process: Arc<Process>,
+    shared: Arc<PlainFile>,
+    file: RwLock<Arc<dyn StoreFile>>,
+    /// What [`Process::based`] was at the last look.
+    based: AtomicU64,
+    /// Others leave the container to this handle, as long as it takes the file for a plain one.
+    here: Mutex<Option<Here>>,
+}
+
+impl PlainHandle {
+    /// A path that leads to the open file, whatever its name is by now.
+    fn path(&self, path: &Path) -> PathBuf {
+        match self.file().fd() {
+            Some(fd) => PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())),
+            None => path.to_path_buf(),
+        }
+    }
+
+    fn file(&self) -> Arc<dyn StoreFile> {
+        self.file.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 #[derive(Debug)]
@@ -60,7 +94,8 @@ impl File {
         let reader =
             Reader { prefetch: Prefetch::new(logical.container.local), pieces: Vec::new() };
         File {
-            logical: Some(logical),
+            plain: None,
+            logical: OnceLock::from(logical),
             path,
             access,
             reader: Mutex::new(reader),
@@ -68,14 +103,126 @@ impl File {
         }
     }
 
-    pub(crate) fn logical(&self) -> &Arc<LogicalFile> {
-        // INVARIANT: `logical` is taken by close and drop only, which end the handle.
-        self.logical.as_ref().expect("an open handle has its logical file")
+    /// A handle on a plain file, open as `file`, that all handles of the process share as `shared`.
+    pub(crate) fn in_place(
+        process: Arc<Process>,
+        shared: Arc<PlainFile>,
+        file: Arc<dyn StoreFile>,
+        path: PathBuf,
+        access: Access,
+    ) -> File {
+        if access.write {
+            shared.opened_as(&file, &path);
+        }
+        let identity = shared.identity();
+        let here = (!process.is_local(identity.0, &path)).then(|| process.in_place.enter(identity));
+        File {
+            plain: Some(PlainHandle {
+                here: Mutex::new(here),
+                based: AtomicU64::new(process.based.load(Ordering::Acquire)),
+                process,
+                shared,
+                file: RwLock::new(file),
+            }),
+            logical: OnceLock::new(),
+            path,
+            access,
+            reader: Mutex::new(Reader { prefetch: Prefetch::new(true), pieces: Vec::new() }),
+            wrote: AtomicBool::new(false),
+        }
     }
 
-    /// The container, for tools.
-    pub fn container(&self) -> &Container {
-        &self.logical().container
+    pub(crate) fn logical(&self) -> &Arc<LogicalFile> {
+        // INVARIANT: only a handle on a plain file has none, and whoever comes here has asked
+        // `plain`.
+        self.logical.get().expect("the file has a container")
+    }
+
+    /// The handle's plain file; `None` if it has a container, as far as this process knows.
+    fn plain(&self) -> Result<Option<&PlainHandle>> {
+        match &self.plain {
+            Some(plain) if self.logical.get().is_none() => {
+                let based = plain.process.based.load(Ordering::Acquire);
+                let is_news = based != plain.based.load(Ordering::Relaxed);
+                if is_news {
+                    plain.based.store(based, Ordering::Relaxed);
+                }
+                let must_look = is_news || plain.shared.has_left() || plain.shared.must_look();
+                if must_look && self.look(plain)? {
+                    return Ok(None);
+                }
+                Ok(Some(plain))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Looks whether the file has a container by now; true if the handle goes on in it.
+    fn look(&self, plain: &PlainHandle) -> Result<bool> {
+        let found = plain.shared.look(&plain.process, plain.file().as_ref(), &self.path)?;
+        Ok(self.goes_on(found))
+    }
+
+    /// [`File::look`] for who wants to know the size then; `None` if it goes on in a container. Not
+    /// by the link count: one link can be a name, or the base of a file whose last name is gone.
+    fn look_and_stat(&self, plain: &PlainHandle) -> Result<Option<Stat>> {
+        if self.look(plain)? {
+            return Ok(None);
+        }
+        plain.file().stat().at("stat", &self.path).map(Some)
+    }
+
+    fn goes_on(&self, found: Look) -> bool {
+        match found {
+            Look::Plain => false,
+            Look::Container(logical) => {
+                logical.acquire();
+                let _ = self.logical.set(logical);
+                self.plain.iter().for_each(|plain| drop(lock(&plain.here).take()));
+                true
+            }
+        }
+    }
+
+    /// Whether it is a plain file, as far as this process knows.
+    pub fn is_plain(&self) -> bool {
+        self.logical.get().is_none()
+    }
+
+    /// For a handle on a plain file: it goes on with this open file of it, and gives the other one
+    /// back. For who lends it a descriptor that is about to be closed.
+    pub fn replace_open(&self, file: Arc<dyn StoreFile>) -> Option<Arc<dyn StoreFile>> {
+        let plain = self.plain.as_ref()?;
+        if self.access.write {
+            plain.shared.opened_as(&file, &self.path);
+        }
+        let mut slot = plain.file.write().unwrap_or_else(PoisonError::into_inner);
+        Some(std::mem::replace(&mut *slot, file))
+    }
+
+    /// The open file, if it is plain as far as this process knows.
+    pub fn plain_file(&self) -> Option<Arc<dyn StoreFile>> {
+        self.plain.as_ref().filter(|_| self.is_plain()).map(PlainHandle::file)
+    }
+
+    /// A plain file stays plain for ever, unless it has a container already; `why` is for people.
+    /// For who is about to write it in a way that PLFS does not see. Whether it is plain.
+    pub fn pin(&self, why: &str) -> Result<bool> {
+        let Some(plain) = self.plain()? else { return Ok(false) };
+        if plain.shared.is_pinned() {
+            return Ok(true);
+        }
+        let found = plain.shared.pin(&plain.process, plain.file().as_ref(), &self.path, why)?;
+        Ok(!self.goes_on(found))
+    }
+
+    /// The container, for tools; `None` for a plain file.
+    pub fn container(&self) -> Option<&Container> {
+        self.logical.get().map(|logical| logical.container.as_ref())
+    }
+
+    fn container_or_refuse(&self) -> Result<&Container> {
+        self.container().ok_or_else(|| Error::NotAContainer { path: self.path.clone() })
     }
 
     /// The path that the handle was opened with, for messages.
@@ -93,6 +240,13 @@ impl File {
     /// the end of the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.may_read()?;
+        if let Some(plain) = self.plain()? {
+            let n = plain.file().read_once(buf, offset).at("read", &self.path)?;
+            // At the end: others may have gone on, in a container.
+            if n == buf.len() || !self.look(plain)? {
+                return Ok(n);
+            }
+        }
         self.read_pieces(buf, buf.len(), 0, offset)
     }
 
@@ -113,6 +267,10 @@ impl File {
         self.may_read()?;
         if is_contiguous(buf.len(), length, stride, offset)? {
             return self.read_at(buf, offset);
+        }
+        if self.plain()?.is_some() {
+            let pieces = buf.chunks_mut(length);
+            return one_by_one(pieces, stride, offset, |piece, at| self.read_at(piece, at));
         }
         self.read_pieces(buf, length, stride, offset)
     }
@@ -274,6 +432,19 @@ impl File {
         }
         let n = buf.len().min(usize::try_from(MAX_OFFSET - offset).unwrap_or(usize::MAX));
         self.mark_written();
+        if let Some(plain) = self.plain()? {
+            let file = plain.file();
+            let written = plain.shared.write(offset, || file.write_at(&buf[..n], offset));
+            match written.at("write", &self.path)? {
+                Done::InPlace((n, is_due)) => {
+                    if is_due {
+                        self.look(plain)?;
+                    }
+                    return Ok(n);
+                }
+                Done::Left => self.must_go_on(plain)?,
+            }
+        }
         self.logical().write(Run::single(offset, n as u64, 0, 0), &buf[..n])
     }
 
@@ -300,6 +471,10 @@ impl File {
             return self.write_at(buf, offset);
         }
         self.mark_written();
+        if self.plain()?.is_some() {
+            let pieces = buf.chunks(length);
+            return one_by_one(pieces, stride, offset, |piece, at| self.write_at(piece, at));
+        }
         let (mut done, mut logical) = (0, offset);
         // The count of a record is 32 bits.
         for part in buf.chunks(length.saturating_mul(u32::MAX as usize)) {
@@ -336,7 +511,23 @@ impl File {
             return Ok((self.len()?, 0));
         }
         self.mark_written();
+        // What it appends there has no place before it is written.
+        if self.pin("appended to")?
+            && let Some(plain) = self.plain()?
+        {
+            let file = plain.file();
+            let n = file.append(buf).at("append to", &self.path)?;
+            return Ok((file.stat().at("stat", &self.path)?.len.saturating_sub(n as u64), n));
+        }
         self.logical().append(buf)
+    }
+
+    /// Another thread went on in the container between two calls of this one.
+    fn must_go_on(&self, plain: &PlainHandle) -> Result<()> {
+        match self.logical.get().is_some() || self.look(plain)? {
+            true => Ok(()),
+            false => Err(Error::refused(Errno::STALE, "use", &self.path, "it was removed")),
+        }
     }
 
     fn mark_written(&self) {
@@ -348,12 +539,21 @@ impl File {
     /// Makes all writes through this process visible to later opens and refreshes elsewhere. Not
     /// forced to storage.
     pub fn commit(&self) -> Result<()> {
-        self.logical().commit(Durability::Visible, None)
+        match self.plain()? {
+            Some(plain) if !self.look(plain)? => Ok(()),
+            _ => self.logical().commit(Durability::Visible, None),
+        }
     }
 
     /// Makes all writes through this process visible and durable. Later reads see what others have
     /// committed until now: processes that sync, meet, and read expect it.
     pub fn sync(&self) -> Result<()> {
+        if let Some(plain) = self.plain()? {
+            plain.file().sync_all().at("sync", &self.path)?;
+            if !self.look(plain)? {
+                return Ok(());
+            }
+        }
         self.logical().commit(Durability::Durable, None)?;
         self.logical().stale.store(true, Ordering::Release);
         Ok(())
@@ -361,6 +561,11 @@ impl File {
 
     /// The next reads see what others have committed until now.
     pub fn refresh(&self) -> Result<()> {
+        if let Some(plain) = self.plain()?
+            && !self.look(plain)?
+        {
+            return Ok(());
+        }
         self.logical().acquire();
         self.logical().index().map(drop)
     }
@@ -369,7 +574,8 @@ impl File {
     /// though somebody removes the last name; ESTALE if it is gone already. The first read or write
     /// does the same (S17). On a local file system an open, a lock and a stat.
     pub fn hold(&self) -> Result<()> {
-        self.logical().hold()
+        // A plain file is kept by its descriptor.
+        if self.plain()?.is_some() { Ok(()) } else { self.logical().hold() }
     }
 
     /// Sets the size: cuts, or extends with a hole. Visible at once everywhere.
@@ -379,11 +585,23 @@ impl File {
             return Err(Error::too_far());
         }
         self.mark_written();
+        if let Some(plain) = self.plain()? {
+            let file = plain.file();
+            let found = plain.shared.set_len(&plain.process, file.as_ref(), &self.path, size)?;
+            if !self.goes_on(found) {
+                return Ok(());
+            }
+        }
         self.logical().truncate(size)
     }
 
     /// Size of the logical file: all commits, and this process's own writes.
     pub fn len(&self) -> Result<u64> {
+        if let Some(plain) = self.plain()?
+            && let Some(stat) = self.look_and_stat(plain)?
+        {
+            return Ok(stat.len);
+        }
         Ok(self.logical().size()?.0)
     }
 
@@ -394,32 +612,57 @@ impl File {
 
     /// Stat of the logical file.
     pub fn stat(&self) -> Result<Stat> {
-        let path = self.container().path(name::SUPER);
+        if let Some(plain) = self.plain()?
+            && let Some(stat) = self.look_and_stat(plain)?
+        {
+            return Ok(stat);
+        }
+        let container = &self.logical().container;
+        let path = container.inode_path();
         if self.logical().owes_times() {
             self.logical().touch()?;
         }
-        let stat = self.container().store.stat(&path, Links::Stay).at("stat", &path)?;
+        let stat = container.store.stat(&path, Links::Stay).at("stat", &path)?;
         let (size, totals) = self.logical().size()?;
         Ok(logical_stat(stat, size, totals.stored_bytes))
     }
 
     /// What the container's logs add up to.
     pub fn totals(&self) -> Result<Totals> {
+        if self.plain()?.is_some() {
+            let stat = self.stat()?;
+            let stored_bytes = stat.blocks * 512;
+            return Ok(Totals { size: stat.len, stored_bytes, ..Totals::default() });
+        }
         self.logical().totals()
     }
 
     /// Offset of the first written byte at or after `from` (SEEK_DATA); `None` if there is none.
     pub fn next_data(&self, from: u64) -> Result<Option<u64>> {
+        if let Some(plain) = self.plain()?
+            && self.look_and_stat(plain)?.is_some()
+        {
+            let end = self.len()?;
+            let next = plain.file().next_data(from).at("look for data in", &self.path)?;
+            return Ok(next.filter(|next| *next < end));
+        }
         self.with_sound_index(|index| index.next_data(from))
     }
 
     /// Offset of the first hole at or after `from` (SEEK_HOLE); the end of the file is one.
     pub fn next_hole(&self, from: u64) -> Result<u64> {
+        if let Some(plain) = self.plain()?
+            && self.look_and_stat(plain)?.is_some()
+        {
+            return plain.file().next_hole(from).at("look for a hole in", &self.path);
+        }
         self.with_sound_index(|index| index.next_hole(from))
     }
 
-    /// Calls `visit` with the index as a read would use it.
+    /// Calls `visit` with the index as a read would use it. [`Error::NotAContainer`] for a plain
+    /// file, as from all calls below that are about indexes.
     pub fn with_index<T>(&self, visit: impl FnOnce(&Index) -> T) -> Result<T> {
+        self.container_or_refuse()?;
         let index = self.logical().index()?;
         // INVARIANT: `index()` loads it.
         Ok(visit(index.as_ref().expect("the index is loaded")))
@@ -440,20 +683,26 @@ impl File {
     /// Bytes of index logs that a first read has to read, past what the flat index has. Costs a
     /// look at each log, not its contents.
     pub fn index_pending(&self) -> Result<u64> {
-        Index::pending_bytes(self.container(), self.logical().settled()?)
+        let Some(container) = self.container() else { return Ok(0) };
+        Index::pending_bytes(container, self.logical().settled()?)
     }
 
     /// What a process that writes must know of others' commits until now. For programs whose
     /// processes open a file together: one looks, the others are [told](File::set_commit_horizon),
     /// instead of each looking at all index logs.
     pub fn commit_horizon(&self) -> Result<CommitHorizon> {
+        if self.plain()?.is_some() {
+            return Ok(CommitHorizon { max_stamp: 0, is_new: false });
+        }
         self.logical().commit_horizon()
     }
 
     /// This process writes behind what another process of the program has seen. Without effect once
     /// it has written.
     pub fn set_commit_horizon(&self, seen: CommitHorizon) {
-        *lock(&self.logical().given_horizon) = Some(seen);
+        if let Some(logical) = self.logical.get() {
+            *lock(&logical.given_horizon) = Some(seen);
+        }
     }
 
     /// A share of the index for processes that load it together: every `parts`-th index log from
@@ -467,44 +716,64 @@ impl File {
                 "a part of an index is counted from 0 and below the number of parts",
             ));
         }
-        let container = self.container();
+        let container = self.container_or_refuse()?;
         let mut index = Index::load_part(container, self.logical().settled()?, part, parts)?;
         let standing = if parts == 1 { Standing::default() } else { index.standing() };
         Ok((index.encode(container, false)?, standing))
     }
 
     /// What this node's log set has that no flat index has, encoded as one; `with_base` adds the
-    /// flat index.
-    pub fn index_own(&self, with_base: bool) -> Result<Vec<u8>> {
+    /// flat index. If any part of an index that is to be stored is doubtful, all are to be merged
+    /// by [`index_merge_apart`](File::index_merge_apart).
+    pub fn index_own(&self, with_base: bool) -> Result<(Vec<u8>, Standing)> {
+        let container = self.container_or_refuse()?;
         let set = self.logical().set_id();
-        Index::load_own(self.container(), set, with_base)?.encode(self.container(), false)
+        let mut index = Index::load_own(container, set, with_base)?;
+        let standing = index.standing_to_last();
+        Ok((index.encode(container, false)?, standing))
     }
 
     /// One encoded index of several.
     pub fn index_merge(&self, parts: &[&[u8]]) -> Result<Vec<u8>> {
-        Index::merge(self.container(), parts)?.encode(self.container(), false)
+        let container = self.container_or_refuse()?;
+        Index::merge(container, parts)?.encode(container, false)
+    }
+
+    /// One encoded index of several that have no byte of the file in common. EAGAIN if they may
+    /// have.
+    pub fn index_merge_apart(&self, parts: &[&[u8]]) -> Result<Vec<u8>> {
+        let container = self.container_or_refuse()?;
+        Index::merge_apart(container, parts)?.encode(container, false)
     }
 
     /// Reads by this encoded index, where it lies, until others' commits are looked for.
     pub fn index_use(&self, bytes: Bytes) -> Result<()> {
         self.may_read()?;
+        self.container_or_refuse()?;
         self.logical().use_index(bytes)
     }
 
     /// Makes an encoded index the container's flat index, atomically; not forced to storage.
     pub fn index_store(&self, bytes: &[u8]) -> Result<()> {
         self.may_write()?;
+        let container = self.container_or_refuse()?;
         // What cannot be read back must not replace what can.
-        let mut index = Index::merge(self.container(), &[bytes])?;
+        let mut index = Index::merge(container, &[bytes])?;
         index.must_be_whole()?;
-        let bytes = index.encode(self.container(), true)?;
-        store_flat(self.container(), &bytes, false)
+        let bytes = index.encode(container, true)?;
+        store_flat(container, &bytes, false)
     }
 
     /// Sets times; they stay as set until data is written again.
     pub fn set_times(&self, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
-        let path = self.container().path(name::SUPER);
-        self.container().store.set_times(&path, atime, mtime).at("set the times of", &path)?;
+        if let Some(plain) = self.plain()? {
+            let path = plain.path(&self.path);
+            let store = &plain.process.store;
+            return store.set_times(&path, atime, mtime).at("set the times of", &self.path);
+        }
+        let container = &self.logical().container;
+        let path = container.inode_path();
+        container.store.set_times(&path, atime, mtime).at("set the times of", &path)?;
         if mtime.is_some() {
             self.logical().times_were_set();
         }
@@ -513,12 +782,24 @@ impl File {
 
     /// Sets permission bits, of the superblock and of what lets users into the container.
     pub fn chmod(&self, mode: u32) -> Result<()> {
-        container::chmod(self.container(), mode)
+        match self.plain()? {
+            Some(plain) => {
+                let store = &plain.process.store;
+                store.chmod(&plain.path(&self.path), mode).at("set the mode of", &self.path)
+            }
+            None => container::chmod(&self.logical().container, mode),
+        }
     }
 
     /// Sets owner and group, of the superblock and of the container; logs stay their writers'.
     pub fn chown(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        container::chown(self.container(), uid, gid)
+        match self.plain()? {
+            Some(plain) => {
+                let (store, path) = (&plain.process.store, plain.path(&self.path));
+                store.chown(&path, uid, gid, Links::Follow).at("set the owner of", &self.path)
+            }
+            None => container::chown(&self.logical().container, uid, gid),
+        }
     }
 
     /// The visible pieces of `[from, to)`, ascending; what they leave out is holes.
@@ -529,7 +810,7 @@ impl File {
             let extent = |piece: Found| {
                 let data_log = index
                     .segment(piece.segment)
-                    .map_or(Ok(PathBuf::new()), |at| self.container().segment_path(&at))?;
+                    .map_or(Ok(PathBuf::new()), |at| self.logical().container.segment_path(&at))?;
                 Ok(Extent {
                     logical: piece.logical,
                     length: piece.length,
@@ -552,6 +833,17 @@ impl File {
     pub fn zero(&self, offset: u64, length: u64) -> Result<()> {
         self.may_write()?;
         self.mark_written();
+        // Behind a look: a hole must end where somebody else has cut the file, and would be taken
+        // for bytes written past that.
+        if let Some(plain) = self.plain()?
+            && !self.look(plain)?
+        {
+            let file = plain.file();
+            match plain.shared.punch(file.as_ref(), &self.path, offset, length)? {
+                Done::InPlace(()) => return Ok(()),
+                Done::Left => self.must_go_on(plain)?,
+            }
+        }
         self.logical().punch(offset, offset.saturating_add(length))
     }
 
@@ -562,7 +854,18 @@ impl File {
     }
 
     fn end(&mut self) -> Result<()> {
-        let Some(logical) = self.logical.take() else { return Ok(()) };
+        // Who has heard of the container gives that up, too.
+        let mut looked = self.plain().map(drop);
+        let plain = self.plain.take();
+        if let Some(plain) = &plain
+            && self.logical.get().is_none()
+            && self.wrote.load(Ordering::Acquire)
+        {
+            looked = looked.and(self.end_in_place(plain));
+        }
+        // Who removes a file looks whether anybody still has it open as a plain one.
+        drop(plain);
+        let Some(logical) = self.logical.take() else { return looked };
         let committed = match self.wrote.load(Ordering::Acquire) {
             true => logical.commit(Durability::on_close(&logical.config), None),
             false => Ok(()),
@@ -577,7 +880,14 @@ impl File {
             Some(mut logical) => logical.finish(),
             None => Ok(()),
         };
-        committed.and(finished)
+        looked.and(committed).and(finished)
+    }
+
+    fn end_in_place(&self, plain: &PlainHandle) -> Result<()> {
+        if plain.process.config.sync_on_close {
+            plain.file().sync_all().at("sync", &self.path)?;
+        }
+        self.look(plain).map(drop)
     }
 
     fn may_read(&self) -> Result<()> {
@@ -608,6 +918,31 @@ type IndexState = (u64, u64);
 
 fn state_of(index: &Index) -> IndexState {
     (index.generation(), index.eof())
+}
+
+/// Does `act`, which gives how many bytes it took or gave, with each of the pieces of a strided
+/// call and its offset, up to one that is not done whole. All bytes; an error only if there were
+/// none.
+fn one_by_one<T: AsRef<[u8]>>(
+    pieces: impl Iterator<Item = T>,
+    stride: i64,
+    offset: u64,
+    act: impl Fn(T, u64) -> Result<usize>,
+) -> Result<usize> {
+    let mut done = 0;
+    for (i, piece) in pieces.enumerate() {
+        let wanted = piece.as_ref().len();
+        let at = offset.wrapping_add_signed(stride.wrapping_mul(i as i64));
+        let n = match act(piece, at) {
+            Err(error) if done == 0 => return Err(error),
+            result => result.unwrap_or(0),
+        };
+        done += n;
+        if n < wanted {
+            break;
+        }
+    }
+    Ok(done)
 }
 
 /// Checks the arguments of a strided call on `total` bytes. True if the pieces follow each other

@@ -25,8 +25,8 @@
 //! ```
 //!
 //! The layers, from the ground: [`store`] and [`index`] (L1), container (L2), log (L3), catalog,
-//! write and read (L4), lifecycle and compact (L5), file and [`Plfs`] (L6). A module uses only
-//! lower ones, as `tests/engine/layers.rs` checks; docs/ARCHITECTURE.md has the picture,
+//! write and read (L4), lifecycle, compact and [`pack`] (L5), file and [`Plfs`] (L6). A module uses
+//! only lower ones, as `tests/engine/layers.rs` checks; docs/ARCHITECTURE.md has the picture,
 //! docs/FORMAT.md the bytes.
 #![deny(unsafe_code)]
 
@@ -36,12 +36,17 @@ mod compact;
 pub mod config;
 mod container;
 mod error;
+mod federation;
 mod file;
+mod in_place;
 mod lifecycle;
 mod log;
 mod logical;
+pub mod pack;
+mod plain;
 mod plfs;
 pub mod plfsrc;
+mod process;
 mod read;
 mod sessions;
 pub mod store;
@@ -52,16 +57,26 @@ pub use autocommit::FORK_GATE;
 pub use catalog::{Standing, Totals};
 pub use compact::{Compacted, Usage};
 pub use config::{CloseToOpen, Config, is_built};
+pub use container::base::decision_of;
 pub use container::{Container, DirectoryLayout, Said, add_backend, is_layout, prepare};
 pub use error::{Error, Result};
+pub use federation::{
+    BackendStatus, Drained, Held, Left, Presence, Progress, SETTLES, backends, drain, join_backend,
+    move_backend, remove_backend,
+};
 pub use file::{Access, Extent, File};
 pub use lifecycle::{
     Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, Lost, OpenMark, RecordKind,
-    Records, Report, Severity, WrittenBy, check, check_name, check_tree, clear_marks, discard,
-    flat_state, lost_and_found, lost_at, open_marks, put_back, records, repair,
+    Records, Report, Severity, Unreachable, WrittenBy, check, check_name, check_tree, clear_marks,
+    discard, flat_state, lost_and_found, lost_at, open_marks, put_back, records, repair,
+    unreachable,
 };
 pub use log::CommitHorizon;
-pub use plfs::{FileStat, NameFile, OpenOptions, Opened, Plfs};
+pub use plfs::{
+    FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Plfs, Writers, may_be_logical,
+};
+pub use plfs_format::attribute::Decision;
+pub use plfs_format::backend::State as BackendState;
 pub use plfs_format::layout::{Backends, Layout, Workload};
 pub use plfs_format::name::LAYOUT as LAYOUT_NAME;
 pub use plfs_index as index;

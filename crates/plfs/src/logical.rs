@@ -5,10 +5,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::FILE_BYTES;
-use plfs_index::Run;
+use plfs_index::{Run, Stamped};
 
 use crate::autocommit;
 use crate::catalog::{self, Index, Totalizer, Totals};
@@ -16,14 +15,15 @@ use crate::compact;
 use crate::config::Config;
 use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
+use crate::in_place::InPlace;
 use crate::lifecycle::{self, Hold};
 use crate::log::{self, CommitHorizon, Durability, LogSet, Wanted};
 use crate::read::SegmentFiles;
 use crate::sessions::Sessions;
-use crate::store::{Bytes, Errno, Links, Open, StoreFile, Time};
+use crate::store::{Bytes, Errno, Links, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::{
-    Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, lock, pause,
+    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, lock, pause,
 };
 use crate::write::{Ahead, Committing, Identity, Writer, Written};
 
@@ -90,6 +90,8 @@ pub(crate) struct LogicalFile {
     /// Created by this process, and nothing was asked of it yet: there is nothing of others to
     /// know.
     is_new: AtomicBool,
+    /// Handles of the process on plain files, for a file that was one.
+    pub(crate) in_place: OnceLock<Arc<InPlace>>,
     /// What another process said that it has seen, which the first write need not look for then.
     pub(crate) given_horizon: Mutex<Option<CommitHorizon>>,
 }
@@ -166,6 +168,7 @@ impl LogicalFile {
         LogicalFile {
             name_dir: name.parent().map(Path::to_path_buf),
             is_new: AtomicBool::new(false),
+            in_place: OnceLock::new(),
             given_horizon: Mutex::new(None),
             watched: AtomicBool::new(false),
             committing: Arc::default(),
@@ -262,12 +265,15 @@ impl LogicalFile {
 
     /// The index, with everything in it that a read must see.
     pub(crate) fn index(&self) -> Result<RwLockReadGuard<'_, Option<Index>>> {
-        let dirty = || {
-            self.joined.load(Ordering::Acquire)
-                && read(&self.writer).as_ref().is_some_and(|writer| writer.is_dirty())
+        // What a failure took is in no log: without it older bytes would show.
+        let dirty = || match self.joined.load(Ordering::Acquire) {
+            true => read(&self.writer)
+                .as_ref()
+                .map_or(Ok(false), |writer| writer.check().map(|()| writer.is_dirty())),
+            false => Ok(false),
         };
         let index = read(&self.index);
-        if index.is_some() && !self.stale.load(Ordering::Acquire) && !dirty() {
+        if !dirty()? && index.is_some() && !self.stale.load(Ordering::Acquire) {
             return Ok(index);
         }
         drop(index);
@@ -494,7 +500,7 @@ impl LogicalFile {
         let Some(writer) = read(&self.writer).clone() else {
             if sync {
                 catalog::sync_logs(&self.container, None)?;
-                self.sync_names()?;
+                self.container.sync_names(self.name_dir.as_deref())?;
             }
             return Ok(None);
         };
@@ -525,12 +531,15 @@ impl LogicalFile {
         }
         if sync {
             commit.sync_index()?;
-            writer.set().sync_names_once(|| self.sync_names())?;
-            // What was written in earlier sessions, and closed without a sync, counts as well.
-            if self.sessions.left(&self.container, writer.set().id()) {
-                writer.set().sync_index(u64::MAX)?;
+            writer.set().sync_names_once(|| self.container.sync_names(self.name_dir.as_deref()))?;
+            // What was written in earlier sessions, and closed without a sync, counts as well;
+            // unless all of it is cut.
+            if truncate != Some(0) {
+                if self.sessions.left(&self.container, writer.set().id()) {
+                    writer.set().sync_index(u64::MAX)?;
+                }
+                self.sessions.sync(&self.container, Some(writer.set().id()))?;
             }
-            self.sessions.sync(&self.container, Some(writer.set().id()))?;
         }
         match sync || appended {
             true => commit.finish()?,
@@ -538,25 +547,6 @@ impl LogicalFile {
             false => writer.check()?,
         }
         Ok(stamp)
-    }
-
-    /// Makes the superblock durable, the directories between it and the root, and the name.
-    fn sync_names(&self) -> Result<()> {
-        let store = &self.container.store;
-        let path = self.container.path(name::SUPER);
-        store.open(&path, Open::READ).at("open", &path)?.sync_data().at("sync", &path)?;
-        let above: Vec<&Path> = self.container.dir.ancestors().take(4).collect();
-        let below = self.name_dir.as_deref().filter(|dir| !above.contains(dir));
-        for dir in above.iter().copied().chain(below) {
-            match store.sync_dir(dir) {
-                // A directory that we may not open was made by someone else, before; and the name
-                // may have moved.
-                Ok(()) | Err(Errno::ACCESS | Errno::PERM) => {}
-                Err(Errno::NOENT | Errno::NOTDIR) if Some(dir) == below => {}
-                Err(errno) => return Err(errno).at("sync", dir),
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn truncate(&self, size: u64) -> Result<()> {
@@ -600,6 +590,25 @@ impl LogicalFile {
 
     pub(crate) fn write(self: &Arc<Self>, run: Run, bytes: &[u8]) -> Result<usize> {
         self.record(|writer| writer.write(run, bytes))
+    }
+
+    /// Takes over what this process wrote in place before it knew of the container: commits it as
+    /// records with the stamps that it had. Its bytes are durable in the base.
+    pub(crate) fn adopt(&self, runs: Vec<Stamped>) -> Result<()> {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let writer = self.ordered_writer(Wanted::Any)?;
+        {
+            let mut slot = write(&self.index);
+            let fresh = writer.adopt(runs)?;
+            if let Some(index) = slot.as_mut() {
+                index.add_own(&fresh);
+            }
+        }
+        self.written();
+        // Durable: the block says that its data is, because nothing sums that up.
+        self.commit(Durability::Durable, None)
     }
 
     /// Makes the part of `[offset, end)` that is in the file, as everybody's commits and this
@@ -761,15 +770,19 @@ impl LogicalFile {
         // it, they removed it themselves. Our own claim goes first: who removes the name after we
         // have looked must not leave the data to us.
         let held = lock(&self.guard).hold.take().is_some();
+        if self.in_place.get().is_some_and(|all| all.has(self.container.identity)) {
+            // Another handle of the process takes the file for a plain one. It looks again when it
+            // is used or closed, and does this.
+            return Ok(());
+        }
         if held || self.nameless.load(Ordering::Acquire) {
-            let super_path = self.container.path(name::SUPER);
+            let inode = self.container.inode_path();
             if !self.container.copied
-                && self
-                    .container
-                    .store
-                    .stat(&super_path, Links::Stay)
-                    .is_ok_and(|stat| stat.nlink <= 1)
+                && self.container.store.stat(&inode, Links::Stay).is_ok_and(|stat| stat.nlink <= 1)
             {
+                // What was read of the base is open still, which looks like somebody who writes it
+                // in place.
+                self.segments.clear();
                 lifecycle::remove_if_nameless(
                     &self.container,
                     self.config.shared_memory.as_deref(),
@@ -797,7 +810,7 @@ impl LogicalFile {
             }
         }
         let times = self.times.swap(Times::AsFound as u8, Ordering::AcqRel);
-        let path = self.container.path(name::SUPER);
+        let path = self.container.inode_path();
         let before = match self.container.store.stat(&path, Links::Stay) {
             // Removed under us: nothing to sum up.
             Err(Errno::NOENT) => return Ok(()),
@@ -817,7 +830,8 @@ impl LogicalFile {
             // one changed in it.
             container::publish((!self.container.local).then_some(file.as_ref()));
         }
-        match summed_up.is_some() {
+        // A summary is written to the inode that has the times, unless that is a base.
+        match summed_up.is_some() && !self.container.superblock.has_base {
             false if times == Times::Written as u8 => self.touch(),
             // Times that were set after the last write stay.
             true if times == Times::Set as u8 => self
@@ -838,7 +852,7 @@ impl LogicalFile {
 
     /// Sets the modification time to now.
     pub(crate) fn touch(&self) -> Result<()> {
-        let path = self.container.path(name::SUPER);
+        let path = self.container.inode_path();
         match self.container.store.set_times(&path, None, Some(Time::now())) {
             // Only the owner may set times; whoever may write can change an unused byte, which does
             // the same.

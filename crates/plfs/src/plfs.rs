@@ -1,26 +1,29 @@
 //! L6: the file system as programs see it: paths to files. Keeps the table of open files, so that
 //! all handles of a process on one file agree.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use lru::LruCache;
-use plfs_format::layout::Layout;
+use plfs_format::attribute::Decision;
+use plfs_format::layout::{Layout, Workload};
 use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, Superblock};
 
 use crate::catalog::{self, Flattened, Totalizer, Totals, flatten};
 use crate::compact::{self, Compacted, Usage};
-use crate::config::Config;
-use crate::container::{self, Container, DirectoryLayout, Layouts};
+use crate::config::{Config, is_at_or_below};
+use crate::container::{self, Container, DirectoryLayout, base};
 use crate::error::{At, Error, Result};
 use crate::file::{Access, File, logical_stat};
 use crate::lifecycle;
 use crate::log::Durability;
 use crate::logical::LogicalFile;
-use crate::sessions::Sessions;
+use crate::plain::{Entered, PlainFile};
+use crate::process::{OpenFiles, Process};
+use crate::store::machine::{boot_time_ns, random_u64};
+use crate::store::writers::{Known, forget_process};
 use crate::store::{Errno, Kind, Links, Open, PosixStore, Stat, Store, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, Weak, lock};
@@ -38,6 +41,18 @@ pub struct OpenOptions {
     pub truncate: bool,
     /// Permission bits of a new file, cut by the umask.
     pub mode: u32,
+    /// What the caller knows of who else will write it.
+    pub writers: Writers,
+}
+
+/// Who will write a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writers {
+    /// Nobody knows: the file's directory and what happens decide.
+    #[default]
+    Unknown,
+    /// Several processes: a container is made at once where there can be one.
+    Several,
 }
 
 impl OpenOptions {
@@ -49,6 +64,7 @@ impl OpenOptions {
             exclusive: false,
             truncate: false,
             mode: 0o666,
+            writers: Writers::Unknown,
         }
     }
 
@@ -75,10 +91,20 @@ pub enum NameFile {
 /// What a path turned out to be.
 #[derive(Debug)]
 pub enum Opened {
-    /// A logical file.
+    /// A file with a container.
     Logical(File),
-    /// Some other file; open as asked, but not truncated.
-    Plain(Arc<dyn StoreFile>),
+    /// Some other file. If it is a regular one, it may become one with a container: calls on the
+    /// handle go to that from then on.
+    Plain(File),
+}
+
+impl Opened {
+    /// The handle, whatever it is on.
+    pub fn file(self) -> File {
+        match self {
+            Opened::Logical(file) | Opened::Plain(file) => file,
+        }
+    }
 }
 
 /// What `stat` says.
@@ -93,48 +119,14 @@ pub struct FileStat {
 /// PLFS in one process. Paths are absolute.
 #[derive(Debug)]
 pub struct Plfs {
-    store: Arc<dyn Store>,
-    config: Arc<Config>,
-    open: Mutex<OpenFiles>,
+    process: Arc<Process>,
+    /// Plain files that are open for writing.
+    plain: Mutex<OpenFiles<PlainFile>>,
     known: Mutex<LruCache<(u64, u64), KnownName>>,
-    sessions: Arc<Sessions>,
+    /// Directories that had no containers at this time (see [`Plfs::container_to_remove`]).
+    barren: Mutex<LruCache<PathBuf, u64>>,
     /// It has looked for what killed jobs left on this node.
     reaped: AtomicBool,
-    layouts: Layouts,
-}
-
-/// The open logical files of a process, by device and inode of their superblocks.
-///
-/// A file that was closed leaves its entry, whose weak reference keeps the memory of the file,
-/// until as many again have been added as were open at the last look. So the table takes
-/// at most twice what the open files need, and adding one costs the same however many there are.
-#[derive(Debug, Default)]
-struct OpenFiles {
-    files: HashMap<(u64, u64), Weak<LogicalFile>>,
-    /// Entries at which those of closed files go.
-    limit: usize,
-}
-
-/// Entries of closed files that are not worth a look. 64: some 80 KiB.
-const CLOSED_MAX: usize = 64;
-
-impl OpenFiles {
-    fn get(&self, key: &(u64, u64)) -> Option<&Weak<LogicalFile>> {
-        self.files.get(key)
-    }
-
-    fn values(&self) -> impl Iterator<Item = &Weak<LogicalFile>> {
-        self.files.values()
-    }
-
-    fn insert(&mut self, key: (u64, u64), file: &Arc<LogicalFile>) {
-        if self.files.len() >= self.limit.max(CLOSED_MAX) {
-            self.files.retain(|_, file| file.strong_count() > 0);
-            self.limit = 2 * self.files.len();
-            self.files.shrink_to(self.limit);
-        }
-        self.files.insert(key, Arc::downgrade(file));
-    }
 }
 
 /// What a name's superblock file said when it was last read.
@@ -149,17 +141,46 @@ struct KnownName {
 /// of that many files is listed without reading one twice.
 const KNOWN_MAX: usize = 32_768;
 
+/// Whether a file with this stat can have a container: it has the length of a superblock, or a
+/// second name, which may be in one.
+pub fn may_be_logical(stat: &Stat) -> bool {
+    stat.kind == Kind::File && (stat.len == FILE_BYTES as u64 || stat.nlink > 1)
+}
+
+/// Whether somebody may be writing it at this moment on another node.
+fn is_young(stat: &Stat) -> bool {
+    Time::now().ns() - stat.mtime.ns() < YOUNG_NS
+}
+
+/// A file below a layout's name belongs to the directory, not to programs.
+fn must_be_no_layout(path: &Path) -> Result<()> {
+    match path.file_name().is_some_and(container::is_layout) {
+        true => Err(Errno::PERM).at("create (`plfs layout` makes it)", path),
+        false => Ok(()),
+    }
+}
+
+/// A plain file that is longer is not promoted unless its directory says that it is shared: a
+/// program without PLFS that reads it would get old bytes, and no error. 1 MiB.
+pub const PROMOTE_BYTES: u64 = 1 << 20;
+/// How long a directory is believed to have no containers: 100 ms, in which a program that removes
+/// many files removes some ten thousand.
+const BARREN_NS: u64 = 100_000_000;
+/// Directories that are remembered. 1,024: some 200 kB.
+const BARREN_MAX: usize = 1024;
+/// How long after its last write a plain file may be under way on another node: 60 s, in which the
+/// processes of a job open what one of them has created.
+const YOUNG_NS: i128 = 60_000_000_000;
+
 impl Plfs {
     /// PLFS on a store.
     pub fn new(store: Arc<dyn Store>, config: Config) -> Plfs {
         Plfs {
-            store,
-            config: Arc::new(config),
-            open: Mutex::default(),
+            process: Arc::new(Process::new(store, Arc::new(config))),
+            plain: Mutex::default(),
             known: Mutex::new(LruCache::unbounded()),
-            sessions: Arc::default(),
+            barren: Mutex::new(LruCache::unbounded()),
             reaped: AtomicBool::new(false),
-            layouts: Layouts::default(),
         }
     }
 
@@ -170,23 +191,25 @@ impl Plfs {
 
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.store
+        &self.process.store
     }
 
     /// The settings.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.process.config
     }
 
     /// Whether new files at `path` become containers by configuration: it lies below a mount.
     pub fn is_mounted(&self, path: &Path) -> bool {
-        self.config.mounts.iter().any(|mount| path.starts_with(mount) && path != mount)
+        let mounts = &self.process.config.mounts;
+        mounts.iter().any(|mount| is_at_or_below(path, mount) && path != mount)
     }
 
-    /// Opens or creates a logical file.
+    /// Opens or creates a file.
     ///
-    /// A plain file is opened as it is ([`Opened::Plain`]). Opening costs three calls on the name
-    /// and two on the container; index logs are not read before the first read.
+    /// Opening a file with a container costs three calls on the name and two on the container;
+    /// index logs are not read before the first read. A plain file costs two calls. A file that is
+    /// made for the workload auto is plain.
     pub fn open(&self, path: &Path, options: OpenOptions) -> Result<Opened> {
         if options.access.write {
             self.reap();
@@ -199,13 +222,13 @@ impl Plfs {
                     write: options.access.write,
                     ..Open::default()
                 };
-                match self.store.open(path, how) {
+                match self.process.store.open(path, how) {
                     Ok(file) => return self.opened(file, path, options),
                     Err(Errno::NOENT) if options.create => {}
                     Err(errno) => return Err(errno).at("open", path),
                 }
             }
-            match self.create(path, options) {
+            match self.create_any(path, options) {
                 // Somebody was faster: theirs is the file. Or, if that cannot be opened either,
                 // there is a link to nothing.
                 Err(Error::Io { errno: Errno::EXIST, path: at, .. })
@@ -213,26 +236,27 @@ impl Plfs {
                 {
                     if std::mem::replace(&mut lost, true)
                         && self
+                            .process
                             .store
                             .stat(path, Links::Stay)
                             .is_ok_and(|stat| stat.kind == Kind::Symlink)
                     {
-                        let target = self.store.readlink(path).at("read the link", path)?;
+                        let target = self.process.store.readlink(path).at("read the link", path)?;
                         let target = path.parent().unwrap_or(Path::new("/")).join(target);
                         return self.open(&target, options);
                     }
                 }
-                other => return other.map(Opened::Logical),
+                other => return other,
             }
         }
     }
 
     /// Ends what killed jobs of this user left on this node, the first time.
     fn reap(&self) {
-        if let Some(dir) = &self.config.shared_memory
+        if let Some(dir) = &self.process.config.shared_memory
             && !self.reaped.swap(true, Ordering::Relaxed)
         {
-            lifecycle::reap(self.store.as_ref(), dir);
+            lifecycle::reap(self.process.store.as_ref(), dir);
         }
     }
 
@@ -243,15 +267,15 @@ impl Plfs {
         options: OpenOptions,
     ) -> Result<Opened> {
         let stat = file.stat().at("stat", path)?;
-        if stat.kind != Kind::File || stat.len != FILE_BYTES as u64 {
-            return Ok(Opened::Plain(file));
+        if !may_be_logical(&stat) {
+            return self.opened_plain(file, &stat, path, options);
         }
         let adopted = match options.access.read {
             true => {
                 self.adopt_known(file.as_ref(), NameFile::Closes, path, &stat, options.access)?
             }
             false => self.adopt(
-                self.store.open(path, Open::READ.briefly()).at("open", path)?.as_ref(),
+                self.process.store.open(path, Open::READ.briefly()).at("open", path)?.as_ref(),
                 path,
                 options.access,
             )?,
@@ -260,15 +284,150 @@ impl Plfs {
             Some(logical) => {
                 if options.access.write {
                     // Now rather than at the first write, which a program may not look at.
-                    logical.container().must_be_coherent(&self.config)?;
+                    logical.logical().container.must_be_coherent(&self.process.config)?;
                 }
                 if options.truncate && options.access.write {
                     logical.set_len(0)?;
                 }
                 Ok(Opened::Logical(logical))
             }
-            None => Ok(Opened::Plain(file)),
+            None => self.opened_plain(file, &stat, path, options),
         }
+    }
+
+    /// A handle on a plain file that is open as `file`, with stat `stat`, by a path and options of
+    /// which only `create` and `exclusive` do not matter any more. One that is written by several
+    /// processes, as far as this node knows, becomes a container.
+    ///
+    /// Costs a look into a table in memory for a file that is to be written, and a lock.
+    pub fn opened_plain(
+        &self,
+        file: Arc<dyn StoreFile>,
+        stat: &Stat,
+        path: &Path,
+        options: OpenOptions,
+    ) -> Result<Opened> {
+        let access = options.access;
+        let in_place = |shared| {
+            let (process, path) = (self.process.clone(), path.to_path_buf());
+            File::in_place(process, shared, file.clone(), path, access)
+        };
+        if stat.kind != Kind::File || !access.write {
+            return Ok(Opened::Plain(in_place(Arc::new(PlainFile::new(stat, Entered::Alone)))));
+        }
+        let (shared, known) = self.share_plain(stat);
+        // What is rewritten is this process's from now on, whoever wrote it before.
+        let is_kept = stat.len == 0 || !options.truncate;
+        let is_short = stat.len <= PROMOTE_BYTES || self.workload_of(path)? == Workload::Shared;
+        let is_young = || !self.process.is_local(stat.dev, path) && is_young(stat);
+        let has_others = match known {
+            Known::Open => true,
+            Known::Closed => false,
+            Known::Nothing => is_young(),
+        };
+        if is_kept
+            && (is_short && has_others || options.writers == Writers::Several)
+            && (stat.nlink <= 1 || base::is_begun(file.as_ref(), stat))
+            && let Some(logical) = self.promote(file.as_ref(), stat, path)?
+        {
+            return Ok(Opened::Logical(File::new(logical, path.to_path_buf(), access)));
+        }
+        let handle = in_place(shared);
+        if options.truncate && stat.len > 0 {
+            handle.set_len(0)?;
+        }
+        Ok(Opened::Plain(handle))
+    }
+
+    /// What handles of the process on a plain file share, which the process enters in the node's
+    /// table; and who else is there, unless this process is.
+    fn share_plain(&self, stat: &Stat) -> (Arc<PlainFile>, Known) {
+        let key = (stat.dev, stat.ino);
+        let mut open = lock(&self.plain);
+        if let Some(shared) = open.get(&key).and_then(Weak::upgrade) {
+            return (shared, Known::Closed);
+        }
+        let (entered, known) = match self.process.writers() {
+            Some(writers) => {
+                let (writing, known) = writers.enter(key);
+                (writing.map_or(Entered::NoRoom, Entered::As), known)
+            }
+            None => (Entered::Alone, Known::Nothing),
+        };
+        let shared = Arc::new(PlainFile::new(stat, entered));
+        open.insert(key, &shared);
+        (shared, known)
+    }
+
+    /// Decides that a plain file stays plain for ever, unless something else is decided of it. For
+    /// who lets programs write it in a way that PLFS does not see; `why` is for people. A file that
+    /// has a container already is told by its link count (see [`may_be_logical`]).
+    ///
+    /// False if the file has a container, or is about to get one.
+    pub fn pin(&self, file: &dyn StoreFile, why: &str) -> bool {
+        // Who may not may not promote it either.
+        !matches!(base::pin(file, why), Ok(Decision::Container { .. }))
+    }
+
+    fn promote(
+        &self,
+        file: &dyn StoreFile,
+        stat: &Stat,
+        path: &Path,
+    ) -> Result<Option<Arc<LogicalFile>>> {
+        let Process { store, config, layouts, .. } = self.process.as_ref();
+        let root = self.root_for(path);
+        // Its owner alone may, for whom a mount acts.
+        let of_owner = store.for_owner(stat.uid, stat.gid);
+        let store = of_owner.as_ref().unwrap_or(store);
+        let Some((mut container, summary)) =
+            base::promote(store, config, layouts, file, path, &root)?
+        else {
+            return Ok(None);
+        };
+        lock(&self.barren).clear();
+        container.index_bytes = config.index_bytes;
+        let container = Arc::new(container.opened(stat.uid, stat.gid));
+        Ok(Some(self.process.share(container, summary, path)))
+    }
+
+    /// What a new file at `path` is for, as its directory or the settings say.
+    pub fn workload_of(&self, path: &Path) -> Result<Workload> {
+        let Process { store, config, layouts, .. } = self.process.as_ref();
+        let root = self.root_for(path);
+        let dir = path.parent().unwrap_or(&root);
+        let said = layouts.find(store.as_ref(), dir, &root)?;
+        Ok(said.workload.as_ref().map_or_else(|| config.workload_of(path), |said| said.value))
+    }
+
+    /// Whether a new file at `path` is a plain one. So are those where no container can be.
+    pub fn is_born_plain(&self, path: &Path, options: OpenOptions) -> Result<bool> {
+        Ok(options.writers == Writers::Unknown && self.workload_of(path)? == Workload::Auto)
+    }
+
+    fn create_any(&self, path: &Path, options: OpenOptions) -> Result<Opened> {
+        if !self.is_born_plain(path, options)? {
+            return self.create(path, options).map(Opened::Logical);
+        }
+        must_be_no_layout(path)?;
+        let OpenOptions { access: Access { read, write }, mode, .. } = options;
+        let how = Open { read, write, create: true, exclusive: true, mode, brief: false };
+        let file = self.process.store.open(path, how).at("create", path)?;
+        let stat = file.stat().at("stat", path)?;
+        Ok(Opened::Plain(self.created_plain(file, &stat, path, options)))
+    }
+
+    /// A handle on a plain file that was created a moment ago, and is open as `file`.
+    pub fn created_plain(
+        &self,
+        file: Arc<dyn StoreFile>,
+        stat: &Stat,
+        path: &Path,
+        options: OpenOptions,
+    ) -> File {
+        let (shared, _) = self.share_plain(stat);
+        let (process, path) = (self.process.clone(), path.to_path_buf());
+        File::in_place(process, shared, file, path, options.access)
     }
 
     /// Makes a new logical file. EEXIST if there is anything at `path`.
@@ -282,15 +441,12 @@ impl Plfs {
         path: &Path,
         options: OpenOptions,
     ) -> Result<(File, Arc<dyn StoreFile>)> {
-        if path.file_name().is_some_and(container::is_layout) {
-            // Of a directory of programs, not one of their files.
-            return Err(Errno::PERM).at("create (`plfs layout` makes it)", path);
-        }
+        must_be_no_layout(path)?;
         let make = |root: &Path| {
             container::create_laid_out(
-                &self.store,
-                &self.config,
-                &self.layouts,
+                &self.process.store,
+                &self.process.config,
+                &self.process.layouts,
                 root,
                 path,
                 options.mode,
@@ -306,37 +462,41 @@ impl Plfs {
             other => other,
         };
         let (container, creation) = made?;
+        lock(&self.barren).clear();
         let Superblock { uid, gid, mode, .. } = *container.superblock;
         let container = container.opened(uid, gid);
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
         let logical = Arc::new(LogicalFile::created(
             Arc::new(container),
-            self.config.clone(),
-            self.sessions.clone(),
+            self.process.config.clone(),
+            self.process.sessions.clone(),
             (!reopens).then(|| creation.clone()),
             path,
         ));
-        lock(&self.open).insert(key, &logical);
+        lock(&self.process.open).insert(key, &logical);
         Ok((File::new(logical, path.to_path_buf(), options.access), creation))
     }
 
     /// The root that a new file at `path` would have.
     fn root_for(&self, path: &Path) -> PathBuf {
-        container::find_root(self.store.as_ref(), path, &self.config.mounts)
+        container::find_root(self.process.store.as_ref(), path, &self.process.config.mounts)
     }
 
     /// What new files in the directory `dir` are laid out by, and which directories say it. Costs a
     /// stat for each directory from `dir` up to its root.
     pub fn directory_layout(&self, dir: &Path) -> Result<DirectoryLayout> {
         let root = self.root_for(&dir.join("file"));
-        self.layouts.forget();
-        self.layouts.find(self.store.as_ref(), dir, &root).map(|found| (*found).clone())
+        self.process.layouts.forget();
+        self.process
+            .layouts
+            .find(self.process.store.as_ref(), dir, &root)
+            .map(|found| (*found).clone())
     }
 
     /// What the directory `dir` says by itself; `None` if nothing.
     pub fn own_layout(&self, dir: &Path) -> Result<Option<Layout>> {
-        container::own_layout(self.store.as_ref(), dir)
+        container::own_layout(self.process.store.as_ref(), dir)
     }
 
     /// Makes the directory `dir` say this of its new files; `None`: nothing, so that it inherits.
@@ -347,8 +507,8 @@ impl Plfs {
     /// there would give if a backend is unknown or not there.
     pub fn set_directory_layout(&self, dir: &Path, layout: Option<&Layout>) -> Result<()> {
         let root = self.root_for(&dir.join("file"));
-        container::set_layout(&self.store, &self.config, &root, dir, layout)?;
-        self.layouts.forget();
+        container::set_layout(&self.process.store, &self.process.config, &root, dir, layout)?;
+        self.process.layouts.forget();
         Ok(())
     }
 
@@ -375,7 +535,7 @@ impl Plfs {
         stat: &Stat,
         access: Access,
     ) -> Result<Option<File>> {
-        let open = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade);
+        let open = lock(&self.process.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade);
         if let Some(logical) = open {
             logical.acquire();
             if stays == NameFile::Closes {
@@ -389,16 +549,13 @@ impl Plfs {
                 (known.opened_later(uid, gid), summary)
             }
             Some((known, summary)) => (known.opened(uid, gid), summary),
-            None => match container::read_name(name_file, stat, path)? {
-                Some((superblock, summary)) => {
-                    let found = self.find_container(path, stat, superblock, &summary)?;
-                    (found.opened(uid, gid), summary)
-                }
+            None => match self.find_behind(name_file, stat, path)? {
+                Some((found, summary)) => (found.opened(uid, gid), summary),
                 None => return Ok(None),
             },
         };
         let container = Arc::new(container);
-        let logical = self.share(container, summary, path);
+        let logical = self.process.share(container, summary, path);
         if stays == NameFile::Closes {
             logical.container.open_now();
         }
@@ -420,11 +577,30 @@ impl Plfs {
         if let Some(known) = self.remembered_at(path, stat) {
             return Ok(Some(known));
         }
-        let Some((superblock, summary)) = container::read_name(file()?.as_ref(), stat, path)?
-        else {
+        self.find_behind(file()?.as_ref(), stat, path)
+    }
+
+    /// Container and summary of a file with stat `stat`, by its bytes or its attribute. `None`:
+    /// some other file.
+    fn find_behind(
+        &self,
+        file: &dyn StoreFile,
+        stat: &Stat,
+        path: &Path,
+    ) -> Result<Option<(Arc<Container>, Option<Summary>)>> {
+        if let Some((superblock, summary)) = container::read_name(file, stat, path)? {
+            let found = self.find_container(path, stat, superblock, &summary)?;
+            return Ok(Some((found, summary)));
+        }
+        if stat.kind != Kind::File || stat.nlink <= 1 {
             return Ok(None);
-        };
-        Ok(Some((self.find_container(path, stat, superblock, &summary)?, summary)))
+        }
+        let Process { store, config, .. } = self.process.as_ref();
+        let found = base::find(store, file, stat, path, &config.mounts)?;
+        Ok(found.map(|(mut container, summary)| {
+            container.index_bytes = config.index_bytes;
+            (Arc::new(container), summary)
+        }))
     }
 
     /// The container of a superblock file that was read, which is remembered from now on.
@@ -435,15 +611,20 @@ impl Plfs {
         superblock: Superblock,
         summary: &Option<Summary>,
     ) -> Result<Arc<Container>> {
-        let mut container =
-            Container::locate(self.store.clone(), superblock, path, stat, &self.config.mounts)?;
-        container.index_bytes = self.config.index_bytes;
+        let mut container = Container::locate(
+            self.process.store.clone(),
+            superblock,
+            path,
+            stat,
+            &self.process.config.mounts,
+        )?;
+        container.index_bytes = self.process.config.index_bytes;
         let container = Arc::new(container);
         if stat.ctime.is_long_past() {
             // Without a descriptor, which is for files that are open.
             let known = KnownName {
                 ctime: stat.ctime,
-                container: Arc::new(container.through(self.store.clone()).remembered()),
+                container: Arc::new(container.through(self.process.store.clone()).remembered()),
                 summary: summary.clone(),
             };
             let mut all = lock(&self.known);
@@ -455,33 +636,10 @@ impl Plfs {
         Ok(container)
     }
 
-    fn share(
-        &self,
-        container: Arc<Container>,
-        summary: Option<Summary>,
-        path: &Path,
-    ) -> Arc<LogicalFile> {
-        let mut open = lock(&self.open);
-        if let Some(logical) = open.get(&container.identity).and_then(Weak::upgrade) {
-            logical.acquire();
-            return logical;
-        }
-        let key = container.identity;
-        let logical = Arc::new(LogicalFile::new(
-            container,
-            self.config.clone(),
-            self.sessions.clone(),
-            summary,
-            path,
-        ));
-        open.insert(key, &logical);
-        logical
-    }
-
     /// Stat; logical files have their logical size. Reads no index log if the file is closed
     /// everywhere.
     pub fn stat(&self, path: &Path, links: Links) -> Result<FileStat> {
-        let stat = self.store.stat(path, links).at("stat", path)?;
+        let stat = self.process.store.stat(path, links).at("stat", path)?;
         self.resolve(path, stat)
     }
 
@@ -495,7 +653,7 @@ impl Plfs {
     /// is open or was not seen before.
     pub fn resolve_known(&self, stat: &Stat) -> Option<Result<FileStat>> {
         let key = (stat.dev, stat.ino);
-        if lock(&self.open).get(&key).is_some_and(|open| open.strong_count() > 0) {
+        if lock(&self.process.open).get(&key).is_some_and(|open| open.strong_count() > 0) {
             return None;
         }
         let (container, summary) = self.remembered(stat)?;
@@ -523,16 +681,16 @@ impl Plfs {
     /// `/proc/self/fd/N` and what that links to.
     pub fn resolve_via(&self, path: &Path, at: &Path, stat: Stat) -> Result<FileStat> {
         let plain = FileStat { stat, totals: None };
-        if stat.kind != Kind::File || stat.len != FILE_BYTES as u64 {
+        if !may_be_logical(&stat) {
             return Ok(plain);
         }
         let key = (stat.dev, stat.ino);
-        let open = lock(&self.open).get(&key).and_then(Weak::upgrade);
+        let open = lock(&self.process.open).get(&key).and_then(Weak::upgrade);
         if let Some(logical) = open {
             let (size, totals) = logical.size()?;
             return Ok(FileStat {
                 stat: logical_stat(
-                    self.store.stat(path, Links::Follow).unwrap_or(stat),
+                    self.process.store.stat(path, Links::Follow).unwrap_or(stat),
                     size,
                     totals.stored_bytes,
                 ),
@@ -540,7 +698,7 @@ impl Plfs {
             });
         }
         let (container, summary) = match self.container_of(at, &stat, || {
-            self.store.open(path, Open::READ.briefly()).at("open", path)
+            self.process.store.open(path, Open::READ.briefly()).at("open", path)
         }) {
             Ok(Some(known)) => known,
             Ok(None) => return Ok(plain),
@@ -563,9 +721,9 @@ impl Plfs {
     /// Whether `path` leads to a PLFS file, going by the superblock alone. Costs an open, a stat
     /// and, if it has the length of one, a read. The error of a damaged one says that it is one.
     pub fn is_logical(&self, path: &Path) -> Result<bool> {
-        let file = self.store.open(path, Open::READ.briefly()).at("open", path)?;
+        let file = self.process.store.open(path, Open::READ.briefly()).at("open", path)?;
         let stat = file.stat().at("stat", path)?;
-        Ok(container::read_name(file.as_ref(), &stat, path)?.is_some())
+        Ok(self.find_behind(file.as_ref(), &stat, path)?.is_some())
     }
 
     /// The container that `path` names, or with [`Links::Follow`] what its symbolic links lead to.
@@ -574,22 +732,27 @@ impl Plfs {
         path: &Path,
         links: Links,
     ) -> Result<Option<(Container, Superblock)>> {
-        let stat = match self.store.stat(path, links) {
-            Ok(stat) if stat.kind == Kind::File && stat.len == FILE_BYTES as u64 => stat,
+        let stat = match self.process.store.stat(path, links) {
+            Ok(stat) if may_be_logical(&stat) => stat,
             _ => return Ok(None),
         };
-        let file = self.store.open(path, Open::READ.briefly()).at("open", path)?;
+        let file = self.process.store.open(path, Open::READ.briefly()).at("open", path)?;
         let Some((superblock, _)) = container::read_name(file.as_ref(), &stat, path)? else {
-            return Ok(None);
+            let found = self.find_behind(file.as_ref(), &stat, path)?;
+            let view = |container: Arc<Container>| {
+                let superblock = container.superblock.as_ref().clone();
+                (container.through(container.store.clone()), superblock)
+            };
+            return Ok(found.map(|(container, _)| view(container)));
         };
         let mut container = Container::locate(
-            self.store.clone(),
+            self.process.store.clone(),
             superblock.clone(),
             path,
             &stat,
-            &self.config.mounts,
+            &self.process.config.mounts,
         )?;
-        container.index_bytes = self.config.index_bytes;
+        container.index_bytes = self.process.config.index_bytes;
         Ok(Some((container, superblock)))
     }
 
@@ -603,45 +766,101 @@ impl Plfs {
     ) -> Result<Option<(Container, Superblock)>> {
         match self.container_behind(path, links) {
             Err(Error::Io { errno: Errno::ACCESS, .. }) => {
-                let mode = self.store.stat(path, links).at("stat", path)?.mode;
-                self.store.chmod(path, mode | 0o400).at("set the mode of", path)?;
+                let mode = self.process.store.stat(path, links).at("stat", path)?.mode;
+                self.process.store.chmod(path, mode | 0o400).at("set the mode of", path)?;
                 let found = self.container_behind(path, links);
-                self.store.chmod(path, mode).at("set the mode of", path)?;
+                self.process.store.chmod(path, mode).at("set the mode of", path)?;
                 found
             }
             other => other,
         }
     }
 
+    /// The container of a name that is about to be removed, for [`Plfs::drop_container`]; `None`
+    /// for other files. Costs nothing where there are no containers: then and now somebody looks.
+    pub fn container_to_remove(&self, path: &Path) -> Option<(Container, Superblock)> {
+        if self.is_barren(path) {
+            return None;
+        }
+        // A name that cannot be understood can still be removed; what it leaves is garbage for
+        // `check`.
+        self.container_to_change(path, Links::Stay).unwrap_or(None)
+    }
+
+    /// Whether no file at `path`, below a managed directory, had a container when somebody looked,
+    /// not long ago. What is made meanwhile by another process, and loses its name meanwhile, is
+    /// garbage for `check`.
+    fn is_barren(&self, path: &Path) -> bool {
+        let Some(dir) = path.parent().filter(|_| self.is_mounted(path)) else { return false };
+        let now = boot_time_ns();
+        if lock(&self.barren).get(dir).is_some_and(|then| now.saturating_sub(*then) < BARREN_NS) {
+            return true;
+        }
+        let store = self.process.store.as_ref();
+        let has_containers = |dir: &Path| match store.list(&dir.join(name::ROOT_DIR)) {
+            Err(Errno::NOENT | Errno::NOTDIR) => false,
+            Err(_) => true,
+            Ok(entries) => entries.iter().any(|entry| entry.name.len() == 2),
+        };
+        let root = self.root_for(path);
+        let up_to_root = |dir: &&Path| dir.starts_with(&root);
+        if dir.ancestors().take_while(up_to_root).any(has_containers) {
+            return false;
+        }
+        let mut barren = lock(&self.barren);
+        barren.put(dir.to_path_buf(), now);
+        if barren.len() > BARREN_MAX {
+            barren.pop_lru();
+        }
+        true
+    }
+
     /// Removes a name of any file. The container goes with the last name, as soon as nobody has it
     /// open.
     pub fn unlink(&self, path: &Path) -> Result<()> {
-        // A name that cannot be understood can still be removed; what it leaves is garbage for
-        // `check`.
-        let container = self.container_to_change(path, Links::Stay).unwrap_or(None);
-        self.store.unlink(path).at("remove", path)?;
+        let container = self.container_to_remove(path);
+        self.process.store.unlink(path).at("remove", path)?;
         self.drop_container(container)
     }
 
     /// Removes an empty directory. One that has nothing but its layout is empty.
     pub fn rmdir(&self, path: &Path) -> Result<()> {
-        match self.store.rmdir(path) {
+        match self.process.store.rmdir(path) {
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             other => return other.at("remove the directory", path),
         }
-        let entries = self.store.list(path).at("list", path)?;
-        if entries.iter().all(|entry| container::is_layout(&entry.name)) {
-            for entry in entries {
-                let file = path.join(entry.name);
-                self.store.unlink(&file).at("remove", &file)?;
+        let store = &self.process.store;
+        let entries = store.list(path).at("list", path)?;
+        if !entries.iter().all(|entry| container::is_layout(&entry.name)) {
+            return store.rmdir(path).at("remove the directory", path);
+        }
+        let layout = path.join(name::LAYOUT);
+        // Beside the directory until that is gone: somebody may make a file in it meanwhile, and
+        // then it has its layout still.
+        let aside = path.with_file_name(format!("{}{:016x}", name::LAYOUT_TMP, random_u64()));
+        let mut is_aside = false;
+        for file in entries.into_iter().map(|entry| path.join(entry.name)) {
+            match file == layout {
+                true => {
+                    store.rename(&file, &aside).at("rename", &file)?;
+                    is_aside = true;
+                }
+                false => store.unlink(&file).at("remove", &file)?,
             }
         }
-        self.store.rmdir(path).at("remove the directory", path)
+        let removed = store.rmdir(path).at("remove the directory", path);
+        if is_aside {
+            match removed.is_ok() {
+                true => store.unlink(&aside).at("remove", &aside)?,
+                false => store.rename(&aside, &layout).at("rename", &aside)?,
+            }
+        }
+        removed
     }
 
     /// Renames any file or directory; replaces atomically.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.rename_with(from, to, || self.store.rename(from, to).at("rename", from))
+        self.rename_with(from, to, || self.process.store.rename(from, to).at("rename", from))
     }
 
     /// Runs `rename`, which replaces `to`, and removes the container of what was there if it lost
@@ -658,7 +877,7 @@ impl Plfs {
     ) -> Result<T> {
         let replaced = self.container_to_change(to, Links::Stay).unwrap_or(None);
         if replaced.is_some()
-            || self.store.stat(to, Links::Stay).is_ok_and(|stat| stat.kind == Kind::File)
+            || self.process.store.stat(to, Links::Stay).is_ok_and(|stat| stat.kind == Kind::File)
         {
             self.make_durable(from)?;
         }
@@ -667,7 +886,7 @@ impl Plfs {
             // A power cut may undo a rename that is not durable: then the name must still find what
             // it had.
             let dir = to.parent().unwrap_or(Path::new("/"));
-            self.store.sync_dir(dir).at("sync", dir)?;
+            self.process.store.sync_dir(dir).at("sync", dir)?;
         }
         self.drop_container(replaced)?;
         Ok(done)
@@ -690,14 +909,19 @@ impl Plfs {
     /// unlink on their own.
     pub fn drop_container(&self, container: Option<(Container, Superblock)>) -> Result<()> {
         let Some((container, _)) = container else { return Ok(()) };
-        let open = lock(&self.open).get(&container.identity).and_then(Weak::upgrade);
+        let open = lock(&self.process.open).get(&container.identity).and_then(Weak::upgrade);
         if let Some(open) = open {
             open.nameless.store(true, Ordering::Release);
             open.container.open_now();
             return Ok(());
         }
-        let shared_memory = self.config.shared_memory.as_deref();
-        match container.store.stat(&container.path(name::SUPER), Links::Stay) {
+        if container.superblock.has_base && self.process.in_place.has(container.identity) {
+            // They look again now, and the last of them takes the container away.
+            self.process.based.fetch_add(1, Ordering::AcqRel);
+            return Ok(());
+        }
+        let shared_memory = self.process.config.shared_memory.as_deref();
+        match container.store.stat(&container.inode_path(), Links::Stay) {
             Ok(stat) if stat.nlink > 1 => Ok(()),
             // Whoever may remove a name in a directory need not be the file's owner.
             Ok(owner) => {
@@ -713,7 +937,7 @@ impl Plfs {
     pub fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
         match self.container_to_change(path, Links::Follow)? {
             Some((container, _)) => container::chmod(&container, mode),
-            None => self.store.chmod(path, mode).at("set the mode of", path),
+            None => self.process.store.chmod(path, mode).at("set the mode of", path),
         }
     }
 
@@ -727,24 +951,27 @@ impl Plfs {
     ) -> Result<()> {
         match self.container_to_change(path, links)? {
             Some((container, _)) => {
-                let open = lock(&self.open).get(&container.identity).and_then(Weak::upgrade);
+                let open =
+                    lock(&self.process.open).get(&container.identity).and_then(Weak::upgrade);
                 match open {
                     Some(open) => open.chown_by(&container, uid, gid),
                     None => container::chown(&container, uid, gid),
                 }
             }
-            None => self.store.chown(path, uid, gid, links).at("set the owner of", path),
+            None => self.process.store.chown(path, uid, gid, links).at("set the owner of", path),
         }
     }
 
     /// Sets times of any file or directory; `None` leaves one as it is. They stay until data is
     /// written.
     pub fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
-        let stat = self.store.stat(path, Links::Follow).at("stat", path)?;
-        if let Some(open) = lock(&self.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade) {
+        let stat = self.process.store.stat(path, Links::Follow).at("stat", path)?;
+        if let Some(open) =
+            lock(&self.process.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade)
+        {
             open.times_were_set();
         }
-        self.store.set_times(path, atime, mtime).at("set the times of", path)
+        self.process.store.set_times(path, atime, mtime).at("set the times of", path)
     }
 
     /// Sets the size of a file.
@@ -756,7 +983,10 @@ impl Plfs {
                 file.set_len(size)?;
                 file.close()
             }
-            Opened::Plain(file) => file.set_len(size).at("truncate", path),
+            Opened::Plain(file) => {
+                file.set_len(size)?;
+                file.close()
+            }
         }
     }
 
@@ -795,52 +1025,66 @@ impl Plfs {
         let Some((container, _)) = self.container(path)? else {
             return Err(Error::NotAContainer { path: path.to_path_buf() });
         };
-        let open = lock(&self.open).get(&container.identity).and_then(Weak::upgrade);
+        let open = lock(&self.process.open).get(&container.identity).and_then(Weak::upgrade);
         // This process's own writer makes room; its next write comes after.
         open.as_ref().map_or(Ok(()), |open| open.leave())?;
-        let done = compact::compact(&Arc::new(container), &self.config, progress);
+        let done = compact::compact(&Arc::new(container), &self.process.config, progress);
         if let Some(open) = open {
             open.acquire();
         }
         done
     }
 
+    /// The files with containers that the process has open.
+    fn all_open(&self) -> Vec<Arc<LogicalFile>> {
+        lock(&self.process.open).values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The plain files that it writes.
+    fn all_plain(&self) -> Vec<Arc<PlainFile>> {
+        lock(&self.plain).values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Hands over what was written in place to files that have a container by now.
+    fn look_at_plain(&self) -> Result<()> {
+        let files = self.all_plain().into_iter();
+        files.map(|file| file.look_by_itself(&self.process)).fold(Ok(()), Result::and)
+    }
+
     /// Commits every open file of this process. Gives the first error; the others are tried all the
     /// same.
     pub fn commit_all(&self) -> Result<()> {
-        let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
-        files
-            .into_iter()
-            .map(|file| file.commit(Durability::Visible, None))
-            .fold(Ok(()), Result::and)
+        let looked = self.look_at_plain();
+        let commit = |file: Arc<LogicalFile>| file.commit(Durability::Visible, None);
+        self.all_open().into_iter().map(commit).fold(looked, Result::and)
     }
 
     /// Commits every open file and gives up its log set, as if all were closed; a later write joins
     /// again. For a process that is about to end or to become another program.
     pub fn leave_all(&self) -> Result<()> {
-        let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
-        files.into_iter().map(|file| file.leave()).fold(Ok(()), Result::and)
+        let looked = self.look_at_plain();
+        self.all_open().into_iter().map(|file| file.leave()).fold(looked, Result::and)
     }
 
     /// [`Plfs::leave_all`], and gives up files that have no name any more: for a process that is
     /// about to end.
     pub fn exit(&self) -> Result<()> {
         let left = self.leave_all();
-        let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
-        files.into_iter().map(|file| file.remove_if_nameless()).fold(left, Result::and)
+        self.all_open().into_iter().map(|file| file.remove_if_nameless()).fold(left, Result::and)
     }
 
     /// In a process that is about to fork: commits every open file, and sees to it that what the
     /// child inherits keeps the data of files whose last name goes.
     pub fn before_fork(&self) -> Result<()> {
-        let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
-        files.into_iter().map(|file| file.before_fork()).fold(Ok(()), Result::and)
+        let looked = self.look_at_plain();
+        self.all_open().into_iter().map(|file| file.before_fork()).fold(looked, Result::and)
     }
 
     /// In the child of a fork, after [`Plfs::before_fork`] in the parent: the parent's writers are
     /// not ours.
     pub fn after_fork_in_child(&self) {
-        let files: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
-        files.iter().for_each(|file| file.forget_writer());
+        forget_process();
+        self.all_open().iter().for_each(|file| file.forget_writer());
+        self.all_plain().iter().for_each(|file| file.forget());
     }
 }

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
-use crate::log::{DataLog, Durability, Era, LogSet, Placed};
+use crate::log::{DataLog, Durability, Era, LogSet, Moved, Placed};
 use crate::store::machine::{ProcessFacts, boot_id, host_name, random_u64};
 use crate::store::{self, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -126,6 +126,9 @@ impl Ahead {
     }
 }
 
+/// The segment number, in records of a writer, of the plain file that its file was before.
+pub const BASE: u32 = HOLE - 1;
+
 /// Bytes of sums that a writer may hold before it commits on its own. 4 MiB: with as many records
 /// as it may hold far below what a block can have.
 const PENDING_SUMS_BYTES: usize = 4 << 20;
@@ -138,6 +141,8 @@ pub struct Writer {
     ahead: Arc<Ahead>,
     identity: Identity,
     dirty: AtomicBool,
+    /// There is a [`State::poison`].
+    failed: Arc<AtomicBool>,
     /// The node's end of file is at least what the file's was when this process joined: see
     /// [`Writer::append`].
     knows_end: Mutex<bool>,
@@ -161,6 +166,8 @@ struct State {
     /// is none.
     index_unsynced: u64,
     poison: Option<Error>,
+    /// [`Writer::failed`].
+    failed: Arc<AtomicBool>,
     /// When the records under way were begun, and [`LogSet::appended`] then.
     era: Era,
     appended: u64,
@@ -186,6 +193,7 @@ impl Writer {
     ) -> Writer {
         let set = Arc::new(set);
         let boot = container.store.boot(container.root());
+        let failed = Arc::new(AtomicBool::new(false));
         let state = State {
             data: DataLog::new(container, set.clone(), config.buffer_bytes),
             folder: Folder::new(),
@@ -195,6 +203,7 @@ impl Writer {
             announced: false,
             index_unsynced: 0,
             poison: None,
+            failed: failed.clone(),
             era: Era::default(),
             appended: 0,
         };
@@ -204,6 +213,7 @@ impl Writer {
             ahead,
             identity,
             dirty: AtomicBool::new(false),
+            failed,
             knows_end: Mutex::new(false),
             committing: Mutex::default(),
             state: Mutex::new(state),
@@ -271,7 +281,7 @@ impl Writer {
             // What this process appends is in the order of its records anyway.
             let known = state.appended;
             state.go_behind(now, known, &self.set);
-            state.appended = if before == known { stamp } else { known };
+            state.appended = if before == known { before + 1 } else { known };
             state.folder.push(offset, length, segment, physical, || stamp);
             return Ok((offset, self.wrote(&state, length, offset + length)));
         }
@@ -291,20 +301,37 @@ impl Writer {
         state.check()?;
         let length = bytes.len() as u64;
         if !state.data.is_direct(bytes.len()) {
-            return match state.data.buffer(bytes) {
+            let State { data, folder, .. } = &mut *state;
+            let moved = &mut |moved| relocate(folder, moved, &self.set);
+            return match data.buffer(bytes, moved) {
                 Ok(placed) => Ok((state, placed)),
                 Err(error) => Err(state.poison_if_lost(error)),
             };
         }
-        let place = state.data.place(length)?;
-        drop(state);
-        // Large writes of several threads go to storage side by side.
-        let written = store::write_some(place.file.as_ref(), bytes, place.physical)
-            .at("write the data log", &place.path)?;
-        state = lock(&self.state);
-        state.data.wrote(&place, &bytes[..written]);
-        let (segment, physical) = (place.segment, place.physical);
-        Ok((state, Placed { segment, physical, length: written as u64 }))
+        // Nothing of it goes by the threads, which may have lost what came before.
+        if let Err(error) = state.data.check() {
+            return Err(state.poison(error));
+        }
+        loop {
+            let place = state.data.place(length)?;
+            drop(state);
+            // Large writes of several threads go to storage side by side.
+            let written = store::write_some(place.file.as_ref(), bytes, place.physical)
+                .at("write the data log", &place.path);
+            state = lock(&self.state);
+            let is_full = match &written {
+                Ok(written) => (*written as u64) < length,
+                Err(error) => error.is_full(),
+            };
+            // All of it elsewhere, so that it has one place.
+            if is_full && state.data.leave_full(place.segment) {
+                continue;
+            }
+            let written = written?;
+            state.data.wrote(&place, &bytes[..written]);
+            let (segment, physical) = (place.segment, place.physical);
+            return Ok((state, Placed { segment, physical, length: written as u64 }));
+        }
     }
 
     /// Records with `push` what reaches to `end`, so that the logs and those who append have it in
@@ -370,7 +397,9 @@ impl Writer {
 
     fn freeze_locked(&self, state: &mut State) -> Result<Fresh> {
         state.check()?;
-        state.data.flush().map_err(|error| state.poison_if_lost(error))?;
+        let State { data, folder, .. } = &mut *state;
+        let moved = &mut |moved| relocate(folder, moved, &self.set);
+        data.flush(moved).map_err(|error| state.poison_if_lost(error))?;
         self.dirty.store(false, Ordering::Release);
         let runs = state.folder.take(|| self.set.tick());
         state.frozen.extend_from_slice(&runs);
@@ -389,7 +418,20 @@ impl Writer {
     }
 
     fn fresh(&self, state: &State, runs: Vec<Stamped>) -> Fresh {
-        Fresh { set: self.set.id(), runs, segments: state.data.segments().collect() }
+        let (segments, runs) = with_segments(state, runs);
+        Fresh { set: self.set.id(), runs, segments }
+    }
+
+    /// Takes over records of what this process wrote in place (to segment [`BASE`]) before it knew
+    /// that the file has a container, with the stamps that they had then. Its data is durable. What
+    /// readers of this process must know; the next commit takes it to the log.
+    pub fn adopt(&self, runs: Vec<Stamped>) -> Result<Fresh> {
+        let mut state = lock(&self.state);
+        state.check()?;
+        let last = runs.iter().map(|item| item.stamp).max().unwrap_or(0);
+        self.set.observe(last);
+        state.frozen.extend_from_slice(&runs);
+        Ok(self.fresh(&state, runs))
     }
 
     /// Begins a commit: no other thread of the process commits until the result is dropped.
@@ -499,9 +541,12 @@ impl Writer {
         lock(&self.state).index_unsynced != 0
     }
 
-    /// The error that poisoned it, if one did.
+    /// The error that poisoned it, if one did. A load if none has.
     pub fn check(&self) -> Result<()> {
-        lock(&self.state).check()
+        match self.failed.load(Ordering::Acquire) {
+            true => lock(&self.state).check(),
+            false => Ok(()),
+        }
     }
 
     /// Leaves the log set; true if this was the node's last writer. Commit first: what was not
@@ -532,7 +577,9 @@ impl Committing<'_> {
         let in_flight = {
             let mut state = lock(&self.writer.state);
             state.check()?;
-            state.data.begin_flush().map_err(|error| state.poison_if_lost(error))?
+            let State { data, folder, .. } = &mut *state;
+            let moved = &mut |moved| relocate(folder, moved, &self.writer.set);
+            data.begin_flush(moved).map_err(|error| state.poison_if_lost(error))?
         };
         in_flight.wait().map_err(|error| lock(&self.writer.state).poison(error))
     }
@@ -578,7 +625,7 @@ impl Committing<'_> {
     ) -> Result<Committed> {
         let writer = self.writer;
         let runs: Vec<Stamped> = state.frozen.drain(..count).collect();
-        let segments: Vec<SegmentRef> = state.data.segments().collect();
+        let (segments, runs) = with_segments(state, runs);
         let mut blocks = Vec::new();
         for runs in in_blocks(&runs) {
             blocks.push(writer.append_runs(state, &segments, runs, self.data)?);
@@ -659,8 +706,27 @@ impl State {
 
     fn poison(&mut self, error: Error) -> Error {
         self.poison.get_or_insert(error.clone());
+        self.failed.store(true, Ordering::Release);
         error
     }
+}
+
+/// What the segment numbers of records mean, of which [`BASE`] gets one of the others.
+fn with_segments(state: &State, mut runs: Vec<Stamped>) -> (Vec<SegmentRef>, Vec<Stamped>) {
+    let mut segments: Vec<SegmentRef> = state.data.segments().collect();
+    let number = segments.len() as u32;
+    for item in runs.iter_mut().filter(|item| item.run.segment == BASE) {
+        item.run.segment = number;
+        segments.truncate(number as usize);
+        segments.push(SegmentRef::BASE);
+    }
+    (segments, runs)
+}
+
+/// Says in the records of a writer where bytes are that found no room where they were to be. No
+/// index log has these records: what a commit has taken is with the store.
+fn relocate(folder: &mut Folder, Moved { from, length, to }: Moved, set: &LogSet) {
+    folder.relocate(from, length, to, || set.tick());
 }
 
 /// What the first `bytes` of a run's bytes are: whole pieces, and a part of the next.

@@ -9,13 +9,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{Errno, Links, Open, PosixStore, Store};
 use plfs::{Config, Error, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op, explored};
 
-use common::scratch::{Scratch, open};
+use common::scratch::{Scratch, fresh_dir, open};
 
 /// A store that fails on demand, in memory; every process has a log set of its own.
 struct Fixture {
@@ -954,14 +953,7 @@ struct Dir(PathBuf);
 
 impl Dir {
     fn new() -> Dir {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = PathBuf::from(format!(
-            "/dev/shm/plfs-fault-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        ));
-        std::fs::create_dir_all(&dir).unwrap();
-        Dir(dir)
+        Dir(fresh_dir())
     }
 }
 

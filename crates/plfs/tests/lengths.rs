@@ -74,7 +74,7 @@ impl Fixture {
         let store: Arc<dyn Store> = Arc::new(PosixStore::new());
         let report = plfs::check_name(&store, &self.path(), &[]);
         assert!(!report.findings.is_empty(), "{report:?}");
-        plfs::records(self.open().container()).unwrap();
+        plfs::records(self.open().container().unwrap()).unwrap();
         let took = memory.most();
         assert!(took < 100 << 20, "{took} bytes of memory");
         assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());

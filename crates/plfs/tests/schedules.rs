@@ -592,6 +592,72 @@ fn appends_meet_a_truncate_that_fails() {
     });
 }
 
+/// S7, S9: two appends at once, of which the one with the earlier stamp said it later. The other
+/// did not see that somebody else has appended, because the page had the largest stamp, its own; it
+/// went on with its old record, and what it wrote over the place of the first append was
+/// acknowledged, and gone. PLFS_SEED=2914540921 PLFS_SCHEDULES=300000 found it.
+#[test]
+fn two_appends_meet_and_a_write_over_one_of_them() {
+    explore(|| {
+        let (memory, node) = (memory(), Node::new());
+        let (first, second) = (node.process(&memory), node.process(&memory));
+        let (appender, writer) = (open(&first), open(&second));
+        writer.write_at(&[1; 4], 0).unwrap();
+        writer.commit().unwrap();
+        // Known to both: the end of file.
+        appender.append(&[2; 4]).unwrap();
+        appender.commit().unwrap();
+        // A record that the next writes go on with.
+        writer.write_at(&[5; 4], 8).unwrap();
+        let append = Box::new(move || {
+            appender.append(&[3; 4]).unwrap();
+            appender.close().unwrap();
+        });
+        let write = Box::new(move || {
+            let (at, _) = writer.append(&[5; 4]).unwrap();
+            if at == 12 {
+                writer.write_at(&[5; 4], 16).unwrap();
+            }
+            writer.close().unwrap();
+        });
+        together(vec![append, write]);
+        let seen: Vec<u8> = content(&memory).into_iter().step_by(4).collect();
+        // The append first; the append in between, and hidden by the write; or behind it.
+        assert!(
+            seen == [1, 2, 5, 3, 5] || seen == [1, 2, 5, 5, 5] || seen == [1, 2, 5, 5, 5, 3],
+            "{seen:?}"
+        );
+    });
+}
+
+/// S11: 32 truncates while an append is between its look at the era and its place: the word of its
+/// era was that of the era of now, the append moved it, found the era over and took another place.
+/// Its first one was a gap. PLFS_SEED=3553145285 PLFS_SCHEDULES=30000 found it.
+#[test]
+fn an_append_meets_as_many_truncates_as_there_are_words() {
+    explore_one_of(2, || {
+        let (memory, node) = (memory(), Node::new());
+        let (first, second) = (node.process(&memory), node.process(&memory));
+        let (appender, cutter) = (open(&first), open(&second));
+        cutter.write_at(&[1; 4], 0).unwrap();
+        cutter.commit().unwrap();
+        appender.append(&[2; 4]).unwrap();
+        let append = Box::new(move || {
+            appender.append(&[3; 4]).unwrap();
+            appender.close().unwrap();
+        });
+        let cut = Box::new(move || {
+            for _ in 0..32 {
+                cutter.set_len(4).unwrap();
+            }
+            cutter.close().unwrap();
+        });
+        together(vec![append, cut]);
+        let seen: Vec<u8> = content(&memory).into_iter().step_by(4).collect();
+        assert!(!seen.contains(&0), "{seen:?}");
+    });
+}
+
 /// A directory of shared memory of its own: pages of schedules that failed must not be met again.
 struct Node(PathBuf);
 

@@ -241,7 +241,7 @@ fn a_founder_whose_mark_is_fenced_at_once_founds_another_set() {
     let path = Path::new("/f");
     let a = Plfs::new(Arc::new(store.clone()), dir.config());
     let f = open(&a, path);
-    let place = f.container().dir.clone();
+    let place = f.container().unwrap().dir.clone();
     let m = mem.clone();
     store.before(".fenced", Op::Stat, move || {
         for e in m.list(&place).unwrap() {
@@ -453,8 +453,8 @@ fn a_cut_by_another_process_of_the_node_is_in_the_size_at_once() {
     assert_eq!(fa.len().unwrap(), 30);
 }
 
-/// A truncate whose sync fails has cut the file all the same; another node that appends was not told
-/// by the time of the container's directory, and went on at the old end.
+/// A truncate whose sync fails has cut the file all the same; another node that appends was not
+/// told by the time of the container's directory, and went on at the old end.
 #[test]
 fn a_truncate_that_fails_in_its_sync_is_followed_by_appends() {
     let (dir, mem) = (Scratch::new(), MemStore::new());
@@ -494,7 +494,7 @@ fn a_clock_that_was_ahead_for_a_while_does_not_hide_later_writes() {
     plfs_testkit::an_hour_ahead(&dir.0.join("shm"));
     fa.write_at(b"aaaa", 0).unwrap();
     fa.commit().unwrap();
-    mem.unlink(&fa.container().dir.join("clock")).unwrap();
+    mem.unlink(&fa.container().unwrap().dir.join("clock")).unwrap();
     fa.close().unwrap();
     let fb = open(&b, path);
     assert_eq!(content(&fb), b"aaaa");
@@ -540,7 +540,7 @@ fn a_strict_umask_keeps_nobody_out_of_what_a_close_leaves() {
     for i in 0..2_000u64 {
         file.write_at(b"x", i * i % 100_003 * 2).unwrap();
     }
-    let inside = file.container().dir.clone();
+    let inside = file.container().unwrap().dir.clone();
     file.close().unwrap();
     plfs.compact(path, |_| std::ops::ControlFlow::Continue(())).unwrap();
     plfs.flatten(path).unwrap();
@@ -559,7 +559,7 @@ fn a_flat_index_that_may_not_be_read_is_done_without() {
     for i in 0..2_000u64 {
         file.write_at(b"x", i * i % 100_003 * 2).unwrap();
     }
-    let flat = file.container().dir.join("flat");
+    let flat = file.container().unwrap().dir.join("flat");
     let all = content(&file);
     file.close().unwrap();
     plfs.flatten(path).unwrap();

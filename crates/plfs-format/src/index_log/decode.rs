@@ -7,10 +7,11 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{
     ALIGN, BLOCK_NEST_RUNS_MAX, Block, FLAG_DATA_DURABLE, FLAG_TRUNCATE, HEADER_BYTES, Header,
     KIND_HOLE, KIND_NEST, KIND_RUN, KIND_SUMS, KIND_TRUNCATE, KIND_WRITER, LogId, MAGIC,
-    PAYLOAD_MAX, REF_BYTES, RawHeader, RawHole, RawNest, RawRecord, RawReference, RawRun, RawSums,
-    RawTruncate, RawWriter, Record, Repeat, SUMMED_AT, align_up, are_sums_valid, nest_end, run_end,
+    PAYLOAD_MAX, REF_BYTES, REFERENCE_BASE, RawHeader, RawHole, RawNest, RawRecord, RawReference,
+    RawRun, RawSums, RawTruncate, RawWriter, Record, Repeat, SUMMED_AT, align_up, are_sums_valid,
+    nest_end, run_end,
 };
-use crate::name::SegmentRef;
+use crate::name::{BACKEND_MAX, SegmentRef};
 use crate::{Bad, MAX_OFFSET, crc};
 
 /// Streams that a reference can name: two hex digits.
@@ -124,40 +125,9 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
     let place = |at: usize| offset + (HEADER_BYTES + at) as u64;
     let bad = |at: usize, what| Err(Bad::new(place(at), what));
     let newer = |at: u64, what| Err(Bad::newer(at, what));
-    if header.flags & !(FLAG_TRUNCATE | FLAG_DATA_DURABLE) != 0 {
-        return newer(offset + 58, "the block has flags that this version does not know");
-    }
-    if header.durable > offset {
-        return Err(Bad::new(
-            offset + 60,
-            "the block says that data was durable which blocks behind it point to",
-        ));
-    }
+    header.must_be_known(offset)?;
     let payload = &bytes[HEADER_BYTES..header.bytes()];
-    let Ok((table, records_part)) =
-        <[RawReference]>::ref_from_prefix_with_elems(payload, header.references.into())
-    else {
-        return bad(0, "the block ends inside its segment references");
-    };
-    let mut segments = Vec::with_capacity(table.len());
-    for (i, raw) in table.iter().enumerate() {
-        if raw.kind != 0 || raw.codec != 0 {
-            return newer(
-                place(i * REF_BYTES + 12),
-                "a segment reference has a kind or codec that this version does not know",
-            );
-        }
-        let at = SegmentRef {
-            set: raw.set.get(),
-            stream: raw.stream.get(),
-            segment: raw.segment.get(),
-            backend: raw.backend.get(),
-        };
-        if at.stream >= STREAMS_MAX {
-            return bad(i * REF_BYTES, "a segment reference names a stream that has no name");
-        }
-        segments.push(at);
-    }
+    let (segments, records_part) = decode_references(payload, header.references.into(), place(0))?;
     let (table, mut rest) = (payload.len() - records_part.len(), records_part);
     let mut records = Vec::new();
     let (mut eof, mut runs, mut truncates, mut nested) = (0, 0, 0, 0);
@@ -340,6 +310,74 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
         return bad(table, "the block's eof is not the end of a run or hole");
     }
     Ok(Block { header, segments, records })
+}
+
+impl Header {
+    /// Number of segment references.
+    pub(crate) fn references(&self) -> u16 {
+        self.references
+    }
+
+    /// Refuses what a later version may have written, and what contradicts the block's place.
+    pub(crate) fn must_be_known(&self, offset: u64) -> Result<(), Bad> {
+        if self.flags & !(FLAG_TRUNCATE | FLAG_DATA_DURABLE) != 0 {
+            return Err(Bad::newer(
+                offset + 58,
+                "the block has flags that this version does not know",
+            ));
+        }
+        if self.durable > offset {
+            return Err(Bad::new(
+                offset + 60,
+                "the block says that data was durable which blocks behind it point to",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The first `count` segment references of a payload that lies at `at` of its file, and the rest.
+pub(crate) fn decode_references(
+    payload: &[u8],
+    count: usize,
+    at: u64,
+) -> Result<(Vec<SegmentRef>, &[u8]), Bad> {
+    let Ok((table, rest)) = <[RawReference]>::ref_from_prefix_with_elems(payload, count) else {
+        return Err(Bad::new(at, "the block ends inside its segment references"));
+    };
+    let mut segments = Vec::with_capacity(table.len());
+    for (i, raw) in table.iter().enumerate() {
+        let at = at + (i * REF_BYTES) as u64;
+        if raw.kind == REFERENCE_BASE && raw.codec == 0 {
+            if [raw.set.get(), raw.segment.get()] != [0; 2]
+                || [raw.stream.get(), raw.backend.get()] != [0; 2]
+            {
+                return Err(Bad::new(at, "a reference to the base names a data log as well"));
+            }
+            segments.push(SegmentRef::BASE);
+            continue;
+        }
+        if raw.kind != 0 || raw.codec != 0 {
+            return Err(Bad::newer(
+                at + 12,
+                "a segment reference has a kind or codec that this version does not know",
+            ));
+        }
+        let found = SegmentRef {
+            set: raw.set.get(),
+            stream: raw.stream.get(),
+            segment: raw.segment.get(),
+            backend: raw.backend.get(),
+        };
+        if found.backend > BACKEND_MAX {
+            return Err(Bad::new(at + 10, "there is no backend ffff"));
+        }
+        if found.stream >= STREAMS_MAX {
+            return Err(Bad::new(at, "a segment reference names a stream that has no name"));
+        }
+        segments.push(found);
+    }
+    Ok((segments, rest))
 }
 
 #[cfg(test)]
@@ -536,10 +574,9 @@ mod tests {
     /// What later versions may add is told from damage: FORMAT.md section 9.
     #[test]
     fn what_is_not_known_needs_a_newer_plfs() {
-        let changes: [(usize, u8); 9] = [
+        let changes: [(usize, u8); 8] = [
             (58, 4),
             (59, 0x80),
-            (HEADER_BYTES + 12, 1),
             (HEADER_BYTES + 12, 2),
             (HEADER_BYTES + 12, 255),
             (HEADER_BYTES + 13, 1),
@@ -555,6 +592,19 @@ mod tests {
             );
         }
         assert!(!after(&[SEGMENT], &[run(0)], |b| b[40] = 9).unwrap_err().newer);
+    }
+
+    #[test]
+    fn a_reference_to_the_base_names_no_data_log() {
+        let all = [SegmentRef::BASE, SEGMENT];
+        let records = [run(0), run(1)];
+        assert_eq!(after(&all, &records, |_| {}).unwrap().segments, all);
+        for at in [0, 4, 8, 10] {
+            let bad = after(&all, &records, |b| b[HEADER_BYTES + at] = 1).unwrap_err();
+            assert!(!bad.newer && bad.what.contains("names a data log as well"), "{at}: {bad}");
+        }
+        let bad = after(&[SEGMENT], &[run(0)], |b| b[HEADER_BYTES + 10..][..2].fill(255));
+        assert!(bad.unwrap_err().what.contains("no backend ffff"));
     }
 
     /// A header that is right by itself is believed, whatever became of the payload; one that only

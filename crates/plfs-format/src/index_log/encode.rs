@@ -5,9 +5,9 @@ use zerocopy::IntoBytes;
 use super::{
     ALIGN, Append, BLOCK_NEST_RUNS_MAX, FLAG_DATA_DURABLE, FLAG_TRUNCATE, HEADER_BYTES, HOLE_BYTES,
     KIND_HOLE, KIND_NEST, KIND_RUN, KIND_SUMS, KIND_TRUNCATE, KIND_WRITER, LogId, MAGIC,
-    NEST_BYTES, PAYLOAD_MAX, RUN_BYTES, RawHeader, RawHole, RawNest, RawRecord, RawReference,
-    RawRun, RawSums, RawTruncate, RawWriter, Record, SUMMED_AT, TRUNCATE_BYTES, align_up,
-    are_sums_valid, nest_end, run_end,
+    NEST_BYTES, PAYLOAD_MAX, REFERENCE_BASE, RUN_BYTES, RawHeader, RawHole, RawNest, RawRecord,
+    RawReference, RawRun, RawSums, RawTruncate, RawWriter, Record, SUMMED_AT, TRUNCATE_BYTES,
+    align_up, are_sums_valid, nest_end, run_end,
 };
 use crate::name::SegmentRef;
 use crate::{Bad, crc};
@@ -27,14 +27,7 @@ pub fn encode_block(
 ) -> Result<Vec<u8>, Bad> {
     let bad = |what| Err(Bad::new(append.offset, what));
     let mut out = vec![0; HEADER_BYTES];
-    for at in segments {
-        let (set, segment, stream, backend) =
-            (at.set.into(), at.segment.into(), at.stream.into(), at.backend.into());
-        out.extend_from_slice(
-            RawReference { set, segment, stream, backend, kind: 0, codec: 0, zero: 0.into() }
-                .as_bytes(),
-        );
-    }
+    encode_references(segments, &mut out);
     let (mut eof, mut truncates, mut runs, mut nested) = (0, 0, 0, 0);
     for record in records {
         match record {
@@ -149,11 +142,53 @@ pub fn encode_block(
     if truncates > 0 && (truncates > 1 || runs > 0) {
         return bad("a truncate shares its block");
     }
-    let (payload, references) = (out.len() - HEADER_BYTES, u16::try_from(segments.len()));
+    let flags = if truncates > 0 { FLAG_TRUNCATE } else { 0 };
+    frame(log, append, segments.len(), records.len() as u32, eof, flags, out)
+}
+
+/// Appends segment references.
+pub(crate) fn encode_references(segments: &[SegmentRef], out: &mut Vec<u8>) {
+    for at in segments {
+        let (kind, backend) =
+            if *at == SegmentRef::BASE { (REFERENCE_BASE, 0) } else { (0, at.backend) };
+        let (set, segment, stream, backend) =
+            (at.set.into(), at.segment.into(), at.stream.into(), backend.into());
+        out.extend_from_slice(
+            RawReference { set, segment, stream, backend, kind, codec: 0, zero: 0.into() }
+                .as_bytes(),
+        );
+    }
+}
+
+/// A block of the records that `write` appends, of kinds that have no end of file; it gives their
+/// number.
+pub(crate) fn encode_payload(
+    log: LogId,
+    append: Append,
+    segments: &[SegmentRef],
+    write: impl FnOnce(&mut Vec<u8>) -> Result<u32, Bad>,
+) -> Result<Vec<u8>, Bad> {
+    let mut out = vec![0; HEADER_BYTES];
+    encode_references(segments, &mut out);
+    let records = write(&mut out)?;
+    frame(log, append, segments.len(), records, 0, 0, out)
+}
+
+/// Puts the header in front of a payload, for which `out` has room, and pads the block.
+fn frame(
+    log: LogId,
+    append: Append,
+    references: usize,
+    records: u32,
+    eof: u64,
+    flags: u16,
+    mut out: Vec<u8>,
+) -> Result<Vec<u8>, Bad> {
+    let (payload, references) = (out.len() - HEADER_BYTES, u16::try_from(references));
     let Some(references) = references.ok().filter(|_| payload <= PAYLOAD_MAX) else {
-        return bad("the block is too long");
+        return Err(Bad::new(append.offset, "the block is too long"));
     };
-    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    let durable = if append.is_data_durable { FLAG_DATA_DURABLE } else { 0 };
     let mut header = RawHeader {
         magic: MAGIC,
         header_crc: 0.into(),
@@ -164,11 +199,9 @@ pub fn encode_block(
         offset: append.offset.into(),
         eof: eof.into(),
         set: log.set.into(),
-        records: (records.len() as u32).into(),
+        records: records.into(),
         references: references.into(),
-        flags: (flag(truncates > 0, FLAG_TRUNCATE)
-            | flag(append.is_data_durable, FLAG_DATA_DURABLE))
-        .into(),
+        flags: (flags | durable).into(),
         // In a log past 256 GiB less is said than is known.
         durable: u32::try_from(append.durable.min(append.offset) / ALIGN)
             .unwrap_or(u32::MAX)

@@ -1,4 +1,5 @@
-//! Attributes: read and set. A logical file's are its superblock's, but for size and blocks.
+//! Attributes: read and set. Those of a file with a container are its inode's, but for size, blocks
+//! and links.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,11 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{FileAttr, FileType, INodeNo};
 use plfs_core::File;
 use plfs_core::store::{Errno, Links, Time, stat_of};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
+use rustix::fs::{AtFlags, CWD, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
 use super::{
-    BLOCK_BYTES, Changes, Door, Found, Handle, Result, SET_GROUP_ID, SET_USER_ID, When, dir_of,
-    errno_of, key_of, magic, may_be_name, type_of,
+    BLOCK_BYTES, Changes, Door, Found, Result, SET_GROUP_ID, SET_USER_ID, When, errno_of, magic,
+    may_be_name, type_of,
 };
 use crate::creds::{Caller, as_caller, as_caller_with_groups};
 use crate::inode::{Inode, lock};
@@ -68,30 +69,17 @@ impl Door {
             return Ok(logical_attr(inode.id, &stat));
         }
         if let Some(fd) = fd {
-            return Ok(attr_of(inode.id, &rustix::fs::fstat(&*fd)?));
+            return self.attr(&inode, &rustix::fs::fstat(&*fd)?, || Ok(magic(&*fd)));
         }
-        for name in inode.names() {
-            match rustix::fs::statat(dir_of(&name.parent)?, &name.name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if key_of(&stat) == inode.key => {
-                    return self.attr(&inode, &stat, || self.path_of(&name.parent, &name.name));
-                }
-                _ => inode.remove_name(name.parent.id, &name.name),
-            }
-        }
-        Err(Errno::STALE)
+        let (name, stat) = self.name_of(&inode)?.ok_or(Errno::STALE)?;
+        self.attr(&inode, &stat, || self.path_of(&name.parent, &name.name))
     }
 
     /// Changes attributes.
-    pub fn setattr(
-        &self,
-        caller: Caller,
-        id: u64,
-        fh: Option<u64>,
-        changes: Changes,
-    ) -> Result<FileAttr> {
+    pub fn setattr(&self, caller: Caller, id: u64, changes: Changes) -> Result<FileAttr> {
         let inode = self.inode(id)?;
         if let Some(size) = changes.size {
-            self.set_size(caller, &inode, fh, size)?;
+            self.set_size(caller, &inode, size)?;
         }
         if changes.mode.is_some()
             || changes.uid.is_some()
@@ -104,34 +92,14 @@ impl Door {
         self.getattr(id)
     }
 
-    fn set_size(&self, caller: Caller, inode: &Inode, fh: Option<u64>, size: u64) -> Result<()> {
+    fn set_size(&self, caller: Caller, inode: &Inode, size: u64) -> Result<()> {
         if inode.dir.is_some() {
             return Err(Errno::ISDIR);
         }
-        if let Some(handle) = fh.and_then(|fh| self.handle(fh).ok())
-            && let Handle::Plain { fd, .. } = &*handle
-        {
-            return rustix::fs::ftruncate(&**fd, size);
-        }
         let open = lock(&inode.open);
         let file = match &open.file {
-            Some(file) => file.clone(),
-            None => {
-                let found = self.find(inode, &open)?;
-                match self.adopt(&found)? {
-                    Some(file) => Arc::new(file),
-                    None => {
-                        let fd = as_caller(caller, || {
-                            rustix::fs::open(
-                                magic(&*found.fd),
-                                OFlags::WRONLY | OFlags::CLOEXEC,
-                                Mode::empty(),
-                            )
-                        })?;
-                        return rustix::fs::ftruncate(fd, size);
-                    }
-                }
-            }
+            Some(file) if file.access().write => file.clone(),
+            _ => Arc::new(self.open_found(caller, &self.find(inode, &open)?, true)?),
         };
         file.set_len(size).map_err(errno_of)?;
         if caller.uid != 0 {
@@ -148,7 +116,8 @@ impl Door {
         let open = lock(&inode.open);
         let found = match &inode.dir {
             Some(dir) => {
-                Found { fd: Arc::new(rustix::io::fcntl_dupfd_cloexec(dir, 0)?), name: None }
+                let fd = Arc::new(rustix::io::fcntl_dupfd_cloexec(dir, 0)?);
+                Found { stat: rustix::fs::fstat(&*fd)?, fd, name: None }
             }
             None => match (&open.file, self.find(inode, &open)) {
                 (_, Ok(found)) => found,
@@ -157,11 +126,10 @@ impl Door {
                 (None, Err(errno)) => return Err(errno),
             },
         };
-        let (by_fd, file) = (magic(&*found.fd), open.file.clone());
+        let by_fd = magic(&*found.fd);
+        let file = open.file.clone().filter(|file| !file.is_plain());
         let engine = match found.name {
-            Some(_) if may_be_name(&rustix::fs::fstat(&*found.fd)?) => {
-                Some(self.engine_path(&found)?)
-            }
+            Some(_) if may_be_name(&found.stat) => Some(self.engine_path(&found)?),
             _ => None,
         };
         if changes.uid.is_some() || changes.gid.is_some() {
@@ -242,9 +210,9 @@ impl Door {
             return Ok(());
         }
         let found = self.find(&inode, &lock(&inode.open))?;
-        let stat = rustix::fs::fstat(&*found.fd)?;
+        let stat = &found.stat;
         inode.mode.store(stat.st_mode & 0o7777, Ordering::Relaxed);
-        match may_be_name(&stat) && found.name.is_some() {
+        match may_be_name(stat) && found.name.is_some() {
             true => {
                 self.plfs.chmod(&self.engine_path(&found)?, stat.st_mode & 0o7777).map_err(errno_of)
             }
@@ -261,6 +229,7 @@ fn system_time(sec: i64, nsec: u32) -> SystemTime {
 
 #[allow(clippy::unnecessary_cast)]
 pub(super) fn attr_of(id: u64, stat: &Stat) -> FileAttr {
+    let kind = type_of(stat.st_mode);
     FileAttr {
         ino: INodeNo(id),
         size: stat.st_size as u64,
@@ -269,13 +238,17 @@ pub(super) fn attr_of(id: u64, stat: &Stat) -> FileAttr {
         mtime: system_time(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
         ctime: system_time(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
         crtime: UNIX_EPOCH,
-        kind: type_of(stat.st_mode),
+        kind,
         perm: (stat.st_mode & 0o7777) as u16,
         nlink: stat.st_nlink as u32,
         uid: stat.st_uid,
         gid: stat.st_gid,
         rdev: stat.st_rdev as u32,
-        blksize: stat.st_blksize as u32,
+        // Also of plain files, which may become others while they are open: a call is a request.
+        blksize: match kind {
+            FileType::RegularFile => BLOCK_BYTES,
+            _ => stat.st_blksize as u32,
+        },
         flags: 0,
     }
 }

@@ -3,23 +3,25 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-use plfs_core::store::{Errno, PosixFile, stat_of};
-use plfs_core::{File, NameFile};
-use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
+use plfs_core::store::{Errno, PosixFile, Stat, StoreFile, Time, stat_of};
+use plfs_core::{Access, File, NameFile, OpenOptions, PROMOTE_BYTES};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 use super::{
-    BLOCK_BYTES, COPY_MAX_BYTES, Cache, Door, Found, Handle, Opened, READ_WRITE, Result, dir_of,
-    errno_of, magic, may_be_name, open_super,
+    BLOCK_BYTES, COPY_MAX_BYTES, Cache, Door, Found, Handle, Opened, Passthrough, READ_WRITE,
+    Result, dir_of, errno_of, magic, may_be_name, way_to,
 };
-use crate::creds::{Acting, Caller, as_caller};
+use crate::creds::{Caller, as_caller};
 use crate::inode::{Inode, OpenState, Version, lock};
+
+/// The longest tick of Linux (CONFIG_HZ=100), by which file systems of this machine give times.
+const TICK_NS: i128 = 10_000_000;
 
 impl Door {
     /// The logical file behind a descriptor, open for reading and writing; `None` if it is another
     /// file. The kernel has checked permissions.
     pub(super) fn adopt(&self, found: &Found) -> Result<Option<File>> {
-        let stat = rustix::fs::fstat(&*found.fd)?;
-        if !may_be_name(&stat) {
+        if !may_be_name(&found.stat) {
             return Ok(None);
         }
         // Only its owner and root may leave the time of access alone.
@@ -37,7 +39,7 @@ impl Door {
                 &PosixFile::from_fd(fd),
                 NameFile::Closes,
                 &path,
-                &stat_of(&stat),
+                &stat_of(&found.stat),
                 READ_WRITE,
             )
             .map_err(errno_of)
@@ -50,6 +52,32 @@ impl Door {
         if let Some(file) = &file {
             file.hold().map_err(errno_of)?;
         }
+        Ok(file)
+    }
+
+    /// The engine's file behind a descriptor. A plain one is open for writing only if that
+    /// `writes`: others count who may write it. As the daemon, as the kernel has checked
+    /// permissions; where that has no rights, as the caller.
+    pub(super) fn open_found(&self, caller: Caller, found: &Found, writes: bool) -> Result<File> {
+        if let Some(file) = self.adopt_and_hold(found)? {
+            return Ok(file);
+        }
+        let path = magic(&*found.fd);
+        let open = |how| rustix::fs::open(&path, how | OFlags::CLOEXEC, Mode::empty());
+        let least = if writes { OFlags::WRONLY } else { OFlags::RDONLY };
+        let most = if writes { OFlags::RDWR } else { OFlags::RDONLY };
+        let (fd, read) = match open(most) {
+            Err(Errno::ACCESS | Errno::PERM) => match as_caller(caller, || open(most)) {
+                Err(Errno::ACCESS) if writes => (as_caller(caller, || open(least))?, false),
+                other => (other?, true),
+            },
+            other => (other?, true),
+        };
+        let options = OpenOptions { access: Access { read, write: writes }, ..OpenOptions::read() };
+        let (file, stat) = (Arc::new(PosixFile::from_fd(fd)), stat_of(&found.stat));
+        let path = self.engine_path(found)?;
+        let file = self.plfs.opened_plain(file, &stat, &path, options).map_err(errno_of)?.file();
+        file.hold().map_err(errno_of)?;
         Ok(file)
     }
 
@@ -66,40 +94,26 @@ impl Door {
 
     fn open_inode(&self, caller: Caller, inode: &Arc<Inode>, flags: i32) -> Result<Opened> {
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let mut open = lock(&inode.open);
+        let open = lock(&inode.open);
+        let serves = |file: &File| file.access().write || !writes;
+        // All handles of a plain file use one, or two if the first only reads.
+        if let Some(file) = open.file.clone().filter(|file| file.is_plain()) {
+            file.refresh().map_err(errno_of)?;
+            if file.is_plain() && serves(&file) {
+                return Ok(self.opened(inode, open, file, writes));
+            }
+        }
         let found = match (&open.file, self.find(inode, &open)) {
             (_, Ok(found)) => found,
             // Without a name, through /proc.
-            (Some(file), Err(_)) => {
+            (Some(file), Err(_)) if serves(file) => {
                 let file = file.clone();
                 return Ok(self.opened(inode, open, file, writes));
             }
-            (None, Err(errno)) => return Err(errno),
+            (_, Err(errno)) => return Err(errno),
         };
-        if let Some(file) = self.adopt_and_hold(&found)? {
-            return Ok(self.opened(inode, open, Arc::new(file), writes));
-        }
-        let how = OFlags::from_bits_retain((flags & (libc::O_ACCMODE | libc::O_APPEND)) as u32)
-            | OFlags::CLOEXEC;
-        let fd = Arc::new(as_caller(caller, || {
-            rustix::fs::open(magic(&*found.fd), how - OFlags::APPEND, Mode::empty())
-        })?);
-        open.path_fd.get_or_insert_with(|| found.fd.clone());
-        (open.handles, open.kept) = (open.handles + 1, false);
-        open.writers += u32::from(writes);
-        drop(open);
-        let fh = self.add_handle(Handle::Plain { fd, inode: inode.clone(), writes });
-        // Reading is enough: for the program's calls the kernel opens the file again, with the
-        // program's access.
-        let backing = Acting::as_daemon();
-        let readable =
-            rustix::fs::open(magic(&*found.fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        drop(backing);
-        Ok(Opened {
-            fh,
-            cache: Cache::Plain,
-            plain: readable.ok().map(|fd| (inode.clone(), Arc::new(fd))),
-        })
+        let file = Arc::new(self.open_found(caller, &found, writes)?);
+        Ok(self.opened(inode, open, file, writes))
     }
 
     pub(super) fn opened(
@@ -111,44 +125,60 @@ impl Door {
     ) -> Opened {
         (open.handles, open.kept) = (open.handles + 1, false);
         open.writers += u32::from(writes);
-        open.file.get_or_insert_with(|| file.clone());
-        let cache = if open.writers > 0 {
+        if !open.file.as_ref().is_some_and(|known| known.access().write || !file.access().write) {
+            open.file = Some(file.clone());
+        }
+        let mut kernel = match &open.backing {
+            Some(backing) => Passthrough::GoesOn(backing.clone()),
+            None => Passthrough::None,
+        };
+        let cache = if open.backing.is_some() && self.kernel_may_use(&file, writes) {
+            Cache::Fresh
+        } else if open.writers > 0 || open.backing.is_some() {
             open.seen = None;
             Cache::Direct
         } else {
-            let version = version_of(&file);
-            let same = version.is_some() && open.seen == version;
-            open.seen = version;
-            if same { Cache::Keep } else { Cache::Fresh }
+            let stat = file.stat().ok();
+            let plain = stat.and_then(|stat| Self::kernel_may_read(&file, &stat));
+            match plain.filter(|_| open.handles == 1) {
+                Some(plain) => {
+                    kernel = Passthrough::Begins(inode.clone(), plain);
+                    open.seen = None;
+                    Cache::Fresh
+                }
+                None => {
+                    let version = stat.and_then(|stat| self.version_of(&file, &stat));
+                    let same = version.is_some() && open.seen == version;
+                    open.seen = version;
+                    if same { Cache::Keep } else { Cache::Fresh }
+                }
+            }
         };
         drop(open);
-        let fh = self.add_handle(Handle::Logical {
-            file,
-            inode: inode.clone(),
-            writes,
-            stripped: AtomicBool::new(false),
-        });
-        Opened { fh, cache, plain: None }
+        let inode = inode.clone();
+        let fh =
+            self.add_handle(Handle::File { file, inode, writes, stripped: AtomicBool::new(false) });
+        Opened { fh, cache, kernel }
+    }
+
+    /// The plain file that the kernel may read by itself (SEMANTICS F20): a long one, which hardly
+    /// ever becomes a container, since this handle would not see it. Shorter ones the kernel
+    /// caches, which is as fast.
+    fn kernel_may_read(file: &File, stat: &Stat) -> Option<Arc<dyn StoreFile>> {
+        file.plain_file().filter(|_| stat.len > PROMOTE_BYTES)
+    }
+
+    /// Whether the kernel, which reads a plain file by itself for another handle, may use it for
+    /// this one, too. Nobody notes what it writes, so such a file must stay plain.
+    fn kernel_may_use(&self, file: &File, writes: bool) -> bool {
+        let why = "written in a mount while the kernel read it by itself";
+        file.is_plain() && (!writes || file.pin(why).map_err(errno_of).unwrap_or(false))
     }
 
     /// Reads into `buf`; fewer bytes at the end of the file.
     pub fn read(&self, fh: u64, buf: &mut [u8], offset: u64) -> Result<usize> {
         match &*self.handle(fh)? {
-            Handle::Logical { file, .. } => file.read_at(buf, offset).map_err(errno_of),
-            Handle::Plain { fd, .. } => {
-                let mut done = 0;
-                while done < buf.len() {
-                    match rustix::io::retry_on_intr(|| {
-                        rustix::io::pread(&**fd, &mut buf[done..], offset + done as u64)
-                    }) {
-                        Ok(0) => break,
-                        Ok(n) => done += n,
-                        Err(errno) if done == 0 => return Err(errno),
-                        Err(_) => break,
-                    }
-                }
-                Ok(done)
-            }
+            Handle::File { file, .. } => file.read_at(buf, offset).map_err(errno_of),
             Handle::Dir { .. } => Err(Errno::ISDIR),
         }
     }
@@ -165,12 +195,12 @@ impl Door {
     ) -> Result<usize> {
         let handle = self.handle(fh)?;
         match &*handle {
-            Handle::Logical { file, inode, stripped, .. } => {
+            Handle::File { file, inode, stripped, .. } => {
                 if strip {
                     self.strip(inode, file);
                     if !stripped.swap(true, Ordering::Relaxed) {
-                        let _ = open_super(&self.root, file).and_then(|fd| {
-                            rustix::fs::removexattr(magic(&fd), "security.capability")
+                        let _ = way_to(&self.root, file).and_then(|way| {
+                            rustix::fs::removexattr(&way.path, "security.capability")
                         });
                     }
                 }
@@ -192,9 +222,6 @@ impl Door {
                 }
                 Ok(done)
             }
-            Handle::Plain { fd, .. } => {
-                rustix::io::retry_on_intr(|| rustix::io::pwrite(&**fd, bytes, offset))
-            }
             Handle::Dir { .. } => Err(Errno::ISDIR),
         }
     }
@@ -202,7 +229,7 @@ impl Door {
     /// A descriptor was closed: what was written is visible everywhere.
     pub fn flush(&self, fh: u64) -> Result<()> {
         match &*self.handle(fh)? {
-            Handle::Logical { file, writes: true, .. } => {
+            Handle::File { file, writes: true, .. } => {
                 let committed =
                     if self.plfs.config().sync_on_close { file.sync() } else { file.commit() };
                 committed.map_err(errno_of)
@@ -215,13 +242,11 @@ impl Door {
     pub fn release(&self, fh: u64) {
         let Some(handle) = self.take_handle(fh) else { return };
         let (inode, writes) = match &*handle {
-            Handle::Logical { inode, writes, .. } | Handle::Plain { inode, writes, .. } => {
-                (inode.clone(), *writes)
-            }
+            Handle::File { inode, writes, .. } => (inode.clone(), *writes),
             Handle::Dir { .. } => return,
         };
         let file = match Arc::into_inner(handle) {
-            Some(Handle::Logical { file, .. }) => Some(file),
+            Some(Handle::File { file, .. }) => Some(file),
             _ => None,
         };
         let mut open = lock(&inode.open);
@@ -241,11 +266,9 @@ impl Door {
     }
 
     /// Makes a file durable.
-    pub fn fsync(&self, fh: u64, data_only: bool) -> Result<()> {
+    pub fn fsync(&self, fh: u64) -> Result<()> {
         match &*self.handle(fh)? {
-            Handle::Logical { file, .. } => file.sync().map_err(errno_of),
-            Handle::Plain { fd, .. } if data_only => rustix::fs::fdatasync(&**fd),
-            Handle::Plain { fd, .. } => rustix::fs::fsync(&**fd),
+            Handle::File { file, .. } => file.sync().map_err(errno_of),
             Handle::Dir { inode, .. } => {
                 let fd = rustix::fs::open(
                     magic(dir_of(inode)?),
@@ -265,7 +288,7 @@ impl Door {
     pub fn fallocate(&self, fh: u64, offset: u64, length: u64, mode: i32) -> Result<()> {
         let flags = FallocateFlags::from_bits_retain(mode as u32);
         match &*self.handle(fh)? {
-            Handle::Logical { file, .. } => {
+            Handle::File { file, .. } => {
                 let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
                 let known = FallocateFlags::KEEP_SIZE
                     | FallocateFlags::PUNCH_HOLE
@@ -276,13 +299,22 @@ impl Door {
                 if flags.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
                     file.zero(offset, length).map_err(errno_of)?;
                 }
+                // A container reserves nothing.
+                if flags.difference(FallocateFlags::KEEP_SIZE).is_empty()
+                    && let Some(plain) = file.plain_file()
+                    && let Some(fd) = plain.fd()
+                {
+                    match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, offset, length) {
+                        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                        other => other?,
+                    }
+                }
                 if !flags.contains(FallocateFlags::KEEP_SIZE) && file.len().map_err(errno_of)? < end
                 {
                     file.set_len(end).map_err(errno_of)?;
                 }
                 Ok(())
             }
-            Handle::Plain { fd, .. } => rustix::fs::fallocate(&**fd, flags, offset, length),
             Handle::Dir { .. } => Err(Errno::ISDIR),
         }
     }
@@ -291,7 +323,7 @@ impl Door {
     pub fn lseek(&self, fh: u64, offset: i64, whence: i32) -> Result<i64> {
         let from = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
         match &*self.handle(fh)? {
-            Handle::Logical { file, .. } => {
+            Handle::File { file, .. } => {
                 if from >= file.len().map_err(errno_of)? {
                     return Err(Errno::NXIO);
                 }
@@ -303,14 +335,6 @@ impl Door {
                     _ => return Err(Errno::INVAL),
                 };
                 i64::try_from(found).map_err(|_| Errno::OVERFLOW)
-            }
-            Handle::Plain { fd, .. } => {
-                let at = match whence {
-                    libc::SEEK_DATA => SeekFrom::Data(from),
-                    libc::SEEK_HOLE => SeekFrom::Hole(from),
-                    _ => return Err(Errno::INVAL),
-                };
-                rustix::fs::seek(&**fd, at).map(|found| found as i64)
             }
             Handle::Dir { .. } => Err(Errno::INVAL),
         }
@@ -344,6 +368,30 @@ impl Door {
         }
         Ok(done as usize)
     }
+
+    /// `None` if the contents may change and the version not: of a plain file, which has its times
+    /// alone, when it has changed a moment ago.
+    fn version_of(&self, file: &File, stat: &Stat) -> Option<Version> {
+        let stamp = match file.is_plain() {
+            true if !self.is_past(stat.ctime) => return None,
+            true => 0,
+            false => file.totals().ok()?.max_stamp,
+        };
+        Some(Version {
+            size: stat.len,
+            mtime: (stat.mtime.sec, stat.mtime.nsec),
+            ctime: (stat.ctime.sec, stat.ctime.nsec),
+            stamp,
+        })
+    }
+
+    /// Whether what changes the file now gives it another time than this one, which it has.
+    fn is_past(&self, time: Time) -> bool {
+        match self.local {
+            true => Time::now().ns() - time.ns() > 2 * TICK_NS,
+            false => time.is_long_past(),
+        }
+    }
 }
 
 /// Closes a file unless others use it.
@@ -351,14 +399,4 @@ fn close_last(file: Arc<File>) {
     if let Some(Err(error)) = Arc::into_inner(file).map(File::close) {
         errno_of(error);
     }
-}
-
-fn version_of(file: &File) -> Option<Version> {
-    let (stat, totals) = (file.stat().ok()?, file.totals().ok()?);
-    Some(Version {
-        size: stat.len,
-        mtime: (stat.mtime.sec, stat.mtime.nsec),
-        ctime: (stat.ctime.sec, stat.ctime.nsec),
-        stamp: totals.max_stamp,
-    })
 }

@@ -4,22 +4,22 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::UNIX_EPOCH;
 
 use fuser::{FileAttr, FileType, INodeNo};
-use plfs_core::store::Errno;
-use plfs_core::{File, OpenOptions, is_hidden, is_layout};
+use plfs_core::store::{Errno, PosixFile, StoreFile};
+use plfs_core::{File, OpenOptions, Writers, is_hidden, is_layout};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, RenameFlags, Stat};
 
 use super::attributes::logical_attr;
 use super::{
-    Cache, Door, Entry, Handle, Listing, Opened, READ_WRITE, Result, SET_GROUP_ID, dir_of,
-    errno_of, key_of, magic, may_be_name, open_super, type_of,
+    Door, Entry, Handle, Listing, Opened, READ_WRITE, Result, SET_GROUP_ID, dir_of, errno_of,
+    key_of, magic, may_be_name, type_of, way_to,
 };
 use crate::acl;
-use crate::creds::{Caller, as_caller};
+use crate::creds::{Caller, as_caller, as_caller_with_groups};
 use crate::inode::{Inode, OpenState, lock};
 
 impl Door {
@@ -76,8 +76,8 @@ impl Door {
         Ok(rustix::fs::readlinkat(&*found.fd, "", Vec::new())?.into_bytes())
     }
 
-    /// Creates a logical file as the caller, with what its directory says: the group, if it has the
-    /// set-group-ID bit, and the access list, instead of the umask.
+    /// Creates a file as the caller, plain or with a container, as its directory says. Gives its
+    /// stat, too.
     fn make(
         &self,
         caller: Caller,
@@ -85,14 +85,7 @@ impl Door {
         name: &OsStr,
         mode: u32,
         umask: u32,
-    ) -> Result<File> {
-        let dir = dir_of(parent)?;
-        let stat = rustix::fs::fstat(dir)?;
-        let gid = if stat.st_mode & SET_GROUP_ID != 0 { stat.st_gid } else { caller.gid };
-        let (mode, list) = match acl::of_new_file(dir, mode & 0o7777) {
-            Some((mode, list)) => (mode, list),
-            None => (mode & 0o7777 & !umask, None),
-        };
+    ) -> Result<(File, plfs_core::store::Stat)> {
         let path = self.path_of(parent, creatable(name)?)?;
         self.prepare().map_err(|(errno, text)| {
             log::error!("{text}");
@@ -104,19 +97,51 @@ impl Door {
             exclusive: true,
             truncate: false,
             mode,
+            writers: Writers::Unknown,
         };
+        if !self.plfs.is_born_plain(&path, options).map_err(errno_of)? {
+            let file = self.make_container(caller, parent, &path, options, umask)?;
+            let stat = file.stat().map_err(errno_of)?;
+            return Ok((file, stat));
+        }
+        let (dir, as_given) = (dir_of(parent)?, Self::backend_mode(parent, mode, umask)?);
+        let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let create = || rustix::fs::openat(dir, name, how, as_given);
+        // Without the caller's groups the backend would take this bit away, silently.
+        let fd = match mode & SET_GROUP_ID {
+            0 => as_caller(caller, create)?,
+            _ => as_caller_with_groups(caller, create)?,
+        };
+        let file = Arc::new(PosixFile::from_fd(fd));
+        let stat = file.stat()?;
+        Ok((self.plfs.created_plain(file, &stat, &path, options), stat))
+    }
+
+    /// Creates a file with a container as the caller, with what its directory says: the group, if
+    /// it has the set-group-ID bit, and the access list, instead of the umask.
+    fn make_container(
+        &self,
+        caller: Caller,
+        parent: &Inode,
+        path: &Path,
+        options: OpenOptions,
+        umask: u32,
+    ) -> Result<File> {
+        let dir = dir_of(parent)?;
+        let stat = rustix::fs::fstat(dir)?;
+        let gid = if stat.st_mode & SET_GROUP_ID != 0 { stat.st_gid } else { caller.gid };
+        let (mode, list) = match acl::of_new_file(dir, options.mode & 0o7777) {
+            Some((mode, list)) => (mode, list),
+            None => (options.mode & 0o7777 & !umask, None),
+        };
+        let options = OpenOptions { mode, ..options };
         let file =
             self.as_caller_in_engine(Caller { gid, ..caller }, mode & SET_GROUP_ID != 0, || {
-                self.plfs.create(&path, options)
+                self.plfs.create(path, options)
             })?;
         if let Some(list) = list {
-            let set = open_super(&self.root, &file).and_then(|fd| {
-                rustix::fs::setxattr(
-                    magic(&fd),
-                    acl::ACCESS,
-                    &list,
-                    rustix::fs::XattrFlags::empty(),
-                )
+            let set = way_to(&self.root, &file).and_then(|way| {
+                rustix::fs::setxattr(&way.path, acl::ACCESS, &list, rustix::fs::XattrFlags::empty())
             });
             if let Err(errno) = set {
                 log::warn!("{} does not get its directory's access list: {errno}", path.display());
@@ -135,7 +160,7 @@ impl Door {
         }))
     }
 
-    /// Creates a logical file and opens it. EEXIST if the name is taken.
+    /// Creates a file and opens it. EEXIST if the name is taken.
     pub fn create(
         &self,
         caller: Caller,
@@ -146,7 +171,7 @@ impl Door {
         flags: i32,
     ) -> Result<(FileAttr, Opened)> {
         let parent = self.inode(parent)?;
-        let file = match self.make(caller, &parent, name, mode, umask) {
+        let (file, stat) = match self.make(caller, &parent, name, mode, umask) {
             Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {
                 let attr = self.look_up_in(&parent, name)?;
                 return match self.open(caller, attr.ino.0, flags) {
@@ -159,30 +184,17 @@ impl Door {
             }
             other => other?,
         };
-        let stat = file.stat().map_err(errno_of)?;
         let inode = self
             .inodes
             .look_up((stat.dev, stat.ino), FileType::RegularFile, || Ok::<_, Errno>(None))?;
         inode.add_name(&parent, name);
         inode.mode.store(stat.mode, Ordering::Relaxed);
-        let file = Arc::new(file);
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let mut open = lock(&inode.open);
-        open.file.get_or_insert_with(|| file.clone());
-        open.handles += 1;
-        open.writers += u32::from(writes);
-        let cache = if open.writers > 0 { Cache::Direct } else { Cache::Fresh };
-        drop(open);
-        let fh = self.add_handle(Handle::Logical {
-            file,
-            inode: inode.clone(),
-            writes,
-            stripped: AtomicBool::new(false),
-        });
-        Ok((logical_attr(inode.id, &stat), Opened { fh, cache, plain: None }))
+        let opened = self.opened(&inode, lock(&inode.open), Arc::new(file), writes);
+        Ok((logical_attr(inode.id, &stat), opened))
     }
 
-    /// Makes a node: a logical file, a pipe, a socket, a device.
+    /// Makes a node: a file, a pipe, a socket, a device.
     pub fn mknod(
         &self,
         caller: Caller,
@@ -196,7 +208,10 @@ impl Door {
         creatable(name)?;
         let kind = mode & libc::S_IFMT;
         if kind == libc::S_IFREG || kind == 0 {
-            self.make(caller, &dir, name, mode, umask)?.close().map_err(errno_of)?;
+            self.make(caller, &dir, name, mode & !libc::S_IFMT, umask)?
+                .0
+                .close()
+                .map_err(errno_of)?;
         } else {
             let (parent, mode) = (dir_of(&dir)?, Self::backend_mode(&dir, mode, umask)?);
             let kind = rustix::fs::FileType::from_raw_mode(kind);
@@ -323,10 +338,14 @@ impl Door {
                 false => rustix::fs::renameat_with(from, name, to, new_name, flags),
             })
         };
+        let mut has_container = false;
         if replaced.as_ref().is_some_and(may_be_name) && !exchange {
             let (source, target) =
                 (self.path_of(&from_dir, name)?, self.path_of(&to_dir, new_name)?);
             let io = |errno| plfs_core::Error::Io { op: "rename", path: target.clone(), errno };
+            // A container has a name more than programs see.
+            has_container = before_last(replaced.as_ref())
+                && self.plfs.container(&target).is_ok_and(|found| found.is_some());
             self.plfs.rename_with(&source, &target, || rename().map_err(io)).map_err(errno_of)?;
         } else {
             rename()?;
@@ -338,12 +357,7 @@ impl Door {
         if let Some(replaced) = &replaced
             && !exchange
         {
-            self.name_is_gone(
-                &to_dir,
-                new_name,
-                replaced,
-                if may_be_name(replaced) { 2 } else { 1 },
-            );
+            self.name_is_gone(&to_dir, new_name, replaced, if has_container { 2 } else { 1 });
         }
         if let Some(inode) = self.inodes.find(key_of(&before)) {
             inode.remove_name(from_dir.id, name);
@@ -402,6 +416,12 @@ impl Door {
     pub fn look_up_entry(&self, parent: &Arc<Inode>, entry: Entry) -> Option<FileAttr> {
         self.look_up_in(parent, entry.name).ok()
     }
+}
+
+/// Whether the file has two links, so that it may be about to lose the last that programs see.
+#[allow(clippy::unnecessary_cast)]
+fn before_last(stat: Option<&Stat>) -> bool {
+    stat.is_some_and(|stat| stat.st_nlink as u64 == 2)
 }
 
 /// Removes the layout of a directory that has nothing else in it: it is empty to programs.

@@ -33,6 +33,12 @@ pub struct Bulk {
     newest: u64,
 }
 
+impl std::fmt::Debug for Bulk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bulk").field("records", &self.records).finish_non_exhaustive()
+    }
+}
+
 impl Default for Bulk {
     fn default() -> Bulk {
         Bulk {

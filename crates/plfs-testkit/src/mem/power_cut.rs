@@ -9,7 +9,7 @@ use super::{
     Body, Content, Dir, MemStore, NEXT_DEV, Names, Node, PAGE, PAGE_BYTES, Pages, ROOT, Tree, cut,
     put,
 };
-use crate::explored;
+use crate::{Rng, explored};
 
 /// What a store of memory or a device writes whole, at least, when power is cut.
 const WORD: u64 = 8;
@@ -20,7 +20,7 @@ impl MemStore {
     /// `sync_dir`. This store and its open files go on undisturbed.
     pub fn crash(&self) -> MemStore {
         explored(1, "power losses");
-        self.after(self.lock().after_crash(None))
+        self.after(self.lock().after_crash(None, false))
     }
 
     /// As [`MemStore::crash`], but of what was not synced, some made it, in any order, as `seed`
@@ -31,18 +31,20 @@ impl MemStore {
     ///   torn: as written up to some word of 8 bytes and as it was from there. Disks tear at
     ///   sectors, and no memory stores less than a word.
     /// * A file's length is the old, the new, or between.
+    /// * Each attribute is there or not.
     pub fn crash_with(&self, seed: u64) -> MemStore {
         explored(1, "power losses");
-        self.after(self.lock().after_crash(Some(seed)))
+        self.after(self.lock().after_crash(Some(seed), self.writes_over))
     }
 
     fn after(&self, tree: Tree) -> MemStore {
-        MemStore { is_shared: self.is_shared, ..MemStore::of(tree) }
+        let MemStore { is_shared, writes_over, .. } = *self;
+        MemStore { is_shared, writes_over, ..MemStore::of(tree) }
     }
 }
 
 impl Tree {
-    fn after_crash(&self, seed: Option<u64>) -> Tree {
+    fn after_crash(&self, seed: Option<u64>, writes_over: bool) -> Tree {
         let mut new = Tree {
             dev: NEXT_DEV.fetch_add(1, Ordering::Relaxed),
             nodes: HashMap::new(),
@@ -51,7 +53,7 @@ impl Tree {
             next_open: 0,
             ticks: self.ticks,
         };
-        new.nodes.insert(ROOT, self.node_after_crash(ROOT, ROOT, seed));
+        new.nodes.insert(ROOT, self.node_after_crash(ROOT, ROOT, seed, writes_over));
         new.node_mut(ROOT).names = 1;
         let mut todo = VecDeque::from([ROOT]);
         let mut elsewhere = VecDeque::new();
@@ -64,12 +66,19 @@ impl Tree {
                         Body::Dir(child) if child.parent != parent => {
                             elsewhere.push_back((parent, name, ino))
                         }
-                        _ => self.save_name(&mut new, &mut todo, parent, name, ino, seed),
+                        _ => self.save_name(
+                            &mut new,
+                            &mut todo,
+                            parent,
+                            name,
+                            ino,
+                            (seed, writes_over),
+                        ),
                     }
                 }
             }
             let Some((parent, name, ino)) = elsewhere.pop_front() else { return new };
-            self.save_name(&mut new, &mut todo, parent, name, ino, seed);
+            self.save_name(&mut new, &mut todo, parent, name, ino, (seed, writes_over));
         }
     }
 
@@ -81,13 +90,16 @@ impl Tree {
         parent: u64,
         name: OsString,
         ino: u64,
-        seed: Option<u64>,
+        (seed, writes_over): (Option<u64>, bool),
     ) {
         let is_dir = self.node(ino).is_dir();
         if is_dir && new.nodes.contains_key(&ino) {
             return;
         }
-        let node = new.nodes.entry(ino).or_insert_with(|| self.node_after_crash(ino, parent, seed));
+        let node = new
+            .nodes
+            .entry(ino)
+            .or_insert_with(|| self.node_after_crash(ino, parent, seed, writes_over));
         node.names += 1;
         node.kept += 1;
         if is_dir {
@@ -101,15 +113,29 @@ impl Tree {
     }
 
     /// A copy without names yet, for directories without entries.
-    fn node_after_crash(&self, ino: u64, parent: u64, seed: Option<u64>) -> Node {
+    fn node_after_crash(
+        &self,
+        ino: u64,
+        parent: u64,
+        seed: Option<u64>,
+        writes_over: bool,
+    ) -> Node {
         let old = self.node(ino);
         let body = match &old.body {
             Body::File(content) => {
-                Body::File(content.after_crash(seed.map(|seed| Chance::of(seed, ino))))
+                Body::File(content.after_crash(seed.map(|seed| Chance::of(seed, ino)), writes_over))
             }
             Body::Dir(_) => Body::Dir(Dir::new(parent)),
             Body::Link(target) => Body::Link(target.clone()),
         };
+        let survives = |(name, (_, durable)): &(&String, &(Vec<u8>, bool))| {
+            let lucky =
+                |seed| Chance::of(seed, ino ^ name.len() as u64 ^ 0x5a5a_5a5a).below(2) == 0;
+            *durable || seed.is_some_and(lucky)
+        };
+        let durable =
+            |(name, (value, _)): (&String, &(Vec<u8>, bool))| (name.clone(), (value.clone(), true));
+        let attributes = old.attributes.iter().filter(survives).map(durable).collect();
         Node {
             body,
             mode: old.mode,
@@ -122,6 +148,8 @@ impl Tree {
             kept: 0,
             opens: 0,
             locks: vec![],
+            gate: None,
+            attributes,
         }
     }
 }
@@ -142,7 +170,7 @@ impl Dir {
 
 impl Content {
     /// What a crash leaves; all of it durable.
-    fn after_crash(&self, chance: Option<Chance>) -> Content {
+    fn after_crash(&self, chance: Option<Chance>, writes_over: bool) -> Content {
         let mut pages = self.saved_pages.clone();
         let mut len = self.saved_len;
         if let Some(mut chance) = chance {
@@ -156,7 +184,7 @@ impl Content {
                 }
             };
             for &number in &self.dirty {
-                pages.insert(number, Arc::new(self.crashed_page(number, &mut chance)));
+                pages.insert(number, Arc::new(self.crashed_page(number, &mut chance, writes_over)));
             }
             cut(&mut pages, len);
         }
@@ -169,7 +197,7 @@ impl Content {
         }
     }
 
-    fn crashed_page(&self, number: u64, chance: &mut Chance) -> Vec<u8> {
+    fn crashed_page(&self, number: u64, chance: &mut Chance, writes_over: bool) -> Vec<u8> {
         let padded = |pages: &Pages| {
             let mut page = pages.get(&number).map(|page| page.to_vec()).unwrap_or_default();
             page.resize(PAGE_BYTES, 0);
@@ -181,9 +209,16 @@ impl Content {
         // behind.
         let end = self.len.saturating_sub(number * PAGE).min(PAGE) as usize;
         new[end..].copy_from_slice(&old[end..]);
+        let had = self.saved_len.saturating_sub(number * PAGE).min(PAGE) as usize;
         match chance.below(4) {
             0 => new,
             1 => old,
+            2 if writes_over => {
+                // What lay there is there still, and behind it nothing.
+                let mut page = old;
+                page[had..].fill(0);
+                page
+            }
             2 => old
                 .into_iter()
                 .zip(new)
@@ -198,23 +233,18 @@ impl Content {
     }
 }
 
-/// Random numbers that follow from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-struct Chance(u64);
+/// Random numbers that follow from a seed.
+struct Chance(Rng);
 
 impl Chance {
     /// Numbers for the thing number `what`, independent of those for other things.
     fn of(seed: u64, what: u64) -> Chance {
-        let mut chance = Chance(seed ^ what.wrapping_mul(0xd605_bbb5_8c8a_bb03));
-        chance.0 = chance.next();
-        chance
+        let mut rng = Rng::new(seed ^ what.wrapping_mul(0xd605_bbb5_8c8a_bb03));
+        Chance(Rng::new(rng.next_u64()))
     }
 
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// From 0 to `n` - 1.

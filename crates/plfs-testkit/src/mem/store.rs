@@ -131,6 +131,21 @@ impl Store for MemStore {
         tree.change(id, dir, &name, Some(ino), now).map(drop)
     }
 
+    fn link_open(&self, file: &dyn StoreFile, to: &Path) -> Result<()> {
+        let stat = file.stat()?;
+        let mut tree = self.lock();
+        if stat.dev != tree.dev {
+            return Err(Errno::XDEV);
+        }
+        let (dir, name) = self.walk(&tree, to, Last::Entry)?.vacant(false)?;
+        if tree.node(stat.ino).names == 0 {
+            return Err(Errno::NOENT);
+        }
+        let now = tree.now();
+        let id = tree.change_id();
+        tree.change(id, dir, &name, Some(stat.ino), now).map(drop)
+    }
+
     fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
         match target.as_os_str().len() {
             0 => return Err(Errno::NOENT),
@@ -246,6 +261,7 @@ impl Drop for MemFile {
         let node = tree.node_mut(self.ino);
         node.opens -= 1;
         node.locks.retain(|&(id, _)| id != self.id);
+        node.gate = node.gate.filter(|&id| id != self.id);
         tree.release([self.ino]);
     }
 }
@@ -309,6 +325,10 @@ impl StoreFile for MemFile {
         self.change(Errno::INVAL, |content| content.set_len(len))
     }
 
+    fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        self.change(Errno::BADF, |content| content.punch(offset, offset.saturating_add(length)))
+    }
+
     fn sync_data(&self) -> Result<()> {
         let mut tree = lock(&self.tree);
         match &mut tree.node_mut(self.ino).body {
@@ -318,6 +338,46 @@ impl StoreFile for MemFile {
             }
             Body::Dir(_) | Body::Link(_) => tree.sync_dir(self.ino),
         }
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.sync_data()?;
+        let mut tree = lock(&self.tree);
+        tree.node_mut(self.ino).attributes.values_mut().for_each(|(_, durable)| *durable = true);
+        Ok(())
+    }
+
+    fn attribute(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let tree = lock(&self.tree);
+        Ok(tree.node(self.ino).attributes.get(name).map(|(value, _)| value.clone()))
+    }
+
+    fn set_new_attribute(&self, name: &str, value: &[u8]) -> Result<()> {
+        let mut tree = lock(&self.tree);
+        let now = tree.now();
+        let node = tree.node_mut(self.ino);
+        if node.attributes.contains_key(name) {
+            return Err(Errno::EXIST);
+        }
+        node.attributes.insert(name.to_owned(), (value.to_vec(), false));
+        node.ctime = now;
+        Ok(())
+    }
+
+    fn is_open_elsewhere(&self) -> bool {
+        lock(&self.tree).node(self.ino).opens > 1
+    }
+
+    fn try_gate(&self) -> Result<bool> {
+        let mut tree = lock(&self.tree);
+        let gate = &mut tree.node_mut(self.ino).gate;
+        Ok(*gate.get_or_insert(self.id) == self.id)
+    }
+
+    fn leave_gate(&self) {
+        let mut tree = lock(&self.tree);
+        let gate = &mut tree.node_mut(self.ino).gate;
+        *gate = gate.filter(|&id| id != self.id);
     }
 
     /// As flock(2), a failed attempt to change the kind of lock loses the lock held before.

@@ -39,12 +39,17 @@ impl Doubts {
     }
 
     /// Which boot a block is from, if some of its data may not be there, or (to last) not be
-    /// durable. What later blocks say is durable is not considered.
-    pub(crate) fn about(self, block: &index_log::Block) -> Option<u64> {
-        let has_sums = |(_, record): &(u32, Record)| matches!(record, Record::Sums { sums, .. } if !sums.is_empty());
+    /// durable; also if a sync of its log set `has_failed`. What later blocks say is durable is not
+    /// considered.
+    pub(crate) fn about(self, block: &index_log::Block, has_failed: bool) -> Option<u64> {
+        let has_sums = |(_, record): &(u32, Record)| match record {
+            Record::Sums { sums, .. } => !sums.is_empty(),
+            _ => false,
+        };
         let is_open = !block.header.is_data_durable && block.records.iter().any(has_sums);
         let boot = if is_open { boot_of(block)? } else { return None };
-        (self.boot.is_some() && (self.of_this_boot || self.is_over(boot))).then_some(boot)
+        (self.boot.is_some() && (self.of_this_boot || has_failed || self.is_over(boot)))
+            .then_some(boot)
     }
 
     /// Whether data of that boot may be gone.
@@ -80,7 +85,8 @@ impl Durable {
     }
 }
 
-/// The sums in a block, with other segment numbers.
+/// The sums in a block, with other segment numbers, ascending by segment and place. Of stretches
+/// that overlap only the first counts.
 pub(super) fn sums_of(block: &index_log::Block, numbers: &[u32]) -> Vec<Stretch> {
     let stretch = |(_, record): &(u32, Record)| match record {
         Record::Sums { segment, physical, length, unit, sums, .. } if !sums.is_empty() => {
@@ -90,7 +96,17 @@ pub(super) fn sums_of(block: &index_log::Block, numbers: &[u32]) -> Vec<Stretch>
         }
         _ => None,
     };
-    block.records.iter().filter_map(stretch).collect()
+    let mut all: Vec<Stretch> = block.records.iter().filter_map(stretch).collect();
+    all.sort_by_key(|stretch| (stretch.segment, stretch.physical));
+    let mut end = (0, 0);
+    all.retain(|stretch| {
+        let is_behind = (stretch.segment, stretch.physical) >= end;
+        if is_behind {
+            end = (stretch.segment, stretch.end());
+        }
+        is_behind
+    });
+    all
 }
 
 /// A block whose data is in doubt.
@@ -102,10 +118,19 @@ pub(super) struct Block {
     pub(super) offset: u64,
     /// Which boot had the data.
     pub(super) boot: u64,
-    /// Sums of the data.
+    /// A sync of the log set has failed: the data may be gone whatever the boot.
+    pub(super) has_failed: bool,
+    /// Sums of the data, from [`sums_of`].
     pub(super) sums: Vec<Stretch>,
     /// Its runs.
     pub(super) runs: Vec<(Run, Order)>,
+}
+
+impl Block {
+    /// Whether its data may not be what was written.
+    pub(super) fn may_be_gone(&self, doubts: Doubts) -> bool {
+        self.has_failed || doubts.is_over(self.boot)
+    }
 }
 
 /// A part of a run whose data a power cut took: one stretch of a segment, which may be many pieces
@@ -323,11 +348,10 @@ impl Case {
                 let mut is_right = true;
                 if let Some((block, i, over)) = looks {
                     let (of, segments) = blocks[block];
-                    if !doubts.is_over(of.boot) {
-                        verdict.is_layered = true;
-                    } else {
+                    verdict.is_layered |= of.has_failed || !doubts.is_over(of.boot);
+                    if of.may_be_gone(doubts) {
                         let cuts = verdict.cuts.entry((block, i)).or_default();
-                        if !data.lost(block, of, segments, &run, over, &decided, cuts)? {
+                        if !data.lost(of, segments, &run, over, &decided, cuts)? {
                             return Ok(None);
                         }
                         is_right = cuts.taken.is_empty();
@@ -349,13 +373,37 @@ struct Data<'a> {
     /// The segment that was read last.
     file: Option<(SegmentRef, Arc<dyn StoreFile>)>,
     buf: Vec<u8>,
-    /// For block, stretch and part: whether it has its sum.
-    known: HashMap<(usize, usize, usize), bool>,
+    /// What was read: the sums of stretches of segments.
+    known: HashMap<(SegmentRef, u64, u64), Seen>,
+    /// Where that was.
+    seen: HashMap<SegmentRef, Ranges>,
+    /// Bytes that were read once, and those that were read again.
+    once: u64,
+    again: u64,
+}
+
+/// What is there of the data that a sum is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// All, with this sum.
+    Sum(u32),
+    /// Not all.
+    Less,
+    /// Nobody can tell now.
+    Unknown,
 }
 
 impl<'a> Data<'a> {
     fn new(container: &'a Container) -> Data<'a> {
-        Data { container, file: None, buf: Vec::new(), known: HashMap::new() }
+        Data {
+            container,
+            file: None,
+            buf: Vec::new(),
+            known: HashMap::new(),
+            seen: HashMap::new(),
+            once: 0,
+            again: 0,
+        }
     }
 
     /// Adds the parts of a run, among those of `over` that are not `decided`, whose data does not
@@ -364,7 +412,6 @@ impl<'a> Data<'a> {
     #[allow(clippy::too_many_arguments)]
     fn lost(
         &mut self,
-        block: usize,
         of: &Block,
         segments: &[SegmentRef],
         run: &Run,
@@ -386,22 +433,24 @@ impl<'a> Data<'a> {
                     continue;
                 }
                 let pieces = run.ascending(from, to);
-                for (n, stretch) in of.sums.iter().enumerate() {
-                    let (first, end) = match run.count {
-                        // Not more of it than the window has.
-                        1 => (run.physical + (window.0 - run.logical), window.1 - window.0),
-                        _ => (pieces.physical, pieces.bytes()),
-                    };
-                    let (first, end) =
-                        (first.max(stretch.physical), (first + end).min(stretch.end()));
-                    if stretch.segment != run.segment || first >= end {
-                        continue;
+                let (first, bytes) = match run.count {
+                    // Not more of it than the window has.
+                    1 => (run.physical + (window.0 - run.logical), window.1 - window.0),
+                    _ => (pieces.physical, pieces.bytes()),
+                };
+                let (start, stop) = (first, first + bytes);
+                let is_before =
+                    |stretch: &Stretch| (stretch.segment, stretch.end()) <= (run.segment, start);
+                for stretch in &of.sums[of.sums.partition_point(is_before)..] {
+                    if (stretch.segment, stretch.physical) >= (run.segment, stop) {
+                        break;
                     }
+                    let (first, end) = (start.max(stretch.physical), stop.min(stretch.end()));
                     let unit = u64::from(stretch.unit);
                     let base = stretch.physical / unit;
                     for part in first / unit - base..(end - 1) / unit - base + 1 {
                         let part = part as usize;
-                        match self.is_right(at, of.set, (block, n, part), stretch)? {
+                        match self.is_right(at, of.set, part, stretch)? {
                             None => return Ok(false),
                             Some(true) => {}
                             Some(false) => {
@@ -445,19 +494,39 @@ impl<'a> Data<'a> {
         &mut self,
         at: SegmentRef,
         set: u32,
-        key: (usize, usize, usize),
+        part: usize,
         stretch: &Stretch,
     ) -> Result<Option<bool>> {
-        if let Some(known) = self.known.get(&key) {
+        let (from, to) = stretch.part(part);
+        let Some(expected) = stretch.sums.get(part) else { return Ok(Some(true)) };
+        let Some(seen) = self.look(at, set, from, to)? else { return Ok(None) };
+        Ok(Some(match seen {
+            Seen::Sum(sum) => sum == *expected,
+            Seen::Less => false,
+            Seen::Unknown => true,
+        }))
+    }
+
+    /// What is there of `[from, to)` of a segment. Costs what the bytes cost, however many sums of
+    /// them there are: what is read again, in other parts, is at most as much as was read once.
+    fn look(&mut self, at: SegmentRef, set: u32, from: u64, to: u64) -> Result<Option<Seen>> {
+        if let Some(known) = self.known.get(&(at, from, to)) {
             return Ok(Some(*known));
         }
-        let (from, to) = stretch.part(key.2);
-        let Some(expected) = stretch.sums.get(key.2) else { return Ok(Some(true)) };
+        let ranges = self.seen.entry(at).or_default();
+        let new = ranges.gaps(from, to).iter().map(|(from, to)| to - from).sum::<u64>();
+        let again = to - from - new;
+        if again > 0 && self.again + again > self.once {
+            // Only bytes that lie have so many sums.
+            return Ok(Some(Seen::Unknown));
+        }
+        (self.once, self.again) = (self.once + new, self.again + again);
+        ranges.add(from, to);
         // A unit may say 4 GiB, if bytes lie: what is not there takes no memory.
         let (mut sum_of, mut offset) = (0, from);
-        let is_right = loop {
+        let seen = loop {
             if offset == to {
-                break sum_of == *expected;
+                break Seen::Sum(sum_of);
             }
             self.buf.resize(PIECE_BYTES.min((to - offset) as usize), 0);
             let file = self.open(at);
@@ -467,20 +536,20 @@ impl<'a> Data<'a> {
                     sum_of = sum_on(sum_of, &self.buf);
                     offset += n as u64;
                 }
-                Ok(_) => break false,
+                Ok(_) => break Seen::Less,
                 Err(Errno::NOENT) => {
                     // Not the set that the data is in: one that never was there would be looked for
                     // again and again.
                     if self.container.has_lost(&[set])? {
                         return Ok(None);
                     }
-                    break false;
+                    break Seen::Less;
                 }
-                Err(_) => break true,
+                Err(_) => break Seen::Unknown,
             }
         };
-        self.known.insert(key, is_right);
-        Ok(Some(is_right))
+        self.known.insert((at, from, to), seen);
+        Ok(Some(seen))
     }
 }
 
@@ -514,7 +583,8 @@ mod tests {
         let mut rng = plfs_testkit::Rng::new(0x9e37_79b9_7f4a_7c15);
         let mut below = |n: u64| rng.below(n);
         let at = SegmentRef { set: 1, stream: 0, segment: 0, backend: 0 };
-        let of = Block { set: 1, offset: 0, boot: 1, sums: vec![], runs: vec![] };
+        let of =
+            Block { set: 1, offset: 0, boot: 1, has_failed: false, sums: vec![], runs: vec![] };
         for round in 0..20_000 {
             let (length, count) = (1 + below(5), 1 + below(12) as u32);
             let stride = (length + below(4)) as i64;

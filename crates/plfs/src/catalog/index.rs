@@ -16,7 +16,7 @@ use flat::Flat;
 pub(crate) use flat::read_flat;
 pub(crate) use load::Purpose;
 use load::Source;
-use logs::{Part, read_side_by_side};
+use logs::{Due, Part, read_side_by_side};
 
 use super::Totals;
 use super::doubt::{Block, Case, Doubts, Taken, Verdict};
@@ -59,8 +59,9 @@ pub struct Index {
     token: Option<Time>,
     /// How it came to its flat index.
     source: Source,
-    /// Records whose data may not be there, and that lay over nothing when they came, ascending.
-    unproven: Vec<(Run, Order)>,
+    /// Records whose data may not be there, and that lay over nothing when they came. What their
+    /// segment numbers mean nobody asks.
+    unproven: Bulk,
     /// Where there is anything above the base, for who has doubts about what comes over it. `None`
     /// as long as nobody has, and after a truncate.
     occupied: Option<Overlaps>,
@@ -70,6 +71,8 @@ pub struct Index {
     purpose: Purpose,
     /// What the logs say of the data.
     data: DataFacts,
+    /// Bytes of the base that it has, if the container has a base.
+    base_len: u64,
 }
 
 /// What is wrong with an index whose bytes were right.
@@ -165,9 +168,14 @@ impl Index {
     /// What the data of a part of the index is like, for who merges it with others.
     pub(crate) fn standing(&self) -> Standing {
         Standing {
-            is_doubtful: !self.unproven.is_empty(),
+            is_doubtful: self.unproven.records() > 0,
             is_durable: self.data.has_durable || self.flat.is_some(),
         }
+    }
+
+    /// The same for a part of a flat index: what is not durable yet is doubtful, too.
+    pub(crate) fn standing_to_last(&self) -> Standing {
+        Standing { is_doubtful: self.data.has_doubts, ..self.standing() }
     }
 
     /// Reads what the logs among `names` have beyond what was read. False if one of them was
@@ -175,10 +183,16 @@ impl Index {
     /// must be read anew. So too if something older came below a record whose data may not be
     /// there.
     pub(crate) fn read_logs(&mut self, container: &Container, names: &[Name]) -> Result<bool> {
-        let sets: Vec<(u32, u64)> = names
+        let has_failed = |set: u32| names.contains(&Name::Unsynced(set));
+        let is_any = names.iter().any(|name| matches!(name, Name::Unsynced(_)));
+        let sets: Vec<Due> = names
             .iter()
-            .filter_map(|name| match name {
-                Name::LogSet(set) => Some((*set, self.scanned.get(set).map_or(0, |log| log.end))),
+            .filter_map(|name| match *name {
+                Name::LogSet(set) => Some(Due {
+                    set,
+                    from: self.scanned.get(&set).map_or(0, |log| log.end),
+                    has_failed: is_any && has_failed(set),
+                }),
                 _ => None,
             })
             .collect();
@@ -229,16 +243,21 @@ impl Index {
             doubted.map(|(_, order)| order.stamp).fold(part.bulk.oldest(), u64::min)
         };
         let oldest = parts.iter().map(new).min().unwrap_or(u64::MAX);
-        let is_older = |(_, order): &(Run, Order)| order.stamp < oldest;
-        let above = self.unproven.partition_point(is_older);
-        if above == self.unproven.len() && parts.iter().all(|part| part.doubted.is_empty()) {
+        let is_over_all = self.unproven.records() == 0 || self.unproven.newest() < oldest;
+        if is_over_all && parts.iter().all(|part| part.doubted.is_empty()) {
             return Ok(true);
         }
         for (order, size) in parts.iter().flat_map(|part| part.bulk.truncates()) {
             self.cut(*order, *size);
         }
         let mut case = Case::default();
-        self.unproven[above..].iter().for_each(|(run, order)| case.unproven(*run, *order));
+        if !is_over_all {
+            self.unproven.for_each(|run, order| {
+                if order.stamp >= oldest {
+                    case.unproven(run, order);
+                }
+            });
+        }
         let mut blocks: Vec<(&Block, &[SegmentRef])> = Vec::new();
         for part in parts.iter() {
             part.bulk.for_each(|run, order| case.believe(run, order));
@@ -256,7 +275,7 @@ impl Index {
         let Some(verdict) = verdict else {
             return Ok(false);
         };
-        if !verdict.taken.is_empty() && !self.unproven.is_empty() {
+        if !verdict.taken.is_empty() && self.unproven.records() > 0 {
             // Power was cut since the last look: what was right then may be gone as well.
             return Ok(false);
         }
@@ -271,9 +290,8 @@ impl Index {
                 for (i, (run, order)) in block.runs.iter().enumerate() {
                     for left in verdict.left(number, i, *run) {
                         part.bulk.push(left, *order);
-                        if doubts.is_over(block.boot) {
-                            let at = self.unproven.partition_point(|(_, there)| there <= order);
-                            self.unproven.insert(at, (left, *order));
+                        if block.may_be_gone(doubts) {
+                            self.unproven.push(left, *order);
                         }
                     }
                 }
@@ -324,6 +342,26 @@ impl Index {
     fn cut(&mut self, order: Order, size: u64) {
         self.extents.insert_truncate(order, size);
         self.occupied = None;
+    }
+
+    /// Takes in what was written in place since the last look, if the file was a plain one: it lies
+    /// below all records. A stat.
+    pub(super) fn follow_base(&mut self, container: &Container) -> Result<()> {
+        let Some(len) = container.base_len()? else { return Ok(()) };
+        let number = self.number(SegmentRef::BASE);
+        if len > self.base_len {
+            let (from, new) = (self.base_len, len - self.base_len);
+            let run = Run::single(from, new, number, from);
+            let lowest = Order { stamp: 0, set: 0 };
+            if let Some(occupied) = &mut self.occupied {
+                occupy(occupied, &self.extents, run, lowest);
+            }
+            self.extents.insert(run, lowest);
+            self.ends[number as usize] = len;
+            self.base_len = len;
+            self.generation += 1;
+        }
+        Ok(())
     }
 
     fn number(&mut self, at: SegmentRef) -> u32 {
@@ -465,6 +503,8 @@ impl Index {
 
     /// What the logs add up to, without writes of this process that are in none.
     pub fn totals(&self) -> Totals {
+        // The base is, also if it is empty.
+        let is_there = |(at, end): &(&SegmentRef, &u64)| **end > 0 || **at == SegmentRef::BASE;
         Totals {
             size: self.eof(),
             // Bytes that lie may say anything: a sum of them must not overflow.
@@ -474,7 +514,7 @@ impl Index {
             index_bytes: self.scanned.values().fold(0, |sum, log| sum.saturating_add(log.length)),
             records: self.records,
             log_sets: self.scanned.len() as u32,
-            data_logs: self.ends.iter().filter(|end| **end > 0).count() as u32,
+            data_logs: self.segments.iter().zip(&self.ends).filter(is_there).count() as u32,
             from_summary: false,
         }
     }

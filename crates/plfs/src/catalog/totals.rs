@@ -2,6 +2,7 @@
 //! by replaying the index logs, which builds no index.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 
 use plfs_format::flat_index;
 use plfs_format::index_log::{Record, decode_block, run_end};
@@ -96,6 +97,11 @@ impl Totalizer {
     pub fn look(&mut self, container: &Container) -> Result<Totals> {
         let (summary, time) = self.settled_at(container)?;
         match summary {
+            // Somebody may go on writing a plain file in place after it became a container, and die
+            // before he notices: then a cut in the logs says whether that counts.
+            Some(summary) if container.base_len()?.is_some_and(|len| len > summary.size) => {
+                self.look_at_logs(container, &container.list_at(time)?)
+            }
             Some(summary) => Ok(Totals {
                 size: summary.size,
                 stored_bytes: summary.stored_bytes,
@@ -159,12 +165,20 @@ impl Totalizer {
         if container.has_lost(&missing)? {
             return Ok(None);
         }
+        let base = container.base_len()?;
+        if let Some(len) = base {
+            self.segments.insert(SegmentRef::BASE, len);
+        }
         totals.data_logs = self.segments.len() as u32;
         // Bytes that lie may say anything: a sum of them must not overflow.
         totals.stored_bytes = self.segments.values().fold(0, |sum, end| sum.saturating_add(*end));
         totals.cut = self.size.cut.map_or(0, |((stamp, _), _)| stamp);
         (totals.size, totals.max_stamp, totals.records) =
             (self.size.size(), self.max_stamp, self.records);
+        if self.size.cut.is_none() {
+            // Below all records, so a truncate hides what it has; and sets the size.
+            totals.size = totals.size.max(base.unwrap_or(0));
+        }
         Ok(Some(totals))
     }
 }
@@ -302,7 +316,8 @@ fn has_token(container: &Container, token: Time) -> Result<bool> {
     Ok(container.time()? == token)
 }
 
-/// Makes all logs of a log set durable, or of all sets, as far as this user may open them.
+/// Makes all logs of a log set durable, or of all sets, as far as this user may open them. Fails if
+/// a sync of one of them has failed before in this boot of the host.
 pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
     let sets = match only {
         Some(set) => vec![set],
@@ -313,16 +328,35 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
             .collect(),
     };
     for set in sets {
-        for dir in container.backend_dirs()? {
-            let dir = dir.join(name::log_set(set));
-            let entries = match container.store.list(&dir) {
+        let told = |said: store::Result<()>| {
+            if said.is_err() {
+                log::note_failed_sync(container, set);
+            }
+            said
+        };
+        for (backend, is_used) in backends_of(container, set) {
+            let dir_of = |found: Result<PathBuf>| match found {
+                Ok(dir) => Ok(Some(dir.join(name::log_set(set)))),
+                // Nothing of the set is there.
+                Err(_) if !is_used => Ok(None),
+                Err(error) => Err(error),
+            };
+            let Some(mut dir) = dir_of(container.backend_dir(backend))? else { continue };
+            let mut listed = container.store.list(&dir);
+            if listed == Err(Errno::NOENT) && is_used && backend > 0 {
+                // It may have moved, or be gone.
+                let Some(again) = dir_of(container.backend_dir_again(backend))? else { continue };
+                dir = again;
+                listed = container.store.list(&dir);
+            }
+            let entries = match listed {
                 Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => continue,
                 other => other.at("list", &dir)?,
             };
             for entry in entries {
                 let path = dir.join(&entry.name);
                 match container.store.open(&path, Open::READ) {
-                    Ok(file) => file.sync_data().at("sync", &path)?,
+                    Ok(file) => told(file.sync_data()).at("sync", &path)?,
                     // Gone, or another user's, who syncs it.
                     Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
                     Err(errno) => return Err(errno).at("open, to sync it,", &path),
@@ -330,11 +364,19 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
             }
             match container.store.sync_dir(&dir) {
                 Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
-                other => other.at("sync", &dir)?,
+                other => told(other).at("sync", &dir)?,
             }
         }
+        log::must_be_synced(container, set)?;
     }
     Ok(())
+}
+
+/// The backends on which logs of a set may lie, and whether one of its streams does.
+fn backends_of(container: &Container, set: u32) -> Vec<(u16, bool)> {
+    let streams = 0..container.superblock.streams;
+    let used: Vec<u16> = streams.map(|stream| container.backend_of(set, stream)).collect();
+    container.backends().into_iter().map(|id| (id, id == 0 || used.contains(&id))).collect()
 }
 
 /// The summary that the storage has, whatever this machine remembers.

@@ -1,7 +1,5 @@
 //! Mode and owner of the logical file, and of the directories that let its users in.
 
-use plfs_format::name;
-
 use super::layout::Container;
 use crate::error::{At, Result};
 use crate::store::{Errno, Links};
@@ -17,12 +15,12 @@ pub fn dir_mode(mode: u32) -> u32 {
     0o700 | class(3) | class(0)
 }
 
-/// Sets the mode of the logical file: of its superblock, and of the directories that let users in.
+/// Sets the mode of the logical file: of its inode, and of the directories that let users in.
 /// Restricts before it relaxes.
 pub fn chmod(container: &Container, mode: u32) -> Result<()> {
-    let super_path = container.path(name::SUPER);
+    let inode = container.inode_path();
     let store = &container.store;
-    let before = store.stat(&super_path, Links::Stay).at("stat", &super_path)?.mode;
+    let before = store.stat(&inode, Links::Stay).at("stat", &inode)?.mode;
     let all = container.backend_dirs()?;
     let dirs = |mode: u32| {
         all.iter().try_for_each(|dir| match store.chmod(dir, dir_mode(mode)) {
@@ -31,18 +29,15 @@ pub fn chmod(container: &Container, mode: u32) -> Result<()> {
         })
     };
     dirs(mode & before)?;
-    store.chmod(&super_path, mode).at("set the mode of", &super_path)?;
+    store.chmod(&inode, mode).at("set the mode of", &inode)?;
     dirs(mode)
 }
 
-/// Sets owner and group of the logical file: of its superblock, and of its directories as far as
+/// Sets owner and group of the logical file: of its inode, and of its directories as far as
 /// this user may.
 pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-    let super_path = container.path(name::SUPER);
-    container
-        .store
-        .chown(&super_path, uid, gid, Links::Stay)
-        .at("set the owner of", &super_path)?;
+    let inode = container.inode_path();
+    container.store.chown(&inode, uid, gid, Links::Stay).at("set the owner of", &inode)?;
     for dir in container.backend_dirs()? {
         match container.store.chown(&dir, uid, gid, Links::Stay) {
             Err(Errno::NOENT) if dir != container.dir => {}

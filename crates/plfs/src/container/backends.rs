@@ -2,7 +2,8 @@
 //! (FORMAT.md section 1).
 //!
 //! A process remembers the directories that it has found to be what the table says. It looks again
-//! before it says that one is not there, so that a backend that was moved is found.
+//! before it says that one is not there, so that a backend that was moved is found. What may be
+//! done with a backend, and whether it has room, it believes for a second.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,14 +17,31 @@ use plfs_format::superblock::BACKENDS_MAX;
 
 use super::create::make_shared;
 use crate::error::{At, Error, Result};
-use crate::store::machine::{fill_random, random_u64};
-use crate::store::{self, Errno, Open, Store};
-use crate::sync::plain;
+use crate::store::machine::{boot_time_ns, fill_random, random_u64};
+use crate::store::{self, Errno, LockKind, Open, Store};
+use crate::sync::{plain, thread};
 
-/// Device and path of the root, id: where the backend is. A root's path alone is not enough:
-/// another file system may be mounted there.
-static KNOWN: plain::Mutex<BTreeMap<(u64, PathBuf, u16), PathBuf>> =
-    plain::Mutex::new(BTreeMap::new());
+/// Device and path of the root, id. A root's path alone is not enough: another file system may be
+/// mounted there.
+type Key = (u64, PathBuf, u16);
+
+/// Where the backend is.
+static KNOWN: plain::Mutex<BTreeMap<Key, PathBuf>> = plain::Mutex::new(BTreeMap::new());
+/// What its entry said, and when.
+static STATES: plain::Mutex<BTreeMap<Key, (u64, State)>> = plain::Mutex::new(BTreeMap::new());
+/// Whether it had room, and when.
+static ROOM: plain::Mutex<BTreeMap<Key, (u64, bool)>> = plain::Mutex::new(BTreeMap::new());
+
+/// How long a state is believed, and whether there is room (docs/decisions/0018): new data is
+/// placed at each create, and a backend is drained once in its life.
+pub(crate) const BELIEVED_NS: u64 = 1_000_000_000;
+/// A backend with less room than this gets nothing new, if another has more. 1 GiB: 32 of the
+/// largest regions, what the eight streams of a node take before they look four times.
+const ROOM_BYTES: u64 = 1 << 30;
+/// Or with less than this part of its file system: a small one is not full from the beginning.
+const ROOM_PART: u64 = 100;
+/// How long somebody waits for others who change an entry: each takes some milliseconds.
+const TURNS: u32 = 1000;
 
 /// The table of one root.
 pub(crate) struct Table<'a> {
@@ -39,20 +57,12 @@ impl Table<'_> {
     /// The directory of backend `id`, which is not 0. Costs nothing if the process has found it
     /// before, else two small reads.
     pub fn find(&self, id: u16) -> Result<PathBuf> {
-        if let Some(path) = plain::lock(&KNOWN).get(&(self.dev, self.root.to_path_buf(), id)) {
+        if let Some(path) = plain::lock(&KNOWN).get(&self.key(id)) {
             return Ok(path.clone());
         }
-        let entry = self.entry(id);
-        let backend = match read(self.store, &entry)? {
-            Some(text) => Backend::decode(&text).map_err(|bad| Error::of_bytes(&entry, bad))?,
-            None => return Err(Error::UnknownBackend { id, table: entry }),
-        };
-        let path = PathBuf::from(OsStr::from_bytes(&backend.path));
-        match identity_of(self.store, &path)? {
-            Some(identity) if identity == backend.identity => {}
-            Some(_) => return Err(Error::WrongBackend { id, table: entry, path }),
-            None => return Err(Error::MissingBackend { id, table: entry, path }),
-        }
+        let (backend, _) = self.read_entry(id)?;
+        let path = path_of(&backend);
+        self.must_be(id, &backend, &path)?;
         self.remember(id, &path);
         Ok(path)
     }
@@ -60,8 +70,163 @@ impl Table<'_> {
     /// [`Table::find`] for who did not find there what it looked for: the table is read again, and
     /// whether the backend is there.
     pub fn find_again(&self, id: u16) -> Result<PathBuf> {
-        plain::lock(&KNOWN).remove(&(self.dev, self.root.to_path_buf(), id));
+        plain::lock(&KNOWN).remove(&self.key(id));
         self.find(id)
+    }
+
+    /// What the entry of backend `id` says, and its text.
+    pub fn read_entry(&self, id: u16) -> Result<(Backend, Vec<u8>)> {
+        let entry = self.entry(id);
+        let Some(text) = read(self.store, &entry)? else {
+            return Err(Error::UnknownBackend { id, table: entry });
+        };
+        let backend = Backend::decode(&text).map_err(|bad| Error::of_bytes(&entry, bad))?;
+        let (key, path) = (self.key(id), OsStr::from_bytes(&backend.path));
+        plain::lock(&STATES).insert(key.clone(), (boot_time_ns(), backend.state));
+        let mut known = plain::lock(&KNOWN);
+        if known.get(&key).is_some_and(|known| known != path) {
+            known.remove(&key);
+        }
+        Ok((backend, text))
+    }
+
+    /// What may be done with backend `id`; the root is active. A small read, unless the process has
+    /// asked within the last second.
+    pub fn state(&self, id: u16) -> Result<State> {
+        if id == 0 {
+            return Ok(State::Active);
+        }
+        let now = boot_time_ns();
+        let believed = plain::lock(&STATES).get(&self.key(id)).copied();
+        match believed.filter(|(then, _)| now.saturating_sub(*then) < BELIEVED_NS) {
+            Some((_, state)) => Ok(state),
+            None => self.read_entry(id).map(|(backend, _)| backend.state),
+        }
+    }
+
+    /// Whether something new should be put on backend `id`, going by its room. A call, unless the
+    /// process has asked within the last second. One that cannot be asked has room: who needs it
+    /// says what is wrong.
+    pub fn has_room(&self, id: u16) -> bool {
+        let (now, key) = (boot_time_ns(), self.key(id));
+        let believed = plain::lock(&ROOM).get(&key).copied();
+        if let Some((_, has)) = believed.filter(|(then, _)| now.saturating_sub(*then) < BELIEVED_NS)
+        {
+            return has;
+        }
+        let dir = if id == 0 { Ok(self.root.to_path_buf()) } else { self.find(id) };
+        let space = dir.ok().and_then(|dir| self.store.space(&dir).ok());
+        let has =
+            space.is_none_or(|space| space.available >= ROOM_BYTES.min(space.total / ROOM_PART));
+        plain::lock(&ROOM).insert(key, (now, has));
+        has
+    }
+
+    /// Those of `ids` that have room, or all if none has.
+    pub fn with_room(&self, ids: Vec<u16>) -> Vec<u16> {
+        if ids.len() < 2 {
+            return ids;
+        }
+        let with: Vec<u16> = ids.iter().copied().filter(|id| self.has_room(*id)).collect();
+        if with.is_empty() { ids } else { with }
+    }
+
+    /// All ids of the table, ascending. A listing.
+    pub fn all(&self) -> Result<Vec<u16>> {
+        match self.ids(&self.dir()) {
+            Err(Error::Io { errno: Errno::NOENT, .. }) => Ok(Vec::new()),
+            other => other,
+        }
+    }
+
+    /// Those in the table on which there may be something: all but those that are gone, of which
+    /// nobody says it who has looked a second ago. What cannot be read is left out.
+    pub fn in_use(&self) -> Vec<u16> {
+        let is_gone = |id: &u16| match self.state(*id) {
+            Ok(State::Gone) => {
+                self.read_entry(*id).is_ok_and(|(backend, _)| backend.state == State::Gone)
+            }
+            _ => false,
+        };
+        self.all().unwrap_or_default().into_iter().filter(|id| !is_gone(id)).collect()
+    }
+
+    /// Those in the table that take new data.
+    pub fn active(&self) -> Result<Vec<u16>> {
+        let active = |id: &u16| self.state(*id).is_ok_and(|state| state == State::Active);
+        Ok(self.all()?.into_iter().filter(active).collect())
+    }
+
+    /// Whether `path` is the backend that `backend` describes: [`Error::MissingBackend`] or
+    /// [`Error::WrongBackend`] of `id` if not.
+    pub fn must_be(&self, id: u16, backend: &Backend, path: &Path) -> Result<()> {
+        let (table, path) = (self.entry(id), path.to_path_buf());
+        match identity_of(self.store, &path)? {
+            Some(identity) if identity == backend.identity => Ok(()),
+            Some(_) => Err(Error::WrongBackend { id, table, path }),
+            None => Err(Error::MissingBackend { id, table, path }),
+        }
+    }
+
+    /// Changes the entry of backend `id`: `change` gets what it says, and changes it or fails.
+    /// One at a time; the entry is the old one or the new one whole, and durable on return.
+    pub fn change(
+        &self,
+        id: u16,
+        change: impl FnOnce(&mut Backend) -> Result<()>,
+    ) -> Result<Backend> {
+        let (dir, entry) = (self.dir(), self.entry(id));
+        let _turn = self.turn()?;
+        let (mut backend, text) = self.read_entry(id)?;
+        let before = backend.clone();
+        change(&mut backend)?;
+        if backend == before {
+            return Ok(backend);
+        }
+        let text = backend.amend(&text).map_err(|bad| Error::of_bytes(&entry, bad))?;
+        let tmp = dir.join(format!("{}{:08x}", name::BACKEND_TMP, random_u64() as u32));
+        let written = (|| {
+            let file = self.store.open(&tmp, Open::create_new(0o644)).at("create", &tmp)?;
+            store::write_full(file.as_ref(), &text, 0).at("write", &tmp)?;
+            // Whatever the umask says: everybody reads it.
+            self.store.chmod(&tmp, 0o644).at("set the mode of", &tmp)?;
+            file.sync_data().at("sync", &tmp)?;
+            match self.store.rename(&tmp, &entry) {
+                Err(errno @ (Errno::PERM | Errno::ACCESS)) => Err(Error::refused(
+                    errno,
+                    "change",
+                    &entry,
+                    "only who added the backend, the owner of the table's directory and root may",
+                )),
+                other => other.at("rename", &tmp),
+            }
+        })();
+        match written {
+            Ok(()) => self.store.sync_dir(&dir).at("sync", &dir)?,
+            Err(error) => {
+                let _ = self.store.unlink(&tmp);
+                return Err(error);
+            }
+        }
+        plain::lock(&KNOWN).remove(&self.key(id));
+        plain::lock(&ROOM).remove(&self.key(id));
+        plain::lock(&STATES).insert(self.key(id), (boot_time_ns(), backend.state));
+        Ok(backend)
+    }
+
+    /// Keeps others from changing entries while the result lives, where locks reach them.
+    fn turn(&self) -> Result<Option<crate::sync::Arc<dyn store::StoreFile>>> {
+        let dir = self.dir();
+        let file = self.store.open(&dir, Open::READ).at("open", &dir)?;
+        for _ in 0..TURNS {
+            match file.try_lock(LockKind::Exclusive) {
+                Ok(true) => return Ok(Some(file)),
+                Ok(false) => thread::sleep(std::time::Duration::from_millis(10)),
+                // No locks there: who changes an entry at the same time may win.
+                Err(_) => return Ok(None),
+            }
+        }
+        Err(Error::refused(Errno::BUSY, "lock", &dir, "another process has had the lock for long"))
     }
 
     /// The id of the backend at `path`, a directory that has a `.plfs`; gives it one if it has
@@ -70,15 +235,20 @@ impl Table<'_> {
     /// Costs nothing if the process knows it, else a read for each backend of the root, and once in
     /// the life of a root three files.
     pub fn register(&self, path: &Path) -> Result<Option<u16>> {
-        let known = plain::lock(&KNOWN)
-            .iter()
-            .find(|((dev, root, _), at)| *dev == self.dev && root == self.root && *at == path)
-            .map(|((.., id), _)| *id);
-        if known.is_some() {
-            return Ok(known);
+        let known = || {
+            let known = plain::lock(&KNOWN);
+            let mut of_root =
+                known.iter().filter(|((dev, root, _), _)| *dev == self.dev && root == self.root);
+            of_root.find(|(_, at)| *at == path).map(|((.., id), _)| *id)
+        };
+        if let Some(id) = known()
+            && let Ok(state) = self.state(id)
+            && known() == Some(id)
+        {
+            return Ok((state == State::Active).then_some(id));
         }
         let plfs = self.root.join(name::ROOT_DIR);
-        let dir = plfs.join(name::BACKENDS);
+        let dir = self.dir();
         make_shared(self.store, &plfs)?;
         make_shared(self.store, &dir)?;
         let mut ids = self.ids(&dir)?;
@@ -131,11 +301,7 @@ impl Table<'_> {
         let wanted = match backends {
             Backends::Listed(ids) => ids.clone(),
             Backends::All => {
-                let dir = self.root.join(name::ROOT_DIR).join(name::BACKENDS);
-                let mut ids = match self.ids(&dir) {
-                    Err(Error::Io { errno: Errno::NOENT, .. }) => Vec::new(),
-                    other => other?,
-                };
+                let mut ids = self.all()?;
                 ids.insert(0, 0);
                 ids.truncate(BACKENDS_MAX);
                 ids
@@ -153,28 +319,30 @@ impl Table<'_> {
                 "no backend of the directory's layout takes new data (see `plfs layout`): all are \
                  being drained, or are gone",
             )),
-            false => Ok(usable),
+            false => Ok(self.with_room(usable)),
         }
     }
 
     /// Whether new data may be put on backend `id`, which is not 0. Sees that it is there.
     fn is_active(&self, id: u16) -> Result<bool> {
-        if plain::lock(&KNOWN).contains_key(&(self.dev, self.root.to_path_buf(), id)) {
-            return Ok(true);
-        }
-        let entry = self.entry(id);
-        let state = match read(self.store, &entry)? {
-            Some(text) => Backend::decode(&text).map_err(|bad| Error::of_bytes(&entry, bad))?.state,
-            None => return Err(Error::UnknownBackend { id, table: entry }),
-        };
-        if state == State::Active {
+        let is_active = self.state(id)? == State::Active;
+        if is_active {
             self.find(id)?;
         }
-        Ok(state == State::Active)
+        Ok(is_active)
     }
 
-    fn entry(&self, id: u16) -> PathBuf {
-        self.root.join(name::ROOT_DIR).join(name::BACKENDS).join(name::backend(id))
+    fn key(&self, id: u16) -> Key {
+        (self.dev, self.root.to_path_buf(), id)
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.root.join(name::ROOT_DIR).join(name::BACKENDS)
+    }
+
+    /// The file that describes backend `id`.
+    pub fn entry(&self, id: u16) -> PathBuf {
+        self.dir().join(name::backend(id))
     }
 
     fn ids(&self, dir: &Path) -> Result<Vec<u16>> {
@@ -199,7 +367,7 @@ impl Table<'_> {
     }
 
     fn remember(&self, id: u16, path: &Path) {
-        plain::lock(&KNOWN).insert((self.dev, self.root.to_path_buf(), id), path.to_path_buf());
+        plain::lock(&KNOWN).insert(self.key(id), path.to_path_buf());
     }
 }
 
@@ -222,12 +390,17 @@ pub(crate) fn check_table(store: &dyn Store, root: &Path) -> Vec<Error> {
     ids.into_iter().filter_map(|id| check(id).err()).collect()
 }
 
+/// The path in an entry.
+pub(crate) fn path_of(backend: &Backend) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(&backend.path))
+}
+
 fn identity_path(backend: &Path) -> PathBuf {
     backend.join(name::ROOT_DIR).join(name::IDENTITY)
 }
 
 /// What the backend at `path` says that it is, if there is one.
-fn identity_of(store: &dyn Store, path: &Path) -> Result<Option<Identity>> {
+pub(crate) fn identity_of(store: &dyn Store, path: &Path) -> Result<Option<Identity>> {
     let path = identity_path(path);
     read(store, &path)?
         .map(|text| Identity::decode(&text).map_err(|bad| Error::of_bytes(&path, bad)))

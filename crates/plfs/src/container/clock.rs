@@ -16,11 +16,11 @@ use crate::sync::thread;
 /// it for some microseconds.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// How far a setter of a clock that covers all commits goes ahead of the wall clock: 1 s. So a crowd
-/// of nodes that close at once sets it once a second, and the others find it far enough.
+/// How far a setter of a clock that covers all commits goes ahead of the wall clock: 1 s. So a
+/// crowd of nodes that close at once sets it once a second, and the others find it far enough.
 const AHEAD: u64 = 1000 << 16;
-/// How far it goes ahead of a stamp that is later than that: 16 us, less than any write and sync, so
-/// that clock and stamps do not drive each other into the future.
+/// How far it goes ahead of a stamp that is later than that: 16 us, less than any write and sync,
+/// so that clock and stamps do not drive each other into the future.
 const LITTLE: u64 = 1 << 10;
 
 const NOTHING: Clock = Clock { stamp: 0, covers: Covers::Some };
@@ -75,8 +75,12 @@ pub fn write_clock(container: &Container, stamp: u64, durable: bool) -> Result<(
 
 /// The wall clock as a stamp (FORMAT.md section 4).
 pub fn wall_clock() -> u64 {
-    let now = Time::now();
-    (((now.sec as u64) * 1000) << 16) + (u64::from(now.nsec) << 16) / 1_000_000
+    wall_clock_at(Time::now().ns())
+}
+
+/// A time, in nanoseconds since 1970, as a stamp. 0 for times before.
+pub(super) fn wall_clock_at(ns: i128) -> u64 {
+    (((ns.max(0) as u128) << 16) / 1_000_000) as u64
 }
 
 /// Sees to it that a clock which covers all commits, or is about to, covers `stamp`: gives how far

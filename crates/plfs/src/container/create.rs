@@ -14,7 +14,7 @@ use plfs_format::superblock::Superblock;
 use super::attributes::dir_mode;
 use super::backends::Table;
 use super::coherent::must_be_coherent;
-use super::directory::Layouts;
+use super::directory::{DirectoryLayout, Layouts};
 use super::layout::{Container, container_dir, in_roots, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
@@ -44,47 +44,16 @@ pub fn create_laid_out(
     if store.stat(path, Links::Stay).is_ok() {
         return Err(Errno::EXIST).at("create", path);
     }
-    let layout = layouts.find(store.as_ref(), path.parent().unwrap_or(root), root)?;
-    layout.must_be_built()?;
-    let backends = match &layout.backends {
-        // The table has them.
-        Some(_) => &[],
-        None => config.backends_of(path),
-    };
-    let listed = match &layout.backends {
-        Some(said) => Some(of_table(store.as_ref(), config, root, &said.value)?),
-        None => None,
-    };
-    for dir in std::iter::once(root).chain(backends.iter().map(PathBuf::as_path)) {
-        must_be_coherent(store.as_ref(), config, dir)?;
-    }
+    let planned = plan(store, config, layouts, root, path)?;
     let local = store.is_local(root);
     // Opened before anything changes in it: looking it up afterwards could wait for what we
     // changed.
     let parent =
         path.parent().filter(|_| !local).and_then(|parent| store.open(parent, Open::READ).ok());
-    let mut uuid = Uuid([0; 16]);
-    fill_random(&mut uuid.0);
-    // One client's containers share a directory, and have it for themselves.
-    uuid.0[0] = client_byte(store.as_ref(), root);
+    let uuid = new_uuid(store.as_ref(), root);
     let store = &store.inside(places(root, uuid), Keep::WhenUsed).unwrap_or_else(|| store.clone());
-    prepare_backends(store.as_ref(), &[root], backends)?;
-    let mut superblock = Superblock {
-        uuid,
-        created_ns: now_ns,
-        boot: boot_id(),
-        created_boot_ns: boot_time_ns(),
-        mode,
-        uid: 0,
-        gid: 0,
-        streams: layout.streams.as_ref().map_or(config.streams_of(path), |said| said.value),
-        segment_bytes: config.segment_bytes,
-        backends: match listed {
-            Some(ids) => ids,
-            None => register(store.as_ref(), root, backends)?,
-        },
-        root: root.as_os_str().as_bytes().to_vec(),
-    };
+    let mut superblock = planned.superblock(store, config, root, path, uuid, now_ns)?;
+    superblock.mode = mode;
     let dir = container_dir(root, uuid);
     make_dir(store.as_ref(), root, &dir, dir_mode(mode))?;
     let super_path = dir.join(name::SUPER);
@@ -117,17 +86,10 @@ pub fn create_laid_out(
     })();
     match made {
         Ok((file, stat)) => {
-            let container = Container {
-                store: store.clone(),
-                superblock: Arc::new(superblock),
-                dir,
-                identity: (stat.dev, stat.ino),
-                local,
-                copied: false,
-                index_bytes: config.index_bytes,
-                waits: false,
-                listed: Arc::default(),
-            };
+            let identity = (stat.dev, stat.ino);
+            let mut container =
+                Container::of_parts(store.clone(), superblock, dir, identity, local);
+            container.index_bytes = config.index_bytes;
             Ok((container, file))
         }
         Err(error) => {
@@ -137,6 +99,82 @@ pub fn create_laid_out(
             Err(error)
         }
     }
+}
+
+/// What a new container of a file will be like.
+pub(super) struct Plan<'a> {
+    layout: Arc<DirectoryLayout>,
+    /// Backends that the file's directory does not name by their ids.
+    backends: &'a [PathBuf],
+    /// Those that it does.
+    listed: Option<Vec<u16>>,
+}
+
+/// What the directory of `path` and the settings say of it, if all that may be written to.
+pub(super) fn plan<'a>(
+    store: &Arc<dyn Store>,
+    config: &'a Config,
+    layouts: &Layouts,
+    root: &Path,
+    path: &Path,
+) -> Result<Plan<'a>> {
+    let layout = layouts.find(store.as_ref(), path.parent().unwrap_or(root), root)?;
+    layout.must_be_built()?;
+    let backends = match &layout.backends {
+        // The table has them.
+        Some(_) => &[],
+        None => config.backends_of(path),
+    };
+    let listed = match &layout.backends {
+        Some(said) => Some(of_table(store.as_ref(), config, root, &said.value)?),
+        None => None,
+    };
+    for dir in std::iter::once(root).chain(backends.iter().map(PathBuf::as_path)) {
+        must_be_coherent(store.as_ref(), config, dir)?;
+    }
+    Ok(Plan { layout, backends, listed })
+}
+
+impl Plan<'_> {
+    /// The superblock, as far as it does not come from an inode. Makes the backends ready.
+    pub(super) fn superblock(
+        self,
+        store: &Arc<dyn Store>,
+        config: &Config,
+        root: &Path,
+        path: &Path,
+        uuid: Uuid,
+        now_ns: u64,
+    ) -> Result<Superblock> {
+        prepare_backends(store.as_ref(), &[root], self.backends)?;
+        let streams = self.layout.streams.as_ref();
+        Ok(Superblock {
+            uuid,
+            created_ns: now_ns,
+            boot: boot_id(),
+            created_boot_ns: boot_time_ns(),
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            has_base: false,
+            streams: streams.map_or(config.streams_of(path), |said| said.value),
+            segment_bytes: config.segment_bytes,
+            backends: match self.listed {
+                Some(ids) => ids,
+                None => register(store.as_ref(), root, self.backends)?,
+            },
+            root: root.as_os_str().as_bytes().to_vec(),
+        })
+    }
+}
+
+/// The identity of a new container. Those of one client share a directory, and have it for
+/// themselves.
+pub(super) fn new_uuid(store: &dyn Store, root: &Path) -> Uuid {
+    let mut uuid = Uuid([0; 16]);
+    fill_random(&mut uuid.0);
+    uuid.0[0] = client_byte(store, root);
+    uuid
 }
 
 /// [`create_laid_out`] by a process that has not looked at layouts before.
@@ -221,6 +259,21 @@ pub fn add_backend(
     table.register(backend)
 }
 
+/// Gives the directory `backend` a `.plfs`, durably, for who says that it is to be a backend of
+/// `root`. [`Error::CloseToOpen`] if files must not be written there by this `config`.
+pub(crate) fn make_backend(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    root: &Path,
+    backend: &Path,
+) -> Result<()> {
+    for dir in [root, backend] {
+        must_be_coherent(store.as_ref(), config, dir)?;
+    }
+    make_shared(store.as_ref(), &backend.join(name::ROOT_DIR))?;
+    store.sync_dir(backend).at("sync", backend)
+}
+
 /// The ids of the backends that a new file of `root` uses: the root's, and those of `backends`,
 /// which get one if they have none. One that takes nothing new is left out.
 fn register(store: &dyn Store, root: &Path, backends: &[PathBuf]) -> Result<Vec<u16>> {
@@ -232,7 +285,7 @@ fn register(store: &dyn Store, root: &Path, backends: &[PathBuf]) -> Result<Vec<
     for backend in backends {
         ids.extend(table.register(backend)?.filter(|id| !ids.contains(id)));
     }
-    Ok(ids)
+    Ok(table.with_room(ids))
 }
 
 /// Makes the `.plfs` of the backends, durably, if no root has one either. The roots' come after and

@@ -191,7 +191,7 @@ pub fn set_layout(
     if layout.workload.is_some_and(|workload| !is_built(workload)) {
         return Err(Error::invalid(
             Errno::INVAL,
-            "this workload is not in this version, which has shared alone",
+            "this workload is not in this version, which has auto and shared",
         ));
     }
     super::coherent::must_be_coherent(store, config, dir)?;

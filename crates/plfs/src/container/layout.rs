@@ -7,15 +7,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use plfs_format::Uuid;
+use plfs_format::backend::State;
 use plfs_format::index_log::LogId;
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 use plfs_format::{summary, summary::Summary};
 
 use super::backends::Table;
-use crate::config::INDEX_BYTES;
+use crate::config::{INDEX_BYTES, is_at_or_below};
 use crate::error::{At, Error, Result};
-use crate::store::{self, Errno, Keep, Links, Place, Stat, Store, StoreFile, Time};
+use crate::store::{self, Errno, Keep, Links, Open, Place, Stat, Store, StoreFile, Time};
 use crate::sync::{Arc, Mutex, lock};
 
 /// A container: its superblock and its directory on the root backend.
@@ -27,7 +28,7 @@ pub struct Container {
     pub superblock: Arc<Superblock>,
     /// Its directory on the root backend.
     pub dir: PathBuf,
-    /// `dev` and `ino` of `super` (and of each name).
+    /// `dev` and `ino` of the names: of `super`, or of `base` if there is one.
     pub identity: (u64, u64),
     /// Whether writes end in this machine's page cache (see [`Store::is_local`]).
     pub local: bool,
@@ -48,6 +49,9 @@ type Listing = (Time, Arc<[Name]>);
 
 /// Names of a listing that is kept: a process remembers tens of thousands of containers.
 const LISTED_MAX: usize = 1024;
+
+/// What [`SegmentRef::BASE`] has for its backend: it is in the container.
+const BASE_BACKEND: u16 = SegmentRef::BASE.backend;
 
 /// The directory of container `uuid` below `root`.
 pub(super) fn container_dir(root: &Path, uuid: Uuid) -> PathBuf {
@@ -90,7 +94,7 @@ impl Container {
     /// [`Container::opened`] of one that was seen before, for a caller who has its superblock open
     /// as long as the container: its directory is opened by the first call that needs it.
     pub fn opened_later(&self, uid: u32, gid: u32) -> Container {
-        if !self.local || self.copied {
+        if !self.local || self.copied || self.superblock.has_base {
             return self.opened(uid, gid);
         }
         let (dev, ino) = self.identity;
@@ -111,6 +115,31 @@ impl Container {
         let owned = self.as_owner(uid, gid);
         let store = &owned.as_ref().unwrap_or(self).store;
         self.through(view(store).unwrap_or_else(|| store.clone()))
+    }
+
+    /// Makes the superblock durable, the directories between it and the root, and the directory
+    /// `named` of the name, if that is another.
+    pub fn sync_names(&self, named: Option<&Path>) -> Result<()> {
+        let store = &self.store;
+        let path = self.path(name::SUPER);
+        store.open(&path, Open::READ).at("open", &path)?.sync_data().at("sync", &path)?;
+        if self.superblock.has_base {
+            // With the attribute that says so.
+            let path = self.path(name::BASE);
+            store.open(&path, Open::READ).at("open", &path)?.sync_all().at("sync", &path)?;
+        }
+        let above: Vec<&Path> = self.dir.ancestors().take(4).collect();
+        let below = named.filter(|dir| !above.contains(dir));
+        for dir in above.iter().copied().chain(below) {
+            match store.sync_dir(dir) {
+                // A directory that we may not open was made by someone else, before; and the name
+                // may have moved.
+                Ok(()) | Err(Errno::ACCESS | Errno::PERM) => {}
+                Err(Errno::NOENT | Errno::NOTDIR) if Some(dir) == below => {}
+                Err(errno) => return Err(errno).at("sync", dir),
+            }
+        }
+        Ok(())
     }
 
     /// Whether `name` is below the root: then each directory above the root is above the name, too.
@@ -163,19 +192,62 @@ impl Container {
         self.dir.join(name)
     }
 
-    /// The backend on which a new segment of a stream is put.
+    /// The backend on which a new segment of a stream is put, if all are active and have room.
     pub fn backend_of(&self, set: u32, stream: u16) -> u16 {
         let backends = &self.superblock.backends;
         let turn = (u64::from(set) + u64::from(stream)) % (backends.len() as u64).max(1);
         backends.get(turn as usize).copied().unwrap_or(0)
     }
 
-    /// The backends on which data of it may lie, the root first: those that its log sets use.
+    /// The backends that take new data of the file, by turns from [`Container::backend_of`] on:
+    /// those of the superblock that are active; if none is, those of the table; else the root
+    /// (docs/decisions/0018). Costs a small read a second for each backend, nothing if the root is
+    /// the only one.
+    pub fn targets(&self, set: u32, stream: u16) -> Result<Vec<u16>> {
+        let listed = &self.superblock.backends;
+        if listed.iter().all(|id| *id == 0) {
+            return Ok(vec![0]);
+        }
+        let table = self.table();
+        // What the table does not know, or nobody understands, is an error of who needs it.
+        let takes = |id: &u16| table.state(*id).map_or(true, |state| state == State::Active);
+        let mut active: Vec<u16> = listed.iter().copied().filter(takes).collect();
+        if active.is_empty() {
+            active = table.active()?;
+        }
+        if active.is_empty() {
+            active.push(0);
+        }
+        let turn = self.backend_of(set, stream);
+        let first = active.iter().position(|id| *id == turn).unwrap_or_else(|| {
+            ((u64::from(set) + u64::from(stream)) % active.len() as u64) as usize
+        });
+        active.rotate_left(first);
+        Ok(active)
+    }
+
+    /// Whether a backend has room for something new. See [`Table::has_room`].
+    pub fn has_room(&self, backend: u16) -> bool {
+        self.table().has_room(backend)
+    }
+
+    /// What may be done with a backend; `None` if the table does not say.
+    pub fn backend_state(&self, backend: u16) -> Option<State> {
+        self.table().state(backend).ok()
+    }
+
+    /// Whether a backend takes new streams.
+    pub fn is_active(&self, backend: u16) -> bool {
+        self.table().state(backend).is_ok_and(|state| state == State::Active)
+    }
+
+    /// The backends on which data of it may lie, the root first, then those that its log sets use,
+    /// then all others of the table. Costs a listing.
     pub fn backends(&self) -> Vec<u16> {
         let mut ids = vec![0];
-        for id in &self.superblock.backends {
-            if !ids.contains(id) {
-                ids.push(*id);
+        for id in self.superblock.backends.iter().copied().chain(self.table().in_use()) {
+            if !ids.contains(&id) {
+                ids.push(id);
             }
         }
         ids
@@ -199,7 +271,7 @@ impl Container {
     /// nothing after that.
     pub fn backend_root(&self, backend: u16) -> Result<PathBuf> {
         match backend {
-            0 => Ok(self.root().to_path_buf()),
+            0 | BASE_BACKEND => Ok(self.root().to_path_buf()),
             id => self.table().find(id),
         }
     }
@@ -207,7 +279,7 @@ impl Container {
     /// The container's directory on a backend.
     pub fn backend_dir(&self, backend: u16) -> Result<PathBuf> {
         match backend {
-            0 => Ok(self.dir.clone()),
+            0 | BASE_BACKEND => Ok(self.dir.clone()),
             id => Ok(container_dir(&self.table().find(id)?, self.superblock.uuid)),
         }
     }
@@ -216,7 +288,7 @@ impl Container {
     /// backend is there, and where, is looked up again.
     pub fn backend_dir_again(&self, backend: u16) -> Result<PathBuf> {
         match backend {
-            0 => Ok(self.dir.clone()),
+            0 | BASE_BACKEND => Ok(self.dir.clone()),
             id => Ok(container_dir(&self.table().find_again(id)?, self.superblock.uuid)),
         }
     }
@@ -224,13 +296,20 @@ impl Container {
     /// The container's directories on all backends that are there, the root's first. Data on one
     /// that is not is missed by who needs it.
     pub fn backend_dirs(&self) -> Result<Vec<PathBuf>> {
-        let mut dirs = Vec::new();
+        Ok(self.dirs_by_backend()?.into_iter().map(|(_, dir)| dir).collect())
+    }
+
+    /// [`Container::backend_dirs`], each with the id of its backend.
+    pub fn dirs_by_backend(&self) -> Result<Vec<(u16, PathBuf)>> {
+        let mut dirs: Vec<(u16, PathBuf)> = Vec::new();
         for backend in self.backends() {
+            let is_listed = self.superblock.backends.contains(&backend);
             match self.backend_dir(backend) {
                 // Two ids may lead to one directory.
-                Ok(dir) if dirs.contains(&dir) => {}
-                Ok(dir) => dirs.push(dir),
-                Err(error @ Error::Io { .. }) => return Err(error),
+                Ok(dir) if dirs.iter().any(|(_, known)| *known == dir) => {}
+                Ok(dir) => dirs.push((backend, dir)),
+                // Of other files perhaps: a user who may not look there has nothing there.
+                Err(error @ Error::Io { .. }) if is_listed => return Err(error),
                 // The table has no such backend, or says nothing that is so: who needs what is
                 // there says that.
                 Err(_) => {}
@@ -241,6 +320,9 @@ impl Container {
 
     /// Path of a segment.
     pub fn segment_path(&self, at: &SegmentRef) -> Result<PathBuf> {
+        if *at == SegmentRef::BASE {
+            return Ok(self.path(name::BASE));
+        }
         Ok(self.backend_dir(at.backend)?.join(name::data_log(at)))
     }
 
@@ -364,14 +446,25 @@ impl Container {
         let store = store
             .inside(places(root, superblock.uuid), Keep::WhenUsed)
             .unwrap_or_else(|| store.clone());
-        let path = dir.join(name::SUPER);
+        let path = dir.join(if superblock.has_base { name::BASE } else { name::SUPER });
         let found = match store.stat(&path, Links::Stay) {
             Ok(found) if found.kind == store::Kind::Symlink => Err(Errno::LOOP),
             other => other,
         };
         let found = found.at("stat", &path)?;
-        let (identity, superblock) = ((found.dev, found.ino), superblock.clone());
-        Ok(Container {
+        let identity = (found.dev, found.ino);
+        Ok(Container::of_parts(store, superblock.clone(), dir, identity, local))
+    }
+
+    /// A container of which everything is known.
+    pub(super) fn of_parts(
+        store: Arc<dyn Store>,
+        superblock: Superblock,
+        dir: PathBuf,
+        identity: (u64, u64),
+        local: bool,
+    ) -> Container {
+        Container {
             store,
             superblock: Arc::new(superblock),
             dir,
@@ -381,7 +474,28 @@ impl Container {
             index_bytes: INDEX_BYTES,
             waits: false,
             listed: Arc::default(),
-        })
+        }
+    }
+
+    /// The name, in the container, of the inode that the file's names lead to: it has mode, owner,
+    /// times and attributes of the file.
+    pub fn inode_name(&self) -> &'static str {
+        if self.superblock.has_base { name::BASE } else { name::SUPER }
+    }
+
+    /// Path of that inode.
+    pub fn inode_path(&self) -> PathBuf {
+        self.path(self.inode_name())
+    }
+
+    /// Bytes of the plain file that the container was made of; `None` if it was made as one. A
+    /// stat.
+    pub fn base_len(&self) -> Result<Option<u64>> {
+        if !self.superblock.has_base {
+            return Ok(None);
+        }
+        let path = self.path(name::BASE);
+        Ok(Some(self.store.stat(&path, Links::Stay).at("stat", &path)?.len))
     }
 }
 
@@ -425,7 +539,8 @@ pub fn read_name(
 /// The root for a new file at `path`: the innermost configured mount above it, else the nearest
 /// ancestor that has a `.plfs`, else its own directory.
 pub fn find_root(store: &dyn Store, path: &Path, mounts: &[PathBuf]) -> PathBuf {
-    let inside = mounts.iter().filter(|mount| path.starts_with(mount) && path != mount.as_path());
+    let inside =
+        mounts.iter().filter(|mount| is_at_or_below(path, mount) && path != mount.as_path());
     if let Some(mount) = inside.max_by_key(|mount| mount.as_os_str().len()) {
         return mount.clone();
     }

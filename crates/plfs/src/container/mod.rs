@@ -4,23 +4,26 @@
 
 mod attributes;
 mod backends;
+pub(crate) mod base;
 mod clock;
 mod coherent;
 mod create;
 mod directory;
 mod layout;
+mod pack;
 
 pub(crate) use attributes::dir_mode;
 pub use attributes::{chmod, chown};
-pub(crate) use backends::check_table;
+pub(crate) use backends::{Table, check_table, identity_of as identity_at, path_of};
 pub use clock::{cover_all, raise_clock, read_clock, wall_clock, write_clock};
 pub(crate) use clock::{goes_by_wall_clock, touch_dir};
 #[cfg(test)]
 pub(crate) use create::create;
 pub use create::{add_backend, create_laid_out, prepare};
-pub(crate) use create::{make_dir, make_shared, publish, put_file};
+pub(crate) use create::{make_backend, make_dir, make_shared, publish, put_file};
 pub use directory::{
     DirectoryLayout, Layouts, Said, check_layout, is_layout, own_layout, set_layout,
 };
 pub use layout::{Container, find_root, read_name};
 pub(crate) use layout::{in_roots, log_sets, root_of};
+pub use pack::{find_pack, make_pack};

@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 
 use plfs_format::flat_index::Covered;
 use plfs_format::index_log::{Block, Record, align_up, decode_block};
-use plfs_format::name::{self, Name, SegmentRef};
+use plfs_format::name::{self, BACKEND_MAX, Name, SegmentRef};
 use plfs_format::{Bad, Uuid, flat_index, summary, summary::Summary};
 use plfs_index::Base;
 
 use super::lost::{self, Lost};
 use super::marks::{OpenMark, read_mark};
+use super::unreachable::unreachable;
 use crate::catalog::{Doubts, Durable, Index, Purpose, Totalizer, Totals};
 use crate::container::{Container, read_clock};
 use crate::error::{At, Error, Result, in_words};
@@ -27,7 +28,7 @@ use crate::store::{self, Errno, Links, Open};
 use crate::sync::Arc;
 
 pub use records::{IndexRecord, RecordKind, Records, WrittenBy, records};
-pub(super) use tree::uuid_of;
+pub(crate) use tree::uuid_of;
 pub use tree::{check_name, check_tree};
 
 /// How bad a finding is, mild ones first.
@@ -223,7 +224,7 @@ impl Promised {
     /// Whether a record points to bytes of a segment.
     pub(super) fn has(&self, (set, stream, segment): Segment) -> bool {
         let at = |backend| SegmentRef { set, stream, segment, backend };
-        let is_in = |ends: &Ends| ends.range(at(0)..=at(u16::MAX)).next().is_some();
+        let is_in = |ends: &Ends| ends.range(at(0)..=at(BACKEND_MAX)).next().is_some();
         is_in(&self.ends) || is_in(&self.doubted)
     }
 }
@@ -286,6 +287,11 @@ pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
         }
     }
     let is_unread = !check_data(container, &names, &promised, &mut report);
+    match container.base_len() {
+        Ok(Some(len)) => report.find(Severity::Note, container.path(name::BASE), 0, was_plain(len)),
+        Ok(None) => {}
+        Err(error) => report.fail(&container.dir, &error),
+    }
     check_flat(container, &names, &promised, &mut report);
     check_leavings(container, &names, &mut report);
     let is_short = !check_summary(container, &listed, summary, &promised, &mut report);
@@ -293,6 +299,13 @@ pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
         note_taken(container, &mut report);
     }
     (report, Accounts { is_unread, is_short })
+}
+
+fn was_plain(len: u64) -> String {
+    format!(
+        "it was a plain file before: programs without PLFS see these {len} bytes, and not what was \
+         written since"
+    )
 }
 
 fn said(mark: &OpenMark) -> String {
@@ -319,6 +332,8 @@ pub(super) fn check_index_log(
     let (mut last_stamp, mut gaps, mut left_out, mut is_whole) = (0, Vec::new(), 0u64, true);
     let ends = promised.block_ends.entry(set).or_default();
     let doubts = Doubts::of(container, Purpose::Reading);
+    let failed = container.path(&name::unsynced_mark(set));
+    let has_failed = container.store.stat(&failed, Links::Stay).is_ok();
     let (mut durable, mut doubted) = (Durable::default(), Vec::new());
     let scanned = log::scan_pieces(container, set, 0, |offset, piece| {
         match piece {
@@ -341,7 +356,7 @@ pub(super) fn check_index_log(
                     Ok(block) => {
                         durable.push(&block);
                         let emptied = &mut promised.emptied;
-                        match doubts.about(&block) {
+                        match doubts.about(&block, has_failed) {
                             Some(boot) => {
                                 let mut ends = Ends::new();
                                 promise(&block, offset, &path, &mut ends, emptied);
@@ -464,15 +479,25 @@ fn check_data(
     promised: &Promised,
     report: &mut Report,
 ) -> bool {
-    let mut lost_backends = BTreeSet::new();
+    let (mut lost_backends, mut is_lost) = (BTreeSet::new(), false);
     let all = promised.ends.iter().map(|entry| (true, entry));
     let all = all.chain(promised.doubted.iter().map(|entry| (false, entry)));
     for (is_promised, (at, (end, index, block))) in all {
-        let path = match container.segment_path(at) {
+        // What a process has found once may not be there any more.
+        let found = container.segment_path(at).and_then(|path| {
+            match container.store.stat(&path, Links::Follow) {
+                Err(Errno::NOENT | Errno::NOTDIR) if at.backend > 0 => {
+                    Ok(container.backend_dir_again(at.backend)?.join(name::data_log(at)))
+                }
+                _ => Ok(path),
+            }
+        });
+        let path = match found {
             Ok(path) => path,
             Err(error) => {
                 if lost_backends.insert(at.backend) {
                     report.fail(&container.dir, &error);
+                    is_lost = true;
                 }
                 continue;
             }
@@ -490,6 +515,17 @@ fn check_data(
                 continue;
             }
         };
+        if *at == SegmentRef::BASE {
+            if found < *end {
+                let what = format!(
+                    "a program without PLFS cut it: up to {end} what was written in place reads \
+                     as zeros (the block at {block} of {})",
+                    index.display()
+                );
+                report.find(Severity::Note, &path, found, what);
+            }
+            continue;
+        }
         // A truncate to nothing removes index logs before data logs: a promise counts while its log
         // is there.
         if found < *end && container.store.stat(index, Links::Follow).is_ok() {
@@ -507,6 +543,14 @@ fn check_data(
                     format!("{what}; nobody had synced them when power was cut"),
                 ),
             }
+        }
+    }
+    // What is in the way of loading the index has been found.
+    if is_lost && let Ok(all) = unreachable(container) {
+        for found in all {
+            let what = format!("backend {:04x} is not there: {}", found.backend, found.in_words());
+            let from = found.ranges.first().map_or(0, |(from, _)| *from);
+            report.find(Severity::Unknown, &container.dir, from, what);
         }
     }
     let mut is_unread = promised.is_damaged;
@@ -665,6 +709,16 @@ fn check_leavings(container: &Container, names: &BTreeSet<Name>, report: &mut Re
         }
     }
     for name in names {
+        if let Name::Unsynced(set) = name
+            && names.contains(&Name::LogSet(*set))
+        {
+            report.find(
+                Severity::Note,
+                container.path(&name::unsynced_mark(*set)),
+                0,
+                "a sync of this log set failed: some of its data may be lost",
+            );
+        }
         if let Name::Gone(set) = name {
             report.find(
                 Severity::Garbage,
@@ -754,14 +808,23 @@ fn check_summary(
     let valid = container.store.stat(&container.dir, Links::Follow).is_ok_and(|dir| {
         dir.mtime == store::Time { sec: summary.token_sec, nsec: summary.token_nsec }
     });
+    // A base may change without PLFS; and who still writes it in place changes no time of the
+    // directory.
+    let of_logs = |bytes| if container.superblock.has_base { 0 } else { bytes };
     let then = (
-        summary.size,
+        of_logs(summary.size),
         summary.records,
         summary.index_bytes,
         summary.data_logs,
-        summary.stored_bytes,
+        of_logs(summary.stored_bytes),
     );
-    let now = (found.size, found.records, found.index_bytes, found.data_logs, found.stored_bytes);
+    let now = (
+        of_logs(found.size),
+        found.records,
+        found.index_bytes,
+        found.data_logs,
+        of_logs(found.stored_bytes),
+    );
     let short = match summary.flat_index.is_empty() {
         false if valid => flat_state_of_file(container, Arc::new(summary.flat_index))
             .map_err(|error| (0, error.to_string()))
@@ -787,7 +850,7 @@ fn check_summary(
         let what = format!(
             "at the last close there were {} bytes, {} records in {} bytes of index, {} data \
              logs; now there are {} bytes, {} records in {}, {} data logs",
-            then.0, then.1, then.2, then.3, now.0, now.1, now.2, now.3
+            summary.size, then.1, then.2, then.3, found.size, now.1, now.2, now.3
         );
         report.find(Severity::Corrupt, &path, summary::OFFSET, what);
     } else if !valid && is_short {

@@ -12,13 +12,15 @@ use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Result};
 use crate::log;
-use crate::store::machine::{ProcessFacts, is_dead, start_of_process};
+use crate::store::machine::{ProcessFacts, boot_time_ns, is_dead, random_u64, start_of_process};
 use crate::store::shm::{SharedPage, directory_identity};
 use crate::store::{Errno, Links, Store};
 
-/// Pages that a process looks at when it looks for those of the dead: a look costs four system
-/// calls.
-const REAP_MAX: usize = 8;
+/// Pages that a process looks at in any case when it looks for those of the dead: a look costs four
+/// system calls.
+const REAP_LEAST: usize = 8;
+/// How long it goes on. 2 ms: some 100 pages.
+const REAP_NS: u64 = 2_000_000;
 /// Marks that a closer looks at for the same reason: a look costs a system call on the storage and
 /// two elsewhere.
 pub(crate) const LOOK_MAX: usize = 8;
@@ -73,13 +75,12 @@ pub(crate) fn end_the_dead(container: &Container, config: &Config, names: &[Name
 pub(super) fn end_if_dead(container: &Container, config: &Config, set: u32) -> Result<bool> {
     let Some(mark) = read_mark(container, set)? else { return Ok(false) };
     let is_dead = life(container, config.shared_memory.as_deref(), &mark)? == Life::Ended;
-    if is_dead {
-        end(container, config, mark)?;
-    }
-    Ok(is_dead)
+    Ok(is_dead && !matches!(end(container, config, mark)?, Cleared::Alive(_)))
 }
 
-/// Removes the mark, if we are the heir of its owner's page, else fences its log set.
+/// Removes the mark, if we are the heir of its owner's page, else fences its log set: that of an
+/// owner whose page nobody can find any more. By name, so what has the name must still be that
+/// mark: once it goes, the next process of the node may take the set over.
 fn end(container: &Container, config: &Config, mark: OpenMark) -> Result<Cleared> {
     if let Some(dir) = &config.shared_memory {
         log::reclaim(
@@ -87,6 +88,23 @@ fn end(container: &Container, config: &Config, mark: OpenMark) -> Result<Cleared
             &log::page_path_of(container, dir, mark.uid),
             mark.uid,
         )?;
+    }
+    if let Some(text) = &mark.text {
+        // In this order (docs/decisions/0009): whoever removes a mark removes it before the page
+        // that names it. So one that is there when its page is not can only be fenced.
+        if let Some(dir) = config.shared_memory.as_deref().filter(|_| text.place != 0)
+            && log::names_tenancy(
+                &log::page_path_of(container, dir, mark.uid),
+                mark.uid,
+                text.nonce,
+            )?
+        {
+            // Somebody has joined it, or is its heir.
+            return Ok(Cleared::Alive(mark));
+        }
+        if log::read_mark(container, mark.set)?.is_none_or(|there| there.nonce != text.nonce) {
+            return Ok(Cleared::Removed(mark));
+        }
     }
     let path = container.path(&name::open_mark(mark.set));
     match container.store.rename(&path, &container.path(&name::fenced_mark(mark.set))) {
@@ -183,13 +201,19 @@ fn lives_of_crowd(
 }
 
 /// Ends the tenancies of jobs of this user that were killed on this host: removes their marks, and
-/// their pages from shared memory. Looks at a few pages only.
+/// their pages from shared memory. Looks at all pages, or as many as a short time allows; each
+/// process begins somewhere else, so that none is out of sight for ever.
 ///
 /// What cannot be done is left to the next one.
 pub(crate) fn reap(store: &dyn Store, shared_memory: &Path) {
     let user = store.user();
     let pages = SharedPage::find(shared_memory, (user != 0).then_some(user)).unwrap_or_default();
-    for (page, uid) in pages.iter().take(REAP_MAX) {
+    let first = random_u64() as usize % pages.len().max(1);
+    let begun = boot_time_ns();
+    for (i, (page, uid)) in pages.iter().cycle().skip(first).take(pages.len()).enumerate() {
+        if i >= REAP_LEAST && boot_time_ns().saturating_sub(begun) > REAP_NS {
+            break;
+        }
         let _ = log::reclaim(store, page, *uid);
     }
 }

@@ -8,12 +8,13 @@ mod lost;
 mod marks;
 mod remove;
 mod repair;
+mod unreachable;
 
-pub(crate) use check::has_lost_records;
 pub use check::{
     Finding, FlatState, FlatTotals, Health, IndexRecord, RecordKind, Records, Report, Severity,
     WrittenBy, check, check_name, check_tree, flat_state, records,
 };
+pub(crate) use check::{has_lost_records, uuid_of};
 pub use lost::{Lost, discard, lost_and_found, lost_at, put_back};
 pub use marks::{Cleared, OpenMark, clear_marks, open_marks};
 pub(crate) use marks::{LOOK_MAX, end_the_dead, reap};
@@ -21,4 +22,5 @@ pub use remove::{
     Hold, is_removable, remove_if_nameless, remove_log_sets, remove_nameless, remove_stale_sets,
 };
 pub use repair::repair;
-pub(crate) use repair::sum_up;
+pub(crate) use repair::{remove_what_has_gone, sum_up};
+pub use unreachable::{Unreachable, unreachable};

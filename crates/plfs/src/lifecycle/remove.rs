@@ -4,12 +4,14 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use plfs_format::index_log::decode_block;
 use plfs_format::name::{self, Name};
 
 use super::marks::may_be_held_by_mark;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
-use crate::log::{self, LogSet};
+use crate::log::{self, LogSet, Piece};
+use crate::store::writers::Writers;
 use crate::store::{Errno, Kind, Links, LockKind, Open, Stat, Store, StoreFile, shm};
 use crate::sync::{Arc, thread};
 use crate::write::Identity;
@@ -128,11 +130,11 @@ pub(crate) fn if_nameless(
     shared_memory: Option<&Path>,
     act: impl FnOnce() -> Result<()>,
 ) -> Result<bool> {
-    let super_path = container.path(name::SUPER);
-    match container.store.stat(&super_path, Links::Stay) {
+    let inode = container.inode_path();
+    match container.store.stat(&inode, Links::Stay) {
         Ok(stat) if stat.nlink > 1 => return Ok(false),
         Ok(_) | Err(Errno::NOENT) => {}
-        Err(errno) => return Err(errno).at("stat", &super_path),
+        Err(errno) => return Err(errno).at("stat", &inode),
     }
     if_unused(container, shared_memory, act)
 }
@@ -151,11 +153,29 @@ fn if_unused(
         return Ok(false);
     }
     let Some(_alone) = Hold::take_alone(container, shared_memory)? else { return Ok(false) };
+    if is_open_as_plain(container, shared_memory) {
+        return Ok(false);
+    }
     act()?;
     if let Some(dir) = shared_memory {
         LogSet::forget_page(container, dir);
     }
     Ok(true)
+}
+
+/// Whether a process may have the file open as a plain one, from before it had a container: when it
+/// looks again it finds what is in the container.
+pub(super) fn is_open_as_plain(container: &Container, shared_memory: Option<&Path>) -> bool {
+    if !container.superblock.has_base {
+        return false;
+    }
+    if container.local {
+        let base = container.store.open(&container.path(name::BASE), Open::READ.briefly());
+        return base.is_ok_and(|base| base.is_open_elsewhere());
+    }
+    // Of other nodes nobody knows.
+    let writers = |dir| Writers::join(dir, container.store.user()).ok();
+    shared_memory.and_then(writers).is_some_and(|table| table.has_others(container.identity))
 }
 
 /// Removes all that the container has on its backends, the root's part last.
@@ -271,14 +291,59 @@ pub fn remove_log_sets(container: &Container, sets: impl IntoIterator<Item = u32
     going.into_iter().try_for_each(|set| remove_gone(container, set))
 }
 
-/// Removes what is left of a log set that has gone.
+/// Removes what is left of a log set that has gone. If a backend that has data of it is not there
+/// the rest stays, for who finds it again.
 pub fn remove_gone(container: &Container, set: u32) -> Result<()> {
     let store = container.store.as_ref();
-    for dir in &container.backend_dirs()?[1..] {
-        remove_tree(store, &dir.join(name::log_set(set)))?;
+    let mut missing = Vec::new();
+    for backend in container.backends() {
+        let (mut is_there, found) = (true, container.backend_dir(backend));
+        let found = found.and_then(|dir| {
+            match store.stat(&dir.join(name::log_set(set)), Links::Stay) {
+                // It has none there, or it is not there itself.
+                Err(Errno::NOENT | Errno::NOTDIR) => {
+                    is_there = false;
+                    container.backend_dir_again(backend)
+                }
+                _ => Ok(dir),
+            }
+        });
+        match found {
+            Ok(dir) if dir == container.dir => {}
+            Ok(dir) if is_there => {
+                remove_tree(store, &dir.join(name::log_set(set)))?;
+                // Or a power cut would leave data of which nothing says any more that it is dead.
+                store.sync_dir(&dir).at("sync", &dir)?;
+            }
+            Ok(_) => {}
+            Err(error @ Error::Io { .. }) if container.superblock.backends.contains(&backend) => {
+                return Err(error);
+            }
+            Err(_) => missing.push(backend),
+        }
+    }
+    if !missing.is_empty() && has_data_on(container, set, &missing) {
+        return Ok(());
     }
     // Last, because it is what says that there is something to remove.
     remove_tree(store, &container.path(&name::gone(set)))
+}
+
+/// Whether a log set that has gone has records of data on one of these backends, or cannot be read.
+fn has_data_on(container: &Container, set: u32, backends: &[u16]) -> bool {
+    let path = container.path(&name::gone(set)).join("index");
+    let mut has = false;
+    let scanned = log::scan_pieces_at(container, &path, set, 0, |offset, piece| {
+        has |= match piece {
+            Piece::Block(header, bytes) => decode_block(header, offset, bytes)
+                .map_or(true, |block| {
+                    block.segments.iter().any(|at| backends.contains(&at.backend))
+                }),
+            Piece::Gap { .. } | Piece::Refused(_) => false,
+        };
+        Ok(())
+    });
+    has || scanned.is_err_and(|error| error.errno() != Errno::LOOP)
 }
 
 fn remove(store: &dyn Store, path: &Path) -> Result<()> {

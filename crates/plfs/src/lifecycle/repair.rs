@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use plfs_format::name::{self, Name};
-use plfs_format::summary;
 use plfs_format::superblock::Superblock;
+use plfs_format::{Uuid, summary};
 
 use super::check::{FlatState, Promised, Report, Severity, check_index_log, examine, read_flat};
 use super::lost::take_out;
@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::container::{Container, in_roots, read_name, root_of};
 use crate::error::{At, Error, Result};
 use crate::log::{self, Piece};
-use crate::store::{self, Errno, Kind, Links, Open, Store};
+use crate::store::{self, Errno, Kind, Links, Open, Stat, Store};
 use crate::sync::Arc;
 use crate::write::Identity;
 
@@ -28,6 +28,9 @@ use crate::write::Identity;
 /// Where index logs are missing or damaged, nobody can tell which data belongs to what they said:
 /// then data stays where it is, and so do the flat index and a summary that counts more
 /// records than there are. Putting the index logs back makes the file whole.
+///
+/// A container that was a plain file before goes only when its base has no other name and nobody
+/// has it open: the base is the user's file.
 ///
 /// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made.
 /// Leaves containers that are open for writing alone, unless all who had them open have certainly
@@ -46,8 +49,11 @@ pub fn repair(
     let store = &in_roots(store, [root_of(&report.dir)]);
     let super_path = report.dir.join(name::SUPER);
     if report.nameless {
-        let age =
-            store.stat(&super_path, Links::Stay).or_else(|_| store.stat(&report.dir, Links::Stay));
+        // The names of one that was a plain file are links of its base.
+        let age = store
+            .stat(&report.dir.join(name::BASE), Links::Stay)
+            .or_else(|_| store.stat(&super_path, Links::Stay))
+            .or_else(|_| store.stat(&report.dir, Links::Stay));
         if age.is_ok_and(|stat| is_old(stat.ctime)) && report.copies.is_empty() {
             take_nameless(store, config, report, &mut done)?;
         }
@@ -171,6 +177,19 @@ fn is_dead(container: &Container, set: u32) -> Result<bool> {
     Ok(scanned.is_some() && is_whole && youngest < promised.emptied)
 }
 
+/// Removes log sets on their way out that are dead for sure: what somebody could not remove who
+/// died, or to whom a backend was not there.
+pub(crate) fn remove_what_has_gone(container: &Container) -> Result<()> {
+    for name in container.list()? {
+        if let Name::Gone(set) = name
+            && is_dead(container, set)?
+        {
+            remove_gone(container, set)?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes the summary; the file's times stay.
 pub(crate) fn sum_up(container: &Container) -> Result<bool> {
     let path = container.path(name::SUPER);
@@ -192,28 +211,19 @@ fn take_nameless(
 ) -> Result<()> {
     let path = report.dir.join(name::SUPER);
     let readable = readable(store, &report.dir)?;
-    let container = match (readable, store.stat(&path, Links::Stay), report.uuid) {
+    let found = store.stat(&path, Links::Stay);
+    let has_base = store.stat(&report.dir.join(name::BASE), Links::Stay).is_ok();
+    let container = match (readable, found, report.uuid) {
         (Some(container), ..) => container,
-        (None, Ok(_), Some(uuid)) => {
-            // What it says is lost, and with it the places of other backends; what lies here can
-            // go.
-            let superblock = Superblock {
-                uuid,
-                created_ns: 0,
-                boot: 0,
-                created_boot_ns: 0,
-                mode: 0,
-                uid: 0,
-                gid: 0,
-                streams: 1,
-                segment_bytes: 0,
-                backends: vec![0],
-                root: Vec::new(),
-            };
-            Container::in_root(store, &superblock, root_of(&report.dir))?
+        // Its names would be links of either.
+        (None, Ok(found), Some(_)) if has_base && found.nlink > 1 => return Ok(()),
+        (None, Ok(_), Some(uuid)) => unread(store, &report.dir, uuid, has_base)?,
+        (None, Err(Errno::NOENT), Some(uuid)) if has_base => {
+            unread(store, &report.dir, uuid, true)?
         }
         (None, Err(Errno::NOENT), _) => {
-            // Nothing but empty directories: whoever is making them fails with an error at worst.
+            // Nothing but empty directories: whoever is making them begins again, or fails with an
+            // error at worst.
             for entry in store.list(&report.dir).at("list", &report.dir)? {
                 let inner = report.dir.join(entry.name);
                 store.rmdir(&inner).at("remove", &inner)?;
@@ -228,6 +238,7 @@ fn take_nameless(
     if_nameless(&container, config.shared_memory.as_deref(), || {
         // Another repair may have moved it meanwhile. The container's own view goes along, and
         // would empty what was kept.
+        let path = container.inode_path();
         match store.stat(&path, Links::Stay) {
             Ok(stat) if (stat.dev, stat.ino) == container.identity => {}
             Ok(_) | Err(Errno::NOENT) => return Ok(()),
@@ -263,6 +274,31 @@ fn take_nameless(
     .map(drop)
 }
 
+/// A container whose superblock is lost, and with it the places of other backends: what lies in
+/// `dir` can go.
+pub(super) fn unread(
+    store: &Arc<dyn Store>,
+    dir: &Path,
+    uuid: Uuid,
+    has_base: bool,
+) -> Result<Container> {
+    let superblock = Superblock {
+        uuid,
+        created_ns: 0,
+        boot: 0,
+        created_boot_ns: 0,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        has_base,
+        streams: 1,
+        segment_bytes: 0,
+        backends: vec![0],
+        root: Vec::new(),
+    };
+    Container::in_root(store, &superblock, root_of(dir))
+}
+
 /// Whether a container's directory has nothing in it that a program wrote.
 fn is_empty(store: &dyn Store, dir: &Path) -> Result<bool> {
     let entries = match store.list(dir) {
@@ -280,7 +316,8 @@ fn is_empty(store: &dyn Store, dir: &Path) -> Result<bool> {
             (Some(Name::Super | Name::Flat | Name::Tmp | Name::Clock | Name::Lock), Kind::File) => {
                 true
             }
-            (Some(Name::OpenMark(_) | Name::Fenced(_)), Kind::Symlink) => true,
+            (Some(Name::Base), Kind::File) => stat.len == 0,
+            (Some(Name::OpenMark(_) | Name::Fenced(_) | Name::Unsynced(_)), Kind::Symlink) => true,
             (Some(Name::LogSet(_) | Name::Gone(_)), Kind::Dir) => {
                 let logs = store.list(&path).at("list", &path)?;
                 logs.iter().all(|log| {
@@ -308,8 +345,27 @@ pub(super) fn readable(store: &Arc<dyn Store>, dir: &Path) -> Result<Option<Cont
             Err(errno) => return Err(errno).at("open", &path),
         };
     let Ok(Some((superblock, _))) = read_name(file.as_ref(), &stat, &path) else { return Ok(None) };
-    let found = Container::in_root(store, &superblock, root_of(dir)).ok();
-    Ok(found.filter(|container| container.dir == dir && container.identity == (stat.dev, stat.ino)))
+    Ok(in_dir(store, &superblock, dir, &stat))
+}
+
+/// The container in `dir` with this superblock, a file with stat `found` there. One without the
+/// base that it should have is not read any more, but its names and its backends are known.
+pub(super) fn in_dir(
+    store: &Arc<dyn Store>,
+    superblock: &Superblock,
+    dir: &Path,
+    found: &Stat,
+) -> Option<Container> {
+    let in_root = |superblock: &Superblock| Container::in_root(store, superblock, root_of(dir));
+    let container = match in_root(superblock) {
+        Err(error) if superblock.has_base && error.errno() == Errno::NOENT => {
+            in_root(&Superblock { has_base: false, ..superblock.clone() })
+        }
+        other => other,
+    };
+    let container = container.ok().filter(|container| container.dir == dir)?;
+    let is_its = container.superblock.has_base || container.identity == (found.dev, found.ino);
+    is_its.then_some(container)
 }
 
 /// Moves a data log to which no record points to lost+found; `None` if there is one now. Owns its

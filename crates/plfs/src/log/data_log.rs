@@ -7,10 +7,11 @@ use plfs_format::name::{self, SegmentRef};
 use plfs_index::{Regions, Stretch, Sums};
 
 use super::LogSet;
-use super::flusher::{self, InFlight, write_behind};
+use super::flusher::{self, InFlight, Refused, Target, write_behind};
 use super::log_set::{FileName, open_to_readers};
 use crate::container::{Container, dir_mode, make_dir};
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
+use crate::store::machine::boot_time_ns;
 use crate::store::{self, CachedFile, Links, Open, StoreFile};
 use crate::sync::Arc;
 use crate::sync::plain::atomic::{AtomicUsize, Ordering};
@@ -72,6 +73,26 @@ impl Segment {
     }
 }
 
+/// Bytes that had a place, for which the store had no room there, and that have another one. The
+/// records of them say so before they are in any index log.
+#[derive(Clone, Copy, Debug)]
+pub struct Moved {
+    /// Index into [`DataLog::segments`], and offset in the segment.
+    pub from: (u32, u64),
+    /// How many.
+    pub length: u64,
+    /// The same of the other place.
+    pub to: (u32, u64),
+}
+
+/// How often somebody looks for room on other backends in one call. Each try makes a segment; a
+/// file has few backends.
+const TRIES: usize = 16;
+
+/// For how long nobody looks for another backend after all had no room: each look makes a segment
+/// on each of them, and a program that finds no room may try again at once.
+const REST_NS: u64 = 1_000_000_000;
+
 /// The data side of one writer. Not shared: its owner locks.
 pub struct DataLog {
     container: Arc<Container>,
@@ -89,6 +110,12 @@ pub struct DataLog {
     /// The store did not take all of the buffer the last time: what is left goes first.
     is_stuck: bool,
     in_flight: Arc<InFlight>,
+    /// The backends that may have its segments, if not those that the file has.
+    only: Option<Vec<u16>>,
+    /// Backends that had no room.
+    full: Vec<u16>,
+    /// All had none: until this time of the machine's clock they are not asked again.
+    rests_until: u64,
     /// What has been given to the store since the last [`DataLog::take_sums`]; `None` where nothing
     /// outlasts the machine's power.
     sums: Option<Sums>,
@@ -152,7 +179,22 @@ impl DataLog {
             counted_bytes: 0,
             is_stuck: false,
             in_flight: Arc::default(),
+            only: None,
+            full: Vec::new(),
+            rests_until: 0,
         }
+    }
+
+    /// A log whose segments lie on these backends, whatever those of the file are.
+    pub fn on(
+        container: Arc<Container>,
+        set: Arc<LogSet>,
+        budget_bytes: usize,
+        backends: Vec<u16>,
+    ) -> DataLog {
+        let mut log = DataLog::new(container, set, budget_bytes);
+        log.only = Some(backends);
+        log
     }
 
     /// What segment numbers of this log mean.
@@ -176,9 +218,10 @@ impl DataLog {
         Ok(Place { segment, physical, file, path: of.path.clone() })
     }
 
-    /// Says that the store has bytes that were [placed](DataLog::place) there. Not before: a sync of
-    /// another thread that comes first must leave them to the next one. Costs their sum, of which
-    /// threads wait for each other less than for the store, where they append to the same file.
+    /// Says that the store has bytes that were [placed](DataLog::place) there. Not before: a sync
+    /// of another thread that comes first must leave them to the next one. Costs their sum, of
+    /// which threads wait for each other less than for the store, where they append to the same
+    /// file.
     pub fn wrote(&mut self, place: &Place, bytes: &[u8]) {
         self.segments[place.segment as usize].dirty = true;
         if let Some(sums) = &mut self.sums {
@@ -216,22 +259,52 @@ impl DataLog {
     }
 
     /// Copies `bytes` into the buffer, which goes to storage when it is full. If the store has no
-    /// room for it, what earlier calls gave stays in the buffer, and goes first at the next call;
-    /// of `bytes` is taken what the store has, an error if that is nothing. After an error ask
-    /// [`DataLog::has_lost`].
-    pub fn buffer(&mut self, bytes: &[u8]) -> Result<Placed> {
+    /// room for it on any backend, what earlier calls gave stays in the buffer, and goes first at
+    /// the next call; of `bytes` is taken what the store has, an error if that is nothing. After an
+    /// error ask [`DataLog::has_lost`].
+    ///
+    /// `moved` hears of bytes of earlier calls that have another place than those were told, also
+    /// if this one fails; so it is with the other calls that have it.
+    pub fn buffer(&mut self, bytes: &[u8], moved: &mut dyn FnMut(Moved)) -> Result<Placed> {
         if self.travel.behind {
+            self.recall(moved)?;
             self.in_flight.failure()?;
         }
         if self.is_stuck {
-            self.write_buffer()?;
+            self.write_out(moved)?;
         }
-        let (segment, physical) = self.reserve(bytes.len() as u64)?;
+        let mut tries = 0..TRIES;
+        loop {
+            let (segment, physical) = self.reserve(bytes.len() as u64)?;
+            let (taken, error) = self.buffer_at(bytes, (segment, physical), moved)?;
+            let Some(error) = error else {
+                return Ok(Placed { segment, physical, length: taken as u64 });
+            };
+            // What earlier calls gave goes first. Then all of this one, so that it has one place.
+            let goes_on = error.is_full()
+                && tries.next().is_some()
+                && (self.buffer.is_empty() || self.write_out(moved).is_ok())
+                && self.leave_full(segment);
+            match taken {
+                _ if goes_on => {}
+                0 => return Err(error),
+                _ => return Ok(Placed { segment, physical, length: taken as u64 }),
+            }
+        }
+    }
+
+    /// [`DataLog::buffer`] at a place that is the call's: how much was taken, and why not all.
+    fn buffer_at(
+        &mut self,
+        bytes: &[u8],
+        (segment, physical): (u32, u64),
+        moved: &mut dyn FnMut(Moved),
+    ) -> Result<(usize, Option<Error>)> {
         if !self.buffer.is_empty()
             && (self.buffer_segment, self.buffer_at + self.buffer.len() as u64)
                 != (segment, physical)
         {
-            self.write_buffer()?;
+            self.write_out(moved)?;
         }
         let mut taken = 0;
         while taken < bytes.len() {
@@ -254,14 +327,18 @@ impl DataLog {
                 let refused = self.buffer.len().min(taken);
                 self.buffer.truncate(self.buffer.len() - refused);
                 self.count();
-                taken -= refused;
-                if taken == 0 {
-                    return Err(error);
-                }
-                break;
+                return Ok((taken - refused, Some(error)));
             }
         }
-        Ok(Placed { segment, physical, length: taken as u64 })
+        Ok((taken, None))
+    }
+
+    /// The error by which bytes are lost that a call has taken, as far as that is known.
+    pub fn check(&self) -> Result<()> {
+        match self.travel.behind {
+            true => self.in_flight.failure(),
+            false => Ok(()),
+        }
     }
 
     /// Whether bytes are lost that a call has taken. If not, a call that failed may be made again.
@@ -271,9 +348,10 @@ impl DataLog {
 
     /// Hands everything to the store, waits until it has it, and tells the node what is not
     /// durable: records of it may be appended now. After an error ask [`DataLog::has_lost`].
-    pub fn flush(&mut self) -> Result<()> {
-        self.write_buffer()?;
+    pub fn flush(&mut self, moved: &mut dyn FnMut(Moved)) -> Result<()> {
+        self.write_out(moved)?;
         self.in_flight.wait()?;
+        self.recall(moved)?;
         self.failure()?;
         // Of many files that are open few are written at a time.
         flusher::keep_buffer(std::mem::take(&mut self.buffer));
@@ -308,9 +386,110 @@ impl DataLog {
 
     /// Hands what is buffered to the store, and gives what to [wait](InFlight::wait) for: a
     /// [flush](DataLog::flush) after it finds little to do.
-    pub fn begin_flush(&mut self) -> Result<Arc<InFlight>> {
-        self.write_buffer()?;
+    pub fn begin_flush(&mut self, moved: &mut dyn FnMut(Moved)) -> Result<Arc<InFlight>> {
+        self.write_out(moved)?;
         Ok(self.in_flight.clone())
+    }
+
+    /// Hands what is buffered to the store: on another backend, if there is no room.
+    fn write_out(&mut self, moved: &mut dyn FnMut(Moved)) -> Result<()> {
+        let mut tries = 0..TRIES;
+        loop {
+            match self.write_buffer() {
+                Err(error) if error.is_full() && tries.next().is_some() => {
+                    let from = (self.buffer_segment, self.buffer_at);
+                    let length = self.buffer.len() as u64;
+                    if !self.leave_full(from.0) {
+                        return Err(error);
+                    }
+                    let Ok(to) = self.reserve(length) else { return Err(error) };
+                    (self.buffer_segment, self.buffer_at) = to;
+                    moved(Moved { from, length, to });
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Gives what threads found no room for to another backend. If there is none it is lost.
+    fn recall(&mut self, moved: &mut dyn FnMut(Moved)) -> Result<()> {
+        while let Some(refused) = self.in_flight.take_refused() {
+            self.write_elsewhere(refused, moved)
+                .inspect_err(|error| self.in_flight.fail(error.clone()))?;
+        }
+        Ok(())
+    }
+
+    fn write_elsewhere(&mut self, refused: Refused, moved: &mut dyn FnMut(Moved)) -> Result<()> {
+        let Refused { segment, offset, bytes, mut error } = refused;
+        let (mut from, length) = ((segment, offset), bytes.len() as u64);
+        for _ in 0..TRIES {
+            if !self.leave_full(from.0) {
+                break;
+            }
+            let to = self.reserve(length)?;
+            moved(Moved { from, length, to });
+            from = to;
+            let segment = &mut self.segments[to.0 as usize];
+            let file = segment.open(&self.container)?;
+            segment.dirty = true;
+            match store::write_full(file.as_ref(), &bytes, to.1)
+                .at("write the data log", &segment.path)
+            {
+                Ok(()) => {
+                    if let Some(sums) = &mut self.sums {
+                        sums.push(to.0, to.1, &bytes);
+                    }
+                    return Ok(());
+                }
+                Err(full) if full.is_full() => error = full,
+                other => return other,
+            }
+        }
+        Err(error)
+    }
+
+    /// Ends a segment whose backend has no room, for the whole node, if there may be room on
+    /// another one. If not it stays, and so does what the caller has for it.
+    pub fn leave_full(&mut self, segment: u32) -> bool {
+        self.leave_place(self.segments[segment as usize].at)
+    }
+
+    fn leave_place(&mut self, at: SegmentRef) -> bool {
+        if boot_time_ns() < self.rests_until {
+            return false;
+        }
+        if !self.full.contains(&at.backend) {
+            self.full.push(at.backend);
+        }
+        let left = self.backends().is_ok_and(|ids| ids.iter().any(|id| !self.full.contains(id)));
+        if !left || self.set.leave_segment(self.stream, at.segment).is_err() {
+            self.full.clear();
+            self.rests_until = boot_time_ns() + REST_NS;
+            return false;
+        }
+        self.regions.leave();
+        true
+    }
+
+    /// The backends that may get a new segment, the first choice first.
+    fn backends(&self) -> Result<Vec<u16>> {
+        let Some(only) = &self.only else {
+            return self.container.targets(self.set.id(), self.stream);
+        };
+        let (turn, mut ids) = (u64::from(self.set.id()) + u64::from(self.stream), only.clone());
+        let first = (turn % (ids.len() as u64).max(1)) as usize;
+        ids.rotate_left(first);
+        Ok(ids)
+    }
+
+    /// The backend for a new segment.
+    fn choose(&self) -> Result<u16> {
+        let ids = self.backends()?;
+        let [first, _, ..] = ids[..] else { return Ok(ids.first().copied().unwrap_or(0)) };
+        let mut not_full = ids.iter().copied().filter(|id| !self.full.contains(id));
+        let any = not_full.clone().next().unwrap_or(first);
+        Ok(not_full.find(|id| self.container.has_room(*id)).unwrap_or(any))
     }
 
     fn write_buffer(&mut self) -> Result<()> {
@@ -327,17 +506,12 @@ impl DataLog {
                 sums.push(self.buffer_segment, self.buffer_at, &self.buffer);
             }
             let bytes = std::mem::replace(&mut self.buffer, self.in_flight.spare());
-            let path = segment.path.clone();
+            let (path, offset) = (segment.path.clone(), self.buffer_at);
             self.is_stuck = false;
             self.count();
-            write_behind(
-                &file,
-                path,
-                self.buffer_at,
-                bytes,
-                &self.in_flight,
-                self.budget_bytes / 2,
-            );
+            let segment = self.has_choice().then_some(self.buffer_segment);
+            let target = Target { file, path, segment, offset };
+            write_behind(target, bytes, &self.in_flight, self.budget_bytes / 2);
             return Ok(());
         }
         while !self.buffer.is_empty() {
@@ -354,29 +528,43 @@ impl DataLog {
         Ok(())
     }
 
+    /// Whether there is another backend for what finds no room.
+    fn has_choice(&self) -> bool {
+        self.only.as_ref().unwrap_or(&self.container.superblock.backends).len() > 1
+    }
+
     fn reserve(&mut self, bytes: u64) -> Result<(u32, u64)> {
         if let Some(placed) = self.regions.place_in_current(bytes) {
             return Ok(placed);
         }
-        let mut regions = self.regions;
-        let placed = regions.place(bytes, |want| {
-            let (number, offset) = self.set.reserve(self.stream, want)?;
-            let at = SegmentRef {
-                set: self.set.id(),
-                stream: self.stream,
-                segment: number,
-                backend: self.container.backend_of(self.set.id(), self.stream),
-            };
-            Ok((self.segment(at)?, offset))
-        });
-        self.regions = regions;
-        placed
+        let mut tries = 0..TRIES;
+        loop {
+            let (mut regions, mut refused) = (self.regions, None);
+            let placed = regions.place(bytes, |want| self.region(want, &mut refused));
+            self.regions = regions;
+            match (placed, refused) {
+                (Err(error), Some(at))
+                    if error.is_full() && tries.next().is_some() && self.leave_place(at) => {}
+                (placed, _) => return placed,
+            }
+        }
+    }
+
+    /// A region of the stream. If its segment cannot be made `refused` says which.
+    fn region(&mut self, bytes: u64, refused: &mut Option<SegmentRef>) -> Result<(u32, u64)> {
+        loop {
+            let (number, offset) = self.set.reserve(self.stream, bytes)?;
+            if let Some(i) = self.segments.iter().rposition(|known| known.at.segment == number) {
+                return Ok((i as u32, offset));
+            }
+            if let Some(at) = self.set.place(self.stream, number, || self.choose())? {
+                *refused = Some(at);
+                return Ok((self.segment(at)?, offset));
+            }
+        }
     }
 
     fn segment(&mut self, at: SegmentRef) -> Result<u32> {
-        if let Some(i) = self.segments.iter().rposition(|segment| segment.at == at) {
-            return Ok(i as u32);
-        }
         let mut path = self.container.segment_path(&at)?;
         let file = CachedFile::for_writing(self.container.local);
         let create = |path: &Path| {
@@ -404,16 +592,15 @@ impl DataLog {
         // be in the way of those in it.
         let dir = self.container.backend_dir_again(at.backend)?;
         let root = dir.ancestors().nth(3).unwrap_or(&dir);
-        let super_path = self.container.path(name::SUPER);
+        let inode = self.container.inode_path();
         match make_dir(store, root, &dir, 0o700) {
             Err(error) if error.errno() != store::Errno::EXIST => return Err(error),
             Err(_) => {}
             // The file's mode of now, not of its creation; and of after, if it changes meanwhile:
             // who changes it finds the directory.
             Ok(()) => {
-                let mode = || {
-                    Ok(dir_mode(store.stat(&super_path, Links::Stay).at("stat", &super_path)?.mode))
-                };
+                let mode =
+                    || Ok(dir_mode(store.stat(&inode, Links::Stay).at("stat", &inode)?.mode));
                 let (mut now, mut set) = (mode()?, None);
                 while set != Some(now) {
                     store.chmod(&dir, now).at("set the mode of", &dir)?;

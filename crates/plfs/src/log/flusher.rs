@@ -24,12 +24,30 @@ struct State {
     jobs: usize,
     failed: Option<Error>,
     spare: Vec<Vec<u8>>,
+    refused: Vec<Refused>,
+}
+
+/// A buffer for which the store had no room.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// The owner's number of the segment.
+    pub segment: u32,
+    pub offset: u64,
+    pub bytes: Vec<u8>,
+    pub error: Error,
+}
+
+/// Where a buffer goes.
+pub(super) struct Target {
+    pub file: Arc<dyn StoreFile>,
+    pub path: Arc<Path>,
+    /// The owner's number of the segment, if it has other places for what finds no room.
+    pub segment: Option<u32>,
+    pub offset: u64,
 }
 
 struct Job {
-    file: Arc<dyn StoreFile>,
-    path: Arc<Path>,
-    offset: u64,
+    target: Target,
     bytes: Vec<u8>,
     owner: Arc<InFlight>,
 }
@@ -91,6 +109,16 @@ impl InFlight {
         lock(&self.state).failed.clone().map_or(Ok(()), Err)
     }
 
+    /// A buffer that found no room, and has other places to go.
+    pub(super) fn take_refused(&self) -> Option<Refused> {
+        lock(&self.state).refused.pop()
+    }
+
+    /// Bytes are lost: this is the failure, if it is the first.
+    pub(super) fn fail(&self, error: Error) {
+        lock(&self.state).failed.get_or_insert(error);
+    }
+
     /// An empty buffer, used before if there is one.
     pub fn spare(&self) -> Vec<u8> {
         lock(&self.state).spare.pop().unwrap_or_else(spare_buffer)
@@ -104,12 +132,10 @@ impl InFlight {
     }
 }
 
-/// Queues `bytes` to be written at `offset` of `file`. Waits while more than `budget_bytes` are
-/// under way in this process.
+/// Queues `bytes` to be written there. Waits while more than `budget_bytes` are under way in this
+/// process.
 pub(super) fn write_behind(
-    file: &Arc<dyn StoreFile>,
-    path: Arc<Path>,
-    offset: u64,
+    target: Target,
     bytes: Vec<u8>,
     owner: &Arc<InFlight>,
     budget_bytes: usize,
@@ -121,7 +147,7 @@ pub(super) fn write_behind(
         queue = flusher.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
     }
     queue.bytes += bytes.len();
-    queue.jobs.push_back(Job { file: file.clone(), path, offset, bytes, owner: owner.clone() });
+    queue.jobs.push_back(Job { target, bytes, owner: owner.clone() });
     if queue.threads < THREADS {
         queue.threads += usize::from(spawn_for_ever("plfs-flush", move || run(flusher)));
         if queue.threads == 0 {
@@ -163,14 +189,20 @@ fn run(flusher: &'static Flusher) {
 }
 
 fn finish(mut job: Job) {
-    let result = store::write_full(job.file.as_ref(), &job.bytes, job.offset)
-        .at("write the data log", &job.path);
+    let Target { file, path, segment, offset } = &job.target;
+    let result =
+        store::write_full(file.as_ref(), &job.bytes, *offset).at("write the data log", path);
     let mut state = lock(&job.owner.state);
-    if let Err(error) = result {
-        state.failed.get_or_insert(error);
+    match (result, segment) {
+        (Ok(()), _) => {}
+        (Err(error), Some(segment)) if error.is_full() => {
+            let bytes = std::mem::take(&mut job.bytes);
+            state.refused.push(Refused { segment: *segment, offset: *offset, bytes, error });
+        }
+        (Err(error), _) => drop(state.failed.get_or_insert(error)),
     }
     job.bytes.clear();
-    if state.spare.is_empty() {
+    if state.spare.is_empty() && job.bytes.capacity() > 0 {
         state.spare.push(job.bytes);
     }
     state.jobs -= 1;

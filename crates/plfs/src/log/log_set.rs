@@ -11,24 +11,26 @@ mod eof;
 mod join;
 mod mark;
 mod page;
+mod place;
 
 use std::path::{Path, PathBuf};
 
 use plfs_format::clock::{Clock, Covers};
 use plfs_format::index_log::{Append, Record, align_up, encode_block};
 use plfs_format::name::{self, SegmentRef};
+use plfs_format::pack;
 use plfs_index::{REGION_ALIGN, next_region};
 
 pub use durable::FileName;
 pub use eof::Era;
 pub use join::{CommitHorizon, Wanted, horizon};
-pub(crate) use mark::{claim, claim_in, read_mark};
-pub use page::lives;
+pub(crate) use mark::{claim, claim_in, must_be_synced, note_failed_sync, read_mark};
 use page::{
-    CLOCK, COVERED, DATA_DURABLE, INDEX_END, NEXT_STREAM, Shared, TAILS, pack_tail, too_long,
-    unpack_tail,
+    CLOCK, COVERED, DATA_DURABLE, Guard, INDEX_END, NEXT_STREAM, Shared, TAILS, pack_tail,
+    too_long, unpack_tail,
 };
-pub(crate) use page::{page_path_of, reclaim};
+pub use page::{lives, log_of_node};
+pub(crate) use page::{names_tenancy, page_path_of, reclaim};
 
 use super::Durability;
 use crate::container::{Container, raise_clock, read_clock, wall_clock, write_clock};
@@ -79,7 +81,7 @@ impl LogSet {
     /// fences later finds what was appended. One readlink; on storage that machines share, also a
     /// look for the file's clock, which somebody may have begun to go by since the append began.
     pub fn must_own(&self) -> Result<()> {
-        let (store, words) = (&self.container.store, self.shared.words());
+        let words = self.shared.words();
         if !self.container.local && words[COVERED].load(Ordering::SeqCst) == 0 {
             let stamp = words[CLOCK].load(Ordering::SeqCst);
             match read_clock(&self.container) {
@@ -89,6 +91,12 @@ impl LogSet {
                 Err(error) => return Err(error),
             }
         }
+        self.must_have_mark()
+    }
+
+    /// [`LogSet::must_own`] where nobody goes by the file's clock: one readlink.
+    pub fn must_have_mark(&self) -> Result<()> {
+        let store = &self.container.store;
         match read_mark(&self.container, self.set)? {
             Some(mark) if mark.nonce == self.nonce => Ok(()),
             // The whole file may have been removed; then there is nothing to own.
@@ -148,13 +156,11 @@ impl LogSet {
         records: &[Record],
         data: Durability,
     ) -> Result<(u64, u64)> {
-        let _short = self.shared.lock().at("lock the shared page of", &self.index_path)?;
+        let _short = self.short()?;
         let index = self.index()?;
         let offset = align_up(index.stat().at("stat the index log", &self.index_path)?.len);
-        let stamp = self.tick();
-        let durable = self.shared.words()[DATA_DURABLE].load(Ordering::SeqCst);
-        let is_data_durable = data == Durability::Durable;
-        let append = Append { offset, stamp, durable, is_data_durable };
+        let append = self.next_append(offset, data);
+        let stamp = append.stamp;
         let block = encode_block(self.container.log_id(self.set), append, segments, records)
             .map_err(|bad| Error::of_bytes(&self.index_path, bad))?;
         // Before anybody can see the block.
@@ -164,11 +170,57 @@ impl LogSet {
             // Whoever comes from now on goes by the wall clock, which has not come so far.
             write_clock(&self.container, stamp, false)?;
         }
-        store::write_full(index.as_ref(), &block, offset)
-            .at("append to the index log", &self.index_path)?;
+        self.put_block(index.as_ref(), &block, offset).map(|end| (stamp, end))
+    }
+
+    /// Appends a block of a pack: `build` makes its records, or none, when nobody of the node
+    /// appends, and is told where the log ends. So what it finds in the log up to there is what the
+    /// node has said, until its own word is there. Gives what `build` gives, and the block's stamp
+    /// and where it ends, if there is one.
+    ///
+    /// Who comes to a pack reads its logs, so nobody goes by the file's clock.
+    pub fn append_pack<T>(
+        &self,
+        data: Durability,
+        build: impl FnOnce(u64) -> Result<(Vec<SegmentRef>, Vec<pack::Record>, T)>,
+    ) -> Result<(T, Option<(u64, u64)>)> {
+        let _short = self.short()?;
+        let index = self.index()?;
+        let offset = align_up(index.stat().at("stat the index log", &self.index_path)?.len);
+        let (segments, records, given) = build(offset)?;
+        if records.is_empty() {
+            return Ok((given, None));
+        }
+        let append = self.next_append(offset, data);
+        let stamp = append.stamp;
+        let log = self.container.log_id(self.set);
+        let block = pack::encode_block(log, append, &segments, &records)
+            .map_err(|bad| Error::of_bytes(&self.index_path, bad))?;
+        let end = self.put_block(index.as_ref(), &block, offset)?;
+        Ok((given, Some((stamp, end))))
+    }
+
+    fn short(&self) -> Result<Guard<'_>> {
+        self.shared.lock().at("lock the shared page of", &self.index_path)
+    }
+
+    fn next_append(&self, offset: u64, data: Durability) -> Append {
+        let stamp = self.tick();
+        let durable = self.shared.words()[DATA_DURABLE].load(Ordering::SeqCst);
+        Append { offset, stamp, durable, is_data_durable: data == Durability::Durable }
+    }
+
+    fn put_block(&self, index: &dyn StoreFile, block: &[u8], offset: u64) -> Result<u64> {
+        store::write_full(index, block, offset).at("append to the index log", &self.index_path)?;
         let end = offset + block.len() as u64;
         self.shared.words()[INDEX_END].store(end, Ordering::SeqCst);
-        Ok((stamp, end))
+        Ok(end)
+    }
+
+    /// Where the last block ends that a process of the node has appended; 0 if none has in this
+    /// tenancy.
+    pub fn index_end(&self) -> u64 {
+        self.shared.words()[INDEX_END].load(Ordering::SeqCst)
     }
 
     /// Says what closing the index log would say, where that can be an error.

@@ -9,10 +9,13 @@ mod flusher;
 mod index_log;
 mod log_set;
 
-pub use data_log::{DataLog, Placed};
+pub use data_log::{DataLog, Moved, Placed};
 pub use index_log::{Piece, Scan, scan, scan_pieces, scan_pieces_at, scan_whole};
-pub use log_set::{CommitHorizon, Era, LogSet, Wanted, horizon};
-pub(crate) use log_set::{claim, claim_in, lives, page_path_of, read_mark, reclaim};
+pub use log_set::{CommitHorizon, Era, LogSet, Wanted, horizon, log_of_node};
+pub(crate) use log_set::{
+    claim, claim_in, lives, must_be_synced, names_tenancy, note_failed_sync, page_path_of,
+    read_mark, reclaim,
+};
 
 use crate::config::Config;
 

@@ -15,7 +15,8 @@ use plfs_index::Found;
 use crate::error::Result;
 
 /// Fills `buf`, which stands for logical bytes from `offset` on, with what `pieces` say; what they
-/// leave out becomes zero.
+/// leave out becomes zero. [`Error::Unreachable`](crate::Error::Unreachable) if a backend is not
+/// there.
 pub fn fetch(
     offset: u64,
     buf: &mut [u8],
@@ -27,7 +28,8 @@ pub fn fetch(
         let start = (piece.logical - offset) as usize;
         let end = start + piece.length as usize;
         buf[at..start].fill(0);
-        read(piece, &mut buf[start..end])?;
+        read(piece, &mut buf[start..end])
+            .map_err(|error| error.of_range(piece.logical, piece.length))?;
         at = end;
     }
     buf[at..].fill(0);

@@ -54,7 +54,7 @@ struct Anchor {
     /// The root, if somebody has it open.
     root: Option<Kept>,
     /// The place's directory, as soon as it is kept.
-    dir: OnceLock<PlaceFd>,
+    dir: OnceLock<Arc<PlaceFd>>,
     /// The root's own path has links, so that it has to be opened by itself.
     is_linked: AtomicBool,
     /// Device and inode of the place's directory, for a view that keeps nothing and has found it.
@@ -71,7 +71,7 @@ struct Where {
 
 /// The directory of a place.
 #[derive(Debug)]
-enum PlaceFd {
+pub enum PlaceFd {
     /// For a view that lives as long as a call.
     Brief(BareFd),
     /// For one that is kept.
@@ -218,7 +218,7 @@ impl Inside {
             Keep::WhenUsed => self.keep != Keep::Nothing,
             Keep::Now | Keep::ToHold => {
                 let first = self.anchors.first().and_then(|first| first.dir.get());
-                matches!(first, Some(PlaceFd::Kept(_)))
+                first.is_some_and(|dir| matches!(**dir, PlaceFd::Kept(_)))
             }
             Keep::Later { .. } => self.keep == keep,
         };
@@ -281,7 +281,7 @@ impl Inside {
             true => PlaceFd::Kept(HighFd::new(fd)),
             false => PlaceFd::Brief(BareFd::new(fd)),
         };
-        Ok(anchor.dir.get_or_init(|| fd).as_fd())
+        Ok(anchor.dir.get_or_init(|| Arc::new(fd)).as_fd())
     }
 
     /// Opens the directory of a place.
@@ -360,9 +360,27 @@ impl Inside {
         });
         let inside = Inside::without_descriptors(places, roots, keep, self.walk);
         if let (Some(first), Some(fd)) = (inside.anchors.first(), fd) {
-            let _ = first.dir.set(PlaceFd::Kept(fd));
+            let _ = first.dir.set(Arc::new(PlaceFd::Kept(fd)));
         }
         inside.with_descriptors()
+    }
+
+    /// [`Store::kept_dir`](super::Store::kept_dir).
+    pub fn kept_dir(&self) -> Option<Result<Arc<PlaceFd>>> {
+        let first = self.anchors.first().filter(|_| self.keep == Keep::Now)?;
+        Some(self.readable(first))
+    }
+
+    fn readable(&self, anchor: &Anchor) -> Result<Arc<PlaceFd>> {
+        self.dir(anchor)?;
+        let dir = anchor.dir.get().ok_or(Errno::BADF)?;
+        if let PlaceFd::Kept(fd) = dir.as_ref()
+            && rustix::fs::fcntl_getfl(fd)?.contains(OFlags::PATH)
+        {
+            let readable = with_room(|| open_again(fd.as_fd(), READ_DIR)).map(BareFd::new)?;
+            fd.replace(readable)?;
+        }
+        Ok(dir.clone())
     }
 
     /// [`Store::hold`](super::Store::hold).
@@ -380,7 +398,7 @@ impl Inside {
 
     fn lock(&self, anchor: &Anchor) -> Option<Result<()>> {
         self.dir(anchor).ok()?;
-        let Some(PlaceFd::Kept(dir)) = anchor.dir.get() else { return None };
+        let PlaceFd::Kept(dir) = anchor.dir.get()?.as_ref() else { return None };
         match lock_shared(dir.as_fd()) {
             // It was only looked up, as the one that a release leaves.
             Err(Errno::BADF) => {
@@ -397,7 +415,7 @@ impl Inside {
     /// descriptor of the directory takes its place.
     fn release(&self) {
         let first = self.anchors.first().and_then(|first| first.dir.get());
-        if let Some(PlaceFd::Kept(dir)) = first
+        if let Some(PlaceFd::Kept(dir)) = first.map(Arc::as_ref)
             && let Ok(other) = with_room(|| open_again(dir.as_fd(), DIR))
         {
             // What cannot be replaced stays locked until the view goes, and its place is garbage

@@ -14,6 +14,7 @@ mod file_cache;
 pub(crate) mod machine;
 pub(crate) mod posix;
 pub(crate) mod shm;
+pub(crate) mod writers;
 
 pub use beneath::Kept;
 pub(crate) use file_cache::CachedFile;
@@ -192,9 +193,9 @@ pub enum Keep {
     /// directory is opened for reading as fast as it is looked up: local ones.
     ToHold,
     /// For a view of one place: as [`ToHold`](Keep::ToHold), but from the first use on. The
-    /// directory has a file with this device and inode as its superblock, and the process has that file open by another name as
-    /// long as the view lives. So the directory is known when it is found, also if one above it has
-    /// been renamed by then.
+    /// directory has a file with this device and inode as its superblock, and the process has that
+    /// file open by another name as long as the view lives. So the directory is known when it is
+    /// found, also if one above it has been renamed by then.
     Later {
         /// Device of the superblock.
         dev: u64,
@@ -276,6 +277,12 @@ pub trait Store: Send + Sync + Debug {
     /// Adds a name for the file `from` (a final symlink is not followed). EEXIST if `to` exists,
     /// dangling symlinks included.
     fn link(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Adds a name for an open file, whatever names it has; it must have one. Errors as
+    /// [`Store::link`]; ENOENT too if it has no name any more. EOPNOTSUPP: the store cannot.
+    fn link_open(&self, file: &dyn StoreFile, to: &Path) -> Result<()> {
+        let _ = (file, to);
+        Err(Errno::OPNOTSUPP)
+    }
     /// Makes a symbolic link at `path` with text `target`.
     fn symlink(&self, target: &Path, path: &Path) -> Result<()>;
     /// The text of a symbolic link.
@@ -339,6 +346,13 @@ pub trait Store: Send + Sync + Debug {
     fn hold(&self) -> Option<Result<Box<dyn Any + Send + Sync>>> {
         None
     }
+    /// For a view that keeps a descriptor from [`Now`](Keep::Now) on: the directory of its first
+    /// place, open for reading, by that same descriptor.
+    ///
+    /// `None`: the store cannot. Then [open](Store::open) it, which costs a descriptor.
+    fn kept_dir(&self) -> Option<Result<Arc<dyn StoreFile>>> {
+        None
+    }
     /// The user whom files belong to that are made through this store.
     fn user(&self) -> u32 {
         rustix::process::geteuid().as_raw()
@@ -365,9 +379,24 @@ pub trait StoreFile: Send + Sync + Debug {
     /// Reads into `buf` at `offset`; returns the bytes read, less than asked only at the end of the
     /// file (0 at or past it). Interrupted calls are repeated.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize>;
+    /// [`StoreFile::read_at`] by one call, which may give fewer bytes than there are.
+    fn read_once(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_at(buf, offset)
+    }
     /// Writes at `offset`; returns the bytes written, which may be fewer than given. Interrupted
     /// calls are repeated.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize>;
+    /// Writes at the end of the file as it is at that moment, whoever writes there; returns the
+    /// bytes written.
+    fn append(&self, buf: &[u8]) -> Result<usize> {
+        self.write_at(buf, self.stat()?.len)
+    }
+    /// Makes `[offset, offset + length)`, as far as the file reaches, zeros, and gives the room
+    /// back if the store can.
+    fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        let end = offset.saturating_add(length).min(self.stat()?.len);
+        write_zeros(self, offset, end)
+    }
     /// Says what close(2) would say: network file systems report there that earlier writes did not
     /// reach the server (EDQUOT, ENOSPC, EIO). The file stays open.
     fn flush(&self) -> Result<()> {
@@ -379,10 +408,40 @@ pub trait StoreFile: Send + Sync + Debug {
     fn set_len(&self, len: u64) -> Result<()>;
     /// Makes the bytes and the length durable (fdatasync).
     fn sync_data(&self) -> Result<()>;
+    /// Makes bytes, length, attributes and owner durable (fsync).
+    fn sync_all(&self) -> Result<()> {
+        self.sync_data()
+    }
+    /// The extended attribute `name`; `None` if the file has none of that name. EOPNOTSUPP: the
+    /// store has no attributes.
+    fn attribute(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let _ = name;
+        Err(Errno::OPNOTSUPP)
+    }
+    /// Sets an attribute that the file does not have: EEXIST if it has. Of several that try at
+    /// once, on whatever machine, one does it.
+    fn set_new_attribute(&self, name: &str, value: &[u8]) -> Result<()> {
+        let _ = (name, value);
+        Err(Errno::OPNOTSUPP)
+    }
+    /// Takes the file's gate, without waiting: Ok(false) if somebody has it, by this open file or
+    /// another, on this machine or another. A lock on one byte behind all that a file can have, for
+    /// writers; it ends with [`StoreFile::leave_gate`], or when the process or its machine dies.
+    /// Meets neither [`StoreFile::try_lock`] nor what programs lock of their bytes.
+    fn try_gate(&self) -> Result<bool> {
+        Err(Errno::OPNOTSUPP)
+    }
+    /// Ends what [`StoreFile::try_gate`] began.
+    fn leave_gate(&self) {}
     /// Takes a lock on the whole file, without waiting: Ok(false) if another holder is in the way.
     /// Released when the last descriptor of this open closes. Stores that cannot lock answer
     /// Ok(true).
     fn try_lock(&self, kind: LockKind) -> Result<bool>;
+    /// Whether another open of the file is there, on this machine, in whatever process. True too if
+    /// that cannot be found out, as by who is not its owner.
+    fn is_open_elsewhere(&self) -> bool {
+        true
+    }
     /// Whether [`StoreFile::try_lock`] keeps out processes of other machines too, as far as this
     /// one can know.
     fn locks_are_shared(&self) -> bool {
@@ -395,6 +454,11 @@ pub trait StoreFile: Send + Sync + Debug {
     /// between are zeros. A store that does not know its holes says `offset`.
     fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         Ok(Some(offset))
+    }
+    /// Where a hole begins at or after `offset`; the end of the file is one. A store that does not
+    /// know its holes says the end.
+    fn next_hole(&self, offset: u64) -> Result<u64> {
+        Ok(self.stat()?.len.max(offset))
     }
     /// The next read asks the storage, not this machine's page cache, which may have bytes from
     /// before another machine changed them. Best effort.
@@ -426,7 +490,7 @@ pub fn read_full(file: &dyn StoreFile, mut buf: &mut [u8], mut offset: u64) -> R
 
 /// Writes all of `buf` at `offset`, going on after short writes. A write of 0 bytes is ENOSPC:
 /// POSIX gives it for nothing else on a regular file.
-pub fn write_full(file: &dyn StoreFile, mut buf: &[u8], mut offset: u64) -> Result<()> {
+pub fn write_full(file: &(impl StoreFile + ?Sized), mut buf: &[u8], mut offset: u64) -> Result<()> {
     while !buf.is_empty() {
         let n = file.write_at(buf, offset)?;
         if n == 0 {
@@ -434,6 +498,21 @@ pub fn write_full(file: &dyn StoreFile, mut buf: &[u8], mut offset: u64) -> Resu
         }
         offset += n as u64;
         buf = &buf[n..];
+    }
+    Ok(())
+}
+
+/// Writes zeros to `[offset, end)`, 4 KiB at a time.
+pub(crate) fn write_zeros(
+    file: &(impl StoreFile + ?Sized),
+    mut offset: u64,
+    end: u64,
+) -> Result<()> {
+    let zeros = [0; 4096];
+    while offset < end {
+        let n = zeros.len().min(usize::try_from(end - offset).unwrap_or(usize::MAX));
+        write_full(file, &zeros[..n], offset)?;
+        offset += n as u64;
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ mod file_system;
 use std::any::Any;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -133,8 +133,9 @@ fn parent<'a>(spot: &'a Option<Spot<'_>>, path: &'a Path) -> Result<(Dir<'a>, &'
 impl Store for PosixStore {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
         let fd = self.open_fd(path, how)?;
-        // What a thread of the program writes to a number that it believes to be its log, or that it
-        // closed twice, must not go to a file of ours, nor what we write to one of the program's.
+        // What a thread of the program writes to a number that it believes to be its log, or that
+        // it closed twice, must not go to a file of ours, nor what we write to one of the
+        // program's.
         Ok(Arc::new(PosixFile(match how.brief && !how.write {
             true => Fd::Brief(BareFd::new(fd)),
             false => Fd::Own(HighFd::new(fd)),
@@ -189,6 +190,11 @@ impl Store for PosixStore {
 
     fn hold(&self) -> Option<Result<Box<dyn Any + Send + Sync>>> {
         self.inside.as_ref()?.hold().map(|held| held.map(|held| Box::new(held) as _))
+    }
+
+    fn kept_dir(&self) -> Option<Result<Arc<dyn StoreFile>>> {
+        let dir = self.inside.as_ref()?.kept_dir()?;
+        Some(dir.map(|dir| Arc::new(PosixFile(Fd::View(dir))) as _))
     }
 
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
@@ -259,6 +265,15 @@ impl Store for PosixStore {
         let (from_spot, to_spot) = (self.spot(from), self.spot(to));
         let ((from_dir, from), (to_dir, to)) = (parent(&from_spot, from)?, parent(&to_spot, to)?);
         retry_on_intr(|| rustix::fs::linkat(&from_dir, from, &to_dir, to, AtFlags::empty()))
+    }
+
+    fn link_open(&self, file: &dyn StoreFile, to: &Path) -> Result<()> {
+        let fd = file.fd().ok_or(Errno::OPNOTSUPP)?;
+        let from = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let spot = self.spot(to);
+        let (dir, to) = parent(&spot, to)?;
+        let call = || rustix::fs::linkat(CWD, from.as_str(), &dir, to, AtFlags::SYMLINK_FOLLOW);
+        retry_on_intr(call)
     }
 
     fn symlink(&self, target: &Path, path: &Path) -> Result<()> {

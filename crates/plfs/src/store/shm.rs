@@ -16,11 +16,13 @@
 //! sealed against it. Whoever finds a page that is no good does without one.
 #![allow(unsafe_code)]
 
+use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
 
 use linux_raw_sys::general as linux;
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, FsWord, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use syscalls::Sysno;
 
@@ -277,7 +279,7 @@ fn lock_range(lock: Lock, kind: u32) -> linux::flock {
     }
 }
 
-fn fcntl_lock(fd: BorrowedFd<'_>, command: u32, range: &mut linux::flock) -> Result<()> {
+pub(super) fn fcntl_lock(fd: BorrowedFd<'_>, command: u32, range: &mut linux::flock) -> Result<()> {
     loop {
         // SAFETY: the descriptor is borrowed for the call, and `range` is a struct flock, which the
         // kernel reads, and writes for F_OFD_GETLK.
@@ -296,6 +298,15 @@ fn fcntl_lock(fd: BorrowedFd<'_>, command: u32, range: &mut linux::flock) -> Res
     }
 }
 
+/// fcntl(2) with a number.
+pub(super) fn fcntl_number(fd: BorrowedFd<'_>, command: u32, number: u32) -> Result<()> {
+    // SAFETY: the descriptor is borrowed for the call, which reads and writes no memory.
+    let done = unsafe {
+        syscalls::syscall3(Sysno::fcntl, fd.as_raw_fd() as usize, command as usize, number as usize)
+    };
+    done.map(drop).map_err(|errno| Errno::from_raw_os_error(errno.into_raw()))
+}
+
 /// Device and inode of a directory of shared memory.
 pub fn directory_identity(dir: &Path) -> Result<(u64, u64)> {
     let stat = rustix::fs::stat(dir)?;
@@ -312,12 +323,77 @@ impl Drop for SharedPage {
 /// How often a sign is tried that another process has locked, a millisecond apart.
 const PRESENCE_TRIES: u32 = 100;
 
-/// A sign that this process uses something. Many may have it; the last one that drops it removes
-/// its file.
+/// A sign that this process uses something: a shared lock on a file. Many may have it; the last one
+/// that drops it removes the file.
+///
+/// A process has one for each file that it has open on a network file system, so it takes no
+/// descriptor: a map keeps the file open, and with it the lock of flock(2), which ends when the
+/// open file does. After a fork it lasts until parent and child have both dropped it, as it would
+/// with a descriptor, and an exec ends it.
 #[derive(Debug)]
 pub struct Presence {
-    file: HighFd,
+    /// `None` when it is dropped.
+    kept: Option<KeptOpen>,
     path: PathBuf,
+}
+
+/// What keeps a file open.
+#[derive(Debug)]
+#[allow(dead_code, reason = "held for its drop")]
+enum KeptOpen {
+    Map(EmptyMap),
+    Descriptor(HighFd),
+}
+
+impl KeptOpen {
+    fn new(fd: BareFd) -> KeptOpen {
+        match EmptyMap::of(fd.as_fd()) {
+            Some(map) => KeptOpen::Map(map),
+            None => KeptOpen::Descriptor(HighFd::new(fd.into_owned())),
+        }
+    }
+}
+
+/// A map that nobody looks into.
+#[derive(Debug)]
+struct EmptyMap(NonNull<c_void>);
+
+/// The least that can be mapped: the kernel takes a whole page, whatever that is here.
+const EMPTY_MAP_BYTES: usize = 1;
+
+// SAFETY: memory that may not be touched has no ties to a thread.
+unsafe impl Send for EmptyMap {}
+// SAFETY: as above.
+unsafe impl Sync for EmptyMap {}
+
+impl EmptyMap {
+    /// `None` if it cannot be mapped, or nobody knows whether the map would keep the very file
+    /// open: tmpfs does it so, overlayfs maps the file that is below.
+    fn of(fd: BorrowedFd<'_>) -> Option<EmptyMap> {
+        let kind = rustix::fs::fstatfs(fd).ok()?.f_type;
+        if kind != FsWord::from(linux::TMPFS_MAGIC) {
+            return None;
+        }
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                EMPTY_MAP_BYTES,
+                ProtFlags::empty(),
+                MapFlags::SHARED,
+                fd,
+                0,
+            )
+        };
+        NonNull::new(start.ok()?).map(EmptyMap)
+    }
+}
+
+impl Drop for EmptyMap {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `of` with this length, and nobody has a reference into it.
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr(), EMPTY_MAP_BYTES) };
+    }
 }
 
 impl Presence {
@@ -331,7 +407,7 @@ impl Presence {
                 | OFlags::NOFOLLOW
                 | OFlags::NONBLOCK;
             let open = || rustix::fs::open(path, flags, Mode::from_raw_mode(0o444));
-            let file = HighFd::new(with_room_to_keep(open)?);
+            let file = BareFd::new(with_room(open)?);
             // All users share the sign, so anybody can lock it for ever. Whoever looks whether it
             // is free has it for a moment.
             let mut tries = 0;
@@ -344,27 +420,38 @@ impl Presence {
             }
             // The last user may have removed the file between our open and our lock.
             if same_file(file.as_fd(), path) {
-                return Ok(Presence { file, path: path.to_path_buf() });
+                return Ok(Presence { kept: Some(KeptOpen::new(file)), path: path.to_path_buf() });
             }
         }
     }
 
     /// True if nobody has the sign up.
     pub fn is_free(path: &Path) -> bool {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        match with_room(|| rustix::fs::open(path, flags, Mode::empty())).map(HighFd::new) {
+        match Presence::look(path) {
             Ok(file) => flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok(),
             // Nobody knows: to leave garbage is better than to take data away that is in use.
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => false,
             Err(_) => true,
         }
     }
+
+    fn look(path: &Path) -> Result<BareFd> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        with_room(|| rustix::fs::open(path, flags, Mode::empty())).map(BareFd::new)
+    }
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        if flock(self.file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // Left behind, an empty file does no harm.
+        self.kept = None;
+        // Left behind, an empty file does no harm.
+        let Ok(file) = Presence::look(&self.path) else { return };
+        // Others may have come and gone meanwhile, and one may have come since: only a file that
+        // nobody has locked and that is still found by this name is the last one's to remove. Who
+        // comes now waits for this lock, and finds then that the file has gone.
+        if flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok()
+            && same_file(file.as_fd(), &self.path)
+        {
             let _ = rustix::fs::unlink(&self.path);
         }
     }
@@ -531,6 +618,42 @@ mod tests {
         assert_eq!(Presence::join(&at).err(), Some(Errno::AGAIN));
         drop(theirs);
         drop(Presence::join(&at).unwrap());
+        assert!(!at.exists());
+    }
+
+    /// A sign lasts as long as who has put it up, without a descriptor on a memory file system; the
+    /// last one takes it down.
+    #[test]
+    fn a_sign_is_up_as_long_as_somebody_has_it() {
+        let places = [path("sign"), std::env::temp_dir().join(format!("s{}", std::process::id()))];
+        for at in places {
+            let dir = std::fs::File::open(at.parent().unwrap()).unwrap();
+            let is_memory =
+                rustix::fs::fstatfs(&dir).unwrap().f_type == FsWord::from(linux::TMPFS_MAGIC);
+            assert!(Presence::is_free(&at));
+            let signs = [Presence::join(&at).unwrap(), Presence::join(&at).unwrap()];
+            for sign in signs {
+                assert!(!Presence::is_free(&at));
+                assert!(at.exists());
+                assert_eq!(matches!(sign.kept, Some(KeptOpen::Map(_))), is_memory);
+                drop(sign);
+            }
+            assert!(Presence::is_free(&at));
+            assert!(!at.exists());
+        }
+    }
+
+    /// Somebody removed the sign's file and others have put up another of the same name: that is
+    /// theirs, whoever goes.
+    #[test]
+    fn who_takes_a_sign_down_leaves_that_of_others() {
+        let at = path("theirs");
+        let old = Presence::join(&at).unwrap();
+        std::fs::remove_file(&at).unwrap();
+        let new = Presence::join(&at).unwrap();
+        drop(old);
+        assert!(!Presence::is_free(&at));
+        drop(new);
         assert!(!at.exists());
     }
 

@@ -5,18 +5,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 
+/// A new directory in memory, which is whoever's it is to remove.
+pub fn fresh_dir() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let dir = PathBuf::from(format!(
+        "/dev/shm/plfs-test-{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    ));
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
 /// A directory in memory, `shm` in it for the pages of a node. Removed when it is dropped.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     pub fn new() -> Scratch {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = PathBuf::from(format!(
-            "/dev/shm/plfs-test-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        ));
-        std::fs::create_dir_all(dir.join("shm")).unwrap();
+        let dir = fresh_dir();
+        std::fs::create_dir(dir.join("shm")).unwrap();
         Scratch(dir)
     }
 

@@ -5,11 +5,12 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{Links, PosixStore, Store};
 use plfs::{Cleared, Config, File, Health, OpenOptions, Opened, Plfs, Report, Severity};
 use plfs_format::mark::Mark;
+
+use crate::scratch::fresh_dir;
 
 struct Fixture {
     root: PathBuf,
@@ -18,13 +19,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let root = PathBuf::from(format!(
-            "/dev/shm/plfs-check-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        ));
-        fs::create_dir_all(&root).unwrap();
+        let root = fresh_dir();
         Fixture { root, config: Config::default() }
     }
 
@@ -735,12 +730,10 @@ fn records_say_who_wrote_what() {
     file.set_len(20_000).unwrap();
     file.write_at(b"end", 0).unwrap();
     file.commit().unwrap();
-    let records = plfs::records(file.container()).unwrap();
+    let records = plfs::records(file.container().unwrap()).unwrap();
     let said: Vec<_> = records.records.iter().map(|record| record.said).collect();
-    assert!(
-        matches!(said[0], plfs::RecordKind::Run(run) if run.count == 1000 && run.stride == 40 && run.length == 10),
-        "{said:?}"
-    );
+    let plfs::RecordKind::Run(run) = said[0] else { panic!("{said:?}") };
+    assert_eq!((run.count, run.stride, run.length), (1000, 40, 10), "{said:?}");
     assert!(matches!(said[1], plfs::RecordKind::Truncate(20_000)) && said.len() == 3);
     let by = &records.writers[records.records[0].writer.unwrap() as usize];
     assert_eq!(by.pid, std::process::id());

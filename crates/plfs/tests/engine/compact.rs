@@ -9,6 +9,8 @@ use plfs::store::{Errno, Links, Store, Time};
 use plfs::{Access, Config, File, Health, OpenOptions, Opened, Plfs, Report, Severity};
 use plfs_testkit::{FaultStore, MemStore, Op, an_hour_ahead, seed};
 
+use crate::scratch::fresh_dir;
+
 const NAME: &str = "/m/f";
 
 /// A store in memory, and directories where the processes of nodes meet.
@@ -19,12 +21,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let shared = PathBuf::from(format!(
-            "/dev/shm/plfs-compact-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        ));
+        let shared = fresh_dir();
         let memory = MemStore::new();
         for dir in ["/m", "/n"] {
             memory.mkdir(Path::new(dir), 0o755).unwrap();

@@ -7,25 +7,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{Errno, Links, Open, Store};
-use plfs::{Config, Error, File, Finding, OpenOptions, Opened, Plfs, Severity};
+use plfs::{Config, Error, File, Finding, OpenOptions, Opened, Plfs, Severity, Workload, Writers};
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, ZEROS, byte_of, rounds, seed, seeds};
+
+use crate::scratch::fresh_dir;
 
 /// A directory for the shared memory of a node; a new one is a node that has started again.
 struct Node(PathBuf);
 
 impl Node {
     fn new() -> Node {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = PathBuf::from(format!(
-            "/dev/shm/plfs-crash-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        ));
-        std::fs::create_dir_all(&dir).unwrap();
-        Node(dir)
+        Node(fresh_dir())
     }
 
     fn process(&self, store: Arc<dyn Store>) -> Plfs {
@@ -154,17 +148,25 @@ fn survived(
     plfs: &Plfs,
     path: &Path,
     events: &[Event],
+    born_plain: bool,
     named: bool,
     left: Left,
 ) -> Result<(), String> {
     let file = match plfs.open(path, OpenOptions::read()) {
         Ok(Opened::Logical(file)) => file,
+        // One that was born with a container is there as a plain file only if what it says of that
+        // was torn, and nobody had synced it.
+        Ok(Opened::Plain(file)) if born_plain => file,
         _ if !named => return Ok(()),
         other => return Err(format!("open gave {other:?}")),
     };
     let (low, high) = sizes(events);
     // As reads see it: `the_size_fits_what_a_power_loss_left` looks at what stat says.
-    let size = match file.with_index(|index| index.eof()) {
+    let end = || match file.is_plain() {
+        true => file.len(),
+        false => file.with_index(|index| index.eof()),
+    };
+    let size = match end() {
         Ok(size) => size,
         Err(_) if !named => return Ok(()),
         Err(error) => return Err(format!("no size: {error}")),
@@ -185,11 +187,7 @@ fn survived(
             // The size came from a summary that outlived its logs; a read that missed their data
             // turned to the logs, which end earlier, but not before what was synced. Then so do
             // all reads behind it.
-            Ok(0)
-                if left == Left::Some
-                    && file
-                        .with_index(|index| index.eof())
-                        .is_ok_and(|now| now >= low && now <= byte) => {}
+            Ok(0) if left == Left::Some && end().is_ok_and(|now| now >= low && now <= byte) => {}
             // Bytes that were committed and never synced may be missing (FORMAT.md section 7).
             Err(Error::MissingData { .. }) if !(certain || is_strict) => {}
             other => {
@@ -209,16 +207,28 @@ fn survived(
 ///
 /// With [`Left::Some`] what survives by chance stays in the file, and with it records whose data
 /// did not: from then on their bytes may be missing.
-fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
+fn power_loss(seed: u64, steps: usize, kind: Left, workload: Workload) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let path = PathBuf::from("/m/f");
     let mut store = memory();
+    if workload == Workload::Auto {
+        // Bytes of a plain file that are written over are the kernel's.
+        store = store.writing_over();
+    }
     let (mut events, mut named) = (Vec::<Event>::new(), false);
+    let mut born_plain = None;
     for _boot in 0..3 {
         let node = Node::new();
         // What happened, for people.
         let mut log = Vec::new();
-        let processes: Vec<Plfs> = (0..2).map(|_| node.process(Arc::new(store.clone()))).collect();
+        let config = Config {
+            shared_memory: Some(node.0.clone()),
+            streams: 2,
+            workload,
+            ..Config::default()
+        };
+        let process = |_| Plfs::new(Arc::new(store.clone()), config.clone());
+        let processes: Vec<Plfs> = (0..2).map(process).collect();
         let mut files: Vec<Option<File>> = vec![None, None];
         for _ in 0..steps {
             let (process, action) = (rng.below(2) as usize, rng.below(13));
@@ -229,8 +239,16 @@ fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
                 events.len()
             ));
             if files[process].is_none() {
-                match open(&processes[process], &path) {
-                    Ok(file) => files[process] = Some(file),
+                let mut options = OpenOptions::create();
+                if workload == Workload::Auto && rng.one_in(4) {
+                    options.writers = Writers::Several;
+                }
+                match processes[process].open(&path, options) {
+                    Ok(opened) => {
+                        let file = opened.file();
+                        born_plain.get_or_insert(file.is_plain());
+                        files[process] = Some(file);
+                    }
                     // What was never synced may be half there; nobody can be asked to write to it.
                     Err(_) if !named => return Ok(()),
                     Err(error) => return Err(format!("open: {error}")),
@@ -263,6 +281,10 @@ fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
                     7 => file.commit()?,
                     8..=9 => {
                         file.sync()?;
+                        if file.is_plain() {
+                            // Its name is the program's own business.
+                            store.sync_dir(Path::new("/m")).unwrap();
+                        }
                         synced(&mut events);
                         named = true;
                     }
@@ -323,7 +345,9 @@ fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
         // What the dying processes still do does not reach the store that is left.
         drop((files, processes));
         let after = Node::new();
-        survived(&after.process(Arc::new(left.clone())), &path, &events, named, kind)
+        let config = Config { shared_memory: Some(after.0.clone()), ..config };
+        let reader = Plfs::new(Arc::new(left.clone()), config);
+        survived(&reader, &path, &events, born_plain == Some(true), named, kind)
             .map_err(|why| format!("{why}\n{log:#?}"))?;
         store = left;
         if !named {
@@ -344,10 +368,20 @@ fn power_loss(seed: u64, steps: usize, kind: Left) -> Result<(), String> {
 /// is left.
 #[test]
 fn a_sync_survives_power_loss() {
+    synced_bytes_survive(Workload::Shared);
+}
+
+/// The same of a file that is born plain, and becomes a container at some time.
+#[test]
+fn a_sync_of_a_plain_file_survives_power_loss() {
+    synced_bytes_survive(Workload::Auto);
+}
+
+fn synced_bytes_survive(workload: Workload) {
     for seed in seeds(rounds("PLFS_CRASH_ROUNDS", 400)) {
         let steps = 2 + (seed % 40) as usize;
         for kind in [Left::Some, Left::Nothing] {
-            if let Err(why) = power_loss(seed, steps, kind) {
+            if let Err(why) = power_loss(seed, steps, kind, workload) {
                 panic!(
                     "seed {seed}, {steps} steps before each loss, {kind:?} of what was not synced \
                      is left: {why}"

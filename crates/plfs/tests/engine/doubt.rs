@@ -53,16 +53,17 @@ fn what_was_synced_after_a_reader_came_is_not_hidden_by_lost_data() {
 }
 
 fn append(memory: &MemStore, file: &File, set: u32, segments: &[SegmentRef], records: &[Record]) {
-    let path = file.container().path(&name::index_log(set));
+    let path = file.container().unwrap().path(&name::index_log(set));
     let log = memory.open(&path, Open::READ_WRITE).unwrap();
     let offset = align_up(log.stat().unwrap().len);
     let at = Append { offset, stamp: u64::MAX / 2, durable: 0, is_data_durable: false };
-    let block = encode_block(file.container().log_id(set), at, segments, records).unwrap();
+    let block = encode_block(file.container().unwrap().log_id(set), at, segments, records).unwrap();
     log.write_at(&block, offset).unwrap();
 }
 
 fn set_of(file: &File) -> u32 {
     file.container()
+        .unwrap()
         .list()
         .unwrap()
         .into_iter()

@@ -64,7 +64,7 @@ fn parts_merged_are_the_whole() {
             }
         }
         let (one, two) = (fixture.process(), fixture.process());
-        let whole = content(&open(&one));
+        let mut whole = content(&open(&one));
         let file = open(&two);
         let parts_n = 1 + rng.below(6) as u32;
         let mut parts: Vec<Vec<u8>> =
@@ -78,7 +78,8 @@ fn parts_merged_are_the_whole() {
         let merged = file.index_merge(&[&first, &rest]).unwrap();
         file.index_use(Arc::new(merged.clone())).unwrap();
         assert_eq!(content(&file), whole, "seed {seed}, {parts_n} parts");
-        // Own writes and others' commits go on top.
+        // Own writes and others' commits go on top; the last truncate may have left less than that.
+        whole.resize(whole.len().max(3), 0);
         file.write_at(b"own", 3).unwrap();
         let other = open(&one);
         other.write_at(b"other", 600).unwrap();
@@ -172,7 +173,7 @@ fn what_the_nodes_gather_is_complete() {
         }
         files.iter().for_each(|file| file.sync().unwrap());
         let parts: Vec<Vec<u8>> =
-            files.iter().enumerate().map(|(i, file)| file.index_own(i == 0).unwrap()).collect();
+            files.iter().enumerate().map(|(i, file)| file.index_own(i == 0).unwrap().0).collect();
         let merged =
             files[0].index_merge(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
         files[0].index_store(&merged).unwrap();
@@ -187,6 +188,150 @@ fn what_the_nodes_gather_is_complete() {
     }
 }
 
+/// Gathers the index of these files, one of each node, as a collective close does. Whether it is
+/// stored; if not, the last closer decides.
+fn gather(files: &[File]) -> bool {
+    let parts: Result<Vec<_>, _> =
+        files.iter().enumerate().map(|(i, file)| file.index_own(i == 0)).collect();
+    let Ok(parts) = parts else { return false };
+    let is_doubtful = parts.iter().any(|(_, standing)| standing.is_doubtful);
+    let bytes: Vec<&[u8]> = parts.iter().map(|(bytes, _)| bytes.as_slice()).collect();
+    if !is_doubtful {
+        let merged = files[0].index_merge(&bytes).unwrap();
+        return files[0].index_store(&merged).is_ok();
+    }
+    // In two steps, as node leaders do.
+    let (first, rest) = bytes.split_at(bytes.len() / 2);
+    let merged = [first, rest].map(|parts| files[0].index_merge_apart(parts));
+    let [Ok(first), Ok(rest)] = merged else { return false };
+    let Ok(merged) = files[0].index_merge_apart(&[&first, &rest]) else { return false };
+    files[0].index_store(&merged).is_ok()
+}
+
+/// A checkpoint that is closed without a sync, as most are: its data is not durable, and each part
+/// of its index was refused for that, so no index was ever stored at a collective close. Parts of
+/// what nodes wrote beside each other can be merged: nothing older lies below.
+#[test]
+fn what_is_not_durable_is_gathered_if_nothing_lies_below() {
+    let write = |files: &[File], value: u8| {
+        for i in 0..400u64 {
+            files[(i % 4) as usize].write_at(&[value.wrapping_add(i as u8); 47], i * 47).unwrap();
+        }
+        files.iter().for_each(|file| file.commit().unwrap());
+    };
+    let fixture = Fixture::new();
+    let processes: Vec<Plfs> = (0..4).map(|_| fixture.process()).collect();
+    let files: Vec<File> = processes.iter().map(open).collect();
+    write(&files, 0);
+    assert!(files.iter().all(|file| file.index_own(false).unwrap().1.is_doubtful));
+    assert!(gather(&files));
+    let is_whole = |file: &File| file.with_index(|index| index.flat().0).unwrap();
+    let expect: Vec<u8> = (0..400u64).flat_map(|i| [i as u8; 47]).collect();
+    let plfs = fixture.process();
+    assert!(is_whole(&open(&plfs)));
+    assert_eq!(content(&open(&plfs)), expect);
+    drop(files);
+    let files: Vec<File> = processes.iter().map(open).collect();
+    write(&files, 1);
+    assert!(!gather(&files), "it lies over what the index has");
+    files.iter().for_each(|file| file.sync().unwrap());
+    assert!(gather(&files), "it is durable");
+    drop(files);
+
+    // Two have written the same byte; one has written a byte twice.
+    for (at, len) in [(2, 1), (5, 1)] {
+        let fixture = Fixture::new();
+        let processes: Vec<Plfs> = (0..2).map(|_| fixture.process()).collect();
+        let files: Vec<File> = processes.iter().map(open).collect();
+        files[0].write_at(b"aaa", 0).unwrap();
+        files[1].write_at(b"bbb", 3).unwrap();
+        assert!(files.iter().all(|file| file.commit().is_ok()));
+        files[1].write_at(&b"b"[..len], at).unwrap();
+        files[1].commit().unwrap();
+        assert!(!gather(&files), "{at}");
+    }
+}
+
+/// Nodes write at random, some of it over what others wrote, and sync now and then; they gather the
+/// index if they may, and power is cut. What was synced is there, or what was written over it.
+#[test]
+fn what_is_gathered_hides_nothing_that_was_synced() {
+    const BYTES: usize = 60;
+    let (mut stored, mut refused) = (0, 0);
+    for seed in seeds(400) {
+        let (fixture, mut rng) = (Fixture::new(), Rng::new(seed));
+        fixture.0.sync_dir(Path::new("/")).unwrap();
+        // For each byte the values that a reader may find, the newest last, and whose they are.
+        let mut may_be: Vec<Vec<(u8, usize)>> = vec![Vec::new(); BYTES];
+        let mut has_synced = vec![false; BYTES];
+        let (mut value, mut written) = (0u8, [0; 4]);
+        for _ in 0..1 + rng.below(2) {
+            // The last one is not of those that gather.
+            let processes: Vec<Plfs> = (0..4).map(|_| fixture.process()).collect();
+            let files: Vec<File> = processes.iter().map(open).collect();
+            let is_wild = rng.one_in(3);
+            for i in 0..3 + rng.below(4) as usize {
+                let node = if i < 3 { i } else { rng.below(4) as usize };
+                let len = 1 + rng.below(2) as usize;
+                let at = match is_wild || node == 3 {
+                    true => rng.below((BYTES - len) as u64) as usize,
+                    false => node * 20 + written[node],
+                };
+                written[node] += len;
+                value += 1;
+                files[node].write_at(&vec![value; len], at as u64).unwrap();
+                if node < 3 || rng.one_in(2) {
+                    files[node].commit().unwrap();
+                }
+                may_be[at..at + len].iter_mut().for_each(|byte| byte.push((value, node)));
+            }
+            match gather(&files[..3]) {
+                true => stored += 1,
+                false => refused += 1,
+            }
+            // One that has written syncs after that, as another may that opened the file since.
+            for (node, file) in files.iter().enumerate().filter(|_| rng.one_in(2)) {
+                file.sync().unwrap();
+                for (byte, has_synced) in may_be.iter_mut().zip(&mut has_synced) {
+                    if let Some(durable) = byte.iter().rposition(|(_, of)| *of == node) {
+                        byte.drain(..durable);
+                        *has_synced = true;
+                    }
+                }
+            }
+            // Log sets have another owner in the next round.
+            may_be.iter_mut().flatten().for_each(|(_, of)| *of = usize::MAX);
+            files.into_iter().for_each(|file| file.close().unwrap());
+        }
+        // Names and indexes are on the disk, by luck; the data is as it comes.
+        let (container, _) = fixture.process().container(Path::new(NAME)).unwrap().unwrap();
+        for entry in fixture.0.list(&container.dir).unwrap() {
+            let path = container.dir.join(&entry.name);
+            for file in [path.join("index"), path.clone()] {
+                if let Ok(file) = fixture.0.open(&file, Open::READ) {
+                    file.sync_data().unwrap();
+                }
+            }
+            let _ = fixture.0.sync_dir(&path);
+        }
+        fixture.0.open(Path::new(NAME), Open::READ).unwrap().sync_data().unwrap();
+        container.dir.ancestors().for_each(|dir| fixture.0.sync_dir(dir).unwrap());
+        let after = Fixture(fixture.0.crash_with(seed));
+        let Ok(Opened::Logical(file)) = after.process().open(Path::new(NAME), OpenOptions::read())
+        else {
+            assert!(!has_synced.contains(&true), "seed {seed}");
+            continue;
+        };
+        for at in (0..BYTES).filter(|at| has_synced[*at]) {
+            let mut byte = [0];
+            assert_eq!(file.read_at(&mut byte, at as u64).unwrap(), 1, "seed {seed}: byte {at}");
+            let found = may_be[at].iter().any(|(value, _)| *value == byte[0]);
+            assert!(found, "seed {seed}: byte {at} is {}, not of {:?}", byte[0], may_be[at]);
+        }
+    }
+    assert!(stored > 50 && refused > 50, "stored {stored}, refused {refused}");
+}
+
 /// Somebody flattens the file while nodes load their parts: the gap, or the double part, is
 /// noticed. (Without the look, records between two flat indexes would be lost.)
 #[test]
@@ -198,9 +343,9 @@ fn parts_from_before_and_after_a_flattening_do_not_mix() {
     b.write_at(b"bbb", 3).unwrap();
     a.sync().unwrap();
     b.sync().unwrap();
-    let (early_base, early_tail) = (a.index_own(true).unwrap(), b.index_own(false).unwrap());
+    let (early_base, early_tail) = (a.index_own(true).unwrap().0, b.index_own(false).unwrap().0);
     fixture.process().flatten(Path::new(NAME)).unwrap();
-    let (late_base, late_tail) = (a.index_own(true).unwrap(), b.index_own(false).unwrap());
+    let (late_base, late_tail) = (a.index_own(true).unwrap().0, b.index_own(false).unwrap().0);
     let again =
         |parts: &[&[u8]]| a.index_merge(parts).unwrap_err().errno() == plfs::store::Errno::AGAIN;
     assert!(again(&[&late_base, &early_tail]));

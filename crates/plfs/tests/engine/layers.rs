@@ -18,8 +18,11 @@ const LAYERS: &[&[&str]] = &[
     &["log"],
     &["catalog", "read", "write"],
     &["lifecycle"],
-    &["autocommit", "compact", "sessions"],
+    &["autocommit", "compact", "in_place", "pack", "sessions"],
+    &["federation"],
     &["logical"],
+    &["process"],
+    &["plain"],
     &["file"],
     &["plfs"],
 ];
@@ -207,6 +210,7 @@ fn pure_crates_know_nothing_outside() {
     for (name, needs, knows) in [
         ("plfs-format", &["base64", "crc-fast", "zerocopy"][..], &[][..]),
         ("plfs-index", &["plfs-format", "zerocopy"], &[]),
+        ("plfs-pack", &["plfs-format"], &[]),
         // A plfsrc names directories.
         ("plfs-rc", &["plfs-format", "saphyr-parser"], &["std::path"]),
     ] {

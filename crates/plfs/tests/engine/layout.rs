@@ -161,7 +161,7 @@ fn what_is_no_layout_is_refused_and_never_guessed() {
         (b"plfs-layout 1\nstripes 4\n", false, "a key is none of workload, streams and backends"),
         (b"plfs-layout 2\nstreams 4\n", true, "needs a newer PLFS"),
         (b"plfs-layout 1\nworkload small\n", true, "the workload small is not in this version"),
-        (b"plfs-layout 1\nworkload auto\n", true, "the workload auto is not in this version"),
+        (b"plfs-layout 1\nworkload flat\n", true, "the workload flat is not in this version"),
         (&[b'\n'; 10_000], false, "too long"),
     ] {
         put(&memory, "/m/a/.plfs-layout", text);

@@ -7,12 +7,13 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{Errno, PosixStore, Store};
 use plfs::{Config, File, Health, Lost, OpenOptions, Opened, Plfs, Report};
 use plfs_format::mark::Mark;
 use plfs_testkit::{FaultStore, Op};
+
+use crate::scratch::fresh_dir;
 
 struct Fixture {
     root: PathBuf,
@@ -45,12 +46,7 @@ fn open(plfs: &Plfs, path: &Path) -> File {
 
 impl Fixture {
     fn new() -> Fixture {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let root = PathBuf::from(format!(
-            "/dev/shm/plfs-lost-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        ));
+        let root = fresh_dir();
         fs::create_dir_all(root.join("other")).unwrap();
         let config = Config {
             backends: vec![root.join("other")],

@@ -7,15 +7,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use plfs::store::{self, Links, Open, PosixStore, Store, StoreFile};
-use plfs::{Config, File, OpenOptions, Opened, Plfs};
+use plfs::{Config, File, OpenOptions, Opened, Plfs, Workload};
 use plfs_format::clock::{BYTES, Clock, Covers};
 use plfs_testkit::{
     MemStore, Rng, Step, World, an_hour_ahead, explored, rounds, seed, shrink, steps,
 };
+
+use crate::scratch::fresh_dir;
 
 /// Steps of one episode; each starts in an empty directory.
 const EPISODE: usize = 150;
@@ -25,14 +26,7 @@ struct Dir(PathBuf);
 
 impl Dir {
     fn new() -> Dir {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let dir = PathBuf::from(format!(
-            "/dev/shm/plfs-model-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        ));
-        std::fs::create_dir_all(&dir).unwrap();
-        Dir(dir)
+        Dir(fresh_dir())
     }
 
     fn sub(&self, name: &str) -> PathBuf {
@@ -50,7 +44,7 @@ impl Drop for Dir {
 
 /// Two nodes whose processes share memory, and one whose processes do not. Small streams and
 /// buffers, so that their edges are met.
-fn nodes(shm: &Dir, seed: u64) -> Vec<Config> {
+fn nodes(shm: &Dir, seed: u64, workload: Workload) -> Vec<Config> {
     let mut rng = Rng::new(!seed);
     let mut config = |shared: Option<&str>| Config {
         streams: rng.pick(&[1, 2, 8]),
@@ -59,12 +53,13 @@ fn nodes(shm: &Dir, seed: u64) -> Vec<Config> {
         asked_names: rng.pick(&[0, 3, 130]),
         compact_bytes: rng.pick(&[0, 8 << 10, 64 << 20]),
         shared_memory: shared.map(|name| shm.sub(name)),
+        workload,
         ..Config::default()
     };
     vec![config(Some("node0")), config(Some("node1")), config(None)]
 }
 
-fn world(seed: u64, shm: &Dir) -> World {
+fn world(seed: u64, shm: &Dir, workload: Workload) -> World {
     let (store, root): (Arc<dyn Store>, PathBuf) = if seed.is_multiple_of(2) {
         (Arc::new(PosixStore::new()), shm.sub("root"))
     } else {
@@ -74,12 +69,12 @@ fn world(seed: u64, shm: &Dir) -> World {
         let memory = if seed % 4 == 1 { memory } else { memory.shared() };
         (Arc::new(memory), "/m".into())
     };
-    World::new(store, &root, nodes(shm, seed), &[0, 0, 1, 2, 2])
+    World::new(store, &root, nodes(shm, seed, workload), &[0, 0, 1, 2, 2])
 }
 
-fn episode(seed: u64, steps: &[Step]) -> Result<(), String> {
+fn episode(seed: u64, steps: &[Step], workload: Workload) -> Result<(), String> {
     let shm = Dir::new();
-    let outcome = catch_unwind(AssertUnwindSafe(|| world(seed, &shm).run(steps)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| world(seed, &shm, workload).run(steps)));
     outcome.unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()
@@ -93,7 +88,18 @@ fn episode(seed: u64, steps: &[Step]) -> Result<(), String> {
 /// commits when it looks; and when all have looked, all agree for ever.
 #[test]
 fn random_steps_agree_with_the_model() {
-    let (total, first) = (rounds("PLFS_MODEL_STEPS", 200_000), seed());
+    random_steps(rounds("PLFS_MODEL_STEPS", 200_000), Workload::Shared);
+}
+
+/// The same of files that are plain until somebody says that they are shared, in the middle of what
+/// others do.
+#[test]
+fn random_steps_agree_with_the_model_where_files_are_born_plain() {
+    random_steps(rounds("PLFS_MODEL_STEPS", 200_000), Workload::Auto);
+}
+
+fn random_steps(total: u64, workload: Workload) {
+    let first = seed();
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(8);
     let episodes = total.div_ceil(EPISODE as u64);
     std::thread::scope(|scope| {
@@ -101,10 +107,10 @@ fn random_steps_agree_with_the_model() {
             scope.spawn(move || {
                 for seed in (first..first + episodes).filter(|seed| seed % threads == thread) {
                     let list = steps(&mut Rng::new(seed), EPISODE);
-                    let Err(why) = episode(seed, &list) else { continue };
-                    let short = shrink(&list, 2000, |list| episode(seed, list).is_err());
+                    let Err(why) = episode(seed, &list, workload) else { continue };
+                    let short = shrink(&list, 2000, |list| episode(seed, list, workload).is_err());
                     let (last, lines) = (
-                        episode(seed, &short).err(),
+                        episode(seed, &short, workload).err(),
                         short.iter().map(|step| format!("    {step:?},\n")).collect::<String>(),
                     );
                     panic!(
@@ -225,8 +231,8 @@ fn what_is_written_after_something_was_seen_wins_whatever_the_clocks_say() {
 }
 
 /// A file's clock that covers all commits is ahead of them, for a second. Who looked at it and
-/// committed took it a second further, each time: after a thousand locked writes it was a quarter of
-/// an hour ahead, and so were their stamps, which won over what other nodes wrote later (S10).
+/// committed took it a second further, each time: after a thousand locked writes it was a quarter
+/// of an hour ahead, and so were their stamps, which won over what other nodes wrote later (S10).
 #[test]
 fn who_goes_by_the_clock_of_a_file_does_not_take_it_into_the_future() {
     let (dir, memory) = (Dir::new(), MemStore::new().shared());
@@ -241,7 +247,8 @@ fn who_goes_by_the_clock_of_a_file_does_not_take_it_into_the_future() {
         file.commit().unwrap();
         file.refresh().unwrap();
     }
-    let clock = memory.open(&file.container().dir.join("clock"), store::Open::READ).unwrap();
+    let clock =
+        memory.open(&file.container().unwrap().dir.join("clock"), store::Open::READ).unwrap();
     let mut bytes = [0; BYTES];
     clock.read_at(&mut bytes, 0).unwrap();
     let Clock { stamp, covers } = Clock::decode(&bytes).unwrap();

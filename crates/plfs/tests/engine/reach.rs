@@ -139,7 +139,7 @@ impl Fixture {
             file.write_at(&[b'a' + files.len() as u8; 3000], 1000 * files.len() as u64).unwrap();
             file.commit().unwrap();
             files.push(file);
-            let dir = files[0].container().dir.clone();
+            let dir = files[0].container().unwrap().dir.clone();
             let dirs = [dir.clone(), backend.join(dir.strip_prefix(&root).unwrap())];
             let data = dirs.each_ref().map(|dir| find_data(&*store, dir));
             if let [Some(on_root), Some(on_other)] = data {
@@ -302,7 +302,7 @@ const ACTS: &[(&str, Act)] = &[
     ("export", |fixture| {
         let file = open(&fixture.plfs(), &fixture.name)?;
         for extent in file.extents(0, 1 << 40)? {
-            if let Ok(log) = file.container().store.open(&extent.data_log, Open::READ) {
+            if let Ok(log) = file.container().unwrap().store.open(&extent.data_log, Open::READ) {
                 let mut bytes = vec![0; 100_000];
                 let n = log.read_at(&mut bytes, 0).unwrap();
                 assert!(!bytes[..n].contains(&b'S'), "it exports what is outside");

@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use plfs::store::{Errno, Links, Open, PosixStore, Store, Time};
 use plfs::{Access, Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::MemStore;
+
+use crate::scratch::fresh_dir;
 
 struct Fixture {
     store: Arc<dyn Store>,
@@ -33,13 +34,7 @@ impl Drop for Fixture {
 }
 
 fn on_each_fixture(test: impl Fn(&Fixture)) {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let root = PathBuf::from(format!(
-        "/dev/shm/plfs-semantics-{}-{}",
-        std::process::id(),
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    ));
-    std::fs::create_dir_all(&root).unwrap();
+    let root = fresh_dir();
     test(&Fixture { store: Arc::new(PosixStore::new()), root, config: Config::default() });
     let memory = MemStore::new();
     memory.mkdir(Path::new("/m"), 0o755).unwrap();
@@ -702,7 +697,7 @@ fn a_damaged_index_block_is_an_error_and_not_a_hole() {
     on_each_fixture(|fixture| {
         let file = create(&fixture.process(), &fixture.path("f"));
         file.write_at(b"0123456789", 0).unwrap();
-        let container = file.container().dir.clone();
+        let container = file.container().unwrap().dir.clone();
         file.close().unwrap();
         let set = fixture
             .store

@@ -24,7 +24,7 @@ fn memory(config: Config) -> (MemStore, Config, PathBuf) {
 
 fn runs(file: &File) -> Vec<Run> {
     file.commit().unwrap();
-    let all = records(file.container()).unwrap().records;
+    let all = records(file.container().unwrap()).unwrap().records;
     all.into_iter()
         .filter_map(|record| if let RecordKind::Run(run) = record.said { Some(run) } else { None })
         .collect()

@@ -322,3 +322,37 @@ fn a_directory_is_held_by_the_descriptor_that_is_kept() {
         assert!(one.hold().unwrap().is_ok());
     }
 }
+
+/// A writer on a network file system had its container's directory open twice: to look names up,
+/// and to publish what it changed there. Now the first descriptor does both; a sync by it looks
+/// nothing up.
+#[test]
+fn a_directory_is_published_by_the_descriptor_that_is_kept() {
+    for (kind, far, scratch) in stores() {
+        let Some(scratch) = scratch else { continue };
+        eprintln!("  {kind}");
+        let (root, moved) = (scratch.0.join("root"), scratch.0.join("moved"));
+        let dir = root.join("top/dir");
+        make_dirs(&*far, &dir);
+        put(&*far, &dir.join("f"), b"abc");
+        let place = || vec![Place { root: root.clone(), dir: dir.clone() }];
+        for keep in [Keep::Nothing, Keep::WhenUsed] {
+            assert!(far.inside(place(), keep).unwrap().kept_dir().is_none(), "{keep:?}");
+        }
+        let view = far.inside(place(), Keep::Now).unwrap();
+        far.rename(&root, &moved).unwrap();
+        let now = moved.join("top/dir");
+        for _ in 0..3 {
+            let open = view.kept_dir().unwrap().unwrap();
+            assert_eq!(as_in_a_child(&now).len(), 1);
+            open.sync_data().unwrap();
+            assert_eq!(get(&*view, &dir.join("f")), b"abc");
+        }
+        let open = view.kept_dir().unwrap().unwrap();
+        drop(view);
+        open.sync_data().unwrap();
+        assert_eq!(open.stat().unwrap().ino, far.stat(&now, Links::Stay).unwrap().ino);
+        drop(open);
+        assert_eq!(as_in_a_child(&now).len(), 0);
+    }
+}

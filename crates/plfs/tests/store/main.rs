@@ -92,7 +92,8 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 /// The list. Each behaviour gets a store and an empty directory in it.
 macro_rules! behaviours {
     ($($name:ident),* $(,)?) => {
-        const BEHAVIOURS: &[(&str, fn(&dyn Store, &Path))] = &[$((stringify!($name), behaviours::$name)),*];
+        const BEHAVIOURS: &[(&str, fn(&dyn Store, &Path))] =
+            &[$((stringify!($name), behaviours::$name)),*];
     };
 }
 

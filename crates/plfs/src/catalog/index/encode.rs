@@ -8,7 +8,7 @@ use plfs_format::flat_index::{self, Covered, FlatIndex, Segment, Truncate};
 use plfs_format::index_log::align_up;
 use plfs_format::name;
 use plfs_format::summary::Summary;
-use plfs_index::{Base, Bulk, ExtentMap, Numbers, Order};
+use plfs_index::{Base, Bulk, ExtentMap, Numbers, Order, Overlaps};
 use zerocopy::IntoBytes;
 
 use super::flat::Flat;
@@ -107,6 +107,45 @@ impl Index {
     /// One index of several encoded ones ([`Index::encode`]). EAGAIN if they do not follow each
     /// other, because somebody flattened the file between one load and another.
     pub(crate) fn merge(container: &Container, parts: &[&[u8]]) -> Result<Index> {
+        Index::merge_with(container, parts, |_, _| Ok(()))
+    }
+
+    /// [`Index::merge`] of parts that have no byte of the file in common: whatever a power cut
+    /// takes of one, it hides nothing of another. EAGAIN if they may have.
+    pub(crate) fn merge_apart(container: &Container, parts: &[&[u8]]) -> Result<Index> {
+        let mut occupied = None;
+        Index::merge_with(container, parts, |first, bulk| {
+            let occupied = occupied.get_or_insert_with(|| {
+                let mut occupied = Overlaps::default();
+                // What has shapes is looked up as it lies: it may have millions of pieces.
+                if !has_shapes(first) {
+                    first.for_each(|run, _| occupied.add(&run));
+                }
+                occupied
+            });
+            let mut are_apart = true;
+            bulk.for_each(|run, _| {
+                let is_over_shapes = has_shapes(first) && first.base_below(&run).is_some();
+                are_apart &= occupied.over(&run).is_none() && !is_over_shapes;
+            });
+            // Not before: a part may lie over itself, which was looked at when it was read.
+            bulk.for_each(|run, _| occupied.add(&run));
+            match are_apart {
+                true => Ok(()),
+                false => Err(Error::invalid(
+                    Errno::AGAIN,
+                    "parts of the index whose data may not be durable lie over each other",
+                )),
+            }
+        })
+    }
+
+    /// [`Index::merge`], after `look` at each part but the first, and at that.
+    fn merge_with(
+        container: &Container,
+        parts: &[&[u8]],
+        mut look: impl FnMut(&ExtentMap, &Bulk) -> Result<()>,
+    ) -> Result<Index> {
         let corrupt = |bad| Error::Corrupt { path: container.path(name::FLAT), bad };
         let decode = |bytes: &&[u8]| -> Result<FlatIndex> {
             flat_index::decode(bytes, &container.superblock.uuid).map_err(corrupt)
@@ -147,6 +186,7 @@ impl Index {
             });
             (all.max_stamp, all.records) =
                 (all.max_stamp.max(flat.max_stamp), all.records.saturating_add(flat.records));
+            look(&all.extents, &bulk)?;
             bulks.push(bulk);
         }
         shares.sort_unstable_by_key(|share| (share.set, share.from, share.bytes));
@@ -250,6 +290,10 @@ impl Index {
         self.occupied = None;
         Ok(())
     }
+}
+
+fn has_shapes(extents: &ExtentMap) -> bool {
+    extents.base().is_some_and(|base| !base.flat().shapes.is_empty())
 }
 
 /// An index in memory, or if it is longer than the user wants there, in a file that goes with its

@@ -94,7 +94,8 @@ impl Index {
 
     /// Bytes of index logs that a reader has to read because no flat index has them.
     pub(crate) fn pending_bytes(container: &Container, settled: Option<Summary>) -> Result<u64> {
-        if Index::load_settled(container, settled)?.is_some() {
+        if container.superblock.has_base || Index::load_settled(container, settled)?.is_some() {
+            // Those of a file that was a plain one are not loaded together.
             return Ok(0);
         }
         let names = container.list()?;
@@ -136,22 +137,23 @@ impl Index {
             .skip(part as usize)
             .step_by(parts as usize)
             .map(Name::LogSet)
+            .chain(failed_among(&names))
             .collect();
         Index::begin(container, &names)?.tails(container, &share, part == 0)
     }
 
-    /// What the index log of `set` has past the flat index; `with_base` adds the flat index.
+    /// What the index log of `set` has past the flat index; `with_base` adds the flat index. EAGAIN
+    /// if what is not durable lies over something older, or a power cut may have taken some of it.
     pub(crate) fn load_own(
         container: &Container,
         set: Option<u32>,
         with_base: bool,
     ) -> Result<Index> {
-        let own: Vec<Name> = set.map(Name::LogSet).into_iter().collect();
-        let own = Index::begin(container, &container.list()?)?
-            .lasting()
-            .tails(container, &own, with_base)?;
-        if own.data.has_doubts {
-            // Whether another part has something older there, nobody would look.
+        let names = container.list()?;
+        let own: Vec<Name> =
+            set.map(Name::LogSet).into_iter().chain(failed_among(&names)).collect();
+        let own = Index::begin(container, &names)?.lasting().tails(container, &own, with_base)?;
+        if own.data.is_layered || own.unproven.records() > 0 {
             return Err(Error::invalid(
                 Errno::AGAIN,
                 "data of this part of the index may not be durable: who closes last decides",
@@ -161,6 +163,12 @@ impl Index {
     }
 
     fn tails(mut self, container: &Container, names: &[Name], with_base: bool) -> Result<Index> {
+        if container.superblock.has_base {
+            return Err(Error::invalid(
+                Errno::AGAIN,
+                "the file was a plain one before, which parts of an index cannot say",
+            ));
+        }
         if !with_base {
             self = Index { scanned: self.scanned, purpose: self.purpose, ..Index::default() };
             let sets = log_sets(names);
@@ -178,6 +186,8 @@ impl Index {
 
     /// Reads the tails of the logs. False as from [`Index::read_logs`].
     pub(crate) fn finish(&mut self, container: &Container, names: &[Name]) -> Result<bool> {
+        // First, because what lies over it in doubt gives way to it.
+        self.follow_base(container)?;
         let mut is_whole = self.read_logs(container, names)?;
         if is_whole && self.fault == Some(Fault::Overtaken) {
             *self = Index {
@@ -185,6 +195,7 @@ impl Index {
                 purpose: self.purpose,
                 ..Index::default()
             };
+            self.follow_base(container)?;
             is_whole = self.read_logs(container, names)?;
         }
         if self.flat.is_none() {
@@ -199,6 +210,7 @@ impl Index {
     /// is new. True if it had to begin anew: then writes of this process that are in no log must be
     /// added again.
     pub fn refresh(&mut self, container: &Container) -> Result<bool> {
+        self.follow_base(container)?;
         let time = container.time()?;
         if self.token == Some(time) {
             return Ok(false);
@@ -249,6 +261,11 @@ impl Index {
         };
         names.iter().map(unread).sum()
     }
+}
+
+/// What says of log sets that a sync of them failed.
+fn failed_among(names: &[Name]) -> impl Iterator<Item = Name> + '_ {
+    names.iter().copied().filter(|name| matches!(name, Name::Unsynced(_)))
 }
 
 pub(super) fn token_of(summary: &Summary) -> Time {

@@ -17,6 +17,16 @@ use crate::sync::thread;
 /// Threads that read index logs side by side: storage latency, not computing, is what they hide.
 const THREADS: usize = 8;
 
+/// An index log that is to be read.
+#[derive(Clone, Copy)]
+pub(super) struct Due {
+    pub(super) set: u32,
+    /// Where.
+    pub(super) from: u64,
+    /// A sync of the set has failed.
+    pub(super) has_failed: bool,
+}
+
 /// What a thread has read.
 #[derive(Default)]
 pub(super) struct Part {
@@ -42,8 +52,7 @@ impl Part {
     fn read(
         &mut self,
         container: &Container,
-        set: u32,
-        from: u64,
+        Due { set, from, has_failed }: Due,
         own: &HashSet<(u32, u64)>,
         doubts: Doubts,
     ) -> Result<()> {
@@ -61,7 +70,7 @@ impl Part {
             self.ends.resize(self.bulk.segments().len(), 0);
             durable.push(&block);
             self.has_durable |= header.is_data_durable || header.durable > 0;
-            let doubt = doubts.about(&block).filter(|_| !is_own);
+            let doubt = doubts.about(&block, has_failed).filter(|_| !is_own);
             let mut runs = Vec::new();
             for (_, record) in &block.records {
                 match *record {
@@ -99,7 +108,7 @@ impl Part {
             }
             if let Some(boot) = doubt {
                 let sums = sums_of(&block, &numbers);
-                doubted.push(Block { set, offset, boot, sums, runs });
+                doubted.push(Block { set, offset, boot, has_failed, sums, runs });
             }
             Ok(())
         })?;
@@ -120,14 +129,14 @@ impl Part {
 
 pub(super) fn read_side_by_side(
     container: &Container,
-    sets: &[(u32, u64)],
+    sets: &[Due],
     own: &HashSet<(u32, u64)>,
     doubts: Doubts,
 ) -> Result<Vec<Part>> {
-    let read = |next: &dyn Fn() -> Option<(u32, u64)>| -> Result<Part> {
+    let read = |next: &dyn Fn() -> Option<Due>| -> Result<Part> {
         let mut part = Part::default();
-        while let Some((set, from)) = next() {
-            part.read(container, set, from, own, doubts)?;
+        while let Some(due) = next() {
+            part.read(container, due, own, doubts)?;
         }
         Ok(part)
     };
@@ -137,7 +146,7 @@ pub(super) fn read_side_by_side(
     // milliseconds; where it does not, a thread costs more than a few reads, and than many of logs
     // of which only the end is new.
     let worth = match container.local {
-        true => sets.iter().filter(|(_, from)| *from == 0).count() >= THREADS,
+        true => sets.iter().filter(|due| due.from == 0).count() >= THREADS,
         false => sets.len() > 1,
     };
     if !worth {

@@ -6,12 +6,15 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use plfs_format::Uuid;
+use plfs_format::attribute::Decision;
 use plfs_format::name::{self, Name};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 
 use super::super::marks::lives_by_mark;
+use super::super::remove::is_open_as_plain;
+use super::super::repair::{in_dir, unread};
 use super::{Report, Severity, check};
-use crate::container::{Container, check_layout, check_table, in_roots, read_name, root_of};
+use crate::container::{Container, base, check_layout, check_table, in_roots, read_name};
 use crate::error::{At, Error, Result, in_words};
 use crate::store::{self, Errno, Kind, Links, LockKind, Open, Stat, Store};
 use crate::sync::Arc;
@@ -23,14 +26,22 @@ pub fn check_name(store: &Arc<dyn Store>, path: &Path, mounts: &[PathBuf]) -> Re
     let read = (|| {
         let stat = store.stat(path, Links::Follow).at("stat", path)?;
         let file = store.open(path, Open::READ).at("open", path)?;
-        let Some((superblock, _)) = read_name(file.as_ref(), &stat, path)? else {
+        if let Some((superblock, _)) = read_name(file.as_ref(), &stat, path)? {
+            let container = Container::locate(store.clone(), superblock, path, &stat, mounts)?;
+            return Ok(Seen::Container(container, stat));
+        }
+        let attribute = (stat.kind == Kind::File).then(|| base::look(file.as_ref()));
+        let Some(decision) = attribute.transpose().at("read user.plfs of", path)?.flatten() else {
             return Err(Error::NotAContainer { path: path.to_path_buf() });
         };
-        let container = Container::locate(store.clone(), superblock, path, &stat, mounts)?;
-        Ok((container, stat))
+        let found = base::find_decided(store, &decision, &stat, path, mounts)?;
+        Ok(found.map_or(Seen::Plain(in_words_of(&decision, &stat)), |(container, _)| {
+            Seen::Container(container, stat)
+        }))
     })();
     match read {
-        Ok((container, stat)) => {
+        Ok(Seen::Plain(what)) => report.find(Severity::Note, path, 0, what),
+        Ok(Seen::Container(container, stat)) => {
             report = check(&container);
             report.names = vec![path.to_path_buf()];
             if (stat.dev, stat.ino) != container.identity {
@@ -41,6 +52,27 @@ pub fn check_name(store: &Arc<dyn Store>, path: &Path, mounts: &[PathBuf]) -> Re
         Err(error) => report.fail(path, &error),
     }
     report
+}
+
+/// What a name leads to.
+enum Seen {
+    Container(Container, Stat),
+    Plain(String),
+}
+
+/// What is decided of a file that is plain.
+fn in_words_of(decision: &Decision, stat: &Stat) -> String {
+    match decision {
+        Decision::Plain(why) => format!("it is a plain file, and stays so: {why}"),
+        Decision::Container { ino, .. } if *ino != stat.ino => {
+            "it is a plain file: a copy of one that has a container".into()
+        }
+        Decision::Container { .. } => {
+            "it is a plain file. It was to become a container, and is not: its maker died, or power \
+             was cut; the next one who finds that others write it goes on"
+                .into()
+        }
+    }
 }
 
 const COPY: &str = "this name is a copy that was made without PLFS; it reads the same data, and \
@@ -92,7 +124,9 @@ pub fn check_tree(
                         walk.others.push(report);
                     }
                 }
-                Kind::File if stat.len == FILE_BYTES as u64 => walk.name(store, path, &stat),
+                Kind::File if stat.len == FILE_BYTES as u64 || stat.nlink > 1 => {
+                    walk.name(store, path, &stat)
+                }
                 _ => {}
             }
         }
@@ -100,7 +134,9 @@ pub fn check_tree(
     walk.roots.sort();
     let mut reports = std::mem::take(&mut walk.others);
     for root in &walk.roots {
-        check_root(store, root, &mut walk.by_inode, &walk.by_uuid, &mut progress, &mut reports);
+        let mut found = std::mem::take(&mut walk.found);
+        check_root(store, root, &mut found, &mut progress, &mut reports);
+        walk.found = found;
     }
     // A backend of a container of another root in this tree.
     let has_super =
@@ -114,7 +150,7 @@ pub fn check_tree(
         !report.nameless || !report.uuid.is_some_and(|uuid| rooted.contains(&uuid))
     });
     // Names whose containers lie elsewhere, or nowhere.
-    let mut rest: Vec<PathBuf> = walk.by_inode.into_values().flatten().collect();
+    let mut rest: Vec<PathBuf> = walk.found.by_inode.into_values().flatten().collect();
     rest.sort();
     for path in rest {
         let uuid = walk.uuids.get(&path);
@@ -122,7 +158,12 @@ pub fn check_tree(
             uuid.is_some_and(|uuid| report.uuid == Some(*uuid)) && report.copies.contains(&path)
         }) {
             progress(&path);
-            reports.push(check_name(store, &path, mounts));
+            let report = check_name(store, &path, mounts);
+            let is_plain = report.uuid.is_none()
+                && report.findings.iter().all(|finding| finding.severity == Severity::Note);
+            if !is_plain {
+                reports.push(report);
+            }
         }
     }
     Ok(reports)
@@ -138,39 +179,64 @@ type ByUuid = HashMap<Uuid, Vec<(PathBuf, Inode)>>;
 #[derive(Default)]
 struct Walk {
     roots: Vec<PathBuf>,
-    by_inode: ByInode,
-    by_uuid: ByUuid,
+    found: Found,
     uuids: HashMap<PathBuf, Uuid>,
     others: Vec<Report>,
 }
 
+/// Names that no container's report has yet.
+#[derive(Default)]
+struct Found {
+    /// Superblocks and bases.
+    by_inode: ByInode,
+    /// Superblocks.
+    by_uuid: ByUuid,
+    /// Files with several names that may not be read: they may be bases.
+    unread: ByInode,
+}
+
+impl Found {
+    /// The names of an inode, sorted.
+    fn take(&mut self, inode: &Stat) -> Vec<PathBuf> {
+        let key = (inode.dev, inode.ino);
+        let mut names =
+            self.by_inode.remove(&key).or_else(|| self.unread.remove(&key)).unwrap_or_default();
+        names.sort();
+        names
+    }
+}
+
 impl Walk {
     fn name(&mut self, store: &Arc<dyn Store>, path: PathBuf, stat: &Stat) {
-        let read = store
-            .open(&path, Open::READ)
-            .at("open", &path)
-            .and_then(|file| read_name(file.as_ref(), stat, &path));
+        let inode = (stat.dev, stat.ino);
+        let opened = store.open(&path, Open::READ).at("open", &path);
+        let read = opened.and_then(|file| match read_name(file.as_ref(), stat, &path)? {
+            None if stat.nlink > 1 => Ok((None, base::look(file.as_ref()).at("look at", &path)?)),
+            read => Ok((read, None)),
+        });
         match read {
-            Ok(None) => return,
-            Ok(Some((superblock, _))) => {
-                self.by_uuid
-                    .entry(superblock.uuid)
-                    .or_default()
-                    .push((path.clone(), (stat.dev, stat.ino)));
+            // Its container has its report, or it is plain.
+            Ok((None, Some(Decision::Container { .. }))) => {}
+            Ok((None, _)) => return,
+            Ok((Some((superblock, _)), _)) => {
+                self.found.by_uuid.entry(superblock.uuid).or_default().push((path.clone(), inode));
                 self.uuids.insert(path.clone(), superblock.uuid);
             }
             // Damaged or unreadable: still a name, of its inode.
-            Err(_) => {}
+            Err(_) if stat.len == FILE_BYTES as u64 => {}
+            Err(_) => {
+                self.found.unread.entry(inode).or_default().push(path);
+                return;
+            }
         }
-        self.by_inode.entry((stat.dev, stat.ino)).or_default().push(path);
+        self.found.by_inode.entry(inode).or_default().push(path);
     }
 }
 
 fn check_root(
     store: &Arc<dyn Store>,
     root: &Path,
-    by_inode: &mut ByInode,
-    by_uuid: &ByUuid,
+    found: &mut Found,
     progress: &mut impl FnMut(&Path),
     reports: &mut Vec<Report>,
 ) {
@@ -211,13 +277,12 @@ fn check_root(
     let dirs: Vec<PathBuf> = list(&top, 2).iter().flat_map(|shard| list(shard, 30)).collect();
     for dir in dirs {
         progress(&dir);
-        let mut report = check_dir(store, &dir);
-        if let Ok(stat) = store.stat(&dir.join(name::SUPER), Links::Stay) {
-            report.names = by_inode.remove(&(stat.dev, stat.ino)).unwrap_or_default();
-            report.names.sort();
+        let (mut report, inode) = check_dir(store, &dir);
+        if let Some(stat) = inode {
+            report.names = found.take(&stat);
             let copies = report
                 .uuid
-                .and_then(|uuid| by_uuid.get(&uuid))
+                .and_then(|uuid| found.by_uuid.get(&uuid))
                 .into_iter()
                 .flatten()
                 .filter(|(_, inode)| *inode != (stat.dev, stat.ino));
@@ -258,16 +323,17 @@ fn check_root(
 }
 
 const NAMELESS: &str = "the container has no name: a crash left it";
+const IN_USE: &str = "the container has no name; a process still has it open, or is making it";
 
-/// Checks the container whose directory is `dir`.
-fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
+/// Checks the container whose directory is `dir`. Gives the inode that its names are links of, too.
+fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> (Report, Option<Stat>) {
     let mut report = Report { dir: dir.to_path_buf(), uuid: uuid_of(dir), ..Report::default() };
     let path = dir.join(name::SUPER);
     let stat = match store.stat(&path, Links::Stay) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => {
-            no_super(store, dir, &mut report);
-            return report;
+            let base = no_super(store, dir, &mut report);
+            return (report, base);
         }
         Err(errno) => {
             report.find(
@@ -276,10 +342,13 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
                 0,
                 format!("cannot look at it: {}", in_words(&path, errno)),
             );
-            return report;
+            return (report, None);
         }
     };
-    let mut is_in_use_by_mark = false;
+    let base = store.stat(&dir.join(name::BASE), Links::Stay).ok();
+    // If nobody can read which of the two it is.
+    let mut inode = base.filter(|base| base.nlink > 1 && stat.nlink <= 1).unwrap_or(stat);
+    let (mut is_in_use, mut is_alone) = (false, NAMELESS);
     let read = store.open(&path, Open::READ).at("open", &path).and_then(|file| {
         let mut bytes = vec![0; FILE_BYTES + 1];
         let n = store::read_full(file.as_ref(), &mut bytes, 0).at("read", &path)?;
@@ -299,14 +368,17 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
         }
         Ok((Ok(superblock), len)) => {
             let uuid = superblock.uuid;
-            match Container::in_root(store, &superblock, root_of(dir)) {
-                Ok(container)
-                    if container.dir == dir && container.identity == (stat.dev, stat.ino) =>
-                {
-                    is_in_use_by_mark = lives_by_mark(&container).unwrap_or(true);
-                    report = check(&container)
+            inode = base.filter(|_| superblock.has_base).unwrap_or(stat);
+            match in_dir(store, &superblock, dir, &stat) {
+                Some(container) => {
+                    is_in_use = lives_by_mark(&container).unwrap_or(true)
+                        || inode.nlink <= 1 && is_open_as_plain(&container, None);
+                    match superblock.has_base && base.is_none() {
+                        true => is_alone = BASELESS,
+                        false => report = check(&container),
+                    }
                 }
-                _ => report.find(
+                None => report.find(
                     Severity::Corrupt,
                     &path,
                     96,
@@ -323,18 +395,19 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
             }
         }
     }
-    if stat.nlink <= 1 {
+    // Who could read the superblock knows which inode it is.
+    let is_base = base.filter(|base| base.ino == inode.ino && base.dev == inode.dev);
+    let whose = is_base.zip(report.uuid).map(|(base, uuid)| whose(store, dir, &base, uuid));
+    if inode.nlink <= 1 {
         match store.open(dir, Open::READ).and_then(|dir| dir.try_lock(LockKind::Exclusive)) {
-            Ok(true) if !is_in_use_by_mark => {
+            Ok(true) if !is_in_use => {
                 report.nameless = true;
-                report.find(Severity::Garbage, dir, 0, NAMELESS);
+                match whose {
+                    None | Some(Whose::Own) => report.find(Severity::Garbage, dir, 0, is_alone),
+                    Some(_) => report.find(Severity::Unknown, dir, 0, COPIED),
+                }
             }
-            Ok(_) => report.find(
-                Severity::Busy,
-                dir,
-                0,
-                "the container has no name; a process still has it open, or is making it",
-            ),
+            Ok(_) => report.find(Severity::Busy, dir, 0, IN_USE),
             Err(errno) => report.find(
                 Severity::Unknown,
                 dir,
@@ -342,20 +415,103 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> Report {
                 format!("cannot lock it: {}", in_words(dir, errno)),
             ),
         }
+    } else if let Some(Whose::Others | Whose::Nobodys) = whose {
+        // Nobody finds it. A repair does nothing while the base has other names: they are the
+        // user's.
+        report.nameless = true;
+        match whose {
+            Some(Whose::Others) => report.find(Severity::Garbage, dir, 0, OTHERS),
+            _ => report.find(Severity::Unknown, dir, 0, COPIED),
+        }
     }
-    report
+    (report, Some(inode))
+}
+
+const BASELESS: &str = "it has no base: power was cut while it was made, or what removed it died";
+const OTHERS: &str = "the file that is its base has another container, or stays plain: no name \
+                      leads here. It stays as long as that file has a name";
+const COPIED: &str = "no name leads here, because its base does not say that it is of this \
+                      container: the tree was copied without hard links or extended attributes \
+                      (then the names show what the files were while they were plain: copy it \
+                      with `cp -a` or `plfs cp`), or power was cut before anybody had synced what \
+                      is here";
+
+/// What the attribute of a base says of the container in which it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// It is its base.
+    Own,
+    /// The same, but the inode is a copy.
+    Copied,
+    /// Something else is decided of it.
+    Others,
+    /// Nothing.
+    Nobodys,
+}
+
+/// Own, too, if nobody may read it.
+fn whose(store: &Arc<dyn Store>, dir: &Path, stat: &Stat, uuid: Uuid) -> Whose {
+    let read = store.open(&dir.join(name::BASE), Open::READ.briefly());
+    match read.and_then(|base| base::look(base.as_ref())) {
+        Ok(Some(Decision::Container { uuid: said, ino, .. })) if said == uuid => {
+            if ino == stat.ino { Whose::Own } else { Whose::Copied }
+        }
+        Ok(Some(_)) => Whose::Others,
+        Ok(None) => Whose::Nobodys,
+        Err(_) => Whose::Own,
+    }
+}
+
+/// A container's directory without a superblock, but with a base: a plain file of which a container
+/// was begun.
+fn not_whole(store: &Arc<dyn Store>, dir: &Path, base: &Stat, has_logs: bool, report: &mut Report) {
+    let is_own = report.uuid.map(|uuid| whose(store, dir, base, uuid)) == Some(Whose::Own);
+    let is_open = || {
+        let unread = report.uuid.and_then(|uuid| unread(store, dir, uuid, true).ok());
+        unread.is_none_or(|container| is_open_as_plain(&container, None))
+    };
+    match (base.nlink > 1, has_logs) {
+        (false, _) if is_open() => report.find(Severity::Busy, dir, 0, IN_USE),
+        (false, _) => {
+            report.nameless = true;
+            report.find(Severity::Garbage, dir, 0, NAMELESS);
+        }
+        (true, true) => report.find(
+            Severity::Unknown,
+            dir.join(name::SUPER),
+            0,
+            "the superblock is missing; logs are there. Power was cut while the container was \
+             made, before anybody had synced what is in it, or somebody removed the superblock. \
+             The file is a plain one: it is what its base is",
+        ),
+        (true, false) if is_own => report.find(
+            Severity::Note,
+            dir,
+            0,
+            "a plain file that was to become this container; the next one who finds that others \
+             write it goes on",
+        ),
+        (true, false) => {
+            let what = "the beginning of a container, to which no name leads: its file is plain";
+            report.find(Severity::Note, dir, 0, what);
+        }
+    }
 }
 
 /// A container's directory without a superblock: not finished, or a part of a container whose root
-/// is elsewhere, or one that lost it.
-fn no_super(store: &Arc<dyn Store>, dir: &Path, report: &mut Report) {
+/// is elsewhere, or one that lost it. Gives its base, if it has one.
+fn no_super(store: &Arc<dyn Store>, dir: &Path, report: &mut Report) -> Option<Stat> {
     let entries = store.list(dir).unwrap_or_default();
     let sets: Vec<PathBuf> = entries
         .iter()
         .filter(|entry| matches!(entry.name.to_str().and_then(Name::parse), Some(Name::LogSet(_))))
         .map(|entry| dir.join(&entry.name))
         .collect();
-    if sets.iter().any(|set| store.stat(&set.join("index"), Links::Follow).is_ok()) {
+    let has_logs = sets.iter().any(|set| store.stat(&set.join("index"), Links::Follow).is_ok());
+    let base = store.stat(&dir.join(name::BASE), Links::Stay).ok();
+    if let Some(base) = &base {
+        not_whole(store, dir, base, has_logs, report);
+    } else if has_logs {
         report.find(
             Severity::Corrupt,
             dir.join(name::SUPER),
@@ -373,9 +529,10 @@ fn no_super(store: &Arc<dyn Store>, dir: &Path, report: &mut Report) {
         report.nameless = true;
         report.find(Severity::Garbage, dir, 0, NAMELESS);
     }
+    base
 }
 
-pub(in crate::lifecycle) fn uuid_of(dir: &Path) -> Option<Uuid> {
+pub(crate) fn uuid_of(dir: &Path) -> Option<Uuid> {
     let hex = format!("{}{}", dir.parent()?.file_name()?.to_str()?, dir.file_name()?.to_str()?);
     let mut uuid = [0; 16];
     for (i, byte) in uuid.iter_mut().enumerate() {

@@ -1,15 +1,16 @@
-//! What makes data and the index log durable: who has written since the last sync, the syncs, and the
-//! gate that keeps records whose data is not durable from going first.
+//! What makes data and the index log durable: who has written since the last sync, the syncs, and
+//! the gate that keeps records whose data is not durable from going first.
 
-use plfs_format::name::SegmentRef;
+use plfs_format::name::{self, SegmentRef};
 
 use super::LogSet;
+use super::mark::{must_be_synced, note_failed_sync};
 use super::page::{
     DATA_DURABLE, Guard, INDEX_END, INDEX_NAMED, INDEX_SYNCED, SYNC_FAILED, SYNCED, TAILS,
     UNSYNCED, unpack_tail,
 };
 use crate::error::{At, Error, Result};
-use crate::store::{Errno, Open};
+use crate::store::{self, Errno, Open};
 use crate::sync::plain::atomic::Ordering;
 
 /// What a sync has to do about the name of a segment's file.
@@ -94,7 +95,7 @@ impl LogSet {
                 Errno::IO,
                 "sync",
                 &self.container.dir,
-                "an earlier sync of the data failed for a process of this node",
+                "an earlier sync failed for a process of this node",
             ));
         }
         let end = words[INDEX_END].load(Ordering::SeqCst);
@@ -106,6 +107,9 @@ impl LogSet {
             for segment in first..=last {
                 self.sync_segment(stream, segment, seen.file_name())?;
             }
+            // Before anybody hears that it is durable: somebody who has no part in the page may
+            // have been told of a failure that was this one's.
+            must_be_synced(&self.container, self.set)?;
             // Set again meanwhile: it stays, for whoever set it.
             let _ =
                 word.compare_exchange(seen.0, seen.without().0, Ordering::SeqCst, Ordering::SeqCst);
@@ -114,32 +118,39 @@ impl LogSet {
         Ok(())
     }
 
+    /// What a sync said. After a failure all syncs of the node fail, and whoever comes to the file
+    /// later finds it said in the container.
+    fn told(&self, said: store::Result<()>) -> store::Result<()> {
+        if said.is_err() {
+            self.shared.words()[SYNC_FAILED].store(1, Ordering::SeqCst);
+            note_failed_sync(&self.container, self.set);
+        }
+        said
+    }
+
     fn sync_segment(&self, stream: u16, segment: u32, file_name: FileName) -> Result<()> {
-        let at = SegmentRef {
-            set: self.set,
-            stream,
-            segment,
-            backend: self.container.backend_of(self.set, stream),
-        };
-        let path = self.container.segment_path(&at)?;
+        // Reserved by a process that has not made it yet, or died before.
+        let Some((backend, mut path)) = self.find_segment(stream, segment)? else { return Ok(()) };
         let store = &self.container.store;
-        match store.open(&path, Open::READ) {
-            Ok(file) => {
-                if let Err(errno) = file.sync_data() {
-                    self.shared.words()[SYNC_FAILED].store(1, Ordering::SeqCst);
-                    return Err(errno).at("sync the data log", &path);
-                }
-            }
-            // Reserved by a process that has not made it yet, or died before.
+        let mut opened = store.open(&path, Open::READ);
+        if opened.as_ref().is_err_and(|errno| *errno == Errno::NOENT) && backend > 0 {
+            // The backend may have moved under descriptors that go on working, or be gone.
+            let at = SegmentRef { set: self.set, stream, segment, backend };
+            path = self.container.backend_dir_again(backend)?.join(name::data_log(&at));
+            opened = store.open(&path, Open::READ);
+        }
+        match opened {
+            Ok(file) => self.told(file.sync_data()).at("sync the data log", &path)?,
+            // Decided, and not made yet.
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno).at("open the data log", &path),
         }
         if file_name == FileName::New {
             // On the root backend the directories above are the container's, which a sync makes
             // durable; on others they came with the first segment.
-            let dirs = if at.backend > 0 { 5 } else { 1 };
+            let dirs = if backend > 0 { 5 } else { 1 };
             for dir in path.ancestors().skip(1).take(dirs) {
-                store.sync_dir(dir).at("sync the directory", dir)?;
+                self.told(store.sync_dir(dir)).at("sync the directory", dir)?;
             }
         }
         Ok(())
@@ -169,14 +180,16 @@ impl LogSet {
         // With the gate held, all that comes now has durable data already.
         let upto = words[INDEX_END].load(Ordering::SeqCst);
         self.sync_data()?;
-        self.index()?.sync_data().at("sync the index log", &self.index_path)?;
+        let index = self.index()?;
+        self.told(index.sync_data()).at("sync the index log", &self.index_path)?;
         // Its name too, once: what was found under no name after a power loss would be found by
         // nobody.
         if words[INDEX_NAMED].load(Ordering::SeqCst) == 0 {
             let dir = self.index_path.parent().unwrap_or(&self.container.dir);
-            self.container.store.sync_dir(dir).at("sync the directory", dir)?;
+            self.told(self.container.store.sync_dir(dir)).at("sync the directory", dir)?;
             words[INDEX_NAMED].store(1, Ordering::SeqCst);
         }
+        must_be_synced(&self.container, self.set)?;
         words[INDEX_SYNCED].fetch_max(upto, Ordering::SeqCst);
         Ok(())
     }

@@ -10,11 +10,13 @@
 //!   each later one has a later stamp, and sets the end of file after it. If one has, the write is
 //!   said again behind it.
 //! - An append gives its bytes to the log before it has a place in the file: what fails needs none.
-//!   It takes its stamp, then its place at the end of file. Who reaches over it is later, and gets a
-//!   later stamp, because it sees that somebody has appended since its record was begun.
+//!   It takes its stamp, is counted, and takes its place at the end of file. Who reaches over it is
+//!   later, and gets a later stamp, because it sees that somebody has appended since its record was
+//!   begun.
 //! - A truncate holds a lock while it takes its stamp and appends its record. It sets the end of
 //!   file only then: if it fails or its process dies, the next who comes asks the index log.
 
+use plfs_format::MAX_OFFSET;
 use plfs_format::index_log::{Record, decode_block};
 
 use super::LogSet;
@@ -43,14 +45,39 @@ impl Era {
         self.done == other.done
     }
 
-    fn eof(self, words: &[Word; WORDS]) -> &Word {
-        eof(words, self.done)
+    /// The end of file as `next` makes it of what it is in this era. `None` if `next` says so, or
+    /// if the word is a later era's.
+    fn change_eof(
+        self,
+        words: &[Word; WORDS],
+        mut next: impl FnMut(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        let (word, turn) = eof(words, self.done);
+        let mut now = word.load(Ordering::SeqCst);
+        loop {
+            // After the load: what is exchanged is this era's, unless the word has come round to
+            // the same value meanwhile, after twice as many truncates as there are words.
+            if now & TURN != turn || words[CUTS_DONE].load(Ordering::SeqCst) != self.done {
+                return None;
+            }
+            let was = now & !TURN;
+            let next = next(was)?.min(MAX_OFFSET) | turn;
+            match word.compare_exchange(now, next, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return Some(was),
+                Err(other) => now = other,
+            }
+        }
     }
 }
 
-/// The end of file after so many truncates that count.
-fn eof(words: &[Word; WORDS], done: u64) -> &Word {
-    &words[EOFS + done as usize % EOF_WORDS]
+/// In a word of an end of file: in which turn through the words it was set.
+const TURN: u64 = 1 << 63;
+const _: () = assert!(MAX_OFFSET < TURN);
+
+/// The word of the end of file after so many truncates that count, and its turn.
+fn eof(words: &[Word; WORDS], done: u64) -> (&Word, u64) {
+    let turn = if (done / EOF_WORDS as u64).is_multiple_of(2) { 0 } else { TURN };
+    (&words[EOFS + done as usize % EOF_WORDS], turn)
 }
 
 /// A truncate under way: who writes waits. Dropped before it is [done](Cutting::done), it leaves it
@@ -79,7 +106,8 @@ impl<'a> Cutting<'a> {
 /// Under the lock, while [`CUTS`] is odd.
 fn set(words: &[Word; WORDS], size: u64, stamp: u64) {
     let done = words[CUTS_DONE].load(Ordering::SeqCst) + 1;
-    eof(words, done).store(size, Ordering::SeqCst);
+    let (word, turn) = eof(words, done);
+    word.store(size.min(MAX_OFFSET) | turn, Ordering::SeqCst);
     // In this order: who dies in between has not said that the truncate counts, and it is done
     // again.
     words[CUTS_DONE].store(done, Ordering::SeqCst);
@@ -152,40 +180,35 @@ impl LogSet {
         stamp
     }
 
-    /// The stamp of an O_APPEND write, to be taken before its place, and that of the last one.
+    /// The stamp of an O_APPEND write, to be taken before its place, and how many had one before.
     pub fn stamp_of_append(&self) -> (u64, u64) {
         let stamp = self.stamp();
-        (stamp, self.shared.words()[APPENDED].fetch_max(stamp, Ordering::SeqCst))
+        (stamp, self.shared.words()[APPENDED].fetch_add(1, Ordering::SeqCst))
     }
 
-    /// The stamp of the last append that took its place. A write that [reaches](LogSet::reached)
-    /// over one must have a later stamp.
+    /// How many O_APPEND writes have their stamp, those that have their place among them. A write
+    /// that [reaches](LogSet::reached) over one must have a later stamp.
     pub fn appended(&self) -> u64 {
         self.shared.words()[APPENDED].load(Ordering::SeqCst)
     }
 
     /// The place of an O_APPEND write of up to `bytes` bytes in this era: offset and length. It is
     /// the node's end of file, moved on in the same step, and 0 in a new page until someone has
-    /// said how far the file [reaches](LogSet::follow). No file is longer than `most`.
+    /// said how far the file [reaches](LogSet::follow). No file is longer than `most`. Nothing if
+    /// the era is over, and its word another's.
     pub fn append_position(&self, era: Era, bytes: u64, most: u64) -> (u64, u64) {
-        let eof = era.eof(self.shared.words());
-        let mut at = eof.load(Ordering::SeqCst);
-        loop {
-            // A hostile summary may say a size that no file has.
-            let length = most.saturating_sub(at).min(bytes);
-            match eof.compare_exchange(at, at + length, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return (at, length),
-                Err(now) => at = now,
-            }
+        // A hostile summary may say a size that no file has.
+        let fit = |at: u64| most.saturating_sub(at).min(bytes);
+        match era.change_eof(self.shared.words(), |at| Some(at + fit(at))) {
+            Some(at) => (at, fit(at)),
+            None => (0, 0),
         }
     }
 
     /// Says that the file reaches `end` at least in this era. For a write: before it has its stamp.
     pub fn reached(&self, era: Era, end: u64) {
-        let eof = era.eof(self.shared.words());
-        if eof.load(Ordering::SeqCst) < end {
-            eof.fetch_max(end, Ordering::SeqCst);
-        }
+        let end = end.min(MAX_OFFSET);
+        era.change_eof(self.shared.words(), |at| (at < end).then_some(end));
     }
 
     /// Says how long the logs say that the file is, and with which stamp it was cut last. A cut
@@ -215,7 +238,8 @@ impl LogSet {
                 let cutting = Cutting::begin(words, lock);
                 let done = words[CUTS_DONE].load(Ordering::SeqCst);
                 let is_written = words[WRITTEN].load(Ordering::SeqCst) >= cut;
-                let least = if is_written { eof(words, done).load(Ordering::SeqCst) } else { 0 };
+                let reached = eof(words, done).0.load(Ordering::SeqCst) & !TURN;
+                let least = if is_written { reached } else { 0 };
                 cutting.done(size.max(least), cut);
                 return Ok(());
             }
@@ -225,8 +249,6 @@ impl LogSet {
 
 #[cfg(test)]
 mod tests {
-    use plfs_format::MAX_OFFSET;
-
     use super::super::CommitHorizon;
     use super::super::tests::{DURABLE, Scratch, join};
     use super::*;
@@ -243,7 +265,7 @@ mod tests {
         assert_eq!(set.append_position(era, 4, MAX_OFFSET), (MAX_OFFSET - 1, 1));
         assert_eq!(set.append_position(era, 4, MAX_OFFSET), (MAX_OFFSET, 0));
         set.reached(era, u64::MAX);
-        assert_eq!(set.append_position(era, 4, MAX_OFFSET), (u64::MAX, 0));
+        assert_eq!(set.append_position(era, 4, MAX_OFFSET), (MAX_OFFSET, 0));
     }
 
     /// A process died in a truncate, or its truncate failed. Appends go on where the file was cut

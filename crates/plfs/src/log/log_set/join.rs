@@ -1,18 +1,22 @@
-//! How a process joins its node's log set, founds one or takes one over that nobody owns, and leaves.
+//! How a process joins its node's log set, founds one or takes one over that nobody owns, and
+//! leaves.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 
 use plfs_format::clock::{Clock, Covers};
+use plfs_format::index_log::SEGMENT_MAX;
 use plfs_format::mark::Mark;
 use plfs_format::name::{self, Name};
 
 use super::durable::{FileName, Unsynced};
-use super::mark::{claim, is_fenced, read_mark, remove_mark};
+use super::mark::{claim, is_closed, read_mark, remove_mark};
 use super::page::{
     APPENDED, CLOCK, COVERED, CUT, CUTS, CUTS_DONE, DATA_DURABLE, DIR, EOF_WORDS, EOFS, FOUNDING,
-    INDEX_END, INDEX_NAMED, INDEX_SYNCED, NONCE, READY, SET, SYNC_FAILED, SYNCED, Shared, TAILS,
-    UNSYNCED, WRITTEN, pack_tail, put_dir, share, too_long,
+    INDEX_END, INDEX_NAMED, INDEX_SYNCED, NONCE, PLACES, READY, SET, SYNC_FAILED, SYNCED, Shared,
+    TAILS, UNSYNCED, WRITTEN, pack_tail, put_dir, share, too_long,
 };
+use super::place::PlaceOf;
 use super::{LogSet, open_to_readers};
 use crate::config::Config;
 use crate::container::{Container, cover_all, publish, read_clock, write_clock};
@@ -83,8 +87,9 @@ impl LogSet {
         let mut shared = share(&container, config)?;
         // Opened before anything is created in it: looking it up afterwards could wait for what we
         // created.
+        let open = || container.store.open(&container.dir, Open::READ);
         let dir = (!container.local)
-            .then(|| container.store.open(&container.dir, Open::READ))
+            .then(|| container.store.kept_dir().unwrap_or_else(open))
             .transpose()
             .at("open", &container.dir)?;
         let (set, is_of_crowd) = loop {
@@ -205,13 +210,14 @@ impl LogSet {
                 words[word].store(0, Ordering::SeqCst);
             }
             let tails = if youngest.is_none() {
-                vec![0; container.superblock.streams as usize]
+                vec![(0, None); container.superblock.streams as usize]
             } else {
                 tails(container, set)
                     .or_else(|error| remove_mark(container, set).and(Err(error)))?
             };
-            for (stream, tail) in tails.into_iter().enumerate() {
+            for (stream, (tail, place)) in tails.into_iter().enumerate() {
                 words[TAILS + stream].store(tail, Ordering::SeqCst);
+                words[PLACES + stream].store(place.map_or(0, PlaceOf::pack), Ordering::SeqCst);
                 // What earlier owners left may not be durable, and the next sync makes durable what
                 // points to it.
                 let unsynced = match tail {
@@ -245,7 +251,15 @@ impl LogSet {
     }
 
     fn unmark(&self) -> Result<bool> {
-        match self.container.store.unlink(&self.mark_path) {
+        let store = &self.container.store;
+        let ended = match self.shared.words()[SYNC_FAILED].load(Ordering::SeqCst) {
+            0 => store.unlink(&self.mark_path),
+            // Nobody goes on with a set whose syncs say nothing any more.
+            _ => {
+                store.rename(&self.mark_path, &self.container.path(&name::unsynced_mark(self.set)))
+            }
+        };
+        match ended {
             Ok(()) => {
                 publish(self.dir.as_deref());
                 Ok(true)
@@ -320,7 +334,8 @@ fn found(
     let marked: HashSet<&Name> = names.iter().collect();
     for name in names.iter().filter(|_| is_whole) {
         let Name::LogSet(set) = *name else { continue };
-        if marked.contains(&Name::OpenMark(set)) || marked.contains(&Name::Fenced(set)) {
+        let marks = [Name::OpenMark(set), Name::Fenced(set), Name::Unsynced(set)];
+        if marks.iter().any(|mark| marked.contains(mark)) {
             continue;
         }
         let path = container.path(&name::index_log(set));
@@ -344,7 +359,7 @@ fn found(
             && own(set)?
         {
             // Owned and fenced since the listing: it has had its last owner.
-            if is_fenced(container, set) {
+            if is_closed(container, set) {
                 remove_mark(container, set)?;
                 continue;
             }
@@ -374,7 +389,7 @@ fn found(
         if !own(set)? {
             continue;
         }
-        if is_fenced(container, set) {
+        if is_closed(container, set) {
             remove_mark(container, set)?;
             continue;
         }
@@ -390,11 +405,13 @@ fn found(
     }
 }
 
-/// Where each stream of a set goes on: behind the last byte of its last segment.
-fn tails(container: &Container, set: u32) -> Result<Vec<u64>> {
-    let mut last = vec![None; container.superblock.streams as usize];
+/// Where each stream of a set goes on: behind the last byte of its last segment, which lies there;
+/// in the next one, if its backend takes no new data any more.
+fn tails(container: &Container, set: u32) -> Result<Vec<(u64, Option<PlaceOf>)>> {
+    let mut last: Vec<Option<(u32, u16, PathBuf)>> =
+        vec![None; container.superblock.streams as usize];
     // What lies on a backend that is not there has no record, or the set would not be taken over.
-    for dir in container.backend_dirs()? {
+    for (backend, dir) in container.dirs_by_backend()? {
         let dir = dir.join(name::log_set(set));
         let entries = match container.store.list(&dir) {
             Err(Errno::NOENT) => continue,
@@ -403,20 +420,26 @@ fn tails(container: &Container, set: u32) -> Result<Vec<u64>> {
         for entry in entries {
             if let Some((stream, segment)) = entry.name.to_str().and_then(name::parse_data_log)
                 && let Some(last) = last.get_mut(stream as usize)
+                && last.as_ref().is_none_or(|(known, ..)| *known < segment)
             {
-                *last = last.take().max(Some((segment, dir.join(&entry.name))));
+                *last = Some((segment, backend, dir.join(&entry.name)));
             }
         }
     }
     let mut tails = Vec::new();
     for last in last {
         tails.push(match last {
-            Some((segment, path)) => {
-                let len =
-                    container.store.stat(&path, Links::Follow).at("stat the data log", &path)?.len;
-                pack_tail((segment, len)).ok_or_else(too_long)?
+            Some((segment, backend, path)) => {
+                let tail = match segment < SEGMENT_MAX && !container.is_active(backend) {
+                    true => (segment + 1, 0),
+                    false => {
+                        let stat = container.store.stat(&path, Links::Follow);
+                        (segment, stat.at("stat the data log", &path)?.len)
+                    }
+                };
+                (pack_tail(tail).ok_or_else(too_long)?, Some(PlaceOf { segment, backend }))
             }
-            None => 0,
+            None => (0, None),
         });
     }
     Ok(tails)

@@ -7,13 +7,60 @@ use plfs_format::name;
 
 use crate::container::Container;
 use crate::error::{At, Error, Result};
+use crate::store::machine::{ProcessFacts, host_name, random_u64};
 use crate::store::{Errno, Links, Store};
 
 /// Whether a log set has had its last owner. For an owner: a listing from before the creation of
 /// its mark may be old.
-pub(super) fn is_fenced(container: &Container, set: u32) -> bool {
+pub(super) fn is_closed(container: &Container, set: u32) -> bool {
     // What cannot be looked at is not gone on with.
-    container.store.stat(&container.path(&name::fenced_mark(set)), Links::Stay) != Err(Errno::NOENT)
+    let is_there = |mark: String| {
+        container.store.stat(&container.path(&mark), Links::Stay) != Err(Errno::NOENT)
+    };
+    is_there(name::fenced_mark(set)) || is_there(name::unsynced_mark(set))
+}
+
+/// Says in the container that a sync of a log set failed on this host. The kernel tells each
+/// failure once: whoever syncs the set later would hear that all is well.
+///
+/// Where that finds no room the caller's error is all that is left of it.
+pub(crate) fn note_failed_sync(container: &Container, set: u32) {
+    let ProcessFacts { boot, machine, pid_namespace, start } = ProcessFacts::of_this_process();
+    let mark = Mark {
+        nonce: random_u64(),
+        boot,
+        machine,
+        pid_namespace,
+        place: 0,
+        pid: std::process::id(),
+        start,
+        uid: container.store.user(),
+        host: host_name().to_string_lossy().into_owned(),
+    };
+    let path = container.path(&name::unsynced_mark(set));
+    let _ = container.store.symlink(Path::new(&mark.text()), &path);
+}
+
+/// An error if a sync of a log set that is there has failed in this boot of the host: its data is
+/// not durable, whatever a sync says. One readlink.
+pub(crate) fn must_be_synced(container: &Container, set: u32) -> Result<()> {
+    let path = container.path(&name::unsynced_mark(set));
+    let text = match container.store.readlink(&path) {
+        Ok(text) => text,
+        Err(Errno::NOENT | Errno::INVAL) => return Ok(()),
+        Err(errno) => return Err(errno).at("read", &path),
+    };
+    let own = ProcessFacts::of_this_process().boot;
+    // Another boot lost what was not durable: what its blocks point to is looked at by its sums.
+    let is_of_another_boot = text
+        .to_str()
+        .and_then(Mark::parse)
+        .is_some_and(|mark| mark.boot != 0 && own != 0 && mark.boot != own);
+    let dir = container.path(&name::log_set(set));
+    if is_of_another_boot || container.store.stat(&dir, Links::Stay) == Err(Errno::NOENT) {
+        return Ok(());
+    }
+    Err(Error::refused(Errno::IO, "sync", &dir, "an earlier sync of this log set failed"))
 }
 
 /// Creates the mark of a log set, unless somebody owns the set: whether it did.

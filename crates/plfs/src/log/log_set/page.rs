@@ -37,7 +37,7 @@ pub(super) const INDEX_END: usize = 8;
 pub(super) const INDEX_SYNCED: usize = 9;
 /// All data that blocks below this offset of the index log point to is durable.
 pub(super) const DATA_DURABLE: usize = 10;
-/// A sync of data failed: nobody knows whose bytes are lost.
+/// A sync failed: nobody knows whose bytes or blocks are lost.
 pub(super) const SYNC_FAILED: usize = 11;
 /// The file's clock covers all commits up to this stamp; 0: as far as the node knows nobody goes by
 /// it.
@@ -47,23 +47,28 @@ pub(super) const COVERED: usize = 12;
 pub(super) const CUTS: usize = 13;
 /// How many truncates have counted.
 pub(super) const CUTS_DONE: usize = 14;
-/// Stamp of the last O_APPEND write that took its place.
+/// How many O_APPEND writes have their stamp. Not the largest stamp: who has that may say it before
+/// one with an earlier stamp, whose place nobody knows of then.
 pub(super) const APPENDED: usize = 15;
 /// What [`CLOCK`] was when the last truncate began.
 pub(super) const CUT_SINCE: usize = 16;
 /// What [`INDEX_END`] was then: its block lies behind that, if it has one.
 pub(super) const CUT_FROM: usize = 17;
 /// Where the file ends; after each truncate that counts it is the next of so many words. What
-/// somebody says who has not noticed the truncate is said to a word that counts no more.
+/// somebody says who has not noticed the truncate is said to a word that counts no more. The
+/// highest bit changes each time that a word comes to count again: who was away so long sees it.
 pub(super) const EOFS: usize = 32;
 pub(super) const EOF_WORDS: usize = 32;
 pub(super) const TAILS: usize = EOFS + EOF_WORDS;
 /// For each stream what was written and is not durable yet: see
 /// [`Unsynced`](super::durable::Unsynced).
 pub(super) const UNSYNCED: usize = TAILS + STREAMS_MAX as usize;
+/// For each stream the last segment that was decided, and its backend: see
+/// [`PlaceOf`](super::place::PlaceOf).
+pub(super) const PLACES: usize = UNSYNCED + STREAMS_MAX as usize;
 /// The container's directory: its length, then its bytes. For whoever finds the page of dead
 /// processes; length 0 if it is too long.
-pub(super) const DIR: usize = UNSYNCED + STREAMS_MAX as usize;
+pub(super) const DIR: usize = PLACES + STREAMS_MAX as usize;
 const _: () = assert!(DIR < WORDS);
 /// Word 0 = this bit + the set's number: set 0 is a valid number.
 pub(super) const READY: u64 = 1 << 32;
@@ -243,7 +248,11 @@ pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> 
                 .and_then(Mark::parse)
                 .is_some_and(|mark| mark.nonce == nonce)
             {
-                match store.unlink(&mark) {
+                let ended = match words[SYNC_FAILED].load(Ordering::SeqCst) {
+                    0 => store.unlink(&mark),
+                    _ => store.rename(&mark, &dir.join(name::unsynced_mark(state as u32))),
+                };
+                match ended {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(errno) => return Err(errno).at("remove", &mark),
                 }
@@ -278,6 +287,27 @@ pub fn lives(path: &Path, uid: u32, nonce: u64) -> Result<bool> {
     Ok(page.is_some_and(|page| {
         page.words()[NONCE].load(Ordering::SeqCst) == nonce && page.has_members()
     }))
+}
+
+/// Whether the page of user `uid` at `path` names the tenancy with this nonce, whoever lives there.
+/// Who may not look cannot say that it does not.
+pub(crate) fn names_tenancy(path: &Path, uid: u32, nonce: u64) -> Result<bool> {
+    match SharedPage::peek(path, uid) {
+        Err(Errno::ACCESS | Errno::PERM) => Ok(true),
+        other => other.at("look at the shared page", path).map(|page| {
+            page.is_some_and(|page| page.words()[NONCE].load(Ordering::SeqCst) == nonce)
+        }),
+    }
+}
+
+/// The log set that the processes of this node write, and where the last block ends that one of
+/// them has appended: for who is not one of them. A few calls on shared memory.
+pub fn log_of_node(container: &Container, config: &Config) -> Option<(u32, u64)> {
+    let path = page_path(container, config.shared_memory.as_deref()?);
+    let _acting = container.store.act();
+    let page = SharedPage::peek(&path, container.store.user()).ok()??;
+    let state = page.words()[SET].load(Ordering::SeqCst);
+    (state & READY != 0).then(|| (state as u32, page.words()[INDEX_END].load(Ordering::SeqCst)))
 }
 
 /// Where the processes of this node and user meet for a container.

@@ -1,19 +1,25 @@
 //! An open file, as the store or the program has it, and maps of files.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use rustix::fs::{Advice, FlockOperation, SeekFrom};
-use rustix::io::retry_on_intr;
+use linux_raw_sys::general as linux;
+use plfs_format::attribute;
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom, XattrFlags};
+use rustix::io::{ReadWriteFlags, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::PosixStore;
 use super::calls::stat_of;
 use super::fd::{BEHIND_STANDARD, BareFd, HighFd, base_fd};
 use super::file_system::{mounts, type_of_mount};
-use crate::store::{Bytes, Errno, LockKind, Open, Result, Stat, StoreFile};
+use crate::store::beneath::PlaceFd;
+use crate::store::shm::{fcntl_lock, fcntl_number};
+use crate::store::{Bytes, Errno, LockKind, Open, Result, Stat, StoreFile, write_zeros};
 use crate::sync::Arc;
 
 #[derive(Debug)]
@@ -21,6 +27,10 @@ pub(super) enum Fd {
     Own(HighFd),
     /// Of the program, or open for a moment.
     Brief(BareFd),
+    /// Of the program, which closes it.
+    Lent(RawFd),
+    /// A view's directory, which the view has open as well.
+    View(Arc<PlaceFd>),
 }
 
 /// An open file of a [`PosixStore`].
@@ -40,12 +50,28 @@ impl PosixFile {
         PosixFile(Fd::Brief(BareFd::new(fd)))
     }
 
+    /// Uses a descriptor of the program, which keeps it.
+    ///
+    /// # Safety
+    /// `fd` stays open as long as the value is used.
+    pub unsafe fn lent(fd: RawFd) -> PosixFile {
+        PosixFile(Fd::Lent(fd))
+    }
+
+    /// The same open file by a descriptor of PLFS's own, whatever the program does with `fd`.
+    pub fn copy_of(fd: BorrowedFd<'_>) -> Result<PosixFile> {
+        HighFd::copy_of(fd).map(|fd| PosixFile(Fd::Own(fd)))
+    }
+
     /// Gives the descriptor away; PLFS no longer claims it. Mind that dropping an [`OwnedFd`] calls
     /// libc's close.
     pub fn into_fd(self) -> OwnedFd {
         match self.0 {
             Fd::Own(fd) => fd.into_owned(),
             Fd::Brief(fd) => fd.into_owned(),
+            // SAFETY: who lent it said that it is open. The caller gets what the program has.
+            Fd::Lent(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
+            Fd::View(_) => unreachable!("programs get what open and from_fd give"),
         }
     }
 }
@@ -55,6 +81,9 @@ impl AsFd for PosixFile {
         match &self.0 {
             Fd::Own(fd) => fd.as_fd(),
             Fd::Brief(fd) => fd.as_fd(),
+            // SAFETY: who lent it said that it is open as long as this is used.
+            Fd::Lent(fd) => unsafe { BorrowedFd::borrow_raw(*fd) },
+            Fd::View(fd) => fd.as_fd(),
         }
     }
 }
@@ -79,8 +108,30 @@ impl StoreFile for PosixFile {
         Ok(done)
     }
 
+    fn read_once(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        retry_on_intr(|| rustix::io::pread(self.as_fd(), &mut *buf, offset))
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         retry_on_intr(|| rustix::io::pwrite(self.as_fd(), buf, offset))
+    }
+
+    fn append(&self, buf: &[u8]) -> Result<usize> {
+        let parts = [IoSlice::new(buf)];
+        retry_on_intr(|| rustix::io::pwritev2(self.as_fd(), &parts, 0, ReadWriteFlags::APPEND))
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        let end = offset.saturating_add(length).min(StoreFile::stat(self)?.len);
+        if offset >= end {
+            return Ok(());
+        }
+        let punch =
+            |how| retry_on_intr(|| rustix::fs::fallocate(self.as_fd(), how, offset, end - offset));
+        match punch(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(self, offset, end),
+            other => other,
+        }
     }
 
     fn stat(&self) -> Result<Stat> {
@@ -100,6 +151,49 @@ impl StoreFile for PosixFile {
     }
     fn sync_data(&self) -> Result<()> {
         retry_on_intr(|| rustix::fs::fdatasync(self.as_fd()))
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        retry_on_intr(|| rustix::fs::fsync(self.as_fd()))
+    }
+
+    fn attribute(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        // Most files have none, and few a longer one.
+        let mut room = [MaybeUninit::<u8>::uninit(); 256];
+        let read = |room: &mut [MaybeUninit<u8>]| {
+            retry_on_intr(|| {
+                rustix::fs::fgetxattr(self.as_fd(), name, &mut *room)
+                    .map(|(value, _)| value.to_vec())
+            })
+        };
+        let value = match read(&mut room) {
+            Err(Errno::RANGE) => read(&mut vec![MaybeUninit::uninit(); attribute::BYTES_MAX]),
+            other => other,
+        };
+        match value {
+            Ok(value) => Ok(Some(value)),
+            Err(Errno::NODATA) => Ok(None),
+            // None of ours is so long.
+            Err(Errno::RANGE) => Ok(Some(Vec::new())),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn set_new_attribute(&self, name: &str, value: &[u8]) -> Result<()> {
+        retry_on_intr(|| rustix::fs::fsetxattr(self.as_fd(), name, value, XattrFlags::CREATE))
+    }
+
+    fn try_gate(&self) -> Result<bool> {
+        match set_gate(self.as_fd(), linux::F_WRLCK) {
+            Ok(()) => Ok(true),
+            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn leave_gate(&self) {
+        // Nothing can fail that the process could do something about.
+        let _ = set_gate(self.as_fd(), linux::F_UNLCK);
     }
 
     /// A lock of flock(2) on the whole file or directory. It belongs to this open file:
@@ -126,6 +220,16 @@ impl StoreFile for PosixFile {
             Err(Errno::AGAIN) => Ok(false),
             Err(errno) => Err(errno),
         }
+    }
+
+    fn is_open_elsewhere(&self) -> bool {
+        // A lease is given if no other open file is there.
+        let ask = |kind| fcntl_number(self.as_fd(), linux::F_SETLEASE, kind);
+        let is_alone = ask(linux::F_WRLCK).is_ok();
+        if is_alone {
+            let _ = ask(linux::F_UNLCK);
+        }
+        !is_alone
     }
 
     fn locks_are_shared(&self) -> bool {
@@ -183,6 +287,16 @@ impl StoreFile for PosixFile {
         }
     }
 
+    fn next_hole(&self, offset: u64) -> Result<u64> {
+        match rustix::fs::seek(self.as_fd(), SeekFrom::Hole(offset)) {
+            Ok(hole) => Ok(hole),
+            Err(Errno::NXIO | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                Ok(StoreFile::stat(self)?.len.max(offset))
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
     /// Clean pages go; such as another program has mapped stay.
     fn forget_cached(&self) {
         let _ = rustix::fs::fadvise(self.as_fd(), 0, None, Advice::DontNeed);
@@ -191,6 +305,18 @@ impl StoreFile for PosixFile {
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.as_fd())
     }
+}
+
+/// Locks or unlocks the gate: the last byte that a file could have.
+fn set_gate(fd: BorrowedFd<'_>, kind: u32) -> Result<()> {
+    let mut range = linux::flock {
+        l_type: kind as _,
+        l_whence: linux::SEEK_SET as _,
+        l_start: i64::MAX - 1,
+        l_len: 1,
+        l_pid: 0,
+    };
+    fcntl_lock(fd, linux::F_OFD_SETLK, &mut range)
 }
 
 /// A read-only map of a file, undone in drop. memmap2 would go through libc's mmap, which the shim

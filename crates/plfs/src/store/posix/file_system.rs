@@ -48,8 +48,8 @@ fn ask_file_system(path: &Path) -> FileSystem {
         if let Some((kind, options)) = mount.as_ref().filter(|(kind, _)| is_fuse(kind)) {
             return of_type(kind, options);
         }
-        // The magic numbers are 32 bits wide; the field is signed or not, wider or not, depending on
-        // the architecture.
+        // The magic numbers are 32 bits wide; the field is signed or not, wider or not, depending
+        // on the architecture.
         let magic = retry_on_intr(|| rustix::fs::statfs(path)).map(|stat| stat.f_type as u32);
         if let Some(found) = of_answer(magic, mount.as_ref()) {
             return found;

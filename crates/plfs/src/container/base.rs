@@ -1,0 +1,358 @@
+//! A plain file that becomes a container (FORMAT.md section 11, docs/decisions/0013).
+//!
+//! The file keeps its inode and its names. Its attribute says, once and for ever, of which
+//! container it is the `base`, or that it stays plain. The decision comes first; what it promises
+//! is built afterwards, by any writer, and until it is whole the file is plain for all.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use plfs_format::attribute::{self, Decision};
+use plfs_format::name::Name;
+use plfs_format::summary::Summary;
+use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
+use plfs_format::{Uuid, name, summary};
+
+use super::attributes::dir_mode;
+use super::clock::{wall_clock, wall_clock_at, write_clock};
+use super::create::{make_dir, new_uuid, plan};
+use super::directory::Layouts;
+use super::layout::{Container, container_dir, places};
+use crate::config::Config;
+use crate::error::{At, Error, Result};
+use crate::store::machine::random_u64;
+use crate::store::{self, Errno, Keep, Kind, Links, Open, Stat, Store, StoreFile, Time};
+use crate::sync::{Arc, thread};
+
+/// What is written in place gets its modification time from a clock that ticks: 10 ms, the longest
+/// tick of Linux (CONFIG_HZ=100).
+const TICK_NS: i128 = 10_000_000;
+
+/// How long somebody who makes a container whole waits for one who truncates in place: for a
+/// truncate of a long file, which takes the time to free it.
+const GATE_TRIES: u32 = 100;
+
+/// What the attribute of a plain file says; `None` if nothing is decided.
+///
+/// What somebody else decides later is not seen in this answer. One call.
+pub fn look(file: &dyn StoreFile) -> store::Result<Option<Decision>> {
+    match file.attribute(attribute::NAME) {
+        Ok(None) | Err(Errno::OPNOTSUPP) => Ok(None),
+        // What this version does not understand stays as it is.
+        Ok(Some(text)) => Ok(Some(
+            Decision::decode(&text).unwrap_or_else(|| Decision::Plain("by a newer PLFS".into())),
+        )),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// What is decided of the regular file that `path` leads to, for who tells people. Nothing of a
+/// file that may not be read.
+pub fn decision_of(store: &dyn Store, path: &Path) -> Result<Option<Decision>> {
+    let look = || look(store.open(path, Open::READ.briefly())?.as_ref());
+    match look() {
+        Err(Errno::ACCESS | Errno::PERM) => Ok(None),
+        other => other.at("read the attribute user.plfs of", path),
+    }
+}
+
+/// Decides that the file stays plain, unless something is decided already. Gives what is decided.
+pub fn pin(file: &dyn StoreFile, why: &str) -> store::Result<Decision> {
+    decide(file, Decision::Plain(why.into()))
+}
+
+fn decide(file: &dyn StoreFile, wanted: Decision) -> store::Result<Decision> {
+    match file.set_new_attribute(attribute::NAME, &wanted.encode()) {
+        Ok(()) => Ok(wanted),
+        Err(Errno::EXIST) => look(file)?.ok_or(Errno::IO),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether somebody began to make a container of the file, who may have died. One call.
+pub fn is_begun(file: &dyn StoreFile, stat: &Stat) -> bool {
+    matches!(look(file), Ok(Some(Decision::Container { ino, .. })) if ino == stat.ino)
+}
+
+/// The container whose base is `file`, a plain file with stat `stat` that was opened as `path`, and
+/// the summary in its superblock. `None`: it is plain, for now or for ever.
+///
+/// One call for a file about which nothing is decided; else a lookup of the container's directory,
+/// a stat and a read. [`Error::MissingContainer`] if it has one, which is not found.
+pub fn find(
+    store: &Arc<dyn Store>,
+    file: &dyn StoreFile,
+    stat: &Stat,
+    path: &Path,
+    mounts: &[PathBuf],
+) -> Result<Option<(Container, Option<Summary>)>> {
+    match look(file) {
+        Ok(Some(decision)) => find_decided(store, &decision, stat, path, mounts),
+        Ok(None) => Ok(None),
+        // Who may not read the attribute may not read the file.
+        Err(Errno::ACCESS | Errno::PERM) => Ok(None),
+        Err(errno) => Err(errno).at("read the attribute user.plfs of", path),
+    }
+}
+
+/// [`find`] for who has looked.
+pub fn find_decided(
+    store: &Arc<dyn Store>,
+    decision: &Decision,
+    stat: &Stat,
+    path: &Path,
+    mounts: &[PathBuf],
+) -> Result<Option<(Container, Option<Summary>)>> {
+    let Decision::Container { uuid, ino, root } = decision else { return Ok(None) };
+    // A copy of the file, with its attributes. In a copy of the whole tree it may be the base of
+    // the copied container, which is its own then.
+    let is_copy = *ino != stat.ino;
+    if is_copy && stat.nlink <= 1 {
+        return Ok(None);
+    }
+    let recorded = Path::new(OsStr::from_bytes(root));
+    let above_mount = mounts.iter().map(PathBuf::as_path).filter(|mount| path.starts_with(mount));
+    let mut looked = Vec::<PathBuf>::new();
+    for root in above_mount.chain(path.ancestors().skip(1)).chain([recorded]) {
+        let dir = container_dir(root, *uuid);
+        if looked.contains(&dir) {
+            continue;
+        }
+        if let Some(found) = open_whole(store, root, *uuid, stat)? {
+            return Ok(Some(found));
+        }
+        looked.push(dir);
+    }
+    let is_root = |root: &Path| {
+        let found = store.stat(&root.join(name::ROOT_DIR), Links::Stay);
+        found.is_ok_and(|stat| stat.kind == Kind::Dir)
+    };
+    // It was never made whole; or power was cut before anybody had synced what is in it.
+    if is_copy || stat.nlink <= 1 || is_root(recorded) {
+        return Ok(None);
+    }
+    Err(Error::MissingContainer { name: path.to_path_buf(), uuid: *uuid, looked })
+}
+
+/// The container `uuid` below `root` if its base is the file with this stat, and it is whole.
+fn open_whole(
+    store: &Arc<dyn Store>,
+    root: &Path,
+    uuid: Uuid,
+    stat: &Stat,
+) -> Result<Option<(Container, Option<Summary>)>> {
+    let (dir, local) = (container_dir(root, uuid), store.is_local(root));
+    let view = store.inside(places(root, uuid), Keep::WhenUsed).unwrap_or_else(|| store.clone());
+    match view.stat(&dir.join(name::BASE), Links::Stay) {
+        Ok(base) if (base.dev, base.ino) == (stat.dev, stat.ino) => {}
+        // Another container, or a copy of this one.
+        Ok(_) => return Ok(None),
+        Err(Errno::LOOP) => return Err(Errno::LOOP).at("use", &dir),
+        Err(_) => return Ok(None),
+    }
+    let path = dir.join(name::SUPER);
+    let file = match view.open(&path, Open::READ.briefly()) {
+        Err(Errno::NOENT) => return Ok(None),
+        other => other.at("open", &path)?,
+    };
+    if !local {
+        file.forget_cached();
+    }
+    let mut bytes = [0; FILE_BYTES];
+    let n = store::read_full(file.as_ref(), &mut bytes, 0).at("read", &path)?;
+    let superblock = match Superblock::decode(&bytes[..n]) {
+        Ok(superblock) if superblock.uuid == uuid && superblock.has_base => superblock,
+        Ok(_) | Err(SuperError::NotASuperblock) => {
+            let what = "it is not the superblock of the file's container";
+            return Err(Error::of_bytes(&path, plfs_format::Bad::new(0, what)));
+        }
+        Err(SuperError::Unknown { major, features }) => {
+            return Err(Error::UnknownFormat { path, major, features });
+        }
+        Err(SuperError::Bad(bad)) => return Err(Error::of_bytes(&path, bad)),
+    };
+    let summary = bytes.get(summary::OFFSET as usize..n).and_then(|b| Summary::decode(b, &uuid));
+    let identity = (stat.dev, stat.ino);
+    let container = Container::of_parts(view, superblock, dir, identity, local);
+    Ok(Some((container, summary)))
+}
+
+/// Makes `file`, a plain file with the name `path` that this user owns and has open for writing,
+/// the base of a container below `root`. Gives what is decided of it: it may stay plain, by
+/// somebody else's decision. Then, and where it cannot be made now (no rights, no attributes, no
+/// links, a program has locked the file to its end): `None`.
+///
+/// A death at any point leaves a plain file, or this container; who comes next goes on. Costs some
+/// twelve calls, once in the life of a file.
+pub fn promote(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    layouts: &Layouts,
+    file: &dyn StoreFile,
+    path: &Path,
+    root: &Path,
+) -> Result<Option<(Container, Option<Summary>)>> {
+    let stat = file.stat().at("stat", path)?;
+    if stat.uid != store.user() || stat.kind != Kind::File {
+        return Ok(None);
+    }
+    // What forbids a container forbids it before it is decided.
+    let planned = plan(store, config, layouts, root, path)?;
+    let wanted = Decision::Container {
+        uuid: new_uuid(store.as_ref(), root),
+        ino: stat.ino,
+        root: root.as_os_str().as_bytes().to_vec(),
+    };
+    let decision = match decide(file, wanted) {
+        Ok(decision) => decision,
+        Err(Errno::OPNOTSUPP | Errno::ACCESS | Errno::PERM | Errno::NOSPC | Errno::DQUOT) => {
+            return Ok(None);
+        }
+        Err(errno) => return Err(errno).at("set the attribute user.plfs of", path),
+    };
+    let Decision::Container { uuid, ino, root: decided } = &decision else { return Ok(None) };
+    if *ino != stat.ino {
+        return Ok(None);
+    }
+    // Whoever decided may have died; or is building it at this moment, as we do.
+    let decided = Path::new(OsStr::from_bytes(decided));
+    if let Some(found) = open_whole(store, decided, *uuid, &stat)? {
+        return Ok(Some(found));
+    }
+    let (planned, root) = match decided == root {
+        true => (planned, root),
+        false => (plan(store, config, layouts, decided, path)?, decided),
+    };
+    let view = &store.inside(places(root, *uuid), Keep::WhenUsed).unwrap_or_else(|| store.clone());
+    let now = Time::now().ns() as u64;
+    let superblock = planned.superblock(view, config, root, path, *uuid, now)?;
+    let superblock = Superblock { has_base: true, ..superblock };
+    match build(view, file, root, &stat, superblock) {
+        Ok(()) => open_whole(store, root, *uuid, &stat),
+        // Or somebody else was faster.
+        Err(error) if error.errno() == Errno::STALE => open_whole(store, root, *uuid, &stat),
+        // Where no container can be, the file stays plain: slower, and right.
+        Err(error)
+            if matches!(
+                error.errno(),
+                Errno::OPNOTSUPP
+                    | Errno::PERM
+                    | Errno::ACCESS
+                    | Errno::XDEV
+                    | Errno::MLINK
+                    | Errno::NOSPC
+                    | Errno::DQUOT
+                    | Errno::BUSY
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Builds what is missing of the container. All steps can have been done by others before, or be
+/// done by them at the same time.
+fn build(
+    store: &Arc<dyn Store>,
+    file: &dyn StoreFile,
+    root: &Path,
+    stat: &Stat,
+    mut superblock: Superblock,
+) -> Result<()> {
+    let dir = container_dir(root, superblock.uuid);
+    let base = dir.join(name::BASE);
+    let mut tries = 0;
+    loop {
+        match make_dir(store.as_ref(), root, &dir, dir_mode(stat.mode)) {
+            Ok(()) => {}
+            Err(error) if error.errno() != Errno::EXIST => return Err(error),
+            Err(_) => must_be_begun(store.as_ref(), &dir)?,
+        }
+        match store.link_open(file, &base) {
+            Ok(()) => break,
+            Err(Errno::EXIST) => {
+                let there = store.stat(&base, Links::Stay).at("stat", &base)?;
+                if (there.dev, there.ino) == (stat.dev, stat.ino) {
+                    break;
+                }
+                // A copy of the tree, in which the file is another.
+                return Err(Error::refused(Errno::STALE, "make", &dir, "it has another base"));
+            }
+            // Somebody removes what was in vain, or the file has no name any more.
+            Err(Errno::NOENT) if tries < 10 && file.stat().is_ok_and(|stat| stat.nlink > 0) => {
+                tries += 1;
+            }
+            Err(errno) => return Err(errno).at("link the file to", &base),
+        }
+    }
+    // After the link: what was written in place before it is older than all logs.
+    let stat = file.stat().at("stat", &base)?;
+    store.chmod(&dir, dir_mode(stat.mode)).at("set the mode of", &dir)?;
+    (superblock.mode, superblock.uid, superblock.gid) = (stat.mode, stat.uid, stat.gid);
+    let written = wall_clock_at(stat.mtime.ns() + TICK_NS);
+    let view = Container::of_parts(
+        store.clone(),
+        superblock,
+        dir.clone(),
+        (stat.dev, stat.ino),
+        store.is_local(root),
+    );
+    write_clock(&view, wall_clock().max(written), false)?;
+    let tmp = view.path(&format!("{}{:08x}", name::SUPER_TMP, random_u64() as u32));
+    let path = view.path(name::SUPER);
+    let made = (|| {
+        let new = store.open(&tmp, Open::create_new(0o644)).at("create", &tmp)?;
+        if new.stat().at("stat", &tmp)?.mode & 0o644 != 0o644 {
+            store.chmod(&tmp, 0o644).at("set the mode of", &tmp)?;
+        }
+        let bytes = view.superblock.encode().map_err(|bad| Error::of_bytes(&tmp, bad))?;
+        store::write_full(new.as_ref(), &bytes, 0).at("write", &tmp)?;
+        // A power cut must not leave a name with nothing behind it: nobody could make the container
+        // whole, and the file itself may have been synced.
+        new.sync_all().at("sync", &tmp)?;
+        // Nobody truncates in place between his look and the cut.
+        through_gate(file, &path, || match store.link(&tmp, &path) {
+            Err(Errno::EXIST) => Ok(()),
+            other => other.at("create", &path),
+        })
+    })();
+    let _ = store.unlink(&tmp);
+    made
+}
+
+/// STALE if a container that is not whole has logs, or a superblock without a base: a power cut
+/// took a part of it, before anybody had synced what is in the logs. The file is plain since then,
+/// and what was written in place must not disappear below them.
+fn must_be_begun(store: &dyn Store, dir: &Path) -> Result<()> {
+    let entries = store.list(dir).at("list", dir)?;
+    let names = || entries.iter().filter_map(|entry| entry.name.to_str().and_then(Name::parse));
+    let has = |wanted| names().any(|name| name == wanted);
+    if names().any(|name| matches!(name, Name::LogSet(_))) || has(Name::Super) && !has(Name::Base) {
+        let why = "power was cut while it was made: what is in it was never synced";
+        return Err(Error::refused(Errno::STALE, "use", dir, why));
+    }
+    Ok(())
+}
+
+/// Does `act` with the gate of `file`; BUSY if somebody keeps it shut.
+pub fn through_gate<T>(
+    file: &dyn StoreFile,
+    path: &Path,
+    act: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    for tries in 0.. {
+        if file.try_gate().at("lock the gate of", path)? {
+            break;
+        }
+        if tries == GATE_TRIES {
+            let why = "a program has locked the file to its last byte";
+            return Err(Error::refused(Errno::BUSY, "promote", path, why));
+        }
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let done = act();
+    file.leave_gate();
+    done
+}

@@ -1,0 +1,275 @@
+//! What a process knows of a pack: the join of what logs say, over a tree, and how far each log was
+//! read.
+
+use std::collections::{HashMap, HashSet};
+
+use plfs_format::name::{self, SegmentRef};
+use plfs_format::pack::{FileId, Record, decode_block};
+use plfs_pack::{FileState, Found, Names, is_fold_due};
+
+use super::tree::{Below, Tree};
+use crate::container::{Container, log_sets};
+use crate::error::{Error, Result};
+use crate::log::scan_whole;
+use crate::store::Links;
+use crate::sync::{Arc, Mutex, Weak, lock};
+
+/// How often logs that change under a reader are begun anew before it gives up. A compaction makes
+/// one begin once.
+const TRIES: usize = 16;
+
+pub(super) struct Known {
+    container: Arc<Container>,
+    pub names: Names,
+    pub tree: Option<Tree>,
+    /// A tree was damaged: none is used.
+    is_treeless: bool,
+    /// Up to where each index log was read.
+    pub read: HashMap<u32, u64>,
+    pub max_stamp: u64,
+    /// Blocks with stamps up to this say nothing.
+    pub clear: u64,
+    /// What this machine's memory holds is not in doubt; 0: everything may be.
+    pub own_boot: u64,
+    /// The files that the process has open, with what was known of each: one that is gone is in no
+    /// tree.
+    open: HashMap<FileId, Weak<Mutex<FileState>>>,
+    /// Goes up when all was read anew: what is in no log must be added again.
+    pub generation: u64,
+}
+
+/// The log sets of a pack changed so that what was read counts no more.
+#[derive(Debug, PartialEq, Eq)]
+enum Looked {
+    Whole,
+    Anew,
+}
+
+impl Known {
+    /// Nothing yet.
+    pub fn new(container: Arc<Container>) -> Known {
+        // An unknown boot (0) holds nothing that anybody could rely on.
+        let own_boot = container.store.boot(container.root()).unwrap_or(0);
+        Known {
+            container,
+            names: Names::default(),
+            tree: None,
+            is_treeless: false,
+            read: HashMap::new(),
+            max_stamp: 0,
+            clear: 0,
+            own_boot,
+            open: HashMap::new(),
+            generation: 0,
+        }
+    }
+
+    /// Forgets all, and reads the tree and all logs behind it.
+    pub fn load(&mut self) -> Result<()> {
+        for _ in 0..TRIES {
+            self.generation += 1;
+            self.keep_open();
+            (self.names, self.tree) = (Names::default(), None);
+            self.read.clear();
+            let sets = log_sets(&self.container.list()?);
+            if let Some(tree) = self.usable_tree(&sets)? {
+                self.read = tree.covers.iter().copied().collect();
+                self.max_stamp = self.max_stamp.max(tree.header.stamp);
+                self.clear = self.clear.max(tree.header.clear);
+                self.tree = Some(tree);
+            }
+            if self.look_at(&sets)? == Looked::Whole {
+                return self.renew_open();
+            }
+        }
+        Err(Error::refused(
+            crate::store::Errno::AGAIN,
+            "read",
+            &self.container.dir,
+            "its logs change faster than they can be read",
+        ))
+    }
+
+    /// What is known of a file, for who opens it: the same for all of the process that have it
+    /// open.
+    pub fn opened(&mut self, id: FileId, now: FileState) -> Arc<Mutex<FileState>> {
+        if let Some(known) = self.open.get(&id).and_then(Weak::upgrade) {
+            *lock(&known) = now;
+            return known;
+        }
+        if self.open.len().is_power_of_two() {
+            self.open.retain(|_, known| known.strong_count() > 0);
+        }
+        let known = Arc::new(Mutex::new(now));
+        self.open.insert(id, Arc::downgrade(&known));
+        known
+    }
+
+    fn keep_open(&mut self) {
+        self.open.retain(|_, known| known.strong_count() > 0);
+        for (id, known) in &self.open {
+            if let (Some(known), Some(said)) = (known.upgrade(), self.names.said_of(*id)) {
+                lock(&known).join(said.clone());
+            }
+        }
+    }
+
+    /// What open files are now: a compaction has put their bytes elsewhere, perhaps, and when they
+    /// are removed nobody can be asked any more.
+    fn renew_open(&mut self) -> Result<()> {
+        let open: Vec<_> = self.open.iter().map(|(id, known)| (*id, known.clone())).collect();
+        for (id, known) in open {
+            let Some(known) = known.upgrade() else { continue };
+            let name = lock(&known).home.clone().map(|(_, name)| name).unwrap_or_default();
+            match self.by_id(id, &name) {
+                Ok(now) if now.is_created => *lock(&known) = now,
+                Ok(_) => {}
+                // Who asks next finds it.
+                Err(error) if Tree::is_damage(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The tree, if all that it covers is there.
+    fn usable_tree(&self, sets: &HashSet<u32>) -> Result<Option<Tree>> {
+        if self.is_treeless {
+            return Ok(None);
+        }
+        let Some(tree) = Tree::open(&self.container)? else { return Ok(None) };
+        if tree.header.clear < self.clear {
+            return Ok(None);
+        }
+        let store = &self.container.store;
+        let is_there = |(set, covered): &(u32, u64)| {
+            let path = self.container.path(&name::index_log(*set));
+            let is_long = || store.stat(&path, Links::Stay).is_ok_and(|stat| stat.len >= *covered);
+            *covered == 0 || sets.contains(set) && is_long()
+        };
+        Ok(tree.covers.iter().all(is_there).then_some(tree))
+    }
+
+    /// Reads what has come to all logs. Costs a listing, and an open or a stat for each log.
+    pub fn look(&mut self) -> Result<()> {
+        let sets = log_sets(&self.container.list()?);
+        // Where a fold has made most of what is in memory part of a tree, memory is given back.
+        let in_tree = self.tree.as_ref().map_or(0, |tree| tree.header.files);
+        let may_shrink = is_fold_due(self.names.len() as u64, in_tree)
+            && self.usable_tree(&sets)?.is_some_and(|new| {
+                self.tree.as_ref().is_none_or(|old| old.header.stamp < new.header.stamp)
+            });
+        if may_shrink || self.look_at(&sets)? == Looked::Anew {
+            return self.load();
+        }
+        Ok(())
+    }
+
+    fn look_at(&mut self, sets: &HashSet<u32>) -> Result<Looked> {
+        let is_gone = |(set, read): (&u32, &u64)| *read > 0 && !sets.contains(set);
+        if self.read.iter().any(is_gone) {
+            return Ok(Looked::Anew);
+        }
+        for set in sets {
+            if self.read_log(*set)? == Looked::Anew {
+                return Ok(Looked::Anew);
+            }
+        }
+        Ok(Looked::Whole)
+    }
+
+    /// Reads what has come to one log.
+    pub fn look_at_log(&mut self, set: u32) -> Result<()> {
+        match self.read_log(set)? {
+            Looked::Whole => Ok(()),
+            Looked::Anew => self.load(),
+        }
+    }
+
+    fn read_log(&mut self, set: u32) -> Result<Looked> {
+        let from = self.read.get(&set).copied().unwrap_or(0);
+        let container = self.container.clone();
+        let (names, max_stamp, clear) = (&mut self.names, &mut self.max_stamp, self.clear);
+        let own_boot = self.own_boot;
+        let scan = scan_whole(&container, set, from, |offset, header, bytes| {
+            *max_stamp = (*max_stamp).max(header.stamp);
+            if header.stamp <= clear {
+                return Ok(());
+            }
+            let block = decode_block(header, offset, bytes)
+                .map_err(|bad| Error::of_bytes(&container.path(&name::index_log(set)), bad))?;
+            names.apply(&block.segments, &block.records, own_boot);
+            Ok(())
+        })?;
+        match scan {
+            None if from > 0 => return Ok(Looked::Anew),
+            None => {}
+            Some(scan) => {
+                self.read.insert(set, scan.end);
+            }
+        }
+        if self.names.clear() > self.clear {
+            self.clear = self.names.clear();
+            return Ok(Looked::Anew);
+        }
+        Ok(Looked::Whole)
+    }
+
+    /// Adds records that this process is about to say.
+    pub fn add(&mut self, segments: &[SegmentRef], records: &[Record]) {
+        self.names.apply(segments, records, self.own_boot);
+    }
+
+    /// Whether an error says that the tree is damaged: then it is not used any more, and all is to
+    /// be [loaded](Known::load).
+    pub fn doubt_tree(&mut self, error: &Error) -> bool {
+        let is_damage = self.tree.is_some() && Tree::is_damage(error);
+        self.is_treeless |= is_damage;
+        is_damage
+    }
+
+    /// The live files with a name: the one that shows first.
+    pub fn lookup(&mut self, name: &[u8]) -> Result<Vec<Found>> {
+        self.names.lookup(name, &mut Below(self.tree.as_mut()))
+    }
+
+    /// The next name behind `after`, and its file.
+    pub fn next(&mut self, after: &[u8]) -> Result<Option<(Vec<u8>, Found)>> {
+        self.names.next(after, &mut Below(self.tree.as_mut()))
+    }
+
+    /// All that is known of a file that had the name `hint` once.
+    pub fn by_id(&mut self, id: FileId, hint: &[u8]) -> Result<FileState> {
+        self.names.by_id(id, Some(hint), &mut Below(self.tree.as_mut()))
+    }
+}
+
+/// A stamp that no block of a set exceeds, if its data logs are as long as its records say, and its
+/// index log as a tree covers; [`LogSet::join`](crate::log::LogSet::join) asks it. Elsewhere
+/// nobody goes on: what a power cut took must not come back as other bytes.
+pub(super) fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
+    let (mut ends, mut youngest) = (HashMap::<SegmentRef, u64>::new(), 0);
+    let scanned = scan_whole(container, set, 0, |offset, header, bytes| {
+        let path = container.path(&name::index_log(set));
+        let block =
+            decode_block(header, offset, bytes).map_err(|bad| Error::of_bytes(&path, bad))?;
+        youngest = youngest.max(header.stamp);
+        for record in &block.records {
+            let Record::Write { segment, pieces, .. } = record else { continue };
+            let end = ends.entry(block.segments[usize::from(*segment)]).or_default();
+            for piece in pieces {
+                *end = (*end).max(piece.physical + u64::from(piece.length));
+            }
+        }
+        Ok(())
+    });
+    let Ok(scan) = scanned else { return Ok(None) };
+    let length = scan.map_or(0, |scan| scan.length);
+    let covered = Tree::open(container)?.is_some_and(|tree| {
+        tree.covers.iter().any(|(other, covered)| *other == set && *covered > length)
+    });
+    let len =
+        |at| Some(container.store.stat(&container.segment_path(at).ok()?, Links::Follow).ok()?.len);
+    let is_whole = !covered && ends.iter().all(|(at, end)| len(at) >= Some(*end));
+    Ok(is_whole.then_some(youngest))
+}

@@ -1,0 +1,383 @@
+//! L6: a plain file that this process has open, and that may become a container at any time
+//! (docs/decisions/0013).
+//!
+//! As long as the file is plain its bytes are written in place, and what was written is noted as
+//! runs with stamps, as a writer of logs does. A *look* asks the file's attribute whether it has a
+//! container. If not, the runs are forgotten: all logs to come are later. If it has, the runs
+//! become records that point into the base ([`LogicalFile::adopt`]), and the process goes on in the
+//! container. Commits, acquires and truncates look; so does a writer for each MiB.
+//!
+//! Handles bring the open file themselves: that of a program keeps its own descriptor.
+
+use std::path::{Path, PathBuf};
+
+use plfs_format::attribute::Decision;
+use plfs_index::{Folder, Stamped};
+
+use crate::container::{base, wall_clock};
+use crate::error::{At, Error, Result};
+use crate::logical::LogicalFile;
+use crate::process::Process;
+use crate::store::writers::Writing;
+use crate::store::{self, Errno, Stat, StoreFile};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak, lock};
+use crate::write::BASE;
+
+/// Bytes that are written in place without a look: 1 MiB, which takes some hundred times as long as
+/// one on all file systems that were measured.
+const LOOK_BYTES: u64 = 1 << 20;
+/// Runs that are noted without a look: 4,096, some 400 kB.
+const LOOK_RUNS: usize = 4096;
+
+/// Where a process writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// To the file itself.
+    Here,
+    /// To its container.
+    Container,
+}
+
+/// A plain file, for all handles of the process.
+#[derive(Debug)]
+pub(crate) struct PlainFile {
+    /// Device and inode: a number that a program lent may mean another file by now.
+    identity: (u64, u64),
+    /// Locked for reading by who writes in place, for writing by who goes on in the container.
+    place: RwLock<Place>,
+    /// It stays plain for ever: nothing is noted, and nobody looks.
+    is_pinned: AtomicBool,
+    noted: Mutex<Noted>,
+    /// Threads share the descriptor that carries the gate, so that does not part them.
+    cutting: Mutex<()>,
+    /// The last open file of it, and its path, for who ends the process.
+    opened: Mutex<Option<(Weak<dyn StoreFile>, PathBuf)>>,
+    /// The process is in the node's table as a writer of the file.
+    writing: Entered,
+}
+
+/// What was written in place since the last look.
+#[derive(Debug, Default)]
+struct Noted {
+    folder: Folder,
+    bytes: u64,
+    last_stamp: u64,
+    /// Taken by a look that failed.
+    kept: Vec<Stamped>,
+}
+
+impl Noted {
+    /// Bytes at `offset` were written at `wall`, a stamp of the clock.
+    fn push(&mut self, offset: u64, bytes: u64, wall: u64) {
+        let last = &mut self.last_stamp;
+        self.folder.push(offset, bytes, BASE, offset, || {
+            *last = wall.max(last.saturating_add(1));
+            *last
+        });
+        self.bytes += bytes;
+    }
+
+    fn take(&mut self) -> Vec<Stamped> {
+        self.bytes = 0;
+        let last = &mut self.last_stamp;
+        let runs = self.folder.take(|| {
+            *last = wall_clock().max(last.saturating_add(1));
+            *last
+        });
+        let mut all = std::mem::take(&mut self.kept);
+        all.extend(runs);
+        all
+    }
+
+    fn is_due(&self) -> bool {
+        self.bytes >= LOOK_BYTES || self.folder.len() >= LOOK_RUNS
+    }
+}
+
+/// How the process is known to others of its node.
+#[derive(Debug)]
+pub(crate) enum Entered {
+    /// By this entry of their table.
+    As(Writing),
+    /// The table has no room for it.
+    NoRoom,
+    /// It is a node of its own, or writes nothing.
+    Alone,
+}
+
+/// What a look found.
+pub(crate) enum Found {
+    /// The file is plain, and stays so for now or for ever.
+    Plain,
+    /// The process goes on in the container.
+    Container(Arc<LogicalFile>),
+}
+
+/// What became of a call in place.
+pub(crate) enum Done<T> {
+    /// It was done.
+    InPlace(T),
+    /// Another thread has gone on to the container: nothing was done.
+    Left,
+}
+
+impl PlainFile {
+    pub(crate) fn new(stat: &Stat, writing: Entered) -> PlainFile {
+        PlainFile {
+            identity: (stat.dev, stat.ino),
+            place: RwLock::new(Place::Here),
+            is_pinned: AtomicBool::new(false),
+            noted: Mutex::default(),
+            cutting: Mutex::default(),
+            opened: Mutex::new(None),
+            writing,
+        }
+    }
+
+    fn place(&self) -> RwLockReadGuard<'_, Place> {
+        self.place.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Device and inode.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
+    /// Whether the process has gone on to the container.
+    pub(crate) fn has_left(&self) -> bool {
+        *self.place() == Place::Container
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.is_pinned.load(Ordering::Acquire)
+    }
+
+    /// Whether the next call must look first: somebody of the node has said that there is a
+    /// container, or could not say it to this process.
+    pub(crate) fn must_look(&self) -> bool {
+        !self.is_pinned()
+            && match &self.writing {
+                Entered::As(writing) => writing.is_flagged(),
+                Entered::NoRoom => true,
+                Entered::Alone => false,
+            }
+    }
+
+    /// Changes bytes in place by `write`, which gives how many at `offset`; then says whether a
+    /// look is due.
+    pub(crate) fn write(
+        &self,
+        offset: u64,
+        write: impl FnOnce() -> store::Result<usize>,
+    ) -> store::Result<Done<(usize, bool)>> {
+        let place = self.place();
+        if *place == Place::Container {
+            return Ok(Done::Left);
+        }
+        if self.is_pinned() {
+            return Ok(Done::InPlace((write()?, false)));
+        }
+        // Before the write: a floor by the file's modification time has it then.
+        let wall = wall_clock();
+        let written = write()?;
+        let mut noted = lock(&self.noted);
+        noted.push(offset, written as u64, wall);
+        Ok(Done::InPlace((written, noted.is_due())))
+    }
+
+    /// Makes `[offset, offset + length)` zeros, as far as the file reaches.
+    pub(crate) fn punch(
+        &self,
+        file: &dyn StoreFile,
+        path: &Path,
+        offset: u64,
+        length: u64,
+    ) -> Result<Done<()>> {
+        let end = offset.saturating_add(length).min(file.stat().at("stat", path)?.len);
+        let bytes = end.saturating_sub(offset);
+        let punch = || file.punch(offset, bytes).map(|()| bytes as usize);
+        match self.write(offset, punch).at("punch a hole into", path)? {
+            Done::Left => Ok(Done::Left),
+            Done::InPlace(_) => Ok(Done::InPlace(())),
+        }
+    }
+
+    /// Looks whether the file has a container, and goes on in it then. One call if it has none.
+    pub(crate) fn look(
+        &self,
+        process: &Process,
+        file: &dyn StoreFile,
+        path: &Path,
+    ) -> Result<Found> {
+        if self.is_pinned() && !self.has_left() {
+            return Ok(Found::Plain);
+        }
+        // What is written from now on was perhaps written after somebody else's commit, and must
+        // not be forgotten.
+        let runs = lock(&self.noted).take();
+        let found = match base::look(file) {
+            Ok(Some(Decision::Plain(_))) => {
+                self.is_pinned.store(true, Ordering::Release);
+                Ok(None)
+            }
+            Ok(Some(decision)) => file.stat().at("stat", path).and_then(|stat| {
+                let mounts = &process.config.mounts;
+                if (stat.dev, stat.ino) != self.identity {
+                    return Ok(None);
+                }
+                let found = base::find_decided(&process.store, &decision, &stat, path, mounts);
+                Ok(found?.map(|(container, summary)| (container, summary, stat.nlink)))
+            }),
+            Ok(None) => Ok(None),
+            // Not even its owner may read a file without the right to. Who may promote it is its
+            // owner, and could not either.
+            Err(Errno::ACCESS | Errno::PERM) => Ok(None),
+            Err(errno) => Err(errno).at("read the attribute user.plfs of", path),
+        };
+        let (container, summary, links) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(Found::Plain),
+            Err(error) => {
+                self.keep(runs);
+                return Err(error);
+            }
+        };
+        let (uid, gid) = (container.superblock.uid, container.superblock.gid);
+        let container = Arc::new(container.opened(uid, gid));
+        let logical = process.share(container, summary, path);
+        if links <= 1 {
+            // The last name is gone: only who holds it keeps it.
+            logical.hold()?;
+        }
+        // From here on nobody writes in place.
+        let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = runs;
+        all.extend(lock(&self.noted).take());
+        if let Err(error) = adopt(&logical, file, path, all.clone()) {
+            self.keep(all);
+            return Err(error);
+        }
+        *place = Place::Container;
+        Ok(Found::Container(logical))
+    }
+
+    /// The file is open as `file`, for [`PlainFile::look_by_itself`].
+    pub(crate) fn opened_as(&self, file: &Arc<dyn StoreFile>, path: &Path) {
+        *lock(&self.opened) = Some((Arc::downgrade(file), path.to_path_buf()));
+    }
+
+    /// [`PlainFile::look`] for who has no handle: commits what was written, if the file has a
+    /// container.
+    pub(crate) fn look_by_itself(&self, process: &Process) -> Result<()> {
+        let opened = lock(&self.opened).clone();
+        match opened.and_then(|(file, path)| Some((file.upgrade()?, path))) {
+            Some((file, path)) => self.look(process, file.as_ref(), &path).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// In the child of a fork: what the parent wrote the parent hands over.
+    pub(crate) fn forget(&self) {
+        lock(&self.noted).take();
+    }
+
+    /// What a look took that failed is for the next one.
+    fn keep(&self, runs: Vec<Stamped>) {
+        let mut noted = lock(&self.noted);
+        noted.kept.splice(0..0, runs);
+    }
+
+    /// Decides that the file stays plain, if nothing else is decided. A file that becomes a
+    /// container is one afterwards.
+    pub(crate) fn pin(
+        &self,
+        process: &Process,
+        file: &dyn StoreFile,
+        path: &Path,
+        why: &str,
+    ) -> Result<Found> {
+        match base::pin(file, why) {
+            Ok(Decision::Plain(_)) => {
+                self.is_pinned.store(true, Ordering::Release);
+                lock(&self.noted).take();
+                Ok(Found::Plain)
+            }
+            Ok(Decision::Container { .. }) => self.look(process, file, path),
+            // Who may not set it may not promote the file either; nor may anybody where there are
+            // no attributes.
+            Err(Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP | Errno::ROFS | Errno::BADF) => {
+                Ok(Found::Plain)
+            }
+            Err(errno) => Err(errno).at("set the attribute user.plfs of", path),
+        }
+    }
+
+    /// Sets the length of the file, or goes on in its container, where nothing is done yet.
+    pub(crate) fn set_len(
+        &self,
+        process: &Process,
+        file: &dyn StoreFile,
+        path: &Path,
+        len: u64,
+    ) -> Result<Found> {
+        let cut = || file.set_len(len).at("set the size of", path);
+        let _alone = lock(&self.cutting);
+        if !self.is_pinned() {
+            let done = base::through_gate(file, path, || {
+                let found = self.look(process, file, path)?;
+                if let Found::Plain = found {
+                    cut()?;
+                }
+                Ok(found)
+            });
+            match done {
+                // A program keeps the gate shut, or there are no locks: nobody promotes it then.
+                Err(error) if is_shut(&error) => {
+                    if let Found::Container(logical) =
+                        self.pin(process, file, path, "truncated beside a lock to its end")?
+                    {
+                        return Ok(Found::Container(logical));
+                    }
+                }
+                done => return done,
+            }
+        }
+        if self.has_left() {
+            return self.look(process, file, path);
+        }
+        cut().map(|()| Found::Plain)
+    }
+}
+
+fn is_shut(error: &Error) -> bool {
+    matches!(error.errno(), Errno::BUSY | Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK)
+}
+
+/// Hands what was written in place over to the container, as far as the file reaches: what is past
+/// its end was cut while it was plain. The data first: records must not point to what a power cut
+/// can take, because they hide what is older.
+fn adopt(
+    logical: &Arc<LogicalFile>,
+    file: &dyn StoreFile,
+    path: &Path,
+    runs: Vec<Stamped>,
+) -> Result<()> {
+    if runs.is_empty() {
+        return Ok(());
+    }
+    let len = file.stat().at("stat", path)?.len;
+    let left = |item: &Stamped| {
+        let stamp = item.stamp;
+        item.each()
+            .flat_map(move |run| run.clipped(len))
+            .flatten()
+            .map(move |run| Stamped::new(run, stamp))
+    };
+    let runs: Vec<Stamped> = runs.iter().flat_map(left).collect();
+    if runs.is_empty() {
+        return Ok(());
+    }
+    file.sync_data().at("sync", path)?;
+    logical.adopt(runs)
+}

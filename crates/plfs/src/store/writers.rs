@@ -1,0 +1,203 @@
+//! Which processes of a node have which plain files open for writing: a table in shared memory of
+//! the user's processes. What it says of them is a hint: it decides when a file is promoted, never
+//! what a byte is. But a flag tells each of them that the file has a container, so that processes
+//! of a node are ordered as they wrote (docs/decisions/0013).
+
+use std::path::Path;
+
+use super::Result;
+use super::machine::{is_dead, start_of_process};
+use super::shm::{SharedPage, WORDS};
+use crate::sync::plain::atomic::Ordering;
+use crate::sync::{Arc, plain};
+
+/// Words of an entry: which file, which process, and whether the file has a container.
+const ENTRY: usize = 3;
+const ENTRIES: usize = WORDS / ENTRY;
+/// Entries in which one file can be: those behind the one that its number means.
+const NEAR: usize = 8;
+/// The owner of an entry whose file was written by a process of this node, and closed.
+const CLOSED: u64 = 1;
+
+/// The table of a user's processes on this node.
+#[derive(Debug)]
+pub(crate) struct Writers {
+    page: SharedPage,
+}
+
+/// What the table knows of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// A process of this node has it open for writing, and is not this one.
+    Open,
+    /// One had, and has closed it.
+    Closed,
+    /// Nothing, for all that it knows.
+    Nothing,
+}
+
+/// A sign that this process writes a file. Dropping it says that the file is closed.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    writers: Arc<Writers>,
+    slot: usize,
+    key: u64,
+    me: u64,
+}
+
+impl Writers {
+    /// The table in the directory of shared memory `dir`, made if it is not there. Some ten system
+    /// calls, once in the life of a process.
+    pub(crate) fn join(dir: &Path, uid: u32) -> Result<Writers> {
+        SharedPage::join(&dir.join(format!("plfs-writers-{uid}")), uid).map(|page| Writers { page })
+    }
+
+    /// Enters this process for a file; `None` if there is no room. Then says who else is there.
+    pub(crate) fn enter(self: &Arc<Self>, file: (u64, u64)) -> (Option<Writing>, Known) {
+        let (key, me) = (key_of(file), me());
+        let words = self.page.words();
+        let mut slot = self.near(key).find(|slot| {
+            words[*slot].load(Ordering::SeqCst) == key
+                && words[slot + 1]
+                    .compare_exchange(CLOSED, me, Ordering::SeqCst, Ordering::SeqCst)
+                    .is_ok()
+        });
+        let was_closed = slot.is_some();
+        if let Some(slot) = slot {
+            words[slot + 2].store(0, Ordering::SeqCst);
+        }
+        // Free ones first, then those of files that are closed, then those of the dead.
+        for may_go in [|owner: u64| owner == 0, |owner| owner == CLOSED, is_of_the_dead] {
+            slot = slot.or_else(|| {
+                self.near(key).find(|slot| {
+                    let owner = words[slot + 1].load(Ordering::SeqCst);
+                    let takes = |owner| {
+                        words[slot + 1]
+                            .compare_exchange(owner, me, Ordering::SeqCst, Ordering::SeqCst)
+                            .is_ok()
+                    };
+                    let is_taken = may_go(owner) && takes(owner);
+                    if is_taken {
+                        words[*slot].store(key, Ordering::SeqCst);
+                        words[slot + 2].store(0, Ordering::SeqCst);
+                    }
+                    is_taken
+                })
+            });
+        }
+        // Of two that enter at once, one sees the other.
+        let known = match (self.has_others(file), was_closed) {
+            (true, _) => Known::Open,
+            (false, true) => Known::Closed,
+            (false, false) => Known::Nothing,
+        };
+        (slot.map(|slot| Writing { writers: self.clone(), slot, key, me }), known)
+    }
+
+    /// Whether another process of the node has the file open for writing.
+    pub(crate) fn has_others(&self, file: (u64, u64)) -> bool {
+        let (key, me, words) = (key_of(file), me(), self.page.words());
+        self.near(key).any(|at| {
+            let owner = words[at + 1].load(Ordering::SeqCst);
+            words[at].load(Ordering::SeqCst) == key
+                && owner > CLOSED
+                && owner != me
+                && !is_of_the_dead(owner)
+        })
+    }
+
+    /// Tells all processes of the node that write the plain file that it has a container.
+    pub(crate) fn flag(&self, file: (u64, u64)) {
+        let (key, words) = (key_of(file), self.page.words());
+        let entries = self.near(key).filter(|at| words[*at].load(Ordering::SeqCst) == key);
+        entries.for_each(|at| words[at + 2].store(1, Ordering::SeqCst));
+    }
+
+    fn near(&self, key: u64) -> impl Iterator<Item = usize> + use<> {
+        let first = key as usize % ENTRIES;
+        (0..NEAR).map(move |i| (first + i) % ENTRIES * ENTRY)
+    }
+}
+
+impl Writing {
+    /// Whether somebody has said that the file has a container. A load.
+    pub(crate) fn is_flagged(&self) -> bool {
+        self.writers.page.words()[self.slot + 2].load(Ordering::SeqCst) != 0
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let words = self.writers.page.words();
+        // In the child of a fork, the entry is the parent's.
+        if words[self.slot].load(Ordering::SeqCst) == self.key && self.me == me() {
+            let leave = |owner| {
+                let (me, order) = (self.me, Ordering::SeqCst);
+                let _ = words[self.slot + 1].compare_exchange(me, owner, order, order);
+            };
+            leave(CLOSED);
+        }
+    }
+}
+
+/// A number of a file, never 0.
+fn key_of((dev, ino): (u64, u64)) -> u64 {
+    let mixed = (dev.rotate_left(32) ^ ino).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ (mixed >> 29)).max(1)
+}
+
+/// This process: its number and when it began; 0 before somebody asked, and after a fork.
+static ME: plain::atomic::AtomicU64 = plain::atomic::AtomicU64::new(0);
+
+fn me() -> u64 {
+    match ME.load(Ordering::Relaxed) {
+        0 => {
+            let pid = std::process::id();
+            let me = u64::from(pid) << 32 | u64::from(start_of_process(pid));
+            ME.store(me, Ordering::Relaxed);
+            me
+        }
+        me => me,
+    }
+}
+
+/// In the child of a fork, which is another process.
+pub(crate) fn forget_process() {
+    ME.store(0, Ordering::Relaxed);
+}
+
+fn is_of_the_dead(owner: u64) -> bool {
+    let (pid, start) = ((owner >> 32) as u32, owner as u32);
+    owner > CLOSED && (is_dead(pid) || start_of_process(pid) != start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_second_sees_the_first() {
+        let dir = std::path::PathBuf::from("/dev/shm");
+        let at = dir.join(format!("plfs-writers-test-{}", std::process::id()));
+        let uid = rustix::process::geteuid().as_raw();
+        let writers = Arc::new(Writers { page: SharedPage::join(&at, uid).unwrap() });
+        let (first, known) = writers.enter((1, 2));
+        assert_eq!(known, Known::Nothing);
+        // A process that lives, and is not this one.
+        let slot = first.as_ref().unwrap().slot;
+        let other = 1_u64 << 32 | u64::from(start_of_process(1));
+        writers.page.words()[slot + 1].store(other, Ordering::SeqCst);
+        let (second, known) = writers.enter((1, 2));
+        assert_eq!(known, Known::Open);
+        drop(second);
+        // One that is dead.
+        writers.page.words()[slot + 1].store(other + 1, Ordering::SeqCst);
+        assert_eq!(writers.enter((1, 2)).1, Known::Closed);
+        assert_eq!(writers.enter((1, 3)).1, Known::Nothing);
+        drop(first);
+        // However many files there are, there is no more than a page.
+        let all: Vec<_> = (0..5000).map(|ino| writers.enter((7, ino)).0).collect();
+        assert!(all.iter().flatten().count() <= ENTRIES);
+        writers.page.remove();
+    }
+}

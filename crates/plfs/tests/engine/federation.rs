@@ -1,0 +1,586 @@
+//! Backends in use: added, moved, drained, removed (docs/decisions/0018). Nobody loses a byte,
+//! whoever dies, and whatever is missing.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plfs::store::{Errno, Links, Open, Store};
+use plfs::{
+    BackendState, BackendStatus, Config, Drained, Error, File, Health, Held, OpenOptions, Opened,
+    Plfs, Presence, Result, Severity,
+};
+use plfs_testkit::{FaultStore, MemStore, Op, seed};
+
+const ROOT: &str = "/m";
+const NO_TIME: Duration = Duration::ZERO;
+
+fn memory() -> MemStore {
+    let memory = MemStore::new();
+    for dir in ["/m", "/n", "/o", "/p"] {
+        memory.mkdir(Path::new(dir), 0o755).unwrap();
+    }
+    memory.sync_dir(Path::new("/")).unwrap();
+    memory
+}
+
+fn config(backends: &[&str]) -> Config {
+    Config {
+        shared_memory: None,
+        streams: 2,
+        backends: backends.iter().map(PathBuf::from).collect(),
+        ..Config::default()
+    }
+}
+
+fn process(store: &MemStore, backends: &[&str]) -> Plfs {
+    Plfs::new(Arc::new(store.clone()), config(backends))
+}
+
+fn open(plfs: &Plfs, name: &str) -> File {
+    match plfs.open(Path::new(name), OpenOptions::create()).unwrap() {
+        Opened::Logical(file) => file,
+        Opened::Plain(_) => panic!("it is plain"),
+    }
+}
+
+fn all(file: &File) -> Result<Vec<u8>> {
+    let mut bytes = vec![0xee; file.len()? as usize];
+    let n = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(n);
+    Ok(bytes)
+}
+
+fn read(plfs: &Plfs, name: &str) -> Result<Vec<u8>> {
+    match plfs.open(Path::new(name), OpenOptions::read())? {
+        Opened::Logical(file) => all(&file),
+        Opened::Plain(_) => panic!("it is plain"),
+    }
+}
+
+/// What a file has that is made here: some bytes under others, and a hole.
+fn make(plfs: &Plfs, name: &str, byte: u8) -> Vec<u8> {
+    for turn in 0..3 {
+        let file = open(plfs, name);
+        file.write_at(&vec![byte + turn; 20_000], u64::from(turn) * 15_000).unwrap();
+        file.write_at(&[byte; 10], 90_000).unwrap();
+        file.sync().unwrap();
+        file.close().unwrap();
+    }
+    read(plfs, name).unwrap()
+}
+
+/// Files on the root, /n (0001) and /o (0002), at least 8, so that each has some.
+fn files(memory: &MemStore) -> BTreeMap<String, Vec<u8>> {
+    let (plfs, mut files) = (process(memory, &["/n", "/o"]), BTreeMap::new());
+    for i in 0..64 {
+        let name = format!("/m/f{i}");
+        let bytes = make(&plfs, &name, i * 3 + 1);
+        files.insert(name, bytes);
+        if i >= 7 && status(memory).values().all(|row| row.held.files > 0) {
+            return files;
+        }
+    }
+    panic!("64 log sets, and none has its data on one of three backends");
+}
+
+fn on(_: plfs::Progress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn drain_on(store: Arc<dyn Store>, id: u16, to: &[u16]) -> Result<Drained> {
+    plfs::drain(&store, &config(&[]), Path::new(ROOT), id, to, on)
+}
+
+fn drain(memory: &MemStore, id: u16, to: &[u16]) -> Result<Drained> {
+    drain_on(Arc::new(memory.clone()), id, to)
+}
+
+fn remove(memory: &MemStore, id: u16) -> Result<()> {
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    plfs::remove_backend(&store, &config(&[]), Path::new(ROOT), id, NO_TIME)
+}
+
+fn join(memory: &MemStore, dir: &str) -> Result<u16> {
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    plfs::join_backend(&store, &config(&[]), Path::new(ROOT), Path::new(dir))
+}
+
+fn move_to(memory: &MemStore, id: u16, dir: &str) -> Result<()> {
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    plfs::move_backend(&store, &config(&[]), Path::new(ROOT), id, Path::new(dir))
+}
+
+fn status(memory: &MemStore) -> BTreeMap<u16, BackendStatus> {
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    let rows = plfs::backends(&store, &config(&[]), Path::new(ROOT)).unwrap();
+    rows.into_iter().map(|row| (row.id, row)).collect()
+}
+
+fn held(memory: &MemStore, id: u16) -> Held {
+    status(memory)[&id].held
+}
+
+fn must_be(memory: &MemStore, expect: &BTreeMap<String, Vec<u8>>, story: &str) {
+    let plfs = process(memory, &[]);
+    for (name, bytes) in expect {
+        let found = read(&plfs, name).unwrap_or_else(|error| panic!("{story}: {name}: {error}"));
+        assert!(found == *bytes, "{story}: {name} is another");
+    }
+}
+
+fn must_be_healthy(memory: &MemStore, expect: &BTreeMap<String, Vec<u8>>) {
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    for name in expect.keys() {
+        let report = plfs::check_name(&store, Path::new(name), &[]);
+        assert_eq!(report.health(), Health::Healthy, "{report:?}");
+    }
+}
+
+/// The whole life of a backend, with readers that have the files open all the time.
+#[test]
+fn a_backend_is_drained_and_removed_under_readers() {
+    let memory = memory();
+    let expect = files(&memory);
+    let before = status(&memory);
+    assert_eq!(before.len(), 3);
+    assert!(before.values().all(|row| row.held.files > 0 && row.held.bytes > 0), "{before:?}");
+    let reading = process(&memory, &[]);
+    let readers: Vec<_> = expect.keys().map(|name| open(&reading, name)).collect();
+    for (reader, bytes) in readers.iter().zip(expect.values()).step_by(2) {
+        assert_eq!(&all(reader).unwrap(), bytes);
+    }
+    let error = remove(&memory, 1).unwrap_err();
+    assert!(error.to_string().contains("`plfs backend drain`"), "{error}");
+    let done = drain(&memory, 1, &[]).unwrap();
+    assert!(done.left.is_empty(), "{done:?}");
+    assert_eq!(done.files, before[&1].held.files);
+    assert_eq!(held(&memory, 1), Held::default());
+    assert_eq!(status(&memory)[&1].state, Some(BackendState::Draining));
+    must_be(&memory, &expect, "drained");
+    must_be_healthy(&memory, &expect);
+    // Again: there is nothing to do.
+    assert_eq!(drain(&memory, 1, &[]).unwrap().files, 0);
+    // Nothing new is put there, of new files or old ones.
+    let plfs = process(&memory, &["/n", "/o"]);
+    make(&plfs, "/m/new", 200);
+    for (name, bytes) in &expect {
+        let file = open(&plfs, name);
+        file.write_at(&bytes[..10], 0).unwrap();
+        file.close().unwrap();
+    }
+    assert_eq!(held(&memory, 1), Held::default());
+    remove(&memory, 1).unwrap();
+    assert_eq!(status(&memory)[&1].state, Some(BackendState::Gone));
+    assert!(memory.list(Path::new("/n/.plfs")).unwrap().iter().all(|entry| entry.name.len() != 2));
+    // Its directory goes, and nobody misses it.
+    memory.rename(Path::new("/n"), Path::new("/gone")).unwrap();
+    must_be(&memory, &expect, "removed");
+    must_be_healthy(&memory, &expect);
+    for (reader, bytes) in readers.iter().zip(expect.values()) {
+        reader.refresh().unwrap();
+        assert_eq!(&all(reader).unwrap(), bytes);
+    }
+    for name in expect.keys() {
+        plfs.unlink(Path::new(name)).unwrap();
+    }
+    // The same directory again: the same id.
+    memory.rename(Path::new("/gone"), Path::new("/n")).unwrap();
+    assert_eq!(join(&memory, "/n").unwrap(), 1);
+    assert_eq!(status(&memory)[&1].state, Some(BackendState::Active));
+}
+
+/// The usual case: another directory takes the place of one, and files that were made before it
+/// was there go to it. It is theirs like any other: to write, cut, change and remove.
+#[test]
+fn data_goes_to_a_backend_that_was_added_later() {
+    let memory = memory();
+    let expect = files(&memory);
+    assert_eq!(join(&memory, "/p").unwrap(), 3);
+    assert_eq!(join(&memory, "/p").unwrap(), 3, "it is one already");
+    drain(&memory, 1, &[3]).unwrap();
+    let there = held(&memory, 3);
+    assert!(there.files > 0, "{there:?}");
+    remove(&memory, 1).unwrap();
+    must_be(&memory, &expect, "elsewhere");
+    must_be_healthy(&memory, &expect);
+    let plfs = process(&memory, &[]);
+    let moved = expect
+        .keys()
+        .find(|name| {
+            let extents = open(&plfs, name).extents(0, u64::MAX).unwrap();
+            extents.iter().any(|extent| extent.data_log.starts_with("/p"))
+        })
+        .unwrap();
+    // Who goes on with it appends where it is; what was there stays.
+    for turn in 0..4u8 {
+        let file = open(&process(&memory, &[]), moved);
+        file.write_at(&[turn; 30_000], 100_000).unwrap();
+        file.close().unwrap();
+        let bytes = read(&plfs, moved).unwrap();
+        assert!(bytes[..90_010] == expect[moved][..] && bytes[100_000..] == [turn; 30_000]);
+    }
+    plfs.chmod(Path::new(moved), 0o600).unwrap();
+    let (container, _) = plfs.container(Path::new(moved)).unwrap().unwrap();
+    let there = Path::new("/p").join(container.dir.strip_prefix(ROOT).unwrap());
+    assert_eq!(memory.stat(&there, Links::Stay).unwrap().mode & 0o777, 0o700);
+    plfs.compact(Path::new(moved), |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(&read(&plfs, moved).unwrap()[..90_010], &expect[moved][..]);
+    plfs.truncate(Path::new(moved), 0).unwrap();
+    for name in expect.keys() {
+        plfs.unlink(Path::new(name)).unwrap();
+    }
+    for id in [2, 3] {
+        let row = &status(&memory)[&id];
+        assert_eq!((row.held, row.foreign), (Held::default(), Held::default()), "{id}");
+    }
+}
+
+/// If no other backend takes data, the root does.
+#[test]
+fn the_last_backend_is_drained_to_the_root() {
+    let memory = memory();
+    let plfs = process(&memory, &["/n"]);
+    let names: Vec<String> = (0..4).map(|i| format!("/m/f{i}")).collect();
+    let layout =
+        plfs::Layout { backends: Some(plfs::Backends::Listed(vec![1])), ..plfs::Layout::default() };
+    make(&plfs, "/m/first", 1);
+    plfs.set_directory_layout(Path::new(ROOT), Some(&layout)).unwrap();
+    let expect: BTreeMap<_, _> =
+        names.iter().map(|name| (name.clone(), make(&plfs, name, 7))).collect();
+    drain(&memory, 1, &[]).unwrap();
+    assert_eq!(held(&memory, 1), Held::default());
+    must_be(&memory, &expect, "on the root");
+    for name in &names {
+        assert_eq!(make(&process(&memory, &[]), name, 7), expect[name]);
+    }
+    assert_eq!(held(&memory, 1), Held::default());
+    remove(&memory, 1).unwrap();
+    // A directory whose layout says nothing else makes no files now, and says why.
+    let error = plfs.open(Path::new("/m/more"), OpenOptions::create()).unwrap_err();
+    assert_eq!(error.errno(), Errno::NOSPC);
+}
+
+/// A file that somebody writes stays where it is, is named, and is moved when it is closed; what is
+/// written meanwhile is kept.
+#[test]
+fn a_file_that_is_open_for_writing_is_named_and_moved_later() {
+    let memory = memory();
+    let mut expect = files(&memory);
+    let plfs = process(&memory, &["/n", "/o"]);
+    let name = expect
+        .keys()
+        .find(|name| {
+            let extents = open(&plfs, name).extents(0, u64::MAX).unwrap();
+            extents.iter().any(|extent| extent.data_log.starts_with("/n"))
+        })
+        .unwrap()
+        .clone();
+    let writer = open(&plfs, &name);
+    writer.write_at(b"written before", 5).unwrap();
+    let done = drain(&memory, 1, &[]).unwrap();
+    assert_eq!(done.left.len(), 1, "{done:?}");
+    assert_eq!(done.left[0].names, [PathBuf::from(&name)]);
+    assert_eq!(done.left[0].why.errno(), Errno::BUSY);
+    assert!(done.left[0].bytes > 0 && done.left[0].why.to_string().contains("open for writing"));
+    assert_eq!(held(&memory, 1).files, 1);
+    let error = remove(&memory, 1).unwrap_err();
+    assert!(error.to_string().contains("files have data there"), "{error}");
+    writer.write_at(b"written meanwhile", 500).unwrap();
+    writer.close().unwrap();
+    let bytes = expect.get_mut(&name).unwrap();
+    bytes[5..][..14].copy_from_slice(b"written before");
+    bytes[500..][..17].copy_from_slice(b"written meanwhile");
+    assert!(drain(&memory, 1, &[]).unwrap().left.is_empty());
+    assert_eq!(held(&memory, 1), Held::default());
+    must_be(&memory, &expect, "closed and moved");
+    remove(&memory, 1).unwrap();
+}
+
+/// A backend is where its identity is, and nowhere else.
+#[test]
+fn a_backend_moves_by_one_entry_and_only_to_itself() {
+    let memory = memory();
+    let expect = files(&memory);
+    let reading = process(&memory, &[]);
+    must_be(&memory, &expect, "before");
+    memory.rename(Path::new("/n"), Path::new("/elsewhere")).unwrap();
+    memory.mkdir(Path::new("/n"), 0o755).unwrap();
+    assert!(matches!(
+        status(&memory)[&1].presence,
+        Presence::Not(Error::MissingBackend { id: 1, .. })
+    ));
+    let (empty, wrong) = (move_to(&memory, 1, "/n"), move_to(&memory, 1, "/o"));
+    assert!(matches!(empty, Err(Error::MissingBackend { .. })), "{empty:?}");
+    assert!(matches!(wrong, Err(Error::WrongBackend { .. })), "{wrong:?}");
+    assert!(drain(&memory, 1, &[]).is_err() && remove(&memory, 1).is_err());
+    assert_eq!(status(&memory)[&1].state, Some(BackendState::Active), "nothing was begun");
+    let error = join(&memory, "/elsewhere").unwrap_err();
+    assert!(error.to_string().contains("`plfs backend move`"), "{error}");
+    let error = join(&memory, "/n").unwrap_err();
+    assert!(matches!(error, Error::MissingBackend { id: 1, .. }), "{error}");
+    move_to(&memory, 1, "/elsewhere").unwrap();
+    assert!(matches!(status(&memory)[&1].presence, Presence::There));
+    must_be(&memory, &expect, "moved");
+    for (name, bytes) in &expect {
+        assert_eq!(&read(&reading, name).unwrap(), bytes);
+    }
+    drain(&memory, 1, &[]).unwrap();
+    must_be(&memory, &expect, "moved and drained");
+    assert!(join(&memory, ROOT).is_err() && drain(&memory, 0, &[]).is_err());
+    assert!(drain(&memory, 2, &[2]).is_err() && drain(&memory, 2, &[1]).is_err());
+    assert!(matches!(drain(&memory, 9, &[]), Err(Error::UnknownBackend { id: 9, .. })));
+    assert_eq!(status(&memory)[&2].state, Some(BackendState::Active));
+}
+
+/// The drain dies at each of its calls to storage, and there the power goes, too: each file is what
+/// it was, and when the dead are cleared away the same command goes on to the end.
+#[test]
+fn death_at_every_call_of_a_drain_changes_no_byte() {
+    let first = seed();
+    let before = memory();
+    let plfs = process(&before, &["/n"]);
+    // On the backend alone, so that there is something to move in each.
+    let layout =
+        plfs::Layout { backends: Some(plfs::Backends::Listed(vec![1])), ..plfs::Layout::default() };
+    let on_both = make(&plfs, "/m/first", 1);
+    plfs.set_directory_layout(Path::new(ROOT), Some(&layout)).unwrap();
+    let mut expect: BTreeMap<_, _> =
+        (0..2).map(|i| (format!("/m/f{i}"), make(&plfs, &format!("/m/f{i}"), i + 1))).collect();
+    expect.insert("/m/first".into(), on_both);
+    join(&before, "/o").unwrap();
+    for cut in 1.. {
+        let memory = before.crash();
+        // Not all that closed it is durable.
+        bury(&memory, &expect);
+        let faults = FaultStore::new(Arc::new(memory.clone()));
+        faults.kill_at(cut);
+        let done = drain_on(Arc::new(faults.clone()), 1, &[2]);
+        let is_done = done.is_ok_and(|done| done.left.is_empty());
+        let story = || {
+            format!(
+                "cut at call {cut}: {}",
+                faults.log().last().map(|call| call.to_string()).unwrap_or_default()
+            )
+        };
+        must_be(&memory, &expect, &story());
+        for seed in 0..3 {
+            let left = match seed {
+                0 => memory.crash(),
+                seed => memory.crash_with(first + cut * 100 + seed),
+            };
+            must_be(&left, &expect, &format!("{}, power lost by seed {seed}", story()));
+            go_on(&left, &expect, &format!("{}, power lost by seed {seed}", story()));
+        }
+        go_on(&memory, &expect, &story());
+        if is_done {
+            assert!(cut > 100, "{cut} calls");
+            return;
+        }
+    }
+}
+
+/// Clears away who had the files open.
+fn bury(memory: &MemStore, expect: &BTreeMap<String, Vec<u8>>) {
+    for name in expect.keys() {
+        let (container, _) = process(memory, &[]).container(Path::new(name)).unwrap().unwrap();
+        // They live, in this process; a person says that they do not.
+        for entry in memory.list(&container.dir).unwrap() {
+            if let Some(set) = entry.name.to_str().unwrap().strip_suffix(".open") {
+                let mark = |end: &str| container.path(&format!("{set}.{end}"));
+                memory.rename(&mark("open"), &mark("fenced")).unwrap();
+            }
+        }
+    }
+}
+
+/// Drains to the end, as the next process does when those that died are known to be dead.
+fn go_on(memory: &MemStore, expect: &BTreeMap<String, Vec<u8>>, story: &str) {
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    bury(memory, expect);
+    let done = drain(memory, 1, &[2]).unwrap_or_else(|error| panic!("{story}: {error}"));
+    assert!(done.left.is_empty(), "{story}: {done:?}");
+    assert_eq!(held(memory, 1), Held::default(), "{story}");
+    must_be(memory, expect, story);
+    remove(memory, 1).unwrap_or_else(|error| panic!("{story}: {error}"));
+    for name in expect.keys() {
+        let report = plfs::check_name(&store, Path::new(name), &[]);
+        let lost = report.findings.iter().find(|finding| finding.severity == Severity::Corrupt);
+        assert!(lost.is_none(), "{story}: {lost:?}");
+    }
+}
+
+/// A backend goes away while a drain copies from it, or to it: what could not be read or written is
+/// named with the backend, all else is done, and when it is back the drain goes on.
+#[test]
+fn a_backend_that_is_lost_in_the_middle_of_a_drain_costs_nothing() {
+    for lost in ["/n", "/o"] {
+        for (when, op) in [(".data", Op::Open), ("clock", Op::WriteAt), ("index", Op::SyncData)] {
+            let memory = memory();
+            let expect = files(&memory);
+            let faults = FaultStore::new(Arc::new(memory.clone()));
+            let away = memory.clone();
+            faults.before(when, op, move || {
+                away.rename(Path::new(lost), Path::new("/away")).unwrap();
+                away.mkdir(Path::new(lost), 0o755).unwrap();
+            });
+            let done = drain_on(Arc::new(faults.clone()), 1, &[2]);
+            let story = format!("{lost} lost before {op:?} of {when}: {done:?}");
+            let is_named = |error: &Error| {
+                let text = error.to_string();
+                text.contains(if lost == "/n" { "0001" } else { "0002" }) && text.contains(lost)
+            };
+            match &done {
+                Ok(done) => assert!(
+                    done.left.iter().any(|left| is_named(&left.why)) || done.left.is_empty(),
+                    "{story}"
+                ),
+                Err(error) => assert!(is_named(error), "{story}"),
+            }
+            // Never zeros.
+            let plfs = process(&memory, &[]);
+            for (name, bytes) in &expect {
+                match read(&plfs, name) {
+                    Ok(found) => assert!(found == *bytes, "{story}: {name}"),
+                    Err(error) => assert!(is_named(&error), "{story}: {error}"),
+                }
+            }
+            memory.rmdir(Path::new(lost)).unwrap();
+            memory.rename(Path::new("/away"), Path::new(lost)).unwrap();
+            must_be(&memory, &expect, &story);
+            let done = drain(&memory, 1, &[2]).unwrap();
+            assert!(done.left.is_empty(), "{story}, then {done:?}");
+            must_be(&memory, &expect, &story);
+            assert_eq!(held(&memory, 1), Held::default(), "{story}");
+            remove(&memory, 1).unwrap();
+        }
+    }
+}
+
+/// What is cut or compacted while a backend is not there is removed from it when it is back.
+#[test]
+fn what_goes_while_a_backend_is_away_is_removed_later() {
+    let memory = memory();
+    let mut expect = files(&memory);
+    let held_before = held(&memory, 1);
+    memory.rename(Path::new("/n"), Path::new("/away")).unwrap();
+    let names: Vec<String> = expect.keys().cloned().collect();
+    let mut cut = 0;
+    for name in &names {
+        if process(&memory, &[]).truncate(Path::new(name), 0).is_ok() {
+            cut += 1;
+            expect.insert(name.clone(), Vec::new());
+        }
+    }
+    assert!(cut > 0);
+    memory.rename(Path::new("/away"), Path::new("/n")).unwrap();
+    assert_eq!(held(&memory, 1), held_before, "nobody could remove it");
+    assert!(drain(&memory, 1, &[]).unwrap().left.is_empty());
+    assert_eq!(held(&memory, 1), Held::default());
+    must_be(&memory, &expect, "cut meanwhile");
+    remove(&memory, 1).unwrap();
+}
+
+/// Data that no index log explains is nobody's to remove: it is named, and keeps the backend.
+#[test]
+fn data_without_an_index_log_is_named_and_stays() {
+    let memory = memory();
+    let expect = files(&memory);
+    let (container, _) = process(&memory, &[]).container(Path::new("/m/f0")).unwrap().unwrap();
+    let dir = Path::new("/n").join(container.dir.strip_prefix(ROOT).unwrap());
+    let _ = memory.mkdir(dir.parent().unwrap(), 0o755);
+    let _ = memory.mkdir(&dir, 0o755);
+    memory.mkdir(&dir.join("01234567"), 0o755).unwrap();
+    let log = dir.join("01234567/00.00000000.data");
+    memory.open(&log, Open::create(0o644)).unwrap().write_at(b"whose?", 0).unwrap();
+    let done = drain(&memory, 1, &[]).unwrap();
+    assert_eq!(done.left.len(), 1, "{done:?}");
+    assert!(done.left[0].why.to_string().contains("no index log"), "{done:?}");
+    assert_eq!(done.left[0].names, [PathBuf::from("/m/f0")]);
+    assert!(remove(&memory, 1).is_err());
+    must_be(&memory, &expect, "one strange log");
+    memory.unlink(&log).unwrap();
+    drain(&memory, 1, &[]).unwrap();
+    remove(&memory, 1).unwrap();
+    must_be(&memory, &expect, "all moved");
+}
+
+/// A backend is not there: what lies elsewhere is read, what lies there is an error that says which
+/// bytes, which backend and where, and the tools say the same.
+#[test]
+fn what_lies_on_a_missing_backend_is_named_and_all_else_is_read() {
+    let memory = memory();
+    let expect = files(&memory);
+    let plfs = process(&memory, &["/n", "/o"]);
+    // A file of which one log set is on /n and others are not.
+    let name = "/m/mixed";
+    let (mut there, mut elsewhere) = (0, 0);
+    for i in 0..64 {
+        let writer = process(&memory, &["/n", "/o"]);
+        let file = open(&writer, name);
+        file.write_at(&vec![i + 1; 1000], u64::from(i) * 1000).unwrap();
+        file.sync().unwrap();
+        std::mem::forget(file);
+        let extents = open(&process(&memory, &[]), name).extents(0, u64::MAX).unwrap();
+        there = extents.iter().filter(|extent| extent.data_log.starts_with("/n")).count();
+        elsewhere = extents.len() - there;
+        if there > 0 && elsewhere > 0 && i > 8 {
+            break;
+        }
+    }
+    assert!(there > 0 && elsewhere > 0);
+    let size = plfs.stat(Path::new(name), Links::Follow).unwrap().stat.len;
+    memory.rename(Path::new("/n"), Path::new("/away")).unwrap();
+    let fresh = process(&memory, &[]);
+    let file = open(&fresh, name);
+    let (mut read, mut refused) = (0, Vec::new());
+    for block in 0..size / 1000 {
+        let mut bytes = [0; 1000];
+        match file.read_at(&mut bytes, block * 1000) {
+            Ok(1000) => {
+                assert_eq!(bytes, [block as u8 + 1; 1000]);
+                read += 1;
+            }
+            Err(Error::Unreachable { from, to, why }) => {
+                assert!(from == block * 1000 && to == from + 1000, "{from} {to}");
+                assert!(matches!(*why, Error::MissingBackend { id: 1, .. }), "{why}");
+                assert!(why.to_string().contains("/n"), "{why}");
+                refused.push((from, to));
+            }
+            other => panic!("block {block}: {other:?}"),
+        }
+    }
+    assert!(read > 0 && !refused.is_empty());
+    let (container, _) = fresh.container(Path::new(name)).unwrap().unwrap();
+    let found = plfs::unreachable(&container).unwrap();
+    assert_eq!((found.len(), found[0].backend), (1, 1));
+    assert_eq!(found[0].bytes, refused.len() as u64 * 1000);
+    let mut told = Vec::new();
+    for (from, to) in &found[0].ranges {
+        told.extend((from / 1000..to / 1000).map(|block| (block * 1000, block * 1000 + 1000)));
+    }
+    assert_eq!(told, refused[..told.len()]);
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    let report = plfs::check_name(&store, Path::new(name), &[]);
+    let said = report.findings.iter().map(|finding| finding.what.as_str()).collect::<Vec<_>>();
+    assert!(said.iter().any(|what| what.contains("0001 is not at /n")), "{said:?}");
+    assert!(said.iter().any(|what| what.contains(&found[0].in_words())), "{said:?}");
+    assert!(said.iter().all(|what| !what.contains("are missing")), "{said:?}");
+    // Other files are all there, but for those that lie on it as well.
+    let whole = expect.iter().filter(|(name, bytes)| match self::read(&fresh, name) {
+        Ok(found) => {
+            assert!(found == **bytes);
+            true
+        }
+        Err(error) => {
+            assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+            false
+        }
+    });
+    assert!(whole.count() > 0);
+    memory.rename(Path::new("/away"), Path::new("/n")).unwrap();
+    must_be(&memory, &expect, "back");
+    assert!(plfs::unreachable(&container).unwrap().is_empty());
+}

@@ -1,0 +1,1098 @@
+//! Packs: processes of several nodes on one directory of small files, beside a map in memory; and
+//! deaths, power cuts and faults at each call.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plfs::Config;
+use plfs::pack::{Attributes, FileId, Pack, PackFile, PackOpen, PackOptions, When};
+use plfs::store::{Errno, Store};
+use plfs_testkit::{FaultStore, MemStore, Op, Rng, explored, rounds, seeds};
+
+use crate::scratch::fresh_dir;
+
+/// A directory for the shared memory of a node; a new one is a node that has started again.
+struct Node(PathBuf);
+
+impl Node {
+    fn new() -> Node {
+        Node(fresh_dir())
+    }
+
+    fn config(&self) -> Arc<Config> {
+        Arc::new(Config { shared_memory: Some(self.0.clone()), streams: 2, ..Config::default() })
+    }
+
+    fn open(&self, store: &MemStore, options: PackOptions) -> Pack {
+        let store: Arc<dyn Store> = Arc::new(store.clone());
+        Pack::open(&store, &self.config(), Path::new("/m"), options).unwrap()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A store with the directory `/m`, which lasts.
+fn memory() -> MemStore {
+    let memory = MemStore::new();
+    memory.mkdir(Path::new("/m"), 0o755).unwrap();
+    memory.sync_dir(Path::new("/")).unwrap();
+    memory
+}
+
+/// Looks at all logs at each call.
+const AT_ONCE: PackOptions = PackOptions { look_every: Duration::ZERO, batch: false };
+/// Looks when it is told to.
+const NEVER: PackOptions = PackOptions { look_every: Duration::from_secs(3600), batch: false };
+const CREATE: PackOpen =
+    PackOpen { create: true, exclusive: false, truncate: false, mode: 0o640, uid: 7, gid: 8 };
+const OPEN: PackOpen = PackOpen { create: false, ..CREATE };
+const EXCLUSIVE: PackOpen = PackOpen { exclusive: true, ..CREATE };
+
+fn content(pack: &Pack, name: &[u8]) -> plfs::Result<Vec<u8>> {
+    let file = pack.open_file(name, OPEN)?;
+    let mut bytes = vec![0xee; pack.stat(name)?.size as usize + 10];
+    let n = pack.read_at(&file, &mut bytes, 0)?;
+    bytes.truncate(n);
+    Ok(bytes)
+}
+
+fn put(pack: &Pack, name: &[u8], bytes: &[u8]) -> plfs::Result<PackFile> {
+    let file = pack.open_file(name, CREATE)?;
+    assert_eq!(pack.write_at(&file, bytes, 0)?, bytes.len());
+    Ok(file)
+}
+
+fn names(pack: &Pack) -> Vec<Vec<u8>> {
+    pack.list(b"", usize::MAX).unwrap().into_iter().map(|(name, _)| name.to_vec()).collect()
+}
+
+fn errno<T: std::fmt::Debug>(result: plfs::Result<T>) -> Errno {
+    result.unwrap_err().errno()
+}
+
+#[test]
+fn small_files_are_there_for_processes_of_all_nodes() {
+    let (memory, here, there) = (memory(), Node::new(), Node::new());
+    let one = here.open(&memory, NEVER);
+    let two = here.open(&memory, NEVER);
+    let far = there.open(&memory, NEVER);
+    let names_of = [b"a".as_slice(), b"\xff\xfe", &[b'x'; 255]];
+    for name in names_of {
+        put(&one, name, name).unwrap();
+        // The name at once, the bytes with the commit.
+        assert_eq!(two.stat(name).unwrap().size, 0);
+        assert_eq!(content(&one, name).unwrap(), name);
+    }
+    one.commit().unwrap();
+    for name in names_of {
+        assert_eq!(content(&two, name).unwrap(), name);
+        let stat = two.stat(name).unwrap();
+        assert_eq!((stat.mode, stat.uid, stat.gid, stat.size), (0o640, 7, 8, name.len() as u64));
+    }
+    // Another node looks when it is time, or when it is told to.
+    assert_eq!(content(&far, b"a").unwrap(), b"a");
+    put(&one, b"later", b"!").unwrap();
+    one.commit().unwrap();
+    assert_eq!(errno(far.stat(b"later")), Errno::NOENT);
+    far.refresh().unwrap();
+    assert_eq!(content(&far, b"later").unwrap(), b"!");
+    let mut all: Vec<Vec<u8>> = names_of.iter().map(|name| name.to_vec()).collect();
+    all.insert(1, b"later".to_vec());
+    all.sort();
+    assert_eq!(names(&far), all);
+    for name in [b"".as_slice(), b".", b"..", b"a/b", b"a\0"] {
+        assert_eq!(errno(one.open_file(name, CREATE)), Errno::INVAL);
+    }
+    assert_eq!(errno(one.open_file(&[b'x'; 256], CREATE)), Errno::NAMETOOLONG);
+    for pack in [one, two, far] {
+        pack.close().unwrap();
+    }
+}
+
+#[test]
+fn an_exclusive_creation_has_one_winner_in_a_node() {
+    let (memory, node) = (memory(), Node::new());
+    let packs: Vec<Pack> = (0..4).map(|_| node.open(&memory, NEVER)).collect();
+    for n in 0..20 {
+        let name = format!("f{n}").into_bytes();
+        let won: Vec<_> = std::thread::scope(|scope| {
+            let all: Vec<_> = packs
+                .iter()
+                .map(|pack| scope.spawn(|| pack.open_file(&name, EXCLUSIVE).map(|file| file.id())))
+                .collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(won.iter().filter(|won| won.is_ok()).count(), 1, "{won:?}");
+        let ids: Vec<FileId> =
+            packs.iter().map(|pack| pack.open_file(&name, CREATE).unwrap().id()).collect();
+        assert!(ids.iter().all(|id| *id == ids[0]));
+    }
+}
+
+/// Two nodes that have not seen each other make a file of one name. All agree on one; the other is
+/// hidden, and does not come back when the name goes.
+#[test]
+fn of_two_files_of_one_name_all_show_the_later() {
+    let (memory, here, there) = (memory(), Node::new(), Node::new());
+    let (one, two) = (here.open(&memory, NEVER), there.open(&memory, NEVER));
+    for pack in [&one, &two] {
+        put(pack, b"other", b"").unwrap();
+    }
+    let first = one.open_file(b"f", EXCLUSIVE).unwrap();
+    let second = two.open_file(b"f", EXCLUSIVE).unwrap();
+    assert!(first.id() < second.id());
+    one.write_at(&first, b"one", 0).unwrap();
+    two.write_at(&second, b"two", 0).unwrap();
+    for pack in [&one, &two] {
+        pack.commit().unwrap();
+    }
+    for pack in [&one, &two] {
+        pack.refresh().unwrap();
+        assert_eq!(content(pack, b"f").unwrap(), b"two");
+    }
+    assert!(!one.is_shown(&first).unwrap() && two.is_shown(&second).unwrap());
+    one.rename(b"f", b"g").unwrap();
+    two.refresh().unwrap();
+    for pack in [&one, &two] {
+        assert_eq!(names(pack), [b"g".as_slice(), b"other"]);
+        assert_eq!(content(pack, b"g").unwrap(), b"two");
+    }
+}
+
+/// Who removes a file that he has seen does not remove one that he has not, whatever the clocks
+/// say.
+#[test]
+fn a_removal_leaves_what_it_has_not_seen() {
+    let (memory, here, there) = (memory(), Node::new(), Node::new());
+    let (one, two) = (here.open(&memory, NEVER), there.open(&memory, NEVER));
+    put(&one, b"f", b"old").unwrap();
+    one.commit().unwrap();
+    plfs_testkit::an_hour_ahead(&here.0);
+    two.refresh().unwrap();
+    two.unlink(b"f").unwrap();
+    put(&two, b"f", b"new").unwrap();
+    two.commit().unwrap();
+    one.unlink(b"f").unwrap();
+    for pack in [&one, &two] {
+        pack.refresh().unwrap();
+        assert_eq!(content(pack, b"f").unwrap(), b"new");
+    }
+}
+
+/// A node renames a file, another writes to it, and neither has seen the other: the file has the
+/// new name and the new bytes. Also when the tree was made in between.
+#[test]
+fn a_write_finds_a_file_that_was_renamed() {
+    for fold in [false, true] {
+        let (memory, here, there) = (memory(), Node::new(), Node::new());
+        let (one, two) = (here.open(&memory, NEVER), there.open(&memory, NEVER));
+        put(&one, b"f", b"old!").unwrap();
+        one.commit().unwrap();
+        two.refresh().unwrap();
+        let file = two.open_file(b"f", OPEN).unwrap();
+        one.rename(b"f", b"g").unwrap();
+        if fold {
+            one.fold().unwrap();
+        }
+        two.write_at(&file, b"new", 0).unwrap();
+        two.commit().unwrap();
+        for pack in [&one, &two] {
+            pack.refresh().unwrap();
+            assert_eq!(names(pack), [b"g"]);
+            assert_eq!(content(pack, b"g").unwrap(), b"new!");
+        }
+        let late = Node::new().open(&memory, NEVER);
+        assert_eq!(content(&late, b"g").unwrap(), b"new!");
+    }
+}
+
+#[test]
+fn an_open_file_that_is_removed_can_be_read() {
+    let (memory, here, there) = (memory(), Node::new(), Node::new());
+    let (one, two) = (here.open(&memory, AT_ONCE), there.open(&memory, AT_ONCE));
+    put(&one, b"f", b"kept").unwrap();
+    one.commit().unwrap();
+    let file = two.open_file(b"f", OPEN).unwrap();
+    one.unlink(b"f").unwrap();
+    one.fold().unwrap();
+    two.refresh().unwrap();
+    assert_eq!(errno(two.stat(b"f")), Errno::NOENT);
+    let mut bytes = [0; 4];
+    for _ in 0..2 {
+        assert_eq!(two.read_at(&file, &mut bytes, 0).unwrap(), 4);
+        assert_eq!(&bytes, b"kept");
+        two.fold().unwrap();
+    }
+    assert!(!two.is_shown(&file).unwrap());
+}
+
+#[test]
+fn a_compaction_frees_what_is_dead_and_nothing_else() {
+    let (memory, here, there) = (memory(), Node::new(), Node::new());
+    let (one, two) = (here.open(&memory, NEVER), there.open(&memory, NEVER));
+    for n in 0..200 {
+        put(&one, format!("f{n:03}").as_bytes(), &[n as u8; 3000]).unwrap();
+    }
+    one.commit().unwrap();
+    for n in 0..150 {
+        one.unlink(format!("f{n:03}").as_bytes()).unwrap();
+    }
+    one.rename(b"f150", b"a").unwrap();
+    let file = one.open_file(b"a", OPEN).unwrap();
+    one.set_len(&file, 5000).unwrap();
+    one.write_at(&file, b"hello", 4000).unwrap();
+    let set = Attributes { mode: Some(0o400), ..Attributes::default() };
+    one.set_attributes(&file, set).unwrap();
+    one.commit().unwrap();
+    let before = one.list(b"", usize::MAX).unwrap();
+    let all: Vec<Vec<u8>> = before.iter().map(|(name, _)| content(&one, name).unwrap()).collect();
+    // Somebody else writes.
+    put(&two, b"busy", b"").unwrap();
+    assert_eq!(errno(one.compact()), Errno::BUSY);
+    two.unlink(b"busy").unwrap();
+    two.leave().unwrap();
+    let reader = there.open(&memory, NEVER);
+    assert_eq!(content(&reader, b"f199").unwrap(), [199; 3000]);
+    one.compact().unwrap();
+    let usage = one.usage().unwrap();
+    assert_eq!(usage.live_bytes, 49 * 3000 + 3005);
+    assert!(usage.stored_bytes < 200_000, "{usage:?}");
+    let late = there.open(&memory, NEVER);
+    two.refresh().unwrap();
+    for pack in [&one, &two, &reader, &late] {
+        for ((name, stat), bytes) in before.iter().zip(&all) {
+            assert_eq!(&content(pack, name).unwrap(), bytes);
+            assert_eq!(pack.stat(name).unwrap(), *stat);
+        }
+        assert_eq!(pack.list(b"", usize::MAX).unwrap(), before);
+    }
+    put(&two, b"goes on", b"!").unwrap();
+    two.commit().unwrap();
+    one.refresh().unwrap();
+    assert_eq!(content(&one, b"goes on").unwrap(), b"!");
+}
+
+#[test]
+fn appends_of_a_node_do_not_overlap() {
+    let (memory, node) = (memory(), Node::new());
+    let packs: Vec<Pack> = (0..3).map(|_| node.open(&memory, NEVER)).collect();
+    put(&packs[0], b"f", b"").unwrap();
+    std::thread::scope(|scope| {
+        for (n, pack) in packs.iter().enumerate() {
+            scope.spawn(move || {
+                let file = pack.open_file(b"f", CREATE).unwrap();
+                for _ in 0..40 {
+                    let n = [n as u8; 7];
+                    assert_eq!(pack.append(&file, &n).unwrap().1, 7);
+                }
+            });
+        }
+    });
+    let all = content(&packs[0], b"f").unwrap();
+    assert_eq!(all.len(), 3 * 40 * 7);
+    for piece in all.chunks(7) {
+        assert!(piece.iter().all(|byte| *byte == piece[0]), "{piece:?}");
+    }
+}
+
+/// What the map in memory has of a file.
+#[derive(Clone, Debug, Default)]
+struct Plain {
+    committed: Vec<u8>,
+    /// What a process has written and not committed.
+    pending: Option<(usize, Vec<u8>)>,
+    mode: u32,
+    mtime: Option<When>,
+}
+
+impl Plain {
+    fn seen_by(&self, process: usize) -> &Vec<u8> {
+        match &self.pending {
+            Some((who, bytes)) if *who == process => bytes,
+            _ => &self.committed,
+        }
+    }
+
+    fn commit(&mut self) {
+        if let Some((_, bytes)) = self.pending.take() {
+            self.committed = bytes;
+        }
+    }
+}
+
+struct Process {
+    pack: Pack,
+    node: usize,
+    handles: Vec<(PackFile, usize)>,
+}
+
+struct World {
+    memory: MemStore,
+    nodes: Vec<Node>,
+    processes: Vec<Process>,
+    files: Vec<Plain>,
+    names: BTreeMap<Vec<u8>, usize>,
+    is_ahead: bool,
+}
+
+impl World {
+    fn new(rng: &mut Rng) -> World {
+        let memory = if rng.one_in(2) { memory().shared() } else { memory() };
+        let nodes: Vec<Node> = (0..2).map(|_| Node::new()).collect();
+        let process = |node: usize| Process {
+            pack: nodes[node].open(&memory, AT_ONCE),
+            node,
+            handles: Vec::new(),
+        };
+        let processes = [0, 0, 1].map(process).into();
+        World {
+            memory,
+            nodes,
+            processes,
+            files: Vec::new(),
+            names: BTreeMap::new(),
+            is_ahead: false,
+        }
+    }
+
+    fn name(rng: &mut Rng) -> Vec<u8> {
+        match rng.below(8) {
+            0 => vec![0xff; 255],
+            1 => b"\x01".to_vec(),
+            n => format!("f{n}").into_bytes(),
+        }
+    }
+
+    /// Whoever has written to a file commits before another touches it.
+    fn settle(&mut self, file: usize, but: usize) {
+        let Some((who, _)) = self.files[file].pending else { return };
+        if who != but {
+            self.commit(who, false);
+        }
+    }
+
+    fn commit(&mut self, who: usize, sync: bool) {
+        let pack = &self.processes[who].pack;
+        if sync { pack.sync() } else { pack.commit() }.unwrap();
+        for file in &mut self.files {
+            if matches!(file.pending, Some((other, _)) if other == who) {
+                file.commit();
+            }
+        }
+    }
+
+    fn handle(&mut self, who: usize, rng: &mut Rng) -> Option<usize> {
+        let n = self.processes[who].handles.len() as u64;
+        (n > 0).then(|| rng.below(n) as usize)
+    }
+
+    fn step(&mut self, rng: &mut Rng) {
+        let who = rng.below(3) as usize;
+        let name = World::name(rng);
+        let there = self.names.get(&name).copied();
+        match rng.below(40) {
+            0..=7 => {
+                let how = PackOpen {
+                    create: !rng.one_in(4),
+                    exclusive: rng.one_in(4),
+                    truncate: rng.one_in(5),
+                    ..CREATE
+                };
+                if let Some(file) = there
+                    && how.truncate
+                {
+                    self.settle(file, 9);
+                }
+                let opened = self.processes[who].pack.open_file(&name, how);
+                let file = match (there, how.create, how.exclusive) {
+                    (None, false, _) => return assert_eq!(errno(opened), Errno::NOENT),
+                    (Some(_), true, true) => return assert_eq!(errno(opened), Errno::EXIST),
+                    (Some(file), ..) => {
+                        if how.truncate && !self.files[file].committed.is_empty() {
+                            self.files[file].committed.clear();
+                            self.files[file].mtime = None;
+                            // A cut commits.
+                            self.commit(who, false);
+                        }
+                        file
+                    }
+                    (None, ..) => {
+                        self.files.push(Plain { mode: 0o640, ..Plain::default() });
+                        self.names.insert(name, self.files.len() - 1);
+                        self.files.len() - 1
+                    }
+                };
+                self.processes[who].handles.push((opened.unwrap(), file));
+            }
+            8..=15 => {
+                let Some(handle) = self.handle(who, rng) else { return };
+                let file = self.processes[who].handles[handle].1;
+                self.settle(file, who);
+                let most = rng.pick(&[40, 40, 40, 40, 40, 40, 9000]);
+                let mut bytes = vec![0; 1 + rng.below(most) as usize];
+                rng.fill(&mut bytes);
+                let size = self.files[file].seen_by(who).len() as u64;
+                let offset = if rng.one_in(2) { size } else { rng.below(100) };
+                let Process { pack, handles, .. } = &self.processes[who];
+                let n = pack.write_at(&handles[handle].0, &bytes, offset).unwrap();
+                assert_eq!(n, bytes.len());
+                let mut now = self.files[file].seen_by(who).clone();
+                let end = offset as usize + bytes.len();
+                now.resize(now.len().max(end), 0);
+                now[offset as usize..end].copy_from_slice(&bytes);
+                self.files[file].pending = Some((who, now));
+                self.files[file].mtime = None;
+            }
+            16..=17 => {
+                let Some(handle) = self.handle(who, rng) else { return };
+                let file = self.processes[who].handles[handle].1;
+                self.settle(file, 9);
+                let bytes = vec![rng.next_u64() as u8; 1 + rng.below(30) as usize];
+                let Process { pack, handles, .. } = &self.processes[who];
+                let at = pack.append(&handles[handle].0, &bytes).unwrap();
+                assert_eq!(at, (self.files[file].committed.len() as u64, bytes.len()));
+                self.files[file].committed.extend(bytes);
+                self.files[file].mtime = None;
+                self.commit(who, false);
+            }
+            18..=19 => {
+                let Some(handle) = self.handle(who, rng) else { return };
+                let file = self.processes[who].handles[handle].1;
+                self.settle(file, 9);
+                let size = rng.below(120);
+                let Process { pack, handles, .. } = &self.processes[who];
+                pack.set_len(&handles[handle].0, size).unwrap();
+                self.files[file].committed.resize(size as usize, 0);
+                self.files[file].mtime = None;
+                self.commit(who, false);
+            }
+            20 => {
+                let Some(handle) = self.handle(who, rng) else { return };
+                let file = self.processes[who].handles[handle].1;
+                self.settle(file, 9);
+                let mode = rng.below(0o1000) as u32;
+                let mtime = rng.one_in(2).then_some(When { sec: -5, nsec: 6 });
+                let set = Attributes { mode: Some(mode), mtime, ..Attributes::default() };
+                let Process { pack, handles, .. } = &self.processes[who];
+                pack.set_attributes(&handles[handle].0, set).unwrap();
+                self.files[file].mode = mode;
+                self.files[file].mtime = mtime.or(self.files[file].mtime);
+                self.commit(who, false);
+            }
+            21..=26 => {
+                let Some(handle) = self.handle(who, rng) else { return };
+                let Process { pack, handles, .. } = &self.processes[who];
+                let (handle, file) = &handles[handle];
+                let expected = self.files[*file].seen_by(who);
+                let offset = rng.below(100);
+                let mut bytes = vec![0xee; 1 + rng.below(200) as usize];
+                let n = pack.read_at(handle, &mut bytes, offset).unwrap();
+                let rest = expected.get(offset as usize..).unwrap_or_default();
+                let rest = &rest[..rest.len().min(bytes.len())];
+                assert_eq!(&bytes[..n], rest, "at {offset}");
+            }
+            27..=28 => {
+                let done = self.processes[who].pack.unlink(&name);
+                match self.names.remove(&name) {
+                    Some(_) => done.unwrap(),
+                    None => assert_eq!(errno(done), Errno::NOENT),
+                }
+            }
+            29..=31 => {
+                let to = World::name(rng);
+                let done = self.processes[who].pack.rename(&name, &to);
+                let Some(file) = there else { return assert_eq!(errno(done), Errno::NOENT) };
+                done.unwrap();
+                if name != to {
+                    self.names.remove(&name);
+                    if self.names.insert(to, file).is_some() {
+                        // It was made durable first.
+                        self.commit(who, false);
+                    }
+                }
+            }
+            32 => self.commit(who, rng.one_in(2)),
+            33 => {
+                self.commit(who, false);
+                self.processes[who].pack.fold().unwrap();
+            }
+            34 => {
+                self.commit(who, false);
+                self.processes[who].pack.leave().unwrap();
+            }
+            35 => {
+                self.commit(who, false);
+                let node = self.processes[who].node;
+                let pack = self.nodes[node].open(&self.memory, AT_ONCE);
+                let old = std::mem::replace(
+                    &mut self.processes[who],
+                    Process { pack, node, handles: Vec::new() },
+                );
+                old.pack.close().unwrap();
+            }
+            36 if !self.is_ahead => {
+                // Once: it sets the clock, which must not go back.
+                // The node's processes have the page as long as one of them writes.
+                self.processes[0].pack.open_file(b"f2", OPEN).map(drop).unwrap_or(());
+                let has_page = std::fs::read_dir(&self.nodes[0].0)
+                    .unwrap()
+                    .any(|entry| entry.unwrap().metadata().unwrap().len() >= 4096);
+                if has_page {
+                    self.is_ahead = true;
+                    plfs_testkit::an_hour_ahead(&self.nodes[0].0);
+                }
+            }
+            37 if rng.one_in(4) => {
+                for other in 0..self.processes.len() {
+                    self.commit(other, false);
+                    self.processes[other].pack.leave().unwrap();
+                    // The bytes of those that are removed go.
+                    let shown: Vec<usize> = self.names.values().copied().collect();
+                    self.processes[other].handles.retain(|(_, file)| shown.contains(file));
+                }
+                self.processes[who].pack.compact().unwrap();
+            }
+            _ => self.compare(who),
+        }
+    }
+
+    fn compare(&self, who: usize) {
+        let pack = &self.processes[who].pack;
+        assert_eq!(names(pack), self.names.keys().cloned().collect::<Vec<_>>());
+        for (name, file) in &self.names {
+            let expected = self.files[*file].seen_by(who);
+            let stat = pack.stat(name).unwrap();
+            assert_eq!(stat.size, expected.len() as u64, "{name:?}");
+            assert_eq!(stat.mode, self.files[*file].mode, "{name:?}");
+            if let Some(When { sec, nsec }) = self.files[*file].mtime {
+                assert_eq!((stat.mtime.sec, stat.mtime.nsec), (sec, nsec), "{name:?}");
+            }
+            assert_eq!(&content(pack, name).unwrap(), expected, "{name:?}");
+        }
+    }
+
+    fn run(&mut self, rng: &mut Rng, steps: u64) {
+        for _ in 0..steps {
+            self.step(rng);
+        }
+        for who in 0..self.processes.len() {
+            self.commit(who, false);
+        }
+        for who in 0..self.processes.len() {
+            self.compare(who);
+        }
+    }
+}
+
+#[test]
+fn processes_of_several_nodes_agree_with_a_map() {
+    let rounds = rounds("PLFS_PACK_ROUNDS", 60);
+    for seed in seeds(rounds) {
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        let mut world = World::new(&mut rng);
+        let steps = 20 + rng.below(150);
+        world.run(&mut rng, steps);
+    }
+    explored(rounds, "rounds of processes on a pack");
+}
+
+/// A file, and what it had: the first is what is certain, later ones may be there or not.
+#[derive(Clone, Debug, Default)]
+struct Versions {
+    /// The first version is certain; else the file was never made certain.
+    is_certain: bool,
+    all: Vec<Vec<u8>>,
+}
+
+impl Versions {
+    fn is_allowed(&self, at: usize, byte: Option<u8>) -> bool {
+        // What was never certain may be anything: what it was, zero, or missing.
+        if !self.is_certain || at >= self.all[0].len() {
+            return true;
+        }
+        byte.is_some_and(|byte| self.all.iter().any(|version| version.get(at) == Some(&byte)))
+    }
+
+    fn settle(&mut self) {
+        self.all.drain(..self.all.len() - 1);
+        self.is_certain = true;
+    }
+}
+
+/// What may be in a directory after a death: for each name the files that it may show.
+#[derive(Clone, Debug, Default)]
+struct Possible {
+    names: BTreeMap<Vec<u8>, Vec<Option<usize>>>,
+    files: Vec<Versions>,
+}
+
+impl Possible {
+    fn now(&self, name: &[u8]) -> Option<usize> {
+        self.names.get(name).and_then(|all| *all.last().unwrap())
+    }
+
+    fn show(&mut self, name: &[u8], file: Option<usize>) {
+        self.names.entry(name.to_vec()).or_insert_with(|| vec![None]).push(file);
+    }
+
+    /// Everything is certain.
+    fn settle(&mut self) {
+        for all in self.names.values_mut() {
+            all.drain(..all.len() - 1);
+        }
+        self.files.iter_mut().for_each(Versions::settle);
+    }
+
+    /// A rename makes what it moves certain.
+    fn settle_file(&mut self, file: usize) {
+        self.files[file].settle();
+    }
+
+    fn check(&self, pack: &Pack, what: &str) {
+        let listed = names(pack);
+        for (name, all) in &self.names {
+            let shown = pack.open_file(name, OPEN);
+            assert_eq!(shown.is_ok(), listed.contains(name), "{what}: {name:?}");
+            let file = match shown {
+                Ok(file) => file,
+                Err(error) => {
+                    assert_eq!(error.errno(), Errno::NOENT, "{what}: {name:?}");
+                    assert!(all.contains(&None), "{what}: {name:?} is gone: {all:?}");
+                    continue;
+                }
+            };
+            let size = pack.stat(name).unwrap().size as usize;
+            let mut whole = vec![0; size];
+            let bytes: Vec<Option<u8>> = match pack.read_at(&file, &mut whole, 0) {
+                Ok(n) if n == size => whole.into_iter().map(Some).collect(),
+                // Some of it is missing.
+                _ => (0..size)
+                    .map(|at| {
+                        let mut byte = [0];
+                        let read = pack.read_at(&file, &mut byte, at as u64).ok();
+                        (read == Some(1)).then_some(byte[0])
+                    })
+                    .collect(),
+            };
+            let fits = |file: &Option<usize>| {
+                let Some(versions) = file.map(|file| &self.files[file]) else { return false };
+                let lengths = || versions.all.iter().map(Vec::len);
+                let low = if versions.is_certain { lengths().min() } else { Some(0) };
+                (low..=lengths().max()).contains(&Some(size))
+                    && bytes.iter().enumerate().all(|(at, byte)| versions.is_allowed(at, *byte))
+            };
+            assert!(
+                all.iter().any(fits),
+                "{what}: {name:?} has {bytes:?}, may be {all:?} of {:?}",
+                self.files
+            );
+        }
+        assert!(listed.iter().all(|name| self.names.contains_key(name)), "{what}: {listed:?}");
+    }
+}
+
+/// What is certain after a death.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Death {
+    /// Of processes: what was committed.
+    OfProcesses,
+    /// Of power: what was synced.
+    OfPower,
+}
+
+/// Two processes of a node do `steps` things; the store ends at call `kill`, if that comes. Gives
+/// what may be there, and the number of calls.
+fn live(memory: &MemStore, node: &Node, seed: u64, kill: u64, death: Death) -> (Possible, u64) {
+    let fault = FaultStore::new(Arc::new(memory.clone()));
+    let store: Arc<dyn Store> = Arc::new(fault.clone());
+    let mut rng = Rng::new(seed);
+    let mut possible = Possible::default();
+    fault.kill_at(kill);
+    let options = PackOptions { batch: rng.one_in(2), ..AT_ONCE };
+    let opened: plfs::Result<Vec<Pack>> =
+        (0..2).map(|_| Pack::open(&store, &node.config(), Path::new("/m"), options)).collect();
+    let Ok(packs) = opened else { return (possible, fault.calls()) };
+    for _ in 0..14 {
+        if act(&packs, &mut rng, &mut possible, death).is_err() {
+            break;
+        }
+    }
+    for pack in packs {
+        let _ = pack.close();
+    }
+    (possible, fault.calls())
+}
+
+/// One thing that one of the processes does. What it begins is possible; what it ends is certain,
+/// as far as that kind of death lets it.
+fn act(packs: &[Pack], rng: &mut Rng, possible: &mut Possible, death: Death) -> plfs::Result<()> {
+    let pack = rng.pick(&[&packs[0], &packs[1]]);
+    let name = format!("f{}", rng.below(4)).into_bytes();
+    let bytes = vec![1 + rng.next_u64() as u8 % 200; 1 + rng.below(300) as usize];
+    let there = possible.now(&name);
+    match rng.below(10) {
+        0..=3 => {
+            let file = match there {
+                Some(file) => file,
+                None => {
+                    possible.files.push(Versions { is_certain: false, all: vec![vec![]] });
+                    possible.show(&name, Some(possible.files.len() - 1));
+                    possible.files.len() - 1
+                }
+            };
+            let mut new = possible.files[file].all.last().unwrap().clone();
+            new.resize(new.len().max(bytes.len()), 0);
+            new[..bytes.len()].copy_from_slice(&bytes);
+            possible.files[file].all.push(new);
+            let open = pack.open_file(&name, CREATE)?;
+            pack.write_at(&open, &bytes, 0)?;
+        }
+        4 => {
+            let Some(file) = there else { return Ok(()) };
+            let mut new = possible.files[file].all.last().unwrap().clone();
+            new.extend(&bytes);
+            possible.files[file].all.push(new);
+            let open = pack.open_file(&name, OPEN)?;
+            pack.append(&open, &bytes)?;
+        }
+        5 => {
+            if there.is_some() {
+                possible.show(&name, None);
+                pack.unlink(&name)?;
+            }
+        }
+        6..=7 => {
+            let to = format!("f{}", rng.below(4)).into_bytes();
+            let Some(file) = there.filter(|_| name != to) else { return Ok(()) };
+            let replaces = possible.now(&to).is_some();
+            possible.show(&name, None);
+            possible.show(&to, Some(file));
+            pack.rename(&name, &to)?;
+            if replaces {
+                possible.settle_file(file);
+            }
+        }
+        8 => {
+            pack.commit()?;
+            pack.fold()?;
+            if rng.one_in(2) {
+                for pack in packs {
+                    pack.leave()?;
+                }
+                pack.compact()?;
+            }
+        }
+        _ => {
+            for pack in packs {
+                pack.sync()?;
+            }
+            possible.settle();
+        }
+    }
+    pack.commit()?;
+    if death == Death::OfProcesses {
+        possible.settle();
+    }
+    Ok(())
+}
+
+/// Goes on where others have died.
+fn goes_on(memory: &MemStore, node: &Node, possible: &Possible, what: &str) {
+    goes_on_after(memory, node, possible, false, what);
+}
+
+/// The same where perhaps a sync has failed: its log set is not durable, and every later sync and
+/// fold that is about it says so (docs/decisions/0011).
+fn goes_on_after(
+    memory: &MemStore,
+    node: &Node,
+    possible: &Possible,
+    a_sync_failed: bool,
+    what: &str,
+) {
+    let packs = [node.open(memory, AT_ONCE), Node::new().open(memory, AT_ONCE)];
+    let done_or_told = |done: plfs::Result<()>| match done {
+        Err(error) if a_sync_failed && error.errno() == Errno::IO => {
+            assert!(error.to_string().contains("an earlier sync"), "{what}: {error}");
+        }
+        done => done.unwrap(),
+    };
+    packs.iter().for_each(|pack| possible.check(pack, what));
+    for pack in &packs {
+        put(pack, b"new", b"after").unwrap();
+        done_or_told(pack.sync());
+        assert_eq!(content(pack, b"new").unwrap(), b"after", "{what}");
+    }
+    done_or_told(packs[0].fold().map(drop));
+    let mut possible = possible.clone();
+    possible.files.push(Versions { is_certain: true, all: vec![b"after".to_vec()] });
+    possible.show(b"new", Some(possible.files.len() - 1));
+    for pack in &packs {
+        pack.refresh().unwrap();
+        possible.check(pack, what);
+    }
+    for pack in packs {
+        pack.close().unwrap();
+    }
+}
+
+#[test]
+fn what_was_committed_outlives_its_process() {
+    for seed in seeds(rounds("PLFS_PACK_DEATHS", 3)) {
+        let calls = live(&memory(), &Node::new(), seed, u64::MAX, Death::OfProcesses).1;
+        let mut kill = 1;
+        while kill <= calls {
+            let (memory, node) = (memory(), Node::new());
+            let (possible, _) = live(&memory, &node, seed, kill, Death::OfProcesses);
+            goes_on(&memory, &node, &possible, &format!("seed {seed}, call {kill} of {calls}"));
+            kill += 1 + seed % 3;
+        }
+    }
+}
+
+#[test]
+fn what_was_synced_outlives_a_power_cut() {
+    for seed in seeds(rounds("PLFS_PACK_DEATHS", 3)) {
+        let calls = live(&memory(), &Node::new(), seed, u64::MAX, Death::OfPower).1;
+        let mut kill = 1;
+        while kill <= calls {
+            let memory = memory();
+            let (possible, _) = live(&memory, &Node::new(), seed, kill, Death::OfPower);
+            for luck in 0..4 {
+                let left = match luck {
+                    0 => memory.crash(),
+                    luck => memory.crash_with(seed ^ kill << 8 ^ luck << 32),
+                };
+                let what = format!("seed {seed}, call {kill} of {calls}, luck {luck}");
+                goes_on(&left, &Node::new(), &possible, &what);
+            }
+            kill += 1 + seed % 3;
+        }
+    }
+}
+
+/// A call of the store fails, and nothing else: what a pack says it has done it has done, and a
+/// process that goes on, or comes anew, finds that.
+#[test]
+fn a_call_that_fails_is_told_or_does_no_harm() {
+    for seed in seeds(rounds("PLFS_PACK_DEATHS", 3)) {
+        let calls = live(&memory(), &Node::new(), seed, u64::MAX, Death::OfProcesses).1;
+        let mut at = 1 + seed % 5;
+        while at <= calls {
+            let (memory, node) = (memory(), Node::new());
+            let fault = FaultStore::new(Arc::new(memory.clone()));
+            let store: Arc<dyn Store> = Arc::new(fault.clone());
+            let (mut rng, mut possible) = (Rng::new(seed), Possible::default());
+            fault.fail_at(at, rng.pick(&[Errno::IO, Errno::NOSPC]));
+            let options = PackOptions { batch: rng.one_in(2), ..AT_ONCE };
+            let opened: plfs::Result<Vec<Pack>> = (0..2)
+                .map(|_| Pack::open(&store, &node.config(), Path::new("/m"), options))
+                .collect();
+            if let Ok(packs) = opened {
+                for _ in 0..14 {
+                    // What has failed is possible from then on, whatever comes after it.
+                    if act(&packs, &mut rng, &mut possible, Death::OfProcesses).is_err() {
+                        break;
+                    }
+                }
+            }
+            let is_sync = |op| matches!(op, Op::SyncData | Op::SyncDir);
+            let a_sync_failed =
+                fault.log().iter().any(|call| call.error.is_some() && is_sync(call.op));
+            let what = format!("seed {seed}, call {at} of {calls}");
+            goes_on_after(&memory, &node, &possible, a_sync_failed, &what);
+            at += 3 + seed % 3;
+        }
+    }
+}
+
+/// What 1,000 files of 1 KiB cost: the table of docs/decisions/0019.
+#[test]
+fn a_thousand_files_cost_few_calls() {
+    for (how, batch, every, most) in [
+        ("exclusive", false, 1, [1_000, 2_000, 2_000]),
+        ("commit each", true, 1, [1_000, 1_000, 1_000]),
+        ("batches of 64", true, 64, [20, 17, 17]),
+    ] {
+        let (memory, node) = (memory().shared(), Node::new());
+        let fault = FaultStore::new(Arc::new(memory.clone()));
+        let store: Arc<dyn Store> = Arc::new(fault.clone());
+        let options = PackOptions { batch, ..NEVER };
+        let pack = Pack::open(&store, &node.config(), Path::new("/m"), options).unwrap();
+        put(&pack, b"first", b"joins").unwrap();
+        pack.commit().unwrap();
+        fault.reset();
+        let create = if how == "exclusive" { EXCLUSIVE } else { CREATE };
+        for n in 0..1_000 {
+            let file = pack.open_file(format!("rank.{n:010}").as_bytes(), create).unwrap();
+            pack.write_at(&file, &[7; 1024], 0).unwrap();
+            if n % every == every - 1 {
+                pack.commit().unwrap();
+            }
+        }
+        pack.commit().unwrap();
+        let log = fault.log();
+        let count = |op: Op, end: &str| {
+            let is = |path: &Path| path.to_string_lossy().ends_with(end);
+            log.iter().filter(|call| call.op == op && is(&call.path)).count() as u64
+        };
+        let data = count(Op::WriteAt, ".data");
+        let (blocks, lengths) = (count(Op::WriteAt, "index"), count(Op::FileStat, "index"));
+        let rest = log.len() as u64 - data - blocks - lengths;
+        let length = memory_length(&pack);
+        println!("{how}: {data} data, {blocks} blocks, {lengths} lengths, {rest} others, {length}");
+        assert!([data, blocks, lengths].iter().zip(most).all(|(n, most)| *n <= most + 1), "{how}");
+        assert!(rest < 12, "{how}: {rest} others");
+        fault.reset();
+        // Another node stats and reads all.
+        let far = Node::new();
+        let options = PackOptions { batch, ..NEVER };
+        let reader = Pack::open(&store, &far.config(), Path::new("/m"), options).unwrap();
+        let all = reader.list(b"", usize::MAX).unwrap();
+        assert_eq!(all.len(), 1_001);
+        let listed = fault.calls();
+        assert!(listed < 30, "{how}: {listed} calls for a list");
+        for (name, stat) in &all[1..] {
+            assert_eq!((stat.size, content(&reader, name).unwrap()), (1024, vec![7; 1024]));
+        }
+        assert!(fault.calls() - listed < 1_010, "{how}: {} calls to read", fault.calls() - listed);
+    }
+}
+
+/// Bytes of the index log of the only log set.
+fn memory_length(pack: &Pack) -> u64 {
+    let container = pack.container();
+    let sets = container.list().unwrap();
+    let set = sets.iter().find_map(|name| match name {
+        plfs_format::name::Name::LogSet(set) => Some(*set),
+        _ => None,
+    });
+    let path = container.path(&plfs_format::name::index_log(set.unwrap()));
+    container.store.stat(&path, plfs::store::Links::Stay).unwrap().len
+}
+
+/// Many files, by two nodes, before and behind a tree: all are listed, in order, and found.
+#[test]
+fn a_large_directory_is_listed_in_order() {
+    let files = rounds("PLFS_PACK_FILES", 3_000);
+    let scratch = std::env::temp_dir().join(format!("plfs-pack-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).unwrap();
+    let (here, there) = (Node::new(), Node::new());
+    let store: Arc<dyn Store> = Arc::new(plfs::store::PosixStore::new());
+    let options = PackOptions { batch: true, ..NEVER };
+    let open = |node: &Node| Pack::open(&store, &node.config(), &scratch, options).unwrap();
+    let begun = std::time::Instant::now();
+    let packs = [open(&here), open(&there)];
+    for n in 0..files {
+        let pack = &packs[(n % 2) as usize];
+        let name = format!("{:08}", n * 7_919 % files);
+        let file = pack.open_file(name.as_bytes(), CREATE).unwrap();
+        pack.write_at(&file, name.as_bytes(), 0).unwrap();
+        if n % 128 > 125 {
+            pack.commit().unwrap();
+        }
+    }
+    for pack in packs {
+        pack.close().unwrap();
+    }
+    println!("{files} files made in {:?}", begun.elapsed());
+    for folded in [false, true] {
+        let begun = std::time::Instant::now();
+        let pack = open(&here);
+        let (mut after, mut seen) = (Vec::new(), 0);
+        loop {
+            let some = pack.list(&after, 1_000).unwrap();
+            for (name, stat) in &some {
+                assert_eq!(**name, *format!("{seen:08}").as_bytes());
+                assert_eq!(stat.size, 8);
+                seen += 1;
+            }
+            let Some((last, _)) = some.last() else { break };
+            after = last.to_vec();
+        }
+        assert_eq!(seen, files);
+        println!("listed in {:?}, folded: {folded}", begun.elapsed());
+        for n in (0..files).step_by(files as usize / 100) {
+            let name = format!("{n:08}");
+            assert_eq!(content(&pack, name.as_bytes()).unwrap(), name.as_bytes());
+        }
+        let begun = std::time::Instant::now();
+        pack.fold().unwrap();
+        println!("folded in {:?}", begun.elapsed());
+        pack.close().unwrap();
+    }
+    std::fs::remove_dir_all(&scratch).unwrap();
+}
+
+/// Tools that know files only say that they do not know a pack, and a repair takes nothing of it.
+#[test]
+fn a_repair_leaves_a_pack_alone() {
+    let (memory, node) = (memory(), Node::new());
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    let pack = node.open(&memory, NEVER);
+    put(&pack, b"f", b"kept").unwrap();
+    pack.fold().unwrap();
+    pack.close().unwrap();
+    let reports = plfs::check_tree(&store, Path::new("/m"), &[], |_| {}).unwrap();
+    assert!(!reports.is_empty());
+    for report in &reports {
+        assert_eq!(plfs::repair(&store, &node.config(), report, 0).unwrap(), [""; 0]);
+    }
+    let after = plfs::check_tree(&store, Path::new("/m"), &[], |_| {}).unwrap();
+    assert_eq!(after.len(), reports.len());
+    assert_eq!(content(&Node::new().open(&memory, NEVER), b"f").unwrap(), b"kept");
+    // Nor does anybody open it as a file.
+    let plfs = plfs::Plfs::new(store, (*node.config()).clone());
+    let name = Path::new("/m").join(".plfs-pack");
+    assert_eq!(errno(plfs.open(&name, plfs::OpenOptions::read())), Errno::OPNOTSUPP);
+}
+
+/// Any bytes of the tree and of the logs may be others: calls give errors or what is there, and
+/// never panic. A damaged tree is done without.
+#[test]
+fn damaged_packs_are_refused_or_read_from_their_logs() {
+    let (memory, node) = (memory(), Node::new());
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    let pack = node.open(&memory, NEVER);
+    for n in 0..300 {
+        put(&pack, format!("f{n:03}").as_bytes(), &[n as u8; 100]).unwrap();
+    }
+    pack.fold().unwrap();
+    let names_path = pack.container().path(plfs_format::name::NAMES);
+    let set = pack.container().list().unwrap().into_iter().find_map(|name| match name {
+        plfs_format::name::Name::LogSet(set) => Some(set),
+        _ => None,
+    });
+    let log_path = pack.container().path(&plfs_format::name::index_log(set.unwrap()));
+    pack.close().unwrap();
+    let mut rng = Rng::new(plfs_testkit::seed());
+    for round in 0..120 {
+        let path = if round % 4 == 0 { &log_path } else { &names_path };
+        let file = store.open(path, plfs::store::Open::READ_WRITE).unwrap();
+        let length = file.stat().unwrap().len;
+        let at = rng.below(length);
+        let mut byte = [0];
+        file.read_at(&mut byte, at).unwrap();
+        let hurt = [byte[0] ^ (1 << rng.below(8))];
+        file.write_at(&hurt, at).unwrap();
+        let late = Node::new();
+        let pack = late.open(&memory, NEVER);
+        let all = pack.list(b"", usize::MAX);
+        let one = content(&pack, b"f123");
+        if path == &names_path {
+            assert_eq!(all.unwrap().len(), 300, "byte {at} of the tree");
+            assert_eq!(one.unwrap(), [123; 100], "byte {at} of the tree");
+        } else if let Ok(all) = all {
+            // What a tree covers nobody reads in the log.
+            assert_eq!((all.len(), one.unwrap()), (300, vec![123; 100]), "byte {at} of the log");
+        }
+        file.write_at(&byte, at).unwrap();
+    }
+}

@@ -1,0 +1,461 @@
+//! Plain files, and what becomes of them (SEMANTICS.md S33 to S38, docs/decisions/0013): each
+//! promise in a few steps. `model.rs` takes random ones.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plfs::store::{Links, Open, PosixStore, Store, Time};
+use plfs::{
+    Config, Decision, File, Health, OpenOptions, Opened, Plfs, Severity, Workload, Writers,
+    decision_of,
+};
+use plfs_testkit::MemStore;
+
+use crate::scratch::Scratch;
+
+const SEVERAL: OpenOptions = OpenOptions {
+    access: plfs::Access { read: true, write: true },
+    create: false,
+    exclusive: false,
+    truncate: false,
+    mode: 0o644,
+    writers: Writers::Several,
+};
+
+/// A directory whose files are born plain, on a real file system.
+struct Place {
+    scratch: Scratch,
+}
+
+impl Place {
+    fn new() -> Place {
+        let place = Place { scratch: Scratch::new() };
+        fs::create_dir(place.root()).unwrap();
+        place
+    }
+
+    fn root(&self) -> PathBuf {
+        self.scratch.0.join("root")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// Another process, as far as one process can play it.
+    fn process(&self) -> Plfs {
+        Plfs::posix(Config { workload: Workload::Auto, ..self.scratch.config() })
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(PosixStore::new())
+    }
+
+    fn create(&self, name: &str, bytes: &[u8]) -> File {
+        let file = plain(self.process().open(&self.path(name), OpenOptions::create()).unwrap());
+        file.write_at(bytes, 0).unwrap();
+        file
+    }
+
+    /// Opens the file as one of several who will write it.
+    fn promote(&self, name: &str) -> File {
+        logical(self.process().open(&self.path(name), SEVERAL).unwrap())
+    }
+
+    /// A file that was plain and has a container, with `new` from byte 3 on.
+    fn promoted(&self, name: &str, old: &[u8], new: &[u8]) -> PathBuf {
+        self.create(name, old).close().unwrap();
+        let file = self.promote(name);
+        file.write_at(new, 3).unwrap();
+        let dir = file.container().unwrap().dir.clone();
+        file.close().unwrap();
+        dir
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        read(&self.process(), &self.path(name))
+    }
+
+    fn tree(&self) -> Vec<plfs::Report> {
+        plfs::check_tree(&self.store(), &self.root(), &[], |_| {}).unwrap()
+    }
+
+    fn only(&self) -> plfs::Report {
+        let mut all = self.tree();
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.remove(0)
+    }
+
+    fn repair(&self) -> Vec<String> {
+        plfs::repair(&self.store(), &Config::default(), &self.only(), 0).unwrap()
+    }
+}
+
+fn plain(opened: Opened) -> File {
+    match opened {
+        Opened::Plain(file) if file.is_plain() => file,
+        _ => panic!("it is not plain"),
+    }
+}
+
+fn logical(opened: Opened) -> File {
+    match opened {
+        Opened::Logical(file) => file,
+        Opened::Plain(_) => panic!("it is plain"),
+    }
+}
+
+fn read(plfs: &Plfs, path: &Path) -> Vec<u8> {
+    let file = plfs.open(path, OpenOptions::read()).unwrap().file();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+    bytes
+}
+
+fn worst(report: &plfs::Report) -> Severity {
+    report.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Note)
+}
+
+fn copy_attribute(store: &dyn Store, from: &Path, to: &Path) {
+    let text = store.open(from, Open::READ).unwrap().attribute("user.plfs").unwrap().unwrap();
+    store.open(to, Open::READ_WRITE).unwrap().set_new_attribute("user.plfs", &text).unwrap();
+}
+
+/// S34. On storage that several nodes share, a young file's second writer is enough.
+#[test]
+fn a_second_writer_promotes_the_file_and_both_find_their_bytes() {
+    let store: Arc<dyn Store> = Arc::new(MemStore::new().shared());
+    store.mkdir(Path::new("/m"), 0o755).unwrap();
+    let node = || {
+        let config = Config { workload: Workload::Auto, shared_memory: None, ..Config::default() };
+        Plfs::new(store.clone(), config)
+    };
+    let (here, there, path) = (node(), node(), Path::new("/m/f"));
+    let first = plain(here.open(path, OpenOptions::create()).unwrap());
+    first.write_at(b"aaaa", 0).unwrap();
+    let before = store.stat(path, Links::Stay).unwrap();
+    // The store's clock counts calls.
+    store.set_times(path, None, Some(Time::now())).unwrap();
+    let options = OpenOptions { writers: Writers::Unknown, ..SEVERAL };
+    let second = logical(there.open(path, options).unwrap());
+    second.write_at(b"bb", 2).unwrap();
+    second.close().unwrap();
+    // It has not noticed; the close does.
+    first.write_at(b"cc", 6).unwrap();
+    first.close().unwrap();
+    assert_eq!(read(&node(), path), b"aabb\0\0cc");
+    // The name leads to the same inode, and programs without PLFS see what was written in place.
+    let after = store.stat(path, Links::Stay).unwrap();
+    assert_eq!((after.ino, after.nlink, after.len), (before.ino, 2, 8));
+    let mut bytes = [0; 8];
+    store.open(path, Open::READ).unwrap().read_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"aaaa\0\0cc");
+    assert_eq!(node().stat(path, Links::Stay).unwrap().stat.nlink, 1);
+}
+
+/// S33. Nothing of PLFS is in the way of a file with one writer.
+#[test]
+fn a_file_with_one_writer_is_an_ordinary_file() {
+    let place = Place::new();
+    let file = place.create("f", b"abc");
+    assert_eq!(fs::read(place.path("f")).unwrap(), b"abc");
+    assert_eq!(file.len().unwrap(), 3);
+    file.close().unwrap();
+    assert!(!place.path(".plfs").exists());
+    assert_eq!(fs::metadata(place.path("f")).unwrap().nlink(), 1);
+    assert_eq!(decision_of(place.store().as_ref(), &place.path("f")).unwrap(), None);
+    // Whoever comes after it was closed on this node is alone again.
+    plain(place.process().open(&place.path("f"), OpenOptions::create()).unwrap()).close().unwrap();
+}
+
+/// S35. A truncate of who has not noticed is one of the container.
+#[test]
+fn truncates_cut_the_file_wherever_its_bytes_are() {
+    let place = Place::new();
+    let first = place.create("f", b"abcdef");
+    first.set_len(4).unwrap();
+    assert_eq!(fs::read(place.path("f")).unwrap(), b"abcd");
+    let second = place.promote("f");
+    second.write_at(b"XYZ", 3).unwrap();
+    second.commit().unwrap();
+    first.set_len(5).unwrap();
+    assert!(!first.is_plain());
+    first.close().unwrap();
+    second.refresh().unwrap();
+    assert_eq!(second.len().unwrap(), 5);
+    second.close().unwrap();
+    assert_eq!(place.read("f"), b"abcXY");
+    place.process().truncate(&place.path("f"), 0).unwrap();
+    assert_eq!(place.read("f"), b"");
+    // What is longer than the base was cut with all that lies below.
+    place.process().truncate(&place.path("f"), 3).unwrap();
+    assert_eq!(place.read("f"), [0; 3]);
+}
+
+/// S35. A process wrote in place, another one cut the file there, and a third one made a container
+/// of it. The first handed over what had been cut, and the file was as long as before.
+#[test]
+fn what_was_cut_in_place_is_not_handed_over() {
+    let place = Place::new();
+    let first = place.create("f", b"abcdef");
+    let second = plain(place.process().open(&place.path("f"), OpenOptions::create()).unwrap());
+    second.set_len(2).unwrap();
+    let third = place.promote("f");
+    first.close().unwrap();
+    second.close().unwrap();
+    third.refresh().unwrap();
+    assert_eq!(third.len().unwrap(), 2);
+    third.close().unwrap();
+    assert_eq!(place.read("f"), b"ab");
+}
+
+/// S35. A file got a container, and was cut there. A process of another node that had not noticed
+/// made a hole in place, to the end that the base still had: the file had that length again.
+#[test]
+fn a_hole_of_who_has_not_noticed_ends_where_the_file_was_cut() {
+    let place = Place::new();
+    let apart = Config { shared_memory: None, workload: Workload::Auto, ..place.scratch.config() };
+    let apart = Plfs::posix(apart);
+    let first = plain(apart.open(&place.path("f"), OpenOptions::create()).unwrap());
+    first.write_at(b"abcdef", 0).unwrap();
+    let second = place.promote("f");
+    second.set_len(4).unwrap();
+    first.zero(2, 4).unwrap();
+    first.close().unwrap();
+    second.refresh().unwrap();
+    assert_eq!(second.len().unwrap(), 4);
+    second.close().unwrap();
+    assert_eq!(place.read("f"), b"ab\0\0");
+}
+
+/// S36. What PLFS would not see pins a file; who comes later does not promote it.
+#[test]
+fn a_pinned_file_stays_plain_and_says_why() {
+    let place = Place::new();
+    let file = place.create("f", b"abc");
+    assert!(file.pin("mapped").unwrap());
+    let other = plain(place.process().open(&place.path("f"), SEVERAL).unwrap());
+    other.write_at(b"X", 1).unwrap();
+    assert_eq!(fs::read(place.path("f")).unwrap(), b"aXc");
+    let why = decision_of(place.store().as_ref(), &place.path("f")).unwrap();
+    assert_eq!(why, Some(Decision::Plain("mapped".into())));
+    let report = plfs::check_name(&place.store(), &place.path("f"), &[]);
+    assert_eq!(report.health(), Health::Healthy);
+    assert!(report.findings[0].what.ends_with("mapped"), "{report:?}");
+    // One that has a container has it for ever.
+    place.promoted("g", b"abc", b"def");
+    let file = place.process().open(&place.path("g"), SEVERAL).unwrap().file();
+    assert!(!file.pin("mapped").unwrap());
+}
+
+/// S37. The attribute of a copy speaks of another inode.
+#[test]
+fn a_copy_with_its_attribute_is_plain() {
+    let place = Place::new();
+    place.promoted("f", b"abc", b"def");
+    fs::write(place.path("g"), place.read("f")).unwrap();
+    copy_attribute(place.store().as_ref(), &place.path("f"), &place.path("g"));
+    for name in ["g", "h"] {
+        let file = plain(place.process().open(&place.path("g"), SEVERAL).unwrap());
+        file.write_at(name.as_bytes(), 0).unwrap();
+        file.close().unwrap();
+        // With two names as well.
+        let _ = fs::hard_link(place.path("g"), place.path("h"));
+    }
+    assert_eq!(fs::read(place.path("g")).unwrap(), b"hbcdef");
+    assert_eq!(place.read("f"), b"abcdef");
+    assert!(place.tree().iter().all(|report| report.health() == Health::Healthy));
+}
+
+/// S37. A copy of the whole tree, with hard links and attributes, has the container with it.
+#[test]
+fn a_copy_of_the_tree_has_the_files_as_they_are() {
+    let place = Place::new();
+    let dir = place.promoted("f", b"abc", b"def");
+    let copy = place.scratch.0.join("copy");
+    let inside = copy.join(dir.strip_prefix(place.root()).unwrap());
+    let mut todo = vec![(dir.clone(), inside.clone())];
+    while let Some((from, to)) = todo.pop() {
+        fs::create_dir_all(&to).unwrap();
+        for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+            let to = to.join(entry.file_name());
+            match entry.file_type().unwrap().is_dir() {
+                true => todo.push((entry.path(), to)),
+                false => drop(fs::copy(entry.path(), to).unwrap()),
+            }
+        }
+    }
+    let check = || plfs::check_tree(&place.store(), &copy, &[], |_| {}).unwrap();
+    // Without links and attributes the names show what the file was: nobody can know more.
+    fs::copy(place.path("f"), copy.join("f")).unwrap();
+    assert_eq!(check()[0].health(), Health::Unknown);
+    fs::remove_file(copy.join("f")).unwrap();
+    fs::hard_link(inside.join("base"), copy.join("f")).unwrap();
+    assert_eq!(check()[0].health(), Health::Unknown);
+    assert_eq!(read(&place.process(), &copy.join("f")), b"abc");
+    copy_attribute(place.store().as_ref(), &place.path("f"), &copy.join("f"));
+    assert_eq!(check()[0].health(), Health::Healthy, "{:?}", check());
+    assert_eq!(check()[0].names, [copy.join("f")]);
+    assert_eq!(read(&place.process(), &copy.join("f")), b"abcdef");
+    let file = place.process().open(&copy.join("f"), SEVERAL).unwrap().file();
+    file.write_at(b"X", 0).unwrap();
+    file.close().unwrap();
+    assert_eq!(read(&place.process(), &copy.join("f")), b"Xbcdef");
+    assert_eq!(place.read("f"), b"abcdef");
+}
+
+/// S38. Names are the file system's own.
+#[test]
+fn a_file_open_in_place_outlives_its_name() {
+    let place = Place::new();
+    let first = place.create("f", b"abc");
+    fs::write(place.path("g"), b"other").unwrap();
+    place.process().rename(&place.path("g"), &place.path("f")).unwrap();
+    first.write_at(b"XX", 1).unwrap();
+    let mut bytes = [0; 3];
+    assert_eq!(first.read_at(&mut bytes, 0).unwrap(), 3);
+    assert_eq!(&bytes, b"aXX");
+    first.close().unwrap();
+    assert_eq!(place.read("f"), b"other");
+    // And one that others made a container of meanwhile.
+    let first = place.create("h", b"abc");
+    let second = place.promote("h");
+    second.write_at(b"def", 3).unwrap();
+    second.close().unwrap();
+    place.process().unlink(&place.path("h")).unwrap();
+    first.write_at(b"X", 0).unwrap();
+    first.refresh().unwrap();
+    let mut bytes = [0; 6];
+    assert_eq!(first.read_at(&mut bytes, 0).unwrap(), 6);
+    assert_eq!(&bytes, b"Xbcdef");
+    first.close().unwrap();
+    assert!(place.tree().is_empty(), "{:?}", place.tree());
+}
+
+/// S36. A second name may be in a directory that PLFS knows nothing of.
+#[test]
+fn a_hard_linked_plain_file_stays_plain() {
+    let place = Place::new();
+    place.create("f", b"abc").close().unwrap();
+    fs::hard_link(place.path("f"), place.path("g")).unwrap();
+    plain(place.process().open(&place.path("f"), SEVERAL).unwrap()).close().unwrap();
+    assert!(!place.path(".plfs").exists());
+}
+
+/// S36. Only the owner of a file can make a container of it.
+#[test]
+fn a_file_of_another_user_stays_plain() {
+    let store: Arc<dyn Store> = Arc::new(MemStore::new());
+    store.mkdir(Path::new("/m"), 0o755).unwrap();
+    let path = Path::new("/m/f");
+    let config = Config { workload: Workload::Auto, shared_memory: None, ..Config::default() };
+    let plfs = Plfs::new(store.clone(), config);
+    plain(plfs.open(path, OpenOptions::create()).unwrap()).close().unwrap();
+    let uid = store.stat(path, Links::Stay).unwrap().uid + 1;
+    store.chown(path, Some(uid), None, Links::Stay).unwrap();
+    store.chmod(path, 0o666).unwrap();
+    plain(plfs.open(path, SEVERAL).unwrap()).close().unwrap();
+    assert_eq!(decision_of(store.as_ref(), path).unwrap(), None);
+}
+
+/// A base's names are links of it, and a check blames none of them.
+#[test]
+fn a_container_with_a_base_is_healthy_and_keeps_its_names() {
+    let place = Place::new();
+    let dir = place.promoted("f", b"abc", b"def");
+    fs::hard_link(place.path("f"), place.path("g")).unwrap();
+    let report = place.only();
+    assert_eq!((report.health(), worst(&report)), (Health::Healthy, Severity::Note));
+    assert_eq!(report.names, [place.path("f"), place.path("g")]);
+    assert_eq!(place.repair(), [""; 0]);
+    // Who still writes in place makes it grow, and a program without PLFS may cut it.
+    let size =
+        |len| fs::OpenOptions::new().write(true).open(dir.join("base")).unwrap().set_len(len);
+    for len in [9, 1] {
+        size(len).unwrap();
+        let report = plfs::check_name(&place.store(), &place.path("f"), &[]);
+        assert_eq!((report.health(), worst(&report)), (Health::Healthy, Severity::Note));
+    }
+    assert_eq!(place.read("f"), b"a\0\0def");
+    // A damaged superblock takes no names away.
+    fs::write(dir.join("super"), [7; 4093]).unwrap();
+    assert_eq!(place.only().health(), Health::Corrupt);
+    assert_eq!(place.repair(), [""; 0]);
+    assert!(dir.join("base").exists());
+}
+
+/// Its last name was removed by a program without PLFS.
+#[test]
+fn a_base_without_another_name_is_garbage_unless_it_is_open() {
+    let place = Place::new();
+    let dir = place.promoted("f", b"abc", b"def");
+    let open = fs::File::open(place.path("f")).unwrap();
+    fs::remove_file(place.path("f")).unwrap();
+    assert_eq!(place.only().health(), Health::Busy);
+    assert_eq!(place.repair(), [""; 0]);
+    drop(open);
+    assert_eq!(place.only().health(), Health::Garbage);
+    assert_eq!(place.repair().len(), 1);
+    assert!(!dir.exists());
+    let lost = place.only().lost.remove(0);
+    plfs::put_back(&place.store(), &lost).unwrap();
+    fs::hard_link(dir.join("base"), place.path("f")).unwrap();
+    assert_eq!(place.only().health(), Health::Healthy);
+    assert_eq!(place.read("f"), b"abcdef");
+    // Power was cut between the calls that removed it.
+    fs::remove_file(place.path("f")).unwrap();
+    fs::remove_file(dir.join("base")).unwrap();
+    assert_eq!(place.only().health(), Health::Garbage);
+    assert_eq!(place.repair().len(), 1);
+    assert!(!dir.exists());
+}
+
+/// A promoter died: what it began is finished by the next one, or is nothing.
+#[test]
+fn a_container_that_is_not_whole_is_left_to_the_next_promoter() {
+    let place = Place::new();
+    let dir = place.promoted("f", b"abc", b"");
+    let only = |names: &[&str]| {
+        for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
+            match entry.file_name().to_str() {
+                Some(name) if names.contains(&name) => {}
+                _ if entry.file_type().unwrap().is_dir() => {
+                    fs::remove_dir_all(entry.path()).unwrap()
+                }
+                _ => fs::remove_file(entry.path()).unwrap(),
+            }
+        }
+    };
+    only(&["base", "clock"]);
+    let report = place.only();
+    assert_eq!((report.health(), worst(&report)), (Health::Healthy, Severity::Note));
+    assert_eq!(report.names, [place.path("f")]);
+    assert_eq!(place.repair(), [""; 0]);
+    plain(place.process().open(&place.path("f"), OpenOptions::create()).unwrap()).close().unwrap();
+    place.promote("f").close().unwrap();
+    assert_eq!(place.only().health(), Health::Healthy);
+    assert!(dir.join("super").exists());
+    // Without a base it is an empty directory, which goes.
+    only(&[]);
+    assert_eq!(place.only().health(), Health::Garbage);
+    assert_eq!(place.repair().len(), 1);
+    assert!(!dir.exists());
+    assert_eq!(place.read("f"), b"abc");
+    // With logs it is not used again: nobody had synced what is in it.
+    place.promote("f").close().unwrap();
+    let file = place.promote("f");
+    file.write_at(b"X", 0).unwrap();
+    file.close().unwrap();
+    fs::remove_file(dir.join("super")).unwrap();
+    assert_eq!(place.only().health(), Health::Unknown);
+    assert_eq!(place.repair(), [""; 0]);
+    plain(place.process().open(&place.path("f"), SEVERAL).unwrap()).close().unwrap();
+    assert_eq!(place.read("f"), b"abc");
+    // Its file is gone.
+    fs::remove_file(place.path("f")).unwrap();
+    assert_eq!(place.only().health(), Health::Garbage);
+    assert_eq!(place.repair().len(), 1);
+    assert!(!dir.exists());
+}
