@@ -226,8 +226,7 @@ impl PlainFile {
                 if (stat.dev, stat.ino) != self.identity {
                     return Ok(None);
                 }
-                let found = base::find_decided(&process.store, &decision, &stat, path, mounts);
-                Ok(found?.map(|(container, summary)| (container, summary, stat.nlink)))
+                base::find_decided(&process.store, &decision, &stat, path, mounts)
             }),
             Ok(None) => Ok(None),
             // Not even its owner may read a file without the right to. Who may promote it is its
@@ -235,7 +234,7 @@ impl PlainFile {
             Err(Errno::ACCESS | Errno::PERM) => Ok(None),
             Err(errno) => Err(errno).at("read the attribute user.plfs of", path),
         };
-        let (container, summary, links) = match found {
+        let (container, summary) = match found {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(Found::Plain),
             Err(error) => {
@@ -246,9 +245,10 @@ impl PlainFile {
         let (uid, gid) = (container.superblock.uid, container.superblock.gid);
         let container = Arc::new(container.opened(uid, gid));
         let logical = process.share(container, summary, path);
-        if links <= 1 {
-            // The last name is gone: only who holds it keeps it.
-            logical.hold()?;
+        // The descriptor alone has kept the file until now, with a name or without.
+        if let Err(error) = logical.hold() {
+            self.keep(runs);
+            return Err(error);
         }
         // From here on nobody writes in place.
         let mut place = self.place.write().unwrap_or_else(PoisonError::into_inner);

@@ -913,6 +913,9 @@ impl Plfs {
         if let Some(open) = open {
             open.nameless.store(true, Ordering::Release);
             open.container.open_now();
+            // Others of the node may close it before this process has read anything. If they have,
+            // the next read says so.
+            let _ = open.hold();
             return Ok(());
         }
         if container.superblock.has_base && self.process.in_place.has(container.identity) {

@@ -381,6 +381,23 @@ fn a_file_whose_name_another_process_removes_stays_readable() {
     assert_eq!(&buf, b"kept");
 }
 
+/// S17. A process opens a file and removes its name before it has read anything. Another process of
+/// the node that had the file open closed it, and took the data away.
+#[test]
+fn who_removes_the_name_of_what_he_has_open_keeps_the_data() {
+    let (_dir, config, path) = node();
+    let (one, two) = (Plfs::posix(config.clone()), Plfs::posix(config.clone()));
+    let other = open(&two, &path);
+    other.write_at(b"kept", 0).unwrap();
+    other.commit().unwrap();
+    let mine = open(&one, &path);
+    one.unlink(&path).unwrap();
+    other.close().unwrap();
+    let mut buf = [0; 4];
+    assert_eq!(mine.read_at(&mut buf, 0).unwrap(), 4);
+    assert_eq!(&buf, b"kept");
+}
+
 /// The real store, and something that happens right after the next stat of a superblock.
 struct AfterStat {
     inner: PosixStore,

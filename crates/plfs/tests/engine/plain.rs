@@ -334,6 +334,33 @@ fn a_file_open_in_place_outlives_its_name() {
     assert!(place.tree().is_empty(), "{:?}", place.tree());
 }
 
+/// S17. A process has read a file while it was plain. It went on in the container at a commit, and
+/// held that at its next read only: when the name went before that, and then the last writer, the
+/// data went, too. (Random steps, seed 2070633343.)
+#[test]
+fn who_has_read_the_plain_file_keeps_the_container() {
+    let store: Arc<dyn Store> = Arc::new(MemStore::new().shared());
+    store.mkdir(Path::new("/m"), 0o755).unwrap();
+    let (scratch, path) = (Scratch::new(), Path::new("/m/f"));
+    let process =
+        || Plfs::new(store.clone(), Config { workload: Workload::Auto, ..scratch.config() });
+    let (one, two, three) = (process(), process(), process());
+    let first = plain(one.open(path, OpenOptions::create()).unwrap());
+    first.write_at(b"kept", 0).unwrap();
+    first.close().unwrap();
+    let mut byte = [0];
+    let reader = plain(two.open(path, OpenOptions::read()).unwrap());
+    assert_eq!(reader.read_at(&mut byte, 0).unwrap(), 1);
+    let writer = logical(one.open(path, SEVERAL).unwrap());
+    writer.write_at(b"K", 0).unwrap();
+    writer.commit().unwrap();
+    reader.commit().unwrap();
+    assert!(!reader.is_plain());
+    three.unlink(path).unwrap();
+    writer.close().unwrap();
+    assert_eq!((reader.read_at(&mut byte, 0).unwrap(), byte), (1, *b"K"));
+}
+
 /// S36. A second name may be in a directory that PLFS knows nothing of.
 #[test]
 fn a_hard_linked_plain_file_stays_plain() {
