@@ -448,14 +448,19 @@ impl World {
     }
 
     /// On storage that machines share, whoever removes the last name of a file takes its data away
-    /// under other machines, as on NFS: they close it first.
+    /// under other machines, as on NFS, and under who reads it as a plain file and has not noticed
+    /// that it is none any more: they close it first.
     fn close_elsewhere(&mut self, process: usize, name: u8) -> Outcome {
         let (node, file) = (self.processes[process].who.node, self.names.get(&name).copied());
         if self.store.is_local(&self.root) {
             return Ok(());
         }
+        let has_container =
+            self.processes[process].plfs.is_logical(&self.path(name)).unwrap_or(false);
         let is_elsewhere = |world: &World, handle: &Handle| {
-            Some(handle.file) == file && world.processes[handle.process].who.node != node
+            let is_unnoticed = has_container && !handle.write && handle.open.is_plain();
+            let is_far = world.processes[handle.process].who.node != node;
+            Some(handle.file) == file && (is_far || is_unnoticed)
         };
         while let Some(i) = self.handles.iter().position(|handle| is_elsewhere(self, handle)) {
             self.close(i)?;

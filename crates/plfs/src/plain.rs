@@ -226,7 +226,14 @@ impl PlainFile {
                 if (stat.dev, stat.ino) != self.identity {
                     return Ok(None);
                 }
-                base::find_decided(&process.store, &decision, &stat, path, mounts)
+                let found = base::find_decided(&process.store, &decision, &stat, path, mounts)?;
+                // Without `base`, too, it had a container. What is in P would be old bytes.
+                let is_its = matches!(decision, Decision::Container { ino, .. } if ino == stat.ino);
+                let is_nameless = is_its && stat.nlink == 0;
+                if found.is_none() && is_nameless && !process.is_local(stat.dev, path) {
+                    return Err(Error::refused(Errno::STALE, "use", path, "it was removed"));
+                }
+                Ok(found)
             }),
             Ok(None) => Ok(None),
             // Not even its owner may read a file without the right to. Who may promote it is its

@@ -173,9 +173,10 @@ pub(super) fn is_open_as_plain(container: &Container, shared_memory: Option<&Pat
         let base = container.store.open(&container.path(name::BASE), Open::READ.briefly());
         return base.is_ok_and(|base| base.is_open_elsewhere());
     }
-    // Of other nodes nobody knows.
+    // Of other nodes nobody knows, nor who reads. A handle of this process that has gone on to the
+    // container is closed before anybody asks.
     let writers = |dir| Writers::join(dir, container.store.user()).ok();
-    shared_memory.and_then(writers).is_some_and(|table| table.has_others(container.identity))
+    shared_memory.and_then(writers).is_some_and(|table| table.has(container.identity))
 }
 
 /// Removes all that the container has on its backends, the root's part last.

@@ -86,7 +86,7 @@ impl Writers {
             });
         }
         // Of two that enter at once, one sees the other.
-        let known = match (self.has_others(file), was_closed) {
+        let known = match (self.is_open(key, |owner| owner != me), was_closed) {
             (true, _) => Known::Open,
             (false, true) => Known::Closed,
             (false, false) => Known::Nothing,
@@ -94,14 +94,18 @@ impl Writers {
         (slot.map(|slot| Writing { writers: self.clone(), slot, key, me }), known)
     }
 
-    /// Whether another process of the node has the file open for writing.
-    pub(crate) fn has_others(&self, file: (u64, u64)) -> bool {
-        let (key, me, words) = (key_of(file), me(), self.page.words());
+    /// Whether a process of the node has the file open for writing, be it this one.
+    pub(crate) fn has(&self, file: (u64, u64)) -> bool {
+        self.is_open(key_of(file), |_| true)
+    }
+
+    fn is_open(&self, key: u64, counts: impl Fn(u64) -> bool) -> bool {
+        let words = self.page.words();
         self.near(key).any(|at| {
             let owner = words[at + 1].load(Ordering::SeqCst);
             words[at].load(Ordering::SeqCst) == key
                 && owner > CLOSED
-                && owner != me
+                && counts(owner)
                 && !is_of_the_dead(owner)
         })
     }

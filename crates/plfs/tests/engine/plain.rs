@@ -334,6 +334,36 @@ fn a_file_open_in_place_outlives_its_name() {
     assert!(place.tree().is_empty(), "{:?}", place.tree());
 }
 
+/// S38. On storage that nodes share, who removed the last name of a promoted file asked the node's
+/// table for writers in place, and not for those of its own number: these went on with what was in
+/// place, and a truncate in the container was undone. (Random steps, seed 758515027.) Of who only
+/// reads the table knows nothing: that is ESTALE, and no old bytes.
+#[test]
+fn a_writer_in_place_keeps_the_container_on_shared_storage() {
+    for writes in [true, false] {
+        let store: Arc<dyn Store> = Arc::new(MemStore::new().shared());
+        store.mkdir(Path::new("/m"), 0o755).unwrap();
+        let (scratch, there, path) = (Scratch::new(), Scratch::new(), Path::new("/m/f"));
+        let process = |node: &Scratch| {
+            Plfs::new(store.clone(), Config { workload: Workload::Auto, ..node.config() })
+        };
+        let (one, two, far) = (process(&scratch), process(&scratch), process(&there));
+        plain(one.open(path, OpenOptions::create()).unwrap()).write_at(b"in place", 0).unwrap();
+        let how = if writes { OpenOptions::create() } else { OpenOptions::read() };
+        let mine = plain(one.open(path, how).unwrap());
+        let theirs = logical(far.open(path, SEVERAL).unwrap());
+        theirs.set_len(3).unwrap();
+        theirs.close().unwrap();
+        two.unlink(path).unwrap();
+        let mut bytes = [0; 9];
+        match mine.read_at(&mut bytes, 0) {
+            Ok(n) if writes => assert_eq!(&bytes[..n], b"in "),
+            Err(error) if !writes => assert_eq!(error.errno(), plfs::store::Errno::STALE),
+            other => panic!("writes: {writes}, {other:?}"),
+        }
+    }
+}
+
 /// S17. A process has read a file while it was plain. It went on in the container at a commit, and
 /// held that at its next read only: when the name went before that, and then the last writer, the
 /// data went, too. (Random steps, seed 2070633343.)
