@@ -1,13 +1,14 @@
 //! L6: the file system as programs see it: paths to files. Keeps the table of open files, so that
 //! all handles of a process on one file agree.
 
+mod names;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use lru::LruCache;
 use plfs_format::attribute::Decision;
 use plfs_format::layout::{Layout, Workload};
-use plfs_format::name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, Superblock};
 
@@ -22,7 +23,6 @@ use crate::log::Durability;
 use crate::logical::LogicalFile;
 use crate::plain::{Entered, PlainFile};
 use crate::process::{OpenFiles, Process};
-use crate::store::machine::{boot_time_ns, random_u64};
 use crate::store::writers::{Known, forget_process};
 use crate::store::{Errno, Kind, Links, Open, PosixStore, Stat, Store, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -163,11 +163,6 @@ fn must_be_no_layout(path: &Path) -> Result<()> {
 /// A plain file that is longer is not promoted unless its directory says that it is shared: a
 /// program without PLFS that reads it would get old bytes, and no error. 1 MiB.
 pub const PROMOTE_BYTES: u64 = 1 << 20;
-/// How long a directory is believed to have no containers: 100 ms, in which a program that removes
-/// many files removes some ten thousand.
-const BARREN_NS: u64 = 100_000_000;
-/// Directories that are remembered. 1,024: some 200 kB.
-const BARREN_MAX: usize = 1024;
 /// How long after its last write a plain file may be under way on another node: 60 s, in which the
 /// processes of a job open what one of them has created.
 const YOUNG_NS: i128 = 60_000_000_000;
@@ -754,243 +749,6 @@ impl Plfs {
         )?;
         container.index_bytes = self.process.config.index_bytes;
         Ok(Some((container, superblock)))
-    }
-
-    /// [`Plfs::container_behind`] for who changes or removes the file and need not read it. Only
-    /// who may read a file finds its container, but its owner may always let himself; others get
-    /// what chmod(2) has for them (EPERM).
-    pub fn container_to_change(
-        &self,
-        path: &Path,
-        links: Links,
-    ) -> Result<Option<(Container, Superblock)>> {
-        match self.container_behind(path, links) {
-            Err(Error::Io { errno: Errno::ACCESS, .. }) => {
-                let mode = self.process.store.stat(path, links).at("stat", path)?.mode;
-                self.process.store.chmod(path, mode | 0o400).at("set the mode of", path)?;
-                let found = self.container_behind(path, links);
-                self.process.store.chmod(path, mode).at("set the mode of", path)?;
-                found
-            }
-            other => other,
-        }
-    }
-
-    /// The container of a name that is about to be removed, for [`Plfs::drop_container`]; `None`
-    /// for other files. Costs nothing where there are no containers: then and now somebody looks.
-    pub fn container_to_remove(&self, path: &Path) -> Option<(Container, Superblock)> {
-        if self.is_barren(path) {
-            return None;
-        }
-        // A name that cannot be understood can still be removed; what it leaves is garbage for
-        // `check`.
-        self.container_to_change(path, Links::Stay).unwrap_or(None)
-    }
-
-    /// Whether no file at `path`, below a managed directory, had a container when somebody looked,
-    /// not long ago. What is made meanwhile by another process, and loses its name meanwhile, is
-    /// garbage for `check`.
-    fn is_barren(&self, path: &Path) -> bool {
-        let Some(dir) = path.parent().filter(|_| self.is_mounted(path)) else { return false };
-        let now = boot_time_ns();
-        if lock(&self.barren).get(dir).is_some_and(|then| now.saturating_sub(*then) < BARREN_NS) {
-            return true;
-        }
-        let store = self.process.store.as_ref();
-        let has_containers = |dir: &Path| match store.list(&dir.join(name::ROOT_DIR)) {
-            Err(Errno::NOENT | Errno::NOTDIR) => false,
-            Err(_) => true,
-            Ok(entries) => entries.iter().any(|entry| entry.name.len() == 2),
-        };
-        let root = self.root_for(path);
-        let up_to_root = |dir: &&Path| dir.starts_with(&root);
-        if dir.ancestors().take_while(up_to_root).any(has_containers) {
-            return false;
-        }
-        let mut barren = lock(&self.barren);
-        barren.put(dir.to_path_buf(), now);
-        if barren.len() > BARREN_MAX {
-            barren.pop_lru();
-        }
-        true
-    }
-
-    /// Removes a name of any file. The container goes with the last name, as soon as nobody has it
-    /// open.
-    pub fn unlink(&self, path: &Path) -> Result<()> {
-        let container = self.container_to_remove(path);
-        self.process.store.unlink(path).at("remove", path)?;
-        self.drop_container(container)
-    }
-
-    /// Removes an empty directory. One that has nothing but its layout is empty.
-    pub fn rmdir(&self, path: &Path) -> Result<()> {
-        match self.process.store.rmdir(path) {
-            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
-            other => return other.at("remove the directory", path),
-        }
-        let store = &self.process.store;
-        let entries = store.list(path).at("list", path)?;
-        if !entries.iter().all(|entry| container::is_layout(&entry.name)) {
-            return store.rmdir(path).at("remove the directory", path);
-        }
-        let layout = path.join(name::LAYOUT);
-        // Beside the directory until that is gone: somebody may make a file in it meanwhile, and
-        // then it has its layout still.
-        let aside = path.with_file_name(format!("{}{:016x}", name::LAYOUT_TMP, random_u64()));
-        let mut is_aside = false;
-        for file in entries.into_iter().map(|entry| path.join(entry.name)) {
-            match file == layout {
-                true => {
-                    store.rename(&file, &aside).at("rename", &file)?;
-                    is_aside = true;
-                }
-                false => store.unlink(&file).at("remove", &file)?,
-            }
-        }
-        let removed = store.rmdir(path).at("remove the directory", path);
-        if is_aside {
-            match removed.is_ok() {
-                true => store.unlink(&aside).at("remove", &aside)?,
-                false => store.rename(&aside, &layout).at("rename", &aside)?,
-            }
-        }
-        removed
-    }
-
-    /// Renames any file or directory; replaces atomically.
-    pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.rename_with(from, to, || self.process.store.rename(from, to).at("rename", from))
-    }
-
-    /// Runs `rename`, which replaces `to`, and removes the container of what was there if it lost
-    /// its last name.
-    ///
-    /// A file that replaces another is made durable first: a rename is often durable before the
-    /// data of what it renames, and after a power cut the name would show neither the old file
-    /// nor the new one. ext4 does the same (auto_da_alloc).
-    pub fn rename_with<T>(
-        &self,
-        from: &Path,
-        to: &Path,
-        rename: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
-        let replaced = self.container_to_change(to, Links::Stay).unwrap_or(None);
-        if replaced.is_some()
-            || self.process.store.stat(to, Links::Stay).is_ok_and(|stat| stat.kind == Kind::File)
-        {
-            self.make_durable(from)?;
-        }
-        let done = rename()?;
-        if replaced.is_some() {
-            // A power cut may undo a rename that is not durable: then the name must still find what
-            // it had.
-            let dir = to.parent().unwrap_or(Path::new("/"));
-            self.process.store.sync_dir(dir).at("sync", dir)?;
-        }
-        self.drop_container(replaced)?;
-        Ok(done)
-    }
-
-    /// Makes a logical file durable, with what this process has written to it. Nothing if `path` is
-    /// none, or may not be read.
-    fn make_durable(&self, path: &Path) -> Result<()> {
-        match self.container_behind(path, Links::Stay) {
-            Ok(Some(_)) => {}
-            _ => return Ok(()),
-        }
-        match self.open(path, OpenOptions::read())? {
-            Opened::Logical(file) => file.sync().and(file.close()),
-            Opened::Plain(_) => Ok(()),
-        }
-    }
-
-    /// After one of the container's names is gone: removes it if that was the last. For doors that
-    /// unlink on their own.
-    pub fn drop_container(&self, container: Option<(Container, Superblock)>) -> Result<()> {
-        let Some((container, _)) = container else { return Ok(()) };
-        let open = lock(&self.process.open).get(&container.identity).and_then(Weak::upgrade);
-        if let Some(open) = open {
-            open.nameless.store(true, Ordering::Release);
-            open.container.open_now();
-            // Others of the node may close it before this process has read anything. If they have,
-            // the next read says so.
-            let _ = open.hold();
-            return Ok(());
-        }
-        if container.superblock.has_base && self.process.in_place.has(container.identity) {
-            // They look again now, and the last of them takes the container away.
-            self.process.based.fetch_add(1, Ordering::AcqRel);
-            return Ok(());
-        }
-        let shared_memory = self.process.config.shared_memory.as_deref();
-        match container.store.stat(&container.inode_path(), Links::Stay) {
-            Ok(stat) if stat.nlink > 1 => Ok(()),
-            // Whoever may remove a name in a directory need not be the file's owner.
-            Ok(owner) => {
-                let owned = container.as_owner(owner.uid, owner.gid);
-                let container = owned.as_ref().unwrap_or(&container);
-                lifecycle::remove_nameless(container, shared_memory).map(drop)
-            }
-            Err(_) => lifecycle::remove_if_nameless(&container, shared_memory).map(drop),
-        }
-    }
-
-    /// Sets permission bits of any file or directory.
-    pub fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
-        match self.container_to_change(path, Links::Follow)? {
-            Some((container, _)) => container::chmod(&container, mode),
-            None => self.process.store.chmod(path, mode).at("set the mode of", path),
-        }
-    }
-
-    /// Sets owner and group of any file or directory; `None` leaves one as it is.
-    pub fn chown(
-        &self,
-        path: &Path,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        links: Links,
-    ) -> Result<()> {
-        match self.container_to_change(path, links)? {
-            Some((container, _)) => {
-                let open =
-                    lock(&self.process.open).get(&container.identity).and_then(Weak::upgrade);
-                match open {
-                    Some(open) => open.chown_by(&container, uid, gid),
-                    None => container::chown(&container, uid, gid),
-                }
-            }
-            None => self.process.store.chown(path, uid, gid, links).at("set the owner of", path),
-        }
-    }
-
-    /// Sets times of any file or directory; `None` leaves one as it is. They stay until data is
-    /// written.
-    pub fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
-        let stat = self.process.store.stat(path, Links::Follow).at("stat", path)?;
-        if let Some(open) =
-            lock(&self.process.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade)
-        {
-            open.times_were_set();
-        }
-        self.process.store.set_times(path, atime, mtime).at("set the times of", path)
-    }
-
-    /// Sets the size of a file.
-    pub fn truncate(&self, path: &Path, size: u64) -> Result<()> {
-        let options =
-            OpenOptions { access: Access { read: false, write: true }, ..OpenOptions::read() };
-        match self.open(path, options)? {
-            Opened::Logical(file) => {
-                file.set_len(size)?;
-                file.close()
-            }
-            Opened::Plain(file) => {
-                file.set_len(size)?;
-                file.close()
-            }
-        }
     }
 
     /// Makes the flat index of a logical file.
