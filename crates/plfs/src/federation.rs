@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use plfs_format::Uuid;
 use plfs_format::backend::{Backend, State};
 use plfs_format::name::{self, Name};
-use plfs_format::{Uuid, superblock::FILE_BYTES};
 
 use crate::compact::compact_to;
 use crate::config::Config;
@@ -312,7 +312,8 @@ impl<'a> Root<'a> {
                 match stat.kind {
                     Kind::Dir if entry.name == name::ROOT_DIR || stat.dev != self.dev => {}
                     Kind::Dir => todo.push(path),
-                    Kind::File if stat.len == FILE_BYTES as u64 => {
+                    // The name of a container is a link of what is in it.
+                    Kind::File if stat.nlink > 1 => {
                         if let Some(names) = wanted.get_mut(&(stat.dev, stat.ino)) {
                             names.push(path);
                         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use plfs::store::{Errno, Links, Open, Store};
 use plfs::{
     BackendState, BackendStatus, Config, Drained, Error, File, Health, Held, OpenOptions, Opened,
-    Plfs, Presence, Result, Severity,
+    Plfs, Presence, Result, Severity, Workload, Writers,
 };
 use plfs_testkit::{FaultStore, MemStore, Op, seed};
 
@@ -37,6 +37,30 @@ fn config(backends: &[&str]) -> Config {
 
 fn process(store: &MemStore, backends: &[&str]) -> Plfs {
     Plfs::new(Arc::new(store.clone()), config(backends))
+}
+
+/// A file that was plain cannot be compacted, so a drain leaves it where it is; and did not say its
+/// name, because it looked for files of the length of a superblock.
+#[test]
+fn a_drain_names_the_files_that_were_plain() {
+    let memory = memory();
+    let backends = ["/n".into(), "/o".into()];
+    let config = Config { workload: Workload::Auto, backends: backends.into(), ..config(&[]) };
+    let plfs = Plfs::new(Arc::new(memory.clone()), config);
+    let several = OpenOptions { writers: Writers::Several, ..OpenOptions::create() };
+    let mut is_there = |i: u32| {
+        let name = PathBuf::from(format!("/m/f{i}"));
+        let first = plfs.open(&name, OpenOptions::create()).unwrap().file();
+        first.write_at(b"in place", 0).unwrap();
+        let file = plfs.open(&name, several).unwrap().file();
+        file.write_at(&[7; 20_000], 10).unwrap();
+        [file, first].into_iter().for_each(|file| file.close().unwrap());
+        (status(&memory)[&1].held.files > 0).then_some(name)
+    };
+    let name = (0..64).find_map(&mut is_there).expect("one of 64 has data on 0001");
+    let done = drain(&memory, 1, &[]).unwrap();
+    assert_eq!(done.left.len(), 1, "{done:?}");
+    assert_eq!(done.left[0].names, [name]);
 }
 
 fn open(plfs: &Plfs, name: &str) -> File {
