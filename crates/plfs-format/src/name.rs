@@ -65,7 +65,9 @@ impl fmt::Display for Uuid {
 fn digits_of(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+    let mut digits = String::with_capacity(2 * bytes.len());
+    digits.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]));
+    digits
 }
 
 impl fmt::Debug for Uuid {

@@ -123,8 +123,9 @@ pub struct Plfs {
     /// Plain files that are open for writing.
     plain: Mutex<OpenFiles<PlainFile>>,
     known: Mutex<LruCache<(u64, u64), KnownName>>,
-    /// Directories that had no containers at this time (see [`Plfs::container_to_remove`]).
-    barren: Mutex<LruCache<PathBuf, u64>>,
+    /// Directories, and when somebody looked whether there are containers (see
+    /// [`Plfs::container_to_remove`]); true: none.
+    barren: Mutex<LruCache<PathBuf, (u64, bool)>>,
     /// It has looked for what killed jobs left on this node.
     reaped: AtomicBool,
 }

@@ -53,10 +53,14 @@ const LISTED_MAX: usize = 1024;
 /// What [`SegmentRef::BASE`] has for its backend: it is in the container.
 const BASE_BACKEND: u16 = SegmentRef::BASE.backend;
 
-/// The directory of container `uuid` below `root`.
+/// The directory of container `uuid` below `root`. Made for each stat of a file: in one piece of
+/// memory, with room for the name of a file in it.
 pub(super) fn container_dir(root: &Path, uuid: Uuid) -> PathBuf {
     let (shard, rest) = uuid.dirs();
-    root.join(name::ROOT_DIR).join(shard).join(rest)
+    let below = name::ROOT_DIR.len() + shard.len() + rest.len() + name::SUPER.len() + 4;
+    let mut dir = PathBuf::with_capacity(root.as_os_str().len() + below);
+    dir.extend([root, Path::new(name::ROOT_DIR), Path::new(&shard), Path::new(&rest)]);
+    dir
 }
 
 /// The root of the container whose directory is `dir`.
@@ -415,7 +419,7 @@ impl Container {
             if looked.contains(&dir) {
                 continue;
             }
-            match Container::in_root(&store, &superblock, root) {
+            match Container::at(&store, &superblock, root, dir.clone()) {
                 Ok(container) if container.identity == (stat.dev, stat.ino) => {
                     return Ok(container);
                 }
@@ -442,10 +446,19 @@ impl Container {
         superblock: &Superblock,
         root: &Path,
     ) -> Result<Container> {
-        let (dir, local) = (container_dir(root, superblock.uuid), store.is_local(root));
-        let store = store
-            .inside(places(root, superblock.uuid), Keep::WhenUsed)
-            .unwrap_or_else(|| store.clone());
+        Container::at(store, superblock, root, container_dir(root, superblock.uuid))
+    }
+
+    /// [`Container::in_root`] for who knows its directory `dir`.
+    fn at(
+        store: &Arc<dyn Store>,
+        superblock: &Superblock,
+        root: &Path,
+        dir: PathBuf,
+    ) -> Result<Container> {
+        let local = store.is_local(root);
+        let places = vec![Place { root: root.to_path_buf(), dir: dir.clone() }];
+        let store = store.inside(places, Keep::WhenUsed).unwrap_or_else(|| store.clone());
         let path = dir.join(if superblock.has_base { name::BASE } else { name::SUPER });
         let found = match store.stat(&path, Links::Stay) {
             Ok(found) if found.kind == store::Kind::Symlink => Err(Errno::LOOP),

@@ -16,7 +16,7 @@ use crate::store::{Errno, Kind, Links, Time};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Weak, lock};
 
-/// How long a directory is believed to have no containers: 100 ms, in which a program that removes
+/// How long a directory is believed to have containers, or none: 100 ms, in which a program that removes
 /// many files removes some ten thousand.
 const BARREN_NS: u64 = 100_000_000;
 /// Directories that are remembered. 1,024: some 200 kB.
@@ -60,8 +60,10 @@ impl Plfs {
     fn is_barren(&self, path: &Path) -> bool {
         let Some(dir) = path.parent().filter(|_| self.is_mounted(path)) else { return false };
         let now = boot_time_ns();
-        if lock(&self.barren).get(dir).is_some_and(|then| now.saturating_sub(*then) < BARREN_NS) {
-            return true;
+        if let Some((then, is_barren)) = lock(&self.barren).get(dir)
+            && now.saturating_sub(*then) < BARREN_NS
+        {
+            return *is_barren;
         }
         let store = self.process.store.as_ref();
         let has_containers = |dir: &Path| match store.list(&dir.join(name::ROOT_DIR)) {
@@ -71,15 +73,13 @@ impl Plfs {
         };
         let root = self.root_for(path);
         let up_to_root = |dir: &&Path| dir.starts_with(&root);
-        if dir.ancestors().take_while(up_to_root).any(has_containers) {
-            return false;
-        }
+        let is_barren = !dir.ancestors().take_while(up_to_root).any(has_containers);
         let mut barren = lock(&self.barren);
-        barren.put(dir.to_path_buf(), now);
+        barren.put(dir.to_path_buf(), (now, is_barren));
         if barren.len() > BARREN_MAX {
             barren.pop_lru();
         }
-        true
+        is_barren
     }
 
     /// Removes a name of any file. The container goes with the last name, as soon as nobody has it

@@ -108,8 +108,7 @@ impl Anchor {
 /// The first directory on the way to `path` that is called as those are in which containers lie, if
 /// there is one.
 fn guard_of(path: &Path) -> Option<&Path> {
-    let outermost = path.ancestors().collect::<Vec<_>>().into_iter().rev();
-    outermost.into_iter().find(|dir| dir.file_name() == Some(OsStr::new(ROOT_DIR)))
+    path.ancestors().filter(|dir| dir.file_name() == Some(OsStr::new(ROOT_DIR))).last()
 }
 
 /// What of `path` lies below `dir`, if it does. By bytes, because it is asked at each call: a path
