@@ -80,6 +80,16 @@ EOF
     plfs cat m/f | cmp - <(printf 'a%.0s' {1..500}; printf 'b%.0s' {1..1000})
     refuses 1 "plain file before" plfs compact --force m/f
     [ "$(plfs check --repair --min-age 0 m)" = "1 healthy" ]
+    # Who appends to a copy, or to a file whose promoter was killed, opened it again for ever.
+    cp -a m/f m/g
+    echo half > m/half
+    python3 -c 'import os; os.setxattr("m/half", "user.plfs", b"plfs 1 c %s %d %s" % (b"5a" * 16, os.stat("m/half").st_ino, os.path.abspath("m").encode()))'
+    for name in g half; do
+        timeout 60 plfs run --mount m -- sh -c "echo appended >> m/$name"
+        plfs cat "m/$name" | tail -1 | has 'appended$'
+    done
+    plfs cat m/half | cmp - <(printf 'half\nappended\n')
+    plfs rm m/g m/half
     cp -a m copy
     plfs cat copy/f | cmp - <(plfs cat m/f)
     rm m/f

@@ -383,24 +383,24 @@ fn existing(
         }
     }
     if regular && plfs()?.is_mounted(at) {
-        if access.write && flags & libc::O_APPEND != 0 {
+        let appends = access.write && flags & libc::O_APPEND != 0;
+        if appends && plfs()?.pin(&opened, "opened with O_APPEND") {
             // The kernel appends, and better than we do.
-            if !plfs()?.pin(&opened, "opened with O_APPEND") {
-                return Ok(None);
-            }
         } else if access.write || !truncate {
-            let options =
-                OpenOptions { access, truncate, writers: Writers::Unknown, ..OpenOptions::read() };
+            // It is decided that the file has a container. Who decided it may have died: then it is
+            // made now. Of a copy, which has the attribute as well, none is.
+            let writers = if appends { Writers::Several } else { Writers::Unknown };
+            let options = OpenOptions { access, truncate, writers, ..OpenOptions::read() };
             let number = opened.as_fd().as_raw_fd();
             // SAFETY: the caller has the descriptor as long as the handle.
             let lent = Arc::new(unsafe { PosixFile::lent(number) });
             match plfs()?.opened_plain(lent, &stat, at, options)? {
                 Opened::Plain(file) => {
-                    *out = PlfsFile::new(file, false);
+                    *out = PlfsFile::new(file, appends);
                     return Ok(Some(opened.into_fd().into_raw_fd() as i64));
                 }
                 Opened::Logical(file) => {
-                    *out = PlfsFile::new(file, false);
+                    *out = PlfsFile::new(file, appends);
                     let readable = reopen(opened.as_fd(), flags).map(PosixFile::from_fd).ok();
                     return with_placeholder(opened, readable, flags).map(Some);
                 }

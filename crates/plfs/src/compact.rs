@@ -106,6 +106,18 @@ pub(crate) fn compact_to(
     container: &Arc<Container>,
     config: &Config,
     backends: Option<&[u16]>,
+    progress: impl FnMut(u64) -> ControlFlow<()>,
+) -> Result<Compacted> {
+    let done = copy(container, config, backends, progress);
+    // Whoever removed the last name meanwhile has left the container to us, who held it.
+    let removed = lifecycle::remove_if_nameless(container, config.shared_memory.as_deref());
+    done.and_then(|done| removed.map(|_| done))
+}
+
+fn copy(
+    container: &Arc<Container>,
+    config: &Config,
+    backends: Option<&[u16]>,
     mut progress: impl FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Compacted> {
     if container.superblock.has_base {

@@ -49,6 +49,8 @@ pub(crate) struct PlainFile {
     /// It stays plain for ever: nothing is noted, and nobody looks.
     is_pinned: AtomicBool,
     noted: Mutex<Noted>,
+    /// One look at a time: what it has taken of `noted` is in nobody's log before it is done.
+    looking: Mutex<()>,
     /// Threads share the descriptor that carries the gate, so that does not part them.
     cutting: Mutex<()>,
     /// The last open file of it, and its path, for who ends the process.
@@ -129,6 +131,7 @@ impl PlainFile {
             place: RwLock::new(Place::Here),
             is_pinned: AtomicBool::new(false),
             noted: Mutex::default(),
+            looking: Mutex::default(),
             cutting: Mutex::default(),
             opened: Mutex::new(None),
             writing,
@@ -213,6 +216,7 @@ impl PlainFile {
         if self.is_pinned() && !self.has_left() {
             return Ok(Found::Plain);
         }
+        let _alone = lock(&self.looking);
         // What is written from now on was perhaps written after somebody else's commit, and must
         // not be forgotten.
         let runs = lock(&self.noted).take();

@@ -198,6 +198,27 @@ fn what_is_dead_is_freed_and_all_else_stays() {
 
 /// What was punched takes room until a compaction; then it is a hole like any other, and has no
 /// record.
+/// A file lost its last name while it was compacted, or drained from a backend. Who removed the name
+/// left the container to whoever held it, which was the compaction; and that did not look: all the
+/// data stayed, without a crash.
+#[test]
+fn a_file_that_loses_its_name_in_a_compaction_leaves_nothing() {
+    let fixture = Fixture::new();
+    well_used(&fixture);
+    let (plfs, other) = (fixture.process(), fixture.process());
+    let (container, _) = plfs.container(Path::new(NAME)).unwrap().unwrap();
+    let mut removed = false;
+    let unlink = |_| {
+        if !std::mem::replace(&mut removed, true) {
+            other.unlink(Path::new(NAME)).unwrap();
+        }
+        ControlFlow::Continue(())
+    };
+    let _ = plfs.compact(Path::new(NAME), unlink);
+    assert!(removed);
+    assert_eq!(fixture.memory.list(&container.dir), Err(Errno::NOENT));
+}
+
 #[test]
 fn what_was_punched_is_freed() {
     let fixture = Fixture::new();
