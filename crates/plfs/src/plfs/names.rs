@@ -16,8 +16,8 @@ use crate::store::{Errno, Kind, Links, Time};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Weak, lock};
 
-/// How long a directory is believed to have containers, or none: 100 ms, in which a program that removes
-/// many files removes some ten thousand.
+/// How long a directory is believed to have containers, or none: 100 ms, in which a program that
+/// removes many files removes some ten thousand.
 const BARREN_NS: u64 = 100_000_000;
 /// Directories that are remembered. 1,024: some 200 kB.
 const BARREN_MAX: usize = 1024;

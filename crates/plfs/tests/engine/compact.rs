@@ -196,11 +196,9 @@ fn what_is_dead_is_freed_and_all_else_stays() {
     assert!(fixture.dead_bytes() < 4096);
 }
 
-/// What was punched takes room until a compaction; then it is a hole like any other, and has no
-/// record.
-/// A file lost its last name while it was compacted, or drained from a backend. Who removed the name
-/// left the container to whoever held it, which was the compaction; and that did not look: all the
-/// data stayed, without a crash.
+/// A file lost its last name while it was compacted, or drained from a backend. Who removed the
+/// name left the container to whoever held it, which was the compaction; and that did not look: all
+/// the data stayed, without a crash.
 #[test]
 fn a_file_that_loses_its_name_in_a_compaction_leaves_nothing() {
     let fixture = Fixture::new();
@@ -219,6 +217,8 @@ fn a_file_that_loses_its_name_in_a_compaction_leaves_nothing() {
     assert_eq!(fixture.memory.list(&container.dir), Err(Errno::NOENT));
 }
 
+/// What was punched takes room until a compaction; then it is a hole like any other, and has no
+/// record.
 #[test]
 fn what_was_punched_is_freed() {
     let fixture = Fixture::new();
