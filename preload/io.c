@@ -342,12 +342,20 @@ EXPORT int truncate(const char *path, off_t size)
 }
 ALIAS(truncate, truncate64);
 
+/* Is it plain, after a look for a container that others have made of it? The room would be the
+ * base's, and a longer base has no part in the file's size. */
+static bool is_still_plain(struct ofd *o)
+{
+	return OFD_IS_PLAIN(o) && PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END)) >= 0 &&
+	       OFD_IS_PLAIN(o);
+}
+
 static int ofd_fallocate(struct ofd *o, int fd, int mode, off_t offset, off_t len)
 {
 	if (offset < 0 || len <= 0)
 		return -EINVAL;
 	/* Room in a plain file is the kernel's; it changes no bytes. */
-	if (!(mode & ~FALLOC_FL_KEEP_SIZE) && OFD_IS_PLAIN(o))
+	if (!(mode & ~FALLOC_FL_KEEP_SIZE) && is_still_plain(o))
 		return REAL(fallocate)(fd, mode, offset, len) < 0 ? -errno : 0;
 	return writable(o) ? PLFS(plfs_fallocate(o->file, mode, offset, len)) : -EBADF;
 }
@@ -366,8 +374,8 @@ EXPORT int posix_fallocate(int fd, off_t offset, off_t len)
 	struct ofd *o;
 	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
 		return REAL(posix_fallocate)(fd, offset, len);
-	int rc = OFD_IS_PLAIN(o) ? -REAL(posix_fallocate)(fd, offset, len)
-				 : ofd_fallocate(o, fd, 0, offset, len);
+	int rc = is_still_plain(o) ? -REAL(posix_fallocate)(fd, offset, len)
+				   : ofd_fallocate(o, fd, 0, offset, len);
 	ofd_put(o);
 	return -rc;
 }

@@ -90,6 +90,11 @@ EOF
     done
     plfs cat m/half | cmp - <(printf 'half\nappended\n')
     plfs rm m/g m/half
+    # The kernel cuts the base, which is a part of the file only.
+    plfs rm m/plain && cp -a m cut
+    plfs run --mount cut -- python3 -c 'import os; os.open("cut/f", os.O_RDONLY | os.O_TRUNC)'
+    [ "$(plfs cat cut/f | wc -c)" = 0 ]
+    plfs rm -r cut
     cp -a m copy
     plfs cat copy/f | cmp - <(plfs cat m/f)
     rm m/f

@@ -375,8 +375,11 @@ fn existing(
         };
         let name = readable.as_ref().unwrap_or(&opened);
         if let Some(file) = plfs()?.adopt_known(name, NameFile::Stays, at, &stat, access)? {
-            if truncate && access.write {
-                file.set_len(0)?;
+            match truncate {
+                true if access.write => file.set_len(0)?,
+                // As Linux does it: it needs the right to write the file, not a writer.
+                true => plfs()?.truncate(at, 0)?,
+                false => {}
             }
             *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
             return with_placeholder(opened, readable, flags).map(Some);

@@ -9,6 +9,8 @@
 //!
 //! Handles bring the open file themselves: that of a program keeps its own descriptor.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use plfs_format::attribute::Decision;
@@ -314,13 +316,45 @@ impl PlainFile {
                 lock(&self.noted).take();
                 Ok(Found::Plain)
             }
-            Ok(Decision::Container { .. }) => self.look(process, file, path),
+            Ok(Decision::Container { ino, root, .. }) => match self.look(process, file, path)? {
+                Found::Plain => self.finish(process, file, path, ino, &root),
+                found => Ok(found),
+            },
             // Who may not set it may not promote the file either; nor may anybody where there are
             // no attributes.
             Err(Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP | Errno::ROFS | Errno::BADF) => {
                 Ok(Found::Plain)
             }
             Err(errno) => Err(errno).at("set the attribute user.plfs of", path),
+        }
+    }
+
+    /// Goes on in the container of inode `ino` below `root`, which somebody decided and has not
+    /// made whole: killed, or just now at it. A copy of the file, and one that has no name any more,
+    /// stay plain, as nobody makes it whole; so does, for now, that of another user.
+    fn finish(
+        &self,
+        process: &Process,
+        file: &dyn StoreFile,
+        path: &Path,
+        ino: u64,
+        root: &[u8],
+    ) -> Result<Found> {
+        let stat = file.stat().at("stat", path)?;
+        let owner = process.store.for_owner(stat.uid, stat.gid);
+        let store = owner.as_ref().unwrap_or(&process.store);
+        if stat.ino != ino || stat.nlink == 0 || stat.uid != store.user() {
+            return Ok(Found::Plain);
+        }
+        let root = Path::new(OsStr::from_bytes(root));
+        base::promote(store, &process.config, &process.layouts, file, path, root)?;
+        match self.look(process, file, path)? {
+            // What is written in place from here on would be hidden once it is whole.
+            Found::Plain => {
+                let why = "a container of it was begun, and cannot be finished now";
+                Err(Error::refused(Errno::BUSY, "write in place", path, why))
+            }
+            found => Ok(found),
         }
     }
 

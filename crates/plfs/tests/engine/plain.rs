@@ -170,6 +170,28 @@ fn a_file_with_one_writer_is_an_ordinary_file() {
     plain(place.process().open(&place.path("f"), OpenOptions::create()).unwrap()).close().unwrap();
 }
 
+/// Who maps, inherits or appends to a file decides first that it stays plain. Somebody had decided
+/// that it has a container, and was killed before there was one: this was taken for a success, and
+/// what was written in place afterwards disappeared once the container was whole.
+#[test]
+fn who_pins_a_file_whose_promoter_was_killed_finishes_the_container() {
+    let place = Place::new();
+    let file = place.create("f", b"aaaa");
+    let decided = Decision::Container {
+        uuid: plfs_format::Uuid([0x5a; 16]),
+        ino: fs::metadata(place.path("f")).unwrap().ino(),
+        root: place.root().into_os_string().into_encoded_bytes(),
+    };
+    let name = place.store().open(&place.path("f"), Open::READ_WRITE).unwrap();
+    name.set_new_attribute("user.plfs", &decided.encode()).unwrap();
+    assert!(!file.pin("mapped for writing").unwrap(), "it is to have a container");
+    assert!(!file.is_plain());
+    file.write_at(b"bb", 2).unwrap();
+    file.close().unwrap();
+    place.promote("f").close().unwrap();
+    assert_eq!(place.read("f"), b"aabb");
+}
+
 /// S35. A truncate of who has not noticed is one of the container.
 #[test]
 fn truncates_cut_the_file_wherever_its_bytes_are() {
