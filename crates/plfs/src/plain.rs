@@ -330,8 +330,8 @@ impl PlainFile {
     }
 
     /// Goes on in the container of inode `ino` below `root`, which somebody decided and has not
-    /// made whole: killed, or just now at it. A copy of the file, and one that has no name any more,
-    /// stay plain, as nobody makes it whole; so does, for now, that of another user.
+    /// made whole: killed, or just now at it. A copy of the file, and one that has no name any
+    /// more, stay plain, as nobody makes it whole; so does, for now, that of another user.
     fn finish(
         &self,
         process: &Process,

@@ -29,6 +29,9 @@ use crate::sync::{Arc, thread};
 /// tick of Linux (CONFIG_HZ=100).
 const TICK_NS: i128 = 10_000_000;
 
+/// How long who waits for the clock sleeps at a time: 1 ms.
+const WAIT_NS: i128 = 1_000_000;
+
 /// How long somebody who makes a container whole waits for one who truncates in place: for a
 /// truncate of a long file, which takes the time to free it.
 const GATE_TRIES: u32 = 100;
@@ -300,6 +303,14 @@ fn build(
         store.is_local(root),
     );
     write_clock(&view, wall_clock().max(written), false)?;
+    // Else its stamps would be later than those of who goes on in place after them. No longer, if
+    // the time was set, or by a clock that is ahead.
+    for _ in 0..2 * TICK_NS / WAIT_NS {
+        if wall_clock() > written {
+            break;
+        }
+        thread::sleep(std::time::Duration::from_nanos(WAIT_NS as u64));
+    }
     let tmp = view.path(&format!("{}{:08x}", name::SUPER_TMP, random_u64() as u32));
     let path = view.path(name::SUPER);
     let made = (|| {

@@ -192,6 +192,26 @@ fn who_pins_a_file_whose_promoter_was_killed_finishes_the_container() {
     assert_eq!(place.read("f"), b"aabb");
 }
 
+/// A promoter's stamps begin 10 ms behind the file's modification time, which ticks. They lay in
+/// the future: what was written in place in these 10 ms, later, was hidden by them.
+#[test]
+fn what_is_written_in_place_after_a_promoters_write_is_newer() {
+    let place = Place::new();
+    let alone = || {
+        let config = Config { shared_memory: None, ..place.scratch.config() };
+        Plfs::posix(Config { workload: Workload::Auto, ..config })
+    };
+    let first = plain(alone().open(&place.path("f"), OpenOptions::create()).unwrap());
+    first.write_at(b"aaaa", 0).unwrap();
+    let second = logical(alone().open(&place.path("f"), SEVERAL).unwrap());
+    second.write_at(b"bbb", 0).unwrap();
+    second.commit().unwrap();
+    first.write_at(b"cc", 0).unwrap();
+    first.close().unwrap();
+    second.close().unwrap();
+    assert_eq!(place.read("f"), b"ccba");
+}
+
 /// S35. A truncate of who has not noticed is one of the container.
 #[test]
 fn truncates_cut_the_file_wherever_its_bytes_are() {
