@@ -198,6 +198,10 @@ int fail_without_file(int code);
 
 /* --- collective.c: ranks that agree --- */
 
+/* MPI_Allreduce in place, which leaves the processor to others while it waits. */
+int reduce(MPI_Comm comm, void *values, int n, MPI_Datatype type, MPI_Op op);
+/* MPI_Comm_dup, which waits so too. */
+int duplicate(MPI_Comm comm, MPI_Comm *copy);
 /* The worst code of all ranks, at all ranks. */
 int agree(MPI_Comm comm, int code);
 /* Rank 0's values, at all ranks. */

@@ -175,7 +175,7 @@ static struct file *file_new(const char *path, int amode, const struct hints *hi
 /* Opens at all ranks of `comm`; after an error, at none. */
 static int open_ours(MPI_Comm comm, struct file *f, bool one_name)
 {
-	int rc = PMPI_Comm_dup(comm, &f->comm);
+	int rc = duplicate(comm, &f->comm);
 	if (rc != MPI_SUCCESS)
 		return rc;
 	PMPI_Comm_rank(f->comm, &f->rank);
@@ -223,8 +223,7 @@ int door_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_Fil
 		      check_amode(amode) == MPI_SUCCESS && open_alone(f);
 	int64_t say[] = {rank == 0 && !opened ? is_ours(name, amode) : 1, mode, ~mode, hint, ~hint,
 		at, ~at, f ? 1 : 0};
-	int rc = PMPI_Allreduce(
-		MPI_IN_PLACE, say, sizeof say / sizeof *say, MPI_INT64_T, MPI_MIN, comm);
+	int rc = reduce(comm, say, sizeof say / sizeof *say, MPI_INT64_T, MPI_MIN);
 	if (rc == MPI_SUCCESS && !say[0]) {
 		if (f)
 			file_free(f);
