@@ -370,7 +370,12 @@ fn existing(
     if may_be_logical(&stat) {
         // A superblock cannot be read through O_DIRECT either, which needs an aligned buffer.
         let readable = match access.write || flags & libc::O_DIRECT != 0 {
-            true => reopen(opened.as_fd(), flags).map(PosixFile::from_fd).ok(),
+            true => match reopen(opened.as_fd(), flags).map(PosixFile::from_fd) {
+                Ok(readable) => Some(readable),
+                // Nobody can tell whether it is a PLFS file.
+                Err(errno) if !access.read => return Err(errno.into()),
+                Err(_) => None,
+            },
             false => None,
         };
         let name = readable.as_ref().unwrap_or(&opened);

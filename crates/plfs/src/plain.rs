@@ -32,6 +32,10 @@ const LOOK_BYTES: u64 = 1 << 20;
 /// Runs that are noted without a look: 4,096, some 400 kB.
 const LOOK_RUNS: usize = 4096;
 
+/// Why a look fails that may not read the attribute.
+const UNREADABLE: &str =
+    "the right to read it was taken away, and with it whether others go on in a container";
+
 /// Where a process writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -242,9 +246,14 @@ impl PlainFile {
                 Ok(found)
             }),
             Ok(None) => Ok(None),
-            // Not even its owner may read a file without the right to. Who may promote it is its
-            // owner, and could not either.
-            Err(Errno::ACCESS | Errno::PERM) => Ok(None),
+            // Who may write it may read it when it is promoted. If the right to read was taken
+            // away since, the second link says that it may have a container.
+            Err(errno @ (Errno::ACCESS | Errno::PERM)) => {
+                file.stat().at("stat", path).and_then(|stat| match stat.nlink {
+                    0 | 1 => Ok(None),
+                    _ => Err(Error::refused(errno, "write in place", path, UNREADABLE)),
+                })
+            }
             Err(errno) => Err(errno).at("read the attribute user.plfs of", path),
         };
         let (container, summary) = match found {

@@ -200,6 +200,11 @@ pub fn promote(
     if stat.uid != store.user() || stat.kind != Kind::File {
         return Ok(None);
     }
+    // These stay plain: who writes it in place could not look, or would be behind the clock of the
+    // container.
+    if has_writers_that_may_not_read(stat.mode) || is_ahead(stat.mtime) {
+        return Ok(None);
+    }
     // What forbids a container forbids it before it is decided.
     let planned = plan(store, config, layouts, root, path)?;
     let wanted = Decision::Container {
@@ -255,6 +260,17 @@ pub fn promote(
     }
 }
 
+/// Whether the mode lets somebody write the file who may not read it, nor its attributes then.
+fn has_writers_that_may_not_read(mode: u32) -> bool {
+    (mode & 0o222) << 1 & !mode & 0o444 != 0
+}
+
+/// Whether the modification time is not that of a write until now: it was set, or comes from a
+/// clock that is ahead.
+fn is_ahead(mtime: Time) -> bool {
+    mtime.ns() > Time::now().ns() + TICK_NS
+}
+
 /// Builds what is missing of the container. All steps can have been done by others before, or be
 /// done by them at the same time.
 fn build(
@@ -292,6 +308,9 @@ fn build(
     }
     // After the link: what was written in place before it is older than all logs.
     let stat = file.stat().at("stat", &base)?;
+    if is_ahead(stat.mtime) {
+        return Err(Error::refused(Errno::BUSY, "promote", &base, "its time lies in the future"));
+    }
     store.chmod(&dir, dir_mode(stat.mode)).at("set the mode of", &dir)?;
     (superblock.mode, superblock.uid, superblock.gid) = (stat.mode, stat.uid, stat.gid);
     let written = wall_clock_at(stat.mtime.ns() + TICK_NS);
@@ -303,8 +322,8 @@ fn build(
         store.is_local(root),
     );
     write_clock(&view, wall_clock().max(written), false)?;
-    // Else its stamps would be later than those of who goes on in place after them. No longer, if
-    // the time was set, or by a clock that is ahead.
+    // Else its stamps would be later than those of who goes on in place after them: two ticks at
+    // most, unless the clock is set back meanwhile.
     for _ in 0..2 * TICK_NS / WAIT_NS {
         if wall_clock() > written {
             break;

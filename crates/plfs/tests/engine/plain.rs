@@ -6,12 +6,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs::store::{Links, Open, PosixStore, Store, Time};
+use plfs::store::{Errno, Links, Open, PosixStore, Store, Time};
 use plfs::{
     Config, Decision, File, Health, OpenOptions, Opened, Plfs, Severity, Workload, Writers,
     decision_of,
 };
-use plfs_testkit::MemStore;
+use plfs_testkit::{FaultStore, MemStore, Op};
 
 use crate::scratch::Scratch;
 
@@ -210,6 +210,71 @@ fn what_is_written_in_place_after_a_promoters_write_is_newer() {
     first.close().unwrap();
     second.close().unwrap();
     assert_eq!(place.read("f"), b"ccba");
+}
+
+/// S36. A promoter takes the file's modification time into the clock of the container. Behind a
+/// time that was set into the future its stamps lay there, too, and what others wrote in place
+/// later was hidden by what it wrote.
+#[test]
+fn a_file_whose_time_lies_ahead_stays_plain() {
+    let place = Place::new();
+    let first = place.create("f", b"aaaa");
+    let hour = Time { sec: Time::now().sec + 3600, nsec: 0 };
+    place.store().set_times(&place.path("f"), None, Some(hour)).unwrap();
+    let second = plain(place.process().open(&place.path("f"), SEVERAL).unwrap());
+    second.write_at(b"bbb", 0).unwrap();
+    second.close().unwrap();
+    first.write_at(b"c", 0).unwrap();
+    first.close().unwrap();
+    assert_eq!(fs::read(place.path("f")).unwrap(), b"cbba");
+    // That write has set the time: now it can be promoted.
+    place.promote("f").close().unwrap();
+    assert_eq!(place.read("f"), b"cbba");
+}
+
+/// S36. Who may write a file and not read it cannot ask it for its attribute: he would never learn
+/// of a container, and go on below its logs.
+#[test]
+fn a_file_that_its_writers_may_not_read_stays_plain() {
+    let place = Place::new();
+    place.create("f", b"abc").close().unwrap();
+    for mode in [0o620, 0o602, 0o222] {
+        place.store().chmod(&place.path("f"), mode).unwrap();
+        plain(place.process().open(&place.path("f"), SEVERAL).unwrap()).close().unwrap();
+    }
+    for mode in [0o640, 0o664, 0o600] {
+        place.store().chmod(&place.path("f"), mode).unwrap();
+        place.promote("f").close().unwrap();
+    }
+}
+
+/// S36. The right to read a file was taken away from a process that wrote it in place. Its looks
+/// failed, it took the file for a plain one, and what it wrote lay below the logs of others: a
+/// commit that said yes, and lost it.
+#[test]
+fn who_may_not_look_any_more_is_told() {
+    let place = Place::new();
+    let store = FaultStore::new(place.store());
+    let config = Config { workload: Workload::Auto, shared_memory: None, ..place.scratch.config() };
+    let process = Plfs::new(Arc::new(store.clone()), config);
+    let first = plain(process.open(&place.path("f"), OpenOptions::create()).unwrap());
+    first.write_at(b"aaaa", 0).unwrap();
+    let second = place.promote("f");
+    second.write_at(b"bb", 0).unwrap();
+    second.close().unwrap();
+    store.fail_matching("/f", Op::Attribute, Errno::ACCESS);
+    first.write_at(b"c", 3).unwrap();
+    assert_eq!(first.commit().unwrap_err().errno(), Errno::ACCESS);
+    // As soon as it may read the file again nothing is missing.
+    store.reset();
+    first.close().unwrap();
+    assert_eq!(place.read("f"), b"bbac");
+    // A file without a container is as it was.
+    let alone = plain(process.open(&place.path("g"), OpenOptions::create()).unwrap());
+    store.fail_matching("/g", Op::Attribute, Errno::ACCESS);
+    alone.write_at(b"abc", 0).unwrap();
+    alone.close().unwrap();
+    assert_eq!(place.read("g"), b"abc");
 }
 
 /// S35. A truncate of who has not noticed is one of the container.
