@@ -3,9 +3,9 @@
 
 #include <sched.h>
 
-/* Waits for a collective call without keeping others from the processor. An MPI that spins until its
- * time slice ends (MPICH) would take it from the rank that all wait for, which still writes: eight
- * ranks on two processors took a tenth of a second for each message of a close. */
+/* Waits for a collective call without keeping others from the processor. An MPI that spins until
+ * its time slice ends (MPICH) would take it from the rank that all wait for, which still writes:
+ * eight ranks on two processors took a tenth of a second for each message of a close. */
 static int wait_for(int started, MPI_Request *request)
 {
 	int done = 0, rc = started;
