@@ -320,6 +320,19 @@ CASES = [
     ),
     ("sparse", [program("sparse"), "flatten", program("sparse")]),
     (
+        "plain before",
+        [
+            "promote",
+            "flatten",
+            "release",
+            "flatten",
+            program("truncates"),
+            "flatten",
+            program("strided", ranks=4),
+            "flatten",
+        ],
+    ),
+    (
         "compacted",
         [
             program("overwrites", ranks=3, nodes=2),
@@ -631,7 +644,8 @@ class Agree:
     def flatten(self):
         self.run(self.plfs, "flatten", self.file)
 
-    def hold(self, name):
+    def hold(self, name, workload="shared"):
+        self.run(self.plfs, "layout", "--workload", workload, os.path.dirname(self.file))
         words = self.words(name, self.file, self.rng.randrange(1 << 30), 0, 1)
         env = {**os.environ, "PLFS_SHARED_MEMORY": os.path.join(self.base, "node0")}
         self.holder, self.plain = (
@@ -641,6 +655,11 @@ class Agree:
             False,
         )
         self.holder.stdout.read(1)
+
+    def promote(self):
+        """A plain file that somebody has open and that another one writes."""
+        self.hold("waits", "auto")
+        self.program(program("punches"))
 
     def release(self):
         self.holder.communicate(b"..")

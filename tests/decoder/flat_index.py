@@ -144,6 +144,8 @@ class Flat(plfs_decode.Reader):
         owners = [self.sets[i] for i, n in zip(owner, owned) for _ in range(n)]
         references = [
             REFERENCE.row(log_set, segment, stream, backend, 0, 0, 0)
+            if backend < 65535
+            else plfs_decode.BASE
             for log_set, stream, backend, segment in zip(owners, *names)
         ]
         need(
@@ -271,7 +273,9 @@ def find(container):
     late = [r for log in tail for r in log.records if r.kind in ("run", "truncate")]
     there = all(lengths.get(log_set, -1) >= covered for log_set, covered in flat.covered.items())
     ordered = not flat.head.floor or all(r.order[0] > flat.head.floor for r in late)
-    return "valid" if there and ordered else "stale", flat, tail
+    base = dict(flat.segments).get(plfs_decode.BASE, 0)
+    same = not container.sb.has_base or container.base == base  # §11
+    return "valid" if there and ordered and same else "stale", flat, tail
 
 
 class Container(plfs_decode.Container):
@@ -279,7 +283,7 @@ class Container(plfs_decode.Container):
         state, flat, tail = find(self)
         if state != "valid":
             return super().load()
-        self.records += flat.records
+        self.records, self.below = self.records + flat.records, 0
         return tail
 
 

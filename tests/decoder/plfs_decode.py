@@ -551,6 +551,8 @@ class Container:
         names = sorted(os.listdir(self.dir))
         self.marks = [n[:8] for n in names if re.fullmatch(r"[0-9a-f]{8}\.open", n)]
         self.sets = [n for n in names if re.fullmatch(r"[0-9a-f]{8}", n)]
+        self.base = os.stat(self.segment_path(BASE)).st_size if self.sb.has_base else 0
+        self.below = self.base
         self.records, self.places = [], []
         self.logs = self.load()
         for log in self.logs:
@@ -558,8 +560,7 @@ class Container:
             self.places += log.places
             for sums, runs in log.in_doubt(f"{log.set:08x}.unsynced" in names):
                 self.look(sums, runs)
-        self.base = os.stat(self.segment_path(BASE)).st_size if self.sb.has_base else 0
-        lowest = [run((-1, 0), 0, self.base, [], 0, BASE)] if self.base else []
+        lowest = [run((-1, 0), 0, self.below, [], 0, BASE)] if self.below else []
         self.size, self.pieces = replay(lowest + self.records)
 
     def look(self, sums, runs):
@@ -596,6 +597,8 @@ class Container:
         s = SUMMARY.framed(self.sb.summary, b"PLSM", 0, 128)
         if not s or s.uuid != self.sb.uuid[:8]:
             return "damaged" if any(self.sb.summary) else "none"
+        if self.base > s.size:
+            return "void: the base is longer"  # §11
         void = s.seconds * 10**9 + s.nanoseconds != os.stat(self.dir).st_mtime_ns
         return "void: the token is not the directory's time" if void else s
 

@@ -7,7 +7,6 @@ use plfs_format::{flat_index, summary};
 use super::{Index, has_owner, sync_logs};
 use crate::container::{Container, put_file};
 use crate::error::{Error, Result};
-use crate::store::Errno;
 
 /// What flattening made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,13 +19,7 @@ pub struct Flattened {
 
 /// Writes a flat index of everything committed so far. Atomic: readers see the old one or the new
 /// one; durable on return.
-///
-/// EOPNOTSUPP for a file that was a plain one before: what is below its logs may still grow.
 pub fn flatten(container: &Container) -> Result<Flattened> {
-    if container.superblock.has_base {
-        let why = "it was a plain file before, which flat indexes cannot say";
-        return Err(Error::refused(Errno::OPNOTSUPP, "flatten", &container.dir, why));
-    }
     let settled = !has_owner(&container.list()?);
     let mut index = Index::load_to_last(container)?;
     if index.is_doubtful(settled) {
@@ -65,9 +58,6 @@ const WORTH_BYTES: u64 = 64 << 10;
 /// not O(n^2). What goes behind the summary costs no call; it pays always, but does not help who
 /// writes, because then the summary is void: it spares the file only where the logs are short.
 pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) -> Vec<u8> {
-    if container.superblock.has_base {
-        return Vec::new();
-    }
     let (logs, bytes) = index.uncovered();
     let all = index.totals().index_bytes;
     let least = if logs >= 2 { 1 } else { WORTH_BYTES };

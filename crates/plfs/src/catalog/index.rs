@@ -82,6 +82,8 @@ enum Fault {
     Overtaken,
     /// Data that a flat index has is not there, and no log was looked at.
     DataMissing,
+    /// The plain file below the logs has another length than when the flat index was made.
+    BaseChanged,
 }
 
 /// What blocks of logs say of the data that they point to.
@@ -151,6 +153,7 @@ impl Index {
             Fault::DataMissing => {
                 "it has data that is not there: power was cut before all was durable"
             }
+            Fault::BaseChanged => "the plain file below the logs has changed its length",
         })
     }
 
@@ -348,6 +351,13 @@ impl Index {
     /// below all records. A stat.
     pub(super) fn follow_base(&mut self, container: &Container) -> Result<()> {
         let Some(len) = container.base_len()? else { return Ok(()) };
+        if len == self.base_len {
+            return Ok(());
+        }
+        if self.flat.is_some() {
+            // What hid these bytes may have hidden nothing when it was made, and is not in it.
+            self.fault.get_or_insert(Fault::BaseChanged);
+        }
         let number = self.number(SegmentRef::BASE);
         if len > self.base_len {
             let (from, new) = (self.base_len, len - self.base_len);

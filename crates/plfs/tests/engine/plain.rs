@@ -337,6 +337,51 @@ fn a_hole_of_who_has_not_noticed_ends_where_the_file_was_cut() {
     assert_eq!(place.read("f"), b"ab\0\0");
 }
 
+/// A flat index of a promoted file has what the plain file below the logs shows, and leaves out what
+/// hides it. So it counts only as long as that keeps its length: what is written in place later
+/// lies below a truncate and a hole that nobody would find in it.
+#[test]
+fn a_flat_index_has_the_base_as_it_was() {
+    let place = Place::new();
+    let first = place.create("f", b"aaaaaaaa");
+    let second = place.promote("f");
+    second.write_at(b"bb", 2).unwrap();
+    second.write_at(b"bb", 100).unwrap();
+    second.zero(4, 2).unwrap();
+    second.set_len(7).unwrap();
+    second.set_len(10).unwrap();
+    second.write_at(b"bb", 4000).unwrap();
+    second.set_len(10).unwrap();
+    second.close().unwrap();
+    place.process().flatten(&place.path("f")).unwrap();
+    let uses_flat = |file: &File| file.with_index(|index| index.flat().0).unwrap();
+    let reader = logical(place.process().open(&place.path("f"), OpenOptions::read()).unwrap());
+    let read_all = |file: &File| {
+        let mut bytes = [1; 12];
+        let n = file.read_at(&mut bytes, 0).unwrap();
+        bytes[..n].to_vec()
+    };
+    assert_eq!(read_all(&reader), b"aabb\0\0a\0\0\0");
+    assert!(uses_flat(&reader));
+    // The base grows under a truncate that the flat index does not have any more.
+    let base = place.store().open(&place.path("f"), Open::READ_WRITE).unwrap();
+    base.write_at(b"cccc", 8).unwrap();
+    let late = logical(place.process().open(&place.path("f"), OpenOptions::read()).unwrap());
+    assert_eq!(read_all(&late), b"aabb\0\0a\0\0\0");
+    assert!(!uses_flat(&late));
+    reader.refresh().unwrap();
+    assert_eq!(read_all(&reader), b"aabb\0\0a\0\0\0");
+    assert!(!uses_flat(&reader));
+    // Who has not noticed comes after all that, and counts.
+    first.write_at(b"d", 11).unwrap();
+    first.close().unwrap();
+    late.refresh().unwrap();
+    assert_eq!(read_all(&late), b"aabb\0\0a\0\0\0\0d");
+    assert_eq!(place.read("f"), b"aabb\0\0a\0\0\0\0d");
+    place.process().flatten(&place.path("f")).unwrap();
+    assert_eq!(place.read("f"), b"aabb\0\0a\0\0\0\0d");
+}
+
 /// S36. What PLFS would not see pins a file; who comes later does not promote it.
 #[test]
 fn a_pinned_file_stays_plain_and_says_why() {

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use plfs_format::Bad;
-use plfs_format::flat_index;
+use plfs_format::flat_index::{self, FlatIndex};
 use plfs_format::index_log::align_up;
-use plfs_format::name::{self, Name};
+use plfs_format::name::{self, Name, SegmentRef};
 use plfs_index::{Base, ExtentMap};
 
 use super::{Index, Scanned};
@@ -110,6 +110,12 @@ impl Index {
         if matches!(expect, Expect::Id(id) if id != flat.id) {
             return Err(Unfit::Other("the summary means another".into()));
         }
+        let had = base_len_of(flat);
+        if container.base_len().ok().flatten().is_some_and(|len| len != had) {
+            return Err(Unfit::Other(format!(
+                "it is stale: the plain file below the logs had {had} bytes"
+            )));
+        }
         let listed =
             if let Expect::Logs(names) = expect { log_sets(names) } else { HashSet::new() };
         for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
@@ -151,6 +157,7 @@ impl Index {
         self.numbers.clear();
         (self.max_stamp, self.records) = (flat.max_stamp, flat.records);
         self.floor = flat.floor;
+        self.base_len = base_len_of(flat);
         self.flat = Some(Flat {
             id: flat.id,
             covered: flat.covered.iter().map(|covered| (covered.set, covered.bytes)).collect(),
@@ -158,6 +165,14 @@ impl Index {
         self.extents = ExtentMap::with_base(base);
         self.occupied = None;
     }
+}
+
+/// Bytes that the plain file below the logs had when the flat index was made; 0 if there is none.
+fn base_len_of(flat: &FlatIndex) -> u64 {
+    flat.segments
+        .iter()
+        .find(|segment| segment.at == SegmentRef::BASE)
+        .map_or(0, |segment| segment.bytes)
 }
 
 /// The flat index in `file`, or why it is none. A short one is read whole; of a long one all but

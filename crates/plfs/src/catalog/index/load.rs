@@ -189,7 +189,7 @@ impl Index {
         // First, because what lies over it in doubt gives way to it.
         self.follow_base(container)?;
         let mut is_whole = self.read_logs(container, names)?;
-        if is_whole && self.fault == Some(Fault::Overtaken) {
+        if is_whole && matches!(self.fault, Some(Fault::Overtaken | Fault::BaseChanged)) {
             *self = Index {
                 flat_ignored: self.is_broken().map(Into::into),
                 purpose: self.purpose,
@@ -211,6 +211,9 @@ impl Index {
     /// added again.
     pub fn refresh(&mut self, container: &Container) -> Result<bool> {
         self.follow_base(container)?;
+        if let Some(why) = self.is_broken() {
+            return self.rebuild_from_logs(container, why).map(|()| true);
+        }
         let time = container.time()?;
         if self.token == Some(time) {
             return Ok(false);
