@@ -337,9 +337,9 @@ fn a_hole_of_who_has_not_noticed_ends_where_the_file_was_cut() {
     assert_eq!(place.read("f"), b"ab\0\0");
 }
 
-/// A flat index of a promoted file has what the plain file below the logs shows, and leaves out what
-/// hides it. So it counts only as long as that keeps its length: what is written in place later
-/// lies below a truncate and a hole that nobody would find in it.
+/// A flat index of a promoted file has what the plain file below the logs shows, and leaves out
+/// what hides it. So it counts only as long as that keeps its length: what is written in place
+/// later lies below a truncate and a hole that nobody would find in it.
 #[test]
 fn a_flat_index_has_the_base_as_it_was() {
     let place = Place::new();
