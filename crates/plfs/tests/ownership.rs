@@ -393,3 +393,53 @@ fn in_a_crowd_the_dead_do_not_keep_the_data() {
     other.unlink(&dir.file()).unwrap();
     assert!(!container.dir.exists(), "the mark of a dead process keeps it");
 }
+
+/// A file of `node` below `root`, opened again by a process of its own.
+fn opened(dir: &Dir, root: &str) -> (Plfs, File) {
+    let plfs = dir.process("a");
+    let file = open(&plfs, &dir.0.join(root).join("f"));
+    (plfs, file)
+}
+
+/// A tree and its copy, which has the same uuids and lies on the same device, shared one page of
+/// memory. Whoever joined by the one threw the page of the other away: an append of a third process
+/// went over what a process of its node had appended and committed (S11). If the copy was made with
+/// the file open, both were in one tenancy, with one end of file, and a sync of one counted for
+/// both (S12).
+#[test]
+fn a_copy_of_a_tree_shares_no_page_with_it() {
+    let dir = Dir::new();
+    let roots = ["original", "closed", "open"].map(|root| dir.0.join(root));
+    let copy = |to: &PathBuf| {
+        assert!(Command::new("cp").arg("-a").args([&roots[0], to]).status().unwrap().success());
+    };
+    std::fs::create_dir(&roots[0]).unwrap();
+    let (_, file) = opened(&dir, "original");
+    file.append(b"base").unwrap();
+    file.close().unwrap();
+    copy(&roots[1]);
+    let first = opened(&dir, "original");
+    first.1.append(b"first").unwrap();
+    first.1.commit().unwrap();
+    copy(&roots[2]);
+    let others = [opened(&dir, "closed"), opened(&dir, "open")];
+    for (_, file) in &others {
+        file.append(b"of the copy").unwrap();
+        file.commit().unwrap();
+    }
+    let second = opened(&dir, "original");
+    second.1.append(b"second").unwrap();
+    first.1.append(b"third").unwrap();
+    let [closed, open] = others;
+    for (_, file) in [first, second, closed, open] {
+        file.close().unwrap();
+    }
+    let read = |root| {
+        let mut bytes = [0; 100];
+        let n = opened(&dir, root).1.read_at(&mut bytes, 0).unwrap();
+        String::from_utf8(bytes[..n].to_vec()).unwrap()
+    };
+    assert_eq!(read("original"), "basefirstsecondthird");
+    assert_eq!(read("closed"), "baseof the copy");
+    assert_eq!(read("open"), "basefirstof the copy");
+}

@@ -501,6 +501,13 @@ impl Container {
         self.path(self.inode_name())
     }
 
+    /// What files in shared memory that are about the container have in their names. A copy of a
+    /// tree, hard links and all, has the uuid and may have the device: its containers are others.
+    pub fn key(&self) -> String {
+        let (dev, ino) = self.identity;
+        format!("{dev:x}-{ino:x}-{}", self.superblock.uuid)
+    }
+
     /// Bytes of the plain file that the container was made of; `None` if it was made as one. A
     /// stat.
     pub fn base_len(&self) -> Result<Option<u64>> {

@@ -111,7 +111,7 @@ fn gone(errno: Errno) -> Errno {
 }
 
 fn presence_path(container: &Container, dir: &Path) -> PathBuf {
-    dir.join(format!("plfs-hold-{:x}-{}", container.identity.0, container.superblock.uuid))
+    dir.join(format!("plfs-hold-{}", container.key()))
 }
 
 /// Removes the container if its superblock has no name left and no process holds it open. Whether

@@ -141,12 +141,13 @@ impl SharedPage {
     pub fn find(dir: &Path, uid: Option<u32>) -> Result<Vec<(PathBuf, u32)>> {
         let owner_of = |name: &str| {
             let mut parts = name.split('-');
-            let (plfs, user, dev, uuid) =
-                (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+            let (plfs, user, dev, ino, uuid) =
+                (parts.next()?, parts.next()?, parts.next()?, parts.next()?, parts.next()?);
             let hex = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
             let user: u32 = user.parse().ok()?;
             let is_page = plfs == "plfs"
                 && hex(dev)
+                && hex(ino)
                 && uuid.len() == 32
                 && hex(uuid)
                 && parts.next().is_none();

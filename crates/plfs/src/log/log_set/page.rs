@@ -317,5 +317,5 @@ fn page_path(container: &Container, dir: &Path) -> PathBuf {
 
 /// Where the processes of this node and another user meet.
 pub(crate) fn page_path_of(container: &Container, dir: &Path, uid: u32) -> PathBuf {
-    dir.join(format!("plfs-{uid}-{:x}-{}", container.identity.0, container.superblock.uuid))
+    dir.join(format!("plfs-{uid}-{}", container.key()))
 }
