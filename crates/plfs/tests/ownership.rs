@@ -3,6 +3,7 @@
 //! lived.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use plfs::store::{Errno, Links, LockKind};
 use plfs::{Cleared, Config, File, OpenOptions, Opened, Plfs};
+use plfs_format::mark::Mark;
 
 /// Tells a child of this test what to do: FILE SHM OFFSET BYTE.
 const CHILD: &str = "PLFS_TEST_OWNER";
@@ -392,6 +394,39 @@ fn in_a_crowd_the_dead_do_not_keep_the_data() {
     child.wait().unwrap();
     other.unlink(&dir.file()).unwrap();
     assert!(!container.dir.exists(), "the mark of a dead process keeps it");
+}
+
+/// A user put a page of his own into shared memory that names another user's tenancy: its nonce is
+/// there for all to read. The next program of root ended that tenancy as its heir. Another node
+/// took the log set over while its owner went on: both appended to it, and synced bytes were lost.
+#[test]
+fn a_page_ends_no_tenancy_of_another_user() {
+    let dir = Dir::new();
+    let plfs = dir.process("a");
+    let file = open(&plfs, &dir.file());
+    file.write_at(&[1; 5000], 0).unwrap();
+    let container = file.container().unwrap().dir.clone();
+    let mark = Mark { nonce: 7, uid: 12_345, ..Mark::default() };
+    std::os::unix::fs::symlink(mark.text(), container.join("0badcafe.open")).unwrap();
+    // As crates/plfs/src/log/log_set/page.rs has it: set, nonce, directory.
+    let mut words = vec![0; 1024];
+    (words[0], words[6]) = (1 << 32 | 0x0bad_cafe, mark.nonce);
+    let path = container.as_os_str().as_encoded_bytes();
+    words[832] = path.len() as u64;
+    for (word, bytes) in words[833..].iter_mut().zip(path.chunks(8)) {
+        let mut value = [0; 8];
+        value[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(value);
+    }
+    let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+    // Of a container that is not there.
+    let own = dir.pages("a")[0].to_str().unwrap().to_owned();
+    let page = PathBuf::from(format!("{}{:032x}", &own[..own.len() - 32], 1));
+    std::fs::write(&page, bytes).unwrap();
+    std::fs::set_permissions(&page, std::fs::Permissions::from_mode(0o600)).unwrap();
+    open(&dir.process("a"), &dir.0.join("other")).close().unwrap();
+    assert!(!page.exists(), "a page that nobody lives in goes");
+    assert_eq!(dir.names(".open"), 2, "the mark is not its user's");
 }
 
 /// A file of `node` below `root`, opened again by a process of its own.

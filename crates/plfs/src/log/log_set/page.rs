@@ -224,7 +224,7 @@ impl LogSet {
 }
 
 /// Whether the processes that shared the page of user `uid` at `path` are all dead; then their mark
-/// in the container goes, if it has the nonce of the page, and the page.
+/// in the container goes, if it has the nonce of the page and is that user's, and the page.
 ///
 /// The store has the container; nobody needs to have it open. False also if there is no page, or if
 /// the container is not where it was: then a page is removed, and a mark stays.
@@ -246,7 +246,8 @@ pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> 
                 .as_ref()
                 .and_then(|text| text.to_str())
                 .and_then(Mark::parse)
-                .is_some_and(|mark| mark.nonce == nonce)
+                // Anybody can read the nonce of another user, and write it into a page of his own.
+                .is_some_and(|mark| mark.nonce == nonce && mark.uid == uid)
             {
                 let ended = match words[SYNC_FAILED].load(Ordering::SeqCst) {
                     0 => store.unlink(&mark),
