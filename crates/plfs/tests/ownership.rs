@@ -396,6 +396,29 @@ fn in_a_crowd_the_dead_do_not_keep_the_data() {
     assert!(!container.dir.exists(), "the mark of a dead process keeps it");
 }
 
+/// Whoever declared it dead summed the file up, and then it appended, before it was told. The
+/// summary still counted, so the size that stat gave was not what readers found, and `check` called
+/// the file corrupt.
+#[test]
+fn who_was_wrongly_declared_dead_leaves_a_healthy_file() {
+    let dir = Dir::new();
+    let alive = dir.process("a");
+    let file = open(&alive, &dir.file());
+    file.write_at(&[1; 5000], 0).unwrap();
+    file.sync().unwrap();
+    fence(&dir);
+    let other = dir.process("b");
+    let (container, _) = other.container(&dir.file()).unwrap().unwrap();
+    plfs::repair(other.store(), &dir.config("b"), &plfs::check(&container), 0).unwrap();
+    assert_eq!(plfs::check(&container).findings, [], "there is a summary");
+    file.write_at(&[2; 5000], 5_000).unwrap();
+    assert_eq!(file.sync().unwrap_err().errno(), Errno::STALE);
+    let report = plfs::check(&container);
+    assert_eq!(report.health(), plfs::Health::Healthy, "{:?}", report.findings);
+    let size = other.stat(&dir.file(), Links::Stay).unwrap().stat.len;
+    assert_eq!(size, open(&dir.process("c"), &dir.file()).len().unwrap());
+}
+
 /// A user put a page of his own into shared memory that names another user's tenancy: its nonce is
 /// there for all to read. The next program of root ended that tenancy as its heir. Another node
 /// took the log set over while its owner went on: both appended to it, and synced bytes were lost.

@@ -33,7 +33,7 @@ pub use page::{lives, log_of_node};
 pub(crate) use page::{names_tenancy, page_path_of, reclaim};
 
 use super::Durability;
-use crate::container::{Container, raise_clock, read_clock, wall_clock, write_clock};
+use crate::container::{Container, raise_clock, read_clock, touch_dir, wall_clock, write_clock};
 use crate::error::{At, Error, Result};
 use crate::store::{self, CachedFile, Errno, Links, Open, StoreFile};
 use crate::sync::Arc;
@@ -105,7 +105,11 @@ impl LogSet {
             {
                 Ok(())
             }
-            _ => Err(Error::Fenced { path: self.container.dir.clone(), set: self.set }),
+            _ => {
+                // Who fenced the set may have summed the file up before the append.
+                touch_dir(&self.container);
+                Err(Error::Fenced { path: self.container.dir.clone(), set: self.set })
+            }
         }
     }
 
