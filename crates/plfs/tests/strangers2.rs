@@ -548,3 +548,41 @@ fn what_a_killed_job_left_goes_beside_many_open_files() {
     let left: Vec<_> = pages().into_iter().filter(|page| dead.contains(page)).collect();
     assert!(left.is_empty(), "there after 20 processes: {left:?}");
 }
+
+/// Who may write a container's directory puts pipes where logs are looked for: whoever checked the
+/// file, or opened it to write or read, waited for ever.
+#[test]
+fn a_pipe_in_a_container_makes_nobody_wait() {
+    let dir = Scratch::new();
+    let (plfs, path) = (Plfs::posix(dir.config()), dir.0.join("f"));
+    let file = open(&plfs, &path);
+    file.write_at(&[1; 5000], 0).unwrap();
+    file.close().unwrap();
+    let (container, _) = plfs.container(&path).unwrap().unwrap();
+    let planted = container.path(&name::index_log(0x0bad_cafe));
+    std::fs::create_dir(planted.parent().unwrap()).unwrap();
+    for pipe in [planted, container.path(name::FLAT), container.path(name::CLOCK)] {
+        let _ = std::fs::remove_file(&pipe);
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+    }
+    let (done, waits) = std::sync::mpsc::channel();
+    let config = dir.config();
+    std::thread::spawn(move || {
+        let plfs = Plfs::posix(config);
+        let report = plfs::check_name(plfs.store(), &path, &[]);
+        let mut byte = [0];
+        let read = plfs.open(&path, OpenOptions::read()).map(
+            |file| matches!(file, Opened::Logical(file) if file.read_at(&mut byte, 0).is_ok()),
+        );
+        let written = plfs.open(&path, OpenOptions::create()).map(|file| match file {
+            Opened::Logical(file) => {
+                file.write_at(&[2; 5000], 0).and_then(|_| file.close()).is_ok()
+            }
+            Opened::Plain(_) => false,
+        });
+        done.send((report.health(), read, written)).unwrap();
+    });
+    let (health, ..) = waits.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits");
+    assert_ne!(health, plfs::Health::Healthy);
+}

@@ -104,7 +104,15 @@ impl PosixStore {
     /// Opens a file or directory.
     fn open_at(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         match self.spot(path) {
-            Some(spot) => spot.open(flags, mode),
+            Some(spot) if flags.contains(OFlags::DIRECTORY) => spot.open(flags, mode),
+            // Who opens a pipe that somebody planted would wait for ever.
+            Some(spot) => match spot.open(flags | OFlags::NONBLOCK, mode) {
+                // Nobody reads and writes a log so: Lustre gives up where it should wait.
+                Ok(fd) => rustix::fs::fcntl_setfl(&fd, flags).map(|()| fd),
+                // A file with a lease, which is waited for.
+                Err(Errno::AGAIN) => spot.open(flags, mode),
+                Err(errno) => Err(errno),
+            },
             None => with_room_to_keep(|| {
                 retry_on_intr(|| rustix::fs::open(path, flags | OFlags::CLOEXEC, mode))
             }),
