@@ -174,28 +174,20 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
             if segment >= header.references {
                 return Err("a run names a segment that the block does not list");
             }
-            for i in 0..outer.count * inner.count {
-                let moved = i64::from(i / inner.count) * outer.stride
-                    + i64::from(i % inner.count) * inner.stride;
-                let (logical, physical) = (
-                    logical.wrapping_add_signed(moved),
-                    physical + u64::from(i) * length * u64::from(count),
-                );
-                records.push((
-                    position,
-                    Record::Run {
-                        logical,
-                        length,
-                        stride,
-                        count,
-                        segment,
-                        physical,
-                        writer,
-                        stamp,
-                        repeat: [Repeat::ONCE; 2],
-                    },
-                ));
-            }
+            records.push((
+                position,
+                Record::Run {
+                    logical,
+                    length,
+                    stride,
+                    count,
+                    segment,
+                    physical,
+                    writer,
+                    stamp,
+                    repeat,
+                },
+            ));
             runs += 1;
             Ok(())
         };
@@ -472,13 +464,12 @@ mod tests {
                             count,
                             physical,
                             segment,
+                            repeat,
                             ..
                         } = record
                         {
-                            assert!(
-                                run_end(logical, length, stride, count, physical).is_some()
-                                    && segment == 0
-                            );
+                            let end = nest_end(logical, length, stride, count, physical, repeat);
+                            assert!(end.is_some() && segment == 0);
                         }
                     }
                 }

@@ -16,6 +16,7 @@ use flat::Flat;
 pub(crate) use flat::read_flat;
 pub(crate) use load::Purpose;
 use load::Source;
+pub(crate) use logs::Nests;
 use logs::{Due, Part, read_side_by_side};
 
 use super::Totals;

@@ -13,6 +13,6 @@ pub(crate) use doubt::{Doubts, Durable};
 pub use flatten::{Flattened, flatten};
 pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
 pub use index::{Index, Standing};
-pub(crate) use index::{Purpose, read_flat};
+pub(crate) use index::{Nests, Purpose, read_flat};
 pub use takeover::complete;
 pub use totals::{Totalizer, Totals, has_owner, open_super, sync_logs, write_summary};

@@ -23,9 +23,9 @@ pub fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
         let block = decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&path, bad))?;
         youngest = youngest.max(header.stamp);
         for (_, record) in &block.records {
-            if let Record::Run { segment, physical, length, count, .. } = record {
-                let end: &mut u64 = ends.entry(block.segments[*segment as usize]).or_default();
-                *end = (*end).max(physical + length * u64::from(*count));
+            if let Some((segment, until)) = record.physical_end() {
+                let end: &mut u64 = ends.entry(block.segments[segment]).or_default();
+                *end = (*end).max(until);
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use plfs_format::flat_index;
-use plfs_format::index_log::{Record, decode_block, run_end};
+use plfs_format::index_log::{Record, decode_block, nest_end};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::{self, Summary};
 use plfs_format::superblock::FILE_BYTES;
@@ -141,10 +141,9 @@ impl Totalizer {
                 match decode_block(header, offset, at) {
                     Ok(block) => block.records.iter().for_each(|(_, record)| {
                         self.size.push_record(set, record);
-                        if let Record::Run { segment, physical, length, count, .. } = record {
-                            let end =
-                                self.segments.entry(block.segments[*segment as usize]).or_default();
-                            *end = (*end).max(physical + length * *count as u64);
+                        if let Some((segment, until)) = record.physical_end() {
+                            let end = self.segments.entry(block.segments[segment]).or_default();
+                            *end = (*end).max(until);
                         }
                     }),
                     // Damage that reading will report; the header still tells a size.
@@ -195,9 +194,10 @@ struct SizeReplay {
 impl SizeReplay {
     fn push_record(&mut self, set: u32, record: &Record) {
         match record {
-            Record::Run { logical, length, stride, count, physical, stamp, .. } => {
+            Record::Run { logical, length, stride, count, physical, stamp, repeat, .. } => {
                 // Decoding has checked that there is an end.
-                let end = run_end(*logical, *length, *stride, *count, *physical).unwrap_or(0);
+                let end =
+                    nest_end(*logical, *length, *stride, *count, *physical, *repeat).unwrap_or(0);
                 self.push((*stamp, set), end, false);
             }
             Record::Hole { logical, length, stamp, .. } => {

@@ -455,11 +455,10 @@ fn tell_gap(
 fn promise(block: &Block, offset: u64, path: &Path, ends: &mut Ends, emptied: &mut u64) {
     for (_, record) in &block.records {
         match record {
-            Record::Run { segment, physical, length, count, .. } => {
-                // Decoding has checked that neither overflows and that the segment is listed.
-                let end = physical + length * u64::from(*count);
+            Record::Run { .. } => {
+                let Some((segment, end)) = record.physical_end() else { continue };
                 let known = ends
-                    .entry(block.segments[usize::from(*segment)])
+                    .entry(block.segments[segment])
                     .or_insert_with(|| (0, path.to_path_buf(), offset));
                 if known.0 < end {
                     *known = (end, path.to_path_buf(), offset);

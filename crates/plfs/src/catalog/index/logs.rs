@@ -2,20 +2,45 @@
 
 use std::collections::HashSet;
 
-use plfs_format::index_log::{Record, decode_block};
+use plfs_format::index_log::{BLOCK_NEST_RUNS_MAX, Record, decode_block};
 use plfs_format::name;
-use plfs_index::{Bulk, Run};
+use plfs_index::{Bulk, Run, Stamped};
 
 use super::{Scanned, order};
 use crate::catalog::doubt::{Block, Doubts, Durable, sums_of};
 use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::log;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::store::Errno;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::thread;
 
 /// Threads that read index logs side by side: storage latency, not computing, is what they hide.
 const THREADS: usize = 8;
+
+/// Bytes of [`Container::index_bytes`] for each run of a nest: 72 of an entry, rounded.
+const NEST_RUN_BYTES: u64 = 64;
+/// Runs of nests that an index may have in any case: those of a block.
+const NEST_RUNS_LEAST: u64 = BLOCK_NEST_RUNS_MAX as u64;
+
+/// Runs of nests that were made of records so far. A record of 80 bytes stands for up to 65,536 of
+/// them, and a few forged ones would take all memory: so they are counted before they are made.
+#[derive(Debug, Default)]
+pub(crate) struct Nests(AtomicU64);
+
+impl Nests {
+    /// Counts the runs of a record. ENOMEM if they are too many, with what a user can do.
+    pub(crate) fn may_have(&self, container: &Container, record: &Stamped) -> Result<()> {
+        let runs = u64::from(record.runs());
+        let most = (container.index_bytes / NEST_RUN_BYTES).max(NEST_RUNS_LEAST);
+        if runs > 1 && self.0.fetch_add(runs, Ordering::Relaxed) + runs > most {
+            let why = "its records stand for more strided runs than PLFS_INDEX_BYTES allows, at 64 \
+                       bytes each; set that higher if you trust who wrote the file";
+            return Err(Error::refused(Errno::NOMEM, "load the index of", &container.dir, why));
+        }
+        Ok(())
+    }
+}
 
 /// An index log that is to be read.
 #[derive(Clone, Copy)]
@@ -55,6 +80,7 @@ impl Part {
         Due { set, from, has_failed }: Due,
         own: &HashSet<(u32, u64)>,
         doubts: Doubts,
+        nests: &Nests,
     ) -> Result<()> {
         let (mut durable, mut doubted) = (Durable::default(), Vec::new());
         let scan = log::scan_whole(container, set, from, |offset, header, at| {
@@ -82,17 +108,20 @@ impl Part {
                         segment,
                         physical,
                         stamp,
+                        repeat,
                         ..
                     } => {
                         let segment = numbers[segment as usize];
                         let end = &mut self.ends[segment as usize];
-                        *end = (*end).max(physical + length * u64::from(count));
+                        *end = (*end).max(record.physical_end().map_or(0, |(_, until)| until));
                         let run = Run { logical, length, stride, count, segment, physical };
-                        match doubt {
+                        let all = Stamped { run, repeat, stamp };
+                        nests.may_have(container, &all)?;
+                        all.each().for_each(|run| match doubt {
                             _ if is_own => {}
                             Some(_) => runs.push((run, order(stamp, set))),
                             None => self.bulk.push(run, order(stamp, set)),
-                        }
+                        });
                     }
                     Record::Hole { logical, length, stamp, .. } if !is_own => {
                         self.bulk.push(Run::hole(logical, length), order(stamp, set))
@@ -133,10 +162,11 @@ pub(super) fn read_side_by_side(
     own: &HashSet<(u32, u64)>,
     doubts: Doubts,
 ) -> Result<Vec<Part>> {
+    let nests = Nests::default();
     let read = |next: &dyn Fn() -> Option<Due>| -> Result<Part> {
         let mut part = Part::default();
         while let Some(due) = next() {
-            part.read(container, due, own, doubts)?;
+            part.read(container, due, own, doubts, &nests)?;
         }
         Ok(part)
     };

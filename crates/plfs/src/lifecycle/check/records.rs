@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use plfs_format::index_log::{Record, decode_block};
 use plfs_format::name::{self, Name};
-use plfs_index::Run;
+use plfs_index::{Run, Stamped};
 
+use crate::catalog::Nests;
 use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::log;
@@ -69,7 +70,7 @@ pub struct Records {
 /// Memory grows with their number.
 pub fn records(container: &Container) -> Result<Records> {
     let mut all = Records::default();
-    let mut numbers = HashMap::new();
+    let (mut numbers, nests) = (HashMap::new(), Nests::default());
     for name in container.list()? {
         let Name::LogSet(set) = name else { continue };
         let path = container.path(&name::index_log(set));
@@ -89,7 +90,7 @@ pub fn records(container: &Container) -> Result<Records> {
                         physical,
                         writer,
                         stamp,
-                        ..
+                        repeat,
                     } => {
                         let at = block.segments[usize::from(segment)];
                         let segment = match numbers.get(&at) {
@@ -99,22 +100,19 @@ pub fn records(container: &Container) -> Result<Records> {
                                 *numbers.entry(at).or_insert(all.data_logs.len() as u32 - 1)
                             }
                         };
-                        wrote.push((all.records.len(), writer));
-                        let said = RecordKind::Run(Run {
-                            logical,
-                            length,
-                            stride,
-                            count,
-                            segment,
-                            physical,
-                        });
-                        all.records.push(IndexRecord {
-                            stamp,
-                            committed: header.stamp,
-                            set,
-                            said,
-                            writer: None,
-                        });
+                        let run = Run { logical, length, stride, count, segment, physical };
+                        let runs = Stamped { run, repeat, stamp };
+                        nests.may_have(container, &runs)?;
+                        for run in runs.each() {
+                            wrote.push((all.records.len(), writer));
+                            all.records.push(IndexRecord {
+                                stamp,
+                                committed: header.stamp,
+                                set,
+                                said: RecordKind::Run(run),
+                                writer: None,
+                            });
+                        }
                     }
                     Record::Hole { logical, length, writer, stamp } => {
                         wrote.push((all.records.len(), writer));
