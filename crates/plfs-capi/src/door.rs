@@ -29,50 +29,59 @@ use crate::{Failure, Result, absolute, borrow, call, link_of, path_arg, plfs};
 /// Flags that are set on the placeholder, where F_GETFL and F_GETFD read them.
 const KEPT: c_int = libc::O_CLOEXEC | libc::O_APPEND | libc::O_NONBLOCK;
 
-/// Longest path looked at, with its directory. The kernel refuses paths of half of it (PATH_MAX is
-/// 4,096).
-const PATH_ROOM: usize = 8192;
+/// Room on the stack for the directory that a relative path begins at. Every open and stat of a
+/// program comes here, signal handlers' and those of threads with 16 KiB of stack, too; a longer
+/// path goes to the heap.
+const DIR_ROOM: usize = 256;
 
-/// A normal absolute path under construction, without a slash at the end; empty for the root. On
-/// the stack, as signal handlers may open files.
-struct Normal {
-    /// The first `len` are written. Not cleared, as every open and stat of a program comes here.
-    bytes: [MaybeUninit<u8>; PATH_ROOM],
-    len: usize,
-}
-
-impl Normal {
-    const fn root() -> Normal {
-        Normal { bytes: [const { MaybeUninit::uninit() }; PATH_ROOM], len: 0 }
-    }
-
-    /// Follows `path` by its text: `.` and empty parts vanish, `..` takes the last part away. False
-    /// if there is no room.
-    fn follow(&mut self, path: &[u8]) -> bool {
-        for part in path.split(|byte| *byte == b'/') {
-            match part {
-                b"" | b"." => {}
-                b".." => {
-                    self.len = self.as_bytes().iter().rposition(|byte| *byte == b'/').unwrap_or(0)
-                }
-                _ if self.len + 1 + part.len() > PATH_ROOM => return false,
-                _ => {
-                    for (at, byte) in
-                        self.bytes[self.len..].iter_mut().zip([b'/'].iter().chain(part))
-                    {
-                        at.write(*byte);
-                    }
-                    self.len += 1 + part.len();
+/// Does a path that has these parts lie in `dir`, a normal path (empty for the root), or is it
+/// `dir`? By its text: `.` and empty parts vanish, `..` takes the part before it away.
+fn lies_below<'a>(dir: &[u8], parts: impl Iterator<Item = &'a [u8]>) -> bool {
+    // Of the path's parts so far, those that are left, and those at its beginning that are `dir`'s,
+    // which end at `at`.
+    let (mut left, mut same, mut at) = (0, 0, 0);
+    for part in parts {
+        match part {
+            b"" | b"." => {}
+            b".." if left > 0 => {
+                left -= 1;
+                if same > left {
+                    same = left;
+                    at = dir[..at].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
                 }
             }
+            b".." => {}
+            _ => {
+                let rest = dir[at..].strip_prefix(b"/").and_then(|rest| rest.strip_prefix(part));
+                if same == left
+                    && rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+                {
+                    same += 1;
+                    at += 1 + part.len();
+                }
+                left += 1;
+            }
         }
-        true
     }
+    at == dir.len()
+}
 
-    fn as_bytes(&self) -> &[u8] {
-        // SAFETY: `follow` has written the first `len`.
-        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) }
+/// `path`, which is absolute, as a normal path.
+fn normal(path: &[u8]) -> Vec<u8> {
+    let mut normal = Vec::new();
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                normal.truncate(normal.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
+            }
+            _ => {
+                normal.push(b'/');
+                normal.extend_from_slice(part);
+            }
+        }
     }
+    normal
 }
 
 /// The managed directories, as normal paths. Read from the environment, or plfsrc if that names
@@ -81,19 +90,15 @@ fn managed_dirs() -> &'static [Vec<u8>] {
     static MANAGED: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     MANAGED.get_or_init(|| {
         let paths = managed_dirs_of_process();
-        let normal = |path: &PathBuf| {
-            let mut normal = Normal::root();
-            // A relative path would change its meaning with the current directory.
-            (path.is_absolute() && normal.follow(path.as_os_str().as_bytes()))
-                .then(|| normal.as_bytes().to_vec())
-        };
-        paths.iter().filter_map(normal).collect()
+        // A relative path would change its meaning with the current directory.
+        let absolute = paths.iter().filter(|path| path.is_absolute());
+        absolute.map(|path| normal(path.as_os_str().as_bytes())).collect()
     })
 }
 
 /// 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is a managed directory or
-/// lies below one (PLFS_MOUNTS), by its text; else 0. Opens and allocates nothing after
-/// the first call: safe in signal handlers.
+/// lies below one (PLFS_MOUNTS), by its text; else 0. Uses less than 1 KiB of stack, and opens
+/// nothing after the first call.
 ///
 /// # Safety
 /// `path` is NULL or a C string.
@@ -120,31 +125,49 @@ unsafe fn below_managed<T>(
     }
     // SAFETY: as above.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let mut full = Normal::root();
-    let mut dir = [const { MaybeUninit::<u8>::uninit() }; PATH_ROOM / 2];
-    let mut from: &[u8] = &[];
-    if path[0] != b'/' {
-        from = if dirfd == libc::AT_FDCWD {
-            // SAFETY: the buffer has that room.
-            let known = unsafe { libc::getcwd(dir.as_mut_ptr().cast(), dir.len()) };
-            // SAFETY: not NULL; then it is a string in the buffer.
-            (!known.is_null()).then(|| unsafe { CStr::from_ptr(known) }.to_bytes())?
-        } else {
-            link_into(dirfd, &mut dir)?
-        };
-        if from.first() != Some(&b'/') || !full.follow(from) {
-            return None;
-        }
-    }
-    if !full.follow(path) {
-        return None;
-    }
-    let below = |dir: &Vec<u8>| {
-        full.as_bytes()
-            .strip_prefix(dir.as_slice())
-            .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    let slash = |byte: &u8| *byte == b'/';
+    let below = |from: &[u8]| {
+        managed.iter().any(|dir| lies_below(dir, from.split(slash).chain(path.split(slash))))
     };
-    managed.iter().any(below).then(|| found(from, path))
+    if path[0] == b'/' {
+        return below(b"").then(|| found(b"", path));
+    }
+    let mut room = [const { MaybeUninit::<u8>::uninit() }; DIR_ROOM];
+    let (known, long);
+    let from = match short_dir(dirfd, &mut room) {
+        Some(from) => {
+            known = from;
+            known
+        }
+        None => {
+            long = long_dir(dirfd)?;
+            long.as_slice()
+        }
+    };
+    (from.first() == Some(&b'/') && below(from)).then(|| found(from, path))
+}
+
+/// The directory that paths relative to `dirfd` begin at, if it fits into `room`.
+fn short_dir(dirfd: c_int, room: &mut [MaybeUninit<u8>; DIR_ROOM]) -> Option<&[u8]> {
+    if dirfd != libc::AT_FDCWD {
+        // One that fills the room may be longer.
+        return link_into(dirfd, room).filter(|link| link.len() < DIR_ROOM);
+    }
+    // SAFETY: the buffer has that room.
+    let known = unsafe { libc::getcwd(room.as_mut_ptr().cast(), DIR_ROOM) };
+    // SAFETY: not NULL; then it is a string in the buffer.
+    (!known.is_null()).then(|| unsafe { CStr::from_ptr(known) }.to_bytes())
+}
+
+/// [`short_dir`] of any length. `None`: there is none.
+fn long_dir(dirfd: c_int) -> Option<Vec<u8>> {
+    match dirfd {
+        libc::AT_FDCWD => rustix::process::getcwd(Vec::new()),
+        0.. => rustix::fs::readlink(format!("/proc/self/fd/{dirfd}"), Vec::new()),
+        _ => return None,
+    }
+    .map(|dir| dir.into_bytes())
+    .ok()
 }
 
 /// [`absolute`] of a path that is a managed directory or lies below one.
