@@ -73,8 +73,9 @@ static void do_request(struct ofd *o, struct aiocb *cb, int opcode)
 /* NULL: not a container. */
 static struct ofd *container_of(const struct aiocb *cb)
 {
-	return cb && !inside_plfs && fd_is_container(cb->aio_fildes) ? ofd_get(cb->aio_fildes)
-								     : NULL;
+	return cb && !door_thread.inside && fd_is_container(cb->aio_fildes)
+		       ? ofd_get(cb->aio_fildes)
+		       : NULL;
 }
 
 static int at_once(struct ofd *o, struct aiocb *cb, int opcode)
@@ -112,7 +113,7 @@ EXPORT int lio_listio(
 	int mode, struct aiocb *const list[restrict], int n, struct sigevent *restrict ev)
 {
 	bool any = false;
-	for (int i = 0; n > 0 && !inside_plfs && i < n; i++)
+	for (int i = 0; n > 0 && !door_thread.inside && i < n; i++)
 		any = any || (list[i] && list[i]->aio_lio_opcode != LIO_NOP &&
 				     fd_is_container(list[i]->aio_fildes));
 	if (!any || (mode != LIO_WAIT && mode != LIO_NOWAIT))

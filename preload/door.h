@@ -11,16 +11,88 @@
 #include <sys/stat.h>
 #include <wchar.h>
 
-/* Above 0 while this thread is inside libplfs. The Rust runtime in it may call libc (threads,
- * /proc), which must not call libplfs again: wrappers call libc directly while it is set. */
-extern __thread int inside_plfs __attribute__((tls_model("initial-exec")));
+/* What the door keeps for each thread. */
+struct thread_state {
+	/* Above 0 while the thread is inside libplfs. The Rust runtime in it may call libc
+	 * (threads, /proc), which must not call libplfs again: wrappers call libc directly while it
+	 * is set. */
+	int inside;
+	/* Above 0 while handlers of signals wait (signals.c), and what the thread's cancelability
+	 * was before. */
+	int depth, cancel_state;
+	/* One is waiting; then `mask` is what the thread's was, and all are blocked. */
+	bool waiting;
+	uint64_t mask;
+	/* In the handler of a fault inside libplfs: it cannot be entered. */
+	bool closed;
+};
+extern __thread struct thread_state door_thread __attribute__((tls_model("initial-exec")));
 
-/* Calls libplfs with inside_plfs raised. */
+/* signals.c */
+/* Lets the handlers run that waited. */
+void signals_deliver(void);
+/* Blocks what can be blocked, by system call; the set is the kernel's. */
+void signals_block_all(uint64_t *old);
+void signals_restore(const uint64_t *old);
+/* From now on memory_is_there can tell. Called when the first file is opened, or a path looked at.
+ */
+void signals_see_faults(void);
+/* Can these bytes be read, or written? Touches each page of them. The answer for memory that
+ * another thread unmaps meanwhile is as good as the kernel's. */
+bool memory_is_there(const void *memory, size_t n, bool written);
+/* Can the string be read? Yes for NULL, which callees tell apart. If not, errno is EFAULT. */
+bool path_is_there(const char *path);
+
+/* Nor is the thread cancelled in a call of ours: libplfs is not made to be unwound. */
+static inline void signals_defer(void)
+{
+	if (door_thread.depth++ == 0)
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &door_thread.cancel_state);
+	atomic_signal_fence(memory_order_seq_cst);
+}
+
+static inline void signals_resume(void)
+{
+	atomic_signal_fence(memory_order_seq_cst);
+	if (door_thread.depth == 1)
+		pthread_setcancelstate(door_thread.cancel_state, NULL);
+	int depth = --door_thread.depth;
+	atomic_signal_fence(memory_order_seq_cst);
+	if (__builtin_expect(depth == 0 && door_thread.waiting, 0))
+		signals_deliver();
+}
+
+static inline void signals_resume_scope(const int *unused)
+{
+	(void)unused;
+	signals_resume();
+}
+
+/* Handlers wait until the end of the block. */
+#define DEFER_SIGNALS() \
+	signals_defer(); \
+	__attribute__((cleanup(signals_resume_scope), unused)) int deferred_ = 0
+
+/* Calls libplfs, while handlers wait. -EIO if it is closed. */
 #define PLFS(call) \
 	({ \
-		inside_plfs++; \
+		signals_defer(); \
+		door_thread.inside++; \
+		__typeof__(call) plfs_result_ = __builtin_expect(door_thread.closed, 0) ? -EIO \
+											: (call); \
+		door_thread.inside--; \
+		signals_resume(); \
+		plfs_result_; \
+	})
+
+/* PLFS of a call that takes no lock, and is made where libplfs is closed, too. */
+#define PLFS_ALWAYS(call) \
+	({ \
+		signals_defer(); \
+		door_thread.inside++; \
 		__typeof__(call) plfs_result_ = (call); \
-		inside_plfs--; \
+		door_thread.inside--; \
+		signals_resume(); \
 		plfs_result_; \
 	})
 

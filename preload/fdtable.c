@@ -15,12 +15,14 @@ static struct ofd *free_list;
 
 void fd_lock(void)
 {
+	signals_defer();
 	pthread_mutex_lock(&free_lock);
 }
 
 void fd_unlock(void)
 {
 	pthread_mutex_unlock(&free_lock);
+	signals_resume();
 }
 
 struct ofd *ofd_new(plfs_file *file, int flags, int64_t position)

@@ -4,16 +4,14 @@
 #include <pthread.h>
 #include <string.h>
 
-__thread int inside_plfs __attribute__((tls_model("initial-exec")));
-
 static bool debug;
 
 /* With PLFS_DEBUG=1: writes the text of a failure to descriptor 2 by system call. */
 void debug_last_error(int64_t rc)
 {
-	if (!debug || inside_plfs || fd_is_container(2))
+	if (!debug || door_thread.inside || fd_is_container(2))
 		return;
-	const char *text = PLFS(plfs_last_error());
+	const char *text = PLFS_ALWAYS(plfs_last_error());
 	char line[1024];
 	int n = snprintf(
 		line, sizeof line, "plfs preload: error %d: %s\n", (int)-rc, text ? text : "");
@@ -26,7 +24,7 @@ void tell_loss(int64_t rc)
 {
 	if (rc >= 0 || fd_is_container(2))
 		return;
-	const char *text = PLFS(plfs_last_error());
+	const char *text = PLFS_ALWAYS(plfs_last_error());
 	char line[1024];
 	int n = snprintf(line, sizeof line, "plfs: bytes that were written are lost: %s\n",
 		text ? text : strerror((int)-rc));
@@ -37,7 +35,7 @@ void tell_loss(int64_t rc)
 
 int64_t commit_all(void)
 {
-	if (inside_plfs || atomic_load(&fd_limit) == 0)
+	if (door_thread.inside || atomic_load(&fd_limit) == 0)
 		return 0;
 	int saved = errno;
 	int64_t rc = PLFS(plfs_commit_all());
@@ -48,7 +46,7 @@ int64_t commit_all(void)
 
 void leave_process(void)
 {
-	if (inside_plfs || atomic_load(&fd_limit) == 0)
+	if (door_thread.inside || atomic_load(&fd_limit) == 0)
 		return;
 	int64_t rc = PLFS(plfs_exit());
 	tell_loss(rc);

@@ -2,6 +2,7 @@
 #include "door.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/sendfile.h>
@@ -34,6 +35,36 @@ static ssize_t iov_bytes(const struct iovec *iov, int n)
 	return (ssize_t)sum;
 }
 
+/* Reads of more bytes than this look first how many there are. A buffer of 1 MiB is touched in the
+ * time of its copy's tenth. */
+#define TOUCH_MAX ((ssize_t)1 << 20)
+
+static bool is_there(const struct iovec *iov, int n, ssize_t len, bool written)
+{
+	for (int i = 0; i < n && len > 0; i++) {
+		size_t part = (size_t)len < iov[i].iov_len ? (size_t)len : iov[i].iov_len;
+		if (!memory_is_there(iov[i].iov_base, part, written))
+			return false;
+		len -= (ssize_t)part;
+	}
+	return true;
+}
+
+/* Can the memory of a vector be used, for `len` bytes in all that go from or to `offset`? A read
+ * needs room for what the file has. */
+static bool buffers_are_there(
+	struct ofd *o, const struct iovec *iov, int n, ssize_t len, bool reads, int64_t offset)
+{
+	if (!(reads && len > TOUCH_MAX) && is_there(iov, n, len, reads))
+		return true;
+	if (!reads)
+		return false;
+	int64_t end = PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END));
+	if (end < 0 || end <= offset)
+		return true;
+	return is_there(iov, n, end - offset < len ? (ssize_t)(end - offset) : len, true);
+}
+
 ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset)
 {
 	if (offset < 0)
@@ -43,6 +74,8 @@ ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset
 	ssize_t len = iov_bytes(iov, n);
 	if (len <= 0)
 		return len;
+	if (!buffers_are_there(o, iov, n, len, true, offset))
+		return -EFAULT;
 	if (n == 1)
 		return PLFS(plfs_pread(o->file, iov->iov_base,
 			(size_t)len > MOVE_MAX ? MOVE_MAX : (size_t)len, offset));
@@ -77,6 +110,8 @@ ssize_t ofd_pwritev(struct ofd *o, const struct iovec *iov, int n, int64_t offse
 	ssize_t len = iov_bytes(iov, n), done;
 	if (len <= 0)
 		return len;
+	if (!buffers_are_there(o, iov, n, len, false, offset))
+		return -EFAULT;
 	int64_t at;
 	/* Linux appends whatever the offset if O_APPEND is set. */
 	if ((atomic_load(&o->flags) & O_APPEND) || (rwf & RWF_APPEND))
@@ -116,6 +151,8 @@ ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rw
 		return len;
 	int64_t at;
 	if ((atomic_load(&o->flags) & O_APPEND) || (rwf & RWF_APPEND)) {
+		if (!buffers_are_there(o, iov, n, len, false, 0))
+			return -EFAULT;
 		done = append(o, iov, n, &at);
 		if (done > 0)
 			ofd_set_position(o, fd, at + done);
@@ -131,23 +168,42 @@ ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rw
 }
 
 /* The slow part of each call: fd was a container a moment ago. `plain` is what libc does if it no
- * longer is. */
+ * longer is; it may wait, so handlers of signals do not. */
 #define ON_CONTAINER(fd, plain, call) \
 	do { \
 		struct ofd *o = NULL; \
-		if (inside_plfs || !(o = ofd_get(fd))) \
+		signals_defer(); \
+		if (door_thread.inside || !(o = ofd_get(fd))) { \
+			signals_resume(); \
 			return plain; \
+		} \
 		__auto_type rc_ = (call); \
 		ofd_put(o); \
+		signals_resume(); \
 		return (__typeof__(plain))to_errno(rc_); \
 	} while (0)
+
+/* ON_CONTAINER of a call in which a thread can be cancelled (pthreads(7)). */
+#define CANCEL_ON_CONTAINER(fd, plain, call) \
+	do { \
+		if (!door_thread.inside) \
+			pthread_testcancel(); \
+		ON_CONTAINER(fd, plain, call); \
+	} while (0)
+
+/* CANCEL_ON_CONTAINER of a call with a vector of the program's. */
+#define VECTOR_ON_CONTAINER(fd, iov, n, plain, call) \
+	CANCEL_ON_CONTAINER(fd, plain, \
+		n > 0 && n <= IOV_MAX && !memory_is_there(iov, (size_t)n * sizeof *iov, false) \
+			? -EFAULT \
+			: (call))
 
 EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
 	if (!fd_is_container(fd))
 		return REAL(read)(fd, buf, n);
 	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
-	ON_CONTAINER(fd, REAL(read)(fd, buf, n), ofd_readv(o, fd, &iov, 1));
+	CANCEL_ON_CONTAINER(fd, REAL(read)(fd, buf, n), ofd_readv(o, fd, &iov, 1));
 }
 ALIAS(read, __read);
 
@@ -156,7 +212,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 	if (!fd_is_container(fd))
 		return REAL(write)(fd, buf, n);
 	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
-	ON_CONTAINER(fd, REAL(write)(fd, buf, n), ofd_writev(o, fd, &iov, 1, 0));
+	CANCEL_ON_CONTAINER(fd, REAL(write)(fd, buf, n), ofd_writev(o, fd, &iov, 1, 0));
 }
 ALIAS(write, __write);
 
@@ -165,7 +221,7 @@ EXPORT ssize_t pread(int fd, void *buf, size_t n, off_t offset)
 	if (!fd_is_container(fd))
 		return REAL(pread)(fd, buf, n, offset);
 	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
-	ON_CONTAINER(fd, REAL(pread)(fd, buf, n, offset), ofd_preadv(o, &iov, 1, offset));
+	CANCEL_ON_CONTAINER(fd, REAL(pread)(fd, buf, n, offset), ofd_preadv(o, &iov, 1, offset));
 }
 ALIAS(pread, __pread64);
 ALIAS(pread, pread64);
@@ -175,7 +231,8 @@ EXPORT ssize_t pwrite(int fd, const void *buf, size_t n, off_t offset)
 	if (!fd_is_container(fd))
 		return REAL(pwrite)(fd, buf, n, offset);
 	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
-	ON_CONTAINER(fd, REAL(pwrite)(fd, buf, n, offset), ofd_pwritev(o, &iov, 1, offset, 0));
+	CANCEL_ON_CONTAINER(
+		fd, REAL(pwrite)(fd, buf, n, offset), ofd_pwritev(o, &iov, 1, offset, 0));
 }
 ALIAS(pwrite, __pwrite64);
 ALIAS(pwrite, pwrite64);
@@ -184,21 +241,22 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 {
 	if (!fd_is_container(fd))
 		return REAL(readv)(fd, iov, n);
-	ON_CONTAINER(fd, REAL(readv)(fd, iov, n), ofd_readv(o, fd, iov, n));
+	VECTOR_ON_CONTAINER(fd, iov, n, REAL(readv)(fd, iov, n), ofd_readv(o, fd, iov, n));
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 {
 	if (!fd_is_container(fd))
 		return REAL(writev)(fd, iov, n);
-	ON_CONTAINER(fd, REAL(writev)(fd, iov, n), ofd_writev(o, fd, iov, n, 0));
+	VECTOR_ON_CONTAINER(fd, iov, n, REAL(writev)(fd, iov, n), ofd_writev(o, fd, iov, n, 0));
 }
 
 EXPORT ssize_t preadv(int fd, const struct iovec *iov, int n, off_t offset)
 {
 	if (!fd_is_container(fd))
 		return REAL(preadv)(fd, iov, n, offset);
-	ON_CONTAINER(fd, REAL(preadv)(fd, iov, n, offset), ofd_preadv(o, iov, n, offset));
+	VECTOR_ON_CONTAINER(
+		fd, iov, n, REAL(preadv)(fd, iov, n, offset), ofd_preadv(o, iov, n, offset));
 }
 ALIAS(preadv, preadv64);
 
@@ -206,7 +264,8 @@ EXPORT ssize_t pwritev(int fd, const struct iovec *iov, int n, off_t offset)
 {
 	if (!fd_is_container(fd))
 		return REAL(pwritev)(fd, iov, n, offset);
-	ON_CONTAINER(fd, REAL(pwritev)(fd, iov, n, offset), ofd_pwritev(o, iov, n, offset, 0));
+	VECTOR_ON_CONTAINER(
+		fd, iov, n, REAL(pwritev)(fd, iov, n, offset), ofd_pwritev(o, iov, n, offset, 0));
 }
 ALIAS(pwritev, pwritev64);
 
@@ -230,7 +289,7 @@ EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t offset, int
 {
 	if (!fd_is_container(fd))
 		return REAL(preadv2)(fd, iov, n, offset, rwf);
-	ON_CONTAINER(fd, REAL(preadv2)(fd, iov, n, offset, rwf),
+	VECTOR_ON_CONTAINER(fd, iov, n, REAL(preadv2)(fd, iov, n, offset, rwf),
 		ofd_preadv2(o, fd, iov, n, offset, rwf));
 }
 ALIAS(preadv2, preadv64v2);
@@ -239,7 +298,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t offset, in
 {
 	if (!fd_is_container(fd))
 		return REAL(pwritev2)(fd, iov, n, offset, rwf);
-	ON_CONTAINER(fd, REAL(pwritev2)(fd, iov, n, offset, rwf),
+	VECTOR_ON_CONTAINER(fd, iov, n, REAL(pwritev2)(fd, iov, n, offset, rwf),
 		ofd_pwritev2(o, fd, iov, n, offset, rwf));
 }
 ALIAS(pwritev2, pwritev64v2);
@@ -288,14 +347,14 @@ EXPORT int fsync(int fd)
 {
 	if (!fd_is_container(fd))
 		return REAL(fsync)(fd);
-	ON_CONTAINER(fd, REAL(fsync)(fd), PLFS(plfs_sync(o->file)));
+	CANCEL_ON_CONTAINER(fd, REAL(fsync)(fd), PLFS(plfs_sync(o->file)));
 }
 
 EXPORT int fdatasync(int fd)
 {
 	if (!fd_is_container(fd))
 		return REAL(fdatasync)(fd);
-	ON_CONTAINER(fd, REAL(fdatasync)(fd), PLFS(plfs_sync(o->file)));
+	CANCEL_ON_CONTAINER(fd, REAL(fdatasync)(fd), PLFS(plfs_sync(o->file)));
 }
 
 /* sync_file_range(2) promises no durability after a crash. A caller that asks to wait for the write
@@ -336,6 +395,8 @@ ALIAS(ftruncate, ftruncate64);
 
 EXPORT int truncate(const char *path, off_t size)
 {
+	if (!path_is_there(path))
+		return -1;
 	if (!path_is_ours(AT_FDCWD, path, 0))
 		return REAL(truncate)(path, size);
 	return (int)to_errno(size < 0 ? -EINVAL : PLFS(plfs_door_truncate(path, size)));
@@ -372,7 +433,7 @@ ALIAS(fallocate, fallocate64);
 EXPORT int posix_fallocate(int fd, off_t offset, off_t len)
 {
 	struct ofd *o;
-	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return REAL(posix_fallocate)(fd, offset, len);
 	int rc = is_still_plain(o) ? -REAL(posix_fallocate)(fd, offset, len)
 				   : ofd_fallocate(o, fd, 0, offset, len);
@@ -384,7 +445,7 @@ ALIAS(posix_fallocate, posix_fallocate64);
 /* The placeholder's pages are not the file's, so advice is not passed to the kernel. */
 static bool has_no_pages(int fd)
 {
-	struct ofd *o = inside_plfs || !fd_is_container(fd) ? NULL : ofd_get(fd);
+	struct ofd *o = door_thread.inside || !fd_is_container(fd) ? NULL : ofd_get(fd);
 	bool none = o && !OFD_IS_PLAIN(o);
 	if (o)
 		ofd_put(o);
@@ -457,7 +518,7 @@ static ssize_t copy_bytes(int in, off_t *in_at, int out, off_t *out_at, size_t l
 EXPORT ssize_t copy_file_range(
 	int in, off64_t *in_at, int out, off64_t *out_at, size_t n, unsigned flags)
 {
-	if ((!fd_is_container(in) && !fd_is_container(out)) || inside_plfs)
+	if ((!fd_is_container(in) && !fd_is_container(out)) || door_thread.inside)
 		return REAL(copy_file_range)(in, in_at, out, out_at, n, flags);
 	if (flags) {
 		errno = EINVAL;
@@ -468,7 +529,7 @@ EXPORT ssize_t copy_file_range(
 
 EXPORT ssize_t sendfile(int out, int in, off_t *in_at, size_t n)
 {
-	if ((!fd_is_container(in) && !fd_is_container(out)) || inside_plfs)
+	if ((!fd_is_container(in) && !fd_is_container(out)) || door_thread.inside)
 		return REAL(sendfile)(out, in, in_at, n);
 	return copy_bytes(in, in_at, out, NULL, n > MOVE_MAX ? MOVE_MAX : n);
 }

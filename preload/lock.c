@@ -90,7 +90,7 @@ EXPORT int fcntl(int fd, int command, ...)
 	va_end(ap);
 
 	struct ofd *o;
-	if (!fd_is_container(fd) || inside_plfs)
+	if (!fd_is_container(fd) || door_thread.inside)
 		return REAL(fcntl)(fd, command, argument);
 	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
 		return door_dup_at_least(fd, command, (int)(intptr_t)argument);
@@ -153,7 +153,7 @@ ALIAS(lockf, lockf64);
 EXPORT int flock(int fd, int operation)
 {
 	struct ofd *o;
-	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return REAL(flock)(fd, operation);
 	bool unlocks = (operation & ~LOCK_NB) == LOCK_UN;
 	int64_t rc = unlocks ? PLFS(plfs_commit(o->file)) : 0;
@@ -205,7 +205,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 		source = (int)(intptr_t)argument;
 	else if (request == FICLONERANGE && argument)
 		source = (int)((struct file_clone_range *)argument)->src_fd;
-	struct ofd *from = !inside_plfs && source >= 0 ? ofd_get(source) : NULL;
+	struct ofd *from = !door_thread.inside && source >= 0 ? ofd_get(source) : NULL;
 	if (from) {
 		bool plain = OFD_IS_PLAIN(from);
 		ofd_put(from);
@@ -215,7 +215,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 		}
 	}
 	struct ofd *o;
-	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return REAL(ioctl)(fd, request, argument);
 	/* The position of a plain file is kept here, too. */
 	if (request != FIONREAD && OFD_IS_PLAIN(o)) {

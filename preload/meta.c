@@ -8,7 +8,7 @@
  * not read the container, the kernel's answer stays. */
 static int fix_stat(int rc, int dirfd, const char *path, int at_flags, struct stat *st)
 {
-	if (rc != 0 || inside_plfs || !stat_may_be_name(st))
+	if (rc != 0 || door_thread.inside || !stat_may_be_name(st))
 		return rc;
 	int saved = errno;
 	to_errno(PLFS(plfs_door_fix_stat(dirfd, path, at_flags, st)));
@@ -19,13 +19,13 @@ static int fix_stat(int rc, int dirfd, const char *path, int at_flags, struct st
 EXPORT int fstat(int fd, struct stat *st)
 {
 	struct ofd *o;
-	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return fix_stat(REAL(fstat)(fd, st), fd, NULL, AT_EMPTY_PATH, st);
 	if (OFD_IS_PLAIN(o)) {
 		ofd_put(o);
 		return fix_stat(REAL(fstat)(fd, st), fd, NULL, AT_EMPTY_PATH, st);
 	}
-	int rc = PLFS(plfs_fstat(o->file, st));
+	int rc = memory_is_there(st, sizeof *st, true) ? PLFS(plfs_fstat(o->file, st)) : -EFAULT;
 	ofd_put(o);
 	return (int)to_errno(rc);
 }
@@ -93,7 +93,7 @@ EXPORT int statx(
 		mask | STATX_TYPE | STATX_SIZE | STATX_NLINK | STATX_BLOCKS | STATX_INO |
 			STATX_CTIME,
 		x);
-	if (rc != 0 || inside_plfs || !S_ISREG(x->stx_mode) ||
+	if (rc != 0 || door_thread.inside || !S_ISREG(x->stx_mode) ||
 		(x->stx_size != PLFS_SUPER_BYTES && x->stx_nlink <= 1))
 		return rc;
 	struct stat st = {
@@ -134,7 +134,7 @@ EXPORT int statx(
 EXPORT int fchmod(int fd, mode_t mode)
 {
 	struct ofd *o;
-	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return REAL(fchmod)(fd, mode);
 	if (OFD_IS_PLAIN(o)) {
 		ofd_put(o);
@@ -156,8 +156,8 @@ EXPORT int fchmodat(int dirfd, const char *path, mode_t mode, int at_flags)
 {
 	bool follows = !(at_flags & AT_SYMLINK_NOFOLLOW);
 	/* Without AT_SYMLINK_NOFOLLOW, as a name is not a link. */
-	if (inside_plfs || !(follows ? path_is_ours(dirfd, path, 0)
-				     : path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW)))
+	if (door_thread.inside || !(follows ? path_is_ours(dirfd, path, 0)
+					    : path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW)))
 		return REAL(fchmodat)(dirfd, path, mode, at_flags);
 	at_flags &= ~AT_SYMLINK_NOFOLLOW;
 	return (int)to_errno(PLFS(plfs_door_chmod(dirfd, path, mode, at_flags)));
@@ -166,7 +166,7 @@ EXPORT int fchmodat(int dirfd, const char *path, mode_t mode, int at_flags)
 EXPORT int fchown(int fd, uid_t uid, gid_t gid)
 {
 	struct ofd *o;
-	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return REAL(fchown)(fd, uid, gid);
 	if (OFD_IS_PLAIN(o)) {
 		ofd_put(o);
@@ -204,7 +204,7 @@ EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
 EXPORT int futimens(int fd, const struct timespec times[2])
 {
 	struct ofd *o;
-	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return REAL(futimens)(fd, times);
 	if (OFD_IS_PLAIN(o)) {
 		ofd_put(o);
@@ -225,7 +225,7 @@ EXPORT int utimensat(int dirfd, const char *path, const struct timespec times[2]
 
 EXPORT int futimes(int fd, const struct timeval times[2])
 {
-	if (!fd_is_container(fd) || inside_plfs)
+	if (!fd_is_container(fd) || door_thread.inside)
 		return REAL(futimes)(fd, times);
 	if (!times)
 		return futimens(fd, NULL);
@@ -330,7 +330,7 @@ EXPORT int unlinkat(int dirfd, const char *path, int flags)
 {
 	if (flags & AT_REMOVEDIR) {
 		int rc = REAL(unlinkat)(dirfd, path, flags);
-		if (rc == 0 || (errno != ENOTEMPTY && errno != EEXIST) || inside_plfs)
+		if (rc == 0 || (errno != ENOTEMPTY && errno != EEXIST) || door_thread.inside)
 			return rc;
 		int saved = errno;
 		if (remove_empty_store(dirfd, path))
@@ -338,8 +338,10 @@ EXPORT int unlinkat(int dirfd, const char *path, int flags)
 		errno = saved;
 		return -1;
 	}
-	if (flags || inside_plfs)
+	if (flags || door_thread.inside)
 		return REAL(unlinkat)(dirfd, path, flags);
+	if (!path_is_there(path))
+		return -1;
 	int saved = errno;
 	int rc = PLFS(plfs_door_unlink_managed(dirfd, path));
 	if (rc == PLFS_NOT_MANAGED) {
@@ -372,8 +374,9 @@ EXPORT int remove(const char *path)
 
 static bool rename_is_ours(int old_dir, const char *old, int new_dir, const char *new)
 {
-	return path_is_ours(old_dir, old, AT_SYMLINK_NOFOLLOW) ||
-	       path_is_ours(new_dir, new, AT_SYMLINK_NOFOLLOW);
+	return path_is_there(old) && path_is_there(new) &&
+	       (path_is_ours(old_dir, old, AT_SYMLINK_NOFOLLOW) ||
+		       path_is_ours(new_dir, new, AT_SYMLINK_NOFOLLOW));
 }
 
 EXPORT int renameat2(int old_dir, const char *old, int new_dir, const char *new, unsigned flags)
@@ -402,7 +405,7 @@ EXPORT int rename(const char *old, const char *new)
 EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
 {
 	struct stat st;
-	if (inside_plfs || REAL(stat)(path, &st) < 0 || !S_ISREG(st.st_mode) ||
+	if (door_thread.inside || REAL(stat)(path, &st) < 0 || !S_ISREG(st.st_mode) ||
 		st.st_size != PLFS_SUPER_BYTES ||
 		PLFS(plfs_door_fix_stat(AT_FDCWD, path, 0, &st)) != 1)
 		return REAL(inotify_add_watch)(fd, path, mask);
@@ -414,7 +417,7 @@ EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
  * in managed directories. */
 static bool hidden(int fd, const char *name)
 {
-	return name[0] == '.' && name[1] != 0 && name[1] != '.' && !inside_plfs &&
+	return name[0] == '.' && name[1] != 0 && name[1] != '.' && !door_thread.inside &&
 	       PLFS(plfs_door_hidden(name)) && path_is_managed(fd, name);
 }
 

@@ -14,6 +14,7 @@ static int install(int fd, plfs_file *file, int flags, int64_t position)
 		errno = fd < FD_TABLE_LEN ? ENOMEM : EMFILE;
 		return -1;
 	}
+	signals_see_faults();
 	fd_install(fd, o);
 	stdio_follow(fd);
 	return fd;
@@ -29,10 +30,11 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	return install(fd, file, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC), 0);
 }
 
-static int open_through_door(int dirfd, const char *path, int flags, mode_t mode)
+static int open_through_door(int dirfd, const char *path, int flags, mode_t mode, int first)
 {
+	DEFER_SIGNALS();
 	plfs_file *file = NULL;
-	int fd = PLFS(plfs_door_open(dirfd, path, flags, mode, &file));
+	int fd = PLFS(plfs_door_open(dirfd, path, flags, mode, first, &file));
 	return opened_by_door(fd, file, flags);
 }
 
@@ -51,6 +53,7 @@ static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t 
 {
 	if (fd < 0)
 		return fd;
+	DEFER_SIGNALS();
 	door_forget(fd);
 	struct stat st;
 	if (REAL(fstat)(fd, &st) < 0 || !stat_may_be_name(&st))
@@ -67,32 +70,42 @@ static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t 
 	/* The application must not keep a writable descriptor of a superblock: a write that is not
 	 * wrapped would destroy it. */
 	RAW(SYS_close, fd);
-	return open_through_door(dirfd, path, flags & ~(O_CREAT | O_EXCL), mode);
+	return open_through_door(dirfd, path, flags & ~(O_CREAT | O_EXCL), mode, PLFS_NOT_OPENED);
 }
 
 int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 {
 	bool tmpfile = (flags & O_TMPFILE) == O_TMPFILE;
-	if (inside_plfs || !path || (flags & O_PATH) || ((flags & O_DIRECTORY) && !tmpfile))
+	if (door_thread.inside || !path || (flags & O_PATH) || ((flags & O_DIRECTORY) && !tmpfile))
 		return REAL(openat)(dirfd, path, flags, mode);
-	int saved = errno;
-	if (tmpfile && path_is_managed(dirfd, path)) {
-		/* linkat could give it a name, and then there would be a plain file in a managed
-		 * directory. Programs fall back to a named file. */
-		errno = EOPNOTSUPP;
+	if (!path_is_there(path))
 		return -1;
-	}
-	plfs_file *file = NULL;
-	int fd = PLFS(plfs_door_open_managed(dirfd, path, flags, mode, &file));
-	if (fd != PLFS_NOT_MANAGED) {
+	int saved = errno;
+	if (path_is_managed(dirfd, path)) {
+		if (tmpfile) {
+			/* linkat could give it a name, and then there would be a plain file in a
+			 * managed directory. Programs fall back to a named file. */
+			errno = EOPNOTSUPP;
+			return -1;
+		}
+		int first = PLFS_NOT_OPENED;
+		if ((flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL)) {
+			/* By libc, and while handlers of signals may run: a FIFO waits for its
+			 * other end, and a thread may be cancelled there. */
+			first = REAL(openat)(dirfd, path, flags & ~(O_CREAT | O_EXCL | O_TRUNC));
+			if (first < 0 && errno == EINTR)
+				return -1;
+			first = first < 0 ? -errno : first;
+		}
+		int fd = open_through_door(dirfd, path, flags, mode, first);
 		if (fd >= 0)
 			errno = saved;
-		return opened_by_door(fd, file, flags);
+		return fd;
 	}
 	bool ours = (flags & O_TRUNC) && path_may_be_name(dirfd, path, 0);
 	errno = saved;
 	if (ours)
-		return open_through_door(dirfd, path, flags, mode);
+		return open_through_door(dirfd, path, flags, mode, PLFS_NOT_OPENED);
 	return adopt_if_name(REAL(openat)(dirfd, path, flags, mode), dirfd, path, flags, mode);
 }
 
@@ -151,7 +164,7 @@ ALIAS(__openat_2, __openat64_2);
 /* mknod can make a regular file too. */
 EXPORT int mknodat(int dirfd, const char *path, mode_t mode, dev_t dev)
 {
-	if (((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0) || inside_plfs ||
+	if (((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0) || door_thread.inside ||
 		!path_is_managed(dirfd, path))
 		return REAL(mknodat)(dirfd, path, mode, dev);
 	int fd = door_openat(dirfd, path, O_CREAT | O_EXCL | O_WRONLY, mode & 07777);
@@ -243,8 +256,9 @@ static bool fd_is_owned(int fd)
 
 int door_close(int fd)
 {
-	if (inside_plfs)
+	if (door_thread.inside)
 		return REAL(close)(fd);
+	DEFER_SIGNALS();
 	struct ofd *o = door_detach(fd);
 	if (!o) {
 		if (fd_is_owned(fd)) {
@@ -290,15 +304,17 @@ EXPORT int dup(int fd)
 {
 	if (!fd_is_container(fd))
 		return REAL(dup)(fd);
+	DEFER_SIGNALS();
 	struct ofd *o = ofd_get(fd);
 	return install_copy(REAL(dup)(fd), o);
 }
 
 static int door_dup_to(int from, int to, int flags, bool three)
 {
-	if ((!fd_is_container(from) && !fd_is_container(to) && !fd_is_owned(to)) || inside_plfs ||
-		from == to)
+	if ((!fd_is_container(from) && !fd_is_container(to) && !fd_is_owned(to)) ||
+		door_thread.inside || from == to)
 		return three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
+	DEFER_SIGNALS();
 	/* To the application the number of one of libplfs's descriptors is free. EBUSY is what dup2
 	 * gives for a number that is being opened. */
 	if (fd_is_owned(to)) {
@@ -380,7 +396,7 @@ static int close_plain(unsigned first, unsigned last)
 
 EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
-	if (inside_plfs || first > last || (flags & CLOSE_RANGE_CLOEXEC))
+	if (door_thread.inside || first > last || (flags & CLOSE_RANGE_CLOEXEC))
 		return REAL(close_range)(first, last, flags);
 	int limit = atomic_load(&fd_limit);
 	for (int fd = (int)first; first < FD_TABLE_LEN && fd < limit && (unsigned)fd <= last; fd++)
@@ -397,6 +413,7 @@ EXPORT void closefrom(int first)
 /* fcntl(F_DUPFD) and F_DUPFD_CLOEXEC; lock.c has the other commands. */
 int door_dup_at_least(int fd, int command, int least)
 {
+	DEFER_SIGNALS();
 	struct ofd *o = ofd_get(fd);
 	return install_copy(REAL(fcntl)(fd, command, least), o);
 }

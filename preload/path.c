@@ -5,7 +5,7 @@
 bool path_is_managed(int dirfd, const char *path)
 {
 	int saved = errno;
-	bool yes = PLFS(plfs_door_below_managed(dirfd, path)) == 1;
+	bool yes = path_is_there(path) && PLFS_ALWAYS(plfs_door_below_managed(dirfd, path)) == 1;
 	errno = saved;
 	return yes;
 }
@@ -22,7 +22,7 @@ bool path_may_be_name(int dirfd, const char *path, int at_flags)
 bool path_is_ours(int dirfd, const char *path, int at_flags)
 {
 	int saved = errno;
-	bool yes = !inside_plfs &&
+	bool yes = !door_thread.inside &&
 		   (path_is_managed(dirfd, path) || path_may_be_name(dirfd, path, at_flags));
 	errno = saved;
 	return yes;

@@ -29,7 +29,7 @@ static void pin_plain(enum shared shared)
 
 int64_t share_with_process(enum shared shared)
 {
-	if (inside_plfs || atomic_load(&fd_limit) == 0)
+	if (door_thread.inside || atomic_load(&fd_limit) == 0)
 		return 0;
 	int saved = errno;
 	int64_t rc = commit_all();
@@ -54,8 +54,10 @@ int64_t share_with_process(enum shared shared)
  * also commits, so there is no commit here. */
 EXPORT pid_t fork(void)
 {
-	if (!inside_plfs)
+	if (!door_thread.inside)
 		fd_share_positions();
+	/* The handlers around a fork hold all locks. */
+	DEFER_SIGNALS();
 	return REAL(fork)();
 }
 ALIAS(fork, __fork);
@@ -226,12 +228,14 @@ static struct actions *all_actions;
 
 void spawn_lock(void)
 {
+	signals_defer();
 	pthread_mutex_lock(&actions_lock);
 }
 
 void spawn_unlock(void)
 {
 	pthread_mutex_unlock(&actions_lock);
+	signals_resume();
 }
 
 /* The list of `key`; the lock is held. */
@@ -245,7 +249,7 @@ static struct actions *find_actions(const posix_spawn_file_actions_t *key)
 
 static void drop_actions(const posix_spawn_file_actions_t *key)
 {
-	pthread_mutex_lock(&actions_lock);
+	spawn_lock();
 	for (struct actions **p = &all_actions; *p; p = &(*p)->next)
 		if ((*p)->key == key) {
 			struct actions *a = *p;
@@ -256,7 +260,7 @@ static void drop_actions(const posix_spawn_file_actions_t *key)
 			free(a);
 			break;
 		}
-	pthread_mutex_unlock(&actions_lock);
+	spawn_unlock();
 }
 
 /* Records an action that libc accepted (rc == 0). Returns the result of the call. */
@@ -265,7 +269,7 @@ static int note_action(int rc, const posix_spawn_file_actions_t *key, struct act
 	if (rc != 0)
 		return rc;
 	char *path = action.path ? strdup(action.path) : NULL;
-	pthread_mutex_lock(&actions_lock);
+	spawn_lock();
 	struct actions *a = find_actions(key);
 	if (!a && (a = calloc(1, sizeof *a))) {
 		a->key = key;
@@ -278,7 +282,7 @@ static int note_action(int rc, const posix_spawn_file_actions_t *key, struct act
 		v[a->n] = action;
 		v[a->n++].path = path;
 	}
-	pthread_mutex_unlock(&actions_lock);
+	spawn_unlock();
 	if (v && (path || !action.path))
 		return 0;
 	return ENOMEM;
@@ -408,9 +412,9 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[],
 	char *const envp[])
 {
-	pthread_mutex_lock(&actions_lock);
+	spawn_lock();
 	struct actions *a = fa ? find_actions(fa) : NULL;
-	pthread_mutex_unlock(&actions_lock);
+	spawn_unlock();
 	bool ours = false;
 	for (int i = 0; a && i < a->n; i++)
 		ours = ours ||

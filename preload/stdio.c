@@ -37,12 +37,14 @@ static struct stream *stand_in[3]; /* kept once made: programs may hold the poin
 
 void stdio_lock(void)
 {
+	signals_defer();
 	pthread_mutex_lock(&streams_lock);
 }
 
 void stdio_unlock(void)
 {
 	pthread_mutex_unlock(&streams_lock);
+	signals_resume();
 }
 
 static FILE **global_of(int fd)
@@ -249,7 +251,7 @@ static FILE *stream_on(int fd, const char *mode)
 
 EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 {
-	int flags = inside_plfs || !path || !mode ? -1 : mode_flags(mode);
+	int flags = door_thread.inside || !path || !mode ? -1 : mode_flags(mode);
 	if (flags < 0)
 		return REAL(fopen)(path, mode);
 	if (!path_is_managed(AT_FDCWD, path) &&
@@ -279,7 +281,7 @@ ALIAS(fopen, fopen64);
 EXPORT FILE *fdopen(int fd, const char *mode)
 {
 	struct ofd *o;
-	if (!fd_is_container(fd) || inside_plfs || !(o = ofd_get(fd)))
+	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return REAL(fdopen)(fd, mode);
 	int want = mode_flags(mode), have = atomic_load(&o->flags) & O_ACCMODE;
 	ofd_put(o);
@@ -299,7 +301,7 @@ EXPORT int fclose(FILE *fp)
 	/* A stream of libc whose descriptor became a container (by dup2): libc closes it without
 	 * us. */
 	int fd = fp->_fileno;
-	if (!inside_plfs && fd_is_container(fd) && !find_stream(fp)) {
+	if (!door_thread.inside && fd_is_container(fd) && !find_stream(fp)) {
 		int rc = REAL(fclose)(fp);
 		door_forget(fd);
 		return rc;
@@ -314,7 +316,7 @@ EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE 
 {
 	int flags = mode_flags(mode), fd = fp->_fileno;
 	bool ours = path && path_is_ours(AT_FDCWD, path, 0);
-	if (inside_plfs || flags < 0 || (!ours && !fd_is_container(fd)))
+	if (door_thread.inside || flags < 0 || (!ours && !fd_is_container(fd)))
 		return REAL(freopen)(path, mode, fp);
 	if (!path) {
 		/* A new mode for the same file. The descriptor's own access mode stays. */

@@ -20,7 +20,7 @@ static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size
 		return -1;
 	}
 	long fd = RAW(SYS_openat2, dirfd, path, how, size);
-	if (fd >= 0 && !inside_plfs && path_may_be_name((int)fd, "", AT_EMPTY_PATH)) {
+	if (fd >= 0 && !door_thread.inside && path_may_be_name((int)fd, "", AT_EMPTY_PATH)) {
 		long rc = door_adopt(
 			(int)fd, (int)how[0] & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC), 0);
 		if (rc < 0) {
@@ -47,7 +47,7 @@ EXPORT long syscall(long number, ...)
 	long d = va_arg(ap, long), e = va_arg(ap, long), f = va_arg(ap, long);
 	va_end(ap);
 
-	if (inside_plfs)
+	if (door_thread.inside)
 		return REAL(syscall)(number, a, b, c, d, e, f);
 	switch (number) {
 #ifdef SYS_open

@@ -13,7 +13,7 @@
  * pointer. */
 static struct wide_state *ours(FILE *fp)
 {
-	return __builtin_expect((intptr_t)fp->_wide_data != -1, 1) || inside_plfs
+	return __builtin_expect((intptr_t)fp->_wide_data != -1, 1) || door_thread.inside
 		       ? NULL
 		       : stdio_wide_state(fp);
 }

@@ -15,8 +15,12 @@ extern "C" {
 /* --- System calls on any file, where PLFS files are recognised (preload/, mpi/) --- */
 
 /**
- * What [`plfs_door_open_managed`] and [`plfs_door_unlink_managed`] say of other paths: no negative
- * errno.
+ * [`plfs_door_open`]: nobody has opened the path.
+ */
+#define PLFS_NOT_OPENED -5001
+
+/**
+ * What [`plfs_door_unlink_managed`] says of other paths: no negative errno.
  */
 #define PLFS_NOT_MANAGED -5000
 
@@ -55,19 +59,14 @@ int plfs_door_is_plfs(int dirfd, const char *path);
  * placeholder: open for reading on the file's inode, it holds the number and answers stat, locks
  * and F_GETFL; close both.
  *
- * Requires:
- * `path` is a C string, `out` a place for a pointer.
- */
-int plfs_door_open(int dirfd, const char *path, int flags, mode_t mode, plfs_file **out);
-
-/**
- * [`plfs_door_open`] of a path that [lies below](plfs_door_below_managed) a managed directory;
- * PLFS_NOT_MANAGED for others, of which nothing is opened.
+ * `first` is what openat(2) gave the caller for the same path and flags, but without O_CREAT,
+ * O_EXCL and O_TRUNC: a descriptor, which is taken over, or a negative errno; or PLFS_NOT_OPENED.
+ * The open of a FIFO waits for the other end, and what waits should not be here.
  *
  * Requires:
- * `path` is NULL or a C string, `out` a place for a pointer.
+ * `path` is a C string, `out` a place for a pointer; `first` is nobody else's.
  */
-int plfs_door_open_managed(int dirfd, const char *path, int flags, mode_t mode, plfs_file **out);
+int plfs_door_open(int dirfd, const char *path, int flags, mode_t mode, int first, plfs_file **out);
 
 /**
  * plfs_open by one of several processes that will write the file: it gets a container at once, if

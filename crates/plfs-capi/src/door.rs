@@ -3,7 +3,7 @@
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
 use std::io::Write;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use rustix::io::DupFlags;
 use crate::attributes::BLOCK_BYTES;
 use crate::handle::{PlfsFile, access_of, handle, offset_arg, open_for};
 use crate::io::seek;
-use crate::{Failure, Result, absolute, borrow, call, link_of, path_arg, plfs};
+use crate::{Failure, Result, absolute, borrow, call, link_of, path_arg, plfs, protect_heap};
 
 /// Flags that are set on the placeholder, where F_GETFL and F_GETFD read them.
 const KEPT: c_int = libc::O_CLOEXEC | libc::O_APPEND | libc::O_NONBLOCK;
@@ -89,6 +89,7 @@ fn normal(path: &[u8]) -> Vec<u8> {
 fn managed_dirs() -> &'static [Vec<u8>] {
     static MANAGED: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     MANAGED.get_or_init(|| {
+        protect_heap();
         let paths = managed_dirs_of_process();
         // A relative path would change its meaning with the current directory.
         let absolute = paths.iter().filter(|path| path.is_absolute());
@@ -215,6 +216,9 @@ pub unsafe extern "C" fn plfs_door_is_plfs(dirfd: c_int, path: *const c_char) ->
     }) as c_int
 }
 
+/// [`plfs_door_open`]: nobody has opened the path.
+pub const PLFS_NOT_OPENED: c_int = -5001;
+
 /// Opens `path` as openat(2), except that a regular file that it creates is a PLFS file, or will be
 /// one when others write it. Gives a descriptor, which is the caller's.
 ///
@@ -225,46 +229,37 @@ pub unsafe extern "C" fn plfs_door_is_plfs(dirfd: c_int, path: *const c_char) ->
 /// placeholder: open for reading on the file's inode, it holds the number and answers stat, locks
 /// and F_GETFL; close both.
 ///
+/// `first` is what openat(2) gave the caller for the same path and flags, but without O_CREAT,
+/// O_EXCL and O_TRUNC: a descriptor, which is taken over, or a negative errno; or PLFS_NOT_OPENED.
+/// The open of a FIFO waits for the other end, and what waits should not be here.
+///
 /// # Safety
-/// `path` is a C string, `out` a place for a pointer.
+/// `path` is a C string, `out` a place for a pointer; `first` is nobody else's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_open(
     dirfd: c_int,
     path: *const c_char,
     flags: c_int,
     mode: mode_t,
+    first: c_int,
     out: *mut *mut PlfsFile,
 ) -> c_int {
     call(|| {
         // SAFETY: the caller's promises.
         let (at, out) = unsafe { (absolute(dirfd, path_arg(path)?)?, out.as_mut()) };
+        let first = match first {
+            PLFS_NOT_OPENED => None,
+            // SAFETY: the caller's promise.
+            0.. => Some(Ok(unsafe { OwnedFd::from_raw_fd(first) })),
+            _ => Some(Err(Errno::from_raw_os_error(-first))),
+        };
         // SAFETY: the caller's promise.
-        unsafe { open_at(dirfd, path, at, flags, mode, out) }
+        unsafe { open_at(dirfd, path, at, flags, mode, first, out) }
     }) as c_int
 }
 
-/// What [`plfs_door_open_managed`] and [`plfs_door_unlink_managed`] say of other paths: no negative
-/// errno.
+/// What [`plfs_door_unlink_managed`] says of other paths: no negative errno.
 pub const PLFS_NOT_MANAGED: c_int = -5000;
-
-/// [`plfs_door_open`] of a path that [lies below](plfs_door_below_managed) a managed directory;
-/// PLFS_NOT_MANAGED for others, of which nothing is opened.
-///
-/// # Safety
-/// `path` is NULL or a C string, `out` a place for a pointer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_open_managed(
-    dirfd: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mode: mode_t,
-    out: *mut *mut PlfsFile,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
-    // SAFETY: the caller's promises.
-    call(|| unsafe { open_at(dirfd, path, at, flags, mode, out.as_mut()) }) as c_int
-}
 
 /// Opens `path`, whose absolute path is `at`.
 ///
@@ -276,6 +271,7 @@ unsafe fn open_at(
     at: PathBuf,
     flags: c_int,
     mode: mode_t,
+    mut first: Option<std::result::Result<OwnedFd, Errno>>,
     out: Option<&mut *mut PlfsFile>,
 ) -> Result<i64> {
     let out = out.ok_or_else(|| Failure::new(Errno::FAULT, "the place for the handle is NULL"))?;
@@ -299,7 +295,8 @@ unsafe fn open_at(
     loop {
         if !(create && exclusive) {
             // Without O_TRUNC: it may be a superblock.
-            match native(flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC)) {
+            let how = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
+            match first.take().unwrap_or_else(|| native(how)) {
                 Ok(fd) => match existing(fd, &at, flags, &native, out)? {
                     Some(fd) => return Ok(fd),
                     // It got a container at this moment.

@@ -8,9 +8,7 @@ use crate::LAST_ERROR;
 /// offset and the cause. Valid until the thread's next call that fails; never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_last_error() -> *const c_char {
-    LAST_ERROR
-        .try_with(|last| last.try_borrow().map_or(c"".as_ptr(), |last| last.as_ptr()))
-        .unwrap_or(c"".as_ptr())
+    LAST_ERROR.with(|last| last.as_ptr().cast())
 }
 
 /// The version, such as "0.1.0". Static.

@@ -18,14 +18,14 @@ mod layout;
 mod path;
 mod pieces;
 
-use std::cell::RefCell;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::cell::Cell;
+use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLockWriteGuard};
+use std::sync::{Once, OnceLock, PoisonError, RwLockWriteGuard};
 
 use plfs_core::store::Errno;
 use plfs_core::{Config, Error, FORK_GATE, Plfs};
@@ -56,8 +56,27 @@ impl Failure {
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
+/// The library's own heap. A handler of a signal may open a file while the thread that it
+/// interrupted is in libc's malloc; in the middle of a call of ours no handler runs
+/// (preload/signals.c).
+#[global_allocator]
+static HEAP: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
+/// The child of a fork finds the heap unlocked. Called before anything else that asks for handlers
+/// around a fork, so that the heap is locked last and unlocked first.
+pub(crate) fn protect_heap() {
+    static DONE: Once = Once::new();
+    // SAFETY: it asks to be called before anything is allocated, because of forks before. One in
+    // another thread before this process has used PLFS at all would have to hit an allocation.
+    DONE.call_once(|| unsafe { dlmalloc::enable_alloc_after_fork() });
+}
+
+/// Longest sentence kept, in bytes: a path of 4,096 (PATH_MAX) is cut.
+const SENTENCE_MAX: usize = 1024;
+
 thread_local! {
-    static LAST_ERROR: RefCell<CString> = RefCell::default();
+    /// A C string. Without a destructor, which would be registered with libc's malloc.
+    pub(crate) static LAST_ERROR: Cell<[u8; SENTENCE_MAX]> = const { Cell::new([0; SENTENCE_MAX]) };
 }
 
 /// Runs the body of an export: behind the fork gate, inside the panic boundary. Gives the value or
@@ -74,19 +93,26 @@ pub(crate) fn call(body: impl FnOnce() -> Result<i64>) -> i64 {
             "PLFS has a bug and stopped this call; please report what it printed",
         ),
     };
-    // A thread that is ending has no place for the sentence any more; the number is enough then.
-    let _ = LAST_ERROR.try_with(|last| {
-        if let Ok(mut last) = last.try_borrow_mut() {
-            *last = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
-        }
-    });
+    keep_sentence(&failure.text);
     -i64::from(failure.errno.raw_os_error())
+}
+
+/// Apart, so that calls which succeed have no room for it on their stack.
+#[cold]
+#[inline(never)]
+fn keep_sentence(text: &str) {
+    let mut sentence = [0; SENTENCE_MAX];
+    for (at, byte) in sentence[..SENTENCE_MAX - 1].iter_mut().zip(text.bytes()) {
+        *at = if byte == 0 { b' ' } else { byte };
+    }
+    LAST_ERROR.set(sentence);
 }
 
 /// The process's PLFS, set up at the first call from the environment.
 pub(crate) fn plfs() -> Result<&'static Plfs> {
     static PLFS: OnceLock<std::result::Result<Plfs, String>> = OnceLock::new();
     let plfs = PLFS.get_or_init(|| {
+        protect_heap();
         let plfs = Config::from_env().map(Plfs::posix);
         if plfs.is_ok() {
             // SAFETY: the handlers are plain functions that stay loaded as long as this library,

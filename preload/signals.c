@@ -1,0 +1,366 @@
+/* Signals: a handler of the program never runs in the middle of a call of ours.
+ *
+ * libplfs has locks and a heap, so it cannot be entered again by a handler that interrupted it, and
+ * a handler that leaves by siglongjmp would leave the locks taken. So the kernel calls on_signal
+ * instead of the program's handler. If the thread is in a call of ours, on_signal blocks all
+ * signals for the interrupted context and sends the signal to the thread again: the kernel keeps
+ * it, with all that it knows of it, until the call ends and puts the mask back. Else it calls the
+ * handler. Calls that nothing interrupts cost two additions and a test.
+ *
+ * A fault inside a call of ours (SIGSEGV and its kin) cannot wait. The handler runs at once, and
+ * libplfs is closed to the thread as long as it runs: calls on PLFS files fail with EIO. If the
+ * handler does not return, it stays closed to the thread.
+ *
+ * Handlers that are installed without libc are not seen (Go's; those make no calls of ours), and
+ * libc's own (thread cancellation, SIGRTMIN - 2 and - 1) interrupt no call of ours. */
+#include "door.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+
+__thread struct thread_state door_thread __attribute__((tls_model("initial-exec")));
+
+/* What the program has asked for each signal; the rest (mask, flags) the kernel has. */
+static struct {
+	_Atomic(void (*)(int, siginfo_t *, void *)) handler;
+	/* SA_SIGINFO and SA_RESETHAND of the program, which we set and emulate ourselves. */
+	_Atomic int flags;
+} asked[NSIG];
+
+/* Faults of memory_is_there end here; NULL while none is expected. */
+static __thread sigjmp_buf *volatile probe __attribute__((tls_model("initial-exec")));
+/* Does on_signal get SIGSEGV and SIGBUS? */
+static _Atomic bool faults_are_seen;
+
+static bool is_fault(int sig, const siginfo_t *info)
+{
+	switch (sig) {
+	case SIGSEGV:
+	case SIGBUS:
+	case SIGFPE:
+	case SIGILL:
+	case SIGTRAP:
+	case SIGSYS:
+		return info->si_code > 0;
+	}
+	return false;
+}
+
+#define SIGNAL_BIT(sig) ((uint64_t)1 << ((sig) - 1))
+
+/* All signals but faults, which cannot be blocked, and the two that libc keeps to itself. */
+#define BLOCKABLE \
+	(~(SIGNAL_BIT(SIGSEGV) | SIGNAL_BIT(SIGBUS) | SIGNAL_BIT(SIGFPE) | SIGNAL_BIT(SIGILL) | \
+		SIGNAL_BIT(SIGTRAP) | SIGNAL_BIT(SIGSYS) | SIGNAL_BIT(32) | SIGNAL_BIT(33)))
+
+static void set_mask(const uint64_t *mask, uint64_t *old)
+{
+	RAW(SYS_rt_sigprocmask, (long)SIG_SETMASK, mask, old, sizeof *mask);
+}
+
+void signals_block_all(uint64_t *old)
+{
+	uint64_t all = BLOCKABLE;
+	set_mask(&all, old);
+}
+
+void signals_restore(const uint64_t *old)
+{
+	set_mask(old, NULL);
+}
+
+void signals_deliver(void)
+{
+	door_thread.waiting = false;
+	int saved = errno;
+	uint64_t mask = door_thread.mask;
+	/* The kernel calls on_signal before this returns. */
+	set_mask(&mask, NULL);
+	errno = saved;
+}
+
+/* Another signal can interrupt this before all are blocked, and does the same; what it notes of the
+ * mask is wrong, and corrected here, because it returns first. */
+static void defer(int sig, siginfo_t *info, ucontext_t *context)
+{
+	uint64_t all = BLOCKABLE;
+	set_mask(&all, NULL);
+	memcpy(&door_thread.mask, &context->uc_sigmask, sizeof all);
+	memcpy(&context->uc_sigmask, &all, sizeof all);
+	door_thread.waiting = true;
+	long process = getpid(), thread = RAW(SYS_gettid);
+	if (RAW(SYS_rt_tgsigqueueinfo, process, thread, (long)sig, info) < 0)
+		RAW(SYS_tgkill, process, thread, (long)sig);
+}
+
+/* What the kernel does without a handler. The signal is pending when this returns. */
+static void default_action(int sig, siginfo_t *info)
+{
+	struct sigaction action = {.sa_handler = SIG_DFL};
+	REAL(sigaction)(sig, &action, NULL);
+	/* A fault comes again by itself. */
+	if (!is_fault(sig, info))
+		RAW(SYS_tgkill, (long)getpid(), RAW(SYS_gettid), (long)sig);
+}
+
+static void call_handler(int sig, siginfo_t *info, void *context)
+{
+	void (*handler)(int, siginfo_t *, void *) = atomic_load(&asked[sig].handler);
+	if (handler == (void *)SIG_DFL) {
+		default_action(sig, info);
+		return;
+	}
+	if (atomic_load(&asked[sig].flags) & SA_RESETHAND) {
+		struct sigaction action = {.sa_handler = SIG_DFL};
+		REAL(sigaction)(sig, &action, NULL);
+	}
+	handler(sig, info, context);
+}
+
+static void on_signal(int sig, siginfo_t *info, void *context)
+{
+	int saved = errno;
+	bool fault = is_fault(sig, info);
+	if (fault && probe && (sig == SIGSEGV || sig == SIGBUS)) {
+		sigjmp_buf *to = probe;
+		probe = NULL;
+		signals_restore((uint64_t *)&((ucontext_t *)context)->uc_sigmask);
+		siglongjmp(*to, 1);
+	}
+	if (door_thread.depth == 0) {
+		call_handler(sig, info, context);
+	} else if (!fault) {
+		defer(sig, info, context);
+		errno = saved;
+	} else {
+		struct thread_state state = door_thread;
+		door_thread = (struct thread_state){.closed = true};
+		call_handler(sig, info, context);
+		door_thread = state;
+	}
+}
+
+static bool has_handlers(int sig)
+{
+	return sig > 0 && sig < NSIG && sig != SIGKILL && sig != SIGSTOP && (sig < 32 || sig > 33);
+}
+
+EXPORT int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *restrict old)
+{
+	if (!has_handlers(sig))
+		return REAL(sigaction)(sig, act, old);
+	void *handler = (void *)atomic_load(&asked[sig].handler);
+	int flags = atomic_load(&asked[sig].flags);
+	struct sigaction mine, prior;
+	if (act) {
+		mine = *act;
+		void *wanted = (void *)mine.sa_sigaction;
+		bool seen = (sig == SIGSEGV || sig == SIGBUS) && wanted == (void *)SIG_DFL &&
+			    atomic_load(&faults_are_seen);
+		if (seen || (wanted != (void *)SIG_DFL && wanted != (void *)SIG_IGN)) {
+			atomic_store(&asked[sig].flags,
+				mine.sa_flags & (SA_SIGINFO | (int)SA_RESETHAND));
+			atomic_store(&asked[sig].handler, mine.sa_sigaction);
+			mine.sa_sigaction = on_signal;
+			mine.sa_flags = (mine.sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO;
+			if (seen)
+				mine.sa_flags |= SA_ONSTACK;
+		}
+	}
+	if (REAL(sigaction)(sig, act ? &mine : NULL, &prior) < 0)
+		return -1;
+	if (old) {
+		*old = prior;
+		if (prior.sa_sigaction == on_signal) {
+			old->sa_sigaction = (void (*)(int, siginfo_t *, void *))handler;
+			old->sa_flags = (prior.sa_flags & ~SA_SIGINFO) | flags;
+			if (handler == (void *)SIG_DFL)
+				old->sa_flags = flags;
+		}
+	}
+	return 0;
+}
+ALIAS(sigaction, __sigaction);
+
+/* Signals that siginterrupt(3) has said interrupt system calls, for signal(3). */
+static sigset_t interrupting;
+
+/* The forms of signal(2), by which flags and mask they have. */
+static sighandler_t set_handler(int sig, sighandler_t handler, int flags, bool masks_itself)
+{
+	struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, old;
+	sigemptyset(&action.sa_mask);
+	if (handler == SIG_ERR || (masks_itself && sigaddset(&action.sa_mask, sig) < 0)) {
+		errno = EINVAL;
+		return SIG_ERR;
+	}
+	return sigaction(sig, &action, &old) < 0 ? SIG_ERR : old.sa_handler;
+}
+
+EXPORT sighandler_t signal(int sig, sighandler_t handler)
+{
+	bool interrupts = sig > 0 && sig < NSIG && sigismember(&interrupting, sig) == 1;
+	return set_handler(sig, handler, interrupts ? 0 : SA_RESTART, true);
+}
+ALIAS(signal, bsd_signal);
+ALIAS(signal, ssignal);
+
+EXPORT sighandler_t sysv_signal(int sig, sighandler_t handler)
+{
+	return set_handler(sig, handler, SA_RESETHAND | SA_NODEFER | SA_INTERRUPT, false);
+}
+ALIAS(sysv_signal, __sysv_signal);
+
+EXPORT int siginterrupt(int sig, int flag)
+{
+	struct sigaction action;
+	if (sigaction(sig, NULL, &action) < 0)
+		return -1;
+	if (flag) {
+		sigaddset(&interrupting, sig);
+		action.sa_flags &= ~SA_RESTART;
+	} else {
+		sigdelset(&interrupting, sig);
+		action.sa_flags |= SA_RESTART;
+	}
+	return sigaction(sig, &action, NULL);
+}
+
+EXPORT sighandler_t sigset(int sig, sighandler_t handler)
+{
+	sigset_t one, before;
+	sigemptyset(&one);
+	if (handler == SIG_ERR || sigaddset(&one, sig) < 0) {
+		errno = EINVAL;
+		return SIG_ERR;
+	}
+	struct sigaction old;
+	if (handler == SIG_HOLD) {
+		if (sigprocmask(SIG_BLOCK, &one, &before) < 0 || sigaction(sig, NULL, &old) < 0)
+			return SIG_ERR;
+		return sigismember(&before, sig) ? SIG_HOLD : old.sa_handler;
+	}
+	sighandler_t prior = set_handler(sig, handler, 0, false);
+	if (prior == SIG_ERR || sigprocmask(SIG_UNBLOCK, &one, &before) < 0)
+		return SIG_ERR;
+	return sigismember(&before, sig) ? SIG_HOLD : prior;
+}
+
+void signals_see_faults(void)
+{
+	static _Atomic bool asked_for;
+	if (atomic_load_explicit(&asked_for, memory_order_relaxed) ||
+		atomic_exchange(&asked_for, true))
+		return;
+	atomic_store(&faults_are_seen, true);
+	static const int faults[] = {SIGSEGV, SIGBUS};
+	for (int i = 0; i < 2; i++) {
+		struct sigaction now;
+		if (REAL(sigaction)(faults[i], NULL, &now) < 0)
+			continue;
+		if (now.sa_handler == SIG_DFL) {
+			struct sigaction action = {.sa_handler = SIG_DFL};
+			sigaction(faults[i], &action, NULL);
+		} else if (now.sa_sigaction != on_signal) {
+			/* Somebody's who did not ask libc, such as a sanitizer's. */
+			atomic_store(&faults_are_seen, false);
+		}
+	}
+}
+
+/* The kernel's pages have at least this size on every machine. */
+#define PAGE 4096
+
+static __attribute__((noinline)) void touch(const void *memory, size_t n, bool written)
+{
+	uintptr_t at = (uintptr_t)memory, last = at + (n - 1);
+	while (at <= last) {
+		/* Or with nothing: what other threads write there meanwhile stays. */
+		if (written)
+			__atomic_fetch_or((char *)at, 0, __ATOMIC_RELAXED);
+		else
+			(void)*(volatile char *)at;
+		uintptr_t next = (at | (PAGE - 1)) + 1;
+		if (next <= at)
+			break;
+		at = next;
+	}
+}
+
+static __attribute__((noinline)) void touch_string(const char *string)
+{
+	for (volatile const char *at = string; *at; at++)
+		;
+}
+
+bool memory_is_there(const void *memory, size_t n, bool written)
+{
+	if (n == 0 || !atomic_load_explicit(&faults_are_seen, memory_order_relaxed))
+		return true;
+	if ((uintptr_t)memory + (n - 1) < n - 1)
+		return false;
+	sigjmp_buf here;
+	if (sigsetjmp(here, 0))
+		return false;
+	probe = &here;
+	atomic_signal_fence(memory_order_seq_cst);
+	touch(memory, n, written);
+	atomic_signal_fence(memory_order_seq_cst);
+	probe = NULL;
+	return true;
+}
+
+bool path_is_there(const char *path)
+{
+	if (!path)
+		return true;
+	signals_see_faults();
+	if (!atomic_load_explicit(&faults_are_seen, memory_order_relaxed))
+		return true;
+	sigjmp_buf here;
+	if (sigsetjmp(here, 0)) {
+		errno = EFAULT;
+		return false;
+	}
+	probe = &here;
+	atomic_signal_fence(memory_order_seq_cst);
+	touch_string(path);
+	atomic_signal_fence(memory_order_seq_cst);
+	probe = NULL;
+	return true;
+}
+
+/* libplfs's own threads: no handler of the program runs on them, and what their runtime calls in
+ * libc is not for libplfs. */
+struct own_thread {
+	void *(*run)(void *);
+	void *argument;
+};
+
+static void *run_own_thread(void *argument)
+{
+	struct own_thread own = *(struct own_thread *)argument;
+	free(argument);
+	door_thread.inside = 1;
+	return own.run(own.argument);
+}
+
+EXPORT int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict attr,
+	void *(*run)(void *), void *restrict argument)
+{
+	if (!door_thread.inside)
+		return REAL(pthread_create)(thread, attr, run, argument);
+	struct own_thread *own = malloc(sizeof *own);
+	if (!own)
+		return EAGAIN;
+	*own = (struct own_thread){run, argument};
+	uint64_t mask;
+	signals_block_all(&mask);
+	int rc = REAL(pthread_create)(thread, attr, run_own_thread, own);
+	signals_restore(&mask);
+	if (rc != 0)
+		free(own);
+	return rc;
+}
