@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <sys/stat.h>
-#include <wchar.h>
 
 /* What the door keeps for each thread. */
 struct thread_state {
@@ -135,10 +134,11 @@ bool path_is_ours(int dirfd, const char *path, int at_flags);
 int door_openat(int dirfd, const char *path, int flags, mode_t mode);
 int door_close(int fd);
 /* Puts fd, which the kernel opened or which was inherited, into the table if it is open on a name.
- * 1: it was, 0: it is plain, or a negative errno. */
-int door_adopt(int fd, int flags, int64_t position);
-/* Takes the entry of fd out, with what goes with a closed descriptor: record locks, a standard
- * stream. The caller gets its reference. */
+ * The description is the one given, or a new one with these flags. 1: it was, 0: it is plain, or a
+ * negative errno. */
+int door_adopt(int fd, int flags, struct description *shared);
+/* Takes the entry of fd out, with what goes with a closed descriptor: record locks. The caller gets
+ * its reference. */
 struct ofd *door_detach(int fd);
 /* Removes the entry of a descriptor that libc replaced without calling a wrapper. */
 void door_forget(int fd);
@@ -158,26 +158,21 @@ void lock_drop(struct ofd *o);
 void *door_mmap(void *where, size_t len, int prot, int flags, int fd, off_t offset);
 
 /* stdio.c */
-/* Makes stdin, stdout or stderr fit what descriptor 0, 1 or 2 is now. Other descriptors: nothing.
- */
-void stdio_follow(int fd);
+/* libc's streams come to us from now on. Called when the first file is opened. */
+void stdio_take_over(void);
 void stdio_flush_all(void);
-/* What wide.c keeps for a stream of ours; NULL for others. */
-struct wide_state {
-	mbstate_t in, out;
-	int orientation; /* as fwide() */
-};
-struct wide_state *stdio_wide_state(FILE *fp);
-/* Around fork, as fd_lock. */
-void stdio_lock(void);
-void stdio_unlock(void);
+/* libc's lock of its list of streams, which fork takes and fflush(NULL) holds while it writes: it
+ * comes before every lock of ours. Recursive. */
+void _IO_list_lock(void);
+void _IO_list_unlock(void);
+void _IO_list_resetlock(void);
 
 /* meta.c */
 ssize_t hide_entries(int fd, char *buf, ssize_t n);
 
 /* spawn.c */
-/* Called before another program shares our descriptions: commits, gives the positions to the
- * kernel, and lets plain files stay plain that it may write: all, or those that an exec leaves
+/* Called before another program shares our descriptions: commits, lets the program find them, and
+ * lets plain files stay plain that it may write: all, or those that an exec leaves
  * open. Gives the error of the commit. */
 enum shared { SHARED_ALL, SHARED_BY_EXEC };
 int64_t share_with_process(enum shared shared);

@@ -13,6 +13,8 @@ _Atomic int fd_limit;
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ofd *free_list;
 
+static _Atomic unsigned forks;
+
 void fd_lock(void)
 {
 	signals_defer();
@@ -25,19 +27,59 @@ void fd_unlock(void)
 	signals_resume();
 }
 
-struct ofd *ofd_new(plfs_file *file, int flags, int64_t position)
+/* Bytes that are got from the system at once; not from malloc, which a handler of a signal may have
+ * interrupted. */
+#define POOL_BYTES 16384
+
+static struct ofd *take_entry(void)
 {
 	fd_lock();
+	if (!free_list) {
+		struct ofd *pool = (struct ofd *)RAW(SYS_mmap, NULL, (long)POOL_BYTES,
+			(long)(PROT_READ | PROT_WRITE), (long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L,
+			0L);
+		for (size_t i = 0; pool != MAP_FAILED && i < POOL_BYTES / sizeof *pool; i++) {
+			pool[i].next_free = free_list;
+			free_list = &pool[i];
+		}
+	}
 	struct ofd *o = free_list;
 	if (o)
 		free_list = o->next_free;
 	fd_unlock();
-	if (!o && !(o = calloc(1, sizeof *o)))
+	return o;
+}
+
+static void give_entry(struct ofd *o)
+{
+	o->file = NULL;
+	o->shared = NULL;
+	fd_lock();
+	o->next_free = free_list;
+	free_list = o;
+	fd_unlock();
+}
+
+struct ofd *ofd_new_shared(plfs_file *file, struct description *shared)
+{
+	struct ofd *o = take_entry();
+	if (!o)
 		return NULL;
 	o->file = file;
-	atomic_store(&o->flags, flags);
-	atomic_store(&o->position, position);
+	o->shared = shared;
+	o->forks = atomic_load(&forks) - 1;
 	atomic_store(&o->refs, 1);
+	return o;
+}
+
+struct ofd *ofd_new(plfs_file *file, int fd, int flags, int64_t position)
+{
+	struct description *d = description_new(fd, flags, position);
+	struct ofd *o = d ? ofd_new_shared(file, d) : NULL;
+	if (o)
+		o->forks++;
+	else if (d)
+		description_free(d, false);
 	return o;
 }
 
@@ -69,11 +111,8 @@ int ofd_put(struct ofd *o)
 	if (atomic_fetch_sub(&o->refs, 1) != 1)
 		return 0;
 	int rc = PLFS(plfs_close(o->file));
-	o->file = NULL;
-	fd_lock();
-	o->next_free = free_list;
-	free_list = o;
-	fd_unlock();
+	description_free(o->shared, o->forks != atomic_load(&forks));
+	give_entry(o);
 	return rc;
 }
 
@@ -94,22 +133,9 @@ struct ofd *fd_remove(int fd)
 	return atomic_exchange(&fd_table[fd], NULL);
 }
 
-int64_t ofd_advance(struct ofd *o, int fd, int64_t delta)
-{
-	int64_t at = atomic_load(&o->position), next;
-	while (at != POSITION_IN_KERNEL) {
-		if (__builtin_add_overflow(at, delta, &next) || next < 0)
-			return -EINVAL;
-		if (atomic_compare_exchange_weak(&o->position, &at, next))
-			return at;
-	}
-	next = RAW(SYS_lseek, fd, delta, SEEK_CUR);
-	return next < 0 ? -errno : next - delta;
-}
-
 int64_t ofd_position(struct ofd *o, int fd)
 {
-	int64_t at = atomic_load(&o->position);
+	int64_t at = atomic_load_explicit(&o->shared->position, memory_order_relaxed);
 	if (at == POSITION_IN_KERNEL)
 		at = RAW(SYS_lseek, fd, 0L, SEEK_CUR);
 	return at < 0 ? -errno : at;
@@ -117,28 +143,41 @@ int64_t ofd_position(struct ofd *o, int fd)
 
 int ofd_set_position(struct ofd *o, int fd, int64_t position)
 {
-	int64_t at = atomic_load(&o->position);
-	while (at != POSITION_IN_KERNEL)
-		if (atomic_compare_exchange_weak(&o->position, &at, position))
-			return 0;
-	return RAW(SYS_lseek, fd, position, SEEK_SET) < 0 ? -errno : 0;
+	if (atomic_load_explicit(&o->shared->position, memory_order_relaxed) != POSITION_IN_KERNEL)
+		atomic_store_explicit(&o->shared->position, position, memory_order_relaxed);
+	else if (RAW(SYS_lseek, fd, position, SEEK_SET) < 0)
+		return -errno;
+	return 0;
 }
 
-void fd_share_positions(void)
+void fd_count_fork(void)
 {
+	atomic_fetch_add(&forks, 1);
+}
+
+void fd_share_descriptions(void)
+{
+	fd_count_fork();
 	int limit = atomic_load(&fd_limit);
 	for (int fd = 0; fd < limit; fd++) {
 		struct ofd *o = ofd_get(fd);
 		if (!o)
 			continue;
-		int64_t at = atomic_load(&o->position);
-		/* If another thread moves the position meanwhile, the exchange fails and the newer
-		 * position is written. */
-		while (at != POSITION_IN_KERNEL) {
-			RAW(SYS_lseek, fd, at, SEEK_SET);
-			if (atomic_compare_exchange_weak(&o->position, &at, POSITION_IN_KERNEL))
-				break;
+		/* What is in the descriptor of a plain file is the file, for programs without us,
+		 * too. */
+		if (OFD_IS_PLAIN(o) || !description_tag(o->shared, fd)) {
+			description_lock(o->shared);
+			int64_t at = atomic_load(&o->shared->position);
+			if (at != POSITION_IN_KERNEL && RAW(SYS_lseek, fd, at, SEEK_SET) == at)
+				atomic_store(&o->shared->position, POSITION_IN_KERNEL);
+			description_unlock(o->shared);
 		}
 		ofd_put(o);
 	}
+	description_inherit(true);
+}
+
+void fd_shared_descriptions(void)
+{
+	description_inherit(false);
 }

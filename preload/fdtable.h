@@ -1,18 +1,20 @@
 /* Which descriptors of this process are containers, and where they stand.
  *
  * A container's descriptor is a real one (the placeholder that libplfs returned), so its number,
- * dup, poll, fork and close-on-exec are the kernel's. The table adds, for each number, the open
- * file description: libplfs handle, flags, position. Descriptors made by dup share it.
+ * dup, poll, fork and close-on-exec are the kernel's. The table adds, for each number, the libplfs
+ * handle and the open file description (description.h). Descriptors made by dup share both.
  *
  * Invariants:
  * - An entry of the table holds one reference; a call in progress holds another. The handle is
  * closed when the last goes.
- * - Descriptions are never given back to malloc, only reused. So a thread that read an entry while
+ * - Entries are never given back, only reused. So a thread that read an entry while
  * another thread closes it may still touch the count: it either takes a reference or sees that the
  * entry changed.
  * - The plain path is one bounds check and one load, without a lock. */
 #ifndef PLFS_PRELOAD_FDTABLE_H
 #define PLFS_PRELOAD_FDTABLE_H
+
+#include "description.h"
 
 #include <plfs_door.h>
 #include <stdatomic.h>
@@ -23,14 +25,12 @@
  * part of the table is never touched. */
 #define FD_TABLE_LEN (1 << 20)
 
-/* Value of `position`: the position is the kernel's, of the placeholder, because another process
- * may share it. */
-#define POSITION_IN_KERNEL INT64_MIN
-
 struct ofd {
 	_Atomic int refs;
-	_Atomic int flags; /* as of open(2) and F_SETFL */
-	_Atomic int64_t position;
+	/* Forks of this process before it was made: if there are more by now, other processes have
+	 * it, too. */
+	unsigned forks;
+	struct description *shared;
 	plfs_file *file;
 	struct ofd *next_free;
 };
@@ -56,8 +56,10 @@ struct ofd *ofd_get(int fd);
  * errno). */
 int ofd_put(struct ofd *o);
 
-/* A new description with one reference. NULL: no memory. */
-struct ofd *ofd_new(plfs_file *file, int flags, int64_t position);
+/* A new entry with one reference, for a description of its own (flags and position) or one that
+ * other processes have. NULL: no memory. */
+struct ofd *ofd_new(plfs_file *file, int fd, int flags, int64_t position);
+struct ofd *ofd_new_shared(plfs_file *file, struct description *shared);
 
 /* Puts o at fd and takes over the caller's reference. Drops what was there (it can only be stale).
  */
@@ -66,13 +68,22 @@ void fd_install(int fd, struct ofd *o);
 /* Takes the entry out; the caller gets its reference. NULL: fd was plain. */
 struct ofd *fd_remove(int fd);
 
-/* Adds delta to the position. Returns the position before, or a negative errno. */
-int64_t ofd_advance(struct ofd *o, int fd, int64_t delta);
+/* The flags of open(2) and F_SETFL. */
+static inline int ofd_flags(struct ofd *o)
+{
+	return atomic_load_explicit(&o->shared->flags, memory_order_relaxed);
+}
+
+/* The position, or a negative errno; its lock is held, or the answer may be old. */
 int64_t ofd_position(struct ofd *o, int fd);
 int ofd_set_position(struct ofd *o, int fd, int64_t position);
 
-/* Gives every position to the kernel, because a new process is about to share the descriptions. */
-void fd_share_positions(void);
+/* Another program is about to have our descriptors: lets it find their descriptions. */
+void fd_share_descriptions(void);
+/* That is over, in this process: descriptors of ours are closed by exec again. */
+void fd_shared_descriptions(void);
+/* Before a fork: what is open now, others know. */
+void fd_count_fork(void);
 
 /* Around fork: no other thread may hold the list of free descriptions. */
 void fd_lock(void);

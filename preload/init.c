@@ -55,15 +55,22 @@ void leave_process(void)
 
 static void before_fork(void)
 {
+	fd_count_fork();
 	spawn_lock();
-	stdio_lock();
 	fd_lock();
+}
+
+static void after_fork(void);
+
+static void after_fork_in_child(void)
+{
+	description_after_fork();
+	after_fork();
 }
 
 static void after_fork(void)
 {
 	fd_unlock();
-	stdio_unlock();
 	spawn_unlock();
 }
 
@@ -81,10 +88,45 @@ static void make_unreadable(int fd)
 	}
 }
 
-/* Adopts names that the program before exec left open. Its access mode is not known any more;
- * O_APPEND is taken from the placeholder. The position stays in the kernel, because the parent may
- * share it. */
-static void adopt_inherited(void)
+/* Adopts fd, which the program before exec left open, if it is a name. Its description is that
+ * program's. If there is none to be found, because that program had no room for it, its access mode
+ * is not known any more, and its position is the kernel's. */
+static void adopt(int fd)
+{
+	struct stat st;
+	if (REAL(fstat)(fd, &st) < 0 || !stat_may_be_name(&st))
+		return;
+	int flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
+	if (flags < 0 || (flags & O_PATH))
+		return;
+	struct description *shared = description_of(fd);
+	int rc = door_adopt(fd, O_RDWR | (flags & (O_APPEND | O_NONBLOCK)), shared);
+	if (!shared && (rc == -EACCES || rc == -EROFS))
+		rc = door_adopt(fd, O_RDONLY | (flags & (O_APPEND | O_NONBLOCK)), NULL);
+	if (rc < 0) {
+		to_errno(rc);
+		make_unreadable(fd);
+	} else if (rc == 1 && !shared) {
+		struct ofd *o = ofd_get(fd);
+		atomic_store(&o->shared->position, POSITION_IN_KERNEL);
+		ofd_put(o);
+	}
+}
+
+static bool any_names;
+
+static void look_at(int fd)
+{
+	struct stat st;
+	if (REAL(fstat)(fd, &st) < 0)
+		return;
+	any_names = any_names || stat_may_be_name(&st);
+	if (S_ISREG(st.st_mode) && st.st_nlink == 0)
+		description_take_arena(fd);
+}
+
+/* Calls `call` for each open descriptor. */
+static void for_each_descriptor(void (*call)(int))
 {
 	int dir = (int)RAW(
 		SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -96,25 +138,19 @@ static void adopt_inherited(void)
 		for (long at = 0; at < n;) {
 			struct dirent64 *e = (struct dirent64 *)(buf + at);
 			at += e->d_reclen;
-			if (e->d_name[0] < '0' || e->d_name[0] > '9')
-				continue;
-			int fd = atoi(e->d_name);
-			struct stat st;
-			if (fd == dir || REAL(fstat)(fd, &st) < 0 || !stat_may_be_name(&st))
-				continue;
-			int flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
-			if (flags < 0 || (flags & O_PATH))
-				continue;
-			flags &= O_APPEND | O_NONBLOCK;
-			int rc = door_adopt(fd, O_RDWR | flags, POSITION_IN_KERNEL);
-			if (rc == -EACCES || rc == -EROFS)
-				rc = door_adopt(fd, O_RDONLY | flags, POSITION_IN_KERNEL);
-			if (rc < 0) {
-				to_errno(rc);
-				make_unreadable(fd);
-			}
+			int fd = e->d_name[0] >= '0' && e->d_name[0] <= '9' ? atoi(e->d_name) : dir;
+			if (fd != dir)
+				call(fd);
 		}
 	RAW(SYS_close, dir);
+}
+
+static void adopt_inherited(void)
+{
+	for_each_descriptor(look_at);
+	if (any_names)
+		for_each_descriptor(adopt);
+	description_drop_unused();
 }
 
 /* The library is linked with -z initfirst: libstdc++ copies stdout in its own constructor, which
@@ -129,7 +165,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	real_resolve_early();
 	const char *d = getenv("PLFS_DEBUG");
 	debug = d && *d && strcmp(d, "0") != 0;
-	pthread_atfork(before_fork, after_fork, after_fork);
+	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 	adopt_inherited();
 	errno = saved;
 }

@@ -15,12 +15,12 @@
 
 static bool readable(struct ofd *o)
 {
-	return (atomic_load(&o->flags) & O_ACCMODE) != O_WRONLY;
+	return (ofd_flags(o) & O_ACCMODE) != O_WRONLY;
 }
 
 static bool writable(struct ofd *o)
 {
-	return (atomic_load(&o->flags) & O_ACCMODE) != O_RDONLY;
+	return (ofd_flags(o) & O_ACCMODE) != O_RDONLY;
 }
 
 /* Bytes of the vector, or -EINVAL as readv(2). */
@@ -96,9 +96,24 @@ static ssize_t append(struct ofd *o, const struct iovec *iov, int n, int64_t *at
 static ssize_t finish_write(struct ofd *o, ssize_t done, int rwf)
 {
 	int rc = 0;
-	if (done > 0 && ((rwf & RWF_SYNC_ANY) || (atomic_load(&o->flags) & O_DSYNC)))
+	if (done > 0 && ((rwf & RWF_SYNC_ANY) || (ofd_flags(o) & O_DSYNC)))
 		rc = PLFS(plfs_sync(o->file));
 	return rc < 0 ? rc : done;
+}
+
+/* Writes `len` bytes, and where from is in *at then: with O_APPEND not where it said. */
+static ssize_t write_at(
+	struct ofd *o, const struct iovec *iov, int n, ssize_t len, int64_t *at, int rwf)
+{
+	if (!buffers_are_there(o, iov, n, len, false, 0))
+		return -EFAULT;
+	/* Linux appends whatever the offset if O_APPEND is set. */
+	if ((ofd_flags(o) & O_APPEND) || (rwf & RWF_APPEND))
+		return append(o, iov, n, at);
+	if (n == 1)
+		return PLFS(plfs_pwrite(o->file, iov->iov_base,
+			(size_t)len > MOVE_MAX ? MOVE_MAX : (size_t)len, *at));
+	return PLFS(plfs_pwritev(o->file, iov, n, *at));
 }
 
 ssize_t ofd_pwritev(struct ofd *o, const struct iovec *iov, int n, int64_t offset, int rwf)
@@ -107,21 +122,10 @@ ssize_t ofd_pwritev(struct ofd *o, const struct iovec *iov, int n, int64_t offse
 		return -EINVAL;
 	if (!writable(o))
 		return -EBADF;
-	ssize_t len = iov_bytes(iov, n), done;
+	ssize_t len = iov_bytes(iov, n);
 	if (len <= 0)
 		return len;
-	if (!buffers_are_there(o, iov, n, len, false, offset))
-		return -EFAULT;
-	int64_t at;
-	/* Linux appends whatever the offset if O_APPEND is set. */
-	if ((atomic_load(&o->flags) & O_APPEND) || (rwf & RWF_APPEND))
-		done = append(o, iov, n, &at);
-	else if (n == 1)
-		done = PLFS(plfs_pwrite(o->file, iov->iov_base,
-			(size_t)len > MOVE_MAX ? MOVE_MAX : (size_t)len, offset));
-	else
-		done = PLFS(plfs_pwritev(o->file, iov, n, offset));
-	return finish_write(o, done, rwf);
+	return finish_write(o, write_at(o, iov, n, len, &offset, rwf), rwf);
 }
 
 ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n)
@@ -131,14 +135,13 @@ ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n)
 	ssize_t len = iov_bytes(iov, n);
 	if (len <= 0)
 		return len;
-	/* The position moves over the whole range before the read, and back by what the file did
-	 * not have, so that two readers never get the same bytes. */
-	int64_t at = ofd_advance(o, fd, len);
-	if (at < 0)
-		return at;
-	ssize_t done = ofd_preadv(o, iov, n, at);
-	if (done < len)
-		ofd_advance(o, fd, (done < 0 ? 0 : done) - len);
+	/* The position moves by what was read, and nobody else reads from there meanwhile. */
+	description_lock(o->shared);
+	int64_t at = ofd_position(o, fd);
+	ssize_t done = at < 0 ? at : ofd_preadv(o, iov, n, at);
+	if (done > 0)
+		ofd_set_position(o, fd, at + done);
+	description_unlock(o->shared);
 	return done;
 }
 
@@ -146,26 +149,38 @@ ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rw
 {
 	if (!writable(o))
 		return -EBADF;
-	ssize_t len = iov_bytes(iov, n), done;
+	ssize_t len = iov_bytes(iov, n);
 	if (len <= 0)
 		return len;
-	int64_t at;
-	if ((atomic_load(&o->flags) & O_APPEND) || (rwf & RWF_APPEND)) {
-		if (!buffers_are_there(o, iov, n, len, false, 0))
-			return -EFAULT;
-		done = append(o, iov, n, &at);
-		if (done > 0)
-			ofd_set_position(o, fd, at + done);
-		return finish_write(o, done, rwf);
-	}
-	at = ofd_advance(o, fd, len);
-	if (at < 0)
-		return at == -EINVAL ? -EFBIG : at;
-	done = ofd_pwritev(o, iov, n, at, rwf);
-	if (done < len)
-		ofd_advance(o, fd, (done < 0 ? 0 : done) - len);
-	return done;
+	description_lock(o->shared);
+	int64_t at = ofd_position(o, fd);
+	ssize_t done = at < 0 ? at : at == INT64_MAX ? -EFBIG : write_at(o, iov, n, len, &at, rwf);
+	if (done > 0)
+		ofd_set_position(o, fd, at + done);
+	description_unlock(o->shared);
+	return finish_write(o, done, rwf);
 }
+
+/* Was EBADF the answer of a placeholder that another thread had put there, by dup2, since fd was
+ * found to be plain? Then fd is now a container or something else that can be written. */
+static bool was_replaced(int fd)
+{
+	if (errno != EBADF || door_thread.inside || atomic_load(&fd_limit) == 0)
+		return false;
+	long flags = fd_is_container(fd) ? O_RDWR : RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
+	errno = EBADF;
+	return flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* A write to what is plain. */
+#define WRITE_IF_PLAIN(fd, plain) \
+	do { \
+		while (door_thread.inside || !fd_is_container(fd)) { \
+			ssize_t done_ = plain; \
+			if (done_ >= 0 || !was_replaced(fd)) \
+				return done_; \
+		} \
+	} while (0)
 
 /* The slow part of each call: fd was a container a moment ago. `plain` is what libc does if it no
  * longer is; it may wait, so handlers of signals do not. */
@@ -209,10 +224,9 @@ ALIAS(read, __read);
 
 EXPORT ssize_t write(int fd, const void *buf, size_t n)
 {
-	if (!fd_is_container(fd))
-		return REAL(write)(fd, buf, n);
+	WRITE_IF_PLAIN(fd, REAL(write)(fd, buf, n));
 	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
-	CANCEL_ON_CONTAINER(fd, REAL(write)(fd, buf, n), ofd_writev(o, fd, &iov, 1, 0));
+	CANCEL_ON_CONTAINER(fd, write(fd, buf, n), ofd_writev(o, fd, &iov, 1, 0));
 }
 ALIAS(write, __write);
 
@@ -228,11 +242,9 @@ ALIAS(pread, pread64);
 
 EXPORT ssize_t pwrite(int fd, const void *buf, size_t n, off_t offset)
 {
-	if (!fd_is_container(fd))
-		return REAL(pwrite)(fd, buf, n, offset);
+	WRITE_IF_PLAIN(fd, REAL(pwrite)(fd, buf, n, offset));
 	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
-	CANCEL_ON_CONTAINER(
-		fd, REAL(pwrite)(fd, buf, n, offset), ofd_pwritev(o, &iov, 1, offset, 0));
+	CANCEL_ON_CONTAINER(fd, pwrite(fd, buf, n, offset), ofd_pwritev(o, &iov, 1, offset, 0));
 }
 ALIAS(pwrite, __pwrite64);
 ALIAS(pwrite, pwrite64);
@@ -246,9 +258,8 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 
 EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 {
-	if (!fd_is_container(fd))
-		return REAL(writev)(fd, iov, n);
-	VECTOR_ON_CONTAINER(fd, iov, n, REAL(writev)(fd, iov, n), ofd_writev(o, fd, iov, n, 0));
+	WRITE_IF_PLAIN(fd, REAL(writev)(fd, iov, n));
+	VECTOR_ON_CONTAINER(fd, iov, n, writev(fd, iov, n), ofd_writev(o, fd, iov, n, 0));
 }
 
 EXPORT ssize_t preadv(int fd, const struct iovec *iov, int n, off_t offset)
@@ -262,10 +273,9 @@ ALIAS(preadv, preadv64);
 
 EXPORT ssize_t pwritev(int fd, const struct iovec *iov, int n, off_t offset)
 {
-	if (!fd_is_container(fd))
-		return REAL(pwritev)(fd, iov, n, offset);
+	WRITE_IF_PLAIN(fd, REAL(pwritev)(fd, iov, n, offset));
 	VECTOR_ON_CONTAINER(
-		fd, iov, n, REAL(pwritev)(fd, iov, n, offset), ofd_pwritev(o, iov, n, offset, 0));
+		fd, iov, n, pwritev(fd, iov, n, offset), ofd_pwritev(o, iov, n, offset, 0));
 }
 ALIAS(pwritev, pwritev64);
 
@@ -296,9 +306,8 @@ ALIAS(preadv2, preadv64v2);
 
 EXPORT ssize_t pwritev2(int fd, const struct iovec *iov, int n, off_t offset, int rwf)
 {
-	if (!fd_is_container(fd))
-		return REAL(pwritev2)(fd, iov, n, offset, rwf);
-	VECTOR_ON_CONTAINER(fd, iov, n, REAL(pwritev2)(fd, iov, n, offset, rwf),
+	WRITE_IF_PLAIN(fd, REAL(pwritev2)(fd, iov, n, offset, rwf));
+	VECTOR_ON_CONTAINER(fd, iov, n, pwritev2(fd, iov, n, offset, rwf),
 		ofd_pwritev2(o, fd, iov, n, offset, rwf));
 }
 ALIAS(pwritev2, pwritev64v2);
@@ -319,19 +328,15 @@ ALIAS(__pread_chk, __pread64_chk);
 
 static int64_t ofd_lseek(struct ofd *o, int fd, int64_t offset, int whence)
 {
+	description_lock(o->shared);
 	int64_t at = ofd_position(o, fd);
-	if (at < 0)
-		return at;
-	int64_t next = PLFS(plfs_door_seek(o->file, at, offset, whence));
-	if (next < 0 || (whence == SEEK_CUR && offset == 0))
-		return next;
-	if (whence == SEEK_CUR) {
-		/* As one step: another process or thread may move the same position. */
-		at = ofd_advance(o, fd, offset);
-		return at < 0 ? at : at + offset;
+	int64_t next = at < 0 ? at : PLFS(plfs_door_seek(o->file, at, offset, whence));
+	if (next >= 0 && next != at) {
+		int rc = ofd_set_position(o, fd, next);
+		next = rc < 0 ? rc : next;
 	}
-	int rc = ofd_set_position(o, fd, next);
-	return rc < 0 ? rc : next;
+	description_unlock(o->shared);
+	return next;
 }
 
 EXPORT off_t lseek(int fd, off_t offset, int whence)

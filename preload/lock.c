@@ -41,7 +41,7 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 	l.l_whence = SEEK_SET;
 	l.l_start += base;
 	bool asks = command == F_GETLK || command == F_OFD_GETLK;
-	int access = atomic_load(&o->flags) & O_ACCMODE;
+	int access = ofd_flags(o) & O_ACCMODE;
 	if (!asks && ((l.l_type == F_RDLCK && access == O_WRONLY) ||
 			     (l.l_type == F_WRLCK && access == O_RDONLY)))
 		return -EBADF;
@@ -75,9 +75,9 @@ static int64_t set_status_flags(struct ofd *o, int fd, int flags)
 	if (REAL(fcntl)(fd, F_SETFL, plain ? flags : flags & ~O_DIRECT) < 0)
 		return -errno;
 	int settable = O_APPEND | O_NONBLOCK | O_ASYNC | O_NOATIME | O_DIRECT;
-	int old = atomic_load(&o->flags);
+	int old = ofd_flags(o);
 	while (!atomic_compare_exchange_weak(
-		&o->flags, &old, (old & ~settable) | (flags & settable)))
+		&o->shared->flags, &old, (old & ~settable) | (flags & settable)))
 		;
 	return 0;
 }
@@ -100,7 +100,7 @@ EXPORT int fcntl(int fd, int command, ...)
 	int64_t rc;
 	switch (command) {
 	case F_GETFL:
-		rc = atomic_load(&o->flags);
+		rc = ofd_flags(o);
 		break;
 	case F_SETFL:
 		rc = set_status_flags(o, fd, (int)(intptr_t)argument);

@@ -8,7 +8,7 @@
 
 static void *map_copy(struct ofd *o, void *where, size_t len, int prot, int flags, off_t offset)
 {
-	int access = atomic_load(&o->flags) & O_ACCMODE;
+	int access = ofd_flags(o) & O_ACCMODE;
 	int kind = flags & MAP_TYPE;
 	long rc = 0;
 	if (kind != MAP_PRIVATE && (prot & PROT_WRITE))
@@ -50,7 +50,7 @@ void *door_mmap(void *where, size_t len, int prot, int flags, int fd, off_t offs
 	/* A plain file has pages. A map through which it may be written, now or after an mprotect,
 	 * is seen by nobody: so it stays plain. */
 	bool writes = o && (flags & MAP_TYPE) != MAP_PRIVATE &&
-		      (atomic_load(&o->flags) & O_ACCMODE) != O_RDONLY;
+		      (ofd_flags(o) & O_ACCMODE) != O_RDONLY;
 	if (o && (writes ? PLFS(plfs_door_pin(o->file, "mapped for writing")) == 1
 			 : OFD_IS_PLAIN(o))) {
 		ofd_put(o);

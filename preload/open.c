@@ -3,11 +3,15 @@
 
 #include <stdarg.h>
 #include <string.h>
+#include <sys/resource.h>
 
-/* Makes fd, which libplfs opened as `file`, a container of the table. On failure both are gone. */
-static int install(int fd, plfs_file *file, int flags, int64_t position)
+/* Makes fd, which libplfs opened as `file`, a container of the table: with the description that
+ * other processes have, or a new one. On failure both are gone. */
+static int install(int fd, plfs_file *file, struct description *shared, int flags)
 {
-	struct ofd *o = fd < FD_TABLE_LEN ? ofd_new(file, flags, position) : NULL;
+	struct ofd *o = fd >= FD_TABLE_LEN ? NULL
+			: shared	   ? ofd_new_shared(file, shared)
+					   : ofd_new(file, fd, flags, 0);
 	if (!o) {
 		PLFS(plfs_close(file));
 		RAW(SYS_close, fd);
@@ -15,8 +19,8 @@ static int install(int fd, plfs_file *file, int flags, int64_t position)
 		return -1;
 	}
 	signals_see_faults();
+	stdio_take_over();
 	fd_install(fd, o);
-	stdio_follow(fd);
 	return fd;
 }
 
@@ -27,7 +31,8 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	door_forget(fd);
 	if (!file)
 		return fd;
-	return install(fd, file, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC), 0);
+	return install(
+		fd, file, NULL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC));
 }
 
 static int open_through_door(int dirfd, const char *path, int flags, mode_t mode, int first)
@@ -38,13 +43,13 @@ static int open_through_door(int dirfd, const char *path, int flags, mode_t mode
 	return opened_by_door(fd, file, flags);
 }
 
-int door_adopt(int fd, int flags, int64_t position)
+int door_adopt(int fd, int flags, struct description *shared)
 {
 	plfs_file *file = NULL;
-	int rc = PLFS(plfs_door_adopt(fd, flags, &file));
+	int rc = PLFS(plfs_door_adopt(fd, shared ? atomic_load(&shared->flags) : flags, &file));
 	if (rc <= 0 || !file)
 		return rc;
-	return install(fd, file, flags, position) < 0 ? -errno : 1;
+	return install(fd, file, shared, flags) < 0 ? -errno : 1;
 }
 
 /* fd came from a native open. It may still be a name: through a symbolic link into a
@@ -59,7 +64,7 @@ static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t 
 	if (REAL(fstat)(fd, &st) < 0 || !stat_may_be_name(&st))
 		return fd;
 	if ((flags & O_ACCMODE) == O_RDONLY) {
-		int rc = door_adopt(fd, flags & ~O_CLOEXEC, 0);
+		int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL);
 		if (rc >= 0)
 			return fd;
 		RAW(SYS_close, fd);
@@ -236,7 +241,6 @@ struct ofd *door_detach(int fd)
 	if (!o)
 		return NULL;
 	lock_drop(o);
-	stdio_follow(fd);
 	return o;
 }
 
@@ -251,7 +255,15 @@ void door_forget(int fd)
  */
 static bool fd_is_owned(int fd)
 {
-	return atomic_load(&fd_limit) > 0 && PLFS(plfs_door_owns_fd(fd)) == 1;
+	return atomic_load(&fd_limit) > 0 &&
+	       (description_owns_fd(fd) || PLFS_ALWAYS(plfs_door_owns_fd(fd)) == 1);
+}
+
+/* fd is about to be closed, or to be something else, while another thread may be in a call on o: if
+ * its file is plain, it gets a descriptor that stays. */
+static void own_before_close(struct ofd *o, int fd)
+{
+	PLFS(plfs_door_own(o->file, fd));
 }
 
 int door_close(int fd)
@@ -267,8 +279,10 @@ int door_close(int fd)
 		}
 		return REAL(close)(fd);
 	}
+	if (atomic_load(&o->refs) > 1)
+		own_before_close(o, fd);
 	int rc = ofd_put(o);
-	int closed = REAL(close)(fd);
+	int closed = (int)RAW(SYS_close, (long)fd);
 	return rc < 0 ? (int)to_errno(rc) : closed;
 }
 
@@ -295,7 +309,6 @@ static int install_copy(int fd, struct ofd *o)
 		/* The number that a plain file was opened with may go before this one. */
 		PLFS(plfs_door_own(o->file, fd));
 		fd_install(fd, o);
-		stdio_follow(fd);
 	}
 	return fd;
 }
@@ -321,27 +334,44 @@ static int door_dup_to(int from, int to, int flags, bool three)
 		errno = EBUSY;
 		return -1;
 	}
+	struct rlimit limit;
+	if (flags & ~O_CLOEXEC) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (RAW(SYS_prlimit64, 0L, (long)RLIMIT_NOFILE, NULL, &limit) < 0 || to < 0 ||
+		(unsigned)to >= limit.rlim_cur || to >= FD_TABLE_LEN) {
+		errno = EBADF;
+		return -1;
+	}
 	if (RAW(SYS_fcntl, from, (long)F_GETFD) < 0)
 		return -1;
-	struct ofd *o = ofd_get(from);
-	struct ofd *old = fd_remove(to);
+	struct ofd *o = ofd_get(from), *old = ofd_get(to);
+	if (old)
+		own_before_close(old, to);
+	/* For other threads it is one step: the table never says of a placeholder that it is a
+	 * plain file. So a container is put there before the kernel does it, and taken out after.
+	 * What could make the kernel refuse is ruled out above. */
+	if (o) {
+		PLFS(plfs_door_own(o->file, from));
+		fd_install(to, o);
+	}
+	int fd = three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
+	int saved = errno;
+	if (fd < 0 && old) {
+		fd_install(to, old);
+		old = NULL;
+	} else if (fd < 0 || !o) {
+		struct ofd *gone = fd_remove(to);
+		if (gone)
+			ofd_put(gone);
+	}
 	if (old) {
 		lock_drop(old);
 		/* POSIX: errors of this close are lost. */
 		tell_loss(ofd_put(old));
 	}
-	int fd = three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
-	if (fd < 0) {
-		if (o)
-			ofd_put(o);
-		stdio_follow(to);
-		return -1;
-	}
-	if (o) {
-		PLFS(plfs_door_own(o->file, fd));
-		fd_install(fd, o);
-	}
-	stdio_follow(fd);
+	errno = saved;
 	return fd;
 }
 

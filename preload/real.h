@@ -26,17 +26,15 @@
 #include <utime.h>
 #include <sys/inotify.h>
 #include <stdarg.h>
-#include <wchar.h>
+#include <execinfo.h>
 
 _Static_assert(sizeof(off_t) == 8, "the door aliases every 64-bit variant to the plain call");
 
 /* Entry points that only the headers of _FORTIFY_SOURCE declare. */
 ssize_t __read_chk(int fd, void *buf, size_t n, size_t room);
 ssize_t __pread_chk(int fd, void *buf, size_t n, off_t offset, size_t room);
-int __vfwprintf_chk(FILE *fp, int flag, const wchar_t *format, va_list ap);
-int __vwprintf_chk(int flag, const wchar_t *format, va_list ap);
-int __fwprintf_chk(FILE *fp, int flag, const wchar_t *format, ...);
-int __wprintf_chk(int flag, const wchar_t *format, ...);
+int __vdprintf_chk(int fd, int flag, const char *format, va_list ap);
+int __dprintf_chk(int fd, int flag, const char *format, ...);
 int __open_2(const char *path, int flags);
 int __openat_2(int dirfd, const char *path, int flags);
 

@@ -1,8 +1,8 @@
 /* Starting and ending processes.
  *
  * A child shares our open file descriptions. Before it exists, data is committed (it opens the
- * files itself after exec) and positions move to the kernel. After exec the constructor of the
- * child finds the descriptors again; see init.c. */
+ * files itself after exec). After exec the constructor of the child finds the descriptors again
+ * (init.c), and their descriptions by tags (description.h). */
 #include "door.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ static void pin_plain(enum shared shared)
 			continue;
 		bool stays = shared == SHARED_ALL ||
 			     !(RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC);
-		if (stays && (atomic_load(&o->flags) & O_ACCMODE) != O_RDONLY && OFD_IS_PLAIN(o))
+		if (stays && (ofd_flags(o) & O_ACCMODE) != O_RDONLY && OFD_IS_PLAIN(o))
 			PLFS(plfs_door_pin(o->file, "inherited by another program"));
 		ofd_put(o);
 	}
@@ -34,31 +34,44 @@ int64_t share_with_process(enum shared shared)
 	int saved = errno;
 	int64_t rc = commit_all();
 	pin_plain(shared);
-	fd_share_positions();
+	fd_share_descriptions();
 	errno = saved;
 	return rc;
 }
 
+/* After it, where this process goes on. */
+static void shared_with_process(void)
+{
+	int saved = errno;
+	if (!door_thread.inside && atomic_load(&fd_limit) != 0)
+		fd_shared_descriptions();
+	errno = saved;
+}
+
 /* exec is a commit: one that fails keeps the program, which has what would be lost. */
-#define COMMIT_BEFORE_EXEC() \
+#define COMMIT_AND_EXEC(exec) \
 	do { \
 		int64_t rc_ = share_with_process(SHARED_BY_EXEC); \
 		if (rc_ < 0) { \
 			errno = (int)-rc_; \
 			return -1; \
 		} \
+		int failed_ = exec; \
+		shared_with_process(); \
+		return failed_; \
 	} while (0)
 
-/* The positions move here and not in an atfork handler: at that time libplfs's own handler already
- * blocks other threads, one of which may be closing the last descriptor of a file. That handler
- * also commits, so there is no commit here. */
+/* libplfs's handler around the fork commits. Handlers of signals wait, as all locks are held. */
 EXPORT pid_t fork(void)
 {
-	if (!door_thread.inside)
-		fd_share_positions();
-	/* The handlers around a fork hold all locks. */
 	DEFER_SIGNALS();
-	return REAL(fork)();
+	_IO_list_lock();
+	pid_t pid = REAL(fork)();
+	if (pid == 0)
+		_IO_list_resetlock();
+	else
+		_IO_list_unlock();
+	return pid;
 }
 ALIAS(fork, __fork);
 
@@ -79,8 +92,13 @@ EXPORT pid_t _Fork(void)
 /* libc puts /dev/null on 0, 1 and 2 without our dup2. */
 EXPORT int daemon(int nochdir, int noclose)
 {
-	share_with_process(SHARED_ALL);
+	pid_t parent = getpid();
+	_IO_list_lock();
 	int rc = REAL(daemon)(nochdir, noclose);
+	if (getpid() != parent)
+		_IO_list_resetlock();
+	else
+		_IO_list_unlock();
 	if (rc == 0 && !noclose)
 		for (int fd = 0; fd < 3; fd++)
 			door_forget(fd);
@@ -89,8 +107,7 @@ EXPORT int daemon(int nochdir, int noclose)
 
 EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {
-	COMMIT_BEFORE_EXEC();
-	return REAL(execve)(path, argv, envp);
+	COMMIT_AND_EXEC(REAL(execve)(path, argv, envp));
 }
 
 EXPORT int execv(const char *path, char *const argv[])
@@ -100,26 +117,22 @@ EXPORT int execv(const char *path, char *const argv[])
 
 EXPORT int execvp(const char *file, char *const argv[])
 {
-	COMMIT_BEFORE_EXEC();
-	return REAL(execvp)(file, argv);
+	COMMIT_AND_EXEC(REAL(execvp)(file, argv));
 }
 
 EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	COMMIT_BEFORE_EXEC();
-	return REAL(execvpe)(file, argv, envp);
+	COMMIT_AND_EXEC(REAL(execvpe)(file, argv, envp));
 }
 
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
-	COMMIT_BEFORE_EXEC();
-	return REAL(fexecve)(fd, argv, envp);
+	COMMIT_AND_EXEC(REAL(fexecve)(fd, argv, envp));
 }
 
 EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
-	COMMIT_BEFORE_EXEC();
-	return REAL(execveat)(dirfd, path, argv, envp, flags);
+	COMMIT_AND_EXEC(REAL(execveat)(dirfd, path, argv, envp, flags));
 }
 
 /* Collects the arguments of execl and its kin into argv; `ap` stands at the first after `first`. */
@@ -164,13 +177,17 @@ EXPORT int execle(const char *path, const char *first, ...)
 EXPORT int system(const char *command)
 {
 	share_with_process(SHARED_ALL);
-	return REAL(system)(command);
+	int rc = REAL(system)(command);
+	shared_with_process();
+	return rc;
 }
 
 EXPORT FILE *popen(const char *command, const char *mode)
 {
 	share_with_process(SHARED_ALL);
-	return REAL(popen)(command, mode);
+	FILE *fp = REAL(popen)(command, mode);
+	shared_with_process();
+	return fp;
 }
 
 EXPORT void _exit(int status)
@@ -421,7 +438,9 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		       (a->v[i].kind == ADD_OPEN && path_is_ours(AT_FDCWD, a->v[i].path, 0));
 	if (!ours) {
 		share_with_process(SHARED_ALL);
-		return call(pid, path, fa, attr, argv, envp);
+		int rc = call(pid, path, fa, attr, argv, envp);
+		shared_with_process();
+		return rc;
 	}
 	posix_spawn_file_actions_t translated;
 	int *opened = calloc((size_t)a->n, sizeof *opened), opened_count = 0;
@@ -431,6 +450,7 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		share_with_process(SHARED_ALL);
 		if (rc == 0)
 			rc = call(pid, path, &translated, attr, argv, envp);
+		shared_with_process();
 		REAL(posix_spawn_file_actions_destroy)(&translated);
 		for (int i = 0; i < opened_count; i++)
 			door_close(opened[i]);

@@ -1,207 +1,134 @@
 /* stdio on containers.
  *
- * A FILE of libc reads and writes with calls inside libc, which cannot be wrapped. So a stream on a
- * container is a cookie stream, whose functions are ours; its _fileno is set so that fileno()
- * works.
+ * A FILE of libc reads and writes with system calls that are inside libc, through a table of
+ * functions that all its files share. Once the process has a container, five of them are ours:
+ * those that libc's documentation of the table calls read, write, seek, close and stat
+ * (libio/libioP.h, struct _IO_jump_t). They do on a container what is to be done, and else call
+ * libc's. So a FILE is what it always was, whatever its descriptor is by now: dup2 onto 0, 1 and 2,
+ * freopen, the streams of C++, wide characters and copies of the pointer need nothing else.
  *
- * stdin, stdout and stderr exist before we know what descriptors 0, 1 and 2 are, and those can
- * change (dup2, redirections inherited over exec). So when one becomes a container, the global
- * variable gets a cookie stream, and the original comes back when it is plain again. */
+ * The places in the table are those of glibc since 2.2 (1999). Where they do not hold the functions
+ * that glibc exports under their names, nothing is changed, and streams on containers fail. */
 #include "door.h"
 
-#include <pthread.h>
+#include <execinfo.h>
+#include <stdarg.h>
 #include <stdio_ext.h>
 #include <string.h>
 
-/* Buffer of a stream. 64 KiB: at that size a call costs little compared with copying its bytes, and
- * each write is one record of the index log. */
+/* Buffer of a stream that is opened on a container. 64 KiB: at that size a call costs little
+ * compared with copying its bytes, and each write is one record of the index log. */
 #define STREAM_BUFFER 65536
 
-/* _IO_UNBUFFERED of glibc's libio.h, part of its ABI since putc was a macro. */
-#define STREAM_UNBUFFERED 2
+/* Flags of a FILE (libio/libio.h), part of the ABI since putc was a macro. */
+#define FILE_USER_BUFFER 0x1
+#define FILE_NO_READS 0x4
+#define FILE_NO_WRITES 0x8
+#define FILE_ERROR 0x20
+#define FILE_APPENDS 0x1000
 
-struct stream {
-	int fd;
-	int std; /* 0, 1 or 2 for the stand-in of stdin, stdout, stderr, else -1 */
-	FILE *fp;
-	char *buf;
-	struct wide_state wide;
-	struct stream *next, **link;
-};
+/* Places in the table. */
+enum { FILE_READ = 14, FILE_WRITE, FILE_SEEK, FILE_CLOSE, FILE_STAT };
 
-static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct stream *streams;
+extern void *_IO_file_jumps[] __attribute__((weak)), *_IO_wfile_jumps[] __attribute__((weak));
+extern ssize_t _IO_file_read(FILE *fp, void *buf, ssize_t n) __attribute__((weak));
+extern ssize_t _IO_file_write(FILE *fp, const void *buf, ssize_t n) __attribute__((weak));
+extern off64_t _IO_file_seek(FILE *fp, off64_t offset, int whence) __attribute__((weak));
+extern int _IO_file_close(FILE *fp) __attribute__((weak));
+extern int _IO_file_stat(FILE *fp, void *st) __attribute__((weak));
 
-static FILE *original[3];	   /* what libc had in stdin, stdout, stderr */
-static struct stream *stand_in[3]; /* kept once made: programs may hold the pointer */
+/* libc's list of open streams. */
+extern FILE *_IO_iter_begin(void), *_IO_iter_end(void);
+extern FILE *_IO_iter_next(FILE *at), *_IO_iter_file(FILE *at);
 
-void stdio_lock(void)
+static ssize_t file_read(FILE *fp, void *buf, ssize_t n)
 {
-	signals_defer();
-	pthread_mutex_lock(&streams_lock);
+	return fd_is_container(fp->_fileno) ? read(fp->_fileno, buf, (size_t)n)
+					    : _IO_file_read(fp, buf, n);
 }
 
-void stdio_unlock(void)
+/* All of it, or an error: that is what libc's does. */
+static ssize_t file_write(FILE *fp, const void *buf, ssize_t n)
 {
-	pthread_mutex_unlock(&streams_lock);
-	signals_resume();
-}
-
-static FILE **global_of(int fd)
-{
-	return fd == 0 ? &stdin : fd == 1 ? &stdout : &stderr;
-}
-
-static ssize_t stream_read(void *cookie, char *buf, size_t n)
-{
-	return read(((struct stream *)cookie)->fd, buf, n);
-}
-
-/* A cookie stream's write function reports an error by a smaller count and must not return a
- * negative one (fopencookie(3)). */
-static ssize_t stream_write(void *cookie, const char *buf, size_t n)
-{
-	size_t done = 0;
+	if (!fd_is_container(fp->_fileno))
+		return _IO_file_write(fp, buf, n);
+	ssize_t done = 0;
 	while (done < n) {
-		ssize_t put = write(((struct stream *)cookie)->fd, buf + done, n - done);
-		if (put <= 0)
+		ssize_t put = write(fp->_fileno, (const char *)buf + done, (size_t)(n - done));
+		if (put < 0) {
+			fp->_flags |= FILE_ERROR;
 			break;
-		done += (size_t)put;
+		}
+		done += put;
 	}
-	return (ssize_t)done;
+	if (fp->_offset >= 0)
+		fp->_offset += done;
+	return done;
 }
 
-static int stream_seek(void *cookie, off64_t *at, int whence)
+static off64_t file_seek(FILE *fp, off64_t offset, int whence)
 {
-	off_t to = lseek(((struct stream *)cookie)->fd, *at, whence);
-	if (to < 0)
-		return -1;
-	*at = to;
-	return 0;
+	return fd_is_container(fp->_fileno) ? lseek(fp->_fileno, offset, whence)
+					    : _IO_file_seek(fp, offset, whence);
 }
 
-static int stream_close(void *cookie)
+static int file_close(FILE *fp)
 {
-	struct stream *s = cookie;
-	stdio_lock();
-	*s->link = s->next;
-	if (s->next)
-		s->next->link = s->link;
-	stdio_unlock();
-	if (s->std >= 0) {
-		stand_in[s->std] = NULL;
-		if (*global_of(s->std) == s->fp)
-			*global_of(s->std) = original[s->std];
-	}
-	int fd = s->fd;
-	free(s->buf);
-	free(s);
-	return door_close(fd);
+	return fd_is_container(fp->_fileno) ? door_close(fp->_fileno) : _IO_file_close(fp);
 }
 
-/* A stream on container fd; `how` is the mode for fopencookie. */
-static struct stream *stream_new(int fd, const char *how, int std)
+static int file_stat(FILE *fp, void *st)
 {
-	struct stream *s = calloc(1, sizeof *s);
-	char *buf = malloc(STREAM_BUFFER);
-	cookie_io_functions_t calls = {stream_read, stream_write, stream_seek, stream_close};
-	FILE *fp = s && buf ? fopencookie(s, how, calls) : NULL;
-	if (!fp) {
-		free(s);
-		free(buf);
-		return NULL;
-	}
-	setvbuf(fp, buf, _IOFBF, STREAM_BUFFER);
-	fp->_fileno = fd;
-	*s = (struct stream){.fd = fd, .std = std, .fp = fp, .buf = buf};
-	stdio_lock();
-	s->next = streams;
-	s->link = &streams;
-	if (streams)
-		streams->link = &s->next;
-	streams = s;
-	stdio_unlock();
-	return s;
+	return fd_is_container(fp->_fileno) ? fstat(fp->_fileno, st) : _IO_file_stat(fp, st);
 }
 
-static struct stream *find_stream(FILE *fp)
+/* Puts ours into a table, which libc keeps in memory that cannot be written. */
+static bool take_places(void **table)
 {
-	stdio_lock();
-	struct stream *s = streams;
-	while (s && s->fp != fp)
-		s = s->next;
-	stdio_unlock();
-	return s;
+	void *const theirs[] = {(void *)_IO_file_read, (void *)_IO_file_write,
+		(void *)_IO_file_seek, (void *)_IO_file_close, (void *)_IO_file_stat};
+	void *const ours[] = {(void *)file_read, (void *)file_write, (void *)file_seek,
+		(void *)file_close, (void *)file_stat};
+	if (!table || !theirs[0] || memcmp(table + FILE_READ, theirs, sizeof theirs) != 0)
+		return false;
+	long page = sysconf(_SC_PAGESIZE);
+	long first = (long)(table + FILE_READ) & -page, last = (long)(table + FILE_STAT + 1);
+	if (RAW(SYS_mprotect, first, last - first, (long)(PROT_READ | PROT_WRITE)) < 0)
+		return false;
+	for (int i = 0; i < 5; i++)
+		__atomic_store_n(&table[FILE_READ + i], ours[i], __ATOMIC_RELEASE);
+	RAW(SYS_mprotect, first, last - first, (long)PROT_READ);
+	return true;
 }
 
-struct wide_state *stdio_wide_state(FILE *fp)
+void stdio_take_over(void)
 {
-	struct stream *s = find_stream(fp);
-	return s ? &s->wide : NULL;
-}
-
-/* Bytes that are buffered in one stream belong to the descriptor, whatever that is when they are
- * flushed; so they move to the other stream. */
-static void move_pending(FILE *from, FILE *to)
-{
-	size_t n = (size_t)(from->_IO_write_ptr - from->_IO_write_base);
-	if (n > 0 && n <= 1 << 30)
-		fwrite(from->_IO_write_base, 1, n, to);
-	__fpurge(from);
-}
-
-void stdio_follow(int fd)
-{
-	if (fd < 0 || fd > 2)
+	static _Atomic bool done;
+	if (atomic_load_explicit(&done, memory_order_relaxed) || atomic_exchange(&done, true))
 		return;
-	FILE **global = global_of(fd);
-	struct stream *s = stand_in[fd];
-	if (fd_is_container(fd)) {
-		if ((s && *global == s->fp) || !*global || fileno(*global) != fd)
-			return;
-		if (!s) {
-			/* A program may write to 0 and read from 1, but not through these streams.
-			 */
-			s = stream_new(fd, fd == 0 ? "r" : "w", fd);
-			if (!s)
-				return;
-			stand_in[fd] = s;
-		}
-		FILE *old = *global;
-		original[fd] = old;
-		clearerr(s->fp);
-		__fpurge(s->fp);
-		if (fd > 0) {
-			/* The mode of buffering stays what the program or its terminal made it. */
-			int how = (old->_flags & STREAM_UNBUFFERED) ? _IONBF
-				  : __flbf(old)			    ? _IOLBF
-								    : _IOFBF;
-			setvbuf(s->fp, s->buf, how, STREAM_BUFFER);
-			move_pending(old, s->fp);
-		}
-		*global = s->fp;
-	} else if (s && *global == s->fp) {
-		*global = original[fd];
-		if (fd > 0)
-			move_pending(s->fp, original[fd]);
-		else
-			__fpurge(s->fp);
-	}
+	int saved = errno;
+	take_places(_IO_file_jumps);
+	take_places(_IO_wfile_jumps);
+	errno = saved;
 }
 
 /* exit() flushes streams after the last exit handlers, when libplfs has committed for the last
- * time. So ours are flushed before. A stream that another thread holds is left alone, as waiting
- * for it could last for ever. */
+ * time. So those on containers are flushed before. A stream that another thread holds is left
+ * alone, as waiting for it could last for ever. */
 void stdio_flush_all(void)
 {
-	if (pthread_mutex_trylock(&streams_lock) != 0)
+	if (atomic_load(&fd_limit) == 0)
 		return;
-	for (struct stream *s = streams; s; s = s->next)
-		if (ftrylockfile(s->fp) == 0) {
-			fflush_unlocked(s->fp);
-			funlockfile(s->fp);
-		}
-	pthread_mutex_unlock(&streams_lock);
+	_IO_list_lock();
+	for (FILE *at = _IO_iter_begin(); at != _IO_iter_end(); at = _IO_iter_next(at)) {
+		FILE *fp = _IO_iter_file(at);
+		if (!fd_is_container(fp->_fileno) || ftrylockfile(fp) != 0)
+			continue;
+		if (__fpending(fp) > 0)
+			fflush_unlocked(fp);
+		funlockfile(fp);
+	}
+	_IO_list_unlock();
 }
 
 /* Flags of open(2) for a mode of fopen(3), or -1. */
@@ -232,21 +159,31 @@ static int mode_flags(const char *mode)
 	return flags;
 }
 
-/* What fopencookie understands of a mode: "r", "w", "a" and "+". */
-static void cookie_mode(char how[3], const char *mode)
+static void enlarge_buffer(FILE *fp)
 {
-	const char *end = strchrnul(mode, ',');
-	how[0] = mode[0];
-	how[1] = memchr(mode, '+', (size_t)(end - mode)) ? '+' : 0;
-	how[2] = 0;
+	char *buf = malloc(STREAM_BUFFER);
+	if (!buf)
+		return;
+	setvbuf(fp, buf, _IOFBF, STREAM_BUFFER);
+	/* libc frees it with the stream. */
+	fp->_flags &= ~FILE_USER_BUFFER;
 }
 
+/* A stream on container fd. libc takes the access mode from the descriptor, and the placeholder can
+ * only be read; so the stream is opened for reading first. */
 static FILE *stream_on(int fd, const char *mode)
 {
-	char how[3];
-	cookie_mode(how, mode);
-	struct stream *s = stream_new(fd, how, -1);
-	return s ? s->fp : NULL;
+	char how[64];
+	snprintf(how, sizeof how, "r%s", strchrnul(mode, ','));
+	FILE *fp = REAL(fdopen)(fd, how);
+	if (!fp)
+		return NULL;
+	int flags = mode_flags(mode), access = flags & O_ACCMODE;
+	fp->_flags = (fp->_flags & ~FILE_NO_WRITES) | (access == O_RDONLY ? FILE_NO_WRITES : 0) |
+		     (access == O_WRONLY ? FILE_NO_READS : 0) |
+		     (flags & O_APPEND ? FILE_APPENDS : 0);
+	enlarge_buffer(fp);
+	return fp;
 }
 
 EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
@@ -262,7 +199,7 @@ EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 			(st.st_size != PLFS_SUPER_BYTES &&
 				PLFS(plfs_door_is_plfs(AT_FDCWD, path)) != 1))
 			return fp;
-		REAL(fclose)(fp);
+		fclose(fp);
 		flags &= ~O_EXCL;
 	}
 	int fd = door_openat(AT_FDCWD, path, flags, 0666);
@@ -273,6 +210,8 @@ EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 		int saved = errno;
 		door_close(fd);
 		errno = saved;
+	} else if ((flags & O_APPEND) && (flags & O_ACCMODE) == O_WRONLY) {
+		lseek(fd, 0, SEEK_END);
 	}
 	return fp;
 }
@@ -283,7 +222,7 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 	struct ofd *o;
 	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return REAL(fdopen)(fd, mode);
-	int want = mode_flags(mode), have = atomic_load(&o->flags) & O_ACCMODE;
+	int want = mode_flags(mode), have = ofd_flags(o) & O_ACCMODE;
 	ofd_put(o);
 	if (want < 0 || (have != O_RDWR && have != (want & O_ACCMODE))) {
 		errno = EINVAL;
@@ -296,52 +235,127 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 	return stream_on(fd, mode);
 }
 
-EXPORT int fclose(FILE *fp)
-{
-	/* A stream of libc whose descriptor became a container (by dup2): libc closes it without
-	 * us. */
-	int fd = fp->_fileno;
-	if (!door_thread.inside && fd_is_container(fd) && !find_stream(fp)) {
-		int rc = REAL(fclose)(fp);
-		door_forget(fd);
-		return rc;
-	}
-	return REAL(fclose)(fp);
-}
-
-/* A FILE of libc cannot become a cookie stream. For stdin, stdout and stderr the global variable
- * changes; for others the result is another stream than the argument, which programs that use the
- * result do not notice. */
+/* libc's freopen opens by itself, and puts what it opened where the stream was (dup3). So where the
+ * new file is ours it opens /dev/null, whose place the file then takes. */
 EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict fp)
 {
-	int flags = mode_flags(mode), fd = fp->_fileno;
-	bool ours = path && path_is_ours(AT_FDCWD, path, 0);
-	if (door_thread.inside || flags < 0 || (!ours && !fd_is_container(fd)))
+	int flags = mode_flags(mode), old = fp->_fileno;
+	bool was_ours = fd_is_container(old);
+	char link[40];
+	if (!path && was_ours) {
+		/* A new mode for the same file. */
+		snprintf(link, sizeof link, "/proc/self/fd/%d", old);
+		path = link;
+	}
+	if (door_thread.inside || flags < 0 || !path)
 		return REAL(freopen)(path, mode, fp);
-	if (!path) {
-		/* A new mode for the same file. The descriptor's own access mode stays. */
+	int opened = -1;
+	if (path_is_ours(AT_FDCWD, path, 0)) {
 		fflush(fp);
-		if (flags & O_APPEND)
-			fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_APPEND);
-		return fp;
-	}
-	int std = fp == stdin ? 0 : fp == stdout ? 1 : fp == stderr ? 2 : -1;
-	if (std < 0) {
-		fclose(fp);
-		return fopen(path, mode);
-	}
-	fflush(fp);
-	int opened = door_openat(AT_FDCWD, path, flags & ~O_CLOEXEC, 0666);
-	if (opened < 0)
-		return NULL;
-	if (opened != std) {
-		int rc = dup2(opened, std);
-		door_close(opened);
-		if (rc < 0)
+		opened = door_openat(AT_FDCWD, path, flags | O_CLOEXEC, 0666);
+		if (opened < 0) {
+			int saved = errno;
+			fclose(fp);
+			errno = saved;
 			return NULL;
+		}
 	}
-	fp = *global_of(std);
-	clearerr(fp);
+	fp = REAL(freopen)(opened < 0 ? path : "/dev/null", mode, fp);
+	if (was_ours)
+		door_forget(old);
+	if (opened < 0)
+		return fp;
+	int saved = errno;
+	if (fp && dup3(opened, fp->_fileno, flags & O_CLOEXEC) < 0) {
+		saved = errno;
+		fclose(fp);
+		fp = NULL;
+	}
+	door_close(opened);
+	if (fp && fd_is_container(fp->_fileno)) {
+		if (fp != stderr && fp != stdout)
+			enlarge_buffer(fp);
+		if ((flags & O_APPEND) && (flags & O_ACCMODE) == O_WRONLY)
+			lseek(fp->_fileno, 0, SEEK_END);
+	}
+	errno = saved;
 	return fp;
 }
 ALIAS(freopen, freopen64);
+
+/* Writes all of it to fd, as libc's own functions do that write to a descriptor. */
+static bool write_all(int fd, const char *text, size_t n)
+{
+	while (n > 0) {
+		ssize_t put = write(fd, text, n);
+		if (put < 0)
+			return false;
+		text += put;
+		n -= (size_t)put;
+	}
+	return true;
+}
+
+static int print_to(int fd, const char *format, va_list ap)
+{
+	char *text;
+	int n = vasprintf(&text, format, ap);
+	if (n < 0)
+		return n;
+	bool done = write_all(fd, text, (size_t)n);
+	int saved = errno;
+	free(text);
+	errno = saved;
+	return done ? n : -1;
+}
+
+EXPORT int vdprintf(int fd, const char *restrict format, va_list ap)
+{
+	return fd_is_container(fd) ? print_to(fd, format, ap) : REAL(vdprintf)(fd, format, ap);
+}
+
+EXPORT int dprintf(int fd, const char *restrict format, ...)
+{
+	va_list ap;
+	va_start(ap, format);
+	int n = vdprintf(fd, format, ap);
+	va_end(ap);
+	return n;
+}
+
+/* The fortified forms; `flag` forbids %n in writable memory, which libc's own form checks. */
+EXPORT int __vdprintf_chk(int fd, int flag, const char *format, va_list ap)
+{
+	return fd_is_container(fd) ? print_to(fd, format, ap)
+				   : REAL(__vdprintf_chk)(fd, flag, format, ap);
+}
+
+EXPORT int __dprintf_chk(int fd, int flag, const char *format, ...)
+{
+	va_list ap;
+	va_start(ap, format);
+	int n = __vdprintf_chk(fd, flag, format, ap);
+	va_end(ap);
+	return n;
+}
+
+/* It is made for handlers of signals, and does not allocate. So its text goes through a file in
+ * memory. */
+EXPORT void backtrace_symbols_fd(void *const *frames, int n, int fd)
+{
+	if (!fd_is_container(fd)) {
+		REAL(backtrace_symbols_fd)(frames, n, fd);
+		return;
+	}
+	int text = (int)RAW(SYS_memfd_create, "plfs-backtrace", (long)MFD_CLOEXEC);
+	if (text < 0)
+		return;
+	REAL(backtrace_symbols_fd)(frames, n, text);
+	RAW(SYS_lseek, (long)text, 0L, (long)SEEK_SET);
+	char part[256];
+	long got;
+	while ((got = RAW(SYS_read, (long)text, part, sizeof part)) > 0)
+		if (!write_all(fd, part, (size_t)got))
+			break;
+	RAW(SYS_close, (long)text);
+}

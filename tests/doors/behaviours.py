@@ -754,7 +754,7 @@ def locks_keep_others_out(w):
     assert one.read(0, 20) == b"under the lock"
 
 
-@behaviour("exec", differs="After exec or fork+exec a descriptor's access mode is read and write")
+@behaviour("exec")
 def a_descriptor_keeps_its_access_mode_through_exec(w):
     process = w.process()
     process.write("f", b"kept")

@@ -1,0 +1,259 @@
+/* Open file descriptions in shared memory. See description.h. */
+#include "description.h"
+
+#include "door.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+/* Bytes of a process's first arena, and of those it makes when it is full. Two sizes, so that few
+ * need a descriptor. RLIMIT_FSIZE counts for files in memory, too: if one cannot be made the arena
+ * is memory that only children share. */
+#define ARENA_FIRST ((size_t)64 << 10)
+#define ARENA_MORE ((size_t)4 << 20)
+
+/* The most arenas that a process uses: its own and those of its ancestors. */
+#define ARENAS_MAX 64
+
+static const char magic[8] = "plfsofd1";
+
+/* The first description's place in an arena. */
+struct head {
+	char magic[sizeof magic];
+	uint32_t id;
+};
+
+_Static_assert(sizeof(struct description) >= sizeof(struct head), "the head takes one place");
+
+struct arena {
+	int fd; /* -1: memory without a descriptor */
+	uint32_t id;
+	uint32_t places;
+	struct description *base;
+};
+
+static struct arena arenas[ARENAS_MAX];
+static _Atomic int arena_count;
+/* Which of them is this process's own to take descriptions from, -1 while there is none; the first
+ * place that never was used, and the first free one. */
+static int own = -1;
+static uint32_t unused, free_place;
+
+/* A tag is a position that every file system takes: below 2^41 (ext3 ends at 2 TiB). It has the
+ * arena's id, 24 bits, and the place, 16 bits. */
+#define TAG_BIT ((int64_t)1 << 40)
+#define TAG_ID_MAX ((1 << 24) - 1)
+#define TAG_PLACES ((uint32_t)1 << 16)
+
+static struct arena *arena_of(const struct description *d)
+{
+	for (int i = atomic_load(&arena_count); i-- > 0;)
+		if (arenas[i].base && d >= arenas[i].base && d < arenas[i].base + arenas[i].places)
+			return &arenas[i];
+	return NULL;
+}
+
+bool description_owns_fd(int fd)
+{
+	for (int i = atomic_load(&arena_count); i-- > 0;)
+		if (arenas[i].fd == fd && fd >= 0)
+			return true;
+	return false;
+}
+
+/* Out of the way of the program's low numbers, where libplfs has its own: from half of the limit
+ * on, 65,536 at most. */
+static int move_up(int fd)
+{
+	struct rlimit limit;
+	if (RAW(SYS_prlimit64, 0L, (long)RLIMIT_NOFILE, NULL, &limit) < 0)
+		return fd;
+	long least = limit.rlim_cur / 2 < 65536 ? (long)(limit.rlim_cur / 2) : 65536;
+	long high = RAW(SYS_fcntl, (long)fd, (long)F_DUPFD_CLOEXEC, least);
+	if (high < 0 && fd > 2)
+		return fd;
+	if (high < 0)
+		high = RAW(SYS_fcntl, (long)fd, (long)F_DUPFD_CLOEXEC, 3L);
+	RAW(SYS_close, (long)fd);
+	return (int)high;
+}
+
+/* A file of this length in memory. -1: there can be none. */
+static int make_file(size_t bytes)
+{
+	int fd = (int)RAW(SYS_memfd_create, "plfs-descriptions", (long)MFD_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	struct rlimit limit;
+	/* Past it ftruncate would be SIGXFSZ. */
+	if (RAW(SYS_prlimit64, 0L, (long)RLIMIT_FSIZE, NULL, &limit) < 0 ||
+		limit.rlim_cur < bytes || RAW(SYS_ftruncate, (long)fd, (long)bytes) < 0) {
+		RAW(SYS_close, (long)fd);
+		return -1;
+	}
+	return move_up(fd);
+}
+
+/* Adds an arena of our own and takes descriptions from it. The lock is held. */
+static bool add_arena(void)
+{
+	int count = atomic_load(&arena_count);
+	if (count == ARENAS_MAX)
+		return false;
+	size_t bytes = own < 0 ? ARENA_FIRST : ARENA_MORE;
+	int fd = make_file(bytes);
+	void *base = (void *)RAW(SYS_mmap, NULL, bytes, (long)(PROT_READ | PROT_WRITE),
+		(long)(MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0)), (long)fd, 0L);
+	if (base == MAP_FAILED) {
+		if (fd >= 0)
+			RAW(SYS_close, (long)fd);
+		return false;
+	}
+	struct stat st = {0};
+	if (fd >= 0)
+		REAL(fstat)(fd, &st);
+	struct head *head = base;
+	memcpy(head->magic, magic, sizeof magic);
+	head->id = (uint32_t)st.st_ino & TAG_ID_MAX;
+	uint32_t places = (uint32_t)(bytes / sizeof(struct description));
+	arenas[count] = (struct arena){
+		fd, head->id, places < TAG_PLACES ? places : TAG_PLACES, base};
+	own = count;
+	unused = 1;
+	free_place = 0;
+	atomic_store(&arena_count, count + 1);
+	return true;
+}
+
+struct description *description_new(int fd, int flags, int64_t position)
+{
+	struct stat st;
+	if (REAL(fstat)(fd, &st) < 0)
+		return NULL;
+	fd_lock();
+	struct description *d = NULL;
+	if ((own >= 0 && (free_place || unused < arenas[own].places)) || add_arena()) {
+		d = arenas[own].base + (free_place ? free_place : unused);
+		if (free_place)
+			free_place = d->next_free;
+		else
+			unused++;
+	}
+	fd_unlock();
+	if (!d)
+		return NULL;
+	pthread_mutexattr_t kind;
+	pthread_mutexattr_init(&kind);
+	pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(&d->lock, &kind);
+	pthread_mutexattr_destroy(&kind);
+	d->dev = st.st_dev;
+	d->ino = st.st_ino;
+	atomic_store(&d->flags, flags);
+	atomic_store(&d->position, position);
+	return d;
+}
+
+void description_free(struct description *d, bool shared)
+{
+	if (shared)
+		return;
+	fd_lock();
+	/* Of an arena before the own one: it was full, and is not looked at again. */
+	if (own >= 0 && arena_of(d) == &arenas[own]) {
+		d->next_free = free_place;
+		free_place = (uint32_t)(d - arenas[own].base);
+	}
+	fd_unlock();
+}
+
+bool description_tag(struct description *d, int fd)
+{
+	struct arena *a = arena_of(d);
+	if (!a || a->fd < 0)
+		return false;
+	int64_t tag = TAG_BIT | (int64_t)a->id << 16 | (d - a->base);
+	return RAW(SYS_lseek, (long)fd, tag, (long)SEEK_SET) == tag;
+}
+
+struct description *description_of(int fd)
+{
+	struct stat st;
+	int64_t tag = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR);
+	if (tag < TAG_BIT || tag >= 2 * TAG_BIT || REAL(fstat)(fd, &st) < 0)
+		return NULL;
+	uint32_t id = (uint32_t)(tag >> 16) & TAG_ID_MAX, place = (uint32_t)tag & (TAG_PLACES - 1);
+	for (int i = atomic_load(&arena_count); i-- > 0;) {
+		struct arena *a = &arenas[i];
+		if (a->id != id || place == 0 || place >= a->places)
+			continue;
+		if (!a->base) {
+			long base = RAW(SYS_mmap, NULL, a->places * sizeof *a->base,
+				(long)(PROT_READ | PROT_WRITE), (long)MAP_SHARED, (long)a->fd, 0L);
+			if (base == -1)
+				return NULL;
+			a->base = (struct description *)base;
+		}
+		struct description *d = a->base + place;
+		if (d->dev == st.st_dev && d->ino == st.st_ino)
+			return d;
+	}
+	return NULL;
+}
+
+bool description_take_arena(int fd)
+{
+	struct stat st;
+	struct head head;
+	int count = atomic_load(&arena_count);
+	if (count == ARENAS_MAX || REAL(fstat)(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+		st.st_nlink != 0 || (st.st_size != ARENA_FIRST && st.st_size != ARENA_MORE) ||
+		RAW(SYS_pread64, (long)fd, &head, sizeof head, 0L) != sizeof head ||
+		memcmp(head.magic, magic, sizeof magic) != 0)
+		return false;
+	RAW(SYS_fcntl, (long)fd, (long)F_SETFD, (long)FD_CLOEXEC);
+	uint32_t places = (uint32_t)((size_t)st.st_size / sizeof(struct description));
+	arenas[count] = (struct arena){
+		fd, head.id, places < TAG_PLACES ? places : TAG_PLACES, NULL};
+	atomic_store(&arena_count, count + 1);
+	return true;
+}
+
+void description_drop_unused(void)
+{
+	int kept = 0;
+	for (int i = 0; i < atomic_load(&arena_count); i++) {
+		if (arenas[i].base)
+			arenas[kept++] = arenas[i];
+		else
+			RAW(SYS_close, (long)arenas[i].fd);
+	}
+	atomic_store(&arena_count, kept);
+}
+
+void description_inherit(bool yes)
+{
+	for (int i = atomic_load(&arena_count); i-- > 0;)
+		if (arenas[i].fd >= 0)
+			RAW(SYS_fcntl, (long)arenas[i].fd, (long)F_SETFD,
+				(long)(yes ? 0 : FD_CLOEXEC));
+}
+
+void description_after_fork(void)
+{
+	own = -1;
+}
+
+void description_lock(struct description *d)
+{
+	/* What the one before did not finish is a position that has not moved. */
+	if (pthread_mutex_lock(&d->lock) == EOWNERDEAD)
+		pthread_mutex_consistent(&d->lock);
+}
+
+void description_unlock(struct description *d)
+{
+	pthread_mutex_unlock(&d->lock);
+}

@@ -1,0 +1,67 @@
+/* Open file descriptions: what all descriptors share that come from one open, in whatever process.
+ *
+ * fork, dup and exec share a description in the kernel; ours lie in memory that does the same. A
+ * process has an **arena**, a file in memory (memfd) that it maps: its children after fork have the
+ * mapping, and a program that it executes gets the descriptor of the arena, if it gets one of a
+ * container. There the kernel's position of the container's placeholder, which nobody else needs,
+ * says which arena and which description are meant (`tag`).
+ *
+ * Each process takes descriptions from an arena of its own; one that another process may know is
+ * not used again. */
+#ifndef PLFS_PRELOAD_DESCRIPTION_H
+#define PLFS_PRELOAD_DESCRIPTION_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Value of `position`: the position is the kernel's. So it is for a plain file that a program
+ * without us may use, too. */
+#define POSITION_IN_KERNEL INT64_MIN
+
+struct description {
+	/* Held while a read or a write moves the position. Robust: the kernel gives it back if its
+	 * owner dies. */
+	pthread_mutex_t lock;
+	_Atomic int64_t position;
+	_Atomic int flags; /* as of open(2) and F_SETFL */
+	/* Free ones of an arena are a list; 0 is its end. */
+	uint32_t next_free;
+	/* The inode of the name, to tell a tag from a position. */
+	uint64_t dev, ino;
+};
+
+/* A new one for the placeholder fd. NULL: no memory. */
+struct description *description_new(int fd, int flags, int64_t position);
+
+/* Gives it back. `shared`: another process may know it. */
+void description_free(struct description *d, bool shared);
+
+/* The description whose tag the kernel's position of fd is. NULL: it is none. */
+struct description *description_of(int fd);
+
+/* Makes the kernel's position of fd the tag of d. False: d's arena has no descriptor, so no other
+ * program can find it. */
+bool description_tag(struct description *d, int fd);
+
+void description_lock(struct description *d);
+void description_unlock(struct description *d);
+
+/* Is fd an arena's? */
+bool description_owns_fd(int fd);
+
+/* Takes over the descriptor of an arena that the program before exec had, if fd is one. */
+bool description_take_arena(int fd);
+
+/* Closes what description_take_arena took and nobody needed. */
+void description_drop_unused(void);
+
+/* Does exec leave the arenas open? */
+void description_inherit(bool yes);
+
+/* In the child of a fork: it takes descriptions from an arena of its own. */
+void description_after_fork(void);
+
+#endif

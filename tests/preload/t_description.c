@@ -1,0 +1,180 @@
+/* What open file descriptions promise to threads and processes that share one: a position moves by
+ * what was transferred and in one step, whether threads, dup or fork share it, so do status flags,
+ * positions have room for the largest offset, and dup2 is one step for other threads. Once a reader
+ * at the end of a file moved the writer's position by what it had asked for, a position of 2^45
+ * became 0 in the child of a fork on ext4, and dup2 gave other threads EBADF. */
+#include "t.h"
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+enum { LINES = 20000 };
+
+static int fd, fd2;
+static _Atomic int stop, failed;
+static _Atomic long written;
+
+static void *writer(void *argument)
+{
+	while (!stop)
+		if (write(fd, "line....", 8) == 8)
+			written++;
+		else
+			failed++;
+	return NULL;
+}
+
+static void *dup_writer(void *argument)
+{
+	while (!stop)
+		if (write(fd2, "line....", 8) != 8)
+			failed++;
+	return NULL;
+}
+
+static long size_of(int fd)
+{
+	struct stat st;
+	return fstat(fd, &st) < 0 ? -1 : st.st_size;
+}
+
+static void readers_at_the_end(void)
+{
+	static char buf[1 << 16];
+	pthread_t thread;
+	fd = make("end", "");
+	pthread_create(&thread, NULL, writer, NULL);
+	for (int i = 0; i < LINES; i++)
+		failed += read(fd, buf, sizeof buf) < 0;
+	stop = 1;
+	pthread_join(thread, NULL);
+	printf("threads: %d %d %d\n", size_of(fd) == written * 8,
+		lseek(fd, 0, SEEK_CUR) == written * 8, failed);
+	close(fd);
+
+	fd = make("end", "");
+	pid_t pid = fork();
+	if (pid == 0) {
+		for (int i = 0; i < LINES; i++)
+			read(fd, buf, sizeof buf);
+		_exit(0);
+	}
+	long sum = 0;
+	for (int i = 0; i < LINES; i++)
+		sum += write(fd, "line....", 8);
+	waitpid(pid, NULL, 0);
+	printf("processes: %ld %d\n", sum, size_of(fd) == sum);
+	close(fd);
+	unlink("end");
+}
+
+/* Each line of several processes is there once, where nobody else writes. */
+static void writers_share(void)
+{
+	fd = make("shared", "");
+	for (int p = 0; p < 4; p++)
+		if (fork() == 0) {
+			char line[9];
+			for (int i = 0; i < 500; i++) {
+				sprintf(line, "%d %05d\n", p, i);
+				if (write(fd, line, 8) != 8)
+					_exit(1);
+			}
+			_exit(0);
+		}
+	int status, bad = 0;
+	while (wait(&status) > 0)
+		bad += status != 0;
+	printf("%d, %ld bytes at %ld\n", bad, size_of(fd), (long)lseek(fd, 0, SEEK_CUR));
+	int next[4] = {0};
+	char line[9] = {0};
+	for (int i = 0; i < 2000 && pread(fd, line, 8, i * 8) == 8; i++)
+		bad += line[0] < '0' || line[0] > '3' || atoi(line + 2) != next[line[0] - '0']++;
+	printf("%d out of order\n", bad);
+	close(fd);
+	unlink("shared");
+}
+
+static void flags_are_shared(void)
+{
+	fd = make("flags", "0123456789");
+	int copy = dup(fd);
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(fcntl(fd, F_SETFL, O_APPEND) < 0);
+	waitpid(pid, NULL, 0);
+	printf("append: %d %d\n", !!(fcntl(fd, F_GETFL) & O_APPEND),
+		!!(fcntl(copy, F_GETFL) & O_APPEND));
+	R(write(copy, "XX", 2));
+	close(copy);
+	close(fd);
+	show("flags");
+}
+
+/* As far as the file system goes: past the end of ext4's files it is an error, not 0. */
+static void far_away(void)
+{
+	fd = make("far", "0123456789");
+	off_t at = 1L << 45;
+	bool far = lseek(fd, at, SEEK_SET) == at;
+	pid_t pid = fork();
+	if (pid == 0) {
+		off_t here = lseek(fd, 0, SEEK_CUR);
+		_exit(here != (far ? at : 0));
+	}
+	int status;
+	waitpid(pid, &status, 0);
+	printf("far: %d\n", status);
+	char command[80];
+	lseek(fd, 4, SEEK_SET);
+	sprintf(command, "printf AB >&%d; printf C >&%d", fd, fd);
+	printf("shell: %d\n", system(command));
+	R(lseek(fd, 0, SEEK_CUR));
+	/* One that can only be read stays so. */
+	int reader = open("far", O_RDONLY);
+	sprintf(command, "printf AB >&%d 2> /dev/null; head -c 3 <&%d", reader, reader);
+	fflush(stdout);
+	printf("shell: %d\n", system(command));
+	close(reader);
+	ftruncate(fd, 10);
+	close(fd);
+	show("far");
+}
+
+static void dup2_is_one_step(void)
+{
+	pthread_t thread;
+	fd = open("one", O_RDWR | O_CREAT | O_APPEND, 0644);
+	int other = open("two", O_RDWR | O_CREAT | O_APPEND, 0644);
+	int null = open("/dev/null", O_WRONLY);
+	fd2 = dup(fd);
+	stop = failed = 0;
+	pthread_create(&thread, NULL, dup_writer, NULL);
+	for (int i = 0; i < 20000; i++)
+		if (dup2(i % 3 == 0 ? null : i % 3 == 1 ? fd : other, fd2) != fd2)
+			failed++;
+	stop = 1;
+	pthread_join(thread, NULL);
+	printf("dup2: %d failed, %d\n", failed, (size_of(fd) + size_of(other)) % 8 == 0);
+	R(dup2(fd, 1 << 30));
+	R(dup2(fd, -1));
+	R(dup3(fd, fd2, O_APPEND));
+	R(write(fd2, "", 0));
+	ftruncate(fd, 0);
+	ftruncate(other, 0);
+	close(fd2);
+	close(fd);
+	close(other);
+	close(null);
+}
+
+int main(void)
+{
+	setvbuf(stdout, NULL, _IONBF, 0);
+	readers_at_the_end();
+	writers_share();
+	flags_are_shared();
+	far_away();
+	dup2_is_one_step();
+	return 0;
+}
