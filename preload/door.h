@@ -140,6 +140,8 @@ int door_adopt(int fd, int flags, struct description *shared);
 /* Takes the entry of fd out, with what goes with a closed descriptor: record locks. The caller gets
  * its reference. */
 struct ofd *door_detach(int fd);
+/* Is it one of our own descriptors? The program did not open it and must not close it. */
+bool fd_is_owned(int fd);
 /* Removes the entry of a descriptor that libc replaced without calling a wrapper. */
 void door_forget(int fd);
 
@@ -148,6 +150,9 @@ ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n);
 ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rwf);
 ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset);
 ssize_t ofd_pwritev(struct ofd *o, const struct iovec *iov, int n, int64_t offset, int rwf);
+
+/* Reads RLIMIT_FSIZE. Called when the first file is opened. */
+void learn_size_limit(void);
 
 /* lock.c */
 /* Drops the process's record locks of the file, as close(2) of any descriptor does. */

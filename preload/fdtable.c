@@ -13,7 +13,7 @@ _Atomic int fd_limit;
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ofd *free_list;
 
-static _Atomic unsigned forks;
+static _Atomic unsigned forks, descriptors;
 
 void fd_lock(void)
 {
@@ -68,6 +68,8 @@ struct ofd *ofd_new_shared(plfs_file *file, struct description *shared)
 	o->file = file;
 	o->shared = shared;
 	o->forks = atomic_load(&forks) - 1;
+	o->descriptors = OFD_IS_PLAIN(o) ? 0 : (ofd_flags(o) & O_ACCMODE) == O_RDONLY ? 1 : 2;
+	atomic_fetch_add(&descriptors, o->descriptors);
 	atomic_store(&o->refs, 1);
 	return o;
 }
@@ -111,6 +113,7 @@ int ofd_put(struct ofd *o)
 	if (atomic_fetch_sub(&o->refs, 1) != 1)
 		return 0;
 	int rc = PLFS(plfs_close(o->file));
+	atomic_fetch_sub(&descriptors, o->descriptors);
 	description_free(o->shared, o->forks != atomic_load(&forks));
 	give_entry(o);
 	return rc;
@@ -131,6 +134,11 @@ struct ofd *fd_remove(int fd)
 	if (!fd_is_container(fd))
 		return NULL;
 	return atomic_exchange(&fd_table[fd], NULL);
+}
+
+unsigned ofd_descriptors(void)
+{
+	return atomic_load(&descriptors);
 }
 
 int64_t ofd_position(struct ofd *o, int fd)

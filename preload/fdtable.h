@@ -32,6 +32,8 @@ struct ofd {
 	unsigned forks;
 	struct description *shared;
 	plfs_file *file;
+	/* Descriptors of its own that libplfs may need for it, but for logs. */
+	unsigned descriptors;
 	struct ofd *next_free;
 };
 
@@ -73,6 +75,9 @@ static inline int ofd_flags(struct ofd *o)
 {
 	return atomic_load_explicit(&o->shared->flags, memory_order_relaxed);
 }
+
+/* How many descriptors of its own libplfs may need for all entries. */
+unsigned ofd_descriptors(void);
 
 /* The position, or a negative errno; its lock is held, or the answer may be old. */
 int64_t ofd_position(struct ofd *o, int fd);

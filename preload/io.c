@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 
 /* MAX_RW_COUNT of Linux: what one read or write moves at most. */
@@ -101,6 +102,45 @@ static ssize_t finish_write(struct ofd *o, ssize_t done, int rwf)
 	return rc < 0 ? rc : done;
 }
 
+/* RLIMIT_FSIZE: the kernel would hold it against the logs. As it was when the first file was opened
+ * or at the program's last setrlimit. */
+static _Atomic uint64_t size_limit = UINT64_MAX;
+
+void learn_size_limit(void)
+{
+	struct rlimit limit;
+	if (RAW(SYS_prlimit64, 0L, (long)RLIMIT_FSIZE, NULL, &limit) == 0)
+		atomic_store(&size_limit, limit.rlim_cur);
+}
+
+/* May a file have this size? If not, SIGXFSZ waits for the end of the call. */
+static bool size_is_allowed(uint64_t size)
+{
+	if (__builtin_expect(size <= atomic_load_explicit(&size_limit, memory_order_relaxed), 1))
+		return true;
+	RAW(SYS_tgkill, (long)getpid(), RAW(SYS_gettid), (long)SIGXFSZ);
+	return false;
+}
+
+EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
+{
+	int rc = REAL(setrlimit)(resource, limit);
+	if (rc == 0 && resource == RLIMIT_FSIZE)
+		learn_size_limit();
+	return rc;
+}
+ALIAS(setrlimit, setrlimit64);
+
+EXPORT int prlimit(
+	pid_t pid, __rlimit_resource_t resource, const struct rlimit *limit, struct rlimit *old)
+{
+	int rc = REAL(prlimit)(pid, resource, limit, old);
+	if (rc == 0 && limit && resource == RLIMIT_FSIZE)
+		learn_size_limit();
+	return rc;
+}
+ALIAS(prlimit, prlimit64);
+
 /* Writes `len` bytes, and where from is in *at then: with O_APPEND not where it said. */
 static ssize_t write_at(
 	struct ofd *o, const struct iovec *iov, int n, ssize_t len, int64_t *at, int rwf)
@@ -108,7 +148,27 @@ static ssize_t write_at(
 	if (!buffers_are_there(o, iov, n, len, false, 0))
 		return -EFAULT;
 	/* Linux appends whatever the offset if O_APPEND is set. */
-	if ((ofd_flags(o) & O_APPEND) || (rwf & RWF_APPEND))
+	bool appends = (ofd_flags(o) & O_APPEND) || (rwf & RWF_APPEND);
+	uint64_t limit = atomic_load_explicit(&size_limit, memory_order_relaxed);
+	if (__builtin_expect(limit != UINT64_MAX, 0)) {
+		int64_t from = appends ? PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END)) : *at;
+		if (from >= 0 && (uint64_t)from + (uint64_t)len > limit) {
+			if ((uint64_t)from >= limit)
+				return size_is_allowed((uint64_t)from + 1) ? 0 : -EFBIG;
+			/* What there is room for, of the first part at least. */
+			len = (ssize_t)(limit - (uint64_t)from);
+			int whole = 0;
+			while (whole < n && (size_t)len >= iov[whole].iov_len)
+				len -= (ssize_t)iov[whole++].iov_len;
+			if (whole == 0) {
+				struct iovec first = {iov->iov_base, (size_t)len};
+				return write_at(o, &first, 1, len, at, rwf);
+			}
+			n = whole;
+			len = iov_bytes(iov, n);
+		}
+	}
+	if (appends)
 		return append(o, iov, n, at);
 	if (n == 1)
 		return PLFS(plfs_pwrite(o->file, iov->iov_base,
@@ -387,7 +447,9 @@ EXPORT void sync(void)
 
 static int ofd_truncate(struct ofd *o, off_t size)
 {
-	return size < 0 || !writable(o) ? -EINVAL : PLFS(plfs_ftruncate(o->file, size));
+	if (size < 0 || !writable(o))
+		return -EINVAL;
+	return size_is_allowed((uint64_t)size) ? PLFS(plfs_ftruncate(o->file, size)) : -EFBIG;
 }
 
 EXPORT int ftruncate(int fd, off_t size)
@@ -423,7 +485,11 @@ static int ofd_fallocate(struct ofd *o, int fd, int mode, off_t offset, off_t le
 	/* Room in a plain file is the kernel's; it changes no bytes. */
 	if (!(mode & ~FALLOC_FL_KEEP_SIZE) && is_still_plain(o))
 		return REAL(fallocate)(fd, mode, offset, len) < 0 ? -errno : 0;
-	return writable(o) ? PLFS(plfs_fallocate(o->file, mode, offset, len)) : -EBADF;
+	if (!writable(o))
+		return -EBADF;
+	if (!(mode & ~FALLOC_FL_KEEP_SIZE) && !size_is_allowed((uint64_t)offset + (uint64_t)len))
+		return -EFBIG;
+	return PLFS(plfs_fallocate(o->file, mode, offset, len));
 }
 
 EXPORT int fallocate(int fd, int mode, off_t offset, off_t len)

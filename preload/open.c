@@ -18,10 +18,27 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
 		errno = fd < FD_TABLE_LEN ? ENOMEM : EMFILE;
 		return -1;
 	}
-	signals_see_faults();
-	stdio_take_over();
+	if (atomic_load(&fd_limit) == 0) {
+		signals_see_faults();
+		stdio_take_over();
+		learn_size_limit();
+	}
 	fd_install(fd, o);
 	return fd;
+}
+
+/* Descriptors that logs need at least; those of all files share them. */
+#define LOG_DESCRIPTORS 16
+
+/* Is there room for the descriptors that reads and writes of the open files will need? For each
+ * file libplfs keeps one, and for one that is written a second. Without them every write would fail
+ * where the open had not. As fd was the lowest that was free, those below it are taken. */
+static bool has_room(int fd)
+{
+	struct rlimit limit;
+	if (fd < 16 || RAW(SYS_prlimit64, 0L, (long)RLIMIT_NOFILE, NULL, &limit) < 0)
+		return true;
+	return (unsigned long)fd + 1 + LOG_DESCRIPTORS + ofd_descriptors() <= limit.rlim_cur;
 }
 
 static int opened_by_door(int fd, plfs_file *file, int flags)
@@ -31,8 +48,13 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	door_forget(fd);
 	if (!file)
 		return fd;
-	return install(
-		fd, file, NULL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC));
+	fd = install(fd, file, NULL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC));
+	if (fd >= 0 && !has_room(fd)) {
+		door_close(fd);
+		errno = EMFILE;
+		return -1;
+	}
+	return fd;
 }
 
 static int open_through_door(int dirfd, const char *path, int flags, mode_t mode, int first)
@@ -251,9 +273,7 @@ void door_forget(int fd)
 		tell_loss(ofd_put(stale));
 }
 
-/* Is it one of libplfs's own descriptors? The application did not open it and must not close it.
- */
-static bool fd_is_owned(int fd)
+bool fd_is_owned(int fd)
 {
 	return atomic_load(&fd_limit) > 0 &&
 	       (description_owns_fd(fd) || PLFS_ALWAYS(plfs_door_owns_fd(fd)) == 1);

@@ -366,6 +366,33 @@ EXPORT int posix_spawn_file_actions_addtcsetpgrp_np(posix_spawn_file_actions_t *
  */
 #define SPAWN_FD_LEAST 200
 
+/* Closes what is open from `least` on, but for what later actions need, and for the arenas of the
+ * descriptions that the child inherits. libplfs's own descriptors are closed by exec. */
+static int close_from(
+	posix_spawn_file_actions_t *out, int least, const int *opened, int opened_count)
+{
+	int dir = (int)RAW(
+		SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	if (dir < 0)
+		return errno;
+	char buf[1024];
+	long n;
+	int rc = 0;
+	while (rc == 0 && (n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0)
+		for (long at = 0; rc == 0 && at < n;) {
+			struct dirent64 *e = (struct dirent64 *)(buf + at);
+			at += e->d_reclen;
+			int fd = e->d_name[0] == '.' ? -1 : atoi(e->d_name);
+			bool stays = fd < least || fd == dir || fd_is_owned(fd);
+			for (int i = 0; i < opened_count; i++)
+				stays = stays || fd == opened[i];
+			if (!stays)
+				rc = REAL(posix_spawn_file_actions_addclose)(out, fd);
+		}
+	RAW(SYS_close, dir);
+	return rc;
+}
+
 /* Fills `out` with libc's form of the actions, with opens of our paths done here; their descriptors
  * go to `opened`. Returns an errno. */
 static int translate(
@@ -411,7 +438,7 @@ static int translate(
 			rc = REAL(posix_spawn_file_actions_addfchdir_np)(out, x->fd);
 			break;
 		case ADD_CLOSEFROM:
-			rc = REAL(posix_spawn_file_actions_addclosefrom_np)(out, x->fd);
+			rc = close_from(out, x->fd, opened, *opened_count);
 			break;
 		case ADD_TCSETPGRP:
 			rc = REAL(posix_spawn_file_actions_addtcsetpgrp_np)(out, x->fd);
@@ -435,7 +462,8 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	bool ours = false;
 	for (int i = 0; a && i < a->n; i++)
 		ours = ours ||
-		       (a->v[i].kind == ADD_OPEN && path_is_ours(AT_FDCWD, a->v[i].path, 0));
+		       (a->v[i].kind == ADD_OPEN && path_is_ours(AT_FDCWD, a->v[i].path, 0)) ||
+		       (a->v[i].kind == ADD_CLOSEFROM && atomic_load(&fd_limit) > 0);
 	if (!ours) {
 		share_with_process(SHARED_ALL);
 		int rc = call(pid, path, fa, attr, argv, envp);

@@ -31,8 +31,8 @@ static void *thread(void *argument)
 /* What lies below it is not there: an overflow is SIGSEGV. */
 static char *stack(size_t room)
 {
-	char *at = mmap(NULL, room + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		0);
+	char *at = mmap(
+		NULL, room + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	mprotect(at, 4096, PROT_NONE);
 	return at + 4096;
 }

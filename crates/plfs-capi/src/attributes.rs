@@ -221,7 +221,14 @@ pub unsafe extern "C" fn plfs_lock_fd(file: *mut PlfsFile) -> c_int {
         if handle.lock_file.get().is_none()
             && let Some(container) = handle.file.container()
         {
-            let opened = container.store.open(&container.path("lock"), Open::create(0o666))?;
+            let path = container.path("lock");
+            let opened = match container.store.open(&path, Open::create(0o666)) {
+                // Who may only read gets locks for reading, once somebody has made the file.
+                Err(error) if matches!(error, Errno::ACCESS | Errno::ROFS) => {
+                    container.store.open(&path, Open::READ).map_err(|_| error)?
+                }
+                other => other?,
+            };
             let _ = handle.lock_file.set(opened);
         }
         let fd =
