@@ -114,12 +114,12 @@ void stdio_take_over(void)
 
 /* exit() flushes streams after the last exit handlers, when libplfs has committed for the last
  * time. So those on containers are flushed before. A stream that another thread holds is left
- * alone, as waiting for it could last for ever. */
+ * alone, as waiting for it could last for ever; and so could waiting for the list, which exit()
+ * does not lock either. */
 void stdio_flush_all(void)
 {
 	if (atomic_load(&fd_limit) == 0)
 		return;
-	_IO_list_lock();
 	for (FILE *at = _IO_iter_begin(); at != _IO_iter_end(); at = _IO_iter_next(at)) {
 		FILE *fp = _IO_iter_file(at);
 		if (!fd_is_container(fp->_fileno) || ftrylockfile(fp) != 0)
@@ -128,7 +128,6 @@ void stdio_flush_all(void)
 			fflush_unlocked(fp);
 		funlockfile(fp);
 	}
-	_IO_list_unlock();
 }
 
 /* Flags of open(2) for a mode of fopen(3), or -1. */
