@@ -178,11 +178,23 @@ bool description_tag(struct description *d, int fd)
 	return RAW(SYS_lseek, (long)fd, tag, (long)SEEK_SET) == tag;
 }
 
+/* The position of fd if it may be a tag, else -1. */
+static int64_t tag_of(int fd)
+{
+	int64_t at = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR);
+	return at >= TAG_BIT && at < 2 * TAG_BIT ? at : -1;
+}
+
+bool description_is_tagged(int fd)
+{
+	return tag_of(fd) >= 0;
+}
+
 struct description *description_of(int fd)
 {
 	struct stat st;
-	int64_t tag = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR);
-	if (tag < TAG_BIT || tag >= 2 * TAG_BIT || REAL(fstat)(fd, &st) < 0)
+	int64_t tag = tag_of(fd);
+	if (tag < 0 || REAL(fstat)(fd, &st) < 0)
 		return NULL;
 	uint32_t id = (uint32_t)(tag >> 16) & TAG_ID_MAX, place = (uint32_t)tag & (TAG_PLACES - 1);
 	for (int i = atomic_load(&arena_count); i-- > 0;) {

@@ -39,6 +39,9 @@ struct description *description_new(int fd, int flags, int64_t position);
 /* Gives it back. `shared`: another process may know it. */
 void description_free(struct description *d, bool shared);
 
+/* May the kernel's position of fd be a tag? */
+bool description_is_tagged(int fd);
+
 /* The description whose tag the kernel's position of fd is. NULL: it is none. */
 struct description *description_of(int fd);
 

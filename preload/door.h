@@ -181,6 +181,18 @@ ssize_t hide_entries(int fd, char *buf, ssize_t n);
  * open. Gives the error of the commit. */
 enum shared { SHARED_ALL, SHARED_BY_EXEC };
 int64_t share_with_process(enum shared shared);
+/* hand_over.c: descriptors that somebody writes to whom PLFS does not see */
+/* Lets the file of o stay plain, or replaces its descriptor if it is not. `why` is for people. */
+void hand_over(int fd, struct ofd *o, const char *why);
+void hand_over_all(enum shared shared, const char *why);
+/* The same for a new descriptor, if the kernel writes for this program by itself. */
+void hand_over_new(int fd, struct ofd *o);
+/* It does, from now on. */
+void kernel_writes(void);
+/* Puts a descriptor that cannot write over fd. 0, or a negative errno. */
+int make_placeholder(int fd);
+
+/* spawn.c */
 /* Around fork, as fd_lock. */
 void spawn_lock(void);
 void spawn_unlock(void);

@@ -88,13 +88,20 @@ static void make_unreadable(int fd)
 	}
 }
 
+/* A file that was plain before it got a container, and has lost its name, looks like any other. Its
+ * descriptor has a tag. */
+static bool may_be_inherited(int fd, const struct stat *st)
+{
+	return stat_may_be_name(st) || (S_ISREG(st->st_mode) && description_is_tagged(fd));
+}
+
 /* Adopts fd, which the program before exec left open, if it is a name. Its description is that
  * program's. If there is none to be found, because that program had no room for it, its access mode
  * is not known any more, and its position is the kernel's. */
 static void adopt(int fd)
 {
 	struct stat st;
-	if (REAL(fstat)(fd, &st) < 0 || !stat_may_be_name(&st))
+	if (REAL(fstat)(fd, &st) < 0 || !may_be_inherited(fd, &st))
 		return;
 	int flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
 	if (flags < 0 || (flags & O_PATH))
@@ -120,7 +127,7 @@ static void look_at(int fd)
 	struct stat st;
 	if (REAL(fstat)(fd, &st) < 0)
 		return;
-	any_names = any_names || stat_may_be_name(&st);
+	any_names = any_names || may_be_inherited(fd, &st);
 	if (S_ISREG(st.st_mode) && st.st_nlink == 0)
 		description_take_arena(fd);
 }

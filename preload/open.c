@@ -23,6 +23,7 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
 		stdio_take_over();
 		learn_size_limit();
 	}
+	hand_over_new(fd, o);
 	fd_install(fd, o);
 	return fd;
 }
@@ -74,6 +75,28 @@ int door_adopt(int fd, int flags, struct description *shared)
 	return install(fd, file, shared, flags) < 0 ? -errno : 1;
 }
 
+/* May this path lead to a file that has no name? */
+static bool is_of_descriptor(const char *path)
+{
+	return strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/fd/", 8) == 0;
+}
+
+/* fd is open on a file by the path of a descriptor. Of one without a name that was plain before it
+ * got a container only its attribute says so. */
+static int adopt_nameless(int fd, int flags)
+{
+	int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL);
+	if (rc == 1 && (flags & O_ACCMODE) != O_RDONLY)
+		rc = make_placeholder(fd);
+	if (rc < 0) {
+		door_close(fd);
+		return (int)to_errno(rc);
+	}
+	if ((flags & O_TRUNC) && fd_is_container(fd))
+		ftruncate(fd, 0);
+	return fd;
+}
+
 /* fd came from a native open. It may still be a name: through a symbolic link into a
  * managed directory, /dev/stdin, or a container outside of all managed directories. */
 static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t mode)
@@ -83,8 +106,11 @@ static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t 
 	DEFER_SIGNALS();
 	door_forget(fd);
 	struct stat st;
-	if (REAL(fstat)(fd, &st) < 0 || !stat_may_be_name(&st))
+	if (REAL(fstat)(fd, &st) < 0)
 		return fd;
+	if (!stat_may_be_name(&st))
+		return S_ISREG(st.st_mode) && is_of_descriptor(path) ? adopt_nameless(fd, flags)
+								     : fd;
 	if ((flags & O_ACCMODE) == O_RDONLY) {
 		int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL);
 		if (rc >= 0)

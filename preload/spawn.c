@@ -11,29 +11,13 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* What another program writes to a plain file, PLFS does not see. */
-static void pin_plain(enum shared shared)
-{
-	int limit = atomic_load(&fd_limit);
-	for (int fd = 0; fd < limit; fd++) {
-		struct ofd *o = ofd_get(fd);
-		if (!o)
-			continue;
-		bool stays = shared == SHARED_ALL ||
-			     !(RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC);
-		if (stays && (ofd_flags(o) & O_ACCMODE) != O_RDONLY && OFD_IS_PLAIN(o))
-			PLFS(plfs_door_pin(o->file, "inherited by another program"));
-		ofd_put(o);
-	}
-}
-
 int64_t share_with_process(enum shared shared)
 {
 	if (door_thread.inside || atomic_load(&fd_limit) == 0)
 		return 0;
 	int saved = errno;
 	int64_t rc = commit_all();
-	pin_plain(shared);
+	hand_over_all(shared, "inherited by another program");
 	fd_share_descriptions();
 	errno = saved;
 	return rc;

@@ -7,6 +7,7 @@
 #include "door.h"
 
 #include <stdarg.h>
+#include <sys/socket.h>
 
 /* openat2 may limit how the path is followed (RESOLVE_*), which libplfs cannot do. Without such a
  * limit the call is openat. With one the kernel opens the path, and only a name that exists is
@@ -167,6 +168,14 @@ EXPORT long syscall(long number, ...)
 	case SYS_execveat:
 		return execveat(
 			(int)a, (const char *)b, (char *const *)c, (char *const *)d, (int)e);
+	case SYS_sendmsg:
+		return sendmsg((int)a, (const struct msghdr *)b, (int)c);
+	case SYS_sendmmsg:
+		return sendmmsg((int)a, (struct mmsghdr *)b, (unsigned)c, (int)d);
+	case SYS_io_setup:
+	case SYS_io_uring_setup:
+		kernel_writes();
+		break;
 	case SYS_exit_group:
 		leave_process();
 		break;

@@ -57,6 +57,76 @@ os.pwrite(fd, b"end", 1 << 20)
 ' "$1"
 }
 
+# A process had a file open that was plain when it opened it, and gave the descriptor away: to a
+# program that it executed, in a message, to the kernel. What was written there after the file had
+# got a container lay below the logs, and was lost without an error.
+t_descriptors_of_promoted_files_that_others_get_cannot_write_below_the_logs() {
+    mkdir m
+    plfs layout --workload auto m > out
+    plfs run --mount m -- python3 - << 'EOF'
+import array, ctypes, os, socket, subprocess, sys
+
+def promoted(name):
+    f = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
+    os.write(f, b"a" * 10)
+    other = f"import os; f = os.open('{name}', os.O_RDWR); os.pwrite(f, b'b' * 10, 5); os.close(f)"
+    subprocess.run([sys.executable, "-c", other], check=True)
+    return f
+
+def without_plfs(f, program):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("LD_PRELOAD", "PLFS"))}
+    return subprocess.run([sys.executable, "-c", program, str(f)], env=env, pass_fds=[f]).returncode
+
+write = """
+import os, sys
+try:
+    os.pwrite(int(sys.argv[1]), b"lost", 0)
+except OSError as error:
+    sys.exit(error.errno)
+"""
+receive = """
+import os, socket, sys
+with socket.socket(fileno=int(sys.argv[1])) as s:
+    f = socket.recv_fds(s, 1, 1)[1][0]
+try:
+    os.pwrite(f, b"lost", 0)
+except OSError as error:
+    sys.exit(error.errno)
+"""
+# Inherited.
+f = promoted("m/inherited")
+assert without_plfs(f, write) == 9
+os.write(f, b"c")
+assert os.pread(f, 100, 0) == b"aaaaabbbbbcbbbb", os.pread(f, 100, 0)
+# Sent. One that is plain may be written, and stays plain.
+for name, open_file, rc in (("m/sent", promoted, 9), ("m/plain", lambda n: os.open(n, os.O_RDWR | os.O_CREAT), 0)):
+    f = open_file(name)
+    here, there = socket.socketpair()
+    socket.send_fds(here, [b"x"], [f])
+    assert without_plfs(there.fileno(), receive) == rc, name
+    assert os.pread(f, 4, 0) == (b"lost" if rc == 0 else b"aaaa")
+# Without a name, by its number.
+f = promoted("m/nameless")
+os.unlink("m/nameless")
+g = os.open(f"/proc/self/fd/{f}", os.O_RDWR)
+assert os.read(g, 100) == b"aaaaabbbbbbbbbb"
+os.pwrite(g, b"d", 14)
+os.fsync(g)
+assert os.pread(f, 100, 0) == b"aaaaabbbbbbbbbd"
+show = "import os, sys; assert os.pread(int(sys.argv[1]), 100, 0) == b'aaaaabbbbbbbbbd'"
+subprocess.run([sys.executable, "-c", show, str(g)], pass_fds=[g], check=True)
+# To the kernel: those that are open, and those that are opened from then on.
+f = os.open("m/aio", os.O_RDWR | os.O_CREAT)
+io_setup, context = 206, ctypes.c_ulong()
+assert ctypes.CDLL(None).syscall(io_setup, 1, ctypes.byref(context)) == 0
+g = os.open("m/aio2", os.O_RDWR | os.O_CREAT)
+EOF
+    plfs stat m/plain | has 'for ever: .*sent to another program'
+    plfs stat m/aio | has 'for ever: .*libaio'
+    plfs stat m/aio2 | has 'for ever: .*libaio'
+    plfs cat m/sent | cmp - <(printf aaaaabbbbbbbbbb)
+}
+
 t_plain_files_are_named_and_their_containers_are_healthy() {
     mkdir m
     plfs layout --workload auto m > out

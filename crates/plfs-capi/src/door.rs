@@ -563,7 +563,9 @@ pub unsafe extern "C" fn plfs_door_adopt(
         let (out, of) =
             unsafe { (out.as_mut().ok_or_else(|| Failure::from(Errno::FAULT))?, borrow(fd)?) };
         *out = std::ptr::null_mut();
-        if !may_be_logical(&stat_of(&rustix::fs::fstat(of)?)) {
+        let stat = stat_of(&rustix::fs::fstat(of)?);
+        // SAFETY: the caller has the descriptor as long as this call.
+        if !plfs()?.may_have_container(&unsafe { PosixFile::lent(fd) }, &stat) {
             return Ok(0);
         }
         // An inherited descriptor may be of a file that this user could not open; one that cannot

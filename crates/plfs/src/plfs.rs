@@ -365,6 +365,12 @@ impl Plfs {
         !matches!(base::pin(file, why), Ok(Decision::Container { .. }))
     }
 
+    /// [`may_be_logical`] of an open file, which may have lost its name: of one that was plain
+    /// before only the attribute says so then. One call more for files with one link.
+    pub fn may_have_container(&self, file: &dyn StoreFile, stat: &Stat) -> bool {
+        may_be_logical(stat) || stat.kind == Kind::File && base::is_begun(file, stat)
+    }
+
     fn promote(
         &self,
         file: &dyn StoreFile,
@@ -588,7 +594,8 @@ impl Plfs {
             let found = self.find_container(path, stat, superblock, &summary)?;
             return Ok(Some((found, summary)));
         }
-        if stat.kind != Kind::File || stat.nlink <= 1 {
+        // With one link it may have lost its name: then that is `base`.
+        if stat.kind != Kind::File {
             return Ok(None);
         }
         let Process { store, config, .. } = self.process.as_ref();

@@ -352,14 +352,12 @@ impl Index {
     /// below all records. A stat.
     pub(super) fn follow_base(&mut self, container: &Container) -> Result<()> {
         let Some(len) = container.base_len()? else { return Ok(()) };
-        if len == self.base_len {
-            return Ok(());
-        }
-        if self.flat.is_some() {
+        // Counted as a data log, be it empty.
+        let number = self.number(SegmentRef::BASE);
+        if len != self.base_len && self.flat.is_some() {
             // What hid these bytes may have hidden nothing when it was made, and is not in it.
             self.fault.get_or_insert(Fault::BaseChanged);
         }
-        let number = self.number(SegmentRef::BASE);
         if len > self.base_len {
             let (from, new) = (self.base_len, len - self.base_len);
             let run = Run::single(from, new, number, from);

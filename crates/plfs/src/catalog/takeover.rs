@@ -1,6 +1,6 @@
 //! Whether a node may go on with a log set that nobody owns.
 
-use plfs_format::index_log::{Record, decode_block};
+use plfs_format::index_log::decode_block;
 use plfs_format::name;
 
 use super::Index;

@@ -382,6 +382,19 @@ fn a_flat_index_has_the_base_as_it_was() {
     assert_eq!(place.read("f"), b"aabb\0\0a\0\0\0\0d");
 }
 
+/// An empty base counts as a data log. A summary that had forgotten it was taken for damage.
+#[test]
+fn a_file_that_was_empty_when_it_was_shared_is_healthy() {
+    let place = Place::new();
+    place.create("f", b"").close().unwrap();
+    let file = place.promote("f");
+    file.write_at(b"abc", 0).unwrap();
+    file.close().unwrap();
+    let report = place.only();
+    assert_eq!(report.health(), Health::Healthy, "{:?}", report.findings);
+    assert_eq!(place.read("f"), b"abc");
+}
+
 /// S36. What PLFS would not see pins a file; who comes later does not promote it.
 #[test]
 fn a_pinned_file_stays_plain_and_says_why() {

@@ -1,0 +1,150 @@
+/* Plain files that somebody writes whom PLFS does not see: another program that inherits or is sent
+ * a descriptor, or the kernel by itself (libaio, io_uring).
+ *
+ * A file that is plain is pinned: it stays so for ever. One that has got a container meanwhile has a
+ * descriptor that can write its base, below all logs, where nobody would find it. That is replaced
+ * by a placeholder, as every descriptor on a container is one: who writes there gets EBADF. */
+#include "door.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* The kernel writes for this program by itself. */
+static _Atomic bool writes_unseen;
+
+int make_placeholder(int fd)
+{
+	char name[32];
+	snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+	int flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
+	int close = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0;
+	flags = O_RDONLY | O_CLOEXEC | (flags & (O_APPEND | O_NONBLOCK));
+	int reader = (int)RAW(SYS_openat, (long)AT_FDCWD, name, (long)flags, 0L);
+	/* A file that may not be read: this one can do nothing at all. */
+	if (reader < 0)
+		reader = (int)RAW(
+			SYS_openat, (long)AT_FDCWD, name, (long)(O_PATH | O_CLOEXEC), 0L);
+	if (reader < 0)
+		return -errno;
+	int rc = (int)RAW(SYS_dup3, (long)reader, (long)fd, (long)close);
+	RAW(SYS_close, (long)reader);
+	return rc < 0 ? -errno : 0;
+}
+
+void hand_over(int fd, struct ofd *o, const char *why)
+{
+	if ((ofd_flags(o) & O_ACCMODE) == O_RDONLY)
+		return;
+	if (OFD_IS_PLAIN(o) && PLFS(plfs_door_pin(o->file, why)) == 1)
+		return;
+	if (OFD_IS_PLAIN(o) || (RAW(SYS_fcntl, (long)fd, (long)F_GETFL) & O_ACCMODE) == O_RDONLY)
+		return;
+	/* The position was in the descriptor that goes. */
+	description_lock(o->shared);
+	int64_t at = ofd_position(o, fd);
+	if (make_placeholder(fd) == 0 && at >= 0)
+		atomic_store(&o->shared->position, at);
+	description_unlock(o->shared);
+}
+
+void hand_over_all(enum shared shared, const char *why)
+{
+	int limit = atomic_load(&fd_limit);
+	for (int fd = 0; fd < limit; fd++) {
+		struct ofd *o = ofd_get(fd);
+		if (!o)
+			continue;
+		if (shared == SHARED_ALL ||
+			!(RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC))
+			hand_over(fd, o, why);
+		ofd_put(o);
+	}
+}
+
+/* --- Descriptors in messages --- */
+
+static void hand_over_sent(const struct msghdr *message)
+{
+	if (door_thread.inside || !message || !message->msg_control || !message->msg_controllen ||
+		atomic_load(&fd_limit) == 0)
+		return;
+	int saved = errno;
+	struct msghdr *all = (struct msghdr *)message;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(all); c; c = CMSG_NXTHDR(all, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
+			c->cmsg_len < CMSG_LEN(0))
+			continue;
+		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < count; i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+			struct ofd *o = fd_is_container(fd) ? ofd_get(fd) : NULL;
+			if (!o)
+				continue;
+			hand_over(fd, o, "sent to another program");
+			ofd_put(o);
+		}
+	}
+	errno = saved;
+}
+
+EXPORT ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
+{
+	hand_over_sent(message);
+	return REAL(sendmsg)(socket, message, flags);
+}
+
+EXPORT int sendmmsg(int socket, struct mmsghdr *messages, unsigned count, int flags)
+{
+	for (unsigned i = 0; messages && i < count; i++)
+		hand_over_sent(&messages[i].msg_hdr);
+	return REAL(sendmmsg)(socket, messages, count, flags);
+}
+
+/* --- The kernel as a writer --- */
+
+void kernel_writes(void)
+{
+	if (door_thread.inside || atomic_exchange(&writes_unseen, true))
+		return;
+	int saved = errno;
+	hand_over_all(SHARED_ALL, "written by libaio or io_uring");
+	errno = saved;
+}
+
+void hand_over_new(int fd, struct ofd *o)
+{
+	if (atomic_load_explicit(&writes_unseen, memory_order_relaxed))
+		hand_over(fd, o, "written by libaio or io_uring");
+}
+
+/* libaio's, as it is. */
+EXPORT int io_setup(int events, void *context)
+{
+	kernel_writes();
+	return RAW(SYS_io_setup, (long)events, context) < 0 ? -errno : 0;
+}
+
+/* A function of liburing, which may be loaded where only its user sees it. */
+static void *of_liburing(const char *name)
+{
+	void *found = dlsym(RTLD_NEXT, name);
+	void *library = found ? NULL : dlopen("liburing.so.2", RTLD_LAZY | RTLD_NOLOAD);
+	return library ? dlsym(library, name) : found;
+}
+
+#define URING(name, declared, given) \
+	EXPORT int name declared \
+	{ \
+		kernel_writes(); \
+		int(*theirs) declared = (int(*) declared)of_liburing(#name); \
+		return theirs ? theirs given : -ENOSYS; \
+	}
+
+URING(io_uring_queue_init, (unsigned entries, void *ring, unsigned flags), (entries, ring, flags))
+URING(io_uring_queue_init_params, (unsigned entries, void *ring, void *params),
+	(entries, ring, params))
+URING(io_uring_queue_init_mem,
+	(unsigned entries, void *ring, void *params, void *memory, size_t bytes),
+	(entries, ring, params, memory, bytes))
