@@ -38,6 +38,8 @@ const LIST_AT: usize = MAGIC_AT + size_of::<RawSuperblock>();
 const ROOT_BYTES_MAX: usize = BOOT_AT - LIST_AT - 2 * BACKENDS_MAX - 2;
 /// Where the creator's machine and its time are.
 const BOOT_AT: usize = FIXED_BYTES - 16;
+/// Where the inode number is, unless the root's path reaches so far.
+const INODE_AT: usize = BOOT_AT - 8;
 /// What the CRC covers begins here.
 const SUMMED_AT: usize = 76;
 const WORKLOAD_SHARED: u16 = 1;
@@ -96,6 +98,9 @@ pub struct Superblock {
     pub backends: Vec<u16>,
     /// Absolute path of the root at creation, a hint only.
     pub root: Vec<u8>,
+    /// Number, at creation, of the inode that names are links of; 0: not recorded. In a copy of the
+    /// container it is another.
+    pub inode: u64,
 }
 
 /// What a container is for.
@@ -148,7 +153,7 @@ impl Superblock {
     /// The whole file, with an empty summary.
     ///
     /// Errors if there are no or too many backends, the root's path is longer than 2,388 bytes, or
-    /// a number is out of range.
+    /// a number is out of range. Leaves `inode` out if the root's path needs its place.
     pub fn encode(&self) -> Result<Vec<u8>, Bad> {
         self.encode_as(Form::Shared)
     }
@@ -193,6 +198,9 @@ impl Superblock {
         put(LIST_AT, &list);
         put(LIST_AT + list.len(), &(self.root.len() as u16).to_le_bytes());
         put(LIST_AT + list.len() + 2, &self.root);
+        if LIST_AT + list.len() + 2 + self.root.len() <= INODE_AT {
+            put(INODE_AT, &self.inode.to_le_bytes());
+        }
         put(BOOT_AT, &self.boot.to_le_bytes());
         put(BOOT_AT + 8, &self.created_boot_ns.to_le_bytes());
         let sum = crc(&out[SUMMED_AT..FIXED_BYTES]);
@@ -266,7 +274,9 @@ impl Superblock {
         if list.iter().any(|id| *id == u16::MAX) {
             return bad(LIST_AT, "there is no backend ffff");
         }
-        let (boot, rest) = U64::ref_from_prefix(&fixed[BOOT_AT..]).map_err(|_| cut)?;
+        let has_inode = LIST_AT + 2 * count + 2 + root.len() <= INODE_AT;
+        let (inode, rest) = U64::ref_from_prefix(&fixed[INODE_AT..]).map_err(|_| cut)?;
+        let (boot, rest) = U64::ref_from_prefix(rest).map_err(|_| cut)?;
         let (created_boot_ns, _) = U64::ref_from_prefix(rest).map_err(|_| cut)?;
         Ok(Superblock {
             uuid: Uuid(raw.uuid),
@@ -281,6 +291,7 @@ impl Superblock {
             segment_bytes: raw.segment_bytes.get(),
             backends: list.iter().map(|id| id.get()).collect(),
             root: root.to_vec(),
+            inode: if has_inode { inode.get() } else { 0 },
         })
     }
 }
@@ -303,6 +314,7 @@ mod tests {
             segment_bytes: 1 << 40,
             backends: vec![0, 0x1f, 0xfffe],
             root: b"/a".to_vec(),
+            inode: 6,
         }
     }
 
@@ -312,6 +324,7 @@ mod tests {
         assert_eq!(file.len(), FILE_BYTES);
         assert_eq!(file[63], b'\n');
         assert_eq!(Superblock::decode(&file), Ok(sample()));
+        assert_eq!(file[3048..3056], 6_u64.to_le_bytes());
         let based = Superblock { has_base: true, ..sample() };
         assert_eq!(Superblock::decode(&based.encode().unwrap()), Ok(based));
     }
@@ -365,6 +378,16 @@ mod tests {
         }
     }
 
+    /// Paths that reach its place are older than the inode number, and stay whole.
+    #[test]
+    fn a_path_goes_before_the_inode_number() {
+        for (bytes, inode) in [(2380, 6), (2381, 0), (2388, 0)] {
+            let long = Superblock { backends: vec![1; 256], root: vec![b'/'; bytes], ..sample() };
+            let decoded = Superblock::decode(&long.encode().unwrap());
+            assert_eq!(decoded, Ok(Superblock { inode, ..long }), "{bytes}");
+        }
+    }
+
     #[test]
     fn too_many_backends_do_not_encode() {
         let encodes = |change: fn(&mut Superblock)| {
@@ -372,7 +395,7 @@ mod tests {
             change(&mut superblock);
             superblock.encode().is_ok_and(|file| Superblock::decode(&file) == Ok(superblock))
         };
-        assert!(encodes(|s| (s.backends, s.root) = (vec![1; 256], vec![b'/'; 2388])));
+        assert!(encodes(|s| (s.backends, s.root) = (vec![1; 256], vec![b'/'; 2380])));
         assert!(!encodes(|s| s.backends = vec![1; 257]));
         assert!(!encodes(|s| s.root = vec![b'/'; 2389]));
         assert!(!encodes(|s| s.root.clear()));

@@ -253,6 +253,7 @@ impl<'a> Root<'a> {
     ) -> Result<u64> {
         let (path, ids) = from;
         let uuid = container.superblock.uuid;
+        container.must_be_coherent(self.config)?;
         // What a compaction or a truncate could not remove while a backend was not there.
         lifecycle::remove_what_has_gone(container)?;
         let part = self.part_of(path, uuid)?;

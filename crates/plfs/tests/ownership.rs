@@ -3,7 +3,7 @@
 //! lived.
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -500,4 +500,223 @@ fn a_copy_of_a_tree_shares_no_page_with_it() {
     assert_eq!(read("original"), "basefirstsecondthird");
     assert_eq!(read("closed"), "baseof the copy");
     assert_eq!(read("open"), "basefirstof the copy");
+}
+
+/// A copy of a tree whose files have data on another backend. The copy's log sets and segments are
+/// the original's there: `rm` in the copy removed the original's bytes, a compaction or truncate
+/// would have, and a writer of each appended to one data log, over what the other had committed.
+#[test]
+fn a_copy_of_a_tree_does_not_touch_the_backends_of_the_original() {
+    let dir = Dir::new();
+    let [original, copy, backend] = ["original", "copy", "backend"].map(|name| dir.0.join(name));
+    std::fs::create_dir(&original).unwrap();
+    std::fs::create_dir(&backend).unwrap();
+    let plfs = Plfs::posix(Config { backends: vec![backend], streams: 2, ..dir.config("a") });
+    // A stream of each lies on one of two backends, by chance.
+    let names: Vec<String> = (0..16).map(|i| format!("f{i}")).collect();
+    for name in &names {
+        let file = open(&plfs, &original.join(name));
+        file.write_at(&[1; 5000], 0).unwrap();
+        file.close().unwrap();
+    }
+    assert!(Command::new("cp").arg("-a").args([&original, &copy]).status().unwrap().success());
+    let copied = |name: &String| copy.join(name);
+    let written = match plfs.open(&copied(&names[0]), OpenOptions::create()) {
+        Ok(Opened::Logical(file)) => file.write_at(&[2; 5000], 0).unwrap_err().errno(),
+        Ok(Opened::Plain(_)) => panic!("it is plain"),
+        Err(error) => error.errno(),
+    };
+    assert_eq!(written, Errno::ROFS);
+    let compacted = plfs.compact(&copied(&names[0]), |_| std::ops::ControlFlow::Continue(()));
+    assert_eq!(compacted.unwrap_err().errno(), Errno::ROFS);
+    names[1..8].iter().for_each(|name| plfs.unlink(&copied(name)).unwrap());
+    names[8..].iter().for_each(|name| std::fs::remove_file(copied(name)).unwrap());
+    for report in plfs::check_tree(plfs.store(), &copy, &[], |_| {}).unwrap() {
+        plfs::repair(plfs.store(), &dir.config("a"), &report, 0).unwrap();
+    }
+    let reader = Plfs::posix(dir.config("b"));
+    for path in names.iter().map(|name| original.join(name)).chain([copied(&names[0])]) {
+        let file = match reader.open(&path, OpenOptions::read()).unwrap() {
+            Opened::Logical(file) => file,
+            Opened::Plain(_) => panic!("it is plain"),
+        };
+        assert!(has(&file, 0, 1), "{}", path.display());
+    }
+    // The original is written as ever.
+    open(&plfs, &original.join(&names[0])).write_at(&[3; 5000], 0).unwrap();
+}
+
+/// A root whose file `f` has all its data on another backend, a copy of the root by `cp -a`, and
+/// the backend.
+fn copied(dir: &Dir) -> [PathBuf; 3] {
+    let roots = ["original", "copy", "backend"].map(|name| dir.0.join(name));
+    make_root(dir, &roots[0], &roots[2]);
+    copy_tree(&roots[0], &roots[1]);
+    roots
+}
+
+fn make_root(dir: &Dir, root: &Path, backend: &Path) {
+    std::fs::create_dir(root).unwrap();
+    std::fs::create_dir(backend).unwrap();
+    let id = plfs::add_backend(dir.process("a").store(), &dir.config("a"), root, backend);
+    assert_eq!(id.unwrap(), Some(1));
+    std::fs::write(root.join(".plfs-layout"), "plfs-layout 1\nbackends 0001\n").unwrap();
+    write(dir, root, 1).unwrap();
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+}
+
+/// Writes the file `f` of a root, as a process of its own does.
+fn write(dir: &Dir, root: &Path, byte: u8) -> plfs::Result<()> {
+    let file = dir.process("a").open(&root.join("f"), OpenOptions::create())?.file();
+    file.write_at(&[byte; 5000], 0)?;
+    file.close()
+}
+
+fn reads(dir: &Dir, root: &Path, byte: u8) -> bool {
+    let file = dir.process("b").open(&root.join("f"), OpenOptions::read()).unwrap().file();
+    has(&file, 0, byte)
+}
+
+/// The only container that has a directory below the `.plfs` of `root`.
+fn only_container(root: &Path) -> PathBuf {
+    let inside = |dir: &Path| {
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    let mut shards = inside(&root.join(".plfs"));
+    shards.retain(|shard| shard.file_name().unwrap().len() == 2);
+    let mut all = shards.iter().flat_map(|shard| inside(shard)).collect::<Vec<_>>();
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+/// A root was moved, and a copy of it stands where it was: the original was taken for the copy, and
+/// its writers got EROFS.
+#[test]
+fn an_original_that_was_moved_is_no_copy() {
+    let dir = Dir::new();
+    let [original, copy, backend] = copied(&dir);
+    let moved = dir.0.join("moved");
+    std::fs::rename(&original, &moved).unwrap();
+    std::fs::rename(&copy, &original).unwrap();
+    write(&dir, &moved, 2).unwrap();
+    assert!(reads(&dir, &moved, 2));
+    let plfs = dir.process("a");
+    plfs.chmod(&moved.join("f"), 0o600).unwrap();
+    let part = only_container(&backend);
+    assert_eq!(part.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    copy_tree(&moved, &copy);
+    assert_eq!(write(&dir, &copy, 3).unwrap_err().errno(), Errno::ROFS);
+    assert!(reads(&dir, &moved, 2));
+    plfs.unlink(&moved.join("f")).unwrap();
+    assert!(!part.exists());
+}
+
+/// What was restored from a backup has other inodes than superblocks record, and is written: in the
+/// place of the original, and elsewhere as long as there is nothing. A copy of it is a copy.
+#[test]
+fn an_original_that_was_restored_is_no_copy() {
+    let dir = Dir::new();
+    let [original, copy, _] = copied(&dir);
+    std::fs::remove_dir_all(&original).unwrap();
+    write(&dir, &copy, 2).unwrap();
+    assert!(reads(&dir, &copy, 2));
+    // As far as one can look.
+    std::os::unix::fs::symlink(&original, &original).unwrap();
+    assert_eq!(write(&dir, &copy, 3).unwrap_err().errno(), Errno::ROFS);
+    std::fs::remove_file(&original).unwrap();
+    std::fs::rename(&copy, &original).unwrap();
+    write(&dir, &original, 3).unwrap();
+    copy_tree(&original, &copy);
+    assert_eq!(write(&dir, &copy, 4).unwrap_err().errno(), Errno::ROFS);
+    assert!(reads(&dir, &original, 3));
+}
+
+/// File systems count their inodes each for itself. A copy on another one, where it got the number
+/// of the original, was taken for that.
+#[test]
+fn a_copy_with_the_inode_number_of_the_original_is_a_copy() {
+    let dir = Dir::new();
+    if std::env::var(CHILD).is_err() {
+        // What is mounted goes with the process.
+        let mut child = Command::new("unshare");
+        child.arg("-m").arg(std::env::current_exe().unwrap()).args(["--exact", "--nocapture"]);
+        child.arg("a_copy_with_the_inode_number_of_the_original_is_a_copy").env(CHILD, "mounts");
+        assert!(child.status().unwrap().success());
+        return;
+    }
+    let run = |program: &str, args: &[&str], at: &Path| {
+        assert!(Command::new(program).args(args).arg(at).status().unwrap().success());
+    };
+    let disks = ["here", "there", "again"].map(|name| dir.0.join(name));
+    for disk in &disks {
+        std::fs::create_dir(disk).unwrap();
+        run("mount", &["-t", "tmpfs", "none"], disk);
+    }
+    let [here, there, again] = &disks;
+    let spend = |disk: &Path, inodes: u64| {
+        (0..inodes).for_each(|i| std::fs::write(disk.join(format!("spent{i}")), "").unwrap());
+    };
+    let number = |root: &Path| root.join("f").metadata().unwrap().ino();
+    let (original, copy) = (here.join("root"), again.join("root"));
+    spend(here, 100);
+    make_root(&dir, &original, &dir.0.join("backend"));
+    copy_tree(&original, &there.join("root"));
+    spend(again, number(&original) - number(&there.join("root")));
+    copy_tree(&original, &copy);
+    assert_eq!(number(&copy), number(&original));
+    assert_eq!(write(&dir, &copy, 2).unwrap_err().errno(), Errno::ROFS);
+    write(&dir, &original, 3).unwrap();
+    assert!(reads(&dir, &original, 3));
+    disks.iter().for_each(|disk| run("umount", &["-l"], disk));
+}
+
+/// A discard in a copy removed what a repair had taken out of the original, chmod and chown changed
+/// the directories of the original's data, and a repair of a container whose superblock was lost in
+/// the copy moved that data away.
+#[test]
+fn no_call_on_a_copy_reaches_the_backends_of_the_original() {
+    let dir = Dir::new();
+    let [original, copy, backend] = copied(&dir);
+    let (plfs, config, name) = (dir.process("a"), dir.config("a"), copy.join("f"));
+    let part = only_container(&backend);
+    let check = |root: &Path| plfs::check_tree(plfs.store(), root, &[], |_| {}).unwrap();
+    let repair = |root: &Path| {
+        for report in check(root) {
+            plfs::repair(plfs.store(), &config, &report, 0).unwrap();
+        }
+    };
+    let lost = |root: &Path| check(root).into_iter().flat_map(|report| report.lost);
+    let set = std::fs::read_dir(&part).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(set.join("00.00000009.data"), "of no record").unwrap();
+    repair(&original);
+    assert_eq!(lost(&original).count(), 1);
+    lost(&copy).for_each(|lost| plfs::discard(plfs.store(), &lost).unwrap());
+    assert_eq!(lost(&original).count(), 1);
+
+    let before = part.metadata().unwrap();
+    plfs.chmod(&name, 0o600).unwrap();
+    plfs.chown(&name, Some(before.uid()), Some(before.gid()), Links::Stay).unwrap();
+    let after = part.metadata().unwrap();
+    assert_eq!((after.mode(), after.ctime_nsec()), (before.mode(), before.ctime_nsec()));
+    assert_eq!(name.metadata().unwrap().mode() & 0o777, 0o600);
+
+    let go_on = |_| std::ops::ControlFlow::Continue(());
+    let drained = plfs::drain(plfs.store(), &config, &copy, 1, &[], go_on).unwrap();
+    assert_eq!(drained.left.len(), 1);
+    assert_eq!(drained.left[0].why.errno(), Errno::ROFS);
+    let at_once = std::time::Duration::ZERO;
+    let removed = plfs::remove_backend(plfs.store(), &config, &copy, 1, at_once);
+    assert_eq!(removed.unwrap_err().errno(), Errno::BUSY);
+
+    std::fs::write(copy.join("g"), "plain").unwrap();
+    plfs.rename(&copy.join("g"), &name).unwrap();
+    assert!(reads(&dir, &original, 1));
+    std::fs::write(only_container(&copy).join("super"), "lost").unwrap();
+    repair(&copy);
+    assert!(reads(&dir, &original, 1));
+    write(&dir, &original, 2).unwrap();
+    assert!(reads(&dir, &original, 2));
 }

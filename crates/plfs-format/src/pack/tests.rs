@@ -321,6 +321,7 @@ fn packs_and_files_are_not_taken_for_each_other() {
         segment_bytes: 7,
         backends: vec![0],
         root: b"/r".to_vec(),
+        inode: 8,
     };
     let (file, pack) = (superblock.encode().unwrap(), superblock.encode_pack().unwrap());
     assert_eq!(Superblock::decode(&file), Ok(superblock.clone()));

@@ -21,7 +21,7 @@ pub fn chmod(container: &Container, mode: u32) -> Result<()> {
     let inode = container.inode_path();
     let store = &container.store;
     let before = store.stat(&inode, Links::Stay).at("stat", &inode)?.mode;
-    let all = container.backend_dirs()?;
+    let all = container.own_dirs()?;
     let dirs = |mode: u32| {
         all.iter().try_for_each(|dir| match store.chmod(dir, dir_mode(mode)) {
             Err(Errno::NOENT) if *dir != container.dir => Ok(()),
@@ -38,7 +38,7 @@ pub fn chmod(container: &Container, mode: u32) -> Result<()> {
 pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
     let inode = container.inode_path();
     container.store.chown(&inode, uid, gid, Links::Stay).at("set the owner of", &inode)?;
-    for dir in container.backend_dirs()? {
+    for dir in container.own_dirs()? {
         match container.store.chown(&dir, uid, gid, Links::Stay) {
             Err(Errno::NOENT) if dir != container.dir => {}
             other => other.at("set the owner of", &dir)?,

@@ -313,6 +313,7 @@ fn build(
     }
     store.chmod(&dir, dir_mode(stat.mode)).at("set the mode of", &dir)?;
     (superblock.mode, superblock.uid, superblock.gid) = (stat.mode, stat.uid, stat.gid);
+    superblock.inode = stat.ino;
     let written = wall_clock_at(stat.mtime.ns() + TICK_NS);
     let view = Container::of_parts(
         store.clone(),

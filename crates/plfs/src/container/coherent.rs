@@ -10,7 +10,7 @@ use std::path::Path;
 use super::layout::Container;
 use crate::config::{CloseToOpen, Config};
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::{Errno, Store};
 
 /// [`Error::CloseToOpen`] if files below `dir` must not be written by this process.
 pub(super) fn must_be_coherent(store: &dyn Store, config: &Config, dir: &Path) -> Result<()> {
@@ -24,8 +24,15 @@ pub(super) fn must_be_coherent(store: &dyn Store, config: &Config, dir: &Path) -
 
 impl Container {
     /// [`Error::CloseToOpen`] if this process must not write the file, because of its root or of a
-    /// backend. Costs nothing for a root on a local file system.
+    /// backend; EROFS if its backends are those of another file ([`Container::original`]). Costs
+    /// nothing for a root on a local file system.
     pub fn must_be_coherent(&self, config: &Config) -> Result<()> {
+        if let Some(original) = self.original() {
+            let why = "this file came with a copy of the tree, and its data on other backends is \
+                       the original's (`plfs cp` makes a file of its own; if the original is not \
+                       needed any more, move it away)";
+            return Err(Error::refused(Errno::ROFS, "write a copy of a file of", original, why));
+        }
         if !self.local {
             must_be_coherent(self.store.as_ref(), config, self.root())?;
         }

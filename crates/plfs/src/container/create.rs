@@ -61,6 +61,7 @@ pub fn create_laid_out(
         let file = store.open(&super_path, Open::create_new(mode)).at("create", &super_path)?;
         let stat = file.stat().at("stat", &super_path)?;
         (superblock.mode, superblock.uid, superblock.gid) = (stat.mode, stat.uid, stat.gid);
+        superblock.inode = stat.ino;
         // The umask cut the directory's mode as it cut the file's, if it treats searching as it
         // treats reading; all usual ones do.
         let cut = mode & !stat.mode;
@@ -164,6 +165,7 @@ impl Plan<'_> {
                 None => register(store.as_ref(), root, self.backends)?,
             },
             root: root.as_os_str().as_bytes().to_vec(),
+            inode: 0,
         })
     }
 }

@@ -508,6 +508,52 @@ impl Container {
         format!("{dev:x}-{ino:x}-{}", self.superblock.uuid)
     }
 
+    /// The root that the superblock records, if the original of this container is there: this one
+    /// came with a copy of a tree, and what it has on other backends is the original's.
+    ///
+    /// Who has the inode number that the superblock records is the original, wherever it is. Who
+    /// has another is a copy as long as there is a container where that was made (FORMAT.md section
+    /// 2): without one nobody else is known who needs the data.
+    ///
+    /// Costs nothing for a file that is where it was made, or on its root alone, else a look at the
+    /// table of backends and a stat; two more by another mount of its file system.
+    pub fn original(&self) -> Option<&Path> {
+        let recorded = Path::new(OsStr::from_bytes(&self.superblock.root));
+        if recorded == self.root() || !recorded.is_absolute() || self.backends().len() < 2 {
+            return None;
+        }
+        let (dev, ino) = self.identity;
+        let there = container_dir(recorded, self.superblock.uuid).join(self.inode_name());
+        let is_other = match self.store.stat(&there, Links::Stay) {
+            Ok(there) if there.ino == ino => there.dev != dev && !self.is_same_root(recorded),
+            Ok(_) => self.superblock.inode != ino,
+            Err(Errno::NOENT | Errno::NOTDIR) => false,
+            // Nobody can tell whether it is there. It was not made here.
+            Err(_) => ![0, ino].contains(&self.superblock.inode),
+        };
+        is_other.then_some(recorded)
+    }
+
+    /// Whether a root whose device has another number is this one by another mount. A copy on a
+    /// file system of its own may have the same inode numbers, but its table has a time of its own.
+    fn is_same_root(&self, other: &Path) -> bool {
+        let [own, other] = [self.root(), other].map(|root| {
+            let table = root.join(name::ROOT_DIR).join(name::BACKENDS);
+            self.store.stat(&table, Links::Stay).map(|table| (table.ino, table.ctime))
+        });
+        own == other
+    }
+
+    /// The container's directories on all backends where nobody else's data is: the root's alone if
+    /// its [original](Container::original) has the others, or may have them, because the superblock
+    /// that says so is lost.
+    pub fn own_dirs(&self) -> Result<Vec<PathBuf>> {
+        match self.superblock.root.is_empty() || self.original().is_some() {
+            true => Ok(vec![self.dir.clone()]),
+            false => self.backend_dirs(),
+        }
+    }
+
     /// Bytes of the plain file that the container was made of; `None` if it was made as one. A
     /// stat.
     pub fn base_len(&self) -> Result<Option<u64>> {

@@ -86,6 +86,7 @@ fn create(store: &Arc<dyn Store>, config: &Config, dir: &Path) -> Result<()> {
         segment_bytes: config.segment_bytes,
         backends,
         root: root.as_os_str().as_bytes().to_vec(),
+        inode: 0,
     };
     let place = container_dir(root, uuid);
     let super_path = place.join(name::SUPER);
@@ -97,6 +98,7 @@ fn create(store: &Arc<dyn Store>, config: &Config, dir: &Path) -> Result<()> {
         store.chmod(&place, dir_mode(mode)).at("set the mode of", &place)?;
         let stat = file.stat().at("stat", &super_path)?;
         (superblock.uid, superblock.gid) = (stat.uid, stat.gid);
+        superblock.inode = stat.ino;
         let bytes = superblock.encode_pack().map_err(|bad| Error::of_bytes(&super_path, bad))?;
         store::write_full(file.as_ref(), &bytes, 0).at("write", &super_path)?;
         // Durable before it has its name: after a power cut a name that leads nowhere would keep

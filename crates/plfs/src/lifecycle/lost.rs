@@ -150,10 +150,11 @@ fn must_be_dir(store: &dyn Store, path: &Path) -> Result<()> {
     Err(Error::refused(Errno::NOTDIR, "use", path, why))
 }
 
-/// What was taken out of a container, on all its backends. Nothing if they cannot be looked at.
+/// What was taken out of a container, on all backends where it has something of its
+/// [own](Container::own_dirs). Nothing if they cannot be looked at.
 pub(super) fn lost_of(container: &Container) -> Vec<Lost> {
     let mut all = Vec::new();
-    for dir in container.backend_dirs().unwrap_or_default() {
+    for dir in container.own_dirs().unwrap_or_default() {
         if let Some(top) = top_of(&dir) {
             all.extend(
                 list(container.store.as_ref(), top)

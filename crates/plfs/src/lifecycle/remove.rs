@@ -149,7 +149,7 @@ fn if_unused(
     shared_memory: Option<&Path>,
     act: impl FnOnce() -> Result<()>,
 ) -> Result<bool> {
-    if container.copied {
+    if container.copied || container.original().is_some() {
         return Ok(false);
     }
     let Some(_alone) = Hold::take_alone(container, shared_memory)? else { return Ok(false) };
@@ -179,10 +179,11 @@ pub(super) fn is_open_as_plain(container: &Container, shared_memory: Option<&Pat
     shared_memory.and_then(writers).is_some_and(|table| table.has(container.identity))
 }
 
-/// Removes all that the container has on its backends, the root's part last.
+/// Removes all that is the container's [own](Container::own_dirs) on its backends, the root's part
+/// last.
 pub(crate) fn remove_container(container: &Container) -> Result<()> {
     container
-        .backend_dirs()?
+        .own_dirs()?
         .iter()
         .rev()
         .try_for_each(|dir| remove_tree(container.store.as_ref(), dir))

@@ -32,7 +32,8 @@ use crate::write::Identity;
 /// A container that was a plain file before goes only when its base has no other name and nobody
 /// has it open: the base is the user's file.
 ///
-/// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made.
+/// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made; and a
+/// container whose data on other backends is that of its [original](Container::original).
 /// Leaves containers that are open for writing alone, unless all who had them open have certainly
 /// died on this host: then it ends their tenancies first.
 pub fn repair(
@@ -60,6 +61,9 @@ pub fn repair(
         return Ok(done);
     }
     let Some(container) = readable(store, &report.dir)? else { return Ok(done) };
+    if container.original().is_some() {
+        return Ok(done);
+    }
     // A repair that died is among them.
     end_the_dead(&container, config, &container.list()?)?;
     if !open_marks(&container)?.is_empty() {
@@ -244,7 +248,7 @@ fn take_nameless(
             Ok(_) | Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno).at("stat", &path),
         }
-        let dirs: Vec<PathBuf> = container.backend_dirs()?.into_iter().rev().collect();
+        let dirs: Vec<PathBuf> = container.own_dirs()?.into_iter().rev().collect();
         if dirs
             .iter()
             .map(|dir| is_empty(store.as_ref(), dir))
@@ -295,6 +299,7 @@ pub(super) fn unread(
         segment_bytes: 0,
         backends: vec![0],
         root: Vec::new(),
+        inode: 0,
     };
     Container::in_root(store, &superblock, root_of(dir))
 }

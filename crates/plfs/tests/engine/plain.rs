@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use plfs::store::{Errno, Links, Open, PosixStore, Store, Time};
@@ -469,6 +470,35 @@ fn a_copy_of_the_tree_has_the_files_as_they_are() {
     file.close().unwrap();
     assert_eq!(read(&place.process(), &copy.join("f")), b"Xbcdef");
     assert_eq!(place.read("f"), b"abcdef");
+}
+
+/// The inode of a file that was plain is its base: by that it is the original, wherever it is, or a
+/// copy, which leaves what is on backends alone.
+#[test]
+fn a_copy_of_the_tree_leaves_the_backends_to_the_original() {
+    let place = Place::new();
+    let [backend, copy, moved] =
+        ["backend", "copy", "moved"].map(|name| place.scratch.0.join(name));
+    fs::create_dir(&backend).unwrap();
+    let config = place.scratch.config();
+    let id = plfs::add_backend(&place.store(), &config, &place.root(), &backend).unwrap();
+    assert_eq!(id, Some(1));
+    fs::write(place.path(".plfs-layout"), "plfs-layout 1\nbackends 0001\n").unwrap();
+    place.promoted("f", b"abc", b"def");
+    let copied = Command::new("cp").arg("-a").args([&place.root(), &copy]).status().unwrap();
+    assert!(copied.success());
+    let write = |root: &Path| {
+        let file = place.process().open(&root.join("f"), SEVERAL)?.file();
+        assert!(file.container().is_some());
+        file.write_at(b"X", 0)?;
+        file.close()
+    };
+    assert_eq!(write(&copy).unwrap_err().errno(), Errno::ROFS);
+    place.process().unlink(&copy.join("f")).unwrap();
+    fs::rename(place.root(), &moved).unwrap();
+    fs::rename(&copy, place.root()).unwrap();
+    write(&moved).unwrap();
+    assert_eq!(read(&place.process(), &moved.join("f")), b"Xbcdef");
 }
 
 /// S38. Names are the file system's own.
