@@ -1,0 +1,275 @@
+//! What a process says of a pack: joining the node's log set, blocks, commits and syncs, leaving.
+
+use std::time::Instant;
+
+use plfs_format::name::SegmentRef;
+use plfs_format::pack::Record;
+
+use super::known::{Known, complete};
+use super::writer::{OWNED, Writer};
+use super::{Pack, State, data_log};
+use crate::catalog;
+use crate::error::{Error, Result};
+use crate::log::{CommitHorizon, Durability, LogSet, Wanted};
+use crate::store::Errno;
+use crate::sync::{Arc, lock};
+use crate::write::Identity;
+
+impl Pack {
+    /// Makes all that this process did visible to others: to those of the node at once, to other
+    /// nodes when they look. Not forced to storage. Costs at most two appends.
+    pub fn commit(&self) -> Result<()> {
+        self.commit_locked(&mut lock(&self.state), Durability::Visible)
+    }
+
+    /// Makes all that this process did visible and durable, with all files that it did it to.
+    pub fn sync(&self) -> Result<()> {
+        self.commit_locked(&mut lock(&self.state), Durability::Durable)
+    }
+
+    /// Makes the sorted tree of all that is committed, durably: who opens the pack then reads that.
+    pub fn fold(&self) -> Result<()> {
+        let state = &mut *lock(&self.state);
+        self.commit_locked(state, Durability::Visible)?;
+        self.fold_locked(state)
+    }
+
+    /// Commits, and leaves the node's log set. The next call that writes joins again.
+    pub fn leave(&self) -> Result<()> {
+        self.leave_locked(&mut lock(&self.state))
+    }
+
+    pub(super) fn leave_locked(&self, state: &mut State) -> Result<()> {
+        if state.writer.is_none() {
+            return Ok(());
+        }
+        let promise = Durability::on_close(&self.config);
+        let mut done = self.commit_locked(state, promise);
+        if done.is_ok() && state.known.is_fold_due() {
+            // A tree is a cache: who may not write one leaves it to others.
+            let _ = self.fold_locked(state);
+        }
+        let Some(writer) = state.writer.take() else { return done };
+        if done.is_ok() {
+            done = writer.data.close().and_then(|()| writer.set.close_index());
+        }
+        let Writer { set, data, unsynced, .. } = writer;
+        if unsynced != 0 {
+            state.others.insert(set.id());
+        }
+        drop(data);
+        match Arc::into_inner(set) {
+            Some(set) => done.and(set.leave().map(drop)),
+            None => done,
+        }
+    }
+
+    /// [`Pack::leave`] for who is done.
+    pub fn close(self) -> Result<()> {
+        self.leave()
+    }
+
+    pub(super) fn writer<'a>(&self, state: &'a mut State) -> Result<&'a mut Writer> {
+        match &mut state.writer {
+            Some(writer) => Ok(writer),
+            None => Err(Error::invalid(Errno::BADF, "the pack is not open for writing")),
+        }
+    }
+
+    /// Joins the node's log set, unless the process has.
+    pub(super) fn join(&self, state: &mut State) -> Result<()> {
+        if let Some(writer) = &state.writer {
+            return writer.check();
+        }
+        // Behind all that was there: see FORMAT.md section 4, "Who need not ask the logs".
+        self.look(state)?;
+        let seen =
+            CommitHorizon { max_stamp: state.known.max_stamp, is_new: state.known.read.is_empty() };
+        let identity = Identity::of_this_process(self.container.store.user());
+        let set = Arc::new(LogSet::join(
+            self.container.clone(),
+            &self.config,
+            seen,
+            Wanted::Any,
+            || identity.mark(),
+            complete,
+        )?);
+        let data = data_log(&self.container, &set, self.config.buffer_bytes);
+        state.writer = Some(Writer::new(set, data));
+        self.look_at_node(state)
+    }
+
+    /// Says a record without data with the next commit, or at once.
+    pub(super) fn say_soon(&self, state: &mut State, record: Record) -> Result<()> {
+        self.writer(state)?.say(record.clone());
+        self.added(state, &[], &[record]);
+        match self.options.batch {
+            true => self.commit_if_crowded(state),
+            false => self.commit_locked(state, Durability::Visible),
+        }
+    }
+
+    /// Says what `build` decides, with all records without data that wait: nobody of the node says
+    /// anything meanwhile, and what they have said is known.
+    pub(super) fn say_now<T>(
+        &self,
+        state: &mut State,
+        build: impl FnOnce(&mut Known, &mut Writer) -> Result<(Vec<Record>, T)>,
+    ) -> Result<T> {
+        let given = self.say(state, Durability::Durable, |known, writer| {
+            let (new, given) = build(known, writer)?;
+            let mut records = writer.records_without_data();
+            records.extend(new);
+            Ok((Vec::new(), records, given))
+        })?;
+        self.writer(state)?.is_said_without_data();
+        self.must_own(state, Durability::Visible)?;
+        Ok(given)
+    }
+
+    /// Appends a block to the node's log. What `build` gives is known when this returns.
+    pub(super) fn say<T>(
+        &self,
+        state: &mut State,
+        data: Durability,
+        build: impl FnOnce(&mut Known, &mut Writer) -> Result<(Vec<SegmentRef>, Vec<Record>, T)>,
+    ) -> Result<T> {
+        let State { known, writer, added, .. } = state;
+        let Some(writer) = writer else {
+            return Err(Error::invalid(Errno::BADF, "the pack is not open for writing"));
+        };
+        writer.check()?;
+        let (set, boot) = (writer.set.clone(), self.boot);
+        let mut refused = None;
+        let mut is_building = true;
+        let said = set.append_pack(data, |end| {
+            let build = || {
+                if known.read.get(&set.id()).copied().unwrap_or(0) < end {
+                    known.look_at_log(set.id())?;
+                    writer.seal_all();
+                    set.observe(known.max_stamp);
+                    if *added != known.generation {
+                        *added = known.generation;
+                        let (segments, records) = writer.records(boot);
+                        known.add(&segments, &records);
+                    }
+                }
+                build(known, writer)
+            };
+            match build() {
+                Ok((segments, records, given)) => {
+                    known.add(&segments, &records);
+                    is_building = false;
+                    Ok((segments, records, given))
+                }
+                Err(error) => {
+                    refused = Some(error.clone());
+                    Err(error)
+                }
+            }
+        });
+        let (given, appended) = match said {
+            Ok(said) => said,
+            Err(error) if refused.is_some() => return Err(error),
+            // Nothing was built, so nothing is known that no log has.
+            Err(error) if is_building => return Err(error),
+            Err(error) => return Err(writer.poison(error)),
+        };
+        if let Some((stamp, end)) = appended {
+            known.max_stamp = known.max_stamp.max(stamp);
+            known.read.insert(set.id(), end);
+            (writer.node_end, writer.unsynced) = (end, end);
+        }
+        Ok(given)
+    }
+
+    pub(super) fn commit_if_crowded(&self, state: &mut State) -> Result<()> {
+        match state.writer.as_ref().is_some_and(Writer::is_crowded) {
+            true => self.commit_locked(state, Durability::Visible),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn commit_locked(&self, state: &mut State, promise: Durability) -> Result<()> {
+        let Some(writer) = &mut state.writer else {
+            if promise == Durability::Durable && !state.others.is_empty() {
+                for other in std::mem::take(&mut state.others) {
+                    catalog::sync_logs(&self.container, Some(other))?;
+                }
+                self.container.sync_names(Some(&self.dir))?;
+            }
+            return Ok(());
+        };
+        writer.check()?;
+        let set = writer.set.clone();
+        if writer.has_waiting() {
+            self.hand_over(state)?;
+            let durable = promise == Durability::Durable;
+            if durable {
+                set.sync_data().map_err(|error| self.poisoned(state, error))?;
+            }
+            // Held until the block is there: no sync makes it durable without its data.
+            let _gate = (!durable).then(|| set.gate()).transpose()?;
+            let boot = if durable { 0 } else { self.boot };
+            self.say(state, promise, |_, writer| {
+                let (segments, records) = writer.records(boot);
+                Ok((segments, records, ()))
+            })?;
+            self.writer(state)?.is_said();
+        }
+        if promise == Durability::Durable {
+            self.sync_locked(state, &set).map_err(|error| self.poisoned(state, error))?;
+        }
+        self.must_own(state, promise)?;
+        if state.known.is_fold_due() {
+            // Another process may have made a tree, which takes what is in memory.
+            self.look(state)?;
+        }
+        if state.known.is_fold_due() {
+            // A tree is a cache: who may not write one leaves it to others.
+            let _ = self.fold_locked(state);
+        }
+        Ok(())
+    }
+
+    pub(super) fn poisoned(&self, state: &mut State, error: Error) -> Error {
+        match &mut state.writer {
+            Some(writer) => writer.poison(error),
+            None => error,
+        }
+    }
+
+    fn sync_locked(&self, state: &mut State, set: &LogSet) -> Result<()> {
+        let writer = self.writer(state)?;
+        if writer.unsynced != 0 {
+            set.sync_index(writer.unsynced)?;
+            writer.unsynced = 0;
+        }
+        for other in std::mem::take(&mut state.others) {
+            match other == set.id() {
+                true => set.sync_index(u64::MAX)?,
+                false => catalog::sync_logs(&self.container, Some(other))?,
+            }
+        }
+        set.sync_names_once(|| self.container.sync_names(Some(&self.dir)))
+    }
+
+    /// That the node still owns its log set: always before a sync is called a success, and once in
+    /// a while.
+    fn must_own(&self, state: &mut State, promise: Durability) -> Result<()> {
+        let writer = self.writer(state)?;
+        if promise == Durability::Visible && writer.owned.elapsed() < OWNED {
+            return Ok(());
+        }
+        let owned = writer.set.must_have_mark();
+        let checked =
+            owned.and_then(|()| writer.data.failure()).and_then(|()| writer.set.index_failure());
+        match checked {
+            Ok(()) => {
+                writer.owned = Instant::now();
+                Ok(())
+            }
+            Err(error) => Err(writer.poison(error)),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The bytes and attributes of a pack's open files.
+
+use std::collections::HashMap;
+
+use plfs_format::name::SegmentRef;
+use plfs_format::pack::{Attributes, FileId, Piece, Record};
+use plfs_format::{MAX_OFFSET, sum, sum_on};
+use plfs_pack::{FileState, Write};
+
+use super::{Pack, PackFile, PackStat, State, nothing_moves};
+use crate::error::{Error, Result};
+use crate::log::Durability;
+use crate::store::Errno;
+use crate::sync::lock;
+
+/// Size past which a file is better kept by itself. 1 MiB: its creation, some 1 ms, costs as much
+/// as its bytes.
+const OUTGROWN_BYTES: u64 = 1 << 20;
+
+/// Bytes of one piece at most: its length is 32 bits.
+const PIECE_BYTES: usize = 1 << 30;
+
+impl Pack {
+    /// What an open file is, whatever its name is now.
+    pub fn stat_file(&self, file: &PackFile) -> Result<PackStat> {
+        let state = &mut *lock(&self.state);
+        self.look_if_due(state)?;
+        Ok(PackStat::of(file.id, &self.state_of(state, file)?))
+    }
+
+    /// Whether a name shows the file: false if it is removed, or if another node has made one of
+    /// the same name that is later.
+    pub fn is_shown(&self, file: &PackFile) -> Result<bool> {
+        let state = &mut *lock(&self.state);
+        self.look_if_due(state)?;
+        let now = self.state_of(state, file)?;
+        let Some((_, name)) = now.home.filter(|_| !now.is_gone) else { return Ok(false) };
+        Ok(self.lookup(state, &name)?.first().is_some_and(|(id, _)| *id == file.id))
+    }
+
+    /// Whether the file is so large that it is better kept by itself, and this node alone has
+    /// written it: then a door moves it.
+    pub fn outgrown(&self, file: &PackFile) -> Result<bool> {
+        let state = &mut *lock(&self.state);
+        let now = self.state_of(state, file)?;
+        let Some(own) = state.writer.as_ref().map(|writer| writer.set.id()) else {
+            return Ok(false);
+        };
+        let is_own = |write: &Write| write.place.set == own;
+        Ok(now.size() > OUTGROWN_BYTES && file.id.set == own && now.writes().iter().all(is_own))
+    }
+
+    /// Reads into `buf` at `offset`; returns the bytes read, fewer than asked only at the end of
+    /// the file.
+    pub fn read_at(&self, file: &PackFile, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let state = &mut *lock(&self.state);
+        match self.try_read(state, file, buf, offset) {
+            // A compaction has removed the logs; then others have the bytes.
+            Err(Error::MissingData { .. }) => {
+                self.look(state)?;
+                self.segments.clear();
+                self.try_read(state, file, buf, offset)
+            }
+            other => other,
+        }
+    }
+
+    fn try_read(
+        &self,
+        state: &mut State,
+        file: &PackFile,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> Result<usize> {
+        self.look_if_due(state)?;
+        let now = self.state_of(state, file)?;
+        let size = now.size();
+        if offset >= size || buf.is_empty() {
+            return Ok(0);
+        }
+        self.hand_over(state)?;
+        let n = buf.len().min(usize::try_from(size - offset).unwrap_or(usize::MAX));
+        let (buf, end) = (&mut buf[..n], offset + n as u64);
+        let extents = now.extents(|write| self.is_sound(&mut state.sound, write))?;
+        let mut at = offset;
+        for extent in extents {
+            let (from, to) = (extent.logical.max(at), (extent.logical + extent.length).min(end));
+            if from >= to {
+                continue;
+            }
+            let part = |from: u64, to: u64| (from - offset) as usize..(to - offset) as usize;
+            buf[part(at, from)].fill(0);
+            let physical = extent.physical + (from - extent.logical);
+            let out = &mut buf[part(from, to)];
+            self.segments.read(&self.container, extent.segment, physical, out)?;
+            at = to;
+        }
+        buf[(at - offset) as usize..].fill(0);
+        Ok(n)
+    }
+
+    /// Writes at `offset`; returns the bytes written, fewer than given if the store is full. Seen
+    /// by this process at once, by others after a commit.
+    pub fn write_at(&self, file: &PackFile, buf: &[u8], offset: u64) -> Result<usize> {
+        let state = &mut *lock(&self.state);
+        self.join(state)?;
+        self.look_if_due(state)?;
+        self.may_reach(offset, buf.len())?;
+        let now = self.state_of(state, file)?;
+        self.note_others(state, &now)?;
+        let mut done = 0;
+        for part in buf.chunks(PIECE_BYTES) {
+            let (segment, physical, n) = match self.place(state, part) {
+                Err(_) if done > 0 => break,
+                other => other?,
+            };
+            let writer = self.writer(state)?;
+            let logical = offset + done as u64;
+            let piece = writer.wrote(file.id, logical, segment, physical, &part[..n]);
+            self.add_piece(state, file.id, segment, piece);
+            done += n;
+            if n < part.len() {
+                break;
+            }
+        }
+        self.commit_if_crowded(state)?;
+        Ok(done)
+    }
+
+    /// Writes at the end of the file, behind all that processes of this node have committed of it
+    /// and this one has written: gives where, and the bytes written. Committed on return.
+    pub fn append(&self, file: &PackFile, buf: &[u8]) -> Result<(u64, usize)> {
+        let state = &mut *lock(&self.state);
+        self.join(state)?;
+        self.look_if_due(state)?;
+        if buf.is_empty() {
+            return Ok((self.state_of(state, file)?.size(), 0));
+        }
+        // What waits is said first, so that the block has the pieces of this call alone.
+        self.commit_locked(state, Durability::Visible)?;
+        let now = self.state_of(state, file)?;
+        self.may_reach(now.size(), buf.len())?;
+        self.note_others(state, &now)?;
+        let part = &buf[..buf.len().min(PIECE_BYTES)];
+        let (segment, physical, n) = self.place(state, part)?;
+        self.hand_over(state)?;
+        let set = self.writer(state)?.set.clone();
+        let _gate = set.gate()?;
+        let crc = sum(&part[..n]);
+        let mut segments = vec![segment];
+        let offset = self.say(state, Durability::Visible, |known, writer| {
+            let mut now = known.by_id(file.id, &file.name)?;
+            if !now.is_created {
+                now.join(lock(&file.known).clone());
+            }
+            let logical = now.size();
+            let (id, set, boot) = (file.id, writer.set.id(), self.boot);
+            let stamp = writer.place().stamp;
+            let piece = Piece { logical, physical, stamp, length: n as u32, crc };
+            let pieces = vec![piece];
+            let record = Record::Write { id, set, boot, segment: 0, pieces };
+            Ok((std::mem::take(&mut segments), vec![record], logical))
+        })?;
+        Ok((offset, n))
+    }
+
+    /// Sets the size: cuts, or extends with zeros.
+    pub fn set_len(&self, file: &PackFile, size: u64) -> Result<()> {
+        if size > MAX_OFFSET {
+            return Err(Error::too_far());
+        }
+        let state = &mut *lock(&self.state);
+        self.join(state)?;
+        self.look_if_due(state)?;
+        self.cut(state, file, size)
+    }
+
+    pub(super) fn cut(&self, state: &mut State, file: &PackFile, size: u64) -> Result<()> {
+        self.join(state)?;
+        let now = self.state_of(state, file)?;
+        self.note_others(state, &now)?;
+        let writer = self.writer(state)?;
+        let record = Record::Cut { id: file.id, place: writer.place(), size };
+        writer.seal(file.id);
+        self.say_soon(state, record)
+    }
+
+    /// Sets attributes; what is `None` stays.
+    pub fn set_attributes(&self, file: &PackFile, set: Attributes) -> Result<()> {
+        if set == Attributes::default() {
+            return Ok(());
+        }
+        let state = &mut *lock(&self.state);
+        self.join(state)?;
+        self.look_if_due(state)?;
+        let now = self.state_of(state, file)?;
+        self.note_others(state, &now)?;
+        let writer = self.writer(state)?;
+        // What is written from now on moves the times again.
+        writer.seal(file.id);
+        let record = Record::Attributes { id: file.id, place: writer.place(), set };
+        self.say_soon(state, record)
+    }
+
+    fn may_reach(&self, offset: u64, bytes: usize) -> Result<()> {
+        let end = offset.checked_add(bytes as u64);
+        match end.is_some_and(|end| end <= MAX_OFFSET) {
+            true => Ok(()),
+            false => Err(Error::too_far()),
+        }
+    }
+
+    fn add_piece(&self, state: &mut State, id: FileId, segment: SegmentRef, piece: Piece) {
+        let Some(set) = state.writer.as_ref().map(|writer| writer.set.id()) else { return };
+        let (boot, pieces) = (self.boot, vec![piece]);
+        let record = Record::Write { id, set, boot, segment: 0, pieces };
+        self.added(state, &[segment], &[record]);
+    }
+
+    /// Gives bytes to the data log: where they are, and how many it took.
+    fn place(&self, state: &mut State, bytes: &[u8]) -> Result<(SegmentRef, u64, usize)> {
+        let writer = self.writer(state)?;
+        writer.check()?;
+        writer.is_buffered = true;
+        let placed = match writer.data.buffer(bytes, &mut nothing_moves) {
+            Ok(placed) => placed,
+            Err(error) if writer.data.has_lost() => return Err(writer.poison(error)),
+            Err(error) => return Err(error),
+        };
+        let mut segments = writer.data.segments();
+        let Some(segment) = segments.nth(placed.segment as usize) else {
+            return Err(Error::invalid(Errno::IO, "the data log has no such segment"));
+        };
+        Ok((segment, placed.physical, placed.length as usize))
+    }
+
+    /// Gives what is buffered to the store.
+    pub(super) fn hand_over(&self, state: &mut State) -> Result<()> {
+        let Some(writer) = state.writer.as_mut().filter(|writer| writer.is_buffered) else {
+            return Ok(());
+        };
+        writer.check()?;
+        match writer.data.flush(&mut nothing_moves) {
+            Err(error) if writer.data.has_lost() => return Err(writer.poison(error)),
+            other => other?,
+        }
+        // The records have sums of their own.
+        drop(writer.data.take_sums());
+        writer.is_buffered = false;
+        Ok(())
+    }
+
+    /// Notes whose logs a sync must make durable: those that know the file.
+    pub(super) fn note_others(&self, state: &mut State, file: &FileState) -> Result<()> {
+        let writer = self.writer(state)?;
+        let own = writer.set.id();
+        let home = file.home.iter().map(|(place, _)| place.set);
+        let writes = file.writes().iter().flat_map(|write| [write.place.set, write.segment.set]);
+        let others: Vec<u32> = home.chain(writes).filter(|set| *set != own).collect();
+        state.others.extend(others);
+        Ok(())
+    }
+
+    /// Whether the data of a write in doubt is what it was.
+    pub(super) fn is_sound(
+        &self,
+        sound: &mut HashMap<(SegmentRef, u64, u32), bool>,
+        write: &Write,
+    ) -> Result<bool> {
+        let key = (write.segment, write.physical, write.length);
+        if let Some(known) = sound.get(&key) {
+            return Ok(*known);
+        }
+        // What a record says of lengths makes nobody allocate.
+        let mut bytes = vec![0; (write.length as usize).min(1 << 20)];
+        let (mut crc, mut done) = (0, 0);
+        while done < write.length {
+            let n = bytes.len().min((write.length - done) as usize);
+            let at = write.physical + u64::from(done);
+            match self.segments.read_some(&self.container, write.segment, at, &mut bytes[..n]) {
+                Ok(found) if found == n => {}
+                Ok(_) | Err(Error::MissingData { errno: Errno::NOENT, .. }) => {
+                    sound.insert(key, false);
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+            crc = sum_on(crc, &bytes[..n]);
+            done += n as u32;
+        }
+        let fits = crc == write.crc;
+        sound.insert(key, fits);
+        Ok(fits)
+    }
+}

@@ -1,0 +1,135 @@
+//! What others have said of a pack: when a process looks, and what it then knows.
+
+use std::time::Instant;
+
+use plfs_format::name::SegmentRef;
+use plfs_format::pack::Record;
+use plfs_pack::{FileState, Found};
+
+use super::known::Known;
+use super::{Pack, PackFile, State};
+use crate::error::Result;
+use crate::log::log_of_node;
+use crate::sync::lock;
+
+impl Pack {
+    /// Looks for what others have committed until now.
+    pub fn refresh(&self) -> Result<()> {
+        self.look(&mut lock(&self.state))
+    }
+
+    /// Reads the logs of other nodes if the last look is old, and that of the own node.
+    pub(super) fn look_if_due(&self, state: &mut State) -> Result<()> {
+        let is_fresh = |looked: Instant| looked.elapsed() < self.options.look_every;
+        match state.looked.is_some_and(is_fresh) {
+            true => self.look_at_node(state),
+            false => self.look(state),
+        }
+    }
+
+    pub(super) fn look(&self, state: &mut State) -> Result<()> {
+        // Before: what comes while logs are read is perhaps not read.
+        let node_end = state.writer.as_ref().map(|writer| writer.set.index_end());
+        let of_node = self.seen_of_node(state);
+        match state.looked {
+            None => state.known.load()?,
+            Some(_) => state.known.look()?,
+        }
+        state.looked = Some(Instant::now());
+        state.seen_of_node = of_node;
+        if let (Some(writer), Some(end)) = (&mut state.writer, node_end) {
+            writer.node_end = end;
+            writer.seal_all();
+        }
+        self.heed(state);
+        Ok(())
+    }
+
+    pub(super) fn seen_of_node(&self, state: &State) -> Option<(u32, u64)> {
+        match &state.writer {
+            Some(_) => None,
+            None => log_of_node(&self.container, &self.config),
+        }
+    }
+
+    /// Reads what processes of the node have appended. Costs a look at the shared page if they have
+    /// not.
+    pub(super) fn look_at_node(&self, state: &mut State) -> Result<()> {
+        if let Some(writer) = &mut state.writer {
+            let end = writer.set.index_end();
+            if end == writer.node_end {
+                return Ok(());
+            }
+            writer.node_end = end;
+            writer.seal_all();
+            state.known.look_at_log(writer.set.id())?;
+        } else {
+            let seen = self.seen_of_node(state);
+            if seen == state.seen_of_node {
+                return Ok(());
+            }
+            state.seen_of_node = seen;
+            if let Some((set, _)) = seen {
+                state.known.look_at_log(set)?;
+            }
+        }
+        self.heed(state);
+        Ok(())
+    }
+
+    /// What is said from now on is behind all that was seen.
+    pub(super) fn heed(&self, state: &mut State) {
+        if let Some(writer) = &state.writer {
+            writer.set.observe(state.known.max_stamp);
+        }
+        self.add_again(state);
+    }
+
+    /// Adds what waits to what was read, if all was read anew.
+    pub(super) fn add_again(&self, state: &mut State) {
+        if state.added != state.known.generation {
+            state.added = state.known.generation;
+            if let Some(writer) = &state.writer {
+                let (segments, records) = writer.records(self.boot);
+                state.known.add(&segments, &records);
+            }
+        }
+    }
+
+    pub(super) fn added(&self, state: &mut State, segments: &[SegmentRef], records: &[Record]) {
+        state.known.add(segments, records);
+    }
+
+    /// What `ask` finds. If the tree turns out to be damaged, all is read from the logs first.
+    pub(super) fn ask<T>(
+        &self,
+        state: &mut State,
+        mut ask: impl FnMut(&mut Known) -> Result<T>,
+    ) -> Result<T> {
+        match ask(&mut state.known) {
+            Err(error) if state.known.doubt_tree(&error) => {
+                state.known.load()?;
+                self.add_again(state);
+                ask(&mut state.known)
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn lookup(&self, state: &mut State, name: &[u8]) -> Result<Vec<Found>> {
+        self.ask(state, |known| known.lookup(name))
+    }
+
+    /// All that is known of an open file.
+    pub(super) fn state_of(&self, state: &mut State, file: &PackFile) -> Result<FileState> {
+        let now = self.ask(state, |known| known.by_id(file.id, &file.name))?;
+        let mut known = lock(&file.known);
+        if now.is_created {
+            // All that there is; a compaction may have put its bytes elsewhere.
+            *known = now;
+        } else {
+            known.join(now);
+        }
+        Ok(known.clone())
+    }
+}

@@ -1,0 +1,190 @@
+//! The names of a pack: opening and creating files by them, removing and renaming.
+
+use plfs_format::pack::{self as format, FileId, GONE_MAX, NAME_MAX, Place, Record};
+use plfs_pack::{FileState, Found};
+
+use super::{Pack, PackFile, PackOpen, PackStat, State};
+use crate::error::{Error, Result};
+use crate::log::Durability;
+use crate::store::Errno;
+use crate::sync::lock;
+
+impl Pack {
+    /// Opens a file, or creates it. Of processes of a node that create a name at once one does.
+    pub fn open_file(&self, name: &[u8], how: PackOpen) -> Result<PackFile> {
+        self.must_be_name(name)?;
+        let state = &mut *lock(&self.state);
+        self.look_if_due(state)?;
+        let found = self.lookup(state, name)?;
+        let is_there = !found.is_empty();
+        if is_there && how.create && how.exclusive {
+            return Err(self.refuse(Errno::EXIST, "create", name));
+        }
+        if !is_there && !how.create {
+            return Err(self.refuse(Errno::NOENT, "open", name));
+        }
+        let file = match found.into_iter().next() {
+            Some(found) => self.handle(state, name, found),
+            None => self.create(state, name, how)?,
+        };
+        if how.truncate && lock(&file.known).size() > 0 {
+            self.cut(state, &file, 0)?;
+        }
+        Ok(file)
+    }
+
+    fn handle(&self, state: &mut State, name: &[u8], (id, now): Found) -> PackFile {
+        PackFile { id, name: name.into(), known: state.known.opened(id, now) }
+    }
+
+    fn create(&self, state: &mut State, name: &[u8], how: PackOpen) -> Result<PackFile> {
+        self.join(state)?;
+        let file = |place: Place| Record::File {
+            id: place,
+            bound: place,
+            mode: how.mode & 0o7777,
+            uid: how.uid,
+            gid: how.gid,
+            name: name.into(),
+            former: Box::default(),
+        };
+        if self.options.batch && !how.exclusive {
+            let writer = self.writer(state)?;
+            let id = writer.place();
+            writer.say(file(id));
+            self.added(state, &[], &[file(id)]);
+            let known = self.ask(state, |known| known.by_id(id, name))?;
+            self.commit_if_crowded(state)?;
+            return Ok(self.handle(state, name, (id, known)));
+        }
+        let found = self.say_now(state, |known, writer| {
+            let found = known.lookup(name)?;
+            match found.into_iter().next() {
+                Some(_) if how.exclusive => Err(self.refuse(Errno::EXIST, "create", name)),
+                // Another process of the node was faster.
+                Some(found) => Ok((Vec::new(), found)),
+                None => {
+                    let id = writer.place();
+                    Ok((vec![file(id)], (id, FileState::default())))
+                }
+            }
+        })?;
+        let known = self.ask(state, |known| known.by_id(found.0, name))?;
+        Ok(self.handle(state, name, (found.0, known)))
+    }
+
+    /// Removes a file.
+    pub fn unlink(&self, name: &[u8]) -> Result<()> {
+        self.must_be_name(name)?;
+        let state = &mut *lock(&self.state);
+        self.look_if_due(state)?;
+        if self.lookup(state, name)?.is_empty() {
+            return Err(self.refuse(Errno::NOENT, "remove", name));
+        }
+        self.join(state)?;
+        if self.options.batch {
+            let ids = ids_of(&self.lookup(state, name)?);
+            for record in gone(&ids) {
+                self.writer(state)?.say(record.clone());
+                self.added(state, &[], &[record]);
+            }
+            return self.commit_if_crowded(state);
+        }
+        self.say_now(state, |known, _| {
+            let ids = ids_of(&known.lookup(name)?);
+            match ids.is_empty() {
+                true => Err(self.refuse(Errno::NOENT, "remove", name)),
+                false => Ok((gone(&ids), ())),
+            }
+        })
+    }
+
+    /// Renames a file in the directory; replaces atomically. What replaces another file is durable
+    /// first, so that after a power cut the name shows one of them (SEMANTICS S16).
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        self.must_be_name(from)?;
+        self.must_be_name(to)?;
+        let state = &mut *lock(&self.state);
+        self.look_if_due(state)?;
+        let Some((_, moved)) = self.lookup(state, from)?.into_iter().next() else {
+            return Err(self.refuse(Errno::NOENT, "rename", from));
+        };
+        if from == to {
+            return Ok(());
+        }
+        self.join(state)?;
+        if !self.lookup(state, to)?.is_empty() {
+            self.note_others(state, &moved)?;
+            // Whoever of the node wrote it, and when.
+            let own = self.writer(state)?.set.id();
+            state.others.insert(own);
+            self.commit_locked(state, Durability::Durable)?;
+        }
+        self.say_now(state, |known, writer| {
+            let mut found = known.lookup(from)?.into_iter();
+            let Some((id, moved)) = found.next() else {
+                return Err(self.refuse(Errno::NOENT, "rename", from));
+            };
+            let mut ids: Vec<FileId> = found.map(|(id, _)| id).collect();
+            ids.extend(ids_of(&known.lookup(to)?));
+            let Some(Record::File { mode, uid, gid, .. }) =
+                moved.records(id, |_| 0).into_iter().next()
+            else {
+                return Err(self.refuse(Errno::NOENT, "rename", from));
+            };
+            let (bound, name, former) = (writer.place(), to.into(), from.into());
+            let mut records = vec![Record::File { id, bound, mode, uid, gid, name, former }];
+            records.extend(gone(&ids));
+            Ok((records, ()))
+        })
+    }
+
+    /// What a name is; ENOENT if it is none of the pack.
+    pub fn stat(&self, name: &[u8]) -> Result<PackStat> {
+        self.must_be_name(name)?;
+        let state = &mut *lock(&self.state);
+        self.look_if_due(state)?;
+        match self.lookup(state, name)?.first() {
+            Some((id, known)) => Ok(PackStat::of(*id, known)),
+            None => Err(self.refuse(Errno::NOENT, "stat", name)),
+        }
+    }
+
+    /// Up to `most` names behind `after` (empty: from the first), in the order of their bytes, with
+    /// what they are. Fewer: there are no more.
+    pub fn list(&self, after: &[u8], most: usize) -> Result<Vec<(Box<[u8]>, PackStat)>> {
+        let state = &mut *lock(&self.state);
+        self.look_if_due(state)?;
+        let (mut after, mut names) = (after.to_vec(), Vec::new());
+        while names.len() < most
+            && let Some((name, (id, known))) = self.ask(state, |known| known.next(&after))?
+        {
+            names.push((name.clone().into_boxed_slice(), PackStat::of(id, &known)));
+            after = name;
+        }
+        Ok(names)
+    }
+
+    pub(super) fn must_be_name(&self, name: &[u8]) -> Result<()> {
+        match name {
+            _ if name.len() > NAME_MAX => Err(self.refuse(Errno::NAMETOOLONG, "use", name)),
+            _ if !format::is_name(name) => Err(self.refuse(Errno::INVAL, "use", name)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn refuse(&self, errno: Errno, op: &'static str, name: &[u8]) -> Error {
+        use std::os::unix::ffi::OsStrExt;
+        let path = self.dir.join(std::ffi::OsStr::from_bytes(name));
+        Error::Io { op, path, errno }
+    }
+}
+
+fn ids_of(found: &[Found]) -> Vec<FileId> {
+    found.iter().map(|(id, _)| *id).collect()
+}
+
+/// Records that these are removed.
+fn gone(ids: &[FileId]) -> Vec<Record> {
+    ids.chunks(GONE_MAX).map(|ids| Record::Gone { ids: ids.to_vec() }).collect()
+}
