@@ -348,11 +348,101 @@ t_layout() {
     plfs stat --json m/z/all | json 'assert [b["id"] for b in d["backends"]] == ["0000", "0001"]'
     plfs check m > /dev/null
 }
+# A directory of small files, and its ordinary ones; files go in and out.
+t_small() {
+    local long odd=$'\xff\n:x'
+    long=$(printf 'n%.0s' {1..255})
+    mkdir m m/new
+    plfs run --mount m -- true
+    plfs layout --workload small m/new | has '^      workload  small  '
+    printf one > one
+    touch -d '2001-02-03 04:05:06.789' one
+    chmod 640 one
+    plfs import one m/new/a
+    plfs cp one "m/new/$long"
+    plfs cp m/new/a "m/new/$odd"
+    [ "$(find m/new -type f -not -name '.plfs*')" = "" ]
+    plfs cat "m/new/$odd" | cmp - one
+    [ "$(plfs ls -l m/new | awk '{ print $1, $2 }' | sort -u)" = "packed 0640" ]
+    plfs ls --json m/new | json 'assert len(d) == 3 and all(f["packed"] and f["size"] == 3 and "hides" not in f for f in d)'
+    plfs stat --json m/new/a | json 'assert not d["plain"] and d["pack"].endswith("/.plfs-pack") and d["size"] == 3'
+    plfs stat m/new/a | has '^          pack  '
+    plfs export "m/new/$long" out
+    cmp out one
+    [ "$(stat -c '%a %y' out)" = "$(stat -c '%a %y' one)" ]
+    fails plfs run --mount m -- bash -c 'echo x > m/new/f' 2> err
+    has 'm/new/f: Operation not supported' err
+    [ ! -e m/new/f ]
+    refuses 1 'exists' plfs cp one m/new/a
+    printf two > two
+    plfs cp -f two m/new/a
+    plfs cat m/new/a | cmp - two
+    plfs rm m/new/a "m/new/$odd"
+    refuses 1 'No such file' plfs rm m/new/a
+    [ "$(plfs ls m/new | wc -l)" = 1 ]
+    # Somebody who does not know of packs.
+    printf other > "m/new/$long"
+    plfs ls -l m/new 2> err > /dev/null
+    has 'ordinary file has the same name' err
+    plfs rm "m/new/$long"
+    [ ! -e "m/new/$long" ] && [ "$(plfs ls m/new | wc -l)" = 0 ]
+    plfs import one m/new/a
+    plfs compact --force --json m/new | json 'assert d[0]["compacted"] and d[0]["freed_bytes"] > 0 and d[0]["live_bytes"] == 3'
+    plfs cat m/new/a | cmp - one
+    plfs rm -r m/new
+    [ ! -e m/new ] && [ "$(find m/.plfs -name super)" = "" ]
+
+    mkdir m/old m/old/sub
+    for n in {1..300}; do printf "%$((n * 7))s" "$n" > "m/old/f$n"; done
+    printf odd > "m/old/$odd"
+    printf long > "m/old/$long"
+    head -c 2000000 /dev/urandom > m/old/large
+    ln m/old/f1 m/old/second
+    (cd m/old && find . -maxdepth 1 -type f -printf '%f %m %s %T@\0' | sort -z; find . -maxdepth 1 -type f -print0 | sort -z | xargs -0 md5sum) > before
+    exec 3< m/old/f2
+    fails plfs pack m/old > out 2> err
+    exec 3<&-
+    has 'packed 300 files' out
+    has 'm/old/large stays: it is larger than 1 MiB' err
+    has 'm/old/second stays: it has several names' err
+    has 'm/old/f2 stays: it is open' err
+    fails plfs pack --progress --json m/old > out 2> /dev/null
+    json 'assert d[0]["files"] == 1 and len(d[0]["stay"]) == 3' < out
+    [ "$(find m/old -type f -not -name '.plfs*' | wc -l)" = 3 ]
+    plfs cat m/old/f300 | cmp - <(printf '%2100s' 300)
+    plfs check m > out
+    plfs unpack m/old | has 'unpacked 301 files'
+    (cd m/old && find . -maxdepth 1 -type f -not -name '.plfs*' -printf '%f %m %s %T@\0' | sort -z; find . -maxdepth 1 -type f -not -name '.plfs*' -print0 | sort -z | xargs -0 md5sum) > after
+    same before after
+    [ "$(find m/old -name '.plfs-pack*')" = "" ]
+    plfs layout m/old | has '^      workload  shared  '
+}
+# plfs pack and unpack are killed at any moment.
+t_small_is_killed() {
+    mkdir m m/d
+    for n in {1..200}; do head -c $((n * 20)) /dev/urandom > "m/d/f$n"; done
+    (cd m/d && md5sum f*) > sums
+    local killed=0 turn status what=pack
+    for turn in {1..40}; do
+        status=0
+        timeout --foreground -s KILL "0.0$((RANDOM % 60 + 5))" plfs $what m/d > out 2>&1 || status=$?
+        [ $status = 0 ] || [ $status = 137 ] || fail "$what: exit $status: $(cat out)"
+        [ $status = 0 ] || killed=$((killed + 1))
+        if [ $((turn % 4)) = 0 ]; then
+            while read -r sum name; do
+                [ "$(plfs cat "m/d/$name" | md5sum)" = "$sum  -" ] || fail "$name after $what, $killed killed"
+            done < <(shuf -n 10 sums)
+        fi
+        [ $status != 0 ] || case $what in pack) what=unpack ;; *) what=pack ;; esac
+    done
+    [ $killed -gt 5 ]
+    plfs unpack m/d > out || fail "$(cat out)"
+    (cd m/d && md5sum -c --quiet) < sums
+    [ "$(find m/d -name '.plfs-pack*')" = "" ]
+}
 t_layout_is_refused() {
     mkdir m
-    for workload in flat small; do
-        refuses 2 "not in this version" plfs layout --workload $workload m
-    done
+    refuses 2 "not in this version" plfs layout --workload flat m
     refuses 2 "no such workload" plfs layout --workload n-1 m
     fails plfs layout --streams 0 m 2> /dev/null
     fails plfs layout --streams 257 m 2> /dev/null
@@ -453,7 +543,7 @@ t_config_errors_have_their_place() {
     printf 'settings:\n  stream: 2\n' > b
     refuses 1 "$PWD/b:2:3: there is no key stream here; the keys are streams" plfs config check b
     printf 'managed:\n  - directory: /x\n    workload: small\n' > c
-    refuses 1 "$PWD/c:3:15: the workload small is not in this version" plfs config check c
+    refuses 1 "$PWD/c:3:15: the workload small cannot be set here" plfs config check c
     printf 'settings: [\n' > d
     refuses 1 "$PWD/d:" plfs config check d
     refuses 1 "there is no such file" plfs config check absent
@@ -489,8 +579,8 @@ END
     fails grep -q warning out
     has 'new: 0 settings, 1 managed directories' < out
     printf -- '- mount_point: /m\n  workload: 1-n\n' > small
-    refuses 1 "$PWD/small:2:13: the workload small is not in this version" plfs config check small
-    plfs config migrate small | has '# workload: small is not in this version'
+    refuses 1 "$PWD/small:2:13: the workload small cannot be set here" plfs config check small
+    plfs config migrate small | has '# workload: small cannot be set here'
 }
 t_stat_open_file() {
     plfs run -- python3 -c '

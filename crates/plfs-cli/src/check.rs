@@ -79,9 +79,14 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
     let (mut answers, mut counts, mut failed, mut trees) = (Vec::new(), [0u64; 6], false, false);
     let (mut kept, mut kept_bytes) = (0u64, 0u64);
     for path in paths {
-        let full = absolute(path)?;
+        let mut full = absolute(path)?;
+        if matches!(plfs.packed_stat(&full), Ok(Some(_))) {
+            // What there is to check of a file of a pack is the pack.
+            full.set_file_name(plfs_core::PACK_NAME);
+        }
         let is_dir = match plfs.store().stat(&full, Links::Follow) {
             Ok(stat) => stat.kind == Kind::Dir,
+
             Err(errno) => {
                 failed = true;
                 say("check", &format!("cannot look at {}: {errno}", show(path)));
@@ -132,6 +137,12 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
             }
         }
         for report in reports {
+            let work = if report.names.iter().any(|name| is_pack(name)) {
+                // A repair knows nothing of packs.
+                Work::default()
+            } else {
+                work
+            };
             let (report, mut did) = put_right(&plfs, report, work.repair, work.clear_marks);
             let health = report.health();
             failed |= matches!(health, Health::Corrupt | Health::Unknown);
@@ -217,6 +228,9 @@ fn look(plfs: &Plfs, full: &Path, is_dir: bool) -> plfs_core::Result<Vec<Report>
         let dir = full.to_path_buf();
         return Ok(vec![Report { dir, names, findings: vec![finding], ..Report::default() }]);
     }
+    if !is_dir && is_pack(full) {
+        return Ok(full.parent().and_then(|dir| plfs.check_pack(dir)).into_iter().collect());
+    }
     if !is_dir {
         return Ok(vec![plfs_core::check_name(plfs.store(), full, &plfs.config().mounts)]);
     }
@@ -229,7 +243,32 @@ fn look(plfs: &Plfs, full: &Path, is_dir: bool) -> plfs_core::Result<Vec<Report>
     };
     let reports = plfs_core::check_tree(plfs.store(), full, &plfs.config().mounts, |_| bar.inc(1));
     bar.finish_and_clear();
-    reports
+    reports.map(|reports| with_packs(plfs, reports))
+}
+
+fn is_pack(name: &Path) -> bool {
+    name.file_name().is_some_and(|name| name == plfs_core::PACK_NAME)
+}
+
+/// The same reports, those of packs made by who knows them.
+fn with_packs(plfs: &Plfs, reports: Vec<Report>) -> Vec<Report> {
+    let paths = reports.iter().flat_map(|report| {
+        let findings = report.findings.iter().map(|finding| &finding.path);
+        report.names.iter().chain(findings).chain([&report.dir])
+    });
+    let mut dirs: Vec<PathBuf> = paths
+        .filter(|path| is_pack(path))
+        .filter_map(|path| path.parent().map(Path::to_path_buf))
+        .collect();
+    dirs.sort();
+    dirs.dedup();
+    let packs: Vec<Report> = dirs.iter().filter_map(|dir| plfs.check_pack(dir)).collect();
+    let is_of_pack = |report: &Report| {
+        report.names.iter().chain([&report.dir]).any(|path| is_pack(path))
+            || packs.iter().any(|pack| pack.dir == report.dir)
+    };
+    let others: Vec<Report> = reports.into_iter().filter(|one| !is_of_pack(one)).collect();
+    others.into_iter().chain(packs).collect()
 }
 
 /// Whether a file is one that was born plain, and of which nothing is decided.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use plfs_core::pack::PackUsage;
 use plfs_core::{Plfs, Usage};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -76,7 +77,14 @@ fn one(
     stop: &AtomicBool,
 ) -> Result<Answer, plfs_core::Error> {
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let usage = plfs.usage(&full)?;
+    let pack = plfs.pack(&full)?;
+    let usage = match &pack {
+        Some(pack) => {
+            let PackUsage { stored_bytes, live_bytes } = pack.usage()?;
+            Usage { stored_bytes, live_bytes }
+        }
+        None => plfs.usage(&full)?,
+    };
     let Usage { stored_bytes, live_bytes } = usage;
     let worth = wanted.force
         || (usage.dead_bytes() > 0
@@ -91,7 +99,11 @@ fn one(
         freed_bytes: 0,
         error: None,
     };
-    if worth && !wanted.dry_run {
+    if let Some(pack) = pack.filter(|_| worth && !wanted.dry_run) {
+        pack.compact()?;
+        let left = pack.usage()?.stored_bytes;
+        (answer.compacted, answer.freed_bytes) = (true, stored_bytes.saturating_sub(left));
+    } else if worth && !wanted.dry_run {
         let bar = progress(live_bytes);
         let done = plfs.compact(&full, |copied| {
             bar.set_position(copied);

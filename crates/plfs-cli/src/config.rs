@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use plfs_core::plfsrc::{self, Managed, Plfsrc, SETTINGS};
-use plfs_core::{Backends, Config, Plfs, is_built};
+use plfs_core::{Backends, Config, Plfs, is_setting};
 use serde::Serialize;
 
 use crate::layout::Shown;
@@ -191,6 +191,6 @@ pub fn migrate(out: &mut Out, old: &Path) -> Result<(), Fail> {
              backends. Files that\n# the original PLFS wrote cannot be read by this one.",
         )?;
     }
-    let text = plfsrc.modern(is_built);
+    let text = plfsrc.modern(is_setting);
     out.bytes(text.as_bytes())
 }

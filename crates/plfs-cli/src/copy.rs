@@ -61,7 +61,7 @@ pub fn import(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
 pub fn export(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     match open(&plfs, src)? {
-        Opened::Plain(_) => {
+        Opened::Plain(file) if !file.is_packed() => {
             Err(Fail::Say(format!("{} is not a PLFS file; `plfs cp` copies any file", show(src))))
         }
         file => copy(&plfs, file, src, &target(src, dst)?, false, force),
@@ -97,7 +97,7 @@ fn copy(
     if stat.kind != Kind::File {
         return Err(Fail::Say(format!("{} is not a regular file", show(src))));
     }
-    if !force && plfs.store().stat(dst, Links::Stay).is_ok() {
+    if !force && plfs.stat(dst, Links::Stay).is_ok() {
         return Err(exists(dst));
     }
     let tmp = temporary(dst);
@@ -140,7 +140,14 @@ fn fill(
                 mode: 0o600,
                 ..OpenOptions::read()
             };
-            Target::Logical(Box::new(plfs.create(tmp, options).map_err(|error| match error {
+            let made = match plfs.is_born_packed(tmp)? {
+                true => {
+                    let user = rustix::process::geteuid().as_raw();
+                    plfs.create_packed(tmp, options, (user, rustix::process::getegid().as_raw()))
+                }
+                false => plfs.create(tmp, options),
+            };
+            Target::Logical(Box::new(made.map_err(|error| match error {
                 // Its path is that of the unfinished copy.
                 plfs_core::Error::Io { errno, .. } => Fail::on("create", dst, errno),
                 other => Fail::Say(other.to_string()),
@@ -160,6 +167,7 @@ fn fill(
         Opened::Plain(file) => match file.plain_file() {
             Some(plain) => copy.plain(plain.as_ref(), stat.len)?,
             // It became a shared one meanwhile.
+            None if file.is_packed() => copy.packed(file, stat.len)?,
             None => copy.logical(file, stat.len)?,
         },
     }
@@ -193,6 +201,17 @@ fn fill(
 /// Gives the complete file its name.
 fn appear(plfs: &Plfs, tmp: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
     let store = plfs.store();
+    if plfs.packed_stat(tmp)?.is_some() {
+        // A pack has no links; of two that do this at once one may replace the other's.
+        if !force && plfs.stat(dst, Links::Stay).is_ok() {
+            return Err(exists(dst));
+        }
+        plfs.rename(tmp, dst).map_err(|error| Fail::on("replace", dst, error.errno()))?;
+        if let Some(pack) = dst.parent().map(|dir| plfs.pack(dir)).transpose()?.flatten() {
+            pack.sync()?;
+        }
+        return Ok(());
+    }
     if force {
         plfs.rename(tmp, dst).map_err(|error| Fail::on("replace", dst, error.errno()))?;
     } else {
@@ -255,6 +274,11 @@ impl Copy<'_> {
             self.bar.set_position(at);
         }
         Ok(())
+    }
+
+    /// Copies a file of a pack, which is small.
+    fn packed(&mut self, file: &File, len: u64) -> Result<(), Fail> {
+        self.move_bytes(0, len, |buf, at| Ok(file.read_at(buf, at)?))
     }
 
     /// Copies a plain file; holes stay holes where the file system can tell them.

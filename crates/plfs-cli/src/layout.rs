@@ -152,7 +152,7 @@ fn workload(word: &str) -> Result<Workload, Fail> {
         true => Ok(found),
         false => Err(Fail::Exit(
             2,
-            format!("--workload {word}: not in this version, which has auto and shared"),
+            format!("--workload {word}: not in this version, which has auto, shared and small"),
         )),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plfs_core::store::{Kind, Links};
-use plfs_core::{Decision, FileStat, Plfs, decision_of, is_hidden};
+use plfs_core::{Decision, FileStat, Plfs, decision_of};
 use serde::Serialize;
 
 use crate::out::{self, Fail, Out, absolute, say, show, time};
@@ -28,6 +28,12 @@ struct Item {
     pinned: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// It is in the pack of its directory.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    packed: bool,
+    /// An ordinary file has the same name, and is not seen.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    hides: bool,
 }
 
 pub fn ls(out: &mut Out, long: bool, json: bool, paths: &[PathBuf]) -> Result<(), Fail> {
@@ -46,14 +52,14 @@ pub fn ls(out: &mut Out, long: bool, json: bool, paths: &[PathBuf]) -> Result<()
             Ok(found) if found.stat.kind != Kind::Dir => {
                 items.push(decided(&full, item(path, found)));
             }
-            Ok(_) => match plfs.store().list(&full) {
-                Err(errno) => {
+            Ok(_) => match plfs.list(&full) {
+                Err(error) => {
                     failed = true;
-                    say("ls", &format!("cannot list {}: {errno}", show(path)));
+                    say("ls", &format!("cannot list {}: {}", show(path), error.errno()));
                 }
                 Ok(mut entries) => {
                     entries.sort_by(|a, b| a.name.cmp(&b.name));
-                    for entry in entries.iter().filter(|entry| !is_hidden(&entry.name)) {
+                    for entry in &entries {
                         let shown = if path == Path::new(".") {
                             PathBuf::from(&entry.name)
                         } else {
@@ -101,6 +107,14 @@ fn decided(plfs: &Plfs, full: &Path, one: Item) -> Item {
     if one.kind != "file" {
         return one;
     }
+    if matches!(plfs.packed_stat(full), Ok(Some(_))) {
+        let hides = plfs.store().stat(full, Links::Stay).is_ok();
+        if hides {
+            let text = "is packed, and an ordinary file has the same name and is not seen";
+            say("ls", &format!("{} {text}", show(full)));
+        }
+        return Item { packed: true, hides, ..one };
+    }
     match decision_of(plfs.store().as_ref(), full) {
         Ok(Some(Decision::Container { .. })) if one.plfs => {
             let base = plfs.store().stat(full, Links::Follow);
@@ -132,6 +146,8 @@ fn item(path: &Path, found: FileStat) -> Item {
         base_bytes: None,
         pinned: None,
         error: None,
+        packed: false,
+        hides: false,
     }
 }
 
@@ -145,6 +161,7 @@ fn print(out: &mut Out, long: bool, items: &[Item]) -> Result<(), Fail> {
                 let kind = match (item.plfs, item.kind) {
                     (true, _) if item.base_bytes.is_some() => "promoted",
                     (true, _) => "plfs",
+                    (false, _) if item.packed => "packed",
                     (false, "file") if item.pinned.is_some() => "pinned",
                     (false, "file") if item.error.is_none() => "plain",
                     (false, kind) => kind,

@@ -15,6 +15,7 @@ mod man;
 mod map;
 mod mount;
 mod out;
+mod pack;
 mod patterns;
 mod plot;
 mod remove;
@@ -136,8 +137,8 @@ enum Command {
     /// List files with their logical sizes
     ///
     /// With --long the first word says what a file is: plfs, promoted (plain before, and of which
-    /// programs without PLFS see the beginning), plain, or pinned (a plain file that stays plain:
-    /// `plfs stat` says why).
+    /// programs without PLFS see the beginning), plain, pinned (a plain file that stays plain:
+    /// `plfs stat` says why), or packed (in the pack of its directory).
     #[command(after_help = "Example:\n  plfs ls -l plfs.d")]
     Ls {
         /// Mode, links, owner, size and time of each
@@ -169,7 +170,8 @@ enum Command {
     )]
     Layout {
         /// What the files are used for: auto, shared, flat or small. This version has auto
-        /// (plain files until a second process opens them for writing) and shared
+        /// (plain files until a second process opens them for writing), shared, and small (very
+        /// many small files, kept together in one container; programs use them in a mount)
         #[arg(long, value_name = "WORKLOAD")]
         workload: Option<String>,
         /// Data logs that the processes of a node share for a file, 1 to 256
@@ -333,8 +335,8 @@ enum Command {
         /// An array with an object for each file
         #[arg(long)]
         json: bool,
-        /// PLFS files
-        #[arg(required = true, value_name = "FILE")]
+        /// PLFS files, or directories that have packs
+        #[arg(required = true, value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
     },
     /// Say whether files are healthy, and where not
@@ -400,6 +402,47 @@ enum Command {
         /// What to remove
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
+    },
+    /// Move the small files of directories into their packs
+    ///
+    /// A pack has the small files of one directory in one container: 10 million of them cost the
+    /// storage a few files. Programs see them in a mount (plfs-mount), as ordinary files.
+    ///
+    /// New files of the directory go to its pack from then on (plfs-layout). A file is on storage
+    /// in the pack before its plain name goes: whatever ends the command loses nothing, and to run
+    /// it again goes on. Files that are open, have several names, are larger than 1 MiB or no
+    /// regular files stay as they are, are named, and make the exit status 1. Directories below
+    /// are left alone.
+    #[command(after_help = "Examples:\n  plfs pack plfs.d/thumbnails\n  plfs layout --workload \
+                            small plfs.d/new        for a directory that is still empty")]
+    Pack {
+        /// Show how many files have been moved
+        #[arg(long)]
+        progress: bool,
+        /// An array with an object for each directory
+        #[arg(long)]
+        json: bool,
+        /// Directories
+        #[arg(required = true, value_name = "DIR")]
+        dirs: Vec<PathBuf>,
+    },
+    /// Move all files of directories out of their packs
+    ///
+    /// Afterwards the directory is an ordinary one with ordinary files, and there is no pack; its
+    /// workload is shared, if it was small. Whatever ends the command loses nothing, and to run it
+    /// again goes on. It is refused while a process has files of the pack open for writing: a mount
+    /// lets go some seconds after the last write.
+    #[command(after_help = "Example:\n  plfs unpack plfs.d/thumbnails")]
+    Unpack {
+        /// Show how many files have been moved
+        #[arg(long)]
+        progress: bool,
+        /// An array with an object for each directory
+        #[arg(long)]
+        json: bool,
+        /// Directories
+        #[arg(required = true, value_name = "DIR")]
+        dirs: Vec<PathBuf>,
     },
     /// Print the version
     Version {
@@ -621,6 +664,12 @@ fn main() -> ExitCode {
             ("check", check::check(&mut out, json, work, &paths))
         }
         Command::Rm { recursive, force, paths } => ("rm", remove::rm(&paths, recursive, force)),
+        Command::Pack { progress, json, dirs } => {
+            ("pack", pack::pack(&mut out, progress, json, &dirs))
+        }
+        Command::Unpack { progress, json, dirs } => {
+            ("unpack", pack::unpack(&mut out, progress, json, &dirs))
+        }
         Command::Version { json } => ("version", run::version(&mut out, json)),
         Command::ExplainCalls { json, binary } => {
             ("explain-calls", explain::explain(&mut out, json, &binary))

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plfs_core::store::{Errno, Keep, Kind, Links, Place};
-use plfs_core::{Plfs, is_hidden, is_layout};
+use plfs_core::{Plfs, is_hidden, is_layout, is_of_pack};
 
 use crate::out::{self, Fail, absolute, say, show};
 
@@ -13,10 +13,17 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
     for path in paths {
         let full = absolute(path)?;
         let removed = match plfs.store().stat(&full, Links::Stay) {
+            Err(Errno::NOENT) if matches!(plfs.packed_stat(&full), Ok(Some(_))) => {
+                plfs.unlink(&full).map_err(|error| error.to_string())
+            }
             Err(Errno::NOENT) if force => Ok(()),
             Err(errno) => Err(format!("cannot remove {}: {errno}", show(path))),
             Ok(_) if full.file_name().is_some_and(is_layout) => Err(format!(
                 "{} is the layout of its directory; `plfs layout --inherit` removes it",
+                show(path)
+            )),
+            Ok(_) if full.file_name().is_some_and(is_of_pack) => Err(format!(
+                "{} holds the small files of its directory; remove those, or the directory",
                 show(path)
             )),
             Ok(_) if full.file_name().is_some_and(is_hidden) => Err(format!(
@@ -43,11 +50,11 @@ fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
     let mut is_root = false;
     for entry in plfs.store().list(dir).map_err(|errno| cannot(dir, errno))? {
         let path = dir.join(&entry.name);
-        if is_layout(&entry.name) {
+        if is_layout(&entry.name) || entry.name == plfs_core::PACK_NAME {
             // Goes with the directory.
             continue;
         }
-        if is_hidden(&entry.name) {
+        if is_hidden(&entry.name) && !is_of_pack(&entry.name) {
             is_root = true;
             continue;
         }
@@ -58,6 +65,7 @@ fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
             Err(errno) => return Err(cannot(&path, errno)),
         }
     }
+    plfs.remove_packed(dir).map_err(|error| error.to_string())?;
     if is_root {
         remove_root(plfs, dir)?;
     }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use plfs_core::pack::PackStat;
 use plfs_core::store::{Kind, Links};
 use plfs_core::{
     BackendState, Container, Decision, Error, FileStat, FlatState, FlatTotals, OpenMark, Plfs,
@@ -171,6 +172,9 @@ struct Plain {
     plain: bool,
     /// Why it stays plain.
     pinned: Option<String>,
+    /// Of a file that is not plain: the pack that has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pack: Option<String>,
     size: u64,
     mode: String,
     uid: u32,
@@ -235,6 +239,9 @@ pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
 fn look(plfs: &Plfs, path: &Path) -> Result<Answer, Error> {
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let found = plfs.stat(&full, Links::Follow)?;
+    if let Some(packed) = plfs.packed_stat(&full)? {
+        return Ok(Answer::Plain(of_packed(path, &full, &packed)));
+    }
     if found.stat.kind == Kind::Dir {
         return Ok(Answer::Dir(Box::new(Dir { layout: Shown::new(plfs, path)? })));
     }
@@ -296,6 +303,23 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Answer, Error> {
     })))
 }
 
+/// A file of a pack.
+fn of_packed(path: &Path, full: &Path, packed: &PackStat) -> Plain {
+    let pack = full.with_file_name(plfs_core::PACK_NAME);
+    Plain {
+        path: path.to_string_lossy().into_owned(),
+        plain: false,
+        pinned: None,
+        pack: Some(pack.to_string_lossy().into_owned()),
+        size: packed.size,
+        mode: format!("{:04o}", packed.mode),
+        uid: packed.uid,
+        gid: packed.gid,
+        mtime: time(packed.mtime.sec, packed.mtime.nsec),
+        nlink: 1,
+    }
+}
+
 /// A file that was born plain, or of which something is decided; `None`: it is none of PLFS's
 /// business.
 fn of_plain(
@@ -312,6 +336,7 @@ fn of_plain(
     Ok(Some(Plain {
         path: path.to_string_lossy().into_owned(),
         plain: true,
+        pack: None,
         pinned: match decision {
             Some(Decision::Plain(why)) => Some(why),
             Some(Decision::Container { ino, .. }) if ino != stat.ino => {
@@ -332,9 +357,10 @@ fn print_plain(out: &mut Out, path: &Path, plain: &Plain) -> Result<(), Fail> {
     let mut field = |name: &str, value: String| out.line(format_args!("{name:>14}  {value}"));
     field("file", show(path))?;
     field("size", format!("{} bytes", size(plain.size)))?;
-    match &plain.pinned {
-        None => field("plain", "until several processes write it".into())?,
-        Some(why) => field("plain", format!("for ever: {}", show(Path::new(why))))?,
+    match (&plain.pack, &plain.pinned) {
+        (Some(pack), _) => field("pack", show(Path::new(pack)))?,
+        (None, None) => field("plain", "until several processes write it".into())?,
+        (None, Some(why)) => field("plain", format!("for ever: {}", show(Path::new(why))))?,
     }
     field("mode", mode(&plain.mode, plain.uid, plain.gid, plain.nlink))?;
     field("modified", plain.mtime.clone())

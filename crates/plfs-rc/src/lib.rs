@@ -136,8 +136,8 @@ impl Plfsrc {
     }
 
     /// The same as a modern file, with what is not used as comments: warnings, and workloads that
-    /// `is_built` says no to.
-    pub fn modern(&self, is_built: impl Fn(Workload) -> bool) -> String {
+    /// `is_setting` says no to.
+    pub fn modern(&self, is_setting: impl Fn(Workload) -> bool) -> String {
         let mut text = String::new();
         for warning in &self.warnings {
             text.push_str(&format!("# line {}: {}\n", warning.place.line, warning.text));
@@ -154,9 +154,9 @@ impl Plfsrc {
             text.push_str(&format!("  - directory: {}\n", path(&directory.value)));
             if let Some(workload) = workload {
                 let word = workload.value.word();
-                text.push_str(&match is_built(workload.value) {
+                text.push_str(&match is_setting(workload.value) {
                     true => format!("    workload: {word}\n"),
-                    false => format!("    # workload: {word} is not in this version\n"),
+                    false => format!("    # workload: {word} cannot be set here\n"),
                 });
             }
             if let Some(streams) = streams {

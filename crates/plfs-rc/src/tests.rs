@@ -195,10 +195,7 @@ fn a_modern_file_is_made_of_any() {
 fn workloads_that_are_not_there_become_comments() {
     let found = parsed("- mount_point: /a\n  workload: n-n\n").unwrap();
     let modern = found.modern(|workload| workload == Workload::Shared);
-    assert_eq!(
-        modern,
-        "managed:\n  - directory: /a\n    # workload: flat is not in this version\n"
-    );
+    assert_eq!(modern, "managed:\n  - directory: /a\n    # workload: flat cannot be set here\n");
     assert!(parsed(&modern).unwrap().managed[0].workload.is_none());
 }
 

@@ -20,12 +20,17 @@ const BUILT: [(Workload, bool); 4] = [
     (Workload::Auto, true),
     (Workload::Shared, true),
     (Workload::Flat, false),
-    (Workload::Small, false),
+    (Workload::Small, true),
 ];
 
 /// Whether this version can make files for this workload.
 pub fn is_built(workload: Workload) -> bool {
     BUILT.contains(&(workload, true))
+}
+
+/// Whether a process may be told so. Of a small directory all processes have to know.
+pub fn is_setting(workload: Workload) -> bool {
+    is_built(workload) && workload != Workload::Small
 }
 
 /// What to do where clients of a file system do not see at once what another client did (see
@@ -143,7 +148,7 @@ impl Config {
             }
         }
         if let Some(text) = var("PLFS_WORKLOAD") {
-            let workload = Workload::parse(text.as_encoded_bytes()).filter(|w| is_built(*w));
+            let workload = Workload::parse(text.as_encoded_bytes()).filter(|w| is_setting(*w));
             config.workload = workload.ok_or_else(|| {
                 format!("PLFS_WORKLOAD={} is neither auto nor shared", text.to_string_lossy())
             })?;
@@ -170,11 +175,11 @@ impl Config {
         }
         for managed in &plfsrc.managed {
             if let Some(Given { value, place }) = &managed.workload
-                && !is_built(*value)
+                && !is_setting(*value)
             {
                 return Err(format!(
-                    "{place}: the workload {} is not in this version; write auto or shared, or \
-                     remove the line",
+                    "{place}: the workload {} cannot be set here; write auto or shared, or remove \
+                     the line; `plfs layout` makes a directory small",
                     value.word()
                 ));
             }

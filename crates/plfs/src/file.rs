@@ -1,6 +1,8 @@
 //! L6: one handle on a logical file, with its own access mode and read-ahead. A plain file is one
 //! that has no container yet: each call goes to it in place, or, from a look on that finds one, to
-//! the container.
+//! the container. What a handle on a file of a pack does is in `packed`.
+
+mod packed;
 
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -8,12 +10,14 @@ use std::path::{Path, PathBuf};
 use plfs_format::{Bad, MAX_OFFSET, name};
 use plfs_index::{Found, Run};
 
+pub(crate) use self::packed::Packed;
 use crate::catalog::{Index, Standing, Totals, store_flat};
 use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
 use crate::in_place::Here;
 use crate::log::{CommitHorizon, Durability};
 use crate::logical::LogicalFile;
+use crate::pack::FileId;
 use crate::plain::{Done, Found as Look, PlainFile};
 use crate::process::Process;
 use crate::read::{Prefetch, fetch};
@@ -50,6 +54,8 @@ pub struct Extent {
 pub struct File {
     /// What it is, if the handle was opened on a plain file.
     plain: Option<PlainHandle>,
+    /// What it is, if the file is one of a pack; then it is nothing else.
+    packed: Option<Packed>,
     /// Not there as long as the file is plain.
     logical: OnceLock<Arc<LogicalFile>>,
     path: PathBuf,
@@ -95,6 +101,7 @@ impl File {
             Reader { prefetch: Prefetch::new(logical.container.local), pieces: Vec::new() };
         File {
             plain: None,
+            packed: None,
             logical: OnceLock::from(logical),
             path,
             access,
@@ -124,12 +131,30 @@ impl File {
                 shared,
                 file: RwLock::new(file),
             }),
+            packed: None,
             logical: OnceLock::new(),
             path,
             access,
             reader: Mutex::new(Reader { prefetch: Prefetch::new(true), pieces: Vec::new() }),
             wrote: AtomicBool::new(false),
         }
+    }
+
+    /// A handle on a file of a pack.
+    pub(crate) fn of_pack(packed: Packed, path: PathBuf, access: Access) -> File {
+        File {
+            plain: None,
+            packed: Some(packed),
+            logical: OnceLock::new(),
+            path,
+            access,
+            reader: Mutex::new(Reader { prefetch: Prefetch::new(true), pieces: Vec::new() }),
+            wrote: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn packed(&self) -> Option<&Packed> {
+        self.packed.as_ref()
     }
 
     pub(crate) fn logical(&self) -> &Arc<LogicalFile> {
@@ -186,7 +211,18 @@ impl File {
 
     /// Whether it is a plain file, as far as this process knows.
     pub fn is_plain(&self) -> bool {
-        self.logical.get().is_none()
+        self.logical.get().is_none() && self.packed.is_none()
+    }
+
+    /// Which file of which pack, by device and inode of the pack's name, it was opened as.
+    pub fn packed_id(&self) -> Option<((u64, u64), FileId)> {
+        let packed = self.packed.as_ref()?;
+        Some((packed.pack.container().identity, packed.file.id()))
+    }
+
+    /// Whether it was opened as a file of a pack. It may be one of its own by now.
+    pub fn is_packed(&self) -> bool {
+        self.packed.is_some()
     }
 
     /// For a handle on a plain file: it goes on with this open file of it, and gives the other one
@@ -240,6 +276,9 @@ impl File {
     /// the end of the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.may_read()?;
+        if let Some(packed) = &self.packed {
+            return packed.read_at(buf, offset);
+        }
         if let Some(plain) = self.plain()? {
             let n = plain.file().read_once(buf, offset).at("read", &self.path)?;
             // At the end: others may have gone on, in a container.
@@ -268,7 +307,7 @@ impl File {
         if is_contiguous(buf.len(), length, stride, offset)? {
             return self.read_at(buf, offset);
         }
-        if self.plain()?.is_some() {
+        if self.packed.is_some() || self.plain()?.is_some() {
             let pieces = buf.chunks_mut(length);
             return one_by_one(pieces, stride, offset, |piece, at| self.read_at(piece, at));
         }
@@ -432,6 +471,9 @@ impl File {
         }
         let n = buf.len().min(usize::try_from(MAX_OFFSET - offset).unwrap_or(usize::MAX));
         self.mark_written();
+        if let Some(packed) = &self.packed {
+            return packed.write_at(&buf[..n], offset);
+        }
         if let Some(plain) = self.plain()? {
             let file = plain.file();
             let written = plain.shared.write(offset, || file.write_at(&buf[..n], offset));
@@ -471,7 +513,7 @@ impl File {
             return self.write_at(buf, offset);
         }
         self.mark_written();
-        if self.plain()?.is_some() {
+        if self.packed.is_some() || self.plain()?.is_some() {
             let pieces = buf.chunks(length);
             return one_by_one(pieces, stride, offset, |piece, at| self.write_at(piece, at));
         }
@@ -511,6 +553,9 @@ impl File {
             return Ok((self.len()?, 0));
         }
         self.mark_written();
+        if let Some(packed) = &self.packed {
+            return packed.append(buf);
+        }
         // What it appends there has no place before it is written.
         if self.pin("appended to")?
             && let Some(plain) = self.plain()?
@@ -539,6 +584,9 @@ impl File {
     /// Makes all writes through this process visible to later opens and refreshes elsewhere. Not
     /// forced to storage.
     pub fn commit(&self) -> Result<()> {
+        if let Some(packed) = &self.packed {
+            return packed.commit();
+        }
         match self.plain()? {
             Some(plain) if !self.look(plain)? => Ok(()),
             _ => self.logical().commit(Durability::Visible, None),
@@ -548,6 +596,9 @@ impl File {
     /// Makes all writes through this process visible and durable. Later reads see what others have
     /// committed until now: processes that sync, meet, and read expect it.
     pub fn sync(&self) -> Result<()> {
+        if let Some(packed) = &self.packed {
+            return packed.sync();
+        }
         if let Some(plain) = self.plain()? {
             plain.file().sync_all().at("sync", &self.path)?;
             if !self.look(plain)? {
@@ -561,6 +612,9 @@ impl File {
 
     /// The next reads see what others have committed until now.
     pub fn refresh(&self) -> Result<()> {
+        if let Some(packed) = &self.packed {
+            return packed.refresh();
+        }
         if let Some(plain) = self.plain()?
             && !self.look(plain)?
         {
@@ -574,8 +628,12 @@ impl File {
     /// though somebody removes the last name; ESTALE if it is gone already. The first read or write
     /// does the same (S17). On a local file system an open, a lock and a stat.
     pub fn hold(&self) -> Result<()> {
-        // A plain file is kept by its descriptor.
-        if self.plain()?.is_some() { Ok(()) } else { self.logical().hold() }
+        // A plain file is kept by its descriptor, what is known of one of a pack by its handle.
+        if self.packed.is_some() || self.plain()?.is_some() {
+            Ok(())
+        } else {
+            self.logical().hold()
+        }
     }
 
     /// Sets the size: cuts, or extends with a hole. Visible at once everywhere.
@@ -585,6 +643,9 @@ impl File {
             return Err(Error::too_far());
         }
         self.mark_written();
+        if let Some(packed) = &self.packed {
+            return packed.set_len(size);
+        }
         if let Some(plain) = self.plain()? {
             let file = plain.file();
             let found = plain.shared.set_len(&plain.process, file.as_ref(), &self.path, size)?;
@@ -597,6 +658,9 @@ impl File {
 
     /// Size of the logical file: all commits, and this process's own writes.
     pub fn len(&self) -> Result<u64> {
+        if let Some(packed) = &self.packed {
+            return packed.stat().map(|stat| stat.len);
+        }
         if let Some(plain) = self.plain()?
             && let Some(stat) = self.look_and_stat(plain)?
         {
@@ -612,6 +676,9 @@ impl File {
 
     /// Stat of the logical file.
     pub fn stat(&self) -> Result<Stat> {
+        if let Some(packed) = &self.packed {
+            return packed.stat();
+        }
         if let Some(plain) = self.plain()?
             && let Some(stat) = self.look_and_stat(plain)?
         {
@@ -629,7 +696,7 @@ impl File {
 
     /// What the container's logs add up to.
     pub fn totals(&self) -> Result<Totals> {
-        if self.plain()?.is_some() {
+        if self.packed.is_some() || self.plain()?.is_some() {
             let stat = self.stat()?;
             let stored_bytes = stat.blocks * 512;
             return Ok(Totals { size: stat.len, stored_bytes, ..Totals::default() });
@@ -639,6 +706,9 @@ impl File {
 
     /// Offset of the first written byte at or after `from` (SEEK_DATA); `None` if there is none.
     pub fn next_data(&self, from: u64) -> Result<Option<u64>> {
+        if let Some(packed) = &self.packed {
+            return packed.next_data(from);
+        }
         if let Some(plain) = self.plain()?
             && self.look_and_stat(plain)?.is_some()
         {
@@ -651,6 +721,9 @@ impl File {
 
     /// Offset of the first hole at or after `from` (SEEK_HOLE); the end of the file is one.
     pub fn next_hole(&self, from: u64) -> Result<u64> {
+        if let Some(packed) = &self.packed {
+            return packed.next_hole(from);
+        }
         if let Some(plain) = self.plain()?
             && self.look_and_stat(plain)?.is_some()
         {
@@ -691,7 +764,7 @@ impl File {
     /// processes open a file together: one looks, the others are [told](File::set_commit_horizon),
     /// instead of each looking at all index logs.
     pub fn commit_horizon(&self) -> Result<CommitHorizon> {
-        if self.plain()?.is_some() {
+        if self.packed.is_some() || self.plain()?.is_some() {
             return Ok(CommitHorizon { max_stamp: 0, is_new: false });
         }
         self.logical().commit_horizon()
@@ -766,6 +839,9 @@ impl File {
 
     /// Sets times; they stay as set until data is written again.
     pub fn set_times(&self, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
+        if let Some(packed) = &self.packed {
+            return packed.set_times(atime, mtime);
+        }
         if let Some(plain) = self.plain()? {
             let path = plain.path(&self.path);
             let store = &plain.process.store;
@@ -782,6 +858,9 @@ impl File {
 
     /// Sets permission bits, of the superblock and of what lets users into the container.
     pub fn chmod(&self, mode: u32) -> Result<()> {
+        if let Some(packed) = &self.packed {
+            return packed.chmod(mode);
+        }
         match self.plain()? {
             Some(plain) => {
                 let store = &plain.process.store;
@@ -793,6 +872,9 @@ impl File {
 
     /// Sets owner and group, of the superblock and of the container; logs stay their writers'.
     pub fn chown(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        if let Some(packed) = &self.packed {
+            return packed.chown(uid, gid);
+        }
         match self.plain()? {
             Some(plain) => {
                 let (store, path) = (&plain.process.store, plain.path(&self.path));
@@ -833,6 +915,9 @@ impl File {
     pub fn zero(&self, offset: u64, length: u64) -> Result<()> {
         self.may_write()?;
         self.mark_written();
+        if let Some(packed) = &self.packed {
+            return packed.zero(offset, length);
+        }
         // Behind a look: a hole must end where somebody else has cut the file, and would be taken
         // for bytes written past that.
         if let Some(plain) = self.plain()?
@@ -854,6 +939,9 @@ impl File {
     }
 
     fn end(&mut self) -> Result<()> {
+        if let Some(packed) = self.packed.take() {
+            return packed.end(self.wrote.load(Ordering::Acquire));
+        }
         // Who has heard of the container gives that up, too.
         let mut looked = self.plain().map(drop);
         let plain = self.plain.take();

@@ -43,6 +43,7 @@ mod lifecycle;
 mod log;
 mod logical;
 pub mod pack;
+mod packs;
 mod plain;
 mod plfs;
 pub mod plfsrc;
@@ -56,9 +57,11 @@ mod write;
 pub use autocommit::FORK_GATE;
 pub use catalog::{Standing, Totals};
 pub use compact::{Compacted, Usage};
-pub use config::{CloseToOpen, Config, is_built};
+pub use config::{CloseToOpen, Config, is_built, is_setting};
 pub use container::base::decision_of;
-pub use container::{Container, DirectoryLayout, Said, add_backend, is_layout, prepare};
+pub use container::{
+    Container, DirectoryLayout, Said, add_backend, is_hidden, is_layout, is_of_pack, prepare,
+};
 pub use error::{Error, Result};
 pub use federation::{
     BackendStatus, Drained, Held, Left, Presence, Progress, SETTLES, backends, drain, join_backend,
@@ -72,19 +75,16 @@ pub use lifecycle::{
     unreachable,
 };
 pub use log::CommitHorizon;
+pub use packs::OpenPack;
 pub use plfs::{
-    FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Plfs, Writers, may_be_logical,
+    FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Plfs, Repacked, Writers, may_be_logical,
 };
 pub use plfs_format::attribute::Decision;
 pub use plfs_format::backend::State as BackendState;
 pub use plfs_format::layout::{Backends, Layout, Workload};
 pub use plfs_format::name::LAYOUT as LAYOUT_NAME;
+pub use plfs_format::pack::NAME as PACK_NAME;
 pub use plfs_index as index;
 
 /// Length of every name's file on the storage: what a stat without PLFS shows.
 pub const SUPERBLOCK_BYTES: usize = plfs_format::superblock::FILE_BYTES;
-
-/// Whether a directory entry is PLFS's own and none of a program's business.
-pub fn is_hidden(name: &std::ffi::OsStr) -> bool {
-    name == plfs_format::name::ROOT_DIR || container::is_layout(name)
-}

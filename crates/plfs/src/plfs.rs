@@ -1,7 +1,12 @@
 //! L6: the file system as programs see it: paths to files. Keeps the table of open files, so that
 //! all handles of a process on one file agree.
 
+mod check_pack;
 mod names;
+mod repack;
+mod small;
+
+pub use repack::Repacked;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -21,6 +26,7 @@ use crate::file::{Access, File, logical_stat};
 use crate::lifecycle;
 use crate::log::Durability;
 use crate::logical::LogicalFile;
+use crate::packs::OpenPack;
 use crate::plain::{Entered, PlainFile};
 use crate::process::{OpenFiles, Process};
 use crate::store::writers::{Known, forget_process};
@@ -155,10 +161,20 @@ fn is_young(stat: &Stat) -> bool {
 
 /// A file below a layout's name belongs to the directory, not to programs.
 fn must_be_no_layout(path: &Path) -> Result<()> {
-    match path.file_name().is_some_and(container::is_layout) {
-        true => Err(Errno::PERM).at("create (`plfs layout` makes it)", path),
-        false => Ok(()),
+    match path.file_name() {
+        Some(name) if container::is_layout(name) => {
+            Err(Errno::PERM).at("create (`plfs layout` makes it)", path)
+        }
+        Some(name) if container::is_of_pack(name) => {
+            Err(Errno::PERM).at("create (it is for the directory's pack)", path)
+        }
+        _ => Ok(()),
     }
+}
+
+fn packed_stat(pack: &OpenPack, name: &[u8]) -> Result<FileStat> {
+    let stat = pack.stat(name)?.stat(pack.container().identity.0);
+    Ok(FileStat { stat, totals: None })
 }
 
 /// A plain file that is longer is not promoted unless its directory says that it is shared: a
@@ -209,6 +225,9 @@ impl Plfs {
     pub fn open(&self, path: &Path, options: OpenOptions) -> Result<Opened> {
         if options.access.write {
             self.reap();
+        }
+        if let Some(found) = self.in_pack(path)? {
+            return self.open_in(found, path, options).map(Opened::Plain);
         }
         let mut lost = false;
         loop {
@@ -642,6 +661,9 @@ impl Plfs {
     /// Stat; logical files have their logical size. Reads no index log if the file is closed
     /// everywhere.
     pub fn stat(&self, path: &Path, links: Links) -> Result<FileStat> {
+        if let Some((pack, name)) = self.in_pack(path)? {
+            return packed_stat(&pack, name);
+        }
         let stat = self.process.store.stat(path, links).at("stat", path)?;
         self.resolve(path, stat)
     }
@@ -823,7 +845,7 @@ impl Plfs {
     /// Commits every open file of this process. Gives the first error; the others are tried all the
     /// same.
     pub fn commit_all(&self) -> Result<()> {
-        let looked = self.look_at_plain();
+        let looked = self.look_at_plain().and(self.commit_packs(Durability::Visible));
         let commit = |file: Arc<LogicalFile>| file.commit(Durability::Visible, None);
         self.all_open().into_iter().map(commit).fold(looked, Result::and)
     }
@@ -831,7 +853,7 @@ impl Plfs {
     /// Commits every open file and gives up its log set, as if all were closed; a later write joins
     /// again. For a process that is about to end or to become another program.
     pub fn leave_all(&self) -> Result<()> {
-        let looked = self.look_at_plain();
+        let looked = self.look_at_plain().and(self.leave_packs());
         self.all_open().into_iter().map(|file| file.leave()).fold(looked, Result::and)
     }
 
@@ -845,7 +867,7 @@ impl Plfs {
     /// In a process that is about to fork: commits every open file, and sees to it that what the
     /// child inherits keeps the data of files whose last name goes.
     pub fn before_fork(&self) -> Result<()> {
-        let looked = self.look_at_plain();
+        let looked = self.look_at_plain().and(self.leave_packs());
         self.all_open().into_iter().map(|file| file.before_fork()).fold(looked, Result::and)
     }
 

@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::container::{Container, Layouts};
 use crate::in_place::InPlace;
 use crate::logical::LogicalFile;
+use crate::packs::Packs;
 use crate::sessions::Sessions;
 use crate::store::Store;
 use crate::store::writers::Writers;
@@ -36,6 +37,7 @@ pub(crate) struct Process {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) in_place: Arc<InPlace>,
     pub(crate) layouts: Layouts,
+    pub(crate) packs: Packs,
 }
 
 impl Process {
@@ -50,6 +52,7 @@ impl Process {
             sessions: Arc::default(),
             in_place: Arc::default(),
             layouts: Layouts::default(),
+            packs: Packs::default(),
         }
     }
 

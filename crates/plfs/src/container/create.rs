@@ -121,6 +121,7 @@ pub(super) fn plan<'a>(
 ) -> Result<Plan<'a>> {
     let layout = layouts.find(store.as_ref(), path.parent().unwrap_or(root), root)?;
     layout.must_be_built()?;
+    layout.must_have_containers(path)?;
     let backends = match &layout.backends {
         // The table has them.
         Some(_) => &[],

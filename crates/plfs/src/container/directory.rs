@@ -60,6 +60,20 @@ impl DirectoryLayout {
         }
     }
 
+    /// An error where a new file has to go to the directory's pack.
+    pub(super) fn must_have_containers(&self, path: &Path) -> Result<()> {
+        match &self.workload {
+            Some(said) if said.value == Workload::Small => Err(Error::refused(
+                Errno::OPNOTSUPP,
+                "create",
+                path,
+                "its directory is for small files (`plfs layout`), which programs make in a mount \
+                 (`plfs mount`) only",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn add(&mut self, layout: Layout, by: &Path) {
         fn keep<T>(place: &mut Option<Said<T>>, value: Option<T>, by: &Path) {
             if place.is_none() {
@@ -191,7 +205,7 @@ pub fn set_layout(
     if layout.workload.is_some_and(|workload| !is_built(workload)) {
         return Err(Error::invalid(
             Errno::INVAL,
-            "this workload is not in this version, which has auto and shared",
+            "this workload is not in this version, which has auto, shared and small",
         ));
     }
     super::coherent::must_be_coherent(store, config, dir)?;

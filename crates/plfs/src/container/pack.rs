@@ -11,13 +11,23 @@ use super::attributes::dir_mode;
 use super::backends::Table;
 use super::coherent::must_be_coherent;
 use super::create::{make_dir, prepare, publish};
-use super::directory::Layouts;
+use super::directory::{Layouts, is_layout};
 use super::layout::{Container, container_dir, find_root, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_id, boot_time_ns, fill_random};
 use crate::store::{self, Errno, Keep, Kind, Links, Open, Store, Time};
 use crate::sync::Arc;
+
+/// Whether a directory entry is PLFS's own and none of a program's business.
+pub fn is_hidden(entry: &std::ffi::OsStr) -> bool {
+    entry == name::ROOT_DIR || is_layout(entry) || is_of_pack(entry)
+}
+
+/// Whether a directory entry is the name of the directory's pack, or beside it for a moment.
+pub fn is_of_pack(entry: &std::ffi::OsStr) -> bool {
+    entry.as_bytes().starts_with(pack::NAME.as_bytes())
+}
 
 /// The pack of the directory `dir`; `None` if it has none. Costs what opening a name costs.
 pub fn find_pack(store: &Arc<dyn Store>, config: &Config, dir: &Path) -> Result<Option<Container>> {

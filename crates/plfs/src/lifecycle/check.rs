@@ -100,7 +100,7 @@ pub struct Report {
 }
 
 impl Report {
-    fn find(
+    pub(crate) fn find(
         &mut self,
         severity: Severity,
         path: impl Into<PathBuf>,
@@ -110,7 +110,7 @@ impl Report {
         self.findings.push(Finding { path: path.into(), at_bytes, what: what.into(), severity });
     }
 
-    fn fail(&mut self, path: &Path, error: &Error) {
+    pub(crate) fn fail(&mut self, path: &Path, error: &Error) {
         match error {
             Error::Corrupt { path, bad } => {
                 self.find(Severity::Corrupt, path, bad.at_bytes, bad.what)

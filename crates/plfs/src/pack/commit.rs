@@ -39,6 +39,19 @@ impl Pack {
         self.leave_locked(&mut lock(&self.state))
     }
 
+    /// [`Pack::leave`] for who has nothing to say and waits for nobody. One that has failed stays,
+    /// so that the next call is told.
+    pub fn rest(&self) -> Result<()> {
+        let state = &mut *lock(&self.state);
+        state.writer.as_ref().map_or(Ok(()), Writer::check)?;
+        self.leave_locked(state)
+    }
+
+    /// Whether a call has failed so that later ones that write do.
+    pub fn has_failed(&self) -> bool {
+        lock(&self.state).writer.as_ref().is_some_and(|writer| writer.check().is_err())
+    }
+
     pub(super) fn leave_locked(&self, state: &mut State) -> Result<()> {
         if state.writer.is_none() {
             return Ok(());
@@ -196,7 +209,7 @@ impl Pack {
                 for other in std::mem::take(&mut state.others) {
                     catalog::sync_logs(&self.container, Some(other))?;
                 }
-                self.container.sync_names(Some(&self.dir))?;
+                self.container.sync_names(Some(&self.dir()))?;
             }
             return Ok(());
         };
@@ -251,7 +264,7 @@ impl Pack {
                 false => catalog::sync_logs(&self.container, Some(other))?,
             }
         }
-        set.sync_names_once(|| self.container.sync_names(Some(&self.dir)))
+        set.sync_names_once(|| self.container.sync_names(Some(&self.dir())))
     }
 
     /// That the node still owns its log set: always before a sync is called a success, and once in

@@ -8,7 +8,6 @@ use plfs_pack::{FileState, Write};
 
 use super::known::complete;
 use super::{Pack, State, data_log, nothing_moves};
-use crate::catalog;
 use crate::config::Config;
 use crate::container::write_clock;
 use crate::error::{At, Error, Result};
@@ -79,11 +78,7 @@ impl Pack {
     pub fn compact(&self) -> Result<()> {
         let state = &mut *lock(&self.state);
         self.leave_locked(state)?;
-        let names = self.container.list()?;
-        if catalog::has_owner(&names)
-            && (!lifecycle::end_the_dead(&self.container, &self.config, &names)?
-                || catalog::has_owner(&self.container.list()?))
-        {
+        if self.is_written()? {
             return self.busy();
         }
         // Without shared memory: nobody else appends to the set.
@@ -117,7 +112,7 @@ impl Pack {
     }
 
     fn busy<T>(&self) -> Result<T> {
-        Err(Error::refused(Errno::BUSY, "compact", &self.dir, "it is open for writing"))
+        Err(Error::refused(Errno::BUSY, "compact", &self.dir(), "it is open for writing"))
     }
 
     /// Copies all that shows, and says that all before is dead: gives the stamp up to which.

@@ -15,7 +15,7 @@ use crate::sync::lock;
 
 /// Size past which a file is better kept by itself. 1 MiB: its creation, some 1 ms, costs as much
 /// as its bytes.
-const OUTGROWN_BYTES: u64 = 1 << 20;
+pub const OUTGROWN_BYTES: u64 = 1 << 20;
 
 /// Bytes of one piece at most: its length is 32 bits.
 const PIECE_BYTES: usize = 1 << 30;
@@ -28,14 +28,20 @@ impl Pack {
         Ok(PackStat::of(file.id, &self.state_of(state, file)?))
     }
 
-    /// Whether a name shows the file: false if it is removed, or if another node has made one of
-    /// the same name that is later.
-    pub fn is_shown(&self, file: &PackFile) -> Result<bool> {
+    /// The name that shows the file; `None` as for [`Pack::is_shown`].
+    pub fn name_of(&self, file: &PackFile) -> Result<Option<Box<[u8]>>> {
         let state = &mut *lock(&self.state);
         self.look_if_due(state)?;
         let now = self.state_of(state, file)?;
-        let Some((_, name)) = now.home.filter(|_| !now.is_gone) else { return Ok(false) };
-        Ok(self.lookup(state, &name)?.first().is_some_and(|(id, _)| *id == file.id))
+        let Some((_, name)) = now.home.filter(|_| !now.is_gone) else { return Ok(None) };
+        let shown = self.lookup(state, &name)?.first().is_some_and(|(id, _)| *id == file.id);
+        Ok(shown.then(|| name.as_ref().into()))
+    }
+
+    /// Whether a name shows the file: false if it is removed, or if another node has made one of
+    /// the same name that is later.
+    pub fn is_shown(&self, file: &PackFile) -> Result<bool> {
+        Ok(self.name_of(file)?.is_some())
     }
 
     /// Whether the file is so large that it is better kept by itself, and this node alone has
@@ -78,7 +84,9 @@ impl Pack {
         if offset >= size || buf.is_empty() {
             return Ok(0);
         }
-        self.hand_over(state)?;
+        // What a full store does not take, or a writer that has failed has not given it, cannot be
+        // read, and says why. All else can.
+        let given = self.hand_over(state);
         let n = buf.len().min(usize::try_from(size - offset).unwrap_or(usize::MAX));
         let (buf, end) = (&mut buf[..n], offset + n as u64);
         let extents = now.extents(|write| self.is_sound(&mut state.sound, write))?;
@@ -92,6 +100,12 @@ impl Pack {
             buf[part(at, from)].fill(0);
             let physical = extent.physical + (from - extent.logical);
             let out = &mut buf[part(from, to)];
+            if let Err(error) = &given
+                && let Some(writer) = &state.writer
+                && writer.waits_at(extent.segment, physical)
+            {
+                return Err(error.clone());
+            }
             self.segments.read(&self.container, extent.segment, physical, out)?;
             at = to;
         }

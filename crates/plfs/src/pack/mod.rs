@@ -3,9 +3,9 @@
 //! A [`Pack`] is one process's view of the pack of one directory. Names and attributes come from
 //! memory and a sorted tree; a file that is made and written is some bytes in a data log and a
 //! record or two in a block that many files share. Here is how one is opened. What is done to
-//! `names`, and to the `data` of open files, when it `look`s at others' logs, how it `commit`s, what
-//! it has read (`known`) and is about to say (`writer`), and how a `fold` makes the tree, have a
-//! file each.
+//! `names`, and to the `data` of open files, when it `look`s at others' logs, how it `commit`s,
+//! what it has read (`known`) and is about to say (`writer`), and how a `fold` makes the tree, have
+//! a file each.
 //!
 //! Nobody checks permissions here, nor types of names beside the pack's: doors do.
 //!
@@ -30,15 +30,18 @@ pub use plfs_format::pack::{Attributes, FileId, When};
 use plfs_pack::FileState;
 
 pub use self::compact::PackUsage;
+pub use self::data::OUTGROWN_BYTES;
 use self::known::Known;
 use self::writer::Writer;
+use crate::catalog;
 use crate::config::Config;
 use crate::container::{Container, find_pack, make_pack};
 use crate::error::{At, Result};
+use crate::lifecycle;
 use crate::log::{DataLog, LogSet, Moved};
 use crate::read::SegmentFiles;
-use crate::store::{Errno, Store, Time};
-use crate::sync::{Arc, Mutex};
+use crate::store::{Errno, Kind, Stat, Store, Time};
+use crate::sync::{Arc, Mutex, lock};
 
 /// When a process says what it did, and when it asks what others did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,10 +112,32 @@ impl PackStat {
         }
     }
 
+    /// The same as what a store says of its files, on the device `dev`.
+    pub fn stat(&self, dev: u64) -> Stat {
+        let PackStat { mode, uid, gid, size: len, atime, mtime, ctime, .. } = *self;
+        let (ino, blocks) = (self.ino(), len.div_ceil(512));
+        Stat {
+            dev,
+            ino,
+            kind: Kind::File,
+            mode,
+            nlink: 1,
+            uid,
+            gid,
+            len,
+            blocks,
+            atime,
+            mtime,
+            ctime,
+        }
+    }
+
     /// A number for the file, as inodes have one. Two files of a pack may share one: their nodes
     /// made them in the same 15 ns.
+    ///
+    /// From 2^62 to 2^63, where file systems have none.
     pub fn ino(&self) -> u64 {
-        (self.id.stamp ^ (u64::from(self.id.set) << 40)).max(1)
+        (1 << 62) | ((self.id.stamp ^ (u64::from(self.id.set) << 40)) & ((1 << 62) - 1))
     }
 }
 
@@ -138,7 +163,7 @@ impl PackFile {
 pub struct Pack {
     container: Arc<Container>,
     config: Arc<Config>,
-    dir: PathBuf,
+    dir: Mutex<PathBuf>,
     options: PackOptions,
     /// What this process's data is held by until it is durable; 0: it is lost with nothing else.
     boot: u64,
@@ -164,7 +189,7 @@ struct State {
 
 impl std::fmt::Debug for Pack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pack").field("dir", &self.dir).finish_non_exhaustive()
+        f.debug_struct("Pack").field("dir", &self.dir()).finish_non_exhaustive()
     }
 }
 
@@ -221,7 +246,7 @@ impl Pack {
         Pack {
             container,
             config: config.clone(),
-            dir: dir.to_path_buf(),
+            dir: Mutex::new(dir.to_path_buf()),
             options,
             boot,
             segments: SegmentFiles::default(),
@@ -229,9 +254,30 @@ impl Pack {
         }
     }
 
-    /// The directory.
-    pub fn dir(&self) -> &Path {
-        &self.dir
+    /// The directory, as it was found last.
+    pub fn dir(&self) -> PathBuf {
+        lock(&self.dir).clone()
+    }
+
+    /// The directory was found here: somebody has renamed it, or one above it.
+    pub fn moved(&self, dir: &Path) {
+        let mut known = lock(&self.dir);
+        if *known != dir {
+            *known = dir.to_path_buf();
+        }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether a process writes it, this one included: a listing.
+    pub fn is_written(&self) -> Result<bool> {
+        let names = self.container.list()?;
+        Ok(catalog::has_owner(&names)
+            && (!lifecycle::end_the_dead(&self.container, &self.config, &names)?
+                || catalog::has_owner(&self.container.list()?)))
     }
 
     /// Its container, for tools.

@@ -99,6 +99,24 @@ impl Pack {
         })
     }
 
+    /// Removes a file if it is as it was when `expected` was asked for, as far as this node knows;
+    /// whether it was. Nobody of the node changes it in between.
+    pub fn unlink_if(&self, name: &[u8], expected: &PackStat) -> Result<bool> {
+        self.must_be_name(name)?;
+        let state = &mut *lock(&self.state);
+        self.look(state)?;
+        self.join(state)?;
+        self.say_now(state, |known, _| {
+            let found = known.lookup(name)?;
+            let is_same =
+                found.first().is_some_and(|(id, now)| PackStat::of(*id, now) == *expected);
+            Ok(match is_same {
+                true => (gone(&ids_of(&found)), true),
+                false => (Vec::new(), false),
+            })
+        })
+    }
+
     /// Renames a file in the directory; replaces atomically. What replaces another file is durable
     /// first, so that after a power cut the name shows one of them (SEMANTICS S16).
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
@@ -175,7 +193,7 @@ impl Pack {
 
     pub(super) fn refuse(&self, errno: Errno, op: &'static str, name: &[u8]) -> Error {
         use std::os::unix::ffi::OsStrExt;
-        let path = self.dir.join(std::ffi::OsStr::from_bytes(name));
+        let path = self.dir().join(std::ffi::OsStr::from_bytes(name));
         Error::Io { op, path, errno }
     }
 }

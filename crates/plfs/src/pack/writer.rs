@@ -125,6 +125,14 @@ impl Writer {
         piece
     }
 
+    /// Whether the byte at this place of a data log is of a piece that no log has yet.
+    pub fn waits_at(&self, segment: SegmentRef, physical: u64) -> bool {
+        self.pieces.iter().any(|Waiting { segment: of, piece, .. }| {
+            *of == segment
+                && (piece.physical..piece.physical + u64::from(piece.length)).contains(&physical)
+        })
+    }
+
     /// Whether something waits.
     pub fn has_waiting(&self) -> bool {
         !self.said.is_empty() || !self.pieces.is_empty()

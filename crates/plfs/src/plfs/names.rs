@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use plfs_format::name;
+use plfs_format::pack;
 use plfs_format::superblock::Superblock;
 
 use super::{OpenOptions, Opened, Plfs};
@@ -84,7 +85,12 @@ impl Plfs {
 
     /// Removes a name of any file. The container goes with the last name, as soon as nobody has it
     /// open.
+    ///
+    /// Of a name that a pack and an ordinary file have both go.
     pub fn unlink(&self, path: &Path) -> Result<()> {
+        if let Some((pack, name)) = self.in_pack(path)? {
+            return self.unlink_packed(&pack, name, path);
+        }
         let container = self.container_to_remove(path);
         self.process.store.unlink(path).at("remove", path)?;
         self.drop_container(container)
@@ -97,10 +103,13 @@ impl Plfs {
             other => return other.at("remove the directory", path),
         }
         let store = &self.process.store;
-        let entries = store.list(path).at("list", path)?;
-        if !entries.iter().all(|entry| container::is_layout(&entry.name)) {
+        let mut entries = store.list(path).at("list", path)?;
+        let is_own = |name: &std::ffi::OsStr| container::is_layout(name) || name == pack::NAME;
+        if !entries.iter().all(|entry| is_own(&entry.name)) {
             return store.rmdir(path).at("remove the directory", path);
         }
+        self.remove_pack(path)?;
+        entries.retain(|entry| container::is_layout(&entry.name));
         let layout = path.join(name::LAYOUT);
         // Beside the directory until that is gone: somebody may make a file in it meanwhile, and
         // then it has its layout still.
@@ -127,6 +136,9 @@ impl Plfs {
 
     /// Renames any file or directory; replaces atomically.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        if let Some(done) = self.rename_packed(from, to)? {
+            return Ok(done);
+        }
         self.rename_with(from, to, || self.process.store.rename(from, to).at("rename", from))
     }
 
@@ -205,6 +217,9 @@ impl Plfs {
 
     /// Sets permission bits of any file or directory.
     pub fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
+        if let Some(file) = self.open_packed(path, OpenOptions::create())? {
+            return file.chmod(mode);
+        }
         match self.container_to_change(path, Links::Follow)? {
             Some((container, _)) => container::chmod(&container, mode),
             None => self.process.store.chmod(path, mode).at("set the mode of", path),
@@ -219,6 +234,9 @@ impl Plfs {
         gid: Option<u32>,
         links: Links,
     ) -> Result<()> {
+        if let Some(file) = self.open_packed(path, OpenOptions::create())? {
+            return file.chown(uid, gid);
+        }
         match self.container_to_change(path, links)? {
             Some((container, _)) => {
                 let open =
@@ -235,6 +253,9 @@ impl Plfs {
     /// Sets times of any file or directory; `None` leaves one as it is. They stay until data is
     /// written.
     pub fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
+        if let Some(file) = self.open_packed(path, OpenOptions::create())? {
+            return file.set_times(atime, mtime);
+        }
         let stat = self.process.store.stat(path, Links::Follow).at("stat", path)?;
         if let Some(open) =
             lock(&self.process.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade)

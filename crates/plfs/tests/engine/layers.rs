@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["lifecycle"],
     &["autocommit", "compact", "in_place", "pack", "sessions"],
     &["federation"],
-    &["logical"],
+    &["logical", "packs"],
     &["process"],
     &["plain"],
     &["file"],

@@ -22,5 +22,6 @@ mod plain;
 mod reach;
 mod room;
 mod semantics;
+mod small;
 mod stale;
 mod strided;

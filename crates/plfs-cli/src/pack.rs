@@ -1,0 +1,132 @@
+//! `plfs pack` and `plfs unpack`.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use plfs_core::{Plfs, Repacked, Workload};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::out::{self, Fail, Out, absolute, count, say, show};
+
+/// A file that was not moved.
+#[derive(Serialize)]
+struct Stays {
+    name: String,
+    why: String,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    directory: String,
+    files: u64,
+    bytes: u64,
+    stay: Vec<Stays>,
+}
+
+/// Moves the small files of directories into their packs.
+pub fn pack(out: &mut Out, shows: bool, json: bool, dirs: &[PathBuf]) -> Result<(), Fail> {
+    each(out, dirs, json, "packed", |plfs, dir| {
+        let mut layout = plfs.own_layout(dir)?.unwrap_or_default();
+        if plfs.workload_of(&dir.join("file"))? != Workload::Small {
+            layout.workload = Some(Workload::Small);
+            plfs.set_directory_layout(dir, Some(&layout))?;
+        }
+        moved(shows, |told| plfs.pack_dir(dir, told))
+    })
+}
+
+/// Moves all files of directories out of their packs, which go.
+pub fn unpack(out: &mut Out, shows: bool, json: bool, dirs: &[PathBuf]) -> Result<(), Fail> {
+    each(out, dirs, json, "unpacked", |plfs, dir| {
+        // First, so that no program makes a new file in the pack meanwhile.
+        if plfs.workload_of(&dir.join("file"))? == Workload::Small {
+            let mut layout = plfs.own_layout(dir)?.unwrap_or_default();
+            layout.workload = Some(Workload::Shared);
+            plfs.set_directory_layout(dir, Some(&layout))?;
+        }
+        moved(shows, |told| plfs.unpack_dir(dir, told))
+    })
+}
+
+fn each(
+    out: &mut Out,
+    dirs: &[PathBuf],
+    json: bool,
+    word: &str,
+    act: impl Fn(&Plfs, &Path) -> Result<Repacked, Fail>,
+) -> Result<(), Fail> {
+    let plfs = out::plfs()?;
+    let (mut answers, mut failed) = (Vec::new(), false);
+    for dir in dirs {
+        let full = absolute(dir)?;
+        if !std::fs::metadata(&full).map_err(|error| Fail::on("use", dir, error))?.is_dir() {
+            return Err(Fail::Exit(2, format!("{} is not a directory", show(dir))));
+        }
+        let done = act(&plfs, &full)?;
+        failed |= !done.left.is_empty();
+        if !json {
+            for (name, why) in &done.left {
+                say(word, &format!("{} stays: {why}", show(&dir.join(name))));
+            }
+            out.line(format_args!(
+                "{}: {word} {} files, {} bytes",
+                show(dir),
+                count(done.files),
+                count(done.bytes)
+            ))?;
+        }
+        answers.push(Answer {
+            directory: dir.to_string_lossy().into_owned(),
+            files: done.files,
+            bytes: done.bytes,
+            stay: done
+                .left
+                .into_iter()
+                .map(|(name, why)| Stays { name: name.to_string_lossy().into_owned(), why })
+                .collect(),
+        });
+    }
+    if json {
+        out.json(&answers)?;
+    }
+    if failed { out.end().and(Err(Fail::Printed)) } else { Ok(()) }
+}
+
+/// Runs `act`, which a signal ends between two files, and shows how far it is.
+fn moved(
+    shows: bool,
+    act: impl FnOnce(&mut dyn FnMut(&Repacked) -> ControlFlow<()>) -> plfs_core::Result<Repacked>,
+) -> Result<Repacked, Fail> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| Fail::Say(format!("cannot wait for signals: {error}")))?;
+    }
+    let bar = match shows {
+        true => ProgressBar::new_spinner().with_style(
+            ProgressStyle::with_template("{spinner} {human_pos} files")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        ),
+        false => ProgressBar::hidden(),
+    };
+    let done = act(&mut |done| {
+        bar.set_position(done.files);
+        match stop.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
+    bar.finish_and_clear();
+    let done = done?;
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Fail::Say(format!(
+            "interrupted after {} files; run it again to go on",
+            count(done.files)
+        ))),
+        false => Ok(done),
+    }
+}

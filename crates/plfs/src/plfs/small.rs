@@ -1,0 +1,415 @@
+//! Files of packs by their paths: opened, made, moved out. What names and attributes need is here,
+//! too; `names` has it from here.
+//!
+//! Beside a pack there may be ordinary files. A name that both have is the pack's; who creates one
+//! is told of either. So nothing is hidden but by who does not know of the pack, and `check` names
+//! that.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use plfs_format::layout::Workload;
+use plfs_format::pack;
+use plfs_format::superblock::FILE_BYTES;
+
+use super::{OpenOptions, Plfs};
+use crate::container;
+use crate::error::{At, Result};
+use crate::file::{Access, File, Packed};
+use crate::log::Durability;
+use crate::pack::{Pack, PackOpen, PackOptions, PackStat};
+use crate::packs::OpenPack;
+use crate::store::machine::random_u64;
+use crate::store::{Entry, Errno, Kind, Links, Open, Store};
+use crate::sync::Arc;
+
+/// Bytes that are copied at once when a file moves out. 1 MiB, which is about all.
+const COPY_BYTES: usize = 1 << 20;
+
+/// A file that is larger when it is first looked at has holes, which a copy would fill: it stays.
+/// 64 MiB.
+const MOVED_MAX: u64 = 64 << 20;
+
+/// A name of a pack.
+pub(super) type Packs<'a> = (Arc<OpenPack>, &'a [u8]);
+
+impl Plfs {
+    /// The pack of the directory `dir`, if it has one. Costs a stat; for a directory that had none
+    /// a moment ago nothing.
+    pub fn pack(&self, dir: &Path) -> Result<Option<Arc<OpenPack>>> {
+        self.process.packs.find(&self.process.store, &self.process.config, dir)
+    }
+
+    /// [`Plfs::pack`], which is made if there is none. It belongs to the directory's owner.
+    pub fn make_pack(&self, dir: &Path) -> Result<Arc<OpenPack>> {
+        if let Some(found) = self.pack(dir)? {
+            return Ok(found);
+        }
+        let store = &self.process.store;
+        let of_dir = store.stat(dir, Links::Follow).at("stat", dir)?;
+        let of_owner = store.for_owner(of_dir.uid, of_dir.gid);
+        let store = of_owner.as_ref().unwrap_or(store);
+        let made = Pack::open(store, &self.process.config, dir, PackOptions::default())?;
+        drop(made);
+        self.process.packs.forget_dirs();
+        self.pack(dir)?.map_or_else(|| Err(Errno::NOENT).at("open the pack of", dir), Ok)
+    }
+
+    /// The pack that has the name `path`.
+    pub(super) fn in_pack<'a>(&self, path: &'a Path) -> Result<Option<Packs<'a>>> {
+        let Some((dir, name)) = parts(path) else { return Ok(None) };
+        self.has(self.pack(dir)?, name)
+    }
+
+    fn has<'a>(&self, pack: Option<Arc<OpenPack>>, name: &'a [u8]) -> Result<Option<Packs<'a>>> {
+        let Some(pack) = pack else { return Ok(None) };
+        match pack.stat(name) {
+            Ok(_) => Ok(Some((pack, name))),
+            Err(error) if error.errno() == Errno::NOENT => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What a name of a pack is; `None` for others.
+    pub fn packed_stat(&self, path: &Path) -> Result<Option<PackStat>> {
+        match self.in_pack(path)? {
+            Some((pack, name)) => pack.stat(name).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A handle on the file of a pack with this path; `None` if it is none.
+    pub fn open_packed(&self, path: &Path, options: OpenOptions) -> Result<Option<File>> {
+        match self.in_pack(path)? {
+            Some(found) => self.open_in(found, path, options).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn open_in(
+        &self,
+        (pack, name): Packs<'_>,
+        path: &Path,
+        options: OpenOptions,
+    ) -> Result<File> {
+        if options.create && options.exclusive {
+            return Err(Errno::EXIST).at("create", path);
+        }
+        let truncate = options.truncate && options.access.write;
+        if truncate {
+            pack.changes();
+        }
+        let file = pack.open_file(name, PackOpen { truncate, ..PackOpen::default() })?;
+        Ok(File::of_pack(Packed::new(pack, file), path.to_path_buf(), options.access))
+    }
+
+    /// Creates a file at `path` in the pack of its directory, which is made if there is none. Mode
+    /// and owner as they shall be.
+    ///
+    /// EEXIST if there is another kind of file; with `exclusive` if there is anything.
+    pub fn create_packed(
+        &self,
+        path: &Path,
+        options: OpenOptions,
+        (uid, gid): (u32, u32),
+    ) -> Result<File> {
+        let Some((dir, name)) = parts(path) else { return Err(Errno::ISDIR).at("create", path) };
+        super::must_be_no_layout(path)?;
+        if name.len() > pack::NAME_MAX {
+            return Err(Errno::NAMETOOLONG).at("create", path);
+        }
+        let pack = self.make_pack(dir)?;
+        match self.process.store.stat(path, Links::Stay) {
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno).at("create", path),
+            Ok(_) => return Err(Errno::EXIST).at("create", path),
+        }
+        pack.changes();
+        let how = PackOpen {
+            create: true,
+            exclusive: options.exclusive,
+            truncate: options.truncate && options.access.write,
+            mode: options.mode,
+            uid,
+            gid,
+        };
+        let file = pack.open_file(name, how)?;
+        Ok(File::of_pack(Packed::new(pack, file), path.to_path_buf(), options.access))
+    }
+
+    /// Whether a new file at `path` goes to the pack of its directory.
+    pub fn is_born_packed(&self, path: &Path) -> Result<bool> {
+        Ok(self.workload_of(path)? == Workload::Small)
+    }
+
+    /// The names in a directory that programs see, those of its pack as well, each once.
+    pub fn list(&self, dir: &Path) -> Result<Vec<Entry>> {
+        let mut entries = self.process.store.list(dir).at("list", dir)?;
+        entries.retain(|entry| !container::is_hidden(&entry.name));
+        let Some(pack) = self.pack(dir)? else { return Ok(entries) };
+        let mut names = pack.list(b"", usize::MAX)?;
+        let is_packed = |entry: &Entry| {
+            let name = entry.name.as_bytes();
+            names.binary_search_by(|(packed, _)| packed.as_ref().cmp(name)).is_ok()
+        };
+        entries.retain(|entry| !is_packed(entry));
+        entries.extend(names.drain(..).map(|(name, _)| Entry {
+            name: OsStr::from_bytes(&name).to_owned(),
+            kind: Some(Kind::File),
+        }));
+        Ok(entries)
+    }
+
+    /// Moves a file that has grown too large for its pack out, if this node alone has written it
+    /// and no other process of it does: to an ordinary file with the same name, owner, mode and
+    /// times. The handle goes on with that. Durable on return. Whether it is out.
+    ///
+    /// Whatever ends it leaves the file in the pack or outside; where both are, they are the same.
+    /// A name that an ordinary file has already keeps its file in the pack.
+    pub fn move_out(&self, file: &File) -> Result<bool> {
+        let Some(packed) = file.packed() else { return Ok(false) };
+        if packed.is_out() || !packed.pack.outgrown(&packed.file)? {
+            return Ok(packed.is_out());
+        }
+        packed.move_out(|packed| {
+            packed.pack.commit()?;
+            let Some(name) = packed.pack.name_of(&packed.file)? else { return Ok(None) };
+            let path = packed.pack.dir().join(OsStr::from_bytes(&name));
+            let stat = packed.pack_stat()?;
+            if stat.size > MOVED_MAX {
+                return Ok(None);
+            }
+            let tmp = temporary(&packed.pack.dir());
+            let made = self.write_out(packed, &stat, &tmp, &path);
+            let is_out = match made {
+                Ok(true) => {
+                    // Behind the sync: a name that is there after a power cut has its bytes.
+                    let gone = packed.pack.unlink_if(&name, &stat);
+                    if !matches!(gone, Ok(true)) {
+                        let _ = self.process.store.unlink(&path);
+                    }
+                    let gone = gone?;
+                    if gone {
+                        packed.pack.sync()?;
+                    }
+                    gone
+                }
+                Ok(false) => false,
+                Err(error) => {
+                    let _ = self.process.store.unlink(&tmp);
+                    return Err(error);
+                }
+            };
+            let _ = self.process.store.unlink(&tmp);
+            match is_out {
+                true => self.open_own(&path).map(Some),
+                false => Ok(None),
+            }
+        })
+    }
+
+    /// Copies a file of a pack to `tmp`, durably, and gives it the name `path` as well. False if
+    /// there is something.
+    fn write_out(&self, packed: &Packed, stat: &PackStat, tmp: &Path, path: &Path) -> Result<bool> {
+        let store = self.process.store.as_ref();
+        let file = store.open(tmp, Open::create_new(0o600)).at("create", tmp)?;
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut at = 0;
+        while at < stat.size {
+            let n = packed.pack.read_at(&packed.file, &mut buffer, at)?;
+            if n == 0 {
+                break;
+            }
+            crate::store::write_full(file.as_ref(), &buffer[..n], at).at("write", tmp)?;
+            at += n as u64;
+        }
+        file.set_len(stat.size).at("set the size of", tmp)?;
+        attributes(store, tmp, stat)?;
+        file.sync_all().at("sync", tmp)?;
+        match store.link(tmp, path) {
+            Err(Errno::EXIST) => return Ok(false),
+            other => other.at("create", path)?,
+        }
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        store.sync_dir(dir).at("sync", dir)?;
+        Ok(true)
+    }
+
+    fn open_own(&self, path: &Path) -> Result<File> {
+        let access = Access { read: true, write: true };
+        let options = OpenOptions { access, ..OpenOptions::read() };
+        let file = self.process.store.open(path, Open::READ_WRITE).at("open", path)?;
+        let stat = file.stat().at("stat", path)?;
+        Ok(self.created_plain(file, &stat, path, options))
+    }
+
+    /// Removes the pack of a directory, which has to be empty. ENOTEMPTY if it is not, EBUSY if
+    /// another process writes it.
+    pub fn remove_pack(&self, dir: &Path) -> Result<()> {
+        self.take_pack(dir, |pack| {
+            pack.refresh()?;
+            match pack.list(b"", 1)?.is_empty() {
+                true => Ok(()),
+                false => Err(Errno::NOTEMPTY).at("remove the pack of", dir),
+            }
+        })
+    }
+
+    /// Removes the pack of a directory with all its files, for who removes the directory: it costs
+    /// the same however many there are. EBUSY if another process writes it.
+    pub fn remove_packed(&self, dir: &Path) -> Result<()> {
+        self.take_pack(dir, |_| Ok(()))
+    }
+
+    fn take_pack(&self, dir: &Path, may_go: impl Fn(&OpenPack) -> Result<()>) -> Result<()> {
+        self.take_back(dir)?;
+        let Some(pack) = self.pack(dir)? else { return Ok(()) };
+        let check = || {
+            may_go(&pack)?;
+            match pack.is_written()? {
+                true => Err(Errno::BUSY).at("remove the pack of", dir),
+                false => Ok(()),
+            }
+        };
+        pack.leave()?;
+        check()?;
+        let (store, name) = (&self.process.store, dir.join(pack::NAME));
+        // Beside the name: who comes finds no pack. Who came before has made a file, or has not.
+        let aside = temporary(dir);
+        store.rename(&name, &aside).at("rename", &name)?;
+        if let Err(error) = check() {
+            store.link(&aside, &name).at("rename", &aside)?;
+            store.unlink(&aside).at("remove", &aside)?;
+            return Err(error);
+        }
+        self.process.packs.give_up(pack.container().identity);
+        self.process.packs.forget_dirs();
+        store.unlink(&aside).at("remove", &aside)?;
+        let shared_memory = self.process.config.shared_memory.as_deref();
+        crate::lifecycle::remove_if_nameless(pack.container(), shared_memory).map(drop)
+    }
+
+    /// What processes that were killed left beside a pack: a pack that was about to be removed gets
+    /// its name back, copies of files that were moving out go. The files are in the pack, or
+    /// outside.
+    pub(super) fn take_back(&self, dir: &Path) -> Result<()> {
+        let store = &self.process.store;
+        let prefix = format!("{}.", pack::NAME);
+        for entry in store.list(dir).at("list", dir)? {
+            let (path, name) = (dir.join(&entry.name), dir.join(pack::NAME));
+            if !entry.name.as_bytes().starts_with(prefix.as_bytes()) {
+                continue;
+            }
+            match store.stat(&path, Links::Stay) {
+                Ok(stat) if stat.kind != Kind::File => {}
+                Ok(stat) if stat.len == FILE_BYTES as u64 => {
+                    if store.stat(&name, Links::Stay) == Err(Errno::NOENT) {
+                        store.rename(&path, &name).at("rename", &path)?;
+                        self.process.packs.forget_dirs();
+                    }
+                }
+                Ok(_) => store.unlink(&path).at("remove", &path)?,
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// [`Plfs::unlink`] of a name of a pack.
+    pub(super) fn unlink_packed(
+        &self,
+        pack: &Arc<OpenPack>,
+        name: &[u8],
+        path: &Path,
+    ) -> Result<()> {
+        pack.changes();
+        pack.unlink(name)?;
+        // One that it hid goes with it: the name is gone when this returns.
+        match self.process.store.stat(path, Links::Stay) {
+            Ok(stat) if stat.kind != Kind::Dir => {
+                let container = self.container_to_remove(path);
+                self.process.store.unlink(path).at("remove", path)?;
+                self.drop_container(container)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// [`Plfs::rename`] where a name is in a pack; `None` elsewhere. EXDEV out of a pack.
+    ///
+    /// What an ordinary file replaces goes from the pack behind the rename: whatever comes in
+    /// between, the name shows the old file or the new one.
+    pub(super) fn rename_packed(&self, from: &Path, to: &Path) -> Result<Option<()>> {
+        let (source, target) = (self.in_pack(from)?, self.in_pack(to)?);
+        match (source, target) {
+            (None, None) => Ok(None),
+            (None, Some((pack, name))) => {
+                if self.process.store.stat(from, Links::Stay).at("rename", from)?.kind == Kind::Dir
+                {
+                    return Err(Errno::NOTDIR).at("rename", to);
+                }
+                let rename = || self.process.store.rename(from, to).at("rename", from);
+                self.rename_with(from, to, rename)?;
+                self.process.store.sync_dir(to.parent().unwrap_or(to)).at("sync", to)?;
+                pack.changes();
+                pack.unlink(name).map(Some)
+            }
+            (Some((pack, name)), _) => {
+                let (dir, new) = (to.parent(), to.file_name());
+                let Some(new) = new.filter(|_| dir == from.parent()) else {
+                    return Err(Errno::XDEV).at("rename", from);
+                };
+                super::must_be_no_layout(to)?;
+                let ordinary = self.process.store.stat(to, Links::Stay).ok();
+                if ordinary.is_some_and(|stat| stat.kind == Kind::Dir) {
+                    return Err(Errno::ISDIR).at("rename", to);
+                }
+                pack.changes();
+                pack.rename(name, new.as_bytes())?;
+                if ordinary.is_some() {
+                    let container = self.container_to_remove(to);
+                    self.process.store.unlink(to).at("remove", to)?;
+                    self.drop_container(container)?;
+                }
+                Ok(Some(()))
+            }
+        }
+    }
+
+    /// Commits all packs that the process has open, or makes all durable.
+    pub(super) fn commit_packs(&self, promise: Durability) -> Result<()> {
+        let commit = |pack: Arc<OpenPack>| match promise {
+            Durability::Visible => pack.commit(),
+            Durability::Durable => pack.sync(),
+        };
+        self.process.packs.all().into_iter().map(commit).fold(Ok(()), Result::and)
+    }
+
+    /// Commits all packs and leaves their log sets.
+    pub(super) fn leave_packs(&self) -> Result<()> {
+        let packs = self.process.packs.all().into_iter();
+        packs.map(|pack| pack.leave()).fold(Ok(()), Result::and)
+    }
+}
+
+/// Gives a file the attributes that one of a pack has.
+pub(super) fn attributes(store: &dyn Store, path: &Path, stat: &PackStat) -> Result<()> {
+    let now = store.stat(path, Links::Stay).at("stat", path)?;
+    if (now.uid, now.gid) != (stat.uid, stat.gid) {
+        let done = store.chown(path, Some(stat.uid), Some(stat.gid), Links::Stay);
+        done.at("set the owner of", path)?;
+    }
+    store.chmod(path, stat.mode).at("set the mode of", path)?;
+    store.set_times(path, Some(stat.atime), Some(stat.mtime)).at("set the times of", path)
+}
+
+/// A name beside a pack that no program sees.
+pub(super) fn temporary(dir: &Path) -> std::path::PathBuf {
+    dir.join(format!("{}.{:016x}", pack::NAME, random_u64()))
+}
+
+fn parts(path: &Path) -> Option<(&Path, &[u8])> {
+    let name = path.file_name().filter(|name| !container::is_layout(name))?;
+    Some((path.parent()?, name.as_bytes()))
+}

@@ -1,0 +1,408 @@
+//! Directories of small files by their paths: names, what stands beside a pack, moving files in and
+//! out, and deaths and power cuts at each call of that.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plfs::store::{Errno, Links, Open, Store, Time, write_full};
+use plfs::{Access, Config, File, Layout, OpenOptions, Plfs, Repacked, Workload};
+use plfs_format::mark::Mark;
+use plfs_testkit::{FaultStore, MemStore, explored};
+
+use crate::scratch::fresh_dir;
+
+const DIR: &str = "/m/small";
+
+/// A store with a small directory, and the shared memory of a node.
+struct World {
+    memory: MemStore,
+    node: PathBuf,
+}
+
+impl World {
+    fn new() -> World {
+        let world = World { memory: MemStore::new(), node: fresh_dir() };
+        world.memory.mkdir(Path::new("/m"), 0o755).unwrap();
+        world.memory.mkdir(Path::new("/m/.plfs"), 0o1777).unwrap();
+        world.memory.mkdir(Path::new(DIR), 0o755).unwrap();
+        let layout = Layout { workload: Some(Workload::Small), ..Layout::default() };
+        world.plfs().set_directory_layout(Path::new(DIR), Some(&layout)).unwrap();
+        world.memory.sync_dir(Path::new("/")).unwrap();
+        world.memory.sync_dir(Path::new("/m")).unwrap();
+        world
+    }
+
+    /// A process.
+    fn plfs(&self) -> Plfs {
+        self.on(Arc::new(self.memory.clone()))
+    }
+
+    fn on(&self, store: Arc<dyn Store>) -> Plfs {
+        Plfs::new(store, Config { shared_memory: Some(self.node.clone()), ..Config::default() })
+    }
+
+    /// An ordinary file.
+    fn put(&self, name: &str, bytes: &[u8]) {
+        let path = at(name);
+        let file = self.memory.open(&path, Open::create_new(0o640)).unwrap();
+        write_full(file.as_ref(), bytes, 0).unwrap();
+        self.memory.set_times(&path, Some(time(5)), Some(time(7))).unwrap();
+        file.sync_all().unwrap();
+        self.memory.sync_dir(Path::new(DIR)).unwrap();
+    }
+
+    fn is_ordinary(&self, name: &str) -> bool {
+        self.memory.stat(&at(name), Links::Stay).is_ok()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.node);
+    }
+}
+
+fn time(sec: i64) -> Time {
+    Time { sec, nsec: 9 }
+}
+
+fn at(name: &str) -> PathBuf {
+    Path::new(DIR).join(name)
+}
+
+const WRITE: OpenOptions = OpenOptions {
+    access: Access { read: true, write: true },
+    create: true,
+    exclusive: false,
+    truncate: false,
+    mode: 0o640,
+    writers: plfs::Writers::Unknown,
+};
+
+fn create(plfs: &Plfs, name: &str) -> plfs::Result<File> {
+    plfs.create_packed(&at(name), WRITE, (7, 8))
+}
+
+fn put(plfs: &Plfs, name: &str, bytes: &[u8]) {
+    let file = create(plfs, name).unwrap();
+    assert_eq!(file.write_at(bytes, 0).unwrap(), bytes.len());
+    file.close().unwrap();
+}
+
+fn content(plfs: &Plfs, name: &str) -> plfs::Result<Vec<u8>> {
+    let file = plfs.open(&at(name), OpenOptions::read())?.file();
+    let mut bytes = vec![0; file.len()? as usize + 10];
+    let n = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(n);
+    Ok(bytes)
+}
+
+fn names(plfs: &Plfs) -> Vec<String> {
+    let entries = plfs.list(Path::new(DIR)).unwrap();
+    let mut names: Vec<String> =
+        entries.into_iter().map(|entry| entry.name.into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// All names, each with its bytes, mode and modification time.
+fn all(plfs: &Plfs) -> BTreeMap<String, (Vec<u8>, u32, Time)> {
+    let entry = |name: String| {
+        let stat = plfs.stat(&at(&name), Links::Stay).unwrap().stat;
+        let bytes = content(plfs, &name).unwrap();
+        (name, (bytes, stat.mode, stat.mtime))
+    };
+    names(plfs).into_iter().map(entry).collect()
+}
+
+fn errno<T: std::fmt::Debug>(result: plfs::Result<T>) -> Errno {
+    result.unwrap_err().errno()
+}
+
+fn go_on(_: &Repacked) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+#[test]
+fn a_small_directory_has_its_files_in_a_pack() {
+    let world = World::new();
+    let (one, other) = (world.plfs(), world.plfs());
+    put(&one, "a", b"first");
+    put(&one, "b", b"second");
+    assert!(!world.is_ordinary("a") && world.is_ordinary(".plfs-pack"));
+    assert_eq!(names(&other), ["a", "b"]);
+    assert_eq!(content(&other, "a").unwrap(), b"first");
+    let stat = other.stat(&at("a"), Links::Stay).unwrap().stat;
+    assert_eq!((stat.len, stat.mode, stat.uid, stat.gid, stat.nlink), (5, 0o640, 7, 8, 1));
+    let (mode, owner) = (0o600, (Some(1), Some(2)));
+    other.chmod(&at("a"), mode).unwrap();
+    other.chown(&at("a"), owner.0, owner.1, Links::Stay).unwrap();
+    other.set_times(&at("a"), None, Some(time(3))).unwrap();
+    let stat = one.stat(&at("a"), Links::Stay).unwrap().stat;
+    assert_eq!((stat.mode, stat.uid, stat.gid, stat.mtime), (mode, 1, 2, time(3)));
+    one.rename(&at("a"), &at("b")).unwrap();
+    assert_eq!(content(&other, "b").unwrap(), b"first");
+    assert_eq!(errno(other.open(&at("a"), OpenOptions::read())), Errno::NOENT);
+    one.truncate(&at("b"), 2).unwrap();
+    assert_eq!(content(&other, "b").unwrap(), b"fi");
+    assert_eq!(errno(one.rename(&at("b"), Path::new("/m/b"))), Errno::XDEV);
+    let exclusive = OpenOptions { exclusive: true, ..WRITE };
+    assert_eq!(errno(one.create_packed(&at("b"), exclusive, (0, 0))), Errno::EXIST);
+    assert_eq!(errno(create(&one, ".plfs-pack")), Errno::PERM);
+    assert_eq!(errno(create(&one, &"n".repeat(256))), Errno::NAMETOOLONG);
+    assert_eq!(errno(one.rmdir(Path::new(DIR))), Errno::NOTEMPTY);
+    one.unlink(&at("b")).unwrap();
+    assert_eq!(errno(other.unlink(&at("b"))), Errno::NOENT);
+    let container = one.pack(Path::new(DIR)).unwrap().unwrap().container().dir.clone();
+    other.leave_all().unwrap();
+    one.rmdir(Path::new(DIR)).unwrap();
+    assert_eq!(world.memory.stat(Path::new(DIR), Links::Stay), Err(Errno::NOENT));
+    assert_eq!(world.memory.stat(&container, Links::Stay), Err(Errno::NOENT));
+}
+
+/// A door that does not know of packs would make a file that the pack may hide.
+#[test]
+fn nobody_makes_a_container_in_a_small_directory() {
+    let world = World::new();
+    let error = world.plfs().open(&at("f"), WRITE).unwrap_err();
+    assert_eq!(error.errno(), Errno::OPNOTSUPP);
+    assert!(error.to_string().contains("plfs mount"), "{error}");
+    assert_eq!(errno(world.plfs().create(&at("f"), WRITE)), Errno::OPNOTSUPP);
+    assert!(!world.is_ordinary("f"));
+}
+
+#[test]
+fn ordinary_files_stay_beside_a_pack() {
+    let world = World::new();
+    let plfs = world.plfs();
+    world.put("plain", b"ordinary");
+    world.memory.mkdir(&at("sub"), 0o755).unwrap();
+    put(&plfs, "packed", b"small");
+    assert_eq!(names(&plfs), ["packed", "plain", "sub"]);
+    assert_eq!(content(&plfs, "plain").unwrap(), b"ordinary");
+    assert_eq!(errno(create(&plfs, "plain")), Errno::EXIST);
+    assert_eq!(errno(plfs.rename(&at("packed"), &at("sub"))), Errno::ISDIR);
+    assert_eq!(errno(plfs.rename(&at("sub"), &at("packed"))), Errno::NOTDIR);
+    // Somebody who does not know of the pack.
+    world.put("packed", b"hidden");
+    assert_eq!(names(&plfs), ["packed", "plain", "sub"]);
+    assert_eq!(content(&plfs, "packed").unwrap(), b"small");
+    plfs.unlink(&at("packed")).unwrap();
+    assert_eq!(names(&plfs), ["plain", "sub"]);
+    put(&plfs, "packed", b"small");
+    plfs.rename(&at("packed"), &at("plain")).unwrap();
+    assert_eq!(content(&plfs, "plain").unwrap(), b"small");
+    assert!(!world.is_ordinary("plain"));
+    world.put("new", b"ordinary");
+    plfs.rename(&at("new"), &at("plain")).unwrap();
+    assert_eq!(content(&plfs, "plain").unwrap(), b"ordinary");
+    assert_eq!(names(&plfs), ["plain", "sub"]);
+}
+
+#[test]
+fn a_pack_follows_its_directory() {
+    let world = World::new();
+    let plfs = world.plfs();
+    put(&plfs, "f", b"there");
+    let moved = Path::new("/m/moved");
+    plfs.rename(Path::new(DIR), moved).unwrap();
+    let path = moved.join("f");
+    assert_eq!(plfs.stat(&path, Links::Stay).unwrap().stat.len, 5);
+    // A new directory in its place has no pack.
+    world.memory.mkdir(Path::new(DIR), 0o755).unwrap();
+    assert_eq!(names(&plfs), [""; 0]);
+    assert_eq!(errno(plfs.stat(&at("f"), Links::Stay)), Errno::NOENT);
+    plfs.unlink(&path).unwrap();
+    assert_eq!(errno(plfs.stat(&path, Links::Stay)), Errno::NOENT);
+}
+
+#[test]
+fn a_file_that_outgrows_its_pack_moves_out_unnoticed() {
+    let world = World::new();
+    let plfs = world.plfs();
+    let file = create(&plfs, "f").unwrap();
+    let bytes: Vec<u8> = (0..3 << 19).map(|n| (n / 7) as u8).collect();
+    file.write_at(&bytes[..1 << 20], 0).unwrap();
+    assert!(!plfs.move_out(&file).unwrap());
+    file.write_at(&bytes[1 << 20..], 1 << 20).unwrap();
+    file.chmod(0o604).unwrap();
+    plfs.rename(&at("f"), &at("g")).unwrap();
+    assert!(plfs.move_out(&file).unwrap());
+    assert!(world.is_ordinary("g"));
+    let stat = plfs.stat(&at("g"), Links::Stay).unwrap().stat;
+    assert_eq!((stat.len, stat.mode, stat.uid, stat.gid), (bytes.len() as u64, 0o604, 7, 8));
+    assert_eq!(names(&plfs), ["g"]);
+    // The handle goes on.
+    file.write_at(b"more", bytes.len() as u64).unwrap();
+    let mut found = vec![0; bytes.len() + 10];
+    assert_eq!(file.read_at(&mut found, 0).unwrap(), bytes.len() + 4);
+    assert_eq!(found[..bytes.len()], bytes);
+    file.close().unwrap();
+    assert_eq!(content(&world.plfs(), "g").unwrap()[bytes.len()..], *b"more");
+    // One of which most is a hole stays where it is.
+    let sparse = create(&plfs, "sparse").unwrap();
+    sparse.write_at(b"end", i64::MAX as u64 - 3).unwrap();
+    assert!(!plfs.move_out(&sparse).unwrap());
+    // So does one without a name.
+    let file = create(&plfs, "gone").unwrap();
+    file.write_at(&bytes, 0).unwrap();
+    plfs.unlink(&at("gone")).unwrap();
+    assert!(!plfs.move_out(&file).unwrap());
+    assert_eq!(file.read_at(&mut found, 0).unwrap(), bytes.len());
+}
+
+#[test]
+fn a_death_at_each_call_of_moving_out_loses_nothing() {
+    let bytes: Vec<u8> = (0..(1 << 20) + 5).map(|n| (n / 7) as u8).collect();
+    let mut calls = u64::MAX;
+    let mut kill = 0;
+    while kill <= calls {
+        let world = World::new();
+        let fault = FaultStore::new(Arc::new(world.memory.clone()));
+        let plfs = world.on(Arc::new(fault.clone()));
+        let file = create(&plfs, "f").unwrap();
+        file.write_at(&bytes, 0).unwrap();
+        file.sync().unwrap();
+        fault.reset();
+        if kill > 0 {
+            fault.kill_at(kill);
+        }
+        let _ = plfs.move_out(&file);
+        if kill == 0 {
+            calls = fault.calls();
+        }
+        for (how, memory) in [("death", world.memory.clone()), ("cut", world.memory.crash())] {
+            let left = World { memory, node: fresh_dir() };
+            let plfs = left.plfs();
+            assert_eq!(names(&plfs), ["f"], "{how}, call {kill} of {calls}");
+            assert!(content(&plfs, "f").unwrap() == bytes, "{how}, call {kill} of {calls}");
+            plfs.unlink(&at("f")).unwrap();
+            assert_eq!(names(&plfs), [""; 0], "{how}, call {kill} of {calls}");
+        }
+        kill += 1;
+    }
+    explored(calls, "crash points of a file that moves out of its pack");
+}
+
+#[test]
+fn what_cannot_be_packed_stays_and_is_named() {
+    let world = World::new();
+    let plfs = world.plfs();
+    let long = "n".repeat(255);
+    for (name, bytes) in [("a", &b"one"[..]), ("empty", b""), (&long, b"two"), ("open", b"3")] {
+        world.put(name, bytes);
+    }
+    world.put("twice", b"4");
+    world.memory.link(&at("twice"), &at("again")).unwrap();
+    world.put("large", &vec![1; (1 << 20) + 1]);
+    world.put("full", &vec![2; 1 << 20]);
+    let before = all(&plfs);
+    world.memory.symlink(Path::new("a"), &at("link")).unwrap();
+    world.memory.mkdir(&at("sub"), 0o755).unwrap();
+    let open = world.memory.open(&at("open"), Open::READ_WRITE).unwrap();
+    let done = plfs.pack_dir(Path::new(DIR), go_on).unwrap();
+    assert_eq!((done.files, done.bytes), (4, 6 + (1 << 20)));
+    let mut left: Vec<&[u8]> = done.left.iter().map(|(name, _)| name.as_bytes()).collect();
+    left.sort_unstable();
+    assert_eq!(left, [&b"again"[..], b"large", b"link", b"open", b"twice"]);
+    for name in ["a", "empty", &long, "full"] {
+        assert!(!world.is_ordinary(name), "{name}");
+    }
+    drop(open);
+    world.memory.unlink(&at("link")).unwrap();
+    world.memory.rmdir(&at("sub")).unwrap();
+    let done = plfs.pack_dir(Path::new(DIR), go_on).unwrap();
+    assert_eq!((done.files, done.left.len()), (1, 3));
+    assert_eq!(all(&world.plfs()), before);
+    let done = plfs.unpack_dir(Path::new(DIR), go_on).unwrap();
+    assert_eq!((done.files, done.left), (5, vec![]));
+    assert!(!world.is_ordinary(".plfs-pack"));
+    assert_eq!(all(&world.plfs()), before);
+}
+
+/// Runs `act` on a directory of 70 files, killed at each call or at some; then the files are as
+/// they were, after a power cut as well, and to run it again ends it: gives how many calls there
+/// are.
+fn dies_at_each_call(act: impl Fn(&Plfs) -> plfs::Result<Repacked>, is_packed: bool) -> u64 {
+    let fill = |world: &World| {
+        for n in 0..70 {
+            world.put(&format!("f{n:02}"), &vec![n as u8; n * 50]);
+        }
+        if is_packed {
+            world.plfs().pack_dir(Path::new(DIR), go_on).unwrap();
+        }
+    };
+    let world = World::new();
+    fill(&world);
+    let before = all(&world.plfs());
+    let fault = FaultStore::new(Arc::new(world.memory.clone()));
+    let whole = act(&world.on(Arc::new(fault.clone()))).unwrap();
+    assert_eq!((whole.files, &whole.left), (70, &vec![]));
+    let calls = fault.calls();
+    let step = 1 + calls / 60;
+    let mut kill = 1 + plfs_testkit::seed() % step;
+    while kill <= calls {
+        let world = World::new();
+        fill(&world);
+        let fault = FaultStore::new(Arc::new(world.memory.clone()));
+        fault.kill_at(kill);
+        let _ = act(&world.on(Arc::new(fault.clone())));
+        drop(fault);
+        // The least that a power cut leaves; what of a log it may leave besides, `pack` explores.
+        let cut = world.memory.crash();
+        for (how, memory) in [("death", &world.memory), ("cut", &cut)] {
+            let left = World { memory: ended(memory), node: fresh_dir() };
+            let what = format!("{how} at call {kill} of {calls}");
+            assert!(all(&left.plfs()) == before, "{what}");
+            let done = act(&left.plfs()).unwrap();
+            assert_eq!(done.left, [], "{what}");
+            assert!(all(&left.plfs()) == before, "{what}, run again");
+            assert_eq!(left.is_ordinary("f07"), is_packed, "{what}, run again");
+            let is_hidden = |entry: &plfs::store::Entry| {
+                let name = entry.name.as_bytes();
+                name.starts_with(b".plfs-pack") && name != b".plfs-pack"
+            };
+            let beside = left.memory.list(Path::new(DIR)).unwrap();
+            assert!(!beside.iter().any(is_hidden), "{what}: {beside:?}");
+        }
+        kill += step;
+    }
+    calls
+}
+
+/// The store, with the open marks of another process that has ended: those of the one that died say
+/// that this one lives.
+fn ended(memory: &MemStore) -> MemStore {
+    let top = Path::new("/m/.plfs");
+    for shard in memory.list(top).unwrap() {
+        for container in memory.list(&top.join(&shard.name)).unwrap_or_default() {
+            let dir = top.join(&shard.name).join(container.name);
+            for entry in memory.list(&dir).unwrap_or_default() {
+                let path = dir.join(&entry.name);
+                if entry.name.as_bytes().ends_with(b".open") {
+                    let text = memory.readlink(&path).unwrap();
+                    let mark = Mark::parse(text.to_str().unwrap()).unwrap();
+                    let mark = Mark { start: mark.start ^ 1, place: 0, ..mark };
+                    memory.unlink(&path).unwrap();
+                    memory.symlink(Path::new(&mark.text()), &path).unwrap();
+                }
+            }
+        }
+    }
+    memory.clone()
+}
+
+#[test]
+fn a_death_while_files_are_packed_loses_nothing() {
+    let calls = dies_at_each_call(|plfs| plfs.pack_dir(Path::new(DIR), go_on), false);
+    explored(calls, "crash points of packing a directory");
+}
+
+#[test]
+fn a_death_while_files_are_unpacked_loses_nothing() {
+    let calls = dies_at_each_call(|plfs| plfs.unpack_dir(Path::new(DIR), go_on), true);
+    explored(calls, "crash points of unpacking a directory");
+}
