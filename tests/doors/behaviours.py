@@ -4,8 +4,8 @@ each runs through every door that can express it.
 `w` is a World (doors.py): processes on nodes 0 and 1, which call `open`, `read`, `write` and so on.
 What a behaviour needs besides files that can be opened, written, read, cut and synced stands above
 it; a door that lacks it says why. `differs`: what SEMANTICS.md says where the library and its doors
-do not behave so; `in_a_mount`: where a mount does not.
-It runs there too, and must not hold.
+do not behave so; `in_a_mount`: where a mount does not; `in_a_pack`: where it does not with small
+files. It runs there too, and must not hold.
 """
 
 import collections
@@ -21,9 +21,10 @@ LIBRARY = ("rust", "c", "preload", "mpich", "openmpi")
 USER = 65534
 
 
-def behaviour(*needs, differs=None, in_a_mount=None):
+def behaviour(*needs, differs=None, in_a_mount=None, in_a_pack=None):
     def listed(function):
         rows = dict.fromkeys(LIBRARY, differs) | {"fuse": in_a_mount}
+        rows["fuse-small"] = in_a_mount if in_a_pack is None else in_a_pack
         LIST.append(
             Behaviour(
                 function.__name__, needs, {door: row for door, row in rows.items() if row}, function
@@ -338,7 +339,7 @@ def a_full_disk_is_told_and_takes_nothing_that_was_synced(w):
     assert kept > 5
     reader = w.process().open(f"{w.small}/f", "r")
     assert all(reader.read(i * len(block), len(block)) == block for i in range(kept))
-    os.unlink(f"{w.door.storage(small=True)}/{w.name}/f")
+    w.remove(f"{w.door.storage(small=True)}/{w.name}/f")
 
 
 @behaviour("small", "container")
@@ -491,7 +492,7 @@ def a_rename_replaces_at_once(w):
     assert process.names() == ["f"] and process.read("f") == b"new 29"
 
 
-@behaviour("names", "stat")
+@behaviour("names", "stat", "links")
 def a_link_is_another_name_of_the_file(w):
     process = w.process()
     process.on_names("mkdir", "d")
@@ -508,7 +509,7 @@ def a_link_is_another_name_of_the_file(w):
     )
 
 
-@behaviour()
+@behaviour(in_a_pack="Room of what is removed from a pack")
 def an_unlinked_file_lives_for_who_has_used_it(w):
     one, two, used = w.process(), w.process(), w.used_kib()
     f = one.open("f", "rwc")
@@ -619,7 +620,7 @@ def a_truncate_is_seen_at_once_everywhere(w):
         assert w.process().read(name) == b"\0\0y"
 
 
-@behaviour("names", "users")
+@behaviour("names", "users", in_a_pack="Room of what is removed from a pack")
 def who_may_not_read_his_file_is_still_its_owner(w):
     owner, before = w.process(user=USER), w.used_kib()
     owner.write("f", b"x" * 30000)
@@ -636,7 +637,7 @@ def who_may_not_read_his_file_is_still_its_owner(w):
     assert w.used_kib() - before < 20
 
 
-@behaviour()
+@behaviour(in_a_pack="Room of what is removed from a pack")
 def a_truncate_to_0_frees_the_storage(w):
     process, before = w.process(), w.used_kib()
     f = process.open("f", "rwc")
@@ -705,6 +706,7 @@ def a_killed_process_leaves_all_that_it_wrote(w):
     "append",
     differs="O_APPEND is atomic within a node only (S11)",
     in_a_mount="O_APPEND is atomic within a mount only (F2)",
+    in_a_pack="",
 )
 def appends_of_different_nodes_never_overlap(w):
     w.process().write("f", b"")
@@ -775,7 +777,7 @@ def new_files_are_laid_out_as_their_directory_says(w):
     process = w.process()
     process.write("d/e/f", b"x")
     process.write("g", b"x")
-    if not w.door.is_born_plain:
+    if "container" not in w.door.lacks:
         assert (w.look("d/e/f")["streams"], w.look("g")["streams"]) == (3, 8)
 
 
@@ -789,7 +791,7 @@ def a_layout_is_in_nobodys_way(w):
     w.refuses("ENOTEMPTY", process.on_names, "rmdir", "d")
     process.on_names("rename", "d", "e")
     process.write("e/g", b"x")
-    if not w.door.is_born_plain:
+    if "container" not in w.door.lacks:
         assert w.look("e/g")["streams"] == 3
     for name in "e/f", "e/g":
         process.on_names("unlink", name)

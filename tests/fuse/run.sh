@@ -61,6 +61,8 @@ behaviours() { # NAME COMMAND...; asked for as NAME or, one of its functions, as
 behaviours daemon python3 "$here/daemon.py" "$work" "$plfs"
 # Its own mounts, of files that are plain at first.
 [ "${PLFS_WORKLOAD:-}" != auto ] || behaviours shared python3 "$here/shared.py" "$work" "$plfs"
+# Its own mounts, of directories of small files.
+behaviours small python3 "$here/small.py" "$work" "$plfs"
 up || { result mount fail; exit 1; }
 behaviours door python3 "$here/door.py" "$mount" "$work/backend" "$plfs"
 behaviours users python3 "$here/users.py" "$mount" "$work/backend" "$plfs"

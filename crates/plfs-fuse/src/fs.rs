@@ -7,6 +7,7 @@ mod attributes;
 mod contended;
 mod files;
 mod names;
+mod small;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -184,6 +185,7 @@ pub struct Door {
     handles: Vec<RwLock<HashMap<u64, Arc<Handle>>>>,
     next_handle: AtomicU64,
     contended: Mutex<Vec<contended::Contended>>,
+    packs: small::Numbers,
     /// Open handles.
     pub open_handles: AtomicU64,
 }
@@ -259,6 +261,7 @@ impl Door {
             handles: (0..64).map(|_| RwLock::default()).collect(),
             next_handle: AtomicU64::new(1),
             contended: Mutex::default(),
+            packs: small::Numbers::default(),
             open_handles: AtomicU64::new(0),
         })
     }
@@ -346,7 +349,7 @@ impl Door {
             );
             if let Ok(fd) = found {
                 let stat = rustix::fs::fstat(&fd)?;
-                if key_of(&stat) == inode.key {
+                if key_of(&stat) == inode.key() {
                     return Ok(Found { fd: Arc::new(fd), stat, name: Some(name) });
                 }
             }
@@ -361,7 +364,7 @@ impl Door {
         for name in inode.names() {
             let dir = dir_of(&name.parent)?;
             match rustix::fs::statat(dir, &name.name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if key_of(&stat) == inode.key => return Ok(Some((name, stat))),
+                Ok(stat) if key_of(&stat) == inode.key() => return Ok(Some((name, stat))),
                 _ => inode.remove_name(name.parent.id, &name.name),
             }
         }
@@ -419,6 +422,9 @@ impl Door {
     /// not open is used without a check for as long as the kernel caches it.
     pub(crate) fn ask<T>(&self, id: u64, call: impl Fn(&Path, bool) -> Result<T>) -> Result<T> {
         let inode = self.inode(id)?;
+        if inode.is_packed() {
+            return Err(Errno::OPNOTSUPP);
+        }
         if let Some(name) = inode.believed_name(self.ttl)
             && !lock(&inode.open).is_open()
             && let Ok(dir) = dir_of(&name.parent)
@@ -439,11 +445,14 @@ impl Door {
         if let Some(dir) = &inode.dir {
             return Ok(Way { path: magic(dir), follow: true, kept: None });
         }
+        if inode.is_packed() {
+            return Err(Errno::OPNOTSUPP);
+        }
         let (file, fd) = {
             let open = lock(&inode.open);
             (open.file.clone(), open.path_fd.clone())
         };
-        if let Some(file) = file {
+        if let Some(file) = file.filter(|file| !file.is_packed()) {
             return way_to(&self.root, &file);
         }
         if let Some(fd) = fd {
@@ -457,7 +466,7 @@ impl Door {
     /// The logical file of an inode, opened if it is not.
     pub(crate) fn logical(&self, id: u64) -> Result<Option<Arc<File>>> {
         let inode = self.inode(id)?;
-        if inode.kind != FileType::RegularFile {
+        if inode.kind != FileType::RegularFile || inode.is_packed() {
             return Ok(None);
         }
         let open = lock(&inode.open);

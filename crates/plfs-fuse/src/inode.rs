@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use fuser::{BackingId, FileType};
@@ -23,6 +23,8 @@ const SHARDS: usize = 64;
 /// Numbers from here on are ours, for files whose own number another file has: other file systems
 /// below the backend, and numbers that the backend gave again.
 const FIRST_OWN_ID: u64 = 1 << 63;
+/// In the first half of a key: it is of a file of a pack, and no device.
+const OF_PACK: u64 = 1 << 63;
 /// Names remembered of one file.
 const NAMES_MAX: usize = 8;
 
@@ -85,8 +87,10 @@ pub struct Version {
 pub struct Inode {
     /// Its number, towards the kernel and programs.
     pub id: u64,
-    /// `dev` and `ino` on the backend.
-    pub key: (u64, u64),
+    /// [`Inode::key`] when it was looked up first.
+    born: (u64, u64),
+    /// The same of a file that has moved out of its pack since.
+    moved: OnceLock<(u64, u64)>,
     /// What it is.
     pub kind: FileType,
     /// A directory's descriptor.
@@ -95,6 +99,8 @@ pub struct Inode {
     pub mode: AtomicU32,
     /// What lasts while it is open.
     pub open: Mutex<OpenState>,
+    /// Of a directory: until when it is believed to have no pack.
+    pub packless: Mutex<Option<Instant>>,
     lookups: AtomicU64,
     names: Mutex<Names>,
 }
@@ -117,6 +123,16 @@ impl Names {
 }
 
 impl Inode {
+    /// `dev` and `ino` on the backend; of a file of a pack what [`key_in_pack`] says.
+    pub fn key(&self) -> (u64, u64) {
+        self.moved.get().copied().unwrap_or(self.born)
+    }
+
+    /// Whether it is a file of a pack.
+    pub fn is_packed(&self) -> bool {
+        self.key().0 & OF_PACK != 0
+    }
+
     /// The names that it was found by, the latest first.
     pub fn names(&self) -> Vec<Name> {
         lock(&self.names).known.clone()
@@ -184,6 +200,11 @@ impl Inode {
     }
 }
 
+/// The key of a file of a pack: the pack's number, below 2^31, and the file's id.
+pub fn key_in_pack(pack: u32, stamp: u64, set: u32) -> (u64, u64) {
+    (OF_PACK | u64::from(pack) << 32 | u64::from(set), stamp)
+}
+
 /// Whether a list as of listxattr(2) has the name.
 pub fn is_listed(list: &[u8], name: &OsStr) -> bool {
     list.split(|byte| *byte == 0).any(|listed| listed == name.as_bytes())
@@ -214,7 +235,9 @@ impl Inodes {
         };
         let inode = Arc::new(Inode {
             id: ROOT_ID,
-            key,
+            born: key,
+            moved: OnceLock::new(),
+            packless: Mutex::default(),
             kind: FileType::Directory,
             dir: Some(root),
             mode: AtomicU32::new(0),
@@ -258,23 +281,42 @@ impl Inodes {
         kind: FileType,
         dir: impl FnOnce() -> Result<Option<OwnedFd>, E>,
     ) -> Result<Arc<Inode>, E> {
+        let is_own = key.0 == self.root_dev && key.1 > ROOT_ID && key.1 < FIRST_OWN_ID;
+        self.look_up_as(key, kind, is_own.then_some(key.1), dir)
+    }
+
+    /// The inode of a file of a pack, looked up once more; `number` is its own, unless another file
+    /// has that.
+    pub fn look_up_in_pack(&self, key: (u64, u64), number: u64) -> Arc<Inode> {
+        let none = || Ok::<_, std::convert::Infallible>(None);
+        match self.look_up_as(key, FileType::RegularFile, Some(number), none) {
+            Ok(inode) => inode,
+            Err(never) => match never {},
+        }
+    }
+
+    fn look_up_as<E>(
+        &self,
+        key: (u64, u64),
+        kind: FileType,
+        number: Option<u64>,
+        dir: impl FnOnce() -> Result<Option<OwnedFd>, E>,
+    ) -> Result<Arc<Inode>, E> {
         let mut keys = lock(self.of_key(key));
         if let Some(inode) = keys.get(&key).filter(|inode| inode.kind == kind) {
             inode.lookups.fetch_add(1, Ordering::Relaxed);
             return Ok(inode.clone());
         }
         let dir = dir()?;
-        let mut id = if key.0 == self.root_dev && key.1 > ROOT_ID && key.1 < FIRST_OWN_ID {
-            key.1
-        } else {
-            self.next.fetch_add(1, Ordering::Relaxed)
-        };
+        let mut id = number.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed));
         if self.get(id).is_some() {
             id = self.next.fetch_add(1, Ordering::Relaxed);
         }
         let inode = Arc::new(Inode {
             id,
-            key,
+            born: key,
+            moved: OnceLock::new(),
+            packless: Mutex::default(),
             kind,
             dir,
             mode: AtomicU32::new(0),
@@ -291,14 +333,24 @@ impl Inodes {
     /// The kernel forgets `n` lookups.
     pub fn forget(&self, id: u64, n: u64) {
         let Some(inode) = self.get(id).filter(|_| id != ROOT_ID) else { return };
-        let mut keys = lock(self.of_key(inode.key));
+        let key = inode.key();
+        let mut keys = lock(self.of_key(key));
         if inode.lookups.fetch_sub(n, Ordering::Relaxed) > n {
             return;
         }
         self.of_id(id).write().unwrap_or_else(PoisonError::into_inner).remove(&id);
         self.known.fetch_sub(1, Ordering::Relaxed);
-        if keys.get(&inode.key).is_some_and(|known| Arc::ptr_eq(known, &inode)) {
-            keys.remove(&inode.key);
+        if keys.get(&key).is_some_and(|known| Arc::ptr_eq(known, &inode)) {
+            keys.remove(&key);
+        }
+    }
+
+    /// The file of a pack is one of its own from now on, and has this key. The caller lets nobody
+    /// look it up meanwhile.
+    pub fn moves_out(&self, inode: &Arc<Inode>, key: (u64, u64)) {
+        lock(self.of_key(inode.born)).remove(&inode.born);
+        if inode.moved.set(key).is_ok() {
+            lock(self.of_key(key)).insert(key, inode.clone());
         }
     }
 

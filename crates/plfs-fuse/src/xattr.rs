@@ -28,7 +28,7 @@ pub fn get(door: &Door, status: &Status, caller: Caller, id: u64, name: &OsStr) 
     if let Some(ours) = name.to_str().filter(|name| name.starts_with(OURS)) {
         return made_up(door, status, caller, id, ours).map(String::into_bytes);
     }
-    if name == DECISION {
+    if name == DECISION || door.inode(id)?.is_packed() {
         return Err(Errno::NODATA);
     }
     // `ls -l` asks for two of each file, which few have.
@@ -175,6 +175,9 @@ pub fn remove(door: &Door, caller: Caller, id: u64, name: &OsStr) -> Result<()> 
     if is_ours(name) {
         return Err(Errno::PERM);
     }
+    if door.inode(id)?.is_packed() {
+        return Err(Errno::NODATA);
+    }
     let way = door.way(id)?;
     as_caller(caller, || {
         if way.follow {
@@ -189,6 +192,9 @@ pub fn remove(door: &Door, caller: Caller, id: u64, name: &OsStr) -> Result<()> 
 
 /// Names of all, each with a zero behind it.
 pub fn list(door: &Door, id: u64) -> Result<Vec<u8>> {
+    if door.inode(id)?.is_packed() {
+        return Ok(Vec::new());
+    }
     let mut all = door.ask(id, |path, follow| {
         fill(1024, |into| {
             if follow {

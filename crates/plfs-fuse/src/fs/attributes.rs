@@ -71,6 +71,9 @@ impl Door {
         if let Some(fd) = fd {
             return self.attr(&inode, &rustix::fs::fstat(&*fd)?, || Ok(magic(&*fd)));
         }
+        if inode.is_packed() {
+            return self.attr_in_pack(&inode);
+        }
         let (name, stat) = self.name_of(&inode)?.ok_or(Errno::STALE)?;
         self.attr(&inode, &stat, || self.path_of(&name.parent, &name.name))
     }
@@ -92,13 +95,14 @@ impl Door {
         self.getattr(id)
     }
 
-    fn set_size(&self, caller: Caller, inode: &Inode, size: u64) -> Result<()> {
+    fn set_size(&self, caller: Caller, inode: &Arc<Inode>, size: u64) -> Result<()> {
         if inode.dir.is_some() {
             return Err(Errno::ISDIR);
         }
         let open = lock(&inode.open);
         let file = match &open.file {
             Some(file) if file.access().write => file.clone(),
+            _ if inode.is_packed() => Arc::new(self.open_in_pack(inode)?),
             _ => Arc::new(self.open_found(caller, &self.find(inode, &open)?, true)?),
         };
         file.set_len(size).map_err(errno_of)?;
@@ -106,6 +110,7 @@ impl Door {
             self.strip(inode, &file);
         }
         drop(open);
+        self.moves_out_if_large(inode, &file, size);
         if let Some(file) = Arc::into_inner(file) {
             file.close().map_err(errno_of)?;
         }
@@ -113,6 +118,9 @@ impl Door {
     }
 
     fn set_meta(&self, caller: Caller, inode: &Inode, changes: Changes) -> Result<()> {
+        if inode.is_packed() {
+            return self.set_meta_in_pack(inode, changes);
+        }
         let open = lock(&inode.open);
         let found = match &inode.dir {
             Some(dir) => {

@@ -75,7 +75,9 @@ impl Door {
     fn keep(&self, parent: &Inode, name: &OsStr, id: u64) -> Result<()> {
         let inode = self.inode(id)?;
         let mut open = lock(&inode.open);
-        if !open.is_open() {
+        if !open.is_open() && inode.is_packed() {
+            open.file = Some(Arc::new(self.open_in_pack(&inode)?));
+        } else if !open.is_open() {
             let found = self.find(&inode, &open)?;
             match self.adopt_and_hold(&found)? {
                 Some(file) => open.file = Some(Arc::new(file)),

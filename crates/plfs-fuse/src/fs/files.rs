@@ -96,6 +96,14 @@ impl Door {
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let open = lock(&inode.open);
         let serves = |file: &File| file.access().write || !writes;
+        // All handles of a file of a pack use one, which knows when it moves out.
+        if let Some(file) = open.file.clone().filter(|file| file.is_packed()) {
+            return Ok(self.opened(inode, open, file, writes));
+        }
+        if inode.is_packed() {
+            let file = Arc::new(self.open_in_pack(inode)?);
+            return Ok(self.opened(inode, open, file, writes));
+        }
         // All handles of a plain file use one, or two if the first only reads.
         if let Some(file) = open.file.clone().filter(|file| file.is_plain()) {
             file.refresh().map_err(errno_of)?;
@@ -220,6 +228,7 @@ impl Door {
                         }
                     }
                 }
+                self.moves_out_if_large(inode, file, at);
                 Ok(done)
             }
             Handle::Dir { .. } => Err(Errno::ISDIR),
@@ -270,6 +279,9 @@ impl Door {
         match &*self.handle(fh)? {
             Handle::File { file, .. } => file.sync().map_err(errno_of),
             Handle::Dir { inode, .. } => {
+                if let Some(pack) = self.pack_of(inode)? {
+                    pack.sync().map_err(errno_of)?;
+                }
                 let fd = rustix::fs::open(
                     magic(dir_of(inode)?),
                     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,

@@ -31,6 +31,9 @@ impl Door {
 
     /// [`Door::look_up_in`] without regard to contended names.
     pub(super) fn look_up_once(&self, parent: &Arc<Inode>, name: &OsStr) -> Result<FileAttr> {
+        if let Some(attr) = self.look_up_in_pack(parent, name)? {
+            return Ok(attr);
+        }
         let dir = dir_of(parent)?;
         let mut stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let mut fd = None;
@@ -99,6 +102,14 @@ impl Door {
             mode,
             writers: Writers::Unknown,
         };
+        if self.is_in_pack(parent, name)? {
+            return Err(Errno::EXIST);
+        }
+        if self.plfs.is_born_packed(&path).map_err(errno_of)? {
+            let file = self.make_in_pack(caller, parent, &path, options, umask)?;
+            let stat = file.stat().map_err(errno_of)?;
+            return Ok((file, stat));
+        }
         if !self.plfs.is_born_plain(&path, options).map_err(errno_of)? {
             let file = self.make_container(caller, parent, &path, options, umask)?;
             let stat = file.stat().map_err(errno_of)?;
@@ -184,9 +195,12 @@ impl Door {
             }
             other => other?,
         };
-        let inode = self
-            .inodes
-            .look_up((stat.dev, stat.ino), FileType::RegularFile, || Ok::<_, Errno>(None))?;
+        let inode = match file.packed_id() {
+            Some((pack, id)) => self.inodes.look_up_in_pack(self.packs.key(pack, id), stat.ino),
+            None => self
+                .inodes
+                .look_up((stat.dev, stat.ino), FileType::RegularFile, || Ok::<_, Errno>(None))?,
+        };
         inode.add_name(&parent, name);
         inode.mode.store(stat.mode, Ordering::Relaxed);
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -213,6 +227,7 @@ impl Door {
                 .close()
                 .map_err(errno_of)?;
         } else {
+            self.must_be_free(&dir, name)?;
             let (parent, mode) = (dir_of(&dir)?, Self::backend_mode(&dir, mode, umask)?);
             let kind = rustix::fs::FileType::from_raw_mode(kind);
             as_caller(caller, || rustix::fs::mknodat(parent, name, kind, mode, rdev.into()))?;
@@ -232,6 +247,7 @@ impl Door {
         let parent = self.inode(parent)?;
         let (dir, mode) = (dir_of(&parent)?, Self::backend_mode(&parent, mode, umask)?);
         creatable(name)?;
+        self.must_be_free(&parent, name)?;
         as_caller(caller, || rustix::fs::mkdirat(dir, name, mode))?;
         self.look_up_in(&parent, name)
     }
@@ -247,6 +263,7 @@ impl Door {
         let parent = self.inode(parent)?;
         let dir = dir_of(&parent)?;
         creatable(name)?;
+        self.must_be_free(&parent, name)?;
         as_caller(caller, || rustix::fs::symlinkat(target, dir, name))?;
         self.look_up_in(&parent, name)
     }
@@ -256,6 +273,10 @@ impl Door {
         let (inode, parent) = (self.inode(id)?, self.inode(parent)?);
         let dir = dir_of(&parent)?;
         creatable(name)?;
+        self.must_be_free(&parent, name)?;
+        if inode.is_packed() {
+            return Err(Errno::PERM);
+        }
         let found = self.find(&inode, &lock(&inode.open))?;
         let from = magic(&*found.fd);
         as_caller(caller, || rustix::fs::linkat(CWD, &from, dir, name, AtFlags::SYMLINK_FOLLOW))?;
@@ -266,7 +287,10 @@ impl Door {
     pub fn unlink(&self, caller: Caller, parent: u64, name: &OsStr) -> Result<()> {
         let parent = self.inode(parent)?;
         let dir = dir_of(&parent)?;
-        let stat = rustix::fs::statat(dir, visible(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
+        if self.unlink_in_pack(&parent, visible(name)?)? {
+            return Ok(());
+        }
+        let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         // A name that cannot be understood can still be removed; what it leaves is garbage for
         // `plfs check`.
         let container = match may_be_name(&stat) {
@@ -286,7 +310,7 @@ impl Door {
         Ok(())
     }
 
-    fn name_is_gone(&self, parent: &Inode, name: &OsStr, stat: &Stat, last_links: u64) {
+    pub(super) fn name_is_gone(&self, parent: &Inode, name: &OsStr, stat: &Stat, last_links: u64) {
         let key = key_of(stat);
         if let Some(inode) = self.inodes.find(key) {
             inode.remove_name(parent.id, name);
@@ -303,8 +327,10 @@ impl Door {
         let parent = self.inode(parent)?;
         let dir = dir_of(&parent)?;
         let stat = rustix::fs::statat(dir, visible(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
+        let path = self.path_of(&parent, name)?;
         as_caller(caller, || match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                self.remove_pack(&path)?;
                 remove_layout(dir, name)?;
                 rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
             }
@@ -329,6 +355,9 @@ impl Door {
         visible(name)?;
         creatable(new_name)?;
         let flags = RenameFlags::from_bits_retain(flags);
+        if self.is_in_pack(&from_dir, name)? || self.is_in_pack(&to_dir, new_name)? {
+            return self.rename_in_pack(caller, (&from_dir, name), (&to_dir, new_name), flags);
+        }
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let before = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let replaced = rustix::fs::statat(to, new_name, AtFlags::SYMLINK_NOFOLLOW).ok();
@@ -402,6 +431,7 @@ impl Door {
                 Err(Errno::ACCESS) => as_caller(caller, || list(inode))?,
                 other => other?,
             };
+            self.list_pack(inode, &mut entries)?;
         }
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         for (at, entry) in entries.entries(from) {
