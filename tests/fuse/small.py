@@ -63,7 +63,9 @@ class Mounted:
 
     def ordinary(self):
         """The names that a program without PLFS finds in the small directory."""
-        return sorted(name for name in os.listdir(f"{self.below}/d") if not name.startswith(".plfs"))
+        return sorted(
+            name for name in os.listdir(f"{self.below}/d") if not name.startswith(".plfs")
+        )
 
 
 def as_user(user, work):
