@@ -1,10 +1,10 @@
 /* metadata: what a small file costs one process.
  *
- *     metadata [--files N] [--bytes N] [--fsync] DIR
+ *     metadata [--files N] [--bytes N] [--fsync] [--names PREFIX] [--only PASSES] DIR
  *
  * Four passes over N files in DIR: create, write and close; open, read, check and close; stat;
- * unlink. It knows nothing of PLFS: run it under `plfs run` to go through PLFS. Prints one line of
- * JSON: microseconds a file for each pass. */
+ * unlink; or those of them that PASSES has: letters of crsu. It knows nothing of PLFS: run it under
+ * `plfs run` to go through PLFS. Prints one line of JSON: microseconds a file for each pass. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +19,7 @@
 static int files = 2000, sync_each;
 static size_t bytes = 1024;
 static char *given, *found;
+static const char *prefix = "f", *only = "crsu";
 
 static void die(const char *what, const char *name)
 {
@@ -65,12 +66,14 @@ static void removed(const char *name)
 		die("unlink", name);
 }
 
-static double pass(void (*of_each)(const char *))
+static double pass(char letter, void (*of_each)(const char *))
 {
-	char name[32];
+	if (!strchr(only, letter))
+		return 0;
+	char name[64];
 	double start = now();
 	for (int i = 0; i < files; i++) {
-		snprintf(name, sizeof name, "f%07d", i);
+		snprintf(name, sizeof name, "%s%07d", prefix, i);
 		of_each(name);
 	}
 	return (now() - start) / files * 1e6;
@@ -78,8 +81,8 @@ static double pass(void (*of_each)(const char *))
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"files", 1, NULL, 'n'}, {"bytes", 1, NULL, 'b'}, {"fsync", 0, NULL, 's'}, {0}};
+	static const struct option options[] = {{"files", 1, NULL, 'n'}, {"bytes", 1, NULL, 'b'},
+		{"fsync", 0, NULL, 's'}, {"names", 1, NULL, 'p'}, {"only", 1, NULL, 'o'}, {0}};
 	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		if (c == 'n')
 			files = atoi(optarg);
@@ -87,11 +90,17 @@ int main(int argc, char **argv)
 			bytes = strtoul(optarg, NULL, 10);
 		else if (c == 's')
 			sync_each = 1;
+		else if (c == 'p')
+			prefix = optarg;
+		else if (c == 'o')
+			only = optarg;
 		else
 			return 2;
 	}
 	if (optind != argc - 1 || files < 1) {
-		fprintf(stderr, "usage: metadata [--files N] [--bytes N] [--fsync] DIR\n");
+		fprintf(stderr,
+			"usage: metadata [--files N] [--bytes N] [--fsync] [--names PREFIX] "
+			"[--only PASSES] DIR\n");
 		return 2;
 	}
 	if (chdir(argv[optind]))
@@ -102,8 +111,8 @@ int main(int argc, char **argv)
 		die("memory for", "a file");
 	for (size_t i = 0; i < bytes; i++)
 		given[i] = (char)(i * 131 + (i >> 8));
-	double write_us = pass(create), read_us = pass(check), stat_us = pass(look);
-	double unlink_us = pass(removed);
+	double write_us = pass('c', create), read_us = pass('r', check), stat_us = pass('s', look);
+	double unlink_us = pass('u', removed);
 	printf("{\"files\": %d, \"bytes\": %zu, \"create_us\": %.3f, \"read_us\": %.3f, "
 	       "\"stat_us\": %.3f, \"unlink_us\": %.3f}\n",
 		files, bytes, write_us, read_us, stat_us, unlink_us);

@@ -81,7 +81,7 @@ def storage(a):
                         break
                     time.sleep(0.1)
         if "n1-mount" in a.variants:
-            backends = doors["mount"]
+            backends = doors["backends"] = doors["mount"]
             doors["mount"] = [tempfile.mkdtemp(prefix="plfs-bench-mount.") for _ in backends]
             for point, backend in zip(doors["mount"], backends):
                 run([plfs, "mount", point, "--backend", backend])
