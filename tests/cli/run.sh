@@ -373,6 +373,11 @@ t_small() {
     fails plfs run --mount m -- bash -c 'echo x > m/new/f' 2> err
     has 'm/new/f: Operation not supported' err
     [ ! -e m/new/f ]
+    for command in 'cat m/new/a' 'echo x >> m/new/a'; do
+        fails plfs run --mount m -- bash -c "$command" 2> err
+        has 'm/new/a: Operation not supported' err
+    done
+    [ ! -e m/new/a ]
     refuses 1 'exists' plfs cp one m/new/a
     printf two > two
     plfs cp -f two m/new/a

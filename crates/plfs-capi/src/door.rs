@@ -302,7 +302,12 @@ unsafe fn open_at(
                     // It got a container at this moment.
                     None => continue,
                 },
-                Err(Errno::NOENT) if create => {}
+                Err(Errno::NOENT) => {
+                    must_not_be_packed(&at)?;
+                    if !create {
+                        return Err(Errno::NOENT.into());
+                    }
+                }
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -366,6 +371,19 @@ pub unsafe extern "C" fn plfs_door_open_shared(
 ) -> c_int {
     // SAFETY: the caller's promises.
     call(|| unsafe { open_for(path, flags, mode, Writers::Several, out) }) as c_int
+}
+
+/// A file of a pack has no descriptor that this door could give away, and a new file of its name
+/// would be hidden by it.
+fn must_not_be_packed(at: &Path) -> Result<()> {
+    match plfs()?.packed_stat(at)? {
+        Some(_) => Err(Failure::new(
+            Errno::OPNOTSUPP,
+            "it is in the pack of its directory (`plfs layout`), whose files programs use in a \
+             mount (`plfs mount`)",
+        )),
+        None => Ok(()),
+    }
 }
 
 fn is_link_at(dir: BorrowedFd<'_>, path: &Path) -> bool {
