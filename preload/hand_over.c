@@ -1,9 +1,10 @@
 /* Plain files that somebody writes whom PLFS does not see: another program that inherits or is sent
  * a descriptor, or the kernel by itself (libaio, io_uring).
  *
- * A file that is plain is pinned: it stays so for ever. One that has got a container meanwhile has a
- * descriptor that can write its base, below all logs, where nobody would find it. That is replaced
- * by a placeholder, as every descriptor on a container is one: who writes there gets EBADF. */
+ * A file that is plain is pinned: it stays so for ever. One that has got a container meanwhile has
+ * a descriptor that can write its base, below all logs, where nobody would find it. That is
+ * replaced by a placeholder, as every descriptor on a container is one: who writes there gets
+ * EBADF. */
 #include "door.h"
 
 #include <dlfcn.h>

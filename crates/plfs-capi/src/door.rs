@@ -411,7 +411,7 @@ fn existing(
             true => match reopen(opened.as_fd(), flags).map(PosixFile::from_fd) {
                 Ok(readable) => Some(readable),
                 // Nobody can tell whether it is a PLFS file.
-                Err(errno) if !access.read => return Err(errno.into()),
+                Err(error) if !access.read => return Err(error),
                 Err(_) => None,
             },
             false => None,
