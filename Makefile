@@ -15,7 +15,7 @@ INSTALL = install
 
 # What Debian calls what the build and the tests need.
 PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev pnetcdf-bin libpnetcdf-dev gfortran rsync attr acl bc file perl git curl ca-certificates \
-	sqlite3 zip unzip cpio python3-venv libpython3-testsuite stress-ng fuse3 shellcheck
+	sqlite3 zip unzip cpio python3-venv stress-ng fuse3 shellcheck
 # And what only make test-mpi needs.
 MPI_PACKAGES = lammps libnetcdf-mpi-dev
 
@@ -39,6 +39,9 @@ deps: ## install what is missing (Debian packages, Rust); needs root or says wha
 		[ $$(id -u) = 0 ] || { echo "as root, run: apt-get install $$missing" >&2; exit 1; }; \
 		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing || exit 1; \
 	fi
+	@# CPython's own tests, of which Debian has a package for each version.
+	@python3 -c 'import test.test_fileio' 2> /dev/null || /usr/bin/python3 -c 'import test.test_fileio' 2> /dev/null || { [ $$(id -u) = 0 ] && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+		libpython$$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite; } || echo "the tests of CPython cannot be had; tests/programs leaves them out" >&2
 	@# Debian 13 has rustup; its own Rust is too old.
 	@command -v $(CARGO) > /dev/null && $(CARGO) --version > /dev/null || { \
 		command -v rustup > /dev/null || [ $$(id -u) != 0 ] || apt-get install -q -y --no-install-recommends rustup 2> /dev/null || true; \
