@@ -53,8 +53,8 @@ extern _Atomic bool threads_are_cancelled;
 static inline void signals_defer(void)
 {
 	if (door_thread.depth++ == 0 &&
-		__builtin_expect(atomic_load_explicit(&threads_are_cancelled, memory_order_relaxed),
-			0)) {
+		__builtin_expect(
+			atomic_load_explicit(&threads_are_cancelled, memory_order_relaxed), 0)) {
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &door_thread.cancel_state);
 		door_thread.guarded = true;
 	}

@@ -24,8 +24,7 @@ int make_placeholder(int fd)
 	int reader = (int)RAW(SYS_openat, (long)AT_FDCWD, name, (long)flags, 0L);
 	/* A file that may not be read: this one can do nothing at all. */
 	if (reader < 0)
-		reader = (int)RAW(
-			SYS_openat, (long)AT_FDCWD, name, (long)(O_PATH | O_CLOEXEC), 0L);
+		reader = (int)RAW(SYS_openat, (long)AT_FDCWD, name, (long)(O_PATH | O_CLOEXEC), 0L);
 	if (reader < 0)
 		return -errno;
 	int rc = (int)RAW(SYS_dup3, (long)reader, (long)fd, (long)close);
@@ -56,8 +55,7 @@ void hand_over_all(enum shared shared, const char *why)
 		struct ofd *o = ofd_get(fd);
 		if (!o)
 			continue;
-		if (shared == SHARED_ALL ||
-			!(RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC))
+		if (shared == SHARED_ALL || !(RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC))
 			hand_over(fd, o, why);
 		ofd_put(o);
 	}

@@ -101,6 +101,12 @@ pub(crate) fn compact(
     compact_to(container, config, None, progress)
 }
 
+/// [`compact`] by a process that has the file open and keeps it so: on storage that machines share
+/// nobody sees that. It takes the container away when it closes the file, if that has no name then.
+pub(crate) fn compact_in_use(container: &Arc<Container>, config: &Config) -> Result<Compacted> {
+    copy(container, config, None, |_| ControlFlow::Continue(()))
+}
+
 /// [`compact`] with its logs on these backends, whatever those of the file are.
 pub(crate) fn compact_to(
     container: &Arc<Container>,

@@ -844,7 +844,12 @@ impl LogicalFile {
         if summed_up.is_some_and(|totals| compact::is_worth(&self.container, &self.config, &totals))
         {
             // What ends it leaves the file as it was: the next last writer tries again.
-            let _ = compact::compact(&self.container, &self.config, |_| ControlFlow::Continue(()));
+            let _ = match self.finished {
+                true => {
+                    compact::compact(&self.container, &self.config, |_| ControlFlow::Continue(()))
+                }
+                false => compact::compact_in_use(&self.container, &self.config),
+            };
             self.acquire();
         }
         Ok(())

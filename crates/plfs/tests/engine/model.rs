@@ -124,6 +124,32 @@ fn random_steps(total: u64, workload: Workload) {
     explored(episodes * EPISODE as u64, "steps against the model");
 }
 
+/// A process replaced a file that it had open by a rename, and left its log sets, as before it
+/// starts a program. Most of the file was dead, so it was compacted, and with no name left the
+/// compaction took the container away: the next write was ENOENT (seed 3015245879).
+#[test]
+fn who_leaves_a_file_without_a_name_keeps_it() {
+    let memory: Arc<dyn Store> = Arc::new(MemStore::new().shared());
+    memory.mkdir(Path::new("/m"), 0o755).unwrap();
+    let config = Config { shared_memory: None, asked_names: 0, ..Config::default() };
+    let plfs = Plfs::new(memory, config);
+    let (path, other) = (Path::new("/m/f"), Path::new("/m/g"));
+    open(&plfs, other).close().unwrap();
+    let file = open(&plfs, path);
+    file.write_at(&[1; 100_000], 0).unwrap();
+    file.set_len(10).unwrap();
+    plfs.rename(other, path).unwrap();
+    plfs.leave_all().unwrap();
+    file.write_at(&[2; 10], 10).unwrap();
+    file.commit().unwrap();
+    let mut bytes = [0; 30];
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 20);
+    assert_eq!(bytes[..20], [[1; 10], [2; 10]].concat());
+    let dir = file.container().unwrap().dir.clone();
+    file.close().unwrap();
+    assert!(plfs.store().stat(&dir, plfs::store::Links::Stay).is_err(), "its data goes with it");
+}
+
 fn open(plfs: &Plfs, path: &Path) -> File {
     match plfs.open(path, OpenOptions::create()).unwrap() {
         Opened::Logical(file) => file,
