@@ -167,7 +167,10 @@ fn who_closes_beside_another_users_writers_is_told_no_error() {
         std::fs::set_permissions(&d, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
     let exe = dir.0.join("exe");
-    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    // By another process: a child that another test starts would have the copy open for writing,
+    // and it could not be executed (ETXTBSY).
+    let mut copy = std::process::Command::new("cp");
+    assert!(copy.arg(std::env::current_exe().unwrap()).arg(&exe).status().unwrap().success());
     std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(0o755)).unwrap();
     rustix::process::umask(rustix::fs::Mode::empty());
     let start = |uid: u32, name: &str| {
