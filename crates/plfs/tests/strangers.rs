@@ -5,7 +5,8 @@ mod common {
     pub mod scratch;
 }
 
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,16 @@ fn meanwhile<T: Send + 'static>(
         }
     });
     come
+}
+
+/// This program where every user can execute it. Another process copies it: a child that another
+/// test starts would have the copy open for writing, and it could not be executed (ETXTBSY).
+fn copy_of_this(dir: &Scratch) -> PathBuf {
+    let exe = dir.0.join("exe");
+    let mut copy = std::process::Command::new("cp");
+    assert!(copy.arg(std::env::current_exe().unwrap()).arg(&exe).status().unwrap().success());
+    std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(0o755)).unwrap();
+    exe
 }
 
 /// S11. A process comes and appends while another of the node is in the sync of a truncate to 0.
@@ -149,7 +160,6 @@ const CHILD: &str = "STRANGER_CHILD";
 #[test]
 fn who_closes_beside_another_users_writers_is_told_no_error() {
     use std::io::{BufRead, Write};
-    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     if let Ok(what) = std::env::var(CHILD) {
         let words: Vec<&str> = what.split(' ').collect();
@@ -166,12 +176,7 @@ fn who_closes_beside_another_users_writers_is_told_no_error() {
     for d in [dir.0.clone(), dir.0.join("shm")] {
         std::fs::set_permissions(&d, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
-    let exe = dir.0.join("exe");
-    // By another process: a child that another test starts would have the copy open for writing,
-    // and it could not be executed (ETXTBSY).
-    let mut copy = std::process::Command::new("cp");
-    assert!(copy.arg(std::env::current_exe().unwrap()).arg(&exe).status().unwrap().success());
-    std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let exe = copy_of_this(&dir);
     rustix::process::umask(rustix::fs::Mode::empty());
     let start = |uid: u32, name: &str| {
         let mut c = std::process::Command::new(&exe);
@@ -262,7 +267,6 @@ fn a_founder_whose_mark_is_fenced_at_once_founds_another_set() {
 #[test]
 fn who_cannot_be_seen_is_not_dead() {
     use std::io::{BufRead, Write};
-    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     const NAME: &str = "who_cannot_be_seen_is_not_dead";
     if let Ok(what) = std::env::var(CHILD) {
@@ -295,9 +299,7 @@ fn who_cannot_be_seen_is_not_dead() {
     }
     let dir = Scratch::new();
     std::fs::set_permissions(&dir.0, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let exe = dir.0.join("exe");
-    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
-    std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let exe = copy_of_this(&dir);
     rustix::process::umask(rustix::fs::Mode::empty());
     let start = |uid: u32, name: &str| {
         let mut c = std::process::Command::new(&exe);
@@ -358,7 +360,6 @@ fn a_sync_that_cannot_open_the_logs_of_an_earlier_session_fails() {
 /// Another user, who may write the file, writes and closes it.
 #[test]
 fn another_user_closes_without_an_error() {
-    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     const NAME: &str = "another_user_closes_without_an_error";
     if let Ok(what) = std::env::var(CHILD) {
@@ -370,9 +371,7 @@ fn another_user_closes_without_an_error() {
     }
     let dir = Scratch::new();
     std::fs::set_permissions(&dir.0, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let exe = dir.0.join("exe");
-    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
-    std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let exe = copy_of_this(&dir);
     rustix::process::umask(rustix::fs::Mode::empty());
     for uid in [5001u32, 5002] {
         let mut c = std::process::Command::new(&exe);
