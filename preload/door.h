@@ -19,8 +19,6 @@ struct thread_state {
 	/* Above 0 while handlers of signals wait (signals.c), and what the thread's cancelability
 	 * was before. */
 	int depth, cancel_state;
-	/* cancel_state is to be put back. */
-	bool guarded;
 	/* One is waiting; then `mask` is what the thread's was, and all are blocked. */
 	bool waiting;
 	uint64_t mask;
@@ -44,30 +42,19 @@ bool memory_is_there(const void *memory, size_t n, bool written);
 /* Can the string be read? Yes for NULL, which callees tell apart. If not, errno is EFAULT. */
 bool path_is_there(const char *path);
 
-/* The program has cancelled a thread. */
-extern _Atomic bool threads_are_cancelled;
-
-/* Nor is the thread cancelled in a call of ours: libplfs is not made to be unwound. Only in
- * programs that cancel threads, because to forbid it and to allow it again is an eighth of a short
- * write. */
+/* Nor is the thread cancelled in a call of ours: libplfs is not made to be unwound. */
 static inline void signals_defer(void)
 {
-	if (door_thread.depth++ == 0 &&
-		__builtin_expect(
-			atomic_load_explicit(&threads_are_cancelled, memory_order_relaxed), 0)) {
+	if (door_thread.depth++ == 0)
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &door_thread.cancel_state);
-		door_thread.guarded = true;
-	}
 	atomic_signal_fence(memory_order_seq_cst);
 }
 
 static inline void signals_resume(void)
 {
 	atomic_signal_fence(memory_order_seq_cst);
-	if (__builtin_expect(door_thread.depth == 1 && door_thread.guarded, 0)) {
-		door_thread.guarded = false;
+	if (door_thread.depth == 1)
 		pthread_setcancelstate(door_thread.cancel_state, NULL);
-	}
 	int depth = --door_thread.depth;
 	atomic_signal_fence(memory_order_seq_cst);
 	if (__builtin_expect(depth == 0 && door_thread.waiting, 0))

@@ -332,14 +332,6 @@ bool path_is_there(const char *path)
 	return true;
 }
 
-_Atomic bool threads_are_cancelled;
-
-EXPORT int pthread_cancel(pthread_t thread)
-{
-	atomic_store(&threads_are_cancelled, true);
-	return REAL(pthread_cancel)(thread);
-}
-
 /* libplfs's own threads: no handler of the program runs on them, and what their runtime calls in
  * libc is not for libplfs. */
 struct own_thread {
