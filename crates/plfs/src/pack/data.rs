@@ -113,6 +113,15 @@ impl Pack {
         Ok(n)
     }
 
+    /// Where the file has data: offsets and lengths, ascending. Between them are holes.
+    pub fn data_of(&self, file: &PackFile) -> Result<Vec<(u64, u64)>> {
+        let state = &mut *lock(&self.state);
+        self.look_if_due(state)?;
+        let now = self.state_of(state, file)?;
+        let extents = now.extents(|write| self.is_sound(&mut state.sound, write))?;
+        Ok(extents.iter().map(|extent| (extent.logical, extent.length)).collect())
+    }
+
     /// Writes at `offset`; returns the bytes written, fewer than given if the store is full. Seen
     /// by this process at once, by others after a commit.
     pub fn write_at(&self, file: &PackFile, buf: &[u8], offset: u64) -> Result<usize> {

@@ -54,11 +54,15 @@ impl Plfs {
                 let path = dir.join(OsStr::from_bytes(&name));
                 let mut read = || -> Result<()> {
                     let file = pack.open_file(&name, PackOpen::default())?;
-                    let mut at = 0;
-                    while at < stat.size {
-                        match pack.read_at(&file, &mut buffer, at)? {
-                            0 => break,
-                            n => at += n as u64,
+                    // Not the holes: a file of a few bytes may be 2^63 long.
+                    for (from, length) in pack.data_of(&file)? {
+                        let (mut at, end) = (from, (from + length).min(stat.size));
+                        while at < end {
+                            let most = (end - at).min(READ_BYTES as u64) as usize;
+                            match pack.read_at(&file, &mut buffer[..most], at)? {
+                                0 => break,
+                                n => at += n as u64,
+                            }
                         }
                     }
                     Ok(())
