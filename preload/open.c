@@ -78,7 +78,8 @@ int door_adopt(int fd, int flags, struct description *shared)
 /* May this path lead to a file that has no name? */
 static bool is_of_descriptor(const char *path)
 {
-	return strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/fd/", 8) == 0;
+	return (strncmp(path, "/proc/", 6) == 0 && strstr(path, "/fd/")) ||
+	       strncmp(path, "/dev/fd/", 8) == 0;
 }
 
 /* fd is open on a file by the path of a descriptor. Of one without a name that was plain before it
