@@ -9,6 +9,7 @@
 
 _Atomic(struct ofd *) fd_table[FD_TABLE_LEN];
 _Atomic int fd_limit;
+_Atomic unsigned fd_installs;
 
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ofd *free_list;
@@ -124,6 +125,7 @@ void fd_install(int fd, struct ofd *o)
 	int limit = atomic_load(&fd_limit);
 	while (limit <= fd && !atomic_compare_exchange_weak(&fd_limit, &limit, fd + 1))
 		;
+	atomic_fetch_add(&fd_installs, 1);
 	struct ofd *stale = atomic_exchange(&fd_table[fd], o);
 	if (stale)
 		ofd_put(stale);

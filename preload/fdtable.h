@@ -42,6 +42,9 @@ extern _Atomic(struct ofd *) fd_table[FD_TABLE_LEN];
 /* 1 + the largest number that was ever a container; 0 while there was none. */
 extern _Atomic int fd_limit;
 
+/* How often a container was put at a number. */
+extern _Atomic unsigned fd_installs;
+
 /* Is fd a container? Without taking a reference. */
 static inline bool fd_is_container(int fd)
 {

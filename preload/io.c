@@ -222,14 +222,17 @@ ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rw
 }
 
 /* Was EBADF the answer of a placeholder that another thread had put there, by dup2, since fd was
- * found to be plain? Then fd is now a container or something else that can be written. */
+ * found to be plain? Then fd is now a container or something else that can be written; or it became
+ * a container after we came here, and what F_GETFL saw is a placeholder again. */
 static bool was_replaced(int fd)
 {
 	if (errno != EBADF || door_thread.inside || atomic_load(&fd_limit) == 0)
 		return false;
+	unsigned installs = atomic_load(&fd_installs);
 	long flags = fd_is_container(fd) ? O_RDWR : RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
 	errno = EBADF;
-	return flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY;
+	return (flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY) ||
+	       installs != atomic_load(&fd_installs);
 }
 
 /* A write to what is plain. */

@@ -575,7 +575,9 @@ impl File {
         }
     }
 
-    fn mark_written(&self) {
+    /// From here on its close commits; also that of an empty file that was to be truncated at the
+    /// open.
+    pub(crate) fn mark_written(&self) {
         if !self.wrote.load(Ordering::Relaxed) {
             self.wrote.store(true, Ordering::Release);
         }

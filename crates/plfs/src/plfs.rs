@@ -345,11 +345,18 @@ impl Plfs {
             && (stat.nlink <= 1 || base::is_begun(file.as_ref(), stat))
             && let Some(logical) = self.promote(file.as_ref(), stat, path)?
         {
-            return Ok(Opened::Logical(File::new(logical, path.to_path_buf(), access)));
+            let handle = File::new(logical, path.to_path_buf(), access);
+            if options.truncate {
+                handle.mark_written();
+            }
+            return Ok(Opened::Logical(handle));
         }
         let handle = in_place(shared);
-        if options.truncate && stat.len > 0 {
-            handle.set_len(0)?;
+        if options.truncate {
+            handle.mark_written();
+            if stat.len > 0 {
+                handle.set_len(0)?;
+            }
         }
         Ok(Opened::Plain(handle))
     }

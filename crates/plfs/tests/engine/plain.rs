@@ -586,6 +586,33 @@ fn who_has_read_the_plain_file_keeps_the_container() {
     assert_eq!((reader.read_at(&mut byte, 0).unwrap(), byte), (1, *b"K"));
 }
 
+/// S13. A file without bytes was opened to be truncated, and then through a second handle, which
+/// wrote. The close of the first committed nothing, as there had been nothing to cut, where that of
+/// a container does. (Random steps, seed 1471519199.)
+#[test]
+fn the_close_of_a_truncating_open_commits_what_the_process_wrote() {
+    for (workload, writers) in [
+        (Workload::Auto, Writers::Unknown),
+        (Workload::Auto, Writers::Several),
+        (Workload::Shared, Writers::Unknown),
+    ] {
+        let place = Place::new();
+        let process = || Plfs::posix(Config { workload, ..place.scratch.config() });
+        let (one, two) = (process(), process());
+        let path = place.path("f");
+        let open = |options| match one.open(&path, options).unwrap() {
+            Opened::Logical(file) | Opened::Plain(file) => file,
+        };
+        open(OpenOptions::create()).close().unwrap();
+        let first = open(OpenOptions { truncate: true, writers, ..OpenOptions::create() });
+        let second = open(SEVERAL);
+        second.write_at(b"bytes", 0).unwrap();
+        first.close().unwrap();
+        assert_eq!(two.stat(&path, Links::Follow).unwrap().stat.len, 5, "{workload:?} {writers:?}");
+        second.close().unwrap();
+    }
+}
+
 /// S36. A second name may be in a directory that PLFS knows nothing of.
 #[test]
 fn a_hard_linked_plain_file_stays_plain() {
