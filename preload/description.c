@@ -3,6 +3,7 @@
 
 #include "door.h"
 
+#include <linux/futex.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -27,7 +28,8 @@ struct head {
 _Static_assert(sizeof(struct description) >= sizeof(struct head), "the head takes one place");
 
 struct arena {
-	int fd; /* -1: memory without a descriptor */
+	int fd;	     /* -1: memory without a descriptor */
+	bool is_own; /* made by this process */
 	uint32_t id;
 	uint32_t places;
 	struct description *base;
@@ -39,6 +41,8 @@ static _Atomic int arena_count;
  * place that never was used, and the first free one. */
 static int own = -1;
 static uint32_t unused, free_place;
+/* Forks under way in this process: what is made meanwhile the child may have. */
+static _Atomic int forking;
 
 /* A tag is a position that every file system takes: below 2^41 (ext3 ends at 2 TiB). It has the
  * arena's id, 24 bits, and the place, 16 bits. */
@@ -118,12 +122,43 @@ static bool add_arena(void)
 	head->id = (uint32_t)st.st_ino & TAG_ID_MAX;
 	uint32_t places = (uint32_t)(bytes / sizeof(struct description));
 	arenas[count] = (struct arena){
-		fd, head->id, places < TAG_PLACES ? places : TAG_PLACES, base};
+		fd, true, head->id, places < TAG_PLACES ? places : TAG_PLACES, base};
 	own = count;
 	unused = 1;
 	free_place = 0;
 	atomic_store(&arena_count, count + 1);
 	return true;
+}
+
+static void take_own_lock(struct description *d)
+{
+	uint32_t found = 0;
+	if (atomic_compare_exchange_strong(&d->own_lock, &found, 1))
+		return;
+	while (atomic_exchange(&d->own_lock, 2) != 0)
+		RAW(SYS_futex, &d->own_lock, (long)FUTEX_WAIT_PRIVATE, 2L, NULL);
+}
+
+static void give_own_lock(struct description *d)
+{
+	if (atomic_exchange(&d->own_lock, 0) == 2)
+		RAW(SYS_futex, &d->own_lock, (long)FUTEX_WAKE_PRIVATE, 1L);
+}
+
+/* From here on other processes may know of it. */
+static void share(struct description *d)
+{
+	take_own_lock(d);
+	if (!atomic_load(&d->is_shared)) {
+		pthread_mutexattr_t kind;
+		pthread_mutexattr_init(&kind);
+		pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+		pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+		pthread_mutex_init(&d->lock, &kind);
+		pthread_mutexattr_destroy(&kind);
+		atomic_store(&d->is_shared, true);
+	}
+	give_own_lock(d);
 }
 
 struct description *description_new(int fd, int flags, int64_t position)
@@ -140,15 +175,15 @@ struct description *description_new(int fd, int flags, int64_t position)
 		else
 			unused++;
 	}
+	if (d) {
+		atomic_store(&d->own_lock, 0);
+		atomic_store(&d->is_shared, false);
+		if (atomic_load(&forking))
+			share(d);
+	}
 	fd_unlock();
 	if (!d)
 		return NULL;
-	pthread_mutexattr_t kind;
-	pthread_mutexattr_init(&kind);
-	pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
-	pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
-	pthread_mutex_init(&d->lock, &kind);
-	pthread_mutexattr_destroy(&kind);
 	d->dev = st.st_dev;
 	d->ino = st.st_ino;
 	atomic_store(&d->flags, flags);
@@ -174,6 +209,7 @@ bool description_tag(struct description *d, int fd)
 	struct arena *a = arena_of(d);
 	if (!a || a->fd < 0)
 		return false;
+	share(d);
 	int64_t tag = TAG_BIT | (int64_t)a->id << 16 | (d - a->base);
 	return RAW(SYS_lseek, (long)fd, tag, (long)SEEK_SET) == tag;
 }
@@ -228,7 +264,7 @@ bool description_take_arena(int fd)
 	RAW(SYS_fcntl, (long)fd, (long)F_SETFD, (long)FD_CLOEXEC);
 	uint32_t places = (uint32_t)((size_t)st.st_size / sizeof(struct description));
 	arenas[count] = (struct arena){
-		fd, head.id, places < TAG_PLACES ? places : TAG_PLACES, NULL};
+		fd, false, head.id, places < TAG_PLACES ? places : TAG_PLACES, NULL};
 	atomic_store(&arena_count, count + 1);
 	return true;
 }
@@ -253,13 +289,40 @@ void description_inherit(bool yes)
 				(long)(yes ? 0 : FD_CLOEXEC));
 }
 
+void description_before_fork(void)
+{
+	fd_lock();
+	atomic_fetch_add(&forking, 1);
+	for (int i = atomic_load(&arena_count); i-- > 0;) {
+		struct arena *a = &arenas[i];
+		uint32_t used = i == own ? unused : a->places;
+		for (uint32_t place = 1; a->is_own && place < used; place++)
+			share(a->base + place);
+	}
+	fd_unlock();
+}
+
 void description_after_fork(void)
 {
+	atomic_fetch_sub(&forking, 1);
+}
+
+void description_after_fork_in_child(void)
+{
 	own = -1;
+	for (int i = atomic_load(&arena_count); i-- > 0;)
+		arenas[i].is_own = false;
+	atomic_store(&forking, 0);
 }
 
 void description_lock(struct description *d)
 {
+	if (!atomic_load_explicit(&d->is_shared, memory_order_acquire)) {
+		take_own_lock(d);
+		if (!atomic_load_explicit(&d->is_shared, memory_order_acquire))
+			return;
+		give_own_lock(d);
+	}
 	/* What the one before did not finish is a position that has not moved. */
 	if (pthread_mutex_lock(&d->lock) == EOWNERDEAD)
 		pthread_mutex_consistent(&d->lock);
@@ -267,5 +330,8 @@ void description_lock(struct description *d)
 
 void description_unlock(struct description *d)
 {
-	pthread_mutex_unlock(&d->lock);
+	if (atomic_load_explicit(&d->is_shared, memory_order_acquire))
+		pthread_mutex_unlock(&d->lock);
+	else
+		give_own_lock(d);
 }

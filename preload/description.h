@@ -22,8 +22,13 @@
 #define POSITION_IN_KERNEL INT64_MIN
 
 struct description {
-	/* Held while a read or a write moves the position. Robust: the kernel gives it back if its
-	 * owner dies. */
+	/* Held while a read or a write moves the position. As long as no other process knows of the
+	 * description that is `own_lock` (0: free, 1: taken, 2: taken and waited for), which costs
+	 * two atomic operations: whoever dies with it takes along all who could wait. From then on
+	 * it is `lock`, which is robust: the kernel gives it back if its owner dies. Who sets
+	 * `is_shared` holds `own_lock`. */
+	_Atomic uint32_t own_lock;
+	_Atomic bool is_shared;
 	pthread_mutex_t lock;
 	_Atomic int64_t position;
 	_Atomic int flags; /* as of open(2) and F_SETFL */
@@ -64,7 +69,12 @@ void description_drop_unused(void);
 /* Does exec leave the arenas open? */
 void description_inherit(bool yes);
 
-/* In the child of a fork: it takes descriptions from an arena of its own. */
+/* Before a fork, and after it in the parent: all that is open, or is opened in between, has a lock
+ * for several processes. Waits for reads and writes under way, so no lock of libplfs is held. */
+void description_before_fork(void);
 void description_after_fork(void);
+
+/* In the child of a fork: it takes descriptions from an arena of its own. */
+void description_after_fork_in_child(void);
 
 #endif

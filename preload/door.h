@@ -42,7 +42,25 @@ bool memory_is_there(const void *memory, size_t n, bool written);
 /* Can the string be read? Yes for NULL, which callees tell apart. If not, errno is EFAULT. */
 bool path_is_there(const char *path);
 
-/* Nor is the thread cancelled in a call of ours: libplfs is not made to be unwound. */
+/* Around a read or a write handlers wait. To forbid cancellation and to allow it again would be an
+ * eighth of it, and is not needed: nothing that it calls is a cancellation point (signals.c,
+ * "Cancellation"). */
+static inline void signals_defer_io(void)
+{
+	door_thread.depth++;
+	atomic_signal_fence(memory_order_seq_cst);
+}
+
+static inline void signals_resume_io(void)
+{
+	atomic_signal_fence(memory_order_seq_cst);
+	int depth = --door_thread.depth;
+	atomic_signal_fence(memory_order_seq_cst);
+	if (__builtin_expect(depth == 0 && door_thread.waiting, 0))
+		signals_deliver();
+}
+
+/* Around any other call. Nor is the thread cancelled in it: libplfs is not made to be unwound. */
 static inline void signals_defer(void)
 {
 	if (door_thread.depth++ == 0)
@@ -55,10 +73,7 @@ static inline void signals_resume(void)
 	atomic_signal_fence(memory_order_seq_cst);
 	if (door_thread.depth == 1)
 		pthread_setcancelstate(door_thread.cancel_state, NULL);
-	int depth = --door_thread.depth;
-	atomic_signal_fence(memory_order_seq_cst);
-	if (__builtin_expect(depth == 0 && door_thread.waiting, 0))
-		signals_deliver();
+	signals_resume_io();
 }
 
 static inline void signals_resume_scope(const int *unused)

@@ -64,7 +64,7 @@ static void after_fork(void);
 
 static void after_fork_in_child(void)
 {
-	description_after_fork();
+	description_after_fork_in_child();
 	after_fork();
 }
 

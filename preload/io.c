@@ -247,19 +247,22 @@ static bool was_replaced(int fd)
 
 /* The slow part of each call: fd was a container a moment ago. `plain` is what libc does if it no
  * longer is; it may wait, so handlers of signals do not. */
-#define ON_CONTAINER(fd, plain, call) \
+#define ON_CONTAINER_BETWEEN(defer, resume, fd, plain, call) \
 	do { \
 		struct ofd *o = NULL; \
-		signals_defer(); \
+		defer(); \
 		if (door_thread.inside || !(o = ofd_get(fd))) { \
-			signals_resume(); \
+			resume(); \
 			return plain; \
 		} \
 		__auto_type rc_ = (call); \
 		ofd_put(o); \
-		signals_resume(); \
+		resume(); \
 		return (__typeof__(plain))to_errno(rc_); \
 	} while (0)
+
+#define ON_CONTAINER(fd, plain, call) \
+	ON_CONTAINER_BETWEEN(signals_defer, signals_resume, fd, plain, call)
 
 /* ON_CONTAINER of a call in which a thread can be cancelled (pthreads(7)). */
 #define CANCEL_ON_CONTAINER(fd, plain, call) \
@@ -269,9 +272,17 @@ static bool was_replaced(int fd)
 		ON_CONTAINER(fd, plain, call); \
 	} while (0)
 
-/* CANCEL_ON_CONTAINER of a call with a vector of the program's. */
+/* CANCEL_ON_CONTAINER of a read or a write. */
+#define IO_ON_CONTAINER(fd, plain, call) \
+	do { \
+		if (!door_thread.inside) \
+			pthread_testcancel(); \
+		ON_CONTAINER_BETWEEN(signals_defer_io, signals_resume_io, fd, plain, call); \
+	} while (0)
+
+/* IO_ON_CONTAINER of a call with a vector of the program's. */
 #define VECTOR_ON_CONTAINER(fd, iov, n, plain, call) \
-	CANCEL_ON_CONTAINER(fd, plain, \
+	IO_ON_CONTAINER(fd, plain, \
 		n > 0 && n <= IOV_MAX && !memory_is_there(iov, (size_t)n * sizeof *iov, false) \
 			? -EFAULT \
 			: (call))
@@ -279,9 +290,10 @@ static bool was_replaced(int fd)
 EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
 	if (!fd_is_container(fd))
-		return REAL(read)(fd, buf, n);
+		return door_thread.inside ? RAW(SYS_read, (long)fd, buf, n)
+					  : REAL(read)(fd, buf, n);
 	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
-	CANCEL_ON_CONTAINER(fd, REAL(read)(fd, buf, n), ofd_readv(o, fd, &iov, 1));
+	IO_ON_CONTAINER(fd, REAL(read)(fd, buf, n), ofd_readv(o, fd, &iov, 1));
 }
 ALIAS(read, __read);
 
@@ -289,7 +301,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 {
 	WRITE_IF_PLAIN(fd, REAL(write)(fd, buf, n));
 	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
-	CANCEL_ON_CONTAINER(fd, write(fd, buf, n), ofd_writev(o, fd, &iov, 1, 0));
+	IO_ON_CONTAINER(fd, write(fd, buf, n), ofd_writev(o, fd, &iov, 1, 0));
 }
 ALIAS(write, __write);
 
@@ -298,7 +310,7 @@ EXPORT ssize_t pread(int fd, void *buf, size_t n, off_t offset)
 	if (!fd_is_container(fd))
 		return REAL(pread)(fd, buf, n, offset);
 	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
-	CANCEL_ON_CONTAINER(fd, REAL(pread)(fd, buf, n, offset), ofd_preadv(o, &iov, 1, offset));
+	IO_ON_CONTAINER(fd, REAL(pread)(fd, buf, n, offset), ofd_preadv(o, &iov, 1, offset));
 }
 ALIAS(pread, __pread64);
 ALIAS(pread, pread64);
@@ -307,7 +319,7 @@ EXPORT ssize_t pwrite(int fd, const void *buf, size_t n, off_t offset)
 {
 	WRITE_IF_PLAIN(fd, REAL(pwrite)(fd, buf, n, offset));
 	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
-	CANCEL_ON_CONTAINER(fd, pwrite(fd, buf, n, offset), ofd_pwritev(o, &iov, 1, offset, 0));
+	IO_ON_CONTAINER(fd, pwrite(fd, buf, n, offset), ofd_pwritev(o, &iov, 1, offset, 0));
 }
 ALIAS(pwrite, __pwrite64);
 ALIAS(pwrite, pwrite64);

@@ -19,6 +19,8 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
 
 __thread struct thread_state door_thread __attribute__((tls_model("initial-exec")));
 
@@ -330,6 +332,35 @@ bool path_is_there(const char *path)
 	atomic_signal_fence(memory_order_seq_cst);
 	probe = NULL;
 	return true;
+}
+
+/* Cancellation. libplfs is not made to be unwound, and a read or a write does not forbid it. So
+ * what libplfs calls of libc that is a cancellation point comes through a wrapper, which makes none
+ * of it there; tests/preload `calls` knows what it imports. */
+
+EXPORT int clock_nanosleep(
+	clockid_t clock, int flags, const struct timespec *time, struct timespec *left)
+{
+	if (!door_thread.inside)
+		return REAL(clock_nanosleep)(clock, flags, time, left);
+	return RAW(SYS_clock_nanosleep, (long)clock, (long)flags, time, left) < 0 ? errno : 0;
+}
+
+EXPORT ssize_t getrandom(void *buf, size_t n, unsigned flags)
+{
+	return door_thread.inside ? RAW(SYS_getrandom, buf, n, (unsigned long)flags)
+				  : REAL(getrandom)(buf, n, flags);
+}
+
+EXPORT int pthread_join(pthread_t thread, void **result)
+{
+	if (!door_thread.inside)
+		return REAL(pthread_join)(thread, result);
+	int state;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	int rc = REAL(pthread_join)(thread, result);
+	pthread_setcancelstate(state, NULL);
+	return rc;
 }
 
 /* libplfs's own threads: no handler of the program runs on them, and what their runtime calls in

@@ -6,6 +6,7 @@
 #include "door.h"
 
 #include <pthread.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
@@ -46,15 +47,28 @@ static void shared_with_process(void)
 	} while (0)
 
 /* libplfs's handler around the fork commits. Handlers of signals wait, as all locks are held. */
+static void before_fork(void)
+{
+	_IO_list_lock();
+	description_before_fork();
+}
+
+static void after_fork(bool in_child)
+{
+	if (in_child) {
+		_IO_list_resetlock();
+	} else {
+		description_after_fork();
+		_IO_list_unlock();
+	}
+}
+
 EXPORT pid_t fork(void)
 {
 	DEFER_SIGNALS();
-	_IO_list_lock();
+	before_fork();
 	pid_t pid = REAL(fork)();
-	if (pid == 0)
-		_IO_list_resetlock();
-	else
-		_IO_list_unlock();
+	after_fork(pid == 0);
 	return pid;
 }
 ALIAS(fork, __fork);
@@ -77,16 +91,24 @@ EXPORT pid_t _Fork(void)
 EXPORT int daemon(int nochdir, int noclose)
 {
 	pid_t parent = getpid();
-	_IO_list_lock();
+	before_fork();
 	int rc = REAL(daemon)(nochdir, noclose);
-	if (getpid() != parent)
-		_IO_list_resetlock();
-	else
-		_IO_list_unlock();
+	after_fork(getpid() != parent);
 	if (rc == 0 && !noclose)
 		for (int fd = 0; fd < 3; fd++)
 			door_forget(fd);
 	return rc;
+}
+
+EXPORT int forkpty(int *pty, char *name, const struct termios *settings, const struct winsize *size)
+{
+	DEFER_SIGNALS();
+	before_fork();
+	pid_t pid = REAL(forkpty)(pty, name, settings, size);
+	after_fork(pid == 0);
+	for (int fd = 0; pid == 0 && fd < 3; fd++)
+		door_forget(fd);
+	return pid;
 }
 
 EXPORT int execve(const char *path, char *const argv[], char *const envp[])

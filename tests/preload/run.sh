@@ -90,3 +90,17 @@ if is_wanted libc_calls; then
         result libc_calls fail "not in calls.def: $difference"
     fi
 fi
+
+# Where a thread can be cancelled (pthreads(7)) libplfs gets by our wrappers only, which know it. Of
+# the rest std calls pause and poll at the ends of a program, write and writev when it panics.
+if is_wanted cancellation_points; then
+    points='accept aio_suspend creat epoll_wait fcntl fcntl64 fdatasync flock fsync lockf mq_receive
+        mq_send msgrcv msgsnd msync nanosleep open openat openat64 ppoll pread pread64 preadv
+        preadv64 pselect pthread_cond_timedwait pthread_cond_wait pthread_testcancel pwrite
+        pwrite64 pwritev pwritev64 readv recv recvfrom recvmsg select sem_timedwait sem_wait send
+        sendmsg sendto sigpause sigsuspend sigtimedwait sigwait sigwaitinfo sleep splice
+        sync_file_range system tcdrain usleep wait wait3 wait4 waitid waitpid'
+    imported=$(nm -D --undefined-only "$build/lib/libplfs.so" | sed 's/.* U //; s/@.*//' |
+        grep -Fx -f <(tr -s ' \n' '\n' <<< "$points" | grep .))
+    result cancellation_points "$([ -z "$imported" ] && echo ok || echo fail)" "$imported"
+fi
