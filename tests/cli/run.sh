@@ -282,6 +282,13 @@ t_odd_names() {
     plfs export "$dir"/$'f\n:x' $'out\n'
     [ "$(stat -c %s $'out\n')" = 3 ]
     refuses 1 'absent\nx' plfs stat $'absent\nx'
+    # A name that is not UTF-8 read like another one in JSON: both had U+FFFD in them.
+    local name=$'not \xfe UTF-8'
+    plfs run --mount "$dir" -- bash -c 'echo x > "$1"' - "$dir/$name"
+    local is_it='import base64, os; assert os.path.basename(base64.b64decode(path["base64"])) == b"not \xfe UTF-8", path'
+    plfs stat --json "$dir/$name" | json "path = d['path']; $is_it"
+    plfs ls --json "$dir" | json "path = max((f['path'] for f in d), key=lambda path: type(path) is dict); $is_it"
+    plfs check --json "$dir" | json "path = [n for f in d for n in f['names'] if type(n) is dict][0]; $is_it"
 }
 t_stat_json() {
     mkdir m

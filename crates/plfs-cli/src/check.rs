@@ -8,20 +8,20 @@ use plfs_core::store::{Errno, Kind, Links};
 use plfs_core::{Cleared, Health, Lost, Plfs, Report, Severity, Workload, decision_of};
 use serde::Serialize;
 
-use crate::out::{self, Fail, Out, absolute, count, say, show};
+use crate::out::{self, Fail, JsonPath, Out, absolute, count, say, show};
 
 #[derive(Serialize)]
 struct Finding {
     severity: &'static str,
-    path: String,
+    path: JsonPath,
     at_bytes: u64,
     what: String,
 }
 
 #[derive(Serialize)]
 struct Kept {
-    entry: String,
-    from: String,
+    entry: JsonPath,
+    from: JsonPath,
     why: String,
     bytes: u64,
     since: i64,
@@ -30,9 +30,9 @@ struct Kept {
 #[derive(Serialize)]
 struct Answer {
     health: &'static str,
-    names: Vec<String>,
+    names: Vec<JsonPath>,
     uuid: Option<String>,
-    container: String,
+    container: JsonPath,
     size: Option<u64>,
     findings: Vec<Finding>,
     lost_and_found: Vec<Kept>,
@@ -371,7 +371,7 @@ fn gone_marks(plfs: &Plfs, report: &Report) -> Vec<String> {
 }
 
 fn answer(report: &Report, done: Vec<String>) -> Answer {
-    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let text = |path: &Path| JsonPath::of(path);
     Answer {
         health: word(report.health()),
         names: report.names.iter().map(|name| text(name)).collect(),

@@ -10,7 +10,7 @@ use plfs_core::{Plfs, Usage};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::out::{self, Fail, Out, progress, say, show, size};
+use crate::out::{self, Fail, JsonPath, Out, progress, say, show, size};
 
 /// When to compact.
 pub struct Wanted {
@@ -23,7 +23,7 @@ pub struct Wanted {
 
 #[derive(Serialize)]
 struct Answer {
-    path: String,
+    path: JsonPath,
     live_bytes: u64,
     stored_bytes: u64,
     dead_bytes: u64,
@@ -49,7 +49,7 @@ pub fn compact(out: &mut Out, wanted: &Wanted, files: &[PathBuf]) -> Result<(), 
             Err(error) => say("compact", &format!("{}: {error}", show(path))),
         }
         answers.push(done.unwrap_or_else(|error| Answer {
-            path: path.to_string_lossy().into_owned(),
+            path: JsonPath::of(path),
             live_bytes: 0,
             stored_bytes: 0,
             dead_bytes: 0,
@@ -91,7 +91,7 @@ fn one(
             && u128::from(usage.dead_bytes()) * 100
                 >= u128::from(stored_bytes) * u128::from(wanted.at_least));
     let mut answer = Answer {
-        path: path.to_string_lossy().into_owned(),
+        path: JsonPath::of(path),
         live_bytes,
         stored_bytes,
         dead_bytes: usage.dead_bytes(),

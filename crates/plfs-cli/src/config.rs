@@ -8,7 +8,7 @@ use plfs_core::{Backends, Config, Plfs, is_setting};
 use serde::Serialize;
 
 use crate::layout::Shown;
-use crate::out::{Fail, Out, absolute, show as shown};
+use crate::out::{Fail, JsonPath, Out, absolute, show as shown};
 
 /// What names a managed directory, for a sentence that begins with it.
 pub fn named_by(config: &Config, dir: &Path) -> String {
@@ -132,10 +132,10 @@ struct ManagedDir {
 
 #[derive(Serialize)]
 struct Effective {
-    plfsrc: Option<String>,
+    plfsrc: Option<JsonPath>,
     settings: BTreeMap<&'static str, Setting>,
     managed: Vec<ManagedDir>,
-    backends: Vec<String>,
+    backends: Vec<JsonPath>,
     warnings: Vec<String>,
 }
 
@@ -154,14 +154,14 @@ pub fn show(out: &mut Out, json: bool) -> Result<(), Fail> {
     let effective = Effective {
         settings: SETTINGS.into_iter().map(setting).collect(),
         managed: managed.collect::<Result<_, plfs_core::Error>>()?,
-        backends: config.backends.iter().map(|dir| dir.to_string_lossy().into_owned()).collect(),
-        plfsrc: plfsrc.map(|plfsrc| plfsrc.file.to_string_lossy().into_owned()),
+        backends: config.backends.iter().map(JsonPath::of).collect(),
+        plfsrc: plfsrc.map(|plfsrc| JsonPath::of(&plfsrc.file)),
         warnings,
     };
     if json {
         return out.json(&effective);
     }
-    let file = effective.plfsrc.as_deref().map_or("none".into(), |file| shown(Path::new(file)));
+    let file = effective.plfsrc.as_ref().map_or("none".into(), |file| shown(&file.0));
     out.line(format_args!("{:>14}  {file}", "plfsrc"))?;
     for name in SETTINGS {
         if let Some(Setting { value, from }) = effective.settings.get(name) {

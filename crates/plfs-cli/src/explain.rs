@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::elf::{self, Kind, Program};
-use crate::out::{Fail, Out, show};
+use crate::out::{Fail, JsonPath, Out, show};
 
 /// The call table: "wrap NAME note", "pass NAME reason", "miss NAME reason".
 const TABLE: &str = include_str!("../../../preload/calls.def");
@@ -20,7 +20,7 @@ struct Call {
 
 #[derive(Serialize)]
 struct Explained {
-    path: String,
+    path: JsonPath,
     /// Why `plfs run` refuses it.
     refused: Option<String>,
     calls: Vec<Call>,
@@ -66,7 +66,7 @@ pub fn explain(out: &mut Out, json: bool, binary: &Path) -> Result<(), Fail> {
     let imported =
         |call: &Call| program.imports.binary_search_by(|name| name.as_str().cmp(call.call)).is_ok();
     let explained = Explained {
-        path: path.to_string_lossy().into_owned(),
+        path: JsonPath::of(&path),
         refused: elf::refusal(&path).map(|why| format!("{} {why}", show(&path))),
         calls: table().filter(imported).collect(),
         own_syscalls: program.syscalls,

@@ -6,7 +6,7 @@ use plfs_core::store::{Errno, PosixStore, Store};
 use plfs_core::{Backends, DirectoryLayout, Layout, Plfs, Said, Workload, is_built};
 use serde::Serialize;
 
-use crate::out::{self, Fail, Out, absolute, show};
+use crate::out::{self, Fail, JsonPath, Out, absolute, show};
 
 /// What to set.
 pub struct Wanted {
@@ -26,8 +26,8 @@ pub struct Value {
 /// What the new files of a directory are laid out by.
 #[derive(Serialize)]
 pub struct Shown {
-    path: String,
-    root: String,
+    path: JsonPath,
+    root: JsonPath,
     workload: Value,
     streams: Value,
     backends: Value,
@@ -43,7 +43,7 @@ impl Shown {
             [show(&root)].into_iter().chain(dirs).collect::<Vec<_>>().join(" ")
         };
         Ok(Shown {
-            path: dir.to_string_lossy().into_owned(),
+            path: JsonPath::of(dir),
             workload: Value::new(
                 workload.map(|said| (said.value.word().into(), said.by)),
                 || Workload::Shared.word().into(),
@@ -59,7 +59,7 @@ impl Shown {
                 others,
                 || config.origin_for("backends", &file),
             ),
-            root: root.to_string_lossy().into_owned(),
+            root: JsonPath::of(root),
         })
     }
 
@@ -128,7 +128,7 @@ pub fn layout(out: &mut Out, dir: &Path, wanted: &Wanted, json: bool) -> Result<
         true => out.json(&shown),
         false => {
             out.line(format_args!("{:>14}  {}", "directory", show(dir)))?;
-            out.line(format_args!("{:>14}  {}", "root", show(Path::new(&shown.root))))?;
+            out.line(format_args!("{:>14}  {}", "root", show(&shown.root.0)))?;
             shown.print(out)
         }
     }

@@ -6,11 +6,11 @@ use plfs_core::store::{Kind, Links};
 use plfs_core::{Decision, FileStat, Plfs, decision_of};
 use serde::Serialize;
 
-use crate::out::{self, Fail, Out, absolute, say, show, time};
+use crate::out::{self, Fail, JsonPath, Out, absolute, say, show, time};
 
 #[derive(Serialize)]
 struct Item {
-    path: String,
+    path: JsonPath,
     #[serde(rename = "type")]
     kind: &'static str,
     plfs: bool,
@@ -134,7 +134,7 @@ fn item(path: &Path, found: FileStat) -> Item {
         Kind::Other => "special",
     };
     Item {
-        path: path.to_string_lossy().into_owned(),
+        path: JsonPath::of(path),
         kind,
         plfs: found.totals.is_some(),
         size: stat.len,
@@ -154,7 +154,7 @@ fn item(path: &Path, found: FileStat) -> Item {
 fn print(out: &mut Out, long: bool, items: &[Item]) -> Result<(), Fail> {
     let width = items.iter().map(|item| item.size.to_string().len()).max().unwrap_or(0);
     for item in items {
-        let name = show(Path::new(&item.path));
+        let name = show(&item.path.0);
         let slash = if item.kind == "directory" { "/" } else { "" };
         match long {
             true => {

@@ -144,7 +144,7 @@ enum Command {
         /// Mode, links, owner, size and time of each
         #[arg(short, long)]
         long: bool,
-        /// An array with an object for each file
+        /// An array with an object for each file; a path that is not UTF-8 is {"base64": "..."}
         #[arg(long)]
         json: bool,
         /// Directories and files; the current directory if none
@@ -230,7 +230,8 @@ enum Command {
         /// The mounts of this machine instead, and whether their daemons answer
         #[arg(long, conflicts_with = "files")]
         mounts: bool,
-        /// An object for one file, an array of objects for several
+        /// An object for one file, an array of objects for several; a path that is not UTF-8 is
+        /// {"base64": "..."}
         #[arg(long)]
         json: bool,
         /// PLFS files, or directories
@@ -332,7 +333,7 @@ enum Command {
         /// Leave files alone of which less is dead
         #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(0..=100))]
         at_least: u8,
-        /// An array with an object for each file
+        /// An array with an object for each file; a path that is not UTF-8 is {"base64": "..."}
         #[arg(long)]
         json: bool,
         /// PLFS files, or directories that have packs

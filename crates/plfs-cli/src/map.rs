@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use plfs_core::{Extent, File, OpenOptions, Opened, RecordKind, Records, WrittenBy};
 use serde::Serialize;
 
-use crate::out::{self, Fail, Out, absolute, count, show, size, time};
+use crate::out::{self, Fail, JsonPath, Out, absolute, count, show, size, time};
 use crate::patterns::{self, ByWriter, Line};
 use crate::plot;
 
@@ -26,7 +26,7 @@ pub struct Wanted {
 struct Piece<'a> {
     logical: u64,
     length: u64,
-    data_log: String,
+    data_log: JsonPath,
     physical: u64,
     #[serde(flatten)]
     writer: Writer<'a>,
@@ -66,7 +66,7 @@ enum Record<'a> {
         length: u64,
         stride: i64,
         count: u32,
-        data_log: String,
+        data_log: JsonPath,
         physical: u64,
         #[serde(flatten)]
         writer: Writer<'a>,
@@ -161,9 +161,9 @@ impl<'a> Patterns<'a> {
 
 #[derive(Serialize)]
 struct Map<'a> {
-    path: String,
+    path: JsonPath,
     size: u64,
-    container: String,
+    container: JsonPath,
     #[serde(skip_serializing_if = "Option::is_none")]
     writers: Option<Vec<Patterns<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,9 +195,9 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
     let writers = if wanted.records { Vec::new() } else { patterns::by_writer(&all, within()) };
     if wanted.json {
         let mut map = Map {
-            path: path.to_string_lossy().into_owned(),
+            path: JsonPath::of(path),
             size: len,
-            container: container.dir.to_string_lossy().into_owned(),
+            container: JsonPath::of(&container.dir),
             writers: None,
             more_writers: None,
             extents: None,
@@ -226,7 +226,7 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
                 writer: Writer::new(owners.of(&extent)),
                 logical: extent.logical,
                 length: extent.length,
-                data_log: extent.data_log.to_string_lossy().into_owned(),
+                data_log: JsonPath::of(&extent.data_log),
                 physical: extent.physical,
             };
             map.extents = Some(pieces.into_iter().map(piece).collect());
@@ -414,10 +414,7 @@ fn as_json<'a>(all: &'a Records, record: &plfs_core::IndexRecord) -> Record<'a> 
             length: run.length,
             stride: run.stride,
             count: run.count,
-            data_log: run_log(all, &record.said)
-                .unwrap_or(Path::new(""))
-                .to_string_lossy()
-                .into_owned(),
+            data_log: JsonPath::of(run_log(all, &record.said).unwrap_or(Path::new(""))),
             physical: run.physical,
             writer,
         },

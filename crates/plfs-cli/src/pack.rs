@@ -10,18 +10,18 @@ use plfs_core::{Plfs, Repacked, Workload};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::out::{self, Fail, Out, absolute, count, say, show};
+use crate::out::{self, Fail, JsonPath, Out, absolute, count, say, show};
 
 /// A file that was not moved.
 #[derive(Serialize)]
 struct Stays {
-    name: String,
+    name: JsonPath,
     why: String,
 }
 
 #[derive(Serialize)]
 struct Answer {
-    directory: String,
+    directory: JsonPath,
     files: u64,
     bytes: u64,
     stay: Vec<Stays>,
@@ -80,13 +80,13 @@ fn each(
             ))?;
         }
         answers.push(Answer {
-            directory: dir.to_string_lossy().into_owned(),
+            directory: JsonPath::of(dir),
             files: done.files,
             bytes: done.bytes,
             stay: done
                 .left
                 .into_iter()
-                .map(|(name, why)| Stays { name: name.to_string_lossy().into_owned(), why })
+                .map(|(name, why)| Stays { name: JsonPath::of(name), why })
                 .collect(),
         });
     }

@@ -12,7 +12,7 @@ use plfs_core::config::join_paths;
 use plfs_core::plfsrc;
 use plfs_core::store::{Kind, Links, PosixStore, Store};
 
-use crate::out::{Fail, Out, absolute, show};
+use crate::out::{Fail, JsonPath, Out, absolute, show};
 use crate::{config, elf};
 
 /// The managed directory if none is named.
@@ -208,7 +208,7 @@ fn prepend(preload: &Path, old: &OsStr) -> OsString {
 struct Version {
     version: &'static str,
     format: &'static str,
-    preload: Option<String>,
+    preload: Option<JsonPath>,
     /// Adapters of the MPI-IO library, by name.
     mpi: Vec<String>,
 }
@@ -219,7 +219,7 @@ pub fn version(out: &mut Out, json: bool) -> Result<(), Fail> {
         version: env!("CARGO_PKG_VERSION"),
         format: "1.0",
         mpi: preload.as_deref().map_or(Vec::new(), mpi_adapters),
-        preload: preload.map(|path| path.to_string_lossy().into_owned()),
+        preload: preload.map(JsonPath::of),
     };
     match json {
         true => out.json(&version),

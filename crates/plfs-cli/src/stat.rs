@@ -11,7 +11,7 @@ use plfs_core::{
 use serde::Serialize;
 
 use crate::layout::Shown;
-use crate::out::{self, Fail, Out, absolute, count, say, show, size, time};
+use crate::out::{self, Fail, JsonPath, Out, absolute, count, say, show, size, time};
 
 #[derive(Serialize)]
 struct Mark {
@@ -42,7 +42,7 @@ struct Backend {
     /// active, draining or gone; unknown if the table does not say.
     state: &'static str,
     /// Where it is, if it is there.
-    path: Option<String>,
+    path: Option<JsonPath>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -51,7 +51,7 @@ impl Backend {
     fn new(container: &Container, id: u16) -> Backend {
         let state = container.backend_state(id);
         let found = container.backend_root(id);
-        let path = found.as_ref().ok().map(|path| path.to_string_lossy().into_owned());
+        let path = found.as_ref().ok().map(JsonPath::of);
         Backend {
             id: format!("{id:04x}"),
             state: state.map_or("unknown", BackendState::word),
@@ -91,10 +91,10 @@ impl From<Unreachable> for Missing {
 
 #[derive(Serialize)]
 struct Stat {
-    path: String,
+    path: JsonPath,
     size: u64,
     uuid: String,
-    container: String,
+    container: JsonPath,
     /// Of one that was a plain file before: bytes that programs without PLFS see.
     #[serde(skip_serializing_if = "Option::is_none")]
     base_bytes: Option<u64>,
@@ -168,13 +168,13 @@ struct Dir {
 /// A file that is plain, and that PLFS may make a container of, or not any more.
 #[derive(Serialize)]
 struct Plain {
-    path: String,
+    path: JsonPath,
     plain: bool,
     /// Why it stays plain.
     pinned: Option<String>,
     /// Of a file that is not plain: the pack that has it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pack: Option<String>,
+    pack: Option<JsonPath>,
     size: u64,
     mode: String,
     uid: u32,
@@ -185,7 +185,7 @@ struct Plain {
 
 #[derive(Serialize)]
 struct Failed {
-    path: String,
+    path: JsonPath,
     error: String,
 }
 
@@ -222,7 +222,7 @@ pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
                 failed = true;
                 say("stat", &error.to_string());
                 answers.push(Answer::Failed(Failed {
-                    path: path.to_string_lossy().into_owned(),
+                    path: JsonPath::of(path),
                     error: error.to_string(),
                 }));
             }
@@ -267,10 +267,10 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Answer, Error> {
     };
     let stat = found.stat;
     Ok(Answer::Stat(Box::new(Stat {
-        path: path.to_string_lossy().into_owned(),
+        path: JsonPath::of(path),
         size: stat.len,
         uuid: superblock.uuid.to_string(),
-        container: container.dir.to_string_lossy().into_owned(),
+        container: JsonPath::of(&container.dir),
         base_bytes: container.base_len()?,
         stored_bytes: totals.stored_bytes,
         log_sets: totals.log_sets,
@@ -307,10 +307,10 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Answer, Error> {
 fn of_packed(path: &Path, full: &Path, packed: &PackStat) -> Plain {
     let pack = full.with_file_name(plfs_core::PACK_NAME);
     Plain {
-        path: path.to_string_lossy().into_owned(),
+        path: JsonPath::of(path),
         plain: false,
         pinned: None,
-        pack: Some(pack.to_string_lossy().into_owned()),
+        pack: Some(JsonPath::of(pack)),
         size: packed.size,
         mode: format!("{:04o}", packed.mode),
         uid: packed.uid,
@@ -334,7 +334,7 @@ fn of_plain(
     }
     let stat = found.stat;
     Ok(Some(Plain {
-        path: path.to_string_lossy().into_owned(),
+        path: JsonPath::of(path),
         plain: true,
         pack: None,
         pinned: match decision {
@@ -358,7 +358,7 @@ fn print_plain(out: &mut Out, path: &Path, plain: &Plain) -> Result<(), Fail> {
     field("file", show(path))?;
     field("size", format!("{} bytes", size(plain.size)))?;
     match (&plain.pack, &plain.pinned) {
-        (Some(pack), _) => field("pack", show(Path::new(pack)))?,
+        (Some(pack), _) => field("pack", show(&pack.0))?,
         (None, None) => field("plain", "until several processes write it".into())?,
         (None, Some(why)) => field("plain", format!("for ever: {}", show(Path::new(why))))?,
     }
@@ -442,14 +442,11 @@ fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
     field("created", stat.created.clone())?;
     field("modified", stat.mtime.clone())?;
     field("uuid", stat.uuid.clone())?;
-    field("container", show(Path::new(&stat.container)))?;
+    field("container", show(&stat.container.0))?;
     if stat.backends.len() > 1 {
         for Backend { id, state, path, error } in &stat.backends {
-            let place = path
-                .as_deref()
-                .map(|path| show(Path::new(path)))
-                .or(error.clone())
-                .unwrap_or_default();
+            let place =
+                path.as_ref().map(|path| show(&path.0)).or(error.clone()).unwrap_or_default();
             let state = if *state == "active" { String::new() } else { format!("{state}  ") };
             field("backend", format!("{id}  {state}{place}"))?;
         }
