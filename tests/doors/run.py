@@ -111,12 +111,16 @@ def exists(test):
 
 
 def semantics():
-    """SEMANTICS.md and the tests know each other: each sentence names a test, each test that is
-    named is there, each behaviour is named, each difference has a row."""
+    """SEMANTICS.md and the tests know each other: each sentence has a label of its own and names a
+    test, each test that is named is there, each behaviour is named, each difference has a row."""
     text = (ROOT / "docs/SEMANTICS.md").read_text()
     tests = r"`((?:doors|fuse|preload|mpi|cli)/(?!NAME|FILE)[\w.]+|(?!FILE)\w+::(?!NAME)\w+)`"
     sentences = re.findall(r"^\* \*\*(\w+)\*\*(.*(?:\n  .*)*)", text, re.M)
-    wrong = [f"no test {test}" for test in sorted(set(re.findall(tests, text))) if not exists(test)]
+    labels = [label for label, _ in sentences]
+    wrong = [f"{label} is twice" for label in sorted(set(labels)) if labels.count(label) > 1]
+    wrong += [
+        f"no test {test}" for test in sorted(set(re.findall(tests, text))) if not exists(test)
+    ]
     wrong += [
         f"{sentence} names no test" for sentence, words in sentences if not re.search(tests, words)
     ]
