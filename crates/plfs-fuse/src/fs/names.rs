@@ -128,8 +128,7 @@ impl Door {
         Ok((self.plfs.created_plain(file, &stat, &path, options), stat))
     }
 
-    /// Creates a file with a container as the caller, with what its directory says: the group, if
-    /// it has the set-group-ID bit, and the access list, instead of the umask.
+    /// Creates a file with a container as the caller, with what its directory says.
     fn make_container(
         &self,
         caller: Caller,
@@ -138,13 +137,7 @@ impl Door {
         options: OpenOptions,
         umask: u32,
     ) -> Result<File> {
-        let dir = dir_of(parent)?;
-        let stat = rustix::fs::fstat(dir)?;
-        let gid = if stat.st_mode & SET_GROUP_ID != 0 { stat.st_gid } else { caller.gid };
-        let (mode, list) = match acl::of_new_file(dir, options.mode & 0o7777) {
-            Some((mode, list)) => (mode, list),
-            None => (options.mode & 0o7777 & !umask, None),
-        };
+        let NewFile { gid, mode, list } = new_file(caller, parent, options.mode, umask)?;
         let options = OpenOptions { mode, ..options };
         let file =
             self.as_caller_in_engine(Caller { gid, ..caller }, mode & SET_GROUP_ID != 0, || {
@@ -477,6 +470,25 @@ fn visible(name: &OsStr) -> Result<&OsStr> {
 
 fn creatable(name: &OsStr) -> Result<&OsStr> {
     if is_hidden(name) { Err(Errno::PERM) } else { Ok(name) }
+}
+
+/// What a directory says of a file that is made in it.
+pub(super) struct NewFile {
+    pub(super) gid: u32,
+    pub(super) mode: u32,
+    /// An access list, if the mode does not express it.
+    pub(super) list: Option<Vec<u8>>,
+}
+
+/// Of a file that the engine makes for the caller, with a mode that a program asked for: the
+/// directory's group, if it has the set-group-ID bit, and its list for new files, instead of the
+/// umask. A backend does the same for what it creates itself.
+pub(super) fn new_file(caller: Caller, parent: &Inode, mode: u32, umask: u32) -> Result<NewFile> {
+    let (dir, mode) = (dir_of(parent)?, mode & 0o7777);
+    let stat = rustix::fs::fstat(dir)?;
+    let gid = if stat.st_mode & SET_GROUP_ID != 0 { stat.st_gid } else { caller.gid };
+    let (mode, list) = acl::of_new_file(dir, mode).unwrap_or((mode & !umask, None));
+    Ok(NewFile { gid, mode, list })
 }
 
 /// All names in a directory that programs should see.

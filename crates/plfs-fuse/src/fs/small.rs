@@ -19,10 +19,10 @@ use plfs_core::{File, OpenOptions, OpenPack};
 use rustix::fs::{AtFlags, RenameFlags};
 
 use super::attributes::{logical_attr, set_file_times};
+use super::names::{NewFile, new_file};
 use super::{
     Changes, Door, Entry, Listing, READ_WRITE, Result, SET_GROUP_ID, SET_USER_ID, dir_of, errno_of,
 };
-use crate::acl;
 use crate::creds::{Acting, Caller};
 use crate::inode::{Inode, key_in_pack, lock};
 
@@ -137,8 +137,8 @@ impl Door {
         }
     }
 
-    /// Creates a file in the pack of its directory, with what that says of groups and modes. Access
-    /// lists are not kept, but their part in the mode is.
+    /// Creates a file in the pack of its directory, with what that says of the group and the mode.
+    /// Access lists are not kept, but their part in the mode is.
     pub(super) fn make_in_pack(
         &self,
         caller: Caller,
@@ -147,13 +147,7 @@ impl Door {
         options: OpenOptions,
         umask: u32,
     ) -> Result<File> {
-        let dir = dir_of(parent)?;
-        let stat = rustix::fs::fstat(dir)?;
-        let gid = if stat.st_mode & SET_GROUP_ID != 0 { stat.st_gid } else { caller.gid };
-        let mode = match acl::of_new_file(dir, options.mode & 0o7777) {
-            Some((mode, _)) => mode,
-            None => options.mode & 0o7777 & !umask,
-        };
+        let NewFile { gid, mode, .. } = new_file(caller, parent, options.mode, umask)?;
         let _acting = Acting::as_daemon();
         let options = OpenOptions { mode, ..options };
         let made = self.plfs.create_packed(path, options, (caller.uid, gid)).map_err(errno_of);
