@@ -41,15 +41,11 @@ fuzz_target!(|bytes: &[u8]| {
         );
         for (_, record) in &block.records {
             match record {
-                Record::Run {
-                    logical, length, stride, count, segment, physical, stamp, ..
-                } => {
-                    let end = run_end(*logical, *length, *stride, *count, *physical)
-                        .expect("a run keeps the limits");
+                Record::Run(run) => {
                     assert!(
-                        end <= header.eof
-                            && *stamp <= header.stamp
-                            && usize::from(*segment) < block.segments.len()
+                        run.end().expect("a run keeps the limits") <= header.eof
+                            && run.stamp <= header.stamp
+                            && usize::from(run.segment) < block.segments.len()
                     );
                 }
                 Record::Hole { logical, length, stamp, .. } => {

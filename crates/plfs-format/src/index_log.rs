@@ -189,32 +189,55 @@ impl Repeat {
     pub const ONCE: Repeat = Repeat { stride: 0, count: 1 };
 }
 
+/// `count` pieces: piece i covers `[logical + i*stride, … + length)` and lies at `physical +
+/// i*length` of segment reference `segment`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunRecord {
+    /// Offset of piece 0 in the file.
+    pub logical: u64,
+    /// Bytes in a piece, at least 1.
+    pub length: u64,
+    /// Distance from a piece to the next; 0 if `count` is 1.
+    pub stride: i64,
+    /// Number of pieces, at least 1.
+    pub count: u32,
+    /// Index into the block's segment references.
+    pub segment: u16,
+    /// Offset of piece 0 in the segment.
+    pub physical: u64,
+    /// Who wrote it: the number of a [`Record::Writer`].
+    pub writer: u32,
+    /// When its first piece was written; orders it.
+    pub stamp: u64,
+    /// How the run recurs: the second repeats what the first makes of it. In the segment all
+    /// follow each other. A run that recurs is written as a nest.
+    pub repeat: [Repeat; 2],
+}
+
+impl RunRecord {
+    /// Its [`nest_end`].
+    pub fn end(&self) -> Option<u64> {
+        let RunRecord { logical, length, stride, count, physical, repeat, .. } = *self;
+        nest_end(logical, length, stride, count, physical, repeat)
+    }
+
+    /// How many runs it is.
+    fn runs(&self) -> u32 {
+        self.repeat[0].count * self.repeat[1].count
+    }
+
+    /// One past its last byte in its segment. Only of what was decoded: its numbers do not
+    /// overflow.
+    pub fn physical_end(&self) -> u64 {
+        self.physical + self.length * u64::from(self.count) * u64::from(self.runs())
+    }
+}
+
 /// One index record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// `count` pieces: piece i covers `[logical + i*stride, … + length)` and lies at `physical +
-    /// i*length` of segment reference `segment`.
-    Run {
-        /// Offset of piece 0 in the file.
-        logical: u64,
-        /// Bytes in a piece, at least 1.
-        length: u64,
-        /// Distance from a piece to the next; 0 if `count` is 1.
-        stride: i64,
-        /// Number of pieces, at least 1.
-        count: u32,
-        /// Index into the block's segment references.
-        segment: u16,
-        /// Offset of piece 0 in the segment.
-        physical: u64,
-        /// Who wrote it: the number of a [`Record::Writer`].
-        writer: u32,
-        /// When its first piece was written; orders it.
-        stamp: u64,
-        /// How the run recurs: the second repeats what the first makes of it. In the segment all
-        /// follow each other. A run that recurs is written as a nest.
-        repeat: [Repeat; 2],
-    },
+    /// Bytes of a segment.
+    Run(RunRecord),
     /// These bytes are zeros, and no segment has them.
     Hole {
         /// Offset in the file.
@@ -301,20 +324,6 @@ pub struct Block {
     /// The records in order; unknown kinds from 128 on are left out but keep their position, so
     /// the position in the block is given with each.
     pub records: Vec<(u32, Record)>,
-}
-
-impl Record {
-    /// Where a run, however often it recurs, ends in its segment: index of the segment in the
-    /// block, and offset. `None` of other records. Only of what was decoded: its numbers do not
-    /// overflow.
-    pub fn physical_end(&self) -> Option<(usize, u64)> {
-        let Record::Run { length, count, segment, physical, repeat: [inner, outer], .. } = self
-        else {
-            return None;
-        };
-        let runs = u64::from(inner.count) * u64::from(outer.count);
-        Some((usize::from(*segment), physical + length * u64::from(*count) * runs))
-    }
 }
 
 /// Where an index log belongs; blocks that say otherwise are not valid.
@@ -440,7 +449,7 @@ mod tests {
                 boot_id: 9,
                 host: "node1".into(),
             },
-            Record::Run {
+            Record::Run(RunRecord {
                 logical: 0,
                 length: 3,
                 stride: 10,
@@ -450,8 +459,8 @@ mod tests {
                 writer: 5,
                 stamp: 41,
                 repeat: [Repeat::ONCE; 2],
-            },
-            Record::Run {
+            }),
+            Record::Run(RunRecord {
                 logical: 100,
                 length: 3,
                 stride: -10,
@@ -461,7 +470,7 @@ mod tests {
                 writer: 5,
                 stamp: 41,
                 repeat: [Repeat::ONCE; 2],
-            },
+            }),
         ]
     }
 
@@ -529,7 +538,7 @@ mod tests {
     }
 
     pub(super) fn run(logical: u64) -> Record {
-        Record::Run {
+        Record::Run(RunRecord {
             logical,
             length: 3,
             stride: 0,
@@ -539,7 +548,7 @@ mod tests {
             writer: 0,
             stamp: 1,
             repeat: [Repeat::ONCE; 2],
-        }
+        })
     }
 
     pub(super) fn hole(logical: u64) -> Record {
@@ -549,7 +558,7 @@ mod tests {
     /// Two planes of three rows of four pieces of three bytes.
     pub(super) fn nest() -> Record {
         let repeat = [Repeat { stride: 40, count: 3 }, Repeat { stride: 200, count: 2 }];
-        Record::Run {
+        Record::Run(RunRecord {
             logical: 7,
             length: 3,
             stride: 9,
@@ -559,7 +568,7 @@ mod tests {
             writer: 0,
             stamp: 1,
             repeat,
-        }
+        })
     }
 
     #[test]
@@ -571,7 +580,8 @@ mod tests {
             (2, 7 + 200 + 80 + 27 + 3, 2)
         );
         assert_eq!(block.records, [(0, nest()), (1, run(9))]);
-        assert_eq!(nest().physical_end(), Some((0, 100 + 6 * 4 * 3)));
+        let Record::Run(nest) = nest() else { panic!("no run") };
+        assert_eq!(nest.physical_end(), 100 + 6 * 4 * 3);
     }
 
     #[test]

@@ -1,14 +1,23 @@
 //! From records to index blocks.
 
-use plfs_format::index_log::{BLOCK_NEST_RUNS_MAX, Record};
+use plfs_format::index_log::{BLOCK_NEST_RUNS_MAX, Record, RunRecord};
 use plfs_format::name::SegmentRef;
 
-use crate::{HOLE, Stamped};
+use crate::{HOLE, Run, Stamped};
 
 /// Records in one index block at most: 56 KB each thousand, far below the format's limit.
 pub const BLOCK_RECORDS: usize = 65_536;
 /// Records a writer may hold before it appends them on its own: about 3 MB.
 pub const PENDING_RECORDS: usize = 65_536;
+
+impl Stamped {
+    /// What a record says; `segment` is the number that its reader has for the segment.
+    pub fn of_record(record: &RunRecord, segment: u32) -> Stamped {
+        let RunRecord { logical, length, stride, count, physical, stamp, repeat, .. } = *record;
+        let run = Run { logical, length, stride, count, segment, physical };
+        Stamped { run, repeat, stamp }
+    }
+}
 
 /// What an index block says of `runs`, whose segment numbers are indexes into `all`: the segments
 /// that they use, and a record each.
@@ -36,7 +45,7 @@ pub fn block_of(
             segments.push(all[run.segment as usize]);
             segments.len() as u16 - 1
         });
-        records.push(Record::Run {
+        records.push(Record::Run(RunRecord {
             logical: run.logical,
             length: run.length,
             stride: run.stride,
@@ -46,7 +55,7 @@ pub fn block_of(
             writer,
             stamp: *stamp,
             repeat: *repeat,
-        });
+        }));
     }
     (segments, records)
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use plfs::store::{Errno, Links, Open, Store};
 use plfs::{Config, File, Health, OpenOptions, Opened, Plfs};
-use plfs_format::index_log::{Append, Record, Repeat, align_up, encode_block};
+use plfs_format::index_log::{Append, Record, Repeat, RunRecord, align_up, encode_block};
 use plfs_format::name::{self, SegmentRef};
 use plfs_testkit::{FaultStore, MemStore, Op};
 
@@ -186,16 +186,18 @@ fn at_of(set: u32) -> SegmentRef {
 
 /// `nests` records of `rows` runs of two pieces each, with these stamps.
 fn nests(rows: u32, stamps: impl Iterator<Item = u64>) -> Vec<Record> {
-    let nest = |(i, stamp): (usize, u64)| Record::Run {
-        logical: 10 * i as u64,
-        length: 1,
-        stride: 2,
-        count: 2,
-        segment: 0,
-        physical: 0,
-        writer: 0,
-        stamp,
-        repeat: [Repeat { stride: 10_000, count: rows }, Repeat::ONCE],
+    let nest = |(i, stamp): (usize, u64)| {
+        Record::Run(RunRecord {
+            logical: 10 * i as u64,
+            length: 1,
+            stride: 2,
+            count: 2,
+            segment: 0,
+            physical: 0,
+            writer: 0,
+            stamp,
+            repeat: [Repeat { stride: 10_000, count: rows }, Repeat::ONCE],
+        })
     };
     stamps.enumerate().map(nest).collect()
 }
@@ -313,7 +315,7 @@ fn sums_of_the_same_bytes_cost_what_the_bytes_cost() {
         sums: vec![1],
     };
     let mut records = vec![sums; SUMS];
-    records.push(Record::Run {
+    records.push(Record::Run(RunRecord {
         logical: 0,
         length: DATA,
         stride: 0,
@@ -323,7 +325,7 @@ fn sums_of_the_same_bytes_cost_what_the_bytes_cost() {
         writer: 0,
         stamp: u64::MAX / 2,
         repeat: [Repeat::ONCE; 2],
-    });
+    }));
     let log = memory
         .open(&file.container().unwrap().path(&name::index_log(set)), Open::READ_WRITE)
         .unwrap();

@@ -8,8 +8,8 @@ use super::{
     ALIGN, BLOCK_NEST_RUNS_MAX, Block, FLAG_DATA_DURABLE, FLAG_TRUNCATE, HEADER_BYTES, Header,
     KIND_HOLE, KIND_NEST, KIND_RUN, KIND_SUMS, KIND_TRUNCATE, KIND_WRITER, LogId, MAGIC,
     PAYLOAD_MAX, REF_BYTES, REFERENCE_BASE, RawHeader, RawHole, RawNest, RawRecord, RawReference,
-    RawRun, RawSums, RawTruncate, RawWriter, Record, Repeat, SUMMED_AT, align_up, are_sums_valid,
-    nest_end, run_end,
+    RawRun, RawSums, RawTruncate, RawWriter, Record, Repeat, RunRecord, SUMMED_AT, align_up,
+    are_sums_valid, run_end,
 };
 use crate::name::{BACKEND_MAX, SegmentRef};
 use crate::{Bad, MAX_OFFSET, crc};
@@ -115,6 +115,22 @@ pub fn is_torn(log: LogId, offset: u64, head: &[u8], written: u64) -> bool {
         || block.get(first..).unwrap_or_default().chunks_exact(SECTOR).any(is_zero)
 }
 
+impl RawRun {
+    fn decoded(&self, repeat: [Repeat; 2]) -> RunRecord {
+        RunRecord {
+            logical: self.logical.get(),
+            length: self.length.get(),
+            stride: self.stride.get(),
+            count: self.record.count.get(),
+            segment: self.record.segment.get(),
+            physical: self.physical.get(),
+            writer: self.writer.get(),
+            stamp: self.stamp.get(),
+            repeat,
+        }
+    }
+}
+
 /// Decodes the records of a block whose header [`block_at`] found at the start of `bytes`, which
 /// lie at `offset`.
 ///
@@ -146,14 +162,8 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
         let names_none = head.segment == 0 && head.count == 0;
         // A run, alone or the first of a nest.
         let mut push_runs = |run: &RawRun, repeat: [Repeat; 2]| {
-            let (logical, length, stride, count, physical) = (
-                run.logical.get(),
-                run.length.get(),
-                run.stride.get(),
-                run.record.count.get(),
-                run.physical.get(),
-            );
-            match nest_end(logical, length, stride, count, physical, repeat) {
+            let run = run.decoded(repeat);
+            match run.end() {
                 Some(end) if end <= header.eof => eof = end.max(eof),
                 _ => {
                     return Err(
@@ -161,33 +171,17 @@ pub fn decode_block(header: Header, offset: u64, bytes: &[u8]) -> Result<Block, 
                     );
                 }
             }
-            let [inner, outer] = repeat;
-            nested += if inner.count > 1 { inner.count * outer.count } else { 0 };
+            nested += if repeat[0].count > 1 { run.runs() } else { 0 };
             if nested > BLOCK_NEST_RUNS_MAX {
                 return Err("the nests of a block have too many runs");
             }
-            if is_young(&run.stamp) {
+            if run.stamp > header.stamp {
                 return Err("a record is younger than its block");
             }
-            let (segment, writer, stamp) =
-                (run.record.segment.get(), run.writer.get(), run.stamp.get());
-            if segment >= header.references {
+            if run.segment >= header.references {
                 return Err("a run names a segment that the block does not list");
             }
-            records.push((
-                position,
-                Record::Run {
-                    logical,
-                    length,
-                    stride,
-                    count,
-                    segment,
-                    physical,
-                    writer,
-                    stamp,
-                    repeat,
-                },
-            ));
+            records.push((position, Record::Run(run)));
             runs += 1;
             Ok(())
         };
@@ -457,19 +451,8 @@ mod tests {
                 seal(&mut hurt[..used]);
                 if let Some(Ok(block)) = decode(&hurt, 0) {
                     for (_, record) in block.records {
-                        if let Record::Run {
-                            logical,
-                            length,
-                            stride,
-                            count,
-                            physical,
-                            segment,
-                            repeat,
-                            ..
-                        } = record
-                        {
-                            let end = nest_end(logical, length, stride, count, physical, repeat);
-                            assert!(end.is_some() && segment == 0);
+                        if let Record::Run(run) = record {
+                            assert!(run.end().is_some() && run.segment == 0);
                         }
                     }
                 }

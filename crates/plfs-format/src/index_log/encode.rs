@@ -6,14 +6,30 @@ use super::{
     ALIGN, Append, BLOCK_NEST_RUNS_MAX, FLAG_DATA_DURABLE, FLAG_TRUNCATE, HEADER_BYTES, HOLE_BYTES,
     KIND_HOLE, KIND_NEST, KIND_RUN, KIND_SUMS, KIND_TRUNCATE, KIND_WRITER, LogId, MAGIC,
     NEST_BYTES, PAYLOAD_MAX, REFERENCE_BASE, RUN_BYTES, RawHeader, RawHole, RawNest, RawRecord,
-    RawReference, RawRun, RawSums, RawTruncate, RawWriter, Record, SUMMED_AT, TRUNCATE_BYTES,
-    align_up, are_sums_valid, nest_end, run_end,
+    RawReference, RawRun, RawSums, RawTruncate, RawWriter, Record, RunRecord, SUMMED_AT,
+    TRUNCATE_BYTES, align_up, are_sums_valid, run_end,
 };
 use crate::name::SegmentRef;
 use crate::{Bad, crc};
 
 /// Bytes of a host name that are kept: the record's length must fit in a byte, in units of 8.
 const HOST_BYTES_MAX: usize = 255;
+
+impl RawRun {
+    /// `kind` and `bytes` are those of the record that it is, or begins.
+    fn of(kind: u8, bytes: usize, run: &RunRecord) -> RawRun {
+        RawRun {
+            record: RawRecord::new(kind, bytes, run.segment, run.count),
+            logical: run.logical.into(),
+            length: run.length.into(),
+            stride: run.stride.into(),
+            physical: run.physical.into(),
+            writer: run.writer.into(),
+            zero: 0.into(),
+            stamp: run.stamp.into(),
+        }
+    }
+}
 
 /// Encodes one block of `log`, padded to [`ALIGN`].
 ///
@@ -31,50 +47,25 @@ pub fn encode_block(
     let (mut eof, mut truncates, mut runs, mut nested) = (0, 0, 0, 0);
     for record in records {
         match record {
-            Record::Run {
-                logical,
-                length,
-                stride,
-                count,
-                segment,
-                physical,
-                writer,
-                stamp,
-                repeat,
-            } => {
-                let [inner, outer] = *repeat;
-                let Some(end) = nest_end(*logical, *length, *stride, *count, *physical, *repeat)
-                else {
+            Record::Run(run) => {
+                let [inner, outer] = run.repeat;
+                let Some(end) = run.end() else {
                     return bad("a run leaves the file's range");
                 };
                 eof = end.max(eof);
                 runs += 1;
-                let is_nest = inner.count > 1;
-                let (kind, bytes) =
-                    if is_nest { (KIND_NEST, NEST_BYTES) } else { (KIND_RUN, RUN_BYTES) };
-                let run = RawRun {
-                    record: RawRecord::new(kind, bytes, *segment, *count),
-                    logical: (*logical).into(),
-                    length: (*length).into(),
-                    stride: (*stride).into(),
-                    physical: (*physical).into(),
-                    writer: (*writer).into(),
-                    zero: 0.into(),
-                    stamp: (*stamp).into(),
-                };
-                if !is_nest {
-                    out.extend_from_slice(run.as_bytes());
+                if inner.count == 1 {
+                    out.extend_from_slice(RawRun::of(KIND_RUN, RUN_BYTES, run).as_bytes());
                     continue;
                 }
-                nested += inner.count * outer.count;
+                nested += run.runs();
                 if nested > BLOCK_NEST_RUNS_MAX {
                     return bad("the nests of a block have too many runs");
                 }
-                let (row_stride, plane_stride) = (inner.stride.into(), outer.stride.into());
                 let nest = RawNest {
-                    run,
-                    row_stride,
-                    plane_stride,
+                    run: RawRun::of(KIND_NEST, NEST_BYTES, run),
+                    row_stride: inner.stride.into(),
+                    plane_stride: outer.stride.into(),
                     rows: inner.count.into(),
                     planes: outer.count.into(),
                 };
@@ -216,12 +207,12 @@ fn frame(
 #[cfg(test)]
 mod tests {
     use super::super::tests::{FIRST, LOG, SEGMENT, decode, encode, hole, run};
-    use super::super::{REF_BYTES, Repeat};
+    use super::super::{REF_BYTES, Repeat, RunRecord};
     use super::*;
 
     #[test]
     fn the_worked_example_of_the_document() {
-        let run = Record::Run {
+        let run = Record::Run(RunRecord {
             logical: 0,
             length: 3,
             stride: 10,
@@ -231,7 +222,7 @@ mod tests {
             writer: 0,
             stamp: 1,
             repeat: [Repeat::ONCE; 2],
-        };
+        });
         let bytes = encode(0, 1, &[SEGMENT], &[run]);
         assert_eq!(bytes[64..80], [0xfe, 0xca, 0xad, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[80..88], [1, 7, 0, 0, 3, 0, 0, 0]);
@@ -239,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_truncate_is_alone() {
-        let run = Record::Run {
+        let run = Record::Run(RunRecord {
             logical: 0,
             length: 3,
             stride: 0,
@@ -249,7 +240,7 @@ mod tests {
             writer: 0,
             stamp: 1,
             repeat: [Repeat::ONCE; 2],
-        };
+        });
         assert!(
             encode_block(
                 LOG,

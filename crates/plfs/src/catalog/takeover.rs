@@ -1,6 +1,6 @@
 //! Whether a node may go on with a log set that nobody owns.
 
-use plfs_format::index_log::decode_block;
+use plfs_format::index_log::{Record, decode_block};
 use plfs_format::name;
 
 use super::Index;
@@ -23,9 +23,10 @@ pub fn complete(container: &Container, set: u32) -> Result<Option<u64>> {
         let block = decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&path, bad))?;
         youngest = youngest.max(header.stamp);
         for (_, record) in &block.records {
-            if let Some((segment, until)) = record.physical_end() {
-                let end: &mut u64 = ends.entry(block.segments[segment]).or_default();
-                *end = (*end).max(until);
+            if let Record::Run(run) = record {
+                let end: &mut u64 =
+                    ends.entry(block.segments[usize::from(run.segment)]).or_default();
+                *end = (*end).max(run.physical_end());
             }
         }
         Ok(())

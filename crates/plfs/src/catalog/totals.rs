@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use plfs_format::flat_index;
-use plfs_format::index_log::{Record, decode_block, nest_end};
+use plfs_format::index_log::{Record, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::{self, Summary};
 use plfs_format::superblock::FILE_BYTES;
@@ -141,9 +141,10 @@ impl Totalizer {
                 match decode_block(header, offset, at) {
                     Ok(block) => block.records.iter().for_each(|(_, record)| {
                         self.size.push_record(set, record);
-                        if let Some((segment, until)) = record.physical_end() {
-                            let end = self.segments.entry(block.segments[segment]).or_default();
-                            *end = (*end).max(until);
+                        if let Record::Run(run) = record {
+                            let at = block.segments[usize::from(run.segment)];
+                            let end = self.segments.entry(at).or_default();
+                            *end = (*end).max(run.physical_end());
                         }
                     }),
                     // Damage that reading will report; the header still tells a size.
@@ -194,12 +195,8 @@ struct SizeReplay {
 impl SizeReplay {
     fn push_record(&mut self, set: u32, record: &Record) {
         match record {
-            Record::Run { logical, length, stride, count, physical, stamp, repeat, .. } => {
-                // Decoding has checked that there is an end.
-                let end =
-                    nest_end(*logical, *length, *stride, *count, *physical, *repeat).unwrap_or(0);
-                self.push((*stamp, set), end, false);
-            }
+            // Decoding has checked that there is an end.
+            Record::Run(run) => self.push((run.stamp, set), run.end().unwrap_or(0), false),
             Record::Hole { logical, length, stamp, .. } => {
                 self.push((*stamp, set), logical + length, false)
             }

@@ -455,10 +455,10 @@ fn tell_gap(
 fn promise(block: &Block, offset: u64, path: &Path, ends: &mut Ends, emptied: &mut u64) {
     for (_, record) in &block.records {
         match record {
-            Record::Run { .. } => {
-                let Some((segment, end)) = record.physical_end() else { continue };
+            Record::Run(run) => {
+                let end = run.physical_end();
                 let known = ends
-                    .entry(block.segments[segment])
+                    .entry(block.segments[usize::from(run.segment)])
                     .or_insert_with(|| (0, path.to_path_buf(), offset));
                 if known.0 < end {
                     *known = (end, path.to_path_buf(), offset);

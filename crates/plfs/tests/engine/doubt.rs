@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use plfs::store::{Open, Store};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_format::index_log::{Append, Record, Repeat, align_up, encode_block};
+use plfs_format::index_log::{Append, Record, Repeat, RunRecord, align_up, encode_block};
 use plfs_format::name::{self, SegmentRef};
 use plfs_testkit::MemStore;
 
@@ -84,7 +84,7 @@ fn a_segment_of_a_set_that_is_not_there_hangs_nobody() {
     let at = SegmentRef { set: !set, stream: 0, segment: 0, backend: 0 };
     let records = [
         Record::Sums { segment: 0, boot: 5, physical: 0, length: 100, unit: 100, sums: vec![1] },
-        Record::Run {
+        Record::Run(RunRecord {
             logical: 0,
             length: 100,
             stride: 0,
@@ -94,7 +94,7 @@ fn a_segment_of_a_set_that_is_not_there_hangs_nobody() {
             writer: 0,
             stamp: u64::MAX / 2,
             repeat: [Repeat::ONCE; 2],
-        },
+        }),
     ];
     append(&memory, &file, set, &[at], &records);
     let (tell, told) = std::sync::mpsc::channel();

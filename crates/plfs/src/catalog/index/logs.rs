@@ -100,27 +100,16 @@ impl Part {
             let mut runs = Vec::new();
             for (_, record) in &block.records {
                 match *record {
-                    Record::Run {
-                        logical,
-                        length,
-                        stride,
-                        count,
-                        segment,
-                        physical,
-                        stamp,
-                        repeat,
-                        ..
-                    } => {
-                        let segment = numbers[segment as usize];
+                    Record::Run(ref run) => {
+                        let segment = numbers[usize::from(run.segment)];
                         let end = &mut self.ends[segment as usize];
-                        *end = (*end).max(record.physical_end().map_or(0, |(_, until)| until));
-                        let run = Run { logical, length, stride, count, segment, physical };
-                        let all = Stamped { run, repeat, stamp };
+                        *end = (*end).max(run.physical_end());
+                        let all = Stamped::of_record(run, segment);
                         nests.may_have(container, &all)?;
                         all.each().for_each(|run| match doubt {
                             _ if is_own => {}
-                            Some(_) => runs.push((run, order(stamp, set))),
-                            None => self.bulk.push(run, order(stamp, set)),
+                            Some(_) => runs.push((run, order(all.stamp, set))),
+                            None => self.bulk.push(run, order(all.stamp, set)),
                         });
                     }
                     Record::Hole { logical, length, stamp, .. } if !is_own => {

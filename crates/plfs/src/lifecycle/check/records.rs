@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use plfs_format::index_log::{Record, decode_block};
+use plfs_format::index_log::{Record, RunRecord, decode_block};
 use plfs_format::name::{self, Name};
 use plfs_index::{Run, Stamped};
 
@@ -81,18 +81,8 @@ pub fn records(container: &Container) -> Result<Records> {
                 decode_block(header, offset, at).map_err(|bad| Error::of_bytes(&path, bad))?;
             for (_, record) in block.records {
                 match record {
-                    Record::Run {
-                        logical,
-                        length,
-                        stride,
-                        count,
-                        segment,
-                        physical,
-                        writer,
-                        stamp,
-                        repeat,
-                    } => {
-                        let at = block.segments[usize::from(segment)];
+                    Record::Run(run) => {
+                        let at = block.segments[usize::from(run.segment)];
                         let segment = match numbers.get(&at) {
                             Some(number) => *number,
                             None => {
@@ -100,8 +90,8 @@ pub fn records(container: &Container) -> Result<Records> {
                                 *numbers.entry(at).or_insert(all.data_logs.len() as u32 - 1)
                             }
                         };
-                        let run = Run { logical, length, stride, count, segment, physical };
-                        let runs = Stamped { run, repeat, stamp };
+                        let RunRecord { writer, stamp, .. } = run;
+                        let runs = Stamped::of_record(&run, segment);
                         nests.may_have(container, &runs)?;
                         for run in runs.each() {
                             wrote.push((all.records.len(), writer));
