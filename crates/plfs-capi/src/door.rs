@@ -12,8 +12,7 @@ use std::sync::{Arc, OnceLock};
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::config::managed_dirs as managed_dirs_of_process;
 use plfs_core::store::{
-    BEHIND_STANDARD, Errno, Kind, Links, Open, PosixFile, PosixStore, Stat, StoreFile, Time,
-    stat_of,
+    Errno, Kind, Links, Open, PosixFile, PosixStore, Stat, StoreFile, Time, stat_of,
 };
 use plfs_core::{
     File, NameFile, OpenOptions, Opened, SUPERBLOCK_BYTES, Writers, is_layout, may_be_logical,
@@ -582,24 +581,27 @@ pub unsafe extern "C" fn plfs_door_adopt(
             unsafe { (out.as_mut().ok_or_else(|| Failure::from(Errno::FAULT))?, borrow(fd)?) };
         *out = std::ptr::null_mut();
         let stat = stat_of(&rustix::fs::fstat(of)?);
-        // SAFETY: the caller has the descriptor as long as this call.
-        if !plfs()?.may_have_container(&unsafe { PosixFile::lent(fd) }, &stat) {
+        if stat.kind != Kind::File {
             return Ok(0);
         }
-        // An inherited descriptor may be of a file that this user could not open; one that cannot
-        // read, or only into aligned buffers, must be opened again.
-        let can_read = rustix::fs::fcntl_getfl(of).is_ok_and(|how| {
-            how & OFlags::ACCMODE != OFlags::WRONLY && !how.contains(OFlags::DIRECT)
-        });
+        // Of a file that is not one by its stat the attribute says all. Of others an inherited
+        // descriptor may be one that this user could not open; one that cannot read, or only into
+        // aligned buffers, must be opened again.
+        let can_read = !may_be_logical(&stat)
+            || rustix::fs::fcntl_getfl(of).is_ok_and(|how| {
+                how & OFlags::ACCMODE != OFlags::WRONLY && !how.contains(OFlags::DIRECT)
+            });
         let reader = match can_read {
-            true => rustix::io::fcntl_dupfd_cloexec(of, BEHIND_STANDARD)?,
-            false => rustix::fs::open(
+            // SAFETY: the caller has the descriptor as long as this call.
+            true => unsafe { PosixFile::lent(fd) },
+            false => PosixFile::from_fd(rustix::fs::open(
                 format!("/proc/self/fd/{fd}"),
                 OFlags::RDONLY | OFlags::CLOEXEC,
                 Mode::empty(),
-            )?,
+            )?),
         };
-        match plfs()?.adopt(&PosixFile::from_fd(reader), &link_of(fd)?, access_of(flags))? {
+        let (path, access) = (link_of(fd)?, access_of(flags));
+        match plfs()?.adopt_known(&reader, NameFile::Closes, &path, &stat, access)? {
             Some(file) => {
                 *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
                 Ok(1)

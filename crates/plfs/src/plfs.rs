@@ -391,12 +391,6 @@ impl Plfs {
         !matches!(base::pin(file, why), Ok(Decision::Container { .. }))
     }
 
-    /// [`may_be_logical`] of an open file, which may have lost its name: of one that was plain
-    /// before only the attribute says so then. One call more for files with one link.
-    pub fn may_have_container(&self, file: &dyn StoreFile, stat: &Stat) -> bool {
-        may_be_logical(stat) || stat.kind == Kind::File && base::is_begun(file, stat)
-    }
-
     fn promote(
         &self,
         file: &dyn StoreFile,
