@@ -114,8 +114,7 @@ static inline void signals_resume_scope(const int *unused)
  * file, and calls that change no bytes are libc's. */
 #define OFD_IS_PLAIN(o) (PLFS(plfs_door_is_plain((o)->file)) == 1)
 
-/* Can a file with this stat have a container? It has the length of a superblock, or a second name.
- */
+/* Can a file with this stat have a container? It has a superblock's length, or a second name. */
 static inline bool stat_may_be_name(const struct stat *st)
 {
 	return S_ISREG(st->st_mode) && (st->st_size == PLFS_SUPER_BYTES || st->st_nlink > 1);
@@ -192,10 +191,14 @@ ssize_t hide_entries(int fd, char *buf, ssize_t n);
 
 /* spawn.c */
 /* Called before another program shares our descriptions: commits, lets the program find them, and
- * lets plain files stay plain that it may write: all, or those that an exec leaves
- * open. Gives the error of the commit. */
+ * lets plain files stay plain that it may write: all, or those that an exec leaves open. Gives the
+ * error of the commit. */
 enum shared { SHARED_ALL, SHARED_BY_EXEC };
 int64_t share_with_process(enum shared shared);
+/* Around fork, as fd_lock. */
+void spawn_lock(void);
+void spawn_unlock(void);
+
 /* hand_over.c: descriptors that somebody writes to whom PLFS does not see */
 /* Lets the file of o stay plain, or replaces its descriptor if it is not. `why` is for people. */
 void hand_over(int fd, struct ofd *o, const char *why);
@@ -206,11 +209,6 @@ void hand_over_new(int fd, struct ofd *o);
 void kernel_writes(void);
 /* Puts a descriptor that cannot write over fd. 0, or a negative errno. */
 int make_placeholder(int fd);
-
-/* spawn.c */
-/* Around fork, as fd_lock. */
-void spawn_lock(void);
-void spawn_unlock(void);
 
 /* init.c */
 /* Commits all files and leaves their log sets; they stay usable. Nothing if there are none. */
