@@ -2,6 +2,8 @@
 //! changed, and no program is started from the test's own. One binary, because linking each costs
 //! more than most of them take.
 
+#[path = "../common/failing.rs"]
+mod failing;
 #[path = "../common/scratch.rs"]
 mod scratch;
 
@@ -10,6 +12,8 @@ mod check;
 mod close_to_open;
 mod compact;
 mod crash;
+mod damage;
+mod death;
 mod doubt;
 mod federation;
 mod index_parts;
@@ -18,6 +22,7 @@ mod layout;
 mod lost;
 mod model;
 mod pack;
+mod pack_model;
 mod plain;
 mod reach;
 mod room;
