@@ -168,17 +168,20 @@ static void enlarge_buffer(FILE *fp)
 	fp->_flags &= ~FILE_USER_BUFFER;
 }
 
-/* A stream on container fd. libc takes the access mode from the descriptor, and the placeholder can
- * only be read; so the stream is opened for reading first. */
+/* A stream on container fd. libc holds the mode against the access mode of the descriptor, and a
+ * placeholder can only be read; a plain file's own descriptor perhaps only be written. So the
+ * stream is opened for what the descriptor allows first. */
 static FILE *stream_on(int fd, const char *mode)
 {
 	char how[64];
-	snprintf(how, sizeof how, "r%s", strchrnul(mode, ','));
+	bool writes_only = (RAW(SYS_fcntl, (long)fd, (long)F_GETFL) & O_ACCMODE) == O_WRONLY;
+	snprintf(how, sizeof how, "%c%s", writes_only ? 'w' : 'r', strchrnul(mode, ','));
 	FILE *fp = REAL(fdopen)(fd, how);
 	if (!fp)
 		return NULL;
 	int flags = mode_flags(mode), access = flags & O_ACCMODE;
-	fp->_flags = (fp->_flags & ~FILE_NO_WRITES) | (access == O_RDONLY ? FILE_NO_WRITES : 0) |
+	fp->_flags = (fp->_flags & ~(FILE_NO_READS | FILE_NO_WRITES)) |
+		     (access == O_RDONLY ? FILE_NO_WRITES : 0) |
 		     (access == O_WRONLY ? FILE_NO_READS : 0) |
 		     (flags & O_APPEND ? FILE_APPENDS : 0);
 	enlarge_buffer(fp);

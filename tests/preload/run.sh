@@ -2,10 +2,11 @@
 # tests/preload/run.sh BUILD_DIR [TEST...]
 #
 # Proves: libc's file calls in a managed directory with the preload library answer as on a plain directory
-# Takes 60 s
+# Takes 80 s
 # BUILD_DIR holds lib/libplfs.so and lib/plfs/libplfs_preload.so. Each test (t_*.c, s_*.sh) runs in
-# an empty directory twice, once plain and once in a managed directory with the preload library;
-# output and the files left behind must be the same. only_*.c run there alone.
+# an empty directory, plain and in a managed directory with the preload library, there with the
+# workloads shared and auto; output and the files left behind must be the same. only_*.c run there
+# alone.
 # Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one
 # test (default 120).
 set -u
@@ -29,23 +30,28 @@ dump='find . -mindepth 1 | sort | while read -r f; do
         stat -c "%n %F %a %h $([ -d "$f" ] || stat -c %s "$f")" "$f"; if [ -f "$f" ]; then cksum < "$f"; fi
       done'
 
-run_twice() { # NAME COMMAND...
-    local name=$1 plain=0 door=0; shift
+# Runs it plain, and in a managed directory: once for files that are containers from the start, and
+# once for files that are plain until others write them.
+run_compared() { # NAME COMMAND...
+    local name=$1 plain=0 door workload failed=; shift
     rm -rf "$work/plain"; mkdir -p "$work/plain/t"
-    [ -d "$work/mount" ] && shimmed rm -rf "$work/mount"
-    rm -rf "$work/mount"; mkdir -p "$work/mount/t"
     (cd "$work/plain/t" && T_HERE=$PWD T_MANAGED=$work/plain $limit "$@" < /dev/null > "$work/plain.out" 2> "$work/plain.err") || plain=$?
     if [ $plain = 77 ]; then result "$name" skip "$(tail -1 "$work/plain.err")"; return; fi
-    (cd "$work/mount/t" && T_HERE=$PWD T_MANAGED=$work/mount shimmed $limit "$@" < /dev/null > "$work/mount.out" 2> "$work/mount.err") || door=$?
     (cd "$work/plain/t" && bash -c "$dump") >> "$work/plain.out" 2>&1
-    (cd "$work/mount/t" && shimmed bash -c "$dump") >> "$work/mount.out" 2>&1
-    if [ $plain = $door ] && cmp -s "$work/plain.out" "$work/mount.out"; then
-        result "$name" ok
-    else
-        result "$name" fail "exit $plain plain, $door mounted"
+    for workload in shared auto; do
+        export PLFS_WORKLOAD=$workload
+        [ -d "$work/mount" ] && shimmed rm -rf "$work/mount"
+        rm -rf "$work/mount"; mkdir -p "$work/mount/t"
+        door=0
+        (cd "$work/mount/t" && T_HERE=$PWD T_MANAGED=$work/mount shimmed $limit "$@" < /dev/null > "$work/mount.out" 2> "$work/mount.err") || door=$?
+        (cd "$work/mount/t" && shimmed bash -c "$dump") >> "$work/mount.out" 2>&1
+        unset PLFS_WORKLOAD
+        [ $plain = $door ] && cmp -s "$work/plain.out" "$work/mount.out" && continue
+        failed+=" exit $plain plain, $door mounted ($workload)"
         diff "$work/plain.out" "$work/mount.out" | head -n "${T_LINES:-15}" | show
         head -5 "$work/mount.err" | show
-    fi
+    done
+    result "$name" "$([ -z "$failed" ] && echo ok || echo fail)" "$failed"
 }
 
 for source in "$here"/t_*.c "$here"/only_*.c; do
@@ -56,7 +62,7 @@ for source in "$here"/t_*.c "$here"/only_*.c; do
         continue
     fi
     case $name in
-        t_*) run_twice "$name" "$T_BIN/$name" ;;
+        t_*) run_compared "$name" "$T_BIN/$name" ;;
         *)
             rm -rf "$work/mount"; mkdir -p "$work/mount/t"
             out=$(cd "$work/mount/t" && T_HERE=$PWD T_MANAGED=$work/mount shimmed $limit "$T_BIN/$name" 2>&1)
@@ -65,7 +71,7 @@ for source in "$here"/t_*.c "$here"/only_*.c; do
 done
 for script in "$here"/s_*.sh; do
     name=$(basename "$script" .sh)
-    is_wanted "$name" && run_twice "$name" bash "$script"
+    is_wanted "$name" && run_compared "$name" bash "$script"
 done
 
 # calls.def names exactly what the library exports.

@@ -1,4 +1,5 @@
-/* stdio streams, also the three that exist from the start. */
+/* stdio streams, also the three that exist from the start. fopen(…, "w") of a new plain file in a
+ * managed directory (workload auto) once failed with EINVAL. */
 #include "t.h"
 
 #include <stdio_ext.h>
