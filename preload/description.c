@@ -161,11 +161,8 @@ static void share(struct description *d)
 	give_own_lock(d);
 }
 
-struct description *description_new(int fd, int flags, int64_t position)
+struct description *description_new(int flags, int64_t position)
 {
-	struct stat st;
-	if (REAL(fstat)(fd, &st) < 0)
-		return NULL;
 	fd_lock();
 	struct description *d = NULL;
 	if ((own >= 0 && (free_place || unused < arenas[own].places)) || add_arena()) {
@@ -184,8 +181,6 @@ struct description *description_new(int fd, int flags, int64_t position)
 	fd_unlock();
 	if (!d)
 		return NULL;
-	d->dev = st.st_dev;
-	d->ino = st.st_ino;
 	atomic_store(&d->flags, flags);
 	atomic_store(&d->position, position);
 	return d;
@@ -207,9 +202,12 @@ void description_free(struct description *d, bool shared)
 bool description_tag(struct description *d, int fd)
 {
 	struct arena *a = arena_of(d);
-	if (!a || a->fd < 0)
+	struct stat st;
+	if (!a || a->fd < 0 || REAL(fstat)(fd, &st) < 0)
 		return false;
 	share(d);
+	d->dev = st.st_dev;
+	d->ino = st.st_ino;
 	int64_t tag = TAG_BIT | (int64_t)a->id << 16 | (d - a->base);
 	return RAW(SYS_lseek, (long)fd, tag, (long)SEEK_SET) == tag;
 }

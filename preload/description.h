@@ -34,12 +34,12 @@ struct description {
 	_Atomic int flags; /* as of open(2) and F_SETFL */
 	/* Free ones of an arena are a list; 0 is its end. */
 	uint32_t next_free;
-	/* The inode of the name, to tell a tag from a position. */
+	/* The inode of the name, to tell a tag from a position; known from the first tag on. */
 	uint64_t dev, ino;
 };
 
-/* A new one for the placeholder fd. NULL: no memory. */
-struct description *description_new(int fd, int flags, int64_t position);
+/* A new one. NULL: no memory. */
+struct description *description_new(int flags, int64_t position);
 
 /* Gives it back. `shared`: another process may know it. */
 void description_free(struct description *d, bool shared);

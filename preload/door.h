@@ -139,6 +139,8 @@ static inline int64_t to_errno(int64_t rc)
 /* path.c */
 /* Is `path`, by its text, a managed directory or below one? Relative paths are taken from dirfd. */
 bool path_is_managed(int dirfd, const char *path);
+/* The same for an open, which does not always ask for the working directory. The path is there. */
+bool path_opens_managed(int dirfd, const char *path);
 /* Does the file have the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
 bool path_may_be_name(int dirfd, const char *path, int at_flags);
 /* Is a call on this path for libplfs? In a managed directory, or perhaps a name elsewhere. */

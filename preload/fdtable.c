@@ -75,9 +75,9 @@ struct ofd *ofd_new_shared(plfs_file *file, struct description *shared)
 	return o;
 }
 
-struct ofd *ofd_new(plfs_file *file, int fd, int flags, int64_t position)
+struct ofd *ofd_new(plfs_file *file, int flags, int64_t position)
 {
-	struct description *d = description_new(fd, flags, position);
+	struct description *d = description_new(flags, position);
 	struct ofd *o = d ? ofd_new_shared(file, d) : NULL;
 	if (o)
 		o->forks++;

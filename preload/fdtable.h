@@ -63,7 +63,7 @@ int ofd_put(struct ofd *o);
 
 /* A new entry with one reference, for a description of its own (flags and position) or one that
  * other processes have. NULL: no memory. */
-struct ofd *ofd_new(plfs_file *file, int fd, int flags, int64_t position);
+struct ofd *ofd_new(plfs_file *file, int flags, int64_t position);
 struct ofd *ofd_new_shared(plfs_file *file, struct description *shared);
 
 /* Puts o at fd and takes over the caller's reference. Drops what was there (it can only be stale).

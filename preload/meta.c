@@ -379,25 +379,32 @@ static bool rename_is_ours(int old_dir, const char *old, int new_dir, const char
 		       path_is_ours(new_dir, new, AT_SYMLINK_NOFOLLOW));
 }
 
+/* A directory above the working directory may have been renamed. */
+static int renamed(int64_t rc)
+{
+	plfs_door_moved();
+	return (int)rc;
+}
+
 EXPORT int renameat2(int old_dir, const char *old, int new_dir, const char *new, unsigned flags)
 {
 	if (!rename_is_ours(old_dir, old, new_dir, new))
-		return REAL(renameat2)(old_dir, old, new_dir, new, flags);
-	return (int)to_errno(PLFS(plfs_door_rename(old_dir, old, new_dir, new, flags)));
+		return renamed(REAL(renameat2)(old_dir, old, new_dir, new, flags));
+	return renamed(to_errno(PLFS(plfs_door_rename(old_dir, old, new_dir, new, flags))));
 }
 
 EXPORT int renameat(int old_dir, const char *old, int new_dir, const char *new)
 {
 	if (!rename_is_ours(old_dir, old, new_dir, new))
-		return REAL(renameat)(old_dir, old, new_dir, new);
-	return (int)to_errno(PLFS(plfs_door_rename(old_dir, old, new_dir, new, 0)));
+		return renamed(REAL(renameat)(old_dir, old, new_dir, new));
+	return renamed(to_errno(PLFS(plfs_door_rename(old_dir, old, new_dir, new, 0))));
 }
 
 EXPORT int rename(const char *old, const char *new)
 {
 	if (!rename_is_ours(AT_FDCWD, old, AT_FDCWD, new))
-		return REAL(rename)(old, new);
-	return (int)to_errno(PLFS(plfs_door_rename(AT_FDCWD, old, AT_FDCWD, new, 0)));
+		return renamed(REAL(rename)(old, new));
+	return renamed(to_errno(PLFS(plfs_door_rename(AT_FDCWD, old, AT_FDCWD, new, 0))));
 }
 
 /* Writes go to logs, so the inode of a name gets no events, and a program would wait for them for

@@ -11,7 +11,7 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
 {
 	struct ofd *o = fd >= FD_TABLE_LEN ? NULL
 			: shared	   ? ofd_new_shared(file, shared)
-					   : ofd_new(file, fd, flags, 0);
+					   : ofd_new(file, flags, 0);
 	if (!o) {
 		PLFS(plfs_close(file));
 		RAW(SYS_close, fd);
@@ -137,7 +137,7 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	if (!path_is_there(path))
 		return -1;
 	int saved = errno;
-	if (path_is_managed(dirfd, path)) {
+	if (tmpfile ? path_is_managed(dirfd, path) : path_opens_managed(dirfd, path)) {
 		if (tmpfile) {
 			/* linkat could give it a name, and then there would be a plain file in a
 			 * managed directory. Programs fall back to a named file. */

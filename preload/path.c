@@ -10,6 +10,14 @@ bool path_is_managed(int dirfd, const char *path)
 	return yes;
 }
 
+bool path_opens_managed(int dirfd, const char *path)
+{
+	int saved = errno;
+	bool yes = PLFS_ALWAYS(plfs_door_opens_managed(dirfd, path)) == 1;
+	errno = saved;
+	return yes;
+}
+
 bool path_may_be_name(int dirfd, const char *path, int at_flags)
 {
 	struct stat st;
@@ -26,4 +34,19 @@ bool path_is_ours(int dirfd, const char *path, int at_flags)
 		   (path_is_managed(dirfd, path) || path_may_be_name(dirfd, path, at_flags));
 	errno = saved;
 	return yes;
+}
+
+/* Opens do not ask for the working directory each time. */
+EXPORT int chdir(const char *path)
+{
+	int rc = REAL(chdir)(path);
+	plfs_door_moved();
+	return rc;
+}
+
+EXPORT int fchdir(int fd)
+{
+	int rc = REAL(fchdir)(fd);
+	plfs_door_moved();
+	return rc;
 }

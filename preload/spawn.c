@@ -93,6 +93,7 @@ EXPORT int daemon(int nochdir, int noclose)
 	pid_t parent = getpid();
 	before_fork();
 	int rc = REAL(daemon)(nochdir, noclose);
+	plfs_door_moved();
 	after_fork(getpid() != parent);
 	if (rc == 0 && !noclose)
 		for (int fd = 0; fd < 3; fd++)

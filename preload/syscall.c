@@ -172,6 +172,10 @@ EXPORT long syscall(long number, ...)
 		return sendmsg((int)a, (const struct msghdr *)b, (int)c);
 	case SYS_sendmmsg:
 		return sendmmsg((int)a, (struct mmsghdr *)b, (unsigned)c, (int)d);
+	case SYS_chdir:
+		return chdir((const char *)a);
+	case SYS_fchdir:
+		return fchdir((int)a);
 	case SYS_io_setup:
 	case SYS_io_uring_setup:
 		kernel_writes();

@@ -40,6 +40,20 @@ extern "C" {
 int plfs_door_below_managed(int dirfd, const char *path);
 
 /**
+ * [`plfs_door_below_managed`] for an open. Of a relative path 1 may be as old as a second, for who
+ * moved without [`plfs_door_moved`].
+ *
+ * Requires:
+ * `path` is NULL or a C string.
+ */
+int plfs_door_opens_managed(int dirfd, const char *path);
+
+/**
+ * The working directory may have been changed, or renamed.
+ */
+void plfs_door_moved(void);
+
+/**
  * 1 if `path`, followed through links, is a PLFS file, 0 if it is anything else, -ENOENT if
  * nothing is there.
  *

@@ -23,7 +23,7 @@ use rustix::io::DupFlags;
 use crate::attributes::BLOCK_BYTES;
 use crate::handle::{PlfsFile, access_of, handle, offset_arg, open_for};
 use crate::io::seek;
-use crate::{Failure, Result, absolute, borrow, call, link_of, path_arg, plfs, protect_heap};
+use crate::{Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, protect_heap};
 
 /// Flags that are set on the placeholder, where F_GETFL and F_GETFD read them.
 const KEPT: c_int = libc::O_CLOEXEC | libc::O_APPEND | libc::O_NONBLOCK;
@@ -108,6 +108,39 @@ pub unsafe extern "C" fn plfs_door_below_managed(dirfd: c_int, path: *const c_ch
     c_int::from(unsafe { below_managed(dirfd, path, |_, _| ()) }.is_some())
 }
 
+/// [`plfs_door_below_managed`] for an open. Of a relative path 1 may be as old as a second, for who
+/// moved without [`plfs_door_moved`].
+///
+/// # Safety
+/// `path` is NULL or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_opens_managed(dirfd: c_int, path: *const c_char) -> c_int {
+    if dirfd == libc::AT_FDCWD && !path.is_null() {
+        // SAFETY: not NULL; the caller's promise.
+        let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+        if path.first().is_some_and(|first| *first != b'/')
+            && here::with(|dir, is_managed| {
+                is_managed && !parts(path).any(|part| part == b"..") || is_below(dir, path)
+            }) == Some(true)
+        {
+            return 1;
+        }
+    }
+    let moves = here::moves();
+    let keep = |dir: &[u8], _: &[u8]| match dirfd {
+        libc::AT_FDCWD if !dir.is_empty() => here::keep(dir, is_below(dir, b""), moves),
+        _ => {}
+    };
+    // SAFETY: the caller's promise.
+    c_int::from(unsafe { below_managed(dirfd, path, keep) }.is_some())
+}
+
+/// The working directory may have been changed, or renamed.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_moved() {
+    here::moved();
+}
+
 /// What `found` makes of the directory that `path` is taken from (empty if it is absolute) and of
 /// the path, if that is a managed directory or lies below one.
 ///
@@ -125,12 +158,8 @@ unsafe fn below_managed<T>(
     }
     // SAFETY: as above.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let slash = |byte: &u8| *byte == b'/';
-    let below = |from: &[u8]| {
-        managed.iter().any(|dir| lies_below(dir, from.split(slash).chain(path.split(slash))))
-    };
     if path[0] == b'/' {
-        return below(b"").then(|| found(b"", path));
+        return is_below(b"", path).then(|| found(b"", path));
     }
     let mut room = [const { MaybeUninit::<u8>::uninit() }; DIR_ROOM];
     let (known, long);
@@ -144,7 +173,16 @@ unsafe fn below_managed<T>(
             long.as_slice()
         }
     };
-    (from.first() == Some(&b'/') && below(from)).then(|| found(from, path))
+    (from.first() == Some(&b'/') && is_below(from, path)).then(|| found(from, path))
+}
+
+fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/')
+}
+
+/// Whether `path`, taken from `from`, is a managed directory or lies below one.
+fn is_below(from: &[u8], path: &[u8]) -> bool {
+    managed_dirs().iter().any(|dir| lies_below(dir, parts(from).chain(parts(path))))
 }
 
 /// The directory that paths relative to `dirfd` begin at, if it fits into `room`.
@@ -245,7 +283,7 @@ pub unsafe extern "C" fn plfs_door_open(
 ) -> c_int {
     call(|| {
         // SAFETY: the caller's promises.
-        let (at, out) = unsafe { (absolute(dirfd, path_arg(path)?)?, out.as_mut()) };
+        let (at, out) = unsafe { (At::new(dirfd, path_arg(path)?)?, out.as_mut()) };
         let first = match first {
             PLFS_NOT_OPENED => None,
             // SAFETY: the caller's promise.
@@ -255,6 +293,37 @@ pub unsafe extern "C" fn plfs_door_open(
         // SAFETY: the caller's promise.
         unsafe { open_at(dirfd, path, at, flags, mode, first, out) }
     }) as c_int
+}
+
+/// The absolute path of a file that is opened.
+struct At<'a> {
+    dirfd: c_int,
+    path: &'a Path,
+    absolute: PathBuf,
+    /// It is good enough for a handle on a plain file, and nothing else ([`here`]).
+    is_believed: bool,
+}
+
+impl At<'_> {
+    fn new(dirfd: c_int, path: &Path) -> Result<At<'_>> {
+        let known = match dirfd {
+            libc::AT_FDCWD if path.is_relative() => here::join(path),
+            _ => None,
+        };
+        let (is_believed, absolute) = match known {
+            Some(known) => (true, known),
+            None => (false, absolute(dirfd, path)?),
+        };
+        Ok(At { dirfd, path, absolute, is_believed })
+    }
+
+    /// As the kernel says it now.
+    fn ask(&mut self) -> Result<&Path> {
+        if std::mem::take(&mut self.is_believed) {
+            self.absolute = absolute(self.dirfd, self.path)?;
+        }
+        Ok(&self.absolute)
+    }
 }
 
 /// What [`plfs_door_unlink_managed`] says of other paths: no negative errno.
@@ -267,7 +336,7 @@ pub const PLFS_NOT_MANAGED: c_int = -5000;
 unsafe fn open_at(
     dirfd: c_int,
     path: *const c_char,
-    at: PathBuf,
+    mut at: At<'_>,
     flags: c_int,
     mode: mode_t,
     mut first: Option<std::result::Result<OwnedFd, Errno>>,
@@ -296,13 +365,13 @@ unsafe fn open_at(
             // Without O_TRUNC: it may be a superblock.
             let how = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
             match first.take().unwrap_or_else(|| native(how)) {
-                Ok(fd) => match existing(fd, &at, flags, &native, out)? {
+                Ok(fd) => match existing(fd, &mut at, flags, &native, out)? {
                     Some(fd) => return Ok(fd),
                     // It got a container at this moment.
                     None => continue,
                 },
                 Err(Errno::NOENT) => {
-                    must_not_be_packed(&at)?;
+                    must_not_be_packed(&at.absolute)?;
                     if !create {
                         return Err(Errno::NOENT.into());
                     }
@@ -321,16 +390,22 @@ unsafe fn open_at(
             mode: mode & 0o7777,
             writers: Writers::Unknown,
         };
-        if plfs()?.is_born_plain(&at, options)? && !at.file_name().is_some_and(is_layout) {
+        let is_layout = at.absolute.file_name().is_some_and(is_layout);
+        if plfs()?.is_born_plain(&at.absolute, options)? && !is_layout {
             match native(flags | libc::O_EXCL) {
-                Ok(fd) => return created_plain(fd, &at, flags, options, out),
+                Ok(fd) => return created_plain(fd, at, flags, options, out),
                 Err(Errno::EXIST) if !exclusive && !is_link_at(dir, path) => continue,
                 // A dangling link, below.
                 Err(Errno::EXIST) if !exclusive => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
-        match plfs()?.create_with_name(&at, options) {
+        let was_believed = at.is_believed;
+        let at = at.ask()?;
+        if was_believed && !plfs()?.is_mounted(at) {
+            return Ok(native(flags)?.into_raw_fd() as i64);
+        }
+        match plfs()?.create_with_name(at, options) {
             Ok(file) => return created(file, flags, out),
             Err(error) if error.errno() == Errno::EXIST && !exclusive => {
                 let is_link = is_link_at(dir, path);
@@ -393,7 +468,7 @@ fn is_link_at(dir: BorrowedFd<'_>, path: &Path) -> bool {
 /// `None`: to be opened again.
 fn existing(
     fd: OwnedFd,
-    at: &Path,
+    at: &mut At<'_>,
     flags: c_int,
     native: &dyn Fn(c_int) -> std::result::Result<OwnedFd, Errno>,
     out: &mut *mut PlfsFile,
@@ -404,6 +479,10 @@ fn existing(
     let stat = opened.stat()?;
     let (regular, access, truncate) =
         (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
+    let at = match may_be_logical(&stat) || access.write || truncate {
+        true => at.ask()?,
+        false => &at.absolute,
+    };
     if may_be_logical(&stat) {
         // A superblock cannot be read through O_DIRECT either, which needs an aligned buffer.
         let readable = match access.write || flags & libc::O_DIRECT != 0 {
@@ -481,19 +560,21 @@ fn with_placeholder(opened: PosixFile, readable: Option<PosixFile>, flags: c_int
 /// A plain file that was created a moment ago.
 fn created_plain(
     fd: OwnedFd,
-    at: &Path,
+    mut at: At<'_>,
     flags: c_int,
     options: OpenOptions,
     out: &mut *mut PlfsFile,
 ) -> Result<i64> {
     let opened = PosixFile::from_fd(fd);
     if options.access.write && flags & libc::O_APPEND != 0 {
-        plfs()?.pin(&opened, "opened with O_APPEND");
+        if plfs()?.is_mounted(at.ask()?) {
+            plfs()?.pin(&opened, "opened with O_APPEND");
+        }
     } else {
         let stat = opened.stat()?;
         // SAFETY: the caller has the descriptor as long as the handle.
         let lent = Arc::new(unsafe { PosixFile::lent(opened.as_fd().as_raw_fd()) });
-        *out = PlfsFile::new(plfs()?.created_plain(lent, &stat, at, options), false);
+        *out = PlfsFile::new(plfs()?.created_plain(lent, &stat, &at.absolute, options), false);
     }
     Ok(opened.into_fd().into_raw_fd() as i64)
 }

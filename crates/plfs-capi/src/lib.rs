@@ -12,6 +12,7 @@ mod dir;
 mod door;
 mod error;
 mod handle;
+mod here;
 mod index;
 mod io;
 mod layout;
