@@ -145,8 +145,7 @@ static void give_own_lock(struct description *d)
 		RAW(SYS_futex, &d->own_lock, (long)FUTEX_WAKE_PRIVATE, 1L);
 }
 
-/* From here on other processes may know of it. */
-static void share(struct description *d)
+void description_share(struct description *d)
 {
 	take_own_lock(d);
 	if (!atomic_load(&d->is_shared)) {
@@ -176,7 +175,7 @@ struct description *description_new(int flags, int64_t position)
 		atomic_store(&d->own_lock, 0);
 		atomic_store(&d->is_shared, false);
 		if (atomic_load(&forking))
-			share(d);
+			description_share(d);
 	}
 	fd_unlock();
 	if (!d)
@@ -205,7 +204,6 @@ bool description_tag(struct description *d, int fd)
 	struct stat st;
 	if (!a || a->fd < 0 || REAL(fstat)(fd, &st) < 0)
 		return false;
-	share(d);
 	d->dev = st.st_dev;
 	d->ino = st.st_ino;
 	int64_t tag = TAG_BIT | (int64_t)a->id << 16 | (d - a->base);
@@ -295,7 +293,7 @@ void description_before_fork(void)
 		struct arena *a = &arenas[i];
 		uint32_t used = i == own ? unused : a->places;
 		for (uint32_t place = 1; a->is_own && place < used; place++)
-			share(a->base + place);
+			description_share(a->base + place);
 	}
 	fd_unlock();
 }

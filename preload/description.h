@@ -50,8 +50,11 @@ bool description_is_tagged(int fd);
 /* The description whose tag the kernel's position of fd is. NULL: it is none. */
 struct description *description_of(int fd);
 
-/* Makes the kernel's position of fd the tag of d. False: d's arena has no descriptor, so no other
- * program can find it. */
+/* From here on other processes may know of it. Waits for a read or a write under way. */
+void description_share(struct description *d);
+
+/* Makes the kernel's position of fd the tag of d, which is shared. False: d's arena has no
+ * descriptor, so no other program can find it. */
 bool description_tag(struct description *d, int fd);
 
 void description_lock(struct description *d);

@@ -14,7 +14,26 @@ _Atomic unsigned fd_installs;
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ofd *free_list;
 
+static pthread_mutex_t number_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static _Atomic unsigned forks, descriptors;
+
+void fd_hold_numbers(void)
+{
+	signals_defer();
+	pthread_mutex_lock(&number_lock);
+}
+
+void fd_release_numbers(void)
+{
+	pthread_mutex_unlock(&number_lock);
+	signals_resume();
+}
+
+bool fd_is_at(int fd, struct ofd *o)
+{
+	return atomic_load(&fd_table[fd]) == o;
+}
 
 void fd_lock(void)
 {
@@ -120,22 +139,35 @@ int ofd_put(struct ofd *o)
 	return rc;
 }
 
-void fd_install(int fd, struct ofd *o)
+struct ofd *fd_install_held(int fd, struct ofd *o)
 {
 	int limit = atomic_load(&fd_limit);
 	while (limit <= fd && !atomic_compare_exchange_weak(&fd_limit, &limit, fd + 1))
 		;
 	atomic_fetch_add(&fd_installs, 1);
-	struct ofd *stale = atomic_exchange(&fd_table[fd], o);
+	return atomic_exchange(&fd_table[fd], o);
+}
+
+void fd_install(int fd, struct ofd *o)
+{
+	fd_hold_numbers();
+	struct ofd *stale = fd_install_held(fd, o);
+	fd_release_numbers();
 	if (stale)
 		ofd_put(stale);
 }
 
+struct ofd *fd_remove_held(int fd)
+{
+	return fd_is_container(fd) ? atomic_exchange(&fd_table[fd], NULL) : NULL;
+}
+
 struct ofd *fd_remove(int fd)
 {
-	if (!fd_is_container(fd))
-		return NULL;
-	return atomic_exchange(&fd_table[fd], NULL);
+	fd_hold_numbers();
+	struct ofd *o = fd_remove_held(fd);
+	fd_release_numbers();
+	return o;
 }
 
 unsigned ofd_descriptors(void)
@@ -143,21 +175,31 @@ unsigned ofd_descriptors(void)
 	return atomic_load(&descriptors);
 }
 
+/* lseek of fd while o is there. */
+static int64_t seek_in_kernel(struct ofd *o, int fd, int64_t offset, int whence)
+{
+	fd_hold_numbers();
+	int64_t at = fd_is_at(fd, o) ? RAW(SYS_lseek, (long)fd, offset, (long)whence) : -1;
+	int error = fd_is_at(fd, o) ? errno : EBADF;
+	fd_release_numbers();
+	return at < 0 ? -error : at;
+}
+
 int64_t ofd_position(struct ofd *o, int fd)
 {
 	int64_t at = atomic_load_explicit(&o->shared->position, memory_order_relaxed);
-	if (at == POSITION_IN_KERNEL)
-		at = RAW(SYS_lseek, fd, 0L, SEEK_CUR);
-	return at < 0 ? -errno : at;
+	return at == POSITION_IN_KERNEL ? seek_in_kernel(o, fd, 0, SEEK_CUR) : at;
 }
 
 int ofd_set_position(struct ofd *o, int fd, int64_t position)
 {
-	if (atomic_load_explicit(&o->shared->position, memory_order_relaxed) != POSITION_IN_KERNEL)
+	if (atomic_load_explicit(&o->shared->position, memory_order_relaxed) !=
+		POSITION_IN_KERNEL) {
 		atomic_store_explicit(&o->shared->position, position, memory_order_relaxed);
-	else if (RAW(SYS_lseek, fd, position, SEEK_SET) < 0)
-		return -errno;
-	return 0;
+		return 0;
+	}
+	int64_t at = seek_in_kernel(o, fd, position, SEEK_SET);
+	return at < 0 ? (int)at : 0;
 }
 
 void fd_count_fork(void)
@@ -175,13 +217,17 @@ void fd_share_descriptions(void)
 			continue;
 		/* What is in the descriptor of a plain file is the file, for programs without us,
 		 * too. */
-		if (OFD_IS_PLAIN(o) || !description_tag(o->shared, fd)) {
-			description_lock(o->shared);
+		bool is_plain = OFD_IS_PLAIN(o);
+		description_share(o->shared);
+		description_lock(o->shared);
+		fd_hold_numbers();
+		if (fd_is_at(fd, o) && (is_plain || !description_tag(o->shared, fd))) {
 			int64_t at = atomic_load(&o->shared->position);
 			if (at != POSITION_IN_KERNEL && RAW(SYS_lseek, fd, at, SEEK_SET) == at)
 				atomic_store(&o->shared->position, POSITION_IN_KERNEL);
-			description_unlock(o->shared);
 		}
+		fd_release_numbers();
+		description_unlock(o->shared);
 		ofd_put(o);
 	}
 	description_inherit(true);

@@ -66,12 +66,24 @@ int ofd_put(struct ofd *o);
 struct ofd *ofd_new(plfs_file *file, int flags, int64_t position);
 struct ofd *ofd_new_shared(plfs_file *file, struct description *shared);
 
+/* In between no number becomes that of another entry or of none. For who makes system calls by a
+ * number and has looked what is there: a seek, or a placeholder put in its place, would hit another
+ * thread's file. Short: nothing but system calls that do not wait. */
+void fd_hold_numbers(void);
+void fd_release_numbers(void);
+/* Is o at fd? The numbers are held. */
+bool fd_is_at(int fd, struct ofd *o);
+
 /* Puts o at fd and takes over the caller's reference. Drops what was there (it can only be stale).
  */
 void fd_install(int fd, struct ofd *o);
+/* The same for who holds the numbers: the caller gets what was there. */
+struct ofd *fd_install_held(int fd, struct ofd *o);
 
-/* Takes the entry out; the caller gets its reference. NULL: fd was plain. */
+/* Takes the entry out; the caller gets its reference. NULL: fd was plain. The second one for who
+ * holds the numbers. */
 struct ofd *fd_remove(int fd);
+struct ofd *fd_remove_held(int fd);
 
 /* The flags of open(2) and F_SETFL. */
 static inline int ofd_flags(struct ofd *o)
@@ -82,7 +94,8 @@ static inline int ofd_flags(struct ofd *o)
 /* How many descriptors of its own libplfs may need for all entries. */
 unsigned ofd_descriptors(void);
 
-/* The position, or a negative errno; its lock is held, or the answer may be old. */
+/* The position, or a negative errno: -EBADF if o is no longer at fd. Its lock is held, or the
+ * answer may be old. */
 int64_t ofd_position(struct ofd *o, int fd);
 int ofd_set_position(struct ofd *o, int fd, int64_t position);
 
@@ -93,7 +106,7 @@ void fd_shared_descriptions(void);
 /* Before a fork: what is open now, others know. */
 void fd_count_fork(void);
 
-/* Around fork: no other thread may hold the list of free descriptions. */
+/* Around fork: no other thread may hold the list of free descriptions, or the numbers. */
 void fd_lock(void);
 void fd_unlock(void);
 

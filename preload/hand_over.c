@@ -42,9 +42,13 @@ void hand_over(int fd, struct ofd *o, const char *why)
 		return;
 	/* The position was in the descriptor that goes. */
 	description_lock(o->shared);
-	int64_t at = ofd_position(o, fd);
-	if (make_placeholder(fd) == 0 && at >= 0)
+	fd_hold_numbers();
+	int64_t at = atomic_load(&o->shared->position);
+	if (at == POSITION_IN_KERNEL)
+		at = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR);
+	if (fd_is_at(fd, o) && make_placeholder(fd) == 0 && at >= 0)
 		atomic_store(&o->shared->position, at);
+	fd_release_numbers();
 	description_unlock(o->shared);
 }
 

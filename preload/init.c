@@ -57,6 +57,7 @@ static void before_fork(void)
 {
 	fd_count_fork();
 	spawn_lock();
+	fd_hold_numbers();
 	fd_lock();
 }
 
@@ -71,6 +72,7 @@ static void after_fork_in_child(void)
 static void after_fork(void)
 {
 	fd_unlock();
+	fd_release_numbers();
 	spawn_unlock();
 }
 

@@ -398,22 +398,25 @@ static int door_dup_to(int from, int to, int flags, bool three)
 	struct ofd *o = ofd_get(from), *old = ofd_get(to);
 	if (old)
 		own_before_close(old, to);
+	if (o)
+		PLFS(plfs_door_own(o->file, from));
 	/* For other threads it is one step: the table never says of a placeholder that it is a
 	 * plain file. So a container is put there before the kernel does it, and taken out after.
 	 * What could make the kernel refuse is ruled out above. */
-	if (o) {
-		PLFS(plfs_door_own(o->file, from));
-		fd_install(to, o);
-	}
+	fd_hold_numbers();
+	struct ofd *gone = o ? fd_install_held(to, o) : NULL;
 	int fd = three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
 	int saved = errno;
+	if (fd < 0 && o)
+		gone = fd_install_held(to, gone);
+	else if (fd >= 0 && !o)
+		gone = fd_remove_held(to);
+	fd_release_numbers();
+	if (gone)
+		ofd_put(gone);
 	if (fd < 0 && old) {
-		fd_install(to, old);
+		ofd_put(old);
 		old = NULL;
-	} else if (fd < 0 || !o) {
-		struct ofd *gone = fd_remove(to);
-		if (gone)
-			ofd_put(gone);
 	}
 	if (old) {
 		lock_drop(old);
