@@ -207,6 +207,25 @@ void fd_count_fork(void)
 	atomic_fetch_add(&forks, 1);
 }
 
+/* Another program gets fd: by its tag it finds the description, and with that the position. What is
+ * in the descriptor of a plain file is the file, for programs without us, too; and who got a
+ * container from such a program shares its position with it. Those are the kernel's. Without a tag
+ * the other program finds the file by its stat alone. */
+static void share_position(struct description *d, int fd, bool is_plain)
+{
+	struct stat st;
+	int64_t at = atomic_load(&d->position);
+	bool in_kernel = is_plain || (at == POSITION_IN_KERNEL && REAL(fstat)(fd, &st) == 0 &&
+					     stat_may_be_name(&st));
+	if (!in_kernel && at == POSITION_IN_KERNEL) {
+		at = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR);
+		atomic_store(&d->position, at);
+	}
+	if ((in_kernel || !description_tag(d, fd)) && at != POSITION_IN_KERNEL &&
+		RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) == at)
+		atomic_store(&d->position, POSITION_IN_KERNEL);
+}
+
 void fd_share_descriptions(void)
 {
 	fd_count_fork();
@@ -215,17 +234,12 @@ void fd_share_descriptions(void)
 		struct ofd *o = ofd_get(fd);
 		if (!o)
 			continue;
-		/* What is in the descriptor of a plain file is the file, for programs without us,
-		 * too. */
 		bool is_plain = OFD_IS_PLAIN(o);
 		description_share(o->shared);
 		description_lock(o->shared);
 		fd_hold_numbers();
-		if (fd_is_at(fd, o) && (is_plain || !description_tag(o->shared, fd))) {
-			int64_t at = atomic_load(&o->shared->position);
-			if (at != POSITION_IN_KERNEL && RAW(SYS_lseek, fd, at, SEEK_SET) == at)
-				atomic_store(&o->shared->position, POSITION_IN_KERNEL);
-		}
+		if (fd_is_at(fd, o))
+			share_position(o->shared, fd, is_plain);
 		fd_release_numbers();
 		description_unlock(o->shared);
 		ofd_put(o);

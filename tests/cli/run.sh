@@ -57,6 +57,17 @@ os.pwrite(fd, b"end", 1 << 20)
 ' "$1"
 }
 
+# A shell that inherited a file from a program without PLFS gave its commands nothing to read: the
+# position, which the kernel has, was written over. It is shared with that program, too.
+t_commands_read_what_their_shell_inherits() {
+    mkdir m
+    seq 1000 | plfs run --mount m -- sh -c 'cat > m/f'
+    seq 1000 > plain
+    plfs run --mount m -- sh -c 'cat; echo end' < m/f | cmp - <(cat plain; echo end)
+    { plfs run --mount m -- sh -c 'head -c 5; echo; head -c 3'; plfs run --mount m -- sh -c 'cat'; } < m/f > got
+    { sh -c 'head -c 5; echo; head -c 3'; cat; } < plain | cmp - got
+}
+
 # A process had a file open that was plain when it opened it, and gave the descriptor away: to a
 # program that it executed, in a message, to the kernel. What was written there after the file had
 # got a container lay below the logs, and was lost without an error.
