@@ -400,28 +400,62 @@ static int close_from(
 	return rc;
 }
 
+/* The descriptor of this process that action i has as fd, or -1. */
+static int parents_number(const struct actions *a, int i, int fd)
+{
+	while (--i >= 0) {
+		const struct action *x = &a->v[i];
+		if (x->kind == ADD_DUP2 && x->to == fd)
+			fd = x->fd;
+		else if ((x->kind == ADD_CLOSEFROM && fd >= x->fd) ||
+			 ((x->kind == ADD_OPEN || x->kind == ADD_CLOSE) && x->fd == fd))
+			return -1;
+	}
+	return fd;
+}
+
+/* Where relative paths begin after action i, as a descriptor of this process in the place of *dir.
+ * False if that cannot be known: the child does not get there, or the action is of a directory that
+ * the child itself opens. */
+static bool follow(const struct actions *a, int i, int *dir)
+{
+	const struct action *x = &a->v[i];
+	long how = O_PATH | O_DIRECTORY | O_CLOEXEC, from = parents_number(a, i, x->fd);
+	int next = x->kind == ADD_CHDIR ? (int)RAW(SYS_openat, (long)*dir, x->path, how)
+					: (int)RAW(SYS_openat, from, ".", how);
+	if (*dir >= 0)
+		RAW(SYS_close, (long)*dir);
+	*dir = -1;
+	if (next >= 0) {
+		*dir = (int)RAW(SYS_fcntl, (long)next, (long)F_DUPFD_CLOEXEC, (long)SPAWN_FD_LEAST);
+		RAW(SYS_close, (long)next);
+	}
+	return *dir >= 0;
+}
+
 /* Fills `out` with libc's form of the actions, with opens of our paths done here; their descriptors
  * go to `opened`. Returns an errno. */
 static int translate(
 	const struct actions *a, posix_spawn_file_actions_t *out, int *opened, int *opened_count)
 {
-	bool moved = false;
+	/* Where relative paths begin. */
+	int dir = AT_FDCWD;
+	bool is_known = true;
 	int rc = 0;
 	for (int i = 0; i < a->n && rc == 0; i++) {
 		const struct action *x = &a->v[i];
 		switch (x->kind) {
 		case ADD_OPEN:
-			/* After a chdir action relative paths begin at a directory that the parent
-			 * does not have.
-			 */
-			if ((moved && x->path[0] != '/') || !path_is_ours(AT_FDCWD, x->path, 0)) {
+			if ((!is_known && x->path[0] != '/') || !path_is_ours(dir, x->path, 0)) {
 				rc = REAL(posix_spawn_file_actions_addopen)(
 					out, x->fd, x->path, x->flags, x->mode);
 				break;
 			}
-			int fd = door_openat(AT_FDCWD, x->path, x->flags | O_CLOEXEC, x->mode);
-			if (fd < 0)
-				return errno;
+			int fd = door_openat(dir, x->path, x->flags | O_CLOEXEC, x->mode);
+			if (fd < 0) {
+				rc = errno;
+				break;
+			}
 			int high = fcntl(fd, F_DUPFD_CLOEXEC, SPAWN_FD_LEAST);
 			if (high >= 0) {
 				door_close(fd);
@@ -437,11 +471,11 @@ static int translate(
 			rc = REAL(posix_spawn_file_actions_adddup2)(out, x->fd, x->to);
 			break;
 		case ADD_CHDIR:
-			moved = true;
+			is_known = (is_known || x->path[0] == '/') && follow(a, i, &dir);
 			rc = REAL(posix_spawn_file_actions_addchdir_np)(out, x->path);
 			break;
 		case ADD_FCHDIR:
-			moved = true;
+			is_known = follow(a, i, &dir);
 			rc = REAL(posix_spawn_file_actions_addfchdir_np)(out, x->fd);
 			break;
 		case ADD_CLOSEFROM:
@@ -452,6 +486,8 @@ static int translate(
 			break;
 		}
 	}
+	if (dir >= 0)
+		RAW(SYS_close, (long)dir);
 	return rc;
 }
 
@@ -466,11 +502,14 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	spawn_lock();
 	struct actions *a = fa ? find_actions(fa) : NULL;
 	spawn_unlock();
-	bool ours = false;
-	for (int i = 0; a && i < a->n; i++)
+	bool ours = false, moves = false;
+	for (int i = 0; a && i < a->n; i++) {
+		const struct action *x = &a->v[i];
+		moves = moves || x->kind == ADD_CHDIR || x->kind == ADD_FCHDIR;
 		ours = ours ||
-		       (a->v[i].kind == ADD_OPEN && path_is_ours(AT_FDCWD, a->v[i].path, 0)) ||
-		       (a->v[i].kind == ADD_CLOSEFROM && atomic_load(&fd_limit) > 0);
+		       (x->kind == ADD_OPEN && (moves || path_is_ours(AT_FDCWD, x->path, 0))) ||
+		       (x->kind == ADD_CLOSEFROM && atomic_load(&fd_limit) > 0);
+	}
 	if (!ours) {
 		share_with_process(SHARED_ALL);
 		int rc = call(pid, path, fa, attr, argv, envp);
