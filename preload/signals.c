@@ -115,8 +115,12 @@ static void call_handler(int sig, siginfo_t *info, void *context)
 		default_action(sig, info);
 		return;
 	}
-	if (atomic_load(&asked[sig].flags) & SA_RESETHAND) {
-		struct sigaction action = {.sa_handler = SIG_DFL};
+	int flags = atomic_load(&asked[sig].flags);
+	struct sigaction action;
+	if ((flags & SA_RESETHAND) && REAL(sigaction)(sig, NULL, &action) == 0) {
+		/* Mask and flags stay, as the kernel has it. */
+		action.sa_handler = SIG_DFL;
+		action.sa_flags = (action.sa_flags & ~SA_SIGINFO) | flags;
 		REAL(sigaction)(sig, &action, NULL);
 	}
 	handler(sig, info, context);
