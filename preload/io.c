@@ -437,6 +437,16 @@ EXPORT int fdatasync(int fd)
 	CANCEL_ON_CONTAINER(fd, REAL(fdatasync)(fd), PLFS(plfs_sync(o->file)));
 }
 
+static int ofd_sync_range(struct ofd *o, off64_t offset, off64_t n, unsigned flags)
+{
+	const unsigned known = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+			       SYNC_FILE_RANGE_WAIT_AFTER;
+	if ((flags & ~known) || offset < 0 || n < 0 || n > INT64_MAX - offset)
+		return -EINVAL;
+	return (flags & SYNC_FILE_RANGE_WAIT_AFTER) ? PLFS(plfs_sync(o->file))
+						    : PLFS(plfs_commit(o->file));
+}
+
 /* sync_file_range(2) promises no durability after a crash. A caller that asks to wait for the write
  * gets a full sync, the least that gives what it expects. */
 EXPORT int sync_file_range(int fd, off64_t offset, off64_t n, unsigned flags)
@@ -444,8 +454,7 @@ EXPORT int sync_file_range(int fd, off64_t offset, off64_t n, unsigned flags)
 	if (!fd_is_container(fd))
 		return REAL(sync_file_range)(fd, offset, n, flags);
 	ON_CONTAINER(fd, REAL(sync_file_range)(fd, offset, n, flags),
-		(flags & SYNC_FILE_RANGE_WAIT_AFTER) ? PLFS(plfs_sync(o->file))
-						     : PLFS(plfs_commit(o->file)));
+		ofd_sync_range(o, offset, n, flags));
 }
 
 EXPORT int syncfs(int fd)
@@ -540,7 +549,9 @@ static bool has_no_pages(int fd)
 
 EXPORT int posix_fadvise(int fd, off_t offset, off_t len, int advice)
 {
-	return has_no_pages(fd) ? 0 : REAL(posix_fadvise)(fd, offset, len, advice);
+	if (!has_no_pages(fd))
+		return REAL(posix_fadvise)(fd, offset, len, advice);
+	return len < 0 || advice < POSIX_FADV_NORMAL || advice > POSIX_FADV_NOREUSE ? EINVAL : 0;
 }
 ALIAS(posix_fadvise, posix_fadvise64);
 

@@ -52,7 +52,15 @@ EXPORT int fstatat(int dirfd, const char *path, struct stat *st, int at_flags)
 ALIAS(fstatat, fstatat64);
 
 /* What programs built against glibc before 2.33 call. `version` says which struct stat they mean;
- * on 64-bit machines there is one. */
+ * on 64-bit machines there is one, with the numbers 0 and 1. */
+static bool is_stat_version(int version)
+{
+	if (version == 0 || version == 1)
+		return true;
+	errno = EINVAL;
+	return false;
+}
+
 EXPORT int __xstat(int version, const char *path, struct stat *st);
 EXPORT int __lxstat(int version, const char *path, struct stat *st);
 EXPORT int __fxstat(int version, int fd, struct stat *st);
@@ -60,29 +68,25 @@ EXPORT int __fxstatat(int version, int dirfd, const char *path, struct stat *st,
 
 int __xstat(int version, const char *path, struct stat *st)
 {
-	(void)version;
-	return stat(path, st);
+	return is_stat_version(version) ? stat(path, st) : -1;
 }
 ALIAS(__xstat, __xstat64);
 
 int __lxstat(int version, const char *path, struct stat *st)
 {
-	(void)version;
-	return lstat(path, st);
+	return is_stat_version(version) ? lstat(path, st) : -1;
 }
 ALIAS(__lxstat, __lxstat64);
 
 int __fxstat(int version, int fd, struct stat *st)
 {
-	(void)version;
-	return fstat(fd, st);
+	return is_stat_version(version) ? fstat(fd, st) : -1;
 }
 ALIAS(__fxstat, __fxstat64);
 
 int __fxstatat(int version, int dirfd, const char *path, struct stat *st, int at_flags)
 {
-	(void)version;
-	return fstatat(dirfd, path, st, at_flags);
+	return is_stat_version(version) ? fstatat(dirfd, path, st, at_flags) : -1;
 }
 ALIAS(__fxstatat, __fxstatat64);
 
