@@ -3,6 +3,7 @@
 #include "t.h"
 
 #include <dirent.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <linux/fs.h>
@@ -28,6 +29,14 @@ int main(void)
 	WANT(ioctl(fd, 0x1234, 0) == -1 && errno == ENOTTY);
 	WANT(pipe(pipes) == 0);
 	WANT(splice(fd, NULL, pipes[1], NULL, 5, 0) == -1 && errno == EINVAL);
+	WANT(write(pipes[1], "in it", 5) == 5);
+	WANT(splice(pipes[0], NULL, fd, NULL, 5, 0) == -1 && errno == EINVAL);
+	WANT(tee(pipes[0], fd, 5, 0) == -1 && errno == EINVAL);
+	WANT(splice(pipes[0], NULL, plain, NULL, 5, 0) == 5);
+	int watcher = inotify_init1(0);
+	WANT(inotify_add_watch(watcher, "f", IN_MODIFY) == -1 && errno == ENOSPC);
+	WANT(inotify_add_watch(watcher, ".", IN_CREATE) > 0);
+	WANT(inotify_add_watch(watcher, "none", IN_MODIFY) == -1 && errno == ENOENT);
 	WANT(preadv2(fd, NULL, 0, 0, RWF_NOWAIT) == -1 && errno == EOPNOTSUPP);
 
 	/* Hidden where readdir is asked, and there all the same. */

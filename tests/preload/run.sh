@@ -54,10 +54,13 @@ run_compared() { # NAME COMMAND...
     result "$name" "$([ -z "$failed" ] && echo ok || echo fail)" "$failed"
 }
 
+# A function of another library is bound at its first call: `tested_calls` needs that.
+compile() { gcc -std=gnu11 -D_GNU_SOURCE -g -O1 -w -Wl,-z,lazy -o "$T_BIN/$1" "$here/$1.c" -pthread; }
+
 for source in "$here"/t_*.c "$here"/only_*.c; do
     name=$(basename "$source" .c)
     is_wanted "$name" || continue
-    if ! gcc -std=gnu11 -D_GNU_SOURCE -g -O1 -w -o "$T_BIN/$name" "$source" -pthread; then
+    if ! compile "$name"; then
         result "$name" fail "does not compile"
         continue
     fi
@@ -82,6 +85,21 @@ if is_wanted calls; then
     else
         result calls fail "$difference"
     fi
+fi
+
+# Each of these names is called by a program of this directory, in a managed directory. t_stress is
+# left out: it takes long, and calls what others call.
+if is_wanted tested_calls; then
+    gcc -D_GNU_SOURCE -shared -fPIC -O1 -Wall -Wextra -Werror -o "$work/audit.so" "$here/audit.c" || exit 2
+    for source in "$here"/t_*.c "$here"/only_*.c; do
+        name=$(basename "$source" .c)
+        [ "$name" != t_stress ] && { [ -e "$T_BIN/$name" ] || compile "$name"; } || continue
+        rm -rf "$work/audited"; mkdir -p "$work/audited/t"
+        (cd "$work/audited/t" && T_HERE=$PWD T_MANAGED=$work/audited T_CALLS=$work/called \
+            shimmed env LD_AUDIT="$work/audit.so" PLFS_MOUNTS="$work/audited" $limit "$T_BIN/$name" < /dev/null > /dev/null 2>&1)
+    done
+    untested=$(awk '$1 == "wrap" { print $2 }' "$here/../../preload/calls.def" | grep -vFx -f "$work/called")
+    result tested_calls "$([ -z "$untested" ] && echo ok || echo fail)" "no test calls $(xargs <<< "$untested")"
 fi
 
 # And each function of libc that makes file calls inside libc. Read on x86-64, where the list is as
