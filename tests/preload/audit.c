@@ -1,6 +1,6 @@
 /* An auditor of the dynamic linker (rtld-audit(7)): writes to the file $T_CALLS which functions of
- * the preload library the program itself calls. Programs are linked lazily, so a function is bound
- * when it is called first, and those that are not called are not bound. */
+ * the preload library and of libc the program itself calls. Programs are linked lazily, so a
+ * function is bound when it is called first, and those that are not called are not bound. */
 #include <fcntl.h>
 #include <link.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ unsigned la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t *cookie)
 {
 	(void)namespace;
 	(void)cookie;
-	if (strstr(map->l_name, "libplfs_preload"))
+	if (strstr(map->l_name, "libplfs_preload") || strstr(map->l_name, "libc.so"))
 		return LA_FLG_BINDTO;
 	return map->l_name[0] ? 0 : LA_FLG_BINDFROM;
 }
