@@ -281,9 +281,10 @@ impl Plfs {
         path: &Path,
         options: OpenOptions,
     ) -> Result<Opened> {
+        let heard = self.heard();
         let stat = file.stat().at("stat", path)?;
         if !may_be_logical(&stat) {
-            return self.opened_plain(file, &stat, path, options);
+            return self.opened_plain(file, &stat, path, options, heard);
         }
         let adopted = match options.access.read {
             true => {
@@ -306,13 +307,21 @@ impl Plfs {
                 }
                 Ok(Opened::Logical(logical))
             }
-            None => self.opened_plain(file, &stat, path, options),
+            None => self.opened_plain(file, &stat, path, options, heard),
         }
+    }
+
+    /// What tells handles on plain files that a process of this node has begun to use a container
+    /// with a base: to be asked before the stat by which a file is taken for a plain one. A load;
+    /// ten calls, once in the life of a process.
+    pub fn heard(&self) -> Option<u64> {
+        self.process.heard()
     }
 
     /// A handle on a plain file that is open as `file`, with stat `stat`, by a path and options of
     /// which only `create` and `exclusive` do not matter any more. One that is written by several
-    /// processes, as far as this node knows, becomes a container.
+    /// processes, as far as this node knows, becomes a container. `heard` is what [`Plfs::heard`]
+    /// gave before the stat.
     ///
     /// Costs a look into a table in memory for a file that is to be written, and a lock.
     pub fn opened_plain(
@@ -321,11 +330,12 @@ impl Plfs {
         stat: &Stat,
         path: &Path,
         options: OpenOptions,
+        heard: Option<u64>,
     ) -> Result<Opened> {
         let access = options.access;
         let in_place = |shared| {
             let (process, path) = (self.process.clone(), path.to_path_buf());
-            File::in_place(process, shared, file.clone(), path, access)
+            File::in_place(process, shared, file.clone(), path, access, heard)
         };
         if stat.kind != Kind::File || !access.write {
             return Ok(Opened::Plain(in_place(Arc::new(PlainFile::new(stat, Entered::Alone)))));
@@ -449,7 +459,7 @@ impl Plfs {
     ) -> File {
         let (shared, _) = self.share_plain(stat);
         let (process, path) = (self.process.clone(), path.to_path_buf());
-        File::in_place(process, shared, file, path, options.access)
+        File::in_place(process, shared, file, path, options.access, None)
     }
 
     /// Makes a new logical file. EEXIST if there is anything at `path`.
