@@ -412,7 +412,7 @@ unsafe fn open_at(
                 if is_link && flags & libc::O_NOFOLLOW == 0 {
                     // A dangling link: its target is to be created.
                     let target =
-                        at.parent().unwrap_or(Path::new("/")).join(plfs()?.store().readlink(&at)?);
+                        at.parent().unwrap_or(Path::new("/")).join(plfs()?.store().readlink(at)?);
                     if plfs()?.is_mounted(&target) {
                         match plfs()?.create_with_name(&target, options) {
                             Ok(file) => return created(file, flags, out),
