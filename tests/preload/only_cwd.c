@@ -27,9 +27,18 @@ static long length(const char *dir, const char *name)
 	return atol(text);
 }
 
-static int is_container(const char *dir, const char *name) { return length(dir, name) == 4093; }
-static int is_plain(const char *dir, const char *name) { return length(dir, name) == 4; }
-static void new(const char *name) { close(make(name, "text")); }
+static int is_container(const char *dir, const char *name)
+{
+	return length(dir, name) == 4093;
+}
+static int is_plain(const char *dir, const char *name)
+{
+	return length(dir, name) == 4;
+}
+static void new(const char *name)
+{
+	close(make(name, "text"));
+}
 
 int main(void)
 {
