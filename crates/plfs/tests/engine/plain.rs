@@ -278,8 +278,8 @@ fn who_may_not_look_any_more_is_told() {
     assert_eq!(place.read("g"), b"abc");
 }
 
-/// S34. A short read looks if a process of the node has begun to use a container since, whatever its
-/// file; a read that finds nothing looks always.
+/// S34. A short read looks if a process of the node has begun to use a container since, whatever
+/// its file; a read that finds nothing looks always.
 #[test]
 fn a_reader_in_place_hears_of_the_container_at_the_end() {
     let place = Place::new();
