@@ -391,7 +391,12 @@ unsafe fn open_at(
             writers: Writers::Unknown,
         };
         let is_layout = at.absolute.file_name().is_some_and(is_layout);
-        if plfs()?.is_born_plain(&at.absolute, options)? && !is_layout {
+        let ask = || -> Result<bool> { Ok(plfs()?.is_born_plain(&at.absolute, options)?) };
+        let is_born_plain = match at.is_believed && !path.as_os_str().as_bytes().contains(&b'/') {
+            true => here::is_for_plain(ask)?,
+            false => ask()?,
+        };
+        if is_born_plain && !is_layout {
             match native(flags | libc::O_EXCL) {
                 Ok(fd) => return created_plain(fd, at, flags, options, out),
                 Err(Errno::EXIST) if !exclusive && !is_link_at(dir, path) => continue,
@@ -480,10 +485,10 @@ fn existing(
     let stat = opened.stat()?;
     let (regular, access, truncate) =
         (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
-    let at = match may_be_logical(&stat) || access.write || truncate {
-        true => at.ask()?,
-        false => &at.absolute,
-    };
+    if may_be_logical(&stat) || access.write || truncate {
+        at.ask()?;
+    }
+    let (is_believed, at) = (at.is_believed, &at.absolute);
     if may_be_logical(&stat) {
         // A superblock cannot be read through O_DIRECT either, which needs an aligned buffer.
         let readable = match access.write || flags & libc::O_DIRECT != 0 {
@@ -507,7 +512,7 @@ fn existing(
             return with_placeholder(opened, readable, flags).map(Some);
         }
     }
-    if regular && plfs()?.is_mounted(at) {
+    if regular && (is_believed || plfs()?.is_mounted(at)) {
         let appends = access.write && flags & libc::O_APPEND != 0;
         if appends && plfs()?.pin(&opened, "opened with O_APPEND") {
             // The kernel appends, and better than we do.

@@ -20,8 +20,9 @@ use rustix::time::{ClockId, clock_gettime};
 /// Longest directory that is kept.
 const ROOM: usize = 256;
 
-/// 1 s, as what directories say of their files is believed.
-const BELIEVED_NS: u64 = 1_000_000_000;
+/// 0.5 s: with as much for what directories say of their files, a change of that is seen within a
+/// second.
+const BELIEVED_NS: u64 = 500_000_000;
 
 /// Counts calls after which the working directory may be another, or have another name.
 static MOVES: AtomicU64 = AtomicU64::new(0);
@@ -36,13 +37,21 @@ struct Here {
     until_ns: u64,
     /// It is a managed directory, or lies below one.
     is_managed: bool,
+    /// Whether new files in it are born plain, once somebody has found out.
+    is_for_plain: Option<bool>,
     len: usize,
     text: [u8; ROOM],
 }
 
 impl Here {
-    const NOWHERE: Here =
-        Here { moves: 0, until_ns: 0, is_managed: false, len: 0, text: [0; ROOM] };
+    const NOWHERE: Here = Here {
+        moves: 0,
+        until_ns: 0,
+        is_managed: false,
+        is_for_plain: None,
+        len: 0,
+        text: [0; ROOM],
+    };
 
     fn is_believed(&self) -> bool {
         self.len > 0 && self.moves == MOVES.load(Ordering::Acquire) && now_ns() < self.until_ns
@@ -72,6 +81,7 @@ pub(crate) fn keep(text: &[u8], is_managed: bool, moves: u64) {
         let Some(room) = here.text.get_mut(..text.len()) else { return };
         room.copy_from_slice(text);
         (here.len, here.is_managed, here.moves) = (text.len(), is_managed, moves);
+        here.is_for_plain = None;
         here.until_ns = now_ns() + BELIEVED_NS;
     });
 }
@@ -92,5 +102,17 @@ pub(crate) fn join(path: &Path) -> Option<PathBuf> {
         joined.push(OsStr::from_bytes(here));
         joined.push(path);
         joined
+    })
+}
+
+/// Whether new files in the working directory, as it is believed to be, are born plain: what `ask`
+/// says, or said.
+pub(crate) fn is_for_plain<E>(ask: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
+    HERE.with(|here| {
+        let Ok(mut here) = here.try_borrow_mut() else { return ask() };
+        match here.is_for_plain {
+            Some(known) if here.is_believed() => Ok(known),
+            _ => ask().inspect(|said| here.is_for_plain = Some(*said)),
+        }
     })
 }

@@ -19,7 +19,7 @@ use crate::in_place::Here;
 use crate::log::Durability;
 use crate::logical::LogicalFile;
 use crate::pack::FileId;
-use crate::plain::{Done, Found as Look, PlainFile};
+use crate::plain::{Done, Entered, Found as Look, PlainFile};
 use crate::process::Process;
 use crate::read::{Prefetch, fetch};
 use crate::store::{Errno, Links, Stat, StoreFile, Time};
@@ -68,7 +68,10 @@ pub struct File {
 #[derive(Debug)]
 struct PlainHandle {
     process: Arc<Process>,
-    shared: Arc<PlainFile>,
+    /// Device and inode.
+    identity: (u64, u64),
+    /// Of a handle that only reads: from its first look on.
+    shared: OnceLock<Arc<PlainFile>>,
     file: RwLock<Arc<dyn StoreFile>>,
     /// What [`Process::based`] was at the last look.
     based: AtomicU64,
@@ -82,6 +85,10 @@ struct PlainHandle {
 const UNHEARD: u64 = u64::MAX;
 
 impl PlainHandle {
+    fn shared(&self) -> &Arc<PlainFile> {
+        self.shared.get_or_init(|| Arc::new(PlainFile::new(self.identity, Entered::Alone)))
+    }
+
     /// Whether no process of the node can have put anything into a container of the file since the
     /// last look.
     fn has_heard_nothing(&self) -> bool {
@@ -123,20 +130,21 @@ impl File {
         }
     }
 
-    /// A handle on a plain file, open as `file`, that all handles of the process share as `shared`.
-    /// `heard` is what [`Process::heard`] was before it was found to be plain.
+    /// A handle on a plain file, open as `file`, which all handles of the process that write it
+    /// share as `shared`; one that only reads brings none. `heard` is what [`Process::heard`] was
+    /// before it was found to be plain.
     pub(crate) fn in_place(
         process: Arc<Process>,
-        shared: Arc<PlainFile>,
+        identity: (u64, u64),
+        shared: Option<Arc<PlainFile>>,
         file: Arc<dyn StoreFile>,
         path: PathBuf,
         access: Access,
         heard: Option<u64>,
     ) -> File {
-        if access.write {
+        if let Some(shared) = &shared {
             shared.opened_as(&file, &path);
         }
-        let identity = shared.identity();
         let here = (!process.is_local(identity.0, &path)).then(|| process.in_place.enter(identity));
         // Elsewhere other nodes promote.
         let heard = heard.filter(|_| here.is_none()).unwrap_or(UNHEARD);
@@ -146,7 +154,8 @@ impl File {
                 heard: AtomicU64::new(heard),
                 based: AtomicU64::new(process.based.load(Ordering::Acquire)),
                 process,
-                shared,
+                identity,
+                shared: shared.map_or_else(OnceLock::new, OnceLock::from),
                 file: RwLock::new(file),
             }),
             packed: None,
@@ -190,7 +199,8 @@ impl File {
                 if is_news {
                     plain.based.store(based, Ordering::Relaxed);
                 }
-                let must_look = is_news || plain.shared.has_left() || plain.shared.must_look();
+                let must_look = is_news
+                    || plain.shared.get().is_some_and(|shared| shared.has_left_or_must_look());
                 if must_look && self.look(plain)? {
                     return Ok(None);
                 }
@@ -206,7 +216,7 @@ impl File {
             let heard = plain.process.heard().unwrap_or(UNHEARD);
             plain.heard.store(heard, Ordering::Relaxed);
         }
-        let found = plain.shared.look(&plain.process, plain.file().as_ref(), &self.path)?;
+        let found = plain.shared().look(&plain.process, plain.file().as_ref(), &self.path)?;
         Ok(self.goes_on(found))
     }
 
@@ -252,7 +262,7 @@ impl File {
     pub fn replace_open(&self, file: Arc<dyn StoreFile>) -> Option<Arc<dyn StoreFile>> {
         let plain = self.plain.as_ref()?;
         if self.access.write {
-            plain.shared.opened_as(&file, &self.path);
+            plain.shared().opened_as(&file, &self.path);
         }
         let mut slot = plain.file.write().unwrap_or_else(PoisonError::into_inner);
         Some(std::mem::replace(&mut *slot, file))
@@ -267,10 +277,10 @@ impl File {
     /// For who is about to write it in a way that PLFS does not see. Whether it is plain.
     pub fn pin(&self, why: &str) -> Result<bool> {
         let Some(plain) = self.plain()? else { return Ok(false) };
-        if plain.shared.is_pinned() {
+        if plain.shared().is_pinned() {
             return Ok(true);
         }
-        let found = plain.shared.pin(&plain.process, plain.file().as_ref(), &self.path, why)?;
+        let found = plain.shared().pin(&plain.process, plain.file().as_ref(), &self.path, why)?;
         Ok(!self.goes_on(found))
     }
 
@@ -499,7 +509,7 @@ impl File {
         }
         if let Some(plain) = self.plain()? {
             let file = plain.file();
-            let written = plain.shared.write(offset, || file.write_at(&buf[..n], offset));
+            let written = plain.shared().write(offset, || file.write_at(&buf[..n], offset));
             match written.at("write", &self.path)? {
                 Done::InPlace((n, is_due)) => {
                     if is_due {
@@ -673,7 +683,7 @@ impl File {
         }
         if let Some(plain) = self.plain()? {
             let file = plain.file();
-            let found = plain.shared.set_len(&plain.process, file.as_ref(), &self.path, size)?;
+            let found = plain.shared().set_len(&plain.process, file.as_ref(), &self.path, size)?;
             if !self.goes_on(found) {
                 return Ok(());
             }
@@ -865,7 +875,7 @@ impl File {
             && !self.look(plain)?
         {
             let file = plain.file();
-            match plain.shared.punch(file.as_ref(), &self.path, offset, length)? {
+            match plain.shared().punch(file.as_ref(), &self.path, offset, length)? {
                 Done::InPlace(()) => return Ok(()),
                 Done::Left => self.must_go_on(plain)?,
             }

@@ -21,7 +21,7 @@ use crate::error::{At, Error, Result};
 use crate::logical::LogicalFile;
 use crate::process::Process;
 use crate::store::writers::Writing;
-use crate::store::{self, Errno, Stat, StoreFile};
+use crate::store::{self, Errno, StoreFile};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak, lock};
 use crate::write::BASE;
@@ -131,9 +131,9 @@ pub(crate) enum Done<T> {
 }
 
 impl PlainFile {
-    pub(crate) fn new(stat: &Stat, writing: Entered) -> PlainFile {
+    pub(crate) fn new(identity: (u64, u64), writing: Entered) -> PlainFile {
         PlainFile {
-            identity: (stat.dev, stat.ino),
+            identity,
             place: RwLock::new(Place::Here),
             is_pinned: AtomicBool::new(false),
             noted: Mutex::default(),
@@ -148,14 +148,13 @@ impl PlainFile {
         self.place.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Device and inode.
-    pub(crate) fn identity(&self) -> (u64, u64) {
-        self.identity
+    /// Whether the process has gone on to the container.
+    fn has_left(&self) -> bool {
+        *self.place() == Place::Container
     }
 
-    /// Whether the process has gone on to the container.
-    pub(crate) fn has_left(&self) -> bool {
-        *self.place() == Place::Container
+    pub(crate) fn has_left_or_must_look(&self) -> bool {
+        self.has_left() || self.must_look()
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
@@ -164,7 +163,7 @@ impl PlainFile {
 
     /// Whether the next call must look first: somebody of the node has said that there is a
     /// container, or could not say it to this process.
-    pub(crate) fn must_look(&self) -> bool {
+    fn must_look(&self) -> bool {
         !self.is_pinned()
             && match &self.writing {
                 Entered::As(writing) => writing.is_flagged(),

@@ -335,10 +335,11 @@ impl Plfs {
         let access = options.access;
         let in_place = |shared| {
             let (process, path) = (self.process.clone(), path.to_path_buf());
-            File::in_place(process, shared, file.clone(), path, access, heard)
+            let identity = (stat.dev, stat.ino);
+            File::in_place(process, identity, shared, file.clone(), path, access, heard)
         };
         if stat.kind != Kind::File || !access.write {
-            return Ok(Opened::Plain(in_place(Arc::new(PlainFile::new(stat, Entered::Alone)))));
+            return Ok(Opened::Plain(in_place(None)));
         }
         let (shared, known) = self.share_plain(stat);
         // What is rewritten is this process's from now on, whoever wrote it before.
@@ -361,7 +362,7 @@ impl Plfs {
             }
             return Ok(Opened::Logical(handle));
         }
-        let handle = in_place(shared);
+        let handle = in_place(Some(shared));
         if options.truncate {
             handle.mark_written();
             if stat.len > 0 {
@@ -386,7 +387,7 @@ impl Plfs {
             }
             None => (Entered::Alone, Known::Nothing),
         };
-        let shared = Arc::new(PlainFile::new(stat, entered));
+        let shared = Arc::new(PlainFile::new(key, entered));
         open.insert(key, &shared);
         (shared, known)
     }
@@ -459,7 +460,8 @@ impl Plfs {
     ) -> File {
         let (shared, _) = self.share_plain(stat);
         let (process, path) = (self.process.clone(), path.to_path_buf());
-        File::in_place(process, shared, file, path, options.access, None)
+        let identity = (stat.dev, stat.ino);
+        File::in_place(process, identity, Some(shared), file, path, options.access, None)
     }
 
     /// Makes a new logical file. EEXIST if there is anything at `path`.

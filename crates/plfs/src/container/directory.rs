@@ -19,10 +19,10 @@ use crate::store::machine::{boot_time_ns, random_u64};
 use crate::store::{self, Errno, Kind, Links, Open, Store};
 use crate::sync::{Arc, Mutex, lock};
 
-/// How long what was found is believed: files that are created for a second after a change may
-/// have what was said before. The directory's times would tell, but each create changes them, and
-/// to ask for those of the layout is to look it up.
-const BELIEVED_NS: u64 = 1_000_000_000;
+/// How long what was found is believed, 0.5 s: with as much at a door, files that are created for a
+/// second after a change may have what was said before. The directory's times would tell, but each
+/// create changes them, and to ask for those of the layout is to look it up.
+const BELIEVED_NS: u64 = 500_000_000;
 
 /// Directories that are remembered. 4,096: some 1 MB.
 const KNOWN_MAX: usize = 4096;
