@@ -11,13 +11,13 @@
 /* Bytes of a process's first arena, and of those it makes when it is full. Two sizes, so that few
  * need a descriptor. RLIMIT_FSIZE counts for files in memory, too: if one cannot be made the arena
  * is memory that only children share. */
-#define ARENA_FIRST ((size_t)64 << 10)
+#define ARENA_FIRST ((size_t)256 << 10)
 #define ARENA_MORE ((size_t)4 << 20)
 
 /* The most arenas that a process uses: its own and those of its ancestors. */
 #define ARENAS_MAX 64
 
-static const char magic[8] = "plfsofd1";
+static const char magic[8] = "plfsofd2";
 
 /* The first description's place in an arena. */
 struct head {
@@ -160,7 +160,7 @@ void description_share(struct description *d)
 	give_own_lock(d);
 }
 
-struct description *description_new(int flags, int64_t position)
+struct description *description_new(int flags, int64_t position, const plfs_packed *packed)
 {
 	fd_lock();
 	struct description *d = NULL;
@@ -180,6 +180,7 @@ struct description *description_new(int flags, int64_t position)
 	fd_unlock();
 	if (!d)
 		return NULL;
+	d->packed = *packed;
 	atomic_store(&d->flags, flags);
 	atomic_store(&d->position, position);
 	return d;

@@ -11,6 +11,7 @@
 #ifndef PLFS_PRELOAD_DESCRIPTION_H
 #define PLFS_PRELOAD_DESCRIPTION_H
 
+#include <plfs_door.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -36,10 +37,12 @@ struct description {
 	uint32_t next_free;
 	/* The inode of the name, to tell a tag from a position; known from the first tag on. */
 	uint64_t dev, ino;
+	/* Which file of that pack, if the name is a pack's. */
+	plfs_packed packed;
 };
 
-/* A new one. NULL: no memory. */
-struct description *description_new(int flags, int64_t position);
+/* A new one, on a file of a pack if `packed` says so. NULL: no memory. */
+struct description *description_new(int flags, int64_t position, const plfs_packed *packed);
 
 /* Gives it back. `shared`: another process may know it. */
 void description_free(struct description *d, bool shared);

@@ -143,6 +143,8 @@ bool path_is_managed(int dirfd, const char *path);
 bool path_opens_managed(int dirfd, const char *path);
 /* Does the file have the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
 bool path_may_be_name(int dirfd, const char *path, int at_flags);
+/* The descriptor of a file of a pack that a path as /proc/self/fd/3 or /dev/stdin names, or -1. */
+int path_of_packed(const char *path);
 /* Is a call on this path for libplfs? In a managed directory, or perhaps a name elsewhere. */
 bool path_is_ours(int dirfd, const char *path, int at_flags);
 
@@ -188,8 +190,23 @@ void _IO_list_lock(void);
 void _IO_list_unlock(void);
 void _IO_list_resetlock(void);
 
-/* meta.c */
-ssize_t hide_entries(int fd, char *buf, ssize_t n);
+/* packed.c */
+/* Has this process found a pack? Then names are looked up there before the kernel is asked. */
+bool packs_are_known(void);
+/* fstatat of a name of a pack, with the result in *rc. False: it is none. */
+bool packed_stat(int dirfd, const char *path, struct stat *st, int at_flags, int *rc);
+/* utimensat, in the same way. */
+bool packed_utimens(
+	int dirfd, const char *path, const struct timespec times[2], int at_flags, int *rc);
+/* Is it a name of a pack, or does it lead to one? */
+bool path_is_packed(int dirfd, const char *path, int at_flags);
+
+/* listing.c */
+/* Descriptor fd is closed, in the middle of a listing perhaps. */
+void listing_forget(int fd);
+/* Around fork, as fd_lock. */
+void listing_lock(void);
+void listing_unlock(void);
 
 /* spawn.c */
 /* Called before another program shares our descriptions: commits, lets the program find them, and

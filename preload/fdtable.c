@@ -88,7 +88,10 @@ struct ofd *ofd_new_shared(plfs_file *file, struct description *shared)
 	o->file = file;
 	o->shared = shared;
 	o->forks = atomic_load(&forks) - 1;
-	o->descriptors = OFD_IS_PLAIN(o) ? 0 : (ofd_flags(o) & O_ACCMODE) == O_RDONLY ? 1 : 2;
+	o->is_packed = shared->packed.length > 0;
+	o->descriptors = o->is_packed || OFD_IS_PLAIN(o)	  ? 0
+			 : (ofd_flags(o) & O_ACCMODE) == O_RDONLY ? 1
+								  : 2;
 	atomic_fetch_add(&descriptors, o->descriptors);
 	atomic_store(&o->refs, 1);
 	return o;
@@ -96,7 +99,9 @@ struct ofd *ofd_new_shared(plfs_file *file, struct description *shared)
 
 struct ofd *ofd_new(plfs_file *file, int flags, int64_t position)
 {
-	struct description *d = description_new(flags, position);
+	plfs_packed packed = {.length = 0};
+	PLFS(plfs_door_packed(file, &packed));
+	struct description *d = description_new(flags, position, &packed);
 	struct ofd *o = d ? ofd_new_shared(file, d) : NULL;
 	if (o)
 		o->forks++;
@@ -126,6 +131,15 @@ struct ofd *ofd_get(int fd)
 			return o;
 		ofd_put(o);
 	}
+}
+
+bool fd_is_packed(int fd)
+{
+	struct ofd *o = fd_is_container(fd) && !door_thread.inside ? ofd_get(fd) : NULL;
+	bool yes = o && o->is_packed;
+	if (o)
+		ofd_put(o);
+	return yes;
 }
 
 int ofd_put(struct ofd *o)

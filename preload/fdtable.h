@@ -32,6 +32,8 @@ struct ofd {
 	unsigned forks;
 	struct description *shared;
 	plfs_file *file;
+	/* It is a file of a pack; then the placeholder is open on the pack's name. */
+	bool is_packed;
 	/* Descriptors of its own that libplfs may need for it, but for logs. */
 	unsigned descriptors;
 	struct ofd *next_free;
@@ -53,6 +55,9 @@ static inline bool fd_is_container(int fd)
 			atomic_load_explicit(&fd_table[fd], memory_order_acquire) != NULL,
 		0);
 }
+
+/* Is fd a file of a pack? */
+bool fd_is_packed(int fd);
 
 /* The description of fd with a reference taken, or NULL if it is plain. */
 struct ofd *ofd_get(int fd);

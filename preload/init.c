@@ -57,6 +57,7 @@ static void before_fork(void)
 {
 	fd_count_fork();
 	spawn_lock();
+	listing_lock();
 	fd_hold_numbers();
 	fd_lock();
 }
@@ -73,6 +74,7 @@ static void after_fork(void)
 {
 	fd_unlock();
 	fd_release_numbers();
+	listing_unlock();
 	spawn_unlock();
 }
 
@@ -174,6 +176,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	real_resolve_early();
 	const char *d = getenv("PLFS_DEBUG");
 	debug = d && *d && strcmp(d, "0") != 0;
+	PLFS_ALWAYS((plfs_door_umask(-1), 0));
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 	adopt_inherited();
 	errno = saved;

@@ -155,6 +155,12 @@ EXPORT int flock(int fd, int operation)
 	struct ofd *o;
 	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return REAL(flock)(fd, operation);
+	if (o->is_packed) {
+		/* Its inode is that of all files of the pack. */
+		ofd_put(o);
+		errno = ENOLCK;
+		return -1;
+	}
 	bool unlocks = (operation & ~LOCK_NB) == LOCK_UN;
 	int64_t rc = unlocks ? PLFS(plfs_commit(o->file)) : 0;
 	if (rc >= 0 && REAL(flock)(fd, operation) < 0)

@@ -1,4 +1,4 @@
-/* Names and attributes: the stat family, owners, modes, times, unlink, rename, directories. */
+/* Names and attributes: the stat family, owners, modes, times, unlink, rename, rmdir. */
 #include "door.h"
 
 #include <string.h>
@@ -31,15 +31,32 @@ EXPORT int fstat(int fd, struct stat *st)
 }
 ALIAS(fstat, fstat64);
 
+/* fstatat. A name of a pack is looked for before the kernel is asked, if there are packs; else only
+ * where the kernel has nothing, as behind a link that leads to one. */
+static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
+{
+	int rc, of = at_flags & AT_SYMLINK_NOFOLLOW ? -1 : path_of_packed(path);
+	if (of >= 0)
+		return fstat(of, st);
+	bool first = packs_are_known();
+	if (first && packed_stat(dirfd, path, st, at_flags | AT_SYMLINK_NOFOLLOW, &rc))
+		return rc;
+	rc = REAL(fstatat)(dirfd, path, st, at_flags);
+	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)) &&
+		packed_stat(dirfd, path, st, at_flags, &rc))
+		return rc;
+	return fix_stat(rc, dirfd, path, at_flags, st);
+}
+
 EXPORT int stat(const char *path, struct stat *st)
 {
-	return fix_stat(REAL(stat)(path, st), AT_FDCWD, path, 0, st);
+	return stat_at(AT_FDCWD, path, st, 0);
 }
 ALIAS(stat, stat64);
 
 EXPORT int lstat(const char *path, struct stat *st)
 {
-	return fix_stat(REAL(lstat)(path, st), AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, st);
+	return stat_at(AT_FDCWD, path, st, AT_SYMLINK_NOFOLLOW);
 }
 ALIAS(lstat, lstat64);
 
@@ -47,7 +64,7 @@ EXPORT int fstatat(int dirfd, const char *path, struct stat *st, int at_flags)
 {
 	if ((at_flags & AT_EMPTY_PATH) && path && !*path && fd_is_container(dirfd))
 		return fstat(dirfd, st);
-	return fix_stat(REAL(fstatat)(dirfd, path, st, at_flags), dirfd, path, at_flags, st);
+	return stat_at(dirfd, path, st, at_flags);
 }
 ALIAS(fstatat, fstatat64);
 
@@ -90,13 +107,66 @@ int __fxstatat(int version, int dirfd, const char *path, struct stat *st, int at
 }
 ALIAS(__fxstatat, __fxstatat64);
 
+static struct statx_timestamp statx_time(struct timespec time)
+{
+	return (struct statx_timestamp){.tv_sec = time.tv_sec, .tv_nsec = (uint32_t)time.tv_nsec};
+}
+
+/* What a stat of a file of a pack says, as statx says it. */
+static void fill_statx(struct statx *x, const struct stat *st)
+{
+	*x = (struct statx){
+		.stx_mask = STATX_BASIC_STATS,
+		.stx_blksize = (uint32_t)st->st_blksize,
+		.stx_nlink = (uint32_t)st->st_nlink,
+		.stx_uid = st->st_uid,
+		.stx_gid = st->st_gid,
+		.stx_mode = (uint16_t)st->st_mode,
+		.stx_ino = st->st_ino,
+		.stx_size = (uint64_t)st->st_size,
+		.stx_blocks = (uint64_t)st->st_blocks,
+		.stx_atime = statx_time(st->st_atim),
+		.stx_ctime = statx_time(st->st_ctim),
+		.stx_mtime = statx_time(st->st_mtim),
+		.stx_dev_major = major(st->st_dev),
+		.stx_dev_minor = minor(st->st_dev),
+	};
+}
+
+static bool packed_statx(int dirfd, const char *path, int at_flags, struct statx *x, int *rc)
+{
+	struct stat st;
+	if (!path && fd_is_packed(dirfd))
+		*rc = fstat(dirfd, &st);
+	else if (!packed_stat(dirfd, path, &st, at_flags, rc))
+		return false;
+	if (*rc == 0 && !memory_is_there(x, sizeof *x, true))
+		*rc = (int)to_errno(-EFAULT);
+	if (*rc == 0)
+		fill_statx(x, &st);
+	return true;
+}
+
 EXPORT int statx(
 	int dirfd, const char *restrict path, int at_flags, unsigned mask, struct statx *restrict x)
 {
-	int rc = REAL(statx)(dirfd, path, at_flags,
+	int rc, of = -1;
+	if ((at_flags & AT_EMPTY_PATH) && path_is_there(path) && !(path && *path))
+		of = fd_is_packed(dirfd) ? dirfd : -1;
+	else if (!(at_flags & AT_SYMLINK_NOFOLLOW))
+		of = path_of_packed(path);
+	bool first = packs_are_known();
+	if (of >= 0 && packed_statx(of, NULL, 0, x, &rc))
+		return rc;
+	if (first && packed_statx(dirfd, path, at_flags | AT_SYMLINK_NOFOLLOW, x, &rc))
+		return rc;
+	rc = REAL(statx)(dirfd, path, at_flags,
 		mask | STATX_TYPE | STATX_SIZE | STATX_NLINK | STATX_BLOCKS | STATX_INO |
 			STATX_CTIME,
 		x);
+	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)) &&
+		packed_statx(dirfd, path, at_flags, x, &rc))
+		return rc;
 	if (rc != 0 || door_thread.inside || !S_ISREG(x->stx_mode) ||
 		(x->stx_size != PLFS_SUPER_BYTES && x->stx_nlink <= 1))
 		return rc;
@@ -161,7 +231,8 @@ EXPORT int fchmodat(int dirfd, const char *path, mode_t mode, int at_flags)
 	bool follows = !(at_flags & AT_SYMLINK_NOFOLLOW);
 	/* Without AT_SYMLINK_NOFOLLOW, as a name is not a link. */
 	if (door_thread.inside || !(follows ? path_is_ours(dirfd, path, 0)
-					    : path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW)))
+					    : path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW) ||
+							  path_is_packed(dirfd, path, at_flags)))
 		return REAL(fchmodat)(dirfd, path, mode, at_flags);
 	at_flags &= ~AT_SYMLINK_NOFOLLOW;
 	return (int)to_errno(PLFS(plfs_door_chmod(dirfd, path, mode, at_flags)));
@@ -203,8 +274,6 @@ EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
 	return fchownat(AT_FDCWD, path, uid, gid, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Times. By path libc's call on the inode is right. Data still in memory is committed before,
- * because a later commit would move the times again. */
 EXPORT int futimens(int fd, const struct timespec times[2])
 {
 	struct ofd *o;
@@ -219,55 +288,78 @@ EXPORT int futimens(int fd, const struct timespec times[2])
 	return (int)to_errno(rc);
 }
 
+/* By path. Data still in memory is committed before, because a later commit would move the times
+ * again; that of a pack would not. */
+static int set_times(int dirfd, const char *path, const struct timespec times[2], int at_flags)
+{
+	int rc;
+	bool first = packs_are_known();
+	if (first && packed_utimens(dirfd, path, times, at_flags | AT_SYMLINK_NOFOLLOW, &rc))
+		return rc;
+	commit_all();
+	rc = REAL(utimensat)(dirfd, path, times, at_flags);
+	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)))
+		packed_utimens(dirfd, path, times, at_flags, &rc);
+	return rc;
+}
+
 EXPORT int utimensat(int dirfd, const char *path, const struct timespec times[2], int at_flags)
 {
 	if ((!path || (!*path && (at_flags & AT_EMPTY_PATH))) && fd_is_container(dirfd))
 		return futimens(dirfd, times);
-	commit_all();
-	return REAL(utimensat)(dirfd, path, times, at_flags);
+	return set_times(dirfd, path, times, at_flags);
+}
+
+/* Microseconds as nanoseconds; NULL for NULL. False: they are none. */
+static bool in_ns(const struct timeval times[2], struct timespec ns[2])
+{
+	for (int i = 0; times && i < 2; i++) {
+		if (times[i].tv_usec < 0 || times[i].tv_usec >= 1000000) {
+			errno = EINVAL;
+			return false;
+		}
+		ns[i] = (struct timespec){times[i].tv_sec, times[i].tv_usec * 1000};
+	}
+	return true;
 }
 
 EXPORT int futimes(int fd, const struct timeval times[2])
 {
+	struct timespec ns[2];
 	if (!fd_is_container(fd) || door_thread.inside)
 		return REAL(futimes)(fd, times);
-	if (!times)
-		return futimens(fd, NULL);
-	struct timespec ts[2];
-	for (int i = 0; i < 2; i++) {
-		if (times[i].tv_usec < 0 || times[i].tv_usec >= 1000000) {
-			errno = EINVAL;
-			return -1;
-		}
-		ts[i] = (struct timespec){times[i].tv_sec, times[i].tv_usec * 1000};
-	}
-	return futimens(fd, ts);
+	return in_ns(times, ns) ? futimens(fd, times ? ns : NULL) : -1;
 }
 
 EXPORT int futimesat(int dirfd, const char *path, const struct timeval times[2])
 {
+	struct timespec ns[2];
 	if (!path)
 		return futimes(dirfd, times);
-	commit_all();
-	return REAL(futimesat)(dirfd, path, times);
+	return in_ns(times, ns) ? set_times(dirfd, path, times ? ns : NULL, 0) : -1;
 }
 
 EXPORT int utime(const char *path, const struct utimbuf *times)
 {
-	commit_all();
-	return REAL(utime)(path, times);
+	struct timespec ns[2];
+	if (times) {
+		ns[0] = (struct timespec){times->actime, 0};
+		ns[1] = (struct timespec){times->modtime, 0};
+	}
+	return set_times(AT_FDCWD, path, times ? ns : NULL, 0);
 }
 
 EXPORT int utimes(const char *path, const struct timeval times[2])
 {
-	commit_all();
-	return REAL(utimes)(path, times);
+	struct timespec ns[2];
+	return in_ns(times, ns) ? set_times(AT_FDCWD, path, times ? ns : NULL, 0) : -1;
 }
 
 EXPORT int lutimes(const char *path, const struct timeval times[2])
 {
-	commit_all();
-	return REAL(lutimes)(path, times);
+	struct timespec ns[2];
+	return in_ns(times, ns) ? set_times(AT_FDCWD, path, times ? ns : NULL, AT_SYMLINK_NOFOLLOW)
+				: -1;
 }
 
 /* .plfs-layout, and one that was not finished: the directory's own, not a program's. */
@@ -277,33 +369,43 @@ static bool is_layout(const char *name)
 }
 
 /* Takes away what a directory without files may still have of PLFS's, so that its rmdir succeeds:
- * DIR/.plfs if it holds no container, and the directory's layout. Whether there was any. It uses
- * rmdir alone for the first, which refuses directories that are not empty, so a container that
- * appears meanwhile is safe. */
+ * its pack if that is empty, DIR/.plfs if it holds no container, and the directory's layout.
+ * Whether there was any; errno says why a pack has to stay. For the second it uses rmdir alone,
+ * which refuses directories that are not empty, so a container that appears meanwhile is safe. */
 static bool remove_empty_store(int dirfd, const char *path)
 {
+	int saved = errno;
 	int dir = (int)RAW(
 		SYS_openat, dirfd, path, (long)(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+	errno = saved;
 	if (dir < 0)
 		return false;
 	char buf[4096];
 	long n;
-	bool only = true, has_store = false, has_layout = false;
+	bool only = true, has_store = false, has_layout = false, has_pack = false;
 	while (only && (n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0)
 		for (long at = 0; at < n;) {
 			struct dirent64 *e = (struct dirent64 *)(buf + at);
 			at += e->d_reclen;
 			bool store = !strcmp(e->d_name, ".plfs"), layout = is_layout(e->d_name);
 			has_store = has_store || store;
+			bool pack = !strncmp(e->d_name, ".plfs-pack", 10);
 			has_layout = has_layout || layout;
-			only = only && (store || layout || !strcmp(e->d_name, ".") ||
+			has_pack = has_pack || pack;
+			only = only && (store || layout || pack || !strcmp(e->d_name, ".") ||
 					       !strcmp(e->d_name, ".."));
 		}
+	bool removed = only && has_pack;
+	int rc = removed ? PLFS(plfs_door_packed_remove(dirfd, path)) : 0;
+	if (rc < 0) {
+		RAW(SYS_close, dir);
+		to_errno(rc);
+		return false;
+	}
 	int store = only && has_store
 			    ? (int)RAW(SYS_openat, dir, ".plfs",
 				      (long)(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))
 			    : -1;
-	bool removed = false;
 	if (store >= 0) {
 		while ((n = RAW(SYS_getdents64, store, buf, sizeof buf)) > 0)
 			for (long at = 0; at < n;) {
@@ -313,11 +415,11 @@ static bool remove_empty_store(int dirfd, const char *path)
 					RAW(SYS_unlinkat, store, e->d_name, (long)AT_REMOVEDIR);
 			}
 		RAW(SYS_close, store);
-		removed = RAW(SYS_unlinkat, dir, ".plfs", (long)AT_REMOVEDIR) == 0;
+		has_store = RAW(SYS_unlinkat, dir, ".plfs", (long)AT_REMOVEDIR) != 0;
+		removed = removed || !has_store;
 	}
 	/* Last, and only if nothing else is in the way: a directory that stays keeps it. */
-	if (only && has_layout && (removed || !has_store) &&
-		RAW(SYS_lseek, dir, 0L, (long)SEEK_SET) == 0)
+	if (only && has_layout && !has_store && RAW(SYS_lseek, dir, 0L, (long)SEEK_SET) == 0)
 		while ((n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0)
 			for (long at = 0; at < n;) {
 				struct dirent64 *e = (struct dirent64 *)(buf + at);
@@ -327,6 +429,7 @@ static bool remove_empty_store(int dirfd, const char *path)
 					removed = true;
 			}
 	RAW(SYS_close, dir);
+	errno = saved;
 	return removed;
 }
 
@@ -334,12 +437,12 @@ EXPORT int unlinkat(int dirfd, const char *path, int flags)
 {
 	if (flags & AT_REMOVEDIR) {
 		int rc = REAL(unlinkat)(dirfd, path, flags);
+		if (rc < 0 && errno == ENOENT && path_is_packed(dirfd, path, AT_SYMLINK_NOFOLLOW))
+			errno = ENOTDIR;
 		if (rc == 0 || (errno != ENOTEMPTY && errno != EEXIST) || door_thread.inside)
 			return rc;
-		int saved = errno;
 		if (remove_empty_store(dirfd, path))
 			return REAL(unlinkat)(dirfd, path, flags);
-		errno = saved;
 		return -1;
 	}
 	if (flags || door_thread.inside)
@@ -416,6 +519,10 @@ EXPORT int rename(const char *old, const char *new)
 EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
 {
 	struct stat st;
+	if (path_is_packed(AT_FDCWD, path, 0)) {
+		errno = ENOSPC;
+		return -1;
+	}
 	if (door_thread.inside || REAL(stat)(path, &st) < 0 || !S_ISREG(st.st_mode) ||
 		st.st_size != PLFS_SUPER_BYTES ||
 		PLFS(plfs_door_fix_stat(AT_FDCWD, path, 0, &st)) != 1)
@@ -423,112 +530,3 @@ EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
 	errno = ENOSPC;
 	return -1;
 }
-
-/* Is this entry of directory fd to be hidden? Elsewhere a ".plfs" may be anything, so only
- * in managed directories. */
-static bool hidden(int fd, const char *name)
-{
-	return name[0] == '.' && name[1] != 0 && name[1] != '.' && !door_thread.inside &&
-	       PLFS(plfs_door_hidden(name)) && path_is_managed(fd, name);
-}
-
-EXPORT struct dirent *readdir(DIR *dir)
-{
-	struct dirent *e;
-	do
-		e = REAL(readdir)(dir);
-	while (e && hidden(dirfd(dir), e->d_name));
-	return e;
-}
-ALIAS(readdir, readdir64);
-
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-EXPORT int readdir_r(DIR *dir, struct dirent *entry, struct dirent **result)
-{
-	int rc;
-	do
-		rc = REAL(readdir_r)(dir, entry, result);
-	while (rc == 0 && *result && hidden(dirfd(dir), (*result)->d_name));
-	return rc;
-}
-#pragma GCC diagnostic pop
-ALIAS(readdir_r, readdir64_r);
-
-/* Takes hidden entries out of what getdents64 gave. */
-ssize_t hide_entries(int fd, char *buf, ssize_t n)
-{
-	for (ssize_t at = 0; at < n;) {
-		struct dirent64 *e = (struct dirent64 *)(buf + at);
-		ssize_t len = e->d_reclen;
-		if (hidden(fd, e->d_name)) {
-			memmove(buf + at, buf + at + len, (size_t)(n - at - len));
-			n -= len;
-		} else {
-			at += len;
-		}
-	}
-	return n;
-}
-
-EXPORT ssize_t getdents64(int fd, void *buf, size_t room)
-{
-	ssize_t n, left;
-	do {
-		n = REAL(getdents64)(fd, buf, room);
-		left = n > 0 ? hide_entries(fd, buf, n) : n;
-	} while (n > 0 && left == 0);
-	return left;
-}
-
-/* libc's own scandir reads the directory without calling the exported readdir. */
-EXPORT int scandirat(int at, const char *path, struct dirent ***list,
-	int (*wanted)(const struct dirent *),
-	int (*compare)(const struct dirent **, const struct dirent **))
-{
-	int fd = door_openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	if (!dir)
-		return -1;
-	struct dirent **v = NULL, *e;
-	int n = 0, room = 0;
-	bool failed = false;
-	for (errno = 0; !failed && (e = readdir(dir)); errno = 0) {
-		if (wanted && !wanted(e))
-			continue;
-		if (n == room) {
-			struct dirent **more = realloc(
-				v, (size_t)(room = room ? 2 * room : 32) * sizeof *v);
-			if (!more) {
-				failed = true;
-				break;
-			}
-			v = more;
-		}
-		if ((v[n] = malloc(e->d_reclen)))
-			memcpy(v[n++], e, e->d_reclen);
-		else
-			failed = true;
-	}
-	int saved = failed ? ENOMEM : errno;
-	closedir(dir);
-	if (saved) {
-		while (n > 0)
-			free(v[--n]);
-		free(v);
-		errno = saved;
-		return -1;
-	}
-	if (n > 0 && compare)
-		qsort(v, (size_t)n, sizeof *v, (int (*)(const void *, const void *))compare);
-	*list = v;
-	return n;
-}
-ALIAS(scandirat, scandirat64);
-
-EXPORT int scandir(const char *path, struct dirent ***list, int (*wanted)(const struct dirent *),
-	int (*compare)(const struct dirent **, const struct dirent **))
-{
-	return scandirat(AT_FDCWD, path, list, wanted, compare);
-}
-ALIAS(scandir, scandir64);

@@ -58,18 +58,56 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	return fd;
 }
 
+/* Opens or makes a file of a pack, or gives PLFS_NOT_PACKED or PLFS_NOT_MANAGED. `follow`: the
+ * kernel has nothing there, so that links lead to nothing, or into a pack. */
+static int open_in_pack(int dirfd, const char *path, int flags, mode_t mode, bool follow)
+{
+	DEFER_SIGNALS();
+	plfs_file *file = NULL;
+	int fd = PLFS(plfs_door_packed_open(dirfd, path, flags, mode, follow, &file));
+	return fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED ? fd
+							       : opened_by_door(fd, file, flags);
+}
+
+/* Are packs asked before the kernel? A name that both have is the pack's. Not where the directory
+ * is known to be for plain files, by a process that has found no pack yet. */
+static bool looks_in_packs(int dirfd, const char *path)
+{
+	return PLFS_ALWAYS(plfs_door_knows_packs()) == 1 ||
+	       PLFS_ALWAYS(plfs_door_opens_plain(dirfd, path)) != 1;
+}
+
+/* Opens again what descriptor `of` is open on, a file of a pack. */
+static int open_again(int of, int flags)
+{
+	DEFER_SIGNALS();
+	struct ofd *o = ofd_get(of);
+	plfs_file *file = NULL;
+	int fd = o ? PLFS(plfs_door_packed_reopen(o->file, of, flags, &file)) : -EBADF;
+	if (o)
+		ofd_put(o);
+	return opened_by_door(fd, file, flags);
+}
+
 static int open_through_door(int dirfd, const char *path, int flags, mode_t mode, int first)
 {
 	DEFER_SIGNALS();
 	plfs_file *file = NULL;
 	int fd = PLFS(plfs_door_open(dirfd, path, flags, mode, first, &file));
+	for (int follow = 0; follow < 2 && (fd == PLFS_IS_PACKED || fd == PLFS_NOT_PACKED);
+		follow++)
+		fd = PLFS(plfs_door_packed_open(dirfd, path, flags, mode, follow, &file));
 	return opened_by_door(fd, file, flags);
 }
 
 int door_adopt(int fd, int flags, struct description *shared)
 {
 	plfs_file *file = NULL;
-	int rc = PLFS(plfs_door_adopt(fd, shared ? atomic_load(&shared->flags) : flags, &file));
+	bool packed = shared && shared->packed.length > 0;
+	if (shared)
+		flags = atomic_load(&shared->flags);
+	int rc = packed ? PLFS(plfs_door_packed_adopt(fd, flags, &shared->packed, &file))
+			: PLFS(plfs_door_adopt(fd, flags, &file));
 	if (rc <= 0 || !file)
 		return rc;
 	return install(fd, file, shared, flags) < 0 ? -errno : 1;
@@ -132,17 +170,35 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	if (door_thread.inside)
 		return (int)RAW(SYS_openat, (long)dirfd, path, (long)flags, (long)mode);
 	bool tmpfile = (flags & O_TMPFILE) == O_TMPFILE;
-	if (!path || (flags & O_PATH) || ((flags & O_DIRECTORY) && !tmpfile))
-		return REAL(openat)(dirfd, path, flags, mode);
+	if (!path || (flags & O_PATH) || ((flags & O_DIRECTORY) && !tmpfile)) {
+		int fd = REAL(openat)(dirfd, path, flags, mode);
+		/* A file of a pack has no inode that O_PATH could name. */
+		if (fd < 0 && errno == ENOENT &&
+			path_is_packed(dirfd, path, flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0))
+			errno = flags & O_DIRECTORY ? ENOTDIR : EOPNOTSUPP;
+		return fd;
+	}
 	if (!path_is_there(path))
 		return -1;
-	int saved = errno;
-	if (tmpfile ? path_is_managed(dirfd, path) : path_opens_managed(dirfd, path)) {
+	int saved = errno, of = path_of_packed(path);
+	if (of >= 0)
+		return open_again(of, flags);
+	bool managed = tmpfile ? path_is_managed(dirfd, path) : path_opens_managed(dirfd, path);
+	int fd = managed ? PLFS_NOT_PACKED : PLFS_NOT_MANAGED;
+	bool asked = managed && !tmpfile && looks_in_packs(dirfd, path);
+	if (asked)
+		fd = open_in_pack(dirfd, path, flags, mode, false);
+	if (fd != PLFS_NOT_MANAGED) {
 		if (tmpfile) {
 			/* linkat could give it a name, and then there would be a plain file in a
 			 * managed directory. Programs fall back to a named file. */
 			errno = EOPNOTSUPP;
 			return -1;
+		}
+		if (fd != PLFS_NOT_PACKED) {
+			if (fd >= 0)
+				errno = saved;
+			return fd;
 		}
 		int first = PLFS_NOT_OPENED;
 		if ((flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL)) {
@@ -153,7 +209,14 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 				return -1;
 			first = first < 0 ? -errno : first;
 		}
-		int fd = open_through_door(dirfd, path, flags, mode, first);
+		/* Nothing is there for the kernel: it may have been packed meanwhile, or links lead
+		 * to a pack. A new file comes to that in libplfs, if packs were not asked. */
+		if (first == -ENOENT && !asked && !(flags & O_CREAT))
+			fd = open_in_pack(dirfd, path, flags, mode, false);
+		if (first == -ENOENT && fd == PLFS_NOT_PACKED && (asked || !(flags & O_CREAT)))
+			fd = open_in_pack(dirfd, path, flags, mode, true);
+		if (fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED)
+			fd = open_through_door(dirfd, path, flags, mode, first);
 		if (fd >= 0)
 			errno = saved;
 		return fd;
@@ -320,6 +383,7 @@ int door_close(int fd)
 	if (door_thread.inside)
 		return (int)RAW(SYS_close, (long)fd);
 	DEFER_SIGNALS();
+	listing_forget(fd);
 	struct ofd *o = door_detach(fd);
 	if (!o) {
 		if (fd_is_owned(fd)) {

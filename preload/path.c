@@ -2,6 +2,8 @@
  * elsewhere, recognised by their size or a second name. */
 #include "door.h"
 
+#include <string.h>
+
 bool path_is_managed(int dirfd, const char *path)
 {
 	int saved = errno;
@@ -16,6 +18,44 @@ bool path_opens_managed(int dirfd, const char *path)
 	bool yes = PLFS_ALWAYS(plfs_door_opens_managed(dirfd, path)) == 1;
 	errno = saved;
 	return yes;
+}
+
+/* What follows `prefix` in a text, or NULL. */
+static const char *after(const char *text, const char *prefix)
+{
+	size_t len = strlen(prefix);
+	return strncmp(text, prefix, len) ? NULL : text + len;
+}
+
+/* The number of a process or a descriptor at *text, which moves behind it; or -1. */
+static long number(const char **text)
+{
+	long n = -1;
+	for (; **text >= '0' && **text <= '9' && n < FD_TABLE_LEN * 1000L; ++*text)
+		n = (n < 0 ? 0 : n * 10) + (**text - '0');
+	return n;
+}
+
+int path_of_packed(const char *path)
+{
+	static const char *const streams[] = {"/dev/stdin", "/dev/stdout", "/dev/stderr"};
+	int saved = errno;
+	bool there = atomic_load(&fd_limit) > 0 && path_is_there(path);
+	errno = saved;
+	if (!there || !path || path[0] != '/')
+		return -1;
+	for (int fd = 0; fd < 3; fd++)
+		if (!strcmp(path, streams[fd]))
+			return fd_is_packed(fd) ? fd : -1;
+	const char *at = after(path, "/dev/fd/");
+	at = at ? at : after(path, "/proc/self/fd/");
+	at = at ? at : after(path, "/proc/thread-self/fd/");
+	if (!at && (at = after(path, "/proc/")))
+		at = number(&at) == getpid() ? after(at, "/fd/") : NULL;
+	if (!at)
+		return -1;
+	long fd = number(&at);
+	return fd >= 0 && fd < FD_TABLE_LEN && !*at && fd_is_packed((int)fd) ? (int)fd : -1;
 }
 
 bool path_may_be_name(int dirfd, const char *path, int at_flags)

@@ -8,6 +8,7 @@
 #include <aio.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <pthread.h>
 #include <pty.h>
 #include <signal.h>
@@ -22,9 +23,12 @@
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 #include <utime.h>
@@ -39,6 +43,7 @@ ssize_t __read_chk(int fd, void *buf, size_t n, size_t room);
 ssize_t __pread_chk(int fd, void *buf, size_t n, off_t offset, size_t room);
 int __vdprintf_chk(int fd, int flag, const char *format, va_list ap);
 int __dprintf_chk(int fd, int flag, const char *format, ...);
+char *__realpath_chk(const char *path, char *resolved, size_t room);
 int __open_2(const char *path, int flags);
 int __openat_2(int dirfd, const char *path, int flags);
 

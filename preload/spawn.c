@@ -46,6 +46,15 @@ static void shared_with_process(void)
 		return failed_; \
 	} while (0)
 
+/* A program in a pack cannot be run: the kernel does not have it. ENOEXEC is what a shell takes for
+ * a script, which it reads then. */
+static int exec_failed(int rc, const char *path)
+{
+	if (errno == ENOENT && path_is_packed(AT_FDCWD, path, 0))
+		errno = access(path, X_OK) < 0 ? EACCES : ENOEXEC;
+	return rc;
+}
+
 /* libplfs's handler around the fork commits. Handlers of signals wait, as all locks are held. */
 static void before_fork(void)
 {
@@ -114,7 +123,7 @@ EXPORT int forkpty(int *pty, char *name, const struct termios *settings, const s
 
 EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(REAL(execve)(path, argv, envp));
+	COMMIT_AND_EXEC(exec_failed(REAL(execve)(path, argv, envp), path));
 }
 
 EXPORT int execv(const char *path, char *const argv[])

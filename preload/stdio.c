@@ -193,7 +193,7 @@ EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 	int flags = door_thread.inside || !path || !mode ? -1 : mode_flags(mode);
 	if (flags < 0)
 		return REAL(fopen)(path, mode);
-	if (!path_is_managed(AT_FDCWD, path) &&
+	if (!path_is_managed(AT_FDCWD, path) && path_of_packed(path) < 0 &&
 		!((flags & O_TRUNC) && path_may_be_name(AT_FDCWD, path, 0))) {
 		FILE *fp = REAL(fopen)(path, mode);
 		struct stat st;

@@ -21,6 +21,10 @@ static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size
 		return -1;
 	}
 	long fd = RAW(SYS_openat2, dirfd, path, how, size);
+	if (fd < 0 && errno == ENOENT && path_is_packed(dirfd, path, 0)) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
 	if (fd >= 0 && !door_thread.inside && path_may_be_name((int)fd, "", AT_EMPTY_PATH)) {
 		long rc = door_adopt(
 			(int)fd, (int)how[0] & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC), NULL);
@@ -63,6 +67,16 @@ EXPORT long syscall(long number, ...)
 		return lstat((const char *)a, (struct stat *)b);
 	case SYS_dup2:
 		return dup2((int)a, (int)b);
+	case SYS_access:
+		return access((const char *)a, (int)b);
+	case SYS_mkdir:
+		return mkdir((const char *)a, (mode_t)b);
+	case SYS_link:
+		return link((const char *)a, (const char *)b);
+	case SYS_symlink:
+		return symlink((const char *)a, (const char *)b);
+	case SYS_readlink:
+		return readlink((const char *)a, (char *)b, (size_t)c);
 	case SYS_unlink:
 		return unlink((const char *)a);
 	case SYS_rename:
@@ -159,6 +173,28 @@ EXPORT long syscall(long number, ...)
 		return utimensat((int)a, (const char *)b, (const struct timespec *)c, (int)d);
 	case SYS_unlinkat:
 		return unlinkat((int)a, (const char *)b, (int)c);
+	case SYS_faccessat:
+		return faccessat((int)a, (const char *)b, (int)c, 0);
+	case SYS_faccessat2:
+		return faccessat((int)a, (const char *)b, (int)c, (int)d);
+	case SYS_mkdirat:
+		return mkdirat((int)a, (const char *)b, (mode_t)c);
+	case SYS_linkat:
+		return linkat((int)a, (const char *)b, (int)c, (const char *)d, (int)e);
+	case SYS_symlinkat:
+		return symlinkat((const char *)a, (int)b, (const char *)c);
+	case SYS_readlinkat:
+		return readlinkat((int)a, (const char *)b, (char *)c, (size_t)d);
+	case SYS_umask:
+		return umask((mode_t)a);
+	case SYS_getxattr:
+		return getxattr((const char *)a, (const char *)b, (void *)c, (size_t)d);
+	case SYS_lgetxattr:
+		return lgetxattr((const char *)a, (const char *)b, (void *)c, (size_t)d);
+	case SYS_listxattr:
+		return listxattr((const char *)a, (char *)b, (size_t)c);
+	case SYS_llistxattr:
+		return llistxattr((const char *)a, (char *)b, (size_t)c);
 	case SYS_renameat2:
 		return renameat2((int)a, (const char *)b, (int)c, (const char *)d, (unsigned)e);
 	case SYS_getdents64:

@@ -13,6 +13,7 @@ here=$(dirname "$(realpath "$0")")
 work=$(mktemp -d "${T_DIR:-/tmp}/plfs-capi-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 unset PLFS_MOUNTS PLFS_BACKENDS
+export PATH=$build/bin:$PATH
 export PKG_CONFIG_PATH=$build/lib/pkgconfig LC_ALL=C
 flags=$(pkg-config --cflags --libs plfs) || { echo "no pkg-config, or no plfs.pc in $build"; exit 2; }
 wanted=" $* "

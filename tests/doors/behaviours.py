@@ -17,7 +17,7 @@ from doors import Refused
 
 LIST = []
 Behaviour = collections.namedtuple("Behaviour", "name needs differs run")
-LIBRARY = ("rust", "c", "preload", "mpich", "openmpi")
+LIBRARY = ("rust", "c", "preload", "preload-small", "mpich", "openmpi")
 USER = 65534
 
 
@@ -25,6 +25,7 @@ def behaviour(*needs, differs=None, in_a_mount=None, in_a_pack=None):
     def listed(function):
         rows = dict.fromkeys(LIBRARY, differs) | {"fuse": in_a_mount}
         rows["fuse-small"] = in_a_mount if in_a_pack is None else in_a_pack
+        rows["preload-small"] = differs if in_a_pack is None else in_a_pack
         LIST.append(
             Behaviour(
                 function.__name__, needs, {door: row for door, row in rows.items() if row}, function
@@ -721,7 +722,10 @@ def appends_of_different_nodes_never_overlap(w):
     assert w.process().read("f") == b"onetwo" * 5
 
 
-@behaviour(differs="A process that opened a file and has not read or written it yet gets ESTALE")
+@behaviour(
+    differs="A process that opened a file and has not read or written it yet gets ESTALE",
+    in_a_pack="",
+)
 def an_unlinked_file_lives_for_who_has_only_opened_it(w):
     w.process().write("f", b"there")
     f = w.process().open("f", "r")

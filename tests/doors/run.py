@@ -101,8 +101,8 @@ def exists(test):
     if suite == "fuse":
         file, _, function = name.partition(".")
         return f"\ndef t_{function}" in (ROOT / f"tests/fuse/{file}.py").read_text()
-    if suite == "cli":
-        return f"\nt_{name}() {{" in (ROOT / "tests/cli/run.sh").read_text()
+    if suite in ("cli", "preload_small"):
+        return f"\nt_{name}() {{" in (ROOT / f"tests/{suite}/run.sh").read_text()
     if separator == "/":
         return (ROOT / f"tests/{suite}/{name}.c").exists()
     dirs = ("plfs/tests/engine", "plfs/tests", "plfs-index/tests", "plfs-pack/tests")
@@ -114,7 +114,7 @@ def semantics():
     """SEMANTICS.md and the tests know each other: each sentence has a label of its own and names a
     test, each test that is named is there, each behaviour is named, each difference has a row."""
     text = (ROOT / "docs/SEMANTICS.md").read_text()
-    tests = r"`((?:doors|fuse|preload|mpi|cli)/(?!NAME|FILE)[\w.]+|(?!FILE)\w+::(?!NAME)\w+)`"
+    tests = r"`((?:doors|fuse|preload|preload_small|mpi|cli)/(?!NAME|FILE)[\w.]+|(?!FILE)\w+::(?!NAME)\w+)`"
     sentences = re.findall(r"^\* \*\*(\w+)\*\*(.*(?:\n  .*)*)", text, re.M)
     labels = [label for label, _ in sentences]
     wrong = [f"{label} is twice" for label in sorted(set(labels)) if labels.count(label) > 1]

@@ -8,7 +8,7 @@
 # workloads shared and auto; output and the files left behind must be the same. only_*.c run there
 # alone.
 # Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one
-# test (default 120).
+# test (default 120); T_WORKLOAD, of the managed directory.
 set -u
 build=$(realpath "$1") && shift || exit 2
 here=$(dirname "$(realpath "$0")")
@@ -38,10 +38,14 @@ run_compared() { # NAME COMMAND...
     (cd "$work/plain/t" && T_HERE=$PWD T_MANAGED=$work/plain $limit "$@" < /dev/null > "$work/plain.out" 2> "$work/plain.err") || plain=$?
     if [ $plain = 77 ]; then result "$name" skip "$(tail -1 "$work/plain.err")"; return; fi
     (cd "$work/plain/t" && bash -c "$dump") >> "$work/plain.out" 2>&1
-    for workload in shared auto; do
-        export PLFS_WORKLOAD=$workload
+    for workload in ${T_WORKLOAD:-shared auto}; do
+        [ -n "${T_WORKLOAD:-}" ] || export PLFS_WORKLOAD=$workload
         [ -d "$work/mount" ] && shimmed rm -rf "$work/mount"
         rm -rf "$work/mount"; mkdir -p "$work/mount/t"
+        if [ -n "${T_WORKLOAD:-}" ]; then
+            shimmed true
+            "$build/bin/plfs" layout --workload "$T_WORKLOAD" "$work/mount/t" > /dev/null
+        fi
         door=0
         (cd "$work/mount/t" && T_HERE=$PWD T_MANAGED=$work/mount shimmed $limit "$@" < /dev/null > "$work/mount.out" 2> "$work/mount.err") || door=$?
         (cd "$work/mount/t" && shimmed bash -c "$dump") >> "$work/mount.out" 2>&1

@@ -366,7 +366,8 @@ int plfs_unlink(const char *path);
 int plfs_rename(const char *from, const char *to);
 
 /**
- * Adds the name `to` for `from` (a hard link), as link(2).
+ * Adds the name `to` for `from` (a hard link), as link(2). -EPERM for a file of a pack, which has
+ * one name.
  *
  * Requires:
  * `from` and `to` are C strings.

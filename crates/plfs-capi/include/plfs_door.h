@@ -49,6 +49,15 @@ int plfs_door_below_managed(int dirfd, const char *path);
 int plfs_door_opens_managed(int dirfd, const char *path);
 
 /**
+ * Whether a new file at `path` is known to be a plain one, in no pack: 1 for a name in the working
+ * directory of which that was found out half a second ago at most. Cheap.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_opens_plain(int dirfd, const char *path);
+
+/**
  * The working directory may have been changed, or renamed.
  */
 void plfs_door_moved(void);
@@ -212,6 +221,163 @@ int plfs_door_hidden(const char *name);
  * `file` is a handle.
  */
 int64_t plfs_door_seek(plfs_file *file, int64_t position, int64_t offset, int whence);
+
+/* --- Files of packs, which have no inode of their own (preload/) --- */
+
+/**
+ * What calls on names say of those that are in no pack: no negative errno.
+ */
+#define PLFS_NOT_PACKED -5002
+
+/**
+ * What plfs_door_open says of a name of a pack that is to be made: to be opened there.
+ */
+#define PLFS_IS_PACKED -5003
+
+/**
+ * Which file of its pack a handle is on, for a program that inherits the placeholder.
+ */
+typedef struct {
+  /**
+   * Device of the pack's name, on which the placeholder is open.
+   */
+  uint64_t dev;
+  /**
+   * Its inode.
+   */
+  uint64_t ino;
+  /**
+   * The file's id: the place of its creation.
+   */
+  uint64_t stamp;
+  /**
+   * The same.
+   */
+  uint32_t set;
+  /**
+   * Bytes of `name`; 0: the handle is on no file of a pack.
+   */
+  uint32_t length;
+  /**
+   * A name that it had; not ended by a zero.
+   */
+  uint8_t name[256];
+} plfs_packed;
+
+/**
+ * 1 once the process has found a pack. Cheap. As long as it has not, a name that the file system
+ * has is not looked for in packs.
+ */
+int plfs_door_knows_packs(void);
+
+/**
+ * The umask is `mask` from now on; -1: as it is, and later calls tell each change.
+ */
+void plfs_door_umask(int mask);
+
+/**
+ * openat(2) of a file of a pack, or a new one: gives the placeholder, and the handle in `*out`.
+ * PLFS_NOT_PACKED: it is none, and goes to none. `follow` is not 0 where the file system has
+ * nothing at `path`: then links that lead to nothing are followed, too.
+ *
+ * Requires:
+ * `path` is a C string, `out` a place for a pointer.
+ */
+int plfs_door_packed_open(int dirfd,
+                          const char *path,
+                          int flags,
+                          mode_t mode,
+                          int follow,
+                          plfs_file **out);
+
+/**
+ * Which file of its pack a handle is on: 1, and it is in `*out`; 0: it is on no file of a pack.
+ *
+ * Requires:
+ * `file` is a handle, `out` a place for a plfs_packed.
+ */
+int plfs_door_packed(plfs_file *file, plfs_packed *out);
+
+/**
+ * A handle for an inherited placeholder: 1 and the handle in `*out`. -ESTALE or -ENOENT if the
+ * pack does not have the file any more.
+ *
+ * Requires:
+ * `fd` is open on the name of a pack, `which` points to what [`plfs_door_packed`] gave for it in
+ * another process, `out` is a place for a pointer.
+ */
+int plfs_door_packed_adopt(int fd, int flags, const plfs_packed *which, plfs_file **out);
+
+/**
+ * open(2) of the path of a descriptor (/dev/stdin, /proc/self/fd/N) that has the placeholder `fd`
+ * and the handle `file`: a placeholder and a handle of their own.
+ *
+ * Requires:
+ * `file` is a handle on a file of a pack, `fd` its placeholder, `out` a place for a pointer.
+ */
+int plfs_door_packed_reopen(plfs_file *file, int fd, int flags, plfs_file **out);
+
+/**
+ * fstatat(2) of a name of a pack: 0, or PLFS_NOT_PACKED. Links are followed as `at_flags` says.
+ *
+ * Requires:
+ * `path` is a C string, `st` a place for a struct stat.
+ */
+int plfs_door_packed_stat(int dirfd, const char *path, int at_flags, struct stat *st);
+
+/**
+ * faccessat(2) of a name of a pack, by its mode: 0, or PLFS_NOT_PACKED.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_packed_access(int dirfd, const char *path, int mode, int at_flags);
+
+/**
+ * utimensat(2) of a name of a pack: 0, or PLFS_NOT_PACKED.
+ *
+ * Requires:
+ * `path` is a C string, `times` is NULL or points to two timespecs.
+ */
+int plfs_door_packed_utimens(int dirfd,
+                             const char *path,
+                             const struct timespec *times,
+                             int at_flags);
+
+/**
+ * 0 if `path` is a name of a pack, or leads to one as `at_flags` says; else PLFS_NOT_PACKED.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_packed_is(int dirfd, const char *path, int at_flags);
+
+/**
+ * The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_next`];
+ * plfs_closedir frees them. Those that ordinary files of the directory have as well are not among
+ * them. PLFS_NOT_PACKED: it has no pack.
+ *
+ * Requires:
+ * `out` is a place for a pointer.
+ */
+int plfs_door_packed_list(int dirfd, plfs_dir **out);
+
+/**
+ * The next name of a list, and the number of its file in `*ino`; NULL after the last one.
+ *
+ * Requires:
+ * `dir` is a list, used by one thread at a time; `ino` is a place for a number.
+ */
+const char *plfs_door_packed_next(plfs_dir *dir, uint64_t *ino);
+
+/**
+ * Removes the pack of the directory `path`, which has to be empty, for who is about to remove the
+ * directory. -ENOTEMPTY if it is not, -EBUSY if another process writes it.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_packed_remove(int dirfd, const char *path);
 
 /* --- One index for many processes that open or close a file together (mpi/) --- */
 

@@ -1,6 +1,6 @@
 //! Directories
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStringExt;
 
 use plfs_core::store::Errno;
@@ -9,8 +9,23 @@ use crate::{Failure, absolute, call, path_arg, plfs};
 
 /// An open directory listing.
 pub struct PlfsDir {
-    names: std::vec::IntoIter<CString>,
+    names: std::vec::IntoIter<(CString, u64)>,
     current: CString,
+}
+
+impl PlfsDir {
+    /// Of names and inode numbers; a name with a zero byte is none.
+    pub(crate) fn new(names: impl Iterator<Item = (Vec<u8>, u64)>) -> *mut PlfsDir {
+        let names = names.filter_map(|(name, ino)| Some((CString::new(name).ok()?, ino)));
+        let names = names.collect::<Vec<_>>().into_iter();
+        Box::into_raw(Box::new(PlfsDir { names, current: CString::default() }))
+    }
+
+    pub(crate) fn next(&mut self) -> Option<(&CStr, u64)> {
+        let (name, ino) = self.names.next()?;
+        self.current = name;
+        Some((&self.current, ino))
+    }
 }
 
 /// Lists the directory `path` as of now, in no order, without `.`, `..` and PLFS's own directory.
@@ -26,17 +41,10 @@ pub unsafe extern "C" fn plfs_opendir(path: *const c_char, out: *mut *mut PlfsDi
         }
         // SAFETY: the caller's promise.
         let path = absolute(libc::AT_FDCWD, unsafe { path_arg(path) }?)?;
-        let entries = plfs()?.store().list(&path).map_err(|errno| {
-            Failure::new(errno, format!("cannot list {}: {errno}", path.display()))
-        })?;
-        let names = entries
-            .into_iter()
-            .filter(|entry| !plfs_core::is_hidden(&entry.name))
-            .filter_map(|entry| CString::new(entry.name.into_vec()).ok());
-        let listing =
-            PlfsDir { names: names.collect::<Vec<_>>().into_iter(), current: CString::default() };
+        let entries = plfs()?.list(&path)?;
+        let names = entries.into_iter().map(|entry| (entry.name.into_vec(), 0));
         // SAFETY: not NULL; the caller's promise.
-        unsafe { *out = Box::into_raw(Box::new(listing)) };
+        unsafe { *out = PlfsDir::new(names) };
         Ok(0)
     }) as c_int
 }
@@ -50,13 +58,7 @@ pub unsafe extern "C" fn plfs_opendir(path: *const c_char, out: *mut *mut PlfsDi
 pub unsafe extern "C" fn plfs_readdir(dir: *mut PlfsDir) -> *const c_char {
     // SAFETY: the caller's promise.
     let Some(dir) = (unsafe { dir.as_mut() }) else { return std::ptr::null() };
-    match dir.names.next() {
-        Some(name) => {
-            dir.current = name;
-            dir.current.as_ptr()
-        }
-        None => std::ptr::null(),
-    }
+    dir.next().map_or(std::ptr::null(), |(name, _)| name.as_ptr())
 }
 
 /// Frees a listing.

@@ -23,10 +23,14 @@ use rustix::io::DupFlags;
 use crate::attributes::BLOCK_BYTES;
 use crate::handle::{PlfsFile, access_of, handle, offset_arg, open_for};
 use crate::io::seek;
-use crate::{Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, protect_heap};
+use crate::packed::{PLFS_IS_PACKED, must_not_lead_through_file};
+use crate::{
+    Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, protect_heap,
+    where_it_leads,
+};
 
 /// Flags that are set on the placeholder, where F_GETFL and F_GETFD read them.
-const KEPT: c_int = libc::O_CLOEXEC | libc::O_APPEND | libc::O_NONBLOCK;
+pub(crate) const KEPT: c_int = libc::O_CLOEXEC | libc::O_APPEND | libc::O_NONBLOCK;
 
 /// Room on the stack for the directory that a relative path begins at. Every open and stat of a
 /// program comes here, signal handlers' and those of threads with 16 KiB of stack, too; a longer
@@ -135,6 +139,19 @@ pub unsafe extern "C" fn plfs_door_opens_managed(dirfd: c_int, path: *const c_ch
     c_int::from(unsafe { below_managed(dirfd, path, keep) }.is_some())
 }
 
+/// Whether a new file at `path` is known to be a plain one, in no pack: 1 for a name in the working
+/// directory of which that was found out half a second ago at most. Cheap.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_opens_plain(dirfd: c_int, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let is_here = dirfd == libc::AT_FDCWD && !path.contains(&b'/');
+    c_int::from(is_here && here::is_known_for_plain())
+}
+
 /// The working directory may have been changed, or renamed.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_door_moved() {
@@ -212,13 +229,14 @@ fn long_dir(dirfd: c_int) -> Option<Vec<u8>> {
 ///
 /// # Safety
 /// `path` is NULL or a C string.
-unsafe fn managed_path(dirfd: c_int, path: *const c_char) -> Option<PathBuf> {
+pub(crate) unsafe fn managed_path(dirfd: c_int, path: *const c_char) -> Option<PathBuf> {
     let absolute = |dir: &[u8], path: &[u8]| {
         let (dir, path) = (OsStr::from_bytes(dir), OsStr::from_bytes(path));
         Path::new(dir).join(path)
     };
     // SAFETY: the caller's promise.
-    unsafe { below_managed(dirfd, path, absolute) }
+    let at = unsafe { below_managed(dirfd, path, absolute) }?;
+    where_it_leads(at).ok()
 }
 
 /// The path of an open descriptor, without allocating.
@@ -370,12 +388,7 @@ unsafe fn open_at(
                     // It got a container at this moment.
                     None => continue,
                 },
-                Err(Errno::NOENT) => {
-                    must_not_be_packed(&at.absolute)?;
-                    if !create {
-                        return Err(Errno::NOENT.into());
-                    }
-                }
+                Err(Errno::NOENT) if create => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -390,6 +403,10 @@ unsafe fn open_at(
             mode: mode & 0o7777,
             writers: Writers::Unknown,
         };
+        // Of a new file the door asks packs only where new files are not known to be plain.
+        if plfs()?.packed_stat(&at.absolute)?.is_some() {
+            return Ok(i64::from(PLFS_IS_PACKED));
+        }
         let is_layout = at.absolute.file_name().is_some_and(is_layout);
         let ask = || -> Result<bool> { Ok(plfs()?.is_born_plain(&at.absolute, options)?) };
         let is_born_plain = match at.is_believed && !path.as_os_str().as_bytes().contains(&b'/') {
@@ -419,6 +436,9 @@ unsafe fn open_at(
                     let target =
                         at.parent().unwrap_or(Path::new("/")).join(plfs()?.store().readlink(at)?);
                     if plfs()?.is_mounted(&target) {
+                        if plfs()?.small(&target, true)?.is_some() {
+                            return Ok(i64::from(PLFS_IS_PACKED));
+                        }
                         match plfs()?.create_with_name(&target, options) {
                             Ok(file) => return created(file, flags, out),
                             Err(error) if error.errno() == Errno::EXIST => continue,
@@ -450,19 +470,6 @@ pub unsafe extern "C" fn plfs_door_open_shared(
 ) -> c_int {
     // SAFETY: the caller's promises.
     call(|| unsafe { open_for(path, flags, mode, Writers::Several, out) }) as c_int
-}
-
-/// A file of a pack has no descriptor that this door could give away, and a new file of its name
-/// would be hidden by it.
-fn must_not_be_packed(at: &Path) -> Result<()> {
-    match plfs()?.packed_stat(at)? {
-        Some(_) => Err(Failure::new(
-            Errno::OPNOTSUPP,
-            "it is in the pack of its directory (`plfs layout`), whose files programs use in a \
-             mount (`plfs mount`)",
-        )),
-        None => Ok(()),
-    }
 }
 
 fn is_link_at(dir: BorrowedFd<'_>, path: &Path) -> bool {
@@ -790,8 +797,20 @@ unsafe fn unlink_at(dirfd: c_int, path: *const c_char, at: &Path) -> Result<i64>
     // SAFETY: the caller's promises.
     let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
     let plfs = plfs()?;
+    if plfs.packed_stat(at)?.is_some() {
+        return match path.as_os_str().as_bytes().ends_with(b"/") {
+            true => Err(Errno::NOTDIR.into()),
+            false => Ok(plfs.unlink(at).map(|()| 0)?),
+        };
+    }
     let container = plfs.container_to_remove(at);
-    rustix::fs::unlinkat(dir, path, AtFlags::empty())?;
+    match rustix::fs::unlinkat(dir, path, AtFlags::empty()) {
+        Err(Errno::NOENT) => {
+            must_not_lead_through_file(at)?;
+            return Err(Errno::NOENT.into());
+        }
+        other => other?,
+    }
     plfs.drop_container(container)?;
     Ok(0)
 }
@@ -814,6 +833,11 @@ pub unsafe extern "C" fn plfs_door_rename(
         let (old, olddir, new, newdir) =
             unsafe { (path_arg(old)?, borrow(olddirfd)?, path_arg(new)?, borrow(newdirfd)?) };
         let (from, to) = (absolute(olddirfd, old)?, absolute(newdirfd, new)?);
+        let (is_source, is_target) =
+            (plfs()?.packed_stat(&from)?.is_some(), plfs()?.packed_stat(&to)?.is_some());
+        if is_source || is_target {
+            return rename_packed((&from, is_source), (&to, is_target), flags);
+        }
         let rename = || {
             let done = match flags {
                 0 => rustix::fs::renameat(olddir, old, newdir, new),
@@ -836,6 +860,29 @@ pub unsafe extern "C" fn plfs_door_rename(
     }) as c_int
 }
 
+/// Renames where a pack has one of the names.
+fn rename_packed(
+    (from, is_source): (&Path, bool),
+    (to, is_target): (&Path, bool),
+    flags: c_uint,
+) -> Result<i64> {
+    let ends = |path: &Path| path.as_os_str().as_bytes().ends_with(b"/");
+    if is_source && (ends(from) || ends(to)) || is_target && ends(to) {
+        return Err(Errno::NOTDIR.into());
+    }
+    let flags = RenameFlags::from_bits_retain(flags);
+    if flags.contains(RenameFlags::NOREPLACE) {
+        let is_ordinary = || plfs().is_ok_and(|plfs| plfs.store().stat(to, Links::Stay).is_ok());
+        if is_target || is_ordinary() {
+            return Err(Errno::EXIST.into());
+        }
+    }
+    if !(flags - RenameFlags::NOREPLACE).is_empty() {
+        return Err(Failure::new(Errno::INVAL, "names of a pack cannot be exchanged"));
+    }
+    Ok(plfs()?.rename(from, to).map(|()| 0)?)
+}
+
 /// truncate(2), for any file.
 ///
 /// # Safety
@@ -849,7 +896,7 @@ pub unsafe extern "C" fn plfs_door_truncate(path: *const c_char, size: i64) -> c
     }) as c_int
 }
 
-fn links_of(at_flags: c_int) -> Links {
+pub(crate) fn links_of(at_flags: c_int) -> Links {
     match at_flags & libc::AT_SYMLINK_NOFOLLOW {
         0 => Links::Follow,
         _ => Links::Stay,
@@ -872,6 +919,9 @@ pub unsafe extern "C" fn plfs_door_chmod(
         let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
         let plfs = plfs()?;
         let at = absolute(dirfd, path)?;
+        if let Some((packed, _)) = plfs.packed_behind(&at, links_of(at_flags))? {
+            return Ok(plfs.chmod(&packed, mode & 0o7777).map(|()| 0)?);
+        }
         match plfs.container_to_change(&at, links_of(at_flags))? {
             Some(_) => plfs.chmod(&at, mode & 0o7777)?,
             None => rustix::fs::chmodat(
@@ -901,7 +951,9 @@ pub unsafe extern "C" fn plfs_door_chown(
     call(|| {
         // SAFETY: the caller's promise.
         let at = absolute(dirfd, unsafe { path_arg(path) }?)?;
-        plfs()?.chown(&at, some(uid), some(gid), links_of(at_flags))?;
+        let links = links_of(at_flags);
+        let at = plfs()?.packed_behind(&at, links)?.map_or(at, |(packed, _)| packed);
+        plfs()?.chown(&at, some(uid), some(gid), links)?;
         Ok(0)
     }) as c_int
 }

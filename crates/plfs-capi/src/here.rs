@@ -116,3 +116,11 @@ pub(crate) fn is_for_plain<E>(ask: impl FnOnce() -> Result<bool, E>) -> Result<b
         }
     })
 }
+
+/// Whether [`is_for_plain`] would say yes without asking.
+pub(crate) fn is_known_for_plain() -> bool {
+    HERE.with(|here| {
+        let here = here.try_borrow();
+        here.is_ok_and(|here| here.is_for_plain == Some(true) && here.is_believed())
+    })
+}

@@ -16,20 +16,22 @@ mod here;
 mod index;
 mod io;
 mod layout;
+mod packed;
 mod path;
 mod pieces;
 
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr, c_char, c_int};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock, PoisonError, RwLockWriteGuard};
 
 use plfs_core::store::Errno;
 use plfs_core::{Config, Error, FORK_GATE, Plfs};
+use rustix::fs::{Mode, OFlags};
 
 /// A failed call: error number and sentence.
 pub(crate) struct Failure {
@@ -194,8 +196,29 @@ pub(crate) unsafe fn path_arg<'a>(path: *const c_char) -> Result<&'a Path> {
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// `path` as seen from `dirfd` (AT_FDCWD included), absolute.
+/// `path` as seen from `dirfd` (AT_FDCWD included), absolute. Layouts are those of the directories
+/// above: where `..` leads to, the kernel is asked.
 pub(crate) fn absolute(dirfd: c_int, path: &Path) -> Result<PathBuf> {
+    where_it_leads(joined(dirfd, path)?)
+}
+
+/// An absolute path without `..`, if the directory above is there.
+pub(crate) fn where_it_leads(at: PathBuf) -> Result<PathBuf> {
+    if !at.components().any(|part| part == Component::ParentDir) {
+        return Ok(at);
+    }
+    let (dir, name) = match at.file_name() {
+        Some(name) => (at.parent().unwrap_or(&at), Some(name)),
+        None => (at.as_path(), None),
+    };
+    let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // One that is not there is an error of the call's own.
+    let Ok(opened) = rustix::fs::open(dir, how, Mode::empty()) else { return Ok(at) };
+    let dir = link_of(opened.as_raw_fd())?;
+    Ok(name.map_or_else(|| dir.clone(), |name| dir.join(name)))
+}
+
+fn joined(dirfd: c_int, path: &Path) -> Result<PathBuf> {
     if path.is_absolute() {
         return Ok(path.to_path_buf());
     }

@@ -3,10 +3,11 @@
 //! These work on any file: a PLFS file gets its logical answers, any other the system's.
 
 use std::ffi::{c_char, c_int};
+use std::path::{Path, PathBuf};
 
 use libc::{gid_t, mode_t, size_t, ssize_t, timespec, uid_t};
-use plfs_core::store::{Errno, Links};
-use rustix::fs::{Access, AtFlags, CWD};
+use plfs_core::store::{Errno, Links, Stat};
+use rustix::fs::{Access, AtFlags, CWD, Gid};
 
 use crate::attributes::{put_stat, times_arg};
 use crate::handle::offset_arg;
@@ -18,7 +19,7 @@ use crate::{Failure, absolute, call, path_arg, plfs};
 /// `path` is NULL or a C string.
 pub(crate) unsafe fn on_path(
     path: *const c_char,
-    body: impl FnOnce(&std::path::Path) -> crate::Result<i64>,
+    body: impl FnOnce(&Path) -> crate::Result<i64>,
 ) -> c_int {
     // SAFETY: the caller's promise.
     call(|| body(&absolute(libc::AT_FDCWD, unsafe { path_arg(path) }?)?)) as c_int
@@ -56,9 +57,49 @@ pub unsafe extern "C" fn plfs_access(path: *const c_char, mode: c_int) -> c_int 
     // SAFETY: the caller's promise.
     unsafe {
         on_path(path, |path| {
+            if let Some((_, stat)) = plfs()?.packed_behind(path, Links::Follow)? {
+                return may_access(&stat, mode as u32, AtFlags::EACCESS);
+            }
             Ok(rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).map(|()| 0)?)
         })
     }
+}
+
+/// access(2) of a file of a pack, whose mode the kernel does not know. It is what the file says:
+/// who may write the pack may all the same.
+pub(crate) fn may_access(stat: &Stat, wanted: u32, at_flags: AtFlags) -> crate::Result<i64> {
+    use rustix::process::{getegid, geteuid, getgid, getgroups, getuid};
+    let effective = at_flags.contains(AtFlags::EACCESS);
+    let user = if effective { geteuid() } else { getuid() };
+    let in_group = || {
+        let group = if effective { getegid() } else { getgid() };
+        let is_his = |known: &Gid| known.as_raw() == stat.gid;
+        is_his(&group) || getgroups().is_ok_and(|groups| groups.iter().any(is_his))
+    };
+    let granted = match () {
+        () if user.is_root() => 6 | u32::from(stat.mode & 0o111 != 0),
+        () if user.as_raw() == stat.uid => stat.mode >> 6,
+        () if in_group() => stat.mode >> 3,
+        () => stat.mode,
+    };
+    match wanted & !granted & 7 {
+        0 => Ok(0),
+        _ => Err(Errno::ACCESS.into()),
+    }
+}
+
+/// EEXIST if a pack has the name.
+fn must_be_free(path: &Path) -> crate::Result<()> {
+    match plfs()?.packed_stat(path)? {
+        Some(_) => Err(Errno::EXIST.into()),
+        None => Ok(()),
+    }
+}
+
+/// The name of a pack that links at `path` lead to, or `path`.
+fn behind_links(path: &Path) -> crate::Result<PathBuf> {
+    let packed = plfs()?.packed_behind(path, Links::Follow)?;
+    Ok(packed.map_or_else(|| path.to_path_buf(), |(packed, _)| packed))
 }
 
 /// plfs_ftruncate of the file `path`, followed by a commit.
@@ -78,7 +119,9 @@ pub unsafe extern "C" fn plfs_truncate(path: *const c_char, size: i64) -> c_int 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_chmod(path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { on_path(path, |path| Ok(plfs()?.chmod(path, mode & 0o7777).map(|()| 0)?)) }
+    unsafe {
+        on_path(path, |path| Ok(plfs()?.chmod(&behind_links(path)?, mode & 0o7777).map(|()| 0)?))
+    }
 }
 
 /// Sets owner and group, as chown(2); -1 leaves one as it is. Follows links.
@@ -91,7 +134,8 @@ pub unsafe extern "C" fn plfs_chown(path: *const c_char, uid: uid_t, gid: gid_t)
     // SAFETY: the caller's promise.
     unsafe {
         on_path(path, |path| {
-            Ok(plfs()?.chown(path, some(uid), some(gid), Links::Follow).map(|()| 0)?)
+            let path = behind_links(path)?;
+            Ok(plfs()?.chown(&path, some(uid), some(gid), Links::Follow).map(|()| 0)?)
         })
     }
 }
@@ -107,7 +151,7 @@ pub unsafe extern "C" fn plfs_utimens(path: *const c_char, times: *const timespe
     unsafe {
         on_path(path, |path| {
             let [atime, mtime] = times_arg(times)?;
-            Ok(plfs()?.set_times(path, atime, mtime).map(|()| 0)?)
+            Ok(plfs()?.set_times(&behind_links(path)?, atime, mtime).map(|()| 0)?)
         })
     }
 }
@@ -138,7 +182,8 @@ pub unsafe extern "C" fn plfs_rename(from: *const c_char, to: *const c_char) -> 
     }
 }
 
-/// Adds the name `to` for `from` (a hard link), as link(2).
+/// Adds the name `to` for `from` (a hard link), as link(2). -EPERM for a file of a pack, which has
+/// one name.
 ///
 /// # Safety
 /// `from` and `to` are C strings.
@@ -147,7 +192,12 @@ pub unsafe extern "C" fn plfs_link(from: *const c_char, to: *const c_char) -> c_
     // SAFETY: the caller's promises.
     unsafe {
         on_path(from, |from| {
-            Ok(plfs()?.store().link(from, &absolute(libc::AT_FDCWD, path_arg(to)?)?).map(|()| 0)?)
+            let to = absolute(libc::AT_FDCWD, path_arg(to)?)?;
+            if plfs()?.packed_stat(from)?.is_some() {
+                return Err(Failure::new(Errno::PERM, "a file of a pack has one name"));
+            }
+            must_be_free(&to)?;
+            Ok(plfs()?.store().link(from, &to).map(|()| 0)?)
         })
     }
 }
@@ -160,7 +210,10 @@ pub unsafe extern "C" fn plfs_link(from: *const c_char, to: *const c_char) -> c_
 pub unsafe extern "C" fn plfs_symlink(target: *const c_char, path: *const c_char) -> c_int {
     // SAFETY: the caller's promises.
     unsafe {
-        on_path(path, |path| Ok(plfs()?.store().symlink(path_arg(target)?, path).map(|()| 0)?))
+        on_path(path, |path| {
+            must_be_free(path)?;
+            Ok(plfs()?.store().symlink(path_arg(target)?, path).map(|()| 0)?)
+        })
     }
 }
 
@@ -176,7 +229,10 @@ pub unsafe extern "C" fn plfs_readlink(
     n: size_t,
 ) -> ssize_t {
     use std::os::unix::ffi::OsStrExt;
-    let read = |path: &std::path::Path| {
+    let read = |path: &Path| {
+        if plfs()?.packed_stat(path)?.is_some() {
+            return Err(Errno::INVAL.into());
+        }
         let target = plfs()?.store().readlink(path)?;
         let text = target.as_os_str().as_bytes();
         let n = n.min(text.len());
@@ -200,6 +256,7 @@ pub unsafe extern "C" fn plfs_mkdir(path: *const c_char, mode: mode_t) -> c_int 
     // SAFETY: the caller's promise.
     unsafe {
         on_path(path, |path| {
+            must_be_free(path)?;
             Ok(rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(mode)).map(|()| 0)?)
         })
     }
@@ -222,8 +279,11 @@ pub unsafe extern "C" fn plfs_rmdir(path: *const c_char) -> c_int {
 /// `path` is a C string, `out` a place for a struct statvfs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_statvfs(path: *const c_char, out: *mut libc::statvfs) -> c_int {
-    let fill = |path: &std::path::Path| {
-        let room = rustix::fs::statvfs(path)?;
+    let fill = |path: &Path| {
+        let dir = path.parent().filter(|_| {
+            plfs().is_ok_and(|plfs| matches!(plfs.packed_behind(path, Links::Stay), Ok(Some(_))))
+        });
+        let room = rustix::fs::statvfs(dir.unwrap_or(path))?;
         // SAFETY: the caller's promise.
         let out = unsafe { out.as_mut() }
             .ok_or_else(|| Failure::new(Errno::FAULT, "the place for the answer is NULL"))?;

@@ -171,7 +171,7 @@ enum Command {
     Layout {
         /// What the files are used for: auto, shared, flat or small. This version has auto
         /// (plain files until a second process opens them for writing), shared, and small (very
-        /// many small files, kept together in one container; programs use them in a mount)
+        /// many small files, kept together in one container)
         #[arg(long, value_name = "WORKLOAD")]
         workload: Option<String>,
         /// Data logs that the processes of a node share for a file, 1 to 256
@@ -407,7 +407,8 @@ enum Command {
     /// Move the small files of directories into their packs
     ///
     /// A pack has the small files of one directory in one container: 10 million of them cost the
-    /// storage a few files. Programs see them in a mount (plfs-mount), as ordinary files.
+    /// storage a few files. Programs see them as ordinary files, under plfs-run and in a mount
+    /// (plfs-mount).
     ///
     /// New files of the directory go to its pack from then on (plfs-layout). A file is on storage
     /// in the pack before its plain name goes: whatever ends the command loses nothing, and to run

@@ -252,6 +252,12 @@ impl File {
         Some((packed.pack.container().identity, packed.file.id()))
     }
 
+    /// The file of a pack that it was opened as, and the name that it was opened by.
+    pub fn packed_name(&self) -> Option<(FileId, &[u8])> {
+        let packed = self.packed.as_ref()?;
+        Some((packed.file.id(), packed.file.name()))
+    }
+
     /// Whether it was opened as a file of a pack. It may be one of its own by now.
     pub fn is_packed(&self) -> bool {
         self.packed.is_some()
@@ -620,7 +626,7 @@ impl File {
     /// forced to storage.
     pub fn commit(&self) -> Result<()> {
         if let Some(packed) = &self.packed {
-            return packed.commit();
+            return packed.commit(self.wrote.load(Ordering::Acquire));
         }
         match self.plain()? {
             Some(plain) if !self.look(plain)? => Ok(()),
@@ -632,7 +638,7 @@ impl File {
     /// committed until now: processes that sync, meet, and read expect it.
     pub fn sync(&self) -> Result<()> {
         if let Some(packed) = &self.packed {
-            return packed.sync();
+            return packed.sync(self.wrote.load(Ordering::Acquire));
         }
         if let Some(plain) = self.plain()? {
             plain.file().sync_all().at("sync", &self.path)?;

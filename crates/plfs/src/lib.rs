@@ -77,7 +77,8 @@ pub use lifecycle::{
 pub use log::CommitHorizon;
 pub use packs::OpenPack;
 pub use plfs::{
-    FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Plfs, Repacked, Writers, may_be_logical,
+    FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Plfs, Repacked, Small, Writers,
+    may_be_logical,
 };
 pub use plfs_format::attribute::Decision;
 pub use plfs_format::backend::State as BackendState;

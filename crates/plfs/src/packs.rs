@@ -1,7 +1,9 @@
 //! L6: the packs that a process has open: found by their directories, left when nobody writes them.
 //!
 //! A directory without a pack is believed to have none for a second, so that files elsewhere pay
-//! nothing. One that is known is asked for at each call by a stat, because directories are renamed.
+//! nothing. Not one that is for small files: another process makes the pack with its first file,
+//! which is to be seen at once. One that is known is asked for at each call by a stat, because
+//! directories are renamed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -36,6 +38,8 @@ pub struct OpenPack {
     has_changed: AtomicBool,
     is_watched: AtomicBool,
     committing: Arc<Mutex<()>>,
+    /// Of [`OpenPack::group_of_new`], and when it was asked.
+    group: Mutex<Option<(u64, Option<u32>)>>,
 }
 
 impl std::ops::Deref for OpenPack {
@@ -54,6 +58,29 @@ impl OpenPack {
         if !self.is_watched.swap(true, Ordering::AcqRel) {
             autocommit::watch(self);
         }
+    }
+
+    /// The group that the directory gives new files, if it does; `ask` is asked once a second.
+    pub(crate) fn group_of_new(
+        &self,
+        ask: impl FnOnce(&Path) -> Result<Option<u32>>,
+    ) -> Result<Option<u32>> {
+        let (now, mut known) = (boot_time_ns(), lock(&self.group));
+        match *known {
+            Some((then, group)) if now.saturating_sub(then) < BELIEVED_NS => Ok(group),
+            _ => {
+                let group = ask(&self.pack.dir())?;
+                *known = Some((now, group));
+                Ok(group)
+            }
+        }
+    }
+
+    /// In the child of a fork, which has no thread that commits.
+    pub(crate) fn forget_writer(&self) {
+        self.has_changed.store(false, Ordering::Release);
+        self.is_watched.store(false, Ordering::Release);
+        self.pack.forget_writer();
     }
 }
 
@@ -76,7 +103,11 @@ impl Autocommit for OpenPack {
 
 /// The open packs of a process.
 #[derive(Debug)]
-pub(crate) struct Packs(Mutex<Table>);
+pub(crate) struct Packs {
+    table: Mutex<Table>,
+    /// There was one.
+    found: AtomicBool,
+}
 
 #[derive(Debug)]
 struct Table {
@@ -88,34 +119,39 @@ struct Table {
 
 impl Default for Packs {
     fn default() -> Packs {
-        Packs(Mutex::new(Table { packs: HashMap::new(), packless: LruCache::unbounded() }))
+        let table = Table { packs: HashMap::new(), packless: LruCache::unbounded() };
+        Packs { table: Mutex::new(table), found: AtomicBool::new(false) }
     }
 }
 
 impl Packs {
-    /// The pack of `dir`, if it has one.
+    /// The pack of `dir`, if it has one. `gets_one`: somebody may make it at any time.
     pub(crate) fn find(
         &self,
         store: &Arc<dyn Store>,
         config: &Arc<Config>,
         dir: &Path,
+        gets_one: impl FnOnce() -> bool,
     ) -> Result<Option<Arc<OpenPack>>> {
         let now = boot_time_ns();
-        if let Some(then) = lock(&self.0).packless.get(dir)
+        if let Some(then) = lock(&self.table).packless.get(dir)
             && now.saturating_sub(*then) < BELIEVED_NS
         {
             return Ok(None);
         }
         let path = dir.join(NAME);
         let Ok(stat) = store.stat(&path, Links::Stay) else {
-            let mut table = lock(&self.0);
+            if gets_one() {
+                return Ok(None);
+            }
+            let mut table = lock(&self.table);
             table.packless.put(dir.to_path_buf(), now);
             if table.packless.len() > DIRS_MAX {
                 table.packless.pop_lru();
             }
             return Ok(None);
         };
-        let known = lock(&self.0).packs.get(&(stat.dev, stat.ino)).cloned();
+        let known = lock(&self.table).packs.get(&(stat.dev, stat.ino)).cloned();
         if let Some(known) = known.filter(|known| known.container().is_below_root(&path)) {
             // One that has failed is told to who has it open; who comes begins anew.
             if !known.has_failed() {
@@ -132,8 +168,10 @@ impl Packs {
             has_changed: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
             committing: Arc::default(),
+            group: Mutex::default(),
         });
-        let mut table = lock(&self.0);
+        self.found.store(true, Ordering::Release);
+        let mut table = lock(&self.table);
         let old = table.packs.insert(key, open.clone());
         let idle = table.take_idle(key);
         drop(table);
@@ -146,17 +184,22 @@ impl Packs {
 
     /// Directories were renamed or removed, or get a pack.
     pub(crate) fn forget_dirs(&self) {
-        lock(&self.0).packless.clear();
+        lock(&self.table).packless.clear();
+    }
+
+    /// Whether there ever was one.
+    pub(crate) fn any(&self) -> bool {
+        self.found.load(Ordering::Acquire)
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Arc<OpenPack>> {
-        lock(&self.0).packs.values().cloned().collect()
+        lock(&self.table).packs.values().cloned().collect()
     }
 
     /// Gives up the pack with this name, whose directory is about to go.
     pub(crate) fn give_up(&self, key: (u64, u64)) {
-        lock(&self.0).packs.remove(&key);
+        lock(&self.table).packs.remove(&key);
     }
 }
 

@@ -7,6 +7,7 @@ mod repack;
 mod small;
 
 pub use repack::Repacked;
+pub use small::Small;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -226,8 +227,9 @@ impl Plfs {
         if options.access.write {
             self.reap();
         }
-        if let Some(found) = self.in_pack(path)? {
-            return self.open_in(found, path, options).map(Opened::Plain);
+        let may_be_new = options.create && options.writers == Writers::Unknown;
+        if let Some(small) = self.small(path, may_be_new)? {
+            return self.open_small(small, options).map(Opened::Plain);
         }
         let mut lost = false;
         loop {
@@ -240,7 +242,12 @@ impl Plfs {
                 match self.process.store.open(path, how) {
                     Ok(file) => return self.opened(file, path, options),
                     Err(Errno::NOENT) if options.create => {}
-                    Err(errno) => return Err(errno).at("open", path),
+                    Err(errno) => {
+                        return match self.behind_links(errno, path, Links::Follow)? {
+                            Some((target, _)) => self.open(&target, options),
+                            None => Err(errno).at("open", path),
+                        };
+                    }
                 }
             }
             match self.create_any(path, options) {
@@ -677,8 +684,13 @@ impl Plfs {
         if let Some((pack, name)) = self.in_pack(path)? {
             return packed_stat(&pack, name);
         }
-        let stat = self.process.store.stat(path, links).at("stat", path)?;
-        self.resolve(path, stat)
+        match self.process.store.stat(path, links) {
+            Ok(stat) => self.resolve(path, stat),
+            Err(errno) => match self.behind_links(errno, path, links)? {
+                Some((_, stat)) => Ok(FileStat { stat, totals: None }),
+                None => Err(errno).at("stat", path),
+            },
+        }
     }
 
     /// Turns a store's stat of `path` into the logical file's, if it is one. Costs nothing for
@@ -888,6 +900,7 @@ impl Plfs {
     /// not ours.
     pub fn after_fork_in_child(&self) {
         forget_process();
+        self.process.packs.all().iter().for_each(|pack| pack.forget_writer());
         self.all_open().iter().for_each(|file| file.forget_writer());
         self.all_plain().iter().for_each(|file| file.forget());
     }

@@ -67,8 +67,8 @@ impl DirectoryLayout {
                 Errno::OPNOTSUPP,
                 "create",
                 path,
-                "its directory is for small files (`plfs layout`), which programs make in a mount \
-                 (`plfs mount`) only",
+                "its directory is for small files (`plfs layout`), and no place for one that several \
+                 processes write",
             )),
             _ => Ok(()),
         }

@@ -2,13 +2,16 @@
 //! handle goes on with the file of its own.
 //!
 //! All handles of a process on one file have to be one for that, as those of a mount are: another
-//! handle would stay with what is removed.
+//! handle stays with what is removed. Who has written through one is told.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 use super::File;
-use crate::error::Result;
+use crate::error::{At, Result};
 use crate::pack::{Attributes, PackFile, PackStat, When};
 use crate::packs::OpenPack;
-use crate::store::{Stat, Time};
+use crate::store::{Errno, Kind, Links, Stat, Time};
 use crate::sync::{Arc, PoisonError, RwLock};
 
 /// Zeros that are written at once. 64 KiB: files of packs are small.
@@ -111,14 +114,31 @@ impl Packed {
         })
     }
 
-    pub(super) fn commit(&self) -> Result<()> {
-        self.on(File::commit, |this| this.pack.commit())
+    /// After a commit of what was written: ESTALE if another process has moved the file out. Then
+    /// it is in what is removed. Costs nothing for a file that is not removed.
+    fn must_be_here(&self) -> Result<()> {
+        let Some(name) = self.pack.name_of_gone(&self.file)? else { return Ok(()) };
+        let path = self.pack.dir().join(OsStr::from_bytes(&name));
+        match self.pack.container().store.stat(&path, Links::Stay) {
+            Ok(stat) if stat.kind == Kind::File => {
+                Err(Errno::STALE).at("write (another process moved it out of its pack)", &path)
+            }
+            _ => Ok(()),
+        }
     }
 
-    pub(super) fn sync(&self) -> Result<()> {
+    pub(super) fn commit(&self, wrote: bool) -> Result<()> {
+        self.on(File::commit, |this| {
+            this.pack.commit()?;
+            if wrote { this.must_be_here() } else { Ok(()) }
+        })
+    }
+
+    pub(super) fn sync(&self, wrote: bool) -> Result<()> {
         self.on(File::sync, |this| {
             this.pack.sync()?;
-            this.pack.refresh()
+            this.pack.refresh()?;
+            if wrote { this.must_be_here() } else { Ok(()) }
         })
     }
 
@@ -161,11 +181,16 @@ impl Packed {
     }
 
     /// Closes it: what was `wrote` is committed.
-    pub(super) fn end(self, wrote: bool) -> Result<()> {
-        match self.own.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    pub(super) fn end(mut self, wrote: bool) -> Result<()> {
+        match self.own.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             Some(file) => file.close(),
-            None if wrote && self.pack.config().sync_on_close => self.pack.sync(),
-            None if wrote => self.pack.commit(),
+            None if wrote => {
+                match self.pack.config().sync_on_close {
+                    true => self.pack.sync()?,
+                    false => self.pack.commit()?,
+                }
+                self.must_be_here()
+            }
             None => Ok(()),
         }
     }

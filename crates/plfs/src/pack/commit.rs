@@ -47,6 +47,16 @@ impl Pack {
         self.leave_locked(state)
     }
 
+    /// In the child of a fork: the parent's place among the node's writers is not its own.
+    pub fn forget_writer(&self) {
+        let state = &mut *lock(&self.state);
+        if let Some(writer) = state.writer.take()
+            && writer.unsynced != 0
+        {
+            state.others.insert(writer.set.id());
+        }
+    }
+
     /// Whether a call has failed so that later ones that write do.
     pub fn has_failed(&self) -> bool {
         lock(&self.state).writer.as_ref().is_some_and(|writer| writer.check().is_err())
@@ -192,6 +202,7 @@ impl Pack {
             known.max_stamp = known.max_stamp.max(stamp);
             known.read.insert(set.id(), end);
             (writer.node_end, writer.unsynced) = (end, end);
+            self.bell.ring();
         }
         Ok(given)
     }

@@ -44,6 +44,15 @@ impl Pack {
         Ok(self.name_of(file)?.is_some())
     }
 
+    /// The last name of a file that another process has removed; `None` for others.
+    pub fn name_of_gone(&self, file: &PackFile) -> Result<Option<Box<[u8]>>> {
+        let state = &mut *lock(&self.state);
+        self.look_if_due(state)?;
+        let now = self.state_of(state, file)?;
+        let home = now.home.filter(|_| now.is_gone && !state.removed.contains(&file.id));
+        Ok(home.map(|(_, name)| name.as_ref().into()))
+    }
+
     /// Whether the file is so large that it is better kept by itself, and this node alone has
     /// written it: then a door moves it.
     pub fn outgrown(&self, file: &PackFile) -> Result<bool> {

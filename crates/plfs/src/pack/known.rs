@@ -105,6 +105,11 @@ impl Known {
         known
     }
 
+    /// Whether the process has the file open.
+    pub fn is_open(&self, id: FileId) -> bool {
+        self.open.get(&id).is_some_and(|known| known.strong_count() > 0)
+    }
+
     fn keep_open(&mut self) {
         self.open.retain(|_, known| known.strong_count() > 0);
         for (id, known) in &self.open {

@@ -29,6 +29,7 @@ impl Pack {
 
     pub(super) fn look(&self, state: &mut State) -> Result<()> {
         // Before: what comes while logs are read is perhaps not read.
+        let rings = self.bell.rings();
         let node_end = state.writer.as_ref().map(|writer| writer.set.index_end());
         let of_node = self.seen_of_node(state);
         match state.looked {
@@ -36,7 +37,7 @@ impl Pack {
             Some(_) => state.known.look()?,
         }
         state.looked = Some(Instant::now());
-        state.seen_of_node = of_node;
+        (state.rings, state.seen_of_node) = (rings, of_node);
         if let (Some(writer), Some(end)) = (&mut state.writer, node_end) {
             writer.node_end = end;
             writer.seal_all();
@@ -52,7 +53,7 @@ impl Pack {
         }
     }
 
-    /// Reads what processes of the node have appended. Costs a look at the shared page if they have
+    /// Reads what processes of the node have appended. Costs a look at a shared word if they have
     /// not.
     pub(super) fn look_at_node(&self, state: &mut State) -> Result<()> {
         if let Some(writer) = &mut state.writer {
@@ -64,14 +65,21 @@ impl Pack {
             writer.seal_all();
             state.known.look_at_log(writer.set.id())?;
         } else {
-            let seen = self.seen_of_node(state);
-            if seen == state.seen_of_node {
+            let rings = self.bell.rings();
+            if rings.is_some() && rings == state.rings {
                 return Ok(());
             }
-            state.seen_of_node = seen;
-            if let Some((set, _)) = seen {
-                state.known.look_at_log(set)?;
+            let seen = self.seen_of_node(state);
+            let same = |one: Option<(u32, u64)>| one.map(|(set, _)| set);
+            match seen {
+                _ if rings.is_none() && seen == state.seen_of_node => return Ok(()),
+                Some((set, _)) if same(seen) == same(state.seen_of_node) => {
+                    state.known.look_at_log(set)?;
+                }
+                // Those who wrote have left, and others may have come: it can be in any log.
+                _ => return self.look(state),
             }
+            (state.rings, state.seen_of_node) = (rings, seen);
         }
         self.heed(state);
         Ok(())

@@ -11,6 +11,7 @@
 //!
 //! One lock for all calls of a process on a pack: they are short, but for commits and syncs.
 
+mod bell;
 mod commit;
 mod compact;
 mod data;
@@ -29,6 +30,7 @@ use plfs_format::name::SegmentRef;
 pub use plfs_format::pack::{Attributes, FileId, When};
 use plfs_pack::FileState;
 
+use self::bell::Bell;
 pub use self::compact::PackUsage;
 pub use self::data::OUTGROWN_BYTES;
 use self::known::Known;
@@ -155,6 +157,11 @@ impl PackFile {
     pub fn id(&self) -> FileId {
         self.id
     }
+
+    /// The name by which it was opened.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
 }
 
 /// One process's view of the pack of a directory. Thread-safe.
@@ -168,6 +175,7 @@ pub struct Pack {
     /// What this process's data is held by until it is durable; 0: it is lost with nothing else.
     boot: u64,
     segments: SegmentFiles,
+    bell: Bell,
     state: Mutex<State>,
 }
 
@@ -178,11 +186,15 @@ struct State {
     /// When the logs of all nodes were read last.
     looked: Option<Instant>,
     writer: Option<Writer>,
+    /// What [`Bell::rings`] was at the last look of one who is not a member.
+    rings: Option<u64>,
     /// The log of the node, and its end, as one who is not a member saw it.
     seen_of_node: Option<(u32, u64)>,
     /// Log sets that this process does not own and that a sync makes durable: they have records of
     /// files that it has written to, or it has left them.
     others: HashSet<u32>,
+    /// Open files whose names this process has removed.
+    removed: HashSet<FileId>,
     /// Of writes in doubt, whether their data fits.
     sound: HashMap<(SegmentRef, u64, u32), bool>,
 }
@@ -234,13 +246,16 @@ impl Pack {
             Some(0) => u64::MAX,
             Some(boot) => boot,
         };
+        let bell = Bell::of(&container, config);
         let state = State {
             known: Known::new(container.clone()),
             added: 0,
             looked: None,
             writer: None,
+            rings: None,
             seen_of_node: None,
             others: HashSet::new(),
+            removed: HashSet::new(),
             sound: HashMap::new(),
         };
         Pack {
@@ -250,6 +265,7 @@ impl Pack {
             options,
             boot,
             segments: SegmentFiles::default(),
+            bell,
             state: Mutex::new(state),
         }
     }

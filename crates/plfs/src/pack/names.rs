@@ -33,6 +33,18 @@ impl Pack {
         Ok(file)
     }
 
+    /// Opens a file by its id, whether it has a name or not, for who heard of it from somebody that
+    /// has it open. `name`: one that it had. ESTALE if nothing is known of it any more.
+    pub fn open_id(&self, id: FileId, name: &[u8]) -> Result<PackFile> {
+        let state = &mut *lock(&self.state);
+        self.look_if_due(state)?;
+        let now = self.ask(state, |known| known.by_id(id, name))?;
+        match now.is_created {
+            true => Ok(self.handle(state, name, (id, now))),
+            false => Err(self.refuse(Errno::STALE, "open", name)),
+        }
+    }
+
     fn handle(&self, state: &mut State, name: &[u8], (id, now): Found) -> PackFile {
         PackFile { id, name: name.into(), known: state.known.opened(id, now) }
     }
@@ -88,15 +100,18 @@ impl Pack {
                 self.writer(state)?.say(record.clone());
                 self.added(state, &[], &[record]);
             }
+            removes(state, &ids);
             return self.commit_if_crowded(state);
         }
-        self.say_now(state, |known, _| {
+        let ids = self.say_now(state, |known, _| {
             let ids = ids_of(&known.lookup(name)?);
             match ids.is_empty() {
                 true => Err(self.refuse(Errno::NOENT, "remove", name)),
-                false => Ok((gone(&ids), ())),
+                false => Ok((gone(&ids), ids)),
             }
-        })
+        })?;
+        removes(state, &ids);
+        Ok(())
     }
 
     /// Removes a file if it is as it was when `expected` was asked for, as far as this node knows;
@@ -138,7 +153,7 @@ impl Pack {
             state.others.insert(own);
             self.commit_locked(state, Durability::Durable)?;
         }
-        self.say_now(state, |known, writer| {
+        let ids = self.say_now(state, |known, writer| {
             let mut found = known.lookup(from)?.into_iter();
             let Some((id, moved)) = found.next() else {
                 return Err(self.refuse(Errno::NOENT, "rename", from));
@@ -153,8 +168,10 @@ impl Pack {
             let (bound, name, former) = (writer.place(), to.into(), from.into());
             let mut records = vec![Record::File { id, bound, mode, uid, gid, name, former }];
             records.extend(gone(&ids));
-            Ok((records, ()))
-        })
+            Ok((records, ids))
+        })?;
+        removes(state, &ids);
+        Ok(())
     }
 
     /// What a name is; ENOENT if it is none of the pack.
@@ -200,6 +217,15 @@ impl Pack {
 
 fn ids_of(found: &[Found]) -> Vec<FileId> {
     found.iter().map(|(id, _)| *id).collect()
+}
+
+/// Notes that this process has removed files that it has open: who writes them knows it.
+fn removes(state: &mut State, ids: &[FileId]) {
+    let State { known, removed, .. } = state;
+    if removed.len().is_power_of_two() {
+        removed.retain(|id| known.is_open(*id));
+    }
+    removed.extend(ids.iter().filter(|id| known.is_open(**id)));
 }
 
 /// Records that these are removed.

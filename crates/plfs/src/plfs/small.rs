@@ -7,7 +7,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plfs_format::layout::Workload;
 use plfs_format::pack;
@@ -18,10 +18,10 @@ use crate::container;
 use crate::error::{At, Result};
 use crate::file::{Access, File, Packed};
 use crate::log::Durability;
-use crate::pack::{Pack, PackOpen, PackOptions, PackStat};
+use crate::pack::{FileId, Pack, PackOpen, PackOptions, PackStat};
 use crate::packs::OpenPack;
-use crate::store::machine::random_u64;
-use crate::store::{Entry, Errno, Kind, Links, Open, Store};
+use crate::store::machine::{group, random_u64, umask};
+use crate::store::{Entry, Errno, Kind, Links, Open, Stat, Store};
 use crate::sync::Arc;
 
 /// Bytes that are copied at once when a file moves out. 1 MiB, which is about all.
@@ -31,14 +31,153 @@ const COPY_BYTES: usize = 1 << 20;
 /// 64 MiB.
 const MOVED_MAX: u64 = 64 << 20;
 
+/// Symbolic links that lead to each other at most, as Linux has it (path_resolution(7)).
+const LINKS_MAX: usize = 40;
+
 /// A name of a pack.
 pub(super) type Packs<'a> = (Arc<OpenPack>, &'a [u8]);
 
+/// A name of a pack, or one that a new file of it gets: see [`Plfs::small`].
+#[derive(Debug)]
+pub struct Small<'a> {
+    pack: Arc<OpenPack>,
+    name: &'a [u8],
+    path: &'a Path,
+    stat: Option<PackStat>,
+}
+
+impl Small<'_> {
+    /// What it is; `None`: it is new.
+    pub fn stat(&self) -> Option<PackStat> {
+        self.stat
+    }
+
+    /// The name of the pack, whose inode stands for all its files.
+    pub fn pack_name(&self) -> PathBuf {
+        self.pack.dir().join(pack::NAME)
+    }
+}
+
 impl Plfs {
+    /// The name `path` in the pack of its directory; with `create` also if it is in none and a new
+    /// file goes there, whose pack is made if there is none. `None`: an ordinary file, or nothing.
+    ///
+    /// Costs a stat in a directory with a pack, and another one with `create`.
+    pub fn small<'a>(&self, path: &'a Path, create: bool) -> Result<Option<Small<'a>>> {
+        let Some((dir, name)) = parts(path) else { return Ok(None) };
+        let pack = self.pack(dir)?;
+        if let Some(known) = &pack
+            && let Some(stat) = stat_in(known, name)?
+        {
+            return Ok(pack.map(|pack| Small { pack, name, path, stat: Some(stat) }));
+        }
+        if !create || !self.is_born_packed(path)? {
+            return Ok(None);
+        }
+        super::must_be_no_layout(path)?;
+        match self.process.store.stat(path, Links::Stay) {
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno).at("create", path),
+            Ok(_) => return Ok(None),
+        }
+        let pack = pack.map_or_else(|| self.make_pack(dir), Ok)?;
+        Ok(Some(Small { pack, name, path, stat: None }))
+    }
+
+    /// Opens or creates what [`Plfs::small`] found. A new file belongs to this process's user, and
+    /// to the group that the kernel would give it; the umask cuts its mode.
+    pub fn open_small(&self, small: Small<'_>, options: OpenOptions) -> Result<File> {
+        let Small { pack, name, path, stat } = small;
+        let truncate = options.truncate && options.access.write;
+        let mut how = PackOpen { truncate, ..PackOpen::default() };
+        if options.create {
+            let store = &self.process.store;
+            let of_dir = pack.group_of_new(|dir| {
+                let stat = store.stat(dir, Links::Follow).at("stat", dir)?;
+                Ok((stat.mode & 0o2000 != 0).then_some(stat.gid))
+            })?;
+            (how.create, how.exclusive) = (true, options.exclusive);
+            (how.mode, how.uid) = (options.mode & !umask(), store.user());
+            how.gid = of_dir.unwrap_or_else(group);
+        }
+        if truncate || stat.is_none() {
+            pack.changes();
+        }
+        let file = pack.open_file(name, how)?;
+        Ok(File::of_pack(Packed::new(pack, file), path.to_path_buf(), options.access))
+    }
+
+    /// A handle on the file of a pack that another program of the node had open, and handed over:
+    /// by the path of the pack's name, the file's id and a name that it had. ENOENT if the pack is
+    /// not there any more.
+    pub fn open_inherited(
+        &self,
+        pack_name: &Path,
+        identity: (u64, u64),
+        (id, name): (FileId, &[u8]),
+        access: Access,
+    ) -> Result<File> {
+        let dir = pack_name.parent().unwrap_or(Path::new("/"));
+        let pack = self.pack(dir)?.filter(|pack| pack.container().identity == identity);
+        let pack = pack.map_or_else(|| Err(Errno::NOENT).at("open the pack of", dir), Ok)?;
+        let file = pack.open_id(id, name)?;
+        let path = dir.join(OsStr::from_bytes(name));
+        Ok(File::of_pack(Packed::new(pack, file), path, access))
+    }
+
+    /// Another handle on the file of a pack that a handle is on.
+    pub fn open_again(&self, file: &File, options: OpenOptions) -> Result<Option<File>> {
+        let Some(packed) = file.packed() else { return Ok(None) };
+        let (pack, path) = (packed.pack.clone(), file.path().to_path_buf());
+        let again = pack.open_id(packed.file.id(), packed.file.name())?;
+        let again = File::of_pack(Packed::new(pack, again), path, options.access);
+        if options.truncate && options.access.write {
+            again.set_len(0)?;
+        }
+        Ok(Some(again))
+    }
+
+    /// The name of a pack that `path` is, or that symbolic links there lead to if `links` says so,
+    /// and what it is. The links cost a call each.
+    pub fn packed_behind(&self, path: &Path, links: Links) -> Result<Option<(PathBuf, Stat)>> {
+        let mut path = path.to_path_buf();
+        for _ in 0..LINKS_MAX {
+            if let Some((dir, name)) = parts(&path)
+                && let Some(pack) = self.pack(dir)?
+                && let Some(stat) = stat_in(&pack, name)?
+            {
+                return Ok(Some((path, stat.stat(pack.container().identity.0))));
+            }
+            let Links::Follow = links else { return Ok(None) };
+            let Ok(target) = self.process.store.readlink(&path) else { return Ok(None) };
+            path = path.parent().unwrap_or(Path::new("/")).join(target);
+        }
+        Ok(None)
+    }
+
+    /// [`Plfs::packed_behind`] where the file system has given `errno`: nothing but for ENOENT.
+    pub(super) fn behind_links(
+        &self,
+        errno: Errno,
+        path: &Path,
+        links: Links,
+    ) -> Result<Option<(PathBuf, Stat)>> {
+        match errno {
+            Errno::NOENT => self.packed_behind(path, links),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether the process has found a pack yet.
+    pub fn knows_packs(&self) -> bool {
+        self.process.packs.any()
+    }
+
     /// The pack of the directory `dir`, if it has one. Costs a stat; for a directory that had none
-    /// a moment ago nothing.
+    /// a moment ago, and is not for small files, nothing.
     pub fn pack(&self, dir: &Path) -> Result<Option<Arc<OpenPack>>> {
-        self.process.packs.find(&self.process.store, &self.process.config, dir)
+        let gets_one = || matches!(self.workload_of(&dir.join("file")), Ok(Workload::Small));
+        self.process.packs.find(&self.process.store, &self.process.config, dir, gets_one)
     }
 
     /// [`Plfs::pack`], which is made if there is none. It belongs to the directory's owner.
@@ -64,11 +203,7 @@ impl Plfs {
 
     fn has<'a>(&self, pack: Option<Arc<OpenPack>>, name: &'a [u8]) -> Result<Option<Packs<'a>>> {
         let Some(pack) = pack else { return Ok(None) };
-        match pack.stat(name) {
-            Ok(_) => Ok(Some((pack, name))),
-            Err(error) if error.errno() == Errno::NOENT => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(stat_in(&pack, name)?.map(|_| (pack, name)))
     }
 
     /// What a name of a pack is; `None` for others.
@@ -114,8 +249,8 @@ impl Plfs {
         options: OpenOptions,
         (uid, gid): (u32, u32),
     ) -> Result<File> {
-        let Some((dir, name)) = parts(path) else { return Err(Errno::ISDIR).at("create", path) };
         super::must_be_no_layout(path)?;
+        let Some((dir, name)) = parts(path) else { return Err(Errno::ISDIR).at("create", path) };
         if name.len() > pack::NAME_MAX {
             return Err(Errno::NAMETOOLONG).at("create", path);
         }
@@ -405,11 +540,20 @@ pub(super) fn attributes(store: &dyn Store, path: &Path, stat: &PackStat) -> Res
 }
 
 /// A name beside a pack that no program sees.
-pub(super) fn temporary(dir: &Path) -> std::path::PathBuf {
+pub(super) fn temporary(dir: &Path) -> PathBuf {
     dir.join(format!("{}.{:016x}", pack::NAME, random_u64()))
 }
 
+fn stat_in(pack: &OpenPack, name: &[u8]) -> Result<Option<PackStat>> {
+    match pack.stat(name) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(error) if error.errno() == Errno::NOENT => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn parts(path: &Path) -> Option<(&Path, &[u8])> {
-    let name = path.file_name().filter(|name| !container::is_layout(name))?;
+    let is_own = |name: &OsStr| container::is_layout(name) || container::is_of_pack(name);
+    let name = path.file_name().filter(|name| !is_own(name))?;
     Some((path.parent()?, name.as_bytes()))
 }

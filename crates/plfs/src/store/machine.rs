@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::path::Path;
 
 use super::{Errno, StoreFile};
+use crate::sync::plain::atomic::{AtomicU32, Ordering};
 use crate::sync::plain::{Mutex, lock};
 use crate::sync::{self, OnceLock};
 
@@ -35,6 +36,38 @@ pub(crate) fn random_u64() -> u64 {
     let mut bytes = [0; 8];
     fill_random(&mut bytes);
     u64::from_le_bytes(bytes)
+}
+
+/// The group that new files get.
+pub(crate) fn group() -> u32 {
+    rustix::process::getegid().as_raw()
+}
+
+/// [`umask`] was not told.
+const NOT_TOLD: u32 = u32::MAX;
+/// Who tells of changes has not said what it is.
+const NOT_ASKED: u32 = u32::MAX - 1;
+
+static TOLD: AtomicU32 = AtomicU32::new(NOT_TOLD);
+
+/// The umask is this from now on; `None`: as it is. For who tells of each change. Else it is asked
+/// for each new file, which costs a read in /proc: umask(2) tells it only by setting it.
+pub fn tell_umask(umask: Option<u32>) {
+    TOLD.store(umask.unwrap_or(NOT_ASKED), Ordering::Release);
+}
+
+/// Permission bits that new files do not get. 0 if nobody knows (Linux before 4.7).
+pub(crate) fn umask() -> u32 {
+    let told = TOLD.load(Ordering::Acquire);
+    if told < NOT_ASKED {
+        return told;
+    }
+    let status = read_small("/proc/self/status");
+    let said = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    let umask = said.and_then(|said| u32::from_str_radix(said.trim(), 8).ok()).unwrap_or(0);
+    // Unless it was told meanwhile.
+    let _ = TOLD.compare_exchange(NOT_ASKED, umask, Ordering::AcqRel, Ordering::Acquire);
+    umask
 }
 
 /// The name of this host.

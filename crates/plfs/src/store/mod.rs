@@ -18,6 +18,7 @@ pub(crate) mod writers;
 
 pub use beneath::Kept;
 pub(crate) use file_cache::CachedFile;
+pub use machine::tell_umask;
 pub use posix::{BEHIND_STANDARD, PosixFile, PosixStore, stat_of};
 
 use std::any::Any;

@@ -167,11 +167,94 @@ fn a_small_directory_has_its_files_in_a_pack() {
 #[test]
 fn nobody_makes_a_container_in_a_small_directory() {
     let world = World::new();
-    let error = world.plfs().open(&at("f"), WRITE).unwrap_err();
+    let plfs = world.plfs();
+    let file = plfs.open(&at("f"), WRITE).unwrap().file();
+    assert!(file.is_packed() && !world.is_ordinary("f"));
+    file.close().unwrap();
+    assert_eq!(errno(plfs.open(&at("f"), OpenOptions { exclusive: true, ..WRITE })), Errno::EXIST);
+    let several = OpenOptions { writers: plfs::Writers::Several, ..WRITE };
+    let error = plfs.open(&at("g"), several).unwrap_err();
     assert_eq!(error.errno(), Errno::OPNOTSUPP);
-    assert!(error.to_string().contains("plfs mount"), "{error}");
-    assert_eq!(errno(world.plfs().create(&at("f"), WRITE)), Errno::OPNOTSUPP);
-    assert!(!world.is_ordinary("f"));
+    assert!(error.to_string().contains("small files"), "{error}");
+    assert_eq!(errno(plfs.create(&at("g"), WRITE)), Errno::OPNOTSUPP);
+    assert!(!world.is_ordinary("g"));
+}
+
+#[test]
+fn links_lead_to_files_of_a_pack() {
+    let world = World::new();
+    let plfs = world.plfs();
+    put(&plfs, "f", b"small");
+    world.memory.symlink(&at("f"), Path::new("/m/link")).unwrap();
+    world.memory.symlink(Path::new("/m/link"), &at("again")).unwrap();
+    let path = at("again");
+    let file = plfs.open(&path, OpenOptions::read()).unwrap().file();
+    assert!(file.is_packed() && file.len().unwrap() == 5);
+    assert_eq!(plfs.stat(&path, Links::Follow).unwrap().stat.len, 5);
+    assert_eq!(plfs.packed_behind(&path, Links::Follow).unwrap().unwrap().0, at("f"));
+    assert_eq!(plfs.packed_behind(&path, Links::Stay).unwrap(), None);
+    plfs.unlink(&at("f")).unwrap();
+    assert_eq!(errno(plfs.open(&path, OpenOptions::read())), Errno::NOENT);
+}
+
+/// Who only looks asked the page of the node's log set whether there is something new. That goes
+/// with the last process that writes, so what a short program had made was not seen for a second:
+/// a shell did not find what its command had written.
+#[test]
+fn what_a_process_made_that_is_gone_is_seen_at_once() {
+    let world = World::new();
+    let looker = world.plfs();
+    put(&looker, "before", b"1");
+    looker.leave_all().unwrap();
+    assert_eq!(names(&looker), ["before"]);
+    for name in ["one", "two"] {
+        let program = world.plfs();
+        put(&program, name, b"new");
+        program.exit().unwrap();
+        drop(program);
+        assert_eq!(content(&looker, name).unwrap(), b"new");
+    }
+    world.plfs().unlink(&at("one")).unwrap();
+    assert_eq!(errno(looker.stat(&at("one"), Links::Stay)), Errno::NOENT);
+}
+
+/// A directory without a pack was believed to have none for a second, also one that gets it with
+/// its first file: git did not find what its own command had written.
+#[test]
+fn the_first_file_of_a_directory_is_seen_at_once() {
+    let world = World::new();
+    let (looker, other) = (world.plfs(), world.plfs());
+    assert_eq!(errno(looker.stat(&at("f"), Links::Stay)), Errno::NOENT);
+    put(&other, "f", b"first");
+    assert_eq!(content(&looker, "f").unwrap(), b"first");
+}
+
+/// A program hands a file of a pack over by its id: it may have lost its name.
+#[test]
+fn a_file_of_a_pack_is_found_by_its_id() {
+    let world = World::new();
+    let (plfs, other) = (world.plfs(), world.plfs());
+    put(&plfs, "f", b"small");
+    let file = plfs.open(&at("f"), OpenOptions::create()).unwrap().file();
+    let (identity, _) = file.packed_id().unwrap();
+    let (id, name) = file.packed_name().unwrap();
+    let inherit = |plfs: &Plfs, name: &[u8]| {
+        let of_pack = at(".plfs-pack");
+        plfs.open_inherited(&of_pack, identity, (id, name), Access { read: true, write: true })
+    };
+    plfs.rename(&at("f"), &at("g")).unwrap();
+    plfs.unlink(&at("g")).unwrap();
+    let inherited = inherit(&other, name).unwrap();
+    inherited.write_at(b"S", 0).unwrap();
+    inherited.close().unwrap();
+    let again = plfs.open_again(&file, OpenOptions::read()).unwrap().unwrap();
+    let mut bytes = [0; 9];
+    assert_eq!((again.read_at(&mut bytes, 0).unwrap(), &bytes[..5]), (5, &b"Small"[..]));
+    let unknown = plfs::pack::FileId { stamp: id.stamp + 1, ..id };
+    let of_pack = at(".plfs-pack");
+    let access = Access { read: true, write: false };
+    let missing = plfs.open_inherited(&of_pack, identity, (unknown, b"f"), access);
+    assert_eq!(errno(missing), Errno::STALE);
 }
 
 #[test]
@@ -252,6 +335,40 @@ fn a_file_that_outgrows_its_pack_moves_out_unnoticed() {
     plfs.unlink(&at("gone")).unwrap();
     assert!(!plfs.move_out(&file).unwrap());
     assert_eq!(file.read_at(&mut found, 0).unwrap(), bytes.len());
+}
+
+/// Who had a file open that another process moved out went on with what is removed, and heard of
+/// nothing.
+#[test]
+fn who_writes_what_another_process_moves_out_is_told() {
+    let world = World::new();
+    let (plfs, mover) = (world.plfs(), world.plfs());
+    put(&plfs, "f", &vec![1; (1 << 20) + 1]);
+    let open = |plfs: &Plfs| plfs.open(&at("f"), OpenOptions::create()).unwrap().file();
+    let (file, same, reader) = (open(&plfs), open(&plfs), open(&plfs));
+    let moved = open(&mover);
+    moved.write_at(b"moved", 0).unwrap();
+    assert!(mover.move_out(&moved).unwrap());
+    moved.close().unwrap();
+    for file in [&file, &same] {
+        file.write_at(b"lost", 0).unwrap();
+    }
+    assert_eq!(errno(file.sync()), Errno::STALE);
+    assert_eq!(errno(file.close()), Errno::STALE);
+    assert_eq!(errno(same.close()), Errno::STALE);
+    reader.close().unwrap();
+    assert!(content(&plfs, "f").unwrap().starts_with(b"moved"));
+    // What this process removes or replaces itself is as ever.
+    let (removed, replaced) =
+        (create(&plfs, "removed").unwrap(), create(&plfs, "replaced").unwrap());
+    plfs.unlink(&at("removed")).unwrap();
+    world.put("other", b"ordinary");
+    plfs.rename(&at("other"), &at("replaced")).unwrap();
+    world.put("removed", b"ordinary");
+    for file in [removed, replaced] {
+        file.write_at(b"nobody wants it", 0).unwrap();
+        file.close().unwrap();
+    }
 }
 
 #[test]

@@ -1,0 +1,427 @@
+//! Files of packs, which have no inode of their own (preload/)
+//!
+//! Calls on names say [`PLFS_NOT_PACKED`] of what is no name of a pack, and PLFS_NOT_MANAGED of what
+//! does not lie below a managed directory; then the system's call is the right one. A descriptor on such a file
+//! is a placeholder, open for reading on the name of the pack, as decision 0019 says.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use libc::{mode_t, timespec};
+use plfs_core::pack::FileId;
+use plfs_core::store::{Errno, Links, Stat, stat_of, tell_umask};
+use plfs_core::{Access, OpenOptions, Plfs, Small, Writers};
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use crate::attributes::{put_stat, times_arg};
+use crate::dir::PlfsDir;
+use crate::door::{KEPT, PLFS_NOT_MANAGED, links_of, managed_path};
+use crate::handle::{PlfsFile, access_of, handle};
+use crate::path::may_access;
+use crate::{Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs};
+
+/// What calls on names say of those that are in no pack: no negative errno.
+pub const PLFS_NOT_PACKED: c_int = -5002;
+
+/// What plfs_door_open says of a name of a pack that is to be made: to be opened there.
+pub const PLFS_IS_PACKED: c_int = -5003;
+
+/// Which file of its pack a handle is on, for a program that inherits the placeholder.
+#[repr(C)]
+pub struct plfs_packed {
+    /// Device of the pack's name, on which the placeholder is open.
+    pub dev: u64,
+    /// Its inode.
+    pub ino: u64,
+    /// The file's id: the place of its creation.
+    pub stamp: u64,
+    /// The same.
+    pub set: u32,
+    /// Bytes of `name`; 0: the handle is on no file of a pack.
+    pub length: u32,
+    /// A name that it had; not ended by a zero.
+    pub name: [u8; 256],
+}
+
+/// Whether a path asks for a directory by how it ends.
+///
+/// # Safety
+/// `path` is a C string.
+unsafe fn asks_for_dir(path: *const c_char) -> bool {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    bytes.ends_with(b"/") || bytes.ends_with(b"/.")
+}
+
+/// A call on a name of a pack, or on what leads to one by links if `links` says so: what `body`
+/// gives; PLFS_NOT_PACKED, or PLFS_NOT_MANAGED, of others. ENOTDIR if it has to be a directory.
+///
+/// # Safety
+/// `path` is NULL or a C string.
+unsafe fn on_packed(
+    dirfd: c_int,
+    path: *const c_char,
+    links: Links,
+    body: impl FnOnce(&Plfs, &Path, &Stat) -> Result<i64>,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
+    call(|| match plfs()?.packed_behind(&at, links)? {
+        // SAFETY: the caller's promise, and what is managed is not NULL.
+        Some(_) if unsafe { asks_for_dir(path) } => Err(Errno::NOTDIR.into()),
+        Some((at, stat)) => body(plfs()?, &at, &stat),
+        None => Ok(i64::from(PLFS_NOT_PACKED)),
+    }) as c_int
+}
+
+/// 1 once the process has found a pack. Cheap. As long as it has not, a name that the file system
+/// has is not looked for in packs.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_knows_packs() -> c_int {
+    plfs().map_or(0, |plfs| c_int::from(plfs.knows_packs()))
+}
+
+/// The umask is `mask` from now on; -1: as it is, and later calls tell each change.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_umask(mask: c_int) {
+    tell_umask(u32::try_from(mask).ok());
+}
+
+/// openat(2) of a file of a pack, or a new one: gives the placeholder, and the handle in `*out`.
+/// PLFS_NOT_PACKED: it is none, and goes to none. `follow` is not 0 where the file system has
+/// nothing at `path`: then links that lead to nothing are followed, too.
+///
+/// # Safety
+/// `path` is a C string, `out` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_open(
+    dirfd: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    follow: c_int,
+    out: *mut *mut PlfsFile,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
+    call(|| {
+        // SAFETY: the caller's promises, and what is managed is not NULL.
+        let (is_dir, out) = unsafe { (asks_for_dir(path), out.as_mut()) };
+        let out = out.ok_or_else(|| Failure::from(Errno::FAULT))?;
+        let at = match follow {
+            0 => at,
+            _ => match end_of_links(&at) {
+                Some(end) if flags & (libc::O_NOFOLLOW | libc::O_EXCL) == 0 => end,
+                _ => {
+                    must_not_lead_through_file(&at)?;
+                    return Ok(i64::from(PLFS_NOT_PACKED));
+                }
+            },
+        };
+        match open(&at, is_dir, flags, mode, out) {
+            Err(failure) if failure.errno == Errno::NOENT => {
+                must_not_lead_through_file(&at)?;
+                Err(failure)
+            }
+            other => {
+                let fd = other?;
+                if fd.is_none() && dirfd == libc::AT_FDCWD {
+                    // SAFETY: the caller's promise.
+                    unsafe { learn_of_directory(path, &at) };
+                }
+                Ok(fd.unwrap_or(i64::from(PLFS_NOT_PACKED)))
+            }
+        }
+    }) as c_int
+}
+
+/// Finds out what new files in the working directory are for, if `path` names one of its files, so
+/// that the next open need not ask packs.
+///
+/// # Safety
+/// `path` is a C string.
+unsafe fn learn_of_directory(path: *const c_char, at: &Path) {
+    // SAFETY: the caller's promise.
+    let is_here = !unsafe { CStr::from_ptr(path) }.to_bytes().contains(&b'/');
+    if is_here && let Ok(plfs) = plfs() {
+        let _ = here::is_for_plain(|| plfs.is_born_plain(at, OpenOptions::read()));
+    }
+}
+
+/// ENOTDIR if the directory of a path, where the file system has nothing, is a file of a pack.
+pub(crate) fn must_not_lead_through_file(path: &Path) -> Result<()> {
+    match path.parent().map(|dir| plfs()?.packed_stat(dir).map_err(Failure::from)).transpose()? {
+        Some(Some(_)) => Err(Errno::NOTDIR.into()),
+        _ => Ok(()),
+    }
+}
+
+/// What a symbolic link leads to in the end, where nothing is. `None`: `path` is no link.
+fn end_of_links(path: &Path) -> Option<PathBuf> {
+    let store = plfs().ok()?.store();
+    let mut end = None;
+    let mut at = path.to_path_buf();
+    // As many as Linux follows.
+    for _ in 0..40 {
+        let Ok(target) = store.readlink(&at) else { break };
+        at = at.parent().unwrap_or(Path::new("/")).join(target);
+        end = Some(at.clone());
+    }
+    end
+}
+
+fn open(
+    at: &Path,
+    is_dir: bool,
+    flags: c_int,
+    mode: mode_t,
+    out: &mut *mut PlfsFile,
+) -> Result<Option<i64>> {
+    *out = std::ptr::null_mut();
+    let plfs = plfs()?;
+    let create = flags & libc::O_CREAT != 0 && flags & libc::O_PATH == 0;
+    let Some(small) = plfs.small(at, create && !is_dir && plfs.is_mounted(at))? else {
+        return Ok(None);
+    };
+    if is_dir || flags & libc::O_DIRECTORY != 0 {
+        return Err(Errno::NOTDIR.into());
+    }
+    if flags & libc::O_PATH != 0 {
+        return Err(Failure::new(
+            Errno::OPNOTSUPP,
+            "a file of a pack has no inode that O_PATH could name",
+        ));
+    }
+    let options = OpenOptions {
+        access: access_of(flags),
+        create,
+        exclusive: flags & libc::O_EXCL != 0,
+        truncate: flags & libc::O_TRUNC != 0,
+        mode: mode & 0o7777,
+        writers: Writers::Unknown,
+    };
+    if let Some(stat) = small.stat() {
+        if create && options.exclusive {
+            return Err(Errno::EXIST.into());
+        }
+        let Access { read, write } = options.access;
+        let wanted = if read { 4 } else { 0 } | if write || options.truncate { 2 } else { 0 };
+        may_access(&stat.stat(0), wanted, AtFlags::EACCESS)?;
+    }
+    // Before the file is made or cut: a process that has no descriptor left changes nothing.
+    let fd = placeholder(&small, flags)?;
+    let file = plfs.open_small(small, options)?;
+    *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
+    Ok(Some(i64::from(fd.into_raw_fd())))
+}
+
+fn placeholder(small: &Small<'_>, flags: c_int) -> Result<OwnedFd> {
+    Ok(rustix::fs::open(small.pack_name(), kept_flags(flags), Mode::empty())?)
+}
+
+fn kept_flags(flags: c_int) -> OFlags {
+    OFlags::from_bits_retain((flags & KEPT) as u32) | OFlags::RDONLY | OFlags::NOFOLLOW
+}
+
+/// Which file of its pack a handle is on: 1, and it is in `*out`; 0: it is on no file of a pack.
+///
+/// # Safety
+/// `file` is a handle, `out` a place for a plfs_packed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed(file: *mut PlfsFile, out: *mut plfs_packed) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (file, out) =
+            unsafe { (handle(file)?, out.as_mut().ok_or_else(|| Failure::from(Errno::FAULT))?) };
+        out.length = 0;
+        let Some((id, name)) = file.file.packed_name() else { return Ok(0) };
+        (out.dev, out.ino) = file.file.packed_id().map_or((0, 0), |(identity, _)| identity);
+        (out.stamp, out.set, out.length) = (id.stamp, id.set, name.len() as u32);
+        out.name[..name.len()].copy_from_slice(name);
+        Ok(1)
+    }) as c_int
+}
+
+/// A handle for an inherited placeholder: 1 and the handle in `*out`. -ESTALE or -ENOENT if the
+/// pack does not have the file any more.
+///
+/// # Safety
+/// `fd` is open on the name of a pack, `which` points to what [`plfs_door_packed`] gave for it in
+/// another process, `out` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_adopt(
+    fd: c_int,
+    flags: c_int,
+    which: *const plfs_packed,
+    out: *mut *mut PlfsFile,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (of, which, out) = unsafe { (borrow(fd)?, which.as_ref(), out.as_mut()) };
+        let (Some(which), Some(out)) = (which, out) else { return Err(Errno::FAULT.into()) };
+        let name = which.name.get(..which.length as usize);
+        let name = name.ok_or_else(|| Failure::from(Errno::INVAL))?;
+        let stat = stat_of(&rustix::fs::fstat(of)?);
+        let file = plfs()?.open_inherited(
+            &link_of(fd)?,
+            (stat.dev, stat.ino),
+            (FileId { stamp: which.stamp, set: which.set }, name),
+            access_of(flags),
+        )?;
+        *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
+        Ok(1)
+    }) as c_int
+}
+
+/// open(2) of the path of a descriptor (/dev/stdin, /proc/self/fd/N) that has the placeholder `fd`
+/// and the handle `file`: a placeholder and a handle of their own.
+///
+/// # Safety
+/// `file` is a handle on a file of a pack, `fd` its placeholder, `out` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_reopen(
+    file: *mut PlfsFile,
+    fd: c_int,
+    flags: c_int,
+    out: *mut *mut PlfsFile,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (handle, out) =
+            unsafe { (handle(file)?, out.as_mut().ok_or_else(|| Failure::from(Errno::FAULT))?) };
+        let options = OpenOptions {
+            access: access_of(flags),
+            truncate: flags & libc::O_TRUNC != 0,
+            ..OpenOptions::read()
+        };
+        let how = kept_flags(flags) - OFlags::NOFOLLOW;
+        let again = rustix::fs::open(format!("/proc/self/fd/{fd}"), how, Mode::empty())?;
+        let file = plfs()?.open_again(&handle.file, options)?;
+        let file = file.ok_or_else(|| Failure::from(Errno::BADF))?;
+        *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
+        Ok(i64::from(again.into_raw_fd()))
+    }) as c_int
+}
+
+/// fstatat(2) of a name of a pack: 0, or PLFS_NOT_PACKED. Links are followed as `at_flags` says.
+///
+/// # Safety
+/// `path` is a C string, `st` a place for a struct stat.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_stat(
+    dirfd: c_int,
+    path: *const c_char,
+    at_flags: c_int,
+    st: *mut libc::stat,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let fill = |_: &Plfs, _: &Path, stat: &Stat| unsafe { put_stat(stat, st) };
+    // SAFETY: the caller's promise.
+    unsafe { on_packed(dirfd, path, links_of(at_flags), fill) }
+}
+
+/// faccessat(2) of a name of a pack, by its mode: 0, or PLFS_NOT_PACKED.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_access(
+    dirfd: c_int,
+    path: *const c_char,
+    mode: c_int,
+    at_flags: c_int,
+) -> c_int {
+    let at = AtFlags::from_bits_truncate(at_flags as u32);
+    let may = |_: &Plfs, _: &Path, stat: &Stat| may_access(stat, mode as u32, at);
+    // SAFETY: the caller's promise.
+    unsafe { on_packed(dirfd, path, links_of(at_flags), may) }
+}
+
+/// utimensat(2) of a name of a pack: 0, or PLFS_NOT_PACKED.
+///
+/// # Safety
+/// `path` is a C string, `times` is NULL or points to two timespecs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_utimens(
+    dirfd: c_int,
+    path: *const c_char,
+    times: *const timespec,
+    at_flags: c_int,
+) -> c_int {
+    let set = |plfs: &Plfs, at: &Path, _: &Stat| {
+        // SAFETY: the caller's promise.
+        let [atime, mtime] = unsafe { times_arg(times) }?;
+        Ok(plfs.set_times(at, atime, mtime).map(|()| 0)?)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { on_packed(dirfd, path, links_of(at_flags), set) }
+}
+
+/// 0 if `path` is a name of a pack, or leads to one as `at_flags` says; else PLFS_NOT_PACKED.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_is(
+    dirfd: c_int,
+    path: *const c_char,
+    at_flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { on_packed(dirfd, path, links_of(at_flags), |_, _, _| Ok(0)) }
+}
+
+/// The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_next`];
+/// plfs_closedir frees them. Those that ordinary files of the directory have as well are not among
+/// them. PLFS_NOT_PACKED: it has no pack.
+///
+/// # Safety
+/// `out` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_list(dirfd: c_int, out: *mut *mut PlfsDir) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let out = unsafe { out.as_mut() }.ok_or_else(|| Failure::from(Errno::FAULT))?;
+        let dir = link_of(dirfd)?;
+        let Some(pack) = plfs()?.pack(&dir)? else { return Ok(i64::from(PLFS_NOT_PACKED)) };
+        let ordinary = plfs()?.store().list(&dir)?;
+        let both: std::collections::HashSet<&[u8]> =
+            ordinary.iter().map(|entry| entry.name.as_bytes()).collect();
+        let names = pack.list(b"", usize::MAX)?;
+        let names = names.into_iter().filter(|(name, _)| !both.contains(&**name));
+        *out = PlfsDir::new(names.map(|(name, stat)| (name.into_vec(), stat.ino())));
+        Ok(0)
+    }) as c_int
+}
+
+/// The next name of a list, and the number of its file in `*ino`; NULL after the last one.
+///
+/// # Safety
+/// `dir` is a list, used by one thread at a time; `ino` is a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_next(dir: *mut PlfsDir, ino: *mut u64) -> *const c_char {
+    // SAFETY: the caller's promises.
+    let (Some(dir), Some(ino)) = (unsafe { (dir.as_mut(), ino.as_mut()) }) else {
+        return std::ptr::null();
+    };
+    dir.next().map_or(std::ptr::null(), |(name, number)| {
+        *ino = number;
+        CStr::as_ptr(name)
+    })
+}
+
+/// Removes the pack of the directory `path`, which has to be empty, for who is about to remove the
+/// directory. -ENOTEMPTY if it is not, -EBUSY if another process writes it.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_remove(dirfd: c_int, path: *const c_char) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let at = absolute(dirfd, unsafe { path_arg(path) }?)?;
+        Ok(plfs()?.remove_pack(&at).map(|()| 0)?)
+    }) as c_int
+}

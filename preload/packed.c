@@ -1,0 +1,272 @@
+/* Names of packs (docs/decisions/0019). The kernel does not have them, so calls that the kernel
+ * answers for other files are answered here.
+ *
+ * As long as a process has found no pack, a name that the kernel has is the kernel's, and costs
+ * nothing more than without PLFS; what it does not have is looked for in the pack of its directory.
+ * From then on packs come first, in managed directories. */
+#include "door.h"
+
+#include <string.h>
+
+bool packs_are_known(void)
+{
+	return !door_thread.inside && PLFS_ALWAYS(plfs_door_knows_packs()) == 1;
+}
+
+/* Calls libplfs on a path, unless it cannot be read. */
+#define ON_NAME(path, call) \
+	(door_thread.inside || !path_is_there(path) ? PLFS_NOT_PACKED : PLFS(call))
+
+/* What a call of libplfs on a name said; errno stays where it is none of a pack. */
+static bool is_packed(int said, int saved, int *rc)
+{
+	errno = saved;
+	if (said == PLFS_NOT_PACKED || said == PLFS_NOT_MANAGED)
+		return false;
+	*rc = (int)to_errno(said);
+	return true;
+}
+
+bool packed_stat(int dirfd, const char *path, struct stat *st, int at_flags, int *rc)
+{
+	int saved = errno;
+	struct stat found;
+	int said = ON_NAME(path, plfs_door_packed_stat(dirfd, path, at_flags, &found));
+	if (!is_packed(said, saved, rc))
+		return false;
+	if (*rc == 0 && !memory_is_there(st, sizeof *st, true))
+		*rc = (int)to_errno(-EFAULT);
+	if (*rc == 0)
+		*st = found;
+	return true;
+}
+
+bool packed_utimens(
+	int dirfd, const char *path, const struct timespec times[2], int at_flags, int *rc)
+{
+	int saved = errno,
+	    said = ON_NAME(path, plfs_door_packed_utimens(dirfd, path, times, at_flags));
+	return is_packed(said, saved, rc);
+}
+
+bool path_is_packed(int dirfd, const char *path, int at_flags)
+{
+	int saved = errno, rc = 0, said = ON_NAME(path, plfs_door_packed_is(dirfd, path, at_flags));
+	bool yes = is_packed(said, saved, &rc) && rc == 0;
+	errno = saved;
+	return yes;
+}
+
+/* A name that a pack has cannot be made. */
+static bool is_taken(int dirfd, const char *path)
+{
+	if (!path_is_packed(dirfd, path, AT_SYMLINK_NOFOLLOW))
+		return false;
+	errno = EEXIST;
+	return true;
+}
+
+/* Did the kernel find nothing where a pack has a name, or a link leads to one? */
+static bool is_unknown(int dirfd, const char *path, int at_flags)
+{
+	return errno == ENOENT && path_is_packed(dirfd, path, at_flags);
+}
+
+static int fail(int error)
+{
+	errno = error;
+	return -1;
+}
+
+/* --- Permissions --- */
+
+EXPORT int faccessat(int dirfd, const char *path, int mode, int at_flags)
+{
+	int rc = REAL(faccessat)(dirfd, path, mode, at_flags), saved = errno, of = -1;
+	if (rc < 0 && saved == ENOENT)
+		is_packed(ON_NAME(path, plfs_door_packed_access(dirfd, path, mode, at_flags)),
+			saved, &rc);
+	else if (rc < 0 && (of = path_of_packed(path)) >= 0)
+		/* Who has it open may ask by its path. */
+		rc = (mode & X_OK) || ((mode & W_OK) && !(fcntl(of, F_GETFL) & O_ACCMODE))
+			     ? fail(EACCES)
+			     : 0;
+	return rc;
+}
+
+EXPORT int access(const char *path, int mode)
+{
+	return faccessat(AT_FDCWD, path, mode, 0);
+}
+
+EXPORT int eaccess(const char *path, int mode)
+{
+	return faccessat(AT_FDCWD, path, mode, AT_EACCESS);
+}
+ALIAS(eaccess, euidaccess);
+
+/* --- Other kinds of names --- */
+
+EXPORT int mkdirat(int dirfd, const char *path, mode_t mode)
+{
+	return is_taken(dirfd, path) ? -1 : REAL(mkdirat)(dirfd, path, mode);
+}
+
+EXPORT int mkdir(const char *path, mode_t mode)
+{
+	return mkdirat(AT_FDCWD, path, mode);
+}
+
+EXPORT int mkfifoat(int dirfd, const char *path, mode_t mode)
+{
+	return is_taken(dirfd, path) ? -1 : REAL(mkfifoat)(dirfd, path, mode);
+}
+
+EXPORT int mkfifo(const char *path, mode_t mode)
+{
+	return mkfifoat(AT_FDCWD, path, mode);
+}
+
+EXPORT int symlinkat(const char *target, int dirfd, const char *path)
+{
+	return is_taken(dirfd, path) ? -1 : REAL(symlinkat)(target, dirfd, path);
+}
+
+EXPORT int symlink(const char *target, const char *path)
+{
+	return symlinkat(target, AT_FDCWD, path);
+}
+
+/* A file of a pack has one name. A link to its placeholder would be one more name of the pack. */
+EXPORT int linkat(int old_dir, const char *old, int new_dir, const char *new, int at_flags)
+{
+	if (!path_is_there(old) || !path_is_there(new))
+		return -1;
+	bool by_descriptor = (at_flags & AT_EMPTY_PATH) && old && !*old ? fd_is_packed(old_dir)
+									: path_of_packed(old) >= 0;
+	int follow = at_flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW;
+	if (is_taken(new_dir, new))
+		return -1;
+	if (by_descriptor || path_is_packed(old_dir, old, follow))
+		return fail(EPERM);
+	return REAL(linkat)(old_dir, old, new_dir, new, at_flags);
+}
+
+EXPORT int link(const char *old, const char *new)
+{
+	return linkat(AT_FDCWD, old, AT_FDCWD, new, 0);
+}
+
+EXPORT ssize_t readlinkat(int dirfd, const char *restrict path, char *restrict buf, size_t n)
+{
+	ssize_t rc = REAL(readlinkat)(dirfd, path, buf, n);
+	return rc < 0 && is_unknown(dirfd, path, AT_SYMLINK_NOFOLLOW) ? fail(EINVAL) : rc;
+}
+
+EXPORT ssize_t readlink(const char *restrict path, char *restrict buf, size_t n)
+{
+	return readlinkat(AT_FDCWD, path, buf, n);
+}
+
+EXPORT DIR *opendir(const char *path)
+{
+	DIR *dir = REAL(opendir)(path);
+	if (!dir && is_unknown(AT_FDCWD, path, 0))
+		errno = ENOTDIR;
+	return dir;
+}
+
+/* --- Extended attributes, of which a file of a pack has none --- */
+
+/* libc's call of one kind: by path, by path of what may be a link, and by descriptor. */
+#define XATTR(result, on_packed, name, declared, given) \
+	EXPORT result name(const char *path declared) \
+	{ \
+		result rc = REAL(name)(path given); \
+		return rc < 0 && is_unknown(AT_FDCWD, path, 0) ? (on_packed) : rc; \
+	} \
+	EXPORT result l##name(const char *path declared) \
+	{ \
+		result rc = REAL(l##name)(path given); \
+		return rc < 0 && is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? (on_packed) \
+										 : rc; \
+	} \
+	EXPORT result f##name(int fd declared) \
+	{ \
+		return fd_is_packed(fd) ? (on_packed) : REAL(f##name)(fd given); \
+	}
+#define DECLARED(...) , ##__VA_ARGS__
+
+XATTR(ssize_t, fail(ENODATA), getxattr, DECLARED(const char *name, void *value, size_t n),
+	DECLARED(name, value, n))
+XATTR(ssize_t, 0, listxattr, DECLARED(char *list, size_t n), DECLARED(list, n))
+XATTR(int, fail(EOPNOTSUPP), setxattr,
+	DECLARED(const char *name, const void *value, size_t n, int flags),
+	DECLARED(name, value, n, flags))
+XATTR(int, fail(ENODATA), removexattr, DECLARED(const char *name), DECLARED(name))
+
+/* --- What is asked of the file system that a file is on --- */
+
+/* The directory of a name, in `dir`. False: it does not fit. */
+static bool directory_of(const char *path, char dir[PATH_MAX])
+{
+	const char *slash = strrchr(path, '/');
+	size_t len = slash ? (size_t)(slash - path) + 1 : 2;
+	if (len >= PATH_MAX)
+		return false;
+	memcpy(dir, slash ? path : "./", len);
+	dir[len] = 0;
+	return true;
+}
+
+#define OF_FILE_SYSTEM(name, type) \
+	EXPORT int name(const char *restrict path, struct type *restrict out) \
+	{ \
+		char dir[PATH_MAX]; \
+		int rc = REAL(name)(path, out); \
+		return rc < 0 && is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) && \
+				       directory_of(path, dir) \
+			       ? REAL(name)(dir, out) \
+			       : rc; \
+	} \
+	ALIAS(name, name##64)
+
+OF_FILE_SYSTEM(statfs, statfs);
+OF_FILE_SYSTEM(statvfs, statvfs);
+
+EXPORT char *realpath(const char *restrict path, char *restrict resolved)
+{
+	char *found = REAL(realpath)(path, resolved), dir[PATH_MAX];
+	if (found || !is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) || !directory_of(path, dir))
+		return found;
+	char above[PATH_MAX], whole[PATH_MAX];
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	if (!REAL(realpath)(dir, above))
+		return NULL;
+	const char *between = strcmp(above, "/") ? "/" : "";
+	if (snprintf(whole, sizeof whole, "%s%s%s", above, between, name) >= (int)sizeof whole) {
+		errno = ENAMETOOLONG;
+		return NULL;
+	}
+	return resolved ? strcpy(resolved, whole) : strdup(whole);
+}
+
+EXPORT char *canonicalize_file_name(const char *path)
+{
+	return realpath(path, NULL);
+}
+
+EXPORT char *__realpath_chk(const char *path, char *resolved, size_t room)
+{
+	/* If the buffer is too small, libc ends the program. */
+	return room < PATH_MAX ? REAL(__realpath_chk)(path, resolved, room)
+			       : realpath(path, resolved);
+}
+
+/* libplfs cannot ask the kernel what it is without changing it. */
+EXPORT mode_t umask(mode_t mask)
+{
+	mode_t old = REAL(umask)(mask);
+	PLFS_ALWAYS((plfs_door_umask((int)(mask & 0777)), 0));
+	return old;
+}

@@ -1,0 +1,195 @@
+#!/bin/bash
+# tests/preload_small/run.sh BUILD_DIR [TEST...]
+#
+# Proves: directories of very many small files (workload small) under plfs run
+# Takes 60 s
+# What tests/preload proves of files, in a small directory; and what is special there: names of a
+# pack beside ordinary ones, several processes, deaths, programs. Each function t_NAME below runs in
+# an empty directory with the managed directory m and the small one m/s, and fails at its first
+# failing command.
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one
+# test (default 120).
+set -u
+build=$(realpath "$1") && shift || exit 2
+here=$(dirname "$(realpath "$0")")
+wanted=" $* "
+# shellcheck source=tests/lib.sh
+. "$here/../lib.sh"
+
+# Not s_archive, s_python, t_names: hard links. Not s_shell2, t_lock, t_stress: locks. Not t_open:
+# O_PATH. Not t_rw: where holes are. Not t_syscall: openat2 with limits. Not s_java, s_mpi: nothing
+# of files.
+same="s_coreutils s_cxx s_fio s_fortran s_git s_perl s_shell t_aio t_description t_limits t_mmap
+    t_process t_signal t_stack t_stdio t_stream t_threads t_wide"
+asked=
+for name in $same; do
+    ! is_wanted "$name" || asked+=" $name"
+done
+# shellcheck disable=SC2086 # names
+[ -z "$asked" ] || T_WORKLOAD=small bash "$here/../preload/run.sh" "$build" $asked
+
+work=$(mktemp -d "${T_DIR:-/tmp}/plfs-preload-small.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+export PATH=$build/bin:$PATH LC_ALL=C TZ=UTC here work
+unset PLFS_MOUNTS PLFS_BACKENDS
+for source in "$here"/*.c; do
+    name=$(basename "$source" .c)
+    ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -g -o "$work/$name" "$source" ||
+        result "$name" fail "does not compile"
+done
+
+fail() { echo "failed: $*" >&2; exit 1; }
+in_m() { plfs run --mount m -- "$@"; }
+
+# Ordinary names and those of the pack, by each call that lists.
+t_listing() {
+    mkdir m/s/sub
+    ln -s f1 m/s/link
+    in_m bash -c 'for i in {1..700}; do echo $i > m/s/f$i; done; echo x > m/s/sub/inner'
+    in_m "$work/listing" m/s 702
+    in_m ls m/s | sort > listed
+    { echo link; echo sub; for i in {1..700}; do echo "f$i"; done; } | sort | cmp - listed
+    [ "$(in_m find m/s | wc -l)" = 704 ] && [ "$(in_m find m/s -type f | wc -l)" = 701 ]
+    in_m python3 - <<'END'
+import glob, os
+os.chdir("m/s")
+names = sorted(["link", "sub"] + [f"f{i}" for i in range(1, 701)])
+assert sorted(os.listdir()) == sorted(glob.glob("*")) == names
+for entry in os.scandir():
+    if entry.name.startswith("f"):
+        assert entry.is_file() and entry.inode() == entry.stat().st_ino == os.stat(entry.name).st_ino
+assert sum(len(files) for _, _, files in os.walk(".")) == 702
+END
+    # Somebody who does not know of the pack.
+    echo other > m/s/f7
+    [ "$(in_m ls m/s | grep -c '^f7$')" = 1 ] && [ "$(in_m cat m/s/f7)" = 7 ]
+    in_m rm -r m/s
+    [ ! -e m/s ] && [ -z "$(find m/.plfs -name super)" ]
+}
+
+t_programs() {
+    mkdir tree tree/a tree/a/b plain
+    for i in {1..300}; do seq "$i" > "tree/a/f$i"; seq $((i * 3)) > "tree/a/b/g$i"; done
+    chmod 600 tree/a/f1
+    chmod 755 tree/a/f2
+    touch -d '2001-02-03 04:05:06' tree/a/f3 tree/a/b
+    tar cf tree.tar tree
+    (cd plain && tar xf ../tree.tar)
+    in_m tar xf tree.tar -C m/s
+    in_m diff -r tree m/s/tree
+    attributes='find . -type f -exec stat -c %n:%s:%a:%Y {} +'
+    (cd plain/tree && $attributes | sort) > one
+    in_m bash -c "cd m/s/tree && $attributes" | sort | cmp one -
+    (cd plain/tree && ls -lR --time-style=+%s a | awk '{ print $1, $5, $6, $7 }' | grep -- '-rw') > one
+    in_m bash -c 'cd m/s/tree && ls -lR --time-style=+%s a' | awk '{ print $1, $5, $6, $7 }' | grep -- '-rw' > other
+    cmp one other
+    in_m cp -r m/s/tree m/s/copy
+    in_m cp -a m/s/tree back
+    diff -r tree back
+    in_m diff -r m/s/tree m/s/copy
+    in_m bash -c 'cd m/s && mv copy/a/f9 copy/a/moved && mv copy/a/f10 .. && mv ../f10 copy/ && cat copy/f10' | cmp - tree/a/f10
+    in_m rm -r m/s/tree m/s/copy
+    [ -z "$(in_m ls -A m/s)" ]
+}
+
+t_git() {
+    command -v git > /dev/null || { echo "no git" > "$work/skip"; exit 77; }
+    export HOME=$PWD GIT_CONFIG_NOSYSTEM=1
+    in_m bash -ec 'cd m/s; git init -q -b main r; cd r; git config user.email a@b.c; git config user.name n
+        for i in {1..60}; do seq $i > f$i; done
+        git add .; git commit -qm one; rm f1; seq 9 > f2; mkdir d; mv f3 d; git add -A; git commit -qm two
+        git fsck --no-progress --strict; git clone -q . ../c; cd ../c; git log --oneline | wc -l; git gc -q; git status --short; cd ..; diff -r -x .git r c'
+}
+
+# A script in a pack is run by the shell; what cannot be is refused.
+t_scripts() {
+    in_m bash -c "printf '#!/bin/sh\necho ran \$1\n' > m/s/script; chmod 755 m/s/script; m/s/script now" > out
+    [ "$(cat out)" = "ran now" ]
+    ! in_m bash -c 'chmod 644 m/s/script; m/s/script' 2> err
+    grep -q 'Permission denied' err
+}
+
+# What a program opens and hands over is the same file for the next, whatever became of its name.
+t_inherited() {
+    in_m bash -ec 'cd m/s; echo first > f; exec 3<> f; read -r -u 3 line; echo "$line"; rm f; /bin/echo second >&3
+        [ ! -e f ]; cat /proc/self/fd/3 < /dev/null; exec 4< /dev/fd/3; cat <&4; stat -L -c %s /dev/fd/3'  > out
+    printf 'first\nfirst\nsecond\nfirst\nsecond\n13\n' | cmp - out
+}
+
+# Two processes at once: each name has one creator, and none is lost.
+t_two_at_once() {
+    plfs run --mount m -- "$work/race" m/s 400 one > one & local first=$!
+    in_m "$work/race" m/s 400 two > two
+    wait $first
+    [ "$(cat one two | sort | uniq -d | wc -l)" = 0 ] && [ "$(cat one two | wc -l)" = 400 ]
+    [ "$(in_m ls m/s | wc -l)" = 1200 ]
+    while read -r name; do [ "$(in_m cat "m/s/$name")" = one ]; done < <(head -20 one)
+}
+
+# kill -9 in the middle: what was closed is there, and the pack is sound.
+t_killed() {
+    local round pid
+    for round in 1 2 3 4; do
+        plfs run --mount m -- "$work/race" m/s 100000 "round$round" > told & pid=$!
+        sleep "0.$round"
+        kill -9 $pid
+        wait $pid 2> /dev/null || true
+        # The last line may be torn.
+        sed '$d' told > made
+        [ -s made ] || fail "nothing was made"
+        in_m bash -c "while read -r name; do read -r text < m/s/\$name; [ \"\$text\" = round$round ] || exit 1; done < made"
+        in_m bash -c 'cd m/s && find . -type f -delete'
+    done
+    plfs check m > out || { cat out >&2; exit 1; }
+    [ -z "$(in_m ls m/s)" ]
+}
+
+# Parent and child write by turns through one descriptor, and each sees what the other wrote.
+t_forked() { in_m "$work/forked" m/s/f; }
+
+# Owner and mode are kept and asked, by the umask and the directory's group.
+t_attributes() {
+    in_m bash -ec 'umask 027; echo x > m/s/f; mkdir m/s/d; (umask 0; echo y > m/s/g); touch -d 2001-01-01 m/s/f; stat -c %a:%s m/s/f m/s/g; date -r m/s/f +%Y
+        [ -r m/s/f ] && [ -w m/s/f ] && [ ! -x m/s/f ]; chmod u+x m/s/f; [ -x m/s/f ]; truncate -s 1000 m/s/f; stat -c %s m/s/f' > out
+    printf '640:2\n666:2\n2001\n1000\n' | cmp - out
+    [ "$(id -u)" = 0 ] || return 0
+    chmod 755 . "$work"
+    chmod 2777 m/s
+    chmod 777 m/.plfs
+    chgrp 1234 m/s
+    in_m bash -c 'sleep 1.1; echo x > m/s/group; chown 5:6 m/s/f; stat -c %u:%g m/s/group m/s/f' > out
+    printf '0:1234\n5:6\n' | cmp - out
+    ! in_m setpriv --reuid 65534 --clear-groups cat m/s/f 2> err
+    grep -q 'Permission denied' err
+}
+
+# System calls for a file that is made, written and closed; asked for; read. They are what the
+# pack's log needs, and of the door's: a look at the pack's name and at the ordinary one, an open and
+# a close of the placeholder, and who the user is.
+t_calls() {
+    command -v strace > /dev/null || { echo "no strace" > "$work/skip"; exit 77; }
+    local what most calls
+    for what in "create 19" "stat 2" "read 7"; do
+        most=${what#* } what=${what% *}
+        in_m strace -f -c -o calls "$work/race" "$PWD/m/s" 100 "$what" > /dev/null
+        in_m strace -f -c -o more "$work/race" "$PWD/m/s" 1100 "$what" > /dev/null
+        calls=$(($(awk '$NF == "total" { print $(NF - 2) }' more) - $(awk '$NF == "total" { print $(NF - 2) }' calls)))
+        echo "$what: $calls system calls for 1,000 files"
+        [ "$calls" -le $((most * 1000 + 300)) ] || fail "$what: $calls calls"
+        [ "$what" != create ] || in_m find m/s -name 'create*' -type f > /dev/null
+    done
+}
+
+for test in $(declare -F | sed -n 's/^declare -f t_//p'); do
+    is_wanted "$test" || continue
+    rm -rf "$work/dir" "$work/skip"
+    mkdir -p "$work/dir/m/s"
+    (cd "$work/dir" && plfs run --mount m -- true && plfs layout --workload small m/s > /dev/null)
+    export -f fail in_m "t_$test"
+    timeout -k 5 "${T_TIMEOUT_S:-120}" bash -euc "set -o pipefail; cd '$work/dir'; t_$test" > "$work/log" 2>&1 < /dev/null
+    case $? in
+        0) result "$test" ok ;;
+        77) result "$test" skip "$(cat "$work/skip")" ;;
+        *) result "$test" fail "$(tail -5 "$work/log")" ;;
+    esac
+done
