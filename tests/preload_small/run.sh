@@ -164,8 +164,8 @@ t_attributes() {
 }
 
 # System calls for a file that is made, written and closed; asked for; read. They are what the
-# pack's log needs, and of the door's: a look at the pack's name and at the ordinary one, an open and
-# a close of the placeholder, and who the user is.
+# pack's log needs, and of the door's: a look at the pack's name and at the ordinary one, an open
+# and a close of the placeholder, and who the user is.
 t_calls() {
     command -v strace > /dev/null || { echo "no strace" > "$work/skip"; exit 77; }
     local what most calls

@@ -488,7 +488,6 @@ fn existing(
     // A PosixFile is closed when it is dropped, by system call and not through libc; only the last
     // return gives it away.
     let opened = PosixFile::from_fd(fd);
-    let heard = plfs()?.heard();
     let stat = opened.stat()?;
     let (regular, access, truncate) =
         (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
@@ -531,7 +530,7 @@ fn existing(
             let number = opened.as_fd().as_raw_fd();
             // SAFETY: the caller has the descriptor as long as the handle.
             let lent = Arc::new(unsafe { PosixFile::lent(number) });
-            match plfs()?.opened_plain(lent, &stat, at, options, heard)? {
+            match plfs()?.opened_plain(lent, &stat, at, options)? {
                 Opened::Plain(file) => {
                     *out = PlfsFile::new(file, appends);
                     return Ok(Some(opened.into_fd().into_raw_fd() as i64));

@@ -75,25 +75,13 @@ struct PlainHandle {
     file: RwLock<Arc<dyn StoreFile>>,
     /// What [`Process::based`] was at the last look.
     based: AtomicU64,
-    /// What [`Process::heard`] was before the last look; [`UNHEARD`] where it does not serve.
-    heard: AtomicU64,
     /// Others leave the container to this handle, as long as it takes the file for a plain one.
     here: Mutex<Option<Here>>,
 }
 
-/// No count comes here.
-const UNHEARD: u64 = u64::MAX;
-
 impl PlainHandle {
     fn shared(&self) -> &Arc<PlainFile> {
         self.shared.get_or_init(|| Arc::new(PlainFile::new(self.identity, Entered::Alone)))
-    }
-
-    /// Whether no process of the node can have put anything into a container of the file since the
-    /// last look.
-    fn has_heard_nothing(&self) -> bool {
-        let heard = self.heard.load(Ordering::Relaxed);
-        heard != UNHEARD && self.process.heard() == Some(heard)
     }
 
     /// A path that leads to the open file, whatever its name is by now.
@@ -131,8 +119,7 @@ impl File {
     }
 
     /// A handle on a plain file, open as `file`, which all handles of the process that write it
-    /// share as `shared`; one that only reads brings none. `heard` is what [`Process::heard`] was
-    /// before it was found to be plain.
+    /// share as `shared`; one that only reads brings none.
     pub(crate) fn in_place(
         process: Arc<Process>,
         identity: (u64, u64),
@@ -140,18 +127,14 @@ impl File {
         file: Arc<dyn StoreFile>,
         path: PathBuf,
         access: Access,
-        heard: Option<u64>,
     ) -> File {
         if let Some(shared) = &shared {
             shared.opened_as(&file, &path);
         }
         let here = (!process.is_local(identity.0, &path)).then(|| process.in_place.enter(identity));
-        // Elsewhere other nodes promote.
-        let heard = heard.filter(|_| here.is_none()).unwrap_or(UNHEARD);
         File {
             plain: Some(PlainHandle {
                 here: Mutex::new(here),
-                heard: AtomicU64::new(heard),
                 based: AtomicU64::new(process.based.load(Ordering::Acquire)),
                 process,
                 identity,
@@ -212,10 +195,6 @@ impl File {
 
     /// Looks whether the file has a container by now; true if the handle goes on in it.
     fn look(&self, plain: &PlainHandle) -> Result<bool> {
-        if plain.heard.load(Ordering::Relaxed) != UNHEARD {
-            let heard = plain.process.heard().unwrap_or(UNHEARD);
-            plain.heard.store(heard, Ordering::Relaxed);
-        }
         let found = plain.shared().look(&plain.process, plain.file().as_ref(), &self.path)?;
         Ok(self.goes_on(found))
     }
@@ -319,9 +298,8 @@ impl File {
         }
         if let Some(plain) = self.plain()? {
             let n = plain.file().read_once(buf, offset).at("read", &self.path)?;
-            // At the end: others may have gone on, in a container. Who shares a table with us says
-            // so; for all others the read looks that finds nothing more.
-            if n == buf.len() || n > 0 && plain.has_heard_nothing() || !self.look(plain)? {
+            // At the end: others may have gone on, in a container.
+            if n == buf.len() || !self.look(plain)? {
                 return Ok(n);
             }
         }

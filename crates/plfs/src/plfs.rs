@@ -288,10 +288,9 @@ impl Plfs {
         path: &Path,
         options: OpenOptions,
     ) -> Result<Opened> {
-        let heard = self.heard();
         let stat = file.stat().at("stat", path)?;
         if !may_be_logical(&stat) {
-            return self.opened_plain(file, &stat, path, options, heard);
+            return self.opened_plain(file, &stat, path, options);
         }
         let adopted = match options.access.read {
             true => {
@@ -314,21 +313,13 @@ impl Plfs {
                 }
                 Ok(Opened::Logical(logical))
             }
-            None => self.opened_plain(file, &stat, path, options, heard),
+            None => self.opened_plain(file, &stat, path, options),
         }
-    }
-
-    /// What tells handles on plain files that a process of this node has begun to use a container
-    /// with a base: to be asked before the stat by which a file is taken for a plain one. A load;
-    /// ten calls, once in the life of a process.
-    pub fn heard(&self) -> Option<u64> {
-        self.process.heard()
     }
 
     /// A handle on a plain file that is open as `file`, with stat `stat`, by a path and options of
     /// which only `create` and `exclusive` do not matter any more. One that is written by several
-    /// processes, as far as this node knows, becomes a container. `heard` is what [`Plfs::heard`]
-    /// gave before the stat.
+    /// processes, as far as this node knows, becomes a container.
     ///
     /// Costs a look into a table in memory for a file that is to be written, and a lock.
     pub fn opened_plain(
@@ -337,13 +328,12 @@ impl Plfs {
         stat: &Stat,
         path: &Path,
         options: OpenOptions,
-        heard: Option<u64>,
     ) -> Result<Opened> {
         let access = options.access;
         let in_place = |shared| {
             let (process, path) = (self.process.clone(), path.to_path_buf());
             let identity = (stat.dev, stat.ino);
-            File::in_place(process, identity, shared, file.clone(), path, access, heard)
+            File::in_place(process, identity, shared, file.clone(), path, access)
         };
         if stat.kind != Kind::File || !access.write {
             return Ok(Opened::Plain(in_place(None)));
@@ -468,7 +458,7 @@ impl Plfs {
         let (shared, _) = self.share_plain(stat);
         let (process, path) = (self.process.clone(), path.to_path_buf());
         let identity = (stat.dev, stat.ino);
-        File::in_place(process, identity, Some(shared), file, path, options.access, None)
+        File::in_place(process, identity, Some(shared), file, path, options.access)
     }
 
     /// Makes a new logical file. EEXIST if there is anything at `path`.

@@ -65,12 +65,6 @@ impl Process {
         self.writers.get_or_init(join).as_ref()
     }
 
-    /// What tells a reader that a process of this node has begun to use a container with a base:
-    /// the number is another one then. `None`: nobody tells.
-    pub(crate) fn heard(&self) -> Option<u64> {
-        self.writers().map(|writers| writers.promotions())
-    }
-
     /// [`Store::is_local`] of the file system `dev`, on which `path` is. Asked once for each.
     pub(crate) fn is_local(&self, dev: u64, path: &Path) -> bool {
         let known =

@@ -76,8 +76,7 @@ impl Door {
         let options = OpenOptions { access: Access { read, write: writes }, ..OpenOptions::read() };
         let (file, stat) = (Arc::new(PosixFile::from_fd(fd)), stat_of(&found.stat));
         let path = self.engine_path(found)?;
-        let file =
-            self.plfs.opened_plain(file, &stat, &path, options, None).map_err(errno_of)?.file();
+        let file = self.plfs.opened_plain(file, &stat, &path, options).map_err(errno_of)?.file();
         file.hold().map_err(errno_of)?;
         Ok(file)
     }

@@ -16,10 +16,6 @@ const ENTRY: usize = 3;
 const ENTRIES: usize = WORDS / ENTRY;
 /// Entries in which one file can be: those behind the one that its number means.
 const NEAR: usize = 8;
-/// The word behind the entries. It counts how often a process has begun to use a container with a
-/// base.
-const PROMOTIONS: usize = ENTRIES * ENTRY;
-const _: () = assert!(PROMOTIONS < WORDS);
 /// The owner of an entry whose file was written by a process of this node, and closed.
 const CLOSED: u64 = 1;
 
@@ -114,18 +110,11 @@ impl Writers {
         })
     }
 
-    /// Changes when a process of the node begins to use a container with a base. A load.
-    pub(crate) fn promotions(&self) -> u64 {
-        self.page.words()[PROMOTIONS].load(Ordering::SeqCst)
-    }
-
-    /// Tells all processes of the node that write the plain file that it has a container, and those
-    /// that read some plain file that theirs may have one.
+    /// Tells all processes of the node that write the plain file that it has a container.
     pub(crate) fn flag(&self, file: (u64, u64)) {
         let (key, words) = (key_of(file), self.page.words());
         let entries = self.near(key).filter(|at| words[*at].load(Ordering::SeqCst) == key);
         entries.for_each(|at| words[at + 2].store(1, Ordering::SeqCst));
-        words[PROMOTIONS].fetch_add(1, Ordering::SeqCst);
     }
 
     fn near(&self, key: u64) -> impl Iterator<Item = usize> + use<> {

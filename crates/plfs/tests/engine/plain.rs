@@ -278,41 +278,6 @@ fn who_may_not_look_any_more_is_told() {
     assert_eq!(place.read("g"), b"abc");
 }
 
-/// S34. A short read looks if a process of the node has begun to use a container since, whatever
-/// its file; a read that finds nothing looks always.
-#[test]
-fn a_reader_in_place_hears_of_the_container_at_the_end() {
-    let place = Place::new();
-    let other_node = || {
-        let dir = place.scratch.0.join("other");
-        fs::create_dir_all(&dir).unwrap();
-        Plfs::posix(Config { shared_memory: Some(dir), ..place.scratch.config() })
-    };
-    let first = place.create("f", b"aaaa");
-    let of = |plfs: &Plfs| plain(plfs.open(&place.path("f"), OpenOptions::read()).unwrap());
-    let reader = of(&place.process());
-    let elsewhere = of(&other_node());
-    let alone = Plfs::posix(Config { shared_memory: None, ..place.scratch.config() });
-    let alone = of(&alone);
-    let mut bytes = [0; 16];
-    let mut read = |file: &File, at| {
-        let n = file.read_at(&mut bytes, at).unwrap();
-        bytes[..n].to_vec()
-    };
-    for file in [&reader, &elsewhere, &alone] {
-        assert_eq!(read(file, 0), b"aaaa");
-    }
-    let second = place.promote("f");
-    second.write_at(b"bb", 3).unwrap();
-    second.commit().unwrap();
-    assert_eq!(read(&reader, 0), b"aaabb");
-    assert_eq!(read(&alone, 0), b"aaabb");
-    assert_eq!(read(&elsewhere, 4), b"b");
-    assert_eq!(read(&elsewhere, 0), b"aaabb");
-    first.close().unwrap();
-    second.close().unwrap();
-}
-
 /// S35. A truncate of who has not noticed is one of the container.
 #[test]
 fn truncates_cut_the_file_wherever_its_bytes_are() {
