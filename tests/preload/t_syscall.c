@@ -36,6 +36,10 @@ int main(void)
 	R(memcmp(c, "012", 3));
 	R(syscall(SYS_close, two));
 	R(syscall(SYS_openat2, AT_FDCWD, "../f", &how, sizeof how));
+	how.flags = O_PATH;
+	two = (int)R(syscall(SYS_openat2, AT_FDCWD, "f", &how, sizeof how));
+	R(syscall(SYS_read, two, c, 3));
+	R(syscall(SYS_close, two));
 	struct iovec v[2] = {{"xy", 2}, {"z", 1}};
 	R(syscall(SYS_pwritev, fd, v, 2, 20L, 0L));
 	R(syscall(SYS_fsync, fd));

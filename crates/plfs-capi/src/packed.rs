@@ -2,8 +2,8 @@
 //!
 //! Calls on names say [`PLFS_NOT_PACKED`] of what is no name of a pack, and PLFS_NOT_MANAGED of
 //! what does not lie below a managed directory; then the system's call is the right one. A
-//! descriptor on such a file is a placeholder, open for reading on the name of the pack, as decision
-//! 0019 says.
+//! descriptor on such a file is a placeholder, open for reading on the name of the pack, as
+//! decision 0019 says.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{IntoRawFd, OwnedFd};
