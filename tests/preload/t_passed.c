@@ -45,6 +45,7 @@ static void names(int dir)
 	R(readlinkat(dir, "f", text, sizeof text));
 	R(mkdirat(dir, "made", 0700));
 	R(mkfifoat(dir, "fifo", 0600));
+	R(mkfifo("fifo", 0600));
 	R(stat("fifo", &st) ? -1 : (long)st.st_mode);
 	R(mkdtemp(template) != NULL);
 	R(rmdir(template));
