@@ -1,5 +1,9 @@
 /* Names, links, attributes, directories. */
 #include "t.h"
+#include <glob.h>
+#include <limits.h>
+
+char *__realpath_chk(const char *path, char *resolved, size_t room);
 
 #include <dirent.h>
 #include <sys/sysmacros.h>
@@ -167,6 +171,14 @@ int main(void)
 	close(make("e/2", "two2"));
 	list("e");
 	list(".");
+	glob_t found;
+	R(glob("e/*", 0, NULL, &found) ? -1 : (long)found.gl_pathc);
+	glob64_t found64;
+	R(glob64("e/?", 0, NULL, &found64) ? -1 : (long)found64.gl_pathc);
+	R(glob("e/.p*", 0, NULL, &found) == GLOB_NOMATCH);
+	char real[PATH_MAX];
+	R(__realpath_chk("e/1", real, sizeof real) ? strcmp(strrchr(real, '/'), "/1") : -1);
+	R(__realpath_chk("e/none", real, sizeof real) == NULL);
 	R(unlink("e/1"));
 	R(unlink("e/2"));
 	R(rmdir("e"));
