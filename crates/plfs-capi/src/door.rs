@@ -5,7 +5,7 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -324,8 +324,11 @@ struct At<'a> {
 
 impl At<'_> {
     fn new(dirfd: c_int, path: &Path) -> Result<At<'_>> {
+        // Where `..` leads to the kernel says.
+        let is_below =
+            path.is_relative() && !path.components().any(|part| part == Component::ParentDir);
         let known = match dirfd {
-            libc::AT_FDCWD if path.is_relative() => here::join(path),
+            libc::AT_FDCWD if is_below => here::join(path),
             _ => None,
         };
         let (is_believed, absolute) = match known {

@@ -71,7 +71,8 @@ impl Plfs {
         {
             return Ok(pack.map(|pack| Small { pack, name, path, stat: Some(stat) }));
         }
-        if !create || !self.is_born_packed(path)? {
+        // A layout that cannot be read refuses new files only, and where they are made.
+        if !create || !matches!(self.is_born_packed(path), Ok(true)) {
             return Ok(None);
         }
         super::must_be_no_layout(path)?;
