@@ -341,7 +341,7 @@ bool path_is_there(const char *path)
 
 /* Cancellation. libplfs is not made to be unwound, and a read or a write does not forbid it. So
  * what libplfs calls of libc that is a cancellation point comes through a wrapper, which makes none
- * of it there; tests/preload `calls` knows what it imports. */
+ * of it there; tests/preload `cancellation_points` reads what it imports. */
 
 EXPORT int clock_nanosleep(
 	clockid_t clock, int flags, const struct timespec *time, struct timespec *left)

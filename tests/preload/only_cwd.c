@@ -6,16 +6,6 @@
 #include <dlfcn.h>
 #include <sys/syscall.h>
 
-static int wrong;
-#define WANT(e) \
-	do { \
-		errno = 0; \
-		if (!(e)) { \
-			printf("%d: not %s (%s)\n", __LINE__, #e, strerrorname_np(errno)); \
-			wrong = 1; \
-		} \
-	} while (0)
-
 /* What the kernel says that the file's length is: of a container, its superblock's. */
 static long length(const char *dir, const char *name)
 {

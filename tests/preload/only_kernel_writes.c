@@ -5,16 +5,6 @@
 #include <dlfcn.h>
 #include <sys/xattr.h>
 
-static int wrong;
-#define WANT(e) \
-	do { \
-		errno = 0; \
-		if (!(e)) { \
-			printf("%d: not %s (%s)\n", __LINE__, #e, strerrorname_np(errno)); \
-			wrong = 1; \
-		} \
-	} while (0)
-
 static int is_pinned(const char *path)
 {
 	char said[200] = "";

@@ -8,16 +8,6 @@
 #include <sys/mman.h>
 #include <linux/fs.h>
 
-static int wrong;
-#define WANT(e) \
-	do { \
-		errno = 0; \
-		if (!(e)) { \
-			printf("%d: not %s (%s)\n", __LINE__, #e, strerrorname_np(errno)); \
-			wrong = 1; \
-		} \
-	} while (0)
-
 int main(void)
 {
 	int fd = make("f", "some text"), pipes[2], plain = open("/tmp", O_TMPFILE | O_RDWR, 0600);

@@ -7,16 +7,6 @@
 
 #define FILES 285
 
-static int wrong;
-#define WANT(e) \
-	do { \
-		errno = 0; \
-		if (!(e)) { \
-			printf("%d: not %s (%s)\n", __LINE__, #e, strerrorname_np(errno)); \
-			wrong = 1; \
-		} \
-	} while (0)
-
 static int descriptors(void)
 {
 	int n = -3; /* ., .. and the directory itself */

@@ -2,16 +2,6 @@
  * before the child has closed, too. Prints nothing but what is wrong. */
 #include "t.h"
 
-static int wrong;
-#define WANT(e) \
-	do { \
-		errno = 0; \
-		if (!(e)) { \
-			printf("%d: not %s (%s)\n", __LINE__, #e, strerrorname_np(errno)); \
-			wrong = 1; \
-		} \
-	} while (0)
-
 /* Containers below the directory, which is seen without the library. */
 static int containers(void)
 {

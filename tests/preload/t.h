@@ -25,6 +25,27 @@
 		r_; \
 	})
 
+/* For what runs in a managed directory only (only_*.c): prints the expression if it is not so, and
+ * main returns `wrong`. */
+static int wrong __attribute__((unused));
+#define WANT(e) \
+	do { \
+		errno = 0; \
+		if (!(e)) { \
+			printf("%d: not %s (%s)\n", __LINE__, #e, strerrorname_np(errno)); \
+			wrong = 1; \
+		} \
+	} while (0)
+
+/* How a child ended: its exit status, or the signal as a negative number. */
+static inline int reap(pid_t pid)
+{
+	int status = -1;
+	fflush(stdout);
+	waitpid(pid, &status, 0);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
 /* Prints the bytes of a file, read by descriptor 'at' in pieces. */
 static inline void show(const char *path)
 {

@@ -20,14 +20,6 @@ static void child_of_exec(int fd)
 	exit(7);
 }
 
-static int reap(pid_t pid)
-{
-	int status = -1;
-	fflush(stdout);
-	waitpid(pid, &status, 0);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
 static void programs(char *self)
 {
 	char number[16];

@@ -19,14 +19,6 @@ static void child_of_exec(int argc, char **argv)
 	exit(7);
 }
 
-static int reap(pid_t pid)
-{
-	int status = -1;
-	fflush(stdout);
-	waitpid(pid, &status, 0);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
 int main(int argc, char **argv)
 {
 	char c[16], number[16];
