@@ -481,7 +481,6 @@ impl Plfs {
                 root,
                 path,
                 options.mode,
-                Time::now().ns() as u64,
             )
         };
         let made = match make(&self.root_for(path)) {

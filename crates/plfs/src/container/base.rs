@@ -233,8 +233,7 @@ pub fn promote(
         false => (plan(store, config, layouts, decided, path)?, decided),
     };
     let view = &store.inside(places(root, *uuid), Keep::WhenUsed).unwrap_or_else(|| store.clone());
-    let now = Time::now().ns() as u64;
-    let superblock = planned.superblock(view, config, root, path, *uuid, now)?;
+    let superblock = planned.superblock(view, config, root, path, *uuid)?;
     let superblock = Superblock { has_base: true, ..superblock };
     match build(view, file, root, &stat, superblock) {
         Ok(()) => open_whole(store, root, *uuid, &stat),

@@ -8,7 +8,7 @@ use plfs_format::name;
 use super::create::put_file;
 use super::layout::Container;
 use crate::error::{At, Error, Result};
-use crate::store::machine::{boot_id, boot_time_ns, random_u64};
+use crate::store::machine::{CLOCKS_APART_NS, boot_id, clocks, random_u64};
 use crate::store::{self, Errno, LockKind, Open, StoreFile, Time};
 use crate::sync::thread;
 
@@ -194,12 +194,12 @@ fn wait_for_lock<T>(
 /// committed before, or finds it in [`read_clock`], and need not ask the logs. One stat.
 pub(crate) fn goes_by_wall_clock(container: &Container) -> Result<bool> {
     let made = &container.superblock;
-    let now = Time::now().ns();
+    let now = clocks();
     // All this holds for the machine that has the file system for itself, as long as it runs.
     let is_same_clock = container.local && made.boot != 0 && made.boot == boot_id();
-    let was_set_back = now - i128::from(boot_time_ns())
-        < i128::from(made.created_ns) - i128::from(made.created_boot_ns);
-    Ok(is_same_clock && !was_set_back && container.time()?.ns() <= now)
+    let started = now.wall.ns() - i128::from(now.boot_ns) + i128::from(CLOCKS_APART_NS);
+    let was_set_back = started < i128::from(made.created_ns) - i128::from(made.created_boot_ns);
+    Ok(is_same_clock && !was_set_back && container.time()?.ns() <= now.wall.ns())
 }
 
 /// Moves the time of the container's directory to now, for those who look at it to learn that

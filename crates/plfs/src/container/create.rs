@@ -18,7 +18,7 @@ use super::directory::{DirectoryLayout, Layouts};
 use super::layout::{Container, container_dir, in_roots, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
-use crate::store::machine::{boot_id, boot_time_ns, fill_random, host_name, random_u64};
+use crate::store::machine::{boot_id, clocks, fill_random, host_name, random_u64};
 use crate::store::{self, Errno, Keep, Kind, Links, Open, Store, StoreFile, shm};
 use crate::sync::{Arc, plain};
 
@@ -36,7 +36,6 @@ pub fn create_laid_out(
     root: &Path,
     path: &Path,
     mode: u32,
-    now_ns: u64,
 ) -> Result<(Container, Arc<dyn StoreFile>)> {
     // Processes of a node that all create the same file take turns: one builds a container, the
     // others find its name.
@@ -52,7 +51,7 @@ pub fn create_laid_out(
         path.parent().filter(|_| !local).and_then(|parent| store.open(parent, Open::READ).ok());
     let uuid = new_uuid(store.as_ref(), root);
     let store = &store.inside(places(root, uuid), Keep::WhenUsed).unwrap_or_else(|| store.clone());
-    let mut superblock = planned.superblock(store, config, root, path, uuid, now_ns)?;
+    let mut superblock = planned.superblock(store, config, root, path, uuid)?;
     superblock.mode = mode;
     let dir = container_dir(root, uuid);
     make_dir(store.as_ref(), root, &dir, dir_mode(mode))?;
@@ -146,15 +145,15 @@ impl Plan<'_> {
         root: &Path,
         path: &Path,
         uuid: Uuid,
-        now_ns: u64,
     ) -> Result<Superblock> {
         prepare_backends(store.as_ref(), &[root], self.backends)?;
         let streams = self.layout.streams.as_ref();
+        let clocks = clocks();
         Ok(Superblock {
             uuid,
-            created_ns: now_ns,
+            created_ns: clocks.wall.ns() as u64,
             boot: boot_id(),
-            created_boot_ns: boot_time_ns(),
+            created_boot_ns: clocks.boot_ns,
             mode: 0,
             uid: 0,
             gid: 0,
@@ -188,9 +187,8 @@ pub(crate) fn create(
     root: &Path,
     path: &Path,
     mode: u32,
-    now_ns: u64,
 ) -> Result<(Container, Arc<dyn StoreFile>)> {
-    create_laid_out(store, config, &Layouts::default(), root, path, mode, now_ns)
+    create_laid_out(store, config, &Layouts::default(), root, path, mode)
 }
 
 /// The ids of the backends that a layout names, all fit to be written to.

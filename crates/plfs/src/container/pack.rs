@@ -15,8 +15,8 @@ use super::directory::{Layouts, is_layout};
 use super::layout::{Container, container_dir, find_root, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
-use crate::store::machine::{boot_id, boot_time_ns, fill_random};
-use crate::store::{self, Errno, Keep, Kind, Links, Open, Store, Time};
+use crate::store::machine::{boot_id, clocks, fill_random};
+use crate::store::{self, Errno, Keep, Kind, Links, Open, Store};
 use crate::sync::Arc;
 
 /// Whether a directory entry is PLFS's own and none of a program's business.
@@ -83,11 +83,12 @@ fn create(store: &Arc<dyn Store>, config: &Config, dir: &Path) -> Result<()> {
     let mut uuid = Uuid([0; 16]);
     fill_random(&mut uuid.0);
     let store = &store.inside(places(root, uuid), Keep::WhenUsed).unwrap_or_else(|| store.clone());
+    let clocks = clocks();
     let mut superblock = Superblock {
         uuid,
-        created_ns: Time::now().ns() as u64,
+        created_ns: clocks.wall.ns() as u64,
         boot: boot_id(),
-        created_boot_ns: boot_time_ns(),
+        created_boot_ns: clocks.boot_ns,
         mode,
         uid: of_dir.uid,
         gid: of_dir.gid,

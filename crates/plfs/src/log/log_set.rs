@@ -317,7 +317,7 @@ mod tests {
             let store: Arc<dyn Store> = Arc::new(PosixStore::new());
             let config = Config { shared_memory: None, ..Config::default() };
             let (container, _) =
-                create(&store, &config, &self.0, &self.0.join("f"), 0o644, 0).unwrap();
+                create(&store, &config, &self.0, &self.0.join("f"), 0o644).unwrap();
             (config, Arc::new(container))
         }
     }

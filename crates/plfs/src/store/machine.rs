@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::path::Path;
 
-use super::{Errno, StoreFile};
+use super::{Errno, StoreFile, Time};
 use crate::sync::plain::atomic::{AtomicU32, Ordering};
 use crate::sync::plain::{Mutex, lock};
 use crate::sync::{self, OnceLock};
@@ -134,6 +134,34 @@ pub(crate) fn boot_time_ns() -> u64 {
     }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
+}
+
+/// What the clocks of a machine say at one moment.
+pub(crate) struct Clocks {
+    pub wall: Time,
+    /// [`boot_time_ns`].
+    pub boot_ns: u64,
+}
+
+/// How far [`Clocks`] may be apart: 10 us, less than any write and sync takes. Three looks take
+/// 0.1 us.
+pub(crate) const CLOCKS_APART_NS: u64 = 10_000;
+
+/// Both clocks, [`CLOCKS_APART_NS`] apart at most: a thread that loses its processor between the
+/// looks looks again. On a machine where that happens each time the time since the start is too
+/// late, so that the wall clock seems to have been set back.
+pub(crate) fn clocks() -> Clocks {
+    const TRIES: usize = 10;
+    let mut tries = 0;
+    loop {
+        let before = boot_time_ns();
+        let wall = Time::now();
+        let boot_ns = boot_time_ns();
+        tries += 1;
+        if boot_ns - before <= CLOCKS_APART_NS || tries == TRIES {
+            return Clocks { wall, boot_ns };
+        }
+    }
 }
 
 fn first_digits(path: &str) -> u64 {
