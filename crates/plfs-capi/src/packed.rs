@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use libc::{mode_t, timespec};
 use plfs_core::pack::FileId;
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn plfs_door_packed_open(
         let out = out.ok_or_else(|| Failure::from(Errno::FAULT))?;
         let at = match follow {
             0 => at,
-            _ => match end_of_links(&at) {
+            _ => match plfs()?.end_of_links(&at) {
                 Some(end) if flags & (libc::O_NOFOLLOW | libc::O_EXCL) == 0 => end,
                 _ => {
                     must_not_lead_through_file(&at)?;
@@ -157,20 +157,6 @@ pub(crate) fn must_not_lead_through_file(path: &Path) -> Result<()> {
         Some(Some(_)) => Err(Errno::NOTDIR.into()),
         _ => Ok(()),
     }
-}
-
-/// What a symbolic link leads to in the end, where nothing is. `None`: `path` is no link.
-fn end_of_links(path: &Path) -> Option<PathBuf> {
-    let store = plfs().ok()?.store();
-    let mut end = None;
-    let mut at = path.to_path_buf();
-    // As many as Linux follows.
-    for _ in 0..40 {
-        let Ok(target) = store.readlink(&at) else { break };
-        at = at.parent().unwrap_or(Path::new("/")).join(target);
-        end = Some(at.clone());
-    }
-    end
 }
 
 fn open(

@@ -6,6 +6,7 @@
 //! that.
 
 use std::ffi::OsStr;
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -150,10 +151,23 @@ impl Plfs {
                 return Ok(Some((path, stat.stat(pack.container().identity.0))));
             }
             let Links::Follow = links else { return Ok(None) };
-            let Ok(target) = self.process.store.readlink(&path) else { return Ok(None) };
-            path = path.parent().unwrap_or(Path::new("/")).join(target);
+            let Some(target) = self.target_of(&path) else { return Ok(None) };
+            path = target;
         }
         Ok(None)
+    }
+
+    /// What a symbolic link leads to in the end, where nothing is. `None`: `path` is no link. Costs
+    /// a call for each link.
+    pub fn end_of_links(&self, path: &Path) -> Option<PathBuf> {
+        let target_of = |link: &PathBuf| self.target_of(link);
+        iter::successors(self.target_of(path), target_of).take(LINKS_MAX).last()
+    }
+
+    /// What one symbolic link leads to.
+    fn target_of(&self, link: &Path) -> Option<PathBuf> {
+        let target = self.process.store.readlink(link).ok()?;
+        Some(link.parent().unwrap_or(Path::new("/")).join(target))
     }
 
     /// [`Plfs::packed_behind`] where the file system has given `errno`: nothing but for ENOENT.
