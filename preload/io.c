@@ -494,21 +494,10 @@ EXPORT int truncate(const char *path, off_t size)
 }
 ALIAS(truncate, truncate64);
 
-/* Is it plain, after a look for a container that others have made of it? The room would be the
- * base's, and a longer base has no part in the file's size. */
-static bool is_still_plain(struct ofd *o)
-{
-	return OFD_IS_PLAIN(o) && PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END)) >= 0 &&
-	       OFD_IS_PLAIN(o);
-}
-
-static int ofd_fallocate(struct ofd *o, int fd, int mode, off_t offset, off_t len)
+static int ofd_fallocate(struct ofd *o, int mode, off_t offset, off_t len)
 {
 	if (offset < 0 || len <= 0)
 		return -EINVAL;
-	/* Room in a plain file is the kernel's; it changes no bytes. */
-	if (!(mode & ~FALLOC_FL_KEEP_SIZE) && is_still_plain(o))
-		return REAL(fallocate)(fd, mode, offset, len) < 0 ? -errno : 0;
 	if (!writable(o))
 		return -EBADF;
 	if (!(mode & ~FALLOC_FL_KEEP_SIZE) && !size_is_allowed((uint64_t)offset + (uint64_t)len))
@@ -521,7 +510,7 @@ EXPORT int fallocate(int fd, int mode, off_t offset, off_t len)
 	if (!fd_is_container(fd))
 		return REAL(fallocate)(fd, mode, offset, len);
 	ON_CONTAINER(fd, REAL(fallocate)(fd, mode, offset, len),
-		ofd_fallocate(o, fd, mode, offset, len));
+		ofd_fallocate(o, mode, offset, len));
 }
 ALIAS(fallocate, fallocate64);
 
@@ -530,8 +519,7 @@ EXPORT int posix_fallocate(int fd, off_t offset, off_t len)
 	struct ofd *o;
 	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return REAL(posix_fallocate)(fd, offset, len);
-	int rc = is_still_plain(o) ? -REAL(posix_fallocate)(fd, offset, len)
-				   : ofd_fallocate(o, fd, 0, offset, len);
+	int rc = ofd_fallocate(o, 0, offset, len);
 	ofd_put(o);
 	return -rc;
 }

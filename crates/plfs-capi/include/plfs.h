@@ -238,8 +238,9 @@ int plfs_fstat(plfs_file *file, struct stat *out);
 int plfs_ftruncate(plfs_file *file, int64_t size);
 
 /**
- * fallocate(2) for `len` bytes at `offset`. Mode 0 extends the file (a log reserves no space),
- * FALLOC_FL_KEEP_SIZE alone does nothing; with FALLOC_FL_PUNCH_HOLE or FALLOC_FL_ZERO_RANGE the
+ * fallocate(2) for `len` bytes at `offset`. Mode 0 makes the file reach the end of the range, and
+ * FALLOC_FL_KEEP_SIZE leaves its size as it is; both reserve room for a plain file, if the storage
+ * can, and none in a log; with FALLOC_FL_PUNCH_HOLE or FALLOC_FL_ZERO_RANGE the
  * range becomes a hole. -EOPNOTSUPP for other modes, -EBADF if the handle is not open for writing.
  *
  * Cost: one record in the index, whatever the length. The bytes hidden take room until a

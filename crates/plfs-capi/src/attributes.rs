@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 
 use libc::{mode_t, off_t, timespec};
-use plfs_core::store::{Errno, Open, Stat, Time};
+use plfs_core::store::{Errno, Open, Size, Stat, Time};
 
 use crate::handle::{PlfsFile, handle, offset_arg};
 use crate::{Failure, Result, call};
@@ -73,8 +73,9 @@ pub unsafe extern "C" fn plfs_ftruncate(file: *mut PlfsFile, size: i64) -> c_int
     }) as c_int
 }
 
-/// fallocate(2) for `len` bytes at `offset`. Mode 0 extends the file (a log reserves no space),
-/// FALLOC_FL_KEEP_SIZE alone does nothing; with FALLOC_FL_PUNCH_HOLE or FALLOC_FL_ZERO_RANGE the
+/// fallocate(2) for `len` bytes at `offset`. Mode 0 makes the file reach the end of the range, and
+/// FALLOC_FL_KEEP_SIZE leaves its size as it is; both reserve room for a plain file, if the storage
+/// can, and none in a log; with FALLOC_FL_PUNCH_HOLE or FALLOC_FL_ZERO_RANGE the
 /// range becomes a hole. -EOPNOTSUPP for other modes, -EBADF if the handle is not open for writing.
 ///
 /// Cost: one record in the index, whatever the length. The bytes hidden take room until a
@@ -98,10 +99,9 @@ pub unsafe extern "C" fn plfs_fallocate(
                 "fallocate needs an offset from 0 and a length from 1",
             ));
         }
-        let end = offset
-            .checked_add(len)
-            .ok_or(Failure::new(Errno::FBIG, "a file ends at 2^63-1 bytes"))?
-            as u64;
+        if offset.checked_add(len).is_none() {
+            return Err(Failure::new(Errno::FBIG, "a file ends at 2^63-1 bytes"));
+        }
         let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let zero = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => false,
@@ -120,8 +120,9 @@ pub unsafe extern "C" fn plfs_fallocate(
         if zero {
             file.zero(offset as u64, len as u64)?;
         }
-        if !keep && end > file.len()? {
-            file.set_len(end)?;
+        if !(zero && keep) {
+            let size = if keep { Size::Stays } else { Size::Grows };
+            file.allocate(offset as u64, len as u64, size)?;
         }
         Ok(0)
     }) as c_int

@@ -61,7 +61,7 @@ fn usage() -> ! {
 }
 
 fn plfs() -> Plfs {
-    Plfs::posix(Config { shared_memory: None, ..Config::default() })
+    Plfs::posix(Config { shared_memory: None, ..Config::shared() })
 }
 
 fn open(path: &Path, options: OpenOptions) -> File {

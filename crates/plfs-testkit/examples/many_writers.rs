@@ -92,7 +92,7 @@ fn write(file: &Path, own: std::ops::Range<u64>, writers: u64, pieces: u64, leng
 
 /// Without shared memory a process is a node.
 fn plfs() -> Plfs {
-    Plfs::posix(Config { shared_memory: None, ..Config::default() })
+    Plfs::posix(Config { shared_memory: None, ..Config::shared() })
 }
 
 fn open(plfs: &Plfs, path: &Path) -> File {

@@ -94,6 +94,14 @@ macro_rules! delegate_file {
         fn punch(&self, offset: u64, length: u64) -> ::plfs::store::Result<()> {
             self.$inner.punch(offset, length)
         }
+        fn allocate(
+            &self,
+            offset: u64,
+            length: u64,
+            size: ::plfs::store::Size,
+        ) -> ::plfs::store::Result<()> {
+            self.$inner.allocate(offset, length, size)
+        }
         fn append(&self, buf: &[u8]) -> ::plfs::store::Result<usize> {
             self.$inner.append(buf)
         }

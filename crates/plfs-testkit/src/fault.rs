@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::explored;
 use plfs::store::{
-    Bytes, Entry, Errno, Keep, Links, LockKind, Open, Place, Result, Space, Stat, Store, StoreFile,
-    Time,
+    Bytes, Entry, Errno, Keep, Links, LockKind, Open, Place, Result, Size, Space, Stat, Store,
+    StoreFile, Time,
 };
 
 /// The calls of [`Store`] and [`StoreFile`] that are counted.
@@ -64,6 +64,8 @@ pub enum Op {
     SetLen,
     /// [`StoreFile::punch`]
     Punch,
+    /// [`StoreFile::allocate`]
+    Allocate,
     /// [`StoreFile::append`]
     Append,
     /// [`StoreFile::sync_data`]
@@ -94,6 +96,7 @@ impl Op {
             | Op::Link
             | Op::LinkOpen
             | Op::Punch
+            | Op::Allocate
             | Op::Append
             | Op::SyncAll
             | Op::SetAttribute
@@ -613,6 +616,11 @@ impl StoreFile for FaultFile {
 
     fn punch(&self, offset: u64, length: u64) -> Result<()> {
         self.store.run(self.call(Op::Punch, offset, 0), |_| self.inner.punch(offset, length))
+    }
+
+    fn allocate(&self, offset: u64, length: u64, size: Size) -> Result<()> {
+        let call = self.call(Op::Allocate, offset, 0);
+        self.store.run(call, |_| self.inner.allocate(offset, length, size))
     }
 
     fn append(&self, buf: &[u8]) -> Result<usize> {

@@ -18,7 +18,7 @@ const NAME: &str = "/m/f";
 fn memory() -> Plfs {
     let memory = MemStore::new();
     memory.mkdir(Path::new("/m"), 0o755).unwrap();
-    Plfs::new(Arc::new(memory), Config { shared_memory: None, ..Config::default() })
+    Plfs::new(Arc::new(memory), Config { shared_memory: None, ..Config::shared() })
 }
 
 fn open(plfs: &Plfs, path: &Path, options: OpenOptions) -> File {
@@ -234,7 +234,7 @@ fn really_write(case: &IndexCase, base: &Path) -> Option<RunsByWriter> {
     let path = base.join("f");
     let ranks: Vec<Plfs> = (0..case.writers())
         .map(|_| {
-            Plfs::posix(Config { shared_memory: Some(base.to_path_buf()), ..Config::default() })
+            Plfs::posix(Config { shared_memory: Some(base.to_path_buf()), ..Config::shared() })
         })
         .collect();
     let files: Vec<File> =

@@ -110,6 +110,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Defaults, but for the workload: each new file becomes a container at once.
+    pub fn shared() -> Config {
+        Config { workload: Workload::Shared, ..Config::default() }
+    }
+
     /// Defaults, changed by plfsrc (see [`plfsrc::find`]), and then by `PLFS_MOUNTS`,
     /// `PLFS_BACKENDS` (paths, separated by `:`; a `:` or `\` inside a path is written after a
     /// `\`), `PLFS_STREAMS`, `PLFS_BUFFER_BYTES`, `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`,

@@ -22,7 +22,7 @@ use crate::pack::FileId;
 use crate::plain::{Done, Entered, Found as Look, PlainFile};
 use crate::process::Process;
 use crate::read::{Prefetch, fetch};
-use crate::store::{Errno, Links, Stat, StoreFile, Time};
+use crate::store::{Errno, Links, Size, Stat, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError, lock};
 
@@ -608,7 +608,7 @@ impl File {
         }
         match self.plain()? {
             Some(plain) if !self.look(plain)? => Ok(()),
-            _ => self.logical().commit(Durability::Visible, None),
+            _ => self.logical().commit(Durability::Visible),
         }
     }
 
@@ -624,7 +624,7 @@ impl File {
                 return Ok(());
             }
         }
-        self.logical().commit(Durability::Durable, None)?;
+        self.logical().commit(Durability::Durable)?;
         self.logical().stale.store(true, Ordering::Release);
         Ok(())
     }
@@ -673,6 +673,34 @@ impl File {
             }
         }
         self.logical().truncate(size)
+    }
+
+    /// Reserves room for `[offset, offset + length)`, as fallocate(2) does; bytes stay as they are.
+    /// A container and a pack reserve none, and storage that cannot does not. With [`Size::Grows`]
+    /// the file reaches to the end of the room, and what others of the node write behind it
+    /// meanwhile is not cut.
+    pub fn allocate(&self, offset: u64, length: u64, size: Size) -> Result<()> {
+        self.may_write()?;
+        let end = offset.saturating_add(length);
+        if end > MAX_OFFSET {
+            return Err(Error::too_far());
+        }
+        self.mark_written();
+        if let Some(packed) = &self.packed {
+            return packed.allocate(offset, length, size);
+        }
+        if let Some(plain) = self.plain()? {
+            let (shared, file) = (plain.shared(), plain.file());
+            let room = (offset, length);
+            let found = shared.allocate(&plain.process, file.as_ref(), &self.path, room, size)?;
+            if !self.goes_on(found) {
+                return Ok(());
+            }
+        }
+        match size {
+            Size::Grows => self.logical().grow(end),
+            Size::Stays => Ok(()),
+        }
     }
 
     /// Size of the logical file: all commits, and this process's own writes.
@@ -890,7 +918,7 @@ impl File {
         drop(plain);
         let Some(logical) = self.logical.take() else { return looked };
         let committed = match self.wrote.load(Ordering::Acquire) {
-            true => logical.commit(Durability::on_close(&logical.config), None),
+            true => logical.commit(Durability::on_close(&logical.config)),
             false => Ok(()),
         };
         // The thread of `autocommit` may look at the file just now: were it the last to let go, the

@@ -8,7 +8,7 @@
 //! # fn main() -> plfs::Result<()> {
 //! let dir = std::env::temp_dir().join(format!("plfs-doc-{}", std::process::id()));
 //! std::fs::create_dir_all(&dir).unwrap();
-//! let plfs = Plfs::posix(Config::default());
+//! let plfs = Plfs::posix(Config::shared());
 //! let Opened::Logical(file) = plfs.open(&dir.join("ckpt"), OpenOptions::create())? else {
 //! panic!("a plain file was there") }; file.write_at(b"world", 6)?;
 //! file.write_at(b"hello ", 0)?;

@@ -25,7 +25,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::{
     Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, lock, pause,
 };
-use crate::write::{Ahead, Committing, Identity, Writer, Written};
+use crate::write::{Ahead, Committing, Identity, Resize, Writer, Written};
 
 /// How long an append on storage where each look travels relies on the last one.
 const APPEND_LOOK: Duration = pause(Duration::from_millis(10));
@@ -122,7 +122,7 @@ impl autocommit::Autocommit for LogicalFile {
             }
         }
         // An error shows at the next call: the writer is poisoned, or has no room for more.
-        let _ = self.commit(Durability::Visible, None);
+        let _ = self.commit(Durability::Visible);
         true
     }
 }
@@ -481,21 +481,21 @@ impl LogicalFile {
         let writer = if end > totals.size { read(&self.writer).clone() } else { None };
         if writer.is_some_and(|writer| !matches!(writer.is_cut(), Ok(false))) {
             // What is not committed may be cut: only the logs can tell.
-            self.commit(Durability::Visible, None)?;
+            self.commit(Durability::Visible)?;
             (totals, end) = self.ahead.beside(|| self.totals())?;
         }
         Ok((totals.size.max(end), totals))
     }
 
-    pub(crate) fn commit(&self, promise: Durability, truncate: Option<u64>) -> Result<()> {
-        self.commit_stamped(promise, truncate).map(drop)
+    pub(crate) fn commit(&self, promise: Durability) -> Result<()> {
+        self.commit_stamped(promise, None).map(drop)
     }
 
-    /// Gives the truncate's stamp.
+    /// Gives the stamp of a truncate.
     ///
     /// Neither readers nor writers of this process wait for a sync: the index and the writer are
     /// locked while records are frozen and appended only.
-    fn commit_stamped(&self, promise: Durability, truncate: Option<u64>) -> Result<Option<u64>> {
+    fn commit_stamped(&self, promise: Durability, resize: Option<Resize>) -> Result<Option<u64>> {
         let sync = promise == Durability::Durable;
         let Some(writer) = read(&self.writer).clone() else {
             if sync {
@@ -506,7 +506,7 @@ impl LogicalFile {
         };
         let mut commit = writer.begin_commit();
         commit.write_out()?;
-        let all_at_once = !sync || truncate.is_some();
+        let all_at_once = !sync || resize.is_some();
         if sync {
             let mut slot = write(&self.index);
             freeze(&mut commit, &mut slot)?;
@@ -514,7 +514,7 @@ impl LogicalFile {
             commit.sync_data()?;
         }
         let mut stamp = None;
-        let appended = !all_at_once || truncate.is_some() || writer.has_uncommitted();
+        let appended = !all_at_once || resize.is_some() || writer.has_uncommitted();
         if appended {
             let _gate = all_at_once.then(|| writer.set().gate()).transpose()?;
             // The index is locked first, as in `index`: a read that follows sees what was
@@ -523,8 +523,8 @@ impl LogicalFile {
             if all_at_once {
                 freeze(&mut commit, &mut slot)?;
             }
-            stamp = append(&mut commit, &mut slot, truncate)?;
-            if truncate.is_some() {
+            stamp = append(&mut commit, &mut slot, resize)?;
+            if stamp.is_some() {
                 // Whoever appends looks at this time: from now on, whatever becomes of a sync.
                 container::touch_dir(&self.container);
             }
@@ -534,7 +534,7 @@ impl LogicalFile {
             writer.set().sync_names_once(|| self.container.sync_names(self.name_dir.as_deref()))?;
             // What was written in earlier sessions, and closed without a sync, counts as well;
             // unless all of it is cut.
-            if truncate != Some(0) {
+            if resize != Some(Resize::To(0)) {
                 if self.sessions.left(&self.container, writer.set().id()) {
                     writer.set().sync_index(u64::MAX)?;
                 }
@@ -566,11 +566,23 @@ impl LogicalFile {
             false => (Wanted::Any, Durability::Visible),
         };
         let writer = self.ordered_writer(wanted)?;
-        let stamp = self.commit_stamped(promise, Some(size))?;
+        let stamp = self.commit_stamped(promise, Some(Resize::To(size)))?;
         self.written();
         if to_nothing && let Some(stamp) = stamp {
             lifecycle::remove_stale_sets(&self.container, writer.set().id(), stamp)?;
         }
+        Ok(())
+    }
+
+    /// Makes the file reach `size` at least. What others of the node write past it meanwhile stays.
+    pub(crate) fn grow(&self, size: u64) -> Result<()> {
+        if self.size()?.0 >= size {
+            return Ok(());
+        }
+        self.look_for_truncates()?;
+        self.ordered_writer(Wanted::Any)?.know_end(|| self.size_and_cut())?;
+        self.commit_stamped(Durability::Visible, Some(Resize::AtLeast(size)))?;
+        self.written();
         Ok(())
     }
 
@@ -608,7 +620,7 @@ impl LogicalFile {
         }
         self.written();
         // Durable: the block says that its data is, because nothing sums that up.
-        self.commit(Durability::Durable, None)
+        self.commit(Durability::Durable)
     }
 
     /// Makes the part of `[offset, end)` that is in the file, as everybody's commits and this
@@ -617,7 +629,7 @@ impl LogicalFile {
         let (mut size, totals) = self.size()?;
         if size > totals.size && end > totals.size {
             // Others may have cut what this process has not committed: only the logs can tell.
-            self.commit(Durability::Visible, None)?;
+            self.commit(Durability::Visible)?;
             size = self.totals()?.size;
         }
         let end = end.min(size);
@@ -630,9 +642,14 @@ impl LogicalFile {
     /// Writes `bytes` at the end of the file: gives where, and how many were taken.
     pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<(u64, usize)> {
         self.look_for_truncates()?;
-        let size = || self.totals().map(|totals| (totals.size, totals.cut));
+        let size = || self.size_and_cut();
         let (offset, written) = self.ordered_writer(Wanted::Any)?.append(bytes, size)?;
         Ok((offset, self.recorded(written)?))
+    }
+
+    /// As the logs say them.
+    fn size_and_cut(&self) -> Result<(u64, u64)> {
+        self.totals().map(|totals| (totals.size, totals.cut))
     }
 
     fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {
@@ -648,7 +665,7 @@ impl LogicalFile {
         }
         self.written();
         if written.crowded
-            && let Err(error) = self.commit(Durability::Visible, None)
+            && let Err(error) = self.commit(Durability::Visible)
             && read(&self.writer).as_ref().is_none_or(|writer| writer.check().is_err())
         {
             return Err(error);
@@ -660,7 +677,7 @@ impl LogicalFile {
     /// Commits, and holds the container by a lock from now on: a child inherits that, and not the
     /// mark.
     pub(crate) fn before_fork(&self) -> Result<()> {
-        let committed = self.commit(Durability::Visible, None);
+        let committed = self.commit(Durability::Visible);
         let mut guard = lock(&self.guard);
         guard.is_forked = true;
         match self.joined.load(Ordering::Acquire) {
@@ -696,7 +713,7 @@ impl LogicalFile {
         }
         // The work, while others read and write.
         let promise = Durability::on_close(&self.config);
-        let committed = self.commit(promise, None);
+        let committed = self.commit(promise);
         let mut index = write(&self.index);
         let mut slot = write(&self.writer);
         let Some(writer) = slot.take() else { return committed };
@@ -885,9 +902,9 @@ fn freeze(commit: &mut Committing<'_>, index: &mut Option<Index>) -> Result<()> 
 fn append(
     commit: &mut Committing<'_>,
     index: &mut Option<Index>,
-    truncate: Option<u64>,
+    resize: Option<Resize>,
 ) -> Result<Option<u64>> {
-    let committed = commit.append(truncate)?;
+    let committed = commit.append(resize)?;
     if let Some(index) = index.as_mut() {
         index.add_committed(&committed);
     }

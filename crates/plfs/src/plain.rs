@@ -21,9 +21,9 @@ use crate::error::{At, Error, Result};
 use crate::logical::LogicalFile;
 use crate::process::Process;
 use crate::store::writers::Writing;
-use crate::store::{self, Errno, StoreFile};
+use crate::store::{self, Errno, Size, StoreFile};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak, lock};
+use crate::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak, lock, thread};
 use crate::write::BASE;
 
 /// Bytes that are written in place without a look: 1 MiB, which takes some hundred times as long as
@@ -31,6 +31,10 @@ use crate::write::BASE;
 const LOOK_BYTES: u64 = 1 << 20;
 /// Runs that are noted without a look: 4,096, some 400 kB.
 const LOOK_RUNS: usize = 4096;
+
+/// How often who may not finish a container looks, a millisecond apart, whether its owner has: a
+/// living one takes some twelve calls.
+const FINISH_TRIES: u32 = 100;
 
 /// Why a look fails that may not read the attribute.
 const UNREADABLE: &str =
@@ -339,7 +343,8 @@ impl PlainFile {
 
     /// Goes on in the container of inode `ino` below `root`, which somebody decided and has not
     /// made whole: killed, or just now at it. A copy of the file, and one that has no name any
-    /// more, stay plain, as nobody makes it whole; so does, for now, that of another user.
+    /// more, stay plain, as nobody makes it whole. BUSY if it cannot be finished now: only its
+    /// owner can.
     fn finish(
         &self,
         process: &Process,
@@ -351,19 +356,26 @@ impl PlainFile {
         let stat = file.stat().at("stat", path)?;
         let owner = process.store.for_owner(stat.uid, stat.gid);
         let store = owner.as_ref().unwrap_or(&process.store);
-        if stat.ino != ino || stat.nlink == 0 || stat.uid != store.user() {
+        if stat.ino != ino || stat.nlink == 0 {
             return Ok(Found::Plain);
         }
         let root = Path::new(OsStr::from_bytes(root));
-        base::promote(store, &process.config, &process.layouts, file, path, root)?;
-        match self.look(process, file, path)? {
-            // What is written in place from here on would be hidden once it is whole.
-            Found::Plain => {
-                let why = "a container of it was begun, and cannot be finished now";
-                Err(Error::refused(Errno::BUSY, "write in place", path, why))
+        for tries in 0.. {
+            if stat.uid == store.user() {
+                base::promote(store, &process.config, &process.layouts, file, path, root)?;
             }
-            found => Ok(found),
+            match self.look(process, file, path)? {
+                Found::Plain if tries < FINISH_TRIES && stat.uid != store.user() => {
+                    thread::sleep(std::time::Duration::from_millis(1));
+                }
+                Found::Plain => break,
+                found => return Ok(found),
+            }
         }
+        // What is written in place from here on would be hidden once it is whole.
+        let why = "a container of it was begun and not finished; the next of its owner's programs \
+                   that writes it finishes it";
+        Err(Error::refused(Errno::BUSY, "write in place", path, why))
     }
 
     /// Sets the length of the file, or goes on in its container, where nothing is done yet.
@@ -374,13 +386,36 @@ impl PlainFile {
         path: &Path,
         len: u64,
     ) -> Result<Found> {
-        let cut = || file.set_len(len).at("set the size of", path);
+        self.resize(process, file, path, || file.set_len(len).at("set the size of", path))
+    }
+
+    /// Reserves room in the file, or goes on in its container, where nothing is done yet.
+    pub(crate) fn allocate(
+        &self,
+        process: &Process,
+        file: &dyn StoreFile,
+        path: &Path,
+        (offset, length): (u64, u64),
+        size: Size,
+    ) -> Result<Found> {
+        let allocate = || file.allocate(offset, length, size).at("reserve room for", path);
+        self.resize(process, file, path, allocate)
+    }
+
+    /// Does what changes the size in place, while nobody makes the container whole.
+    fn resize(
+        &self,
+        process: &Process,
+        file: &dyn StoreFile,
+        path: &Path,
+        resize: impl Fn() -> Result<()>,
+    ) -> Result<Found> {
         let _alone = lock(&self.cutting);
         if !self.is_pinned() {
             let done = base::through_gate(file, path, || {
                 let found = self.look(process, file, path)?;
                 if let Found::Plain = found {
-                    cut()?;
+                    resize()?;
                 }
                 Ok(found)
             });
@@ -399,7 +434,7 @@ impl PlainFile {
         if self.has_left() {
             return self.look(process, file, path);
         }
-        cut().map(|()| Found::Plain)
+        resize().map(|()| Found::Plain)
     }
 }
 

@@ -860,7 +860,7 @@ impl Plfs {
     /// same.
     pub fn commit_all(&self) -> Result<()> {
         let looked = self.look_at_plain().and(self.commit_packs(Durability::Visible));
-        let commit = |file: Arc<LogicalFile>| file.commit(Durability::Visible, None);
+        let commit = |file: Arc<LogicalFile>| file.commit(Durability::Visible);
         self.all_open().into_iter().map(commit).fold(looked, Result::and)
     }
 

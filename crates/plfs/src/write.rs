@@ -243,23 +243,28 @@ impl Writer {
         Ok(self.wrote(&state, length, end))
     }
 
-    /// Writes `bytes` at the end of the file, as [`Writer::write`] does; gives where. The first one
-    /// of a writer, and after [`Writer::forget_end`], asks for the `size` of the file and its last
-    /// cut: after joining the log set, so that what processes that left it before have appended
-    /// counts; those that are in it move the end themselves.
+    /// Makes sure that the node knows where the file ends: the first time, and after
+    /// [`Writer::forget_end`], by the `size` of the file and its last cut. After joining the log
+    /// set, so that what processes that left it before have appended counts; those that are in it
+    /// move the end themselves.
+    pub fn know_end(&self, size: impl FnOnce() -> Result<(u64, u64)>) -> Result<()> {
+        let mut knows_end = lock(&self.knows_end);
+        if !*knows_end {
+            let (size, cut) = size()?;
+            self.set.follow(size, cut)?;
+            *knows_end = true;
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes` at the end of the file, as [`Writer::write`] does; gives where. For `size` see
+    /// [`Writer::know_end`].
     pub fn append(
         &self,
         bytes: &[u8],
         size: impl FnOnce() -> Result<(u64, u64)>,
     ) -> Result<(u64, Written)> {
-        {
-            let mut knows_end = lock(&self.knows_end);
-            if !*knows_end {
-                let (size, cut) = size()?;
-                self.set.follow(size, cut)?;
-                *knows_end = true;
-            }
-        }
+        self.know_end(size)?;
         let (mut state, Placed { segment, physical, length }) = self.place(bytes)?;
         let mut era = self.set.era()?;
         loop {
@@ -560,6 +565,15 @@ impl Writer {
     }
 }
 
+/// A new size of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resize {
+    /// This one: bytes behind it are cut.
+    To(u64),
+    /// This one, unless the file is longer.
+    AtLeast(u64),
+}
+
 /// A commit under way.
 pub struct Committing<'a> {
     writer: &'a Writer,
@@ -606,22 +620,22 @@ impl Committing<'_> {
     }
 
     /// Makes what the commit takes visible to all who open, refresh or lock the file from now on,
-    /// and behind it a `truncate` to that size. Unless the data of it is durable, hold the
+    /// and behind it a new size. Unless the data of it is durable, hold the
     /// [gate](LogSet::gate).
     ///
     /// Costs one append to the index log if there is anything to say.
-    pub fn append(&mut self, truncate: Option<u64>) -> Result<Committed> {
+    pub fn append(&mut self, resize: Option<Resize>) -> Result<Committed> {
         let mut state = lock(&self.writer.state);
         state.check()?;
         let count = std::mem::take(&mut self.frozen);
-        self.try_append(&mut state, count, truncate).map_err(|error| state.poison(error))
+        self.try_append(&mut state, count, resize).map_err(|error| state.poison(error))
     }
 
     fn try_append(
         &self,
         state: &mut State,
         count: usize,
-        truncate: Option<u64>,
+        resize: Option<Resize>,
     ) -> Result<Committed> {
         let writer = self.writer;
         let runs: Vec<Stamped> = state.frozen.drain(..count).collect();
@@ -637,18 +651,24 @@ impl Committing<'_> {
             blocks.push(writer.append_runs(state, &segments, &[], self.data)?);
         }
         let mut cut = None;
-        if let Some(size) = truncate {
+        if let Some(resize) = resize {
             let cutting = writer.set.begin_cut()?;
-            // What was written since the freeze is cut; what goes on with it later must not be.
-            state.folder.seal(|| writer.set.tick());
-            let stamp = writer.set.tick();
-            let record = vec![Record::Truncate { size, stamp }];
-            blocks.push(writer.append_block(state, &[], record, self.data)?);
-            cutting.done(size, stamp);
-            cut = Some((stamp, size));
+            match resize {
+                Resize::AtLeast(size) if cutting.eof() >= size => cutting.cancel(),
+                Resize::To(size) | Resize::AtLeast(size) => {
+                    // What was written since the freeze is cut; what goes on with it later must not
+                    // be.
+                    state.folder.seal(|| writer.set.tick());
+                    let stamp = writer.set.tick();
+                    let record = vec![Record::Truncate { size, stamp }];
+                    blocks.push(writer.append_block(state, &[], record, self.data)?);
+                    cutting.done(size, stamp);
+                    cut = Some((stamp, size));
+                }
+            }
         }
         // From now on the logs say it, and truncates by others count.
-        writer.ahead.done(truncate.is_some());
+        writer.ahead.done(cut.is_some());
         Ok(Committed { set: writer.set.id(), truncate: cut, blocks })
     }
 

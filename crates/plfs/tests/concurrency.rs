@@ -433,7 +433,7 @@ fn sixty_four_writers_make_few_logs() {
         });
     });
     assert!(
-        files(&dir, ".data") <= usize::from(Config::default().streams),
+        files(&dir, ".data") <= usize::from(Config::shared().streams),
         "{} data logs",
         files(&dir, ".data")
     );
@@ -510,7 +510,7 @@ fn held_back(files: usize) -> i64 {
     let store = Slow { inner: MemStore::new(), taken: taken.clone() };
     let plfs = Plfs::new(
         Arc::new(store),
-        Config { shared_memory: None, buffer_bytes: 1 << 20, ..Config::default() },
+        Config { shared_memory: None, buffer_bytes: 1 << 20, ..Config::shared() },
     );
     let files: Vec<File> =
         (0..files).map(|i| open(&plfs, &PathBuf::from(format!("/f{i}")))).collect();
@@ -549,7 +549,7 @@ fn appends_of_many_processes_lose_nothing() {
     if let Ok(child) = std::env::var(VARIABLE) {
         let (number, root) = child.split_once(' ').unwrap();
         let config =
-            Config { shared_memory: Some(Path::new(root).join("shm")), ..Config::default() };
+            Config { shared_memory: Some(Path::new(root).join("shm")), ..Config::shared() };
         let file = open(&Plfs::posix(config), &Path::new(root).join("f"));
         for i in 0..1000 {
             let line = format!("process {number} line {i} {}\n", "x".repeat(i % 50));
@@ -595,7 +595,7 @@ fn of_nodes_that_close_together_one_leaves_a_summary() {
     let memory = MemStore::new();
     memory.mkdir(Path::new("/m"), 0o755).unwrap();
     let store = || Slow { inner: memory.clone(), taken: Arc::default() };
-    let node = || Plfs::new(Arc::new(store()), Config { shared_memory: None, ..Config::default() });
+    let node = || Plfs::new(Arc::new(store()), Config { shared_memory: None, ..Config::shared() });
     let mut without = 0;
     for round in 0..100 {
         let path = PathBuf::from(format!("/m/{round}"));

@@ -46,7 +46,7 @@ fn descriptors() -> usize {
 }
 
 fn process() -> Plfs {
-    Plfs::posix(Config::default())
+    Plfs::posix(Config::shared())
 }
 
 fn open(plfs: &Plfs, path: &Path) -> File {
@@ -65,7 +65,7 @@ fn content(plfs: &Plfs, path: &Path, length: usize) -> Vec<u8> {
 /// A file of `logs` data logs, 10 bytes in each.
 fn file_of_many_logs(path: &Path, logs: usize) {
     // At the same time, so that each has a log set of its own.
-    let config = Config { shared_memory: None, streams: 1, ..Config::default() };
+    let config = Config { shared_memory: None, streams: 1, ..Config::shared() };
     let plfs: Vec<Plfs> = (0..logs).map(|_| Plfs::posix(config.clone())).collect();
     let files: Vec<File> = plfs.iter().map(|plfs| open(plfs, path)).collect();
     for (i, file) in files.iter().enumerate() {
@@ -152,7 +152,7 @@ fn a_data_log_that_is_read_often_stays_open() {
         let path = dir.join("f");
         file_of_many_logs(&path, LOGS);
         let store = FaultStore::new(Arc::new(PosixStore::new()));
-        let plfs = Plfs::new(Arc::new(store.clone()), Config::default());
+        let plfs = Plfs::new(Arc::new(store.clone()), Config::shared());
         let file = open(&plfs, &path);
         let opens = || {
             let is_log = |path: &Path| path.extension().is_some_and(|end| end == "data");
@@ -343,7 +343,7 @@ fn on_a_network_file_system_an_open_file_takes_no_more() {
         const CACHED: usize = 256 / 8;
         let is_full = Arc::new(AtomicBool::new(false));
         let store = Remote { inner: Arc::new(PosixStore::new()), is_full };
-        let plfs = Plfs::new(Arc::new(store), Config::default());
+        let plfs = Plfs::new(Arc::new(store), Config::shared());
         let path = |i: usize| dir.join(format!("f{i}"));
         let before = descriptors();
         let files: Vec<File> = (0..FILES).map(|i| open(&plfs, &path(i))).collect();
@@ -371,7 +371,7 @@ fn on_a_network_file_system_an_open_file_outlives_its_name() {
     with_limit("on_a_network_file_system_an_open_file_outlives_its_name", 256, |dir| {
         let is_full = Arc::new(AtomicBool::new(false));
         let store = Arc::new(Remote { inner: Arc::new(PosixStore::new()), is_full });
-        let process = || Plfs::new(store.clone(), Config::default());
+        let process = || Plfs::new(store.clone(), Config::shared());
         let (ours, theirs, path) = (process(), process(), dir.join("f"));
         let file = open(&ours, &path);
         file.write_at(&[1; 100], 0).unwrap();
@@ -397,7 +397,7 @@ fn what_closing_a_log_between_two_uses_says_is_not_lost() {
         for sync in [false, true] {
             let is_full = Arc::new(AtomicBool::new(false));
             let store = Remote { inner: Arc::new(PosixStore::new()), is_full: is_full.clone() };
-            let plfs = Plfs::new(Arc::new(store), Config::default());
+            let plfs = Plfs::new(Arc::new(store), Config::shared());
             let path = |name: &str, i: usize| dir.join(format!("{name}{i}{sync}"));
             let file = open(&plfs, &path("f", 0));
             file.write_at(&[1; 100], 0).unwrap();
@@ -427,7 +427,7 @@ fn what_the_last_close_of_a_log_says_is_not_lost() {
         for length in [100, 100_000] {
             let is_full = Arc::new(AtomicBool::new(false));
             let store = Remote { inner: Arc::new(PosixStore::new()), is_full: is_full.clone() };
-            let plfs = Plfs::new(Arc::new(store), Config::default());
+            let plfs = Plfs::new(Arc::new(store), Config::shared());
             let file = open(&plfs, &dir.join(format!("f{length}")));
             file.write_at(&vec![1; length], 0).unwrap();
             file.commit().unwrap();

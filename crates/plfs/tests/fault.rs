@@ -482,7 +482,7 @@ fn a_path_too_long_is_refused() {
     let dir = Dir::new();
     let fixture = Fixture::new();
     for (plfs, root) in
-        [(Plfs::posix(Config::default()), dir.0.clone()), (fixture.process(), "/m".into())]
+        [(Plfs::posix(Config::shared()), dir.0.clone()), (fixture.process(), "/m".into())]
     {
         for path in [root.join("x".repeat(256)), root.join("y/".repeat(2500))] {
             assert_eq!(
@@ -510,14 +510,14 @@ fn creators_that_race_share_one_file() {
                 scope.spawn(move || {
                     let shared_memory = (i % 2 == 0).then(|| "/dev/shm".into());
                     let file =
-                        open(&Plfs::posix(Config { shared_memory, ..Config::default() }), path);
+                        open(&Plfs::posix(Config { shared_memory, ..Config::shared() }), path);
                     file.write_at(&[i as u8 + 1; 100], i * 100).unwrap();
                     file.close().unwrap();
                 });
             }
         });
         let expected: Vec<u8> = (0..600).map(|i| (i / 100) as u8 + 1).collect();
-        assert_eq!(content(&Plfs::posix(Config::default()), &path), expected);
+        assert_eq!(content(&Plfs::posix(Config::shared()), &path), expected);
     }
     assert_eq!(containers(&dir.0), 20);
 }
@@ -546,7 +546,7 @@ fn descriptors_that_run_out_lose_nothing() {
     const VARIABLE: &str = "PLFS_TEST_FEW_DESCRIPTORS";
     let Some(root) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
         let dir = Dir::new();
-        let config = Config { shared_memory: None, streams: 1, ..Config::default() };
+        let config = Config { shared_memory: None, streams: 1, ..Config::shared() };
         let plfs: Vec<Plfs> = (0..150).map(|_| Plfs::posix(config.clone())).collect();
         let files: Vec<File> = plfs.iter().map(|plfs| open(plfs, &dir.0.join("many"))).collect();
         for (i, file) in files.iter().enumerate() {
@@ -559,7 +559,7 @@ fn descriptors_that_run_out_lose_nothing() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let few = rustix::process::Rlimit { current: Some(60), ..limit };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
-    let config = Config { shared_memory: None, ..Config::default() };
+    let config = Config { shared_memory: None, ..Config::shared() };
     let plfs = Plfs::new(Arc::new(PosixStore::new()), config);
     let expected: Vec<u8> = (0..1500).map(|i| (i / 10) as u8).collect();
     let file = open(&plfs, &root.join("many"));

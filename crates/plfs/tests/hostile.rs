@@ -43,7 +43,7 @@ impl Fixture {
         let memory = MemStore::new();
         memory.mkdir(Path::new("/m"), 0o755).unwrap();
         let faults = FaultStore::new(Arc::new(memory.clone()));
-        let config = Config { shared_memory: None, ..Config::default() };
+        let config = Config { shared_memory: None, ..Config::shared() };
         let plfs = |_| Plfs::new(Arc::new(memory.clone()), config.clone());
         let (one, two) = (plfs(1), plfs(2));
         let secret = open(&one, SECRET);

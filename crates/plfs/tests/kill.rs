@@ -33,7 +33,7 @@ fn write_until_killed(dir: &Path, writer: u64, round: u64) -> ! {
         .create(true)
         .open(dir.join(format!("notes.{writer}")))
         .unwrap();
-    let plfs = Plfs::posix(Config { shared_memory: Some(dir.join("shm")), ..Config::default() });
+    let plfs = Plfs::posix(Config { shared_memory: Some(dir.join("shm")), ..Config::shared() });
     let mut file = open(&plfs, &dir.join("f"));
     println!("writing");
     for step in 0u64.. {
@@ -117,7 +117,7 @@ fn killed_writers_lose_nothing_that_they_synced() {
     let dir = PathBuf::from(format!("/dev/shm/plfs-kill-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("shm")).unwrap();
     let rounds = rounds("PLFS_KILL_ROUNDS", 40);
-    let config = Config { shared_memory: Some(dir.join("shm")), ..Config::default() };
+    let config = Config { shared_memory: Some(dir.join("shm")), ..Config::shared() };
     let (mut known, mut syncs, mut rng) = (HashMap::<u64, Vec<u8>>::new(), 0, Rng::new(seed()));
     for round in 0..rounds {
         let mut writers: Vec<_> = (0..WRITERS)

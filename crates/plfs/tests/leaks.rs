@@ -13,7 +13,7 @@ use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use common::counting;
 
 fn process(store: Arc<dyn Store>) -> Plfs {
-    Plfs::new(store, Config { shared_memory: None, ..Config::default() })
+    Plfs::new(store, Config { shared_memory: None, ..Config::shared() })
 }
 
 fn open(plfs: &Plfs, path: &Path) -> File {

@@ -35,7 +35,7 @@ impl Fixture {
         fs::create_dir(&root).unwrap();
         Fixture {
             root,
-            plfs: Plfs::posix(Config { shared_memory: None, ..Config::default() }),
+            plfs: Plfs::posix(Config { shared_memory: None, ..Config::shared() }),
             _alone: alone,
         }
     }
@@ -173,7 +173,7 @@ fn a_flat_index_that_is_cut_while_it_is_used_kills_nobody() {
     };
     for cut in [len - 1, len / 2, 100, 0] {
         let whole = fs::read(&flat).unwrap();
-        let plfs = Plfs::posix(Config { shared_memory: None, ..Config::default() });
+        let plfs = Plfs::posix(Config { shared_memory: None, ..Config::shared() });
         let Opened::Logical(file) = plfs.open(&fixture.path(), OpenOptions::read()).unwrap() else {
             panic!()
         };

@@ -38,7 +38,7 @@ impl Dir {
     }
 
     fn config(&self, node: &str) -> Config {
-        Config { shared_memory: Some(self.0.join(node)), streams: 1, ..Config::default() }
+        Config { shared_memory: Some(self.0.join(node)), streams: 1, ..Config::shared() }
     }
 
     fn process(&self, node: &str) -> Plfs {
@@ -82,7 +82,7 @@ impl Drop for Dir {
 fn is_writer() -> bool {
     let Ok(what) = std::env::var(CHILD) else { return false };
     let words: Vec<&str> = what.split(' ').collect();
-    let config = Config { shared_memory: Some(words[1].into()), streams: 1, ..Config::default() };
+    let config = Config { shared_memory: Some(words[1].into()), streams: 1, ..Config::shared() };
     let plfs = Plfs::posix(config);
     let file = open(&plfs, Path::new(words[0]));
     let (offset, byte): (u64, u8) = (words[2].parse().unwrap(), words[3].parse().unwrap());

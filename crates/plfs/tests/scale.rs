@@ -42,7 +42,7 @@ fn the_last_of_many_machines_costs_what_the_first_one_did() {
 fn many_nodes(memory: MemStore, more: u64) {
     let counted = FaultStore::new(Arc::new(memory));
     // Without shared memory each process is a node of its own.
-    let config = Config { shared_memory: None, ..Config::default() };
+    let config = Config { shared_memory: None, ..Config::shared() };
     let (mut nodes, mut joins) = (Vec::new(), Vec::new());
     for i in 0..NODES as u64 {
         let before = counted.calls();
@@ -82,7 +82,7 @@ fn many_nodes(memory: MemStore, more: u64) {
 fn left_by(n: u64) -> (MemStore, (Plfs, File), FaultStore, Plfs) {
     let memory = MemStore::new();
     memory.mkdir(Path::new("/m"), 0o755).unwrap();
-    let config = Config { shared_memory: None, ..Config::default() };
+    let config = Config { shared_memory: None, ..Config::shared() };
     let node = |store: Arc<dyn Store>| Plfs::new(store, config.clone());
     let mut nodes: Vec<(Plfs, File)> = (0..n)
         .map(|i| {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plfs::store::{self, Errno, Keep, Links, Open, Place, Stat, Store, StoreFile};
+use plfs::store::{self, Errno, Keep, Links, Open, Place, Size, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op, explored, rounds, seed};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, RoundRobinScheduler, Scheduler};
@@ -127,7 +127,7 @@ fn memory() -> MemStore {
 
 /// One log, and buffers of 32 KiB.
 fn config() -> Config {
-    Config { streams: 1, buffer_bytes: 64 << 10, shared_memory: None, ..Config::default() }
+    Config { streams: 1, buffer_bytes: 64 << 10, shared_memory: None, ..Config::shared() }
 }
 
 fn process(store: Arc<dyn Store>, local: bool) -> Arc<Plfs> {
@@ -708,5 +708,28 @@ fn processes_of_a_node_write_and_sync() {
         together(vec![process(0, 1), process(10, 2)]);
         assert_eq!(content(&memory), [[1; 10], [2; 10]].concat());
         assert_eq!(names(&memory, ".open"), 0);
+    });
+}
+
+/// S24: room that one process asks for cuts nothing of what another writes behind it. It was a look
+/// at the size and then a truncate to the end of the room: what was written in between was cut.
+#[test]
+fn room_for_a_file_cuts_nothing_that_is_written_behind_it() {
+    explore(|| {
+        let (memory, node) = (memory(), Node::new());
+        open(&node.process(&memory)).close().unwrap();
+        let process = |act: fn(&File)| {
+            let plfs = node.process(&memory);
+            Box::new(move || {
+                let file = open(&plfs);
+                act(&file);
+                file.close().unwrap();
+            }) as Box<dyn FnOnce() + Send>
+        };
+        together(vec![
+            process(|file| file.allocate(0, 50, Size::Grows).unwrap()),
+            process(|file| assert_eq!(file.write_at(&[1; 10], 90).unwrap(), 10)),
+        ]);
+        assert_eq!(content(&memory)[90..], [1; 10]);
     });
 }

@@ -127,7 +127,7 @@ fn a_sync_after_a_write_that_failed_makes_earlier_sessions_durable() {
     assert!(file.write_at(&[1; 300_000], 10_000).is_err());
     file.sync().unwrap();
     let after =
-        Plfs::new(Arc::new(mem.crash()), Config { shared_memory: None, ..Config::default() });
+        Plfs::new(Arc::new(mem.crash()), Config { shared_memory: None, ..Config::shared() });
     let file = open(&after, path);
     assert_eq!(content(&file), vec![7; 5000]);
 }
@@ -163,7 +163,7 @@ fn who_closes_beside_another_users_writers_is_told_no_error() {
     use std::os::unix::process::CommandExt;
     if let Ok(what) = std::env::var(CHILD) {
         let words: Vec<&str> = what.split(' ').collect();
-        let config = Config { shared_memory: Some(words[1].into()), ..Config::default() };
+        let config = Config { shared_memory: Some(words[1].into()), ..Config::shared() };
         let plfs = Plfs::posix(config);
         let file = open(&plfs, Path::new(words[0]));
         file.write_at(words[2].as_bytes(), 0).unwrap();
@@ -226,7 +226,7 @@ fn the_host_of_an_exported_file_system_wins_over_what_it_has_seen() {
     open(&host, path).close().unwrap();
     let client = Plfs::new(
         Arc::new(mem.shared()),
-        Config { shared_memory: Some(dir.0.join("b")), ..Config::default() },
+        Config { shared_memory: Some(dir.0.join("b")), ..Config::shared() },
     );
     let f = open(&client, path);
     f.write_at(b"....", 0).unwrap();
@@ -237,7 +237,7 @@ fn the_host_of_an_exported_file_system_wins_over_what_it_has_seen() {
     assert_eq!(content(&f2), b"cccc");
     f2.write_at(b"hhhh", 0).unwrap();
     f2.sync().unwrap();
-    let c = Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::default() });
+    let c = Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::shared() });
     assert_eq!(String::from_utf8_lossy(&content(&open(&c, path))), "hhhh");
 }
 
@@ -271,7 +271,7 @@ fn who_cannot_be_seen_is_not_dead() {
     const NAME: &str = "who_cannot_be_seen_is_not_dead";
     if let Ok(what) = std::env::var(CHILD) {
         let words: Vec<&str> = what.split(' ').collect();
-        let plfs = Plfs::posix(Config { shared_memory: None, ..Config::default() });
+        let plfs = Plfs::posix(Config { shared_memory: None, ..Config::shared() });
         let file = open(&plfs, Path::new(words[0]));
         file.write_at(words[2].as_bytes(), 0).unwrap();
         file.commit().unwrap();
@@ -344,7 +344,7 @@ fn a_sync_that_cannot_open_the_logs_of_an_earlier_session_fails() {
         store.fail_matching(what, op, errno);
         let said = file.sync();
         let after =
-            Plfs::new(Arc::new(mem.crash()), Config { shared_memory: None, ..Config::default() });
+            Plfs::new(Arc::new(mem.crash()), Config { shared_memory: None, ..Config::shared() });
         let there = match after.open(path, OpenOptions::read()) {
             Ok(Opened::Logical(f)) => {
                 let mut b = vec![0; 5000];
@@ -363,7 +363,7 @@ fn another_user_closes_without_an_error() {
     use std::os::unix::process::CommandExt;
     const NAME: &str = "another_user_closes_without_an_error";
     if let Ok(what) = std::env::var(CHILD) {
-        let plfs = Plfs::posix(Config { shared_memory: None, ..Config::default() });
+        let plfs = Plfs::posix(Config { shared_memory: None, ..Config::shared() });
         let file = open(&plfs, Path::new(&what));
         file.write_at(b"abc", 0).unwrap();
         println!("\nclosed {:?}", file.close());
@@ -427,7 +427,7 @@ fn an_append_does_not_go_over_what_was_written_since_another_node_cut_the_file()
     let path = Path::new("/f");
     let here = Plfs::new(Arc::new(mem.clone()), dir.config());
     let there =
-        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::default() });
+        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::shared() });
     let (mine, other) = (open(&here, path), open(&there, path));
     assert_eq!(mine.append(&[1; 10]).unwrap(), (0, 10));
     mine.commit().unwrap();
@@ -464,7 +464,7 @@ fn a_truncate_that_fails_in_its_sync_is_followed_by_appends() {
     let path = Path::new("/f");
     let here = Plfs::new(Arc::new(store.clone()), dir.config());
     let there =
-        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::default() });
+        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::shared() });
     let (mine, other) = (open(&here, path), open(&there, path));
     mine.write_at(&[1; 4], 0).unwrap();
     mine.commit().unwrap();
@@ -489,7 +489,7 @@ fn a_clock_that_was_ahead_for_a_while_does_not_hide_later_writes() {
     let a = Plfs::new(Arc::new(store.clone()), dir.config());
     let b = Plfs::new(
         Arc::new(store.acting_as(5002)),
-        Config { shared_memory: None, ..Config::default() },
+        Config { shared_memory: None, ..Config::shared() },
     );
     let fa = open(&a, path);
     fa.write_at(b"....", 0).unwrap();
@@ -502,7 +502,7 @@ fn a_clock_that_was_ahead_for_a_while_does_not_hide_later_writes() {
     assert_eq!(content(&fb), b"aaaa");
     fb.write_at(b"bbbb", 0).unwrap();
     fb.close().unwrap();
-    let c = Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::default() });
+    let c = Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::shared() });
     assert_eq!(String::from_utf8_lossy(&content(&open(&c, path))), "bbbb");
 }
 

@@ -17,7 +17,7 @@ use plfs_testkit::{FaultStore, MemStore, Op};
 use common::scratch::{Scratch, open};
 
 fn alone(memory: MemStore) -> Plfs {
-    Plfs::new(Arc::new(memory), Config { shared_memory: None, ..Config::default() })
+    Plfs::new(Arc::new(memory), Config { shared_memory: None, ..Config::shared() })
 }
 
 fn open_to_read(plfs: &Plfs, path: &Path) -> File {
@@ -277,7 +277,7 @@ fn a_reader_elsewhere_pays_for_each_record_once() {
         files.iter().for_each(|file| file.commit().unwrap());
         let reader = Plfs::new(
             Arc::new(memory.elsewhere()),
-            Config { shared_memory: None, ..Config::default() },
+            Config { shared_memory: None, ..Config::shared() },
         );
         let mut byte = [0; 1];
         let begun = std::time::Instant::now();
@@ -337,7 +337,7 @@ fn sums_of_the_same_bytes_cost_what_the_bytes_cost() {
     let there = DATA + log.stat().unwrap().len;
     let store = FaultStore::new(Arc::new(memory.elsewhere()));
     let reader =
-        Plfs::new(Arc::new(store.clone()), Config { shared_memory: None, ..Config::default() });
+        Plfs::new(Arc::new(store.clone()), Config { shared_memory: None, ..Config::shared() });
     let mut bytes = [0; 1];
     let begun = std::time::Instant::now();
     let _ = open_to_read(&reader, path).read_at(&mut bytes, 0);
@@ -472,7 +472,7 @@ const CHILD: &str = "STRANGER2_CHILD";
 fn who_comes_after_a_killed_writer_is_not_fenced_by_who_ends_it() {
     if let Ok(words) = std::env::var(CHILD) {
         let (path, shm) = words.split_once(' ').unwrap();
-        let config = Config { shared_memory: Some(shm.into()), ..Config::default() };
+        let config = Config { shared_memory: Some(shm.into()), ..Config::shared() };
         let file = open(&Plfs::posix(config), Path::new(path));
         file.write_at(b"dead", 0).unwrap();
         file.commit().unwrap();
@@ -513,7 +513,7 @@ fn who_comes_after_a_killed_writer_is_not_fenced_by_who_ends_it() {
 fn what_a_killed_job_left_goes_beside_many_open_files() {
     if let Ok(words) = std::env::var(CHILD) {
         let (path, shm) = words.split_once(' ').unwrap();
-        let config = Config { shared_memory: Some(shm.into()), ..Config::default() };
+        let config = Config { shared_memory: Some(shm.into()), ..Config::shared() };
         let file = open(&Plfs::posix(config), Path::new(path));
         file.write_at(b"dead", 0).unwrap();
         file.commit().unwrap();

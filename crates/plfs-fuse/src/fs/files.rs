@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-use plfs_core::store::{Errno, PosixFile, Stat, StoreFile, Time, stat_of};
+use plfs_core::store::{Errno, PosixFile, Size, Stat, StoreFile, Time, stat_of};
 use plfs_core::{Access, File, NameFile, OpenOptions, PROMOTE_BYTES};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 
@@ -301,7 +301,7 @@ impl Door {
         let flags = FallocateFlags::from_bits_retain(mode as u32);
         match &*self.handle(fh)? {
             Handle::File { file, .. } => {
-                let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
+                offset.checked_add(length).ok_or(Errno::FBIG)?;
                 let known = FallocateFlags::KEEP_SIZE
                     | FallocateFlags::PUNCH_HOLE
                     | FallocateFlags::ZERO_RANGE;
@@ -311,21 +311,12 @@ impl Door {
                 if flags.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
                     file.zero(offset, length).map_err(errno_of)?;
                 }
-                // A container reserves nothing.
-                if flags.difference(FallocateFlags::KEEP_SIZE).is_empty()
-                    && let Some(plain) = file.plain_file()
-                    && let Some(fd) = plain.fd()
-                {
-                    match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, offset, length) {
-                        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-                        other => other?,
-                    }
+                let keeps = flags.contains(FallocateFlags::KEEP_SIZE);
+                let size = if keeps { Size::Stays } else { Size::Grows };
+                match keeps && flags != FallocateFlags::KEEP_SIZE {
+                    true => Ok(()),
+                    false => file.allocate(offset, length, size).map_err(errno_of),
                 }
-                if !flags.contains(FallocateFlags::KEEP_SIZE) && file.len().map_err(errno_of)? < end
-                {
-                    file.set_len(end).map_err(errno_of)?;
-                }
-                Ok(())
             }
             Handle::Dir { .. } => Err(Errno::ISDIR),
         }

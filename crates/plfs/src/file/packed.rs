@@ -11,7 +11,7 @@ use super::File;
 use crate::error::{At, Result};
 use crate::pack::{Attributes, PackFile, PackStat, When};
 use crate::packs::OpenPack;
-use crate::store::{Errno, Kind, Links, Stat, Time};
+use crate::store::{Errno, Kind, Links, Size, Stat, Time};
 use crate::sync::{Arc, PoisonError, RwLock};
 
 /// Zeros that are written at once. 64 KiB: files of packs are small.
@@ -95,6 +95,18 @@ impl Packed {
 
     pub(super) fn set_len(&self, size: u64) -> Result<()> {
         self.change(|file| file.set_len(size), |this| this.pack.set_len(&this.file, size))
+    }
+
+    /// A pack reserves no room.
+    pub(super) fn allocate(&self, offset: u64, length: u64, size: Size) -> Result<()> {
+        let own = |file: &File| file.allocate(offset, length, size);
+        self.change(own, |this| {
+            let end = offset.saturating_add(length);
+            match size == Size::Grows && this.pack_stat()?.size < end {
+                true => this.pack.set_len(&this.file, end),
+                false => Ok(()),
+            }
+        })
     }
 
     /// Zeros, as far as the file reaches.

@@ -235,6 +235,15 @@ pub enum LockKind {
     Exclusive,
 }
 
+/// What becomes of a file's size when room is reserved behind its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// The file reaches to the end of the room.
+    Grows,
+    /// It is as it was (FALLOC_FL_KEEP_SIZE).
+    Stays,
+}
+
 /// A tree of files. All paths are absolute; final symlinks are followed unless a call says
 /// otherwise.
 pub trait Store: Send + Sync + Debug {
@@ -398,6 +407,14 @@ pub trait StoreFile: Send + Sync + Debug {
         let end = offset.saturating_add(length).min(self.stat()?.len);
         write_zeros(self, offset, end)
     }
+    /// Reserves room for `[offset, offset + length)` if the store can; with [`Size::Grows`] the
+    /// file reaches its end at least. Bytes stay as they are.
+    fn allocate(&self, offset: u64, length: u64, size: Size) -> Result<()> {
+        match size {
+            Size::Grows => grow(self, offset.saturating_add(length)),
+            Size::Stays => Ok(()),
+        }
+    }
     /// Says what close(2) would say: network file systems report there that earlier writes did not
     /// reach the server (EDQUOT, ENOSPC, EIO). The file stays open.
     fn flush(&self) -> Result<()> {
@@ -501,6 +518,14 @@ pub fn write_full(file: &(impl StoreFile + ?Sized), mut buf: &[u8], mut offset: 
         buf = &buf[n..];
     }
     Ok(())
+}
+
+/// Makes the file reach `end` at least.
+pub(crate) fn grow(file: &(impl StoreFile + ?Sized), end: u64) -> Result<()> {
+    match file.stat()?.len < end {
+        true => file.set_len(end),
+        false => Ok(()),
+    }
 }
 
 /// Writes zeros to `[offset, end)`, 4 KiB at a time.

@@ -28,7 +28,7 @@ impl Fixture {
             memory.mkdir(Path::new(dir), 0o755).unwrap();
         }
         let faults = FaultStore::new(Arc::new(memory.clone()));
-        Fixture { memory, faults, config: Config { shared_memory: None, ..Config::default() } }
+        Fixture { memory, faults, config: Config { shared_memory: None, ..Config::shared() } }
     }
 
     /// A process whose storage may fail.

@@ -29,7 +29,7 @@ impl Scratch {
 
     /// Processes with this configuration are on one node.
     pub fn config(&self) -> Config {
-        Config { shared_memory: Some(self.0.join("shm")), ..Config::default() }
+        Config { shared_memory: Some(self.0.join("shm")), ..Config::shared() }
     }
 }
 

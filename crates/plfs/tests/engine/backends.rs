@@ -24,7 +24,7 @@ fn process(store: Arc<dyn Store>, backends: &[&str]) -> Plfs {
         shared_memory: None,
         streams: 1,
         backends: backends.iter().map(PathBuf::from).collect(),
-        ..Config::default()
+        ..Config::shared()
     };
     Plfs::new(store, config)
 }

@@ -20,7 +20,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Fixture {
         let root = fresh_dir();
-        Fixture { root, config: Config::default() }
+        Fixture { root, config: Config::shared() }
     }
 
     /// Another process, as far as one process can play it.

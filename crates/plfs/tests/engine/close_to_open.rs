@@ -29,7 +29,7 @@ impl Node {
     }
 
     fn config(&self, close_to_open: CloseToOpen) -> Config {
-        Config { shared_memory: Some(self.0.clone()), close_to_open, ..Config::default() }
+        Config { shared_memory: Some(self.0.clone()), close_to_open, ..Config::shared() }
     }
 }
 
@@ -217,7 +217,7 @@ fn one_node_agrees_with_the_model() {
             compact_bytes: rng.pick(&[0, 8 << 10]),
             shared_memory: Some(shared.clone()),
             close_to_open: CloseToOpen::OneNode,
-            ..Config::default()
+            ..Config::shared()
         };
         let store = Arc::new(CloseToOpenStore::new(server()));
         let run = || World::new(store, Path::new("/m"), vec![config], &[0, 0, 0, 0]).run(list);

@@ -34,7 +34,7 @@ impl Fixture {
     fn config(&self, node: &str) -> Config {
         let dir = self.shared.join(node);
         std::fs::create_dir_all(&dir).unwrap();
-        Config { shared_memory: (!node.is_empty()).then_some(dir), ..Config::default() }
+        Config { shared_memory: (!node.is_empty()).then_some(dir), ..Config::shared() }
     }
 
     fn process(&self) -> Plfs {

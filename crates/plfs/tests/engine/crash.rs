@@ -25,7 +25,7 @@ impl Node {
     pub fn process(&self, store: Arc<dyn Store>) -> Plfs {
         Plfs::new(
             store,
-            Config { shared_memory: Some(self.0.clone()), streams: 2, ..Config::default() },
+            Config { shared_memory: Some(self.0.clone()), streams: 2, ..Config::shared() },
         )
     }
 }
@@ -247,7 +247,7 @@ fn power_loss(seed: u64, steps: usize, kind: Left, workload: Workload) -> Result
             shared_memory: Some(node.0.clone()),
             streams: 2,
             workload,
-            ..Config::default()
+            ..Config::shared()
         };
         let process = |_| Plfs::new(Arc::new(store.clone()), config.clone());
         let processes: Vec<Plfs> = (0..2).map(process).collect();
@@ -432,7 +432,7 @@ fn sync_named(path: &str, backends: &[&str]) -> Vec<String> {
     let config = Config {
         shared_memory: Some(node.0.clone()),
         backends: backends.iter().map(PathBuf::from).collect(),
-        ..Config::default()
+        ..Config::shared()
     };
     let plfs = Plfs::new(store, config);
     let file = open(&plfs, Path::new(path)).unwrap();

@@ -14,7 +14,7 @@ use plfs_testkit::MemStore;
 use crate::scratch::{Scratch, open};
 
 fn elsewhere(memory: &MemStore) -> Plfs {
-    Plfs::new(Arc::new(memory.elsewhere()), Config { shared_memory: None, ..Config::default() })
+    Plfs::new(Arc::new(memory.elsewhere()), Config { shared_memory: None, ..Config::shared() })
 }
 
 fn open_to_read(plfs: &Plfs, path: &Path) -> File {

@@ -31,7 +31,7 @@ fn config(backends: &[&str]) -> Config {
         shared_memory: None,
         streams: 2,
         backends: backends.iter().map(PathBuf::from).collect(),
-        ..Config::default()
+        ..Config::shared()
     }
 }
 

@@ -21,7 +21,7 @@ impl Fixture {
 
     /// Without shared memory every process is a node of its own.
     fn process(&self) -> Plfs {
-        Plfs::new(Arc::new(self.0.clone()), Config { shared_memory: None, ..Config::default() })
+        Plfs::new(Arc::new(self.0.clone()), Config { shared_memory: None, ..Config::shared() })
     }
 }
 

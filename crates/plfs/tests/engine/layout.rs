@@ -28,7 +28,7 @@ fn process(memory: &MemStore, backends: &[&str]) -> Plfs {
         shared_memory: None,
         streams: 3,
         backends: backends.iter().map(PathBuf::from).collect(),
-        ..Config::default()
+        ..Config::shared()
     };
     Plfs::new(Arc::new(memory.clone()), config)
 }
@@ -141,7 +141,7 @@ fn a_backend_that_is_drained_is_left_out() {
     put(&memory, "/r/.plfs/backends/0001", text.as_bytes());
     put(&memory, "/r/a/.plfs-layout", b"plfs-layout 1\nbackends all\n");
     put(&memory, "/r/c/.plfs-layout", b"plfs-layout 1\nbackends 0001\n");
-    let config = Config { shared_memory: None, ..Config::default() };
+    let config = Config { shared_memory: None, ..Config::shared() };
     let plfs = Plfs::new(Arc::new(memory.clone()), config);
     assert_eq!(made(&plfs, "/r/a/f"), (8, vec![0]));
     let error = create(&plfs, "/r/c/f").unwrap_err();
@@ -260,7 +260,7 @@ fn a_change_is_whole_or_not_at_all() {
         plfs.set_directory_layout(Path::new("/m/a"), Some(&streams(2))).unwrap();
         let store = plfs_testkit::FaultStore::new(Arc::new(memory.clone()));
         store.kill_at(at);
-        let config = Config { mounts: vec!["/m".into()], shared_memory: None, ..Config::default() };
+        let config = Config { mounts: vec!["/m".into()], shared_memory: None, ..Config::shared() };
         let faulty = Plfs::new(Arc::new(store), config);
         let done = faulty.set_directory_layout(Path::new("/m/a"), Some(&streams(6)));
         for seed in 0..16 {

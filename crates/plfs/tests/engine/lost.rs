@@ -52,7 +52,7 @@ impl Fixture {
             backends: vec![root.join("other")],
             shared_memory: None,
             streams: 2,
-            ..Config::default()
+            ..Config::shared()
         };
         Fixture { root, config, store: FaultStore::new(Arc::new(PosixStore::new())) }
     }

@@ -54,7 +54,7 @@ fn nodes(shm: &Dir, seed: u64, workload: Workload) -> Vec<Config> {
         compact_bytes: rng.pick(&[0, 8 << 10, 64 << 20]),
         shared_memory: shared.map(|name| shm.sub(name)),
         workload,
-        ..Config::default()
+        ..Config::shared()
     };
     vec![config(Some("node0")), config(Some("node1")), config(None)]
 }
@@ -131,7 +131,7 @@ fn random_steps(total: u64, workload: Workload) {
 fn who_leaves_a_file_without_a_name_keeps_it() {
     let memory: Arc<dyn Store> = Arc::new(MemStore::new().shared());
     memory.mkdir(Path::new("/m"), 0o755).unwrap();
-    let config = Config { shared_memory: None, asked_names: 0, ..Config::default() };
+    let config = Config { shared_memory: None, asked_names: 0, ..Config::shared() };
     let plfs = Plfs::new(memory, config);
     let (path, other) = (Path::new("/m/f"), Path::new("/m/g"));
     open(&plfs, other).close().unwrap();
@@ -159,7 +159,7 @@ fn open(plfs: &Plfs, path: &Path) -> File {
 
 fn node() -> (Dir, Config, PathBuf) {
     let dir = Dir::new();
-    let config = Config { shared_memory: Some(dir.sub("node")), ..Config::default() };
+    let config = Config { shared_memory: Some(dir.sub("node")), ..Config::shared() };
     let path = dir.sub("root").join("f");
     (dir, config, path)
 }
@@ -220,7 +220,7 @@ fn what_is_written_after_an_open_is_younger_than_what_was_committed_before_it() 
 fn what_is_written_after_something_was_seen_wins_whatever_the_clocks_say() {
     for (created, wrote, how) in (0..12).map(|case| (case % 2 == 0, case / 2 % 2 == 0, case / 4)) {
         let (dir, config, path) = node();
-        let ahead = Config { shared_memory: Some(dir.sub("ahead")), ..Config::default() };
+        let ahead = Config { shared_memory: Some(dir.sub("ahead")), ..Config::shared() };
         let (one, two) = (Plfs::posix(config.clone()), Plfs::posix(ahead.clone()));
         if !created {
             open(&Plfs::posix(config.clone()), &path).close().unwrap();
@@ -263,8 +263,7 @@ fn what_is_written_after_something_was_seen_wins_whatever_the_clocks_say() {
 fn who_goes_by_the_clock_of_a_file_does_not_take_it_into_the_future() {
     let (dir, memory) = (Dir::new(), MemStore::new().shared());
     memory.mkdir(Path::new("/m"), 0o755).unwrap();
-    let config =
-        Config { shared_memory: Some(dir.sub("one")), asked_names: 0, ..Config::default() };
+    let config = Config { shared_memory: Some(dir.sub("one")), asked_names: 0, ..Config::shared() };
     let plfs = Plfs::new(Arc::new(memory.clone()), config);
     let file = open(&plfs, Path::new("/m/f"));
     for _ in 0..100 {
@@ -294,7 +293,7 @@ fn who_goes_by_the_clock_of_a_file_wins_over_what_was_committed_before() {
         let path = Path::new("/m/f");
         let node = |name: &str| {
             let config =
-                Config { shared_memory: Some(dir.sub(name)), asked_names: 0, ..Config::default() };
+                Config { shared_memory: Some(dir.sub(name)), asked_names: 0, ..Config::shared() };
             Plfs::new(Arc::new(memory.clone()), config)
         };
         let ahead = node("ahead");
@@ -341,13 +340,13 @@ fn who_goes_by_the_clock_of_a_file_wins_over_what_was_committed_before() {
 #[test]
 fn a_block_of_another_node_with_the_same_stamp_is_read() {
     let (dir, config, path) = node();
-    let ahead = Config { shared_memory: Some(dir.sub("ahead")), ..Config::default() };
+    let ahead = Config { shared_memory: Some(dir.sub("ahead")), ..Config::shared() };
     let theirs = open(&Plfs::posix(ahead), &path);
     theirs.write_at(b"theirs", 0).unwrap();
     an_hour_ahead(&dir.sub("ahead"));
     theirs.write_at(b"later ", 0).unwrap();
     theirs.close().unwrap();
-    let nodes = [config, Config { shared_memory: Some(dir.sub("other")), ..Config::default() }]
+    let nodes = [config, Config { shared_memory: Some(dir.sub("other")), ..Config::shared() }]
         .map(Plfs::posix);
     let [one, two] = [0, 1].map(|i| open(&nodes[i], &path));
     one.write_at(b"one", 10).unwrap();
@@ -370,7 +369,7 @@ fn an_append_goes_behind_what_was_seen() {
         let (dir, config, path) = node();
         let (one, two) = (
             Plfs::posix(config.clone()),
-            Plfs::posix(Config { shared_memory: Some(dir.sub("other")), ..Config::default() }),
+            Plfs::posix(Config { shared_memory: Some(dir.sub("other")), ..Config::shared() }),
         );
         let mine = open(&one, &path);
         assert_eq!(mine.append(b"one ").unwrap(), (0, 4));

@@ -22,7 +22,7 @@ impl Node {
     }
 
     fn config(&self) -> Arc<Config> {
-        Arc::new(Config { shared_memory: Some(self.0.clone()), streams: 2, ..Config::default() })
+        Arc::new(Config { shared_memory: Some(self.0.clone()), streams: 2, ..Config::shared() })
     }
 
     pub fn open(&self, store: &MemStore, options: PackOptions) -> Pack {

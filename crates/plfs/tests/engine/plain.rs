@@ -5,9 +5,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use plfs::store::{Errno, Links, Open, PosixStore, Store, Time};
+use plfs::store::{Errno, Links, Open, PosixStore, Size, Store, Time};
 use plfs::{
     Config, Decision, File, Health, OpenOptions, Opened, Plfs, Severity, Workload, Writers,
     decision_of,
@@ -90,7 +92,7 @@ impl Place {
     }
 
     fn repair(&self) -> Vec<String> {
-        plfs::repair(&self.store(), &Config::default(), &self.only(), 0).unwrap()
+        plfs::repair(&self.store(), &Config::shared(), &self.only(), 0).unwrap()
     }
 }
 
@@ -130,7 +132,7 @@ fn a_second_writer_promotes_the_file_and_both_find_their_bytes() {
     let store: Arc<dyn Store> = Arc::new(MemStore::new().shared());
     store.mkdir(Path::new("/m"), 0o755).unwrap();
     let node = || {
-        let config = Config { workload: Workload::Auto, shared_memory: None, ..Config::default() };
+        let config = Config { workload: Workload::Auto, shared_memory: None, ..Config::shared() };
         Plfs::new(store.clone(), config)
     };
     let (here, there, path) = (node(), node(), Path::new("/m/f"));
@@ -193,6 +195,30 @@ fn who_pins_a_file_whose_promoter_was_killed_finishes_the_container() {
     assert_eq!(place.read("f"), b"aabb");
 }
 
+/// S39. Who did not own the file took it for plain, and wrote in place what disappeared below the
+/// logs as soon as its owner finished the container.
+#[test]
+fn who_may_not_finish_a_container_is_refused() {
+    let place = Place::new();
+    place.create("f", b"aaaa").close().unwrap();
+    let decided = Decision::Container {
+        uuid: plfs_format::Uuid([0x5a; 16]),
+        ino: fs::metadata(place.path("f")).unwrap().ino(),
+        root: place.root().into_os_string().into_encoded_bytes(),
+    };
+    let other = Arc::new(FaultStore::new(place.store()).acting_as(5002));
+    let config = Config { workload: Workload::Auto, ..place.scratch.config() };
+    let other = plain(Plfs::new(other, config).open(&place.path("f"), SEVERAL).unwrap());
+    let name = place.store().open(&place.path("f"), Open::READ_WRITE).unwrap();
+    name.set_new_attribute("user.plfs", &decided.encode()).unwrap();
+    assert_eq!(other.pin("mapped for writing").unwrap_err().errno(), Errno::BUSY);
+    place.promote("f").close().unwrap();
+    assert!(!other.pin("mapped for writing").unwrap());
+    other.write_at(b"bb", 2).unwrap();
+    other.close().unwrap();
+    assert_eq!(place.read("f"), b"aabb");
+}
+
 /// A promoter's stamps begin 10 ms behind the file's modification time, which ticks. They lay in
 /// the future: what was written in place in these 10 ms, later, was hidden by them.
 #[test]
@@ -211,6 +237,31 @@ fn what_is_written_in_place_after_a_promoters_write_is_newer() {
     first.close().unwrap();
     second.close().unwrap();
     assert_eq!(place.read("f"), b"ccba");
+}
+
+/// S24. Who reserved room in place looked for a container first, but not under the gate: the room
+/// was then behind the base of one that was made in between, and the file as short as before.
+#[test]
+fn room_that_is_reserved_in_place_counts_beside_a_promoter() {
+    let place = Arc::new(Place::new());
+    let store = FaultStore::new(place.store());
+    let config = Config { workload: Workload::Auto, shared_memory: None, ..place.scratch.config() };
+    let process = Plfs::new(Arc::new(store.clone()), config);
+    let first = plain(process.open(&place.path("f"), OpenOptions::create()).unwrap());
+    first.write_at(b"aaaa", 0).unwrap();
+    let (made, is_made) = mpsc::channel();
+    let others = place.clone();
+    store.before("/f", Op::Allocate, move || {
+        let promoter = thread::spawn(move || others.promote("f").close().unwrap());
+        // It waits for the gate, for longer than this.
+        thread::sleep(Duration::from_millis(30));
+        made.send(promoter).unwrap();
+    });
+    first.allocate(0, 50, Size::Grows).unwrap();
+    is_made.recv().unwrap().join().unwrap();
+    first.close().unwrap();
+    let second = logical(place.process().open(&place.path("f"), SEVERAL).unwrap());
+    assert_eq!(second.len().unwrap(), 50);
 }
 
 /// S36. A promoter takes the file's modification time into the clock of the container. Behind a
@@ -629,7 +680,7 @@ fn a_file_of_another_user_stays_plain() {
     let store: Arc<dyn Store> = Arc::new(MemStore::new());
     store.mkdir(Path::new("/m"), 0o755).unwrap();
     let path = Path::new("/m/f");
-    let config = Config { workload: Workload::Auto, shared_memory: None, ..Config::default() };
+    let config = Config { workload: Workload::Auto, shared_memory: None, ..Config::shared() };
     let plfs = Plfs::new(store.clone(), config);
     plain(plfs.open(path, OpenOptions::create()).unwrap()).close().unwrap();
     let uid = store.stat(path, Links::Stay).unwrap().uid + 1;

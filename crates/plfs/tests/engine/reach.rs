@@ -130,7 +130,7 @@ impl Fixture {
         [&root, &backend].into_iter().for_each(|dir| make_dirs(&*store, dir));
         make_dirs(&*store, &base.join("victim"));
         let config =
-            Config { shared_memory: None, backends: vec![backend.clone()], ..Config::default() };
+            Config { shared_memory: None, backends: vec![backend.clone()], ..Config::shared() };
         let name = root.join("f");
         let plfs = || Plfs::new(store.clone(), config.clone());
         let mut files = Vec::new();
@@ -484,7 +484,7 @@ fn who_renames_a_directory_above_an_open_file_loses_nothing() {
         for dir in [up.join("m/sub"), scratch.base.join("b")] {
             make_dirs(&*store, &dir);
         }
-        let config = Config { backends: vec![scratch.base.join("b")], ..Config::default() };
+        let config = Config { backends: vec![scratch.base.join("b")], ..Config::shared() };
         let plfs = Plfs::new(store.clone(), config.clone());
         let put = |name: &str| {
             let file = open(&plfs, &up.join(name)).unwrap();

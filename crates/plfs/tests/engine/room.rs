@@ -66,7 +66,7 @@ fn process(store: Arc<dyn Store>) -> Plfs {
         shared_memory: None,
         streams: 1,
         backends: ["/n", "/o"].map(PathBuf::from).to_vec(),
-        ..Config::default()
+        ..Config::shared()
     };
     Plfs::new(store, config)
 }

@@ -35,10 +35,10 @@ impl Drop for Fixture {
 
 fn on_each_fixture(test: impl Fn(&Fixture)) {
     let root = fresh_dir();
-    test(&Fixture { store: Arc::new(PosixStore::new()), root, config: Config::default() });
+    test(&Fixture { store: Arc::new(PosixStore::new()), root, config: Config::shared() });
     let memory = MemStore::new();
     memory.mkdir(Path::new("/m"), 0o755).unwrap();
-    let config = Config { shared_memory: None, ..Config::default() };
+    let config = Config { shared_memory: None, ..Config::shared() };
     test(&Fixture { store: Arc::new(memory), root: "/m".into(), config });
 }
 

@@ -41,7 +41,7 @@ impl World {
     }
 
     fn on(&self, store: Arc<dyn Store>) -> Plfs {
-        Plfs::new(store, Config { shared_memory: Some(self.node.clone()), ..Config::default() })
+        Plfs::new(store, Config { shared_memory: Some(self.node.clone()), ..Config::shared() })
     }
 
     /// An ordinary file.

@@ -34,7 +34,7 @@ impl Client {
     }
 
     fn process(self: &Arc<Client>) -> Plfs {
-        Plfs::new(self.clone(), Config { shared_memory: None, ..Config::default() })
+        Plfs::new(self.clone(), Config { shared_memory: None, ..Config::shared() })
     }
 }
 
@@ -199,7 +199,7 @@ fn a_container_that_stays_as_it_is_is_listed_once() {
     file.commit().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let plfs =
-        Plfs::new(Arc::new(looking.clone()), Config { shared_memory: None, ..Config::default() });
+        Plfs::new(Arc::new(looking.clone()), Config { shared_memory: None, ..Config::shared() });
     let reader = open(&plfs);
     let index_opens = || {
         looking

@@ -43,7 +43,7 @@ fn strided_calls_agree_with_bytes() {
             streams: 1 + rng.below(2) as u16,
             buffer_bytes: rng.pick(&[8 << 10, 64 << 20]),
             segment_bytes: rng.pick(&[64 << 10, 1 << 40]),
-            ..Config::default()
+            ..Config::shared()
         });
         let process = || Plfs::new(Arc::new(store.clone()), config.clone());
         let (mut writer, mut truth) = (open(&process(), &path), Vec::new());
@@ -108,7 +108,7 @@ fn strided_calls_agree_with_bytes() {
 
 #[test]
 fn a_million_pieces_are_one_record() {
-    let (store, config, path) = memory(Config::default());
+    let (store, config, path) = memory(Config::shared());
     let plfs = Plfs::new(Arc::new(store), config);
     for stride in [24, -24] {
         let file = open(&plfs, &path);
@@ -149,7 +149,7 @@ fn a_million_pieces_are_one_record() {
 fn a_pattern_splits_where_a_region_ends() {
     let dir = PathBuf::from(format!("/dev/shm/plfs-strided-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
-    let config = Config { streams: 1, shared_memory: Some(dir.clone()), ..Config::default() };
+    let config = Config { streams: 1, shared_memory: Some(dir.clone()), ..Config::shared() };
     let process = || Plfs::new(Arc::new(PosixStore::new()), config.clone());
     let (one, two) = (open(&process(), &dir.join("f")), open(&process(), &dir.join("f")));
     // A piece of both each 16 bytes, 500 pieces a call: 16 calls fill the first region of 64 KiB.
@@ -186,7 +186,7 @@ fn a_pattern_splits_where_a_region_ends() {
 fn what_a_full_storage_takes_is_written() {
     for (room, stride) in [(20_050, 300), (20_050, -300), (50, 300), (100, 300), (25_000, 300)] {
         // Buffers of 16 KiB: what is longer goes to the store at once.
-        let (store, config, path) = memory(Config { buffer_bytes: 32 << 10, ..Config::default() });
+        let (store, config, path) = memory(Config { buffer_bytes: 32 << 10, ..Config::shared() });
         let faults = FaultStore::new(Arc::new(store.clone()));
         let plfs = Plfs::new(Arc::new(faults.clone()), config.clone());
         let file = open(&plfs, &path);
@@ -222,7 +222,7 @@ fn what_a_full_storage_takes_is_written() {
 /// A piece cannot be read: those before it are given, and the call that begins there fails.
 #[test]
 fn what_can_be_read_before_a_failure_is_given() {
-    let (store, config, path) = memory(Config::default());
+    let (store, config, path) = memory(Config::shared());
     let faults = FaultStore::new(Arc::new(store.clone()));
     let mut logs = Vec::new();
     let files = [0, 1].map(|i| {
@@ -243,7 +243,7 @@ fn what_can_be_read_before_a_failure_is_given() {
 
 #[test]
 fn arguments_are_checked_before_anything_is_written() {
-    let (store, config, path) = memory(Config::default());
+    let (store, config, path) = memory(Config::shared());
     let plfs = Plfs::new(Arc::new(store), config);
     let file = open(&plfs, &path);
     const MAX: u64 = i64::MAX as u64;

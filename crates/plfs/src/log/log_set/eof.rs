@@ -96,6 +96,17 @@ impl<'a> Cutting<'a> {
         Cutting { words, _lock: lock }
     }
 
+    /// Where the file ends for the node: for all who write, as nobody does meanwhile.
+    pub fn eof(&self) -> u64 {
+        let done = self.words[CUTS_DONE].load(Ordering::SeqCst);
+        eof(self.words, done).0.load(Ordering::SeqCst) & !TURN
+    }
+
+    /// Leaves the file as it is.
+    pub fn cancel(self) {
+        self.words[CUTS].fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Says that the file was cut to `size`, with this stamp: the index log has it.
     pub fn done(self, size: u64, stamp: u64) {
         set(self.words, size, stamp);
@@ -236,10 +247,8 @@ impl LogSet {
             // Whoever was faster has set the end of file, and others may have appended there.
             if words[CUT].load(Ordering::SeqCst) < cut {
                 let cutting = Cutting::begin(words, lock);
-                let done = words[CUTS_DONE].load(Ordering::SeqCst);
                 let is_written = words[WRITTEN].load(Ordering::SeqCst) >= cut;
-                let reached = eof(words, done).0.load(Ordering::SeqCst) & !TURN;
-                let least = if is_written { reached } else { 0 };
+                let least = if is_written { cutting.eof() } else { 0 };
                 cutting.done(size.max(least), cut);
                 return Ok(());
             }

@@ -19,7 +19,9 @@ use super::fd::{BEHIND_STANDARD, BareFd, HighFd, base_fd};
 use super::file_system::{mounts, type_of_mount};
 use crate::store::beneath::PlaceFd;
 use crate::store::shm::{fcntl_lock, fcntl_number};
-use crate::store::{Bytes, Errno, LockKind, Open, Result, Stat, StoreFile, write_zeros};
+use crate::store::{
+    Bytes, Errno, LockKind, Open, Result, Size, Stat, StoreFile, grow, write_zeros,
+};
 use crate::sync::Arc;
 
 #[derive(Debug)]
@@ -130,6 +132,21 @@ impl StoreFile for PosixFile {
             |how| retry_on_intr(|| rustix::fs::fallocate(self.as_fd(), how, offset, end - offset));
         match punch(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(self, offset, end),
+            other => other,
+        }
+    }
+
+    fn allocate(&self, offset: u64, length: u64, size: Size) -> Result<()> {
+        let how = match size {
+            Size::Grows => FallocateFlags::empty(),
+            Size::Stays => FallocateFlags::KEEP_SIZE,
+        };
+        match retry_on_intr(|| rustix::fs::fallocate(self.as_fd(), how, offset, length)) {
+            // No room is reserved, but the size is what was asked for.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => match size {
+                Size::Grows => grow(self, offset.saturating_add(length)),
+                Size::Stays => Ok(()),
+            },
             other => other,
         }
     }
