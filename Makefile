@@ -135,6 +135,7 @@ bench: build ## measure: shared file and file per process, direct and through PL
 ci: export CARGO_INCREMENTAL = 0
 ci: export CARGO_PROFILE_RELEASE_LTO = off
 ci: export CARGO_PROFILE_TEST_DEBUG = 0
+ci: export CARGO_PROFILE_RELEASE_DEBUG = 0
 ci: ## what the gate runs: lint and test, where a skipped test is a failure
 	$(MAKE) --no-print-directory lint
 	CI=true $(MAKE) --no-print-directory test

@@ -4,4 +4,5 @@
 # Proves: containers that earlier versions wrote are read, and take new logs
 # Takes 5 s
 set -u
+export PLFS_WORKLOAD=shared
 exec python3 "$(dirname "$(realpath "$0")")/run.py" "$1"

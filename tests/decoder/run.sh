@@ -10,6 +10,7 @@ set -u
 here=$(dirname "$(realpath "$0")")
 build=$(realpath "$1") && shift || exit 2
 status=0
+export PLFS_WORKLOAD=shared
 if [ $# = 0 ] || [[ " $* " = *" test_decode "* ]]; then python3 -m unittest discover -v -s "$here" || status=1; fi
 if [ $# = 0 ]; then set -- ""; fi
 for word; do

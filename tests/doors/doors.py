@@ -352,15 +352,18 @@ class Fuse(Door):
         return f"{self.work}/mount.{'small' if small else node}"
 
 
-class FuseAuto(Fuse):
-    """Mounts whose new files are plain, and that are of one node: a file that both open for writing
-    becomes a container."""
+def born_plain(of):
+    """The door for files that are plain until others write them: the processes are of one node, and
+    a file that two of them open for writing becomes a container."""
 
-    lacks = {"container": "a new file is plain"}
-    is_born_plain = True
+    class Auto(of):
+        lacks = dict(of.lacks, container="a new file is plain")
+        is_born_plain = True
 
-    def environment(self, node):
-        return dict(super().environment(0), PLFS_WORKLOAD="auto")
+        def environment(self, node):
+            return dict(super().environment(0), PLFS_WORKLOAD="auto")
+
+    return Auto
 
 
 class FuseSmall(Fuse):
@@ -435,11 +438,14 @@ class Plain(Door):
 
 DOORS = {
     "rust": Rust,
+    "rust-auto": born_plain(Rust),
     "c": C,
+    "c-auto": born_plain(C),
     "preload": Preload,
+    "preload-auto": born_plain(Preload),
     "preload-small": PreloadSmall,
     "fuse": Fuse,
-    "fuse-auto": FuseAuto,
+    "fuse-auto": born_plain(Fuse),
     "fuse-small": FuseSmall,
     "mpich": Mpi,
     "openmpi": Mpi,

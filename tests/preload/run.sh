@@ -23,7 +23,8 @@ export T_BIN=$work/bin LC_ALL=C TZ=UTC
 mkdir "$T_BIN"
 limit="timeout -k 5 ${T_TIMEOUT_S:-120}"
 
-shimmed() { env LD_PRELOAD="$preload" PLFS_MOUNTS="$work/mount" "$@"; }
+workload=$PLFS_WORKLOAD
+shimmed() { env LD_PRELOAD="$preload" PLFS_MOUNTS="$work/mount" PLFS_WORKLOAD="$workload" "$@"; }
 
 # Type, mode, links, size and checksum of all that is below the current directory.
 dump='find . -mindepth 1 | sort | while read -r f; do
@@ -33,23 +34,23 @@ dump='find . -mindepth 1 | sort | while read -r f; do
 # Runs it plain, and in a managed directory: once for files that are containers from the start, and
 # once for files that are plain until others write them.
 run_compared() { # NAME COMMAND...
-    local name=$1 plain=0 door workload failed=; shift
+    local name=$1 plain=0 door workload=$workload failed=; shift
     rm -rf "$work/plain"; mkdir -p "$work/plain/t"
     (cd "$work/plain/t" && T_HERE=$PWD T_MANAGED=$work/plain $limit "$@" < /dev/null > "$work/plain.out" 2> "$work/plain.err") || plain=$?
     if [ $plain = 77 ]; then result "$name" skip "$(tail -1 "$work/plain.err")"; return; fi
     (cd "$work/plain/t" && bash -c "$dump") >> "$work/plain.out" 2>&1
     for workload in ${T_WORKLOAD:-shared auto}; do
-        [ -n "${T_WORKLOAD:-}" ] || export PLFS_WORKLOAD=$workload
         [ -d "$work/mount" ] && shimmed rm -rf "$work/mount"
         rm -rf "$work/mount"; mkdir -p "$work/mount/t"
-        if [ -n "${T_WORKLOAD:-}" ]; then
+        if [ "$workload" = small ]; then
+            # Which a directory is by its layout only.
+            workload=auto
             shimmed true
-            "$build/bin/plfs" layout --workload "$T_WORKLOAD" "$work/mount/t" > /dev/null
+            "$build/bin/plfs" layout --workload small "$work/mount/t" > /dev/null
         fi
         door=0
         (cd "$work/mount/t" && T_HERE=$PWD T_MANAGED=$work/mount shimmed $limit "$@" < /dev/null > "$work/mount.out" 2> "$work/mount.err") || door=$?
         (cd "$work/mount/t" && shimmed bash -c "$dump") >> "$work/mount.out" 2>&1
-        unset PLFS_WORKLOAD
         [ $plain = $door ] && cmp -s "$work/plain.out" "$work/mount.out" && continue
         failed+=" exit $plain plain, $door mounted ($workload)"
         diff "$work/plain.out" "$work/mount.out" | head -n "${T_LINES:-15}" | show

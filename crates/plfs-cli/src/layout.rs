@@ -46,7 +46,7 @@ impl Shown {
             path: JsonPath::of(dir),
             workload: Value::new(
                 workload.map(|said| (said.value.word().into(), said.by)),
-                || Workload::Shared.word().into(),
+                || config.workload_of(&file).word().into(),
                 || config.origin_for("workload", &file),
             ),
             streams: Value::new(

@@ -45,7 +45,7 @@ pub fn unpack(out: &mut Out, shows: bool, json: bool, dirs: &[PathBuf]) -> Resul
         // First, so that no program makes a new file in the pack meanwhile.
         if plfs.workload_of(&dir.join("file"))? == Workload::Small {
             let mut layout = plfs.own_layout(dir)?.unwrap_or_default();
-            layout.workload = Some(Workload::Shared);
+            layout.workload = Some(Workload::Auto);
             plfs.set_directory_layout(dir, Some(&layout))?;
         }
         moved(shows, |told| plfs.unpack_dir(dir, told))

@@ -81,8 +81,9 @@ impl Server {
             writers: Writers::Unknown,
         };
         match self.plfs.open(path, options)? {
-            Opened::Logical(file) => drop(self.files.insert(words[1].into(), file)),
-            Opened::Plain(_) => return Err(Error::NotAContainer { path: path.into() }),
+            Opened::Logical(file) | Opened::Plain(file) => {
+                drop(self.files.insert(words[1].into(), file));
+            }
         }
         Ok(())
     }

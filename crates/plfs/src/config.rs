@@ -102,7 +102,7 @@ impl Default for Config {
             asked_names: 130,
             shared_memory: Some(PathBuf::from("/dev/shm")),
             close_to_open: CloseToOpen::Refuse,
-            workload: Workload::Shared,
+            workload: Workload::Auto,
             managed: Vec::new(),
             given: Vec::new(),
         }
