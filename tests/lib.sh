@@ -5,7 +5,8 @@
 failed=
 # What somebody has in ~/.plfsrc or /etc/plfsrc is not what is tested.
 export PLFSRC=
-# What most suites test are containers. Those of files that are plain until others write them say so.
+# What most suites test are containers; tests of files that are plain until others write them say
+# so.
 export PLFS_WORKLOAD=${PLFS_WORKLOAD-shared}
 
 result() { # NAME ok|skip|fail [DETAIL]

@@ -676,7 +676,9 @@ def nothing_is_past_the_last_offset(w):
     last = (1 << 63) - 1
     # The kernel finds out first, if the call goes through it: an end that no number can say is
     # EINVAL.
-    w.refuses("EFBIG" if w.door.name.removesuffix("-auto") in LIBRARY else "EINVAL", f.write, last, b"x")
+    w.refuses(
+        "EFBIG" if w.door.name.removesuffix("-auto") in LIBRARY else "EINVAL", f.write, last, b"x"
+    )
     f.write(0, b"kept")
     assert f.size() == 4 and f.read(last - 10, 5) == b""
 

@@ -257,7 +257,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes `bytes` at the end of the file, as [`Writer::write`] does; gives where. For `size` see
+    /// Writes `bytes` at the end of the file, as [`Writer::write`] does; gives where. `size` is for
     /// [`Writer::know_end`].
     pub fn append(
         &self,
