@@ -147,6 +147,10 @@ static void give_own_lock(struct description *d)
 
 void description_share(struct description *d)
 {
+	/* Others have it: own_lock, with which only threads of one process can wait for each other,
+	 * is nobody's any more. */
+	if (atomic_load_explicit(&d->is_shared, memory_order_acquire))
+		return;
 	take_own_lock(d);
 	if (!atomic_load(&d->is_shared)) {
 		pthread_mutexattr_t kind;

@@ -67,6 +67,10 @@ END
     [ ! -e m/s ] && [ -z "$(find m/.plfs -name super)" ]
 }
 
+# Children that execute programs at once, and their parent, met at a lock that only threads of one
+# process can wait for: the others slept for ever.
+t_exec_at_once() { in_m "$work/exec" m/s/f; }
+
 t_programs() {
     mkdir tree tree/a tree/a/b plain
     for i in {1..300}; do seq "$i" > "tree/a/f$i"; seq $((i * 3)) > "tree/a/b/g$i"; done
