@@ -5,19 +5,25 @@
  * libc's streams and getdents64 alike. */
 #include "door.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
 
-/* A listing that gives names of a pack at this moment: of a stream, or of a descriptor. */
+/* A listing that has come to the names of a pack: of a stream, or of a descriptor. That of a stream
+ * stays until it is rewound or closed, so that a position among the names means the same name
+ * whatever is removed meanwhile. */
 struct listing {
 	DIR *dir;
 	int fd;
-	plfs_dir *names;
-	long given;
-	/* The next one, if it did not fit. */
-	const char *next;
-	uint64_t next_ino;
+	/* Number and name of each file, and where in `text` they begin. */
+	char *text;
+	size_t *begins;
+	size_t count, next;
+	/* All were given, or the program went elsewhere: the kernel goes on. */
+	bool ended;
+	/* The kernel's position behind the pack's own name. */
+	long behind;
 	struct dirent entry;
 	struct listing *other;
 };
@@ -64,13 +70,53 @@ static void drop(struct listing *l)
 			break;
 		}
 	listing_unlock();
-	PLFS(plfs_closedir(l->names));
+	free(l->text);
+	free(l->begins);
 	free(l);
+}
+
+/* Makes room for `more` behind `used`, by doubling. False: there is no memory. */
+static bool has_room(void **memory, size_t *room, size_t used, size_t more)
+{
+	if (used + more <= *room)
+		return true;
+	size_t grown = 2 * *room + more + 4096;
+	void *at = realloc(*memory, grown);
+	if (!at)
+		return false;
+	*memory = at;
+	*room = grown;
+	return true;
+}
+
+/* Takes all names over. False: there is no memory. */
+static bool take_names(struct listing *l, plfs_dir *names)
+{
+	void *text = NULL, *begins = NULL;
+	size_t used = 0, text_room = 0, begins_room = 0;
+	uint64_t ino;
+	const char *name;
+	bool done = true;
+	while (done && (name = PLFS_ALWAYS(plfs_door_packed_next(names, &ino)))) {
+		size_t len = strnlen(name, NAME_MAX) + 1;
+		done = has_room(&text, &text_room, used, sizeof ino + len) &&
+		       has_room(&begins, &begins_room, l->count * sizeof used, sizeof used);
+		if (!done)
+			break;
+		((size_t *)begins)[l->count++] = used;
+		memcpy((char *)text + used, &ino, sizeof ino);
+		memcpy((char *)text + used + sizeof ino, name, len);
+		used += sizeof ino + len;
+		((char *)text)[used - 1] = 0;
+	}
+	l->text = text;
+	l->begins = begins;
+	return done;
 }
 
 /* The pack's own name has come: its names are next. 1: there are some; 0: it is none; -1 as ever.
  */
-static int begin(DIR *dir, int fd)
+static int begin(DIR *dir, int fd, struct listing **made)
 {
 	plfs_dir *names = NULL;
 	int saved = errno, rc = PLFS(plfs_door_packed_list(fd, &names));
@@ -79,46 +125,47 @@ static int begin(DIR *dir, int fd)
 		return rc == PLFS_NOT_PACKED ? 0 : (int)to_errno(rc);
 	}
 	struct listing *l = calloc(1, sizeof *l);
-	if (!l) {
-		PLFS(plfs_closedir(names));
+	bool done = l && take_names(l, names);
+	PLFS(plfs_closedir(names));
+	if (!done) {
+		if (l) {
+			free(l->text);
+			free(l->begins);
+		}
+		free(l);
 		errno = ENOMEM;
 		return -1;
 	}
 	l->dir = dir;
 	l->fd = fd;
-	l->names = names;
+	l->behind = dir ? REAL(telldir)(dir) : 0;
 	listing_lock();
 	l->other = all;
 	all = l;
 	atomic_fetch_add(&count, 1);
 	listing_unlock();
+	*made = l;
 	return 1;
 }
 
-/* What telldir says among the names of a pack: how many were given. */
-#define TOLD ((long)1 << 62)
+/* What telldir says among the names of a pack: how many were given. File systems have no positions
+ * below 0; ext4's are 63 bits of a hash. */
+#define TOLD LONG_MIN
 
-static const char *next_name(struct listing *l, uint64_t *ino)
-{
-	const char *name = l->next;
-	*ino = l->next_ino;
-	l->next = NULL;
-	return name ? name : PLFS_ALWAYS(plfs_door_packed_next(l->names, ino));
-}
-
-/* The next entry of a pack; NULL behind the last one, and the listing is gone. */
+/* The next entry of a pack; NULL behind the last one. */
 static struct dirent *next_entry(struct listing *l)
 {
-	uint64_t ino;
-	const char *name = next_name(l, &ino);
-	if (!name) {
-		drop(l);
+	if (l->ended || l->next >= l->count) {
+		l->ended = true;
 		return NULL;
 	}
+	const char *known = l->text + l->begins[l->next++], *name = known + sizeof(uint64_t);
+	uint64_t ino;
+	memcpy(&ino, known, sizeof ino);
 	size_t len = strlen(name);
 	l->entry.d_ino = ino;
 	l->entry.d_type = DT_REG;
-	l->entry.d_off = TOLD | ++l->given;
+	l->entry.d_off = TOLD | (long)l->next;
 	l->entry.d_reclen = (unsigned short)((offsetof(struct dirent, d_name) + len + 1 + 7) &
 					     ~(size_t)7);
 	memcpy(l->entry.d_name, name, len + 1);
@@ -143,10 +190,17 @@ EXPORT struct dirent *readdir(DIR *dir)
 	struct listing *l = find(dir, -1);
 	struct dirent *e = l ? next_entry(l) : NULL;
 	while (!e && (e = REAL(readdir)(dir)) && hidden(dirfd(dir), e->d_name)) {
-		int begun = is_pack(e->d_name) ? begin(dir, dirfd(dir)) : 0;
-		if (begun < 0)
+		bool pack = is_pack(e->d_name);
+		e = NULL;
+		if (!pack)
+			continue;
+		if (!l && begin(dir, dirfd(dir), &l) < 0)
 			return NULL;
-		e = begun ? next_entry(find(dir, -1)) : NULL;
+		if (!l)
+			continue;
+		l->next = 0;
+		l->ended = false;
+		e = next_entry(l);
 	}
 	return e;
 }
@@ -179,25 +233,32 @@ EXPORT void rewinddir(DIR *dir)
 EXPORT long telldir(DIR *dir)
 {
 	struct listing *l = find(dir, -1);
-	return l ? TOLD | l->given : REAL(telldir)(dir);
+	return l && !l->ended ? TOLD | (long)l->next : REAL(telldir)(dir);
+}
+
+/* Reads a stream anew until the pack's names begin. NULL: it has no pack. */
+static struct listing *find_names(DIR *dir)
+{
+	struct listing *l = NULL;
+	struct dirent *e;
+	REAL(rewinddir)(dir);
+	while ((e = REAL(readdir)(dir)))
+		if (is_pack(e->d_name))
+			return begin(dir, dirfd(dir), &l) > 0 ? l : NULL;
+	return NULL;
 }
 
 EXPORT void seekdir(DIR *dir, long position)
 {
-	drop(find(dir, -1));
-	if (door_thread.inside || !(position & TOLD)) {
-		REAL(seekdir)(dir, position);
-		return;
-	}
-	/* The kernel goes on behind the pack. */
-	struct dirent *e;
-	REAL(rewinddir)(dir);
-	while ((e = REAL(readdir)(dir)) && !is_pack(e->d_name))
-		;
-	if (e && begin(dir, dirfd(dir)) > 0)
-		for (long i = 0; i < (position & ~TOLD); i++)
-			if (!next_entry(find(dir, -1)))
-				break;
+	struct listing *l = find(dir, -1);
+	if (position < 0 && !l && !door_thread.inside)
+		l = find_names(dir);
+	bool told = l && position < 0;
+	if (l)
+		l->ended = !told;
+	if (told)
+		l->next = (size_t)(position & ~TOLD);
+	REAL(seekdir)(dir, told ? l->behind : position);
 }
 
 /* Takes hidden entries out of what getdents64 gave. Whether the pack's was among them is in
@@ -225,12 +286,12 @@ static ssize_t fill(struct listing *l, char *buf, size_t room)
 	size_t used = 0;
 	for (;;) {
 		struct dirent *e = next_entry(l);
-		if (!e)
+		if (!e) {
+			drop(l);
 			return (ssize_t)used;
+		}
 		if (used + e->d_reclen > room) {
-			l->next = e->d_name;
-			l->next_ino = e->d_ino;
-			l->given--;
+			l->next--;
 			return used ? (ssize_t)used : -EINVAL;
 		}
 		memcpy(buf + used, e, e->d_reclen);
@@ -248,7 +309,7 @@ EXPORT ssize_t getdents64(int fd, void *buf, size_t room)
 		n = REAL(getdents64)(fd, buf, room);
 		bool pack = false;
 		ssize_t left = n > 0 ? hide_entries(fd, buf, n, &pack) : n;
-		if (pack && begin(NULL, fd) < 0)
+		if (pack && begin(NULL, fd, &l) < 0)
 			return -1;
 		if (n <= 0 || left > 0)
 			return left;

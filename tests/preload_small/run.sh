@@ -67,6 +67,18 @@ END
     [ ! -e m/s ] && [ -z "$(find m/.plfs -name super)" ]
 }
 
+# Positions in listings. Kernels' have 63 bits on ext4, and one of these stood for the names of a
+# pack: in half of all directories elsewhere, too, seekdir went to the end. Among the names of a pack
+# a position was their number, and led past others when some had been removed.
+t_seek() {
+    mkdir m/s/sub
+    in_m bash -c 'for i in {1..300}; do echo $i > m/s/f$i; done'
+    in_m "$work/seek" m/s
+    mkdir elsewhere
+    for i in {1..300}; do echo "$i" > "elsewhere/f$i"; done
+    in_m "$work/seek" elsewhere
+}
+
 # Children that execute programs at once, and their parent, met at a lock that only threads of one
 # process can wait for: the others slept for ever.
 t_exec_at_once() { in_m "$work/exec" m/s/f; }
