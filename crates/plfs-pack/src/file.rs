@@ -1,7 +1,7 @@
 //! What all records of one file say together.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
 use plfs_format::name::SegmentRef;
@@ -154,10 +154,13 @@ impl FileState {
             // It went on before it was committed.
             Ok(at) if self.writes[at].length < write.length => self.writes[at] = write,
             Ok(_) => {}
-            Err(at) => self.writes.insert(at, write),
-        }
-        if self.writes.len() > 8 && self.writes.len().is_power_of_two() {
-            self.prune();
+            Err(at) => {
+                self.writes.insert(at, write);
+                // Only where one has come: what is said again leaves the number as it is.
+                if self.writes.len() > 8 && self.writes.len().is_power_of_two() {
+                    self.prune();
+                }
+            }
         }
     }
 
@@ -330,15 +333,17 @@ impl FileState {
             return;
         }
         let Ok(shown) = self.extents(|_| Ok::<bool, Infallible>(true));
+        let shown: BTreeSet<_> =
+            shown.iter().map(|shown| (shown.segment, shown.physical)).collect();
         let last = self.touched();
         self.writes.retain(|write| {
+            let end = write.physical + u64::from(write.length);
             // The last one says when the content changed.
             Some(write.place) == last
-                || shown.iter().any(|extent| {
-                    extent.segment == write.segment
-                        && extent.physical >= write.physical
-                        && extent.physical < write.physical + u64::from(write.length)
-                })
+                || shown
+                    .range((write.segment, write.physical)..(write.segment, end))
+                    .next()
+                    .is_some()
         });
     }
 
