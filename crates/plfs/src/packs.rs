@@ -113,13 +113,17 @@ pub(crate) struct Packs {
 struct Table {
     /// By device and inode of their names.
     packs: HashMap<(u64, u64), Arc<OpenPack>>,
+    /// Packs in whose place another view of the same pack has come: one that failed, or one that
+    /// was found from another root. Who has files of them open goes on with them.
+    replaced: Vec<Arc<OpenPack>>,
     /// Directories without one, and when that was found.
     packless: LruCache<PathBuf, u64>,
 }
 
 impl Default for Packs {
     fn default() -> Packs {
-        let table = Table { packs: HashMap::new(), packless: LruCache::unbounded() };
+        let table =
+            Table { packs: HashMap::new(), replaced: Vec::new(), packless: LruCache::unbounded() };
         Packs { table: Mutex::new(table), found: AtomicBool::new(false) }
     }
 }
@@ -151,13 +155,13 @@ impl Packs {
             }
             return Ok(None);
         };
+        // One that has failed is told to who has it open; who comes begins anew.
+        let is_good =
+            |known: &Arc<OpenPack>| known.container().is_below_root(&path) && !known.has_failed();
         let known = lock(&self.table).packs.get(&(stat.dev, stat.ino)).cloned();
-        if let Some(known) = known.filter(|known| known.container().is_below_root(&path)) {
-            // One that has failed is told to who has it open; who comes begins anew.
-            if !known.has_failed() {
-                known.moved(dir);
-                return Ok(Some(known));
-            }
+        if let Some(known) = known.filter(is_good) {
+            known.moved(dir);
+            return Ok(Some(known));
         }
         let Some(pack) = Pack::find(store, config, dir, PackOptions::default())? else {
             return Ok(None);
@@ -172,11 +176,19 @@ impl Packs {
         });
         self.found.store(true, Ordering::Release);
         let mut table = lock(&self.table);
+        // Another thread may have been faster. A process has one view of a pack: what is written
+        // through a second one is neither seen by the first nor committed at the process's end.
+        if let Some(known) = table.packs.get(&key).cloned().filter(is_good) {
+            drop(table);
+            known.moved(dir);
+            return Ok(Some(known));
+        }
         let old = table.packs.insert(key, open.clone());
+        table.replaced.extend(old);
         let idle = table.take_idle(key);
         drop(table);
         // All that they were told is committed.
-        idle.into_iter().chain(old).filter_map(Arc::into_inner).for_each(|open| {
+        idle.into_iter().filter_map(Arc::into_inner).for_each(|open| {
             let _ = open.pack.close();
         });
         Ok(Some(open))
@@ -192,9 +204,10 @@ impl Packs {
         self.found.load(Ordering::Acquire)
     }
 
-    /// All of them.
+    /// All of them, those as well that were replaced and have open files.
     pub(crate) fn all(&self) -> Vec<Arc<OpenPack>> {
-        lock(&self.table).packs.values().cloned().collect()
+        let table = lock(&self.table);
+        table.packs.values().chain(&table.replaced).cloned().collect()
     }
 
     /// Gives up the pack with this name, whose directory is about to go.
@@ -204,14 +217,18 @@ impl Packs {
 }
 
 impl Table {
-    /// Takes out packs that nobody uses, if there are many.
+    /// Takes out packs that nobody uses: those that were replaced, and of the others if there are
+    /// many.
     fn take_idle(&mut self, but: (u64, u64)) -> Vec<Arc<OpenPack>> {
+        let mut idle: Vec<_> =
+            self.replaced.extract_if(.., |open| Arc::strong_count(open) == 1).collect();
         if self.packs.len() <= IDLE_MAX {
-            return Vec::new();
+            return idle;
         }
         let is_idle = |key: &(u64, u64), open: &mut Arc<OpenPack>| {
             *key != but && Arc::strong_count(open) == 1
         };
-        self.packs.extract_if(is_idle).map(|(_, open)| open).collect()
+        idle.extend(self.packs.extract_if(is_idle).map(|(_, open)| open));
+        idle
     }
 }

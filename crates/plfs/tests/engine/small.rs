@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use plfs::store::{Errno, Links, Open, Store, Time, write_full};
 use plfs::{Access, Config, File, Layout, OpenOptions, Plfs, Repacked, Workload};
 use plfs_format::mark::Mark;
-use plfs_testkit::{FaultStore, MemStore, explored};
+use plfs_testkit::{FaultStore, MemStore, Op, explored};
 
 use crate::scratch::fresh_dir;
 
@@ -522,4 +522,34 @@ fn a_death_while_files_are_packed_loses_nothing() {
 fn a_death_while_files_are_unpacked_loses_nothing() {
     let calls = dies_at_each_call(|plfs| plfs.unpack_dir(Path::new(DIR), go_on), true);
     explored(calls, "crash points of unpacking a directory");
+}
+
+/// Two threads each found the pack for themselves, both the process's first call there. What was
+/// written through the first view was not seen through the second, and not committed when the
+/// process ended; after a fork, parent and child had one region of the data log.
+#[test]
+fn threads_that_find_a_pack_at_once_have_one_view_of_it() {
+    let world = World::new();
+    let other = world.plfs();
+    put(&other, "old", b"old");
+    other.exit().unwrap();
+    let fault = FaultStore::new(Arc::new(world.memory.clone()));
+    let plfs = Arc::new(world.on(Arc::new(fault.clone())));
+    let first = Arc::new(Mutex::new(None));
+    let (faster, slot) = (plfs.clone(), first.clone());
+    fault.before(".plfs-pack", Op::Open, move || {
+        let file = create(&faster, "first").unwrap();
+        assert_eq!(file.write_at(b"first", 0).unwrap(), 5);
+        *slot.lock().unwrap() = Some(file);
+    });
+    let second = create(&plfs, "second").unwrap();
+    assert_eq!(second.write_at(b"second", 0).unwrap(), 6);
+    let first = first.lock().unwrap().take().expect("the pack is opened by its name");
+    assert_eq!(content(&plfs, "first").unwrap(), b"first");
+    assert_eq!(content(&plfs, "second").unwrap(), b"second");
+    plfs.exit().unwrap();
+    assert_eq!(content(&other, "first").unwrap(), b"first");
+    assert_eq!(content(&other, "second").unwrap(), b"second");
+    first.close().unwrap();
+    second.close().unwrap();
 }
