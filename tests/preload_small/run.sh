@@ -83,6 +83,14 @@ t_seek() {
 # process can wait for: the others slept for ever.
 t_exec_at_once() { in_m "$work/exec" m/s/f; }
 
+# Files of a copied tree have the ids that they had, and were taken for the same files: cp refused to
+# copy from one to the other, and diff did not read them.
+t_copied_tree() {
+    in_m bash -c 'echo text > m/s/f'
+    cp -a m other
+    plfs run --mount "$PWD/m" --mount "$PWD/other" -- bash -ec 'echo more >> other/s/f; ! diff -q m/s/f other/s/f; cp other/s/f m/s/f; cmp m/s/f other/s/f'
+}
+
 t_programs() {
     mkdir tree tree/a tree/a/b plain
     for i in {1..300}; do seq "$i" > "tree/a/f$i"; seq $((i * 3)) > "tree/a/b/g$i"; done

@@ -195,7 +195,7 @@ fn open(
         }
         let Access { read, write } = options.access;
         let wanted = if read { 4 } else { 0 } | if write || options.truncate { 2 } else { 0 };
-        may_access(&stat.stat(0), wanted, AtFlags::EACCESS)?;
+        may_access(&stat.stat((0, 0)), wanted, AtFlags::EACCESS)?;
     }
     // Before the file is made or cut: a process that has no descriptor left changes nothing.
     let fd = placeholder(&small, flags)?;
@@ -376,9 +376,9 @@ pub unsafe extern "C" fn plfs_door_packed_list(dirfd: c_int, out: *mut *mut Plfs
         let ordinary = plfs()?.store().list(&dir)?;
         let both: std::collections::HashSet<&[u8]> =
             ordinary.iter().map(|entry| entry.name.as_bytes()).collect();
-        let names = pack.list(b"", usize::MAX)?;
+        let (names, of) = (pack.list(b"", usize::MAX)?, pack.container().identity);
         let names = names.into_iter().filter(|(name, _)| !both.contains(&**name));
-        *out = PlfsDir::new(names.map(|(name, stat)| (name.into_vec(), stat.ino())));
+        *out = PlfsDir::new(names.map(|(name, stat)| (name.into_vec(), stat.ino(of))));
         Ok(0)
     }) as c_int
 }

@@ -174,7 +174,7 @@ fn must_be_no_layout(path: &Path) -> Result<()> {
 }
 
 fn packed_stat(pack: &OpenPack, name: &[u8]) -> Result<FileStat> {
-    let stat = pack.stat(name)?.stat(pack.container().identity.0);
+    let stat = pack.stat(name)?.stat(pack.container().identity);
     Ok(FileStat { stat, totals: None })
 }
 

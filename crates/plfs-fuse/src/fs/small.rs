@@ -95,14 +95,14 @@ impl Door {
         let _still = self.packs.moving.read();
         let Some((pack, stat)) = self.stat_in_pack(parent, name)? else { return Ok(None) };
         let key = self.packs.key(pack.container().identity, stat.id);
-        let inode = self.inodes.look_up_in_pack(key, stat.ino());
+        let inode = self.inodes.look_up_in_pack(key, stat.ino(pack.container().identity));
         inode.add_name(parent, name);
         Ok(Some(Self::attr_of_packed(&inode, &stat)))
     }
 
     fn attr_of_packed(inode: &Inode, stat: &PackStat) -> FileAttr {
         inode.mode.store(stat.mode, Ordering::Relaxed);
-        logical_attr(inode.id, &stat.stat(0))
+        logical_attr(inode.id, &stat.stat((0, 0)))
     }
 
     /// A name of the file, with its directory's pack and what that says.
@@ -270,7 +270,8 @@ impl Door {
             let names = pack.list(&after, NAMES).map_err(errno_of)?;
             for (name, stat) in &names {
                 let name = OsStr::from_bytes(name);
-                listing.push(Entry { name, ino: stat.ino(), kind: FileType::RegularFile });
+                let ino = stat.ino(pack.container().identity);
+                listing.push(Entry { name, ino, kind: FileType::RegularFile });
             }
             match names.last() {
                 Some((last, _)) if names.len() == NAMES => after = last.to_vec(),

@@ -159,8 +159,8 @@ impl Packed {
     }
 
     pub(super) fn stat(&self) -> Result<Stat> {
-        let dev = self.pack.container().identity.0;
-        self.on(File::stat, |this| Ok(this.pack_stat()?.stat(dev)))
+        let of = self.pack.container().identity;
+        self.on(File::stat, |this| Ok(this.pack_stat()?.stat(of)))
     }
 
     /// Where it is it has no holes that are known.

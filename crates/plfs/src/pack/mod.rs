@@ -114,12 +114,12 @@ impl PackStat {
         }
     }
 
-    /// The same as what a store says of its files, on the device `dev`.
-    pub fn stat(&self, dev: u64) -> Stat {
+    /// The same as what a store says of its files, in the pack whose name has this device and inode.
+    pub fn stat(&self, pack: (u64, u64)) -> Stat {
         let PackStat { mode, uid, gid, size: len, atime, mtime, ctime, .. } = *self;
-        let (ino, blocks) = (self.ino(), len.div_ceil(512));
+        let (ino, blocks) = (self.ino(pack), len.div_ceil(512));
         Stat {
-            dev,
+            dev: pack.0,
             ino,
             kind: Kind::File,
             mode,
@@ -137,9 +137,13 @@ impl PackStat {
     /// A number for the file, as inodes have one. Two files of a pack may share one: their nodes
     /// made them in the same 15 ns.
     ///
-    /// From 2^62 to 2^63, where file systems have none.
-    pub fn ino(&self) -> u64 {
-        (1 << 62) | ((self.id.stamp ^ (u64::from(self.id.set) << 40)) & ((1 << 62) - 1))
+    /// From 2^62 to 2^63, where file systems have none. The pack has a part in it: in a copy of a
+    /// tree the files have the ids that they had, and are others.
+    pub fn ino(&self, (_, of_pack): (u64, u64)) -> u64 {
+        let of_file = self.id.stamp ^ (u64::from(self.id.set) << 40);
+        // The golden ratio, so that all bits depend on the number.
+        let mixed = of_file ^ of_pack.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (1 << 62) | (mixed & ((1 << 62) - 1))
     }
 }
 

@@ -148,7 +148,7 @@ impl Plfs {
                 && let Some(pack) = self.pack(dir)?
                 && let Some(stat) = stat_in(&pack, name)?
             {
-                return Ok(Some((path, stat.stat(pack.container().identity.0))));
+                return Ok(Some((path, stat.stat(pack.container().identity))));
             }
             let Links::Follow = links else { return Ok(None) };
             let Some(target) = self.target_of(&path) else { return Ok(None) };
