@@ -31,6 +31,11 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
 /* Descriptors that logs need at least; those of all files share them. */
 #define LOG_DESCRIPTORS 16
 
+static unsigned spare_descriptors(void)
+{
+	return LOG_DESCRIPTORS + ofd_descriptors();
+}
+
 /* Is there room for the descriptors that reads and writes of the open files will need? For each
  * file libplfs keeps one, and for one that is written a second. Without them every write would fail
  * where the open had not. As fd was the lowest that was free, those below it are taken. */
@@ -39,7 +44,7 @@ static bool has_room(int fd)
 	struct rlimit limit;
 	if (fd < 16 || RAW(SYS_prlimit64, 0L, (long)RLIMIT_NOFILE, NULL, &limit) < 0)
 		return true;
-	return (unsigned long)fd + 1 + LOG_DESCRIPTORS + ofd_descriptors() <= limit.rlim_cur;
+	return (unsigned long)fd + 1 + spare_descriptors() <= limit.rlim_cur;
 }
 
 static int opened_by_door(int fd, plfs_file *file, int flags)
@@ -50,7 +55,8 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	if (!file)
 		return fd;
 	fd = install(fd, file, NULL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC));
-	if (fd >= 0 && !has_room(fd)) {
+	/* Of a file of a pack libplfs has counted before it made or cut it. */
+	if (fd >= 0 && !fd_is_packed(fd) && !has_room(fd)) {
 		door_close(fd);
 		errno = EMFILE;
 		return -1;
@@ -64,7 +70,8 @@ static int open_in_pack(int dirfd, const char *path, int flags, mode_t mode, boo
 {
 	DEFER_SIGNALS();
 	plfs_file *file = NULL;
-	int fd = PLFS(plfs_door_packed_open(dirfd, path, flags, mode, follow, &file));
+	int fd = PLFS(plfs_door_packed_open(
+		dirfd, path, flags, mode, follow, spare_descriptors(), &file));
 	return fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED ? fd
 							       : opened_by_door(fd, file, flags);
 }
@@ -96,7 +103,8 @@ static int open_through_door(int dirfd, const char *path, int flags, mode_t mode
 	int fd = PLFS(plfs_door_open(dirfd, path, flags, mode, first, &file));
 	for (int follow = 0; follow < 2 && (fd == PLFS_IS_PACKED || fd == PLFS_NOT_PACKED);
 		follow++)
-		fd = PLFS(plfs_door_packed_open(dirfd, path, flags, mode, follow, &file));
+		fd = PLFS(plfs_door_packed_open(
+			dirfd, path, flags, mode, follow, spare_descriptors(), &file));
 	return opened_by_door(fd, file, flags);
 }
 

@@ -83,6 +83,31 @@ t_seek() {
 # process can wait for: the others slept for ever.
 t_exec_at_once() { in_m "$work/exec" m/s/f; }
 
+# An open that fails because too few descriptors are left has made nothing, and cut nothing.
+t_no_descriptors() {
+    in_m python3 - <<'END'
+import errno, os, resource
+os.chdir("m/s")
+with open("kept", "w") as file:
+    file.write("text")
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held, last = [], None
+while True:
+    last = f"f{len(held)}"
+    try:
+        held.append(os.open(last, os.O_CREAT | os.O_RDWR))
+    except OSError as error:
+        assert error.errno == errno.EMFILE
+        break
+assert len(held) > 30 and not os.path.exists(last)
+try:
+    os.open("kept", os.O_WRONLY | os.O_TRUNC)
+except OSError as error:
+    assert error.errno == errno.EMFILE
+assert os.stat("kept").st_size == 4
+END
+}
+
 # Files of a copied tree have the ids that they had, and were taken for the same files: cp refused to
 # copy from one to the other, and diff did not read them.
 t_copied_tree() {

@@ -278,7 +278,8 @@ void plfs_door_umask(int mask);
 /**
  * openat(2) of a file of a pack, or a new one: gives the placeholder, and the handle in `*out`.
  * PLFS_NOT_PACKED: it is none, and goes to none. `follow` is not 0 where the file system has
- * nothing at `path`: then links that lead to nothing are followed, too.
+ * nothing at `path`: then links that lead to nothing are followed, too. `spare` descriptors have
+ * to be left behind the placeholder: else -EMFILE, and nothing is made or cut.
  *
  * Requires:
  * `path` is a C string, `out` a place for a pointer.
@@ -288,6 +289,7 @@ int plfs_door_packed_open(int dirfd,
                           int flags,
                           mode_t mode,
                           int follow,
+                          unsigned int spare,
                           plfs_file **out);
 
 /**

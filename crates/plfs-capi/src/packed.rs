@@ -5,8 +5,8 @@
 //! descriptor on such a file is a placeholder, open for reading on the name of the pack, as
 //! decision 0019 says.
 
-use std::ffi::{CStr, c_char, c_int};
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -92,7 +92,8 @@ pub extern "C" fn plfs_door_umask(mask: c_int) {
 
 /// openat(2) of a file of a pack, or a new one: gives the placeholder, and the handle in `*out`.
 /// PLFS_NOT_PACKED: it is none, and goes to none. `follow` is not 0 where the file system has
-/// nothing at `path`: then links that lead to nothing are followed, too.
+/// nothing at `path`: then links that lead to nothing are followed, too. `spare` descriptors have
+/// to be left behind the placeholder: else -EMFILE, and nothing is made or cut.
 ///
 /// # Safety
 /// `path` is a C string, `out` a place for a pointer.
@@ -103,6 +104,7 @@ pub unsafe extern "C" fn plfs_door_packed_open(
     flags: c_int,
     mode: mode_t,
     follow: c_int,
+    spare: c_uint,
     out: *mut *mut PlfsFile,
 ) -> c_int {
     // SAFETY: the caller's promise.
@@ -121,7 +123,7 @@ pub unsafe extern "C" fn plfs_door_packed_open(
                 }
             },
         };
-        match open(&at, is_dir, flags, mode, out) {
+        match open(&at, is_dir, (flags, mode, spare), out) {
             Err(failure) if failure.errno == Errno::NOENT => {
                 must_not_lead_through_file(&at)?;
                 Err(failure)
@@ -162,8 +164,7 @@ pub(crate) fn must_not_lead_through_file(path: &Path) -> Result<()> {
 fn open(
     at: &Path,
     is_dir: bool,
-    flags: c_int,
-    mode: mode_t,
+    (flags, mode, spare): (c_int, mode_t, c_uint),
     out: &mut *mut PlfsFile,
 ) -> Result<Option<i64>> {
     *out = std::ptr::null_mut();
@@ -201,11 +202,26 @@ fn open(
     let fd = placeholder(&small, flags)?;
     let file = plfs.open_small(small, options)?;
     *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
+    must_have_room(&fd, spare)?;
     Ok(Some(i64::from(fd.into_raw_fd())))
 }
 
 fn placeholder(small: &Small<'_>, flags: c_int) -> Result<OwnedFd> {
     Ok(rustix::fs::open(small.pack_name(), kept_flags(flags), Mode::empty())?)
+/// EMFILE unless `spare` descriptors are left behind this one, which was the lowest that was free.
+fn must_have_room(fd: &OwnedFd, spare: c_uint) -> Result<()> {
+    let number = fd.as_raw_fd().unsigned_abs();
+    // Few numbers: nobody counts.
+    if number < 16 {
+        return Ok(());
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    match limit.is_some_and(|limit| u64::from(number) + 1 + u64::from(spare) > limit) {
+        true => Err(Errno::MFILE.into()),
+        false => Ok(()),
+    }
+}
+
 }
 
 fn kept_flags(flags: c_int) -> OFlags {
