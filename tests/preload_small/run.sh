@@ -83,6 +83,58 @@ t_seek() {
 # process can wait for: the others slept for ever.
 t_exec_at_once() { in_m "$work/exec" m/s/f; }
 
+# What the kernel refuses who is not the owner, or may not write the directory, of names that it does
+# not know: all of these were done for whoever could write the pack.
+t_rights() {
+    [ "$(id -u)" = 0 ] || { echo "not root" > "$work/skip"; exit 77; }
+    chmod 755 "$work" . m && chmod 777 m/s m/.plfs
+    in_m bash -c 'cd m/s; echo text > f; chmod 644 f; echo x > open; chmod 666 open'
+    cat > try.py <<'END'
+import errno, os, sys
+os.chdir("m/s")
+os.setgroups([]), os.setresgid(65534, 65534, 65534), os.setresuid(65534, 65534, 65534)
+def refused(with_errno, call, *args):
+    try:
+        call(*args)
+    except OSError as error:
+        assert error.errno == with_errno, (call, args, error)
+    else:
+        raise AssertionError((call, args, "was done"))
+fd = os.open("f", os.O_RDONLY)
+for file in "f", "open", fd:
+    refused(errno.EPERM, os.chmod, file, 0o777)
+    refused(errno.EPERM, os.chown, file, 65534, -1)
+    refused(errno.EPERM, os.chown, file, -1, 65534)
+    refused(errno.EPERM, os.utime, file, (1, 1))
+refused(errno.EACCES, os.truncate, "f", 1)
+refused(errno.EACCES, os.utime, "f")
+os.utime("open")
+os.truncate("open", 1)
+with open("own", "w") as own:
+    own.write("own")
+os.chmod("own", 0o600), os.utime("own", (1, 1)), os.chown("own", -1, os.getegid()), os.chown("f", -1, -1)
+refused(errno.EPERM, os.chown, "own", 0, -1)
+refused(errno.EPERM, os.chown, "own", -1, 0)
+END
+    cat > names.py <<'END'
+import errno, os, sys
+exec(open("try.py").read().split("fd =")[0])
+wanted = int(sys.argv[1])
+for call, args in (os.unlink, ("f",)), (os.rename, ("f", "g")), (os.rename, ("own", "f")):
+    refused(wanted, call, *args)
+if wanted == errno.EACCES:
+    refused(wanted, os.open, "new", os.O_CREAT | os.O_WRONLY)
+END
+    in_m python3 try.py
+    for mode in 755 711; do
+        chmod "$mode" m/s
+        in_m python3 names.py 13
+    done
+    chmod 1777 m/s
+    in_m python3 names.py 1
+    [ "$(in_m bash -c 'cd m/s; cat f; stat -c %a:%U:%s f')" = $'text\n644:root:5' ]
+}
+
 # An open that fails because too few descriptors are left has made nothing, and cut nothing.
 t_no_descriptors() {
     in_m python3 - <<'END'

@@ -4,9 +4,11 @@ use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 
 use libc::{mode_t, off_t, timespec};
+use plfs_core::File;
 use plfs_core::store::{Errno, Open, Size, Stat, Time};
 
 use crate::handle::{PlfsFile, handle, offset_arg};
+use crate::path::{may_chown, may_set_times, must_own};
 use crate::{Failure, Result, call};
 
 /// Fills `*out` for the file: st_size is the logical size in bytes with this process's writes,
@@ -128,15 +130,24 @@ pub unsafe extern "C" fn plfs_fallocate(
     }) as c_int
 }
 
+/// Whether this process may do with a file of a pack what `may` says, as the kernel would ask of
+/// others: who has it open need not own it.
+fn if_packed(file: &File, may: impl FnOnce(&Stat) -> Result<()>) -> Result<()> {
+    if file.packed_id().is_some() { may(&file.stat()?) } else { Ok(()) }
+}
+
 /// Sets the permission bits, as fchmod(2).
 ///
 /// # Safety
 /// `file` is a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_fchmod(file: *mut PlfsFile, mode: mode_t) -> c_int {
-    // SAFETY: the caller's promise.
-    call(|| unsafe { handle(file) }?.file.chmod(mode & 0o7777).map(|()| 0).map_err(Failure::from))
-        as c_int
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = &unsafe { handle(file) }?.file;
+        if_packed(file, must_own)?;
+        Ok(file.chmod(mode & 0o7777).map(|()| 0)?)
+    }) as c_int
 }
 
 /// Sets owner and group, as fchown(2); -1 leaves one as it is.
@@ -152,8 +163,10 @@ pub unsafe extern "C" fn plfs_fchown(
     let some = |id: u32| (id != u32::MAX).then_some(id);
     call(|| {
         // SAFETY: the caller's promise.
-        let file = unsafe { handle(file) }?;
-        file.file.chown(some(uid), some(gid)).map(|()| 0).map_err(Failure::from)
+        let file = &unsafe { handle(file) }?.file;
+        let (uid, gid) = (some(uid), some(gid));
+        if_packed(file, |stat| may_chown(stat, uid, gid))?;
+        Ok(file.chown(uid, gid).map(|()| 0)?)
     }) as c_int
 }
 
@@ -166,8 +179,10 @@ pub unsafe extern "C" fn plfs_fchown(
 pub unsafe extern "C" fn plfs_futimens(file: *mut PlfsFile, times: *const timespec) -> c_int {
     call(|| {
         // SAFETY: the caller's promises.
-        let (file, times) = unsafe { (handle(file)?, times_arg(times)?) };
-        file.file.set_times(times[0], times[1])?;
+        let (file, to) = unsafe { (&handle(file)?.file, times_arg(times)?) };
+        // SAFETY: the caller's promise.
+        if_packed(file, |stat| unsafe { may_set_times(stat, times) })?;
+        file.set_times(to[0], to[1])?;
         Ok(0)
     }) as c_int
 }

@@ -21,9 +21,12 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
 
 use crate::attributes::BLOCK_BYTES;
-use crate::handle::{PlfsFile, access_of, handle, offset_arg, open_for};
+use crate::handle::{PlfsFile, access_of, handle, open_for};
 use crate::io::seek;
 use crate::packed::{PLFS_IS_PACKED, must_not_lead_through_file};
+use crate::path::{
+    may_change_names, may_chown, may_rename, must_be_no_dir, must_own, packed_if, truncate,
+};
 use crate::{
     Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, protect_heap,
     where_it_leads,
@@ -799,11 +802,10 @@ unsafe fn unlink_at(dirfd: c_int, path: *const c_char, at: &Path) -> Result<i64>
     // SAFETY: the caller's promises.
     let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
     let plfs = plfs()?;
-    if plfs.packed_stat(at)?.is_some() {
-        return match path.as_os_str().as_bytes().ends_with(b"/") {
-            true => Err(Errno::NOTDIR.into()),
-            false => Ok(plfs.unlink(at).map(|()| 0)?),
-        };
+    if let Some(stat) = plfs.packed_stat(at)? {
+        must_be_no_dir(path)?;
+        may_change_names(at, Some(stat.uid))?;
+        return Ok(plfs.unlink(at).map(|()| 0)?);
     }
     let container = plfs.container_to_remove(at);
     match rustix::fs::unlinkat(dir, path, AtFlags::empty()) {
@@ -882,6 +884,7 @@ fn rename_packed(
     if !(flags - RenameFlags::NOREPLACE).is_empty() {
         return Err(Failure::new(Errno::INVAL, "names of a pack cannot be exchanged"));
     }
+    may_rename(from, to)?;
     Ok(plfs()?.rename(from, to).map(|()| 0)?)
 }
 
@@ -894,7 +897,7 @@ pub unsafe extern "C" fn plfs_door_truncate(path: *const c_char, size: i64) -> c
     call(|| {
         // SAFETY: the caller's promise.
         let path = unsafe { path_arg(path) }?;
-        Ok(plfs()?.truncate(&absolute(libc::AT_FDCWD, path)?, offset_arg(size)?).map(|()| 0)?)
+        truncate(&absolute(libc::AT_FDCWD, path)?, size)
     }) as c_int
 }
 
@@ -921,7 +924,7 @@ pub unsafe extern "C" fn plfs_door_chmod(
         let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
         let plfs = plfs()?;
         let at = absolute(dirfd, path)?;
-        if let Some((packed, _)) = plfs.packed_behind(&at, links_of(at_flags))? {
+        if let Some(packed) = packed_if(&at, links_of(at_flags), must_own)? {
             return Ok(plfs.chmod(&packed, mode & 0o7777).map(|()| 0)?);
         }
         match plfs.container_to_change(&at, links_of(at_flags))? {
@@ -953,9 +956,9 @@ pub unsafe extern "C" fn plfs_door_chown(
     call(|| {
         // SAFETY: the caller's promise.
         let at = absolute(dirfd, unsafe { path_arg(path) }?)?;
-        let links = links_of(at_flags);
-        let at = plfs()?.packed_behind(&at, links)?.map_or(at, |(packed, _)| packed);
-        plfs()?.chown(&at, some(uid), some(gid), links)?;
+        let (links, uid, gid) = (links_of(at_flags), some(uid), some(gid));
+        let packed = packed_if(&at, links, |stat| may_chown(stat, uid, gid))?;
+        plfs()?.chown(&packed.unwrap_or(at), uid, gid, links)?;
         Ok(0)
     }) as c_int
 }

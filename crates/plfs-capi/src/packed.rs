@@ -20,7 +20,7 @@ use crate::attributes::{put_stat, times_arg};
 use crate::dir::PlfsDir;
 use crate::door::{KEPT, PLFS_NOT_MANAGED, links_of, managed_path};
 use crate::handle::{PlfsFile, access_of, handle};
-use crate::path::may_access;
+use crate::path::{may_access, may_change_names, may_set_times};
 use crate::{Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs};
 
 /// What calls on names say of those that are in no pack: no negative errno.
@@ -197,17 +197,17 @@ fn open(
         let Access { read, write } = options.access;
         let wanted = if read { 4 } else { 0 } | if write || options.truncate { 2 } else { 0 };
         may_access(&stat.stat((0, 0)), wanted, AtFlags::EACCESS)?;
+    } else {
+        may_change_names(at, None)?;
     }
     // Before the file is made or cut: a process that has no descriptor left changes nothing.
     let fd = placeholder(&small, flags)?;
+    must_have_room(&fd, spare)?;
     let file = plfs.open_small(small, options)?;
     *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
-    must_have_room(&fd, spare)?;
     Ok(Some(i64::from(fd.into_raw_fd())))
 }
 
-fn placeholder(small: &Small<'_>, flags: c_int) -> Result<OwnedFd> {
-    Ok(rustix::fs::open(small.pack_name(), kept_flags(flags), Mode::empty())?)
 /// EMFILE unless `spare` descriptors are left behind this one, which was the lowest that was free.
 fn must_have_room(fd: &OwnedFd, spare: c_uint) -> Result<()> {
     let number = fd.as_raw_fd().unsigned_abs();
@@ -222,6 +222,8 @@ fn must_have_room(fd: &OwnedFd, spare: c_uint) -> Result<()> {
     }
 }
 
+fn placeholder(small: &Small<'_>, flags: c_int) -> Result<OwnedFd> {
+    Ok(rustix::fs::open(small.pack_name(), kept_flags(flags), Mode::empty())?)
 }
 
 fn kept_flags(flags: c_int) -> OFlags {
@@ -353,9 +355,11 @@ pub unsafe extern "C" fn plfs_door_packed_utimens(
     times: *const timespec,
     at_flags: c_int,
 ) -> c_int {
-    let set = |plfs: &Plfs, at: &Path, _: &Stat| {
+    let set = |plfs: &Plfs, at: &Path, stat: &Stat| {
         // SAFETY: the caller's promise.
         let [atime, mtime] = unsafe { times_arg(times) }?;
+        // SAFETY: the caller's promise.
+        unsafe { may_set_times(stat, times) }?;
         Ok(plfs.set_times(at, atime, mtime).map(|()| 0)?)
     };
     // SAFETY: the caller's promise.

@@ -88,6 +88,102 @@ pub(crate) fn may_access(stat: &Stat, wanted: u32, at_flags: AtFlags) -> crate::
     }
 }
 
+/// EPERM unless this process may change what only the owner of a file of a pack may: its mode.
+pub(crate) fn must_own(stat: &Stat) -> crate::Result<()> {
+    let user = rustix::process::geteuid();
+    match user.is_root() || user.as_raw() == stat.uid {
+        true => Ok(()),
+        false => Err(Errno::PERM.into()),
+    }
+}
+
+/// EPERM unless this process may give a file of a pack this owner and this group, as chown(2): the
+/// owner may give it to a group of his.
+pub(crate) fn may_chown(stat: &Stat, uid: Option<u32>, gid: Option<u32>) -> crate::Result<()> {
+    use rustix::process::{getegid, geteuid, getgroups};
+    if geteuid().is_root() || (uid, gid) == (None, None) {
+        return Ok(());
+    }
+    must_own(stat)?;
+    let is_his = |gid: u32| {
+        gid == stat.gid
+            || gid == getegid().as_raw()
+            || getgroups().is_ok_and(|groups| groups.iter().any(|known| known.as_raw() == gid))
+    };
+    match uid.is_none_or(|uid| uid == stat.uid) && gid.is_none_or(is_his) {
+        true => Ok(()),
+        false => Err(Errno::PERM.into()),
+    }
+}
+
+/// Whether this process may set the times of a file of a pack, as utimensat(2): who may write it
+/// may say that it is now.
+///
+/// # Safety
+/// `times` is NULL or points to two timespecs.
+pub(crate) unsafe fn may_set_times(stat: &Stat, times: *const timespec) -> crate::Result<()> {
+    // SAFETY: the caller's promise.
+    let times = (!times.is_null()).then(|| unsafe { std::slice::from_raw_parts(times, 2) });
+    let all = |nsec| times.is_some_and(|times| times.iter().all(|time| time.tv_nsec == nsec));
+    match times.is_none() || all(libc::UTIME_NOW) {
+        _ if all(libc::UTIME_OMIT) => Ok(()),
+        true if must_own(stat).is_err() => may_access(stat, 2, AtFlags::EACCESS).map(|_| ()),
+        _ => must_own(stat),
+    }
+}
+
+/// Whether this process may make a name in the directory of `path`, or take the name of a file
+/// away that `of` owns. The kernel knows the directory and not the pack's names.
+pub(crate) fn may_change_names(path: &Path, of: Option<u32>) -> crate::Result<()> {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return Ok(());
+    }
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    rustix::fs::accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
+    if of.is_none_or(|of| of == user.as_raw()) {
+        return Ok(());
+    }
+    let stat = rustix::fs::statat(CWD, dir, AtFlags::empty())?;
+    match stat.st_mode & libc::S_ISVTX != 0 && stat.st_uid != user.as_raw() {
+        true => Err(Errno::PERM.into()),
+        false => Ok(()),
+    }
+}
+
+/// [`may_change_names`] of a rename in which a pack has one of the names.
+pub(crate) fn may_rename(from: &Path, to: &Path) -> crate::Result<()> {
+    let (source, target) = (plfs()?.packed_stat(from)?, plfs()?.packed_stat(to)?);
+    if source.is_none() && target.is_none() {
+        return Ok(());
+    }
+    may_change_names(from, source.map(|stat| stat.uid))?;
+    may_change_names(to, target.map(|stat| stat.uid))
+}
+
+/// Of a path that leads to a file of a pack: ENOTDIR if it ends as that of a directory.
+pub(crate) fn must_be_no_dir(path: &Path) -> crate::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = path.as_os_str().as_bytes();
+    match bytes.ends_with(b"/") || bytes.ends_with(b"/.") {
+        true => Err(Errno::NOTDIR.into()),
+        false => Ok(()),
+    }
+}
+
+/// The name of a pack that links at `path` lead to, if this process may do with it what `may` says.
+/// `None`: it is none.
+pub(crate) fn packed_if(
+    path: &Path,
+    links: Links,
+    may: impl FnOnce(&Stat) -> crate::Result<()>,
+) -> crate::Result<Option<PathBuf>> {
+    let Some((packed, stat)) = plfs()?.packed_behind(path, links)? else { return Ok(None) };
+    must_be_no_dir(path)?;
+    may(&stat)?;
+    Ok(Some(packed))
+}
+
 /// EEXIST if a pack has the name.
 fn must_be_free(path: &Path) -> crate::Result<()> {
     match plfs()?.packed_stat(path)? {
@@ -96,10 +192,19 @@ fn must_be_free(path: &Path) -> crate::Result<()> {
     }
 }
 
-/// The name of a pack that links at `path` lead to, or `path`.
-fn behind_links(path: &Path) -> crate::Result<PathBuf> {
-    let packed = plfs()?.packed_behind(path, Links::Follow)?;
-    Ok(packed.map_or_else(|| path.to_path_buf(), |(packed, _)| packed))
+/// [`packed_if`] behind links, or `path`.
+fn behind_links(
+    path: &Path,
+    may: impl FnOnce(&Stat) -> crate::Result<()>,
+) -> crate::Result<PathBuf> {
+    Ok(packed_if(path, Links::Follow, may)?.unwrap_or_else(|| path.to_path_buf()))
+}
+
+/// truncate(2).
+pub(crate) fn truncate(path: &Path, size: i64) -> crate::Result<i64> {
+    let size = offset_arg(size)?;
+    let may = |stat: &Stat| may_access(stat, 2, AtFlags::EACCESS).map(|_| ());
+    Ok(plfs()?.truncate(&behind_links(path, may)?, size).map(|()| 0)?)
 }
 
 /// plfs_ftruncate of the file `path`, followed by a commit.
@@ -109,7 +214,7 @@ fn behind_links(path: &Path) -> crate::Result<PathBuf> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_truncate(path: *const c_char, size: i64) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { on_path(path, |path| Ok(plfs()?.truncate(path, offset_arg(size)?).map(|()| 0)?)) }
+    unsafe { on_path(path, |path| truncate(path, size)) }
 }
 
 /// Sets the permission bits, as chmod(2).
@@ -120,7 +225,9 @@ pub unsafe extern "C" fn plfs_truncate(path: *const c_char, size: i64) -> c_int 
 pub unsafe extern "C" fn plfs_chmod(path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        on_path(path, |path| Ok(plfs()?.chmod(&behind_links(path)?, mode & 0o7777).map(|()| 0)?))
+        on_path(path, |path| {
+            Ok(plfs()?.chmod(&behind_links(path, must_own)?, mode & 0o7777).map(|()| 0)?)
+        })
     }
 }
 
@@ -134,8 +241,9 @@ pub unsafe extern "C" fn plfs_chown(path: *const c_char, uid: uid_t, gid: gid_t)
     // SAFETY: the caller's promise.
     unsafe {
         on_path(path, |path| {
-            let path = behind_links(path)?;
-            Ok(plfs()?.chown(&path, some(uid), some(gid), Links::Follow).map(|()| 0)?)
+            let (uid, gid) = (some(uid), some(gid));
+            let path = behind_links(path, |stat| may_chown(stat, uid, gid))?;
+            Ok(plfs()?.chown(&path, uid, gid, Links::Follow).map(|()| 0)?)
         })
     }
 }
@@ -151,7 +259,8 @@ pub unsafe extern "C" fn plfs_utimens(path: *const c_char, times: *const timespe
     unsafe {
         on_path(path, |path| {
             let [atime, mtime] = times_arg(times)?;
-            Ok(plfs()?.set_times(&behind_links(path)?, atime, mtime).map(|()| 0)?)
+            let path = behind_links(path, |stat| may_set_times(stat, times))?;
+            Ok(plfs()?.set_times(&path, atime, mtime).map(|()| 0)?)
         })
     }
 }
@@ -164,7 +273,14 @@ pub unsafe extern "C" fn plfs_utimens(path: *const c_char, times: *const timespe
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_unlink(path: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { on_path(path, |path| Ok(plfs()?.unlink(path).map(|()| 0)?)) }
+    unsafe {
+        on_path(path, |path| {
+            if let Some(stat) = plfs()?.packed_stat(path)? {
+                may_change_names(path, Some(stat.uid))?;
+            }
+            Ok(plfs()?.unlink(path).map(|()| 0)?)
+        })
+    }
 }
 
 /// Renames, as rename(2): a file at `to` is replaced atomically.
@@ -177,6 +293,7 @@ pub unsafe extern "C" fn plfs_rename(from: *const c_char, to: *const c_char) -> 
     unsafe {
         on_path(from, |from| {
             let to = absolute(libc::AT_FDCWD, path_arg(to)?)?;
+            may_rename(from, &to)?;
             Ok(plfs()?.rename(from, &to).map(|()| 0)?)
         })
     }
