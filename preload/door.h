@@ -200,6 +200,8 @@ bool packed_utimens(
 	int dirfd, const char *path, const struct timespec times[2], int at_flags, int *rc);
 /* Is it a name of a pack, or does it lead to one? */
 bool path_is_packed(int dirfd, const char *path, int at_flags);
+/* Does a pack have the name, so that it cannot be made? Then errno is EEXIST. */
+bool path_is_taken(int dirfd, const char *path);
 
 /* listing.c */
 /* Descriptor fd is closed, in the middle of a listing perhaps. */

@@ -493,25 +493,35 @@ static int renamed(int64_t rc)
 	return (int)rc;
 }
 
+static int rename_ours(int old_dir, const char *old, int new_dir, const char *new, unsigned flags)
+{
+	int64_t rc = to_errno(PLFS(plfs_door_rename(old_dir, old, new_dir, new, flags)));
+	/* A directory that has nothing of the program's is empty. */
+	if (rc < 0 && !flags && (errno == ENOTEMPTY || errno == EEXIST) &&
+		remove_empty_store(new_dir, new))
+		rc = to_errno(PLFS(plfs_door_rename(old_dir, old, new_dir, new, flags)));
+	return renamed(rc);
+}
+
 EXPORT int renameat2(int old_dir, const char *old, int new_dir, const char *new, unsigned flags)
 {
 	if (!rename_is_ours(old_dir, old, new_dir, new))
 		return renamed(REAL(renameat2)(old_dir, old, new_dir, new, flags));
-	return renamed(to_errno(PLFS(plfs_door_rename(old_dir, old, new_dir, new, flags))));
+	return rename_ours(old_dir, old, new_dir, new, flags);
 }
 
 EXPORT int renameat(int old_dir, const char *old, int new_dir, const char *new)
 {
 	if (!rename_is_ours(old_dir, old, new_dir, new))
 		return renamed(REAL(renameat)(old_dir, old, new_dir, new));
-	return renamed(to_errno(PLFS(plfs_door_rename(old_dir, old, new_dir, new, 0))));
+	return rename_ours(old_dir, old, new_dir, new, 0);
 }
 
 EXPORT int rename(const char *old, const char *new)
 {
 	if (!rename_is_ours(AT_FDCWD, old, AT_FDCWD, new))
 		return renamed(REAL(rename)(old, new));
-	return renamed(to_errno(PLFS(plfs_door_rename(AT_FDCWD, old, AT_FDCWD, new, 0))));
+	return rename_ours(AT_FDCWD, old, AT_FDCWD, new, 0);
 }
 
 /* Writes go to logs, so the inode of a name gets no events, and a program would wait for them for

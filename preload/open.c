@@ -293,7 +293,7 @@ EXPORT int mknodat(int dirfd, const char *path, mode_t mode, dev_t dev)
 {
 	if (((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0) || door_thread.inside ||
 		!path_is_managed(dirfd, path))
-		return REAL(mknodat)(dirfd, path, mode, dev);
+		return path_is_taken(dirfd, path) ? -1 : REAL(mknodat)(dirfd, path, mode, dev);
 	int fd = door_openat(dirfd, path, O_CREAT | O_EXCL | O_WRONLY, mode & 07777);
 	return fd < 0 ? -1 : door_close(fd);
 }

@@ -57,13 +57,14 @@ bool path_is_packed(int dirfd, const char *path, int at_flags)
 	return yes;
 }
 
-/* A name that a pack has cannot be made. */
-static bool is_taken(int dirfd, const char *path)
+bool path_is_taken(int dirfd, const char *path)
 {
-	if (!path_is_packed(dirfd, path, AT_SYMLINK_NOFOLLOW))
-		return false;
-	errno = EEXIST;
-	return true;
+	int saved = errno, rc = 0,
+	    said = ON_NAME(path, plfs_door_packed_is(dirfd, path, AT_SYMLINK_NOFOLLOW));
+	/* ENOTDIR: it has the name, but the path ends as that of a directory. */
+	bool yes = is_packed(said, saved, &rc) && (rc == 0 || errno == ENOTDIR);
+	errno = yes ? EEXIST : saved;
+	return yes;
 }
 
 /* Did the kernel find nothing where a pack has a name, or a link leads to one? */
@@ -109,7 +110,7 @@ ALIAS(eaccess, euidaccess);
 
 EXPORT int mkdirat(int dirfd, const char *path, mode_t mode)
 {
-	return is_taken(dirfd, path) ? -1 : REAL(mkdirat)(dirfd, path, mode);
+	return path_is_taken(dirfd, path) ? -1 : REAL(mkdirat)(dirfd, path, mode);
 }
 
 EXPORT int mkdir(const char *path, mode_t mode)
@@ -119,7 +120,7 @@ EXPORT int mkdir(const char *path, mode_t mode)
 
 EXPORT int mkfifoat(int dirfd, const char *path, mode_t mode)
 {
-	return is_taken(dirfd, path) ? -1 : REAL(mkfifoat)(dirfd, path, mode);
+	return path_is_taken(dirfd, path) ? -1 : REAL(mkfifoat)(dirfd, path, mode);
 }
 
 EXPORT int mkfifo(const char *path, mode_t mode)
@@ -129,7 +130,7 @@ EXPORT int mkfifo(const char *path, mode_t mode)
 
 EXPORT int symlinkat(const char *target, int dirfd, const char *path)
 {
-	return is_taken(dirfd, path) ? -1 : REAL(symlinkat)(target, dirfd, path);
+	return path_is_taken(dirfd, path) ? -1 : REAL(symlinkat)(target, dirfd, path);
 }
 
 EXPORT int symlink(const char *target, const char *path)
@@ -145,7 +146,7 @@ EXPORT int linkat(int old_dir, const char *old, int new_dir, const char *new, in
 	bool by_descriptor = (at_flags & AT_EMPTY_PATH) && old && !*old ? fd_is_packed(old_dir)
 									: path_of_packed(old) >= 0;
 	int follow = at_flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW;
-	if (is_taken(new_dir, new))
+	if (path_is_taken(new_dir, new))
 		return -1;
 	if (by_descriptor || path_is_packed(old_dir, old, follow))
 		return fail(EPERM);

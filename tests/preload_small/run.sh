@@ -135,6 +135,58 @@ END
     [ "$(in_m bash -c 'cd m/s; cat f; stat -c %a:%U:%s f')" = $'text\n644:root:5' ]
 }
 
+# A file of a pack is no directory, and its name is taken, however a path ends; the directory may be
+# reached by several paths, and be empty for another one to replace.
+t_paths() {
+    in_m python3 - <<'END'
+import errno, os, stat
+def refused(with_errno, call, *args):
+    try:
+        call(*args)
+    except OSError as error:
+        assert error.errno == with_errno, (call, args, error)
+    else:
+        raise AssertionError((call, args, "was done"))
+os.chdir("m")
+with open("s/f", "w") as file:
+    file.write("text")
+for call, args in (os.chmod, (0o600,)), (os.chown, (-1, -1)), (os.truncate, (1,)), (os.unlink, ()):
+    refused(errno.ENOTDIR, call, "s/f/", *args)
+for path in "s/f", "s/f/":
+    refused(errno.EEXIST, os.mkdir, path)
+    refused(errno.EEXIST, os.mkfifo, path)
+    refused(errno.EEXIST, os.mknod, path, stat.S_IFIFO | 0o600)
+    refused(errno.EEXIST, os.symlink, "x", path)
+assert os.listdir("s") == ["f"] and open("s/f").read() == "text"
+# A link to the directory.
+os.symlink("s", "link")
+os.rename("link/f", "s/g")
+os.rename("s/g", "link/f")
+refused(errno.EXDEV, os.rename, "s/f", "f")
+# A new empty file, and one that is empty again: both are new at this time.
+for _ in range(2):
+    open("s/stamp", "w").close()
+    assert os.stat("s/stamp").st_mtime > 1e9
+    os.utime("s/stamp", (1, 1))
+os.close(os.open("s/f", os.O_RDONLY | os.O_TRUNC))
+assert os.stat("s/f").st_size == 0
+# A directory that had files.
+for name in "s/old", "s/new":
+    os.mkdir(name)
+    open(name + "/file", "w").close()
+refused(errno.ENOTEMPTY, os.rename, "s/new", "s/old")
+os.unlink("s/old/file")
+os.rename("s/new", "s/old")
+assert os.listdir("s/old") == ["file"]
+# One whose name ends as the kernel's text for what is gone.
+os.mkdir("s (deleted)")
+gone = os.open("s (deleted)", os.O_RDONLY | os.O_DIRECTORY)
+with open(os.open("f", os.O_CREAT | os.O_WRONLY, dir_fd=gone), "w") as file:
+    file.write("other")
+assert open("s (deleted)/f").read() == "other" and open("s/f").read() == ""
+END
+}
+
 # An open that fails because too few descriptors are left has made nothing, and cut nothing.
 t_no_descriptors() {
     in_m python3 - <<'END'

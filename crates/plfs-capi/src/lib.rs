@@ -31,7 +31,7 @@ use std::sync::{Once, OnceLock, PoisonError, RwLockWriteGuard};
 
 use plfs_core::store::Errno;
 use plfs_core::{Config, Error, FORK_GATE, Plfs};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 
 /// A failed call: error number and sentence.
 pub(crate) struct Failure {
@@ -236,7 +236,11 @@ pub(crate) fn link_of(fd: c_int) -> Result<PathBuf> {
     let link = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new())
         .map_err(|_| Failure::from(Errno::BADF))?;
     let bytes = link.as_bytes();
-    Ok(PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(b" (deleted)").unwrap_or(bytes))))
+    // The end of a name, perhaps, and then there is something.
+    let gone = bytes
+        .strip_suffix(b" (deleted)")
+        .filter(|_| rustix::fs::statat(rustix::fs::CWD, bytes, AtFlags::SYMLINK_NOFOLLOW).is_err());
+    Ok(PathBuf::from(OsStr::from_bytes(gone.unwrap_or(bytes))))
 }
 
 /// A descriptor number of the caller's.

@@ -27,7 +27,8 @@ impl Pack {
             Some(found) => self.handle(state, name, found),
             None => self.create(state, name, how)?,
         };
-        if how.truncate && lock(&file.known).size() > 0 {
+        // Of a file that is empty it sets the times.
+        if how.truncate && (is_there || lock(&file.known).size() > 0) {
             self.cut(state, &file, 0)?;
         }
         Ok(file)

@@ -90,7 +90,8 @@ impl Plfs {
     /// to the group that the kernel would give it; the umask cuts its mode.
     pub fn open_small(&self, small: Small<'_>, options: OpenOptions) -> Result<File> {
         let Small { pack, name, path, stat } = small;
-        let truncate = options.truncate && options.access.write;
+        // As Linux has it, also of a file that is opened for reading.
+        let truncate = options.truncate;
         let mut how = PackOpen { truncate, ..PackOpen::default() };
         if options.create {
             let store = &self.process.store;
@@ -506,8 +507,15 @@ impl Plfs {
                 pack.unlink(name).map(Some)
             }
             (Some((pack, name)), _) => {
-                let (dir, new) = (to.parent(), to.file_name());
-                let Some(new) = new.filter(|_| dir == from.parent()) else {
+                // The directory may be named by another path, through a link.
+                let same = |dir: &Path| -> Result<bool> {
+                    Ok(Some(dir) == from.parent()
+                        || self.pack(dir)?.is_some_and(|other| {
+                            other.container().identity == pack.container().identity
+                        }))
+                };
+                let is_same = to.parent().map(same).transpose()? == Some(true);
+                let Some(new) = to.file_name().filter(|_| is_same) else {
                     return Err(Errno::XDEV).at("rename", from);
                 };
                 super::must_be_no_layout(to)?;
