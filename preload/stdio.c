@@ -238,7 +238,11 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 }
 
 /* libc's freopen opens by itself, and puts what it opened where the stream was (dup3). So where the
- * new file is ours it opens /dev/null, whose place the file then takes. */
+ * new file is ours it opens /dev/null, whose place the file then takes. And where ours cannot be
+ * opened libc fails, too, by a name that nothing has: the stream is closed then, and still there
+ * for fclose and for the next freopen. */
+#define NO_FILE ""
+
 EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict fp)
 {
 	int flags = mode_flags(mode), old = fp->_fileno;
@@ -251,37 +255,39 @@ EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE 
 	}
 	if (door_thread.inside || flags < 0 || !path)
 		return REAL(freopen)(path, mode, fp);
-	int opened = -1;
+	int opened = -1, error = 0;
+	const char *for_libc = path;
 	if (path_is_ours(AT_FDCWD, path, 0)) {
 		fflush(fp);
 		opened = door_openat(AT_FDCWD, path, flags | O_CLOEXEC, 0666);
-		if (opened < 0) {
-			int saved = errno;
-			fclose(fp);
-			errno = saved;
-			return NULL;
+		error = opened < 0 ? errno : 0;
+		if (opened >= 0 && opened == old) {
+			/* The program has closed the stream's descriptor. Its number is libc's to
+			 * take. */
+			opened = fcntl(old, F_DUPFD_CLOEXEC, old + 1);
+			error = opened < 0 ? EMFILE : 0;
+			door_close(old);
 		}
+		for_libc = error ? NO_FILE : "/dev/null";
 	}
-	fp = REAL(freopen)(opened < 0 ? path : "/dev/null", mode, fp);
+	FILE *same = REAL(freopen)(for_libc, mode, fp);
+	int saved = error ? error : errno;
 	if (was_ours)
 		door_forget(old);
-	if (opened < 0)
-		return fp;
-	int saved = errno;
-	if (fp && dup3(opened, fp->_fileno, flags & O_CLOEXEC) < 0) {
+	if (same && opened >= 0 && dup3(opened, fp->_fileno, flags & O_CLOEXEC) < 0) {
 		saved = errno;
-		fclose(fp);
-		fp = NULL;
+		same = REAL(freopen)(NO_FILE, mode, fp);
 	}
-	door_close(opened);
-	if (fp && fd_is_container(fp->_fileno)) {
+	if (opened >= 0)
+		door_close(opened);
+	if (same && opened >= 0 && fd_is_container(fp->_fileno)) {
 		if (fp != stderr && fp != stdout)
 			enlarge_buffer(fp);
 		if ((flags & O_APPEND) && (flags & O_ACCMODE) == O_WRONLY)
 			lseek(fp->_fileno, 0, SEEK_END);
 	}
 	errno = saved;
-	return fp;
+	return same;
 }
 ALIAS(freopen, freopen64);
 

@@ -51,7 +51,21 @@ int main(void)
 	g = freopen(NULL, "r", f);
 	printf("same: %d, reads %s", f == g, fgets(line, sizeof line, f));
 	printf("no write: %d\n", fputs("x", f) == EOF || fflush(f) == EOF);
-	printf("no such: %d\n", freopen("no/such", "r", f) == NULL);
+	/* One of glibc's own tests: the descriptor went by close(2), and the new file gets its
+	 * number. It was closed again where freopen put /dev/null first. */
+	close(fileno(f));
+	g = freopen("two", "r", f);
+	printf("same: %d, reads %s", f == g, g ? fgets(line, sizeof line, f) : "nothing\n");
+	close(0);
+	g = freopen("one", "r", stdin);
+	printf("same: %d, number %d\n", g == stdin, g ? fileno(g) : -1);
+	/* What a failed freopen leaves is a closed stream, that can be opened again or closed. It
+	 * was freed, and freed again by fclose. */
+	R(freopen("no/such", "r", f) == NULL);
+	g = freopen("two", "r", f);
+	printf("same: %d, reads %s", f == g, g ? fgets(line, sizeof line, f) : "nothing\n");
+	R(freopen("no/such", "r", f) == NULL);
+	R(fclose(f));
 	show("one");
 	show("two");
 
