@@ -526,17 +526,31 @@ EXPORT int rename(const char *old, const char *new)
 
 /* Writes go to logs, so the inode of a name gets no events, and a program would wait for them for
  * ever. ENOSPC makes programs (tail -f) poll. */
-EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
+/* Whether the kernel has a superblock by this name, or has not the name at all. */
+static bool path_is_container(const char *path)
 {
 	struct stat st;
-	if (path_is_packed(AT_FDCWD, path, 0)) {
-		errno = ENOSPC;
-		return -1;
-	}
-	if (door_thread.inside || REAL(stat)(path, &st) < 0 || !S_ISREG(st.st_mode) ||
-		st.st_size != PLFS_SUPER_BYTES ||
-		PLFS(plfs_door_fix_stat(AT_FDCWD, path, 0, &st)) != 1)
+	if (path_is_packed(AT_FDCWD, path, 0))
+		return true;
+	return !door_thread.inside && REAL(stat)(path, &st) == 0 && S_ISREG(st.st_mode) &&
+	       st.st_size == PLFS_SUPER_BYTES &&
+	       PLFS(plfs_door_fix_stat(AT_FDCWD, path, 0, &st)) == 1;
+}
+
+EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
+{
+	if (!path_is_container(path))
 		return REAL(inotify_add_watch)(fd, path, mask);
 	errno = ENOSPC;
 	return -1;
 }
+
+/* libc itself opens the file of logins, and would write its entries over the superblock. */
+EXPORT int utmpname(const char *path)
+{
+	if (!path_is_container(path))
+		return REAL(utmpname)(path);
+	errno = EOPNOTSUPP;
+	return -1;
+}
+ALIAS(utmpname, utmpxname);
