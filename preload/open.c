@@ -1,6 +1,7 @@
 /* Opening, closing and duplicating descriptors. */
 #include "door.h"
 
+#include <sched.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -550,8 +551,11 @@ static int close_plain(unsigned first, unsigned last)
 
 EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
-	if (door_thread.inside || first > last || (flags & CLOSE_RANGE_CLOEXEC))
+	if (door_thread.inside || first > last || (flags & ~CLOSE_RANGE_UNSHARE))
 		return REAL(close_range)(first, last, flags);
+	/* Processes that clone made can share their descriptors; the others keep theirs. */
+	if (flags && RAW(SYS_unshare, (long)CLONE_FILES) < 0)
+		return -1;
 	int limit = atomic_load(&fd_limit);
 	for (int fd = (int)first; first < FD_TABLE_LEN && fd < limit && (unsigned)fd <= last; fd++)
 		if (fd_is_container(fd) && door_close(fd) < 0)

@@ -12,6 +12,7 @@
 #include "door.h"
 
 #include <execinfo.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio_ext.h>
 #include <string.h>
@@ -26,6 +27,8 @@
 #define FILE_NO_WRITES 0x8
 #define FILE_ERROR 0x20
 #define FILE_APPENDS 0x1000
+/* One of the second flags. */
+#define FILE_NOT_CANCELLED 0x2
 
 /* Places in the table. */
 enum { FILE_READ = 14, FILE_WRITE, FILE_SEEK, FILE_CLOSE, FILE_STAT };
@@ -41,10 +44,29 @@ extern int _IO_file_stat(FILE *fp, void *st) __attribute__((weak));
 extern FILE *_IO_iter_begin(void), *_IO_iter_end(void);
 extern FILE *_IO_iter_next(FILE *at), *_IO_iter_file(FILE *at);
 
+/* Functions of libc that are no cancellation points (getopt, error) say so while they print. */
+static int stay(FILE *fp)
+{
+	int state = PTHREAD_CANCEL_ENABLE;
+	if (fp->_flags2 & FILE_NOT_CANCELLED)
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	return state;
+}
+
+static void may_leave(FILE *fp, int state)
+{
+	if (fp->_flags2 & FILE_NOT_CANCELLED)
+		pthread_setcancelstate(state, NULL);
+}
+
 static ssize_t file_read(FILE *fp, void *buf, ssize_t n)
 {
-	return fd_is_container(fp->_fileno) ? read(fp->_fileno, buf, (size_t)n)
-					    : _IO_file_read(fp, buf, n);
+	if (!fd_is_container(fp->_fileno))
+		return _IO_file_read(fp, buf, n);
+	int state = stay(fp);
+	n = read(fp->_fileno, buf, (size_t)n);
+	may_leave(fp, state);
+	return n;
 }
 
 /* All of it, or an error: that is what libc's does. */
@@ -53,6 +75,7 @@ static ssize_t file_write(FILE *fp, const void *buf, ssize_t n)
 	if (!fd_is_container(fp->_fileno))
 		return _IO_file_write(fp, buf, n);
 	ssize_t done = 0;
+	int state = stay(fp);
 	while (done < n) {
 		ssize_t put = write(fp->_fileno, (const char *)buf + done, (size_t)(n - done));
 		if (put < 0) {
@@ -61,6 +84,7 @@ static ssize_t file_write(FILE *fp, const void *buf, ssize_t n)
 		}
 		done += put;
 	}
+	may_leave(fp, state);
 	if (fp->_offset >= 0)
 		fp->_offset += done;
 	return done;
@@ -166,6 +190,21 @@ static void enlarge_buffer(FILE *fp)
 	setvbuf(fp, buf, _IOFBF, STREAM_BUFFER);
 	/* libc frees it with the stream. */
 	fp->_flags &= ~FILE_USER_BUFFER;
+	/* As in a stream that nobody has used: setvbuf has made it one that reads (__freading). */
+	fp->_IO_read_base = fp->_IO_read_ptr = fp->_IO_read_end = NULL;
+	fp->_IO_write_base = fp->_IO_write_ptr = fp->_IO_write_end = NULL;
+}
+
+/* A stream whose bytes are converted (ccs=), on container fd: fopen alone can make one. */
+static FILE *converting_stream_on(int fd, const char *mode)
+{
+	FILE *fp = REAL(fopen)("/dev/null", mode);
+	if (!fp)
+		return NULL;
+	RAW(SYS_close, (long)fp->_fileno);
+	fp->_fileno = fd;
+	enlarge_buffer(fp);
+	return fp;
 }
 
 /* A stream on container fd. libc holds the mode against the access mode of the descriptor, and a
@@ -207,7 +246,9 @@ EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 	int fd = door_openat(AT_FDCWD, path, flags, 0666);
 	if (fd < 0)
 		return NULL;
-	FILE *fp = fd_is_container(fd) ? stream_on(fd, mode) : REAL(fdopen)(fd, mode);
+	FILE *fp = !fd_is_container(fd)	   ? REAL(fdopen)(fd, mode)
+		   : strstr(mode, ",ccs=") ? converting_stream_on(fd, mode)
+					   : stream_on(fd, mode);
 	if (!fp) {
 		int saved = errno;
 		door_close(fd);
@@ -224,17 +265,20 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 	struct ofd *o;
 	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return REAL(fdopen)(fd, mode);
-	int want = mode_flags(mode), have = ofd_flags(o) & O_ACCMODE;
+	int want = mode_flags(mode), flags = ofd_flags(o), have = flags & O_ACCMODE;
 	ofd_put(o);
 	if (want < 0 || (have != O_RDWR && have != (want & O_ACCMODE))) {
 		errno = EINVAL;
 		return NULL;
 	}
-	if (want & O_APPEND)
+	/* The letter e says nothing here. */
+	bool starts_to_append = (want & O_APPEND) && !(flags & O_APPEND);
+	if (starts_to_append)
 		fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_APPEND);
-	if (want & O_CLOEXEC)
-		fcntl(fd, F_SETFD, FD_CLOEXEC);
-	return stream_on(fd, mode);
+	FILE *fp = stream_on(fd, mode);
+	if (fp && starts_to_append && (want & O_ACCMODE) == O_WRONLY)
+		lseek(fd, 0, SEEK_END);
+	return fp;
 }
 
 /* libc's freopen opens by itself, and puts what it opened where the stream was (dup3). So where the

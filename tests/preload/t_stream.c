@@ -7,10 +7,22 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio_ext.h>
 #include <wchar.h>
 
 static _Atomic int stop;
 static _Atomic long flushed;
+
+/* getopt is no cancellation point: what it prints on descriptor 2 had been one. */
+static void *gets_options(void *none)
+{
+	char *argv[] = {"program", "-x", NULL};
+	pthread_cancel(pthread_self());
+	int option = getopt(2, argv, "a");
+	printf("option %c\n", option);
+	pthread_testcancel();
+	return NULL;
+}
 
 static void *flusher(void *argument)
 {
@@ -69,6 +81,31 @@ int main(void)
 	show("one");
 	show("two");
 
+	/* glibc's tst-ext2, tst-fopenloc2 and tst-ftell-active-handler. A stream for both had been
+	 * one that reads, bytes were not converted, and an fdopen that appends left the position.
+	 */
+	f = fopen("converted", "w+");
+	printf("reading %d, writing %d\n", __freading(f) != 0, __fwriting(f) != 0);
+	R(fputs("\303\244\303\266\n", f));
+	R(fclose(f));
+	f = fopen("converted", "r,ccs=UTF-8");
+	wchar_t wide[10] = L"";
+	fgetws(wide, 10, f);
+	printf("%x %x\n", (unsigned)wide[0], (unsigned)wide[1]);
+	R(ftell(f));
+	R(fseek(f, 2, SEEK_SET));
+	printf("%x\n", (unsigned)fgetwc(f));
+	R(fclose(f));
+	fd = open("converted", O_WRONLY | O_CLOEXEC);
+	f = fdopen(fd, "a");
+	R(lseek(fd, 0, SEEK_CUR));
+	R(fclose(f));
+	fd = open("converted", O_WRONLY | O_APPEND);
+	f = fdopen(fd, "ae");
+	R(lseek(fd, 0, SEEK_CUR));
+	R(fcntl(fd, F_GETFD));
+	R(fclose(f));
+
 	FILE *saved = stdout;
 	printf("out: %d\n", freopen("out", "w", stdout) == stdout);
 	R(fprintf(saved, "by the copy\n"));
@@ -84,6 +121,11 @@ int main(void)
 	fprintf(stderr, "to stderr\n");
 	errno = ENOENT;
 	perror("perror");
+	pthread_t thread;
+	void *end = NULL;
+	pthread_create(&thread, NULL, gets_options, NULL);
+	pthread_join(thread, &end);
+	fprintf(stderr, "%s\n", end == PTHREAD_CANCELED ? "cancelled" : "not cancelled");
 	psignal(SIGINT, "psignal");
 	dup2(keep_error, 2);
 	show("err");
@@ -114,7 +156,7 @@ int main(void)
 	fclose(f);
 
 	f = fopen("flushed", "w");
-	pthread_t thread;
+
 	pthread_create(&thread, NULL, flusher, f);
 	int bad = 0;
 	for (int i = 0; i < 150; i++) {
