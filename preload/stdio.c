@@ -12,6 +12,7 @@
 #include "door.h"
 
 #include <execinfo.h>
+#include <mntent.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio_ext.h>
@@ -259,6 +260,18 @@ EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 	return fp;
 }
 ALIAS(fopen, fopen64);
+
+/* libc's own would call its own fopen. The letters are those that it adds. */
+EXPORT FILE *setmntent(const char *path, const char *mode)
+{
+	char how[64];
+	snprintf(how, sizeof how, "%sce", mode);
+	FILE *fp = fopen(path, how);
+	if (fp)
+		__fsetlocking(fp, FSETLOCKING_BYCALLER);
+	return fp;
+}
+ALIAS(setmntent, __setmntent);
 
 EXPORT FILE *fdopen(int fd, const char *mode)
 {

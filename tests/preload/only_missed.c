@@ -9,7 +9,10 @@
 #include <ftw.h>
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
+#include <libintl.h>
+#include <locale.h>
 #include <netdb.h>
+#include <nl_types.h>
 #include <poll.h>
 #include <pty.h>
 #include <sched.h>
@@ -23,6 +26,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <syslog.h>
+#include <time.h>
 #include <utmp.h>
 #include <utmpx.h>
 #include <wordexp.h>
@@ -508,6 +512,65 @@ static void words(void)
 	wordfree(&found);
 }
 
+static void copy(const char *from, const char *to)
+{
+	char command[300];
+	snprintf(command, sizeof command, "cp %s %s", from, to);
+	WANT(system(command) == 0);
+}
+
+/* Files that libc opens for itself, by names that the program gives. */
+static void files_of_libc(void)
+{
+	static const char zone[] = "TZif\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+				   "\0\0\0\0\0\0\0\0\1\0\0\0\4\0\0\016\020\0\0ABC";
+	int fd = make("zone", "");
+	WANT(write(fd, zone, sizeof zone) == sizeof zone && close(fd) == 0);
+	char path[4200];
+	snprintf(path, sizeof path, ":%s/zone", getenv("T_HERE"));
+	setenv("TZ", path, 1);
+	tzset();
+	WANT(timezone == 0);
+	setenv("TZ", "UTC", 1);
+
+	struct tm date;
+	close(make("templates", "%Y-%m-%d\n"));
+	setenv("DATEMSK", "templates", 1);
+	WANT(getdate_r("2020-01-02", &date) != 0);
+	WANT(!getdate("2020-01-02"));
+
+	close(make("messages", "$set 1\n1 text\n"));
+	WANT(system("gencat catalogue messages") == 0);
+	WANT(catopen("./catalogue", 0) == (nl_catd)-1);
+
+	if (access("/usr/lib/locale/C.utf8/LC_CTYPE", R_OK) == 0) {
+		mkdir("locales", 0755);
+		mkdir("locales/other.utf8", 0755);
+		copy("/usr/lib/locale/C.utf8/LC_CTYPE", "locales/other.utf8");
+		setenv("LOCPATH", "locales", 1);
+		WANT(!setlocale(LC_CTYPE, "other.utf8"));
+		WANT(!newlocale(LC_CTYPE_MASK, "other.utf8", NULL));
+		unsetenv("LOCPATH");
+	}
+
+	struct {
+		unsigned magic, revision, count, originals, translations, none[2];
+		unsigned original[2], translation[2];
+		char text[4];
+	} catalogue = {0x950412de, 0, 1, 28, 36, {0, 0}, {1, 44}, {1, 46}, "a\0b"};
+	mkdir("locales", 0755);
+	mkdir("locales/xx", 0755);
+	mkdir("locales/xx/LC_MESSAGES", 0755);
+	fd = make("locales/xx/LC_MESSAGES/domain.mo", "");
+	WANT(write(fd, &catalogue, sizeof catalogue) == sizeof catalogue && close(fd) == 0);
+	setenv("LANGUAGE", "xx", 1);
+	setlocale(LC_ALL, "C.UTF-8");
+	snprintf(path, sizeof path, "%s/locales", getenv("T_HERE"));
+	WANT(bindtextdomain("domain", path));
+	WANT(strcmp(dgettext("domain", "a"), "a") == 0);
+	setlocale(LC_ALL, "C");
+}
+
 int main(void)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
@@ -523,5 +586,6 @@ int main(void)
 	logins();
 	profiles();
 	words();
+	files_of_libc();
 	return wrong;
 }

@@ -38,6 +38,8 @@ run_compared() { # NAME COMMAND...
     rm -rf "$work/plain"; mkdir -p "$work/plain/t"
     (cd "$work/plain/t" && T_HERE=$PWD T_MANAGED=$work/plain $limit "$@" < /dev/null > "$work/plain.out" 2> "$work/plain.err") || plain=$?
     if [ $plain = 77 ]; then result "$name" skip "$(tail -1 "$work/plain.err")"; return; fi
+    # What dies on both sides is no comparison.
+    if [ $plain -ge 124 ]; then result "$name" fail "exit $plain on a plain directory"; return; fi
     (cd "$work/plain/t" && bash -c "$dump") >> "$work/plain.out" 2>&1
     for workload in ${T_WORKLOAD:-shared auto}; do
         [ -d "$work/mount" ] && shimmed rm -rf "$work/mount"

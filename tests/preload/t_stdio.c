@@ -2,7 +2,11 @@
  * managed directory (workload auto) once failed with EINVAL. */
 #include "t.h"
 
+#include <mntent.h>
+
 #include <stdio_ext.h>
+
+FILE *__setmntent(const char *path, const char *mode);
 
 int main(void)
 {
@@ -116,6 +120,19 @@ int main(void)
 	close(keep);
 	printf("back\n");
 	show("out");
+	/* The table of mounts of glibc's tst-mntent-autofs: libc opened it by itself. */
+	close(make("mtab", "/dev/one /mnt/one ext4 rw 0 1\n"));
+	struct mntent *entry;
+	R((f = setmntent("mtab", "r")) != NULL);
+	R((entry = getmntent(f)) != NULL);
+	printf("%s on %s\n", entry ? entry->mnt_fsname : "-", entry ? entry->mnt_dir : "-");
+	R(endmntent(f));
+	struct mntent more = {"/dev/two", "/mnt/two", "ext4", "ro", 0, 2};
+	R((f = __setmntent("mtab", "a")) != NULL);
+	R(addmntent(f, &more));
+	R(endmntent(f));
+	show("mtab");
+
 	/* freopen of the standard streams. */
 	fflush(stdout);
 	keep = dup(1);
