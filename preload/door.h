@@ -202,6 +202,8 @@ bool packed_utimens(
 bool path_is_packed(int dirfd, const char *path, int at_flags);
 /* Does a pack have the name, so that it cannot be made? Then errno is EEXIST. */
 bool path_is_taken(int dirfd, const char *path);
+/* Has the kernel a superblock by this name, or a pack a file? */
+bool path_is_container(const char *path);
 
 /* listing.c */
 /* Descriptor fd is closed, in the middle of a listing perhaps. */

@@ -524,10 +524,7 @@ EXPORT int rename(const char *old, const char *new)
 	return rename_ours(AT_FDCWD, old, AT_FDCWD, new, 0);
 }
 
-/* Writes go to logs, so the inode of a name gets no events, and a program would wait for them for
- * ever. ENOSPC makes programs (tail -f) poll. */
-/* Whether the kernel has a superblock by this name, or has not the name at all. */
-static bool path_is_container(const char *path)
+bool path_is_container(const char *path)
 {
 	struct stat st;
 	if (path_is_packed(AT_FDCWD, path, 0))
@@ -537,6 +534,8 @@ static bool path_is_container(const char *path)
 	       PLFS(plfs_door_fix_stat(AT_FDCWD, path, 0, &st)) == 1;
 }
 
+/* Writes go to logs, so the inode of a name gets no events, and a program would wait for them for
+ * ever. ENOSPC makes programs (tail -f) poll. */
 EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
 {
 	if (!path_is_container(path))

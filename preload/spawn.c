@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 int64_t share_with_process(enum shared shared)
@@ -46,13 +47,144 @@ static void shared_with_process(void)
 		return failed_; \
 	} while (0)
 
-/* A program in a pack cannot be run: the kernel does not have it. ENOEXEC is what a shell takes for
- * a script, which it reads then. */
-static int exec_failed(int rc, const char *path)
+/* A program that lies in a container. The kernel reads a superblock there, or nothing in a pack
+ * (ENOEXEC), so what runs is the interpreter that the first line names, or a copy in memory. */
+struct program {
+	char line[256];
+	/* Of a script; NULL: it is an image. */
+	const char *interpreter, *argument;
+	/* The image, closed by exec. */
+	int image;
+};
+
+/* Splits "#! INTERPRETER ARGUMENT", as the kernel does. */
+static bool parse_script(struct program *p)
+{
+	char *end = strchrnul(p->line, '\n');
+	if (end == p->line + sizeof p->line - 1)
+		return false;
+	while (end > p->line && (end[-1] == ' ' || end[-1] == '\t'))
+		end--;
+	*end = 0;
+	p->interpreter = p->line + 2 + strspn(p->line + 2, " \t");
+	char *blank = (char *)p->interpreter + strcspn(p->interpreter, " \t");
+	if (*blank) {
+		*blank = 0;
+		p->argument = blank + 1 + strspn(blank + 1, " \t");
+	}
+	return *p->interpreter != 0;
+}
+
+static int copy_in_memory(int fd)
+{
+	char buf[8192];
+	ssize_t n;
+	int image = memfd_create("program", MFD_CLOEXEC);
+	while (image >= 0 && (n = read(fd, buf, sizeof buf)) != 0) {
+		if (n < 0 || RAW(SYS_write, (long)image, buf, n) != n) {
+			int saved = n < 0 ? errno : ENOMEM;
+			RAW(SYS_close, (long)image);
+			errno = saved;
+			return -1;
+		}
+	}
+	return image;
+}
+
+/* Whether there is such a program by this name. Else errno says what exec says. */
+static bool find_program(const char *path, struct program *p)
+{
+	*p = (struct program){.image = -1};
+	int fd = door_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	bool found = false;
+	ssize_t n = pread(fd, p->line, sizeof p->line - 1, 0);
+	if (n > 2 && memcmp(p->line, "#!", 2) == 0)
+		found = parse_script(p);
+	else if (n > 4 && memcmp(p->line, "\177ELF", 4) == 0)
+		found = (p->image = copy_in_memory(fd)) >= 0;
+	int saved = found || n < 0 || p->image >= 0 ? errno : ENOEXEC;
+	door_close(fd);
+	errno = saved;
+	return found;
+}
+
+static size_t count_of(char *const argv[])
+{
+	size_t n = 0;
+	while (argv && argv[n])
+		n++;
+	return n;
+}
+
+/* What an interpreter is given, which is up to two words more. */
+static void fill_arguments(
+	const struct program *p, const char *path, char *const argv[], char *out[])
+{
+	*out++ = (char *)p->interpreter;
+	if (p->argument)
+		*out++ = (char *)p->argument;
+	*out++ = (char *)path;
+	for (size_t i = 1; i < count_of(argv); i++)
+		*out++ = argv[i];
+	*out = NULL;
+}
+
+static int exec_program(const char *path, char *const argv[], char *const envp[])
+{
+	struct program p;
+	if (!find_program(path, &p))
+		return -1;
+	if (p.interpreter) {
+		char *words[count_of(argv) + 4];
+		fill_arguments(&p, path, argv, words);
+		return REAL(execve)(p.interpreter, words, envp);
+	}
+	int rc = REAL(execveat)(p.image, "", argv, envp, AT_EMPTY_PATH), saved = errno;
+	RAW(SYS_close, (long)p.image);
+	errno = saved;
+	return rc;
+}
+
+/* After an exec that failed: the kernel found no program by this name, and there may be one. */
+static int exec_again(const char *path, char *const argv[], char *const envp[])
 {
 	if (errno == ENOENT && path_is_packed(AT_FDCWD, path, 0))
 		errno = access(path, X_OK) < 0 ? EACCES : ENOEXEC;
-	return rc;
+	if (errno != ENOEXEC || !path_is_container(path))
+		return -1;
+	return exec_program(path, argv, envp);
+}
+
+static int exec_path(const char *path, char *const argv[], char *const envp[])
+{
+	REAL(execve)(path, argv, envp);
+	return exec_again(path, argv, envp);
+}
+
+/* What is no program for the kernel is one for the shell. */
+static int exec_file(const char *file, char *const argv[], char *const envp[])
+{
+	if (strchr(file, '/') && path_is_container(file)) {
+		exec_path(file, argv, envp);
+		if (errno != ENOEXEC)
+			return -1;
+	}
+	return REAL(execvpe)(file, argv, envp);
+}
+
+static int exec_at(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
+{
+	REAL(execveat)(dirfd, path, argv, envp, flags);
+	if (errno != ENOEXEC && errno != ENOENT)
+		return -1;
+	char name[PATH_MAX + 40];
+	if (*path == '/' || dirfd == AT_FDCWD)
+		snprintf(name, sizeof name, "%s", path);
+	else
+		snprintf(name, sizeof name, "/dev/fd/%d%s%s", dirfd, *path ? "/" : "", path);
+	return exec_again(name, argv, envp);
 }
 
 /* libplfs's handler around the fork commits. Handlers of signals wait, as all locks are held. */
@@ -123,7 +255,7 @@ EXPORT int forkpty(int *pty, char *name, const struct termios *settings, const s
 
 EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(exec_failed(REAL(execve)(path, argv, envp), path));
+	COMMIT_AND_EXEC(exec_path(path, argv, envp));
 }
 
 EXPORT int execv(const char *path, char *const argv[])
@@ -133,22 +265,22 @@ EXPORT int execv(const char *path, char *const argv[])
 
 EXPORT int execvp(const char *file, char *const argv[])
 {
-	COMMIT_AND_EXEC(REAL(execvp)(file, argv));
+	COMMIT_AND_EXEC(exec_file(file, argv, environ));
 }
 
 EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(REAL(execvpe)(file, argv, envp));
+	COMMIT_AND_EXEC(exec_file(file, argv, envp));
 }
 
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(REAL(fexecve)(fd, argv, envp));
+	COMMIT_AND_EXEC(exec_at(fd, "", argv, envp, AT_EMPTY_PATH));
 }
 
 EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
-	COMMIT_AND_EXEC(REAL(execveat)(dirfd, path, argv, envp, flags));
+	COMMIT_AND_EXEC(exec_at(dirfd, path, argv, envp, flags));
 }
 
 /* Collects the arguments of execl and its kin into argv; `ap` stands at the first after `first`. */
@@ -504,6 +636,25 @@ typedef int spawn_call(pid_t *restrict, const char *restrict,
 	const posix_spawn_file_actions_t *restrict, const posix_spawnattr_t *restrict,
 	char *const[restrict], char *const[restrict]);
 
+/* A program in a container is made ready here. */
+static int spawn_program(spawn_call *call, pid_t *pid, const char *path,
+	const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[],
+	char *const envp[])
+{
+	struct program p;
+	if (!find_program(path, &p))
+		return errno == ENOEXEC ? call(pid, path, fa, attr, argv, envp) : errno;
+	char *words[count_of(argv) + 4], image[40];
+	if (p.interpreter) {
+		fill_arguments(&p, path, argv, words);
+		return call(pid, p.interpreter, fa, attr, words, envp);
+	}
+	snprintf(image, sizeof image, "/proc/self/fd/%d", p.image);
+	int rc = call(pid, image, fa, attr, argv, envp);
+	RAW(SYS_close, (long)p.image);
+	return rc;
+}
+
 static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[],
 	char *const envp[])
@@ -519,9 +670,13 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		       (x->kind == ADD_OPEN && (moves || path_is_ours(AT_FDCWD, x->path, 0))) ||
 		       (x->kind == ADD_CLOSEFROM && atomic_load(&fd_limit) > 0);
 	}
+	/* Of a program that another directory has the child's exec says what it is. */
+	bool is_ours = !moves && strchr(path, '/') && path_is_container(path) &&
+		       access(path, X_OK) == 0;
 	if (!ours) {
 		share_with_process(SHARED_ALL);
-		int rc = call(pid, path, fa, attr, argv, envp);
+		int rc = !is_ours ? call(pid, path, fa, attr, argv, envp)
+				  : spawn_program(call, pid, path, fa, attr, argv, envp);
 		shared_with_process();
 		return rc;
 	}
@@ -532,7 +687,9 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		rc = translate(a, &translated, opened, &opened_count);
 		share_with_process(SHARED_ALL);
 		if (rc == 0)
-			rc = call(pid, path, &translated, attr, argv, envp);
+			rc = !is_ours ? call(pid, path, &translated, attr, argv, envp)
+				      : spawn_program(
+						call, pid, path, &translated, attr, argv, envp);
 		shared_with_process();
 		REAL(posix_spawn_file_actions_destroy)(&translated);
 		for (int i = 0; i < opened_count; i++)

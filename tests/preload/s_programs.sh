@@ -1,0 +1,74 @@
+# Programs that lie in the directory itself: scripts of several interpreters, and one for the machine.
+# The kernel reads the name of a container, which is a superblock; it gave ENOEXEC, and a shell then
+# ran what it took for a script of its own, whatever the first line said.
+cp "$(type -P true)" machine; chmod 755 machine; ./machine; echo "machine $?"
+printf '#!/bin/sh\necho "script $0 $*"\n' > script
+printf '#! /bin/cat   -n  \nby cat\n' > argument
+printf 'echo no first line $1\n' > none
+printf '#!/no/such\n' > nowhere
+printf '#!/usr/bin/env perl\nprint "perl @ARGV\\n";\n' > perl
+printf '#!/bin/cat' > unended
+: > empty
+cp script closed
+chmod 755 script argument none nowhere perl unended empty
+for p in ./script ./argument ./none ./nowhere ./perl ./unended ./empty ./closed ./missing; do
+    "$p" one "two three" 2> /dev/null; echo "$p $?"
+done
+cat > starts.c <<'END_OF_C'
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern char **environ;
+#define EXEC(call) \
+	do { \
+		int status = -1; \
+		fflush(stdout); \
+		if (fork() == 0) { \
+			call; \
+			printf("%s ", strerrorname_np(errno)); \
+			fflush(stdout); \
+			_exit(99); \
+		} \
+		wait(&status); \
+		printf("%s: %x\n", #call, status); \
+	} while (0)
+int main(int argc, char **argv)
+{
+	char *words[] = {"zero", "one", NULL};
+	for (int i = 1; i < argc; i++) {
+		char *p = argv[i];
+		int status = -1, fd = open(p, O_RDONLY), path = open(p, O_PATH), here = open(".", O_RDONLY);
+		pid_t pid;
+		printf("%s\n", p);
+		fflush(stdout);
+		int rc = posix_spawn(&pid, p, NULL, NULL, words, environ);
+		if (rc == 0)
+			waitpid(pid, &status, 0);
+		printf("posix_spawn %s %x\n", strerrorname_np(rc), status);
+		fflush(stdout);
+		rc = posix_spawnp(&pid, p, NULL, NULL, words, environ);
+		if (rc == 0)
+			waitpid(pid, &status, 0);
+		printf("posix_spawnp %s %x\n", strerrorname_np(rc), status);
+		EXEC(execv(p, words));
+		EXEC(execvp(p, words));
+		EXEC(execlp(p, "zero", "one", NULL));
+		EXEC(execvpe(p, words, environ));
+		EXEC(execveat(AT_FDCWD, p, words, environ, 0));
+		EXEC(execveat(here, p, words, environ, 0));
+		if (strstr(p, "machine")) {
+			EXEC(fexecve(fd, words, environ));
+			EXEC(execveat(path, "", words, environ, AT_EMPTY_PATH));
+		}
+		close(fd), close(path), close(here);
+	}
+}
+END_OF_C
+gcc -w -o starts starts.c
+./starts ./machine ./script ./argument ./none ./nowhere ./perl ./unended ./empty ./closed ./missing 2> /dev/null
+rm starts
