@@ -51,7 +51,7 @@ static int in_child(const char *name)
 
 int main(int argc, char **argv)
 {
-	if (!getenv("PLFS_WORKLOAD")) {
+	if (strcmp(getenv("PLFS_WORKLOAD"), "auto")) {
 		setenv("PLFS_WORKLOAD", "auto", 1);
 		execv(argv[0], argv);
 		return 1;

@@ -1,4 +1,4 @@
-# Programs that lie in the directory itself: scripts of several interpreters, and one for the machine.
+# Programs that lie in the directory itself: scripts of several interpreters, and a binary.
 # The kernel reads the name of a container, which is a superblock; it gave ENOEXEC, and a shell then
 # ran what it took for a script of its own, whatever the first line said.
 cp "$(type -P true)" machine; chmod 755 machine; ./machine; echo "machine $?"

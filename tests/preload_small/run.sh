@@ -68,8 +68,8 @@ END
 }
 
 # Positions in listings. Kernels' have 63 bits on ext4, and one of these stood for the names of a
-# pack: in half of all directories elsewhere, too, seekdir went to the end. Among the names of a pack
-# a position was their number, and led past others when some had been removed.
+# pack: in half of all directories elsewhere, too, seekdir went to the end. Among the names of a
+# pack a position was their number, and led past others when some had been removed.
 t_seek() {
     mkdir m/s/sub
     in_m bash -c 'for i in {1..300}; do echo $i > m/s/f$i; done'
@@ -83,8 +83,8 @@ t_seek() {
 # process can wait for: the others slept for ever.
 t_exec_at_once() { in_m "$work/exec" m/s/f; }
 
-# What the kernel refuses who is not the owner, or may not write the directory, of names that it does
-# not know: all of these were done for whoever could write the pack.
+# What the kernel refuses who is not the owner, or may not write the directory, of names that it
+# does not know: all of these were done for whoever could write the pack.
 t_rights() {
     [ "$(id -u)" = 0 ] || { echo "not root" > "$work/skip"; exit 77; }
     chmod 755 "$work" . m && chmod 777 m/s m/.plfs
@@ -212,8 +212,8 @@ assert os.stat("kept").st_size == 4
 END
 }
 
-# Files of a copied tree have the ids that they had, and were taken for the same files: cp refused to
-# copy from one to the other, and diff did not read them.
+# Files of a copied tree have the ids that they had, and were taken for the same files: cp refused
+# to copy from one to the other, and diff did not read them.
 t_copied_tree() {
     in_m bash -c 'echo text > m/s/f'
     cp -a m other

@@ -114,7 +114,8 @@ impl PackStat {
         }
     }
 
-    /// The same as what a store says of its files, in the pack whose name has this device and inode.
+    /// The same as what a store says of its files, in the pack whose name has this device and
+    /// inode.
     pub fn stat(&self, pack: (u64, u64)) -> Stat {
         let PackStat { mode, uid, gid, size: len, atime, mtime, ctime, .. } = *self;
         let (ino, blocks) = (self.ino(pack), len.div_ceil(512));
