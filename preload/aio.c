@@ -61,6 +61,7 @@ static void notify(const struct sigevent *ev)
 /* Does the request and stores its result in it. */
 static void do_request(struct ofd *o, struct aiocb *cb, int opcode)
 {
+	DEFER_SIGNALS();
 	struct iovec iov = {(void *)cb->aio_buf, cb->aio_nbytes};
 	if (opcode == LIO_READ)
 		set_result(cb, ofd_preadv(o, &iov, 1, cb->aio_offset));

@@ -139,10 +139,15 @@ static void take_own_lock(struct description *d)
 		RAW(SYS_futex, &d->own_lock, (long)FUTEX_WAIT_PRIVATE, 2L, NULL);
 }
 
+void description_wake(struct description *d)
+{
+	RAW(SYS_futex, &d->own_lock, (long)FUTEX_WAKE_PRIVATE, 1L);
+}
+
 static void give_own_lock(struct description *d)
 {
 	if (atomic_exchange(&d->own_lock, 0) == 2)
-		RAW(SYS_futex, &d->own_lock, (long)FUTEX_WAKE_PRIVATE, 1L);
+		description_wake(d);
 }
 
 void description_share(struct description *d)
@@ -316,10 +321,11 @@ void description_after_fork_in_child(void)
 	atomic_store(&forking, 0);
 }
 
-void description_lock(struct description *d)
+void description_wait(struct description *d, bool has_own_lock)
 {
-	if (!atomic_load_explicit(&d->is_shared, memory_order_acquire)) {
-		take_own_lock(d);
+	if (has_own_lock || !atomic_load_explicit(&d->is_shared, memory_order_acquire)) {
+		if (!has_own_lock)
+			take_own_lock(d);
 		if (!atomic_load_explicit(&d->is_shared, memory_order_acquire))
 			return;
 		give_own_lock(d);
@@ -329,10 +335,7 @@ void description_lock(struct description *d)
 		pthread_mutex_consistent(&d->lock);
 }
 
-void description_unlock(struct description *d)
+void description_unlock_shared(struct description *d)
 {
-	if (atomic_load_explicit(&d->is_shared, memory_order_acquire))
-		pthread_mutex_unlock(&d->lock);
-	else
-		give_own_lock(d);
+	pthread_mutex_unlock(&d->lock);
 }

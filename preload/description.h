@@ -60,8 +60,28 @@ void description_share(struct description *d);
  * descriptor, so no other program can find it. */
 bool description_tag(struct description *d, int fd);
 
-void description_lock(struct description *d);
-void description_unlock(struct description *d);
+/* What description_lock and description_unlock do where it takes more than two atomic operations.
+ */
+void description_wait(struct description *d, bool has_own_lock);
+void description_unlock_shared(struct description *d);
+void description_wake(struct description *d);
+
+static inline void description_lock(struct description *d)
+{
+	uint32_t found = 0;
+	bool has_own_lock = !atomic_load_explicit(&d->is_shared, memory_order_acquire) &&
+			    atomic_compare_exchange_strong(&d->own_lock, &found, 1);
+	if (!has_own_lock || atomic_load_explicit(&d->is_shared, memory_order_acquire))
+		description_wait(d, has_own_lock);
+}
+
+static inline void description_unlock(struct description *d)
+{
+	if (atomic_load_explicit(&d->is_shared, memory_order_acquire))
+		description_unlock_shared(d);
+	else if (atomic_exchange(&d->own_lock, 0) == 2)
+		description_wake(d);
+}
 
 /* Is fd an arena's? */
 bool description_owns_fd(int fd);

@@ -42,6 +42,14 @@ bool memory_is_there(const void *memory, size_t n, bool written);
 /* Can the string be read? Yes for NULL, which callees tell apart. If not, errno is EFAULT. */
 bool path_is_there(const char *path);
 
+/* Has the program ever asked for a cancellation of a thread? As long as it has not, reads and
+ * writes need not look for one, which takes a fortieth of them. */
+extern _Atomic bool cancellation_used;
+static inline bool cancellation_is_used(void)
+{
+	return __builtin_expect(atomic_load_explicit(&cancellation_used, memory_order_acquire), 0);
+}
+
 /* Around a read or a write handlers wait. To forbid cancellation and to allow it again would be an
  * eighth of it, and is not needed: nothing that it calls is a cancellation point (signals.c,
  * "Cancellation"). */
@@ -163,7 +171,7 @@ bool fd_is_owned(int fd);
 /* Removes the entry of a descriptor that libc replaced without calling a wrapper. */
 void door_forget(int fd);
 
-/* io.c: on a description; >= 0 or a negative errno. */
+/* io.c: on a description; >= 0 or a negative errno. Handlers of signals wait. */
 ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n);
 ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rwf);
 ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset);

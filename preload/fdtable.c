@@ -142,10 +142,9 @@ bool fd_is_packed(int fd)
 	return yes;
 }
 
-int ofd_put(struct ofd *o)
+/* Its last reference has been given back. */
+int ofd_close(struct ofd *o)
 {
-	if (atomic_fetch_sub(&o->refs, 1) != 1)
-		return 0;
 	int rc = PLFS(plfs_close(o->file));
 	atomic_fetch_sub(&descriptors, o->descriptors);
 	description_free(o->shared, o->forks != atomic_load(&forks));

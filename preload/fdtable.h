@@ -64,7 +64,11 @@ struct ofd *ofd_get(int fd);
 
 /* Gives a reference back; the last one closes the handle and returns its error (0 or a negative
  * errno). */
-int ofd_put(struct ofd *o);
+int ofd_close(struct ofd *o);
+static inline int ofd_put(struct ofd *o)
+{
+	return __builtin_expect(atomic_fetch_sub(&o->refs, 1) == 1, 0) ? ofd_close(o) : 0;
+}
 
 /* A new entry with one reference, for a description of its own (flags and position) or one that
  * other processes have. NULL: no memory. */

@@ -1,5 +1,6 @@
 /* Start, fork and end of the process. */
 #include "door.h"
+#include "own_stack.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -177,6 +178,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	const char *d = getenv("PLFS_DEBUG");
 	debug = d && *d && strcmp(d, "0") != 0;
 	PLFS_ALWAYS((plfs_door_umask(-1), 0));
+	own_stack_start();
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 	adopt_inherited();
 	errno = saved;

@@ -14,6 +14,16 @@
 #define RWF_SYNC_ANY (RWF_DSYNC | RWF_SYNC)
 #define RWF_KNOWN (RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND)
 
+/* PLFS of a read or a write, for which handlers wait already. */
+#define PLFS_IO(call) \
+	({ \
+		door_thread.inside++; \
+		__typeof__(call) plfs_result_ = __builtin_expect(door_thread.closed, 0) ? -EIO \
+											: (call); \
+		door_thread.inside--; \
+		plfs_result_; \
+	})
+
 static bool readable(struct ofd *o)
 {
 	return (ofd_flags(o) & O_ACCMODE) != O_WRONLY;
@@ -78,9 +88,9 @@ ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset
 	if (!buffers_are_there(o, iov, n, len, true, offset))
 		return -EFAULT;
 	if (n == 1)
-		return PLFS(plfs_pread(o->file, iov->iov_base,
+		return PLFS_IO(plfs_pread(o->file, iov->iov_base,
 			(size_t)len > MOVE_MAX ? MOVE_MAX : (size_t)len, offset));
-	return PLFS(plfs_preadv(o->file, iov, n, offset));
+	return PLFS_IO(plfs_preadv(o->file, iov, n, offset));
 }
 
 static ssize_t append(struct ofd *o, const struct iovec *iov, int n, int64_t *at)
@@ -90,7 +100,7 @@ static ssize_t append(struct ofd *o, const struct iovec *iov, int n, int64_t *at
 		one = (struct iovec){iov->iov_base, MOVE_MAX};
 		iov = &one;
 	}
-	return PLFS(plfs_append(o->file, iov, n, at));
+	return PLFS_IO(plfs_append(o->file, iov, n, at));
 }
 
 /* What O_SYNC and RWF_SYNC add to a write. */
@@ -171,9 +181,9 @@ static ssize_t write_at(
 	if (appends)
 		return append(o, iov, n, at);
 	if (n == 1)
-		return PLFS(plfs_pwrite(o->file, iov->iov_base,
+		return PLFS_IO(plfs_pwrite(o->file, iov->iov_base,
 			(size_t)len > MOVE_MAX ? MOVE_MAX : (size_t)len, *at));
-	return PLFS(plfs_pwritev(o->file, iov, n, *at));
+	return PLFS_IO(plfs_pwritev(o->file, iov, n, *at));
 }
 
 ssize_t ofd_pwritev(struct ofd *o, const struct iovec *iov, int n, int64_t offset, int rwf)
@@ -267,7 +277,7 @@ static bool was_replaced(int fd)
 /* ON_CONTAINER of a call in which a thread can be cancelled (pthreads(7)). */
 #define CANCEL_ON_CONTAINER(fd, plain, call) \
 	do { \
-		if (!door_thread.inside) \
+		if (cancellation_is_used() && !door_thread.inside) \
 			pthread_testcancel(); \
 		ON_CONTAINER(fd, plain, call); \
 	} while (0)
@@ -275,7 +285,7 @@ static bool was_replaced(int fd)
 /* CANCEL_ON_CONTAINER of a read or a write. */
 #define IO_ON_CONTAINER(fd, plain, call) \
 	do { \
-		if (!door_thread.inside) \
+		if (cancellation_is_used() && !door_thread.inside) \
 			pthread_testcancel(); \
 		ON_CONTAINER_BETWEEN(signals_defer_io, signals_resume_io, fd, plain, call); \
 	} while (0)

@@ -380,7 +380,7 @@ static bool remove_empty_store(int dirfd, const char *path)
 	errno = saved;
 	if (dir < 0)
 		return false;
-	char buf[4096];
+	char buf[1024];
 	long n;
 	bool only = true, has_store = false, has_layout = false, has_pack = false;
 	while (only && (n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0)

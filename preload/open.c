@@ -520,7 +520,7 @@ static int close_plain(unsigned first, unsigned last)
 		SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 	if (dir < 0)
 		return -1;
-	char buf[4096];
+	char buf[1024];
 	long n;
 	bool again = true;
 	/* Closing changes /proc/self/fd while it is read, so it is read again until a pass closes

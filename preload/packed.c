@@ -208,48 +208,61 @@ XATTR(int, fail(ENODATA), removexattr, DECLARED(const char *name), DECLARED(name
 
 /* --- What is asked of the file system that a file is on --- */
 
-/* The directory of a name, in `dir`. False: it does not fit. */
-static bool directory_of(const char *path, char dir[PATH_MAX])
+/* The directory of a name, to be freed. NULL: there is no memory. */
+static char *directory_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	size_t len = slash ? (size_t)(slash - path) + 1 : 2;
-	if (len >= PATH_MAX)
-		return false;
-	memcpy(dir, slash ? path : "./", len);
-	dir[len] = 0;
-	return true;
+	return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("./");
 }
 
 #define OF_FILE_SYSTEM(name, type) \
 	EXPORT int name(const char *restrict path, struct type *restrict out) \
 	{ \
-		char dir[PATH_MAX]; \
 		int rc = REAL(name)(path, out); \
-		return rc < 0 && is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) && \
-				       directory_of(path, dir) \
-			       ? REAL(name)(dir, out) \
-			       : rc; \
+		if (rc == 0 || !is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW)) \
+			return rc; \
+		char *dir = directory_of(path); \
+		rc = dir ? REAL(name)(dir, out) : -1; \
+		free(dir); \
+		return rc; \
 	} \
 	ALIAS(name, name##64)
 
 OF_FILE_SYSTEM(statfs, statfs);
 OF_FILE_SYSTEM(statvfs, statvfs);
 
-EXPORT char *realpath(const char *restrict path, char *restrict resolved)
+/* realpath of a name of a pack: its directory's, and the name. */
+static char *packed_realpath(const char *path, char *resolved)
 {
-	char *found = REAL(realpath)(path, resolved), dir[PATH_MAX];
-	if (found || !is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) || !directory_of(path, dir))
-		return found;
-	char above[PATH_MAX], whole[PATH_MAX];
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	if (!REAL(realpath)(dir, above))
+	char *dir = directory_of(path), *above = dir ? REAL(realpath)(dir, NULL) : NULL;
+	free(dir);
+	if (!above)
 		return NULL;
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	const char *between = strcmp(above, "/") ? "/" : "";
-	if (snprintf(whole, sizeof whole, "%s%s%s", above, between, name) >= (int)sizeof whole) {
+	char *whole = NULL;
+	int len = asprintf(&whole, "%s%s%s", above, between, name);
+	free(above);
+	if (len < 0)
+		return NULL;
+	if (len >= PATH_MAX) {
+		free(whole);
 		errno = ENAMETOOLONG;
 		return NULL;
 	}
-	return resolved ? strcpy(resolved, whole) : strdup(whole);
+	if (!resolved)
+		return whole;
+	memcpy(resolved, whole, (size_t)len + 1);
+	free(whole);
+	return resolved;
+}
+
+EXPORT char *realpath(const char *restrict path, char *restrict resolved)
+{
+	char *found = REAL(realpath)(path, resolved);
+	return found || !is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW)
+		       ? found
+		       : packed_realpath(path, resolved);
 }
 
 EXPORT char *canonicalize_file_name(const char *path)

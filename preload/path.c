@@ -1,12 +1,29 @@
 /* Which paths are ours: those in managed directories, which libplfs knows, and names of PLFS files
  * elsewhere, recognised by their size or a second name. */
 #include "door.h"
+#include "own_stack.h"
 
 #include <string.h>
+
+static intptr_t ask(void *path)
+{
+	return plfs_door_below_managed(AT_FDCWD, path);
+}
+
+/* The first question reads the settings, for which the caller's stack may be too small. */
+static void know_managed(void)
+{
+	static _Atomic bool known;
+	if (__builtin_expect(atomic_load_explicit(&known, memory_order_relaxed), 1))
+		return;
+	PLFS_ALWAYS(own_stack_call(ask, "/"));
+	atomic_store(&known, true);
+}
 
 bool path_is_managed(int dirfd, const char *path)
 {
 	int saved = errno;
+	know_managed();
 	bool yes = path_is_there(path) && PLFS_ALWAYS(plfs_door_below_managed(dirfd, path)) == 1;
 	errno = saved;
 	return yes;
@@ -15,6 +32,7 @@ bool path_is_managed(int dirfd, const char *path)
 bool path_opens_managed(int dirfd, const char *path)
 {
 	int saved = errno;
+	know_managed();
 	bool yes = PLFS_ALWAYS(plfs_door_opens_managed(dirfd, path)) == 1;
 	errno = saved;
 	return yes;

@@ -1,8 +1,10 @@
 /* Looking up the functions of libc behind ours. See real.h. */
 #include "real.h"
 
+#include "door.h"
+#include "own_stack.h"
+
 #include <dlfcn.h>
-#include <errno.h>
 
 _Atomic(void *) real_table[REAL_COUNT];
 
@@ -20,10 +22,18 @@ static long real_missing(void)
 	return -1;
 }
 
+static intptr_t look_up(void *name)
+{
+	return (intptr_t)dlsym(RTLD_NEXT, name);
+}
+
+/* The dynamic linker takes 1.3 KiB of stack. */
 void *real_resolve(enum real_id id)
 {
 	int saved = errno;
-	void *p = dlsym(RTLD_NEXT, real_names[id]);
+	signals_defer();
+	void *p = (void *)own_stack_call(look_up, real_names[id]);
+	signals_resume();
 	if (!p)
 		p = (void *)real_missing;
 	atomic_store_explicit(&real_table[id], p, memory_order_relaxed);

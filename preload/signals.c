@@ -14,6 +14,7 @@
  * Handlers that are installed without libc are not seen (Go's; those make no calls of ours), and
  * libc's own (thread cancellation, SIGRTMIN - 2 and - 1) interrupt no call of ours. */
 #include "door.h"
+#include "own_stack.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -137,14 +138,21 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 		__builtin_longjmp(to, 1);
 	}
 	if (door_thread.depth == 0) {
+		/* It may be on an alternate stack. After siglongjmp the question stays. */
+		uintptr_t stack = own_stack;
+		own_stack = stack == OWN_STACK_BUSY ? stack : OWN_STACK_ASK;
 		call_handler(sig, info, context);
+		own_stack = stack;
 	} else if (!fault) {
 		defer(sig, info, context);
 		errno = saved;
 	} else {
 		struct thread_state state = door_thread;
+		uintptr_t stack = own_stack;
 		door_thread = (struct thread_state){.closed = true};
+		own_stack = OWN_STACK_BUSY;
 		call_handler(sig, info, context);
+		own_stack = stack;
 		door_thread = state;
 	}
 }
@@ -255,12 +263,9 @@ EXPORT sighandler_t sigset(int sig, sighandler_t handler)
 	return sigismember(&before, sig) ? SIG_HOLD : prior;
 }
 
-void signals_see_faults(void)
+static intptr_t see_faults(void *unused)
 {
-	static _Atomic bool asked_for;
-	if (atomic_load_explicit(&asked_for, memory_order_relaxed) ||
-		atomic_exchange(&asked_for, true))
-		return;
+	(void)unused;
 	atomic_store(&faults_are_seen, true);
 	static const int faults[] = {SIGSEGV, SIGBUS};
 	for (int i = 0; i < 2; i++) {
@@ -275,6 +280,18 @@ void signals_see_faults(void)
 			atomic_store(&faults_are_seen, false);
 		}
 	}
+	return 0;
+}
+
+void signals_see_faults(void)
+{
+	static _Atomic bool asked_for;
+	if (atomic_load_explicit(&asked_for, memory_order_relaxed) ||
+		atomic_exchange(&asked_for, true))
+		return;
+	signals_defer();
+	own_stack_call(see_faults, NULL);
+	signals_resume();
 }
 
 /* The kernel's pages have at least this size on every machine. */
@@ -342,6 +359,14 @@ bool path_is_there(const char *path)
 /* Cancellation. libplfs is not made to be unwound, and a read or a write does not forbid it. So
  * what libplfs calls of libc that is a cancellation point comes through a wrapper, which makes none
  * of it there; tests/preload `cancellation_points` reads what it imports. */
+
+_Atomic bool cancellation_used;
+
+EXPORT int pthread_cancel(pthread_t thread)
+{
+	atomic_store(&cancellation_used, true);
+	return REAL(pthread_cancel)(thread);
+}
 
 EXPORT int clock_nanosleep(
 	clockid_t clock, int flags, const struct timespec *time, struct timespec *left)

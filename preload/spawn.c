@@ -4,6 +4,7 @@
  * files itself after exec). After exec the constructor of the child finds the descriptors again
  * (init.c), and their descriptions by tags (description.h). */
 #include "door.h"
+#include "own_stack.h"
 
 #include <pthread.h>
 #include <pty.h>
@@ -204,11 +205,18 @@ static void after_fork(bool in_child)
 	}
 }
 
+static intptr_t fork_in_libc(void *unused)
+{
+	(void)unused;
+	return REAL(fork)();
+}
+
+/* On the thread's own stack, which the child has as well: libplfs commits in it. */
 EXPORT pid_t fork(void)
 {
 	DEFER_SIGNALS();
 	before_fork();
-	pid_t pid = REAL(fork)();
+	pid_t pid = (pid_t)own_stack_call(fork_in_libc, NULL);
 	after_fork(pid == 0);
 	return pid;
 }

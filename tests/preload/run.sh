@@ -94,6 +94,16 @@ if is_wanted calls; then
     fi
 fi
 
+# own_stack.def says of each function of libplfs that the preload library calls on which stack.
+if is_wanted stacks; then
+    list=$(sed -n 's/^\(OWN\|CALLERS\)_STACK(\(.*\))$/\2/p' "$here/../../preload/own_stack.def" | sort)
+    if difference=$(diff <(echo "$list") <(nm -D --undefined-only "$preload" | awk '$2 ~ /^plfs_/ { print $2 }' | sort)); then
+        result stacks ok
+    else
+        result stacks fail "$difference"
+    fi
+fi
+
 # Each of these names is called by a program of this directory, in a managed directory, and so is
 # each that is left to libc, rightly or not; but for what only root may do, or needs another host,
 # atexit, which is no function of the shared libc, and system calls without a function of libc,

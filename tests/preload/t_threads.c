@@ -57,6 +57,14 @@ static void *prober(void *unused)
 	return unused;
 }
 
+/* Until it is cancelled. */
+static void *endless(void *unused)
+{
+	for (char byte = 'x';; stop++)
+		pwrite(shared_fd, &byte, 1, 0);
+	return unused;
+}
+
 int main(void)
 {
 	pthread_t t[8];
@@ -115,5 +123,16 @@ int main(void)
 	for (int i = 0; i < 4; i++)
 		pthread_join(t[i], NULL);
 	R(odd);
+
+	shared_fd = make("endless", "");
+	stop = 0;
+	pthread_create(&t[0], NULL, endless, NULL);
+	while (stop < 100)
+		sched_yield();
+	void *ended;
+	R(pthread_cancel(t[0]));
+	R(pthread_join(t[0], &ended));
+	R(ended == PTHREAD_CANCELED);
+	close(shared_fd);
 	return 0;
 }

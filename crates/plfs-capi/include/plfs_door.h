@@ -31,8 +31,8 @@ extern "C" {
 
 /**
  * 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is a managed directory or
- * lies below one (PLFS_MOUNTS), by its text; else 0. Uses less than 1 KiB of stack, and opens
- * nothing after the first call.
+ * lies below one (PLFS_MOUNTS), by its text; else 0. After the first call it opens nothing, and
+ * uses less than 700 bytes of stack.
  *
  * Requires:
  * `path` is NULL or a C string.

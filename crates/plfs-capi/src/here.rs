@@ -63,6 +63,12 @@ fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// The first look at the clock finds out where the kernel has it, which takes much more stack than
+/// later ones.
+pub(crate) fn know_the_clock() {
+    now_ns();
+}
+
 /// The working directory may be another now, or have another name.
 pub(crate) fn moved() {
     MOVES.fetch_add(1, Ordering::AcqRel);

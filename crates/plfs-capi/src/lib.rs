@@ -111,9 +111,15 @@ fn keep_sentence(text: &str) {
     LAST_ERROR.set(sentence);
 }
 
+static PLFS: OnceLock<std::result::Result<Plfs, String>> = OnceLock::new();
+
+/// The process's PLFS, if a call has set it up.
+pub(crate) fn plfs_if_there() -> Option<&'static Plfs> {
+    PLFS.get()?.as_ref().ok()
+}
+
 /// The process's PLFS, set up at the first call from the environment.
 pub(crate) fn plfs() -> Result<&'static Plfs> {
-    static PLFS: OnceLock<std::result::Result<Plfs, String>> = OnceLock::new();
     let plfs = PLFS.get_or_init(|| {
         protect_heap();
         let plfs = Config::from_env().map(Plfs::posix);

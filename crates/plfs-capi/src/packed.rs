@@ -21,7 +21,9 @@ use crate::dir::PlfsDir;
 use crate::door::{KEPT, PLFS_NOT_MANAGED, links_of, managed_path};
 use crate::handle::{PlfsFile, access_of, handle};
 use crate::path::{may_access, may_change_names, may_set_times};
-use crate::{Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs};
+use crate::{
+    Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, plfs_if_there,
+};
 
 /// What calls on names say of those that are in no pack: no negative errno.
 pub const PLFS_NOT_PACKED: c_int = -5002;
@@ -81,7 +83,7 @@ unsafe fn on_packed(
 /// has is not looked for in packs.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_door_knows_packs() -> c_int {
-    plfs().map_or(0, |plfs| c_int::from(plfs.knows_packs()))
+    plfs_if_there().map_or(0, |plfs| c_int::from(plfs.knows_packs()))
 }
 
 /// The umask is `mask` from now on; -1: as it is, and later calls tell each change.
