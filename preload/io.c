@@ -112,8 +112,8 @@ static ssize_t finish_write(struct ofd *o, ssize_t done, int rwf)
 	return rc < 0 ? rc : done;
 }
 
-/* RLIMIT_FSIZE: the kernel would hold it against the logs. As it was when the first file was opened
- * or at the program's last setrlimit. */
+/* RLIMIT_FSIZE, which the kernel cannot hold against a file whose bytes are in logs. As it was when
+ * the first file was opened or at the program's last setrlimit. */
 static _Atomic uint64_t size_limit = UINT64_MAX;
 
 void learn_size_limit(void)
@@ -132,11 +132,20 @@ static bool size_is_allowed(uint64_t size)
 	return false;
 }
 
+static void size_limit_changed(void)
+{
+	learn_size_limit();
+	PLFS_ALWAYS((plfs_door_size_limit_changed(), 0));
+}
+
 EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 {
+	if (resource != RLIMIT_FSIZE || door_thread.inside)
+		return REAL(setrlimit)(resource, limit);
+	/* libplfs has places in the logs for what is written next, where it may not go then. */
+	leave_process();
 	int rc = REAL(setrlimit)(resource, limit);
-	if (rc == 0 && resource == RLIMIT_FSIZE)
-		learn_size_limit();
+	size_limit_changed();
 	return rc;
 }
 ALIAS(setrlimit, setrlimit64);
@@ -144,9 +153,11 @@ ALIAS(setrlimit, setrlimit64);
 EXPORT int prlimit(
 	pid_t pid, __rlimit_resource_t resource, const struct rlimit *limit, struct rlimit *old)
 {
+	if (resource != RLIMIT_FSIZE || !limit || door_thread.inside)
+		return REAL(prlimit)(pid, resource, limit, old);
+	leave_process();
 	int rc = REAL(prlimit)(pid, resource, limit, old);
-	if (rc == 0 && limit && resource == RLIMIT_FSIZE)
-		learn_size_limit();
+	size_limit_changed();
 	return rc;
 }
 ALIAS(prlimit, prlimit64);
@@ -500,7 +511,10 @@ EXPORT int truncate(const char *path, off_t size)
 		return -1;
 	if (!path_is_ours(AT_FDCWD, path, 0))
 		return REAL(truncate)(path, size);
-	return (int)to_errno(size < 0 ? -EINVAL : PLFS(plfs_door_truncate(path, size)));
+	return (int)to_errno(size < 0 ? -EINVAL
+			     : size_is_allowed((uint64_t)size)
+				     ? PLFS(plfs_door_truncate(path, size))
+				     : -EFBIG);
 }
 ALIAS(truncate, truncate64);
 

@@ -1,6 +1,7 @@
 /* RLIMIT_FSIZE is held against a file's size, with SIGXFSZ, where once a write past it succeeded;
- * and a child that posix_spawn starts with all descriptors closed and then a file opened has that
- * file. */
+ * and not against what libplfs keeps: a program that wrote 512 KiB some times over, with a limit of
+ * 1 MiB, was ended by SIGXFSZ for its log. And a child that posix_spawn starts with all descriptors
+ * closed and then a file opened has that file. */
 #include "t.h"
 #include <signal.h>
 #include <spawn.h>
@@ -55,6 +56,62 @@ static void file_size(void)
 	close(fd);
 }
 
+/* Writes `blocks` blocks of `bytes` all over the first half MiB, for the size of a file far below
+ * the limit, and looks. */
+static void write_over(int fd, int blocks, int bytes)
+{
+	static char block[1 << 19], got[1 << 19];
+	int failed = 0, span = sizeof block / bytes;
+	for (int i = 0; i < blocks; i++) {
+		memset(block, 'a' + i % 26, (size_t)bytes);
+		failed += pwrite(fd, block, (size_t)bytes, (off_t)(i % span) * bytes) != bytes;
+		if (i % 97 == 0)
+			failed += fsync(fd) < 0;
+	}
+	printf("%d failed, %d signals\n", failed, signals);
+	failed = 0;
+	for (int i = blocks > span ? blocks - span : 0; i < blocks; i++) {
+		memset(block, 'a' + i % 26, (size_t)bytes);
+		failed += pread(fd, got, (size_t)bytes, (off_t)(i % span) * bytes) != bytes ||
+			  memcmp(got, block, (size_t)bytes);
+	}
+	printf("%d wrong\n", failed);
+}
+
+static void rewrites_pass_the_limit(void)
+{
+	signals = 0;
+	signal(SIGXFSZ, count);
+	struct rlimit limit = {1 << 20, RLIM_INFINITY}, odd = {700001, RLIM_INFINITY}, old;
+	getrlimit(RLIMIT_FSIZE, &old);
+	limit.rlim_max = odd.rlim_max = old.rlim_max;
+	int fd = open("rewritten", O_RDWR | O_CREAT, 0644);
+	/* Where the log is longer than the limit that comes. */
+	write_over(fd, 40, 65536);
+	write_over(fd, 10, 1000);
+	R(setrlimit(RLIMIT_FSIZE, &limit));
+	write_over(fd, 100, 65536);
+	write_over(fd, 20, 1 << 19);
+	write_over(fd, 5000, 1000);
+	R(setrlimit(RLIMIT_FSIZE, &odd));
+	write_over(fd, 200, 47001);
+	fcntl(fd, F_SETFL, O_APPEND);
+	R(ftruncate(fd, 700000));
+	R(write(fd, "xyz", 3));
+	R(write(fd, "xyz", 3));
+	printf("%d signals\n", signals);
+	pid_t pid = fork();
+	if (pid == 0) {
+		fcntl(fd, F_SETFL, 0);
+		write_over(fd, 100, 65536);
+		_exit(0);
+	}
+	R(reap(pid));
+	R(close(fd));
+	R(setrlimit(RLIMIT_FSIZE, &old));
+	show("rewritten");
+}
+
 static void spawned(void)
 {
 	int fd = open("inherited", O_RDWR | O_CREAT, 0644);
@@ -83,5 +140,6 @@ int main(void)
 	setvbuf(stdout, NULL, _IONBF, 0);
 	spawned();
 	file_size();
+	rewrites_pass_the_limit();
 	return 0;
 }

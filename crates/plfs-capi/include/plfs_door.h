@@ -207,6 +207,11 @@ int plfs_door_chown(int dirfd, const char *path, uid_t uid, gid_t gid, int at_fl
 int plfs_door_owns_fd(int fd);
 
 /**
+ * The program has changed RLIMIT_FSIZE.
+ */
+void plfs_door_size_limit_changed(void);
+
+/**
  * 1 for directory entries that programs should not see.
  *
  * Requires:

@@ -12,7 +12,8 @@ use std::sync::{Arc, OnceLock};
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::config::managed_dirs as managed_dirs_of_process;
 use plfs_core::store::{
-    Errno, Kind, Links, Open, PosixFile, PosixStore, Stat, StoreFile, Time, stat_of,
+    Errno, Kind, Links, Open, PosixFile, PosixStore, Stat, StoreFile, Time, learn_size_limit,
+    stat_of,
 };
 use plfs_core::{
     File, NameFile, OpenOptions, Opened, SUPERBLOCK_BYTES, Writers, is_layout, may_be_logical,
@@ -971,6 +972,12 @@ pub unsafe extern "C" fn plfs_door_chown(
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_door_owns_fd(fd: c_int) -> c_int {
     c_int::from(PosixStore::owns_fd(fd))
+}
+
+/// The program has changed RLIMIT_FSIZE.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_size_limit_changed() {
+    learn_size_limit();
 }
 
 /// 1 for directory entries that programs should not see.

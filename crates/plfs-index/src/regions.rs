@@ -51,19 +51,21 @@ impl Regions {
     }
 
     /// Places `bytes` in one piece: behind what the region has, or in a new one. Gives segment and
-    /// offset.
+    /// offset. A new region is used up to `limit` of the segment, where `bytes` have room.
     ///
     /// `reserve(n)` takes a region of n bytes, a multiple of [`REGION_ALIGN`], and says in which
     /// segment, by any number, and at what offset. If it fails, the region in use stays.
     pub fn place<E>(
         &mut self,
         bytes: u64,
+        limit: u64,
         reserve: impl FnOnce(u64) -> Result<(u32, u64), E>,
     ) -> Result<(u32, u64), E> {
         if let Some(placed) = self.place_in_current(bytes) {
             return Ok(placed);
         }
-        let want = self.bytes.max(bytes).next_multiple_of(REGION_ALIGN);
+        let most = limit - limit % REGION_ALIGN;
+        let want = self.bytes.min(most).max(bytes).next_multiple_of(REGION_ALIGN);
         self.bytes = (self.bytes * 2).min(REGION_MAX_BYTES);
         let (segment, offset) = reserve(want)?;
         // A writer that has its stream to itself gets neighbouring regions and goes on without a
@@ -72,7 +74,8 @@ impl Regions {
             Some(region) if (region.segment, region.end) == (segment, offset) => region.next,
             _ => offset,
         };
-        self.current = Some(Region { segment, next: next + bytes, end: offset + want });
+        let end = (offset + want).min(limit).max(next + bytes);
+        self.current = Some(Region { segment, next: next + bytes, end });
         Ok((segment, next))
     }
 }
@@ -103,7 +106,7 @@ mod tests {
     fn alone_in_a_stream_bytes_have_no_gaps() {
         let (mut regions, mut tail, mut end) = (Regions::default(), 0, 0);
         for bytes in [1, 47_001, 47_001, 100_000, 3, 64 << 20, 1].repeat(3) {
-            assert_eq!(regions.place(bytes, stream(&mut tail, 0)), Ok((0, end)));
+            assert_eq!(regions.place(bytes, u64::MAX, stream(&mut tail, 0)), Ok((0, end)));
             end += bytes;
         }
         assert!(end <= tail && tail <= end + REGION_MAX_BYTES);
@@ -116,7 +119,7 @@ mod tests {
         for _ in 0..20_000 {
             let mut reserve = stream(&mut tail, REGION_ALIGN);
             let (_, at) = regions
-                .place(47_001, |want| {
+                .place(47_001, u64::MAX, |want| {
                     sizes.push(want);
                     reserve(want)
                 })
@@ -131,27 +134,44 @@ mod tests {
     #[test]
     fn a_write_longer_than_a_region_gets_one_of_its_own_length() {
         let (mut regions, mut tail) = (Regions::default(), 0);
-        assert_eq!(regions.place(100_001, stream(&mut tail, 0)), Ok((0, 0)));
+        assert_eq!(regions.place(100_001, u64::MAX, stream(&mut tail, 0)), Ok((0, 0)));
         assert_eq!(tail, 102_400);
         // Its rest serves the next one.
-        assert_eq!(regions.place(2_399, stream(&mut tail, 0)), Ok((0, 100_001)));
+        assert_eq!(regions.place(2_399, u64::MAX, stream(&mut tail, 0)), Ok((0, 100_001)));
         assert_eq!(tail, 102_400);
     }
 
     #[test]
     fn a_reservation_that_fails_leaves_the_region_in_use() {
         let (mut regions, mut tail) = (Regions::default(), 0);
-        assert_eq!(regions.place(60_000, stream(&mut tail, 0)), Ok((0, 0)));
-        assert_eq!(regions.place(10_000, |_| Err("no room")), Err("no room"));
-        assert_eq!(regions.place::<()>(5_000, |_| panic!("it fits")), Ok((0, 60_000)));
+        assert_eq!(regions.place(60_000, u64::MAX, stream(&mut tail, 0)), Ok((0, 0)));
+        assert_eq!(regions.place(10_000, u64::MAX, |_| Err("no room")), Err("no room"));
+        assert_eq!(regions.place::<()>(5_000, u64::MAX, |_| panic!("it fits")), Ok((0, 60_000)));
     }
 
     #[test]
     fn another_segment_begins_another_region() {
         let mut regions = Regions::default();
-        assert_eq!(regions.place::<()>(60_000, |_| Ok((4, 0))), Ok((4, 0)));
+        assert_eq!(regions.place::<()>(60_000, u64::MAX, |_| Ok((4, 0))), Ok((4, 0)));
         // Where the region ended, but in another segment.
-        assert_eq!(regions.place::<()>(60_000, |_| Ok((5, 64 << 10))), Ok((5, 64 << 10)));
+        assert_eq!(regions.place::<()>(60_000, u64::MAX, |_| Ok((5, 64 << 10))), Ok((5, 64 << 10)));
+    }
+
+    #[test]
+    fn nothing_is_placed_past_the_limit() {
+        for limit in [4096, 100_000, 1 << 20, 33 << 20] {
+            let (mut regions, mut tail) = (Regions::default(), (0, 0));
+            for bytes in [1, 4096, 3000, limit / 2, limit, 1, limit - 1, 1, 7].repeat(50) {
+                let (segment, at) = regions
+                    .place(bytes, limit, |want| {
+                        let (segment, at) = next_region(tail, want, limit);
+                        tail = (segment, at + want);
+                        Ok::<_, ()>((segment, at))
+                    })
+                    .unwrap();
+                assert!(segment <= tail.0 && at + bytes <= limit, "{segment} {at} {bytes}");
+            }
+        }
     }
 
     #[test]

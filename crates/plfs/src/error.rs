@@ -239,6 +239,10 @@ impl Error {
     pub(crate) fn too_far() -> Error {
         Error::invalid(Errno::FBIG, "a file ends at 2^63-1 bytes")
     }
+
+    pub(crate) fn too_long() -> Error {
+        Error::invalid(Errno::FBIG, "the write is longer than files may be (ulimit -f)")
+    }
 }
 
 /// What an error number means for this path, in words.

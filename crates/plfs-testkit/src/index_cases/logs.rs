@@ -235,7 +235,7 @@ impl<'a> Node<'a> {
             });
             Ok::<_, Infallible>((number as u32, offset))
         };
-        let Ok((segment, physical)) = regions.place(length, reserve);
+        let Ok((segment, physical)) = regions.place(length, u64::MAX, reserve);
         folder.push(offset, length, segment, physical, || tick(&mut self.clock, wall));
         self.written.writes += 1;
         let at = segments[segment as usize];

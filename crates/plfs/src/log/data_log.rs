@@ -154,6 +154,7 @@ impl DataLog {
     /// A log that nothing was written to yet; no file is made before the first byte. `budget_bytes`
     /// bounds what may wait for storage.
     pub fn new(container: Arc<Container>, set: Arc<LogSet>, budget_bytes: usize) -> DataLog {
+        store::learn_size_limit();
         let sums = container.store.boot(container.root()).map(|_| Sums::default());
         let mut travel = match (container.local, &sums) {
             (true, None) => MEMORY,
@@ -537,10 +538,14 @@ impl DataLog {
         if let Some(placed) = self.regions.place_in_current(bytes) {
             return Ok(placed);
         }
+        let limit = store::size_limit();
+        if bytes > limit {
+            return Err(Error::too_long());
+        }
         let mut tries = 0..TRIES;
         loop {
             let (mut regions, mut refused) = (self.regions, None);
-            let placed = regions.place(bytes, |want| self.region(want, &mut refused));
+            let placed = regions.place(bytes, limit, |want| self.region(want, limit, &mut refused));
             self.regions = regions;
             match (placed, refused) {
                 (Err(error), Some(at))
@@ -550,10 +555,16 @@ impl DataLog {
         }
     }
 
-    /// A region of the stream. If its segment cannot be made `refused` says which.
-    fn region(&mut self, bytes: u64, refused: &mut Option<SegmentRef>) -> Result<(u32, u64)> {
+    /// A region of the stream, as [`LogSet::reserve`] gives it. If its segment cannot be made
+    /// `refused` says which.
+    fn region(
+        &mut self,
+        bytes: u64,
+        limit: u64,
+        refused: &mut Option<SegmentRef>,
+    ) -> Result<(u32, u64)> {
         loop {
-            let (number, offset) = self.set.reserve(self.stream, bytes)?;
+            let (number, offset) = self.set.reserve(self.stream, bytes, limit)?;
             if let Some(i) = self.segments.iter().rposition(|known| known.at.segment == number) {
                 return Ok((i as u32, offset));
             }

@@ -131,14 +131,14 @@ impl LogSet {
     }
 
     /// Reserves `bytes` (rounded up to whole regions of 4 KiB) of a stream for the caller alone:
-    /// segment and offset in it.
-    pub fn reserve(&self, stream: u16, bytes: u64) -> Result<(u32, u64)> {
+    /// segment and offset in it. They end before `limit`, unless the segment has nothing else.
+    pub fn reserve(&self, stream: u16, bytes: u64, limit: u64) -> Result<(u32, u64)> {
         let bytes = bytes.next_multiple_of(REGION_ALIGN);
         let tail = &self.shared.words()[TAILS + stream as usize];
+        let limit = limit.min(self.container.superblock.segment_bytes);
         let mut now = tail.load(Ordering::Relaxed);
         loop {
-            let (segment, offset) =
-                next_region(unpack_tail(now), bytes, self.container.superblock.segment_bytes);
+            let (segment, offset) = next_region(unpack_tail(now), bytes, limit);
             let next = pack_tail((segment, offset.saturating_add(bytes))).ok_or_else(too_long)?;
             match tail.compare_exchange_weak(now, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Ok((segment, offset)),
@@ -364,13 +364,13 @@ mod tests {
         let (limit, region) = (container.superblock.segment_bytes, REGION_ALIGN);
         let tail = &set.shared.words()[TAILS];
         tail.store(pack_tail((SEGMENT_MAX - 1, limit)).unwrap(), Ordering::SeqCst);
-        assert_eq!(set.reserve(0, limit).unwrap(), (SEGMENT_MAX, 0));
-        assert_eq!(set.reserve(0, 1).unwrap(), (SEGMENT_MAX, limit));
-        assert_eq!(set.reserve(0, 1).unwrap(), (SEGMENT_MAX, limit + region));
+        assert_eq!(set.reserve(0, limit, u64::MAX).unwrap(), (SEGMENT_MAX, 0));
+        assert_eq!(set.reserve(0, 1, u64::MAX).unwrap(), (SEGMENT_MAX, limit));
+        assert_eq!(set.reserve(0, 1, u64::MAX).unwrap(), (SEGMENT_MAX, limit + region));
         let last = u64::from(u32::MAX) * region;
         tail.store(pack_tail((SEGMENT_MAX, last - region)).unwrap(), Ordering::SeqCst);
-        assert_eq!(set.reserve(0, 1).unwrap(), (SEGMENT_MAX, last - region));
-        assert_eq!(set.reserve(0, 1).unwrap_err().errno(), Errno::FBIG);
+        assert_eq!(set.reserve(0, 1, u64::MAX).unwrap(), (SEGMENT_MAX, last - region));
+        assert_eq!(set.reserve(0, 1, u64::MAX).unwrap_err().errno(), Errno::FBIG);
         assert_eq!(unpack_tail(tail.load(Ordering::SeqCst)), (SEGMENT_MAX, last));
         assert_eq!(
             (pack_tail((7, last + 1)), pack_tail((7, 1)).map(unpack_tail)),

@@ -11,6 +11,7 @@
 
 mod beneath;
 mod file_cache;
+mod limit;
 pub(crate) mod machine;
 pub(crate) mod posix;
 pub(crate) mod shm;
@@ -18,6 +19,8 @@ pub(crate) mod writers;
 
 pub use beneath::Kept;
 pub(crate) use file_cache::CachedFile;
+pub use limit::learn_size_limit;
+pub(crate) use limit::size_limit;
 pub use machine::tell_umask;
 pub use posix::{BEHIND_STANDARD, PosixFile, PosixStore, stat_of};
 

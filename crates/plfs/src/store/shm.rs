@@ -27,6 +27,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use syscalls::Sysno;
 
 use super::file_cache::{with_room, with_room_to_keep};
+use super::limit::may_extend;
 use super::posix::{BareFd, HighFd, PosixStore};
 use super::{Errno, Result, Store};
 use crate::sync::{Mutex, MutexGuard, PoisonError, Word, thread, wait_for};
@@ -508,6 +509,7 @@ fn allocate(fd: BorrowedFd<'_>) -> Result<()> {
     if stat.st_size as usize == BYTES && stat.st_blocks as usize * 512 >= BYTES {
         return Ok(());
     }
+    may_extend(BYTES as u64, || Ok(0))?;
     match rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, BYTES as u64) {
         // Not all file systems can; bytes that were written are there.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) if stat.st_size == 0 => {

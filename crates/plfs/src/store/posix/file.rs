@@ -18,6 +18,7 @@ use super::calls::stat_of;
 use super::fd::{BEHIND_STANDARD, BareFd, HighFd, base_fd};
 use super::file_system::{mounts, type_of_mount};
 use crate::store::beneath::PlaceFd;
+use crate::store::limit::{may_extend, may_write_at, size_limit};
 use crate::store::shm::{fcntl_lock, fcntl_number};
 use crate::store::{
     Bytes, Errno, LockKind, Open, Result, Size, Stat, StoreFile, grow, write_zeros,
@@ -115,10 +116,14 @@ impl StoreFile for PosixFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        may_write_at(offset)?;
         retry_on_intr(|| rustix::io::pwrite(self.as_fd(), buf, offset))
     }
 
     fn append(&self, buf: &[u8]) -> Result<usize> {
+        if size_limit() < u64::MAX {
+            may_write_at(StoreFile::stat(self)?.len)?;
+        }
         let parts = [IoSlice::new(buf)];
         retry_on_intr(|| rustix::io::pwritev2(self.as_fd(), &parts, 0, ReadWriteFlags::APPEND))
     }
@@ -156,6 +161,7 @@ impl StoreFile for PosixFile {
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
+        may_extend(len, || Ok(StoreFile::stat(self)?.len))?;
         retry_on_intr(|| rustix::fs::ftruncate(self.as_fd(), len))
     }
 
