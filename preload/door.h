@@ -182,7 +182,7 @@ void learn_size_limit(void);
 
 /* lock.c */
 /* Drops the process's record locks of the file, as close(2) of any descriptor does. */
-void lock_drop(struct ofd *o);
+void lock_drop(struct ofd *o, int fd);
 
 /* mmap.c */
 /* mmap by system call if fd is plain; for callers that must not go through the exported mmap. */

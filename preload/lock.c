@@ -1,7 +1,13 @@
 /* fcntl, record locks, flock and ioctl.
  *
  * The holder of a lock must see what earlier holders wrote. So a granted lock refreshes the file,
- * and data is committed before a lock is released. */
+ * and data is committed before a lock is released.
+ *
+ * Record locks are taken on a file in the container, which whoever may write the file makes at his
+ * first lock. Who may only read it and finds none locks the name itself, for reading: as an open
+ * file description, because a close of any descriptor would drop a lock of the process, and libplfs
+ * opens and closes the name. Who wants to write looks there, once the lock file is there; who has
+ * locked the name looks for the lock file again. So one of the two sees the other. */
 #include "door.h"
 
 #include <linux/fs.h>
@@ -10,18 +16,95 @@
 int door_dup_at_least(int fd, int command, int least);
 
 /* Set when this process first asks for a record lock on a container: from then on closing a
- * descriptor has to drop locks. */
-static _Atomic int record_locks_used;
+ * descriptor has to drop locks. The same of locks on names. */
+static _Atomic int record_locks_used, name_locks_used;
 
-void lock_drop(struct ofd *o)
+/* The lock file's descriptor for a command. Locks of the process are on one for all its descriptors
+ * of the file: where any of them is closed they are lost. */
+static int lock_fd_of(struct ofd *o, int command)
+{
+	bool of_process = command == F_GETLK || command == F_SETLK || command == F_SETLKW;
+	return of_process ? PLFS(plfs_door_process_lock_fd(o->file, 1))
+			  : PLFS(plfs_lock_fd(o->file));
+}
+
+/* Is this the answer of libplfs to who may only read, and finds no lock file? */
+static bool has_no_lock_file(int lock_fd)
+{
+	return lock_fd == -EACCES || lock_fd == -EPERM || lock_fd == -EROFS;
+}
+
+static bool same_file(int fd, const struct stat *st)
+{
+	struct stat other;
+	return REAL(fstat)(fd, &other) == 0 && other.st_dev == st->st_dev &&
+	       other.st_ino == st->st_ino;
+}
+
+/* Unlocks the range on all descriptors of the file that fd is open on: to the program it is one
+ * process that holds the locks. */
+static void unlock_name(int fd, const struct flock *range)
+{
+	struct stat st;
+	if (!atomic_load(&name_locks_used) || REAL(fstat)(fd, &st) < 0)
+		return;
+	struct flock l = *range;
+	l.l_type = F_UNLCK;
+	l.l_pid = 0;
+	RAW(SYS_fcntl, (long)fd, (long)F_OFD_SETLK, &l);
+	int limit = atomic_load(&fd_limit);
+	for (int other = 0; other < limit; other++)
+		if (fd_is_container(other) && same_file(other, &st))
+			RAW(SYS_fcntl, (long)other, (long)F_OFD_SETLK, &l);
+}
+
+void lock_drop(struct ofd *o, int fd)
 {
 	if (!atomic_load_explicit(&record_locks_used, memory_order_relaxed))
 		return;
 	PLFS(plfs_commit(o->file));
-	int lock_fd = PLFS(plfs_lock_fd(o->file));
 	struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+	unlock_name(fd, &all);
+	int lock_fd = PLFS(plfs_door_process_lock_fd(o->file, 0));
 	if (lock_fd >= 0)
 		RAW(SYS_fcntl, lock_fd, (long)F_SETLK, &all);
+}
+
+/* Do others hold locks for reading on the name that keep a lock for writing out? */
+static bool name_is_locked(int fd, struct flock *l)
+{
+	l->l_pid = 0;
+	return RAW(SYS_fcntl, (long)fd, (long)F_OFD_GETLK, l) == 0 && l->l_type != F_UNLCK;
+}
+
+/* How often that is asked by who waits. Locks of those who may only read are rare, those that were
+ * there before the lock file more so. */
+#define ASK_AGAIN_NS 10000000
+
+static int64_t wait_for_readers(int fd, int command, const struct flock *lock)
+{
+	for (;;) {
+		struct flock l = *lock;
+		if (!name_is_locked(fd, &l))
+			return 0;
+		if (command != F_SETLKW && command != F_OFD_SETLKW)
+			return -EAGAIN;
+		struct timespec pause = {0, ASK_AGAIN_NS};
+		if (RAW(SYS_clock_nanosleep, (long)CLOCK_MONOTONIC, 0L, &pause, NULL) < 0)
+			return -errno;
+	}
+}
+
+/* Locks the name. *lock_fd is the lock file's if there is one now. */
+static int64_t lock_name(struct ofd *o, int fd, int command, struct flock *l, int *lock_fd)
+{
+	atomic_store(&name_locks_used, 1);
+	atomic_store(&record_locks_used, 1);
+	l->l_pid = 0;
+	if (RAW(SYS_fcntl, (long)fd, (long)F_OFD_SETLK, l) < 0)
+		return -errno;
+	*lock_fd = lock_fd_of(o, command);
+	return 0;
 }
 
 /* One of the six lock commands. The kernel keeps the lock, on libplfs's lock file. That file's size
@@ -45,18 +128,48 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 	if (!asks && ((l.l_type == F_RDLCK && access == O_WRONLY) ||
 			     (l.l_type == F_WRLCK && access == O_RDONLY)))
 		return -EBADF;
-	int lock_fd = PLFS(plfs_lock_fd(o->file));
-	if (lock_fd < 0)
-		return lock_fd;
+	struct flock named = l;
+	int lock_fd = lock_fd_of(o, command);
 	if (!asks && l.l_type == F_UNLCK) {
 		int rc = PLFS(plfs_commit(o->file));
 		if (rc < 0)
 			return rc;
+		unlock_name(fd, &l);
+	}
+	bool is_plain = OFD_IS_PLAIN(o), locks_name = !is_plain && has_no_lock_file(lock_fd);
+	if (locks_name && asks) {
+		/* Nobody can have a lock for writing. */
+		if (l.l_type == F_RDLCK || !name_is_locked(fd, &l))
+			l.l_type = F_UNLCK;
+		*lock = l;
+		return 0;
+	}
+	if (locks_name && l.l_type == F_UNLCK)
+		return 0;
+	if (locks_name) {
+		int64_t rc = lock_name(o, fd, command, &l, &lock_fd);
+		if (rc < 0)
+			return rc;
+		if (has_no_lock_file(lock_fd))
+			return PLFS(plfs_refresh(o->file));
+	}
+	if (lock_fd < 0)
+		return lock_fd;
+	if (!asks && l.l_type == F_WRLCK && !is_plain) {
+		int64_t rc = wait_for_readers(fd, command, &l);
+		if (rc < 0)
+			return rc;
 	}
 	/* libc's fcntl and not a raw call: waiting for a lock is a cancellation point. */
-	if (REAL(fcntl)(lock_fd, command, &l) < 0)
-		return -errno;
+	int rc = REAL(fcntl)(lock_fd, command, &l), error = errno;
+	if (locks_name)
+		unlock_name(fd, &named);
+	if (rc < 0)
+		return -error;
 	if (asks) {
+		if (l.l_type == F_UNLCK && named.l_type == F_WRLCK && !is_plain &&
+			name_is_locked(fd, &named))
+			l = named;
 		*lock = l;
 		return 0;
 	}

@@ -363,7 +363,7 @@ struct ofd *door_detach(int fd)
 	struct ofd *o = fd_remove(fd);
 	if (!o)
 		return NULL;
-	lock_drop(o);
+	lock_drop(o, fd);
 	return o;
 }
 
@@ -469,8 +469,10 @@ static int door_dup_to(int from, int to, int flags, bool three)
 	if (RAW(SYS_fcntl, from, (long)F_GETFD) < 0)
 		return -1;
 	struct ofd *o = ofd_get(from), *old = ofd_get(to);
-	if (old)
+	if (old) {
 		own_before_close(old, to);
+		lock_drop(old, to);
+	}
 	if (o)
 		PLFS(plfs_door_own(o->file, from));
 	/* For other threads it is one step: the table never says of a placeholder that it is a
@@ -491,11 +493,9 @@ static int door_dup_to(int from, int to, int flags, bool three)
 		ofd_put(old);
 		old = NULL;
 	}
-	if (old) {
-		lock_drop(old);
-		/* POSIX: errors of this close are lost. */
+	/* POSIX: errors of this close are lost. */
+	if (old)
 		tell_loss(ofd_put(old));
-	}
 	errno = saved;
 	return fd;
 }

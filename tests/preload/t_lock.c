@@ -34,6 +34,109 @@ static long probe_flock(int operation)
 	return WEXITSTATUS(status);
 }
 
+/* A user who may read the file and not write it. Read locks needed the right to write: they are
+ * taken on a file that such a user cannot make. */
+static void who_may_only_read(void)
+{
+	if (geteuid() != 0) {
+		puts("only root can be another user");
+		return;
+	}
+	int asked[2], told[2], fd = make("read", "0123456789");
+	char byte;
+	R(close(fd));
+	pipe(asked);
+	pipe(told);
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct flock l = {
+			.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 2, .l_len = 3};
+		int reader = open("read", O_RDONLY), other = open("read", O_RDONLY);
+		R(read(reader, &byte, 1));
+		R(setresgid(65534, 65534, 65534));
+		R(setresuid(65534, 65534, 65534));
+		R(fcntl(reader, F_SETLK, &l));
+		l.l_type = F_WRLCK;
+		R(fcntl(reader, F_SETLK, &l));
+		R(fcntl(reader, F_GETLK, &l));
+		R(l.l_type == F_UNLCK);
+		fflush(stdout);
+		write(told[1], "x", 1);
+		read(asked[0], &byte, 1);
+		/* Half of it, by another descriptor. */
+		l = (struct flock){
+			.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = 2, .l_len = 2};
+		R(fcntl(other, F_SETLK, &l));
+		fflush(stdout);
+		write(told[1], "x", 1);
+		read(asked[0], &byte, 1);
+		/* The writer has the first byte. */
+		l = (struct flock){
+			.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+		R(fcntl(reader, F_SETLK, &l));
+		l.l_type = F_RDLCK;
+		R(fcntl(reader, F_GETLK, &l));
+		R(l.l_type == F_WRLCK);
+		R(close(other));
+		fflush(stdout);
+		write(told[1], "x", 1);
+		read(asked[0], &byte, 1);
+		_exit(0);
+	}
+	read(told[0], &byte, 1);
+	struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 4, .l_len = 1};
+	fd = open("read", O_RDWR);
+	R(fcntl(fd, F_SETLK, &l));
+	l = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0};
+	R(fcntl(fd, F_GETLK, &l));
+	R(l.l_type == F_RDLCK);
+	R(l.l_start);
+	R(l.l_len);
+	l = (struct flock){.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0};
+	R(fcntl(fd, F_SETLK, &l));
+	l = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+	R(fcntl(fd, F_SETLK, &l));
+	fflush(stdout);
+	write(asked[1], "x", 1);
+	read(told[0], &byte, 1);
+	l = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 2, .l_len = 2};
+	R(fcntl(fd, F_SETLK, &l));
+	l = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 2, .l_len = 3};
+	R(fcntl(fd, F_SETLK, &l));
+	fflush(stdout);
+	write(asked[1], "x", 1);
+	read(told[0], &byte, 1);
+	/* Closing a descriptor of the file has dropped the locks of its process. */
+	R(fcntl(fd, F_SETLKW, &l));
+	fflush(stdout);
+	write(asked[1], "x", 1);
+	R(reap(pid));
+	R(close(fd));
+}
+
+/* Locks by one descriptor were lost when the next lock was asked for by another one, which opened
+ * the lock file once more, and closed what it had opened. */
+static void by_two_descriptors(void)
+{
+	int first = make("f", "0123456789"), second = open("f", O_RDWR);
+	struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 2};
+	R(fcntl(first, F_SETLK, &l));
+	l.l_start = 5;
+	R(fcntl(second, F_SETLK, &l));
+	R(probe(F_WRLCK, 0, 1));
+	R(probe(F_WRLCK, 5, 1));
+	R(probe(F_WRLCK, 2, 3));
+	l.l_start = 1;
+	l.l_type = F_UNLCK;
+	R(fcntl(second, F_SETLK, &l));
+	R(probe(F_WRLCK, 0, 1));
+	R(probe(F_WRLCK, 1, 1));
+	R(close(first));
+	R(probe(F_WRLCK, 0, 0));
+	R(close(second));
+}
+
 int main(void)
 {
 	int fd = make("f", "0123456789");
@@ -95,5 +198,7 @@ int main(void)
 	R(probe_flock(LOCK_SH));
 	close(fd);
 	R(probe_flock(LOCK_SH));
+	by_two_descriptors();
+	who_may_only_read();
 	return 0;
 }

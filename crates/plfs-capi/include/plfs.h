@@ -278,7 +278,9 @@ int plfs_futimens(plfs_file *file, const struct timespec *times);
 
 /**
  * Gives a descriptor on which fcntl(2) record locks of this file are to be taken. It belongs to
- * the handle and is closed with it: do not close it.
+ * the handle and is closed with it: do not close it. Another handle has another one, and as with
+ * every file, where one is opened or closed the process loses its locks of F_SETLK; those of
+ * F_OFD_SETLK stay.
  *
  * Taking a lock through it changes nothing about what is visible: call plfs_refresh after a lock
  * is granted, and plfs_commit before it is released.

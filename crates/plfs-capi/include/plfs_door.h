@@ -207,6 +207,15 @@ int plfs_door_chown(int dirfd, const char *path, uid_t uid, gid_t gid, int at_fl
 int plfs_door_owns_fd(int fd);
 
 /**
+ * plfs_lock_fd for locks of F_SETLK: all handles of a file have the same one, so none is lost.
+ * Without `open` only if there is one, else -ENOLCK: then the process has no locks on the file.
+ *
+ * Requires:
+ * `file` is a handle.
+ */
+int plfs_door_process_lock_fd(plfs_file *file, int open);
+
+/**
  * The program has changed RLIMIT_FSIZE.
  */
 void plfs_door_size_limit_changed(void);

@@ -2,10 +2,11 @@
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use libc::{mode_t, off_t, timespec};
-use plfs_core::File;
-use plfs_core::store::{Errno, Open, Size, Stat, Time};
+use plfs_core::store::{Errno, Open, Size, Stat, StoreFile, Time};
+use plfs_core::{Container, File};
 
 use crate::handle::{PlfsFile, handle, offset_arg};
 use crate::path::{may_chown, may_set_times, must_own};
@@ -215,7 +216,9 @@ fn now() -> Time {
 }
 
 /// Gives a descriptor on which fcntl(2) record locks of this file are to be taken. It belongs to
-/// the handle and is closed with it: do not close it.
+/// the handle and is closed with it: do not close it. Another handle has another one, and as with
+/// every file, where one is opened or closed the process loses its locks of F_SETLK; those of
+/// F_OFD_SETLK stay.
 ///
 /// Taking a lock through it changes nothing about what is visible: call plfs_refresh after a lock
 /// is granted, and plfs_commit before it is released.
@@ -227,28 +230,76 @@ pub unsafe extern "C" fn plfs_lock_fd(file: *mut PlfsFile) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
         let handle = unsafe { handle(file) }?;
-        if handle.lock_file.get().is_none()
-            && handle.file.pin("record locks")?
-            && let Some(plain) = handle.file.plain_file()
-        {
-            // Programs without PLFS see those of a plain file.
-            let _ = handle.lock_file.set(plain);
-        }
-        if handle.lock_file.get().is_none()
-            && let Some(container) = handle.file.container()
-        {
-            let path = container.path("lock");
-            let opened = match container.store.open(&path, Open::create(0o666)) {
-                // Who may only read gets locks for reading, once somebody has made the file.
-                Err(error) if matches!(error, Errno::ACCESS | Errno::ROFS) => {
-                    container.store.open(&path, Open::READ).map_err(|_| error)?
-                }
-                other => other?,
-            };
-            let _ = handle.lock_file.set(opened);
-        }
-        let fd =
-            handle.lock_file.get().and_then(|file| file.fd()).ok_or(Failure::from(Errno::NOLCK))?;
-        Ok(fd.as_raw_fd() as i64)
+        lock_fd(handle, &handle.lock_file, open_lock_file)
     }) as c_int
+}
+
+/// The descriptor for the locks of the process. If there is none one is opened, if `open` says so.
+pub(crate) fn process_lock_fd(handle: &PlfsFile, open: bool) -> Result<i64> {
+    let kept = &handle.process_lock_file;
+    if open {
+        return lock_fd(handle, kept, |container| process_lock_file(container, open_lock_file));
+    }
+    let none = || Failure::from(Errno::NOLCK);
+    if kept.get().is_none()
+        && let Some(container) = handle.file.container()
+    {
+        let _ = kept.set(process_lock_file(container, |_| Err(none()))?);
+    }
+    let fd = kept.get().and_then(|file| file.fd()).ok_or_else(none)?;
+    Ok(fd.as_raw_fd() as i64)
+}
+
+fn lock_fd(
+    handle: &PlfsFile,
+    kept: &OnceLock<Arc<dyn StoreFile>>,
+    open: impl FnOnce(&Container) -> Result<Arc<dyn StoreFile>>,
+) -> Result<i64> {
+    if kept.get().is_none()
+        && handle.file.pin("record locks")?
+        && let Some(plain) = handle.file.plain_file()
+    {
+        // Programs without PLFS see those of a plain file.
+        let _ = kept.set(plain);
+    }
+    if kept.get().is_none()
+        && let Some(container) = handle.file.container()
+    {
+        let _ = kept.set(open(container)?);
+    }
+    let fd = kept.get().and_then(|file| file.fd()).ok_or(Failure::from(Errno::NOLCK))?;
+    Ok(fd.as_raw_fd() as i64)
+}
+
+fn open_lock_file(container: &Container) -> Result<Arc<dyn StoreFile>> {
+    let path = container.path("lock");
+    match container.store.open(&path, Open::create(0o666)) {
+        // Who may only read gets locks for reading, once somebody has made the file.
+        Err(error) if matches!(error, Errno::ACCESS | Errno::ROFS) => {
+            Ok(container.store.open(&path, Open::READ).map_err(|_| error)?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Lock files that handles of this process have for its own locks, by the uuid of the container.
+static PROCESS_LOCKS: Mutex<Vec<LockFile>> = Mutex::new(Vec::new());
+
+type LockFile = ([u8; 16], Weak<dyn StoreFile>);
+
+/// The one that a handle of this process has on the container, or what `open` gives.
+fn process_lock_file(
+    container: &Container,
+    open: impl FnOnce(&Container) -> Result<Arc<dyn StoreFile>>,
+) -> Result<Arc<dyn StoreFile>> {
+    let uuid = container.superblock.uuid.0;
+    let mut all = PROCESS_LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|(_, file)| file.strong_count() > 0);
+    let known = all.iter().find(|(of, _)| *of == uuid).and_then(|(_, file)| file.upgrade());
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let opened = open(container)?;
+    all.push((uuid, Arc::downgrade(&opened)));
+    Ok(opened)
 }

@@ -22,7 +22,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
 use syscalls::{Sysno, syscall2};
 
-use crate::attributes::BLOCK_BYTES;
+use crate::attributes::{BLOCK_BYTES, process_lock_fd};
 use crate::handle::{PlfsFile, access_of, handle, open_for};
 use crate::io::seek;
 use crate::packed::{PLFS_IS_PACKED, must_not_lead_through_file};
@@ -972,6 +972,17 @@ pub unsafe extern "C" fn plfs_door_chown(
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_door_owns_fd(fd: c_int) -> c_int {
     c_int::from(PosixStore::owns_fd(fd))
+}
+
+/// plfs_lock_fd for locks of F_SETLK: all handles of a file have the same one, so none is lost.
+/// Without `open` only if there is one, else -ENOLCK: then the process has no locks on the file.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_process_lock_fd(file: *mut PlfsFile, open: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    call(|| process_lock_fd(unsafe { handle(file) }?, open != 0)) as c_int
 }
 
 /// The program has changed RLIMIT_FSIZE.

@@ -18,6 +18,7 @@ pub struct PlfsFile {
     pub(crate) append: bool,
     pub(crate) position: Mutex<u64>,
     pub(crate) lock_file: OnceLock<Arc<dyn StoreFile>>,
+    pub(crate) process_lock_file: OnceLock<Arc<dyn StoreFile>>,
     /// A handle on a plain file has a descriptor of its own.
     pub(crate) owns: AtomicBool,
 }
@@ -29,6 +30,7 @@ impl PlfsFile {
             append,
             position: Mutex::new(0),
             lock_file: OnceLock::new(),
+            process_lock_file: OnceLock::new(),
             owns: AtomicBool::new(false),
         }))
     }
