@@ -115,13 +115,13 @@ if is_wanted tested_calls; then
         name=$(basename "$source" .c)
         [[ $name = t_stress || $name = t_signal ]] && continue
         [ -e "$T_BIN/$name" ] || compile "$name" || continue
-        rm -rf "$work/audited"; mkdir -p "$work/audited/t"
-        (cd "$work/audited/t" && T_HERE=$PWD T_MANAGED=$work/audited T_CALLS=$work/called \
+        rm -rf "$work/audited"; mkdir -p "$work/audited/t" "$work/called"
+        (cd "$work/audited/t" && T_HERE=$PWD T_MANAGED=$work/audited T_CALLS=$work/called/$name \
             shimmed env LD_AUDIT="$work/audit.so" PLFS_MOUNTS="$work/audited" $limit "$T_BIN/$name" < /dev/null > /dev/null 2>&1)
     done
     untested=$(awk '$1 == "wrap" || $1 == "miss" || $1 == "pass" && !/for the administrator|for the kernel/ { print $2 }' "$here/../../preload/calls.def" |
         grep -vFx -e atexit -e lckpwdf -e rcmd_af -e rexec_af \
-            -e io_uring_setup -e io_uring_enter -e io_uring_register -e io_submit -f <(sed 's/^__isoc[0-9]*_//' "$work/called"))
+            -e io_uring_setup -e io_uring_enter -e io_uring_register -e io_submit -f <(sed 's/^__isoc[0-9]*_//' "$work"/called/*))
     result tested_calls "$([ -z "$untested" ] && echo ok || echo fail)" "no test calls $(xargs <<< "$untested")"
 fi
 
