@@ -31,6 +31,9 @@
 /* One of the second flags. */
 #define FILE_NOT_CANCELLED 0x2
 
+/* And of its second set of flags: a freopen keeps that exec closes it, if fopen was told so. */
+#define FILE_CLOSED_BY_EXEC 0x40
+
 /* Places in the table. */
 enum { FILE_READ = 14, FILE_WRITE, FILE_SEEK, FILE_CLOSE, FILE_STAT };
 
@@ -228,6 +231,13 @@ static FILE *stream_on(int fd, const char *mode)
 	return fp;
 }
 
+/* A stream that only appends is at the end from the start. */
+static void start_at_end(FILE *fp, int flags)
+{
+	if ((flags & O_APPEND) && (flags & O_ACCMODE) == O_WRONLY)
+		lseek(fp->_fileno, 0, SEEK_END);
+}
+
 EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 {
 	int flags = door_thread.inside || !path || !mode ? -1 : mode_flags(mode);
@@ -254,9 +264,11 @@ EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 		int saved = errno;
 		door_close(fd);
 		errno = saved;
-	} else if ((flags & O_APPEND) && (flags & O_ACCMODE) == O_WRONLY) {
-		lseek(fd, 0, SEEK_END);
+		return NULL;
 	}
+	start_at_end(fp, flags);
+	if (flags & O_CLOEXEC)
+		fp->_flags2 |= FILE_CLOSED_BY_EXEC;
 	return fp;
 }
 ALIAS(fopen, fopen64);
@@ -289,9 +301,20 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 	if (starts_to_append)
 		fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_APPEND);
 	FILE *fp = stream_on(fd, mode);
-	if (fp && starts_to_append && (want & O_ACCMODE) == O_WRONLY)
-		lseek(fd, 0, SEEK_END);
+	if (fp && starts_to_append)
+		start_at_end(fp, want);
 	return fp;
+}
+
+/* Puts /dev/null where a container is. libc's own dup3 is not ours: other threads would take what
+ * it puts there for the container. */
+static void leave_number(int fd)
+{
+	int null = (int)RAW(SYS_openat, (long)AT_FDCWD, "/dev/null", (long)(O_RDWR | O_CLOEXEC));
+	if (null < 0 || dup3(null, fd, O_CLOEXEC) < 0)
+		door_forget(fd);
+	if (null >= 0)
+		RAW(SYS_close, (long)null);
 }
 
 /* libc's freopen opens by itself, and puts what it opened where the stream was (dup3). So where the
@@ -302,20 +325,23 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 
 EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict fp)
 {
-	int flags = mode_flags(mode), old = fp->_fileno;
-	bool was_ours = fd_is_container(old);
+	int flags = mode_flags(mode);
+	if (door_thread.inside || flags < 0 || (!path && !fd_is_container(fp->_fileno)))
+		return REAL(freopen)(path, mode, fp);
 	char link[40];
-	if (!path && was_ours) {
+	bool is_ours = !path || path_is_ours(AT_FDCWD, path, 0);
+	if (!path) {
 		/* A new mode for the same file. */
-		snprintf(link, sizeof link, "/proc/self/fd/%d", old);
+		snprintf(link, sizeof link, "/proc/self/fd/%d", fp->_fileno);
 		path = link;
 	}
-	if (door_thread.inside || flags < 0 || !path)
-		return REAL(freopen)(path, mode, fp);
-	int opened = -1, error = 0;
+	flockfile(fp);
+	int opened = -1, error = 0, old = fp->_fileno;
+	bool was_ours = fd_is_container(old);
+	if ((is_ours || was_ours) && __fpending(fp) > 0)
+		fflush_unlocked(fp);
 	const char *for_libc = path;
-	if (path_is_ours(AT_FDCWD, path, 0)) {
-		fflush(fp);
+	if (is_ours) {
 		opened = door_openat(AT_FDCWD, path, flags | O_CLOEXEC, 0666);
 		error = opened < 0 ? errno : 0;
 		if (opened >= 0 && opened == old) {
@@ -327,22 +353,26 @@ EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE 
 		}
 		for_libc = error ? NO_FILE : "/dev/null";
 	}
+	if (was_ours)
+		leave_number(old);
 	FILE *same = REAL(freopen)(for_libc, mode, fp);
 	int saved = error ? error : errno;
-	if (was_ours)
-		door_forget(old);
-	if (same && opened >= 0 && dup3(opened, fp->_fileno, flags & O_CLOEXEC) < 0) {
+	funlockfile(fp);
+	if (opened < 0) {
+		errno = saved;
+		return same;
+	}
+	bool closed_by_exec =
+		same && (RAW(SYS_fcntl, (long)fp->_fileno, (long)F_GETFD) & FD_CLOEXEC);
+	if (same && dup3(opened, fp->_fileno, closed_by_exec ? O_CLOEXEC : 0) < 0) {
 		saved = errno;
 		same = REAL(freopen)(NO_FILE, mode, fp);
 	}
-	if (opened >= 0)
-		door_close(opened);
-	if (same && opened >= 0 && fd_is_container(fp->_fileno)) {
-		if (fp != stderr && fp != stdout)
-			enlarge_buffer(fp);
-		if ((flags & O_APPEND) && (flags & O_ACCMODE) == O_WRONLY)
-			lseek(fp->_fileno, 0, SEEK_END);
-	}
+	door_close(opened);
+	if (same && fd_is_container(fp->_fileno) && fp != stderr && fp != stdout)
+		enlarge_buffer(fp);
+	if (same)
+		start_at_end(fp, flags);
 	errno = saved;
 	return same;
 }

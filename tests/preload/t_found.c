@@ -1,0 +1,96 @@
+/* What tests/stress found, each as small as it can be. Its name says what was wrong. */
+#include "t.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/sendfile.h>
+#include <sys/time.h>
+#include <time.h>
+
+extern char **environ;
+
+static _Atomic int stop, failed;
+static _Atomic long handled;
+static int shared;
+
+static long size_of(int fd)
+{
+	struct stat st;
+	return fstat(fd, &st) < 0 ? -1 : st.st_size;
+}
+
+static int run(const char *command, posix_spawn_file_actions_t *actions)
+{
+	char *argv[] = {"sh", "-c", (char *)command, NULL};
+	pid_t pid;
+	int rc = posix_spawnp(&pid, "sh", actions, NULL, argv, environ);
+	return rc ? -rc : reap(pid);
+}
+
+static void shows(const char *what, FILE *f)
+{
+	printf("%s: at %ld, %d by exec\n", what, (long)lseek(fileno(f), 0, SEEK_CUR),
+		fcntl(fileno(f), F_GETFD));
+}
+
+/* fdopen took the e of a mode, which libc leaves alone; freopen forgot that of fopen, which libc
+ * keeps; and streams that only append did not begin at the end. */
+static void modes_of_streams(void)
+{
+	close(make("modes", "0123456789"));
+	FILE *f = fdopen(open("modes", O_RDWR), "r+e");
+	shows("fdopen", f);
+	f = freopen("modes", "re", f);
+	shows("freopen re", f);
+	f = freopen("modes", "a", f);
+	shows("freopen a", f);
+	fclose(f);
+	f = fopen("modes", "r+e");
+	f = freopen("modes", "r+", f);
+	shows("freopen r+", f);
+	fclose(f);
+	f = fdopen(open("modes", O_WRONLY), "a");
+	shows("fdopen a", f);
+	fclose(f);
+}
+
+static void *start_programs(void *argument)
+{
+	char *none[] = {"none", NULL};
+	while (!stop)
+		execv("./none", none);
+	return NULL;
+}
+
+/* A thread that started a program gave the file that freopen had put at a container's number the
+ * position of a container. */
+static void freopen_beside_programs(void)
+{
+	char outside[300];
+	snprintf(outside, sizeof outside, "%s/t_found.outside", getenv("T_BIN"));
+	pthread_t thread;
+	stop = 0;
+	pthread_create(&thread, NULL, start_programs, NULL);
+	int moved = 0;
+	FILE *f = fopen("stream", "w");
+	for (int i = 0; i < 3000 && f; i++) {
+		fprintf(f, "%d\n", i);
+		f = freopen(outside, "w", f);
+		moved += !f || lseek(fileno(f), 0, SEEK_CUR) != 0;
+		f = f ? freopen("stream", "a", f) : NULL;
+	}
+	stop = 1;
+	pthread_join(thread, NULL);
+	printf("moved: %d, stream %d\n", moved, f != NULL);
+	fclose(f);
+	unlink(outside);
+}
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IONBF, 0);
+	modes_of_streams();
+	freopen_beside_programs();
+	return 0;
+}
