@@ -624,6 +624,20 @@ static ssize_t copy_bytes(int in, off_t *in_at, int out, off_t *out_at, size_t l
 	return failed && done == 0 ? -1 : (ssize_t)done;
 }
 
+/* May bytes go from `in` to `out`? Not where O_APPEND is set, which has an errno of its own for
+ * each call. */
+static bool may_copy(int in, int out, int for_appends)
+{
+	int from = fcntl(in, F_GETFL), to = fcntl(out, F_GETFL);
+	if (from < 0 || to < 0 || (from & O_ACCMODE) == O_WRONLY || (to & O_ACCMODE) == O_RDONLY)
+		errno = EBADF;
+	else if (to & O_APPEND)
+		errno = for_appends;
+	else
+		return true;
+	return false;
+}
+
 EXPORT ssize_t copy_file_range(
 	int in, off64_t *in_at, int out, off64_t *out_at, size_t n, unsigned flags)
 {
@@ -633,6 +647,8 @@ EXPORT ssize_t copy_file_range(
 		errno = EINVAL;
 		return -1;
 	}
+	if (!may_copy(in, out, EBADF))
+		return -1;
 	return copy_bytes(in, in_at, out, out_at, n > MOVE_MAX ? MOVE_MAX : n);
 }
 
@@ -640,6 +656,8 @@ EXPORT ssize_t sendfile(int out, int in, off_t *in_at, size_t n)
 {
 	if ((!fd_is_container(in) && !fd_is_container(out)) || door_thread.inside)
 		return REAL(sendfile)(out, in, in_at, n);
+	if (!may_copy(in, out, EINVAL))
+		return -1;
 	return copy_bytes(in, in_at, out, NULL, n > MOVE_MAX ? MOVE_MAX : n);
 }
 ALIAS(sendfile, sendfile64);

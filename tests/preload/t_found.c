@@ -28,6 +28,24 @@ static int run(const char *command, posix_spawn_file_actions_t *actions)
 	return rc ? -rc : reap(pid);
 }
 
+/* Both wrote where O_APPEND is set. */
+static void sendfile_appended(void)
+{
+	int in = make("in", "0123456789"), out = open("out", O_WRONLY | O_CREAT | O_APPEND, 0644);
+	off_t at = 0, to = 0;
+	R(sendfile(out, in, &at, 5));
+	R(copy_file_range(in, &at, out, &to, 5, 0));
+	R(sendfile(in, out, &at, 5));
+	R(copy_file_range(out, &at, in, &to, 5, 0));
+	int reader = open("in", O_RDONLY);
+	R(sendfile(reader, in, &at, 5));
+	R(copy_file_range(in, &at, reader, &to, 5, 0));
+	close(reader);
+	close(out);
+	close(in);
+	show("out");
+}
+
 static void shows(const char *what, FILE *f)
 {
 	printf("%s: at %ld, %d by exec\n", what, (long)lseek(fileno(f), 0, SEEK_CUR),
@@ -90,6 +108,7 @@ static void freopen_beside_programs(void)
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
+	sendfile_appended();
 	modes_of_streams();
 	freopen_beside_programs();
 	return 0;
