@@ -247,6 +247,8 @@ void fd_share_descriptions(void)
 		struct ofd *o = ofd_get(fd);
 		if (!o)
 			continue;
+		/* A handler that writes to it would wait for this thread for ever. */
+		DEFER_SIGNALS();
 		bool is_plain = OFD_IS_PLAIN(o);
 		description_share(o->shared);
 		description_lock(o->shared);

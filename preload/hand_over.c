@@ -34,6 +34,7 @@ int make_placeholder(int fd)
 
 void hand_over(int fd, struct ofd *o, const char *why)
 {
+	DEFER_SIGNALS();
 	if ((ofd_flags(o) & O_ACCMODE) == O_RDONLY)
 		return;
 	if (OFD_IS_PLAIN(o) && PLFS(plfs_door_pin(o->file, why)) == 1)

@@ -239,6 +239,7 @@ EXPORT pid_t _Fork(void)
 /* libc puts /dev/null on 0, 1 and 2 without our dup2. */
 EXPORT int daemon(int nochdir, int noclose)
 {
+	DEFER_SIGNALS();
 	pid_t parent = getpid();
 	before_fork();
 	int rc = REAL(daemon)(nochdir, noclose);

@@ -73,6 +73,36 @@ static void modes_of_streams(void)
 	fclose(f);
 }
 
+static void on_timer(int sig)
+{
+	int saved = errno;
+	if (write(shared, "handler.", 8) == 8)
+		handled++;
+	else
+		failed++;
+	errno = saved;
+}
+
+/* A handler that wrote to a file whose description the thread was about to share with a program
+ * waited for itself for ever. */
+static void a_handler_writes_while_programs_start(void)
+{
+	shared = make("handler", "");
+	struct sigaction action = {.sa_handler = on_timer, .sa_flags = SA_RESTART};
+	sigaction(SIGALRM, &action, NULL);
+	struct itimerval timer = {{0, 100}, {0, 100}}, never = {0};
+	setitimer(ITIMER_REAL, &timer, NULL);
+	char *none[] = {"none", NULL};
+	/* It fails after it has shared all. */
+	for (time_t end = time(NULL) + 2; time(NULL) < end;)
+		execv("./none", none);
+	setitimer(ITIMER_REAL, &never, NULL);
+	signal(SIGALRM, SIG_DFL);
+	printf("handlers: %d failed, %d\n", failed, size_of(shared) == 8 * handled);
+	R(ftruncate(shared, 0));
+	close(shared);
+}
+
 static void *start_programs(void *argument)
 {
 	char *none[] = {"none", NULL};
@@ -110,6 +140,7 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IONBF, 0);
 	sendfile_appended();
 	modes_of_streams();
+	a_handler_writes_while_programs_start();
 	freopen_beside_programs();
 	return 0;
 }
