@@ -43,6 +43,8 @@ static int own = -1;
 static uint32_t unused, free_place;
 /* Forks under way in this process: what is made meanwhile the child may have. */
 static _Atomic int forking;
+/* Programs that threads are about to start: as long as there are any, exec leaves arenas open. */
+static int inheriting;
 
 /* A tag is a position that every file system takes: below 2^41 (ext3 ends at 2 TiB). It has the
  * arena's id, 24 bits, and the place, 16 bits. */
@@ -289,10 +291,13 @@ void description_drop_unused(void)
 
 void description_inherit(bool yes)
 {
-	for (int i = atomic_load(&arena_count); i-- > 0;)
+	fd_lock();
+	inheriting += yes ? 1 : -1;
+	for (int i = atomic_load(&arena_count); (yes || inheriting == 0) && i-- > 0;)
 		if (arenas[i].fd >= 0)
 			RAW(SYS_fcntl, (long)arenas[i].fd, (long)F_SETFD,
 				(long)(yes ? 0 : FD_CLOEXEC));
+	fd_unlock();
 }
 
 void description_before_fork(void)
@@ -316,6 +321,7 @@ void description_after_fork(void)
 void description_after_fork_in_child(void)
 {
 	own = -1;
+	inheriting = 0;
 	for (int i = atomic_load(&arena_count); i-- > 0;)
 		arenas[i].is_own = false;
 	atomic_store(&forking, 0);

@@ -103,6 +103,24 @@ static void a_handler_writes_while_programs_start(void)
 	close(shared);
 }
 
+/* Two processes that shared one description at the same moment waited for a lock that only wakes
+ * threads. */
+static void processes_share_at_once(void)
+{
+	int fd = make("at-once", ""), bad = 0, status;
+	char *none[] = {"none", NULL};
+	for (int p = 0; p < 4; p++)
+		if (fork() == 0) {
+			for (int i = 0; i < 5000; i++)
+				execv("./none", none);
+			_exit(write(fd, "done", 4) != 4);
+		}
+	while (wait(&status) > 0)
+		bad += status != 0;
+	printf("at once: %d bad, %ld bytes\n", bad, size_of(fd));
+	close(fd);
+}
+
 static void *start_programs(void *argument)
 {
 	char *none[] = {"none", NULL};
@@ -135,12 +153,41 @@ static void freopen_beside_programs(void)
 	unlink(outside);
 }
 
+/* A thread that had started a program took from another one's program what it needs to find its
+ * descriptions: that one's reads moved no position. */
+static void two_start_programs(void)
+{
+	char text[1001];
+	memset(text, '.', 1000);
+	text[1000] = 0;
+	int fd = make("two", text);
+	pthread_t threads[3];
+	stop = 0;
+	for (int t = 0; t < 3; t++)
+		pthread_create(&threads[t], NULL, start_programs, NULL);
+	posix_spawn_file_actions_t actions;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, fd, 0);
+	posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+	int bad = 0;
+	for (int i = 0; i < 100; i++)
+		bad += run("exec head -c 5", &actions) != 0;
+	posix_spawn_file_actions_destroy(&actions);
+	stop = 1;
+	for (int t = 0; t < 3; t++)
+		pthread_join(threads[t], NULL);
+	printf("two: %d bad, at %ld\n", bad, (long)lseek(fd, 0, SEEK_CUR));
+	close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
 	sendfile_appended();
 	modes_of_streams();
 	a_handler_writes_while_programs_start();
+	processes_share_at_once();
 	freopen_beside_programs();
+	two_start_programs();
 	return 0;
 }
