@@ -66,7 +66,7 @@ static void do_request(struct ofd *o, struct aiocb *cb, int opcode)
 	if (opcode == LIO_READ)
 		set_result(cb, ofd_preadv(o, &iov, 1, cb->aio_offset));
 	else if (opcode == LIO_WRITE)
-		set_result(cb, ofd_pwritev(o, &iov, 1, cb->aio_offset, 0));
+		set_result(cb, ofd_pwritev(o, cb->aio_fildes, &iov, 1, cb->aio_offset, 0));
 	else
 		set_result(cb, PLFS(plfs_sync(o->file)));
 }

@@ -175,7 +175,7 @@ void door_forget(int fd);
 ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n);
 ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rwf);
 ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset);
-ssize_t ofd_pwritev(struct ofd *o, const struct iovec *iov, int n, int64_t offset, int rwf);
+ssize_t ofd_pwritev(struct ofd *o, int fd, const struct iovec *iov, int n, int64_t offset, int rwf);
 
 /* Reads RLIMIT_FSIZE. Called when the first file is opened. */
 void learn_size_limit(void);

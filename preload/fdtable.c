@@ -215,6 +215,21 @@ int ofd_set_position(struct ofd *o, int fd, int64_t position)
 	return at < 0 ? (int)at : 0;
 }
 
+void ofd_learn_flags(struct ofd *o, int fd)
+{
+	struct description *d = o->shared;
+	if (atomic_load_explicit(&d->position, memory_order_relaxed) != POSITION_IN_KERNEL ||
+		!OFD_IS_PLAIN(o))
+		return;
+	fd_hold_numbers();
+	int flags = fd_is_at(fd, o) ? (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL) : -1;
+	fd_release_numbers();
+	int old = atomic_load(&d->flags);
+	while (flags >= 0 && !atomic_compare_exchange_weak(&d->flags, &old,
+				     (old & ~SETTABLE_FLAGS) | (flags & SETTABLE_FLAGS)))
+		;
+}
+
 void fd_count_fork(void)
 {
 	atomic_fetch_add(&forks, 1);

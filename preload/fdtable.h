@@ -100,6 +100,13 @@ static inline int ofd_flags(struct ofd *o)
 	return atomic_load_explicit(&o->shared->flags, memory_order_relaxed);
 }
 
+/* What F_SETFL changes. */
+#define SETTABLE_FLAGS (O_APPEND | O_NONBLOCK | O_ASYNC | O_NOATIME | O_DIRECT)
+
+/* Another program may have changed the flags of a plain file that it shares with us: those are the
+ * kernel's, as its position is. */
+void ofd_learn_flags(struct ofd *o, int fd);
+
 /* How many descriptors of its own libplfs may need for all entries. */
 unsigned ofd_descriptors(void);
 

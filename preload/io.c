@@ -197,7 +197,7 @@ static ssize_t write_at(
 	return PLFS_IO(plfs_pwritev(o->file, iov, n, *at));
 }
 
-ssize_t ofd_pwritev(struct ofd *o, const struct iovec *iov, int n, int64_t offset, int rwf)
+ssize_t ofd_pwritev(struct ofd *o, int fd, const struct iovec *iov, int n, int64_t offset, int rwf)
 {
 	if (offset < 0)
 		return -EINVAL;
@@ -206,6 +206,7 @@ ssize_t ofd_pwritev(struct ofd *o, const struct iovec *iov, int n, int64_t offse
 	ssize_t len = iov_bytes(iov, n);
 	if (len <= 0)
 		return len;
+	ofd_learn_flags(o, fd);
 	return finish_write(o, write_at(o, iov, n, len, &offset, rwf), rwf);
 }
 
@@ -234,6 +235,7 @@ ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rw
 	if (len <= 0)
 		return len;
 	description_lock(o->shared);
+	ofd_learn_flags(o, fd);
 	int64_t at = ofd_position(o, fd);
 	ssize_t done = at < 0 ? at : at == INT64_MAX ? -EFBIG : write_at(o, iov, n, len, &at, rwf);
 	if (done > 0)
@@ -340,7 +342,7 @@ EXPORT ssize_t pwrite(int fd, const void *buf, size_t n, off_t offset)
 {
 	WRITE_IF_PLAIN(fd, REAL(pwrite)(fd, buf, n, offset));
 	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
-	IO_ON_CONTAINER(fd, pwrite(fd, buf, n, offset), ofd_pwritev(o, &iov, 1, offset, 0));
+	IO_ON_CONTAINER(fd, pwrite(fd, buf, n, offset), ofd_pwritev(o, fd, &iov, 1, offset, 0));
 }
 ALIAS(pwrite, __pwrite64);
 ALIAS(pwrite, pwrite64);
@@ -371,7 +373,7 @@ EXPORT ssize_t pwritev(int fd, const struct iovec *iov, int n, off_t offset)
 {
 	WRITE_IF_PLAIN(fd, REAL(pwritev)(fd, iov, n, offset));
 	VECTOR_ON_CONTAINER(
-		fd, iov, n, pwritev(fd, iov, n, offset), ofd_pwritev(o, iov, n, offset, 0));
+		fd, iov, n, pwritev(fd, iov, n, offset), ofd_pwritev(o, fd, iov, n, offset, 0));
 }
 ALIAS(pwritev, pwritev64);
 
@@ -388,7 +390,8 @@ static ssize_t ofd_pwritev2(
 {
 	if (rwf & ~RWF_KNOWN)
 		return -EOPNOTSUPP;
-	return offset == -1 ? ofd_writev(o, fd, iov, n, rwf) : ofd_pwritev(o, iov, n, offset, rwf);
+	return offset == -1 ? ofd_writev(o, fd, iov, n, rwf)
+			    : ofd_pwritev(o, fd, iov, n, offset, rwf);
 }
 
 EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t offset, int rwf)

@@ -187,12 +187,25 @@ static int64_t set_status_flags(struct ofd *o, int fd, int flags)
 		PLFS(plfs_door_pin(o->file, "opened with O_APPEND"));
 	if (REAL(fcntl)(fd, F_SETFL, plain ? flags : flags & ~O_DIRECT) < 0)
 		return -errno;
-	int settable = O_APPEND | O_NONBLOCK | O_ASYNC | O_NOATIME | O_DIRECT;
 	int old = ofd_flags(o);
 	while (!atomic_compare_exchange_weak(
-		&o->shared->flags, &old, (old & ~settable) | (flags & settable)))
+		&o->shared->flags, &old, (old & ~SETTABLE_FLAGS) | (flags & SETTABLE_FLAGS)))
 		;
 	return 0;
+}
+
+/* The flags that have a name in libc: what F_GETFL gives beside them is O_LARGEFILE, which the
+ * kernel adds to each open of a program with 64 bits, and which has none there. */
+#define NAMED_FLAGS \
+	(O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_SYNC | \
+		O_DSYNC | O_ASYNC | O_DIRECT | O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC | \
+		O_PATH | O_TMPFILE)
+
+static int64_t status_flags(struct ofd *o, int fd)
+{
+	ofd_learn_flags(o, fd);
+	int in_kernel = REAL(fcntl)(fd, F_GETFL);
+	return in_kernel < 0 ? -errno : ofd_flags(o) | (in_kernel & ~NAMED_FLAGS);
 }
 
 EXPORT int fcntl(int fd, int command, ...)
@@ -213,7 +226,7 @@ EXPORT int fcntl(int fd, int command, ...)
 	int64_t rc;
 	switch (command) {
 	case F_GETFL:
-		rc = ofd_flags(o);
+		rc = status_flags(o, fd);
 		break;
 	case F_SETFL:
 		rc = set_status_flags(o, fd, (int)(intptr_t)argument);

@@ -28,6 +28,16 @@ static int run(const char *command, posix_spawn_file_actions_t *actions)
 	return rc ? -rc : reap(pid);
 }
 
+/* F_GETFL left out O_LARGEFILE, which the kernel adds. */
+static void status_flags_had_no_large_file(void)
+{
+	int fd = open("flags", O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, 0644);
+	R(fcntl(fd, F_GETFL));
+	R(fcntl(fd, F_SETFL, O_NONBLOCK));
+	R(fcntl(fd, F_GETFL));
+	close(fd);
+}
+
 /* Both wrote where O_APPEND is set. */
 static void sendfile_appended(void)
 {
@@ -71,6 +81,25 @@ static void modes_of_streams(void)
 	f = fdopen(open("modes", O_WRONLY), "a");
 	shows("fdopen a", f);
 	fclose(f);
+}
+
+/* Programs share flags of descriptions, also of files that are plain: then the kernel has them. */
+static void another_program_changed_flags(char *self)
+{
+	int fd = make("other", "0123456789");
+	char *argv[] = {self, "append", NULL};
+	posix_spawn_file_actions_t actions;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, fd, 0);
+	pid_t pid;
+	R(posix_spawn(&pid, self, &actions, NULL, argv, environ));
+	R(reap(pid));
+	posix_spawn_file_actions_destroy(&actions);
+	R((fcntl(fd, F_GETFL) & O_APPEND) != 0);
+	R(write(fd, "ab", 2));
+	R(pwrite(fd, "cd", 2, 1));
+	close(fd);
+	show("other");
 }
 
 static void on_timer(int sig)
@@ -183,8 +212,12 @@ static void two_start_programs(void)
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
+	if (argc > 1)
+		return fcntl(0, F_SETFL, O_APPEND) < 0;
+	status_flags_had_no_large_file();
 	sendfile_appended();
 	modes_of_streams();
+	another_program_changed_flags(argv[0]);
 	a_handler_writes_while_programs_start();
 	processes_share_at_once();
 	freopen_beside_programs();
