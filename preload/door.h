@@ -139,6 +139,7 @@ static inline int64_t to_errno(int64_t rc)
 {
 	if (__builtin_expect(rc >= 0, 1))
 		return rc;
+	rc = rc == OFD_IS_GONE ? -EBADF : rc;
 	debug_last_error(rc);
 	errno = (int)-rc;
 	return -1;

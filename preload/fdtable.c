@@ -192,10 +192,13 @@ unsigned ofd_descriptors(void)
 static int64_t seek_in_kernel(struct ofd *o, int fd, int64_t offset, int whence)
 {
 	fd_hold_numbers();
-	int64_t at = fd_is_at(fd, o) ? RAW(SYS_lseek, (long)fd, offset, (long)whence) : -1;
-	int error = fd_is_at(fd, o) ? errno : EBADF;
+	int64_t at = OFD_IS_GONE;
+	if (fd_is_at(fd, o)) {
+		at = RAW(SYS_lseek, (long)fd, offset, (long)whence);
+		at = at < 0 ? -errno : at;
+	}
 	fd_release_numbers();
-	return at < 0 ? -error : at;
+	return at;
 }
 
 int64_t ofd_position(struct ofd *o, int fd)
@@ -212,6 +215,11 @@ int ofd_set_position(struct ofd *o, int fd, int64_t position)
 		return 0;
 	}
 	int64_t at = seek_in_kernel(o, fd, position, SEEK_SET);
+	/* What moved it is done. Other programs that share it are told by the next one. */
+	if (at == OFD_IS_GONE) {
+		atomic_store(&o->shared->position, position);
+		return 0;
+	}
 	return at < 0 ? (int)at : 0;
 }
 

@@ -110,8 +110,11 @@ void ofd_learn_flags(struct ofd *o, int fd);
 /* How many descriptors of its own libplfs may need for all entries. */
 unsigned ofd_descriptors(void);
 
-/* The position, or a negative errno: -EBADF if o is no longer at fd. Its lock is held, or the
- * answer may be old. */
+/* In the place of a negative errno: the position is the kernel's, and o is no longer at fd. For the
+ * program that is EBADF. */
+#define OFD_IS_GONE (-4096)
+
+/* The position, or a negative errno, or OFD_IS_GONE. Its lock is held, or the answer may be old. */
 int64_t ofd_position(struct ofd *o, int fd);
 int ofd_set_position(struct ofd *o, int fd, int64_t position);
 

@@ -269,19 +269,23 @@ static bool was_replaced(int fd)
 	} while (0)
 
 /* The slow part of each call: fd was a container a moment ago. `plain` is what libc does if it no
- * longer is; it may wait, so handlers of signals do not. */
+ * longer is; it may wait, so handlers of signals do not. A position that is the kernel's cannot be
+ * had any more when another thread has put another file at fd: then the call is that one's. */
 #define ON_CONTAINER_BETWEEN(defer, resume, fd, plain, call) \
 	do { \
-		struct ofd *o = NULL; \
-		defer(); \
-		if (door_thread.inside || !(o = ofd_get(fd))) { \
+		for (;;) { \
+			struct ofd *o = NULL; \
+			defer(); \
+			if (door_thread.inside || !(o = ofd_get(fd))) { \
+				resume(); \
+				return plain; \
+			} \
+			__auto_type rc_ = (call); \
+			ofd_put(o); \
 			resume(); \
-			return plain; \
+			if (rc_ != OFD_IS_GONE) \
+				return (__typeof__(plain))to_errno(rc_); \
 		} \
-		__auto_type rc_ = (call); \
-		ofd_put(o); \
-		resume(); \
-		return (__typeof__(plain))to_errno(rc_); \
 	} while (0)
 
 #define ON_CONTAINER(fd, plain, call) \

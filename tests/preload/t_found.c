@@ -209,6 +209,41 @@ static void two_start_programs(void)
 	close(fd);
 }
 
+static void *write_records(void *argument)
+{
+	while (!stop)
+		if (write(shared, "record..", 8) == 8)
+			handled++;
+		else
+			failed++;
+	return NULL;
+}
+
+/* A write to a number, at which dup2 put another file meanwhile, failed with EBADF if the file's
+ * position was the kernel's. */
+static void dup2_beside_writes(void)
+{
+	int files[2] = {make("dup.0", ""), make("dup.1", "")};
+	shared = dup(files[0]);
+	/* Another program has them now: their positions are the kernel's if they are plain. */
+	run("true", NULL);
+	stop = failed = handled = 0;
+	pthread_t thread;
+	pthread_create(&thread, NULL, write_records, NULL);
+	int bad = 0;
+	for (int i = 0; i < 100000; i++)
+		bad += dup2(files[i % 2], shared) != shared;
+	stop = 1;
+	pthread_join(thread, NULL);
+	printf("dup2: %d bad, %d failed, %d\n", bad, failed,
+		size_of(files[0]) + size_of(files[1]) == 8 * handled);
+	for (int i = 0; i < 2; i++) {
+		R(ftruncate(files[i], 0));
+		close(files[i]);
+	}
+	close(shared);
+}
+
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
@@ -222,5 +257,6 @@ int main(int argc, char **argv)
 	processes_share_at_once();
 	freopen_beside_programs();
 	two_start_programs();
+	dup2_beside_writes();
 	return 0;
 }
