@@ -22,6 +22,10 @@
  * without us may use, too. */
 #define POSITION_IN_KERNEL INT64_MIN
 
+/* Where the kernel's position of a placeholder is that has no tag: behind all superblocks, and no
+ * tag. */
+#define PLACEHOLDER_POSITION (((int64_t)1 << 40) - 1)
+
 struct description {
 	/* Held while a read or a write moves the position. As long as no other process knows of the
 	 * description that is `own_lock` (0: free, 1: taken, 2: taken and waited for), which costs

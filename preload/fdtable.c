@@ -157,8 +157,11 @@ struct ofd *fd_install_held(int fd, struct ofd *o)
 	int limit = atomic_load(&fd_limit);
 	while (limit <= fd && !atomic_compare_exchange_weak(&fd_limit, &limit, fd + 1))
 		;
+	struct ofd *was = atomic_exchange(&fd_table[fd], o);
+	/* After it: who has seen the old number finds another one when the kernel has the new file.
+	 */
 	atomic_fetch_add(&fd_installs, 1);
-	return atomic_exchange(&fd_table[fd], o);
+	return was;
 }
 
 void fd_install(int fd, struct ofd *o)

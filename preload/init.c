@@ -112,9 +112,9 @@ static void adopt(int fd)
 	if (flags < 0 || (flags & O_PATH))
 		return;
 	struct description *shared = description_of(fd);
-	int rc = door_adopt(fd, O_RDWR | (flags & (O_APPEND | O_NONBLOCK)), shared);
+	int rc = door_adopt(fd, O_RDWR | (flags & (O_APPEND | O_NONBLOCK)), shared, false);
 	if (!shared && (rc == -EACCES || rc == -EROFS))
-		rc = door_adopt(fd, O_RDONLY | (flags & (O_APPEND | O_NONBLOCK)), NULL);
+		rc = door_adopt(fd, O_RDONLY | (flags & (O_APPEND | O_NONBLOCK)), NULL, false);
 	if (rc < 0) {
 		to_errno(rc);
 		make_unreadable(fd);

@@ -314,13 +314,39 @@ static bool was_replaced(int fd)
 			? -EFAULT \
 			: (call))
 
+/* Was `done` what a placeholder gives, that another thread had put there, by dup2, since fd was
+ * found to be plain? Containers have been put somewhere since then, and it is the end of a file: at
+ * a placeholder's own position nothing is to be read (open.c). */
+static bool read_placeholder(unsigned installs, ssize_t done)
+{
+	return __builtin_expect(done == 0, 0) && installs != atomic_load(&fd_installs) &&
+	       !door_thread.inside;
+}
+
+/* A read from what is plain, at a position of its own: it can be made again. */
+#define READ_IF_PLAIN(fd, plain) \
+	do { \
+		for (;;) { \
+			unsigned installs_ = atomic_load(&fd_installs); \
+			if (!door_thread.inside && fd_is_container(fd)) \
+				break; \
+			ssize_t done_ = plain; \
+			if (done_ < 0 || door_thread.inside || \
+				__builtin_expect(installs_ == atomic_load(&fd_installs), 1)) \
+				return done_; \
+		} \
+	} while (0)
+
 EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
-	if (!fd_is_container(fd))
-		return door_thread.inside ? RAW(SYS_read, (long)fd, buf, n)
-					  : REAL(read)(fd, buf, n);
+	unsigned installs = atomic_load(&fd_installs);
+	if (!fd_is_container(fd)) {
+		ssize_t done = door_thread.inside ? RAW(SYS_read, (long)fd, buf, n)
+						  : REAL(read)(fd, buf, n);
+		return read_placeholder(installs, done) ? read(fd, buf, n) : done;
+	}
 	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
-	IO_ON_CONTAINER(fd, REAL(read)(fd, buf, n), ofd_readv(o, fd, &iov, 1));
+	IO_ON_CONTAINER(fd, read(fd, buf, n), ofd_readv(o, fd, &iov, 1));
 }
 ALIAS(read, __read);
 
@@ -334,10 +360,9 @@ ALIAS(write, __write);
 
 EXPORT ssize_t pread(int fd, void *buf, size_t n, off_t offset)
 {
-	if (!fd_is_container(fd))
-		return REAL(pread)(fd, buf, n, offset);
+	READ_IF_PLAIN(fd, REAL(pread)(fd, buf, n, offset));
 	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
-	IO_ON_CONTAINER(fd, REAL(pread)(fd, buf, n, offset), ofd_preadv(o, &iov, 1, offset));
+	IO_ON_CONTAINER(fd, pread(fd, buf, n, offset), ofd_preadv(o, &iov, 1, offset));
 }
 ALIAS(pread, __pread64);
 ALIAS(pread, pread64);
@@ -353,9 +378,12 @@ ALIAS(pwrite, pwrite64);
 
 EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 {
-	if (!fd_is_container(fd))
-		return REAL(readv)(fd, iov, n);
-	VECTOR_ON_CONTAINER(fd, iov, n, REAL(readv)(fd, iov, n), ofd_readv(o, fd, iov, n));
+	unsigned installs = atomic_load(&fd_installs);
+	if (!fd_is_container(fd)) {
+		ssize_t done = REAL(readv)(fd, iov, n);
+		return read_placeholder(installs, done) ? readv(fd, iov, n) : done;
+	}
+	VECTOR_ON_CONTAINER(fd, iov, n, readv(fd, iov, n), ofd_readv(o, fd, iov, n));
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
@@ -366,10 +394,8 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 
 EXPORT ssize_t preadv(int fd, const struct iovec *iov, int n, off_t offset)
 {
-	if (!fd_is_container(fd))
-		return REAL(preadv)(fd, iov, n, offset);
-	VECTOR_ON_CONTAINER(
-		fd, iov, n, REAL(preadv)(fd, iov, n, offset), ofd_preadv(o, iov, n, offset));
+	READ_IF_PLAIN(fd, REAL(preadv)(fd, iov, n, offset));
+	VECTOR_ON_CONTAINER(fd, iov, n, preadv(fd, iov, n, offset), ofd_preadv(o, iov, n, offset));
 }
 ALIAS(preadv, preadv64);
 

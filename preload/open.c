@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 
 /* Makes fd, which libplfs opened as `file`, a container of the table: with the description that
- * other processes have, or a new one. On failure both are gone. */
-static int install(int fd, plfs_file *file, struct description *shared, int flags)
+ * other processes have, or a new one. `is_new`: nobody else has fd. On failure both are gone. */
+static int install(int fd, plfs_file *file, struct description *shared, int flags, bool is_new)
 {
 	struct ofd *o = fd >= FD_TABLE_LEN ? NULL
 			: shared	   ? ofd_new_shared(file, shared)
@@ -24,6 +24,9 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
 		stdio_take_over();
 		learn_size_limit();
 	}
+	/* Who reads it as if it were plain, because dup2 has just put it there, is at its end. */
+	if (is_new && !OFD_IS_PLAIN(o))
+		RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
 	hand_over_new(fd, o);
 	fd_install(fd, o);
 	return fd;
@@ -55,7 +58,8 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	door_forget(fd);
 	if (!file)
 		return fd;
-	fd = install(fd, file, NULL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC));
+	fd = install(
+		fd, file, NULL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC), true);
 	/* Of a file of a pack libplfs has counted before it made or cut it. */
 	if (fd >= 0 && !fd_is_packed(fd) && !has_room(fd)) {
 		door_close(fd);
@@ -109,7 +113,7 @@ static int open_through_door(int dirfd, const char *path, int flags, mode_t mode
 	return opened_by_door(fd, file, flags);
 }
 
-int door_adopt(int fd, int flags, struct description *shared)
+int door_adopt(int fd, int flags, struct description *shared, bool is_new)
 {
 	plfs_file *file = NULL;
 	bool packed = shared && shared->packed.length > 0;
@@ -119,7 +123,7 @@ int door_adopt(int fd, int flags, struct description *shared)
 			: PLFS(plfs_door_adopt(fd, flags, &file));
 	if (rc <= 0 || !file)
 		return rc;
-	return install(fd, file, shared, flags) < 0 ? -errno : 1;
+	return install(fd, file, shared, flags, is_new) < 0 ? -errno : 1;
 }
 
 /* May this path lead to a file that has no name? */
@@ -133,7 +137,7 @@ static bool is_of_descriptor(const char *path)
  * got a container only its attribute says so. */
 static int adopt_nameless(int fd, int flags)
 {
-	int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL);
+	int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL, true);
 	if (rc == 1 && (flags & O_ACCMODE) != O_RDONLY)
 		rc = make_placeholder(fd);
 	if (rc < 0) {
@@ -160,7 +164,7 @@ static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t 
 		return S_ISREG(st.st_mode) && is_of_descriptor(path) ? adopt_nameless(fd, flags)
 								     : fd;
 	if ((flags & O_ACCMODE) == O_RDONLY) {
-		int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL);
+		int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL, true);
 		if (rc >= 0)
 			return fd;
 		RAW(SYS_close, fd);

@@ -244,6 +244,46 @@ static void dup2_beside_writes(void)
 	close(shared);
 }
 
+static int number;
+
+static void *read_number(void *argument)
+{
+	char got[64];
+	while (!stop) {
+		ssize_t n = argument ? pread(number, got, sizeof got, 0)
+				     : read(number, got, sizeof got);
+		for (ssize_t i = 0; i < n; i++)
+			failed += got[i] != 'x';
+	}
+	return NULL;
+}
+
+/* A read of a number at which dup2 put a container in the place of a plain file meanwhile gave the
+ * text of the superblock. */
+static void dup2_beside_reads(void)
+{
+	char outside[300], text[4097];
+	snprintf(outside, sizeof outside, "%s/t_found.read", getenv("T_BIN"));
+	memset(text, 'x', 4096);
+	text[4096] = 0;
+	int files[2] = {make("read", text), make(outside, text)};
+	number = dup(files[0]);
+	stop = failed = 0;
+	pthread_t threads[2];
+	pthread_create(&threads[0], NULL, read_number, NULL);
+	pthread_create(&threads[1], NULL, read_number, &number);
+	for (int i = 0; i < 150000; i++)
+		dup2(files[i % 2], number);
+	stop = 1;
+	for (int t = 0; t < 2; t++)
+		pthread_join(threads[t], NULL);
+	printf("dup2: %d bytes of others\n", failed);
+	for (int i = 0; i < 2; i++)
+		close(files[i]);
+	close(number);
+	unlink(outside);
+}
+
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
@@ -258,5 +298,6 @@ int main(int argc, char **argv)
 	freopen_beside_programs();
 	two_start_programs();
 	dup2_beside_writes();
+	dup2_beside_reads();
 	return 0;
 }
