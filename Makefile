@@ -18,6 +18,8 @@ PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin
 	sqlite3 zip unzip cpio python3-venv stress-ng fuse3 shellcheck
 # And what only make test-mpi needs.
 MPI_PACKAGES = lammps libnetcdf-mpi-dev
+# And what make test-foreign needs besides.
+FOREIGN_PACKAGES = $(if $(shell command -v go),,golang-go)
 
 # The linter of Python and the formatter of C, which make lint gets from PyPI.
 RUFF = ruff==0.17.6
@@ -25,7 +27,7 @@ CLANG_FORMAT = clang-format==23.1.5
 SUITES ?=
 RUN = CARGO="$(CARGO)" tests/run --build "$(abspath $(BUILD))"
 
-.PHONY: help deps build install test test-mpi fuzz test-fuse torture lint demo bench ci clean
+.PHONY: help deps build install test test-mpi fuzz test-fuse test-foreign torture lint demo bench ci clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -41,7 +43,7 @@ deps: ## install what is missing (Debian packages, Rust); needs root or says wha
 	fi
 	@# CPython's own tests, of which Debian has a package for each version.
 	@python3 -c 'import test.test_fileio' 2> /dev/null || /usr/bin/python3 -c 'import test.test_fileio' 2> /dev/null || { [ $$(id -u) = 0 ] && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-		libpython$$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite; } || echo "the tests of CPython cannot be had; tests/programs leaves them out" >&2
+		libpython$$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite; } || echo "the tests of CPython cannot be had; tests/foreign leaves them out" >&2
 	@# Debian 13 has rustup; its own Rust is too old.
 	@command -v $(CARGO) > /dev/null && $(CARGO) --version > /dev/null || { \
 		command -v rustup > /dev/null || [ $$(id -u) != 0 ] || apt-get install -q -y --no-install-recommends rustup 2> /dev/null || true; \
@@ -94,6 +96,11 @@ test-mpi: ## programs that use MPI-IO, on 1 to 8 ranks of five MPIs; installs th
 
 test-fuse: deps build ## programs in a mount at length, and stress-ng; needs root, takes an hour
 	$(RUN) --full fuse
+
+test-foreign: ## the test-suites of others (glibc, POSIX, CPython, Perl, busybox, OpenJDK, Go) in full; needs root for the mount, takes an hour
+	$(MAKE) --no-print-directory deps PACKAGES="$(PACKAGES) $(FOREIGN_PACKAGES)"
+	$(MAKE) --no-print-directory build
+	$(RUN) --full foreign
 
 fuzz: ## feed hostile bytes to every decoder, FUZZ_SECONDS=60 each; findings stay in fuzz/artifacts
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) $(RUN) fuzz

@@ -85,16 +85,6 @@ same gzip 'cp $IN/text t; gzip -9kn t; gunzip -c t.gz | cmp - t; gzip -t t.gz; g
 # -I because rsync compares times by the second, and the files change within one.
 needs rsync rsync && same rsync 'mkdir a; cp $IN/* a; rsync -a a/ b && diff -r a b && printf x >> a/text && dd if=$IN/small of=a/odd seek=500 conv=notrunc status=none && rsync -aI --inplace a/ b && diff -r a b
     rsync -ac --no-whole-file --checksum-choice=md5 a/ c; printf y >> a/big; rsync -aI --no-whole-file a/ c && diff -r a c && rm a/odd && rsync -aI --delete a/ c && ls c; rsync -a --append a/ b; rsync -ainc a/ c'
-# CPython's own tests of its files, where this Python has them: how many there were, and what became
-# of them. What makes maps, which a directory of this workload refuses, is not among them.
-if is_wanted cpython; then
-    python=$(for p in python3 /usr/bin/python3; do "$p" -c 'import test.test_fileio' 2> /dev/null && command -v "$p" && break; done)
-    if [ -n "$python" ]; then
-        export PYTHON=$python
-        same cpython 'cp $IN/big .; for t in test_fileio test_file test_tempfile; do
-            $PYTHON -m test -v --tempdir $PWD $t 2>&1 | grep -aE "^(Ran|OK|FAILED|ERROR|FAIL)" | sed "s/ in [0-9.]*s$//"; done'
-    else result cpython skip "no Python has its tests (make deps gets them)"; fi
-fi
 same md5sum 'cp $IN/* .; md5sum * > sums; md5sum -c sums; sha256sum big > s2; sha256sum -c s2; cksum *'
 same sort 'sort $IN/text > a; sort -k2 -n -o b a; sort -u a -o a; sort -T . -S 200K --parallel=2 $IN/text -o c; sort -c c && uniq -c c | tail -3; comm -12 a c | wc -l; split -l 10000 c part. && cat part.* | cmp - c; join a a | md5sum'
 same bash 'for i in {1..500}; do echo "line $i" >> log; done; exec 5<> rw; echo hello >&5; echo again >&5; exec 5>&-; while read -r a b; do n=$((n + b)); done < log; echo $n
