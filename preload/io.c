@@ -566,8 +566,8 @@ EXPORT int fallocate(int fd, int mode, off_t offset, off_t len)
 {
 	if (!fd_is_container(fd))
 		return REAL(fallocate)(fd, mode, offset, len);
-	ON_CONTAINER(fd, REAL(fallocate)(fd, mode, offset, len),
-		ofd_fallocate(o, mode, offset, len));
+	ON_CONTAINER(
+		fd, REAL(fallocate)(fd, mode, offset, len), ofd_fallocate(o, mode, offset, len));
 }
 ALIAS(fallocate, fallocate64);
 

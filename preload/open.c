@@ -75,8 +75,8 @@ static int open_in_pack(int dirfd, const char *path, int flags, mode_t mode, boo
 {
 	DEFER_SIGNALS();
 	plfs_file *file = NULL;
-	int fd = PLFS(plfs_door_packed_open(
-		dirfd, path, flags, mode, follow, spare_descriptors(), &file));
+	plfs_packed_how how = {flags, mode, follow, spare_descriptors()};
+	int fd = PLFS(plfs_door_packed_open(dirfd, path, &how, &file));
 	return fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED ? fd
 							       : opened_by_door(fd, file, flags);
 }
@@ -106,10 +106,9 @@ static int open_through_door(int dirfd, const char *path, int flags, mode_t mode
 	DEFER_SIGNALS();
 	plfs_file *file = NULL;
 	int fd = PLFS(plfs_door_open(dirfd, path, flags, mode, first, &file));
-	for (int follow = 0; follow < 2 && (fd == PLFS_IS_PACKED || fd == PLFS_NOT_PACKED);
-		follow++)
-		fd = PLFS(plfs_door_packed_open(
-			dirfd, path, flags, mode, follow, spare_descriptors(), &file));
+	plfs_packed_how how = {flags, mode, 0, spare_descriptors()};
+	for (; how.follow < 2 && (fd == PLFS_IS_PACKED || fd == PLFS_NOT_PACKED); how.follow++)
+		fd = PLFS(plfs_door_packed_open(dirfd, path, &how, &file));
 	return opened_by_door(fd, file, flags);
 }
 

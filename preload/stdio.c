@@ -362,8 +362,8 @@ EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE 
 		errno = saved;
 		return same;
 	}
-	bool closed_by_exec =
-		same && (RAW(SYS_fcntl, (long)fp->_fileno, (long)F_GETFD) & FD_CLOEXEC);
+	bool closed_by_exec = same &&
+			      (RAW(SYS_fcntl, (long)fp->_fileno, (long)F_GETFD) & FD_CLOEXEC);
 	if (same && dup3(opened, fp->_fileno, closed_by_exec ? O_CLOEXEC : 0) < 0) {
 		saved = errno;
 		same = REAL(freopen)(NO_FILE, mode, fp);

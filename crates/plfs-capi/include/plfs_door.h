@@ -249,6 +249,29 @@ int64_t plfs_door_seek(plfs_file *file, int64_t position, int64_t offset, int wh
 #define PLFS_IS_PACKED -5003
 
 /**
+ * How a file of a pack is opened.
+ */
+typedef struct {
+  /**
+   * As of openat(2).
+   */
+  int flags;
+  /**
+   * As of openat(2), of a new file.
+   */
+  mode_t mode;
+  /**
+   * Not 0 where the file system has nothing at the path: then links that lead to nothing are
+   * followed, too.
+   */
+  int follow;
+  /**
+   * Descriptors that have to be left behind the placeholder.
+   */
+  unsigned int spare;
+} plfs_packed_how;
+
+/**
  * Which file of its pack a handle is on, for a program that inherits the placeholder.
  */
 typedef struct {
@@ -291,20 +314,13 @@ void plfs_door_umask(int mask);
 
 /**
  * openat(2) of a file of a pack, or a new one: gives the placeholder, and the handle in `*out`.
- * PLFS_NOT_PACKED: it is none, and goes to none. `follow` is not 0 where the file system has
- * nothing at `path`: then links that lead to nothing are followed, too. `spare` descriptors have
- * to be left behind the placeholder: else -EMFILE, and nothing is made or cut.
+ * PLFS_NOT_PACKED: it is none, and goes to none. -EMFILE if too few descriptors would be left:
+ * then nothing is made or cut.
  *
  * Requires:
- * `path` is a C string, `out` a place for a pointer.
+ * `path` is a C string, `how` points to what it says, `out` is a place for a pointer.
  */
-int plfs_door_packed_open(int dirfd,
-                          const char *path,
-                          int flags,
-                          mode_t mode,
-                          int follow,
-                          unsigned int spare,
-                          plfs_file **out);
+int plfs_door_packed_open(int dirfd, const char *path, const plfs_packed_how *how, plfs_file **out);
 
 /**
  * Which file of its pack a handle is on: 1, and it is in `*out`; 0: it is on no file of a pack.

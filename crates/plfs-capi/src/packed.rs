@@ -92,23 +92,36 @@ pub extern "C" fn plfs_door_umask(mask: c_int) {
     tell_umask(u32::try_from(mask).ok());
 }
 
+/// How a file of a pack is opened.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+pub struct plfs_packed_how {
+    /// As of openat(2).
+    pub flags: c_int,
+    /// As of openat(2), of a new file.
+    pub mode: mode_t,
+    /// Not 0 where the file system has nothing at the path: then links that lead to nothing are
+    /// followed, too.
+    pub follow: c_int,
+    /// Descriptors that have to be left behind the placeholder.
+    pub spare: c_uint,
+}
+
 /// openat(2) of a file of a pack, or a new one: gives the placeholder, and the handle in `*out`.
-/// PLFS_NOT_PACKED: it is none, and goes to none. `follow` is not 0 where the file system has
-/// nothing at `path`: then links that lead to nothing are followed, too. `spare` descriptors have
-/// to be left behind the placeholder: else -EMFILE, and nothing is made or cut.
+/// PLFS_NOT_PACKED: it is none, and goes to none. -EMFILE if too few descriptors would be left:
+/// then nothing is made or cut.
 ///
 /// # Safety
-/// `path` is a C string, `out` a place for a pointer.
+/// `path` is a C string, `how` points to what it says, `out` is a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_packed_open(
     dirfd: c_int,
     path: *const c_char,
-    flags: c_int,
-    mode: mode_t,
-    follow: c_int,
-    spare: c_uint,
+    how: *const plfs_packed_how,
     out: *mut *mut PlfsFile,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    let &plfs_packed_how { flags, mode, follow, spare } = unsafe { &*how };
     // SAFETY: the caller's promise.
     let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
     call(|| {
