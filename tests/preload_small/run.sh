@@ -322,7 +322,7 @@ t_attributes() {
 t_calls() {
     command -v strace > /dev/null || { echo "no strace" > "$work/skip"; exit 77; }
     local what most calls
-    for what in "create 19" "stat 2" "read 7"; do
+    for what in "create 20" "stat 2" "read 7"; do
         most=${what#* } what=${what% *}
         in_m strace -f -c -o calls "$work/race" "$PWD/m/s" 100 "$what" > /dev/null
         in_m strace -f -c -o more "$work/race" "$PWD/m/s" 1100 "$what" > /dev/null
