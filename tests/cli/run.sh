@@ -446,7 +446,7 @@ t_small() {
     (cd m/old && find . -maxdepth 1 -type f -not -name '.plfs*' -printf '%f %m %s %T@\0' | sort -z; find . -maxdepth 1 -type f -not -name '.plfs*' -print0 | sort -z | xargs -0 md5sum) > after
     same before after
     [ "$(find m/old -name '.plfs-pack*')" = "" ]
-    plfs layout m/old | has '^      workload  shared  '
+    plfs layout m/old | has '^      workload  auto  '
 }
 # plfs pack and unpack are killed at any moment.
 t_small_is_killed() {
