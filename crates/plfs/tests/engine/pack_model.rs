@@ -121,7 +121,7 @@ impl World {
                     (None, false, _) => return assert_eq!(errno(opened), Errno::NOENT),
                     (Some(_), true, true) => return assert_eq!(errno(opened), Errno::EXIST),
                     (Some(file), ..) => {
-                        if how.truncate && !self.files[file].committed.is_empty() {
+                        if how.truncate {
                             self.files[file].committed.clear();
                             self.files[file].mtime = None;
                             // A cut commits.
