@@ -199,7 +199,8 @@ struct description *description_new(int flags, int64_t position, const plfs_pack
 
 void description_free(struct description *d, bool shared)
 {
-	if (shared)
+	/* A thread that starts a program may have shared it since it was made. */
+	if (shared || atomic_load(&d->is_shared))
 		return;
 	fd_lock();
 	/* Of an arena before the own one: it was full, and is not looked at again. */

@@ -209,6 +209,43 @@ static void two_start_programs(void)
 	close(fd);
 }
 
+static void *start_shells(void *argument)
+{
+	while (!stop)
+		failed += run("exec true", NULL) != 0;
+	return NULL;
+}
+
+/* What a thread opened while another one was about to start a program was shared with that one, and
+ * its description was used again after the close all the same: the program waited for a lock that
+ * was not its own. */
+static void opens_beside_programs(void)
+{
+	/* Those that are open take their time to be shared. */
+	int open_before[200];
+	for (int i = 0; i < 200; i++)
+		open_before[i] = make("opens", "0123456789");
+	pthread_t threads[2];
+	stop = failed = 0;
+	for (int t = 0; t < 2; t++)
+		pthread_create(&threads[t], NULL, start_shells, NULL);
+	char c;
+	for (time_t end = time(NULL) + 3; time(NULL) < end;) {
+		int fds[8], bad = 0;
+		for (int i = 0; i < 8; i++)
+			bad += (fds[i] = open("opens", O_RDWR)) < 0;
+		for (int i = 0; i < 8; i++)
+			bad += read(fds[i], &c, 1) != 1 || c != '0' || close(fds[i]) < 0;
+		failed += bad;
+	}
+	stop = 1;
+	for (int t = 0; t < 2; t++)
+		pthread_join(threads[t], NULL);
+	printf("opens: %d failed\n", failed);
+	for (int i = 0; i < 200; i++)
+		close(open_before[i]);
+}
+
 static void *write_records(void *argument)
 {
 	while (!stop)
@@ -297,6 +334,7 @@ int main(int argc, char **argv)
 	processes_share_at_once();
 	freopen_beside_programs();
 	two_start_programs();
+	opens_beside_programs();
 	dup2_beside_writes();
 	dup2_beside_reads();
 	return 0;

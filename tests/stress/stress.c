@@ -98,7 +98,7 @@ static struct totals {
 } *totals;
 static unsigned long seed;
 static int report = 2;
-static bool has_locks = true, is_managed, forks;
+static bool has_locks = true, is_managed, is_born_plain, forks;
 /* Directories: managed and plain, and two that are plain both. */
 static char dirs[2][SIDES][PATH_MAX];
 static char program[PATH_MAX];
@@ -873,22 +873,27 @@ static int reap(pid_t pid)
 /* Goes on as another program, with the descriptors that exec leaves open. */
 static _Noreturn void become_program(struct work *w)
 {
-	char text[SLOTS + 6][40];
-	char *arguments[SLOTS + 10] = {
+	char text[SLOTS + 5][40];
+	char *arguments[SLOTS + 11] = {
 		"stress", "--go", dirs[false][TWIN], dirs[true][OURS], dirs[true][TWIN]};
 	int n = 5;
-	long values[] = {(long)seed, w->number, (long)(next(w) >> 2), has_locks};
-	for (int i = 0; i < 4; i++) {
+	long values[] = {(long)seed, w->number, (long)(next(w) >> 2), has_locks, report};
+	for (int i = 0; i < 5; i++) {
 		sprintf(text[i], "%ld", values[i]);
 		arguments[n++] = text[i];
 	}
 	for (int slot = 0; slot < SLOTS; slot++) {
 		int *fds = w->slots[slot];
 		bool stays = fds[OURS] >= 0 && BOTH(fcntl(fds[i], F_GETFD)) == 0;
-		sprintf(text[4 + slot], "%d:%d", stays ? fds[OURS] : -1, stays ? fds[TWIN] : -1);
-		arguments[n++] = text[4 + slot];
+		/* Of a file that became a container after a program had inherited it the next one
+		 * does not know how it was opened. */
+		stays = stays &&
+			(!is_born_plain || (fcntl(fds[TWIN], F_GETFL) & O_ACCMODE) == O_RDWR);
+		sprintf(text[5 + slot], "%d:%d", stays ? fds[OURS] : -1, stays ? fds[TWIN] : -1);
+		arguments[n++] = text[5 + slot];
 	}
 	arguments[n] = NULL;
+	fcntl(report, F_SETFD, 0);
 	execv(program, arguments);
 	fail(w, __LINE__, "exec", (long[]){-1, 0}, (int[]){errno, 0});
 }
@@ -898,6 +903,9 @@ static void on_signal(int sig);
 static _Noreturn void be_a_child(struct work *w, long how)
 {
 	w->in_child = true;
+	/* What another thread was about to print is its own. */
+	__fpurge(stdin);
+	__fpurge(stdout);
 	if (!w->in_handler && one_in(w, 4)) {
 		struct itimerval timer = {{0, 700}, {0, 700}};
 		setitimer(ITIMER_REAL, &timer, NULL);
@@ -1254,6 +1262,8 @@ static void prepare(void)
 		setenv("LD_PRELOAD", preload, 1);
 	racy = getenv("PLFS_STRESS_RACE") != NULL;
 	is_managed = getenv("PLFS_MOUNTS") != NULL;
+	const char *workload = getenv("PLFS_WORKLOAD");
+	is_born_plain = workload && strcmp(workload, "auto") == 0;
 	report = fcntl(2, F_DUPFD_CLOEXEC, 95);
 	ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
 	program[n > 0 ? n : 0] = 0;
@@ -1274,8 +1284,9 @@ static int go_on(char **arguments)
 	w->in_child = true;
 	w->random = strtoul(arguments[5], NULL, 10) | 1;
 	has_locks = atoi(arguments[6]);
+	report = atoi(arguments[7]);
 	for (int slot = 0; slot < SLOTS; slot++)
-		sscanf(arguments[7 + slot], "%d:%d", &w->slots[slot][OURS], &w->slots[slot][TWIN]);
+		sscanf(arguments[8 + slot], "%d:%d", &w->slots[slot][OURS], &w->slots[slot][TWIN]);
 	self = w;
 	look_at_slots(w);
 	for (long n = 1 + pick(w, 5); n-- > 0;) {
