@@ -355,7 +355,7 @@ mod tests {
         let roots: Arc<[Arc<Root>]> = [Arc::new(Root::new(dir.clone(), fd))].into();
         let store: Arc<dyn Store> = Arc::new(MountStore::new(roots.clone()));
         prepare(&plfs_core::Config::default(), &roots).unwrap();
-        let config = Config { mounts: vec![dir.clone()], shared_memory: None, ..Config::default() };
+        let config = Config { mounts: vec![dir.clone()], shared_memory: None, ..Config::shared() };
         let plfs = Plfs::new(store.clone(), config.clone());
         let open = |plfs: &Plfs| match plfs.open(&dir.join("f"), OpenOptions::create()) {
             Ok(Opened::Logical(file)) => Ok(file),

@@ -26,7 +26,12 @@ pub(crate) fn size_limit() -> u64 {
 
 /// Whether a write may begin at `offset`. What of it is past the limit the kernel leaves out.
 pub(super) fn may_write_at(offset: u64) -> Result<()> {
-    if offset < size_limit() { Ok(()) } else { Err(Errno::FBIG) }
+    match size_limit() {
+        // The kernel says what it thinks of offsets that no file has.
+        u64::MAX => Ok(()),
+        limit if offset < limit => Ok(()),
+        _ => Err(Errno::FBIG),
+    }
 }
 
 /// Whether a file may become `len` bytes long, which is `now` so long.

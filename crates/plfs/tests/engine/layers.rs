@@ -31,6 +31,7 @@ const LAYERS: &[&[&str]] = &[
 /// all have from the store.
 const SYSTEM: &[&str] = &[
     "store/beneath.rs",
+    "store/limit.rs",
     "store/machine.rs",
     "store/mod.rs",
     "store/posix.rs",
