@@ -602,7 +602,7 @@ END
     has "^warning: $PWD/old:3:5: num_hostdirs means nothing here: .*settings: streams" < out
     has "^warning: $PWD/old:4:5: nonsense is no key" < out
     has 'plfs config migrate' < out
-    PLFSRC=$PWD/old plfs run -- bash -c 'for i in {1..8}; do head -c 100000 /dev/zero > ckpt/$i; done' 2> err
+    PLFSRC=$PWD/old plfs run -- bash -c 'for i in {1..24}; do head -c 100000 /dev/zero > ckpt/$i; done' 2> err
     has 'old: 4 lines have no effect' < err
     [ -n "$(find store -name '*.data')" ]
     plfs config migrate old > new
