@@ -16,10 +16,8 @@
 struct listing {
 	DIR *dir;
 	int fd;
-	/* Number and name of each file, and where in `text` they begin. */
-	char *text;
-	size_t *begins;
-	size_t count, next;
+	plfs_dir *names;
+	size_t next;
 	/* All were given, or the program went elsewhere: the kernel goes on. */
 	bool ended;
 	/* The kernel's position behind the pack's own name. */
@@ -70,48 +68,8 @@ static void drop(struct listing *l)
 			break;
 		}
 	listing_unlock();
-	free(l->text);
-	free(l->begins);
+	PLFS(plfs_closedir(l->names));
 	free(l);
-}
-
-/* Makes room for `more` behind `used`, by doubling. False: there is no memory. */
-static bool has_room(void **memory, size_t *room, size_t used, size_t more)
-{
-	if (used + more <= *room)
-		return true;
-	size_t grown = 2 * *room + more + 4096;
-	void *at = realloc(*memory, grown);
-	if (!at)
-		return false;
-	*memory = at;
-	*room = grown;
-	return true;
-}
-
-/* Takes all names over. False: there is no memory. */
-static bool take_names(struct listing *l, plfs_dir *names)
-{
-	void *text = NULL, *begins = NULL;
-	size_t used = 0, text_room = 0, begins_room = 0;
-	uint64_t ino;
-	const char *name;
-	bool done = true;
-	while (done && (name = PLFS_ALWAYS(plfs_door_packed_next(names, &ino)))) {
-		size_t len = strnlen(name, NAME_MAX) + 1;
-		done = has_room(&text, &text_room, used, sizeof ino + len) &&
-		       has_room(&begins, &begins_room, l->count * sizeof used, sizeof used);
-		if (!done)
-			break;
-		((size_t *)begins)[l->count++] = used;
-		memcpy((char *)text + used, &ino, sizeof ino);
-		memcpy((char *)text + used + sizeof ino, name, len);
-		used += sizeof ino + len;
-		((char *)text)[used - 1] = 0;
-	}
-	l->text = text;
-	l->begins = begins;
-	return done;
 }
 
 /* The pack's own name has come: its names are next. 1: there are some; 0: it is none; -1 as ever.
@@ -125,19 +83,14 @@ static int begin(DIR *dir, int fd, struct listing **made)
 		return rc == PLFS_NOT_PACKED ? 0 : (int)to_errno(rc);
 	}
 	struct listing *l = calloc(1, sizeof *l);
-	bool done = l && take_names(l, names);
-	PLFS(plfs_closedir(names));
-	if (!done) {
-		if (l) {
-			free(l->text);
-			free(l->begins);
-		}
-		free(l);
+	if (!l) {
+		PLFS(plfs_closedir(names));
 		errno = ENOMEM;
 		return -1;
 	}
 	l->dir = dir;
 	l->fd = fd;
+	l->names = names;
 	l->behind = dir ? REAL(telldir)(dir) : 0;
 	listing_lock();
 	l->other = all;
@@ -155,20 +108,22 @@ static int begin(DIR *dir, int fd, struct listing **made)
 /* The next entry of a pack; NULL behind the last one. */
 static struct dirent *next_entry(struct listing *l)
 {
-	if (l->ended || l->next >= l->count) {
+	uint64_t ino;
+	const char *name = l->ended ? NULL
+				    : PLFS_ALWAYS(plfs_door_packed_name(l->names, l->next, &ino));
+	if (!name) {
 		l->ended = true;
 		return NULL;
 	}
-	const char *known = l->text + l->begins[l->next++], *name = known + sizeof(uint64_t);
-	uint64_t ino;
-	memcpy(&ino, known, sizeof ino);
-	size_t len = strlen(name);
+	l->next++;
+	size_t len = strnlen(name, NAME_MAX);
 	l->entry.d_ino = ino;
 	l->entry.d_type = DT_REG;
 	l->entry.d_off = TOLD | (long)l->next;
 	l->entry.d_reclen = (unsigned short)((offsetof(struct dirent, d_name) + len + 1 + 7) &
 					     ~(size_t)7);
-	memcpy(l->entry.d_name, name, len + 1);
+	memcpy(l->entry.d_name, name, len);
+	l->entry.d_name[len] = 0;
 	return &l->entry;
 }
 

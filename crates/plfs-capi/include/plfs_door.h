@@ -385,7 +385,7 @@ int plfs_door_packed_utimens(int dirfd,
 int plfs_door_packed_is(int dirfd, const char *path, int at_flags);
 
 /**
- * The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_next`];
+ * The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_name`];
  * plfs_closedir frees them. Those that ordinary files of the directory have as well are not among
  * them. PLFS_NOT_PACKED: it has no pack.
  *
@@ -395,12 +395,13 @@ int plfs_door_packed_is(int dirfd, const char *path, int at_flags);
 int plfs_door_packed_list(int dirfd, plfs_dir **out);
 
 /**
- * The next name of a list, and the number of its file in `*ino`; NULL after the last one.
+ * The name with this number, from 0, of a list, and the number of its file in `*ino`; NULL behind
+ * the last one. Valid as long as the list.
  *
  * Requires:
- * `dir` is a list, used by one thread at a time; `ino` is a place for a number.
+ * `list` is a list; `ino` is a place for a number.
  */
-const char *plfs_door_packed_next(plfs_dir *dir, uint64_t *ino);
+const char *plfs_door_packed_name(const plfs_dir *list, size_t number, uint64_t *ino);
 
 /**
  * Removes the pack of the directory `path`, which has to be empty, for who is about to remove the

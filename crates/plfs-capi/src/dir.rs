@@ -9,22 +9,19 @@ use crate::{Failure, absolute, call, path_arg, plfs};
 
 /// An open directory listing.
 pub struct PlfsDir {
-    names: std::vec::IntoIter<(CString, u64)>,
-    current: CString,
+    names: Vec<(CString, u64)>,
+    next: usize,
 }
 
 impl PlfsDir {
     /// Of names and inode numbers; a name with a zero byte is none.
     pub(crate) fn new(names: impl Iterator<Item = (Vec<u8>, u64)>) -> *mut PlfsDir {
-        let names = names.filter_map(|(name, ino)| Some((CString::new(name).ok()?, ino)));
-        let names = names.collect::<Vec<_>>().into_iter();
-        Box::into_raw(Box::new(PlfsDir { names, current: CString::default() }))
+        let names = names.filter_map(|(name, ino)| Some((CString::new(name).ok()?, ino))).collect();
+        Box::into_raw(Box::new(PlfsDir { names, next: 0 }))
     }
 
-    pub(crate) fn next(&mut self) -> Option<(&CStr, u64)> {
-        let (name, ino) = self.names.next()?;
-        self.current = name;
-        Some((&self.current, ino))
+    pub(crate) fn name(&self, number: usize) -> Option<(&CStr, u64)> {
+        self.names.get(number).map(|(name, ino)| (name.as_c_str(), *ino))
     }
 }
 
@@ -58,7 +55,8 @@ pub unsafe extern "C" fn plfs_opendir(path: *const c_char, out: *mut *mut PlfsDi
 pub unsafe extern "C" fn plfs_readdir(dir: *mut PlfsDir) -> *const c_char {
     // SAFETY: the caller's promise.
     let Some(dir) = (unsafe { dir.as_mut() }) else { return std::ptr::null() };
-    dir.next().map_or(std::ptr::null(), |(name, _)| name.as_ptr())
+    dir.next += 1;
+    dir.name(dir.next - 1).map_or(std::ptr::null(), |(name, _)| name.as_ptr())
 }
 
 /// Frees a listing.

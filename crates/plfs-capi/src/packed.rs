@@ -395,7 +395,7 @@ pub unsafe extern "C" fn plfs_door_packed_is(
     unsafe { on_packed(dirfd, path, links_of(at_flags), |_, _, _| Ok(0)) }
 }
 
-/// The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_next`];
+/// The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_name`];
 /// plfs_closedir frees them. Those that ordinary files of the directory have as well are not among
 /// them. PLFS_NOT_PACKED: it has no pack.
 ///
@@ -418,18 +418,23 @@ pub unsafe extern "C" fn plfs_door_packed_list(dirfd: c_int, out: *mut *mut Plfs
     }) as c_int
 }
 
-/// The next name of a list, and the number of its file in `*ino`; NULL after the last one.
+/// The name with this number, from 0, of a list, and the number of its file in `*ino`; NULL behind
+/// the last one. Valid as long as the list.
 ///
 /// # Safety
-/// `dir` is a list, used by one thread at a time; `ino` is a place for a number.
+/// `list` is a list; `ino` is a place for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_packed_next(dir: *mut PlfsDir, ino: *mut u64) -> *const c_char {
+pub unsafe extern "C" fn plfs_door_packed_name(
+    list: *const PlfsDir,
+    number: usize,
+    ino: *mut u64,
+) -> *const c_char {
     // SAFETY: the caller's promises.
-    let (Some(dir), Some(ino)) = (unsafe { (dir.as_mut(), ino.as_mut()) }) else {
+    let (Some(list), Some(ino)) = (unsafe { (list.as_ref(), ino.as_mut()) }) else {
         return std::ptr::null();
     };
-    dir.next().map_or(std::ptr::null(), |(name, number)| {
-        *ino = number;
+    list.name(number).map_or(std::ptr::null(), |(name, of)| {
+        *ino = of;
         CStr::as_ptr(name)
     })
 }
