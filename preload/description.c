@@ -146,12 +146,6 @@ void description_wake(struct description *d)
 	RAW(SYS_futex, &d->own_lock, (long)FUTEX_WAKE_PRIVATE, 1L);
 }
 
-static void give_own_lock(struct description *d)
-{
-	if (atomic_exchange(&d->own_lock, 0) == 2)
-		description_wake(d);
-}
-
 void description_share(struct description *d)
 {
 	/* Others have it: own_lock, with which only threads of one process can wait for each other,
@@ -168,7 +162,7 @@ void description_share(struct description *d)
 		pthread_mutexattr_destroy(&kind);
 		atomic_store(&d->is_shared, true);
 	}
-	give_own_lock(d);
+	description_give_own_lock(d);
 }
 
 struct description *description_new(int flags, int64_t position, const plfs_packed *packed)
@@ -335,7 +329,7 @@ void description_wait(struct description *d, bool has_own_lock)
 			take_own_lock(d);
 		if (!atomic_load_explicit(&d->is_shared, memory_order_acquire))
 			return;
-		give_own_lock(d);
+		description_give_own_lock(d);
 	}
 	/* What the one before did not finish is a position that has not moved. */
 	if (pthread_mutex_lock(&d->lock) == EOWNERDEAD)

@@ -70,6 +70,12 @@ void description_wait(struct description *d, bool has_own_lock);
 void description_unlock_shared(struct description *d);
 void description_wake(struct description *d);
 
+static inline void description_give_own_lock(struct description *d)
+{
+	if (atomic_exchange(&d->own_lock, 0) == 2)
+		description_wake(d);
+}
+
 static inline void description_lock(struct description *d)
 {
 	uint32_t found = 0;
@@ -83,8 +89,8 @@ static inline void description_unlock(struct description *d)
 {
 	if (atomic_load_explicit(&d->is_shared, memory_order_acquire))
 		description_unlock_shared(d);
-	else if (atomic_exchange(&d->own_lock, 0) == 2)
-		description_wake(d);
+	else
+		description_give_own_lock(d);
 }
 
 /* Is fd an arena's? */

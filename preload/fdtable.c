@@ -226,19 +226,26 @@ int ofd_set_position(struct ofd *o, int fd, int64_t position)
 	return at < 0 ? (int)at : 0;
 }
 
+void ofd_set_flags(struct ofd *o, int flags)
+{
+	int settable = O_APPEND | O_NONBLOCK | O_ASYNC | O_NOATIME | O_DIRECT;
+	int old = ofd_flags(o);
+	while (!atomic_compare_exchange_weak(
+		&o->shared->flags, &old, (old & ~settable) | (flags & settable)))
+		;
+}
+
 void ofd_learn_flags(struct ofd *o, int fd)
 {
-	struct description *d = o->shared;
-	if (atomic_load_explicit(&d->position, memory_order_relaxed) != POSITION_IN_KERNEL ||
+	if (atomic_load_explicit(&o->shared->position, memory_order_relaxed) !=
+			POSITION_IN_KERNEL ||
 		!OFD_IS_PLAIN(o))
 		return;
 	fd_hold_numbers();
 	int flags = fd_is_at(fd, o) ? (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL) : -1;
 	fd_release_numbers();
-	int old = atomic_load(&d->flags);
-	while (flags >= 0 && !atomic_compare_exchange_weak(&d->flags, &old,
-				     (old & ~SETTABLE_FLAGS) | (flags & SETTABLE_FLAGS)))
-		;
+	if (flags >= 0)
+		ofd_set_flags(o, flags);
 }
 
 void fd_count_fork(void)

@@ -100,8 +100,8 @@ static inline int ofd_flags(struct ofd *o)
 	return atomic_load_explicit(&o->shared->flags, memory_order_relaxed);
 }
 
-/* What F_SETFL changes. */
-#define SETTABLE_FLAGS (O_APPEND | O_NONBLOCK | O_ASYNC | O_NOATIME | O_DIRECT)
+/* Takes over those of the flags that F_SETFL changes. */
+void ofd_set_flags(struct ofd *o, int flags);
 
 /* Another program may have changed the flags of a plain file that it shares with us: those are the
  * kernel's, as its position is. */

@@ -187,10 +187,7 @@ static int64_t set_status_flags(struct ofd *o, int fd, int flags)
 		PLFS(plfs_door_pin(o->file, "opened with O_APPEND"));
 	if (REAL(fcntl)(fd, F_SETFL, plain ? flags : flags & ~O_DIRECT) < 0)
 		return -errno;
-	int old = ofd_flags(o);
-	while (!atomic_compare_exchange_weak(
-		&o->shared->flags, &old, (old & ~SETTABLE_FLAGS) | (flags & SETTABLE_FLAGS)))
-		;
+	ofd_set_flags(o, flags);
 	return 0;
 }
 

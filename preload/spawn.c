@@ -127,7 +127,7 @@ static void fill_arguments(
 	if (p->argument)
 		*out++ = (char *)p->argument;
 	*out++ = (char *)path;
-	for (size_t i = 1; i < count_of(argv); i++)
+	for (size_t i = 1; argv && argv[0] && argv[i]; i++)
 		*out++ = argv[i];
 	*out = NULL;
 }

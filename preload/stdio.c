@@ -28,10 +28,8 @@
 #define FILE_NO_WRITES 0x8
 #define FILE_ERROR 0x20
 #define FILE_APPENDS 0x1000
-/* One of the second flags. */
+/* Of its second set of flags. A freopen keeps that exec closes it, if fopen was told so. */
 #define FILE_NOT_CANCELLED 0x2
-
-/* And of its second set of flags: a freopen keeps that exec closes it, if fopen was told so. */
 #define FILE_CLOSED_BY_EXEC 0x40
 
 /* Places in the table. */
