@@ -431,7 +431,7 @@ enum Command {
     /// Move all files of directories out of their packs
     ///
     /// Afterwards the directory is an ordinary one with ordinary files, and there is no pack; its
-    /// workload is shared, if it was small. Whatever ends the command loses nothing, and to run it
+    /// workload is auto, if it was small. Whatever ends the command loses nothing, and to run it
     /// again goes on. It is refused while a process has files of the pack open for writing: a mount
     /// lets go some seconds after the last write.
     #[command(after_help = "Example:\n  plfs unpack plfs.d/thumbnails")]
