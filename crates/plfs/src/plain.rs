@@ -360,15 +360,16 @@ impl PlainFile {
             return Ok(Found::Plain);
         }
         let root = Path::new(OsStr::from_bytes(root));
-        for tries in 0.. {
-            if stat.uid == store.user() {
-                base::promote(store, &process.config, &process.layouts, file, path, root)?;
+        let is_owner = stat.uid == store.user();
+        if is_owner {
+            base::promote(store, &process.config, &process.layouts, file, path, root)?;
+        }
+        for tries in 0..=if is_owner { 0 } else { FINISH_TRIES } {
+            if tries > 0 {
+                thread::sleep(std::time::Duration::from_millis(1));
             }
             match self.look(process, file, path)? {
-                Found::Plain if tries < FINISH_TRIES && stat.uid != store.user() => {
-                    thread::sleep(std::time::Duration::from_millis(1));
-                }
-                Found::Plain => break,
+                Found::Plain => {}
                 found => return Ok(found),
             }
         }

@@ -308,15 +308,17 @@ impl Door {
                 if !known.contains(flags) {
                     return Err(Errno::OPNOTSUPP);
                 }
-                if flags.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
+                let keep = flags.contains(FallocateFlags::KEEP_SIZE);
+                let zero =
+                    flags.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE);
+                if zero {
                     file.zero(offset, length).map_err(errno_of)?;
                 }
-                let keeps = flags.contains(FallocateFlags::KEEP_SIZE);
-                let size = if keeps { Size::Stays } else { Size::Grows };
-                match keeps && flags != FallocateFlags::KEEP_SIZE {
-                    true => Ok(()),
-                    false => file.allocate(offset, length, size).map_err(errno_of),
+                if !(zero && keep) {
+                    let size = if keep { Size::Stays } else { Size::Grows };
+                    file.allocate(offset, length, size).map_err(errno_of)?;
                 }
+                Ok(())
             }
             Handle::Dir { .. } => Err(Errno::ISDIR),
         }

@@ -413,10 +413,7 @@ pub trait StoreFile: Send + Sync + Debug {
     /// Reserves room for `[offset, offset + length)` if the store can; with [`Size::Grows`] the
     /// file reaches its end at least. Bytes stay as they are.
     fn allocate(&self, offset: u64, length: u64, size: Size) -> Result<()> {
-        match size {
-            Size::Grows => grow(self, offset.saturating_add(length)),
-            Size::Stays => Ok(()),
-        }
+        resize_only(self, offset, length, size)
     }
     /// Says what close(2) would say: network file systems report there that earlier writes did not
     /// reach the server (EDQUOT, ENOSPC, EIO). The file stays open.
@@ -523,9 +520,15 @@ pub fn write_full(file: &(impl StoreFile + ?Sized), mut buf: &[u8], mut offset: 
     Ok(())
 }
 
-/// Makes the file reach `end` at least.
-pub(crate) fn grow(file: &(impl StoreFile + ?Sized), end: u64) -> Result<()> {
-    match file.stat()?.len < end {
+/// [`StoreFile::allocate`] where no room can be reserved.
+pub(crate) fn resize_only(
+    file: &(impl StoreFile + ?Sized),
+    offset: u64,
+    length: u64,
+    size: Size,
+) -> Result<()> {
+    let end = offset.saturating_add(length);
+    match size == Size::Grows && file.stat()?.len < end {
         true => file.set_len(end),
         false => Ok(()),
     }

@@ -21,7 +21,7 @@ use crate::store::beneath::PlaceFd;
 use crate::store::limit::{may_extend, may_write_at, size_limit};
 use crate::store::shm::{fcntl_lock, fcntl_number};
 use crate::store::{
-    Bytes, Errno, LockKind, Open, Result, Size, Stat, StoreFile, grow, write_zeros,
+    Bytes, Errno, LockKind, Open, Result, Size, Stat, StoreFile, resize_only, write_zeros,
 };
 use crate::sync::Arc;
 
@@ -147,11 +147,7 @@ impl StoreFile for PosixFile {
             Size::Stays => FallocateFlags::KEEP_SIZE,
         };
         match retry_on_intr(|| rustix::fs::fallocate(self.as_fd(), how, offset, length)) {
-            // No room is reserved, but the size is what was asked for.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => match size {
-                Size::Grows => grow(self, offset.saturating_add(length)),
-                Size::Stays => Ok(()),
-            },
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => resize_only(self, offset, length, size),
             other => other,
         }
     }
