@@ -9,14 +9,12 @@
 //!
 //! Handles bring the open file themselves: that of a program keeps its own descriptor.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use plfs_format::attribute::Decision;
 use plfs_index::{Folder, Stamped};
 
-use crate::container::{base, wall_clock};
+use crate::container::{base, find_root, wall_clock};
 use crate::error::{At, Error, Result};
 use crate::logical::LogicalFile;
 use crate::process::Process;
@@ -328,8 +326,8 @@ impl PlainFile {
                 lock(&self.noted).take();
                 Ok(Found::Plain)
             }
-            Ok(Decision::Container { ino, root, .. }) => match self.look(process, file, path)? {
-                Found::Plain => self.finish(process, file, path, ino, &root),
+            Ok(Decision::Container { ino, .. }) => match self.look(process, file, path)? {
+                Found::Plain => self.finish(process, file, path, ino),
                 found => Ok(found),
             },
             // Who may not set it may not promote the file either; nor may anybody where there are
@@ -341,17 +339,15 @@ impl PlainFile {
         }
     }
 
-    /// Goes on in the container of inode `ino` below `root`, which somebody decided and has not
-    /// made whole: killed, or just now at it. A copy of the file, and one that has no name any
-    /// more, stay plain, as nobody makes it whole. BUSY if it cannot be finished now: only its
-    /// owner can.
+    /// Goes on in the container of inode `ino`, which somebody decided and has not made whole:
+    /// killed, or just now at it. A copy of the file, and one that has no name any more, stay
+    /// plain, as nobody makes it whole. BUSY if it cannot be finished now: only its owner can.
     fn finish(
         &self,
         process: &Process,
         file: &dyn StoreFile,
         path: &Path,
         ino: u64,
-        root: &[u8],
     ) -> Result<Found> {
         let stat = file.stat().at("stat", path)?;
         let owner = process.store.for_owner(stat.uid, stat.gid);
@@ -359,10 +355,10 @@ impl PlainFile {
         if stat.ino != ino || stat.nlink == 0 {
             return Ok(Found::Plain);
         }
-        let root = Path::new(OsStr::from_bytes(root));
         let is_owner = stat.uid == store.user();
         if is_owner {
-            base::promote(store, &process.config, &process.layouts, file, path, root)?;
+            let root = find_root(store.as_ref(), path, &process.config.mounts);
+            base::promote(store, &process.config, &process.layouts, file, path, &root)?;
         }
         for tries in 0..=if is_owner { 0 } else { FINISH_TRIES } {
             if tries > 0 {

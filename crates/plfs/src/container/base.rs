@@ -36,6 +36,10 @@ const WAIT_NS: i128 = 1_000_000;
 /// truncate of a long file, which takes the time to free it.
 const GATE_TRIES: u32 = 100;
 
+/// How often who cannot make a container where it was decided looks for its base, every 5 ms: ten
+/// times as long as a CephFS takes to make the directory and the link.
+const BASE_TRIES: u32 = 100;
+
 /// What the attribute of a plain file says; `None` if nothing is decided.
 ///
 /// What somebody else decides later is not seen in this answer. One call.
@@ -132,10 +136,17 @@ pub fn find_decided(
         found.is_ok_and(|stat| stat.kind == Kind::Dir)
     };
     // It was never made whole; or power was cut before anybody had synced what is in it.
-    if is_copy || stat.nlink <= 1 || is_root(recorded) {
+    let is_begun = || looked.iter().any(|dir| has_base(store.as_ref(), dir, stat));
+    if is_copy || stat.nlink <= 1 || is_root(recorded) || is_begun() {
         return Ok(None);
     }
     Err(Error::MissingContainer { name: path.to_path_buf(), uuid: *uuid, looked })
+}
+
+/// Whether the base of the container in `dir` is the file with this stat.
+fn has_base(store: &dyn Store, dir: &Path, stat: &Stat) -> bool {
+    let base = store.stat(&dir.join(name::BASE), Links::Stay);
+    base.is_ok_and(|base| (base.dev, base.ino) == (stat.dev, stat.ino))
 }
 
 /// The container `uuid` below `root` if its base is the file with this stat, and it is whole.
@@ -187,7 +198,8 @@ fn open_whole(
 /// links, a program has locked the file to its end): `None`.
 ///
 /// A death at any point leaves a plain file, or this container; who comes next goes on. Costs some
-/// twelve calls, once in the life of a file.
+/// twelve calls, once in the life of a file. Where another node decided, which has the file system
+/// at another path, it waits for that node, for 0.5 s at most.
 pub fn promote(
     store: &Arc<dyn Store>,
     config: &Config,
@@ -225,12 +237,17 @@ pub fn promote(
     }
     // Whoever decided may have died; or is building it at this moment, as we do.
     let decided = Path::new(OsStr::from_bytes(decided));
-    if let Some(found) = open_whole(store, decided, *uuid, &stat)? {
+    let begun = match decided == root || leads_to_ancestor(store.as_ref(), decided, path) {
+        true => Some(decided),
+        false => wait_for_base(store.as_ref(), *uuid, &stat, path),
+    };
+    let Some(begun) = begun else { return Ok(None) };
+    if let Some(found) = open_whole(store, begun, *uuid, &stat)? {
         return Ok(Some(found));
     }
-    let (planned, root) = match decided == root {
+    let (planned, root) = match begun == root {
         true => (planned, root),
-        false => (plan(store, config, layouts, decided, path)?, decided),
+        false => (plan(store, config, layouts, begun, path)?, begun),
     };
     let view = &store.inside(places(root, *uuid), Keep::WhenUsed).unwrap_or_else(|| store.clone());
     let superblock = planned.superblock(view, config, root, path, *uuid)?;
@@ -257,6 +274,33 @@ pub fn promote(
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether `root` is a directory in which `path` is, by whatever name.
+fn leads_to_ancestor(store: &dyn Store, root: &Path, path: &Path) -> bool {
+    let identity = |dir: &Path| store.stat(dir, Links::Follow).map(|stat| (stat.dev, stat.ino));
+    let Ok(wanted) = identity(root) else { return false };
+    path.ancestors().skip(1).any(|dir| identity(dir) == Ok(wanted))
+}
+
+/// The directory above `path` in which somebody has begun container `uuid` of the file with this
+/// stat: linked its base. A second one elsewhere would be another container of the same file.
+fn wait_for_base<'a>(
+    store: &dyn Store,
+    uuid: Uuid,
+    stat: &Stat,
+    path: &'a Path,
+) -> Option<&'a Path> {
+    let is_begun = |root: &&Path| has_base(store, &container_dir(root, uuid), stat);
+    for tries in 0..BASE_TRIES {
+        if tries > 0 {
+            thread::sleep(std::time::Duration::from_millis(5));
+        }
+        if let Some(root) = path.ancestors().skip(1).find(is_begun) {
+            return Some(root);
+        }
+    }
+    None
 }
 
 /// Whether the mode lets somebody write the file who may not read it, nor its attributes then.
