@@ -743,8 +743,8 @@ fn a_base_without_another_name_is_garbage_unless_it_is_open() {
 }
 
 /// Four clients of one CephFS on one machine, each mounted at a path of its own: the promoter's
-/// path led the others to another client's mount, where the file is on another device, so they wrote
-/// in place, in small pieces, until their first look. That took a third of the rate.
+/// path led the others to another client's mount, where the file is on another device. So they
+/// wrote in place, in small pieces, until their first look. That took a third of the rate.
 #[test]
 fn a_container_is_finished_by_who_has_the_file_system_at_another_path() {
     let place = Place::new();
