@@ -106,6 +106,8 @@ static int open_through_door(int dirfd, const char *path, int flags, mode_t mode
 	DEFER_SIGNALS();
 	plfs_file *file = NULL;
 	int fd = PLFS(plfs_door_open(dirfd, path, flags, mode, first, &file));
+	if (fd == PLFS_PERHAPS_NEW)
+		return fd;
 	plfs_packed_how how = {flags, mode, 0, spare_descriptors()};
 	for (; how.follow < 2 && (fd == PLFS_IS_PACKED || fd == PLFS_NOT_PACKED); how.follow++)
 		fd = PLFS(plfs_door_packed_open(dirfd, path, &how, &file));
@@ -212,8 +214,17 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 				errno = saved;
 			return fd;
 		}
-		int first = PLFS_NOT_OPENED;
-		if ((flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL)) {
+		int first = PLFS_NOT_OPENED, kind = flags & (O_CREAT | O_EXCL);
+		/* A plain file, so it is new as a rule: the others are opened once. */
+		if (kind == O_CREAT && !asked) {
+			fd = open_through_door(dirfd, path, flags, mode, PLFS_PERHAPS_NEW);
+			if (fd >= 0)
+				errno = saved;
+			if (fd != PLFS_PERHAPS_NEW)
+				return fd;
+			fd = PLFS_NOT_PACKED;
+		}
+		if (kind != (O_CREAT | O_EXCL)) {
 			/* By libc, and while handlers of signals may run: a FIFO waits for its
 			 * other end, and a thread may be cancelled there. */
 			first = REAL(openat)(dirfd, path, flags & ~(O_CREAT | O_EXCL | O_TRUNC));

@@ -20,6 +20,12 @@ extern "C" {
 #define PLFS_NOT_OPENED -5001
 
 /**
+ * [`plfs_door_open`]: nobody has opened the path, and nothing may be there. Said back: something
+ * is, or a new file is no plain one; so open it first.
+ */
+#define PLFS_PERHAPS_NEW -5004
+
+/**
  * What [`plfs_door_unlink_managed`] says of other paths: no negative errno.
  */
 #define PLFS_NOT_MANAGED -5000
@@ -84,7 +90,8 @@ int plfs_door_is_plfs(int dirfd, const char *path);
  *
  * `first` is what openat(2) gave the caller for the same path and flags, but without O_CREAT,
  * O_EXCL and O_TRUNC: a descriptor, which is taken over, or a negative errno; or PLFS_NOT_OPENED.
- * The open of a FIFO waits for the other end, and what waits should not be here.
+ * The open of a FIFO waits for the other end, and what waits should not be here. With
+ * PLFS_PERHAPS_NEW and O_CREAT a new plain file costs no such open, an existing one two.
  *
  * Requires:
  * `path` is a C string, `out` a place for a pointer; `first` is nobody else's.

@@ -281,6 +281,10 @@ pub unsafe extern "C" fn plfs_door_is_plfs(dirfd: c_int, path: *const c_char) ->
 /// [`plfs_door_open`]: nobody has opened the path.
 pub const PLFS_NOT_OPENED: c_int = -5001;
 
+/// [`plfs_door_open`]: nobody has opened the path, and nothing may be there. Said back: something
+/// is, or a new file is no plain one; so open it first.
+pub const PLFS_PERHAPS_NEW: c_int = -5004;
+
 /// Opens `path` as openat(2), except that a regular file that it creates is a PLFS file, or will be
 /// one when others write it. Gives a descriptor, which is the caller's.
 ///
@@ -293,7 +297,8 @@ pub const PLFS_NOT_OPENED: c_int = -5001;
 ///
 /// `first` is what openat(2) gave the caller for the same path and flags, but without O_CREAT,
 /// O_EXCL and O_TRUNC: a descriptor, which is taken over, or a negative errno; or PLFS_NOT_OPENED.
-/// The open of a FIFO waits for the other end, and what waits should not be here.
+/// The open of a FIFO waits for the other end, and what waits should not be here. With
+/// PLFS_PERHAPS_NEW and O_CREAT a new plain file costs no such open, an existing one two.
 ///
 /// # Safety
 /// `path` is a C string, `out` a place for a pointer; `first` is nobody else's.
@@ -309,14 +314,16 @@ pub unsafe extern "C" fn plfs_door_open(
     call(|| {
         // SAFETY: the caller's promises.
         let (at, out) = unsafe { (At::new(dirfd, path_arg(path)?)?, out.as_mut()) };
+        let is_guess = first == PLFS_PERHAPS_NEW;
         let first = match first {
             PLFS_NOT_OPENED => None,
+            PLFS_PERHAPS_NEW => Some(Err(Errno::NOENT)),
             // SAFETY: the caller's promise.
             0.. => Some(Ok(unsafe { OwnedFd::from_raw_fd(first) })),
             _ => Some(Err(Errno::from_raw_os_error(-first))),
         };
         // SAFETY: the caller's promise.
-        unsafe { open_at(dirfd, path, at, flags, mode, first, out) }
+        unsafe { open_at(dirfd, path, at, flags, mode, (first, is_guess), out) }
     }) as c_int
 }
 
@@ -357,7 +364,8 @@ impl At<'_> {
 /// What [`plfs_door_unlink_managed`] says of other paths: no negative errno.
 pub const PLFS_NOT_MANAGED: c_int = -5000;
 
-/// Opens `path`, whose absolute path is `at`.
+/// Opens `path`, whose absolute path is `at`. `first`: what an open of it gave; `is_guess`: nobody
+/// has tried.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -367,7 +375,7 @@ unsafe fn open_at(
     mut at: At<'_>,
     flags: c_int,
     mode: mode_t,
-    mut first: Option<std::result::Result<OwnedFd, Errno>>,
+    (mut first, is_guess): (Option<std::result::Result<OwnedFd, Errno>>, bool),
     out: Option<&mut *mut PlfsFile>,
 ) -> Result<i64> {
     let out = out.ok_or_else(|| Failure::new(Errno::FAULT, "the place for the handle is NULL"))?;
@@ -426,11 +434,15 @@ unsafe fn open_at(
         if is_born_plain && !is_layout {
             match native(flags | libc::O_EXCL) {
                 Ok(fd) => return created_plain(fd, at, flags, options, out),
+                Err(Errno::EXIST) if is_guess => return Ok(i64::from(PLFS_PERHAPS_NEW)),
                 Err(Errno::EXIST) if !exclusive && !is_link_at(dir, path) => continue,
                 // A dangling link, below.
                 Err(Errno::EXIST) if !exclusive => {}
                 Err(errno) => return Err(errno.into()),
             }
+        }
+        if is_guess {
+            return Ok(i64::from(PLFS_PERHAPS_NEW));
         }
         let was_believed = at.is_believed;
         let at = at.ask()?;
