@@ -6,19 +6,20 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, FileTimes, Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
     BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyWrite, ReplyXattr, Request, SessionACL, TimeOrNow, WriteFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyWrite, ReplyXattr, Request, SessionACL, TimeOrNow, WriteFlags,
 };
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -153,14 +154,13 @@ impl Filesystem for Passthrough {
         reply: ReplyAttr,
     ) {
         let done = self.path(ino).and_then(|path| {
-            if size.is_some() || mtime.is_some() {
-                let file = OpenOptions::new().write(true).open(&path)?;
-                if let Some(size) = size {
-                    file.set_len(size)?;
-                }
-                if mtime.is_some() {
-                    file.set_times(FileTimes::new().set_modified(SystemTime::now()))?;
-                }
+            if let Some(size) = size {
+                OpenOptions::new().write(true).open(&path)?.set_len(size)?;
+            }
+            if mtime.is_some() {
+                let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+                let times = Timestamps { last_access: now, last_modification: now };
+                utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
             }
             std::fs::symlink_metadata(path)
         });
@@ -190,6 +190,54 @@ impl Filesystem for Passthrough {
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         match self.path(parent).and_then(|dir| std::fs::remove_dir(dir.join(name))) {
             Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    /// Of a file: what is below a directory keeps the path that it had.
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        _: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let renamed = || {
+            let to = self.path(new_parent)?.join(new_name);
+            std::fs::rename(self.path(parent)?.join(name), &to)?;
+            self.look(to)
+        };
+        match renamed() {
+            Ok(_) => reply.ok(),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn symlink(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let made = || {
+            let path = self.path(parent)?.join(name);
+            std::os::unix::fs::symlink(target, &path)?;
+            self.look(path)
+        };
+        match made() {
+            Ok(attr) => reply.entry(&TTL, &attr, Generation(0)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.path(ino).and_then(std::fs::read_link) {
+            Ok(target) => reply.data(target.as_os_str().as_encoded_bytes()),
             Err(error) => reply.error(errno(error)),
         }
     }
