@@ -1,11 +1,14 @@
 //! What all records of one file say together.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use plfs_format::name::SegmentRef;
 use plfs_format::pack::{Attributes, FileId, Piece, Place, Record, When, pieces_in_record};
+
+use crate::pieces::Pieces;
+use crate::shown::{Extent, Shown};
 
 /// Bytes that were written, and where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,24 +30,14 @@ pub struct Write {
 }
 
 impl Write {
+    pub(crate) fn of(piece: &Piece, set: u32, segment: SegmentRef, doubt: u64) -> Write {
+        let Piece { logical, physical, stamp, length, crc } = *piece;
+        Write { logical, length, segment, physical, place: Place { stamp, set }, crc, doubt }
+    }
+
     fn end(&self) -> u64 {
         self.logical + u64::from(self.length)
     }
-}
-
-/// A part of a file that shows bytes of one write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Offset in the file.
-    pub logical: u64,
-    /// Bytes.
-    pub length: u64,
-    /// Where they are.
-    pub segment: SegmentRef,
-    /// Offset there.
-    pub physical: u64,
-    /// When they were written.
-    pub place: Place,
 }
 
 /// What was said last, and where.
@@ -65,9 +58,16 @@ pub struct FileState {
     /// Mode, user and group at creation.
     born: (u32, u32, u32),
     rare: Option<Box<Rare>>,
-    /// By place, and where they begin.
-    writes: Vec<Write>,
+    writes: Pieces,
+    /// Ascending by place, and so by size: one that is earlier and not smaller says nothing.
     cuts: Vec<(Place, u64)>,
+    size: u64,
+    /// Log sets that have writes of it, perhaps of some that do not show any more.
+    sets: Vec<u32>,
+    /// One of its writes is in doubt.
+    is_in_doubt: bool,
+    /// Writes that were left when they were pruned last.
+    pruned: usize,
 }
 
 /// What few files have.
@@ -110,6 +110,24 @@ impl FileState {
         FileState { is_gone: true, ..FileState::default() }
     }
 
+    /// Adds a record of the file that says more of it than that it is gone. `own_boot`: data of that
+    /// boot is not in doubt for who asks.
+    pub fn add(&mut self, segments: &[SegmentRef], record: &Record, own_boot: u64) {
+        match record {
+            Record::File { id, bound, mode, uid, gid, name, former } => {
+                let (id, bound, mode, uid, gid) = (*id, *bound, *mode, *uid, *gid);
+                self.add_name(NameRecord { id, bound, mode, uid, gid, name, former });
+            }
+            Record::Write { set, boot, segment, pieces, .. } => {
+                let doubt = if *boot == own_boot { 0 } else { *boot };
+                self.add_pieces(segments[usize::from(*segment)], *set, doubt, pieces);
+            }
+            Record::Cut { place, size, .. } => self.add_cut(*place, *size),
+            Record::Attributes { place, set, .. } => self.add_attributes(*place, *set),
+            Record::Gone { .. } | Record::Clear { .. } | Record::ById { .. } => {}
+        }
+    }
+
     /// Adds a record of kind file.
     pub fn add_name(&mut self, record: NameRecord<'_>) {
         self.is_created |= record.bound == record.id;
@@ -142,37 +160,40 @@ impl FileState {
     /// Adds pieces of a record of kind write.
     pub fn add_pieces(&mut self, segment: SegmentRef, set: u32, doubt: u64, pieces: &[Piece]) {
         for piece in pieces {
-            let Piece { logical, physical, stamp, length, crc } = *piece;
-            let place = Place { stamp, set };
-            self.add_write(Write { logical, length, segment, physical, place, crc, doubt });
+            self.add_write(Write::of(piece, set, segment, doubt));
         }
     }
 
     fn add_write(&mut self, write: Write) {
-        let key = |write: &Write| (write.place, write.logical);
-        match self.writes.binary_search_by_key(&key(&write), key) {
-            // It went on before it was committed.
-            Ok(at) if self.writes[at].length < write.length => self.writes[at] = write,
-            Ok(_) => {}
-            Err(at) => {
-                self.writes.insert(at, write);
-                // Only where one has come: what is said again leaves the number as it is.
-                if self.writes.len() > 8 && self.writes.len().is_power_of_two() {
-                    self.prune();
-                }
-            }
+        if !self.writes.add(write) {
+            return;
+        }
+        [write.place.set, write.segment.set].into_iter().for_each(|set| self.add_set(set));
+        self.is_in_doubt |= write.doubt != 0;
+        self.size = self.size.max(self.end_of(&write));
+        if self.writes.len() >= 2 * self.pruned.max(8) {
+            self.prune();
+        }
+    }
+
+    fn add_set(&mut self, set: u32) {
+        if !self.sets.contains(&set) {
+            self.sets.push(set);
         }
     }
 
     /// Adds a record of kind cut.
     pub fn add_cut(&mut self, place: Place, size: u64) {
-        let is_idle = |(known, other): &(Place, u64)| *known >= place && *other <= size;
-        if self.cuts.iter().any(is_idle) {
+        let at = self.cuts.partition_point(|(known, _)| *known < place);
+        if self.cuts.get(at).is_some_and(|(_, other)| *other <= size) {
             return;
         }
         // Its place may be the latest of all that changed the content: see `touched`.
-        self.cuts.retain(|(known, other)| *known > place || *other < size);
-        self.cuts.push((place, size));
+        let is_last = self.touched().is_none_or(|last| last < place);
+        let from = self.cuts[..at].partition_point(|(_, other)| *other < size);
+        let to = at + usize::from(self.cuts.get(at).is_some_and(|(known, _)| *known == place));
+        self.cuts.splice(from..to, [(place, size)]);
+        self.size = if is_last { size } else { self.size_of_all() };
     }
 
     /// Adds a record of kind attributes.
@@ -210,7 +231,14 @@ impl FileState {
             merge(&mut own.atime, rare.atime);
         }
         other.cuts.into_iter().for_each(|(place, size)| self.add_cut(place, size));
-        other.writes.into_iter().for_each(|write| self.add_write(write));
+        self.is_in_doubt |= other.is_in_doubt;
+        let mut fewer = other.writes;
+        if fewer.len() > self.writes.len() {
+            std::mem::swap(&mut fewer, &mut self.writes);
+            (self.pruned, self.size) = (other.pruned, self.size_of_all());
+            other.sets.into_iter().for_each(|set| self.add_set(set));
+        }
+        fewer.iter().for_each(|write| self.add_write(*write));
     }
 
     /// Permission bits.
@@ -233,8 +261,8 @@ impl FileState {
 
     /// The place of the last change of bytes or size; `None`: it never had any.
     pub fn touched(&self) -> Option<Place> {
-        let writes = self.writes.iter().map(|write| write.place);
-        writes.chain(self.cuts.iter().map(|(place, _)| *place)).max()
+        let write = self.writes.last().map(|write| write.place);
+        write.max(self.cuts.last().map(|(place, _)| *place))
     }
 
     /// Modification time of the file `id`.
@@ -266,70 +294,85 @@ impl FileState {
 
     /// The smallest size of a cut behind `place`: what was written there is cut to it.
     fn clip(&self, place: Place) -> u64 {
-        let later = self.cuts.iter().filter(|(cut, _)| *cut > place);
-        later.map(|(_, size)| *size).min().unwrap_or(u64::MAX)
+        let later = self.cuts.partition_point(|(cut, _)| *cut <= place);
+        self.cuts.get(later).map_or(u64::MAX, |(_, size)| *size)
+    }
+
+    /// Up to where a write may show.
+    pub(crate) fn end_of(&self, write: &Write) -> u64 {
+        write.end().min(self.clip(write.place))
+    }
+
+    fn size_of_all(&self) -> u64 {
+        let writes = self.writes.iter().map(|write| self.end_of(write));
+        writes.chain(self.cuts.last().map(|(_, size)| *size)).max().unwrap_or(0)
     }
 
     /// Size in bytes.
     pub fn size(&self) -> u64 {
-        let writes = self.writes.iter().map(|write| write.end().min(self.clip(write.place)));
-        let cuts = self.cuts.iter().map(|(place, size)| (*size).min(self.clip(*place)));
-        writes.chain(cuts).max().unwrap_or(0)
+        self.size
     }
 
     /// All that was written and may show.
-    pub fn writes(&self) -> &[Write] {
-        &self.writes
+    pub fn writes(&self) -> impl Iterator<Item = &Write> {
+        self.writes.iter()
+    }
+
+    /// How many writes may show.
+    pub fn pieces(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Log sets that have bytes of it, or records of them.
+    pub fn sets(&self) -> &[u32] {
+        &self.sets
+    }
+
+    /// One of its writes is in doubt: what shows depends on what lies below.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt
     }
 
     /// The bytes that show, ascending; what lies between is zero. `is_sound` is asked of a write in
     /// doubt that lies over an older one: whether its bytes fit its CRC.
     pub fn extents<E>(
         &self,
-        mut is_sound: impl FnMut(&Write) -> Result<bool, E>,
+        is_sound: impl FnMut(&Write) -> Result<bool, E>,
     ) -> Result<Vec<Extent>, E> {
-        let mut sorted: Vec<(&Write, u64)> = self
-            .writes
-            .iter()
-            .map(|write| (write, write.end().min(self.clip(write.place))))
-            .filter(|(write, end)| *end > write.logical)
-            .collect();
-        sorted.sort_by_key(|(write, _)| Reverse(write.place));
-        // Those found so far, by where they begin.
-        let mut found = BTreeMap::<u64, Extent>::new();
-        for (i, (write, end)) in sorted.iter().enumerate() {
-            let (begin, end) = (write.logical, *end);
-            let is_over =
-                |(below, below_end): &(&Write, u64)| below.logical < end && *below_end > begin;
-            if write.doubt != 0 && sorted[i + 1..].iter().any(is_over) && !is_sound(write)? {
+        Ok(self.shown(is_sound)?.all().copied().collect())
+    }
+
+    /// [`FileState::extents`], to look into.
+    pub fn shown<E>(
+        &self,
+        mut is_sound: impl FnMut(&Write) -> Result<bool, E>,
+    ) -> Result<Shown, E> {
+        let mut sorted: Vec<&Write> = self.writes.iter().collect();
+        sorted.sort_by_key(|write| (write.place, Reverse(write.logical)));
+        // What older writes cover, if somebody asks.
+        let mut older = Shown::default();
+        let mut shown = Shown::default();
+        for write in sorted {
+            let end = self.end_of(write);
+            if end <= write.logical {
                 continue;
             }
-            let mut at = begin;
-            let mut fresh = Vec::new();
-            let before = found.range(..begin).next_back().map(|(_, extent)| *extent);
-            let within = found.range(begin..end).map(|(_, extent)| *extent);
-            for hidden in before.into_iter().chain(within) {
-                if hidden.logical > at {
-                    fresh.push((at, hidden.logical));
-                }
-                at = at.max(hidden.logical + hidden.length);
+            let is_over = write.doubt != 0 && older.within(write.logical, end).next().is_some();
+            if self.is_in_doubt {
+                older.paint(write, end);
             }
-            if at < end {
-                fresh.push((at, end));
-            }
-            for (from, to) in fresh {
-                let physical = write.physical + (from - write.logical);
-                let (length, segment, place) = (to - from, write.segment, write.place);
-                found.insert(from, Extent { logical: from, length, segment, physical, place });
+            if !is_over || is_sound(write)? {
+                shown.paint(write, end);
             }
         }
-        Ok(found.into_values().collect())
+        Ok(shown)
     }
 
     /// Forgets writes that nothing can bring back: of those below a write in doubt all may be
     /// needed.
     fn prune(&mut self) {
-        if self.writes.iter().any(|write| write.doubt != 0) {
+        self.pruned = self.writes.len();
+        if self.is_in_doubt {
             return;
         }
         let Ok(shown) = self.extents(|_| Ok::<bool, Infallible>(true));
@@ -345,12 +388,20 @@ impl FileState {
                     .next()
                     .is_some()
         });
+        self.pruned = self.writes.len();
     }
 
     /// The file with `writes`, which are all that it shows, in the place of its own.
     pub fn copied(&self, writes: Vec<Write>) -> FileState {
         let (size, touched) = (self.size(), self.touched());
-        let mut copied = FileState { writes: Vec::new(), ..self.clone() };
+        let mut copied = FileState {
+            writes: Pieces::default(),
+            sets: Vec::new(),
+            is_in_doubt: false,
+            pruned: 0,
+            ..self.clone()
+        };
+        copied.size = copied.size_of_all();
         writes.into_iter().for_each(|write| copied.add_write(write));
         // What does not show any more has its part in the size, and in when it changed.
         if let Some(place) =
@@ -395,7 +446,7 @@ impl FileState {
         for (place, size) in &self.cuts {
             records.push(Record::Cut { id, place: *place, size: *size });
         }
-        let mut writes = self.writes.clone();
+        let mut writes: Vec<Write> = self.writes.iter().copied().collect();
         writes.sort_by_key(|write| (write.segment, write.place.set, write.doubt, write.place));
         let is_alike = |a: &Write, b: &Write| {
             (a.segment, a.place.set, a.doubt) == (b.segment, b.place.set, b.doubt)

@@ -81,7 +81,7 @@ pub fn fold<B: Base, E: From<Bad> + From<B::Error>>(
         let mut found = names.with_name(&name, entries, base)?;
         found.sort_by_key(|(id, _)| *id);
         for (id, state) in found {
-            stored_bytes += state.writes().iter().map(|write| u64::from(write.length)).sum::<u64>();
+            stored_bytes += state.writes().map(|write| u64::from(write.length)).sum::<u64>();
             builder.push(&Entry::File(id, state))?;
         }
         (key, inclusive) = (name, false);

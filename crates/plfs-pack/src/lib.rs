@@ -9,11 +9,16 @@
 mod file;
 mod fold;
 mod names;
+mod pieces;
+mod shown;
 pub mod tree;
+mod view;
 
-pub use file::{Extent, FileState, Write};
+pub use file::{FileState, Write};
 pub use fold::{Folded, fold};
 pub use names::{Base, Found, Names, NoBase};
+pub use shown::{Extent, Shown};
+pub use view::View;
 
 /// Files in memory at which a fold pays. 65,536: some 16 MB.
 const FOLD_FILES: u64 = 65_536;

@@ -9,7 +9,6 @@ use plfs_format::pack::tree::key_by_id;
 use plfs_format::pack::{FileId, Record};
 
 use crate::FileState;
-use crate::file::NameRecord;
 use crate::tree::{Entry, Keyed};
 
 /// What lies below: a sorted tree, or nothing.
@@ -56,15 +55,14 @@ impl Names {
     pub fn apply(&mut self, segments: &[SegmentRef], records: &[Record], own_boot: u64) {
         for record in records {
             match record {
-                Record::File { id, bound, mode, uid, gid, name, former } => {
-                    let (id, bound, mode, uid, gid) = (*id, *bound, *mode, *uid, *gid);
-                    if bound == id {
+                Record::File { id, bound, name, .. } => {
+                    let id = *id;
+                    if *bound == id {
                         self.fresh.insert(id);
                     }
-                    let new = NameRecord { id, bound, mode, uid, gid, name, former };
                     let state = self.files.entry(id).or_default();
                     let before = state.home.clone();
-                    state.add_name(new);
+                    state.add(segments, record, own_boot);
                     if before != state.home {
                         if let Some((_, old)) = before {
                             self.forget_name(&old, id);
@@ -75,19 +73,14 @@ impl Names {
                         }
                     }
                 }
-                Record::Write { id, set, boot, segment, pieces } => {
-                    let segment = segments[usize::from(*segment)];
-                    let doubt = if *boot == own_boot { 0 } else { *boot };
-                    if *boot != 0 && doubt == 0 {
-                        self.unsynced.insert(segment);
+                Record::Write { id, boot, segment, .. } => {
+                    if *boot != 0 && *boot == own_boot {
+                        self.unsynced.insert(segments[usize::from(*segment)]);
                     }
-                    self.files.entry(*id).or_default().add_pieces(segment, *set, doubt, pieces);
+                    self.files.entry(*id).or_default().add(segments, record, own_boot);
                 }
-                Record::Cut { id, place, size } => {
-                    self.files.entry(*id).or_default().add_cut(*place, *size);
-                }
-                Record::Attributes { id, place, set } => {
-                    self.files.entry(*id).or_default().add_attributes(*place, *set);
+                Record::Cut { id, .. } | Record::Attributes { id, .. } => {
+                    self.files.entry(*id).or_default().add(segments, record, own_boot);
                 }
                 Record::Gone { ids } => {
                     for id in ids {

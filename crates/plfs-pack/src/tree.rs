@@ -265,7 +265,7 @@ impl<E: From<Bad>, P: FnMut(&[u8]) -> Result<(), E>> Builder<P> {
                 };
                 let new = state.records(*id, number);
                 // More than a record takes without its pieces; it is about where a block ends.
-                *bytes += key.len() + 40 * (new.len() + state.writes().len());
+                *bytes += key.len() + 40 * (new.len() + state.pieces());
                 records.extend(new);
                 self.files += 1;
             }

@@ -25,15 +25,18 @@ impl Pack {
     pub fn stat_file(&self, file: &PackFile) -> Result<PackStat> {
         let state = &mut *lock(&self.state);
         self.look_if_due(state)?;
-        Ok(PackStat::of(file.id, &self.state_of(state, file)?))
+        Ok(PackStat::of(file.id, file.view().state()))
     }
 
     /// The name that shows the file; `None` as for [`Pack::is_shown`].
     pub fn name_of(&self, file: &PackFile) -> Result<Option<Box<[u8]>>> {
         let state = &mut *lock(&self.state);
         self.look_if_due(state)?;
-        let now = self.state_of(state, file)?;
-        let Some((_, name)) = now.home.filter(|_| !now.is_gone) else { return Ok(None) };
+        let home = {
+            let view = file.view();
+            view.state().home.clone().filter(|_| !view.state().is_gone)
+        };
+        let Some((_, name)) = home else { return Ok(None) };
         let shown = self.lookup(state, &name)?.first().is_some_and(|(id, _)| *id == file.id);
         Ok(shown.then(|| name.as_ref().into()))
     }
@@ -48,21 +51,24 @@ impl Pack {
     pub fn name_of_gone(&self, file: &PackFile) -> Result<Option<Box<[u8]>>> {
         let state = &mut *lock(&self.state);
         self.look_if_due(state)?;
-        let now = self.state_of(state, file)?;
-        let home = now.home.filter(|_| now.is_gone && !state.removed.contains(&file.id));
-        Ok(home.map(|(_, name)| name.as_ref().into()))
+        let view = file.view();
+        let now = view.state();
+        if !now.is_gone || state.removed.contains(&file.id) {
+            return Ok(None);
+        }
+        Ok(now.home.as_ref().map(|(_, name)| name.clone()))
     }
 
     /// Whether the file is so large that it is better kept by itself, and this node alone has
     /// written it: then a door moves it.
     pub fn outgrown(&self, file: &PackFile) -> Result<bool> {
         let state = &mut *lock(&self.state);
-        let now = self.state_of(state, file)?;
         let Some(own) = state.writer.as_ref().map(|writer| writer.set.id()) else {
             return Ok(false);
         };
-        let is_own = |write: &Write| write.place.set == own;
-        Ok(now.size() > OUTGROWN_BYTES && file.id.set == own && now.writes().iter().all(is_own))
+        let view = file.view();
+        let (now, is_own) = (view.state(), |set: &u32| *set == own);
+        Ok(now.size() > OUTGROWN_BYTES && is_own(&file.id.set) && now.sets().iter().all(is_own))
     }
 
     /// Reads into `buf` at `offset`; returns the bytes read, fewer than asked only at the end of
@@ -88,8 +94,7 @@ impl Pack {
         offset: u64,
     ) -> Result<usize> {
         self.look_if_due(state)?;
-        let now = self.state_of(state, file)?;
-        let size = now.size();
+        let size = file.view().state().size();
         if offset >= size || buf.is_empty() {
             return Ok(0);
         }
@@ -98,13 +103,11 @@ impl Pack {
         let given = self.hand_over(state);
         let n = buf.len().min(usize::try_from(size - offset).unwrap_or(usize::MAX));
         let (buf, end) = (&mut buf[..n], offset + n as u64);
-        let extents = now.extents(|write| self.is_sound(&mut state.sound, write))?;
+        let mut view = file.view();
+        let shown = view.shown(|write| self.is_sound(&mut state.sound, write))?;
         let mut at = offset;
-        for extent in extents {
+        for extent in shown.within(offset, end) {
             let (from, to) = (extent.logical.max(at), (extent.logical + extent.length).min(end));
-            if from >= to {
-                continue;
-            }
             let part = |from: u64, to: u64| (from - offset) as usize..(to - offset) as usize;
             buf[part(at, from)].fill(0);
             let physical = extent.physical + (from - extent.logical);
@@ -126,9 +129,9 @@ impl Pack {
     pub fn data_of(&self, file: &PackFile) -> Result<Vec<(u64, u64)>> {
         let state = &mut *lock(&self.state);
         self.look_if_due(state)?;
-        let now = self.state_of(state, file)?;
-        let extents = now.extents(|write| self.is_sound(&mut state.sound, write))?;
-        Ok(extents.iter().map(|extent| (extent.logical, extent.length)).collect())
+        let mut view = file.view();
+        let shown = view.shown(|write| self.is_sound(&mut state.sound, write))?;
+        Ok(shown.all().map(|extent| (extent.logical, extent.length)).collect())
     }
 
     /// Writes at `offset`; returns the bytes written, fewer than given if the store is full. Seen
@@ -138,8 +141,7 @@ impl Pack {
         self.join(state)?;
         self.look_if_due(state)?;
         self.may_reach(offset, buf.len())?;
-        let now = self.state_of(state, file)?;
-        self.note_others(state, &now)?;
+        self.note_others(state, file.view().state())?;
         let mut done = 0;
         for part in buf.chunks(PIECE_BYTES) {
             let (segment, physical, n) = match self.place(state, part) {
@@ -166,13 +168,12 @@ impl Pack {
         self.join(state)?;
         self.look_if_due(state)?;
         if buf.is_empty() {
-            return Ok((self.state_of(state, file)?.size(), 0));
+            return Ok((file.view().state().size(), 0));
         }
         // What waits is said first, so that the block has the pieces of this call alone.
         self.commit_locked(state, Durability::Visible)?;
-        let now = self.state_of(state, file)?;
-        self.may_reach(now.size(), buf.len())?;
-        self.note_others(state, &now)?;
+        self.may_reach(file.view().state().size(), buf.len())?;
+        self.note_others(state, file.view().state())?;
         let part = &buf[..buf.len().min(PIECE_BYTES)];
         let (segment, physical, n) = self.place(state, part)?;
         self.hand_over(state)?;
@@ -180,12 +181,8 @@ impl Pack {
         let _gate = set.gate()?;
         let crc = sum(&part[..n]);
         let mut segments = vec![segment];
-        let offset = self.say(state, Durability::Visible, |known, writer| {
-            let mut now = known.by_id(file.id, &file.name)?;
-            if !now.is_created {
-                now.join(lock(&file.known).clone());
-            }
-            let logical = now.size();
+        let offset = self.say(state, Durability::Visible, |_, writer| {
+            let logical = file.view().state().size();
             let (id, set, boot) = (file.id, writer.set.id(), self.boot);
             let stamp = writer.place().stamp;
             let piece = Piece { logical, physical, stamp, length: n as u32, crc };
@@ -209,8 +206,7 @@ impl Pack {
 
     pub(super) fn cut(&self, state: &mut State, file: &PackFile, size: u64) -> Result<()> {
         self.join(state)?;
-        let now = self.state_of(state, file)?;
-        self.note_others(state, &now)?;
+        self.note_others(state, file.view().state())?;
         let writer = self.writer(state)?;
         let record = Record::Cut { id: file.id, place: writer.place(), size };
         writer.seal(file.id);
@@ -225,8 +221,7 @@ impl Pack {
         let state = &mut *lock(&self.state);
         self.join(state)?;
         self.look_if_due(state)?;
-        let now = self.state_of(state, file)?;
-        self.note_others(state, &now)?;
+        self.note_others(state, file.view().state())?;
         let writer = self.writer(state)?;
         // What is written from now on moves the times again.
         writer.seal(file.id);
@@ -287,9 +282,8 @@ impl Pack {
         let writer = self.writer(state)?;
         let own = writer.set.id();
         let home = file.home.iter().map(|(place, _)| place.set);
-        let writes = file.writes().iter().flat_map(|write| [write.place.set, write.segment.set]);
-        let others: Vec<u32> = home.chain(writes).filter(|set| *set != own).collect();
-        state.others.extend(others);
+        let sets = home.chain(file.sets().iter().copied());
+        state.others.extend(sets.filter(|set| *set != own));
         Ok(())
     }
 

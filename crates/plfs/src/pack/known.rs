@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use plfs_format::name::{self, SegmentRef};
 use plfs_format::pack::{FileId, Record, decode_block};
-use plfs_pack::{FileState, Found, Names, is_fold_due};
+use plfs_pack::{FileState, Found, Names, View, is_fold_due};
 
 use super::tree::{Below, Tree};
 use crate::container::{Container, log_sets};
@@ -17,6 +17,10 @@ use crate::sync::{Arc, Mutex, Weak, lock};
 /// How often logs that change under a reader are begun anew before it gives up. A compaction makes
 /// one begin once.
 const TRIES: usize = 16;
+
+/// The files that a process has open, with all that is known of each: who reads and writes them
+/// need not ask the tree, and one that is gone is in none.
+type Open = HashMap<FileId, Weak<Mutex<View>>>;
 
 pub(super) struct Known {
     container: Arc<Container>,
@@ -31,9 +35,7 @@ pub(super) struct Known {
     pub clear: u64,
     /// What this machine's memory holds is not in doubt; 0: everything may be.
     pub own_boot: u64,
-    /// The files that the process has open, with what was known of each: one that is gone is in no
-    /// tree.
-    open: HashMap<FileId, Weak<Mutex<FileState>>>,
+    open: Open,
     /// Goes up when all was read anew: what is in no log must be added again.
     pub generation: u64,
 }
@@ -68,7 +70,7 @@ impl Known {
     pub fn load(&mut self) -> Result<()> {
         for _ in 0..TRIES {
             self.generation += 1;
-            self.keep_open();
+            self.open.retain(|_, known| known.strong_count() > 0);
             (self.names, self.tree) = (Names::default(), None);
             self.read.clear();
             let sets = log_sets(&self.container.list()?);
@@ -78,8 +80,8 @@ impl Known {
                 self.clear = self.clear.max(tree.header.clear);
                 self.tree = Some(tree);
             }
-            if self.look_at(&sets)? == Looked::Whole {
-                return self.renew_open();
+            if self.look_at(&sets)? == Looked::Whole && self.renew_open()? {
+                return Ok(());
             }
         }
         Err(Error::refused(
@@ -92,15 +94,14 @@ impl Known {
 
     /// What is known of a file, for who opens it: the same for all of the process that have it
     /// open.
-    pub fn opened(&mut self, id: FileId, now: FileState) -> Arc<Mutex<FileState>> {
+    pub fn opened(&mut self, id: FileId, now: FileState) -> Arc<Mutex<View>> {
         if let Some(known) = self.open.get(&id).and_then(Weak::upgrade) {
-            *lock(&known) = now;
             return known;
         }
         if self.open.len().is_power_of_two() {
             self.open.retain(|_, known| known.strong_count() > 0);
         }
-        let known = Arc::new(Mutex::new(now));
+        let known = Arc::new(Mutex::new(View::of(now)));
         self.open.insert(id, Arc::downgrade(&known));
         known
     }
@@ -110,31 +111,22 @@ impl Known {
         self.open.get(&id).is_some_and(|known| known.strong_count() > 0)
     }
 
-    fn keep_open(&mut self) {
-        self.open.retain(|_, known| known.strong_count() > 0);
-        for (id, known) in &self.open {
-            if let (Some(known), Some(said)) = (known.upgrade(), self.names.said_of(*id)) {
-                lock(&known).join(said.clone());
-            }
-        }
-    }
-
     /// What open files are now: a compaction has put their bytes elsewhere, perhaps, and when they
-    /// are removed nobody can be asked any more.
-    fn renew_open(&mut self) -> Result<()> {
+    /// are removed nobody can be asked any more. False: the tree is damaged, and all is to be read
+    /// without it.
+    fn renew_open(&mut self) -> Result<bool> {
         let open: Vec<_> = self.open.iter().map(|(id, known)| (*id, known.clone())).collect();
         for (id, known) in open {
             let Some(known) = known.upgrade() else { continue };
-            let name = lock(&known).home.clone().map(|(_, name)| name).unwrap_or_default();
-            match self.by_id(id, &name) {
-                Ok(now) if now.is_created => *lock(&known) = now,
+            let home = lock(&known).state().home.clone();
+            match self.by_id(id, &home.map(|(_, name)| name).unwrap_or_default()) {
+                Ok(now) if now.is_created => *lock(&known) = View::of(now),
                 Ok(_) => {}
-                // Who asks next finds it.
-                Err(error) if Tree::is_damage(&error) => return Ok(()),
+                Err(error) if self.doubt_tree(&error) => return Ok(false),
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The tree, if all that it covers is there.
@@ -194,7 +186,8 @@ impl Known {
     fn read_log(&mut self, set: u32) -> Result<Looked> {
         let from = self.read.get(&set).copied().unwrap_or(0);
         let container = self.container.clone();
-        let (names, max_stamp, clear) = (&mut self.names, &mut self.max_stamp, self.clear);
+        let (names, open) = (&mut self.names, &self.open);
+        let (max_stamp, clear) = (&mut self.max_stamp, self.clear);
         let own_boot = self.own_boot;
         let scan = scan_whole(&container, set, from, |offset, header, bytes| {
             *max_stamp = (*max_stamp).max(header.stamp);
@@ -204,6 +197,7 @@ impl Known {
             let block = decode_block(header, offset, bytes)
                 .map_err(|bad| Error::of_bytes(&container.path(&name::index_log(set)), bad))?;
             names.apply(&block.segments, &block.records, own_boot);
+            apply(open, &block.segments, &block.records, own_boot);
             Ok(())
         })?;
         match scan {
@@ -223,6 +217,7 @@ impl Known {
     /// Adds records that this process is about to say.
     pub fn add(&mut self, segments: &[SegmentRef], records: &[Record]) {
         self.names.apply(segments, records, self.own_boot);
+        apply(&self.open, segments, records, self.own_boot);
     }
 
     /// Whether an error says that the tree is damaged: then it is not used any more, and all is to
@@ -246,6 +241,29 @@ impl Known {
     /// All that is known of a file that had the name `hint` once.
     pub fn by_id(&mut self, id: FileId, hint: &[u8]) -> Result<FileState> {
         self.names.by_id(id, Some(hint), &mut Below(self.tree.as_mut()))
+    }
+}
+
+/// Adds to open files what a block says of them.
+fn apply(open: &Open, segments: &[SegmentRef], records: &[Record], own_boot: u64) {
+    let view = |id: &FileId| open.get(id).and_then(Weak::upgrade);
+    for record in records {
+        match record {
+            Record::File { id, .. }
+            | Record::Write { id, .. }
+            | Record::Cut { id, .. }
+            | Record::Attributes { id, .. } => {
+                if let Some(known) = view(id) {
+                    lock(&known).add(segments, record, own_boot);
+                }
+            }
+            Record::Gone { ids } => {
+                for known in ids.iter().filter_map(view) {
+                    lock(&known).remove();
+                }
+            }
+            Record::Clear { .. } | Record::ById { .. } => {}
+        }
     }
 }
 

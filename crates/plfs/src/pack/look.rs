@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use plfs_format::name::SegmentRef;
 use plfs_format::pack::Record;
-use plfs_pack::{FileState, Found};
+use plfs_pack::Found;
 
 use super::known::Known;
-use super::{Pack, PackFile, State};
+use super::{Pack, State};
 use crate::error::Result;
 use crate::log::log_of_node;
 use crate::sync::lock;
@@ -126,18 +126,5 @@ impl Pack {
 
     pub(super) fn lookup(&self, state: &mut State, name: &[u8]) -> Result<Vec<Found>> {
         self.ask(state, |known| known.lookup(name))
-    }
-
-    /// All that is known of an open file.
-    pub(super) fn state_of(&self, state: &mut State, file: &PackFile) -> Result<FileState> {
-        let now = self.ask(state, |known| known.by_id(file.id, &file.name))?;
-        let mut known = lock(&file.known);
-        if now.is_created {
-            // All that there is; a compaction may have put its bytes elsewhere.
-            *known = now;
-        } else {
-            known.join(now);
-        }
-        Ok(known.clone())
     }
 }

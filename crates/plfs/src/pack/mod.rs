@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use plfs_format::name::SegmentRef;
 pub use plfs_format::pack::{Attributes, FileId, When};
-use plfs_pack::FileState;
+use plfs_pack::{FileState, View};
 
 use self::bell::Bell;
 pub use self::compact::PackUsage;
@@ -43,7 +43,7 @@ use crate::lifecycle;
 use crate::log::{DataLog, LogSet, Moved};
 use crate::read::SegmentFiles;
 use crate::store::{Errno, Kind, Stat, Store, Time};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
 /// When a process says what it did, and when it asks what others did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,13 +154,18 @@ impl PackStat {
 pub struct PackFile {
     id: FileId,
     name: Box<[u8]>,
-    known: Arc<Mutex<FileState>>,
+    known: Arc<Mutex<View>>,
 }
 
 impl PackFile {
     /// The file.
     pub fn id(&self) -> FileId {
         self.id
+    }
+
+    /// All that is known of it. Not to be held while records are added.
+    fn view(&self) -> MutexGuard<'_, View> {
+        lock(&self.known)
     }
 
     /// The name by which it was opened.

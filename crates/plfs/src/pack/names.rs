@@ -28,7 +28,7 @@ impl Pack {
             None => self.create(state, name, how)?,
         };
         // Of a file that is empty it sets the times.
-        if how.truncate && (is_there || lock(&file.known).size() > 0) {
+        if how.truncate && (is_there || file.view().state().size() > 0) {
             self.cut(state, &file, 0)?;
         }
         Ok(file)

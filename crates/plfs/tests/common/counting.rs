@@ -11,10 +11,12 @@ struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
+static ASKED_FOR: AtomicUsize = AtomicUsize::new(0);
 
 fn count(bytes: usize) {
     let in_use = IN_USE.fetch_add(bytes, Ordering::Relaxed) + bytes;
     MOST.fetch_max(in_use, Ordering::Relaxed);
+    ASKED_FOR.fetch_add(bytes, Ordering::Relaxed);
 }
 
 // SAFETY: passes every call on to the system's allocator, with the same arguments.
@@ -47,6 +49,11 @@ static COUNTING: Counting = Counting;
 /// The bytes that the process has allocated and not freed.
 pub fn bytes_in_use() -> usize {
     IN_USE.load(Ordering::Relaxed)
+}
+
+/// The bytes that the process has ever allocated.
+pub fn bytes_asked_for() -> usize {
+    ASKED_FOR.load(Ordering::Relaxed)
 }
 
 /// Begins to watch how many bytes are in use at most.
