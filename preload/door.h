@@ -209,8 +209,10 @@ bool packed_utimens(
 	int dirfd, const char *path, const struct timespec times[2], int at_flags, int *rc);
 /* Is it a name of a pack, or does it lead to one? */
 bool path_is_packed(int dirfd, const char *path, int at_flags);
-/* Does a pack have the name, so that it cannot be made? Then errno is EEXIST. */
+/* Can the name not be made, as a pack has it or no program sees it? errno is EEXIST or EPERM. */
 bool path_is_taken(int dirfd, const char *path);
+/* Is it the name of a pack, or of what lies beside one for a moment? No program sees it. */
+bool path_is_hidden(int dirfd, const char *path);
 /* Has the kernel a superblock by this name, or a pack a file? */
 bool path_is_container(const char *path);
 

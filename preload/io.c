@@ -542,6 +542,10 @@ EXPORT int truncate(const char *path, off_t size)
 {
 	if (!path_is_there(path))
 		return -1;
+	if (path_is_hidden(AT_FDCWD, path)) {
+		errno = ENOENT;
+		return -1;
+	}
 	if (!path_is_ours(AT_FDCWD, path, 0))
 		return REAL(truncate)(path, size);
 	return (int)to_errno(size < 0 ? -EINVAL

@@ -132,12 +132,12 @@ static struct dirent *next_entry(struct listing *l)
 static bool hidden(int fd, const char *name)
 {
 	return name[0] == '.' && name[1] != 0 && name[1] != '.' && !door_thread.inside &&
-	       PLFS(plfs_door_hidden(name)) && path_is_managed(fd, name);
+	       PLFS_ALWAYS(plfs_door_hidden(name)) && path_is_managed(fd, name);
 }
 
 static bool is_pack(const char *name)
 {
-	return !strcmp(name, ".plfs-pack");
+	return PLFS_ALWAYS(plfs_door_hidden(name)) == PLFS_HIDDEN_PACK;
 }
 
 EXPORT struct dirent *readdir(DIR *dir)

@@ -16,6 +16,13 @@ static int fix_stat(int rc, int dirfd, const char *path, int at_flags, struct st
 	return 0;
 }
 
+/* What is said of what no program sees. */
+static int not_there(void)
+{
+	errno = ENOENT;
+	return -1;
+}
+
 EXPORT int fstat(int fd, struct stat *st)
 {
 	struct ofd *o;
@@ -45,6 +52,8 @@ static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
 	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)) &&
 		packed_stat(dirfd, path, st, at_flags, &rc))
 		return rc;
+	if (rc == 0 && path_is_hidden(dirfd, path))
+		return not_there();
 	return fix_stat(rc, dirfd, path, at_flags, st);
 }
 
@@ -167,6 +176,8 @@ EXPORT int statx(
 	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)) &&
 		packed_statx(dirfd, path, at_flags, x, &rc))
 		return rc;
+	if (rc == 0 && path_is_hidden(dirfd, path))
+		return not_there();
 	if (rc != 0 || door_thread.inside || !S_ISREG(x->stx_mode) ||
 		(x->stx_size != PLFS_SUPER_BYTES && x->stx_nlink <= 1))
 		return rc;
@@ -221,6 +232,8 @@ EXPORT int fchmod(int fd, mode_t mode)
 
 EXPORT int chmod(const char *path, mode_t mode)
 {
+	if (path_is_hidden(AT_FDCWD, path))
+		return not_there();
 	if (!path_is_ours(AT_FDCWD, path, 0))
 		return REAL(chmod)(path, mode);
 	return (int)to_errno(PLFS(plfs_door_chmod(AT_FDCWD, path, mode, 0)));
@@ -228,6 +241,8 @@ EXPORT int chmod(const char *path, mode_t mode)
 
 EXPORT int fchmodat(int dirfd, const char *path, mode_t mode, int at_flags)
 {
+	if (path_is_hidden(dirfd, path))
+		return not_there();
 	bool follows = !(at_flags & AT_SYMLINK_NOFOLLOW);
 	/* Without AT_SYMLINK_NOFOLLOW, as a name is not a link. */
 	if (door_thread.inside || !(follows ? path_is_ours(dirfd, path, 0)
@@ -256,6 +271,8 @@ EXPORT int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int at_fl
 {
 	if ((at_flags & AT_EMPTY_PATH) && path && !*path && fd_is_container(dirfd))
 		return fchown(dirfd, uid, gid);
+	if (path_is_hidden(dirfd, path))
+		return not_there();
 	if (!path_is_ours(dirfd, path, at_flags & AT_SYMLINK_NOFOLLOW))
 		return REAL(fchownat)(dirfd, path, uid, gid, at_flags);
 	return (int)to_errno(PLFS(plfs_door_chown(dirfd, path, uid, gid, at_flags)));
@@ -263,14 +280,11 @@ EXPORT int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int at_fl
 
 EXPORT int chown(const char *path, uid_t uid, gid_t gid)
 {
-	return path_is_ours(AT_FDCWD, path, 0) ? fchownat(AT_FDCWD, path, uid, gid, 0)
-					       : REAL(chown)(path, uid, gid);
+	return fchownat(AT_FDCWD, path, uid, gid, 0);
 }
 
 EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
 {
-	if (!path_is_ours(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW))
-		return REAL(lchown)(path, uid, gid);
 	return fchownat(AT_FDCWD, path, uid, gid, AT_SYMLINK_NOFOLLOW);
 }
 
@@ -293,6 +307,8 @@ EXPORT int futimens(int fd, const struct timespec times[2])
 static int set_times(int dirfd, const char *path, const struct timespec times[2], int at_flags)
 {
 	int rc;
+	if (path_is_hidden(dirfd, path))
+		return not_there();
 	bool first = packs_are_known();
 	if (first && packed_utimens(dirfd, path, times, at_flags | AT_SYMLINK_NOFOLLOW, &rc))
 		return rc;
@@ -362,12 +378,6 @@ EXPORT int lutimes(const char *path, const struct timeval times[2])
 				: -1;
 }
 
-/* .plfs-layout, and one that was not finished: the directory's own, not a program's. */
-static bool is_layout(const char *name)
-{
-	return !strncmp(name, ".plfs-layout", 12) && (!name[12] || name[12] == '.');
-}
-
 /* Takes away what a directory without files may still have of PLFS's, so that its rmdir succeeds:
  * its pack if that is empty, DIR/.plfs if it holds no container, and the directory's layout.
  * Whether there was any; errno says why a pack has to stay. For the second it uses rmdir alone,
@@ -387,13 +397,11 @@ static bool remove_empty_store(int dirfd, const char *path)
 		for (long at = 0; at < n;) {
 			struct dirent64 *e = (struct dirent64 *)(buf + at);
 			at += e->d_reclen;
-			bool store = !strcmp(e->d_name, ".plfs"), layout = is_layout(e->d_name);
-			has_store = has_store || store;
-			bool pack = !strncmp(e->d_name, ".plfs-pack", 10);
-			has_layout = has_layout || layout;
-			has_pack = has_pack || pack;
-			only = only && (store || layout || pack || !strcmp(e->d_name, ".") ||
-					       !strcmp(e->d_name, ".."));
+			int own = PLFS_ALWAYS(plfs_door_hidden(e->d_name));
+			has_store = has_store || own == PLFS_HIDDEN_STORE;
+			has_layout = has_layout || own == PLFS_HIDDEN_LAYOUT;
+			has_pack = has_pack || own >= PLFS_HIDDEN_PACK;
+			only = only && (own || !strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."));
 		}
 	bool removed = only && has_pack;
 	int rc = removed ? PLFS(plfs_door_packed_remove(dirfd, path)) : 0;
@@ -424,7 +432,8 @@ static bool remove_empty_store(int dirfd, const char *path)
 			for (long at = 0; at < n;) {
 				struct dirent64 *e = (struct dirent64 *)(buf + at);
 				at += e->d_reclen;
-				if (is_layout(e->d_name) &&
+				if (PLFS_ALWAYS(plfs_door_hidden(e->d_name)) ==
+						PLFS_HIDDEN_LAYOUT &&
 					RAW(SYS_unlinkat, dir, e->d_name, 0L) == 0)
 					removed = true;
 			}
@@ -435,6 +444,8 @@ static bool remove_empty_store(int dirfd, const char *path)
 
 EXPORT int unlinkat(int dirfd, const char *path, int flags)
 {
+	if (path_is_hidden(dirfd, path))
+		return not_there();
 	if (flags & AT_REMOVEDIR) {
 		int rc = REAL(unlinkat)(dirfd, path, flags);
 		if (rc < 0 && errno == ENOENT && path_is_packed(dirfd, path, AT_SYMLINK_NOFOLLOW))
@@ -479,6 +490,16 @@ EXPORT int remove(const char *path)
 	return rc < 0 && errno == EISDIR ? rmdir(path) : rc;
 }
 
+/* Is one of the names hidden? Then errno says what the rename gives. */
+static bool rename_is_hidden(int old_dir, const char *old, int new_dir, const char *new)
+{
+	bool is_old = path_is_hidden(old_dir, old),
+	     is_new = !is_old && path_is_hidden(new_dir, new);
+	if (is_old || is_new)
+		errno = is_old ? ENOENT : EPERM;
+	return is_old || is_new;
+}
+
 static bool rename_is_ours(int old_dir, const char *old, int new_dir, const char *new)
 {
 	return path_is_there(old) && path_is_there(new) &&
@@ -505,6 +526,8 @@ static int rename_ours(int old_dir, const char *old, int new_dir, const char *ne
 
 EXPORT int renameat2(int old_dir, const char *old, int new_dir, const char *new, unsigned flags)
 {
+	if (rename_is_hidden(old_dir, old, new_dir, new))
+		return -1;
 	if (!rename_is_ours(old_dir, old, new_dir, new))
 		return renamed(REAL(renameat2)(old_dir, old, new_dir, new, flags));
 	return rename_ours(old_dir, old, new_dir, new, flags);
@@ -512,6 +535,8 @@ EXPORT int renameat2(int old_dir, const char *old, int new_dir, const char *new,
 
 EXPORT int renameat(int old_dir, const char *old, int new_dir, const char *new)
 {
+	if (rename_is_hidden(old_dir, old, new_dir, new))
+		return -1;
 	if (!rename_is_ours(old_dir, old, new_dir, new))
 		return renamed(REAL(renameat)(old_dir, old, new_dir, new));
 	return rename_ours(old_dir, old, new_dir, new, 0);
@@ -519,6 +544,8 @@ EXPORT int renameat(int old_dir, const char *old, int new_dir, const char *new)
 
 EXPORT int rename(const char *old, const char *new)
 {
+	if (rename_is_hidden(AT_FDCWD, old, AT_FDCWD, new))
+		return -1;
 	if (!rename_is_ours(AT_FDCWD, old, AT_FDCWD, new))
 		return renamed(REAL(rename)(old, new));
 	return rename_ours(AT_FDCWD, old, AT_FDCWD, new, 0);

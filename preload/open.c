@@ -194,6 +194,10 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	}
 	if (!path_is_there(path))
 		return -1;
+	if (path_is_hidden(dirfd, path)) {
+		errno = flags & O_CREAT ? EPERM : ENOENT;
+		return -1;
+	}
 	int saved = errno, of = path_of_packed(path);
 	if (of >= 0)
 		return open_again(of, flags);

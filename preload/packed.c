@@ -57,14 +57,35 @@ bool path_is_packed(int dirfd, const char *path, int at_flags)
 	return yes;
 }
 
+bool path_is_hidden(int dirfd, const char *path)
+{
+	char name[NAME_MAX + 1];
+	int saved = errno;
+	bool is_there = path_is_there(path);
+	errno = saved;
+	size_t len = path && is_there ? strlen(path) : 0, from;
+	while (len > 0 && path[len - 1] == '/')
+		len--;
+	for (from = len; from > 0 && path[from - 1] != '/'; from--)
+		;
+	/* Most names begin with something else. */
+	if (len == from || path[from] != '.' || len - from >= sizeof name || door_thread.inside)
+		return false;
+	memcpy(name, path + from, len - from);
+	name[len - from] = 0;
+	return PLFS_ALWAYS(plfs_door_hidden(name)) >= PLFS_HIDDEN_PACK &&
+	       path_is_managed(dirfd, path);
+}
+
 bool path_is_taken(int dirfd, const char *path)
 {
 	int saved = errno, rc = 0,
 	    said = ON_NAME(path, plfs_door_packed_is(dirfd, path, AT_SYMLINK_NOFOLLOW));
 	/* ENOTDIR: it has the name, but the path ends as that of a directory. */
 	bool yes = is_packed(said, saved, &rc) && (rc == 0 || errno == ENOTDIR);
-	errno = yes ? EEXIST : saved;
-	return yes;
+	bool own = !yes && path_is_hidden(dirfd, path);
+	errno = yes ? EEXIST : own ? EPERM : saved;
+	return yes || own;
 }
 
 /* Did the kernel find nothing where a pack has a name, or a link leads to one? */
@@ -84,6 +105,8 @@ static int fail(int error)
 EXPORT int faccessat(int dirfd, const char *path, int mode, int at_flags)
 {
 	int rc = REAL(faccessat)(dirfd, path, mode, at_flags), saved = errno, of = -1;
+	if (rc == 0 && path_is_hidden(dirfd, path))
+		return fail(ENOENT);
 	if (rc < 0 && saved == ENOENT)
 		is_packed(ON_NAME(path, plfs_door_packed_access(dirfd, path, mode, at_flags)),
 			saved, &rc);
@@ -146,6 +169,8 @@ EXPORT int linkat(int old_dir, const char *old, int new_dir, const char *new, in
 	bool by_descriptor = (at_flags & AT_EMPTY_PATH) && old && !*old ? fd_is_packed(old_dir)
 									: path_of_packed(old) >= 0;
 	int follow = at_flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW;
+	if (path_is_hidden(old_dir, old))
+		return fail(ENOENT);
 	if (path_is_taken(new_dir, new))
 		return -1;
 	if (by_descriptor || path_is_packed(old_dir, old, follow))

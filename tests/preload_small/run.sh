@@ -175,6 +175,35 @@ assert open("s (deleted)/f").read() == "other" and open("s/f").read() == ""
 END
 }
 
+# The name of a pack could be removed, renamed or cut like a program's own file, and took all files
+# of the directory with it. No program sees it; the directory can be removed as a whole.
+t_pack_is_no_file() {
+    in_m bash -c 'echo text > m/s/f'
+    echo text > m/plain
+    in_m python3 - <<'END'
+import errno, os, stat
+from refused import refused
+for pack in "m/s/.plfs-pack", "m/s/.plfs-pack.in":
+    for call, args in (
+        (os.unlink, ()), (os.rmdir, ()), (os.rename, ("m/s/x",)), (os.link, ("m/s/x",)), (os.stat, ()),
+        (os.lstat, ()), (os.chmod, (0,)), (os.chown, (-1, -1)), (os.lchown, (-1, -1)), (os.truncate, (0,)),
+        (os.utime, ()), (os.open, (os.O_RDONLY,)), (os.open, (os.O_WRONLY | os.O_TRUNC,)),
+    ):
+        refused(errno.ENOENT, call, pack, *args)
+    assert not os.access(pack, os.F_OK)
+    for call, args in (
+        (os.mkdir, ()), (os.mkfifo, ()), (os.mknod, (stat.S_IFIFO | 0o600,)), (os.mknod, (stat.S_IFREG | 0o600,)),
+        (os.open, (os.O_CREAT | os.O_WRONLY,)),
+    ):
+        refused(errno.EPERM, call, pack, *args)
+    for call, of in (os.symlink, "x"), (os.rename, "m/s/f"), (os.rename, "m/plain"), (os.link, "m/plain"):
+        refused(errno.EPERM, call, of, pack)
+assert os.listdir("m/s") == ["f"] and open("m/s/f").read() == "text\n"
+END
+    in_m bash -c '! rm m/s/.plfs-pack; ! mv m/s/.plfs-pack m/x; cat m/s/f; rm -r m/s'
+    [ ! -e m/s ] && [ "$(ls -A m)" = $'.plfs\nplain' ]
+}
+
 # An open that fails because too few descriptors are left has made nothing, and cut nothing.
 t_no_descriptors() {
     in_m python3 - <<'END'

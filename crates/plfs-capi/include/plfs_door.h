@@ -31,6 +31,27 @@ extern "C" {
 #define PLFS_NOT_MANAGED -5000
 
 /**
+ * What [`plfs_door_hidden`] says of a directory's `.plfs`, and of its layout.
+ */
+#define PLFS_HIDDEN_STORE 1
+
+/**
+ * See [`PLFS_HIDDEN_STORE`].
+ */
+#define PLFS_HIDDEN_LAYOUT 2
+
+/**
+ * What [`plfs_door_hidden`] says of the name of a directory's pack, and of what lies beside it for
+ * a moment.
+ */
+#define PLFS_HIDDEN_PACK 3
+
+/**
+ * See [`PLFS_HIDDEN_PACK`].
+ */
+#define PLFS_HIDDEN_BESIDE_PACK 4
+
+/**
  * Length of a superblock file: the st_size that the system gives for every PLFS file.
  */
 #define PLFS_SUPER_BYTES 4093
@@ -228,7 +249,7 @@ int plfs_door_process_lock_fd(plfs_file *file, int open);
 void plfs_door_size_limit_changed(void);
 
 /**
- * 1 for directory entries that programs should not see.
+ * Which of PLFS's own a directory entry is, that programs should not see; 0: it is none.
  *
  * Requires:
  * `name` is a C string.

@@ -1003,14 +1003,32 @@ pub extern "C" fn plfs_door_size_limit_changed() {
     learn_size_limit();
 }
 
-/// 1 for directory entries that programs should not see.
+/// What [`plfs_door_hidden`] says of a directory's `.plfs`, and of its layout.
+pub const PLFS_HIDDEN_STORE: c_int = 1;
+/// See [`PLFS_HIDDEN_STORE`].
+pub const PLFS_HIDDEN_LAYOUT: c_int = 2;
+
+/// What [`plfs_door_hidden`] says of the name of a directory's pack, and of what lies beside it for
+/// a moment.
+pub const PLFS_HIDDEN_PACK: c_int = 3;
+/// See [`PLFS_HIDDEN_PACK`].
+pub const PLFS_HIDDEN_BESIDE_PACK: c_int = 4;
+
+/// Which of PLFS's own a directory entry is, that programs should not see; 0: it is none.
 ///
 /// # Safety
 /// `name` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_hidden(name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    c_int::from(unsafe { path_arg(name) }.is_ok_and(|name| plfs_core::is_hidden(name.as_os_str())))
+    let Ok(name) = unsafe { path_arg(name) }.map(Path::as_os_str) else { return 0 };
+    match () {
+        () if !plfs_core::is_hidden(name) => 0,
+        () if plfs_core::is_layout(name) => PLFS_HIDDEN_LAYOUT,
+        () if !plfs_core::is_of_pack(name) => PLFS_HIDDEN_STORE,
+        () if plfs_core::is_pack(name) => PLFS_HIDDEN_PACK,
+        () => PLFS_HIDDEN_BESIDE_PACK,
+    }
 }
 
 /// Length of a superblock file: the st_size that the system gives for every PLFS file.

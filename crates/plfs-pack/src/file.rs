@@ -110,8 +110,8 @@ impl FileState {
         FileState { is_gone: true, ..FileState::default() }
     }
 
-    /// Adds a record of the file that says more of it than that it is gone. `own_boot`: data of that
-    /// boot is not in doubt for who asks.
+    /// Adds a record of the file that says more than that it is gone. `own_boot`: data of that boot
+    /// is not in doubt for who asks.
     pub fn add(&mut self, segments: &[SegmentRef], record: &Record, own_boot: u64) {
         match record {
             Record::File { id, bound, mode, uid, gid, name, former } => {

@@ -24,6 +24,11 @@ pub fn is_hidden(entry: &std::ffi::OsStr) -> bool {
     entry == name::ROOT_DIR || is_layout(entry) || is_of_pack(entry)
 }
 
+/// Whether a directory entry is the name of the directory's pack.
+pub fn is_pack(entry: &std::ffi::OsStr) -> bool {
+    entry == pack::NAME
+}
+
 /// Whether a directory entry is the name of the directory's pack, or beside it for a moment.
 pub fn is_of_pack(entry: &std::ffi::OsStr) -> bool {
     entry.as_bytes().starts_with(pack::NAME.as_bytes())

@@ -23,6 +23,15 @@ const BARREN_NS: u64 = 100_000_000;
 /// Directories that are remembered. 1,024: some 200 kB.
 const BARREN_MAX: usize = 1024;
 
+/// ENOENT for the name of a pack, which has all files of its directory, and for what lies beside
+/// one: a mount says of them that they are not there.
+fn must_not_be_of_pack(path: &Path, op: &'static str) -> Result<()> {
+    match path.file_name() {
+        Some(name) if container::is_of_pack(name) => Err(Errno::NOENT).at(op, path),
+        _ => Ok(()),
+    }
+}
+
 impl Plfs {
     /// [`Plfs::container_behind`] for who changes or removes the file and need not read it. Only
     /// who may read a file finds its container, but its owner may always let himself; others get
@@ -88,6 +97,7 @@ impl Plfs {
     ///
     /// Of a name that a pack and an ordinary file have both go.
     pub fn unlink(&self, path: &Path) -> Result<()> {
+        must_not_be_of_pack(path, "remove")?;
         if let Some((pack, name)) = self.in_pack(path)? {
             return self.unlink_packed(&pack, name, path);
         }
@@ -136,6 +146,8 @@ impl Plfs {
 
     /// Renames any file or directory; replaces atomically.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        must_not_be_of_pack(from, "rename")?;
+        super::must_be_no_layout(to)?;
         if let Some(done) = self.rename_packed(from, to)? {
             return Ok(done);
         }

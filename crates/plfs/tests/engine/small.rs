@@ -302,6 +302,36 @@ fn a_pack_follows_its_directory() {
     assert_eq!(errno(plfs.stat(&path, Links::Stay)), Errno::NOENT);
 }
 
+/// Of the name of a pack, which has all files of its directory, nobody is told who removes or
+/// renames files: it went, and the files with it.
+#[test]
+fn the_name_of_a_pack_is_no_file() {
+    let world = World::new();
+    let plfs = world.plfs();
+    put(&plfs, "f", b"text");
+    assert_eq!(errno(plfs.unlink(&at(".plfs-pack"))), Errno::NOENT);
+    assert_eq!(errno(plfs.rename(&at(".plfs-pack"), &at("g"))), Errno::NOENT);
+    assert_eq!(errno(plfs.rename(&at("f"), &at(".plfs-pack"))), Errno::PERM);
+    assert_eq!(content(&plfs, "f").unwrap(), b"text");
+}
+
+/// A check said of a pack without a name that a newer PLFS is needed.
+#[test]
+fn a_check_says_that_a_pack_has_lost_its_name() {
+    let world = World::new();
+    let plfs = world.plfs();
+    put(&plfs, "f", b"text");
+    plfs.leave_all().unwrap();
+    world.memory.unlink(&at(".plfs-pack")).unwrap();
+    let store: Arc<dyn Store> = Arc::new(world.memory.clone());
+    let reports =
+        plfs::check_tree(&store, Path::new("/m"), &[PathBuf::from("/m")], |_| {}).unwrap();
+    let said: Vec<String> =
+        reports.iter().flat_map(|one| one.findings.iter().map(|f| f.what.clone())).collect();
+    assert!(said.iter().any(|what| what.contains("its name is gone")), "{said:?}");
+    assert!(!said.iter().any(|what| what.contains("newer")), "{said:?}");
+}
+
 #[test]
 fn a_file_that_outgrows_its_pack_moves_out_unnoticed() {
     let world = World::new();
