@@ -322,6 +322,11 @@ fn check_root(
     }
 }
 
+/// The name of a pack was removed or lost, by who does not know of packs.
+const PACK_WITHOUT_NAME: &str = "it is a pack, the small files of a directory, and its name is \
+                                 gone; to have its files again, make the name, with DIR their \
+                                 directory: ln .../super DIR/.plfs-pack";
+
 const NAMELESS: &str = "the container has no name: a crash left it";
 const IN_USE: &str = "the container has no name; a process still has it open, or is making it";
 
@@ -355,8 +360,16 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> (Report, Option<Stat>) {
         bytes.truncate(n);
         Ok(bytes)
     });
+    let is_pack = read.as_ref().is_ok_and(|bytes| Superblock::decode_pack(bytes).is_ok());
     match read.map(|bytes| (Superblock::decode(&bytes), bytes.len())) {
         Err(error) => report.fail(&path, &error),
+        Ok((Err(SuperError::Unknown { .. }), _)) if is_pack => {
+            let what = match stat.nlink {
+                0 | 1 => PACK_WITHOUT_NAME,
+                _ => "it is a pack, the small files of a directory: check that directory",
+            };
+            report.find(Severity::Unknown, &path, 0, what);
+        }
         Ok((Err(SuperError::Unknown { major, features }), _)) => {
             report.fail(&path, &Error::UnknownFormat { path: path.clone(), major, features })
         }
