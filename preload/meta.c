@@ -245,9 +245,10 @@ EXPORT int fchmodat(int dirfd, const char *path, mode_t mode, int at_flags)
 		return not_there();
 	bool follows = !(at_flags & AT_SYMLINK_NOFOLLOW);
 	/* Without AT_SYMLINK_NOFOLLOW, as a name is not a link. */
-	if (door_thread.inside || !(follows ? path_is_ours(dirfd, path, 0)
-					    : path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW) ||
-							  path_is_packed(dirfd, path, at_flags)))
+	if (door_thread.inside || (at_flags & ~AT_SYMLINK_NOFOLLOW) ||
+		!(follows ? path_is_ours(dirfd, path, 0)
+			  : path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW) ||
+					path_is_packed(dirfd, path, at_flags)))
 		return REAL(fchmodat)(dirfd, path, mode, at_flags);
 	at_flags &= ~AT_SYMLINK_NOFOLLOW;
 	return (int)to_errno(PLFS(plfs_door_chmod(dirfd, path, mode, at_flags)));
@@ -273,7 +274,8 @@ EXPORT int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int at_fl
 		return fchown(dirfd, uid, gid);
 	if (path_is_hidden(dirfd, path))
 		return not_there();
-	if (!path_is_ours(dirfd, path, at_flags & AT_SYMLINK_NOFOLLOW))
+	if ((at_flags & ~(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)) ||
+		!path_is_ours(dirfd, path, at_flags & AT_SYMLINK_NOFOLLOW))
 		return REAL(fchownat)(dirfd, path, uid, gid, at_flags);
 	return (int)to_errno(PLFS(plfs_door_chown(dirfd, path, uid, gid, at_flags)));
 }

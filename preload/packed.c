@@ -27,8 +27,17 @@ static bool is_packed(int said, int saved, int *rc)
 	return true;
 }
 
+/* Flags that the kernel refuses: it is to say so. */
+static bool is_refused(int at_flags)
+{
+	return at_flags &
+	       ~(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH | AT_NO_AUTOMOUNT | AT_STATX_SYNC_TYPE);
+}
+
 bool packed_stat(int dirfd, const char *path, struct stat *st, int at_flags, int *rc)
 {
+	if (is_refused(at_flags))
+		return false;
 	int saved = errno;
 	struct stat found;
 	int said = ON_NAME(path, plfs_door_packed_stat(dirfd, path, at_flags, &found));
@@ -44,6 +53,8 @@ bool packed_stat(int dirfd, const char *path, struct stat *st, int at_flags, int
 bool packed_utimens(
 	int dirfd, const char *path, const struct timespec times[2], int at_flags, int *rc)
 {
+	if (at_flags & ~(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH))
+		return false;
 	int saved = errno,
 	    said = ON_NAME(path, plfs_door_packed_utimens(dirfd, path, times, at_flags));
 	return is_packed(said, saved, rc);

@@ -204,6 +204,44 @@ END
     [ ! -e m/s ] && [ "$(ls -A m)" = $'.plfs\nplain' ]
 }
 
+# What a plain file says: one that is removed has no name any more, and flags that no call knows are
+# refused.
+t_removed() {
+    in_m bash -c 'echo text > m/s/f'
+    cat > flags.c <<'END'
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int main(void)
+{
+	struct stat st;
+	struct timespec now[2] = {{0, UTIME_NOW}, {0, UTIME_NOW}};
+	int bad = 0x40000000, failed = 0;
+	failed |= fstatat(AT_FDCWD, "m/s/f", &st, bad) != -1 || errno != EINVAL;
+	failed |= (fchownat(AT_FDCWD, "m/s/f", -1, -1, bad) != -1 || errno != EINVAL) << 1;
+	failed |= (utimensat(AT_FDCWD, "m/s/f", now, bad) != -1 || errno != EINVAL) << 2;
+	failed |= (faccessat(AT_FDCWD, "m/s/f", R_OK, bad) != -1 || errno != EINVAL) << 3;
+	failed |= (unlinkat(AT_FDCWD, "m/s/f", bad) != -1 || errno != EINVAL) << 4;
+	failed |= (fchmodat(AT_FDCWD, "m/s/f", 0600, bad) != -1 || errno != EINVAL) << 5;
+	printf("%d\n", failed);
+	return failed;
+}
+END
+    ${CC:-cc} -D_GNU_SOURCE -o flags flags.c
+    in_m ./flags
+    in_m python3 - <<'END'
+import os
+fd = os.open("m/s/f", os.O_RDWR)
+assert os.fstat(fd).st_nlink == 1
+os.unlink("m/s/f")
+assert os.fstat(fd).st_nlink == 0
+os.pwrite(fd, b"TEXT", 0)
+assert os.pread(fd, 9, 0) == b"TEXT\n" and os.fstat(fd).st_size == 5
+END
+}
+
 # An open that fails because too few descriptors are left has made nothing, and cut nothing.
 t_no_descriptors() {
     in_m python3 - <<'END'

@@ -91,6 +91,8 @@ pub struct PackStat {
     pub gid: u32,
     /// Size in bytes.
     pub size: u64,
+    /// It is removed: nothing but open handles leads to it.
+    pub is_gone: bool,
     /// Last access.
     pub atime: Time,
     /// Last modification.
@@ -108,6 +110,7 @@ impl PackStat {
             uid: state.uid(),
             gid: state.gid(),
             size: state.size(),
+            is_gone: state.is_gone,
             atime: time(state.atime(id)),
             mtime: time(state.mtime(id)),
             ctime: time(state.ctime(id)),
@@ -124,7 +127,7 @@ impl PackStat {
             ino,
             kind: Kind::File,
             mode,
-            nlink: 1,
+            nlink: u64::from(!self.is_gone),
             uid,
             gid,
             len,
