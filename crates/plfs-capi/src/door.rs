@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::config::managed_dirs as managed_dirs_of_process;
+use plfs_core::pack::PackStat;
 use plfs_core::store::{
     Errno, Kind, Links, Open, PosixFile, PosixStore, Stat, StoreFile, Time, learn_size_limit,
     stat_of,
@@ -853,10 +854,9 @@ pub unsafe extern "C" fn plfs_door_rename(
         let (old, olddir, new, newdir) =
             unsafe { (path_arg(old)?, borrow(olddirfd)?, path_arg(new)?, borrow(newdirfd)?) };
         let (from, to) = (absolute(olddirfd, old)?, absolute(newdirfd, new)?);
-        let (is_source, is_target) =
-            (plfs()?.packed_stat(&from)?.is_some(), plfs()?.packed_stat(&to)?.is_some());
-        if is_source || is_target {
-            return rename_packed((&from, is_source), (&to, is_target), flags);
+        let (source, target) = (plfs()?.packed_stat(&from)?, plfs()?.packed_stat(&to)?);
+        if source.is_some() || target.is_some() {
+            return rename_packed((&from, source), (&to, target), flags);
         }
         let rename = || {
             let done = match flags {
@@ -882,10 +882,11 @@ pub unsafe extern "C" fn plfs_door_rename(
 
 /// Renames where a pack has one of the names.
 fn rename_packed(
-    (from, is_source): (&Path, bool),
-    (to, is_target): (&Path, bool),
+    (from, source): (&Path, Option<PackStat>),
+    (to, target): (&Path, Option<PackStat>),
     flags: c_uint,
 ) -> Result<i64> {
+    let (is_source, is_target) = (source.is_some(), target.is_some());
     let ends = |path: &Path| path.as_os_str().as_bytes().ends_with(b"/");
     if is_source && (ends(from) || ends(to)) || is_target && ends(to) {
         return Err(Errno::NOTDIR.into());
@@ -900,7 +901,7 @@ fn rename_packed(
     if !(flags - RenameFlags::NOREPLACE).is_empty() {
         return Err(Failure::new(Errno::INVAL, "names of a pack cannot be exchanged"));
     }
-    may_rename(from, to)?;
+    may_rename((from, source), (to, target))?;
     Ok(plfs()?.rename(from, to).map(|()| 0)?)
 }
 

@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
 
 use libc::{gid_t, mode_t, size_t, ssize_t, timespec, uid_t};
+use plfs_core::pack::PackStat;
 use plfs_core::store::{Errno, Links, Stat};
 use rustix::fs::{Access, AtFlags, CWD, Gid};
 
@@ -151,9 +152,11 @@ pub(crate) fn may_change_names(path: &Path, of: Option<u32>) -> crate::Result<()
     }
 }
 
-/// [`may_change_names`] of a rename in which a pack has one of the names.
-pub(crate) fn may_rename(from: &Path, to: &Path) -> crate::Result<()> {
-    let (source, target) = (plfs()?.packed_stat(from)?, plfs()?.packed_stat(to)?);
+/// [`may_change_names`] of a rename, with what a pack has by the names; nothing if it has none.
+pub(crate) fn may_rename(
+    (from, source): (&Path, Option<PackStat>),
+    (to, target): (&Path, Option<PackStat>),
+) -> crate::Result<()> {
     if source.is_none() && target.is_none() {
         return Ok(());
     }
@@ -293,7 +296,8 @@ pub unsafe extern "C" fn plfs_rename(from: *const c_char, to: *const c_char) -> 
     unsafe {
         on_path(from, |from| {
             let to = absolute(libc::AT_FDCWD, path_arg(to)?)?;
-            may_rename(from, &to)?;
+            let (source, target) = (plfs()?.packed_stat(from)?, plfs()?.packed_stat(&to)?);
+            may_rename((from, source), (&to, target))?;
             Ok(plfs()?.rename(from, &to).map(|()| 0)?)
         })
     }

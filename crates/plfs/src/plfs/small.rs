@@ -224,10 +224,8 @@ impl Plfs {
 
     /// What a name of a pack is; `None` for others.
     pub fn packed_stat(&self, path: &Path) -> Result<Option<PackStat>> {
-        match self.in_pack(path)? {
-            Some((pack, name)) => pack.stat(name).map(Some),
-            None => Ok(None),
-        }
+        let Some((dir, name)) = parts(path) else { return Ok(None) };
+        self.pack(dir)?.map_or(Ok(None), |pack| stat_in(&pack, name))
     }
 
     /// A handle on the file of a pack with this path; `None` if it is none.
