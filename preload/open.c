@@ -32,23 +32,13 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
 	return fd;
 }
 
-/* Descriptors that logs need at least; those of all files share them. */
+/* Descriptors that logs need at least; those of all files share them. For each file libplfs keeps
+ * one, and for one that is written a second. */
 #define LOG_DESCRIPTORS 16
 
 static unsigned spare_descriptors(void)
 {
 	return LOG_DESCRIPTORS + ofd_descriptors();
-}
-
-/* Is there room for the descriptors that reads and writes of the open files will need? For each
- * file libplfs keeps one, and for one that is written a second. Without them every write would fail
- * where the open had not. As fd was the lowest that was free, those below it are taken. */
-static bool has_room(int fd)
-{
-	struct rlimit limit;
-	if (fd < 16 || RAW(SYS_prlimit64, 0L, (long)RLIMIT_NOFILE, NULL, &limit) < 0)
-		return true;
-	return (unsigned long)fd + 1 + spare_descriptors() <= limit.rlim_cur;
 }
 
 static int opened_by_door(int fd, plfs_file *file, int flags)
@@ -60,8 +50,11 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 		return fd;
 	fd = install(
 		fd, file, NULL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC), true);
-	/* Of a file of a pack libplfs has counted before it made or cut it. */
-	if (fd >= 0 && !fd_is_packed(fd) && !has_room(fd)) {
+	/* Without room for the descriptors that reads and writes of the open files will need, every
+	 * write would fail where the open had not. Of a file of a pack libplfs has counted before
+	 * it made or cut it. */
+	if (fd >= 0 && !fd_is_packed(fd) &&
+		PLFS_ALWAYS(plfs_door_has_room(fd, spare_descriptors())) == 0) {
 		door_close(fd);
 		errno = EMFILE;
 		return -1;

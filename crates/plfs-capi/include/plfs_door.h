@@ -351,6 +351,11 @@ void plfs_door_umask(int mask);
 int plfs_door_packed_open(int dirfd, const char *path, const plfs_packed_how *how, plfs_file **out);
 
 /**
+ * 1 if `spare` descriptors are left behind `fd`, which was the lowest that was free, else 0. Cheap.
+ */
+int plfs_door_has_room(int fd, unsigned int spare);
+
+/**
  * Which file of its pack a handle is on: 1, and it is in `*out`; 0: it is on no file of a pack.
  *
  * Requires:
