@@ -244,23 +244,31 @@ XATTR(int, fail(ENODATA), removexattr, DECLARED(const char *name), DECLARED(name
 
 /* --- What is asked of the file system that a file is on --- */
 
-/* The directory of a name, to be freed. NULL: there is no memory. */
-static char *directory_of(const char *path)
+/* Where the kernel found nothing: the directory, in `at`, of the file of a pack that a path leads
+ * to, and in *name the rest. False: it leads to none, and errno stays. */
+static bool find_packed(const char *path, char at[PATH_MAX], const char **name)
 {
-	const char *slash = strrchr(path, '/');
-	return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("./");
+	int saved = errno, rc = 0;
+	if (saved != ENOENT ||
+		!is_packed(ON_NAME(path, plfs_door_packed_where(AT_FDCWD, path, at)), saved, &rc) ||
+		rc < 0)
+		return false;
+	errno = saved;
+	char *slash = strrchr(at, '/');
+	*name = slash + 1;
+	*slash = 0;
+	return true;
 }
 
 #define OF_FILE_SYSTEM(name, type) \
 	EXPORT int name(const char *restrict path, struct type *restrict out) \
 	{ \
+		char at[PATH_MAX]; \
+		const char *rest; \
 		int rc = REAL(name)(path, out); \
-		if (rc == 0 || !is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW)) \
+		if (rc == 0 || !find_packed(path, at, &rest)) \
 			return rc; \
-		char *dir = directory_of(path); \
-		rc = dir ? REAL(name)(dir, out) : -1; \
-		free(dir); \
-		return rc; \
+		return REAL(name)(*at ? at : "/", out); \
 	} \
 	ALIAS(name, name##64)
 
@@ -268,16 +276,12 @@ OF_FILE_SYSTEM(statfs, statfs);
 OF_FILE_SYSTEM(statvfs, statvfs);
 
 /* realpath of a name of a pack: its directory's, and the name. */
-static char *packed_realpath(const char *path, char *resolved)
+static char *packed_realpath(const char *dir, const char *name, char *resolved)
 {
-	char *dir = directory_of(path), *above = dir ? REAL(realpath)(dir, NULL) : NULL;
-	free(dir);
+	char *above = REAL(realpath)(*dir ? dir : "/", NULL), *whole = NULL;
 	if (!above)
 		return NULL;
-	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-	const char *between = strcmp(above, "/") ? "/" : "";
-	char *whole = NULL;
-	int len = asprintf(&whole, "%s%s%s", above, between, name);
+	int len = asprintf(&whole, "%s%s%s", above, strcmp(above, "/") ? "/" : "", name);
 	free(above);
 	if (len < 0)
 		return NULL;
@@ -295,10 +299,10 @@ static char *packed_realpath(const char *path, char *resolved)
 
 EXPORT char *realpath(const char *restrict path, char *restrict resolved)
 {
+	char at[PATH_MAX];
+	const char *name;
 	char *found = REAL(realpath)(path, resolved);
-	return found || !is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW)
-		       ? found
-		       : packed_realpath(path, resolved);
+	return found || !find_packed(path, at, &name) ? found : packed_realpath(at, name, resolved);
 }
 
 EXPORT char *canonicalize_file_name(const char *path)

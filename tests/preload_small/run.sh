@@ -133,7 +133,7 @@ END
 # reached by several paths, and be empty for another one to replace.
 t_paths() {
     in_m python3 - <<'END'
-import errno, os, stat
+import errno, os, stat, subprocess
 from refused import refused
 os.chdir("m")
 with open("s/f", "w") as file:
@@ -151,6 +151,16 @@ os.symlink("s", "link")
 os.rename("link/f", "s/g")
 os.rename("s/g", "link/f")
 refused(errno.EXDEV, os.rename, "s/f", "f")
+# Where a link to a file leads, also by way of another, is found, and what file system that is on.
+os.symlink("s/g", "to_file"), os.symlink("../to_file", "s/to_link"), os.symlink("s/none", "to_none")
+os.rename("s/f", "s/g")
+for path in "s/g", "to_file", "link/to_link":
+    assert os.path.realpath(path, strict=True) == os.path.realpath("s") + "/g"
+    assert os.statvfs(path).f_bsize == os.statvfs("s").f_bsize
+    assert subprocess.run(["realpath", "-e", path], capture_output=True, check=True).stdout[-5:] == b"/s/g\n"
+    assert subprocess.run(["stat", "-f", "-c", "%T", path], check=False, stdout=subprocess.DEVNULL).returncode == 0
+refused(errno.ENOENT, os.statvfs, "to_none")
+os.rename("s/g", "s/f"), os.unlink("to_file"), os.unlink("s/to_link"), os.unlink("to_none")
 # A new empty file, and one that is empty again: both are new at this time.
 for _ in range(2):
     open("s/stamp", "w").close()

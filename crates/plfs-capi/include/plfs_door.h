@@ -418,6 +418,15 @@ int plfs_door_packed_utimens(int dirfd,
 int plfs_door_packed_is(int dirfd, const char *path, int at_flags);
 
 /**
+ * Where the file of a pack is that `path` is a name of, or leads to by links: 0, and its absolute
+ * path in `out`, which has room for PATH_MAX bytes; or PLFS_NOT_PACKED.
+ *
+ * Requires:
+ * `path` is a C string, `out` has room for PATH_MAX bytes.
+ */
+int plfs_door_packed_where(int dirfd, const char *path, char *out);
+
+/**
  * The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_name`];
  * plfs_closedir frees them. Those that ordinary files of the directory have as well are not among
  * them. PLFS_NOT_PACKED: it has no pack.

@@ -395,6 +395,33 @@ pub unsafe extern "C" fn plfs_door_packed_is(
     unsafe { on_packed(dirfd, path, links_of(at_flags), |_, _, _| Ok(0)) }
 }
 
+/// Where the file of a pack is that `path` is a name of, or leads to by links: 0, and its absolute
+/// path in `out`, which has room for PATH_MAX bytes; or PLFS_NOT_PACKED.
+///
+/// # Safety
+/// `path` is a C string, `out` has room for PATH_MAX bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_where(
+    dirfd: c_int,
+    path: *const c_char,
+    out: *mut c_char,
+) -> c_int {
+    let tell = |_: &Plfs, at: &Path, _: &Stat| {
+        let text = at.as_os_str().as_bytes();
+        if text.len() >= libc::PATH_MAX as usize {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        // SAFETY: the caller promises room for PATH_MAX bytes, and the zero has one of them.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), text.len());
+            out.add(text.len()).write(0);
+        }
+        Ok(0)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { on_packed(dirfd, path, Links::Follow, tell) }
+}
+
 /// The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_name`];
 /// plfs_closedir frees them. Those that ordinary files of the directory have as well are not among
 /// them. PLFS_NOT_PACKED: it has no pack.
