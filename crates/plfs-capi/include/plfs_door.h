@@ -351,7 +351,7 @@ void plfs_door_umask(int mask);
 int plfs_door_packed_open(int dirfd, const char *path, const plfs_packed_how *how, plfs_file **out);
 
 /**
- * 1 if `spare` descriptors are left behind `fd`, which was the lowest that was free, else 0. Cheap.
+ * 1 if `spare` descriptors are left behind `fd`, which was the lowest that was free; else 0.
  */
 int plfs_door_has_room(int fd, unsigned int spare);
 

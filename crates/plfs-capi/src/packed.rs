@@ -225,7 +225,7 @@ fn open(
     Ok(Some(i64::from(fd.into_raw_fd())))
 }
 
-/// 1 if `spare` descriptors are left behind `fd`, which was the lowest that was free, else 0. Cheap.
+/// 1 if `spare` descriptors are left behind `fd`, which was the lowest that was free; else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_door_has_room(fd: c_int, spare: c_uint) -> c_int {
     // Few numbers: nobody counts.
