@@ -3,7 +3,7 @@
 //!
 //! Each module is one section of the document: [`name`], [`mark`], [`backend`] and [`layout`] (1),
 //! [`superblock`] (2), [`index_log`] (3), [`clock`] (4), [`summary`] (5), [`flat_index`] and
-//! [`column`] (6), [`attribute`] (11), [`pack`] (12). Decoders accept any bytes: they never panic,
+//! [`column`] (6), [`attribute`] (11), [`pack`] (12), [`spread`] (13). Decoders accept any bytes: they never panic,
 //! never allocate more than their input justifies, and say with [`Bad`] where and why bytes
 //! contradict the document.
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ pub mod layout;
 pub mod mark;
 pub mod name;
 pub mod pack;
+pub mod spread;
 mod sum;
 pub mod summary;
 pub mod superblock;

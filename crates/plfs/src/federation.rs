@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use plfs_format::Uuid;
 use plfs_format::backend::{Backend, State};
 use plfs_format::name::{self, Name};
+use plfs_format::spread;
 
 use crate::compact::compact_to;
 use crate::config::Config;
@@ -643,6 +644,22 @@ pub fn remove_backend(
         )),
     };
     must_be_empty()?;
+    let must_have_no_names = || match list(
+        store.as_ref(),
+        &path.join(name::ROOT_DIR).join(spread::DIR),
+    )?
+    .is_empty()
+    {
+        true => Ok(()),
+        false => Err(Error::refused(
+            Errno::BUSY,
+            "remove the backend",
+            &path,
+            "flat directories (`plfs layout`) have names in its .plfs/spread, which a drain does \
+                 not move: copy the directories, and remove the old ones",
+        )),
+    };
+    must_have_no_names()?;
     if !lifecycle::lost_and_found(store, &path)?.is_empty() {
         return Err(Error::refused(
             Errno::BUSY,
@@ -654,6 +671,7 @@ pub fn remove_backend(
     }
     thread::sleep(settles);
     must_be_empty()?;
+    must_have_no_names()?;
     for id in of.twins(id)? {
         table.change(id, |backend| match backend.state {
             State::Active => Err(Error::refused(

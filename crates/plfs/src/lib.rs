@@ -50,6 +50,7 @@ pub mod plfsrc;
 mod process;
 mod read;
 mod sessions;
+mod spread;
 pub mod store;
 mod sync;
 mod write;

@@ -5,6 +5,7 @@ mod check_pack;
 mod names;
 mod repack;
 mod small;
+mod spread;
 
 pub use repack::Repacked;
 pub use small::Small;
@@ -20,7 +21,7 @@ use plfs_format::superblock::{FILE_BYTES, Superblock};
 
 use crate::catalog::{self, Flattened, Totalizer, Totals, flatten};
 use crate::compact::{self, Compacted, Usage};
-use crate::config::{Config, is_at_or_below};
+use crate::config::{Config, is_at_or_below, is_built};
 use crate::container::{self, Container, DirectoryLayout, base};
 use crate::error::{At, Error, Result};
 use crate::file::{Access, File, logical_stat};
@@ -30,6 +31,7 @@ use crate::logical::LogicalFile;
 use crate::packs::OpenPack;
 use crate::plain::{Entered, PlainFile};
 use crate::process::{OpenFiles, Process};
+use crate::spread as spread_names;
 use crate::store::writers::{Known, forget_process};
 use crate::store::{Errno, Kind, Links, Open, PosixStore, Stat, Store, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -149,6 +151,9 @@ struct KnownName {
 /// of that many files is listed without reading one twice.
 const KNOWN_MAX: usize = 32_768;
 
+/// What is said of a workload that no directory can be given.
+const NOT_BUILT: &str = "this workload is not in this version, which has auto, shared and small";
+
 /// Whether a file with this stat can have a container: it has the length of a superblock, or a
 /// second name, which may be in one.
 pub fn may_be_logical(stat: &Stat) -> bool {
@@ -226,6 +231,9 @@ impl Plfs {
     pub fn open(&self, path: &Path, options: OpenOptions) -> Result<Opened> {
         if options.access.write {
             self.reap();
+        }
+        if let Some(opened) = self.open_flat(path, options)? {
+            return Ok(opened);
         }
         let may_be_new = options.create && options.writers == Writers::Unknown;
         if let Some(small) = self.small(path, may_be_new)? {
@@ -423,6 +431,10 @@ impl Plfs {
 
     /// What a new file at `path` is for, as its directory or the settings say.
     pub fn workload_of(&self, path: &Path) -> Result<Workload> {
+        if spread_names::is_own(path) {
+            // In a flat directory.
+            return Ok(Workload::Auto);
+        }
         let Process { store, config, layouts, .. } = self.process.as_ref();
         let root = self.root_for(path);
         let dir = path.parent().unwrap_or(&root);
@@ -536,6 +548,20 @@ impl Plfs {
     /// EINVAL for a workload that this version does not have. The same errors as creating a file
     /// there would give if a backend is unknown or not there.
     pub fn set_directory_layout(&self, dir: &Path, layout: Option<&Layout>) -> Result<()> {
+        if let Some(layout) = layout.filter(|it| it.workload == Some(Workload::Flat))
+            && is_built(Workload::Flat)
+        {
+            return self.make_flat(dir, layout);
+        }
+        self.must_not_be_flat(dir)?;
+        if layout.is_some_and(|layout| layout.workload == Some(Workload::Flat)) {
+            return Err(Error::invalid(Errno::INVAL, NOT_BUILT));
+        }
+        self.put_layout(dir, layout)
+    }
+
+    fn put_layout(&self, dir: &Path, layout: Option<&Layout>) -> Result<()> {
+        self.process.spread.forget();
         let root = self.root_for(&dir.join("file"));
         container::set_layout(&self.process.store, &self.process.config, &root, dir, layout)?;
         self.process.layouts.forget();
@@ -670,6 +696,9 @@ impl Plfs {
     /// Stat; logical files have their logical size. Reads no index log if the file is closed
     /// everywhere.
     pub fn stat(&self, path: &Path, links: Links) -> Result<FileStat> {
+        if let Some(stat) = self.stat_flat(path, links)? {
+            return Ok(stat);
+        }
         if let Some((pack, name)) = self.in_pack(path)? {
             return packed_stat(&pack, name);
         }
@@ -771,6 +800,10 @@ impl Plfs {
         path: &Path,
         links: Links,
     ) -> Result<Option<(Container, Superblock)>> {
+        let path = &*match self.placed(path, links) {
+            Err(error) if error.errno() == Errno::NOENT => return Ok(None),
+            other => other?,
+        };
         let stat = match self.process.store.stat(path, links) {
             Ok(stat) if may_be_logical(&stat) => stat,
             _ => return Ok(None),

@@ -12,6 +12,7 @@ use crate::in_place::InPlace;
 use crate::logical::LogicalFile;
 use crate::packs::Packs;
 use crate::sessions::Sessions;
+use crate::spread;
 use crate::store::Store;
 use crate::store::writers::Writers;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -38,6 +39,7 @@ pub(crate) struct Process {
     pub(crate) in_place: Arc<InPlace>,
     pub(crate) layouts: Layouts,
     pub(crate) packs: Packs,
+    pub(crate) spread: spread::Known,
 }
 
 impl Process {
@@ -53,6 +55,7 @@ impl Process {
             in_place: Arc::default(),
             layouts: Layouts::default(),
             packs: Packs::default(),
+            spread: spread::Known::default(),
         }
     }
 

@@ -451,7 +451,7 @@ fn put_exclusive(
 }
 
 /// The bytes of a small file; `None` if there is none.
-pub(super) fn read(store: &dyn Store, path: &Path) -> Result<Option<Vec<u8>>> {
+pub(crate) fn read(store: &dyn Store, path: &Path) -> Result<Option<Vec<u8>>> {
     let file = match store.open(path, Open::READ) {
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         other => other.at("open", path)?,

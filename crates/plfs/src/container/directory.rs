@@ -121,6 +121,10 @@ impl Layouts {
         }
         let mut found = DirectoryLayout { root: root.to_path_buf(), ..Default::default() };
         for above in dir.ancestors() {
+            if above.file_name().is_some_and(|name| name == name::ROOT_DIR) {
+                // A shadow of a flat directory, which has said all.
+                break;
+            }
             if let Some(layout) = own_layout(store, above)? {
                 found.add(layout, above);
             }
@@ -202,7 +206,7 @@ pub fn set_layout(
             }
         };
     };
-    if layout.workload.is_some_and(|workload| !is_built(workload)) {
+    if layout.workload.is_some_and(|workload| !is_built(workload) && workload != Workload::Flat) {
         return Err(Error::invalid(
             Errno::INVAL,
             "this workload is not in this version, which has auto, shared and small",

@@ -14,7 +14,9 @@ mod pack;
 
 pub(crate) use attributes::dir_mode;
 pub use attributes::{chmod, chown};
-pub(crate) use backends::{Table, check_table, identity_of as identity_at, path_of};
+pub(crate) use backends::{
+    Table, check_table, identity_of as identity_at, path_of, read as read_text,
+};
 pub use clock::{cover_all, raise_clock, read_clock, wall_clock, write_clock};
 pub(crate) use clock::{goes_by_wall_clock, touch_dir};
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
 use crate::file::Access;
 use crate::lifecycle;
+use crate::spread::How;
 use crate::store::machine::{boot_time_ns, random_u64};
 use crate::store::{Errno, Kind, Links, Time};
 use crate::sync::atomic::Ordering;
@@ -98,6 +99,9 @@ impl Plfs {
     /// Of a name that a pack and an ordinary file have both go.
     pub fn unlink(&self, path: &Path) -> Result<()> {
         must_not_be_of_pack(path, "remove")?;
+        if self.unlink_flat(path)? {
+            return Ok(());
+        }
         if let Some((pack, name)) = self.in_pack(path)? {
             return self.unlink_packed(&pack, name, path);
         }
@@ -108,6 +112,9 @@ impl Plfs {
 
     /// Removes an empty directory. One that has nothing but its layout is empty.
     pub fn rmdir(&self, path: &Path) -> Result<()> {
+        if self.rmdir_flat(path)? {
+            return Ok(());
+        }
         match self.process.store.rmdir(path) {
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             other => return other.at("remove the directory", path),
@@ -148,6 +155,9 @@ impl Plfs {
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         must_not_be_of_pack(from, "rename")?;
         super::must_be_no_layout(to)?;
+        if self.rename_flat(from, to, How::Rename)? {
+            return Ok(());
+        }
         if let Some(done) = self.rename_packed(from, to)? {
             return Ok(done);
         }
@@ -185,7 +195,7 @@ impl Plfs {
 
     /// Makes a logical file durable, with what this process has written to it. Nothing if `path` is
     /// none, or may not be read.
-    fn make_durable(&self, path: &Path) -> Result<()> {
+    pub(super) fn make_durable(&self, path: &Path) -> Result<()> {
         match self.container_behind(path, Links::Stay) {
             Ok(Some(_)) => {}
             _ => return Ok(()),
@@ -229,6 +239,13 @@ impl Plfs {
 
     /// Sets permission bits of any file or directory.
     pub fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
+        let of_dir = |path: &Path| self.process.store.chmod(path, mode).at("set the mode of", path);
+        if self.change_flat(path, of_dir)? {
+            return Ok(());
+        }
+        if let Some(done) = self.at_place(path, Links::Follow, |path| self.chmod(path, mode))? {
+            return Ok(done);
+        }
         if let Some(file) = self.open_packed(path, OpenOptions::create())? {
             return file.chmod(mode);
         }
@@ -246,6 +263,16 @@ impl Plfs {
         gid: Option<u32>,
         links: Links,
     ) -> Result<()> {
+        let of_dir = |path: &Path| {
+            self.process.store.chown(path, uid, gid, links).at("set the owner of", path)
+        };
+        if self.change_flat(path, of_dir)? {
+            return Ok(());
+        }
+        let of_file = |path: &Path| self.chown(path, uid, gid, links);
+        if let Some(done) = self.at_place(path, links, of_file)? {
+            return Ok(done);
+        }
         if let Some(file) = self.open_packed(path, OpenOptions::create())? {
             return file.chown(uid, gid);
         }
@@ -265,6 +292,10 @@ impl Plfs {
     /// Sets times of any file or directory; `None` leaves one as it is. They stay until data is
     /// written.
     pub fn set_times(&self, path: &Path, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
+        let of_file = |path: &Path| self.set_times(path, atime, mtime);
+        if let Some(done) = self.at_place(path, Links::Follow, of_file)? {
+            return Ok(done);
+        }
         if let Some(file) = self.open_packed(path, OpenOptions::create())? {
             return file.set_times(atime, mtime);
         }

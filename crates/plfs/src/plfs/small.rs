@@ -294,6 +294,9 @@ impl Plfs {
 
     /// The names in a directory that programs see, those of its pack as well, each once.
     pub fn list(&self, dir: &Path) -> Result<Vec<Entry>> {
+        if let Some(entries) = self.list_flat(dir)? {
+            return Ok(entries);
+        }
         let mut entries = self.process.store.list(dir).at("list", dir)?;
         entries.retain(|entry| !container::is_hidden(&entry.name));
         let Some(pack) = self.pack(dir)? else { return Ok(entries) };

@@ -19,7 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["catalog", "read", "write"],
     &["lifecycle"],
     &["autocommit", "compact", "in_place", "pack", "sessions"],
-    &["federation"],
+    &["federation", "spread"],
     &["logical", "packs"],
     &["process"],
     &["plain"],

@@ -160,7 +160,6 @@ fn what_is_no_layout_is_refused_and_never_guessed() {
         (b"plfs-layout 1\nstreams 0\n", false, "a value is none that its key can have"),
         (b"plfs-layout 1\nstripes 4\n", false, "a key is none of workload, streams and backends"),
         (b"plfs-layout 2\nstreams 4\n", true, "needs a newer PLFS"),
-        (b"plfs-layout 1\nworkload flat\n", true, "the workload flat is not in this version"),
         (&[b'\n'; 10_000], false, "too long"),
     ] {
         put(&memory, "/m/a/.plfs-layout", text);
@@ -201,7 +200,6 @@ fn a_check_names_the_layouts_by_which_no_file_can_be_made() {
         (&b"plfs-layout 1\nstreams 0\n"[..], Health::Corrupt),
         (b"", Health::Corrupt),
         (b"plfs-layout 2\n", Health::Unknown),
-        (b"plfs-layout 1\nworkload flat\n", Health::Unknown),
         (b"plfs-layout 1\nbackends beef\n", Health::Unknown),
     ] {
         put(&memory, "/m/a/.plfs-layout", text);

@@ -16,6 +16,7 @@ mod damage;
 mod death;
 mod doubt;
 mod federation;
+mod flat;
 mod index_parts;
 mod layers;
 mod layout;

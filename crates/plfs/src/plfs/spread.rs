@@ -1,0 +1,277 @@
+//! Names in directories of the workload flat (docs/decisions/0022): the calls of [`Plfs`] with a
+//! path there are calls on the path where the name lies.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use plfs_format::layout::{Layout, Workload};
+
+use super::{FileStat, OpenOptions, Opened, Plfs};
+use crate::container;
+use crate::error::{At, Error, Result};
+use crate::spread::{Found, How, Names};
+use crate::store::{Errno, Kind, Links, Stat};
+
+/// Symbolic links that lead to each other at most, as Linux has it (path_resolution(7)).
+const LINKS_MAX: usize = 40;
+/// How often a name is looked up that moves.
+const TRIES: usize = 100;
+
+impl Plfs {
+    fn with_names<T>(&self, call: impl FnOnce(&Names<'_>) -> Result<T>) -> Result<T> {
+        call(&Names {
+            store: self.process.store.as_ref(),
+            known: &self.process.spread,
+            mounts: &self.process.config.mounts,
+            remove: &|path| self.unlink(path),
+            make_durable: &|path| self.make_durable(path),
+        })
+    }
+
+    /// Whether the names of the directory `dir` are spread over backends: then only libplfs finds
+    /// them. Costs a stat for each directory above it, and nothing for half a second after that.
+    pub fn is_flat(&self, dir: &Path) -> Result<bool> {
+        self.with_names(|names| names.dir(dir)).map(|dir| dir.is_some())
+    }
+
+    /// Makes the empty directory `dir` one of the workload flat. So are those that are made in it.
+    /// Durable on return; other processes know it within a second.
+    pub fn make_flat(&self, dir: &Path, layout: &Layout) -> Result<()> {
+        let refuse = |errno, why| Err(Error::refused(errno, "make flat", dir, why));
+        self.process.spread.forget();
+        if dir.parent().is_some_and(|above| matches!(self.is_flat(above), Ok(true))) {
+            return refuse(Errno::INVAL, "the directory above it is flat, and so is it");
+        }
+        if self.own_layout(dir)?.is_none_or(|own| own.workload != Some(Workload::Flat))
+            && !self.list(dir)?.is_empty()
+        {
+            return refuse(Errno::NOTEMPTY, "it has files, which would not be found any more");
+        }
+        let layout = Layout { workload: Some(Workload::Flat), ..layout.clone() };
+        self.put_layout(dir, Some(&layout))
+    }
+
+    /// Before the layout of `dir` says something other than flat: an error if it has names, which
+    /// nobody would find.
+    pub(super) fn must_not_be_flat(&self, dir: &Path) -> Result<()> {
+        self.process.spread.forget();
+        self.with_names(|names| match names.dir(dir)? {
+            Some(flat) if flat.home == dir => names.empty(&flat, dir),
+            Some(_) => Err(Error::refused(
+                Errno::INVAL,
+                "set the layout of",
+                dir,
+                "it lies in a flat directory, and has the layout of that",
+            )),
+            None => Ok(()),
+        })
+    }
+
+    /// What a name of a flat directory is, and the path of it, which is another if `links` are
+    /// followed. `None`: the path leads out of all flat directories, to `Err(path)`.
+    fn followed(
+        &self,
+        path: &Path,
+        links: Links,
+    ) -> Result<Option<std::result::Result<(PathBuf, Found), PathBuf>>> {
+        let mut at = Cow::Borrowed(path);
+        for _ in 0..=LINKS_MAX {
+            match self.with_names(|names| names.find(&at, false))? {
+                None if matches!(at, Cow::Borrowed(_)) => return Ok(None),
+                None => return Ok(Some(Err(at.into_owned()))),
+                Some((_, found)) => match &found.link {
+                    Some(text) if links == Links::Follow => {
+                        let above = at.parent().unwrap_or(Path::new("/"));
+                        at = Cow::Owned(above.join(OsStr::from_bytes(text)));
+                    }
+                    _ => return Ok(Some(Ok((at.into_owned(), found)))),
+                },
+            }
+        }
+        Err(Errno::LOOP).at("open", path)
+    }
+
+    /// The path on the storage of what has the name `path`: another one if that is in a flat
+    /// directory. ENOENT if nothing has it. It may be elsewhere a moment later.
+    pub fn placed<'a>(&self, path: &'a Path, links: Links) -> Result<Cow<'a, Path>> {
+        match self.followed(path, links)? {
+            None => Ok(Cow::Borrowed(path)),
+            Some(Err(out)) => Ok(Cow::Owned(out)),
+            Some(Ok((_, found))) if found.stat.is_some() => {
+                Ok(Cow::Owned(found.path().to_path_buf()))
+            }
+            Some(Ok(_)) => Err(Errno::NOENT).at("open", path),
+        }
+    }
+
+    /// Calls `call` with the path on the storage of a name in a flat directory, until that stays
+    /// where it was found. `None`: it is in none.
+    pub(super) fn at_place<T>(
+        &self,
+        path: &Path,
+        links: Links,
+        mut call: impl FnMut(&Path) -> Result<T>,
+    ) -> Result<Option<T>> {
+        for _ in 0..TRIES {
+            match self.placed(path, links)? {
+                Cow::Borrowed(_) => return Ok(None),
+                Cow::Owned(place) => match call(&place) {
+                    Err(error) if error.errno() == Errno::NOENT => {}
+                    other => return other.map(Some),
+                },
+            }
+        }
+        Err(Errno::NOENT).at("open", path)
+    }
+
+    /// [`Plfs::open`] of a name in a flat directory.
+    pub(super) fn open_flat(&self, path: &Path, options: OpenOptions) -> Result<Option<Opened>> {
+        let existing = OpenOptions { create: false, exclusive: false, ..options };
+        let new = OpenOptions { create: true, exclusive: true, ..options };
+        for _ in 0..TRIES {
+            let mut at = Cow::Borrowed(path);
+            if !(options.create && options.exclusive) {
+                match self.followed(path, Links::Follow)? {
+                    None => return Ok(None),
+                    Some(Err(out)) => return self.open(&out, options).map(Some),
+                    Some(Ok((_, found))) if found.is_a(Kind::Dir) && options.access.write => {
+                        return Err(Errno::ISDIR).at("open", path);
+                    }
+                    Some(Ok((_, found))) if found.stat.is_some() => {
+                        match self.open(found.path(), existing) {
+                            Err(error) if error.errno() == Errno::NOENT => continue,
+                            other => return other.map(Some),
+                        }
+                    }
+                    Some(Ok((target, _))) => at = Cow::Owned(target),
+                }
+                if !options.create {
+                    return Err(Errno::NOENT).at("open", path);
+                }
+            }
+            let made = self.with_names(|names| names.create(&at, &mut |path| self.open(path, new)));
+            match made {
+                Err(error) if error.errno() == Errno::EXIST && !options.exclusive => {}
+                other => return other,
+            }
+        }
+        Err(Errno::NOENT).at("open", path)
+    }
+
+    /// [`Plfs::stat`] of a name in a flat directory.
+    pub(super) fn stat_flat(&self, path: &Path, links: Links) -> Result<Option<FileStat>> {
+        match self.followed(path, links)? {
+            None => Ok(None),
+            Some(Err(out)) => self.stat(&out, links).map(Some),
+            Some(Ok((_, found))) => match found.stat {
+                None => Err(Errno::NOENT).at("stat", path),
+                Some(stat) => {
+                    let text = found.link.as_ref().map(|text| text.len() as u64);
+                    let stat = Stat { len: text.unwrap_or(stat.len), ..stat };
+                    self.resolve(found.path(), stat).map(Some)
+                }
+            },
+        }
+    }
+
+    pub(super) fn list_flat(&self, dir: &Path) -> Result<Option<Vec<crate::store::Entry>>> {
+        let at = match self.followed(dir, Links::Follow)? {
+            Some(Ok((at, _)) | Err(at)) => Cow::Owned(at),
+            None => Cow::Borrowed(dir),
+        };
+        let listed = self.with_names(|names| names.list(&at))?;
+        match (listed, at) {
+            // A link led out of it.
+            (None, Cow::Owned(at)) => self.list(&at).map(Some),
+            (listed, _) => Ok(listed),
+        }
+    }
+
+    pub(super) fn unlink_flat(&self, path: &Path) -> Result<bool> {
+        self.with_names(|names| names.unlink(path))
+    }
+
+    /// Whether it was a directory in a flat one. The shadows of one that is flat by its own layout
+    /// are gone then, if it has no names.
+    pub(super) fn rmdir_flat(&self, path: &Path) -> Result<bool> {
+        self.with_names(|names| {
+            if names.rmdir(path)? {
+                return Ok(true);
+            }
+            if let Some(dir) = names.dir(path)? {
+                names.empty(&dir, path)?;
+            }
+            Ok(false)
+        })
+    }
+
+    pub(super) fn rename_flat(&self, from: &Path, to: &Path, how: How) -> Result<bool> {
+        let rename = |from: &Path, to: &Path| {
+            self.rename_with(from, to, || self.process.store.rename(from, to).at("rename", from))
+        };
+        self.with_names(|names| names.rename(from, to, how, &rename))
+    }
+
+    /// Changes a directory that is flat, with its shadows.
+    pub(super) fn change_flat(
+        &self,
+        path: &Path,
+        mut change: impl FnMut(&Path) -> Result<()>,
+    ) -> Result<bool> {
+        let at = match self.followed(path, Links::Follow)? {
+            Some(Ok((at, found))) if found.is_a(Kind::Dir) => at,
+            Some(_) => return Ok(false),
+            None => path.to_path_buf(),
+        };
+        self.with_names(|names| names.on_all(&at, &mut change))
+    }
+
+    /// Makes a directory, with `mode` less the umask.
+    pub fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
+        let mut make =
+            |path: &Path| self.process.store.mkdir(path, mode).at("make the directory", path);
+        match self.with_names(|names| names.create(path, &mut make))? {
+            Some(()) => Ok(()),
+            None => make(path),
+        }
+    }
+
+    /// Makes a symbolic link at `path` with the text `target`.
+    pub fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
+        let store = &self.process.store;
+        let text = crate::spread::link_text(target);
+        let mut make = |path: &Path| store.symlink(&text, path).at("make the link", path);
+        match self.with_names(|names| names.create(path, &mut make))? {
+            Some(()) => Ok(()),
+            None => store.symlink(target, path).at("make the link", path),
+        }
+    }
+
+    /// The text of a symbolic link. EINVAL for what is none.
+    pub fn readlink(&self, path: &Path) -> Result<PathBuf> {
+        match self.with_names(|names| names.find(path, false))? {
+            None => self.process.store.readlink(path).at("read the link", path),
+            Some((_, Found { link: Some(text), .. })) => Ok(OsStr::from_bytes(&text).into()),
+            Some((_, found)) => {
+                let errno = if found.stat.is_some() { Errno::INVAL } else { Errno::NOENT };
+                Err(errno).at("read the link", path)
+            }
+        }
+    }
+
+    /// Gives what is at `from`, a link itself, the name `to` as well. EPERM for a file of a pack.
+    pub fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        if self.packed_stat(from)?.is_some() {
+            return Err(Errno::PERM).at("link", from);
+        }
+        if self.rename_flat(from, to, How::Link)? {
+            return Ok(());
+        }
+        if container::is_hidden(to.file_name().unwrap_or_default()) {
+            return Err(Errno::PERM).at("link", to);
+        }
+        self.process.store.link(from, to).at("link", from)
+    }
+}

@@ -1,0 +1,731 @@
+//! Directories of the workload flat: names on several backends that are one directory for
+//! everybody (docs/decisions/0022), whoever dies or comes in between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use plfs::store::{Errno, Kind, Links, Store};
+use plfs::{Backends, Config, Layout, OpenOptions, Plfs, Result, Workload, add_backend};
+use plfs_testkit::{FaultStore, MemStore, Rng, explored, rounds, seeds};
+
+const DIR: &str = "/m/d";
+const BACKENDS: [&str; 4] = ["/m", "/n", "/o", "/p"];
+
+fn config() -> Config {
+    Config { shared_memory: None, workload: Workload::Auto, ..Config::shared() }
+}
+
+fn node(store: impl Store + 'static) -> Plfs {
+    Plfs::new(Arc::new(store), config())
+}
+
+/// A root /m with three more backends, and a flat directory in it.
+fn memory() -> MemStore {
+    let memory = MemStore::new();
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    for dir in BACKENDS.iter().chain([&DIR]) {
+        memory.mkdir(Path::new(dir), 0o755).unwrap();
+    }
+    for backend in &BACKENDS[1..] {
+        make_plfs(&memory, backend);
+        add_backend(&store, &config(), Path::new("/m"), Path::new(backend)).unwrap();
+    }
+    node(memory.clone()).make_flat(Path::new(DIR), &Layout::default()).unwrap();
+    for dir in BACKENDS.iter().chain([&"/"]) {
+        memory.sync_dir(Path::new(dir)).unwrap();
+    }
+    memory
+}
+
+fn make_plfs(memory: &MemStore, backend: &str) {
+    let plfs = Path::new(backend).join(".plfs");
+    memory.mkdir(&plfs, 0o1777).unwrap();
+    memory.chmod(&plfs, 0o1777).unwrap();
+}
+
+fn at(name: impl AsRef<OsStr>) -> PathBuf {
+    Path::new(DIR).join(name.as_ref())
+}
+
+fn put(plfs: &Plfs, path: &Path, bytes: &[u8]) -> Result<()> {
+    let file = plfs.open(path, OpenOptions { truncate: true, ..OpenOptions::create() })?.file();
+    file.write_at(bytes, 0)?;
+    file.close()
+}
+
+fn put_new(plfs: &Plfs, path: &Path, bytes: &[u8]) -> Result<()> {
+    let file = plfs.open(path, OpenOptions { exclusive: true, ..OpenOptions::create() })?.file();
+    file.write_at(bytes, 0)?;
+    file.close()
+}
+
+fn get(plfs: &Plfs, path: &Path) -> Result<Vec<u8>> {
+    let file = plfs.open(path, OpenOptions::read())?.file();
+    let mut bytes = vec![0; 64];
+    let n = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(n);
+    Ok(bytes)
+}
+
+fn names(plfs: &Plfs, dir: &Path) -> BTreeSet<PathBuf> {
+    let names: Vec<_> = plfs.list(dir).unwrap().into_iter().map(|entry| entry.name).collect();
+    let set: BTreeSet<PathBuf> = names.iter().map(PathBuf::from).collect();
+    assert_eq!(set.len(), names.len(), "a name is there twice: {names:?}");
+    set
+}
+
+fn errno<T>(result: Result<T>) -> Option<Errno> {
+    result.err().map(|error| error.errno())
+}
+
+/// The backend on which a name lies, by its path on the storage.
+fn backend(plfs: &Plfs, path: &Path) -> PathBuf {
+    plfs.placed(path, Links::Stay).unwrap().iter().take(2).collect()
+}
+
+/// Two names on different backends, and one on the first's.
+fn apart(plfs: &Plfs) -> (PathBuf, PathBuf, PathBuf) {
+    let mut by_backend = BTreeMap::<PathBuf, Vec<PathBuf>>::new();
+    for i in 0..40 {
+        let path = at(format!("apart{i}"));
+        put(plfs, &path, b"").unwrap();
+        by_backend.entry(backend(plfs, &path)).or_default().push(path.clone());
+        plfs.unlink(&path).unwrap();
+    }
+    assert_eq!(by_backend.len(), BACKENDS.len());
+    let mut lists = by_backend.into_values().filter(|list| list.len() > 1);
+    let (first, second) = (lists.next().unwrap(), lists.next().unwrap());
+    (first[0].clone(), second[0].clone(), first[1].clone())
+}
+
+/// Nothing is left of a directory that was emptied but its map and one shadow on each backend.
+fn must_be_clean(memory: &MemStore) {
+    for backend in BACKENDS {
+        let spread = Path::new(backend).join(".plfs/spread");
+        let left = memory.list(&spread).unwrap();
+        assert!(left.len() <= 1, "{}: {left:?}", spread.display());
+    }
+}
+
+#[test]
+fn names_lie_on_all_backends_and_are_one_directory() {
+    let memory = memory();
+    let (plfs, other) = (node(memory.clone()), node(memory.clone()));
+    let mut all: Vec<PathBuf> = (0..200).map(|i| at(format!("ckpt.{i:05}"))).collect();
+    all.push(at("x".repeat(255)));
+    all.push(at(OsStr::from_bytes(b"\xff\xfe\n")));
+    for (i, path) in all.iter().enumerate() {
+        put_new(&plfs, path, format!("{i}").as_bytes()).unwrap();
+    }
+    let mut counts = BTreeMap::<PathBuf, usize>::new();
+    for (i, path) in all.iter().enumerate() {
+        assert_eq!(get(&other, path).unwrap(), format!("{i}").as_bytes());
+        assert_eq!(errno(put_new(&other, path, b"")), Some(Errno::EXIST));
+        *counts.entry(backend(&other, path)).or_default() += 1;
+    }
+    assert!(counts.len() == 4 && counts.values().all(|count| *count > 25), "{counts:?}");
+    let wanted: BTreeSet<PathBuf> =
+        all.iter().map(|path| path.file_name().unwrap().into()).collect();
+    assert_eq!(names(&other, Path::new(DIR)), wanted);
+    assert_eq!(errno(get(&plfs, &at("none"))), Some(Errno::NOENT));
+    assert_eq!(errno(put(&plfs, &at("x".repeat(256)), b"")), Some(Errno::NAMETOOLONG));
+    assert_eq!(errno(other.rmdir(Path::new(DIR))), Some(Errno::NOTEMPTY));
+    assert_eq!(names(&plfs, Path::new(DIR)), wanted);
+    for path in &all {
+        other.unlink(path).unwrap();
+        assert_eq!(errno(plfs.unlink(path)), Some(Errno::NOENT));
+    }
+    assert!(names(&plfs, Path::new(DIR)).is_empty());
+    must_be_clean(&memory);
+    plfs.rmdir(Path::new(DIR)).unwrap();
+    assert_eq!(errno(plfs.stat(Path::new(DIR), Links::Stay)), Some(Errno::NOENT));
+}
+
+#[test]
+fn directories_are_flat_in_flat_ones() {
+    let memory = memory();
+    let (plfs, other) = (node(memory.clone()), node(memory.clone()));
+    let sub = at("sub");
+    plfs.mkdir(&sub, 0o755).unwrap();
+    assert_eq!(errno(other.mkdir(&sub, 0o755)), Some(Errno::EXIST));
+    assert_eq!(errno(put(&other, &sub, b"")), Some(Errno::ISDIR));
+    assert_eq!(errno(put_new(&other, &sub, b"")), Some(Errno::EXIST));
+    assert_eq!(errno(other.unlink(&sub)), Some(Errno::ISDIR));
+    assert_eq!(other.stat(&sub, Links::Stay).unwrap().stat.kind, Kind::Dir);
+    assert!(names(&other, &sub).is_empty() && other.is_flat(&sub).unwrap());
+    for i in 0..40 {
+        put(&other, &sub.join(format!("f{i}")), b"deep").unwrap();
+    }
+    let used: BTreeSet<_> = (0..40).map(|i| backend(&plfs, &sub.join(format!("f{i}")))).collect();
+    assert_eq!((used.len(), names(&plfs, &sub).len()), (4, 40));
+    assert_eq!(errno(plfs.rmdir(&sub)), Some(Errno::NOTEMPTY));
+    assert_eq!(get(&plfs, &sub.join("f7")).unwrap(), b"deep");
+    // A rename of it takes one call, or a few if its new name lies elsewhere, whatever it has.
+    for to in ["a", "b", "c", "d", "e", "f", "sub"] {
+        let from = names(&plfs, Path::new(DIR)).pop_first().unwrap();
+        plfs.rename(&at(&from), &at(to)).unwrap();
+        let other = node(memory.clone());
+        assert_eq!(names(&other, Path::new(DIR)), BTreeSet::from([to.into()]));
+        assert_eq!(names(&other, &at(to)).len(), 40);
+        assert_eq!(get(&other, &at(to).join("f39")).unwrap(), b"deep");
+    }
+    assert_eq!(errno(plfs.rename(&sub, &sub.join("x/y"))), Some(Errno::NOENT));
+    assert_eq!(errno(plfs.rename(&sub, &sub.join("x"))), Some(Errno::INVAL));
+    // Over an empty one, and not over another.
+    plfs.mkdir(&at("empty"), 0o700).unwrap();
+    plfs.mkdir(&at("full"), 0o700).unwrap();
+    plfs.mkdir(&at("full").join("x"), 0o700).unwrap();
+    assert_eq!(errno(plfs.rename(&sub, &at("full"))), Some(Errno::NOTEMPTY));
+    plfs.rename(&sub, &at("empty")).unwrap();
+    assert_eq!(names(&plfs, &at("empty")).len(), 40);
+    assert_eq!(plfs.stat(&sub, Links::Stay).err().unwrap().errno(), Errno::NOENT);
+    for i in 0..40 {
+        plfs.unlink(&at("empty").join(format!("f{i}"))).unwrap();
+    }
+    for dir in [at("full").join("x"), at("full"), at("empty")] {
+        plfs.rmdir(&dir).unwrap();
+    }
+    must_be_clean(&memory);
+}
+
+#[test]
+fn links_are_of_the_directory_and_not_of_a_backend() {
+    let memory = memory();
+    let plfs = node(memory.clone());
+    let (a, b, _) = apart(&plfs);
+    put(&plfs, &a, b"one").unwrap();
+    plfs.link(&a, &b).unwrap();
+    let identity = |path: &Path| {
+        let stat = plfs.stat(path, Links::Stay).unwrap().stat;
+        (stat.ino, stat.nlink)
+    };
+    assert_eq!((identity(&a), identity(&a).1), (identity(&b), 2));
+    assert_eq!(errno(plfs.link(&a, &b)), Some(Errno::EXIST));
+    plfs.rename(&a, &b).unwrap();
+    assert_eq!(names(&plfs, Path::new(DIR)).len(), 2);
+    put(&plfs, &b, b"two!").unwrap();
+    assert_eq!(get(&plfs, &a).unwrap(), b"two!");
+    plfs.unlink(&a).unwrap();
+    assert_eq!(get(&plfs, &b).unwrap(), b"two!");
+    // A symbolic link leads where its text says in the directory, wherever its own name lies.
+    let base = b.file_name().unwrap();
+    for i in 0..20 {
+        let link = at(format!("link{i}"));
+        plfs.symlink(Path::new(base), &link).unwrap();
+        assert_eq!(plfs.readlink(&link).unwrap(), Path::new(base));
+        assert_eq!(get(&plfs, &link).unwrap(), b"two!");
+        let stat = |links| plfs.stat(&link, links).unwrap().stat;
+        assert_eq!((stat(Links::Follow).len, stat(Links::Stay).kind), (4, Kind::Symlink));
+        assert_eq!(stat(Links::Stay).len, base.len() as u64);
+        plfs.rename(&link, &at(format!("moved{i}"))).unwrap();
+        assert_eq!(get(&plfs, &at(format!("moved{i}"))).unwrap(), b"two!");
+        plfs.unlink(&at(format!("moved{i}"))).unwrap();
+    }
+    plfs.symlink(Path::new("x"), &at("y")).unwrap();
+    plfs.symlink(Path::new("y"), &at("x")).unwrap();
+    assert_eq!(errno(get(&plfs, &at("x"))), Some(Errno::LOOP));
+    plfs.unlink(&at("x")).unwrap();
+    // What a link leads to is made.
+    put(&plfs, &at("y"), b"made").unwrap();
+    assert_eq!(get(&plfs, &at("x")).unwrap(), b"made");
+    plfs.mkdir(&at("sub"), 0o755).unwrap();
+    plfs.symlink(Path::new("../y"), &at("sub").join("up")).unwrap();
+    assert_eq!(get(&plfs, &at("sub").join("up")).unwrap(), b"made");
+    plfs.symlink(Path::new("sub"), &at("way")).unwrap();
+    assert_eq!(get(&plfs, &at("way").join("up")).unwrap(), b"made");
+    assert_eq!(names(&plfs, &at("way")), BTreeSet::from(["up".into()]));
+}
+
+/// A file that several processes write has its container on its backend.
+#[test]
+fn a_file_that_is_shared_gets_a_container() {
+    let memory = memory();
+    let (plfs, other) = (node(memory.clone()), node(memory.clone()));
+    let (a, b, _) = apart(&plfs);
+    let several = OpenOptions { writers: plfs::Writers::Several, ..OpenOptions::create() };
+    let (one, two) =
+        (plfs.open(&a, several).unwrap().file(), other.open(&a, several).unwrap().file());
+    one.write_at(b"one", 0).unwrap();
+    two.write_at(b"two", 3).unwrap();
+    one.close().unwrap();
+    two.close().unwrap();
+    let logical = plfs.stat(&a, Links::Stay).unwrap();
+    assert!(logical.totals.is_some() && logical.stat.len == 6);
+    plfs.rename(&a, &b).unwrap();
+    assert_eq!(get(&other, &b).unwrap(), b"onetwo");
+    put(&plfs, &a, b"plain").unwrap();
+    plfs.rename(&a, &b).unwrap();
+    assert_eq!(get(&other, &b).unwrap(), b"plain");
+    plfs.unlink(&b).unwrap();
+    must_be_clean(&memory);
+}
+
+/// Nobody takes names for missing that lie where he cannot look.
+#[test]
+fn a_backend_that_is_not_there_is_an_error() {
+    let memory = memory();
+    let plfs = node(memory.clone());
+    for i in 0..40 {
+        put(&plfs, &at(format!("f{i}")), b"x").unwrap();
+    }
+    memory.rename(Path::new("/o"), Path::new("/away")).unwrap();
+    for plfs in [plfs, node(memory.clone())] {
+        let outcome = |i: i32| errno(get(&plfs, &at(format!("f{i}"))));
+        let outcomes: Vec<_> = (0..60).map(|i| outcome(i)).collect();
+        assert!(outcomes.contains(&Some(Errno::IO)), "{outcomes:?}");
+        assert!((0..40).all(|i| outcome(i) != Some(Errno::NOENT)));
+        assert_eq!(errno(plfs.list(Path::new(DIR))), Some(Errno::IO));
+        let removed = errno(plfs.rmdir(Path::new(DIR)));
+        assert!(matches!(removed, Some(Errno::IO | Errno::NOTEMPTY)), "{removed:?}");
+    }
+    memory.rename(Path::new("/away"), Path::new("/o")).unwrap();
+    assert_eq!(names(&node(memory), Path::new(DIR)).len(), 40);
+}
+
+/// The places of the names of a directory do not change when backends come.
+#[test]
+fn a_backend_that_is_added_later_has_no_names_of_old_directories() {
+    let memory = memory();
+    let plfs = node(memory.clone());
+    for i in 0..20 {
+        put(&plfs, &at(format!("f{i}")), b"x").unwrap();
+    }
+    memory.mkdir(Path::new("/q"), 0o755).unwrap();
+    make_plfs(&memory, "/q");
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    add_backend(&store, &config(), Path::new("/m"), Path::new("/q")).unwrap();
+    let plfs = node(memory.clone());
+    assert_eq!(names(&plfs, Path::new(DIR)).len(), 20);
+    let used = |dir: &Path| -> BTreeSet<PathBuf> {
+        (0..60)
+            .map(|i| {
+                let path = dir.join(format!("f{i}"));
+                put(&plfs, &path, b"x").unwrap();
+                backend(&plfs, &path)
+            })
+            .collect()
+    };
+    plfs.mkdir(&at("sub"), 0o755).unwrap();
+    assert_eq!((used(Path::new(DIR)).len(), used(&at("sub")).len()), (4, 5));
+}
+
+/// A backend with names on it stays.
+#[test]
+fn a_backend_with_names_is_not_removed() {
+    let memory = memory();
+    let plfs = node(memory.clone());
+    plfs.mkdir(&at("sub"), 0o755).unwrap();
+    let store: Arc<dyn Store> = Arc::new(memory);
+    let remove = || {
+        plfs::drain(&store, &config(), Path::new("/m"), 1, &[], |_| ControlFlow::Continue(()))
+            .unwrap();
+        plfs::remove_backend(&store, &config(), Path::new("/m"), 1, Duration::ZERO)
+    };
+    assert_eq!(errno(remove()), Some(Errno::BUSY));
+    plfs.rmdir(&at("sub")).unwrap();
+    plfs.rmdir(Path::new(DIR)).unwrap();
+    remove().unwrap();
+}
+
+#[test]
+fn what_would_hide_names_is_refused() {
+    let memory = memory();
+    let plfs = node(memory.clone());
+    let flat = Layout { workload: Some(Workload::Flat), ..Layout::default() };
+    memory.mkdir(Path::new("/m/e"), 0o755).unwrap();
+    put(&plfs, Path::new("/m/e/f"), b"x").unwrap();
+    assert_eq!(errno(plfs.make_flat(Path::new("/m/e"), &flat)), Some(Errno::NOTEMPTY));
+    memory.link(&at(".plfs-layout"), Path::new("/m/e/.plfs-layout")).unwrap();
+    let by_hand = node(memory.clone());
+    for said in [
+        by_hand.list(Path::new("/m/e")).map(drop),
+        get(&by_hand, Path::new("/m/e/f")).map(drop),
+        put(&by_hand, Path::new("/m/e/new"), b""),
+    ] {
+        assert_eq!(errno(said), Some(Errno::OPNOTSUPP));
+    }
+    memory.unlink(Path::new("/m/e/.plfs-layout")).unwrap();
+    assert_eq!(get(&node(memory.clone()), Path::new("/m/e/f")).unwrap(), b"x");
+    put(&plfs, &at("f"), b"x").unwrap();
+    assert_eq!(errno(plfs.set_directory_layout(Path::new(DIR), None)), Some(Errno::NOTEMPTY));
+    assert_eq!(get(&plfs, &at("f")).unwrap(), b"x");
+    // To the same with other backends: those of directories that are made from now on.
+    let listed = Layout { backends: Some(Backends::Listed(vec![0, 1])), ..flat.clone() };
+    plfs.make_flat(Path::new(DIR), &listed).unwrap();
+    assert_eq!(get(&plfs, &at("f")).unwrap(), b"x");
+    plfs.mkdir(&at("sub"), 0o755).unwrap();
+    assert!(plfs.make_flat(&at("sub"), &flat).is_err());
+    assert_eq!(errno(plfs.rename(&at("f"), Path::new("/m/f"))), Some(Errno::XDEV));
+    let plfs = node(memory.clone());
+    assert_eq!(errno(plfs.rename(Path::new("/m/e/f"), &at("g"))), Some(Errno::XDEV));
+    plfs.unlink(&at("f")).unwrap();
+    plfs.rmdir(&at("sub")).unwrap();
+    plfs.set_directory_layout(Path::new(DIR), None).unwrap();
+    put(&plfs, &at("f"), b"ordinary").unwrap();
+    assert_eq!(backend(&plfs, &at("f")), Path::new("/m"));
+}
+
+/// What a directory has, with what is in it: a file's bytes, or what is in a subdirectory.
+fn tree(plfs: &Plfs, dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for name in names(plfs, dir) {
+        let path = dir.join(name);
+        let stat = plfs.stat(&path, Links::Stay).unwrap().stat;
+        if stat.kind == Kind::Dir {
+            all.insert(path.clone(), b"dir".to_vec());
+            all.extend(tree(plfs, &path));
+        } else {
+            all.insert(path.clone(), get(plfs, &path).unwrap());
+        }
+    }
+    all
+}
+
+/// One call on a flat directory that somebody dies in.
+type Act = (&'static str, fn(&Plfs, &Names3) -> Result<()>);
+type Names3 = (PathBuf, PathBuf, PathBuf);
+
+/// What there is before: `a` and `b` on two backends, `c` is free and on the one of `a`; two
+/// directories, one of which is empty.
+fn before(plfs: &Plfs, (a, b, _): &Names3) {
+    put(plfs, a, b"old a").unwrap();
+    put(plfs, b, b"old b").unwrap();
+    for dir in ["empty", "full"] {
+        plfs.mkdir(&at(dir), 0o755).unwrap();
+    }
+    put(plfs, &at("full").join("f"), b"in full").unwrap();
+    put(plfs, &at("empty").join("f"), b"").unwrap();
+    plfs.unlink(&at("empty").join("f")).unwrap();
+}
+
+const ACTS: &[Act] = &[
+    ("create", |plfs, (_, _, c)| put_new(plfs, c, b"")),
+    ("create in a new directory", |plfs, _| put_new(plfs, &at("empty").join("x"), b"")),
+    ("unlink", |plfs, (a, ..)| plfs.unlink(a)),
+    ("mkdir", |plfs, (_, _, c)| plfs.mkdir(c, 0o755)),
+    ("rmdir", |plfs, _| plfs.rmdir(&at("empty"))),
+    ("rename over across", |plfs, (a, b, _)| plfs.rename(a, b)),
+    ("rename over back", |plfs, (a, b, _)| plfs.rename(b, a)),
+    ("rename across", |plfs, (_, b, c)| plfs.rename(b, c)),
+    ("rename beside", |plfs, (a, _, c)| plfs.rename(a, c)),
+    ("link across", |plfs, (_, b, c)| plfs.link(b, c)),
+    ("rename a directory", |plfs, (_, _, c)| plfs.rename(&at("full"), c)),
+    ("rename into a directory", |plfs, (a, ..)| plfs.rename(a, &at("full").join("y"))),
+];
+
+/// Someone dies at each call of each operation; then, if `moved` is set, another one on the same
+/// names. All others see it done or not begun, and can go on.
+#[test]
+fn whoever_dies_in_a_call_has_done_it_or_not_begun() {
+    let mut points = 0;
+    for (what, act) in ACTS {
+        for n in 1.. {
+            let memory = memory();
+            let three = apart(&node(memory.clone()));
+            before(&node(memory.clone()), &three);
+            let old = tree(&node(memory.clone()), Path::new(DIR));
+            let store = FaultStore::new(Arc::new(memory.clone()));
+            let dying = node(store.clone());
+            // It knows the directory already.
+            let _ = dying.stat(&three.2, Links::Stay);
+            store.reset();
+            store.kill_at(n);
+            let done = act(&dying, &three).is_ok() && store.calls() < n;
+            let seen = tree(&node(memory.clone()), Path::new(DIR));
+            let whole = {
+                // The same done whole elsewhere.
+                let memory = self::memory();
+                let plfs = node(memory.clone());
+                let three = apart(&plfs);
+                before(&plfs, &three);
+                act(&plfs, &three).unwrap();
+                tree(&node(memory), Path::new(DIR))
+            };
+            assert!(seen == old || seen == whole, "{what}, dead at {n}: {seen:?} of {old:?}");
+            assert!(!done || seen == whole, "{what}: {seen:?}");
+            points += 1;
+            // Who comes next does it, if it was not done.
+            let next = node(memory.clone());
+            if seen == old {
+                act(&next, &three).unwrap_or_else(|error| panic!("{what}, dead at {n}: {error}"));
+            }
+            assert_eq!(tree(&next, Path::new(DIR)), whole, "{what} after a death at {n}");
+            // Then all can be removed.
+            let mut paths: Vec<_> = whole.into_iter().collect();
+            paths.reverse();
+            for (path, bytes) in paths {
+                let removed = match &bytes[..] {
+                    b"dir" => next.rmdir(&path),
+                    _ => next.unlink(&path),
+                };
+                removed.unwrap_or_else(|error| panic!("{what}, dead at {n}: {error}"));
+            }
+            next.rmdir(Path::new(DIR)).unwrap();
+            if done {
+                break;
+            }
+        }
+    }
+    explored(points, "crash points");
+}
+
+/// A power cut after an operation that returned: what was there before stays, renames across
+/// backends are durable, and none leaves a name without anything.
+#[test]
+fn a_power_cut_leaves_one_of_two_names() {
+    for seed in seeds(rounds("PLFS_FLAT_CUTS", 30)) {
+        let memory = memory();
+        let three = apart(&node(memory.clone()));
+        let (a, b, _) = &three;
+        let plfs = node(memory.clone());
+        for (path, bytes) in [(a, b"old a"), (b, b"old b")] {
+            put(&plfs, path, bytes).unwrap();
+            plfs.open(path, OpenOptions::create()).unwrap().file().sync().unwrap();
+            let place = plfs.placed(path, Links::Stay).unwrap().into_owned();
+            memory.sync_dir(place.parent().unwrap()).unwrap();
+        }
+        let mut rng = Rng::new(seed);
+        let store = FaultStore::new(Arc::new(memory.clone()));
+        let dying = node(store.clone());
+        let n = 1 + rng.below(60);
+        store.kill_at(n);
+        let done = dying.rename(a, b).is_ok();
+        let left = node(memory.crash_with(rng.next_u64()));
+        let (at_a, at_b) = (get(&left, a), get(&left, b));
+        match (at_a.as_deref(), at_b.as_deref()) {
+            (Ok(b"old a"), Ok(b"old b")) if !done => {}
+            // To this store a rename between two directories is two changes, until both are synced.
+            (Ok(b"old a"), Ok(b"old a")) if !done => {}
+            (Err(error), Ok(b"old a")) if error.errno() == Errno::NOENT => {}
+            other => panic!("seed {seed}, dead at {n}, done {done}: {other:?}"),
+        }
+    }
+    explored(rounds("PLFS_FLAT_CUTS", 30), "power losses");
+}
+
+/// Threads of nodes of their own that do this until the first is done.
+fn race(memory: &MemStore, first: impl FnOnce(&Plfs) + Send, others: &[&(dyn Fn(&Plfs) + Sync)]) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for other in others {
+            let done = &done;
+            scope.spawn(move || {
+                let plfs = node(memory.clone());
+                while !done.load(Ordering::Relaxed) {
+                    other(&plfs);
+                }
+            });
+        }
+        first(&node(memory.clone()));
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Who looks while others rename over a name finds what it was or what it becomes.
+#[test]
+fn a_name_that_is_replaced_is_always_there() {
+    let memory = memory();
+    let (a, b, c) = apart(&node(memory.clone()));
+    for target in [&a, &b] {
+        put(&node(memory.clone()), target, b"first").unwrap();
+        let looks = AtomicU64::new(0);
+        race(
+            &memory,
+            |plfs| {
+                for i in 0..rounds("PLFS_FLAT_RACES", 200) {
+                    let from = if i % 2 == 0 { &c } else { &at(format!("tmp{i}")) };
+                    put(plfs, from, b"other").unwrap();
+                    plfs.rename(from, target).unwrap();
+                    assert_eq!(errno(get(plfs, from)), Some(Errno::NOENT));
+                }
+            },
+            &[&|plfs| {
+                let bytes = get(plfs, target).unwrap();
+                assert!(bytes == b"first" || bytes == b"other", "{bytes:?}");
+                assert_eq!(plfs.stat(target, Links::Stay).unwrap().stat.len, 5);
+                assert!(names(plfs, Path::new(DIR)).len() <= 2);
+                looks.fetch_add(1, Ordering::Relaxed);
+            }],
+        );
+        assert!(looks.load(Ordering::Relaxed) > 0);
+        node(memory.clone()).unlink(target).unwrap();
+    }
+    must_be_clean(&memory);
+}
+
+/// Of several that make, rename or remove the same name at once one does it.
+#[test]
+fn a_race_for_a_name_has_one_winner() {
+    let memory = memory();
+    let plfs = node(memory.clone());
+    let (a, b, c) = apart(&plfs);
+    let won = |acts: &[&(dyn Fn(&Plfs) -> Result<()> + Sync)]| -> usize {
+        let barrier = std::sync::Barrier::new(acts.len());
+        thread::scope(|scope| {
+            let threads: Vec<_> = acts
+                .iter()
+                .map(|act| {
+                    let (memory, barrier) = (&memory, &barrier);
+                    scope.spawn(move || {
+                        let plfs = node(memory.clone());
+                        let _ = plfs.is_flat(Path::new(DIR));
+                        barrier.wait();
+                        act(&plfs)
+                    })
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| match thread.join().unwrap() {
+                    Ok(()) => 1,
+                    Err(error) => {
+                        let errno = error.errno();
+                        assert!(
+                            matches!(errno, Errno::EXIST | Errno::NOENT | Errno::ISDIR),
+                            "{error}"
+                        );
+                        0
+                    }
+                })
+                .sum()
+        })
+    };
+    for _ in 0..rounds("PLFS_FLAT_RACES", 200) {
+        assert_eq!(
+            won(&[&|plfs| put_new(plfs, &a, b"1"), &|plfs| put_new(plfs, &a, b"2"), &|plfs| plfs
+                .mkdir(&a, 0o755),]),
+            1
+        );
+        if plfs.stat(&a, Links::Stay).unwrap().stat.kind == Kind::Dir {
+            plfs.rmdir(&a).unwrap();
+            put(&plfs, &a, b"3").unwrap();
+        }
+        // To two names, and away: beside it and across.
+        assert_eq!(
+            won(&[&|plfs| plfs.rename(&a, &b), &|plfs| plfs.rename(&a, &c), &|plfs| plfs
+                .unlink(&a),]),
+            1
+        );
+        let left = names(&plfs, Path::new(DIR));
+        assert!(left.len() <= 1, "{left:?}");
+        for name in left {
+            plfs.unlink(&at(name)).unwrap();
+        }
+        // Two files to one name, on all ways.
+        put(&plfs, &a, b"a").unwrap();
+        put(&plfs, &c, b"c").unwrap();
+        assert_eq!(won(&[&|plfs| plfs.rename(&a, &b), &|plfs| plfs.rename(&c, &b)]), 2);
+        assert_eq!(names(&plfs, Path::new(DIR)).len(), 1);
+        assert!(matches!(get(&plfs, &b).unwrap()[..], [b'a' | b'c']));
+        plfs.unlink(&b).unwrap();
+        assert!(names(&plfs, Path::new(DIR)).is_empty());
+    }
+    must_be_clean(&memory);
+}
+
+/// A directory that goes takes nothing with it that somebody was told is there.
+#[test]
+fn a_directory_is_removed_empty_or_not_at_all() {
+    let memory = memory();
+    let sub = at("sub");
+    let (removed, made) = (AtomicU64::new(0), AtomicU64::new(0));
+    race(
+        &memory,
+        |plfs| {
+            while removed.load(Ordering::Relaxed) < rounds("PLFS_FLAT_RACES", 200) {
+                let name = sub.join(format!("f{}", made.load(Ordering::Relaxed) % 50));
+                match put_new(plfs, &name, b"x") {
+                    Ok(()) => {
+                        made.fetch_add(1, Ordering::Relaxed);
+                        assert_eq!(get(plfs, &name).unwrap(), b"x");
+                        assert_eq!(names(plfs, &sub).len(), 1);
+                        plfs.unlink(&name).unwrap();
+                    }
+                    Err(error) => assert_eq!(error.errno(), Errno::NOENT, "{error}"),
+                }
+            }
+        },
+        &[
+            &|plfs| match plfs.rmdir(&sub) {
+                Ok(()) => drop(removed.fetch_add(1, Ordering::Relaxed)),
+                Err(error) => {
+                    assert!(matches!(error.errno(), Errno::NOENT | Errno::NOTEMPTY), "{error}")
+                }
+            },
+            &|plfs| match plfs.mkdir(&sub, 0o755) {
+                Ok(()) => {}
+                Err(error) => assert_eq!(error.errno(), Errno::EXIST, "{error}"),
+            },
+        ],
+    );
+    assert!(made.load(Ordering::Relaxed) > 0);
+    let plfs = node(memory.clone());
+    let _ = plfs.rmdir(&sub);
+    assert!(names(&plfs, Path::new(DIR)).is_empty());
+    plfs.rmdir(Path::new(DIR)).unwrap();
+}
+
+/// Random calls of several nodes, against an ordinary directory in the same store. What directories
+/// others have renamed or removed is believed for half a second, so all nodes are new then.
+#[test]
+fn random_calls_are_those_of_an_ordinary_directory() {
+    for seed in seeds(rounds("PLFS_FLAT_SEEDS", 20)) {
+        let memory = memory();
+        memory.mkdir(Path::new("/m/plain"), 0o755).unwrap();
+        let mut rng = Rng::new(seed);
+        let mut nodes: Vec<Plfs> = (0..3).map(|_| node(memory.clone())).collect();
+        let model = node(memory.clone());
+        let mut told = Vec::new();
+        for step in 0..300 {
+            let plfs = &nodes[rng.below(3) as usize];
+            let mut any = || {
+                let mut path = PathBuf::new();
+                for _ in 0..1 + rng.below(2) {
+                    path.push(["a", "b", "c", "d", "e", "f", "g"][rng.below(7) as usize]);
+                }
+                path
+            };
+            let (from, to) = (any(), any());
+            let what = rng.below(8);
+            let bytes = [b'0' + (step % 10) as u8];
+            let act = |plfs: &Plfs, dir: &str| -> std::result::Result<(), Errno> {
+                let (from, to) = (Path::new(dir).join(&from), Path::new(dir).join(&to));
+                match what {
+                    0 => put_new(plfs, &from, &bytes),
+                    1 => put(plfs, &from, &bytes),
+                    2 => plfs.unlink(&from),
+                    3 => plfs.mkdir(&from, 0o755),
+                    4 => plfs.rmdir(&from),
+                    5 | 6 => plfs.rename(&from, &to),
+                    _ => plfs.link(&from, &to),
+                }
+                .map_err(|error| error.errno())
+            };
+            let (got, wanted) = (act(plfs, DIR), act(&model, "/m/plain"));
+            told.push(format!("{what} {} {}: {wanted:?}", from.display(), to.display()));
+            let is_same = match (&got, &wanted) {
+                (Ok(()), Ok(())) => true,
+                // Which of several reasons a call fails for is the file system's to say.
+                (Err(_), Err(_)) => true,
+                _ => false,
+            };
+            assert!(is_same, "seed {seed}: {got:?}, not {wanted:?}: {told:#?}");
+            if matches!(what, 4..=6) {
+                nodes = (0..3).map(|_| node(memory.clone())).collect();
+            }
+            let below = |plfs: &Plfs, dir: &str| -> BTreeMap<PathBuf, Vec<u8>> {
+                let all = tree(plfs, Path::new(dir)).into_iter();
+                all.map(|(path, it)| (path.strip_prefix(dir).unwrap().into(), it)).collect()
+            };
+            let plfs = &nodes[rng.below(3) as usize];
+            assert_eq!(below(plfs, DIR), below(&model, "/m/plain"), "seed {seed}: {told:#?}");
+        }
+    }
+}
