@@ -135,9 +135,11 @@ static bool hidden(int fd, const char *name)
 	       PLFS_ALWAYS(plfs_door_hidden(name)) && path_is_managed(fd, name);
 }
 
+/* Or the map of a flat directory, whose names libplfs does not give here: an error. */
 static bool is_pack(const char *name)
 {
-	return PLFS_ALWAYS(plfs_door_hidden(name)) == PLFS_HIDDEN_PACK;
+	int what = PLFS_ALWAYS(plfs_door_hidden(name));
+	return what == PLFS_HIDDEN_PACK || what == PLFS_HIDDEN_MAP;
 }
 
 EXPORT struct dirent *readdir(DIR *dir)

@@ -92,8 +92,12 @@ bool path_is_taken(int dirfd, const char *path)
 {
 	int saved = errno, rc = 0,
 	    said = ON_NAME(path, plfs_door_packed_is(dirfd, path, AT_SYMLINK_NOFOLLOW));
+	bool known = is_packed(said, saved, &rc);
+	/* In a flat directory names are not the kernel's to make. */
+	if (known && rc < 0 && errno == EOPNOTSUPP)
+		return true;
 	/* ENOTDIR: it has the name, but the path ends as that of a directory. */
-	bool yes = is_packed(said, saved, &rc) && (rc == 0 || errno == ENOTDIR);
+	bool yes = known && (rc == 0 || errno == ENOTDIR);
 	bool own = !yes && path_is_hidden(dirfd, path);
 	errno = yes ? EEXIST : own ? EPERM : saved;
 	return yes || own;

@@ -114,6 +114,11 @@ static int64_t do_mkdir(char **w)
 	return plfs_mkdir(w[0], 0777);
 }
 
+static int64_t do_flat(char **w)
+{
+	return plfs_make_flat(w[0]);
+}
+
 static int64_t do_rmdir(char **w)
 {
 	return plfs_rmdir(w[0]);
@@ -207,6 +212,7 @@ static const struct command commands[] = {
 	{"unlink", do_unlink},
 	{"mkdir", do_mkdir},
 	{"rmdir", do_rmdir},
+	{"flat", do_flat},
 	{"list", do_list},
 	{"chmod", do_chmod},
 	{"chown", do_chown},

@@ -187,6 +187,8 @@ class Door:
     commits = ["sync", "datasync", "close", "exit", "exec", "unlock"]
     acquires = ["open", "sync", "lock"]
     is_plfs = True
+    # Directories that have bytes of files, beside the storage.
+    backends = ()
     # A new file is one of the file system below, with its limits.
     is_born_plain = False
     # Seconds until a node has seen what another did to names.
@@ -234,6 +236,9 @@ class Door:
         for small in False, True:
             layout = [self.plfs, "layout", "--workload", "small", self.storage(small)]
             subprocess.check_call(layout, stdout=subprocess.DEVNULL)
+
+    def prepare(self, directory):
+        """An empty directory is for a behaviour."""
 
     def stop(self):
         for process in sum(self.idle.values(), []):
@@ -366,6 +371,43 @@ def born_plain(of):
     return Auto
 
 
+def flat(of):
+    """Directories of the workload flat over four backends, which the engine alone finds files in. A
+    file that two processes of the node write becomes a container on its backend."""
+
+    class Flat(born_plain(of)):
+        lacks = dict(
+            of.lacks,
+            container="a new file is plain",
+            small="names and bytes lie on several backends",
+            layouts="a directory in a flat one has the layout of that",
+        )
+
+        def start(self):
+            super().start()
+            self.backends = [f"{self.work}/backend{i}" for i in range(3)]
+            for backend in self.backends:
+                os.makedirs(f"{backend}/.plfs")
+                os.chmod(f"{backend}/.plfs", 0o1777)
+                add = [self.plfs, "backend", "add", self.storage(), backend]
+                subprocess.check_call(add, stdout=subprocess.DEVNULL)
+            self.layer = Process(self, 0, 0)
+
+        def prepare(self, directory):
+            if directory.startswith(self.storage() + "/"):
+                self.layer.call("flat", directory)
+                # The first name makes its shadows, which behaviours do not count.
+                self.layer.directory = directory
+                self.layer.write("first", b"")
+                self.layer.on_names("unlink", "first")
+
+        def stop(self):
+            self.layer.end()
+            super().stop()
+
+    return Flat
+
+
 class FuseSmall(Fuse):
     """A mount of small directories: new files go to packs. One for all nodes: what another one sees
     a second later (P2) is a matter of the engine's tests."""
@@ -441,6 +483,8 @@ DOORS = {
     "rust-auto": born_plain(Rust),
     "c": C,
     "c-auto": born_plain(C),
+    "rust-flat": flat(Rust),
+    "c-flat": flat(C),
     "preload": Preload,
     "preload-auto": born_plain(Preload),
     "preload-small": PreloadSmall,
@@ -466,6 +510,7 @@ class World:
         for directory in {self.door.place(0), self.door.place(0, small=True)}:
             os.makedirs(f"{directory}/{name}")
             os.chmod(f"{directory}/{name}", 0o777)
+            door.prepare(f"{directory}/{name}")
         self.small = f"{self.door.place(0, small=True)}/{name}"
 
     def process(self, node=0, user=0):
@@ -504,10 +549,9 @@ class World:
 
     def used_kib(self):
         """What all files take on the storage."""
-        done = subprocess.run(
-            ["du", "-sk", self.door.storage()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        return int(done.stdout.split()[0])
+        du = ["du", "-skc", self.door.storage(), *self.door.backends]
+        done = subprocess.run(du, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return int(done.stdout.split()[-2])
 
     def flatten(self, name):
         if self.door.is_plfs:

@@ -445,6 +445,18 @@ int plfs_opendir(const char *path, plfs_dir **out);
 const char *plfs_readdir(plfs_dir *dir);
 
 /**
+ * Makes the directory `path`, which has to be empty, a flat one: the names of files in it, and in
+ * directories that are made in it, are spread over all backends of its root, so that creates do
+ * not wait for one metadata server. From then on its names are found by these functions only, not
+ * by the system's, nor by programs under `plfs run` or in a mount, which are refused there.
+ * -ENOTEMPTY if it is not empty. Durable on return; other processes know it within a second.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_make_flat(const char *path);
+
+/**
  * Frees a listing.
  *
  * Requires:

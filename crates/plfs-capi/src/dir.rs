@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use plfs_core::store::Errno;
 
+use crate::path::on_path;
 use crate::{Failure, absolute, call, path_arg, plfs};
 
 /// An open directory listing.
@@ -57,6 +58,25 @@ pub unsafe extern "C" fn plfs_readdir(dir: *mut PlfsDir) -> *const c_char {
     let Some(dir) = (unsafe { dir.as_mut() }) else { return std::ptr::null() };
     dir.next += 1;
     dir.name(dir.next - 1).map_or(std::ptr::null(), |(name, _)| name.as_ptr())
+}
+
+/// Makes the directory `path`, which has to be empty, a flat one: the names of files in it, and in
+/// directories that are made in it, are spread over all backends of its root, so that creates do
+/// not wait for one metadata server. From then on its names are found by these functions only, not
+/// by the system's, nor by programs under `plfs run` or in a mount, which are refused there.
+/// -ENOTEMPTY if it is not empty. Durable on return; other processes know it within a second.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_make_flat(path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        on_path(path, |path| {
+            let own = plfs()?.own_layout(path)?.unwrap_or_default();
+            Ok(plfs()?.make_flat(path, &own).map(|()| 0)?)
+        })
+    }
 }
 
 /// Frees a listing.

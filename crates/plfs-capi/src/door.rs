@@ -26,7 +26,7 @@ use syscalls::{Sysno, syscall2};
 use crate::attributes::{BLOCK_BYTES, process_lock_fd};
 use crate::handle::{PlfsFile, access_of, handle, open_for};
 use crate::io::seek;
-use crate::packed::{PLFS_IS_PACKED, must_not_lead_through_file};
+use crate::packed::{PLFS_IS_PACKED, must_not_be_flat, must_not_lead_through_file};
 use crate::path::{
     may_change_names, may_chown, may_rename, must_be_no_dir, must_own, packed_if, truncate,
 };
@@ -828,6 +828,7 @@ unsafe fn unlink_at(dirfd: c_int, path: *const c_char, at: &Path) -> Result<i64>
     match rustix::fs::unlinkat(dir, path, AtFlags::empty()) {
         Err(Errno::NOENT) => {
             must_not_lead_through_file(at)?;
+            must_not_be_flat(at)?;
             return Err(Errno::NOENT.into());
         }
         other => other?,
@@ -855,6 +856,8 @@ pub unsafe extern "C" fn plfs_door_rename(
             unsafe { (path_arg(old)?, borrow(olddirfd)?, path_arg(new)?, borrow(newdirfd)?) };
         let (from, to) = (absolute(olddirfd, old)?, absolute(newdirfd, new)?);
         let (source, target) = (plfs()?.packed_stat(&from)?, plfs()?.packed_stat(&to)?);
+        must_not_be_flat(&from)?;
+        must_not_be_flat(&to)?;
         if source.is_some() || target.is_some() {
             return rename_packed((&from, source), (&to, target), flags);
         }
@@ -1015,6 +1018,9 @@ pub const PLFS_HIDDEN_PACK: c_int = 3;
 /// See [`PLFS_HIDDEN_PACK`].
 pub const PLFS_HIDDEN_BESIDE_PACK: c_int = 4;
 
+/// What [`plfs_door_hidden`] says of the map of a flat directory.
+pub const PLFS_HIDDEN_MAP: c_int = 5;
+
 /// Which of PLFS's own a directory entry is, that programs should not see; 0: it is none.
 ///
 /// # Safety
@@ -1026,6 +1032,7 @@ pub unsafe extern "C" fn plfs_door_hidden(name: *const c_char) -> c_int {
     match () {
         () if !plfs_core::is_hidden(name) => 0,
         () if plfs_core::is_layout(name) => PLFS_HIDDEN_LAYOUT,
+        () if plfs_core::is_map(name) => PLFS_HIDDEN_MAP,
         () if !plfs_core::is_of_pack(name) => PLFS_HIDDEN_STORE,
         () if plfs_core::is_pack(name) => PLFS_HIDDEN_PACK,
         () => PLFS_HIDDEN_BESIDE_PACK,

@@ -13,7 +13,7 @@ use std::path::Path;
 use libc::{mode_t, timespec};
 use plfs_core::pack::FileId;
 use plfs_core::store::{Errno, Links, Stat, stat_of, tell_umask};
-use plfs_core::{Access, OpenOptions, Plfs, Small, Writers};
+use plfs_core::{Access, OpenOptions, Plfs, Small, Workload, Writers};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::attributes::{put_stat, times_arg};
@@ -75,8 +75,21 @@ unsafe fn on_packed(
         // SAFETY: the caller's promise, and what is managed is not NULL.
         Some(_) if unsafe { asks_for_dir(path) } => Err(Errno::NOTDIR.into()),
         Some((at, stat)) => body(plfs()?, &at, &stat),
-        None => Ok(i64::from(PLFS_NOT_PACKED)),
+        None => must_not_be_flat(&at).map(|()| i64::from(PLFS_NOT_PACKED)),
     }) as c_int
+}
+
+/// An error for a name in a flat directory, which lies where the file system does not look. The
+/// preload library does not know such directories yet.
+pub(crate) fn must_not_be_flat(path: &Path) -> Result<()> {
+    match plfs()?.workload_of(path) {
+        Ok(Workload::Flat) => Err(Failure::new(
+            Errno::OPNOTSUPP,
+            "its directory is flat: names there are found by plfs.h only, and not by programs \
+             under `plfs run`",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// 1 once the process has found a pack. Cheap. As long as it has not, a name that the file system
@@ -186,6 +199,7 @@ fn open(
     let plfs = plfs()?;
     let create = flags & libc::O_CREAT != 0 && flags & libc::O_PATH == 0;
     let Some(small) = plfs.small(at, create && !is_dir && plfs.is_mounted(at))? else {
+        must_not_be_flat(at)?;
         return Ok(None);
     };
     if is_dir || flags & libc::O_DIRECTORY != 0 {
@@ -434,6 +448,7 @@ pub unsafe extern "C" fn plfs_door_packed_list(dirfd: c_int, out: *mut *mut Plfs
         // SAFETY: the caller's promise.
         let out = unsafe { out.as_mut() }.ok_or_else(|| Failure::from(Errno::FAULT))?;
         let dir = link_of(dirfd)?;
+        must_not_be_flat(&dir.join("file"))?;
         let Some(pack) = plfs()?.pack(&dir)? else { return Ok(i64::from(PLFS_NOT_PACKED)) };
         let ordinary = plfs()?.store().list(&dir)?;
         let both: std::collections::HashSet<&[u8]> =

@@ -61,7 +61,8 @@ pub unsafe extern "C" fn plfs_access(path: *const c_char, mode: c_int) -> c_int 
             if let Some((_, stat)) = plfs()?.packed_behind(path, Links::Follow)? {
                 return may_access(&stat, mode as u32, AtFlags::EACCESS);
             }
-            Ok(rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).map(|()| 0)?)
+            let path = plfs()?.placed(path, Links::Follow)?;
+            Ok(rustix::fs::accessat(CWD, &*path, access, AtFlags::EACCESS).map(|()| 0)?)
         })
     }
 }
@@ -318,7 +319,7 @@ pub unsafe extern "C" fn plfs_link(from: *const c_char, to: *const c_char) -> c_
                 return Err(Failure::new(Errno::PERM, "a file of a pack has one name"));
             }
             must_be_free(&to)?;
-            Ok(plfs()?.store().link(from, &to).map(|()| 0)?)
+            Ok(plfs()?.link(from, &to).map(|()| 0)?)
         })
     }
 }
@@ -333,7 +334,7 @@ pub unsafe extern "C" fn plfs_symlink(target: *const c_char, path: *const c_char
     unsafe {
         on_path(path, |path| {
             must_be_free(path)?;
-            Ok(plfs()?.store().symlink(path_arg(target)?, path).map(|()| 0)?)
+            Ok(plfs()?.symlink(path_arg(target)?, path).map(|()| 0)?)
         })
     }
 }
@@ -354,7 +355,7 @@ pub unsafe extern "C" fn plfs_readlink(
         if plfs()?.packed_stat(path)?.is_some() {
             return Err(Errno::INVAL.into());
         }
-        let target = plfs()?.store().readlink(path)?;
+        let target = plfs()?.readlink(path)?;
         let text = target.as_os_str().as_bytes();
         let n = n.min(text.len());
         if buf.is_null() {
@@ -378,7 +379,7 @@ pub unsafe extern "C" fn plfs_mkdir(path: *const c_char, mode: mode_t) -> c_int 
     unsafe {
         on_path(path, |path| {
             must_be_free(path)?;
-            Ok(rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(mode)).map(|()| 0)?)
+            Ok(plfs()?.mkdir(path, mode & 0o7777).map(|()| 0)?)
         })
     }
 }
@@ -404,7 +405,7 @@ pub unsafe extern "C" fn plfs_statvfs(path: *const c_char, out: *mut libc::statv
         let dir = path.parent().filter(|_| {
             plfs().is_ok_and(|plfs| matches!(plfs.packed_behind(path, Links::Stay), Ok(Some(_))))
         });
-        let room = rustix::fs::statvfs(dir.unwrap_or(path))?;
+        let room = rustix::fs::statvfs(&*plfs()?.placed(dir.unwrap_or(path), Links::Follow)?)?;
         // SAFETY: the caller's promise.
         let out = unsafe { out.as_mut() }
             .ok_or_else(|| Failure::new(Errno::FAULT, "the place for the answer is NULL"))?;

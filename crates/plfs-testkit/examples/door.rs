@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::path::Path;
 
-use plfs::store::{Errno, Links, Stat, Time};
-use plfs::{Access, Config, Error, File, OpenOptions, Opened, Plfs, Result, Writers};
+use plfs::store::{Links, Stat, Time};
+use plfs::{Access, Config, File, Layout, OpenOptions, Opened, Plfs, Result, Writers};
 
 struct Server {
     plfs: Plfs,
@@ -61,10 +61,6 @@ fn say_stat(stat: &Stat) -> String {
     )
 }
 
-fn from_store<T>(result: plfs::store::Result<T>, path: &Path) -> Result<T> {
-    result.map_err(|errno: Errno| Error::Io { op: "use", path: path.into(), errno })
-}
-
 impl Server {
     fn file(&self, handle: &str) -> &File {
         &self.files[handle]
@@ -89,7 +85,7 @@ impl Server {
     }
 
     fn run(&mut self, words: &[&str]) -> Result<String> {
-        let (plfs, store) = (&self.plfs, self.plfs.store().clone());
+        let plfs = &self.plfs;
         let path = |i: usize| Path::new(words[i]);
         let done = |()| "0".to_string();
         match words[0] {
@@ -115,12 +111,13 @@ impl Server {
             "fstat" => self.file(words[1]).stat().map(|stat| say_stat(&stat)),
             "stat" => plfs.stat(path(1), Links::Follow).map(|stat| say_stat(&stat.stat)),
             "rename" => plfs.rename(path(1), path(2)).map(done),
-            "link" => from_store(store.link(path(1), path(2)), path(1)).map(done),
+            "link" => plfs.link(path(1), path(2)).map(done),
             "unlink" => plfs.unlink(path(1)).map(done),
-            "mkdir" => from_store(store.mkdir(path(1), 0o777), path(1)).map(done),
+            "mkdir" => plfs.mkdir(path(1), 0o777).map(done),
+            "flat" => plfs.make_flat(path(1), &Layout::default()).map(done),
             "rmdir" => plfs.rmdir(path(1)).map(done),
             "list" => {
-                let names = from_store(store.list(path(1)), path(1))?;
+                let names = plfs.list(path(1))?;
                 Ok(names
                     .iter()
                     .filter(|entry| !plfs::is_hidden(&entry.name))

@@ -40,9 +40,12 @@ const TRIES: u32 = 1000;
 /// How often the shadow of a new name may be missing.
 const MISSING_MAX: u32 = 20;
 
+/// What a directory was found to be, and when; `None`: an ordinary one, or none.
+type Seen = (u64, Option<Arc<Dir>>);
+
 /// The directories that a process knows.
 #[derive(Debug)]
-pub(crate) struct Known(Mutex<LruCache<PathBuf, (u64, Option<Arc<Dir>>)>>);
+pub(crate) struct Known(Mutex<LruCache<PathBuf, Seen>>);
 
 impl Default for Known {
     fn default() -> Known {

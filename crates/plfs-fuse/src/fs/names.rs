@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 
 use fuser::{FileAttr, FileType, INodeNo};
 use plfs_core::store::{Errno, PosixFile, StoreFile};
-use plfs_core::{File, OpenOptions, Writers, is_hidden, is_layout};
+use plfs_core::{File, OpenOptions, Workload, Writers, is_hidden, is_layout};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, RenameFlags, Stat};
 
 use super::attributes::logical_attr;
@@ -35,7 +35,13 @@ impl Door {
             return Ok(attr);
         }
         let dir = dir_of(parent)?;
-        let mut stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let mut stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => {
+                self.must_not_be_flat(parent)?;
+                return Err(Errno::NOENT);
+            }
+            other => other?,
+        };
         let mut fd = None;
         if type_of(stat.st_mode) == FileType::Directory && self.inodes.find(key_of(&stat)).is_none()
         {
@@ -65,6 +71,15 @@ impl Door {
             self.inodes.forget(inode.id, 1);
         }
         attr
+    }
+
+    /// EOPNOTSUPP for what is not found in a flat directory: names there lie where a mount does not
+    /// look yet.
+    fn must_not_be_flat(&self, dir: &Inode) -> Result<()> {
+        match self.plfs.workload_of(&self.dir_path(dir)?.join("file")) {
+            Ok(Workload::Flat) => Err(Errno::OPNOTSUPP),
+            _ => Ok(()),
+        }
     }
 
     /// The kernel forgets `n` lookups.
@@ -510,6 +525,10 @@ fn list(inode: &Inode) -> Result<Listing> {
             entry => entry?,
         };
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name.as_bytes().starts_with(b".plfs-spread.") {
+            // The map of a flat directory, whose names are elsewhere.
+            return Err(Errno::OPNOTSUPP);
+        }
         if is_hidden(name) {
             continue;
         }

@@ -51,7 +51,7 @@ fn is_missing(error: &plfs_core::Error) -> bool {
 }
 
 impl Door {
-    fn dir_path(&self, dir: &Inode) -> Result<PathBuf> {
+    pub(super) fn dir_path(&self, dir: &Inode) -> Result<PathBuf> {
         let mut path = self.path_of(dir, OsStr::new("name"))?;
         path.pop();
         Ok(path)

@@ -92,7 +92,9 @@ fn not_built(workload: Workload) -> Bad {
         match workload {
             Workload::Auto => "the workload auto is not in this version",
             Workload::Shared => "the workload shared is not in this version",
-            Workload::Flat => "the workload flat is not in this version",
+            Workload::Flat => {
+                "in this version only plfs.h and the Rust API make and find files of the workload flat"
+            }
             Workload::Small => "the workload small is not in this version",
         },
     )

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
-use plfs_format::{Uuid, name, pack};
+use plfs_format::{Uuid, name, pack, spread};
 
 use super::attributes::dir_mode;
 use super::backends::Table;
@@ -21,7 +21,12 @@ use crate::sync::Arc;
 
 /// Whether a directory entry is PLFS's own and none of a program's business.
 pub fn is_hidden(entry: &std::ffi::OsStr) -> bool {
-    entry == name::ROOT_DIR || is_layout(entry) || is_of_pack(entry)
+    entry == name::ROOT_DIR || is_layout(entry) || is_of_pack(entry) || is_map(entry)
+}
+
+/// Whether a directory entry is a map of the flat directory, or becomes one.
+pub fn is_map(entry: &std::ffi::OsStr) -> bool {
+    entry.as_bytes().starts_with(spread::MAP.as_bytes())
 }
 
 /// Whether a directory entry is the name of the directory's pack.

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use plfs_format::layout::{Layout, Workload};
 
 use super::{FileStat, OpenOptions, Opened, Plfs};
-use crate::container;
 use crate::error::{At, Error, Result};
 use crate::spread::{Found, How, Names};
 use crate::store::{Errno, Kind, Links, Stat};
@@ -268,9 +267,6 @@ impl Plfs {
         }
         if self.rename_flat(from, to, How::Link)? {
             return Ok(());
-        }
-        if container::is_hidden(to.file_name().unwrap_or_default()) {
-            return Err(Errno::PERM).at("link", to);
         }
         self.process.store.link(from, to).at("link", from)
     }

@@ -278,7 +278,7 @@ fn a_backend_that_is_not_there_is_an_error() {
     memory.rename(Path::new("/o"), Path::new("/away")).unwrap();
     for plfs in [plfs, node(memory.clone())] {
         let outcome = |i: i32| errno(get(&plfs, &at(format!("f{i}"))));
-        let outcomes: Vec<_> = (0..60).map(|i| outcome(i)).collect();
+        let outcomes: Vec<_> = (0..60).map(outcome).collect();
         assert!(outcomes.contains(&Some(Errno::IO)), "{outcomes:?}");
         assert!((0..40).all(|i| outcome(i) != Some(Errno::NOENT)));
         assert_eq!(errno(plfs.list(Path::new(DIR))), Some(Errno::IO));
@@ -560,13 +560,16 @@ fn a_name_that_is_replaced_is_always_there() {
     must_be_clean(&memory);
 }
 
+/// What a node tries.
+type Try<'a> = dyn Fn(&Plfs) -> Result<()> + Sync + 'a;
+
 /// Of several that make, rename or remove the same name at once one does it.
 #[test]
 fn a_race_for_a_name_has_one_winner() {
     let memory = memory();
     let plfs = node(memory.clone());
     let (a, b, c) = apart(&plfs);
-    let won = |acts: &[&(dyn Fn(&Plfs) -> Result<()> + Sync)]| -> usize {
+    let won = |acts: &[&Try<'_>]| -> usize {
         let barrier = std::sync::Barrier::new(acts.len());
         thread::scope(|scope| {
             let threads: Vec<_> = acts
