@@ -677,7 +677,10 @@ def nothing_is_past_the_last_offset(w):
     # The kernel finds out first, if the call goes through it: an end that no number can say is
     # EINVAL.
     w.refuses(
-        "EFBIG" if w.door.name.removesuffix("-auto").removesuffix("-flat") in LIBRARY else "EINVAL", f.write, last, b"x"
+        "EFBIG" if w.door.name.removesuffix("-auto").removesuffix("-flat") in LIBRARY else "EINVAL",
+        f.write,
+        last,
+        b"x",
     )
     f.write(0, b"kept")
     assert f.size() == 4 and f.read(last - 10, 5) == b""

@@ -3,9 +3,9 @@
 //!
 //! Each module is one section of the document: [`name`], [`mark`], [`backend`] and [`layout`] (1),
 //! [`superblock`] (2), [`index_log`] (3), [`clock`] (4), [`summary`] (5), [`flat_index`] and
-//! [`column`] (6), [`attribute`] (11), [`pack`] (12), [`spread`] (13). Decoders accept any bytes: they never panic,
-//! never allocate more than their input justifies, and say with [`Bad`] where and why bytes
-//! contradict the document.
+//! [`column`] (6), [`attribute`] (11), [`pack`] (12), [`spread`] (13). Decoders accept any bytes:
+//! they never panic, never allocate more than their input justifies, and say with [`Bad`] where and
+//! why bytes contradict the document.
 #![forbid(unsafe_code)]
 
 pub mod attribute;

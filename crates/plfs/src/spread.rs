@@ -834,9 +834,9 @@ impl Names<'_> {
         Ok(())
     }
 
-    /// Gives what is at `from` the name `to` as well, or instead. `rename` is the ordinary rename of
-    /// two paths on the storage that lie beside each other. Whether one of the two directories is
-    /// spread.
+    /// Gives what is at `from` the name `to` as well, or instead. `rename` is the ordinary rename
+    /// of two paths on the storage that lie beside each other. Whether one of the two directories
+    /// is spread.
     pub(crate) fn rename(
         &self,
         from: &Path,
@@ -933,8 +933,8 @@ impl Names<'_> {
         refuse(Errno::BUSY, from)
     }
 
-    /// Gives what is at `source` the name whose place, on another backend, is `place`. False: others
-    /// were there, to be looked at again.
+    /// Gives what is at `source` the name whose place, on another backend, is `place`. False:
+    /// others were there, to be looked at again.
     ///
     /// The name is a link to a slot that is empty, and so what it was before, until one rename (or
     /// link) puts the source into the slot. Who cannot wait for that takes the slot away.
