@@ -52,6 +52,11 @@ extern "C" {
 #define PLFS_HIDDEN_BESIDE_PACK 4
 
 /**
+ * What [`plfs_door_hidden`] says of the map of a flat directory.
+ */
+#define PLFS_HIDDEN_MAP 5
+
+/**
  * Length of a superblock file: the st_size that the system gives for every PLFS file.
  */
 #define PLFS_SUPER_BYTES 4093

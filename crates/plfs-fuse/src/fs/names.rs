@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 
 use fuser::{FileAttr, FileType, INodeNo};
 use plfs_core::store::{Errno, PosixFile, StoreFile};
-use plfs_core::{File, OpenOptions, Workload, Writers, is_hidden, is_layout};
+use plfs_core::{File, OpenOptions, Workload, Writers, is_hidden, is_layout, is_map};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, RenameFlags, Stat};
 
 use super::attributes::logical_attr;
@@ -525,7 +525,7 @@ fn list(inode: &Inode) -> Result<Listing> {
             entry => entry?,
         };
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name.as_bytes().starts_with(b".plfs-spread.") {
+        if is_map(name) {
             // The map of a flat directory, whose names are elsewhere.
             return Err(Errno::OPNOTSUPP);
         }
