@@ -3,7 +3,7 @@
 #
 # Proves: threads, signals, forks, dup2 and streams at random give under the preload library what they give on plain files, and ThreadSanitizer sees no race in it
 # Takes 60 s
-# stress.c makes each call on twins: a file of a managed directory and one of a plain directory. The
+# The program makes each call on twins: a file of a managed directory and one of a plain directory. The
 # tests are the workloads shared and auto, each PLFS_STRESS_S seconds (25) in rounds of 5 or, if
 # there is time for many, of 20: a new process with the next seed. Then the two directories have
 # the same files for another process, and the containers are healthy. So that a minute costs the
@@ -32,7 +32,7 @@ round=5
 [ "$seconds" -lt 120 ] || round=20
 
 compile() { # OUTPUT OPTION...
-    gcc -std=gnu11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -Werror -Wno-unused-parameter -Wno-unused-result -Wno-stringop-overflow "${@:2}" -o "$1" "$here/stress.c" -pthread
+    gcc -std=gnu11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -Werror -Wno-unused-parameter -Wno-unused-result -Wno-stringop-overflow "${@:2}" -o "$1" "$here"/*.c -pthread
 }
 
 # One round; 0 if there was no difference. What it said is in $work/said.
