@@ -3,8 +3,8 @@
 #
 # Proves: threads, signals, forks, dup2 and streams at random give under the preload library what they give on plain files, and ThreadSanitizer sees no race in it
 # Takes 60 s
-# The program makes each call on twins: a file of a managed directory and one of a plain directory. The
-# tests are the workloads shared and auto, each PLFS_STRESS_S seconds (25) in rounds of 5 or, if
+# The program makes each call on twins: a file of a managed directory and one of a plain directory.
+# The tests are the workloads shared and auto, each PLFS_STRESS_S seconds (25) in rounds of 5 or, if
 # there is time for many, of 20: a new process with the next seed. Then the two directories have
 # the same files for another process, and the containers are healthy. So that a minute costs the
 # machine little, a round has PLFS_STRESS_PERCENT of one processor (25).
