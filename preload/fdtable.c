@@ -255,19 +255,15 @@ void fd_count_fork(void)
 
 /* Another program gets fd: by its tag it finds the description, and with that the position. What is
  * in the descriptor of a plain file is the file, for programs without us, too; and who got a
- * container from such a program shares its position with it. Those are the kernel's. Without a tag
- * the other program finds the file by its stat alone. */
+ * container from such a program shares its position with it. Those are the kernel's, and stay
+ * there: others look there. Without a tag the other program finds the file by its stat or
+ * attribute. */
 static void share_position(struct description *d, int fd, bool is_plain)
 {
-	struct stat st;
 	int64_t at = atomic_load(&d->position);
-	bool in_kernel = is_plain || (at == POSITION_IN_KERNEL && REAL(fstat)(fd, &st) == 0 &&
-					     stat_may_be_name(&st));
-	if (!in_kernel && at == POSITION_IN_KERNEL) {
-		at = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR);
-		atomic_store(&d->position, at);
-	}
-	if ((in_kernel || !description_tag(d, fd)) && at != POSITION_IN_KERNEL &&
+	if (at == POSITION_IN_KERNEL)
+		return;
+	if ((is_plain || !description_tag(d, fd)) &&
 		RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) == at)
 		atomic_store(&d->position, POSITION_IN_KERNEL);
 }

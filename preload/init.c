@@ -94,10 +94,14 @@ static void make_unreadable(int fd)
 }
 
 /* A file that was plain before it got a container, and has lost its name, looks like any other. Its
- * descriptor has a tag. */
+ * descriptor has a tag; or what other programs share is the position in it, and there is no place
+ * for a tag. Then the attribute is asked. */
 static bool may_be_inherited(int fd, const struct stat *st)
 {
-	return stat_may_be_name(st) || (S_ISREG(st->st_mode) && description_is_tagged(fd));
+	return stat_may_be_name(st) ||
+	       (S_ISREG(st->st_mode) &&
+		       (description_is_tagged(fd) ||
+			       RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0));
 }
 
 /* Adopts fd, which the program before exec left open, if it is a name. Its description is that

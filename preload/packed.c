@@ -93,11 +93,15 @@ bool path_is_taken(int dirfd, const char *path)
 	int saved = errno, rc = 0,
 	    said = ON_NAME(path, plfs_door_packed_is(dirfd, path, AT_SYMLINK_NOFOLLOW));
 	bool known = is_packed(said, saved, &rc);
-	/* In a flat directory names are not the kernel's to make. */
-	if (known && rc < 0 && errno == EOPNOTSUPP)
+	/* In a flat directory names are not the kernel's to make, and none is below a file. */
+	if (known && rc < 0 && (errno == EOPNOTSUPP || errno == ENOTDIR)) {
+		size_t len = strlen(path);
+		/* It has the name, but the path ends as that of a directory. */
+		if (errno == ENOTDIR && len > 0 && path[len - 1] == '/')
+			errno = EEXIST;
 		return true;
-	/* ENOTDIR: it has the name, but the path ends as that of a directory. */
-	bool yes = known && (rc == 0 || errno == ENOTDIR);
+	}
+	bool yes = known && rc == 0;
 	bool own = !yes && path_is_hidden(dirfd, path);
 	errno = yes ? EEXIST : own ? EPERM : saved;
 	return yes || own;

@@ -98,6 +98,8 @@ bool path_is_ours(int dirfd, const char *path, int at_flags)
 EXPORT int chdir(const char *path)
 {
 	int rc = REAL(chdir)(path);
+	if (rc < 0 && errno == ENOENT && path_is_packed(AT_FDCWD, path, 0))
+		errno = ENOTDIR;
 	plfs_door_moved();
 	return rc;
 }

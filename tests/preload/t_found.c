@@ -321,6 +321,36 @@ static void dup2_beside_reads(void)
 	unlink(outside);
 }
 
+/* Workload auto. The shell has found the file by its second link, and by no tag. When the name was
+ * gone it put a tag for its children where the position is that we share with it: we read nothing.
+ */
+static void another_program_takes_the_position(void)
+{
+	int go[2];
+	pipe2(go, O_CLOEXEC);
+	pid_t other = fork();
+	if (other == 0) {
+		close(go[1]);
+		read(go[0], (char[1]){0}, 1);
+		execl("/bin/sh", "sh", "-c", "echo more 1<>nameless", NULL);
+		_exit(1);
+	}
+	int writer = open("nameless", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	int fd = open("nameless", O_RDONLY);
+	char got[8] = "";
+	R(write(writer, "0123456789", 10));
+	R(lseek(fd, 2, SEEK_SET));
+	close(go[0]);
+	close(go[1]);
+	R(reap(other));
+	R(run("rm nameless; env true; env true", NULL));
+	R(lseek(fd, 0, SEEK_CUR));
+	R(read(fd, got, 7));
+	puts(got);
+	close(fd);
+	close(writer);
+}
+
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
@@ -330,6 +360,7 @@ int main(int argc, char **argv)
 	sendfile_appended();
 	modes_of_streams();
 	another_program_changed_flags(argv[0]);
+	another_program_takes_the_position();
 	a_handler_writes_while_programs_start();
 	processes_share_at_once();
 	freopen_beside_programs();

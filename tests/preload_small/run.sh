@@ -145,6 +145,13 @@ for path in "s/f", "s/f/":
     refused(errno.EEXIST, os.mkfifo, path)
     refused(errno.EEXIST, os.mknod, path, stat.S_IFIFO | 0o600)
     refused(errno.EEXIST, os.symlink, "x", path)
+# Below a file there is nothing.
+for call in os.stat, os.lstat, os.mkdir, os.unlink, os.statvfs:
+    refused(errno.ENOTDIR, call, "s/f/x")
+for flags in os.O_RDONLY, os.O_CREAT | os.O_WRONLY, os.O_CREAT | os.O_EXCL | os.O_WRONLY:
+    refused(errno.ENOTDIR, os.open, "s/f/x", flags)
+refused(errno.ENOTDIR, os.chdir, "s/f")
+refused(errno.ENOTDIR, os.listdir, "s/f")
 assert os.listdir("s") == ["f"] and open("s/f").read() == "text"
 # A link to the directory.
 os.symlink("s", "link")

@@ -75,8 +75,17 @@ unsafe fn on_packed(
         // SAFETY: the caller's promise, and what is managed is not NULL.
         Some(_) if unsafe { asks_for_dir(path) } => Err(Errno::NOTDIR.into()),
         Some((at, stat)) => body(plfs()?, &at, &stat),
-        None => must_not_be_flat(&at).map(|()| i64::from(PLFS_NOT_PACKED)),
+        None => may_be_elsewhere(&at).map(|()| i64::from(PLFS_NOT_PACKED)),
     }) as c_int
+}
+
+/// An error for a name that no pack has if the file system cannot have it either: ENOTDIR below a
+/// file of a pack, and what [`must_not_be_flat`] says.
+fn may_be_elsewhere(path: &Path) -> Result<()> {
+    if plfs()?.knows_packs() {
+        must_not_lead_through_file(path)?;
+    }
+    must_not_be_flat(path)
 }
 
 /// An error for a name in a flat directory, which lies where the file system does not look. The
@@ -199,7 +208,7 @@ fn open(
     let plfs = plfs()?;
     let create = flags & libc::O_CREAT != 0 && flags & libc::O_PATH == 0;
     let Some(small) = plfs.small(at, create && !is_dir && plfs.is_mounted(at))? else {
-        must_not_be_flat(at)?;
+        may_be_elsewhere(at)?;
         return Ok(None);
     };
     if is_dir || flags & libc::O_DIRECTORY != 0 {
