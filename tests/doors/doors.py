@@ -13,6 +13,7 @@ import os
 import select
 import shutil
 import subprocess
+import time
 
 TIMEOUT_S = 30
 FILES = 16
@@ -512,6 +513,15 @@ class World:
             os.chmod(f"{directory}/{name}", 0o777)
             door.prepare(f"{directory}/{name}")
         self.small = f"{self.door.place(0, small=True)}/{name}"
+
+    def wait_for_room(self):
+        """A mount lets go of what the behaviour before it has removed a moment after its close."""
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            system = os.statvfs(self.door.storage(small=True))
+            if system.f_bavail * 2 > system.f_blocks:
+                break
+            time.sleep(0.01)
 
     def process(self, node=0, user=0):
         idle = [process for process in self.door.idle[node, user] if process.is_alive()]

@@ -34,6 +34,8 @@ def run(behaviour, door):
     # shows is none.
     for attempt in range(3 if row else 1):
         world = World(door, f"{behaviour.name}.{attempt}")
+        if "small" in behaviour.needs:
+            world.wait_for_room()
         try:
             behaviour.run(world)
         except Exception as error:
