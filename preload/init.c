@@ -93,20 +93,25 @@ static void make_unreadable(int fd)
 	}
 }
 
+/* Was fd opened on a file that was plain, or is so still? */
+static bool was_plain(int fd)
+{
+	return RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0;
+}
+
 /* A file that was plain before it got a container, and has lost its name, looks like any other. Its
  * descriptor has a tag; or what other programs share is the position in it, and there is no place
  * for a tag. Then the attribute is asked. */
 static bool may_be_inherited(int fd, const struct stat *st)
 {
 	return stat_may_be_name(st) ||
-	       (S_ISREG(st->st_mode) &&
-		       (description_is_tagged(fd) ||
-			       RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0));
+	       (S_ISREG(st->st_mode) && (description_is_tagged(fd) || was_plain(fd)));
 }
 
 /* Adopts fd, which the program before exec left open, if it is a name. Its description is that
- * program's. If there is none to be found, because that program had no room for it, its access mode
- * is not known any more, and its position is the kernel's. */
+ * program's. If there is none to be found its position is the kernel's; so is its access mode, if
+ * that program took the file for a plain one. Of others, for which that program had no room, the
+ * mode is not known any more. */
 static void adopt(int fd)
 {
 	struct stat st;
@@ -116,7 +121,8 @@ static void adopt(int fd)
 	if (flags < 0 || (flags & O_PATH))
 		return;
 	struct description *shared = description_of(fd);
-	int rc = door_adopt(fd, O_RDWR | (flags & (O_APPEND | O_NONBLOCK)), shared, false);
+	int mode = !shared && was_plain(fd) ? flags & O_ACCMODE : O_RDWR;
+	int rc = door_adopt(fd, mode | (flags & (O_APPEND | O_NONBLOCK)), shared, false);
 	if (!shared && (rc == -EACCES || rc == -EROFS))
 		rc = door_adopt(fd, O_RDONLY | (flags & (O_APPEND | O_NONBLOCK)), NULL, false);
 	if (rc < 0) {

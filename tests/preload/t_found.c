@@ -343,10 +343,13 @@ static void another_program_takes_the_position(void)
 	close(go[0]);
 	close(go[1]);
 	R(reap(other));
+	dup2(fd, 9);
+	R(run("echo wrong >&9", NULL));
 	R(run("rm nameless; env true; env true", NULL));
 	R(lseek(fd, 0, SEEK_CUR));
 	R(read(fd, got, 7));
 	puts(got);
+	close(9);
 	close(fd);
 	close(writer);
 }
