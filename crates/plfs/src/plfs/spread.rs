@@ -161,18 +161,22 @@ impl Plfs {
 
     /// [`Plfs::stat`] of a name in a flat directory.
     pub(super) fn stat_flat(&self, path: &Path, links: Links) -> Result<Option<FileStat>> {
-        match self.followed(path, links)? {
-            None => Ok(None),
-            Some(Err(out)) => self.stat(&out, links).map(Some),
-            Some(Ok((_, found))) => match found.stat {
-                None => Err(Errno::NOENT).at("stat", path),
-                Some(stat) => {
-                    let text = found.link.as_ref().map(|text| text.len() as u64);
-                    let stat = Stat { len: text.unwrap_or(stat.len), ..stat };
-                    self.resolve(found.path(), stat).map(Some)
-                }
-            },
+        for _ in 0..TRIES {
+            let found = match self.followed(path, links)? {
+                None => return Ok(None),
+                Some(Err(out)) => return self.stat(&out, links).map(Some),
+                Some(Ok((_, found))) => found,
+            };
+            let Some(stat) = found.stat else { break };
+            let text = found.link.as_ref().map(|text| text.len() as u64);
+            let stat = Stat { len: text.unwrap_or(stat.len), ..stat };
+            match self.resolve(found.path(), stat) {
+                // It was replaced meanwhile, and is looked into because it had a second link.
+                Err(error) if error.errno() == Errno::NOENT => {}
+                other => return other.map(Some),
+            }
         }
+        Err(Errno::NOENT).at("stat", path)
     }
 
     pub(super) fn list_flat(&self, dir: &Path) -> Result<Option<Vec<crate::store::Entry>>> {
