@@ -209,7 +209,8 @@ bool packed_utimens(
 	int dirfd, const char *path, const struct timespec times[2], int at_flags, int *rc);
 /* Is it a name of a pack, or does it lead to one? */
 bool path_is_packed(int dirfd, const char *path, int at_flags);
-/* Can the name not be made, as a pack has it or no program sees it? errno is EEXIST or EPERM. */
+/* Can the name not be made? errno says why: a pack has it (EEXIST), no program sees it (EPERM), it
+ * is below a file (ENOTDIR) or in a flat directory (EOPNOTSUPP). */
 bool path_is_taken(int dirfd, const char *path);
 /* Is it the name of a pack, or of what lies beside one for a moment? No program sees it. */
 bool path_is_hidden(int dirfd, const char *path);

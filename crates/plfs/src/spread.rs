@@ -19,7 +19,7 @@ use plfs_format::layout::{Backends, Workload};
 use plfs_format::name::{self, Uuid};
 use plfs_format::spread::{self as format, Map, Moved, Target};
 
-use crate::container::{Table, find_root, is_hidden, make_shared, own_layout, read_text};
+use crate::container::{Table, find_root, is_hidden, is_map, make_shared, own_layout, read_text};
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_time_ns, fill_random};
 use crate::store::{self, Entry, Errno, Kind, Links, Open, Stat, Store};
@@ -258,7 +258,6 @@ impl Names<'_> {
         };
         // `plfs layout` asks for an empty directory; people may edit the file.
         let entries = self.store.list(path).at("list", path)?;
-        let is_map = |name: &OsStr| name.as_bytes().starts_with(format::MAP.as_bytes());
         if !entries.iter().any(|entry| is_map(&entry.name))
             && !entries.iter().all(|entry| is_hidden(&entry.name))
         {
