@@ -189,6 +189,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	debug = d && *d && strcmp(d, "0") != 0;
 	PLFS_ALWAYS((plfs_door_umask(-1), 0));
 	own_stack_start();
+	PLFS_ALWAYS((plfs_door_at_exit(leave_process), 0));
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 	adopt_inherited();
 	errno = saved;

@@ -136,6 +136,43 @@ static int end_of(void (*handler)(int))
 	return 1000;
 }
 
+static void in_the_end(int sig)
+{
+	bad += pwrite(other, "original", 8, 0) != 8 || pwrite(data, "handler", 7, 0) != 7;
+}
+
+/* Signals come while exit commits. The handlers of exit once ran outside of the
+ * door, and a call in a handler waited for what its own thread had locked. */
+static void ends_beside_signals(void)
+{
+	int right = 0;
+	for (int i = 0; i < ROUNDS; i++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			signal(SIGALRM, in_the_end);
+			for (int k = 0; k < 8; k++) {
+				char name[20];
+				snprintf(name, sizeof name, "end.%d", k);
+				int fd = open(name, O_RDWR | O_CREAT, 0644);
+				bad += fd < 0 || pwrite(fd, name, 5, i * 10) != 5;
+			}
+			/* The first one comes soon, the next ones when its handler is through. */
+			struct itimerval timer = {{0, 3000}, {0, 1 + i * 15}};
+			setitimer(ITIMER_REAL, &timer, NULL);
+			exit(bad ? 1 : 6);
+		}
+		int status = -1;
+		for (int ms = 0; ms < 20000 && waitpid(pid, &status, WNOHANG) != pid; ms++)
+			usleep(1000);
+		right += status == 6 << 8;
+		if (status == -1) {
+			kill(pid, SIGKILL);
+			break;
+		}
+	}
+	printf("ends beside signals: %d\n", right);
+}
+
 static void queued(int sig, siginfo_t *info, void *context)
 {
 	static int next = 1;
@@ -271,6 +308,7 @@ int main(void)
 	during("siglongjmp", in_jump);
 	printf("exit: %d\n", end_of(in_exit));
 	printf("abort: %d\n", end_of(in_abort));
+	ends_beside_signals();
 	real_time();
 	answers();
 	faults();

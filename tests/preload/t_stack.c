@@ -5,8 +5,8 @@
  * than 2 KiB for one that is.
  *
  * Then all of them in a handler on an alternate stack of MINSIGSTKSZ and 4 KiB, while another
- * signal comes on the same stack all the time; after handlers that left by siglongjmp; and in
- * threads that have 16 KiB, the least that pthread_attr_setstacksize(3) takes. */
+ * signal comes on the same stack all the time; after handlers that left by siglongjmp; exit in such
+ * a handler; and in threads that have 16 KiB, the least that pthread_attr_setstacksize(3) takes. */
 #include "t.h"
 #include <dirent.h>
 #include <pthread.h>
@@ -270,6 +270,24 @@ static void leave(int sig)
 	siglongjmp(out, 1);
 }
 
+static void end(int sig)
+{
+	exit(3);
+}
+
+/* exit once committed on the stack of its caller, and needed 24 KiB of it. */
+static int ends_there(void)
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		int last = open("last", O_RDWR | O_CREAT | O_TRUNC, 0644);
+		for (int i = 0; i < 100; i++)
+			pwrite(last, block, 100, i * 1000);
+		raise(SIGTERM);
+	}
+	return reap(pid);
+}
+
 static void *thread(void *argument)
 {
 	snprintf(name, sizeof name, "thread");
@@ -313,6 +331,7 @@ int main(int argc, char **argv)
 	on_alternate_stack(SIGUSR1, handler);
 	on_alternate_stack(SIGUSR2, leave);
 	on_alternate_stack(SIGALRM, tick);
+	on_alternate_stack(SIGTERM, end);
 	struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
 	setitimer(ITIMER_REAL, &often, NULL);
 	R(raise(SIGUSR1));
@@ -323,6 +342,7 @@ int main(int argc, char **argv)
 	}
 	setitimer(ITIMER_REAL, &never, NULL);
 	printf("%d\n", ticks > 0);
+	printf("%d\n", ends_there());
 	stack_t after;
 	R(sigaltstack(NULL, &after));
 	printf("%d %d\n", after.ss_sp == alternate.ss_sp, after.ss_flags);

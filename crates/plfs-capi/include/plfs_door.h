@@ -249,6 +249,12 @@ int plfs_door_owns_fd(int fd);
 int plfs_door_process_lock_fd(plfs_file *file, int open);
 
 /**
+ * exit(3) calls `leave` in place of plfs_exit, which `leave` is to call: the caller chooses the
+ * stack, and sees to it that no handler of a signal runs meanwhile.
+ */
+void plfs_door_at_exit(void (*leave)(void));
+
+/**
  * The program has changed RLIMIT_FSIZE.
  */
 void plfs_door_size_limit_changed(void);

@@ -31,7 +31,7 @@ use crate::path::{
     may_change_names, may_chown, may_rename, must_be_no_dir, must_own, packed_if, truncate,
 };
 use crate::{
-    Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, protect_heap,
+    Failure, LEAVE, Result, absolute, borrow, call, here, link_of, path_arg, plfs, protect_heap,
     where_it_leads,
 };
 
@@ -999,6 +999,14 @@ pub extern "C" fn plfs_door_owns_fd(fd: c_int) -> c_int {
 pub unsafe extern "C" fn plfs_door_process_lock_fd(file: *mut PlfsFile, open: c_int) -> c_int {
     // SAFETY: the caller's promise.
     call(|| process_lock_fd(unsafe { handle(file) }?, open != 0)) as c_int
+}
+
+/// exit(3) calls `leave` in place of plfs_exit, which `leave` is to call: the caller chooses the
+/// stack, and sees to it that no handler of a signal runs meanwhile.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_at_exit(leave: extern "C" fn()) {
+    // The first one stays.
+    let _ = LEAVE.set(leave);
 }
 
 /// The program has changed RLIMIT_FSIZE.

@@ -172,8 +172,15 @@ extern "C" fn after_fork_in_child() {
 /// committed by itself.
 pub(crate) static EXITING: AtomicBool = AtomicBool::new(false);
 
+/// What exit calls in place of [`leave`]: see [`door::plfs_door_at_exit`].
+pub(crate) static LEAVE: OnceLock<extern "C" fn()> = OnceLock::new();
+
 extern "C" fn at_exit() {
     EXITING.store(true, Ordering::Release);
+    LEAVE.get().copied().unwrap_or(leave)();
+}
+
+extern "C" fn leave() {
     call(|| {
         let ended = plfs()?.exit();
         if let Err(error) = &ended {
