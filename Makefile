@@ -143,11 +143,13 @@ bench: build ## measure: shared file and file per process, direct and through PL
 ci: export CARGO_INCREMENTAL = 0
 ci: export CARGO_PROFILE_RELEASE_LTO = off
 ci: export CARGO_PROFILE_TEST_DEBUG = 0
+ci: export CARGO_PROFILE_TEST_LTO = off
+ci: export CARGO_PROFILE_TEST_CODEGEN_UNITS = 4
 ci: export CARGO_PROFILE_RELEASE_DEBUG = 0
 ci: ## what the gate runs: lint and test, where a skipped test is a failure
-	@# The linters run beside the build: the last crates of each are compiled alone.
+	@# The linters run beside the build, whose profile has another directory and lock.
 	@mkdir -p $(BUILD)
-	@CARGO_TARGET_DIR=$(abspath $(TARGET))/lint $(MAKE) --no-print-directory lint > $(BUILD)/lint.log 2>&1 & lint=$$!; \
+	@$(MAKE) --no-print-directory lint > $(BUILD)/lint.log 2>&1 & lint=$$!; \
 	$(MAKE) --no-print-directory build; build=$$?; \
 	wait $$lint || { cat $(BUILD)/lint.log; echo "make lint failed"; exit 1; }; \
 	echo "make lint: nothing found"; exit $$build

@@ -2,7 +2,7 @@
 """What a small file costs, direct and through PLFS, on the same storage in one run.
 
     metadata.py --storage tmpfs|ext4|ceph [--dir DIR] [--build BUILD] [--out JSON]
-                [--files 2000] [--bytes 1024] [--reps 5] [--fsync] [--small]
+                [--files 2000] [--bytes 1024] [--reps 5] [--fsync] [--small [--door run|mount]]
 
 One process creates, writes and closes files, opens, reads and closes each, stats each, and removes
 each. Direct and PLFS alternate, in turn from the first and from the last; the first repetition
@@ -10,10 +10,11 @@ warms up. The table holds medians of microseconds a file, and of the
 ratios direct : PLFS within a repetition: 1 is as fast as direct. --dir as run.py has it; of several
 clients it uses the first.
 
---small: eight processes and one shared directory, direct and in a mount where it is of the workload
-small (`plfs layout`): they create, write and close --files in all; then each stats and reads what
-another one wrote, through another client where there are several; `ls -l`; `rm -r`. Times are of
-the slowest process, and as a user sees them, with the start of the programs."""
+--small: eight processes and one shared directory, direct and through PLFS, where it is of the
+workload small (`plfs layout`), under `plfs run` or in a mount: they create, write and close --files
+in all; then each stats and reads what another one wrote, through another client where there are
+several; `ls -l`; `rm -r`. Times are of the slowest process, and as a user sees them, with the start
+of the programs."""
 
 import argparse
 import os
@@ -40,10 +41,12 @@ def seconds(commands):
 
 def small(a, program, doors, variant):
     """The passes over one directory, in microseconds a file."""
-    places, each = doors["mount" if variant == "plfs" else False], a.files // PROCESSES
+    door = {"direct": False, "plfs": "mount" if a.door == "mount" else True}[variant]
+    places, each = doors[door], a.files // PROCESSES
+    through = [plfs_run(a.build, [place]) if door is True else [] for place in places]
     made = os.path.join(places[0], "small")
     if variant == "plfs":
-        below = os.path.join(doors["backends"][0], "small")
+        below = os.path.join(doors["backends" if door == "mount" else door][0], "small")
         os.mkdir(below)
         layout = [os.path.join(a.build, "bin", "plfs"), "layout", "--workload", "small", below]
         subprocess.run(layout, check=True, stdout=subprocess.DEVNULL)
@@ -59,7 +62,11 @@ def small(a, program, doors, variant):
         command += ["--fsync"] if a.fsync else []
         return seconds(
             [
-                [*command, "--names", f"p{(i + behind) % PROCESSES}.", dirs[i % len(dirs)]]
+                [
+                    *through[i % len(dirs)],
+                    *command,
+                    *("--names", f"p{(i + behind) % PROCESSES}.", dirs[i % len(dirs)]),
+                ]
                 for i in range(PROCESSES)
             ]
         )
@@ -68,8 +75,8 @@ def small(a, program, doors, variant):
     if len(dirs) > 1:
         time.sleep(1.1)
     took["read"] = of_all("sr", 1)
-    took["ls"] = seconds([["ls", "-l", dirs[-1]]])
-    took["rm"] = seconds([["rm", "-r", dirs[0]]])
+    took["ls"] = seconds([[*through[-1], "ls", "-l", dirs[-1]]])
+    took["rm"] = seconds([[*through[0], "rm", "-r", dirs[0]]])
     return {f"{name}_us": took[name] / (each * PROCESSES) * 1e6 for name in SMALL}
 
 
@@ -86,8 +93,10 @@ def main():
     p.add_argument("--reps", type=int, default=5)
     p.add_argument("--fsync", action="store_true", help="fsync each file before its close")
     p.add_argument("--small", action="store_true", help="one small directory of several processes")
+    p.add_argument("--door", choices=("run", "mount"), default="run", help="of --small")
     a = p.parse_args()
-    a.build, a.variants = os.path.abspath(a.build), "n1-mount" if a.small else ""
+    a.build = os.path.abspath(a.build)
+    a.variants = "n1-mount" if a.small and a.door == "mount" else ""
     program, raw = build_c("bench/metadata.c", a.build), []
     command = [program, "--files", str(a.files), "--bytes", str(a.bytes)]
     command += ["--fsync"] if a.fsync else []
@@ -104,7 +113,7 @@ def main():
             raw.append(row)
             print("warm-up" if rep == 0 else f"{rep}/{a.reps}", file=sys.stderr)
         about = {"machine": machine(doors[False][0]), "storage": a.storage, "fsync": a.fsync}
-        about |= {"small": True, "processes": PROCESSES} if a.small else {}
+        about |= {"small": True, "processes": PROCESSES, "door": a.door} if a.small else {}
     rows, medians = [], {}
     for name in SMALL if a.small else PASSES:
         times = {v: [row[v][f"{name}_us"] for row in raw[1:]] for v in ("direct", "plfs")}
