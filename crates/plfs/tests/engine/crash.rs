@@ -112,25 +112,24 @@ fn sizes(events: &[Event]) -> (u64, u64) {
     (low, high)
 }
 
-/// The values that a byte may have after a power loss, and whether it is certain, because all that
-/// was ever done to it is durable.
-fn values(events: &[Event], byte: u64) -> (Vec<u8>, bool) {
-    let mut values = vec![];
-    for event in events.iter().rev() {
-        if let Some(value) = event.at(byte) {
-            values.push(value);
-            if event.durable {
-                break;
-            }
+/// Puts the values that a byte may have after a power loss into `values`; gives whether it is
+/// certain, because all that was ever done to it is durable.
+fn may_be(events: &[Event], byte: u64, values: &mut Vec<u8>) -> bool {
+    values.clear();
+    let mut done = events.iter().rev().filter_map(|event| Some((event.at(byte)?, event.durable)));
+    let last = done.next();
+    values.extend(last.map(|(value, _)| value));
+    if last.is_some_and(|(_, durable)| durable) {
+        return true;
+    }
+    for (value, durable) in done {
+        values.push(value);
+        if durable {
+            break;
         }
     }
-    let certain = events
-        .iter()
-        .rev()
-        .find(|event| event.at(byte).is_some())
-        .is_none_or(|event| event.durable);
     values.push(0);
-    (values[..if certain { 1 } else { values.len() }].to_vec(), certain)
+    last.is_none()
 }
 
 /// Whether a byte was written and made durable, and nobody has cut it off since: then it is what
@@ -185,6 +184,7 @@ fn survived(
     if size < low || size > high {
         return Err(format!("the size is {size}, expected {low} to {high}"));
     }
+    let mut values = Vec::new();
     for start in (0..size).step_by(AT_ONCE) {
         let here = start..size.min(start + AT_ONCE as u64);
         // Most bytes of the file are in nobody's write.
@@ -194,9 +194,12 @@ fn survived(
         let read = &mut read[..(here.end - start) as usize];
         // What cannot be read whole is asked for byte by byte.
         let is_read = file.read_at(read, start).is_ok_and(|n| n == read.len());
+        if events.is_empty() && is_read && read.iter().all(|read| *read == 0) {
+            continue;
+        }
         for (byte, read) in here.zip(read) {
             let got = if is_read { Ok(1) } else { file.read_at(std::slice::from_mut(read), byte) };
-            let (mut values, certain) = values(&events, byte);
+            let certain = may_be(&events, byte, &mut values);
             let was_synced = events.iter().any(|event| event.durable && event.at(byte).is_some());
             let is_strict = left == Left::Nothing && was_synced || is_kept(&events, byte);
             if is_strict && !certain {
