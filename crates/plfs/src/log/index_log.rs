@@ -6,6 +6,7 @@
 //! the format bounds that to 16 MiB. Holes of the file are not read.
 
 use std::path::Path;
+use std::time::Duration;
 
 use plfs_format::index_log::{
     ALIGN, At as Place, HEADER_BYTES, Header, LogId, align_up, begins_at, block_at, header_at,
@@ -16,6 +17,7 @@ use plfs_format::{Bad, name};
 use crate::container::Container;
 use crate::error::{At, Error, Result};
 use crate::store::{self, Errno, Links, Open, StoreFile};
+use crate::sync::thread;
 
 /// Bytes that are read at once. 4 MiB: an object of CephFS; most logs are shorter.
 const WINDOW_BYTES: usize = 4 << 20;
@@ -112,8 +114,38 @@ pub fn scan_pieces(
     scan_pieces_at(container, &container.path(&name::index_log(set)), set, offset, visit)
 }
 
+/// How long a reader waits, in milliseconds, before it reads again what looks damaged, where
+/// lookups travel. A client of Ceph 16 that reads a file at its end while another one appends gives
+/// what was appended in place of what was asked for; most second looks are right.
+const AGAIN_MS: [u64; 4] = [1, 4, 16, 64];
+
 /// [`scan_pieces`] of an index log of `set` that lies elsewhere in the container.
 pub fn scan_pieces_at(
+    container: &Container,
+    path: &Path,
+    set: u32,
+    mut offset: u64,
+    mut visit: impl FnMut(u64, Piece<'_>) -> Result<()>,
+) -> Result<Option<Scan>> {
+    if !container.local {
+        for wait_ms in AGAIN_MS {
+            let mut damaged = None;
+            let scan = scan_once(container, path, set, offset, |at, piece| match piece {
+                Piece::Gap { torn: false, .. } => {
+                    damaged = Some(at);
+                    Err(Error::Corrupt { path: path.to_owned(), bad: Bad::new(at, "") })
+                }
+                _ => visit(at, piece),
+            });
+            let Some(at) = damaged else { return scan };
+            offset = at;
+            thread::sleep(Duration::from_millis(wait_ms));
+        }
+    }
+    scan_once(container, path, set, offset, visit)
+}
+
+fn scan_once(
     container: &Container,
     path: &Path,
     set: u32,

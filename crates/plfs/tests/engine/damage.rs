@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use plfs::store::{Errno, Links, Open, Store};
 use plfs::{Error, OpenOptions, Opened};
-use plfs_testkit::Op;
+use plfs_testkit::{MemStore, Op};
 
 use crate::failing::{Fixture, NAME, content};
 use crate::scratch::open;
@@ -33,6 +33,34 @@ impl Fixture {
         file.set_len(0).unwrap();
         plfs::store::write_full(file.as_ref(), &bytes, 0).unwrap();
     }
+}
+
+/// What a client of Ceph 16 did while another node appended: it gave the last block of a log in
+/// place of the first one, and a create in a pack was EIO. What looks damaged is read again.
+#[test]
+fn bytes_from_elsewhere_in_a_log_are_read_again() {
+    let fixture = Arc::new(Fixture::on(MemStore::new().shared()));
+    let writer = open(&fixture.process(), Path::new(NAME));
+    for i in 0..2 {
+        writer.write_at(&[i + 1; 100], u64::from(i) * 100).unwrap();
+        writer.commit().unwrap();
+    }
+    let log = fixture.files("/index").remove(0);
+    let right = {
+        let file = fixture.memory.open(&log, Open::READ).unwrap();
+        let mut bytes = vec![0; file.stat().unwrap().len as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let mut wrong = right.clone();
+    wrong.copy_within(right.len() / 2.., 0);
+    // The first two looks.
+    for bytes in [wrong.clone(), wrong, right] {
+        let (here, path) = (fixture.clone(), log.clone());
+        let put = move || here.change(&path, |log| *log = bytes);
+        fixture.faults.before(&log.to_string_lossy(), Op::ReadAt, put);
+    }
+    assert_eq!(content(&fixture.process(), Path::new(NAME)), [[1; 100], [2; 100]].concat());
 }
 
 /// A data log is gone, or too short, or may not be read: reading what it held says so with its name
