@@ -134,6 +134,30 @@ int plfs_door_open(int dirfd, const char *path, int flags, mode_t mode, int firs
 int plfs_door_open_shared(const char *path, int flags, mode_t mode, plfs_file **out);
 
 /**
+ * A handle on a plain file that only reads, for a descriptor that was opened so: it is lent `fd`,
+ * which stays open as long as the handle, and looks at its first call whether the file has a
+ * container.
+ *
+ * Requires:
+ * `fd` is open, `out` a place for a pointer.
+ */
+int plfs_door_read_in_place(int fd, plfs_file **out);
+
+/**
+ * 1 if this machine is the only client of the file system `dev`, on which `fd` is open.
+ *
+ * Requires:
+ * `fd` is open.
+ */
+int plfs_door_is_local(int fd, uint64_t dev);
+
+/**
+ * 1 once this process has used a container that was a plain file: its descriptors on such files
+ * may be on one. Cheap.
+ */
+int plfs_door_uses_bases(void);
+
+/**
  * 1 if the file of a handle is plain, as far as this process knows: what is in the descriptor is
  * the file. It can become one with a container at any call but never the other way.
  *

@@ -31,8 +31,8 @@ use crate::path::{
     may_change_names, may_chown, may_rename, must_be_no_dir, must_own, packed_if, truncate,
 };
 use crate::{
-    Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, protect_heap,
-    where_it_leads,
+    Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, plfs_if_there,
+    protect_heap, where_it_leads,
 };
 
 /// Flags that are set on the placeholder, where F_GETFL and F_GETFD read them.
@@ -612,6 +612,42 @@ fn created_plain(
         *out = PlfsFile::new(plfs()?.created_plain(lent, &stat, &at.absolute, options), false);
     }
     Ok(opened.into_fd().into_raw_fd() as i64)
+}
+
+/// A handle on a plain file that only reads, for a descriptor that was opened so: it is lent `fd`,
+/// which stays open as long as the handle, and looks at its first call whether the file has a
+/// container.
+///
+/// # Safety
+/// `fd` is open, `out` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_read_in_place(fd: c_int, out: *mut *mut PlfsFile) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (lent, out) = unsafe { (Arc::new(PosixFile::lent(fd)), out.as_mut()) };
+        let out = out.ok_or_else(|| Failure::from(Errno::FAULT))?;
+        let stat = lent.stat()?;
+        let file = plfs()?.opened_plain(lent, &stat, &link_of(fd)?, OpenOptions::read())?.file();
+        file.look_first();
+        *out = PlfsFile::new(file, false);
+        Ok(0)
+    }) as c_int
+}
+
+/// 1 if this machine is the only client of the file system `dev`, on which `fd` is open.
+///
+/// # Safety
+/// `fd` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_is_local(fd: c_int, dev: u64) -> c_int {
+    call(|| Ok(i64::from(plfs()?.is_local(dev, &link_of(fd)?)))) as c_int
+}
+
+/// 1 once this process has used a container that was a plain file: its descriptors on such files
+/// may be on one. Cheap.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_uses_bases() -> c_int {
+    plfs_if_there().map_or(0, |plfs| c_int::from(plfs.uses_bases()))
 }
 
 /// 1 if the file of a handle is plain, as far as this process knows: what is in the descriptor is

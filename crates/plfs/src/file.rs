@@ -220,6 +220,11 @@ impl File {
         }
     }
 
+    /// Of a handle on a plain file that stands for one that was there before: its next call looks.
+    pub fn look_first(&self) {
+        self.plain.iter().for_each(|plain| plain.based.store(u64::MAX, Ordering::Relaxed));
+    }
+
     /// Whether it is a plain file, as far as this process knows.
     pub fn is_plain(&self) -> bool {
         self.logical.get().is_none() && self.packed.is_none()

@@ -217,6 +217,18 @@ impl Plfs {
         &self.process.config
     }
 
+    /// Whether this machine is the only client of the file system `dev`, on which `path` is. Asked
+    /// once for each.
+    pub fn is_local(&self, dev: u64, path: &Path) -> bool {
+        self.process.is_local(dev, path)
+    }
+
+    /// Whether the process has used a container with a base: then handles and descriptors that it
+    /// has on plain files may be on one.
+    pub fn uses_bases(&self) -> bool {
+        self.process.based.load(Ordering::Acquire) != 0
+    }
+
     /// Whether new files at `path` become containers by configuration: it lies below a mount.
     pub fn is_mounted(&self, path: &Path) -> bool {
         let mounts = &self.process.config.mounts;
