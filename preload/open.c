@@ -43,6 +43,9 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
  * one, and for one that is written a second. */
 #define LOG_DESCRIPTORS 16
 
+/* Numbers below which nobody counts what is left. */
+#define FEW_DESCRIPTORS 16
+
 static unsigned spare_descriptors(void)
 {
 	return LOG_DESCRIPTORS + ofd_descriptors();
@@ -51,7 +54,8 @@ static unsigned spare_descriptors(void)
 /* Is there room for what reads and writes of the open files will need, behind fd? */
 static bool has_room(int fd)
 {
-	return PLFS_ALWAYS(plfs_door_has_room(fd, spare_descriptors())) != 0;
+	return fd < FEW_DESCRIPTORS ||
+	       PLFS_ALWAYS(plfs_door_has_room(fd, spare_descriptors())) != 0;
 }
 
 static int opened_by_door(int fd, plfs_file *file, int flags)
@@ -135,14 +139,6 @@ static int open_in_pack(int dirfd, const char *path, int flags, mode_t mode, boo
 	int fd = PLFS(plfs_door_packed_open(dirfd, path, &how, &file));
 	return fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED ? fd
 							       : opened_by_door(fd, file, flags);
-}
-
-/* Are packs asked before the kernel? A name that both have is the pack's. Not where the directory
- * is known to be for plain files, by a process that has found no pack yet. */
-static bool looks_in_packs(int dirfd, const char *path)
-{
-	return PLFS_ALWAYS(plfs_door_knows_packs()) == 1 ||
-	       PLFS_ALWAYS(plfs_door_opens_plain(dirfd, path)) != 1;
 }
 
 /* Opens again what descriptor `of` is open on, a file of a pack. */
@@ -257,9 +253,10 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	int saved = errno, of = path[0] == '/' ? path_of_packed(path) : -1;
 	if (of >= 0)
 		return open_again(of, flags);
-	bool managed = tmpfile ? path_is_managed(dirfd, path) : path_opens_managed(dirfd, path);
+	int managed = tmpfile ? path_is_managed(dirfd, path) : path_opens_managed(dirfd, path);
 	int fd = managed ? PLFS_NOT_PACKED : PLFS_NOT_MANAGED;
-	bool asked = managed && !tmpfile && looks_in_packs(dirfd, path);
+	/* A name that a pack and the kernel have is the pack's. */
+	bool asked = managed && !tmpfile && managed != PLFS_OPENS_PLAIN;
 	if (asked)
 		fd = open_in_pack(dirfd, path, flags, mode, false);
 	if (fd != PLFS_NOT_MANAGED) {

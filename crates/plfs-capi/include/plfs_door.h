@@ -15,6 +15,11 @@ extern "C" {
 /* --- System calls on any file, where PLFS files are recognised (preload/, mpi/) --- */
 
 /**
+ * What [`plfs_door_opens_managed`] says of a path beside which new files are known to be plain.
+ */
+#define PLFS_OPENS_PLAIN 2
+
+/**
  * [`plfs_door_open`]: nobody has opened the path.
  */
 #define PLFS_NOT_OPENED -5001
@@ -72,22 +77,15 @@ extern "C" {
 int plfs_door_below_managed(int dirfd, const char *path);
 
 /**
- * [`plfs_door_below_managed`] for an open. Of a relative path 1 may be as old as a second, for who
- * moved without [`plfs_door_moved`].
+ * [`plfs_door_below_managed`] for an open. Of a relative path a yes may be as old as a second, for
+ * who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN says besides that packs need not be asked
+ * before the kernel: this process has found none yet, and a new file beside the path would be a
+ * plain one, as was found out half a second ago at most.
  *
  * Requires:
  * `path` is NULL or a C string.
  */
 int plfs_door_opens_managed(int dirfd, const char *path);
-
-/**
- * Whether a new file at `path` is known to be a plain one, in no pack: 1 for a name in the working
- * directory of which that was found out half a second ago at most. Cheap.
- *
- * Requires:
- * `path` is a C string.
- */
-int plfs_door_opens_plain(int dirfd, const char *path);
 
 /**
  * The working directory may have been changed, or renamed.

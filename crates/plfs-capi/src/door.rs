@@ -5,7 +5,7 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +17,7 @@ use plfs_core::store::{
     stat_of,
 };
 use plfs_core::{
-    File, NameFile, OpenOptions, Opened, SUPERBLOCK_BYTES, Writers, is_layout, may_be_logical,
+    File, NameFile, OpenOptions, Opened, Plfs, SUPERBLOCK_BYTES, Writers, is_layout, may_be_logical,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
@@ -31,8 +31,8 @@ use crate::path::{
     may_change_names, may_chown, may_rename, must_be_no_dir, must_own, packed_if, truncate,
 };
 use crate::{
-    Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, plfs_if_there,
-    protect_heap, where_it_leads,
+    Failure, Result, absolute, borrow, call, has_parent, here, link_of, path_arg, plfs,
+    plfs_if_there, protect_heap, where_it_leads,
 };
 
 /// Flags that are set on the placeholder, where F_GETFL and F_GETFD read them.
@@ -119,8 +119,13 @@ pub unsafe extern "C" fn plfs_door_below_managed(dirfd: c_int, path: *const c_ch
     c_int::from(unsafe { below_managed(dirfd, path, |_, _| ()) }.is_some())
 }
 
-/// [`plfs_door_below_managed`] for an open. Of a relative path 1 may be as old as a second, for who
-/// moved without [`plfs_door_moved`].
+/// What [`plfs_door_opens_managed`] says of a path beside which new files are known to be plain.
+pub const PLFS_OPENS_PLAIN: c_int = 2;
+
+/// [`plfs_door_below_managed`] for an open. Of a relative path a yes may be as old as a second, for
+/// who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN says besides that packs need not be
+/// asked before the kernel: this process has found none yet, and a new file beside the path would
+/// be a plain one, as was found out half a second ago at most.
 ///
 /// # Safety
 /// `path` is NULL or a C string.
@@ -129,12 +134,20 @@ pub unsafe extern "C" fn plfs_door_opens_managed(dirfd: c_int, path: *const c_ch
     if dirfd == libc::AT_FDCWD && !path.is_null() {
         // SAFETY: not NULL; the caller's promise.
         let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-        if path.first().is_some_and(|first| *first != b'/')
-            && here::with(|dir, is_managed| {
+        let is_managed = match path.first() {
+            None => Some(false),
+            Some(b'/') => Some(is_below(b"", path)),
+            // Of one that is not, the kernel is asked.
+            Some(_) => here::with(|dir, is_managed| {
                 is_managed && !parts(path).any(|part| part == b"..") || is_below(dir, path)
-            }) == Some(true)
-        {
-            return 1;
+            })
+            .filter(|is_managed| *is_managed),
+        };
+        if let Some(is_managed) = is_managed {
+            let opens_plain = is_managed
+                && here::known_for_plain(path) == Some(true)
+                && !plfs_if_there().is_some_and(|plfs| plfs.knows_packs());
+            return if opens_plain { PLFS_OPENS_PLAIN } else { c_int::from(is_managed) };
         }
     }
     let moves = here::moves();
@@ -144,19 +157,6 @@ pub unsafe extern "C" fn plfs_door_opens_managed(dirfd: c_int, path: *const c_ch
     };
     // SAFETY: the caller's promise.
     c_int::from(unsafe { below_managed(dirfd, path, keep) }.is_some())
-}
-
-/// Whether a new file at `path` is known to be a plain one, in no pack: 1 for a name in the working
-/// directory of which that was found out half a second ago at most. Cheap.
-///
-/// # Safety
-/// `path` is a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_opens_plain(dirfd: c_int, path: *const c_char) -> c_int {
-    // SAFETY: the caller's promise.
-    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let is_here = dirfd == libc::AT_FDCWD && !path.contains(&b'/');
-    c_int::from(is_here && here::is_known_for_plain())
 }
 
 /// The working directory may have been changed, or renamed.
@@ -340,8 +340,7 @@ struct At<'a> {
 impl At<'_> {
     fn new(dirfd: c_int, path: &Path) -> Result<At<'_>> {
         // Where `..` leads to the kernel says.
-        let is_below =
-            path.is_relative() && !path.components().any(|part| part == Component::ParentDir);
+        let is_below = path.is_relative() && !has_parent(path);
         let known = match dirfd {
             libc::AT_FDCWD if is_below => here::join(path),
             _ => None,
@@ -422,16 +421,16 @@ unsafe fn open_at(
             mode: mode & 0o7777,
             writers: Writers::Unknown,
         };
+        // Quicker than to take the path apart.
+        let has_dot = at.absolute.as_os_str().as_bytes().windows(2).any(|two| two == b"/.");
+        let is_layout = has_dot && at.absolute.file_name().is_some_and(is_layout);
         // Of a new file the door asks packs only where new files are not known to be plain.
-        if plfs()?.packed_stat(&at.absolute)?.is_some() {
+        let is_born_plain = is_known_for_plain(plfs()?, dirfd, path, &at.absolute)?
+            || plfs()?.packed_stat(&at.absolute)?.is_none()
+                && plfs()?.is_born_plain(&at.absolute, options)?;
+        if !is_born_plain && plfs()?.packed_stat(&at.absolute)?.is_some() {
             return Ok(i64::from(PLFS_IS_PACKED));
         }
-        let is_layout = at.absolute.file_name().is_some_and(is_layout);
-        let ask = || -> Result<bool> { Ok(plfs()?.is_born_plain(&at.absolute, options)?) };
-        let is_born_plain = match at.is_believed && !path.as_os_str().as_bytes().contains(&b'/') {
-            true => here::is_for_plain(ask)?,
-            false => ask()?,
-        };
         if is_born_plain && !is_layout {
             match native(flags | libc::O_EXCL) {
                 Ok(fd) => return created_plain(fd, at, flags, options, out),
@@ -493,6 +492,19 @@ pub unsafe extern "C" fn plfs_door_open_shared(
 ) -> c_int {
     // SAFETY: the caller's promises.
     call(|| unsafe { open_for(path, flags, mode, Writers::Several, out) }) as c_int
+}
+
+/// Whether new files beside `path`, which leads to `at`, are plain, and no pack has it: as this
+/// process found out half a second ago at most, and finds out now. It says no once the process has
+/// found a pack.
+fn is_known_for_plain(plfs: &Plfs, dirfd: c_int, path: &Path, at: &Path) -> Result<bool> {
+    if dirfd != libc::AT_FDCWD || plfs.knows_packs() {
+        return Ok(false);
+    }
+    here::is_for_plain(path.as_os_str().as_bytes(), || {
+        let is_packed = plfs.packed_stat(at)?.is_some();
+        Ok(!is_packed && plfs.is_born_plain(at, OpenOptions::read())?)
+    })
 }
 
 fn is_link_at(dir: BorrowedFd<'_>, path: &Path) -> bool {
@@ -658,7 +670,7 @@ pub extern "C" fn plfs_door_uses_bases() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_is_plain(file: *mut PlfsFile) -> c_int {
     // SAFETY: the caller's promise.
-    call(|| Ok(i64::from(unsafe { handle(file) }?.file.is_plain()))) as c_int
+    unsafe { file.as_ref() }.map_or(-libc::EFAULT, |handle| c_int::from(handle.file.is_plain()))
 }
 
 /// Decides that a plain file stays plain for ever, because it is written from now on in a way that

@@ -351,7 +351,7 @@ impl Plfs {
     ) -> Result<Opened> {
         let access = options.access;
         let in_place = |shared| {
-            let (process, path) = (self.process.clone(), path.to_path_buf());
+            let (process, path) = (self.process.clone(), Arc::from(path));
             let identity = (stat.dev, stat.ino);
             File::in_place(process, identity, shared, file.clone(), path, access)
         };
@@ -480,7 +480,7 @@ impl Plfs {
         options: OpenOptions,
     ) -> File {
         let (shared, _) = self.share_plain(stat);
-        let (process, path) = (self.process.clone(), path.to_path_buf());
+        let (process, path) = (self.process.clone(), Arc::from(path));
         let identity = (stat.dev, stat.ino);
         File::in_place(process, identity, Some(shared), file, path, options.access)
     }
