@@ -78,9 +78,9 @@ int plfs_door_below_managed(int dirfd, const char *path);
 
 /**
  * [`plfs_door_below_managed`] for an open. Of a relative path a yes may be as old as a second, for
- * who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN says besides that packs need not be asked
- * before the kernel: this process has found none yet, and a new file beside the path would be a
- * plain one, as was found out half a second ago at most.
+ * who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN says besides that packs need not be
+ * asked before the kernel: this process has found none yet, and a new file beside the path would
+ * be a plain one, as was found out half a second ago at most.
  *
  * Requires:
  * `path` is NULL or a C string.

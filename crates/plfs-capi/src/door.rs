@@ -855,10 +855,38 @@ pub unsafe extern "C" fn plfs_door_unlink(dirfd: c_int, path: *const c_char) -> 
 /// `path` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_unlink_managed(dirfd: c_int, path: *const c_char) -> c_int {
+    if dirfd == libc::AT_FDCWD && !path.is_null() {
+        const LOOK_IT_UP: i64 = 1;
+        // SAFETY: not NULL; the caller's promise.
+        let name = unsafe { CStr::from_ptr(path) };
+        let done = call(|| match is_barren(name.to_bytes()).then(|| rustix::fs::unlink(name)) {
+            // What it does not find packs may have.
+            None | Some(Err(Errno::NOENT)) => Ok(LOOK_IT_UP),
+            Some(done) => Ok(done.map(|()| 0)?),
+        });
+        if done != LOOK_IT_UP {
+            return done as c_int;
+        }
+    }
     // SAFETY: the caller's promise.
     let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
     // SAFETY: the caller's promise.
     call(|| unsafe { unlink_at(dirfd, path, &at) }) as c_int
+}
+
+/// Whether a file at `path` has neither a container nor a place in a pack, for all that is believed
+/// of its directory. Where that is wrong, as another directory has come to that path without this
+/// process, what the name leaves is garbage for `plfs check`: no byte of a file depends on it.
+fn is_barren(path: &[u8]) -> bool {
+    let Some(plfs) = plfs_if_there().filter(|plfs| !plfs.knows_packs()) else { return false };
+    here::is_barren(path, plfs.made(), || {
+        let path = Path::new(OsStr::from_bytes(path));
+        let at = match path.is_absolute() {
+            true => Some(path.to_path_buf()),
+            false => here::join(path),
+        };
+        at.is_some_and(|at| !has_parent(&at) && plfs.is_barren(&at))
+    })
 }
 
 /// # Safety

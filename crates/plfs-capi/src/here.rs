@@ -5,9 +5,10 @@
 //! for [`BELIEVED_NS`]. So what is believed can be old: somebody else renamed a directory above, or
 //! the program went elsewhere by a system call of its own. Hence it serves for one thing only: to
 //! give out a handle on a plain file, which its descriptor leads to and not its path. A file that
-//! is made, promoted, pinned or removed is looked up by a path that the kernel said just now. And
-//! only that a path is managed is believed, never that it is not: without a handle a program could
-//! write below the logs of a file that others share.
+//! is made, promoted or pinned is looked up by a path that the kernel said just now; so is one that
+//! is removed, unless its directory is believed to have no containers. And only that a path is
+//! managed is believed, never that it is not: without a handle a program could write below the logs
+//! of a file that others share.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -28,6 +29,9 @@ const DIR_ROOM: usize = 128;
 /// 0.5 s: with as much for what directories say of their files, a change of that is seen within a
 /// second.
 const BELIEVED_NS: u64 = 500_000_000;
+
+/// 100 ms, as libplfs believes it of a directory.
+const BARREN_NS: u64 = 100_000_000;
 
 /// Counts calls after which the working directory may be another, or have another name.
 static MOVES: AtomicU64 = AtomicU64::new(0);
@@ -61,13 +65,22 @@ struct Dir {
     until_ns: u64,
     /// Whether new files in it are born plain.
     is_for_plain: bool,
+    /// Until when it is believed to have no containers, as long as the process has made so many.
+    barren: (u64, u64),
     len: usize,
     text: [u8; DIR_ROOM],
 }
 
 impl Dir {
-    const UNKNOWN: Dir =
-        Dir { asked: 0, moves: 0, until_ns: 0, is_for_plain: false, len: 0, text: [0; DIR_ROOM] };
+    const UNKNOWN: Dir = Dir {
+        asked: 0,
+        moves: 0,
+        until_ns: 0,
+        is_for_plain: false,
+        barren: (0, 0),
+        len: 0,
+        text: [0; DIR_ROOM],
+    };
 }
 
 impl Here {
@@ -187,6 +200,7 @@ pub(crate) fn is_for_plain<E>(
         known.text[..dir.len()].copy_from_slice(dir);
         (known.len, known.is_for_plain) = (dir.len(), said);
         (known.asked, known.moves, known.until_ns) = (here.asked, moves, until_ns);
+        known.barren = (0, 0);
     });
     Ok(said)
 }
@@ -197,4 +211,27 @@ pub(crate) fn known_for_plain(path: &[u8]) -> Option<bool> {
         let here = here.try_borrow().ok()?;
         here.known(path).map(|place| here.dirs[place].is_for_plain)
     })
+}
+
+/// Whether files beside `path` have no containers: what `ask` says, or said a moment ago, when the
+/// process had `made` so many. No where nothing is known of the directory.
+pub(crate) fn is_barren(path: &[u8], made: u64, ask: impl FnOnce() -> bool) -> bool {
+    let known = |here: &Here| {
+        here.known(path).map(|place| (here.dirs[place].barren, here.dirs[place].is_for_plain))
+    };
+    match HERE.with(|here| here.try_borrow().ok().and_then(|here| known(&here))) {
+        None | Some((_, false)) => return false,
+        Some(((until_ns, then), _)) if then == made && now_ns() < until_ns => return true,
+        Some(_) => {}
+    }
+    let is_barren = ask();
+    if is_barren {
+        HERE.with(|here| {
+            let Ok(mut here) = here.try_borrow_mut() else { return };
+            if let Some(place) = here.known(path) {
+                here.dirs[place].barren = (now_ns() + BARREN_NS, made);
+            }
+        });
+    }
+    is_barren
 }
