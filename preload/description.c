@@ -185,7 +185,10 @@ struct description *description_new(int flags, int64_t position, const plfs_pack
 	fd_unlock();
 	if (!d)
 		return NULL;
-	d->packed = *packed;
+	if (packed->length > 0)
+		d->packed = *packed;
+	else
+		d->packed.length = 0;
 	atomic_store(&d->flags, flags);
 	atomic_store(&d->position, position);
 	return d;

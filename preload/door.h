@@ -148,8 +148,9 @@ static inline int64_t to_errno(int64_t rc)
 /* path.c */
 /* Is `path`, by its text, a managed directory or below one? Relative paths are taken from dirfd. */
 bool path_is_managed(int dirfd, const char *path);
-/* The same for an open, which does not always ask for the working directory. The path is there. */
-bool path_opens_managed(int dirfd, const char *path);
+/* The same for an open, which does not always ask for the working directory: PLFS_OPENS_PLAIN is a
+ * yes, too. The path is there. */
+int path_opens_managed(int dirfd, const char *path);
 /* Does the file have the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
 bool path_may_be_name(int dirfd, const char *path, int at_flags);
 /* The descriptor of a file of a pack that a path as /proc/self/fd/3 or /dev/stdin names, or -1. */
@@ -167,6 +168,10 @@ int door_adopt(int fd, int flags, struct description *shared, bool is_new);
 /* Takes the entry of fd out, with what goes with a closed descriptor: record locks. The caller gets
  * its reference. */
 struct ofd *door_detach(int fd);
+/* Makes the reader at fd, which the table has as `reader`, an entry like any. False: it cannot. */
+bool door_describe_reader(int fd, struct ofd *reader);
+/* Is a reader's file plain still? A look, as a handle has it: one call. */
+bool door_reader_is_plain(int fd);
 /* Is it one of our own descriptors? The program did not open it and must not close it. */
 bool fd_is_owned(int fd);
 /* Removes the entry of a descriptor that libc replaced without calling a wrapper. */
@@ -182,6 +187,8 @@ ssize_t ofd_pwritev(struct ofd *o, int fd, const struct iovec *iov, int n, int64
 void learn_size_limit(void);
 
 /* lock.c */
+/* Has this process asked for a record lock yet? */
+bool locks_are_used(void);
 /* Drops the process's record locks of the file, as close(2) of any descriptor does. */
 void lock_drop(struct ofd *o, int fd);
 

@@ -99,7 +99,8 @@ struct ofd *ofd_new_shared(plfs_file *file, struct description *shared)
 
 struct ofd *ofd_new(plfs_file *file, int flags, int64_t position)
 {
-	plfs_packed packed = {.length = 0};
+	plfs_packed packed;
+	packed.length = 0;
 	PLFS(plfs_door_packed(file, &packed));
 	struct description *d = description_new(flags, position, &packed);
 	struct ofd *o = d ? ofd_new_shared(file, d) : NULL;
@@ -118,6 +119,11 @@ struct ofd *ofd_get(int fd)
 		struct ofd *o = atomic_load_explicit(&fd_table[fd], memory_order_acquire);
 		if (!o)
 			return NULL;
+		if (entry_is_reader(o)) {
+			if (!door_describe_reader(fd, o))
+				return NULL;
+			continue;
+		}
 		int refs = atomic_load(&o->refs);
 		while (refs > 0 && !atomic_compare_exchange_weak(&o->refs, &refs, refs + 1))
 			;
@@ -135,7 +141,8 @@ struct ofd *ofd_get(int fd)
 
 bool fd_is_packed(int fd)
 {
-	struct ofd *o = fd_is_container(fd) && !door_thread.inside ? ofd_get(fd) : NULL;
+	bool may_be = fd_is_container(fd) && !fd_is_reader(fd) && !door_thread.inside;
+	struct ofd *o = may_be ? ofd_get(fd) : NULL;
 	bool yes = o && o->is_packed;
 	if (o)
 		ofd_put(o);
@@ -152,12 +159,41 @@ int ofd_close(struct ofd *o)
 	return rc;
 }
 
-struct ofd *fd_install_held(int fd, struct ofd *o)
+static void raise_limit(int fd)
 {
 	int limit = atomic_load(&fd_limit);
 	while (limit <= fd && !atomic_compare_exchange_weak(&fd_limit, &limit, fd + 1))
 		;
-	struct ofd *was = atomic_exchange(&fd_table[fd], o);
+}
+
+/* What was in the table, if there is a reference to be given back. */
+static struct ofd *with_reference(struct ofd *was)
+{
+	return entry_is_reader(was) ? NULL : was;
+}
+
+void fd_install_reader(int fd)
+{
+	static _Atomic uintptr_t number = 1;
+	raise_limit(fd);
+	uintptr_t reader = atomic_fetch_add_explicit(&number, 2, memory_order_relaxed);
+	struct ofd *stale = with_reference(atomic_exchange(&fd_table[fd], (struct ofd *)reader));
+	if (stale)
+		ofd_put(stale);
+}
+
+bool fd_replace_reader(int fd, struct ofd *reader, struct ofd *o)
+{
+	bool done = atomic_compare_exchange_strong(&fd_table[fd], &reader, o);
+	if (done && o)
+		atomic_fetch_add(&fd_installs, 1);
+	return done;
+}
+
+struct ofd *fd_install_held(int fd, struct ofd *o)
+{
+	raise_limit(fd);
+	struct ofd *was = with_reference(atomic_exchange(&fd_table[fd], o));
 	/* After it: who has seen the old number finds another one when the kernel has the new file.
 	 */
 	atomic_fetch_add(&fd_installs, 1);
@@ -175,11 +211,13 @@ void fd_install(int fd, struct ofd *o)
 
 struct ofd *fd_remove_held(int fd)
 {
-	return fd_is_container(fd) ? atomic_exchange(&fd_table[fd], NULL) : NULL;
+	return fd_is_container(fd) ? with_reference(atomic_exchange(&fd_table[fd], NULL)) : NULL;
 }
 
 struct ofd *fd_remove(int fd)
 {
+	if (!fd_is_container(fd))
+		return NULL;
 	fd_hold_numbers();
 	struct ofd *o = fd_remove_held(fd);
 	fd_release_numbers();
@@ -273,7 +311,8 @@ void fd_share_descriptions(void)
 	fd_count_fork();
 	int limit = atomic_load(&fd_limit);
 	for (int fd = 0; fd < limit; fd++) {
-		struct ofd *o = ofd_get(fd);
+		/* The position of a reader is the kernel's as it is. */
+		struct ofd *o = fd_is_reader(fd) ? NULL : ofd_get(fd);
 		if (!o)
 			continue;
 		/* A handler that writes to it would wait for this thread for ever. */

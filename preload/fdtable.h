@@ -47,7 +47,17 @@ extern _Atomic int fd_limit;
 /* How often a container was put at a number. */
 extern _Atomic unsigned fd_installs;
 
-/* Is fd a container? Without taking a reference. */
+/* An entry that is an odd number and no address is a **reader**: its file is open for reading only,
+ * and was plain when it was opened. Nothing is kept of it, as most are read and closed: position
+ * and flags are the kernel's, and the number tells one open from the next. Calls that know of
+ * readers are the kernel's, and look where a handle would; for all others ofd_get makes it an entry
+ * like any. */
+static inline bool entry_is_reader(const struct ofd *o)
+{
+	return (uintptr_t)o & 1;
+}
+
+/* Is fd a container, or a plain file that may become one? Without taking a reference. */
 static inline bool fd_is_container(int fd)
 {
 	return __builtin_expect(
@@ -55,6 +65,18 @@ static inline bool fd_is_container(int fd)
 			atomic_load_explicit(&fd_table[fd], memory_order_acquire) != NULL,
 		0);
 }
+
+static inline bool fd_is_reader(int fd)
+{
+	return (unsigned)fd < FD_TABLE_LEN &&
+	       entry_is_reader(atomic_load_explicit(&fd_table[fd], memory_order_acquire));
+}
+
+/* Makes fd, which is in no entry, a reader. */
+void fd_install_reader(int fd);
+
+/* Puts o, or NULL, where a reader is. False: it is none any more. */
+bool fd_replace_reader(int fd, struct ofd *reader, struct ofd *o);
 
 /* Is fd a file of a pack? */
 bool fd_is_packed(int fd);

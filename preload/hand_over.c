@@ -57,7 +57,7 @@ void hand_over_all(enum shared shared, const char *why)
 {
 	int limit = atomic_load(&fd_limit);
 	for (int fd = 0; fd < limit; fd++) {
-		struct ofd *o = ofd_get(fd);
+		struct ofd *o = fd_is_reader(fd) ? NULL : ofd_get(fd);
 		if (!o)
 			continue;
 		if (shared == SHARED_ALL || !(RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC))

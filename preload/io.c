@@ -337,6 +337,25 @@ static bool read_placeholder(unsigned installs, ssize_t done)
 		} \
 	} while (0)
 
+/* A reader has read `done` of n bytes in place. Is that all there is to it? At the end of the file
+ * others may have gone on, in a container; so may this process anywhere, if it uses containers that
+ * files have become. Where another thread has put another file the call is that one's. */
+static bool read_in_place(int fd, ssize_t done, size_t n, unsigned installs)
+{
+	if (done < 0)
+		return true;
+	if ((size_t)done == n && plfs_door_uses_bases() == 0)
+		return true;
+	return installs == atomic_load(&fd_installs) && door_reader_is_plain(fd);
+}
+
+/* The answer where a reader cannot be made an entry. */
+static ssize_t no_entry(void)
+{
+	errno = ENOMEM;
+	return -1;
+}
+
 EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
 	unsigned installs = atomic_load(&fd_installs);
@@ -345,8 +364,18 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 						  : REAL(read)(fd, buf, n);
 		return read_placeholder(installs, done) ? read(fd, buf, n) : done;
 	}
+	bool is_reader = fd_is_reader(fd);
+	if (is_reader) {
+		size_t most = n > MOVE_MAX ? MOVE_MAX : n;
+		ssize_t done = REAL(read)(fd, buf, most);
+		if (door_thread.inside || read_in_place(fd, done, most, installs))
+			return done;
+		if (done > 0)
+			RAW(SYS_lseek, (long)fd, (long)-done, (long)SEEK_CUR);
+	}
 	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
-	IO_ON_CONTAINER(fd, read(fd, buf, n), ofd_readv(o, fd, &iov, 1));
+	IO_ON_CONTAINER(fd, is_reader && fd_is_reader(fd) ? no_entry() : read(fd, buf, n),
+		ofd_readv(o, fd, &iov, 1));
 }
 ALIAS(read, __read);
 
@@ -361,8 +390,17 @@ ALIAS(write, __write);
 EXPORT ssize_t pread(int fd, void *buf, size_t n, off_t offset)
 {
 	READ_IF_PLAIN(fd, REAL(pread)(fd, buf, n, offset));
+	bool is_reader = fd_is_reader(fd);
+	if (is_reader) {
+		unsigned installs = atomic_load(&fd_installs);
+		size_t most = n > MOVE_MAX ? MOVE_MAX : n;
+		ssize_t done = REAL(pread)(fd, buf, most, offset);
+		if (door_thread.inside || read_in_place(fd, done, most, installs))
+			return done;
+	}
 	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
-	IO_ON_CONTAINER(fd, pread(fd, buf, n, offset), ofd_preadv(o, &iov, 1, offset));
+	IO_ON_CONTAINER(fd, is_reader && fd_is_reader(fd) ? no_entry() : pread(fd, buf, n, offset),
+		ofd_preadv(o, &iov, 1, offset));
 }
 ALIAS(pread, __pread64);
 ALIAS(pread, pread64);
@@ -471,6 +509,9 @@ static int64_t ofd_lseek(struct ofd *o, int fd, int64_t offset, int whence)
 EXPORT off_t lseek(int fd, off_t offset, int whence)
 {
 	if (!fd_is_container(fd))
+		return REAL(lseek)(fd, offset, whence);
+	if (fd_is_reader(fd) && (whence == SEEK_SET || whence == SEEK_CUR || door_thread.inside ||
+					door_reader_is_plain(fd)))
 		return REAL(lseek)(fd, offset, whence);
 	ON_CONTAINER(fd, REAL(lseek)(fd, offset, whence), ofd_lseek(o, fd, offset, whence));
 }
@@ -589,7 +630,8 @@ ALIAS(posix_fallocate, posix_fallocate64);
 /* The placeholder's pages are not the file's, so advice is not passed to the kernel. */
 static bool has_no_pages(int fd)
 {
-	struct ofd *o = door_thread.inside || !fd_is_container(fd) ? NULL : ofd_get(fd);
+	bool may_be = fd_is_container(fd) && !fd_is_reader(fd) && !door_thread.inside;
+	struct ofd *o = may_be ? ofd_get(fd) : NULL;
 	bool none = o && !OFD_IS_PLAIN(o);
 	if (o)
 		ofd_put(o);

@@ -58,9 +58,14 @@ static void unlock_name(int fd, const struct flock *range)
 			RAW(SYS_fcntl, (long)other, (long)F_OFD_SETLK, &l);
 }
 
+bool locks_are_used(void)
+{
+	return atomic_load_explicit(&record_locks_used, memory_order_relaxed);
+}
+
 void lock_drop(struct ofd *o, int fd)
 {
-	if (!atomic_load_explicit(&record_locks_used, memory_order_relaxed))
+	if (!locks_are_used())
 		return;
 	PLFS(plfs_commit(o->file));
 	struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
@@ -213,7 +218,9 @@ EXPORT int fcntl(int fd, int command, ...)
 	va_end(ap);
 
 	struct ofd *o;
-	if (!fd_is_container(fd) || door_thread.inside)
+	bool of_flags = command == F_GETFL || command == F_SETFL || command == F_GETFD ||
+			command == F_SETFD;
+	if (!fd_is_container(fd) || door_thread.inside || (of_flags && fd_is_reader(fd)))
 		return REAL(fcntl)(fd, command, argument);
 	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
 		return door_dup_at_least(fd, command, (int)(intptr_t)argument);
@@ -334,7 +341,9 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 		source = (int)(intptr_t)argument;
 	else if (request == FICLONERANGE && argument)
 		source = (int)((struct file_clone_range *)argument)->src_fd;
-	struct ofd *from = !door_thread.inside && source >= 0 ? ofd_get(source) : NULL;
+	struct ofd *from = !door_thread.inside && source >= 0 && !fd_is_reader(source)
+				   ? ofd_get(source)
+				   : NULL;
 	if (from) {
 		bool plain = OFD_IS_PLAIN(from);
 		ofd_put(from);
@@ -344,7 +353,8 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 		}
 	}
 	struct ofd *o;
-	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
+	if (!fd_is_container(fd) || door_thread.inside ||
+		(fd_is_reader(fd) && request != FIONREAD) || !(o = ofd_get(fd)))
 		return REAL(ioctl)(fd, request, argument);
 	/* The position of a plain file is kept here, too. */
 	if (request != FIONREAD && OFD_IS_PLAIN(o)) {

@@ -26,7 +26,7 @@ static int not_there(void)
 EXPORT int fstat(int fd, struct stat *st)
 {
 	struct ofd *o;
-	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
+	if (!fd_is_container(fd) || fd_is_reader(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return fix_stat(REAL(fstat)(fd, st), fd, NULL, AT_EMPTY_PATH, st);
 	if (OFD_IS_PLAIN(o)) {
 		ofd_put(o);
@@ -195,7 +195,8 @@ EXPORT int statx(
 		.st_mtim = {x->stx_mtime.tv_sec, x->stx_mtime.tv_nsec},
 		.st_ctim = {x->stx_ctime.tv_sec, x->stx_ctime.tv_nsec},
 	};
-	struct ofd *o = (at_flags & AT_EMPTY_PATH) && !(path && *path) ? ofd_get(dirfd) : NULL;
+	bool by_number = (at_flags & AT_EMPTY_PATH) && !(path && *path);
+	struct ofd *o = by_number && !fd_is_reader(dirfd) ? ofd_get(dirfd) : NULL;
 	if (o && OFD_IS_PLAIN(o)) {
 		ofd_put(o);
 		fix_stat(0, dirfd, NULL, AT_EMPTY_PATH, &st);

@@ -46,7 +46,7 @@ static void *map_copy(struct ofd *o, void *where, size_t len, int prot, int flag
 
 void *door_mmap(void *where, size_t len, int prot, int flags, int fd, off_t offset)
 {
-	struct ofd *o = door_thread.inside ? NULL : ofd_get(fd);
+	struct ofd *o = door_thread.inside || fd_is_reader(fd) ? NULL : ofd_get(fd);
 	/* A plain file has pages. A map through which it may be written, now or after an mprotect,
 	 * is seen by nobody: so it stays plain. */
 	bool writes = o && (flags & MAP_TYPE) != MAP_PRIVATE &&

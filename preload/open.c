@@ -6,6 +6,17 @@
 #include <string.h>
 #include <sys/resource.h>
 
+/* Before the first entry of the table. */
+static void begin_table(void)
+{
+	if (atomic_load(&fd_limit) == 0) {
+		DEFER_SIGNALS();
+		signals_see_faults();
+		stdio_take_over();
+		learn_size_limit();
+	}
+}
+
 /* Makes fd, which libplfs opened as `file`, a container of the table: with the description that
  * other processes have, or a new one. `is_new`: nobody else has fd. On failure both are gone. */
 static int install(int fd, plfs_file *file, struct description *shared, int flags, bool is_new)
@@ -19,11 +30,7 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
 		errno = fd < FD_TABLE_LEN ? ENOMEM : EMFILE;
 		return -1;
 	}
-	if (atomic_load(&fd_limit) == 0) {
-		signals_see_faults();
-		stdio_take_over();
-		learn_size_limit();
-	}
+	begin_table();
 	/* Who reads it as if it were plain, because dup2 has just put it there, is at its end. */
 	if (is_new && !OFD_IS_PLAIN(o))
 		RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
@@ -36,9 +43,19 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
  * one, and for one that is written a second. */
 #define LOG_DESCRIPTORS 16
 
+/* Numbers below which nobody counts what is left. */
+#define FEW_DESCRIPTORS 16
+
 static unsigned spare_descriptors(void)
 {
 	return LOG_DESCRIPTORS + ofd_descriptors();
+}
+
+/* Is there room for what reads and writes of the open files will need, behind fd? */
+static bool has_room(int fd)
+{
+	return fd < FEW_DESCRIPTORS ||
+	       PLFS_ALWAYS(plfs_door_has_room(fd, spare_descriptors())) != 0;
 }
 
 static int opened_by_door(int fd, plfs_file *file, int flags)
@@ -53,13 +70,63 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	/* Without room for the descriptors that reads and writes of the open files will need, every
 	 * write would fail where the open had not. Of a file of a pack libplfs has counted before
 	 * it made or cut it. */
-	if (fd >= 0 && !fd_is_packed(fd) &&
-		PLFS_ALWAYS(plfs_door_has_room(fd, spare_descriptors())) == 0) {
+	if (fd >= 0 && !fd_is_packed(fd) && !has_room(fd)) {
 		door_close(fd);
 		errno = EMFILE;
 		return -1;
 	}
 	return fd;
+}
+
+/* On other file systems libplfs counts who has a plain file open. */
+static bool is_local(int fd, dev_t dev)
+{
+	static _Atomic dev_t known;
+	if (atomic_load_explicit(&known, memory_order_relaxed) == dev)
+		return true;
+	if (PLFS(plfs_door_is_local(fd, dev)) != 1)
+		return false;
+	atomic_store_explicit(&known, dev, memory_order_relaxed);
+	return true;
+}
+
+/* fd was opened for reading only, in a managed directory. True: its file is plain, and fd a reader.
+ */
+static bool is_new_reader(int fd)
+{
+	struct stat st;
+	/* Not libc's fstat, which on some versions is a stat of an empty path, and dearer. */
+	if (fd >= FD_TABLE_LEN || RAW(SYS_fstat, (long)fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+		stat_may_be_name(&st) || !is_local(fd, st.st_dev) || !has_room(fd))
+		return false;
+	begin_table();
+	fd_install_reader(fd);
+	return true;
+}
+
+bool door_describe_reader(int fd, struct ofd *reader)
+{
+	DEFER_SIGNALS();
+	int saved = errno, flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
+	plfs_file *file = NULL;
+	struct ofd *o = NULL;
+	if (PLFS(plfs_door_read_in_place(fd, &file)) == 0 &&
+		!(o = ofd_new(file, flags, POSITION_IN_KERNEL)))
+		PLFS(plfs_close(file));
+	/* Another thread may have been faster, or have closed it. */
+	if (o && !fd_replace_reader(fd, reader, o))
+		ofd_put(o);
+	errno = saved;
+	return o;
+}
+
+bool door_reader_is_plain(int fd)
+{
+	int saved = errno;
+	bool yes = RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) < 0 &&
+		   (errno == ENODATA || errno == EOPNOTSUPP);
+	errno = saved;
+	return yes;
 }
 
 /* Opens or makes a file of a pack, or gives PLFS_NOT_PACKED or PLFS_NOT_MANAGED. `follow`: the
@@ -72,14 +139,6 @@ static int open_in_pack(int dirfd, const char *path, int flags, mode_t mode, boo
 	int fd = PLFS(plfs_door_packed_open(dirfd, path, &how, &file));
 	return fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED ? fd
 							       : opened_by_door(fd, file, flags);
-}
-
-/* Are packs asked before the kernel? A name that both have is the pack's. Not where the directory
- * is known to be for plain files, by a process that has found no pack yet. */
-static bool looks_in_packs(int dirfd, const char *path)
-{
-	return PLFS_ALWAYS(plfs_door_knows_packs()) == 1 ||
-	       PLFS_ALWAYS(plfs_door_opens_plain(dirfd, path)) != 1;
 }
 
 /* Opens again what descriptor `of` is open on, a file of a pack. */
@@ -191,12 +250,13 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 		errno = flags & O_CREAT ? EPERM : ENOENT;
 		return -1;
 	}
-	int saved = errno, of = path_of_packed(path);
+	int saved = errno, of = path[0] == '/' ? path_of_packed(path) : -1;
 	if (of >= 0)
 		return open_again(of, flags);
-	bool managed = tmpfile ? path_is_managed(dirfd, path) : path_opens_managed(dirfd, path);
+	int managed = tmpfile ? path_is_managed(dirfd, path) : path_opens_managed(dirfd, path);
 	int fd = managed ? PLFS_NOT_PACKED : PLFS_NOT_MANAGED;
-	bool asked = managed && !tmpfile && looks_in_packs(dirfd, path);
+	/* A name that a pack and the kernel have is the pack's. */
+	bool asked = managed && !tmpfile && managed != PLFS_OPENS_PLAIN;
 	if (asked)
 		fd = open_in_pack(dirfd, path, flags, mode, false);
 	if (fd != PLFS_NOT_MANAGED) {
@@ -227,6 +287,11 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 			first = REAL(openat)(dirfd, path, flags & ~(O_CREAT | O_EXCL | O_TRUNC));
 			if (first < 0 && errno == EINTR)
 				return -1;
+			if (first >= 0 && !(flags & (O_ACCMODE | O_TRUNC)) &&
+				is_new_reader(first)) {
+				errno = saved;
+				return first;
+			}
 			first = first < 0 ? -errno : first;
 		}
 		/* Nothing is there for the kernel: it may have been packed meanwhile, or links lead
@@ -398,10 +463,25 @@ static void own_before_close(struct ofd *o, int fd)
 	PLFS(plfs_door_own(o->file, fd));
 }
 
+/* A reader is forgotten when it is closed, unless that has to be told libplfs: of locks that go, or
+ * of a container that this process may be the last to use. */
+static bool close_reader(int fd)
+{
+	struct ofd *reader = atomic_load_explicit(&fd_table[fd], memory_order_acquire);
+	if (!locks_are_used() && plfs_door_uses_bases() == 0 && entry_is_reader(reader))
+		return fd_replace_reader(fd, reader, NULL);
+	struct ofd *o = ofd_get(fd);
+	if (o)
+		ofd_put(o);
+	return false;
+}
+
 int door_close(int fd)
 {
 	if (door_thread.inside)
 		return (int)RAW(SYS_close, (long)fd);
+	if (fd_is_reader(fd) && close_reader(fd))
+		return REAL(close)(fd);
 	DEFER_SIGNALS();
 	listing_forget(fd);
 	struct ofd *o = door_detach(fd);

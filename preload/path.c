@@ -29,13 +29,13 @@ bool path_is_managed(int dirfd, const char *path)
 	return yes;
 }
 
-bool path_opens_managed(int dirfd, const char *path)
+int path_opens_managed(int dirfd, const char *path)
 {
 	int saved = errno;
 	know_managed();
-	bool yes = PLFS_ALWAYS(plfs_door_opens_managed(dirfd, path)) == 1;
+	int how = PLFS_ALWAYS(plfs_door_opens_managed(dirfd, path));
 	errno = saved;
-	return yes;
+	return how;
 }
 
 /* What follows `prefix` in a text, or NULL. */

@@ -15,6 +15,11 @@ extern "C" {
 /* --- System calls on any file, where PLFS files are recognised (preload/, mpi/) --- */
 
 /**
+ * What [`plfs_door_opens_managed`] says of a path beside which new files are known to be plain.
+ */
+#define PLFS_OPENS_PLAIN 2
+
+/**
  * [`plfs_door_open`]: nobody has opened the path.
  */
 #define PLFS_NOT_OPENED -5001
@@ -72,22 +77,15 @@ extern "C" {
 int plfs_door_below_managed(int dirfd, const char *path);
 
 /**
- * [`plfs_door_below_managed`] for an open. Of a relative path 1 may be as old as a second, for who
- * moved without [`plfs_door_moved`].
+ * [`plfs_door_below_managed`] for an open. Of a relative path a yes may be as old as a second, for
+ * who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN says besides that packs need not be
+ * asked before the kernel: this process has found none yet, and a new file beside the path would
+ * be a plain one, as was found out half a second ago at most.
  *
  * Requires:
  * `path` is NULL or a C string.
  */
 int plfs_door_opens_managed(int dirfd, const char *path);
-
-/**
- * Whether a new file at `path` is known to be a plain one, in no pack: 1 for a name in the working
- * directory of which that was found out half a second ago at most. Cheap.
- *
- * Requires:
- * `path` is a C string.
- */
-int plfs_door_opens_plain(int dirfd, const char *path);
 
 /**
  * The working directory may have been changed, or renamed.
@@ -132,6 +130,30 @@ int plfs_door_open(int dirfd, const char *path, int flags, mode_t mode, int firs
  * As plfs_open.
  */
 int plfs_door_open_shared(const char *path, int flags, mode_t mode, plfs_file **out);
+
+/**
+ * A handle on a plain file that only reads, for a descriptor that was opened so: it is lent `fd`,
+ * which stays open as long as the handle, and looks at its first call whether the file has a
+ * container.
+ *
+ * Requires:
+ * `fd` is open, `out` a place for a pointer.
+ */
+int plfs_door_read_in_place(int fd, plfs_file **out);
+
+/**
+ * 1 if this machine is the only client of the file system `dev`, on which `fd` is open.
+ *
+ * Requires:
+ * `fd` is open.
+ */
+int plfs_door_is_local(int fd, uint64_t dev);
+
+/**
+ * 1 once this process has used a container that was a plain file: its descriptors on such files
+ * may be on one. Cheap.
+ */
+int plfs_door_uses_bases(void);
 
 /**
  * 1 if the file of a handle is plain, as far as this process knows: what is in the descriptor is

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +17,7 @@ use plfs_core::store::{
     stat_of,
 };
 use plfs_core::{
-    File, NameFile, OpenOptions, Opened, SUPERBLOCK_BYTES, Writers, is_layout, may_be_logical,
+    File, NameFile, OpenOptions, Opened, Plfs, SUPERBLOCK_BYTES, Writers, is_layout, may_be_logical,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
@@ -31,8 +31,8 @@ use crate::path::{
     may_change_names, may_chown, may_rename, must_be_no_dir, must_own, packed_if, truncate,
 };
 use crate::{
-    Failure, LEAVE, Result, absolute, borrow, call, here, link_of, path_arg, plfs, protect_heap,
-    where_it_leads,
+    Failure, LEAVE, Result, absolute, borrow, call, has_parent, here, link_of, path_arg, plfs,
+    plfs_if_there, protect_heap, where_it_leads,
 };
 
 /// Flags that are set on the placeholder, where F_GETFL and F_GETFD read them.
@@ -119,8 +119,13 @@ pub unsafe extern "C" fn plfs_door_below_managed(dirfd: c_int, path: *const c_ch
     c_int::from(unsafe { below_managed(dirfd, path, |_, _| ()) }.is_some())
 }
 
-/// [`plfs_door_below_managed`] for an open. Of a relative path 1 may be as old as a second, for who
-/// moved without [`plfs_door_moved`].
+/// What [`plfs_door_opens_managed`] says of a path beside which new files are known to be plain.
+pub const PLFS_OPENS_PLAIN: c_int = 2;
+
+/// [`plfs_door_below_managed`] for an open. Of a relative path a yes may be as old as a second, for
+/// who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN says besides that packs need not be
+/// asked before the kernel: this process has found none yet, and a new file beside the path would
+/// be a plain one, as was found out half a second ago at most.
 ///
 /// # Safety
 /// `path` is NULL or a C string.
@@ -129,12 +134,20 @@ pub unsafe extern "C" fn plfs_door_opens_managed(dirfd: c_int, path: *const c_ch
     if dirfd == libc::AT_FDCWD && !path.is_null() {
         // SAFETY: not NULL; the caller's promise.
         let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-        if path.first().is_some_and(|first| *first != b'/')
-            && here::with(|dir, is_managed| {
+        let is_managed = match path.first() {
+            None => Some(false),
+            Some(b'/') => Some(is_below(b"", path)),
+            // Of one that is not, the kernel is asked.
+            Some(_) => here::with(|dir, is_managed| {
                 is_managed && !parts(path).any(|part| part == b"..") || is_below(dir, path)
-            }) == Some(true)
-        {
-            return 1;
+            })
+            .filter(|is_managed| *is_managed),
+        };
+        if let Some(is_managed) = is_managed {
+            let opens_plain = is_managed
+                && here::known_for_plain(path) == Some(true)
+                && !plfs_if_there().is_some_and(|plfs| plfs.knows_packs());
+            return if opens_plain { PLFS_OPENS_PLAIN } else { c_int::from(is_managed) };
         }
     }
     let moves = here::moves();
@@ -144,19 +157,6 @@ pub unsafe extern "C" fn plfs_door_opens_managed(dirfd: c_int, path: *const c_ch
     };
     // SAFETY: the caller's promise.
     c_int::from(unsafe { below_managed(dirfd, path, keep) }.is_some())
-}
-
-/// Whether a new file at `path` is known to be a plain one, in no pack: 1 for a name in the working
-/// directory of which that was found out half a second ago at most. Cheap.
-///
-/// # Safety
-/// `path` is a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_opens_plain(dirfd: c_int, path: *const c_char) -> c_int {
-    // SAFETY: the caller's promise.
-    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let is_here = dirfd == libc::AT_FDCWD && !path.contains(&b'/');
-    c_int::from(is_here && here::is_known_for_plain())
 }
 
 /// The working directory may have been changed, or renamed.
@@ -340,8 +340,7 @@ struct At<'a> {
 impl At<'_> {
     fn new(dirfd: c_int, path: &Path) -> Result<At<'_>> {
         // Where `..` leads to the kernel says.
-        let is_below =
-            path.is_relative() && !path.components().any(|part| part == Component::ParentDir);
+        let is_below = path.is_relative() && !has_parent(path);
         let known = match dirfd {
             libc::AT_FDCWD if is_below => here::join(path),
             _ => None,
@@ -422,16 +421,16 @@ unsafe fn open_at(
             mode: mode & 0o7777,
             writers: Writers::Unknown,
         };
+        // Quicker than to take the path apart.
+        let has_dot = at.absolute.as_os_str().as_bytes().windows(2).any(|two| two == b"/.");
+        let is_layout = has_dot && at.absolute.file_name().is_some_and(is_layout);
         // Of a new file the door asks packs only where new files are not known to be plain.
-        if plfs()?.packed_stat(&at.absolute)?.is_some() {
+        let is_born_plain = is_known_for_plain(plfs()?, dirfd, path, &at.absolute)?
+            || plfs()?.packed_stat(&at.absolute)?.is_none()
+                && plfs()?.is_born_plain(&at.absolute, options)?;
+        if !is_born_plain && plfs()?.packed_stat(&at.absolute)?.is_some() {
             return Ok(i64::from(PLFS_IS_PACKED));
         }
-        let is_layout = at.absolute.file_name().is_some_and(is_layout);
-        let ask = || -> Result<bool> { Ok(plfs()?.is_born_plain(&at.absolute, options)?) };
-        let is_born_plain = match at.is_believed && !path.as_os_str().as_bytes().contains(&b'/') {
-            true => here::is_for_plain(ask)?,
-            false => ask()?,
-        };
         if is_born_plain && !is_layout {
             match native(flags | libc::O_EXCL) {
                 Ok(fd) => return created_plain(fd, at, flags, options, out),
@@ -493,6 +492,19 @@ pub unsafe extern "C" fn plfs_door_open_shared(
 ) -> c_int {
     // SAFETY: the caller's promises.
     call(|| unsafe { open_for(path, flags, mode, Writers::Several, out) }) as c_int
+}
+
+/// Whether new files beside `path`, which leads to `at`, are plain, and no pack has it: as this
+/// process found out half a second ago at most, and finds out now. It says no once the process has
+/// found a pack.
+fn is_known_for_plain(plfs: &Plfs, dirfd: c_int, path: &Path, at: &Path) -> Result<bool> {
+    if dirfd != libc::AT_FDCWD || plfs.knows_packs() {
+        return Ok(false);
+    }
+    here::is_for_plain(path.as_os_str().as_bytes(), || {
+        let is_packed = plfs.packed_stat(at)?.is_some();
+        Ok(!is_packed && plfs.is_born_plain(at, OpenOptions::read())?)
+    })
 }
 
 fn is_link_at(dir: BorrowedFd<'_>, path: &Path) -> bool {
@@ -614,6 +626,42 @@ fn created_plain(
     Ok(opened.into_fd().into_raw_fd() as i64)
 }
 
+/// A handle on a plain file that only reads, for a descriptor that was opened so: it is lent `fd`,
+/// which stays open as long as the handle, and looks at its first call whether the file has a
+/// container.
+///
+/// # Safety
+/// `fd` is open, `out` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_read_in_place(fd: c_int, out: *mut *mut PlfsFile) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (lent, out) = unsafe { (Arc::new(PosixFile::lent(fd)), out.as_mut()) };
+        let out = out.ok_or_else(|| Failure::from(Errno::FAULT))?;
+        let stat = lent.stat()?;
+        let file = plfs()?.opened_plain(lent, &stat, &link_of(fd)?, OpenOptions::read())?.file();
+        file.look_first();
+        *out = PlfsFile::new(file, false);
+        Ok(0)
+    }) as c_int
+}
+
+/// 1 if this machine is the only client of the file system `dev`, on which `fd` is open.
+///
+/// # Safety
+/// `fd` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_is_local(fd: c_int, dev: u64) -> c_int {
+    call(|| Ok(i64::from(plfs()?.is_local(dev, &link_of(fd)?)))) as c_int
+}
+
+/// 1 once this process has used a container that was a plain file: its descriptors on such files
+/// may be on one. Cheap.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_uses_bases() -> c_int {
+    plfs_if_there().map_or(0, |plfs| c_int::from(plfs.uses_bases()))
+}
+
 /// 1 if the file of a handle is plain, as far as this process knows: what is in the descriptor is
 /// the file. It can become one with a container at any call but never the other way.
 ///
@@ -622,7 +670,7 @@ fn created_plain(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_is_plain(file: *mut PlfsFile) -> c_int {
     // SAFETY: the caller's promise.
-    call(|| Ok(i64::from(unsafe { handle(file) }?.file.is_plain()))) as c_int
+    unsafe { file.as_ref() }.map_or(-libc::EFAULT, |handle| c_int::from(handle.file.is_plain()))
 }
 
 /// Decides that a plain file stays plain for ever, because it is written from now on in a way that
@@ -807,10 +855,38 @@ pub unsafe extern "C" fn plfs_door_unlink(dirfd: c_int, path: *const c_char) -> 
 /// `path` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_unlink_managed(dirfd: c_int, path: *const c_char) -> c_int {
+    if dirfd == libc::AT_FDCWD && !path.is_null() {
+        const LOOK_IT_UP: i64 = 1;
+        // SAFETY: not NULL; the caller's promise.
+        let name = unsafe { CStr::from_ptr(path) };
+        let done = call(|| match is_barren(name.to_bytes()).then(|| rustix::fs::unlink(name)) {
+            // What it does not find packs may have.
+            None | Some(Err(Errno::NOENT)) => Ok(LOOK_IT_UP),
+            Some(done) => Ok(done.map(|()| 0)?),
+        });
+        if done != LOOK_IT_UP {
+            return done as c_int;
+        }
+    }
     // SAFETY: the caller's promise.
     let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
     // SAFETY: the caller's promise.
     call(|| unsafe { unlink_at(dirfd, path, &at) }) as c_int
+}
+
+/// Whether a file at `path` has neither a container nor a place in a pack, for all that is believed
+/// of its directory. Where that is wrong, as another directory has come to that path without this
+/// process, what the name leaves is garbage for `plfs check`: no byte of a file depends on it.
+fn is_barren(path: &[u8]) -> bool {
+    let Some(plfs) = plfs_if_there().filter(|plfs| !plfs.knows_packs()) else { return false };
+    here::is_barren(path, plfs.made(), || {
+        let path = Path::new(OsStr::from_bytes(path));
+        let at = match path.is_absolute() {
+            true => Some(path.to_path_buf()),
+            false => here::join(path),
+        };
+        at.is_some_and(|at| !has_parent(&at) && plfs.is_barren(&at))
+    })
 }
 
 /// # Safety

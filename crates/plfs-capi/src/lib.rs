@@ -215,9 +215,16 @@ pub(crate) fn absolute(dirfd: c_int, path: &Path) -> Result<PathBuf> {
     where_it_leads(joined(dirfd, path)?)
 }
 
+/// Whether a part of the path is `..`.
+pub(crate) fn has_parent(path: &Path) -> bool {
+    // Quicker than to take it apart.
+    let may_have = path.as_os_str().as_bytes().windows(2).any(|two| two == b"..");
+    may_have && path.components().any(|part| part == Component::ParentDir)
+}
+
 /// An absolute path without `..`, if the directory above is there.
 pub(crate) fn where_it_leads(at: PathBuf) -> Result<PathBuf> {
-    if !at.components().any(|part| part == Component::ParentDir) {
+    if !has_parent(&at) {
         return Ok(at);
     }
     let (dir, name) = match at.file_name() {

@@ -177,16 +177,15 @@ pub unsafe extern "C" fn plfs_door_packed_open(
     }) as c_int
 }
 
-/// Finds out what new files in the working directory are for, if `path` names one of its files, so
-/// that the next open need not ask packs.
+/// Finds out what new files beside `path` are for, so that the next open need not ask packs.
 ///
 /// # Safety
 /// `path` is a C string.
 unsafe fn learn_of_directory(path: *const c_char, at: &Path) {
     // SAFETY: the caller's promise.
-    let is_here = !unsafe { CStr::from_ptr(path) }.to_bytes().contains(&b'/');
-    if is_here && let Ok(plfs) = plfs() {
-        let _ = here::is_for_plain(|| plfs.is_born_plain(at, OpenOptions::read()));
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if let Ok(plfs) = plfs() {
+        let _ = here::is_for_plain(path, || plfs.is_born_plain(at, OpenOptions::read()));
     }
 }
 
@@ -274,6 +273,13 @@ fn kept_flags(flags: c_int) -> OFlags {
 /// `file` is a handle, `out` a place for a plfs_packed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_packed(file: *mut PlfsFile, out: *mut plfs_packed) -> c_int {
+    // SAFETY: the caller's promises.
+    if let (Some(file), Some(out)) = unsafe { (file.as_ref(), out.as_mut()) }
+        && !file.file.is_packed()
+    {
+        out.length = 0;
+        return 0;
+    }
     call(|| {
         // SAFETY: the caller's promises.
         let (file, out) =

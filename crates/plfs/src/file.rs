@@ -59,7 +59,7 @@ pub struct File {
     packed: Option<Packed>,
     /// Not there as long as the file is plain.
     logical: OnceLock<Arc<LogicalFile>>,
-    path: PathBuf,
+    path: Arc<Path>,
     access: Access,
     reader: Mutex<Reader>,
     wrote: AtomicBool,
@@ -111,7 +111,7 @@ impl File {
             plain: None,
             packed: None,
             logical: OnceLock::from(logical),
-            path,
+            path: path.into(),
             access,
             reader: Mutex::new(reader),
             wrote: AtomicBool::new(false),
@@ -125,7 +125,7 @@ impl File {
         identity: (u64, u64),
         shared: Option<Arc<PlainFile>>,
         file: Arc<dyn StoreFile>,
-        path: PathBuf,
+        path: Arc<Path>,
         access: Access,
     ) -> File {
         if let Some(shared) = &shared {
@@ -156,7 +156,7 @@ impl File {
             plain: None,
             packed: Some(packed),
             logical: OnceLock::new(),
-            path,
+            path: path.into(),
             access,
             reader: Mutex::new(Reader { prefetch: Prefetch::new(true), pieces: Vec::new() }),
             wrote: AtomicBool::new(false),
@@ -220,6 +220,11 @@ impl File {
         }
     }
 
+    /// Of a handle on a plain file that stands for one that was there before: its next call looks.
+    pub fn look_first(&self) {
+        self.plain.iter().for_each(|plain| plain.based.store(u64::MAX, Ordering::Relaxed));
+    }
+
     /// Whether it is a plain file, as far as this process knows.
     pub fn is_plain(&self) -> bool {
         self.logical.get().is_none() && self.packed.is_none()
@@ -275,7 +280,7 @@ impl File {
     }
 
     fn container_or_refuse(&self) -> Result<&Container> {
-        self.container().ok_or_else(|| Error::NotAContainer { path: self.path.clone() })
+        self.container().ok_or_else(|| Error::NotAContainer { path: self.path.to_path_buf() })
     }
 
     /// The path that the handle was opened with, for messages.

@@ -9,7 +9,7 @@
 //!
 //! Handles bring the open file themselves: that of a program keeps its own descriptor.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use plfs_format::attribute::Decision;
 use plfs_index::{Folder, Stamped};
@@ -47,6 +47,9 @@ enum Place {
     Container,
 }
 
+/// An open file, and its path.
+type LastOpen = (Weak<dyn StoreFile>, Arc<Path>);
+
 /// A plain file, for all handles of the process.
 #[derive(Debug)]
 pub(crate) struct PlainFile {
@@ -62,7 +65,7 @@ pub(crate) struct PlainFile {
     /// Threads share the descriptor that carries the gate, so that does not part them.
     cutting: Mutex<()>,
     /// The last open file of it, and its path, for who ends the process.
-    opened: Mutex<Option<(Weak<dyn StoreFile>, PathBuf)>>,
+    opened: Mutex<Option<LastOpen>>,
     /// The process is in the node's table as a writer of the file.
     writing: Entered,
 }
@@ -286,8 +289,8 @@ impl PlainFile {
     }
 
     /// The file is open as `file`, for [`PlainFile::look_by_itself`].
-    pub(crate) fn opened_as(&self, file: &Arc<dyn StoreFile>, path: &Path) {
-        *lock(&self.opened) = Some((Arc::downgrade(file), path.to_path_buf()));
+    pub(crate) fn opened_as(&self, file: &Arc<dyn StoreFile>, path: &Arc<Path>) {
+        *lock(&self.opened) = Some((Arc::downgrade(file), path.clone()));
     }
 
     /// [`PlainFile::look`] for who has no handle: commits what was written, if the file has a

@@ -34,7 +34,7 @@ use crate::process::{OpenFiles, Process};
 use crate::spread as spread_names;
 use crate::store::writers::{Known, forget_process};
 use crate::store::{Errno, Kind, Links, Open, PosixStore, Stat, Store, StoreFile, Time};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, Weak, lock};
 
 /// How to open a file, as `open(2)`'s flags.
@@ -135,6 +135,8 @@ pub struct Plfs {
     /// Directories, and when somebody looked whether there are containers (see
     /// [`Plfs::container_to_remove`]); true: none.
     barren: Mutex<LruCache<PathBuf, (u64, bool)>>,
+    /// See [`Plfs::made`].
+    made: AtomicU64,
     /// It has looked for what killed jobs left on this node.
     reaped: AtomicBool,
 }
@@ -198,6 +200,7 @@ impl Plfs {
             plain: Mutex::default(),
             known: Mutex::new(LruCache::unbounded()),
             barren: Mutex::new(LruCache::unbounded()),
+            made: AtomicU64::new(0),
             reaped: AtomicBool::new(false),
         }
     }
@@ -215,6 +218,18 @@ impl Plfs {
     /// The settings.
     pub fn config(&self) -> &Config {
         &self.process.config
+    }
+
+    /// Whether this machine is the only client of the file system `dev`, on which `path` is. Asked
+    /// once for each.
+    pub fn is_local(&self, dev: u64, path: &Path) -> bool {
+        self.process.is_local(dev, path)
+    }
+
+    /// Whether the process has used a container with a base: then handles and descriptors that it
+    /// has on plain files may be on one.
+    pub fn uses_bases(&self) -> bool {
+        self.process.based.load(Ordering::Acquire) != 0
     }
 
     /// Whether new files at `path` become containers by configuration: it lies below a mount.
@@ -339,7 +354,7 @@ impl Plfs {
     ) -> Result<Opened> {
         let access = options.access;
         let in_place = |shared| {
-            let (process, path) = (self.process.clone(), path.to_path_buf());
+            let (process, path) = (self.process.clone(), Arc::from(path));
             let identity = (stat.dev, stat.ino);
             File::in_place(process, identity, shared, file.clone(), path, access)
         };
@@ -423,7 +438,7 @@ impl Plfs {
         else {
             return Ok(None);
         };
-        lock(&self.barren).clear();
+        self.made_one();
         container.index_bytes = config.index_bytes;
         let container = Arc::new(container.opened(stat.uid, stat.gid));
         Ok(Some(self.process.share(container, summary, path)))
@@ -468,7 +483,7 @@ impl Plfs {
         options: OpenOptions,
     ) -> File {
         let (shared, _) = self.share_plain(stat);
-        let (process, path) = (self.process.clone(), path.to_path_buf());
+        let (process, path) = (self.process.clone(), Arc::from(path));
         let identity = (stat.dev, stat.ino);
         File::in_place(process, identity, Some(shared), file, path, options.access)
     }
@@ -504,7 +519,7 @@ impl Plfs {
             other => other,
         };
         let (container, creation) = made?;
-        lock(&self.barren).clear();
+        self.made_one();
         let Superblock { uid, gid, mode, .. } = *container.superblock;
         let container = container.opened(uid, gid);
         let key = container.identity;

@@ -2,6 +2,7 @@
 //! all handles on one file agree.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::path::Path;
 
 use plfs_format::summary::Summary;
@@ -117,6 +118,26 @@ impl Process {
     }
 }
 
+/// A hash of a file's numbers: one multiplication each. Who could make many of one hash could as
+/// well open many files.
+#[derive(Default)]
+pub(crate) struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0.rotate_left(32) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 29);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// The open files of a process of one kind, by device and inode of their names.
 ///
 /// A file that was closed leaves its entry, whose weak reference keeps the memory of the file,
@@ -124,7 +145,7 @@ impl Process {
 /// at most twice what the open files need, and adding one costs the same however many there are.
 #[derive(Debug)]
 pub(crate) struct OpenFiles<T> {
-    files: HashMap<(u64, u64), Weak<T>>,
+    files: HashMap<(u64, u64), Weak<T>, BuildHasherDefault<Mixer>>,
     /// Entries at which those of closed files go.
     limit: usize,
 }
@@ -134,7 +155,7 @@ const CLOSED_MAX: usize = 64;
 
 impl<T> Default for OpenFiles<T> {
     fn default() -> OpenFiles<T> {
-        OpenFiles { files: HashMap::new(), limit: 0 }
+        OpenFiles { files: HashMap::default(), limit: 0 }
     }
 }
 

@@ -65,10 +65,21 @@ impl Plfs {
         self.container_to_change(path, Links::Stay).unwrap_or(None)
     }
 
+    /// Counts when this process made a container, or began to use one that was a plain file: what
+    /// is known of barren directories is void then.
+    pub fn made(&self) -> u64 {
+        self.made.load(Ordering::Acquire) + self.process.based.load(Ordering::Acquire)
+    }
+
+    pub(super) fn made_one(&self) {
+        self.made.fetch_add(1, Ordering::AcqRel);
+        lock(&self.barren).clear();
+    }
+
     /// Whether no file at `path`, below a managed directory, had a container when somebody looked,
     /// not long ago. What is made meanwhile by another process, and loses its name meanwhile, is
     /// garbage for `check`.
-    fn is_barren(&self, path: &Path) -> bool {
+    pub fn is_barren(&self, path: &Path) -> bool {
         let Some(dir) = path.parent().filter(|_| self.is_mounted(path)) else { return false };
         let now = boot_time_ns();
         if let Some((then, is_barren)) = lock(&self.barren).get(dir)
