@@ -190,6 +190,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	PLFS_ALWAYS((plfs_door_umask(-1), 0));
 	own_stack_start();
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
+	flat_start();
 	adopt_inherited();
 	errno = saved;
 }

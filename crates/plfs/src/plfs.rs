@@ -9,6 +9,7 @@ mod spread;
 
 pub use repack::Repacked;
 pub use small::Small;
+pub use spread::Place;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -217,10 +218,12 @@ impl Plfs {
         &self.process.config
     }
 
-    /// Whether new files at `path` become containers by configuration: it lies below a mount.
+    /// Whether new files at `path` become containers by configuration: it lies below a mount, or in
+    /// a shadow of a flat directory.
     pub fn is_mounted(&self, path: &Path) -> bool {
         let mounts = &self.process.config.mounts;
         mounts.iter().any(|mount| is_at_or_below(path, mount) && path != mount)
+            || spread_names::is_in_shadow(path)
     }
 
     /// Opens or creates a file.
