@@ -239,8 +239,8 @@ bool path_is_container(const char *path);
 struct place {
 	/* By which the kernel finds it. */
 	char *at;
-	/* It is in a flat directory. */
-	bool is_flat;
+	/* It is in a flat directory, or links lead out of one to `at`. */
+	bool is_flat, is_out;
 	int tries;
 };
 /* Has this process found a flat directory? Then libplfs is asked for a name before the kernel. */
@@ -260,9 +260,10 @@ void flat_fix(int dirfd, const char *path, int at_flags, unsigned mode, uint64_t
 	uint64_t *size);
 /* What readlink gave, in a buffer with that room, as programs are to see it. */
 ssize_t flat_link_text(char *buf, ssize_t n, size_t room);
-/* The environment for a program that is started: `envp`, which has `count` words, or a copy in
+/* The environment for a program that is started in directory dirfd: `envp`, which has `count` words, or a copy in
  * `words`, which has room for two more. *text is for plfs_door_free_text. */
-char *const *flat_environment(char *const envp[], char **words, size_t count, char **text);
+char *const *flat_environment(
+	int dirfd, char *const envp[], char **words, size_t count, char **text);
 
 /* Makes `call`, in which `at` is the path, if the name is in a flat directory, as often as it moves
  * meanwhile; then the function returns what it gave. */

@@ -57,7 +57,7 @@ bool place_next(struct place *p, int dirfd, const char *path, int how)
 		errno = saved;
 		return false;
 	}
-	if (p->tries++ == TRIES) {
+	if (p->tries++ == TRIES || p->is_out) {
 		errno = ENOENT;
 		return false;
 	}
@@ -66,11 +66,12 @@ bool place_next(struct place *p, int dirfd, const char *path, int how)
 	if (rc == PLFS_NOT_FLAT)
 		return false;
 	p->is_flat = true;
+	p->is_out = rc == 1;
 	if (rc < 0) {
 		p->at = NULL;
 		to_errno(rc);
 	}
-	return rc == 0;
+	return rc >= 0;
 }
 
 int path_is_flat(int dirfd, const char *path)
@@ -242,11 +243,40 @@ EXPORT int bind(int fd, const struct sockaddr *address, socklen_t n)
 	return -1;
 }
 
-char *const *flat_environment(char *const envp[], char **words, size_t count, char **text)
+EXPORT long pathconf(const char *path, int name)
+{
+	FLAT_FIRST(-1, AT_FDCWD, path, PLFS_PLACE_FOLLOW, REAL(pathconf)(at, name));
+	long rc = REAL(pathconf)(path, name);
+	FLAT_AFTER(-1, rc, AT_FDCWD, path, PLFS_PLACE_FOLLOW, REAL(pathconf)(at, name));
+	return rc;
+}
+
+EXPORT int lchmod(const char *path, mode_t mode)
+{
+	FLAT_FIRST(-1, AT_FDCWD, path, 0, REAL(lchmod)(at, mode));
+	int rc = REAL(lchmod)(path, mode);
+	FLAT_AFTER(-1, rc, AT_FDCWD, path, 0, REAL(lchmod)(at, mode));
+	return rc;
+}
+
+EXPORT int name_to_handle_at(
+	int dirfd, const char *path, struct file_handle *handle, int *mount, int flags)
+{
+	int how = flags & AT_SYMLINK_FOLLOW ? PLFS_PLACE_FOLLOW : 0;
+	FLAT_FIRST(-1, dirfd, path, how,
+		REAL(name_to_handle_at)(AT_FDCWD, at, handle, mount, flags));
+	int rc = REAL(name_to_handle_at)(dirfd, path, handle, mount, flags);
+	FLAT_AFTER(-1, rc, dirfd, path, how,
+		REAL(name_to_handle_at)(AT_FDCWD, at, handle, mount, flags));
+	return rc;
+}
+
+char *const *flat_environment(
+	int dirfd, char *const envp[], char **words, size_t count, char **text)
 {
 	int saved = errno;
 	*text = NULL;
-	if (!flat_is_known() || PLFS(plfs_door_flat_environment(text)) != 1) {
+	if (!flat_is_known() || PLFS(plfs_door_flat_environment(dirfd, text)) != 1) {
 		errno = saved;
 		return envp;
 	}

@@ -107,11 +107,11 @@ static bool open_in_flat(
 	for (;;) {
 		if (!exclusive || asked) {
 			if (place_next(&place, dirfd, path, how)) {
-				*opened = door_openat(AT_FDCWD, place.at,
-					exclusive ? flags : flags & ~O_CREAT, mode);
-				if (*opened < 0 && errno == ENOENT)
-					continue;
-				return true;
+				int how_now = place.is_out || exclusive ? flags : flags & ~O_CREAT;
+				*opened = door_openat(AT_FDCWD, place.at, how_now, mode);
+				if (*opened >= 0 || errno != ENOENT || place.is_out)
+					return true;
+				continue;
 			}
 			if (!place.is_flat)
 				return false;

@@ -16,6 +16,8 @@
 
 int64_t share_with_process(enum shared shared)
 {
+	if (flat_is_known())
+		PLFS(plfs_door_flat_forget());
 	if (door_thread.inside || atomic_load(&fd_limit) == 0)
 		return 0;
 	int saved = errno;
@@ -134,11 +136,11 @@ static void fill_arguments(
 
 /* Calls `exec` with an environment, `given`, that says where a program is whose working directory
  * lies in a flat one. */
-#define WITH_ENVIRONMENT(envp, exec) \
+#define WITH_ENVIRONMENT(dirfd, envp, exec) \
 	({ \
 		size_t count_ = flat_is_known() ? count_of(envp) : 0; \
 		char *room_[count_ + 2], *text_; \
-		char *const *given = flat_environment(envp, room_, count_, &text_); \
+		char *const *given = flat_environment(dirfd, envp, room_, count_, &text_); \
 		__typeof__(exec) rc_ = exec; \
 		int saved_ = errno; \
 		if (text_) \
@@ -282,7 +284,7 @@ EXPORT int forkpty(int *pty, char *name, const struct termios *settings, const s
 
 EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(envp, exec_path(path, argv, given)));
+	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_path(path, argv, given)));
 }
 
 EXPORT int execv(const char *path, char *const argv[])
@@ -292,22 +294,22 @@ EXPORT int execv(const char *path, char *const argv[])
 
 EXPORT int execvp(const char *file, char *const argv[])
 {
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(environ, exec_file(file, argv, given)));
+	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, environ, exec_file(file, argv, given)));
 }
 
 EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(envp, exec_file(file, argv, given)));
+	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_file(file, argv, given)));
 }
 
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(envp, exec_at(fd, "", argv, given, AT_EMPTY_PATH)));
+	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(fd, "", argv, given, AT_EMPTY_PATH)));
 }
 
 EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(envp, exec_at(dirfd, path, argv, given, flags)));
+	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(dirfd, path, argv, given, flags)));
 }
 
 /* Collects the arguments of execl and its kin into argv; `ap` stands at the first after `first`. */
@@ -355,7 +357,7 @@ static void put_environment(void)
 	char *text = NULL;
 	if (!flat_is_known())
 		return;
-	if (PLFS(plfs_door_flat_environment(&text)) != 1) {
+	if (PLFS(plfs_door_flat_environment(AT_FDCWD, &text)) != 1) {
 		unsetenv("PLFS_FLAT_CWD");
 		return;
 	}
@@ -620,9 +622,10 @@ static bool follow(const struct actions *a, int i, const char *path, int *dir)
 }
 
 /* Fills `out` with libc's form of the actions, with opens of our paths done here; their descriptors
- * go to `opened`. Returns an errno. */
-static int translate(
-	const struct actions *a, posix_spawn_file_actions_t *out, int *opened, int *opened_count)
+ * go to `opened`, and the directory in which the program begins to *at, if it is known. Returns an
+ * errno. */
+static int translate(const struct actions *a, posix_spawn_file_actions_t *out, int *opened,
+	int *opened_count, int *at)
 {
 	/* Where relative paths begin. */
 	int dir = AT_FDCWD;
@@ -677,8 +680,7 @@ static int translate(
 			break;
 		}
 	}
-	if (dir >= 0)
-		RAW(SYS_close, (long)dir);
+	*at = dir;
 	return rc;
 }
 
@@ -720,27 +722,33 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		       (x->kind == ADD_OPEN && (moves || path_is_ours(AT_FDCWD, x->path, 0))) ||
 		       (x->kind == ADD_CLOSEFROM && atomic_load(&fd_limit) > 0);
 	}
+	/* The child is told where it is. */
+	ours = ours || (moves && flat_is_known());
 	/* Of a program that another directory has the child's exec says what it is. */
 	bool is_ours = !moves && strchr(path, '/') &&
 		       (path_is_container(path) || path_is_flat(AT_FDCWD, path) == 1) &&
 		       access(path, X_OK) == 0;
 	if (!ours) {
 		share_with_process(SHARED_ALL);
-		int rc = !is_ours ? call(pid, path, fa, attr, argv, envp)
-				  : spawn_program(call, pid, path, fa, attr, argv, envp);
+		int rc = WITH_ENVIRONMENT(AT_FDCWD, envp,
+			!is_ours ? call(pid, path, fa, attr, argv, given)
+				 : spawn_program(call, pid, path, fa, attr, argv, given));
 		shared_with_process();
 		return rc;
 	}
 	posix_spawn_file_actions_t translated;
-	int *opened = calloc((size_t)a->n, sizeof *opened), opened_count = 0;
+	int *opened = calloc((size_t)a->n, sizeof *opened), opened_count = 0, dir = AT_FDCWD;
 	int rc = opened ? REAL(posix_spawn_file_actions_init)(&translated) : ENOMEM;
 	if (rc == 0) {
-		rc = translate(a, &translated, opened, &opened_count);
+		rc = translate(a, &translated, opened, &opened_count, &dir);
 		share_with_process(SHARED_ALL);
 		if (rc == 0)
-			rc = !is_ours ? call(pid, path, &translated, attr, argv, envp)
-				      : spawn_program(
-						call, pid, path, &translated, attr, argv, envp);
+			rc = WITH_ENVIRONMENT(dir, envp,
+				!is_ours ? call(pid, path, &translated, attr, argv, given)
+					 : spawn_program(call, pid, path, &translated, attr, argv,
+						   given));
+		if (dir >= 0)
+			RAW(SYS_close, (long)dir);
 		shared_with_process();
 		REAL(posix_spawn_file_actions_destroy)(&translated);
 		for (int i = 0; i < opened_count; i++)
@@ -754,14 +762,12 @@ EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
 	const posix_spawn_file_actions_t *restrict fa, const posix_spawnattr_t *restrict attr,
 	char *const argv[restrict], char *const envp[restrict])
 {
-	return WITH_ENVIRONMENT(
-		envp, spawn(REAL(posix_spawn), pid, path, fa, attr, argv, given));
+	return spawn(REAL(posix_spawn), pid, path, fa, attr, argv, envp);
 }
 
 EXPORT int posix_spawnp(pid_t *restrict pid, const char *restrict file,
 	const posix_spawn_file_actions_t *restrict fa, const posix_spawnattr_t *restrict attr,
 	char *const argv[restrict], char *const envp[restrict])
 {
-	return WITH_ENVIRONMENT(
-		envp, spawn(REAL(posix_spawnp), pid, file, fa, attr, argv, given));
+	return spawn(REAL(posix_spawnp), pid, file, fa, attr, argv, envp);
 }

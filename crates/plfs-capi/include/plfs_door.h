@@ -502,10 +502,15 @@ int plfs_door_free_text(char *text);
 int plfs_door_knows_flat(void);
 
 /**
+ * Another program is about to begin, which may rename or replace flat directories.
+ */
+int plfs_door_flat_forget(void);
+
+/**
  * Where a name of a flat directory lies: 0, and a path in `*out` by which the system finds what
  * the name is, for plfs_door_free_text. It may be elsewhere a moment later, and then the system
- * says ENOENT: ask again. -ENOENT: nothing has the name. PLFS_NOT_FLAT: it is in no flat
- * directory, nor leads to one.
+ * says ENOENT: ask again. 1: links lead to that path, which is in no flat directory. -ENOENT:
+ * nothing has the name. PLFS_NOT_FLAT: it is in no flat directory, nor leads to one.
  *
  * Requires:
  * `path` is NULL or a C string, `out` a place for a pointer.
@@ -604,13 +609,14 @@ int plfs_door_flat_realpath(const char *path, char **out);
 int plfs_door_flat_name(const char *path, char **out);
 
 /**
- * What a program that this one becomes, or starts, has to find in its environment to know where it
- * is: 1 and `NAME=VALUE` in `*out`, for plfs_door_free_text; 0: nothing.
+ * What a program that this one becomes, or starts in the directory `dirfd` (AT_FDCWD included), has
+ * to find in its environment to know where it is: 1 and `NAME=VALUE` in `*out`, for plfs_door_free_text; 0: nothing.
  *
  * Requires:
  * `out` is a place for a pointer.
  */
-int plfs_door_flat_environment(char **out);
+int plfs_door_flat_environment(int dirfd,
+                               char **out);
 
 /* --- One index for many processes that open or close a file together (mpi/) --- */
 

@@ -60,11 +60,18 @@ pub(crate) fn is_moved(dirfd: c_int, path: &Path) -> Result<bool> {
     if path.is_absolute() || !plfs()?.knows_flat() {
         return Ok(false);
     }
-    let from = match dirfd {
-        libc::AT_FDCWD => rustix::process::getcwd(Vec::new())?.into_bytes(),
-        _ => link_of(dirfd)?.into_os_string().into_vec(),
-    };
-    Ok(is_in_shadow(&from))
+    Ok(is_in_shadow(dir_of(dirfd)?.as_os_str().as_bytes()))
+}
+
+/// Where the system says that a directory is.
+fn dir_of(dirfd: c_int) -> Result<PathBuf> {
+    match dirfd {
+        libc::AT_FDCWD => {
+            let here = rustix::process::getcwd(Vec::new())?;
+            Ok(PathBuf::from(OsStr::from_bytes(here.as_bytes())))
+        }
+        _ => link_of(dirfd),
+    }
 }
 
 /// The path of a name that the system does not find by the one that the program gave: it lies below
@@ -78,6 +85,14 @@ pub(crate) fn settled(at: &Path, is_moved: bool) -> Result<Option<PathBuf>> {
     match plfs.is_flat(at.parent().unwrap_or(Path::new("/")))? {
         true => Ok(Some(at.to_path_buf())),
         false => Ok(Some(plfs.real(at, Links::Stay)?)),
+    }
+}
+
+/// EPERM for a name that no program sees.
+fn must_be_seen(at: &Path) -> Result<()> {
+    match at.file_name().is_some_and(plfs_core::is_hidden) {
+        true => Err(Errno::PERM.into()),
+        false => Ok(()),
     }
 }
 
@@ -160,6 +175,15 @@ pub extern "C" fn plfs_door_knows_flat() -> c_int {
     c_int::from(plfs_if_there().is_some_and(Plfs::knows_flat))
 }
 
+/// Another program is about to begin, which may rename or replace flat directories.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_flat_forget() -> c_int {
+    call(|| {
+        plfs()?.forget_flat();
+        Ok(0)
+    }) as c_int
+}
+
 /// For [`plfs_door_place`]: links at the end of the path are followed.
 pub const PLFS_PLACE_FOLLOW: c_int = 1;
 /// For [`plfs_door_place`]: the file system has found nothing, so that its links are looked at.
@@ -167,8 +191,8 @@ pub const PLFS_PLACE_ALL: c_int = 2;
 
 /// Where a name of a flat directory lies: 0, and a path in `*out` by which the system finds what
 /// the name is, for plfs_door_free_text. It may be elsewhere a moment later, and then the system
-/// says ENOENT: ask again. -ENOENT: nothing has the name. PLFS_NOT_FLAT: it is in no flat
-/// directory, nor leads to one.
+/// says ENOENT: ask again. 1: links lead to that path, which is in no flat directory. -ENOENT:
+/// nothing has the name. PLFS_NOT_FLAT: it is in no flat directory, nor leads to one.
 ///
 /// # Safety
 /// `path` is NULL or a C string, `out` a place for a pointer.
@@ -195,17 +219,18 @@ pub unsafe extern "C" fn plfs_door_place(
             true => Links::Follow,
             false => Links::Stay,
         };
-        let place = match plfs.place(&at, links, all)? {
-            Place::There { place, .. } | Place::Out(place) => place,
+        let (place, said) = match plfs.place(&at, links, all)? {
+            Place::There { place, .. } => (place, 0),
+            Place::Out(out) => (out, 1),
             Place::Nothing(_) => return Err(Errno::NOENT.into()),
-            Place::Ordinary if is_moved => at,
+            Place::Ordinary if is_moved => (at, 1),
             Place::Ordinary => return Ok(i64::from(PLFS_NOT_FLAT)),
         };
         let mut place = place.into_os_string().into_vec();
         if is_dir {
             place.push(b'/');
         }
-        put_text(place, out).map(|()| 0)
+        put_text(place, out).map(|()| said)
     }) as c_int
 }
 
@@ -275,9 +300,7 @@ pub unsafe extern "C" fn plfs_door_flat_create(
             },
             _ => name.at,
         };
-        if at.file_name().is_some_and(plfs_core::is_hidden) {
-            return Err(Errno::PERM.into());
-        }
+        must_be_seen(&at)?;
         let flags = flags | libc::O_CREAT | libc::O_EXCL;
         // SAFETY: the caller's promise.
         let out = unsafe { out.as_mut() }.ok_or_else(|| Failure::from(Errno::FAULT))?;
@@ -311,7 +334,10 @@ pub unsafe extern "C" fn plfs_door_flat_mkdir(
 ) -> c_int {
     let make = |plfs: &Plfs, name: Name| match name.is_dot {
         true => Err(Errno::EXIST.into()),
-        false => Ok(plfs.mkdir(&name.at, mode & 0o7777).map(|()| 0)?),
+        false => {
+            must_be_seen(&name.at)?;
+            Ok(plfs.mkdir(&name.at, mode & 0o7777).map(|()| 0)?)
+        }
     };
     // SAFETY: the caller's promise.
     unsafe { on_flat(dirfd, path, make) as c_int }
@@ -332,6 +358,7 @@ pub unsafe extern "C" fn plfs_door_flat_mknod(
         if name.is_dir {
             return Err(Errno::NOENT.into());
         }
+        must_be_seen(&name.at)?;
         let (kind, bits) = (FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777));
         let mut make = |place: &Path| {
             let failed = |errno| Error::Io { op: "create", path: name.at.clone(), errno };
@@ -358,8 +385,11 @@ pub unsafe extern "C" fn plfs_door_flat_symlink(
 ) -> c_int {
     let make = |plfs: &Plfs, name: Name| match name.is_dir {
         true => Err(Errno::NOENT.into()),
-        // SAFETY: the caller's promise.
-        false => Ok(plfs.symlink(unsafe { path_arg(target) }?, &name.at).map(|()| 0)?),
+        false => {
+            must_be_seen(&name.at)?;
+            // SAFETY: the caller's promise.
+            Ok(plfs.symlink(unsafe { path_arg(target) }?, &name.at).map(|()| 0)?)
+        }
     };
     // SAFETY: the caller's promise.
     unsafe { on_flat(dirfd, path, make) as c_int }
@@ -388,6 +418,7 @@ pub unsafe extern "C" fn plfs_door_flat_link(
             return Ok(i64::from(PLFS_NOT_FLAT));
         }
         let (mut from, to) = (source.unwrap_or(from), target.unwrap_or(to));
+        must_be_seen(&to)?;
         must_be_no_dir(old)?;
         if new.as_os_str().as_bytes().ends_with(b"/") {
             return Err(Errno::NOENT.into());
@@ -408,11 +439,18 @@ pub(crate) fn rename(
     (to, new): (&Path, &Path),
     flags: c_uint,
 ) -> Result<i64> {
-    if flags != 0 {
-        return Err(Failure::new(Errno::INVAL, "flat directories know plain renames only"));
-    }
     let ends = |path: &Path, end: &[u8]| path.as_os_str().as_bytes().ends_with(end);
     let plfs = plfs()?;
+    must_be_seen(to)?;
+    if flags != 0 {
+        plfs.stat(from, Links::Stay)?;
+        let is_there = || plfs.stat(to, Links::Stay).is_ok();
+        if flags == libc::RENAME_NOREPLACE && is_there() {
+            return Err(Errno::EXIST.into());
+        }
+        // Somebody may make the name before the rename. Programs know it of other file systems.
+        return Err(Failure::new(Errno::INVAL, "flat directories know plain renames only"));
+    }
     let is_dir = matches!(plfs.place(from, Links::Stay, false)?,
         Place::There { kind: Kind::Dir, .. });
     if !is_dir && [old, new].into_iter().any(|path| ends(path, b"/")) {
@@ -533,19 +571,22 @@ pub unsafe extern "C" fn plfs_door_flat_name(path: *const c_char, out: *mut *mut
     }) as c_int
 }
 
-/// What a program that this one becomes, or starts, has to find in its environment to know where it
-/// is: 1 and `NAME=VALUE` in `*out`, for plfs_door_free_text; 0: nothing.
+/// What a program that this one becomes, or starts in the directory `dirfd` (AT_FDCWD included), has
+/// to find in its environment to know where it is: 1 and `NAME=VALUE` in `*out`, for plfs_door_free_text; 0: nothing.
 ///
 /// # Safety
 /// `out` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_flat_environment(out: *mut *mut c_char) -> c_int {
+pub unsafe extern "C" fn plfs_door_flat_environment(
+    dirfd: c_int,
+    out: *mut *mut c_char,
+) -> c_int {
     call(|| {
-        let here = rustix::process::getcwd(Vec::new())?.into_bytes();
-        if !is_in_shadow(&here) {
+        let here = dir_of(dirfd)?;
+        if !is_in_shadow(here.as_os_str().as_bytes()) {
             return Ok(0);
         }
-        let name = named(PathBuf::from(OsStr::from_bytes(&here)))?;
+        let name = named(here)?;
         let mut text = format!("{CWD_VARIABLE}=").into_bytes();
         text.extend_from_slice(name.as_os_str().as_bytes());
         put_text(text, out).map(|()| 1)

@@ -917,6 +917,7 @@ impl Plfs {
     /// In a process that is about to fork: commits every open file, and sees to it that what the
     /// child inherits keeps the data of files whose last name goes.
     pub fn before_fork(&self) -> Result<()> {
+        self.forget_flat();
         let looked = self.look_at_plain().and(self.leave_packs());
         self.all_open().into_iter().map(|file| file.before_fork()).fold(looked, Result::and)
     }

@@ -234,6 +234,15 @@ impl Plfs {
         self.with_names(|names| names.create(path, &mut make_known))
     }
 
+    /// Another program is about to begin, which may rename or replace flat directories: what they
+    /// were is not believed any more.
+    pub fn forget_flat(&self) {
+        if self.knows_flat() {
+            self.process.spread.forget();
+            self.process.layouts.forget();
+        }
+    }
+
     /// A directory was renamed by somebody who has asked the system.
     pub fn was_renamed(&self, from: &Path, to: &Path) {
         if self.knows_flat() {
