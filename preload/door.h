@@ -245,8 +245,13 @@ struct place {
 };
 /* Has this process found a flat directory? Then libplfs is asked for a name before the kernel. */
 bool flat_is_known(void);
+/* May there be one that this process has not found? */
+bool flat_may_be(void);
 /* The process begins. */
 void flat_start(void);
+/* fsync of a descriptor, done, of the directories where names lie if it is one of a flat directory.
+ */
+int flat_sync(int fd);
 /* Looks for the name. True: it is at place->at. Else errno says why, and if it is in no flat
  * directory is what it was. */
 bool place_next(struct place *place, int dirfd, const char *path, int how);
@@ -256,12 +261,12 @@ int path_is_flat(int dirfd, const char *path);
 /* Is it a flat directory, or one in such? */
 bool fd_is_flat(int fd);
 /* Link count of a flat directory, and size of a symbolic link in one, in what a stat gave. */
-void flat_fix(int dirfd, const char *path, int at_flags, unsigned mode, uint64_t *nlink,
-	uint64_t *size);
+void flat_fix(
+	int dirfd, const char *path, int at_flags, unsigned mode, uint64_t *nlink, uint64_t *size);
 /* What readlink gave, in a buffer with that room, as programs are to see it. */
 ssize_t flat_link_text(char *buf, ssize_t n, size_t room);
-/* The environment for a program that is started in directory dirfd: `envp`, which has `count` words, or a copy in
- * `words`, which has room for two more. *text is for plfs_door_free_text. */
+/* The environment for a program that is started in directory dirfd: `envp`, which has `count`
+ * words, or a copy in `words`, which has room for two more. *text is for plfs_door_free_text. */
 char *const *flat_environment(
 	int dirfd, char *const envp[], char **words, size_t count, char **text);
 
@@ -292,7 +297,7 @@ char *const *flat_environment(
 /* ON_PLACE where the kernel has found nothing. */
 #define FLAT_AFTER(failed, rc, dirfd, path, how, call) \
 	do { \
-		if ((rc) == failed && errno == ENOENT) \
+		if ((rc) == failed && errno == ENOENT && flat_may_be()) \
 			ON_PLACE(failed, dirfd, path, (how) | PLFS_PLACE_ALL, call); \
 	} while (0)
 

@@ -30,6 +30,23 @@ bool flat_is_known(void)
 	return true;
 }
 
+bool flat_may_be(void)
+{
+	int saved = errno;
+	bool may = !door_thread.inside && PLFS_ALWAYS(plfs_door_has_flat()) == 1;
+	errno = saved;
+	return may;
+}
+
+int flat_sync(int fd)
+{
+	struct stat st;
+	if (!flat_may_be() || REAL(fstat)(fd, &st) < 0 || !S_ISDIR(st.st_mode) ||
+		path_is_flat(fd, ".") <= 0)
+		return 0;
+	return (int)to_errno(PLFS(plfs_door_flat_sync(fd)));
+}
+
 void flat_start(void)
 {
 	char here[PATH_MAX];
@@ -90,13 +107,13 @@ bool fd_is_flat(int fd)
 
 /* Directories have names elsewhere: a link count of 2 would say that none of them is a directory.
  * Of the text of a link the kernel counts what comes before it. */
-void flat_fix(int dirfd, const char *path, int at_flags, unsigned mode, uint64_t *nlink,
-	uint64_t *size)
+void flat_fix(
+	int dirfd, const char *path, int at_flags, unsigned mode, uint64_t *nlink, uint64_t *size)
 {
 	if (door_thread.inside)
 		return;
 	int saved = errno;
-	if (S_ISDIR(mode) && *nlink == 2 && PLFS_ALWAYS(plfs_door_has_flat()) == 1) {
+	if (S_ISDIR(mode) && *nlink == 2 && flat_may_be()) {
 		bool is_fd = (at_flags & AT_EMPTY_PATH) && !(path && *path);
 		if (path_is_flat(dirfd, is_fd ? "." : path) > 0 ||
 			(path && strstr(path, SHADOWS) && flat_is_known()))
@@ -263,8 +280,8 @@ EXPORT int name_to_handle_at(
 	int dirfd, const char *path, struct file_handle *handle, int *mount, int flags)
 {
 	int how = flags & AT_SYMLINK_FOLLOW ? PLFS_PLACE_FOLLOW : 0;
-	FLAT_FIRST(-1, dirfd, path, how,
-		REAL(name_to_handle_at)(AT_FDCWD, at, handle, mount, flags));
+	FLAT_FIRST(
+		-1, dirfd, path, how, REAL(name_to_handle_at)(AT_FDCWD, at, handle, mount, flags));
 	int rc = REAL(name_to_handle_at)(dirfd, path, handle, mount, flags);
 	FLAT_AFTER(-1, rc, dirfd, path, how,
 		REAL(name_to_handle_at)(AT_FDCWD, at, handle, mount, flags));

@@ -1,9 +1,8 @@
 /* The names of packs and of flat directories in listings of directories.
  *
- * The kernel lists a pack as one hidden file, and of a flat directory the map. Where that comes, its
- * names follow, taken from libplfs at that moment; then the kernel goes on. So a directory without
- * costs nothing.
- * libc's streams and getdents64 alike. */
+ * The kernel lists a pack as one hidden file, and of a flat directory the map. Where that comes,
+ * its names follow, taken from libplfs at that moment; then the kernel goes on. So a directory
+ * without costs nothing. libc's streams and getdents64 alike. */
 #include "door.h"
 
 #include <limits.h>
@@ -111,9 +110,9 @@ static struct dirent *next_entry(struct listing *l)
 {
 	uint64_t ino;
 	uint8_t kind;
-	const char *name =
-		l->ended ? NULL
-			 : PLFS_ALWAYS(plfs_door_packed_name(l->names, l->next, &ino, &kind));
+	const char *name = l->ended ? NULL
+				    : PLFS_ALWAYS(plfs_door_packed_name(
+					      l->names, l->next, &ino, &kind));
 	if (!name) {
 		l->ended = true;
 		return NULL;

@@ -183,8 +183,7 @@ EXPORT int statx(
 		mask | STATX_TYPE | STATX_SIZE | STATX_NLINK | STATX_BLOCKS | STATX_INO |
 			STATX_CTIME,
 		x);
-	FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags),
-		statx(AT_FDCWD, at, at_flags, mask, x));
+	FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags), statx(AT_FDCWD, at, at_flags, mask, x));
 	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)) &&
 		packed_statx(dirfd, path, at_flags, x, &rc))
 		return rc;
@@ -342,8 +341,8 @@ static int set_times(int dirfd, const char *path, const struct timespec times[2]
 		return rc;
 	commit_all();
 	rc = REAL(utimensat)(dirfd, path, times, at_flags);
-	FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags),
-		set_times(AT_FDCWD, at, times, at_flags));
+	FLAT_AFTER(
+		-1, rc, dirfd, path, PLACE_OF(at_flags), set_times(AT_FDCWD, at, times, at_flags));
 	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)))
 		packed_utimens(dirfd, path, times, at_flags, &rc);
 	return rc;

@@ -96,10 +96,10 @@ static int open_again(int of, int flags)
 
 /* Opens or makes a file of a flat directory, or what leads to one; `how` as for place_next. False:
  * it is in none, and errno stays. */
-static bool open_in_flat(
-	int dirfd, const char *path, int flags, mode_t mode, int how, int *opened)
+static bool open_in_flat(int dirfd, const char *path, int flags, mode_t mode, int how, int *opened)
 {
-	bool create = (flags & O_CREAT) && !(flags & O_PATH), exclusive = create && (flags & O_EXCL);
+	bool create = (flags & O_CREAT) && !(flags & O_PATH),
+	     exclusive = create && (flags & O_EXCL);
 	how |= flags & O_NOFOLLOW || exclusive ? 0 : PLFS_PLACE_FOLLOW;
 	__attribute__((cleanup(place_free))) struct place place = {0};
 	bool asked = false;

@@ -128,8 +128,8 @@ EXPORT int faccessat(int dirfd, const char *path, int mode, int at_flags)
 {
 	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
 	int rc = REAL(faccessat)(dirfd, path, mode, at_flags), saved = errno, of = -1;
-	FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags),
-		faccessat(AT_FDCWD, at, mode, at_flags));
+	FLAT_AFTER(
+		-1, rc, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
 	if (rc == 0 && path_is_hidden(dirfd, path))
 		return fail(ENOENT);
 	if (rc < 0 && saved == ENOENT)
@@ -158,7 +158,8 @@ ALIAS(eaccess, euidaccess);
 
 EXPORT int mkdirat(int dirfd, const char *path, mode_t mode)
 {
-	MAKE(dirfd, path, plfs_door_flat_mkdir(dirfd, path, mode), REAL(mkdirat)(dirfd, path, mode));
+	MAKE(dirfd, path, plfs_door_flat_mkdir(dirfd, path, mode),
+		REAL(mkdirat)(dirfd, path, mode));
 }
 
 EXPORT int mkdir(const char *path, mode_t mode)
@@ -213,8 +214,8 @@ EXPORT int linkat(int old_dir, const char *old, int new_dir, const char *new, in
 	int rc = maker == MADE_BY_PLFS ? -1 : REAL(linkat)(old_dir, old, new_dir, new, at_flags);
 	if (rc == 0 || door_thread.inside || (maker != MADE_BY_PLFS && errno != ENOENT))
 		return rc;
-	int failed = errno, made = PLFS(plfs_door_flat_link(old_dir, old, new_dir, new,
-				    at_flags & AT_SYMLINK_FOLLOW));
+	int failed = errno, made = PLFS(plfs_door_flat_link(
+				    old_dir, old, new_dir, new, at_flags & AT_SYMLINK_FOLLOW));
 	errno = failed;
 	if (made != PLFS_NOT_FLAT)
 		return (int)to_errno(made);

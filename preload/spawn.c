@@ -186,8 +186,7 @@ static int exec_path(const char *path, char *const argv[], char *const envp[])
 /* What is no program for the kernel is one for the shell. */
 static int exec_file(const char *file, char *const argv[], char *const envp[])
 {
-	if (strchr(file, '/') &&
-		(path_is_container(file) || path_is_flat(AT_FDCWD, file) == 1)) {
+	if (strchr(file, '/') && (path_is_container(file) || path_is_flat(AT_FDCWD, file) == 1)) {
 		exec_path(file, argv, envp);
 		if (errno != ENOEXEC)
 			return -1;
@@ -304,7 +303,8 @@ EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(fd, "", argv, given, AT_EMPTY_PATH)));
+	COMMIT_AND_EXEC(
+		WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(fd, "", argv, given, AT_EMPTY_PATH)));
 }
 
 EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
@@ -609,8 +609,8 @@ static bool follow(const struct actions *a, int i, const char *path, int *dir)
 {
 	const struct action *x = &a->v[i];
 	long how = O_PATH | O_DIRECTORY | O_CLOEXEC, from = parents_number(a, i, x->fd);
-	int next = path			? (int)RAW(SYS_openat, (long)*dir, path, how)
-					: (int)RAW(SYS_openat, from, ".", how);
+	int next = path ? (int)RAW(SYS_openat, (long)*dir, path, how)
+			: (int)RAW(SYS_openat, from, ".", how);
 	if (*dir >= 0)
 		RAW(SYS_close, (long)*dir);
 	*dir = -1;

@@ -81,6 +81,10 @@ for given in {}, {"cwd": "c/.."}, {"cwd": f"{top}/a/b/up"}, {"env": {**os.enviro
     said = subprocess.run(["sh", "-c", "cat f; /bin/pwd; ls -d ../b/f; cd c; cat ../f"], text=True, stdout=-1, **given)
     assert said.stdout == f"1\n{top}/a/b\n../b/f\n1\n", (given, said.stdout)
 assert os.popen("cat f").read() == "1\n"
+os.symlink("a", f"{top}/through")
+os.chdir(f"{top}/through/b")
+assert os.getcwd() == f"{top}/a/b"
+os.unlink(f"{top}/through")
 fd = os.open("c", os.O_RDONLY)
 os.mkdir("d", dir_fd=fd)
 with open(os.open("new", os.O_CREAT | os.O_WRONLY, dir_fd=fd), "w") as file:
@@ -181,6 +185,16 @@ t_killed() {
     [ -z "$(left)" ]
 }
 
+# A directory that is synced is so on all backends: what was made in it is durable then.
+t_synced() {
+    command -v strace > /dev/null || { echo "no strace" > "$work/skip"; exit 77; }
+    in_m bash -ec 'mkdir m/s/sub; for i in {1..20}; do echo x > m/s/sub/f$i; done'
+    in_m strace -f -y -e trace=fsync -o calls python3 -c 'import os; os.fsync(os.open("m/s/sub", os.O_RDONLY))'
+    for base in "$PWD/m" "$PWD/backend" "$memory"; do
+        grep -qE "fsync\([0-9]+<$base/.plfs/spread/[0-9a-f]{32}>\) += 0" calls || fail "nothing synced on $base"
+    done
+}
+
 # What cannot be is refused, and no name is made where nobody looks.
 t_refused() {
     cat > try.py <<'END'
@@ -225,6 +239,15 @@ END
     in_m bash -ec 'echo x > m/s/f; mv m/s m/t; ! cat m/s/f 2> /dev/null; mkdir m/s; echo y > m/s/f; cat m/t/f m/s/f' > out
     printf 'x\ny\n' | cmp - out
     [ "$(cat m/s/f)" = y ]
+    # A backend that is not there is an error, and no shorter listing.
+    mv backend gone
+    for what in "ls m/t" "cat m/t/f" "touch m/t/new" "mkdir m/t/new" "mv m/t/f m/t/g"; do
+        # shellcheck disable=SC2086 # words
+        ! in_m $what > out 2> err
+        grep -q 'Input/output error' err || fail "$what: $(cat out err)"
+    done
+    mv gone backend
+    [ "$(in_m cat m/t/f)" = x ]
     # chmod is of all shadows.
     [ "$(id -u)" = 0 ] || return 0
     chmod 755 . "$work"

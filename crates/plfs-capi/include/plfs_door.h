@@ -347,16 +347,13 @@ void plfs_door_umask(int mask);
 
 /**
  * openat(2) of a file of a pack, or a new one: gives the placeholder, and the handle in `*out`.
- * PLFS_NOT_PACKED: it is none, and goes to none; PLFS_IS_FLAT: it is in a flat directory. -EMFILE if too few descriptors would be left:
- * then nothing is made or cut.
+ * PLFS_NOT_PACKED: it is none, and goes to none; PLFS_IS_FLAT: it is in a flat directory.
+ * -EMFILE if too few descriptors would be left: then nothing is made or cut.
  *
  * Requires:
  * `path` is a C string, `how` points to what it says, `out` is a place for a pointer.
  */
-int plfs_door_packed_open(int dirfd,
-                          const char *path,
-                          const plfs_packed_how *how,
-                          plfs_file **out);
+int plfs_door_packed_open(int dirfd, const char *path, const plfs_packed_how *how, plfs_file **out);
 
 /**
  * 1 if `spare` descriptors are left behind `fd`, which was the lowest that was free; else 0.
@@ -582,6 +579,11 @@ int plfs_door_flat_link(int olddirfd, const char *old, int newdirfd, const char 
 int plfs_door_flat_rmdir(int dirfd, const char *path);
 
 /**
+ * fsync(2) of the directories in which the names of a flat directory lie.
+ */
+int plfs_door_flat_sync(int fd);
+
+/**
  * readlinkat(2) in a flat directory, or PLFS_NOT_FLAT.
  *
  * Requires:
@@ -609,14 +611,14 @@ int plfs_door_flat_realpath(const char *path, char **out);
 int plfs_door_flat_name(const char *path, char **out);
 
 /**
- * What a program that this one becomes, or starts in the directory `dirfd` (AT_FDCWD included), has
- * to find in its environment to know where it is: 1 and `NAME=VALUE` in `*out`, for plfs_door_free_text; 0: nothing.
+ * What a program that this one becomes, or starts in the directory `dirfd` (AT_FDCWD included),
+ * has to find in its environment to know where it is: 1 and `NAME=VALUE` in `*out`, for
+ * plfs_door_free_text; 0: nothing.
  *
  * Requires:
  * `out` is a place for a pointer.
  */
-int plfs_door_flat_environment(int dirfd,
-                               char **out);
+int plfs_door_flat_environment(int dirfd, char **out);
 
 /* --- One index for many processes that open or close a file together (mpi/) --- */
 

@@ -79,7 +79,7 @@ fn dir_of(dirfd: c_int) -> Result<PathBuf> {
 /// followed.
 pub(crate) fn settled(at: &Path, is_moved: bool) -> Result<Option<PathBuf>> {
     let plfs = plfs()?;
-    if !plfs.is_below_flat(at)? {
+    if plfs_door_has_flat() == 0 || !plfs.is_below_flat(at)? {
         return Ok(is_moved.then(|| at.to_path_buf()));
     }
     match plfs.is_flat(at.parent().unwrap_or(Path::new("/")))? {
@@ -99,7 +99,7 @@ fn must_be_seen(at: &Path) -> Result<()> {
 /// [`settled`], or a directory that is flat itself.
 pub(crate) fn settled_or_dir(at: &Path, is_moved: bool) -> Result<Option<PathBuf>> {
     match settled(at, is_moved)? {
-        None if plfs()?.is_flat(at)? => Ok(Some(at.to_path_buf())),
+        None if plfs_door_has_flat() == 1 && plfs()?.is_flat(at)? => Ok(Some(at.to_path_buf())),
         other => Ok(other),
     }
 }
@@ -451,8 +451,8 @@ pub(crate) fn rename(
         // Somebody may make the name before the rename. Programs know it of other file systems.
         return Err(Failure::new(Errno::INVAL, "flat directories know plain renames only"));
     }
-    let is_dir = matches!(plfs.place(from, Links::Stay, false)?,
-        Place::There { kind: Kind::Dir, .. });
+    let is_dir =
+        matches!(plfs.place(from, Links::Stay, false)?, Place::There { kind: Kind::Dir, .. });
     if !is_dir && [old, new].into_iter().any(|path| ends(path, b"/")) {
         // ENOENT goes first.
         plfs.stat(from, Links::Stay)?;
@@ -482,6 +482,15 @@ pub unsafe extern "C" fn plfs_door_flat_rmdir(dirfd: c_int, path: *const c_char)
     };
     // SAFETY: the caller's promise.
     unsafe { on_name(dirfd, path, settled_or_dir, remove) as c_int }
+}
+
+/// fsync(2) of the directories in which the names of a flat directory lie.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_flat_sync(fd: c_int) -> c_int {
+    call(|| {
+        plfs()?.sync_flat(&named(link_of(fd)?)?)?;
+        Ok(0)
+    }) as c_int
 }
 
 /// readlinkat(2) in a flat directory, or PLFS_NOT_FLAT.
@@ -563,6 +572,8 @@ pub unsafe extern "C" fn plfs_door_flat_name(path: *const c_char, out: *mut *mut
             Some(name) => name,
             None => named(place.to_path_buf())?,
         };
+        // It may have been found through links.
+        let name = plfs()?.real(&name, Links::Stay).unwrap_or(name);
         let mut name = name.into_os_string().into_vec();
         if is_gone.is_some() {
             name.extend_from_slice(b" (deleted)");
@@ -571,16 +582,14 @@ pub unsafe extern "C" fn plfs_door_flat_name(path: *const c_char, out: *mut *mut
     }) as c_int
 }
 
-/// What a program that this one becomes, or starts in the directory `dirfd` (AT_FDCWD included), has
-/// to find in its environment to know where it is: 1 and `NAME=VALUE` in `*out`, for plfs_door_free_text; 0: nothing.
+/// What a program that this one becomes, or starts in the directory `dirfd` (AT_FDCWD included),
+/// has to find in its environment to know where it is: 1 and `NAME=VALUE` in `*out`, for
+/// plfs_door_free_text; 0: nothing.
 ///
 /// # Safety
 /// `out` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_flat_environment(
-    dirfd: c_int,
-    out: *mut *mut c_char,
-) -> c_int {
+pub unsafe extern "C" fn plfs_door_flat_environment(dirfd: c_int, out: *mut *mut c_char) -> c_int {
     call(|| {
         let here = dir_of(dirfd)?;
         if !is_in_shadow(here.as_os_str().as_bytes()) {

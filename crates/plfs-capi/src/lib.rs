@@ -209,8 +209,8 @@ pub(crate) fn absolute(dirfd: c_int, path: &Path) -> Result<PathBuf> {
     where_it_leads(joined(dirfd, path)?)
 }
 
-/// An absolute path without `..`, if the directory above is there. Those of directories in flat ones
-/// are the paths that programs know them by.
+/// An absolute path without `..`, if the directory above is there. Of a directory in a flat one it
+/// is the path that programs know.
 pub(crate) fn where_it_leads(at: PathBuf) -> Result<PathBuf> {
     if !at.components().any(|part| part == Component::ParentDir) {
         return Ok(at);

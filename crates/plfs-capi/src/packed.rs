@@ -130,8 +130,8 @@ pub struct plfs_packed_how {
 }
 
 /// openat(2) of a file of a pack, or a new one: gives the placeholder, and the handle in `*out`.
-/// PLFS_NOT_PACKED: it is none, and goes to none; PLFS_IS_FLAT: it is in a flat directory. -EMFILE if too few descriptors would be left:
-/// then nothing is made or cut.
+/// PLFS_NOT_PACKED: it is none, and goes to none; PLFS_IS_FLAT: it is in a flat directory.
+/// -EMFILE if too few descriptors would be left: then nothing is made or cut.
 ///
 /// # Safety
 /// `path` is a C string, `how` points to what it says, `out` is a place for a pointer.

@@ -194,6 +194,7 @@ impl Plfs {
         }
         match self.process.store.stat(place, Links::Stay) {
             Err(errno @ Errno::NOENT) => Err(errno).at("open", place),
+            Ok(stat) if stat.kind != Kind::Dir => Err(Errno::NOTDIR).at("open", place),
             _ => Err(Error::refused(
                 Errno::STALE,
                 "use",
@@ -232,6 +233,12 @@ impl Plfs {
             Ok(made)
         };
         self.with_names(|names| names.create(path, &mut make_known))
+    }
+
+    /// Makes the names of a flat directory durable. Whether it is one.
+    pub fn sync_flat(&self, dir: &Path) -> Result<bool> {
+        let mut sync = |dir: &Path| self.process.store.sync_dir(dir).at("sync", dir);
+        self.with_names(|names| names.on_all(dir, &mut sync))
     }
 
     /// Another program is about to begin, which may rename or replace flat directories: what they
