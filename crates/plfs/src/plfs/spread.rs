@@ -130,7 +130,13 @@ impl Plfs {
                         known.remember(shadow, above);
                     }
                     if stat.kind == Kind::Dir {
-                        known.remember(found.path(), &at);
+                        // By a name without links, which may go while the directory stays.
+                        let name = match known.name_of(&dir.home) {
+                            Some(name) if name == above => at.to_path_buf(),
+                            _ => self.real(&at, Links::Stay)?,
+                        };
+                        known.remember(&dir.home, name.parent().unwrap_or(above));
+                        known.remember(found.path(), &name);
                     }
                     let (place, name) = (found.path().to_path_buf(), at.into_owned());
                     return Ok(Place::There { place, name, kind: stat.kind });
