@@ -245,6 +245,8 @@ struct place {
 };
 /* Has this process found a flat directory? Then libplfs is asked for a name before the kernel. */
 bool flat_is_known(void);
+/* It has. */
+void flat_found(void);
 /* May there be one that this process has not found? */
 bool flat_may_be(void);
 /* The process begins. */

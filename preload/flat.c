@@ -20,14 +20,12 @@ static _Atomic bool known;
 
 bool flat_is_known(void)
 {
-	if (door_thread.inside)
-		return false;
-	if (atomic_load_explicit(&known, memory_order_relaxed))
-		return true;
-	if (PLFS_ALWAYS(plfs_door_knows_flat()) != 1)
-		return false;
-	atomic_store(&known, true);
-	return true;
+	return atomic_load_explicit(&known, memory_order_relaxed) && !door_thread.inside;
+}
+
+void flat_found(void)
+{
+	atomic_store_explicit(&known, true, memory_order_relaxed);
 }
 
 bool flat_may_be(void)
@@ -51,7 +49,7 @@ void flat_start(void)
 {
 	char here[PATH_MAX];
 	if (RAW(SYS_getcwd, here, sizeof here) > 0 && strstr(here, SHADOWS))
-		atomic_store(&known, true);
+		flat_found();
 }
 
 /* How often a name is looked for that moves. */
@@ -82,6 +80,7 @@ bool place_next(struct place *p, int dirfd, const char *path, int how)
 	errno = saved;
 	if (rc == PLFS_NOT_FLAT)
 		return false;
+	flat_found();
 	p->is_flat = true;
 	p->is_out = rc == 1;
 	if (rc < 0) {
@@ -96,6 +95,8 @@ int path_is_flat(int dirfd, const char *path)
 	int saved = errno, rc = 0;
 	if (!door_thread.inside && path && path_is_there(path))
 		rc = PLFS(plfs_door_is_flat(dirfd, path));
+	if (rc > 0)
+		flat_found();
 	errno = saved;
 	return rc;
 }

@@ -57,10 +57,13 @@ static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
 	if (first && packed_stat(dirfd, path, st, at_flags | AT_SYMLINK_NOFOLLOW, &rc))
 		return rc;
 	rc = REAL(fstatat)(dirfd, path, st, at_flags);
-	FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags), stat_at(AT_FDCWD, at, st, at_flags));
 	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)) &&
 		packed_stat(dirfd, path, st, at_flags, &rc))
 		return rc;
+	/* Packs were asked, and have found a flat directory. */
+	if (flat_is_known())
+		FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags),
+			stat_at(AT_FDCWD, at, st, at_flags));
 	if (rc == 0 && path_is_hidden(dirfd, path))
 		return not_there();
 	return fix_stat(rc, dirfd, path, at_flags, st);
@@ -183,10 +186,12 @@ EXPORT int statx(
 		mask | STATX_TYPE | STATX_SIZE | STATX_NLINK | STATX_BLOCKS | STATX_INO |
 			STATX_CTIME,
 		x);
-	FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags), statx(AT_FDCWD, at, at_flags, mask, x));
 	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)) &&
 		packed_statx(dirfd, path, at_flags, x, &rc))
 		return rc;
+	if (flat_is_known())
+		FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags),
+			statx(AT_FDCWD, at, at_flags, mask, x));
 	if (rc == 0 && path_is_hidden(dirfd, path))
 		return not_there();
 	if (rc == 0 && (S_ISDIR(x->stx_mode) || S_ISLNK(x->stx_mode))) {

@@ -70,6 +70,8 @@ static int open_in_pack(int dirfd, const char *path, int flags, mode_t mode, boo
 	plfs_file *file = NULL;
 	plfs_packed_how how = {flags, mode, follow, spare_descriptors()};
 	int fd = PLFS(plfs_door_packed_open(dirfd, path, &how, &file));
+	if (fd == PLFS_IS_FLAT)
+		flat_found();
 	bool elsewhere = fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED || fd == PLFS_IS_FLAT;
 	return elsewhere ? fd : opened_by_door(fd, file, flags);
 }

@@ -21,6 +21,8 @@ bool packs_are_known(void)
 static bool is_packed(int said, int saved, int *rc)
 {
 	errno = saved;
+	if (said == PLFS_IS_FLAT)
+		flat_found();
 	if (said == PLFS_NOT_PACKED || said == PLFS_NOT_MANAGED || said == PLFS_IS_FLAT)
 		return false;
 	*rc = (int)to_errno(said);

@@ -16,7 +16,7 @@
 
 int64_t share_with_process(enum shared shared)
 {
-	if (flat_is_known())
+	if (PLFS_ALWAYS(plfs_door_knows_flat()) == 1)
 		PLFS(plfs_door_flat_forget());
 	if (door_thread.inside || atomic_load(&fd_limit) == 0)
 		return 0;
