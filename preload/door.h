@@ -216,13 +216,102 @@ bool packed_utimens(
 	int dirfd, const char *path, const struct timespec times[2], int at_flags, int *rc);
 /* Is it a name of a pack, or does it lead to one? */
 bool path_is_packed(int dirfd, const char *path, int at_flags);
-/* Can the name not be made? errno says why: a pack has it (EEXIST), no program sees it (EPERM), it
- * is below a file (ENOTDIR) or in a flat directory (EOPNOTSUPP). */
-bool path_is_taken(int dirfd, const char *path);
+/* Who makes a name? */
+enum maker {
+	/* The kernel. */
+	MADE_BY_KERNEL,
+	/* libplfs: it is in a flat directory. */
+	MADE_BY_PLFS,
+	/* Nobody. errno says why: a pack has it (EEXIST), no program sees it (EPERM), it is below a
+	 * file (ENOTDIR). */
+	NOT_MADE
+};
+enum maker maker_of(int dirfd, const char *path);
+/* Returns what `by_plfs` gives, but for a name that is in no flat directory: then `by_kernel`. */
+#define MAKE(dirfd, path, by_plfs, by_kernel) \
+	do { \
+		enum maker maker_ = maker_of(dirfd, path); \
+		if (maker_ == NOT_MADE) \
+			return -1; \
+		int made_ = maker_ == MADE_BY_PLFS ? PLFS(by_plfs) : PLFS_NOT_FLAT; \
+		return made_ == PLFS_NOT_FLAT ? by_kernel : (int)to_errno(made_); \
+	} while (0)
 /* Is it the name of a pack, or of what lies beside one for a moment? No program sees it. */
 bool path_is_hidden(int dirfd, const char *path);
 /* Has the kernel a superblock by this name, or a pack a file? */
 bool path_is_container(const char *path);
+
+/* flat.c */
+/* Where a name of a flat directory lies; zero to begin with. */
+struct place {
+	/* By which the kernel finds it. */
+	char *at;
+	/* It is in a flat directory, or links lead out of one to `at`. */
+	bool is_flat, is_out;
+	int tries;
+};
+/* Has this process found a flat directory? Then libplfs is asked for a name before the kernel. */
+bool flat_is_known(void);
+/* It has. */
+void flat_found(void);
+/* May there be one that this process has not found? */
+bool flat_may_be(void);
+/* The process begins. */
+void flat_start(void);
+/* fsync of a descriptor, done, of the directories where names lie if it is one of a flat directory.
+ */
+int flat_sync(int fd);
+/* Looks for the name. True: it is at place->at. Else errno says why, and if it is in no flat
+ * directory is what it was. */
+bool place_next(struct place *place, int dirfd, const char *path, int how);
+void place_free(struct place *place);
+/* 1 if the path lies below a flat directory, 2 if it is one, 0 if neither; or a negative errno. */
+int path_is_flat(int dirfd, const char *path);
+/* Is it a flat directory, or one in such? */
+bool fd_is_flat(int fd);
+/* Link count of a flat directory, and size of a symbolic link in one, in what a stat gave. */
+void flat_fix(
+	int dirfd, const char *path, int at_flags, unsigned mode, uint64_t *nlink, uint64_t *size);
+/* What readlink gave, in a buffer with that room, as programs are to see it. */
+ssize_t flat_link_text(char *buf, ssize_t n, size_t room);
+/* The environment for a program that is started in directory dirfd: `envp`, which has `count`
+ * words, or a copy in `words`, which has room for two more. *text is for plfs_door_free_text. */
+char *const *flat_environment(
+	int dirfd, char *const envp[], char **words, size_t count, char **text);
+
+/* Makes `call`, in which `at` is the path, if the name is in a flat directory, as often as it moves
+ * meanwhile; then the function returns what it gave. */
+#define ON_PLACE(failed, dirfd, path, how, call) \
+	do { \
+		__attribute__((cleanup(place_free))) struct place place_ = {0}; \
+		const char *at = NULL; \
+		__typeof__(call) rc_ = failed; \
+		while (place_next(&place_, dirfd, path, how)) { \
+			at = place_.at; \
+			rc_ = call; \
+			if (rc_ != failed || errno != ENOENT) \
+				break; \
+		} \
+		if (place_.is_flat) \
+			return rc_; \
+	} while (0)
+
+/* ON_PLACE before the kernel is asked; `how` is 0 or PLFS_PLACE_FOLLOW. */
+#define FLAT_FIRST(failed, dirfd, path, how, call) \
+	do { \
+		if (__builtin_expect(flat_is_known(), 0)) \
+			ON_PLACE(failed, dirfd, path, how, call); \
+	} while (0)
+
+/* ON_PLACE where the kernel has found nothing. */
+#define FLAT_AFTER(failed, rc, dirfd, path, how, call) \
+	do { \
+		if ((rc) == failed && errno == ENOENT && flat_may_be()) \
+			ON_PLACE(failed, dirfd, path, (how) | PLFS_PLACE_ALL, call); \
+	} while (0)
+
+/* The links of a call with these flags. */
+#define PLACE_OF(at_flags) ((at_flags) & AT_SYMLINK_NOFOLLOW ? 0 : PLFS_PLACE_FOLLOW)
 
 /* listing.c */
 /* Descriptor fd is closed, in the middle of a listing perhaps. */

@@ -191,6 +191,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	own_stack_start();
 	PLFS_ALWAYS((plfs_door_at_exit(leave_process), 0));
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
+	flat_start();
 	adopt_inherited();
 	errno = saved;
 }

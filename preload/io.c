@@ -521,14 +521,14 @@ ALIAS(lseek, lseek64);
 EXPORT int fsync(int fd)
 {
 	if (!fd_is_container(fd))
-		return REAL(fsync)(fd);
+		return REAL(fsync)(fd) < 0 ? -1 : flat_sync(fd);
 	CANCEL_ON_CONTAINER(fd, REAL(fsync)(fd), PLFS(plfs_sync(o->file)));
 }
 
 EXPORT int fdatasync(int fd)
 {
 	if (!fd_is_container(fd))
-		return REAL(fdatasync)(fd);
+		return REAL(fdatasync)(fd) < 0 ? -1 : flat_sync(fd);
 	CANCEL_ON_CONTAINER(fd, REAL(fdatasync)(fd), PLFS(plfs_sync(o->file)));
 }
 
@@ -555,6 +555,9 @@ EXPORT int sync_file_range(int fd, off64_t offset, off64_t n, unsigned flags)
 EXPORT int syncfs(int fd)
 {
 	commit_all();
+	/* What lies in a flat directory is on several file systems. */
+	if (fd_is_flat(fd))
+		REAL(sync)();
 	return REAL(syncfs)(fd);
 }
 

@@ -1,8 +1,8 @@
-/* The names of packs in listings of directories.
+/* The names of packs and of flat directories in listings of directories.
  *
- * The kernel lists a pack as one hidden file. Where that comes, its names follow, taken from
- * libplfs at that moment; then the kernel goes on. So a directory without a pack costs nothing.
- * libc's streams and getdents64 alike. */
+ * The kernel lists a pack as one hidden file, and of a flat directory the map. Where that comes,
+ * its names follow, taken from libplfs at that moment; then the kernel goes on. So a directory
+ * without costs nothing. libc's streams and getdents64 alike. */
 #include "door.h"
 
 #include <limits.h>
@@ -109,8 +109,10 @@ static int begin(DIR *dir, int fd, struct listing **made)
 static struct dirent *next_entry(struct listing *l)
 {
 	uint64_t ino;
+	uint8_t kind;
 	const char *name = l->ended ? NULL
-				    : PLFS_ALWAYS(plfs_door_packed_name(l->names, l->next, &ino));
+				    : PLFS_ALWAYS(plfs_door_packed_name(
+					      l->names, l->next, &ino, &kind));
 	if (!name) {
 		l->ended = true;
 		return NULL;
@@ -118,7 +120,7 @@ static struct dirent *next_entry(struct listing *l)
 	l->next++;
 	size_t len = strnlen(name, NAME_MAX);
 	l->entry.d_ino = ino;
-	l->entry.d_type = DT_REG;
+	l->entry.d_type = kind;
 	l->entry.d_off = TOLD | (long)l->next;
 	l->entry.d_reclen = (unsigned short)((offsetof(struct dirent, d_name) + len + 1 + 7) &
 					     ~(size_t)7);
@@ -135,7 +137,7 @@ static bool hidden(int fd, const char *name)
 	       PLFS_ALWAYS(plfs_door_hidden(name)) && path_is_managed(fd, name);
 }
 
-/* Or the map of a flat directory, whose names libplfs does not give here: an error. */
+/* Or the map of a flat directory, whose names libplfs gives as well. */
 static bool is_pack(const char *name)
 {
 	int what = PLFS_ALWAYS(plfs_door_hidden(name));

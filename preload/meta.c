@@ -8,6 +8,13 @@
  * not read the container, the kernel's answer stays. */
 static int fix_stat(int rc, int dirfd, const char *path, int at_flags, struct stat *st)
 {
+	if (rc == 0 && (S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode))) {
+		uint64_t nlink = st->st_nlink, size = (uint64_t)st->st_size;
+		flat_fix(dirfd, path, at_flags, st->st_mode, &nlink, &size);
+		st->st_nlink = (nlink_t)nlink;
+		st->st_size = (off_t)size;
+		return rc;
+	}
 	if (rc != 0 || door_thread.inside || !stat_may_be_name(st))
 		return rc;
 	int saved = errno;
@@ -45,6 +52,7 @@ static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
 	int rc, of = at_flags & AT_SYMLINK_NOFOLLOW ? -1 : path_of_packed(path);
 	if (of >= 0)
 		return fstat(of, st);
+	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), stat_at(AT_FDCWD, at, st, at_flags));
 	bool first = packs_are_known();
 	if (first && packed_stat(dirfd, path, st, at_flags | AT_SYMLINK_NOFOLLOW, &rc))
 		return rc;
@@ -52,6 +60,10 @@ static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
 	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)) &&
 		packed_stat(dirfd, path, st, at_flags, &rc))
 		return rc;
+	/* Packs were asked, and have found a flat directory. */
+	if (flat_is_known())
+		FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags),
+			stat_at(AT_FDCWD, at, st, at_flags));
 	if (rc == 0 && path_is_hidden(dirfd, path))
 		return not_there();
 	return fix_stat(rc, dirfd, path, at_flags, st);
@@ -164,6 +176,7 @@ EXPORT int statx(
 		of = fd_is_packed(dirfd) ? dirfd : -1;
 	else if (!(at_flags & AT_SYMLINK_NOFOLLOW))
 		of = path_of_packed(path);
+	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), statx(AT_FDCWD, at, at_flags, mask, x));
 	bool first = packs_are_known();
 	if (of >= 0 && packed_statx(of, NULL, 0, x, &rc))
 		return rc;
@@ -176,8 +189,17 @@ EXPORT int statx(
 	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)) &&
 		packed_statx(dirfd, path, at_flags, x, &rc))
 		return rc;
+	if (flat_is_known())
+		FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags),
+			statx(AT_FDCWD, at, at_flags, mask, x));
 	if (rc == 0 && path_is_hidden(dirfd, path))
 		return not_there();
+	if (rc == 0 && (S_ISDIR(x->stx_mode) || S_ISLNK(x->stx_mode))) {
+		uint64_t nlink = x->stx_nlink, size = x->stx_size;
+		flat_fix(dirfd, path, at_flags, x->stx_mode, &nlink, &size);
+		x->stx_nlink = (uint32_t)nlink;
+		x->stx_size = size;
+	}
 	if (rc != 0 || door_thread.inside || !S_ISREG(x->stx_mode) ||
 		(x->stx_size != PLFS_SUPER_BYTES && x->stx_nlink <= 1))
 		return rc;
@@ -221,7 +243,7 @@ EXPORT int fchmod(int fd, mode_t mode)
 {
 	struct ofd *o;
 	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
-		return REAL(fchmod)(fd, mode);
+		return fd_is_flat(fd) ? fchmodat(fd, ".", mode, 0) : REAL(fchmod)(fd, mode);
 	if (OFD_IS_PLAIN(o)) {
 		ofd_put(o);
 		return REAL(fchmod)(fd, mode);
@@ -245,12 +267,19 @@ EXPORT int fchmodat(int dirfd, const char *path, mode_t mode, int at_flags)
 	if (path_is_hidden(dirfd, path))
 		return not_there();
 	bool follows = !(at_flags & AT_SYMLINK_NOFOLLOW);
+	/* Of a flat directory libplfs changes the shadows as well. */
+	if (!follows)
+		FLAT_FIRST(-1, dirfd, path, 0, fchmodat(AT_FDCWD, at, mode, at_flags));
 	/* Without AT_SYMLINK_NOFOLLOW, as a name is not a link. */
 	if (door_thread.inside || (at_flags & ~AT_SYMLINK_NOFOLLOW) ||
 		!(follows ? path_is_ours(dirfd, path, 0)
 			  : path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW) ||
-					path_is_packed(dirfd, path, at_flags)))
-		return REAL(fchmodat)(dirfd, path, mode, at_flags);
+					path_is_packed(dirfd, path, at_flags))) {
+		int rc = REAL(fchmodat)(dirfd, path, mode, at_flags);
+		FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags),
+			fchmodat(AT_FDCWD, at, mode, at_flags));
+		return rc;
+	}
 	at_flags &= ~AT_SYMLINK_NOFOLLOW;
 	return (int)to_errno(PLFS(plfs_door_chmod(dirfd, path, mode, at_flags)));
 }
@@ -259,7 +288,7 @@ EXPORT int fchown(int fd, uid_t uid, gid_t gid)
 {
 	struct ofd *o;
 	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
-		return REAL(fchown)(fd, uid, gid);
+		return fd_is_flat(fd) ? fchownat(fd, ".", uid, gid, 0) : REAL(fchown)(fd, uid, gid);
 	if (OFD_IS_PLAIN(o)) {
 		ofd_put(o);
 		return REAL(fchown)(fd, uid, gid);
@@ -312,11 +341,14 @@ static int set_times(int dirfd, const char *path, const struct timespec times[2]
 	int rc;
 	if (path_is_hidden(dirfd, path))
 		return not_there();
+	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), set_times(AT_FDCWD, at, times, at_flags));
 	bool first = packs_are_known();
 	if (first && packed_utimens(dirfd, path, times, at_flags | AT_SYMLINK_NOFOLLOW, &rc))
 		return rc;
 	commit_all();
 	rc = REAL(utimensat)(dirfd, path, times, at_flags);
+	FLAT_AFTER(
+		-1, rc, dirfd, path, PLACE_OF(at_flags), set_times(AT_FDCWD, at, times, at_flags));
 	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)))
 		packed_utimens(dirfd, path, times, at_flags, &rc);
 	return rc;
@@ -393,6 +425,12 @@ static bool remove_empty_store(int dirfd, const char *path)
 	errno = saved;
 	if (dir < 0)
 		return false;
+	/* Its rmdir is libplfs's; and who renames over one gets ENOTEMPTY. */
+	if (path_is_flat(dir, ".") != 0) {
+		RAW(SYS_close, dir);
+		errno = saved;
+		return false;
+	}
 	char buf[1024];
 	long n;
 	bool only = true, has_store = false, has_layout = false, has_pack = false;
@@ -445,12 +483,39 @@ static bool remove_empty_store(int dirfd, const char *path)
 	return removed;
 }
 
+/* Of a directory that is flat. False: it is none, and errno is anything. */
+static bool rmdir_flat(int dirfd, const char *path, int *rc)
+{
+	if (!path_is_there(path))
+		return false;
+	int said = PLFS(plfs_door_flat_rmdir(dirfd, path));
+	if (said == PLFS_NOT_FLAT)
+		return false;
+	*rc = (int)to_errno(said);
+	return true;
+}
+
 EXPORT int unlinkat(int dirfd, const char *path, int flags)
 {
 	if (path_is_hidden(dirfd, path))
 		return not_there();
+	int rc;
 	if (flags & AT_REMOVEDIR) {
-		int rc = REAL(unlinkat)(dirfd, path, flags);
+		int saved = errno;
+		if (flat_is_known() && rmdir_flat(dirfd, path, &rc))
+			return rc;
+		errno = saved;
+		rc = REAL(unlinkat)(dirfd, path, flags);
+		if (rc < 0 && (errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST) &&
+			!door_thread.inside) {
+			int failed = errno;
+			if (rmdir_flat(dirfd, path, &rc)) {
+				if (rc == 0)
+					errno = saved;
+				return rc;
+			}
+			errno = failed;
+		}
 		if (rc < 0 && errno == ENOENT && path_is_packed(dirfd, path, AT_SYMLINK_NOFOLLOW))
 			errno = ENOTDIR;
 		if (rc == 0 || (errno != ENOTEMPTY && errno != EEXIST) || door_thread.inside)
@@ -464,7 +529,7 @@ EXPORT int unlinkat(int dirfd, const char *path, int flags)
 	if (!path_is_there(path))
 		return -1;
 	int saved = errno;
-	int rc = PLFS(plfs_door_unlink_managed(dirfd, path));
+	rc = PLFS(plfs_door_unlink_managed(dirfd, path));
 	if (rc == PLFS_NOT_MANAGED) {
 		bool ours = path_may_be_name(dirfd, path, AT_SYMLINK_NOFOLLOW);
 		errno = saved;
@@ -568,10 +633,15 @@ bool path_is_container(const char *path)
  * ever. ENOSPC makes programs (tail -f) poll. */
 EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
 {
-	if (!path_is_container(path))
-		return REAL(inotify_add_watch)(fd, path, mask);
-	errno = ENOSPC;
-	return -1;
+	/* Nor does a flat directory. */
+	if (path_is_container(path) || path_is_flat(AT_FDCWD, path) == 2) {
+		errno = ENOSPC;
+		return -1;
+	}
+	FLAT_FIRST(-1, AT_FDCWD, path, PLFS_PLACE_FOLLOW, inotify_add_watch(fd, at, mask));
+	int rc = REAL(inotify_add_watch)(fd, path, mask);
+	FLAT_AFTER(-1, rc, AT_FDCWD, path, PLFS_PLACE_FOLLOW, inotify_add_watch(fd, at, mask));
+	return rc;
 }
 
 /* libc itself opens the file of logins, and would write its entries over the superblock. */

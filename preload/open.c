@@ -137,8 +137,10 @@ static int open_in_pack(int dirfd, const char *path, int flags, mode_t mode, boo
 	plfs_file *file = NULL;
 	plfs_packed_how how = {flags, mode, follow, spare_descriptors()};
 	int fd = PLFS(plfs_door_packed_open(dirfd, path, &how, &file));
-	return fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED ? fd
-							       : opened_by_door(fd, file, flags);
+	if (fd == PLFS_IS_FLAT)
+		flat_found();
+	bool elsewhere = fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED || fd == PLFS_IS_FLAT;
+	return elsewhere ? fd : opened_by_door(fd, file, flags);
 }
 
 /* Opens again what descriptor `of` is open on, a file of a pack. */
@@ -151,6 +153,47 @@ static int open_again(int of, int flags)
 	if (o)
 		ofd_put(o);
 	return opened_by_door(fd, file, flags);
+}
+
+/* Opens or makes a file of a flat directory, or what leads to one; `how` as for place_next. False:
+ * it is in none, and errno stays. */
+static bool open_in_flat(int dirfd, const char *path, int flags, mode_t mode, int how, int *opened)
+{
+	bool create = (flags & O_CREAT) && !(flags & O_PATH),
+	     exclusive = create && (flags & O_EXCL);
+	how |= flags & O_NOFOLLOW || exclusive ? 0 : PLFS_PLACE_FOLLOW;
+	__attribute__((cleanup(place_free))) struct place place = {0};
+	bool asked = false;
+	*opened = -1;
+	for (;;) {
+		if (!exclusive || asked) {
+			if (place_next(&place, dirfd, path, how)) {
+				int how_now = place.is_out || exclusive ? flags : flags & ~O_CREAT;
+				*opened = door_openat(AT_FDCWD, place.at, how_now, mode);
+				if (*opened >= 0 || errno != ENOENT || place.is_out)
+					return true;
+				continue;
+			}
+			if (!place.is_flat)
+				return false;
+			if (!create || errno != ENOENT)
+				return true;
+		}
+		DEFER_SIGNALS();
+		plfs_file *file = NULL;
+		int saved = errno,
+		    fd = PLFS(plfs_door_flat_create(dirfd, path, flags, mode, &file));
+		if (fd == PLFS_NOT_FLAT && !asked) {
+			/* Where links lead to. */
+			asked = true;
+			errno = saved;
+			continue;
+		}
+		if (fd == -EEXIST && !exclusive && place.tries < 100)
+			continue;
+		*opened = opened_by_door(fd, file, flags);
+		return true;
+	}
 }
 
 static int open_through_door(int dirfd, const char *path, int flags, mode_t mode, int first)
@@ -236,8 +279,17 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	if (door_thread.inside)
 		return (int)RAW(SYS_openat, (long)dirfd, path, (long)flags, (long)mode);
 	bool tmpfile = (flags & O_TMPFILE) == O_TMPFILE;
+	int fd;
 	if (!path || (flags & O_PATH) || ((flags & O_DIRECTORY) && !tmpfile)) {
-		int fd = REAL(openat)(dirfd, path, flags, mode);
+		int links = flags & O_NOFOLLOW ? 0 : PLFS_PLACE_FOLLOW;
+		FLAT_FIRST(-1, dirfd, path, links, door_openat(AT_FDCWD, at, flags, mode));
+		/* Old kernels make a file. */
+		if ((flags & O_CREAT) && !(flags & O_PATH) && path_is_flat(dirfd, path) == 1) {
+			errno = EINVAL;
+			return -1;
+		}
+		fd = REAL(openat)(dirfd, path, flags, mode);
+		FLAT_AFTER(-1, fd, dirfd, path, links, door_openat(AT_FDCWD, at, flags, mode));
 		/* A file of a pack has no inode that O_PATH could name. */
 		if (fd < 0 && errno == ENOENT &&
 			path_is_packed(dirfd, path, flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0))
@@ -253,8 +305,13 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	int saved = errno, of = path[0] == '/' ? path_of_packed(path) : -1;
 	if (of >= 0)
 		return open_again(of, flags);
+	int in_flat;
+	if (!tmpfile && flat_is_known() && open_in_flat(dirfd, path, flags, mode, 0, &in_flat)) {
+		errno = in_flat < 0 ? errno : saved;
+		return in_flat;
+	}
 	int managed = tmpfile ? path_is_managed(dirfd, path) : path_opens_managed(dirfd, path);
-	int fd = managed ? PLFS_NOT_PACKED : PLFS_NOT_MANAGED;
+	fd = managed ? PLFS_NOT_PACKED : PLFS_NOT_MANAGED;
 	/* A name that a pack and the kernel have is the pack's. */
 	bool asked = managed && !tmpfile && managed != PLFS_OPENS_PLAIN;
 	if (asked)
@@ -266,6 +323,9 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 			errno = EOPNOTSUPP;
 			return -1;
 		}
+		if (fd == PLFS_IS_FLAT &&
+			!open_in_flat(dirfd, path, flags, mode, PLFS_PLACE_ALL, &fd))
+			errno = ENOENT;
 		if (fd != PLFS_NOT_PACKED) {
 			if (fd >= 0)
 				errno = saved;
@@ -300,6 +360,11 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 			fd = open_in_pack(dirfd, path, flags, mode, false);
 		if (first == -ENOENT && fd == PLFS_NOT_PACKED && (asked || !(flags & O_CREAT)))
 			fd = open_in_pack(dirfd, path, flags, mode, true);
+		if (fd == PLFS_IS_FLAT &&
+			!open_in_flat(dirfd, path, flags, mode, PLFS_PLACE_ALL, &fd)) {
+			errno = ENOENT;
+			return -1;
+		}
 		if (fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED)
 			fd = open_through_door(dirfd, path, flags, mode, first);
 		if (fd >= 0)
@@ -370,7 +435,8 @@ EXPORT int mknodat(int dirfd, const char *path, mode_t mode, dev_t dev)
 {
 	if (((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0) || door_thread.inside ||
 		!path_is_managed(dirfd, path))
-		return path_is_taken(dirfd, path) ? -1 : REAL(mknodat)(dirfd, path, mode, dev);
+		MAKE(dirfd, path, plfs_door_flat_mknod(dirfd, path, mode, dev),
+			REAL(mknodat)(dirfd, path, mode, dev));
 	int fd = door_openat(dirfd, path, O_CREAT | O_EXCL | O_WRONLY, mode & 07777);
 	return fd < 0 ? -1 : door_close(fd);
 }

@@ -21,7 +21,9 @@ bool packs_are_known(void)
 static bool is_packed(int said, int saved, int *rc)
 {
 	errno = saved;
-	if (said == PLFS_NOT_PACKED || said == PLFS_NOT_MANAGED)
+	if (said == PLFS_IS_FLAT)
+		flat_found();
+	if (said == PLFS_NOT_PACKED || said == PLFS_NOT_MANAGED || said == PLFS_IS_FLAT)
 		return false;
 	*rc = (int)to_errno(said);
 	return true;
@@ -88,23 +90,26 @@ bool path_is_hidden(int dirfd, const char *path)
 	       path_is_managed(dirfd, path);
 }
 
-bool path_is_taken(int dirfd, const char *path)
+enum maker maker_of(int dirfd, const char *path)
 {
 	int saved = errno, rc = 0,
 	    said = ON_NAME(path, plfs_door_packed_is(dirfd, path, AT_SYMLINK_NOFOLLOW));
 	bool known = is_packed(said, saved, &rc);
-	/* In a flat directory names are not the kernel's to make, and none is below a file. */
-	if (known && rc < 0 && (errno == EOPNOTSUPP || errno == ENOTDIR)) {
+	/* None is below a file, nor where nobody can tell what directory it is. */
+	if (known && rc < 0 && (errno == ENOTDIR || errno == ESTALE || errno == EIO)) {
 		size_t len = strlen(path);
 		/* It has the name, but the path ends as that of a directory. */
 		if (errno == ENOTDIR && len > 0 && path[len - 1] == '/')
 			errno = EEXIST;
-		return true;
+		return NOT_MADE;
 	}
 	bool yes = known && rc == 0;
 	bool own = !yes && path_is_hidden(dirfd, path);
 	errno = yes ? EEXIST : own ? EPERM : saved;
-	return yes || own;
+	if (yes || own)
+		return NOT_MADE;
+	/* One that is taken from a directory in a flat one may lead elsewhere. */
+	return said == PLFS_IS_FLAT || flat_is_known() ? MADE_BY_PLFS : MADE_BY_KERNEL;
 }
 
 /* Did the kernel find nothing where a pack has a name, or a link leads to one? */
@@ -123,7 +128,10 @@ static int fail(int error)
 
 EXPORT int faccessat(int dirfd, const char *path, int mode, int at_flags)
 {
+	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
 	int rc = REAL(faccessat)(dirfd, path, mode, at_flags), saved = errno, of = -1;
+	FLAT_AFTER(
+		-1, rc, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
 	if (rc == 0 && path_is_hidden(dirfd, path))
 		return fail(ENOENT);
 	if (rc < 0 && saved == ENOENT)
@@ -152,7 +160,8 @@ ALIAS(eaccess, euidaccess);
 
 EXPORT int mkdirat(int dirfd, const char *path, mode_t mode)
 {
-	return path_is_taken(dirfd, path) ? -1 : REAL(mkdirat)(dirfd, path, mode);
+	MAKE(dirfd, path, plfs_door_flat_mkdir(dirfd, path, mode),
+		REAL(mkdirat)(dirfd, path, mode));
 }
 
 EXPORT int mkdir(const char *path, mode_t mode)
@@ -162,7 +171,8 @@ EXPORT int mkdir(const char *path, mode_t mode)
 
 EXPORT int mkfifoat(int dirfd, const char *path, mode_t mode)
 {
-	return path_is_taken(dirfd, path) ? -1 : REAL(mkfifoat)(dirfd, path, mode);
+	MAKE(dirfd, path, plfs_door_flat_mknod(dirfd, path, (mode & 07777) | S_IFIFO, 0),
+		REAL(mkfifoat)(dirfd, path, mode));
 }
 
 EXPORT int mkfifo(const char *path, mode_t mode)
@@ -172,7 +182,10 @@ EXPORT int mkfifo(const char *path, mode_t mode)
 
 EXPORT int symlinkat(const char *target, int dirfd, const char *path)
 {
-	return path_is_taken(dirfd, path) ? -1 : REAL(symlinkat)(target, dirfd, path);
+	if (!path_is_there(target))
+		return -1;
+	MAKE(dirfd, path, plfs_door_flat_symlink(target, dirfd, path),
+		REAL(symlinkat)(target, dirfd, path));
 }
 
 EXPORT int symlink(const char *target, const char *path)
@@ -190,11 +203,25 @@ EXPORT int linkat(int old_dir, const char *old, int new_dir, const char *new, in
 	int follow = at_flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW;
 	if (path_is_hidden(old_dir, old))
 		return fail(ENOENT);
-	if (path_is_taken(new_dir, new))
+	enum maker maker = maker_of(new_dir, new);
+	if (maker == NOT_MADE)
 		return -1;
 	if (by_descriptor || path_is_packed(old_dir, old, follow))
 		return fail(EPERM);
-	return REAL(linkat)(old_dir, old, new_dir, new, at_flags);
+	/* What has no name gets none in a flat directory. */
+	if ((at_flags & ~AT_SYMLINK_FOLLOW) && maker == MADE_BY_PLFS)
+		return path_is_flat(new_dir, new) == 1
+			       ? fail(EXDEV)
+			       : REAL(linkat)(old_dir, old, new_dir, new, at_flags);
+	int rc = maker == MADE_BY_PLFS ? -1 : REAL(linkat)(old_dir, old, new_dir, new, at_flags);
+	if (rc == 0 || door_thread.inside || (maker != MADE_BY_PLFS && errno != ENOENT))
+		return rc;
+	int failed = errno, made = PLFS(plfs_door_flat_link(
+				    old_dir, old, new_dir, new, at_flags & AT_SYMLINK_FOLLOW));
+	errno = failed;
+	if (made != PLFS_NOT_FLAT)
+		return (int)to_errno(made);
+	return maker == MADE_BY_PLFS ? REAL(linkat)(old_dir, old, new_dir, new, at_flags) : rc;
 }
 
 EXPORT int link(const char *old, const char *new)
@@ -204,7 +231,24 @@ EXPORT int link(const char *old, const char *new)
 
 EXPORT ssize_t readlinkat(int dirfd, const char *restrict path, char *restrict buf, size_t n)
 {
-	ssize_t rc = REAL(readlinkat)(dirfd, path, buf, n);
+	ssize_t rc = PLFS_NOT_FLAT;
+	int saved = errno;
+	bool first = flat_is_known();
+	for (int again = first ? 0 : 1; again < 2; again++) {
+		if (again)
+			rc = REAL(readlinkat)(dirfd, path, buf, n);
+		bool asks = !again || (rc < 0 && errno == ENOENT && !first);
+		if (!asks || door_thread.inside || !path_is_there(path))
+			continue;
+		if (!memory_is_there(buf, n < PATH_MAX ? n : PATH_MAX, true))
+			return fail(EFAULT);
+		ssize_t said = PLFS(plfs_door_flat_readlink(dirfd, path, buf, n));
+		if (said != PLFS_NOT_FLAT)
+			return (ssize_t)to_errno(said);
+		errno = again ? ENOENT : saved;
+	}
+	if (rc > 0)
+		return flat_link_text(buf, rc, n);
 	return rc < 0 && is_unknown(dirfd, path, AT_SYMLINK_NOFOLLOW) ? fail(EINVAL) : rc;
 }
 
@@ -215,7 +259,9 @@ EXPORT ssize_t readlink(const char *restrict path, char *restrict buf, size_t n)
 
 EXPORT DIR *opendir(const char *path)
 {
+	FLAT_FIRST(NULL, AT_FDCWD, path, PLFS_PLACE_FOLLOW, opendir(at));
 	DIR *dir = REAL(opendir)(path);
+	FLAT_AFTER(NULL, dir, AT_FDCWD, path, PLFS_PLACE_FOLLOW, opendir(at));
 	if (!dir && is_unknown(AT_FDCWD, path, 0))
 		errno = ENOTDIR;
 	return dir;
@@ -227,12 +273,16 @@ EXPORT DIR *opendir(const char *path)
 #define XATTR(result, on_packed, name, declared, given) \
 	EXPORT result name(const char *path declared) \
 	{ \
+		FLAT_FIRST(-1, AT_FDCWD, path, PLFS_PLACE_FOLLOW, name(at given)); \
 		result rc = REAL(name)(path given); \
+		FLAT_AFTER(-1, rc, AT_FDCWD, path, PLFS_PLACE_FOLLOW, name(at given)); \
 		return rc < 0 && is_unknown(AT_FDCWD, path, 0) ? (on_packed) : rc; \
 	} \
 	EXPORT result l##name(const char *path declared) \
 	{ \
+		FLAT_FIRST(-1, AT_FDCWD, path, 0, l##name(at given)); \
 		result rc = REAL(l##name)(path given); \
+		FLAT_AFTER(-1, rc, AT_FDCWD, path, 0, l##name(at given)); \
 		return rc < 0 && is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? (on_packed) \
 										 : rc; \
 	} \
@@ -273,7 +323,9 @@ static bool find_packed(const char *path, char at[PATH_MAX], const char **name)
 	{ \
 		char at[PATH_MAX]; \
 		const char *rest; \
+		FLAT_FIRST(-1, AT_FDCWD, path, PLFS_PLACE_FOLLOW, name(at, out)); \
 		int rc = REAL(name)(path, out); \
+		FLAT_AFTER(-1, rc, AT_FDCWD, path, PLFS_PLACE_FOLLOW, name(at, out)); \
 		if (rc == 0 || !find_packed(path, at, &rest)) \
 			return rc; \
 		return REAL(name)(*at ? at : "/", out); \
@@ -307,9 +359,29 @@ static char *packed_realpath(const char *dir, const char *name, char *resolved)
 
 EXPORT char *realpath(const char *restrict path, char *restrict resolved)
 {
-	char at[PATH_MAX];
+	char at[PATH_MAX], *flat = NULL;
 	const char *name;
-	char *found = REAL(realpath)(path, resolved);
+	int saved = errno;
+	bool first = flat_is_known();
+	char *found = first ? NULL : REAL(realpath)(path, resolved);
+	if (!found && (first || errno == ENOENT) && !door_thread.inside && path &&
+		path_is_there(path)) {
+		int failed = errno, rc = PLFS(plfs_door_flat_realpath(path, &flat));
+		errno = failed;
+		if (rc != PLFS_NOT_FLAT && (to_errno(rc) < 0 || !flat))
+			return NULL;
+		if (rc == 0) {
+			size_t len = strlen(flat) + 1;
+			found = resolved ? resolved : malloc(len);
+			if (found && len <= PATH_MAX)
+				memcpy(found, flat, len);
+			PLFS_ALWAYS(plfs_door_free_text(flat));
+			errno = saved;
+			return found;
+		}
+	}
+	if (first)
+		found = REAL(realpath)(path, resolved);
 	return found || !find_packed(path, at, &name) ? found : packed_realpath(at, name, resolved);
 }
 

@@ -94,10 +94,18 @@ bool path_is_ours(int dirfd, const char *path, int at_flags)
 	return yes;
 }
 
+static int chdir_at(const char *path)
+{
+	FLAT_FIRST(-1, AT_FDCWD, path, PLFS_PLACE_FOLLOW, REAL(chdir)(at));
+	int rc = REAL(chdir)(path);
+	FLAT_AFTER(-1, rc, AT_FDCWD, path, PLFS_PLACE_FOLLOW, REAL(chdir)(at));
+	return rc;
+}
+
 /* Opens do not ask for the working directory each time. */
 EXPORT int chdir(const char *path)
 {
-	int rc = REAL(chdir)(path);
+	int rc = chdir_at(path);
 	if (rc < 0 && errno == ENOENT && path_is_packed(AT_FDCWD, path, 0))
 		errno = ENOTDIR;
 	plfs_door_moved();

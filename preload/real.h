@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -43,6 +44,7 @@ ssize_t __read_chk(int fd, void *buf, size_t n, size_t room);
 ssize_t __pread_chk(int fd, void *buf, size_t n, off_t offset, size_t room);
 int __vdprintf_chk(int fd, int flag, const char *format, va_list ap);
 int __dprintf_chk(int fd, int flag, const char *format, ...);
+char *__getcwd_chk(char *buf, size_t n, size_t room);
 char *__realpath_chk(const char *path, char *resolved, size_t room);
 int __open_2(const char *path, int flags);
 int __openat_2(int dirfd, const char *path, int flags);

@@ -16,6 +16,8 @@
 
 int64_t share_with_process(enum shared shared)
 {
+	if (PLFS_ALWAYS(plfs_door_knows_flat()) == 1)
+		PLFS(plfs_door_flat_forget());
 	if (door_thread.inside || atomic_load(&fd_limit) == 0)
 		return 0;
 	int saved = errno;
@@ -132,6 +134,21 @@ static void fill_arguments(
 	*out = NULL;
 }
 
+/* Calls `exec` with an environment, `given`, that says where a program is whose working directory
+ * lies in a flat one. */
+#define WITH_ENVIRONMENT(dirfd, envp, exec) \
+	({ \
+		size_t count_ = flat_is_known() ? count_of(envp) : 0; \
+		char *room_[count_ + 2], *text_; \
+		char *const *given = flat_environment(dirfd, envp, room_, count_, &text_); \
+		__typeof__(exec) rc_ = exec; \
+		int saved_ = errno; \
+		if (text_) \
+			PLFS_ALWAYS(plfs_door_free_text(text_)); \
+		errno = saved_; \
+		rc_; \
+	})
+
 static int exec_program(const char *path, char *const argv[], char *const envp[])
 {
 	struct program p;
@@ -151,6 +168,8 @@ static int exec_program(const char *path, char *const argv[], char *const envp[]
 /* After an exec that failed: the kernel found no program by this name, and there may be one. */
 static int exec_again(const char *path, char *const argv[], char *const envp[])
 {
+	if (errno == ENOENT && path_is_flat(AT_FDCWD, path) == 1)
+		return access(path, X_OK) < 0 ? -1 : exec_program(path, argv, envp);
 	if (errno == ENOENT && path_is_packed(AT_FDCWD, path, 0))
 		errno = access(path, X_OK) < 0 ? EACCES : ENOEXEC;
 	if (errno != ENOEXEC || !path_is_container(path))
@@ -167,7 +186,7 @@ static int exec_path(const char *path, char *const argv[], char *const envp[])
 /* What is no program for the kernel is one for the shell. */
 static int exec_file(const char *file, char *const argv[], char *const envp[])
 {
-	if (strchr(file, '/') && path_is_container(file)) {
+	if (strchr(file, '/') && (path_is_container(file) || path_is_flat(AT_FDCWD, file) == 1)) {
 		exec_path(file, argv, envp);
 		if (errno != ENOEXEC)
 			return -1;
@@ -264,7 +283,7 @@ EXPORT int forkpty(int *pty, char *name, const struct termios *settings, const s
 
 EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(exec_path(path, argv, envp));
+	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_path(path, argv, given)));
 }
 
 EXPORT int execv(const char *path, char *const argv[])
@@ -274,22 +293,23 @@ EXPORT int execv(const char *path, char *const argv[])
 
 EXPORT int execvp(const char *file, char *const argv[])
 {
-	COMMIT_AND_EXEC(exec_file(file, argv, environ));
+	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, environ, exec_file(file, argv, given)));
 }
 
 EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(exec_file(file, argv, envp));
+	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_file(file, argv, given)));
 }
 
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(exec_at(fd, "", argv, envp, AT_EMPTY_PATH));
+	COMMIT_AND_EXEC(
+		WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(fd, "", argv, given, AT_EMPTY_PATH)));
 }
 
 EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
-	COMMIT_AND_EXEC(exec_at(dirfd, path, argv, envp, flags));
+	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(dirfd, path, argv, given, flags)));
 }
 
 /* Collects the arguments of execl and its kin into argv; `ap` stands at the first after `first`. */
@@ -331,8 +351,25 @@ EXPORT int execle(const char *path, const char *first, ...)
 	return execve(path, argv, envp);
 }
 
+/* For what libc starts with its own environment. */
+static void put_environment(void)
+{
+	char *text = NULL;
+	if (!flat_is_known())
+		return;
+	if (PLFS(plfs_door_flat_environment(AT_FDCWD, &text)) != 1) {
+		unsetenv("PLFS_FLAT_CWD");
+		return;
+	}
+	char *value = strchr(text, '=');
+	*value++ = 0;
+	setenv(text, value, 1);
+	PLFS_ALWAYS(plfs_door_free_text(text));
+}
+
 EXPORT int system(const char *command)
 {
+	put_environment();
 	share_with_process(SHARED_ALL);
 	int rc = REAL(system)(command);
 	shared_with_process();
@@ -341,6 +378,7 @@ EXPORT int system(const char *command)
 
 EXPORT FILE *popen(const char *command, const char *mode)
 {
+	put_environment();
 	share_with_process(SHARED_ALL);
 	FILE *fp = REAL(popen)(command, mode);
 	shared_with_process();
@@ -567,12 +605,12 @@ static int parents_number(const struct actions *a, int i, int fd)
 /* Where relative paths begin after action i, as a descriptor of this process in the place of *dir.
  * False if that cannot be known: the child does not get there, or the action is of a directory that
  * the child itself opens. */
-static bool follow(const struct actions *a, int i, int *dir)
+static bool follow(const struct actions *a, int i, const char *path, int *dir)
 {
 	const struct action *x = &a->v[i];
 	long how = O_PATH | O_DIRECTORY | O_CLOEXEC, from = parents_number(a, i, x->fd);
-	int next = x->kind == ADD_CHDIR ? (int)RAW(SYS_openat, (long)*dir, x->path, how)
-					: (int)RAW(SYS_openat, from, ".", how);
+	int next = path ? (int)RAW(SYS_openat, (long)*dir, path, how)
+			: (int)RAW(SYS_openat, from, ".", how);
 	if (*dir >= 0)
 		RAW(SYS_close, (long)*dir);
 	*dir = -1;
@@ -584,9 +622,10 @@ static bool follow(const struct actions *a, int i, int *dir)
 }
 
 /* Fills `out` with libc's form of the actions, with opens of our paths done here; their descriptors
- * go to `opened`. Returns an errno. */
-static int translate(
-	const struct actions *a, posix_spawn_file_actions_t *out, int *opened, int *opened_count)
+ * go to `opened`, and the directory in which the program begins to *at, if it is known. Returns an
+ * errno. */
+static int translate(const struct actions *a, posix_spawn_file_actions_t *out, int *opened,
+	int *opened_count, int *at)
 {
 	/* Where relative paths begin. */
 	int dir = AT_FDCWD;
@@ -620,12 +659,17 @@ static int translate(
 		case ADD_DUP2:
 			rc = REAL(posix_spawn_file_actions_adddup2)(out, x->fd, x->to);
 			break;
-		case ADD_CHDIR:
-			is_known = (is_known || x->path[0] == '/') && follow(a, i, &dir);
-			rc = REAL(posix_spawn_file_actions_addchdir_np)(out, x->path);
+		case ADD_CHDIR: {
+			__attribute__((cleanup(place_free))) struct place place = {0};
+			bool placed = (is_known || x->path[0] == '/') &&
+				      place_next(&place, dir, x->path, PLFS_PLACE_FOLLOW);
+			const char *path = placed ? place.at : x->path;
+			is_known = (is_known || x->path[0] == '/') && follow(a, i, path, &dir);
+			rc = REAL(posix_spawn_file_actions_addchdir_np)(out, path);
 			break;
+		}
 		case ADD_FCHDIR:
-			is_known = follow(a, i, &dir);
+			is_known = follow(a, i, NULL, &dir);
 			rc = REAL(posix_spawn_file_actions_addfchdir_np)(out, x->fd);
 			break;
 		case ADD_CLOSEFROM:
@@ -636,8 +680,7 @@ static int translate(
 			break;
 		}
 	}
-	if (dir >= 0)
-		RAW(SYS_close, (long)dir);
+	*at = dir;
 	return rc;
 }
 
@@ -675,30 +718,37 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	for (int i = 0; a && i < a->n; i++) {
 		const struct action *x = &a->v[i];
 		moves = moves || x->kind == ADD_CHDIR || x->kind == ADD_FCHDIR;
-		ours = ours ||
+		ours = ours || (x->kind == ADD_CHDIR && path_is_managed(AT_FDCWD, x->path)) ||
 		       (x->kind == ADD_OPEN && (moves || path_is_ours(AT_FDCWD, x->path, 0))) ||
 		       (x->kind == ADD_CLOSEFROM && atomic_load(&fd_limit) > 0);
 	}
+	/* The child is told where it is. */
+	ours = ours || (moves && flat_is_known());
 	/* Of a program that another directory has the child's exec says what it is. */
-	bool is_ours = !moves && strchr(path, '/') && path_is_container(path) &&
+	bool is_ours = !moves && strchr(path, '/') &&
+		       (path_is_container(path) || path_is_flat(AT_FDCWD, path) == 1) &&
 		       access(path, X_OK) == 0;
 	if (!ours) {
 		share_with_process(SHARED_ALL);
-		int rc = !is_ours ? call(pid, path, fa, attr, argv, envp)
-				  : spawn_program(call, pid, path, fa, attr, argv, envp);
+		int rc = WITH_ENVIRONMENT(AT_FDCWD, envp,
+			!is_ours ? call(pid, path, fa, attr, argv, given)
+				 : spawn_program(call, pid, path, fa, attr, argv, given));
 		shared_with_process();
 		return rc;
 	}
 	posix_spawn_file_actions_t translated;
-	int *opened = calloc((size_t)a->n, sizeof *opened), opened_count = 0;
+	int *opened = calloc((size_t)a->n, sizeof *opened), opened_count = 0, dir = AT_FDCWD;
 	int rc = opened ? REAL(posix_spawn_file_actions_init)(&translated) : ENOMEM;
 	if (rc == 0) {
-		rc = translate(a, &translated, opened, &opened_count);
+		rc = translate(a, &translated, opened, &opened_count, &dir);
 		share_with_process(SHARED_ALL);
 		if (rc == 0)
-			rc = !is_ours ? call(pid, path, &translated, attr, argv, envp)
-				      : spawn_program(
-						call, pid, path, &translated, attr, argv, envp);
+			rc = WITH_ENVIRONMENT(dir, envp,
+				!is_ours ? call(pid, path, &translated, attr, argv, given)
+					 : spawn_program(call, pid, path, &translated, attr, argv,
+						   given));
+		if (dir >= 0)
+			RAW(SYS_close, (long)dir);
 		shared_with_process();
 		REAL(posix_spawn_file_actions_destroy)(&translated);
 		for (int i = 0; i < opened_count; i++)

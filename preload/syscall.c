@@ -7,6 +7,7 @@
 #include "door.h"
 
 #include <stdarg.h>
+#include <string.h>
 #include <sys/socket.h>
 
 /* openat2 may limit how the path is followed (RESOLVE_*), which libplfs cannot do. Without such a
@@ -17,6 +18,10 @@ static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size
 	if (size >= 24 && how && how[2] == 0)
 		return door_openat(dirfd, path, (int)how[0], (mode_t)how[1]);
 	if (size >= 24 && how && (how[0] & O_TRUNC) && path_may_be_name(dirfd, path, 0)) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	if (path_is_flat(dirfd, path) == 1) {
 		errno = EOPNOTSUPP;
 		return -1;
 	}
@@ -72,6 +77,8 @@ EXPORT long syscall(long number, ...)
 		return access((const char *)a, (int)b);
 	case SYS_mkdir:
 		return mkdir((const char *)a, (mode_t)b);
+	case SYS_mknod:
+		return mknod((const char *)a, (mode_t)b, (dev_t)c);
 	case SYS_link:
 		return link((const char *)a, (const char *)b);
 	case SYS_symlink:
@@ -178,6 +185,10 @@ EXPORT long syscall(long number, ...)
 		return faccessat((int)a, (const char *)b, (int)c, 0);
 	case SYS_faccessat2:
 		return faccessat((int)a, (const char *)b, (int)c, (int)d);
+	case SYS_mknodat:
+		return mknodat((int)a, (const char *)b, (mode_t)c, (dev_t)d);
+	case SYS_bind:
+		return bind((int)a, (const struct sockaddr *)b, (socklen_t)c);
 	case SYS_mkdirat:
 		return mkdirat((int)a, (const char *)b, (mode_t)c);
 	case SYS_linkat:
@@ -211,6 +222,13 @@ EXPORT long syscall(long number, ...)
 		return sendmmsg((int)a, (struct mmsghdr *)b, (unsigned)c, (int)d);
 	case SYS_chdir:
 		return chdir((const char *)a);
+	case SYS_getcwd:
+		if (flat_is_known()) {
+			if (!getcwd((char *)a, (size_t)b))
+				return -1;
+			return (long)strlen((char *)a) + 1;
+		}
+		break;
 	case SYS_fchdir:
 		return fchdir((int)a);
 	case SYS_io_setup:

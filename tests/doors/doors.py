@@ -7,6 +7,7 @@ memory, or in one mount.
 """
 
 import collections
+import copy
 import errno
 import json
 import os
@@ -373,8 +374,8 @@ def born_plain(of):
 
 
 def flat(of):
-    """Directories of the workload flat over four backends, which the engine alone finds files in. A
-    file that two processes of the node write becomes a container on its backend."""
+    """Directories of the workload flat over four backends. A file that two processes of the node
+    write becomes a container on its backend."""
 
     class Flat(born_plain(of)):
         lacks = dict(
@@ -392,7 +393,11 @@ def flat(of):
                 os.chmod(f"{backend}/.plfs", 0o1777)
                 add = [self.plfs, "backend", "add", self.storage(), backend]
                 subprocess.check_call(add, stdout=subprocess.DEVNULL)
-            self.layer = Process(self, 0, 0)
+            # Only plfs.h and the Rust API make a directory flat.
+            maker = copy.copy(self)
+            if of is Preload:
+                maker.command = lambda: [f"{self.servers}/{C.server}"]
+            self.layer = Process(maker, 0, 0)
 
         def prepare(self, directory):
             if directory.startswith(self.storage() + "/"):
@@ -486,6 +491,7 @@ DOORS = {
     "c-auto": born_plain(C),
     "rust-flat": flat(Rust),
     "c-flat": flat(C),
+    "preload-flat": flat(Preload),
     "preload": Preload,
     "preload-auto": born_plain(Preload),
     "preload-small": PreloadSmall,

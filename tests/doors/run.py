@@ -103,7 +103,7 @@ def exists(test):
     if suite == "fuse":
         file, _, function = name.partition(".")
         return f"\ndef t_{function}" in (ROOT / f"tests/fuse/{file}.py").read_text()
-    if suite in ("cli", "preload_small"):
+    if suite in ("cli", "preload_small", "preload_flat"):
         return f"\nt_{name}() {{" in (ROOT / f"tests/{suite}/run.sh").read_text()
     if separator == "/":
         return any((ROOT / f"tests/{suite}/{name}{kind}").exists() for kind in (".c", ".sh"))
@@ -116,7 +116,7 @@ def semantics():
     """SEMANTICS.md and the tests know each other: each sentence has a label of its own and names a
     test, each test that is named is there, each behaviour is named, each difference has a row."""
     text = (ROOT / "docs/SEMANTICS.md").read_text()
-    tests = r"`((?:doors|fuse|preload|preload_small|mpi|cli)/(?!NAME|FILE)[\w.]+|(?!FILE)\w+::(?!NAME)\w+)`"
+    tests = r"`((?:doors|fuse|preload|preload_small|preload_flat|mpi|cli)/(?!NAME|FILE)[\w.]+|(?!FILE)\w+::(?!NAME)\w+)`"
     sentences = re.findall(r"^\* \*\*(\w+)\*\*(.*(?:\n  .*)*)", text, re.M)
     labels = [label for label, _ in sentences]
     wrong = [f"{label} is twice" for label in sorted(set(labels)) if labels.count(label) > 1]

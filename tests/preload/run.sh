@@ -8,27 +8,43 @@
 # workloads shared and auto; output and the files left behind must be the same. only_*.c run there
 # alone.
 # Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one
-# test (default 120); T_WORKLOAD, of the managed directory.
+# test (default 120); T_WORKLOAD, of the managed directory (also small and flat).
 set -u
 build=$(realpath "$1") && shift || exit 2
 here=$(dirname "$(realpath "$0")")
 preload=$build/lib/plfs/libplfs_preload.so
 [ -e "$preload" ] || { echo "no $preload"; exit 2; }
 work=$(mktemp -d "${T_DIR:-/tmp}/plfs-preload-test.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+memory=/dev/shm/$(basename "$work")
+trap 'rm -rf "$work" "$memory"' EXIT
 wanted=" $* "
 # shellcheck source=tests/lib.sh
 . "$here/../lib.sh"
 export T_BIN=$work/bin LC_ALL=C TZ=UTC
+# Who looks for a name reads the links on its way, which have that as their last access.
+[ "${T_WORKLOAD:-}" != flat ] || export T_LINKS_ARE_READ=1
 mkdir "$T_BIN"
 limit="timeout -k 5 ${T_TIMEOUT_S:-120}"
 
 workload=$PLFS_WORKLOAD
 shimmed() { env LD_PRELOAD="$preload" PLFS_MOUNTS="$work/mount" PLFS_WORKLOAD="$workload" "$@"; }
 
-# Type, mode, links, size and checksum of all that is below the current directory.
+# Over two file systems.
+make_flat() {
+    rm -rf "$work/backend" "$memory"; mkdir -p "$work/backend" "$memory"
+    workload=auto
+    "$build/bin/plfs" run --mount "$work/mount" -- true
+    for backend in "$work/backend" "$memory"; do
+        "$build/bin/plfs" backend add "$work/mount" "$backend" > /dev/null
+    done
+    PLFS_MOUNTS=$work/mount python3 -c 'import ctypes, sys; sys.exit(-ctypes.CDLL(sys.argv[1]).plfs_make_flat(sys.argv[2].encode()))' \
+        "$build/lib/libplfs.so" "$work/mount/t" || echo "plfs_make_flat: error $?" >&2
+}
+
+# Type, mode, links and size (not of directories) and checksum of all that is below the current
+# directory.
 dump='find . -mindepth 1 | sort | while read -r f; do
-        stat -c "%n %F %a %h $([ -d "$f" ] || stat -c %s "$f")" "$f"; if [ -f "$f" ]; then cksum < "$f"; fi
+        stat -c "%n %F %a $([ -d "$f" ] || stat -c "%h %s" "$f")" "$f"; if [ -f "$f" ]; then cksum < "$f"; fi
       done'
 
 # Runs it plain, and in a managed directory: once for files that are containers from the start, and
@@ -50,6 +66,7 @@ run_compared() { # NAME COMMAND...
             shimmed true
             "$build/bin/plfs" layout --workload small "$work/mount/t" > /dev/null
         fi
+        [ "$workload" != flat ] || make_flat
         door=0
         (cd "$work/mount/t" && T_HERE=$PWD T_MANAGED=$work/mount shimmed $limit "$@" < /dev/null > "$work/mount.out" 2> "$work/mount.err") || door=$?
         (cd "$work/mount/t" && shimmed bash -c "$dump") >> "$work/mount.out" 2>&1

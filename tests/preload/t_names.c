@@ -38,7 +38,9 @@ static void attributes(const char *path)
 	printf("%s: size %ld nlink %ld mode %o times %ld %ld", path, (long)st.st_size,
 		(long)st.st_nlink, st.st_mode,
 		st.st_mtim.tv_sec < 1000000 ? (long)st.st_mtim.tv_sec : -1,
-		st.st_atim.tv_sec < 1000000 ? (long)st.st_atim.tv_sec : -1);
+		S_ISLNK(st.st_mode) && getenv("T_LINKS_ARE_READ") ? 0
+		: st.st_atim.tv_sec < 1000000			  ? (long)st.st_atim.tv_sec
+								  : -1);
 	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &x) == 0)
 		printf(" statx %ld %d %o %d", (long)x.stx_size, x.stx_nlink, x.stx_mode,
 			x.stx_ino == st.st_ino &&

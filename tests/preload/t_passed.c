@@ -16,13 +16,14 @@
 #include <sys/socket.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
+#include <sys/un.h>
 #include <sys/xattr.h>
 #include <wchar.h>
 
 /* The headers' own getline is another function. */
 ssize_t line_of(char **, size_t *, FILE *) __asm__("getline");
 int eaccess(const char *, int);
-char *mktemp(char *), *tmpnam_r(char *);
+char *mktemp(char *), *tmpnam_r(char *), *getwd(char *), *__getcwd_chk(char *, size_t, size_t);
 
 static void names(int dir)
 {
@@ -59,6 +60,24 @@ static void names(int dir)
 	R(tmpnam(text) != NULL);
 	R(tmpnam_r(text) != NULL);
 	R(tempnam(".", "x") != NULL);
+	/* In a directory of the directory: where that is a flat one it lies elsewhere. */
+	R(chdir("made"));
+	path = getcwd(NULL, 0);
+	R(strcmp(strrchr(path, '/'), "/made"));
+	R(strcmp(getwd(text), path));
+	R(strcmp(__getcwd_chk(text, sizeof text, sizeof text), path));
+	setenv("PWD", path, 1);
+	R(strcmp(get_current_dir_name(), path));
+	setenv("PWD", "/", 1);
+	R(strcmp(get_current_dir_name(), path));
+	R(getcwd(text, 2) != NULL);
+	free(path);
+	R(fchdir(dir));
+	struct sockaddr_un address = {AF_UNIX, "socket"};
+	int bound = socket(AF_UNIX, SOCK_STREAM, 0);
+	R(bind(bound, (struct sockaddr *)&address, sizeof address) == 0 || errno == EOPNOTSUPP);
+	unlink("socket");
+	close(bound);
 	R(lchmod("f", 0644));
 	R(lchmod("link", 0644) < 0);
 	R(fchdir(dir));

@@ -447,8 +447,8 @@ const char *plfs_readdir(plfs_dir *dir);
 /**
  * Makes the directory `path`, which has to be empty, a flat one: the names of files in it, and in
  * directories that are made in it, are spread over all backends of its root, so that creates do
- * not wait for one metadata server. From then on its names are found by these functions only, not
- * by the system's, nor by programs under `plfs run` or in a mount, which are refused there.
+ * not wait for one metadata server. From then on its names are found by these functions and by
+ * programs under `plfs run`, not by the system's calls, nor in a mount, which refuses them.
  * -ENOTEMPTY if it is not empty. Durable on return; other processes know it within a second.
  *
  * Requires:

@@ -375,8 +375,8 @@ void plfs_door_umask(int mask);
 
 /**
  * openat(2) of a file of a pack, or a new one: gives the placeholder, and the handle in `*out`.
- * PLFS_NOT_PACKED: it is none, and goes to none. -EMFILE if too few descriptors would be left:
- * then nothing is made or cut.
+ * PLFS_NOT_PACKED: it is none, and goes to none; PLFS_IS_FLAT: it is in a flat directory.
+ * -EMFILE if too few descriptors would be left: then nothing is made or cut.
  *
  * Requires:
  * `path` is a C string, `how` points to what it says, `out` is a place for a pointer.
@@ -460,9 +460,9 @@ int plfs_door_packed_is(int dirfd, const char *path, int at_flags);
 int plfs_door_packed_where(int dirfd, const char *path, char *out);
 
 /**
- * The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_name`];
- * plfs_closedir frees them. Those that ordinary files of the directory have as well are not among
- * them. PLFS_NOT_PACKED: it has no pack.
+ * The names that the pack of the directory `dirfd` has, or if that is flat all names, for
+ * [`plfs_door_packed_name`]; plfs_closedir frees them. Those that ordinary files of the directory
+ * have as well are not among those of a pack. PLFS_NOT_PACKED: it has no pack.
  *
  * Requires:
  * `out` is a place for a pointer.
@@ -470,13 +470,16 @@ int plfs_door_packed_where(int dirfd, const char *path, char *out);
 int plfs_door_packed_list(int dirfd, plfs_dir **out);
 
 /**
- * The name with this number, from 0, of a list, and the number of its file in `*ino`; NULL behind
- * the last one. Valid as long as the list.
+ * The name with this number, from 0, of a list, the number of its file in `*ino` and what readdir
+ * says of its kind in `*kind`; NULL behind the last one. Valid as long as the list.
  *
  * Requires:
- * `list` is a list; `ino` is a place for a number.
+ * `list` is a list; `ino` and `kind` are places for numbers.
  */
-const char *plfs_door_packed_name(const plfs_dir *list, size_t number, uint64_t *ino);
+const char *plfs_door_packed_name(const plfs_dir *list,
+                                  size_t number,
+                                  uint64_t *ino,
+                                  uint8_t *kind);
 
 /**
  * Removes the pack of the directory `path`, which has to be empty, for who is about to remove the
@@ -486,6 +489,164 @@ const char *plfs_door_packed_name(const plfs_dir *list, size_t number, uint64_t 
  * `path` is a C string.
  */
 int plfs_door_packed_remove(int dirfd, const char *path);
+
+/* --- Names in flat directories, which the system does not find (preload/) --- */
+
+/**
+ * What calls on names say of those in flat directories: no negative errno.
+ */
+#define PLFS_IS_FLAT -5005
+
+/**
+ * What calls of this section say of names that are in none, and as the system knows them.
+ */
+#define PLFS_NOT_FLAT -5006
+
+/**
+ * For [`plfs_door_place`]: links at the end of the path are followed.
+ */
+#define PLFS_PLACE_FOLLOW 1
+
+/**
+ * For [`plfs_door_place`]: the file system has found nothing, so that its links are looked at.
+ */
+#define PLFS_PLACE_ALL 2
+
+/**
+ * Frees a text that a function of this section gave.
+ *
+ * Requires:
+ * `text` is one, not used afterwards, or NULL.
+ */
+int plfs_door_free_text(char *text);
+
+/**
+ * 1 once the process has found a flat directory. Cheap. As long as it has not, a name that the
+ * file system has is not looked for in one.
+ */
+int plfs_door_knows_flat(void);
+
+/**
+ * Another program is about to begin, which may rename or replace flat directories.
+ */
+int plfs_door_flat_forget(void);
+
+/**
+ * Where a name of a flat directory lies: 0, and a path in `*out` by which the system finds what
+ * the name is, for plfs_door_free_text. It may be elsewhere a moment later, and then the system
+ * says ENOENT: ask again. 1: links lead to that path, which is in no flat directory. -ENOENT:
+ * nothing has the name. PLFS_NOT_FLAT: it is in no flat directory, nor leads to one.
+ *
+ * Requires:
+ * `path` is NULL or a C string, `out` a place for a pointer.
+ */
+int plfs_door_place(int dirfd, const char *path, int how, char **out);
+
+/**
+ * 1 if `path` lies below a flat directory, 2 if it is one itself, 0 if neither.
+ *
+ * Requires:
+ * `path` is NULL or a C string.
+ */
+int plfs_door_is_flat(int dirfd, const char *path);
+
+/**
+ * 1 if there may be a flat directory: a managed one has shadows. Costs a call for each, and for
+ * half a second after that nothing.
+ */
+int plfs_door_has_flat(void);
+
+/**
+ * openat(2) with O_CREAT of a name in a flat directory that nothing has: a descriptor, and in
+ * `*out` a handle or NULL, as plfs_door_open. -EEXIST: something has it.
+ *
+ * Requires:
+ * `path` is NULL or a C string, `out` a place for a pointer.
+ */
+int plfs_door_flat_create(int dirfd, const char *path, int flags, mode_t mode, plfs_file **out);
+
+/**
+ * mkdirat(2) in a flat directory, or PLFS_NOT_FLAT.
+ *
+ * Requires:
+ * `path` is NULL or a C string.
+ */
+int plfs_door_flat_mkdir(int dirfd, const char *path, mode_t mode);
+
+/**
+ * mknodat(2) in a flat directory of what is no regular file, or PLFS_NOT_FLAT.
+ *
+ * Requires:
+ * `path` is NULL or a C string.
+ */
+int plfs_door_flat_mknod(int dirfd, const char *path, mode_t mode, uint64_t dev);
+
+/**
+ * symlinkat(2) in a flat directory, or PLFS_NOT_FLAT.
+ *
+ * Requires:
+ * `target` is a C string, `path` one or NULL.
+ */
+int plfs_door_flat_symlink(const char *target, int dirfd, const char *path);
+
+/**
+ * linkat(2) where one of the names is in a flat directory, or PLFS_NOT_FLAT. `follow`: what a link
+ * at `old` leads to.
+ *
+ * Requires:
+ * The paths are C strings.
+ */
+int plfs_door_flat_link(int olddirfd, const char *old, int newdirfd, const char *new_, int follow);
+
+/**
+ * rmdir(2) of a directory that is flat, or PLFS_NOT_FLAT.
+ *
+ * Requires:
+ * `path` is NULL or a C string.
+ */
+int plfs_door_flat_rmdir(int dirfd, const char *path);
+
+/**
+ * fsync(2) of the directories in which the names of a flat directory lie.
+ */
+int plfs_door_flat_sync(int fd);
+
+/**
+ * readlinkat(2) in a flat directory, or PLFS_NOT_FLAT.
+ *
+ * Requires:
+ * `path` is NULL or a C string, `buf` has room for `n` bytes.
+ */
+ssize_t plfs_door_flat_readlink(int dirfd, const char *path, char *buf, size_t n);
+
+/**
+ * realpath(3) of what is in a flat directory: 0 and the path in `*out`, for plfs_door_free_text;
+ * or PLFS_NOT_FLAT.
+ *
+ * Requires:
+ * `path` is NULL or a C string, `out` a place for a pointer.
+ */
+int plfs_door_flat_realpath(const char *path, char **out);
+
+/**
+ * What programs call what the system says is at `path`, which is absolute: 1 and its name in
+ * `*out`, for plfs_door_free_text, if it is in a flat directory; else 0. An error if it is, and
+ * nobody knows its name.
+ *
+ * Requires:
+ * `path` is a C string, `out` a place for a pointer.
+ */
+int plfs_door_flat_name(const char *path, char **out);
+
+/**
+ * What a program that this one becomes, or starts in the directory `dirfd` (AT_FDCWD included),
+ * has to find in its environment to know where it is: 1 and `NAME=VALUE` in `*out`, for
+ * plfs_door_free_text; 0: nothing.
+ *
+ * Requires:
+ * `out` is a place for a pointer.
+ */
+int plfs_door_flat_environment(int dirfd, char **out);
 
 /* --- One index for many processes that open or close a file together (mpi/) --- */
 

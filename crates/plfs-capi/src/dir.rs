@@ -1,6 +1,6 @@
 //! Directories
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 use std::os::unix::ffi::OsStringExt;
 
 use plfs_core::store::Errno;
@@ -10,19 +10,19 @@ use crate::{Failure, absolute, call, path_arg, plfs};
 
 /// An open directory listing.
 pub struct PlfsDir {
-    names: Vec<(CString, u64)>,
+    names: Vec<(CString, u64, u8)>,
     next: usize,
 }
 
 impl PlfsDir {
-    /// Of names and inode numbers; a name with a zero byte is none.
-    pub(crate) fn new(names: impl Iterator<Item = (Vec<u8>, u64)>) -> *mut PlfsDir {
-        let names = names.filter_map(|(name, ino)| Some((CString::new(name).ok()?, ino))).collect();
-        Box::into_raw(Box::new(PlfsDir { names, next: 0 }))
+    /// Of names, inode numbers and what readdir says of kinds; a name with a zero byte is none.
+    pub(crate) fn new(names: impl Iterator<Item = (Vec<u8>, u64, u8)>) -> *mut PlfsDir {
+        let entry = |(name, ino, kind)| Some((CString::new(name).ok()?, ino, kind));
+        Box::into_raw(Box::new(PlfsDir { names: names.filter_map(entry).collect(), next: 0 }))
     }
 
-    pub(crate) fn name(&self, number: usize) -> Option<(&CStr, u64)> {
-        self.names.get(number).map(|(name, ino)| (name.as_c_str(), *ino))
+    pub(crate) fn name(&self, number: usize) -> Option<&(CString, u64, u8)> {
+        self.names.get(number)
     }
 }
 
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn plfs_opendir(path: *const c_char, out: *mut *mut PlfsDi
         // SAFETY: the caller's promise.
         let path = absolute(libc::AT_FDCWD, unsafe { path_arg(path) }?)?;
         let entries = plfs()?.list(&path)?;
-        let names = entries.into_iter().map(|entry| (entry.name.into_vec(), 0));
+        let names = entries.into_iter().map(|entry| (entry.name.into_vec(), 0, 0));
         // SAFETY: not NULL; the caller's promise.
         unsafe { *out = PlfsDir::new(names) };
         Ok(0)
@@ -57,13 +57,13 @@ pub unsafe extern "C" fn plfs_readdir(dir: *mut PlfsDir) -> *const c_char {
     // SAFETY: the caller's promise.
     let Some(dir) = (unsafe { dir.as_mut() }) else { return std::ptr::null() };
     dir.next += 1;
-    dir.name(dir.next - 1).map_or(std::ptr::null(), |(name, _)| name.as_ptr())
+    dir.name(dir.next - 1).map_or(std::ptr::null(), |(name, ..)| name.as_ptr())
 }
 
 /// Makes the directory `path`, which has to be empty, a flat one: the names of files in it, and in
 /// directories that are made in it, are spread over all backends of its root, so that creates do
-/// not wait for one metadata server. From then on its names are found by these functions only, not
-/// by the system's, nor by programs under `plfs run` or in a mount, which are refused there.
+/// not wait for one metadata server. From then on its names are found by these functions and by
+/// programs under `plfs run`, not by the system's calls, nor in a mount, which refuses them.
 /// -ENOTEMPTY if it is not empty. Durable on return; other processes know it within a second.
 ///
 /// # Safety

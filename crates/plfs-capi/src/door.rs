@@ -24,9 +24,10 @@ use rustix::io::DupFlags;
 use syscalls::{Sysno, syscall2};
 
 use crate::attributes::{BLOCK_BYTES, process_lock_fd};
+use crate::flat;
 use crate::handle::{PlfsFile, access_of, handle, open_for};
 use crate::io::seek;
-use crate::packed::{PLFS_IS_PACKED, must_not_be_flat, must_not_lead_through_file};
+use crate::packed::{PLFS_IS_PACKED, must_not_lead_through_file};
 use crate::path::{
     may_change_names, may_chown, may_rename, must_be_no_dir, must_own, packed_if, truncate,
 };
@@ -95,7 +96,7 @@ fn normal(path: &[u8]) -> Vec<u8> {
 
 /// The managed directories, as normal paths. Read from the environment, or plfsrc if that names
 /// none, and not from [`plfs`], which a process that only asks here should not have to set up.
-fn managed_dirs() -> &'static [Vec<u8>] {
+pub(crate) fn managed_dirs() -> &'static [Vec<u8>] {
     static MANAGED: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     MANAGED.get_or_init(|| {
         protect_heap();
@@ -152,7 +153,10 @@ pub unsafe extern "C" fn plfs_door_opens_managed(dirfd: c_int, path: *const c_ch
     }
     let moves = here::moves();
     let keep = |dir: &[u8], _: &[u8]| match dirfd {
-        libc::AT_FDCWD if !dir.is_empty() => here::keep(dir, is_below(dir, b""), moves),
+        // What is made in a flat directory is looked up each time.
+        libc::AT_FDCWD if !dir.is_empty() && !flat::is_in_shadow(dir) => {
+            here::keep(dir, is_below(dir, b""), moves);
+        }
         _ => {}
     };
     // SAFETY: the caller's promise.
@@ -183,7 +187,7 @@ unsafe fn below_managed<T>(
     // SAFETY: as above.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     if path[0] == b'/' {
-        return is_below(b"", path).then(|| found(b"", path));
+        return (is_below(b"", path) || flat::is_place(path)).then(|| found(b"", path));
     }
     let mut room = [const { MaybeUninit::<u8>::uninit() }; DIR_ROOM];
     let (known, long);
@@ -197,7 +201,8 @@ unsafe fn below_managed<T>(
             long.as_slice()
         }
     };
-    (from.first() == Some(&b'/') && is_below(from, path)).then(|| found(from, path))
+    (from.first() == Some(&b'/') && (is_below(from, path) || flat::is_in_shadow(from)))
+        .then(|| found(from, path))
 }
 
 fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -237,14 +242,30 @@ fn long_dir(dirfd: c_int) -> Option<Vec<u8>> {
 ///
 /// # Safety
 /// `path` is NULL or a C string.
-pub(crate) unsafe fn managed_path(dirfd: c_int, path: *const c_char) -> Option<PathBuf> {
-    let absolute = |dir: &[u8], path: &[u8]| {
+pub(crate) unsafe fn managed_path(dirfd: c_int, path: *const c_char) -> Option<Result<PathBuf>> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { managed_name(dirfd, path) }?;
+    Some(name.map(|(at, _)| at))
+}
+
+/// [`managed_path`], and whether `dirfd` is a directory in a flat one: then the system takes `path`
+/// from where that lies.
+///
+/// # Safety
+/// `path` is NULL or a C string.
+pub(crate) unsafe fn managed_name(
+    dirfd: c_int,
+    path: *const c_char,
+) -> Option<Result<(PathBuf, bool)>> {
+    let split = |dir: &[u8], path: &[u8]| {
         let (dir, path) = (OsStr::from_bytes(dir), OsStr::from_bytes(path));
-        Path::new(dir).join(path)
+        (PathBuf::from(dir), PathBuf::from(path))
     };
     // SAFETY: the caller's promise.
-    let at = unsafe { below_managed(dirfd, path, absolute) }?;
-    where_it_leads(at).ok()
+    let (dir, path) = unsafe { below_managed(dirfd, path, split) }?;
+    let is_in_flat = flat::is_in_shadow(dir.as_os_str().as_bytes());
+    let named = flat::named(dir).and_then(|dir| where_it_leads(dir.join(path)));
+    Some(named.map(|at| (at, is_in_flat)))
 }
 
 /// The path of an open descriptor, without allocating.
@@ -329,7 +350,7 @@ pub unsafe extern "C" fn plfs_door_open(
 }
 
 /// The absolute path of a file that is opened.
-struct At<'a> {
+pub(crate) struct At<'a> {
     dirfd: c_int,
     path: &'a Path,
     absolute: PathBuf,
@@ -338,6 +359,11 @@ struct At<'a> {
 }
 
 impl At<'_> {
+    /// Of a name in a shadow.
+    pub(crate) fn place(path: &Path) -> At<'_> {
+        At { dirfd: libc::AT_FDCWD, path, absolute: path.to_path_buf(), is_believed: false }
+    }
+
     fn new(dirfd: c_int, path: &Path) -> Result<At<'_>> {
         // Where `..` leads to the kernel says.
         let is_below = path.is_relative() && !has_parent(path);
@@ -369,7 +395,7 @@ pub const PLFS_NOT_MANAGED: c_int = -5000;
 ///
 /// # Safety
 /// `path` is a C string.
-unsafe fn open_at(
+pub(crate) unsafe fn open_at(
     dirfd: c_int,
     path: *const c_char,
     mut at: At<'_>,
@@ -871,7 +897,7 @@ pub unsafe extern "C" fn plfs_door_unlink_managed(dirfd: c_int, path: *const c_c
     // SAFETY: the caller's promise.
     let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
     // SAFETY: the caller's promise.
-    call(|| unsafe { unlink_at(dirfd, path, &at) }) as c_int
+    call(|| unsafe { unlink_at(dirfd, path, &at?) }) as c_int
 }
 
 /// Whether a file at `path` has neither a container nor a place in a pack, for all that is believed
@@ -895,6 +921,10 @@ unsafe fn unlink_at(dirfd: c_int, path: *const c_char, at: &Path) -> Result<i64>
     // SAFETY: the caller's promises.
     let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
     let plfs = plfs()?;
+    if let Some(at) = flat::settled(at, flat::is_moved(dirfd, path)?)? {
+        must_be_no_dir(path)?;
+        return Ok(plfs.unlink(&at).map(|()| 0)?);
+    }
     if let Some(stat) = plfs.packed_stat(at)? {
         must_be_no_dir(path)?;
         may_change_names(at, Some(stat.uid))?;
@@ -904,7 +934,6 @@ unsafe fn unlink_at(dirfd: c_int, path: *const c_char, at: &Path) -> Result<i64>
     match rustix::fs::unlinkat(dir, path, AtFlags::empty()) {
         Err(Errno::NOENT) => {
             must_not_lead_through_file(at)?;
-            must_not_be_flat(at)?;
             return Err(Errno::NOENT.into());
         }
         other => other?,
@@ -931,9 +960,13 @@ pub unsafe extern "C" fn plfs_door_rename(
         let (old, olddir, new, newdir) =
             unsafe { (path_arg(old)?, borrow(olddirfd)?, path_arg(new)?, borrow(newdirfd)?) };
         let (from, to) = (absolute(olddirfd, old)?, absolute(newdirfd, new)?);
+        let flat_from = flat::settled(&from, flat::is_moved(olddirfd, old)?)?;
+        let flat_to = flat::settled(&to, flat::is_moved(newdirfd, new)?)?;
+        if flat_from.is_some() || flat_to.is_some() {
+            let (from, to) = (flat_from.unwrap_or(from), flat_to.unwrap_or(to));
+            return flat::rename((&from, old), (&to, new), flags);
+        }
         let (source, target) = (plfs()?.packed_stat(&from)?, plfs()?.packed_stat(&to)?);
-        must_not_be_flat(&from)?;
-        must_not_be_flat(&to)?;
         if source.is_some() || target.is_some() {
             return rename_packed((&from, source), (&to, target), flags);
         }
@@ -955,6 +988,7 @@ pub unsafe extern "C" fn plfs_door_rename(
             })
         };
         plfs()?.rename_with(&from, &to, rename)?;
+        plfs()?.was_renamed(&from, &to);
         Ok(0)
     }) as c_int
 }
@@ -993,7 +1027,9 @@ pub unsafe extern "C" fn plfs_door_truncate(path: *const c_char, size: i64) -> c
     call(|| {
         // SAFETY: the caller's promise.
         let path = unsafe { path_arg(path) }?;
-        truncate(&absolute(libc::AT_FDCWD, path)?, size)
+        let at = absolute(libc::AT_FDCWD, path)?;
+        let is_moved = flat::is_moved(libc::AT_FDCWD, path)?;
+        truncate(&flat::settled(&at, is_moved)?.unwrap_or(at), size)
     }) as c_int
 }
 
@@ -1023,6 +1059,9 @@ pub unsafe extern "C" fn plfs_door_chmod(
         if let Some(packed) = packed_if(&at, links_of(at_flags), must_own)? {
             return Ok(plfs.chmod(&packed, mode & 0o7777).map(|()| 0)?);
         }
+        if let Some(at) = flat::settled_or_dir(&at, flat::is_moved(dirfd, path)?)? {
+            return Ok(plfs.chmod(&at, mode & 0o7777).map(|()| 0)?);
+        }
         match plfs.container_to_change(&at, links_of(at_flags))? {
             Some(_) => plfs.chmod(&at, mode & 0o7777)?,
             None => rustix::fs::chmodat(
@@ -1051,7 +1090,9 @@ pub unsafe extern "C" fn plfs_door_chown(
     let some = |id: u32| (id != u32::MAX).then_some(id);
     call(|| {
         // SAFETY: the caller's promise.
-        let at = absolute(dirfd, unsafe { path_arg(path) }?)?;
+        let path = unsafe { path_arg(path) }?;
+        let at = absolute(dirfd, path)?;
+        let at = flat::settled(&at, flat::is_moved(dirfd, path)?)?.unwrap_or(at);
         let (links, uid, gid) = (links_of(at_flags), some(uid), some(gid));
         let packed = packed_if(&at, links, |stat| may_chown(stat, uid, gid))?;
         plfs()?.chown(&packed.unwrap_or(at), uid, gid, links)?;

@@ -11,6 +11,7 @@ mod commit;
 mod dir;
 mod door;
 mod error;
+mod flat;
 mod handle;
 mod here;
 mod index;
@@ -29,7 +30,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock, PoisonError, RwLockWriteGuard};
 
-use plfs_core::store::Errno;
+use plfs_core::store::{Errno, Links};
 use plfs_core::{Config, Error, FORK_GATE, Plfs};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -222,7 +223,8 @@ pub(crate) fn has_parent(path: &Path) -> bool {
     may_have && path.components().any(|part| part == Component::ParentDir)
 }
 
-/// An absolute path without `..`, if the directory above is there.
+/// An absolute path without `..`, if the directory above is there. Of a directory in a flat one it
+/// is the path that programs know.
 pub(crate) fn where_it_leads(at: PathBuf) -> Result<PathBuf> {
     if !has_parent(&at) {
         return Ok(at);
@@ -232,9 +234,18 @@ pub(crate) fn where_it_leads(at: PathBuf) -> Result<PathBuf> {
         None => (at.as_path(), None),
     };
     let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // One that is not there is an error of the call's own.
-    let Ok(opened) = rustix::fs::open(dir, how, Mode::empty()) else { return Ok(at) };
-    let dir = link_of(opened.as_raw_fd())?;
+    let dir = match rustix::fs::open(dir, how, Mode::empty()) {
+        Ok(opened) => flat::named(link_of(opened.as_raw_fd())?)?,
+        // The system does not find what is below a flat one.
+        Err(_) if plfs_if_there().is_some_and(Plfs::knows_flat) => {
+            plfs()?.real(dir, Links::Follow)?
+        }
+        // One that is not there is an error of the call's own.
+        Err(_) => match plfs()?.is_below_flat(dir) {
+            Ok(true) => plfs()?.real(dir, Links::Follow)?,
+            _ => return Ok(at),
+        },
+    };
     Ok(name.map_or_else(|| dir.clone(), |name| dir.join(name)))
 }
 
@@ -248,7 +259,7 @@ fn joined(dirfd: c_int, path: &Path) -> Result<PathBuf> {
         }
         _ => link_of(dirfd)?,
     };
-    Ok(dir.join(path))
+    Ok(flat::named(dir)?.join(path))
 }
 
 /// The path of an open descriptor.

@@ -7,23 +7,34 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use libc::{mode_t, timespec};
-use plfs_core::pack::FileId;
-use plfs_core::store::{Errno, Links, Stat, stat_of, tell_umask};
-use plfs_core::{Access, OpenOptions, Plfs, Small, Workload, Writers};
+use libc::{DT_REG, mode_t, timespec};
+use plfs_core::pack::{FileId, PackStat};
+use plfs_core::store::{Entry, Errno, Kind, Links, Stat, stat_of, tell_umask};
+use plfs_core::{Access, OpenOptions, Plfs, Small, Writers};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::attributes::{put_stat, times_arg};
 use crate::dir::PlfsDir;
 use crate::door::{KEPT, PLFS_NOT_MANAGED, links_of, managed_path};
+use crate::flat::{self, PLFS_IS_FLAT};
 use crate::handle::{PlfsFile, access_of, handle};
 use crate::path::{may_access, may_change_names, may_set_times};
 use crate::{
     Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, plfs_if_there,
 };
+
+/// What readdir says of a kind.
+fn type_of(kind: Kind) -> u8 {
+    match kind {
+        Kind::File => DT_REG,
+        Kind::Dir => libc::DT_DIR,
+        Kind::Symlink => libc::DT_LNK,
+        _ => libc::DT_UNKNOWN,
+    }
+}
 
 /// What calls on names say of those that are in no pack: no negative errno.
 pub const PLFS_NOT_PACKED: c_int = -5002;
@@ -52,14 +63,15 @@ pub struct plfs_packed {
 ///
 /// # Safety
 /// `path` is a C string.
-unsafe fn asks_for_dir(path: *const c_char) -> bool {
+pub(crate) unsafe fn asks_for_dir(path: *const c_char) -> bool {
     // SAFETY: the caller's promise.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
     bytes.ends_with(b"/") || bytes.ends_with(b"/.")
 }
 
 /// A call on a name of a pack, or on what leads to one by links if `links` says so: what `body`
-/// gives; PLFS_NOT_PACKED, or PLFS_NOT_MANAGED, of others. ENOTDIR if it has to be a directory.
+/// gives; PLFS_IS_FLAT, PLFS_NOT_PACKED, or PLFS_NOT_MANAGED, of others. ENOTDIR if it has to be a
+/// directory.
 ///
 /// # Safety
 /// `path` is NULL or a C string.
@@ -71,34 +83,22 @@ unsafe fn on_packed(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
-    call(|| match plfs()?.packed_behind(&at, links)? {
+    call(|| match plfs()?.behind(&at?, links)? {
         // SAFETY: the caller's promise, and what is managed is not NULL.
-        Some(_) if unsafe { asks_for_dir(path) } => Err(Errno::NOTDIR.into()),
-        Some((at, stat)) => body(plfs()?, &at, &stat),
-        None => may_be_elsewhere(&at).map(|()| i64::from(PLFS_NOT_PACKED)),
+        (_, Some(_)) if unsafe { asks_for_dir(path) } => Err(Errno::NOTDIR.into()),
+        (at, Some(stat)) => body(plfs()?, &at, &stat),
+        (at, None) => elsewhere(&at),
     }) as c_int
 }
 
-/// An error for a name that no pack has if the file system cannot have it either: ENOTDIR below a
-/// file of a pack, and what [`must_not_be_flat`] says.
-fn may_be_elsewhere(path: &Path) -> Result<()> {
+/// What is said of a name that no pack has: PLFS_NOT_PACKED, or PLFS_IS_FLAT; an error if the file
+/// system cannot have it either, ENOTDIR below a file of a pack.
+fn elsewhere(path: &Path) -> Result<i64> {
     if plfs()?.knows_packs() {
         must_not_lead_through_file(path)?;
     }
-    must_not_be_flat(path)
-}
-
-/// An error for a name in a flat directory, which lies where the file system does not look. The
-/// preload library does not know such directories yet.
-pub(crate) fn must_not_be_flat(path: &Path) -> Result<()> {
-    match plfs()?.workload_of(path) {
-        Ok(Workload::Flat) => Err(Failure::new(
-            Errno::OPNOTSUPP,
-            "its directory is flat: names there are found by plfs.h only, and not by programs \
-             under `plfs run`",
-        )),
-        _ => Ok(()),
-    }
+    let is_flat = plfs()?.is_below_flat(path)?;
+    Ok(i64::from(if is_flat { PLFS_IS_FLAT } else { PLFS_NOT_PACKED }))
 }
 
 /// 1 once the process has found a pack. Cheap. As long as it has not, a name that the file system
@@ -130,8 +130,8 @@ pub struct plfs_packed_how {
 }
 
 /// openat(2) of a file of a pack, or a new one: gives the placeholder, and the handle in `*out`.
-/// PLFS_NOT_PACKED: it is none, and goes to none. -EMFILE if too few descriptors would be left:
-/// then nothing is made or cut.
+/// PLFS_NOT_PACKED: it is none, and goes to none; PLFS_IS_FLAT: it is in a flat directory.
+/// -EMFILE if too few descriptors would be left: then nothing is made or cut.
 ///
 /// # Safety
 /// `path` is a C string, `how` points to what it says, `out` is a place for a pointer.
@@ -150,6 +150,7 @@ pub unsafe extern "C" fn plfs_door_packed_open(
         // SAFETY: the caller's promises, and what is managed is not NULL.
         let (is_dir, out) = unsafe { (asks_for_dir(path), out.as_mut()) };
         let out = out.ok_or_else(|| Failure::from(Errno::FAULT))?;
+        let at = at?;
         let at = match follow {
             0 => at,
             _ => match plfs()?.end_of_links(&at) {
@@ -167,11 +168,11 @@ pub unsafe extern "C" fn plfs_door_packed_open(
             }
             other => {
                 let fd = other?;
-                if fd.is_none() && dirfd == libc::AT_FDCWD {
+                if fd == i64::from(PLFS_NOT_PACKED) && dirfd == libc::AT_FDCWD {
                     // SAFETY: the caller's promise.
                     unsafe { learn_of_directory(path, &at) };
                 }
-                Ok(fd.unwrap_or(i64::from(PLFS_NOT_PACKED)))
+                Ok(fd)
             }
         }
     }) as c_int
@@ -202,13 +203,12 @@ fn open(
     is_dir: bool,
     (flags, mode, spare): (c_int, mode_t, c_uint),
     out: &mut *mut PlfsFile,
-) -> Result<Option<i64>> {
+) -> Result<i64> {
     *out = std::ptr::null_mut();
     let plfs = plfs()?;
     let create = flags & libc::O_CREAT != 0 && flags & libc::O_PATH == 0;
     let Some(small) = plfs.small(at, create && !is_dir && plfs.is_mounted(at))? else {
-        may_be_elsewhere(at)?;
-        return Ok(None);
+        return elsewhere(at);
     };
     if is_dir || flags & libc::O_DIRECTORY != 0 {
         return Err(Errno::NOTDIR.into());
@@ -244,7 +244,7 @@ fn open(
     }
     let file = plfs.open_small(small, options)?;
     *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
-    Ok(Some(i64::from(fd.into_raw_fd())))
+    Ok(i64::from(fd.into_raw_fd()))
 }
 
 /// 1 if `spare` descriptors are left behind `fd`, which was the lowest that was free; else 0.
@@ -451,9 +451,9 @@ pub unsafe extern "C" fn plfs_door_packed_where(
     unsafe { on_packed(dirfd, path, Links::Follow, tell) }
 }
 
-/// The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_name`];
-/// plfs_closedir frees them. Those that ordinary files of the directory have as well are not among
-/// them. PLFS_NOT_PACKED: it has no pack.
+/// The names that the pack of the directory `dirfd` has, or if that is flat all names, for
+/// [`plfs_door_packed_name`]; plfs_closedir frees them. Those that ordinary files of the directory
+/// have as well are not among those of a pack. PLFS_NOT_PACKED: it has no pack.
 ///
 /// # Safety
 /// `out` is a place for a pointer.
@@ -462,36 +462,43 @@ pub unsafe extern "C" fn plfs_door_packed_list(dirfd: c_int, out: *mut *mut Plfs
     call(|| {
         // SAFETY: the caller's promise.
         let out = unsafe { out.as_mut() }.ok_or_else(|| Failure::from(Errno::FAULT))?;
-        let dir = link_of(dirfd)?;
-        must_not_be_flat(&dir.join("file"))?;
+        let dir = flat::named(link_of(dirfd)?)?;
+        if plfs()?.is_flat(&dir)? {
+            let kind = |entry: &Entry| entry.kind.map_or(libc::DT_UNKNOWN, type_of);
+            let names = plfs()?.list(&dir)?.into_iter();
+            let names = names.map(|entry| (kind(&entry), entry.ino.max(1), entry.name));
+            *out = PlfsDir::new(names.map(|(kind, ino, name)| (name.into_vec(), ino, kind)));
+            return Ok(0);
+        }
         let Some(pack) = plfs()?.pack(&dir)? else { return Ok(i64::from(PLFS_NOT_PACKED)) };
         let ordinary = plfs()?.store().list(&dir)?;
         let both: std::collections::HashSet<&[u8]> =
             ordinary.iter().map(|entry| entry.name.as_bytes()).collect();
         let (names, of) = (pack.list(b"", usize::MAX)?, pack.container().identity);
         let names = names.into_iter().filter(|(name, _)| !both.contains(&**name));
-        *out = PlfsDir::new(names.map(|(name, stat)| (name.into_vec(), stat.ino(of))));
+        let entry = |(name, stat): (Box<[u8]>, PackStat)| (name.into_vec(), stat.ino(of), DT_REG);
+        *out = PlfsDir::new(names.map(entry));
         Ok(0)
     }) as c_int
 }
 
-/// The name with this number, from 0, of a list, and the number of its file in `*ino`; NULL behind
-/// the last one. Valid as long as the list.
+/// The name with this number, from 0, of a list, the number of its file in `*ino` and what readdir
+/// says of its kind in `*kind`; NULL behind the last one. Valid as long as the list.
 ///
 /// # Safety
-/// `list` is a list; `ino` is a place for a number.
+/// `list` is a list; `ino` and `kind` are places for numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_packed_name(
     list: *const PlfsDir,
     number: usize,
     ino: *mut u64,
+    kind: *mut u8,
 ) -> *const c_char {
     // SAFETY: the caller's promises.
-    let (Some(list), Some(ino)) = (unsafe { (list.as_ref(), ino.as_mut()) }) else {
-        return std::ptr::null();
-    };
-    list.name(number).map_or(std::ptr::null(), |(name, of)| {
-        *ino = of;
+    let (list, places) = unsafe { (list.as_ref(), (ino.as_mut(), kind.as_mut())) };
+    let (Some(list), (Some(ino), Some(kind))) = (list, places) else { return std::ptr::null() };
+    list.name(number).map_or(std::ptr::null(), |(name, of, is)| {
+        (*ino, *kind) = (*of, *is);
         CStr::as_ptr(name)
     })
 }

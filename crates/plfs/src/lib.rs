@@ -79,7 +79,7 @@ pub use lifecycle::{
 pub use log::CommitHorizon;
 pub use packs::OpenPack;
 pub use plfs::{
-    FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Plfs, Repacked, Small, Writers,
+    FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Place, Plfs, Repacked, Small, Writers,
     may_be_logical,
 };
 pub use plfs_format::attribute::Decision;
@@ -88,6 +88,8 @@ pub use plfs_format::layout::{Backends, Layout, Workload};
 pub use plfs_format::name::LAYOUT as LAYOUT_NAME;
 pub use plfs_format::pack::NAME as PACK_NAME;
 pub use plfs_index as index;
+
+pub use spread::is_in_shadow;
 
 /// Length of every name's file on the storage: what a stat without PLFS shows.
 pub const SUPERBLOCK_BYTES: usize = plfs_format::superblock::FILE_BYTES;

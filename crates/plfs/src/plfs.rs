@@ -9,6 +9,7 @@ mod spread;
 
 pub use repack::Repacked;
 pub use small::Small;
+pub use spread::Place;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -232,10 +233,12 @@ impl Plfs {
         self.process.based.load(Ordering::Acquire) != 0
     }
 
-    /// Whether new files at `path` become containers by configuration: it lies below a mount.
+    /// Whether new files at `path` become containers by configuration: it lies below a mount, or in
+    /// a shadow of a flat directory.
     pub fn is_mounted(&self, path: &Path) -> bool {
         let mounts = &self.process.config.mounts;
         mounts.iter().any(|mount| is_at_or_below(path, mount) && path != mount)
+            || spread_names::is_in_shadow(path)
     }
 
     /// Opens or creates a file.
@@ -929,6 +932,7 @@ impl Plfs {
     /// In a process that is about to fork: commits every open file, and sees to it that what the
     /// child inherits keeps the data of files whose last name goes.
     pub fn before_fork(&self) -> Result<()> {
+        self.forget_flat();
         let looked = self.look_at_plain().and(self.leave_packs());
         self.all_open().into_iter().map(|file| file.before_fork()).fold(looked, Result::and)
     }

@@ -23,6 +23,7 @@ use crate::container::{Table, find_root, is_hidden, is_map, make_shared, own_lay
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_time_ns, fill_random};
 use crate::store::{self, Entry, Errno, Kind, Links, Open, Stat, Store};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 
 /// How long a directory is believed to be where it was, and to be flat or not: as a layout.
@@ -40,23 +41,73 @@ const TRIES: u32 = 1000;
 /// How often the shadow of a new name may be missing.
 const MISSING_MAX: u32 = 20;
 
+/// Directories on the storage whose names are remembered, for who comes back with a descriptor of
+/// one, or works in it. 65,536: some 20 MB.
+const NAMED_MAX: usize = 65_536;
+
 /// What a directory was found to be, and when; `None`: an ordinary one, or none.
 type Seen = (u64, Option<Arc<Dir>>);
 
 /// The directories that a process knows.
 #[derive(Debug)]
-pub(crate) struct Known(Mutex<LruCache<PathBuf, Seen>>);
+pub(crate) struct Known {
+    dirs: Mutex<LruCache<PathBuf, Seen>>,
+    /// Some were spread.
+    any: AtomicBool,
+    /// By the path on the storage of a directory in a spread one, or of a shadow: the path that
+    /// programs know it by, or whose shadow it is. It may be of something else by now.
+    named: Mutex<LruCache<PathBuf, PathBuf>>,
+}
 
 impl Default for Known {
     fn default() -> Known {
-        Known(Mutex::new(LruCache::unbounded()))
+        Known {
+            dirs: Mutex::new(LruCache::unbounded()),
+            any: AtomicBool::new(false),
+            named: Mutex::new(LruCache::unbounded()),
+        }
     }
 }
 
 impl Known {
     /// The next look asks the storage.
     pub(crate) fn forget(&self) {
-        lock(&self.0).clear();
+        lock(&self.dirs).clear();
+    }
+
+    /// Whether there has been a spread directory.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// What was last at `place` has the path `name`.
+    pub(crate) fn remember(&self, place: &Path, name: &Path) {
+        let mut named = lock(&self.named);
+        if named.get(place).is_some_and(|known| known == name) {
+            return;
+        }
+        named.put(place.to_path_buf(), name.to_path_buf());
+        if named.len() > NAMED_MAX {
+            named.pop_lru();
+        }
+    }
+
+    /// The path that [`Known::remember`] was told for `place`.
+    pub(crate) fn name_of(&self, place: &Path) -> Option<PathBuf> {
+        lock(&self.named).get(place).cloned()
+    }
+
+    /// The directory `from` is `to` now, with all below it.
+    pub(crate) fn renamed(&self, from: &Path, to: &Path) {
+        self.forget();
+        for (_, name) in lock(&self.named).iter_mut() {
+            if let Ok(rest) = name.strip_prefix(from) {
+                *name = match rest.as_os_str().is_empty() {
+                    true => to.to_path_buf(),
+                    false => to.join(rest),
+                };
+            }
+        }
     }
 }
 
@@ -104,6 +155,11 @@ impl Dir {
 
     fn shadows(&self) -> impl Iterator<Item = (&Base, PathBuf)> {
         self.bases.iter().zip(&self.map.shadows).map(|(base, (_, uuid))| (base, base.at(uuid)))
+    }
+
+    /// Whether names lie in `path`.
+    pub(crate) fn has_shadow(&self, path: &Path) -> bool {
+        self.shadows().any(|(_, shadow)| shadow == path)
     }
 
     fn is_same(&self, other: &Dir) -> bool {
@@ -159,6 +215,14 @@ pub(crate) fn link_text(target: &Path) -> PathBuf {
     OsString::from_vec(Target::Text(target.as_os_str().as_bytes().to_vec()).encode()).into()
 }
 
+/// The directory of shadows and slots of a backend, as a part of a path.
+const SHADOWS: &[u8] = b"/.plfs/spread/";
+
+/// Whether a path is one in a shadow or a slot.
+pub fn is_in_shadow(path: &Path) -> bool {
+    path.as_os_str().as_bytes().windows(SHADOWS.len()).any(|part| part == SHADOWS)
+}
+
 /// Whether a path is one of a shadow, or of something else of PLFS's own.
 pub(crate) fn is_own(path: &Path) -> bool {
     path.as_os_str().as_bytes().windows(7).any(|part| part == b"/.plfs/")
@@ -208,7 +272,7 @@ impl Names<'_> {
         let now = boot_time_ns();
         let (mut unknown, mut above) = (Vec::new(), None);
         for dir in path.ancestors() {
-            match lock(&self.known.0).get(dir) {
+            match lock(&self.known.dirs).get(dir) {
                 Some((then, found)) if now.saturating_sub(*then) < BELIEVED_NS => {
                     above = found.clone();
                     break;
@@ -218,7 +282,7 @@ impl Names<'_> {
         }
         for dir in unknown.into_iter().rev() {
             above = self.dir_in(above, dir, links)?;
-            let mut known = lock(&self.known.0);
+            let mut known = lock(&self.known.dirs);
             known.put(dir.to_path_buf(), (now, above.clone()));
             if known.len() > KNOWN_MAX {
                 known.pop_lru();
@@ -272,6 +336,7 @@ impl Names<'_> {
         let root = find_root(self.store, &path.join(name::LAYOUT), self.mounts);
         let dev = self.store.stat(&root, Links::Follow).at("stat", &root)?.dev;
         let backends = layout.backends.unwrap_or(Backends::All);
+        self.known.any.store(true, Ordering::Relaxed);
         self.load(path.to_path_buf(), &root, dev, backends).map(Some)
     }
 
@@ -679,13 +744,22 @@ impl Names<'_> {
         }
     }
 
+    fn make_shared_dirs(&self, base: &Path) -> Result<()> {
+        if let Some(plfs) = base.parent() {
+            make_shared(self.store, plfs)?;
+        }
+        make_shared(self.store, base)
+    }
+
+    /// Makes what a root has if there are flat directories.
+    pub(crate) fn make_base(&self, root: &Path) -> Result<()> {
+        self.make_shared_dirs(&root.join(name::ROOT_DIR).join(format::DIR))
+    }
+
     /// Makes a shadow or a slot, with the mode and the owner of a directory.
     fn make(&self, base: &Base, uuid: &Uuid, like: &Stat) -> Result<PathBuf> {
         let (store, path) = (self.store, base.at(uuid));
-        if let Some(plfs) = base.path.parent() {
-            make_shared(store, plfs)?;
-        }
-        make_shared(store, &base.path)?;
+        self.make_shared_dirs(&base.path)?;
         store.mkdir(&path, like.mode & 0o3777).at("create", &path)?;
         store.chmod(&path, like.mode & 0o3777).at("set the mode of", &path)?;
         let stat = store.stat(&path, Links::Stay).at("stat", &path)?;
@@ -702,7 +776,7 @@ impl Names<'_> {
     pub(crate) fn list(&self, path: &Path) -> Result<Option<Vec<Entry>>> {
         for _ in 0..TRIES {
             let Some(dir) = self.dir(path)? else { return Ok(None) };
-            let (mut names, mut missing) = (BTreeMap::<OsString, Option<Kind>>::new(), false);
+            let (mut names, mut missing) = (BTreeMap::<OsString, Entry>::new(), false);
             for (base, shadow) in dir.shadows() {
                 let entries = match self.store.list(&shadow) {
                     Err(errno) if is_gone(errno) => {
@@ -715,12 +789,13 @@ impl Names<'_> {
                 for entry in entries {
                     let is_plain = matches!(entry.kind, Some(Kind::File | Kind::Dir | Kind::Other));
                     if is_plain {
-                        names.insert(entry.name, entry.kind);
+                        names.insert(entry.name.clone(), entry);
                         continue;
                     }
                     let found = self.look(&dir, dir.place(&entry.name), false)?;
-                    if let Some(stat) = found.stat {
-                        names.insert(entry.name, Some(stat.kind));
+                    if let Some(Stat { kind, ino, .. }) = found.stat {
+                        let found = Entry { kind: Some(kind), ino, ..entry };
+                        names.insert(found.name.clone(), found);
                     }
                 }
             }
@@ -731,8 +806,7 @@ impl Names<'_> {
                     continue;
                 }
             }
-            let entry = |(name, kind)| Entry { name, kind };
-            return Ok(Some(names.into_iter().map(entry).collect()));
+            return Ok(Some(names.into_values().collect()));
         }
         Err(Errno::BUSY).at("list", path)
     }

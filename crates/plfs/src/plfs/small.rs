@@ -143,19 +143,26 @@ impl Plfs {
     /// The name of a pack that `path` is, or that symbolic links there lead to if `links` says so,
     /// and what it is. The links cost a call each.
     pub fn packed_behind(&self, path: &Path, links: Links) -> Result<Option<(PathBuf, Stat)>> {
+        let (path, stat) = self.behind(path, links)?;
+        Ok(stat.map(|stat| (path, stat)))
+    }
+
+    /// Where links at `path` lead, if `links` says that they are followed, and what a pack has
+    /// there; the last of them is not followed that leads to nothing.
+    pub fn behind(&self, path: &Path, links: Links) -> Result<(PathBuf, Option<Stat>)> {
         let mut path = path.to_path_buf();
         for _ in 0..LINKS_MAX {
             if let Some((dir, name)) = parts(&path)
                 && let Some(pack) = self.pack(dir)?
                 && let Some(stat) = stat_in(&pack, name)?
             {
-                return Ok(Some((path, stat.stat(pack.container().identity))));
+                return Ok((path, Some(stat.stat(pack.container().identity))));
             }
-            let Links::Follow = links else { return Ok(None) };
-            let Some(target) = self.target_of(&path) else { return Ok(None) };
+            let Links::Follow = links else { break };
+            let Some(target) = self.target_of(&path) else { break };
             path = target;
         }
-        Ok(None)
+        Ok((path, None))
     }
 
     /// What a symbolic link leads to in the end, where nothing is. `None`: `path` is no link. Costs
@@ -166,7 +173,7 @@ impl Plfs {
     }
 
     /// What one symbolic link leads to.
-    fn target_of(&self, link: &Path) -> Option<PathBuf> {
+    pub(super) fn target_of(&self, link: &Path) -> Option<PathBuf> {
         let target = self.process.store.readlink(link).ok()?;
         Some(link.parent().unwrap_or(Path::new("/")).join(target))
     }
@@ -306,9 +313,11 @@ impl Plfs {
             names.binary_search_by(|(packed, _)| packed.as_ref().cmp(name)).is_ok()
         };
         entries.retain(|entry| !is_packed(entry));
-        entries.extend(names.drain(..).map(|(name, _)| Entry {
+        let of = pack.container().identity;
+        entries.extend(names.drain(..).map(|(name, stat)| Entry {
             name: OsStr::from_bytes(&name).to_owned(),
             kind: Some(Kind::File),
+            ino: stat.ino(of),
         }));
         Ok(entries)
     }

@@ -2,9 +2,9 @@
 //! path there are calls on the path where the name lies.
 
 use std::borrow::Cow;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use plfs_format::layout::{Layout, Workload};
 
@@ -17,6 +17,36 @@ use crate::store::{Errno, Kind, Links, Stat};
 const LINKS_MAX: usize = 40;
 /// How often a name is looked up that moves.
 const TRIES: usize = 100;
+
+/// What a path is for who makes the system calls himself.
+#[derive(Debug)]
+pub enum Place {
+    /// What it is for the file system.
+    Ordinary,
+    /// The same as this path, which is one of the file system: links lead out of flat directories.
+    Out(PathBuf),
+    /// A name in a flat directory.
+    There {
+        /// What has the name has this path on the storage; it may be elsewhere a moment later.
+        place: PathBuf,
+        /// The name, without the links that were followed.
+        name: PathBuf,
+        /// What it is.
+        kind: Kind,
+    },
+    /// Nothing has this name of a flat directory.
+    Nothing(PathBuf),
+}
+
+/// Parts of a path that are to be gone, the next one last.
+fn steps(path: &Path) -> Vec<OsString> {
+    let wanted = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    });
+    wanted.collect()
+}
 
 impl Plfs {
     fn with_names<T>(&self, call: impl FnOnce(&Names<'_>) -> Result<T>) -> Result<T> {
@@ -35,6 +65,204 @@ impl Plfs {
         self.with_names(|names| names.dir(dir)).map(|dir| dir.is_some())
     }
 
+    /// Whether the process has found a flat directory yet.
+    pub fn knows_flat(&self) -> bool {
+        self.process.spread.any()
+    }
+
+    /// Whether `path` lies, by its text, below a flat directory. An error if nobody can tell.
+    pub fn is_below_flat(&self, path: &Path) -> Result<bool> {
+        // Most are told by this, which creates have found out already.
+        if matches!(self.workload_of(path), Ok(said) if said != Workload::Flat) {
+            return Ok(false);
+        }
+        let mut unknown = None;
+        for dir in path.ancestors().skip(1) {
+            match self.is_flat(dir) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => match error.errno() {
+                    // There is a flat directory above, or none.
+                    Errno::NOENT | Errno::NOTDIR | Errno::LOOP => {}
+                    _ => unknown = Some(error),
+                },
+            }
+        }
+        unknown.map_or(Ok(false), Err)
+    }
+
+    /// What `path` is; with `all` also if it is a link of the file system to a name in a flat
+    /// directory.
+    pub fn place(&self, path: &Path, links: Links, all: bool) -> Result<Place> {
+        let mut at = Cow::Borrowed(path);
+        for _ in 0..=LINKS_MAX {
+            let Some((dir, found)) = self.with_names(|names| names.find(&at, false))? else {
+                if self.is_below_flat(&at)? {
+                    // A directory above is a link that leads out.
+                    at = Cow::Owned(self.real(&at, Links::Stay)?);
+                    if !self.is_flat(at.parent().unwrap_or(Path::new("/")))? {
+                        return Ok(Place::Out(at.into_owned()));
+                    }
+                    continue;
+                }
+                match self.target_of(&at) {
+                    Some(target) if all && links == Links::Follow => at = Cow::Owned(target),
+                    _ if matches!(at, Cow::Borrowed(_)) => return Ok(Place::Ordinary),
+                    _ => return Ok(Place::Out(at.into_owned())),
+                }
+                continue;
+            };
+            let above = at.parent().unwrap_or(Path::new("/"));
+            match (&found.link, found.stat) {
+                (Some(text), _) if links == Links::Follow => {
+                    let target = above.join(OsStr::from_bytes(text));
+                    at = Cow::Owned(match steps(&target).iter().any(|step| step == "..") {
+                        true => self.real(&target, Links::Stay)?,
+                        false => target,
+                    });
+                }
+                (_, None) => return Ok(Place::Nothing(at.into_owned())),
+                (_, Some(stat)) => {
+                    let known = &self.process.spread;
+                    if let Some(shadow) = found.path().parent()
+                        && dir.has_shadow(shadow)
+                    {
+                        known.remember(shadow, above);
+                    }
+                    if stat.kind == Kind::Dir {
+                        // By a name without links, which may go while the directory stays.
+                        let name = match known.name_of(&dir.home) {
+                            Some(name) if name == above => at.to_path_buf(),
+                            _ => self.real(&at, Links::Stay)?,
+                        };
+                        known.remember(&dir.home, name.parent().unwrap_or(above));
+                        known.remember(found.path(), &name);
+                    }
+                    let (place, name) = (found.path().to_path_buf(), at.into_owned());
+                    return Ok(Place::There { place, name, kind: stat.kind });
+                }
+            }
+        }
+        Err(Errno::LOOP).at("open", path)
+    }
+
+    /// `path` without links and `..`; a link at its end stays if `links` says so, or nothing.
+    pub fn real(&self, path: &Path, links: Links) -> Result<PathBuf> {
+        let (mut real, mut todo, mut followed) = (PathBuf::from("/"), steps(path), 0);
+        while let Some(step) = todo.pop() {
+            if step == ".." {
+                real.pop();
+                continue;
+            }
+            let next = real.join(&step);
+            if todo.is_empty() && links == Links::Stay {
+                return Ok(next);
+            }
+            let text = match self.readlink(&next) {
+                Ok(text) => text,
+                // No link.
+                Err(error) if error.errno() == Errno::INVAL => {
+                    real = next;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            followed += 1;
+            if followed > LINKS_MAX {
+                return Err(Errno::LOOP).at("open", path);
+            }
+            if text.is_absolute() {
+                real = PathBuf::from("/");
+            }
+            todo.extend(steps(&text));
+        }
+        Ok(real)
+    }
+
+    /// The path by which programs know a directory in a flat one that is at `place` on the storage,
+    /// as this process found it, or `hints` say. ESTALE if it has another one by now.
+    pub fn name_of_dir(
+        &self,
+        place: &Path,
+        hints: impl FnOnce() -> Vec<PathBuf>,
+    ) -> Result<PathBuf> {
+        let known = self.process.spread.name_of(place);
+        for name in known.map_or_else(hints, |name| vec![name]) {
+            let dir = self.with_names(|names| names.dir(&name));
+            match dir {
+                Ok(Some(dir)) if dir.home == place => {
+                    self.process.spread.remember(place, &name);
+                    return Ok(name);
+                }
+                Err(error) if error.errno() != Errno::NOENT => return Err(error),
+                _ => {}
+            }
+        }
+        match self.process.store.stat(place, Links::Stay) {
+            Err(errno @ Errno::NOENT) => Err(errno).at("open", place),
+            Ok(stat) if stat.kind != Kind::Dir => Err(Errno::NOTDIR).at("open", place),
+            _ => Err(Error::refused(
+                Errno::STALE,
+                "use",
+                place,
+                "it is a directory in a flat one, and was renamed, or opened by a program that is \
+                 not this one",
+            )),
+        }
+    }
+
+    /// The name of what is at `place` in a shadow, as far as this process knows.
+    pub fn name_of(&self, place: &Path) -> Option<PathBuf> {
+        if let Ok(name) = self.name_of_dir(place, Vec::new) {
+            return Some(name);
+        }
+        let name = self.process.spread.name_of(place.parent()?)?.join(place.file_name()?);
+        match self.place(&name, Links::Stay, false) {
+            Ok(Place::There { place: found, .. }) if found == place => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Makes something new at `path` by `make`, which gets its path on the storage and fails with
+    /// EEXIST if there is something. `None`: its directory is not flat.
+    pub fn create_flat<T>(
+        &self,
+        path: &Path,
+        make: &mut dyn FnMut(&Path) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let above = path.parent().unwrap_or(Path::new("/"));
+        let mut make_known = |place: &Path| {
+            let made = make(place)?;
+            if let Some(shadow) = place.parent() {
+                self.process.spread.remember(shadow, above);
+            }
+            Ok(made)
+        };
+        self.with_names(|names| names.create(path, &mut make_known))
+    }
+
+    /// Makes the names of a flat directory durable. Whether it is one.
+    pub fn sync_flat(&self, dir: &Path) -> Result<bool> {
+        let mut sync = |dir: &Path| self.process.store.sync_dir(dir).at("sync", dir);
+        self.with_names(|names| names.on_all(dir, &mut sync))
+    }
+
+    /// Another program is about to begin, which may rename or replace flat directories: what they
+    /// were is not believed any more.
+    pub fn forget_flat(&self) {
+        if self.knows_flat() {
+            self.process.spread.forget();
+            self.process.layouts.forget();
+        }
+    }
+
+    /// A directory was renamed by somebody who has asked the system.
+    pub fn was_renamed(&self, from: &Path, to: &Path) {
+        if self.knows_flat() {
+            self.process.spread.renamed(from, to);
+        }
+    }
+
     /// Makes the empty directory `dir` one of the workload flat. So are those that are made in it.
     /// Durable on return; other processes know it within a second.
     pub fn make_flat(&self, dir: &Path, layout: &Layout) -> Result<()> {
@@ -48,6 +276,9 @@ impl Plfs {
         {
             return refuse(Errno::NOTEMPTY, "it has files, which would not be found any more");
         }
+        // Who looks at directories without shadows here need not ask each what it is.
+        let root = self.root_for(&dir.join("file"));
+        self.with_names(|names| names.make_base(&root))?;
         let layout = Layout { workload: Some(Workload::Flat), ..layout.clone() };
         self.put_layout(dir, Some(&layout))
     }

@@ -160,6 +160,8 @@ pub struct Entry {
     pub name: OsString,
     /// Its kind, if the store knows it without a stat.
     pub kind: Option<Kind>,
+    /// Its inode number; 0 if the store does not tell.
+    pub ino: u64,
 }
 
 /// Room on a store, in bytes and inodes.
