@@ -75,7 +75,11 @@ impl Store for MemStore {
             .dir(ino)?
             .names
             .iter()
-            .map(|(name, &ino)| Entry { name: name.clone(), kind: Some(tree.node(ino).kind()) })
+            .map(|(name, &ino)| Entry {
+                name: name.clone(),
+                kind: Some(tree.node(ino).kind()),
+                ino: ino as u64,
+            })
             .collect())
     }
 

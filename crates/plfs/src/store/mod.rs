@@ -160,6 +160,8 @@ pub struct Entry {
     pub name: OsString,
     /// Its kind, if the store knows it without a stat.
     pub kind: Option<Kind>,
+    /// Its inode's number, which a mount point below hides.
+    pub ino: u64,
 }
 
 /// Room on a store, in bytes and inodes.

@@ -111,7 +111,8 @@ pub(in crate::store) fn visit_fd(
                 FileType::Unknown => None,
                 kind => Some(kind_of(kind)),
             };
-            if visit(&Entry { name: OsStr::from_bytes(name).to_owned(), kind }).is_break() {
+            let (name, ino) = (OsStr::from_bytes(name).to_owned(), entry.ino());
+            if visit(&Entry { name, kind, ino }).is_break() {
                 return Ok(());
             }
         }
