@@ -238,8 +238,10 @@ class Door:
             layout = [self.plfs, "layout", "--workload", "small", self.storage(small)]
             subprocess.check_call(layout, stdout=subprocess.DEVNULL)
 
-    def prepare(self, directory):
-        """An empty directory is for a behaviour."""
+    def make_directory(self, directory):
+        """An empty directory for a behaviour."""
+        os.makedirs(directory)
+        os.chmod(directory, 0o777)
 
     def stop(self):
         for process in sum(self.idle.values(), []):
@@ -373,8 +375,8 @@ def born_plain(of):
 
 
 def flat(of):
-    """Directories of the workload flat over four backends, which the engine alone finds files in. A
-    file that two processes of the node write becomes a container on its backend."""
+    """Directories of the workload flat over four backends. A file that two processes of the node
+    write becomes a container on its backend."""
 
     class Flat(born_plain(of)):
         lacks = dict(
@@ -385,17 +387,22 @@ def flat(of):
         )
 
         def start(self):
-            super().start()
+            subprocess.check_call(self.run("/bin/true"))
             self.backends = [f"{self.work}/backend{i}" for i in range(3)]
             for backend in self.backends:
                 os.makedirs(f"{backend}/.plfs")
                 os.chmod(f"{backend}/.plfs", 0o1777)
                 add = [self.plfs, "backend", "add", self.storage(), backend]
                 subprocess.check_call(add, stdout=subprocess.DEVNULL)
-            self.layer = Process(self, 0, 0)
+            super().start()
+            self.layer = Process(Layer(self), 0, 0)
 
-        def prepare(self, directory):
-            if directory.startswith(self.storage() + "/"):
+        def make_directory(self, directory):
+            """On the storage, where a mount has not looked at it yet."""
+            flat = directory.replace(self.place(0) + "/", self.storage() + "/", 1)
+            super().make_directory(flat)
+            if flat.startswith(self.storage() + "/"):
+                directory = flat
                 self.layer.call("flat", directory)
                 # The first name makes its shadows, which behaviours do not count.
                 self.layer.directory = directory
@@ -407,6 +414,16 @@ def flat(of):
             super().stop()
 
     return Flat
+
+
+class Layer(collections.namedtuple("Layer", "door")):
+    """What makes directories flat for any door."""
+
+    def command(self):
+        return [f"{self.door.servers}/capi"]
+
+    def environment(self, node):
+        return self.door.environment(node)
 
 
 class FuseSmall(Fuse):
@@ -491,6 +508,7 @@ DOORS = {
     "preload-small": PreloadSmall,
     "fuse": Fuse,
     "fuse-auto": born_plain(Fuse),
+    "fuse-flat": flat(Fuse),
     "fuse-small": FuseSmall,
     "mpich": Mpi,
     "openmpi": Mpi,
@@ -509,9 +527,7 @@ class World:
     def __init__(self, door, name):
         self.door, self.name, self.used = door, name, []
         for directory in {self.door.place(0), self.door.place(0, small=True)}:
-            os.makedirs(f"{directory}/{name}")
-            os.chmod(f"{directory}/{name}", 0o777)
-            door.prepare(f"{directory}/{name}")
+            door.make_directory(f"{directory}/{name}")
         self.small = f"{self.door.place(0, small=True)}/{name}"
 
     def wait_for_room(self):
