@@ -474,7 +474,7 @@ t_small_is_killed() {
 }
 t_layout_is_refused() {
     mkdir m
-    refuses 2 "not in this version" plfs layout --workload flat m
+    refuses 1 "m would have all its names on one backend" plfs layout --workload flat m
     refuses 2 "no such workload" plfs layout --workload n-1 m
     fails plfs layout --streams 0 m 2> /dev/null
     fails plfs layout --streams 257 m 2> /dev/null
@@ -494,6 +494,119 @@ t_layout_is_refused() {
     refuses 1 "needs a newer PLFS" plfs layout m
     plfs layout --inherit m > /dev/null
     plfs run --mount m -- bash -c 'echo x > m/f'
+}
+# A root m with the backends one and two, and the flat directory m/d with the files f0 to f29.
+make_flat() {
+    mkdir -p m/d m/.plfs one two
+    for backend in one two; do plfs backend add m $backend > /dev/null; done
+    plfs layout --workload flat m/d > /dev/null
+    for i in {0..29}; do echo "$i" > in; plfs cp in "m/d/f$i"; done
+}
+# The place of a name, and all shadows and slots.
+place() { find m/.plfs/spread one/.plfs/spread two/.plfs/spread -name "$1"; }
+spread() { find m/.plfs/spread one/.plfs/spread two/.plfs/spread -mindepth 1 -maxdepth 1; }
+t_flat_directory() {
+    mkdir -p m/.plfs m/full m/d one two
+    plfs backend add m one > /dev/null
+    touch m/full/f
+    refuses 1 "it has files, which would not be found any more" plfs layout --workload flat m/full
+    refuses 1 "m/d would have all its names on one backend" plfs layout --workload flat --backends 0001 m/d
+    [ ! -e m/d/.plfs-layout ]
+    mv one away
+    refuses 1 "backend 0001 is not at $PWD/one" plfs layout --workload flat m/d
+    mv away one
+    make_flat
+    [ "$(ls m/d)" = "" ] && [ "$(spread | wc -l)" = 3 ]
+    for dir in m one two; do [ "$(find $dir/.plfs/spread -type f | wc -l)" -gt 2 ]; done
+    plfs layout m/d | has "workload  flat  ($PWD/m/d/.plfs-layout)"
+    plfs stat m/d | has "names  0002  $PWD/two"
+    plfs stat --json m/d | json 'assert [n["id"] for n in d["layout"]["names"]] == ["0000", "0001", "0002"]'
+    plfs ls m/d > out
+    [ "$(wc -l < out)" = 30 ]
+    plfs ls -l m/d/f7 | has "^plain  *0644  *1 .*m/d/f7"
+    [ "$(plfs cat m/d/f29)" = 29 ]
+    plfs stat m/d/f3 | has "plain  until several processes write it"
+    echo new > in
+    refuses 1 "m/d/f3 exists" plfs cp in m/d/f3
+    plfs cp -f in m/d/f3
+    plfs import in m/d/f30
+    plfs cp m/d/f3 m/copy
+    plfs cp in m/d
+    [ "$(plfs cat m/d/f3 m/d/f30 m/copy m/d/in)" = "$(printf 'new\nnew\nnew\nnew')" ]
+    [ "$(plfs ls m/d | wc -l)" = 32 ] && [ "$(find m/d -mindepth 1 -not -name '.plfs-*')" = "" ]
+    [ "$(find m one two -name e)" = "" ] || fail "a copy lies in a slot"
+    refuses 1 "it is flat and has files" plfs layout --workload auto m/d
+    refuses 1 "absent" plfs cat m/d/absent
+    refuses 1 "absent" plfs rm m/d/absent
+    plfs rm -f m/d/absent
+    plfs rm m/d/f30 m/d/in
+    fails plfs cat m/d/f30 2> /dev/null
+    [ "$(plfs check m | tail -1)" = "1 healthy" ]
+    plfs check m/d m/d/f3 > /dev/null
+    refuses 1 "m/d is a directory" plfs rm m/d
+    plfs rm -r m/d
+    [ ! -e m/d ] && [ "$(spread)" = "" ]
+    plfs check m one two > /dev/null
+}
+t_flat_directory_is_checked() {
+    make_flat
+    hex() { printf "$1%.0s" {1..32}; }
+    [ "$(plfs check m)" = "there are no PLFS files" ]
+    # What deaths leave: an empty slot, one with a file that was replaced, a link in hand.
+    mkdir "one/.plfs/spread/$(hex a)" "two/.plfs/spread/$(hex b)"
+    echo replaced > "two/.plfs/spread/$(hex b)/e"
+    ln -s "/.plfs-spread/moved/0001.$(hex c).$(hex d)" "m/.plfs/spread/$(hex 9)"
+    # A rename that has died before the name was changed, and one after.
+    mkdir "one/.plfs/spread/$(hex 1)" "one/.plfs/spread/$(hex 2)" "one/.plfs/spread/$(hex 3)" "one/.plfs/spread/$(hex 4)"
+    local before after names
+    mapfile -t names < <(find one/.plfs/spread -name 'f*')
+    before=${names[0]} after=${names[1]}
+    mv "$before" "one/.plfs/spread/$(hex 2)/e"
+    ln -s "/.plfs-spread/moved/0001.$(hex 1).$(hex 2)" "$before"
+    echo old > "one/.plfs/spread/$(hex 4)/e"
+    mv "$after" "one/.plfs/spread/$(hex 3)/e"
+    ln -s "/.plfs-spread/moved/0001.$(hex 3).$(hex 4)" "$after"
+    plfs check m > out
+    has "one/.plfs/spread/$(hex a): it is empty" < out
+    has "two/.plfs/spread/$(hex b): .*it has a file, e" < out
+    has "$(hex 9): a rename that has died left it" < out
+    has "${before##*/}: a rename to this name has died; it is what it was" < out
+    has "${after##*/}: a rename has died before it removed" < out
+    ! grep -q "$(hex 1)\|$(hex 4)" out || fail "$(cat out)"
+    plfs check --repair --min-age 60 m > out
+    [ -d "one/.plfs/spread/$(hex a)" ]
+    plfs check --repair --min-age 0 m > out
+    has "removed .*/$(hex a), to which nothing led" < out
+    plfs check m > out
+    [ "$(grep -c garbage out)" = 1 ] && has "$(hex b): .*it has a file" < out
+    for i in {0..29}; do [ "$(plfs cat "m/d/f$i")" = "$i" ] || fail "f$i"; done
+    [ "$(cat "two/.plfs/spread/$(hex b)/e")" = replaced ]
+    rm -r "two/.plfs/spread/$(hex b)"
+    # A name where nobody looks.
+    echo x > "$(spread | head -1)/strange"
+    plfs check m > out || true
+    rm -f "$(place strange)"
+    mv one away
+    fails plfs check m > out
+    has "backend 0001 is not at $PWD/one" < out
+    mv away one
+    for i in {0..29}; do plfs rm "m/d/f$i"; done
+    [ "$(spread | wc -l)" = 3 ] && [ "$(plfs check m)" = "there are no PLFS files" ]
+}
+t_flat_directory_and_backends() {
+    make_flat
+    plfs backend status m | has "names of flat directories are there, which a drain does not move (1 places)"
+    refuses 1 "it has names of the flat directories $PWD/m/d" plfs backend rm m 0001
+    refuses 1 "$PWD/m/d, which a drain does not move" plfs backend drain m 0001
+    # New ones have none there.
+    mkdir m/e
+    plfs layout --workload flat m/e > /dev/null
+    for i in {0..9}; do plfs cp in "m/e/g$i"; done
+    [ "$(find one -name 'g*')" = "" ]
+    plfs rm -r m/d
+    plfs backend drain m 0001 > /dev/null
+    plfs backend rm m 0001 > /dev/null
+    for i in {0..9}; do plfs cat "m/e/g$i" > /dev/null; done
 }
 t_directories_with_a_layout_are_removed() {
     mkdir -p m/a m/b/c m/d

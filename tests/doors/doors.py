@@ -7,7 +7,6 @@ memory, or in one mount.
 """
 
 import collections
-import copy
 import errno
 import json
 import os
@@ -239,8 +238,10 @@ class Door:
             layout = [self.plfs, "layout", "--workload", "small", self.storage(small)]
             subprocess.check_call(layout, stdout=subprocess.DEVNULL)
 
-    def prepare(self, directory):
-        """An empty directory is for a behaviour."""
+    def make_directory(self, directory):
+        """An empty directory for a behaviour."""
+        os.makedirs(directory)
+        os.chmod(directory, 0o777)
 
     def stop(self):
         for process in sum(self.idle.values(), []):
@@ -386,21 +387,22 @@ def flat(of):
         )
 
         def start(self):
-            super().start()
+            subprocess.check_call(self.run("/bin/true"))
             self.backends = [f"{self.work}/backend{i}" for i in range(3)]
             for backend in self.backends:
                 os.makedirs(f"{backend}/.plfs")
                 os.chmod(f"{backend}/.plfs", 0o1777)
                 add = [self.plfs, "backend", "add", self.storage(), backend]
                 subprocess.check_call(add, stdout=subprocess.DEVNULL)
-            # Only plfs.h and the Rust API make a directory flat.
-            maker = copy.copy(self)
-            if of is Preload:
-                maker.command = lambda: [f"{self.servers}/{C.server}"]
-            self.layer = Process(maker, 0, 0)
+            super().start()
+            self.layer = Process(Layer(self), 0, 0)
 
-        def prepare(self, directory):
-            if directory.startswith(self.storage() + "/"):
+        def make_directory(self, directory):
+            """On the storage, where a mount has not looked at it yet."""
+            flat = directory.replace(self.place(0) + "/", self.storage() + "/", 1)
+            super().make_directory(flat)
+            if flat.startswith(self.storage() + "/"):
+                directory = flat
                 self.layer.call("flat", directory)
                 # The first name makes its shadows, which behaviours do not count.
                 self.layer.directory = directory
@@ -412,6 +414,16 @@ def flat(of):
             super().stop()
 
     return Flat
+
+
+class Layer(collections.namedtuple("Layer", "door")):
+    """What makes directories flat for any door."""
+
+    def command(self):
+        return [f"{self.door.servers}/capi"]
+
+    def environment(self, node):
+        return self.door.environment(node)
 
 
 class FuseSmall(Fuse):
@@ -497,6 +509,7 @@ DOORS = {
     "preload-small": PreloadSmall,
     "fuse": Fuse,
     "fuse-auto": born_plain(Fuse),
+    "fuse-flat": flat(Fuse),
     "fuse-small": FuseSmall,
     "mpich": Mpi,
     "openmpi": Mpi,
@@ -515,9 +528,7 @@ class World:
     def __init__(self, door, name):
         self.door, self.name, self.used = door, name, []
         for directory in {self.door.place(0), self.door.place(0, small=True)}:
-            os.makedirs(f"{directory}/{name}")
-            os.chmod(f"{directory}/{name}", 0o777)
-            door.prepare(f"{directory}/{name}")
+            door.make_directory(f"{directory}/{name}")
         self.small = f"{self.door.place(0, small=True)}/{name}"
 
     def wait_for_room(self):

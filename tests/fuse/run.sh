@@ -63,6 +63,8 @@ behaviours daemon python3 "$here/daemon.py" "$work" "$plfs"
 [ "${PLFS_WORKLOAD:-}" != auto ] || behaviours shared python3 "$here/shared.py" "$work" "$plfs"
 # Its own mounts, of directories of small files.
 behaviours small python3 "$here/small.py" "$work" "$plfs"
+# Its own mounts, of directories whose names are spread over two backends.
+behaviours flat python3 "$here/flat.py" "$work" "$plfs"
 up || { result mount fail; exit 1; }
 behaviours door python3 "$here/door.py" "$mount" "$work/backend" "$plfs"
 behaviours users python3 "$here/users.py" "$mount" "$work/backend" "$plfs"

@@ -35,10 +35,33 @@ pub fn backend(out: &mut Out, what: BackendCommand) -> Result<(), Fail> {
         }
         BackendCommand::Drain { root, id, to } => drain(out, &store, &config, (&root, id), &to),
         BackendCommand::Rm { root, id } => {
+            let flat = flat_dirs_on(&absolute(&root)?, id)?;
+            if !flat.is_empty() {
+                return Err(Fail::Say(format!("backend {id:04x} stays: {}", names_of(&flat))));
+            }
             plfs_core::remove_backend(&store, &config, &absolute(&root)?, id, SETTLES)?;
             out.line(format_args!("backend {id:04x} is gone: nothing looks there any more"))
         }
     }
+}
+
+fn flat_dirs_on(root: &Path, id: u16) -> Result<Vec<PathBuf>, Fail> {
+    Ok(crate::out::plfs()?.flat_dirs_on(root, id)?)
+}
+
+/// What a drain leaves, in words.
+fn names_of(flat: &[PathBuf]) -> String {
+    let shown: Vec<String> = flat.iter().take(NAMED).map(|dir| show(dir)).collect();
+    let more = match flat.len() {
+        n if n > NAMED => format!(" and {} more", n - NAMED),
+        _ => String::new(),
+    };
+    format!(
+        "it has names of the flat directories {}{more}, which a drain does not move: copy each to \
+         a new one (`cp -r` in a mount, where `plfs layout --workload flat` was said of the new \
+         one), and remove the old one",
+        shown.join(", ")
+    )
 }
 
 /// An id on the command line.
@@ -53,6 +76,9 @@ pub fn id(text: &str) -> Result<u16, String> {
 fn directory(path: &Path) -> Result<PathBuf, Fail> {
     std::fs::canonicalize(path).map_err(|error| Fail::on("use the backend", path, error))
 }
+
+/// Directories that a message names.
+const NAMED: usize = 3;
 
 #[derive(Serialize)]
 struct Row {
@@ -73,11 +99,13 @@ struct Row {
     /// Of no file of the root.
     foreign_segments: u64,
     foreign_bytes: u64,
+    /// Directories that have names of flat ones.
+    shadows: u64,
 }
 
 impl Row {
     fn new(row: BackendStatus) -> Row {
-        let BackendStatus { id, path, state, presence, space, held, foreign } = row;
+        let BackendStatus { id, path, state, presence, space, held, foreign, shadows } = row;
         let Held { files, segments, bytes } = held;
         Row {
             id: format!("{id:04x}"),
@@ -100,6 +128,7 @@ impl Row {
             bytes,
             foreign_segments: foreign.segments,
             foreign_bytes: foreign.bytes,
+            shadows,
         }
     }
 }
@@ -123,6 +152,12 @@ fn print(out: &mut Out, rows: &[Row]) -> Result<(), Fail> {
         ))?;
         if let Some(error) = &row.error {
             out.line(format_args!("      {error}"))?;
+        }
+        if row.shadows > 0 && row.id != "0000" {
+            out.line(format_args!(
+                "      names of flat directories are there, which a drain does not move ({} places)",
+                count(row.shadows)
+            ))?;
         }
         if row.foreign_segments > 0 {
             out.line(format_args!(
@@ -176,6 +211,15 @@ fn drain(
         say("backend", &format!("{name}: {} bytes stay: {why}", size(*bytes)));
     }
     let shown = show(root);
+    let flat = flat_dirs_on(&full, id)?;
+    if !flat.is_empty() {
+        out.end()?;
+        return Err(Fail::Say(format!(
+            "backend {id:04x} takes nothing new, and {} files were moved; but {}",
+            count(files),
+            names_of(&flat)
+        )));
+    }
     if last.left.is_empty() {
         return out.line(format_args!(
             "backend {id:04x} is empty: moved {} files, copied {copied} bytes; `plfs backend rm \

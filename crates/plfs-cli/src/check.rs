@@ -84,17 +84,21 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
             // What there is to check of a file of a pack is the pack.
             full.set_file_name(plfs_core::PACK_NAME);
         }
-        let is_dir = match plfs.store().stat(&full, Links::Follow) {
+        let is_dir = match out::stored(&plfs, &full, Links::Follow) {
             Ok(stat) => stat.kind == Kind::Dir,
-
-            Err(errno) => {
+            Err(error) => {
                 failed = true;
-                say("check", &format!("cannot look at {}: {errno}", show(path)));
+                say("check", &format!("cannot look at {}: {}", show(path), error.errno()));
                 continue;
             }
         };
+        // In a flat directory.
+        if !is_dir && let Ok(std::borrow::Cow::Owned(place)) = plfs.placed(&full, Links::Follow) {
+            full = place;
+        }
         let entry = plfs_core::lost_at(plfs.store(), &full);
-        trees |= is_dir && entry.is_none();
+        let entry_is_none = entry.is_none();
+        trees |= is_dir && entry_is_none;
         let reports = match entry {
             // The path is an entry of lost+found.
             Some(lost) => {
@@ -110,6 +114,26 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
                 continue;
             }
         };
+        if is_dir && entry_is_none {
+            match plfs.check_flat(&full, work.repair) {
+                Ok(flat) => {
+                    for (report, mut did) in flat.reports {
+                        let health = report.health();
+                        failed |= matches!(health, Health::Corrupt | Health::Unknown);
+                        if json {
+                            answers.push(answer(&report, std::mem::take(&mut did)));
+                        } else {
+                            print(out, &report, &did, (&full, path))?;
+                        }
+                    }
+                    reports.extend(elsewhere(&plfs, &full, &flat.files));
+                }
+                Err(error) => {
+                    failed = true;
+                    say("check", &error.to_string());
+                }
+            }
+        }
         let mut done = Vec::new();
         if work.undo || work.discard.is_some() {
             let all: Vec<Lost> =
@@ -241,9 +265,32 @@ fn look(plfs: &Plfs, full: &Path, is_dir: bool) -> plfs_core::Result<Vec<Report>
         ),
         false => ProgressBar::hidden(),
     };
+    if matches!(plfs.placed(full, Links::Follow), Ok(std::borrow::Cow::Owned(_))) {
+        // Its names are looked at as those of all flat directories are.
+        return Ok(Vec::new());
+    }
     let reports = plfs_core::check_tree(plfs.store(), full, &plfs.config().mounts, |_| bar.inc(1));
     bar.finish_and_clear();
     reports.map(|reports| with_packs(plfs, reports))
+}
+
+/// Of files of flat directories those that have containers on other backends.
+fn elsewhere(plfs: &Plfs, full: &Path, files: &[PathBuf]) -> Vec<Report> {
+    let of_others = files.iter().filter(|place| !place.starts_with(full));
+    let reports = of_others
+        .map(|place| plfs_core::check_name(plfs.store(), place, &plfs.config().mounts))
+        .filter(|report| report.uuid.is_some());
+    let mut reports: Vec<Report> = reports.collect();
+    // Each container once, whatever names it has.
+    reports.sort_by(|a, b| a.dir.cmp(&b.dir));
+    reports.dedup_by(|again, first| {
+        let is_same = again.dir == first.dir;
+        if is_same {
+            first.names.append(&mut again.names);
+        }
+        is_same
+    });
+    reports
 }
 
 fn is_pack(name: &Path) -> bool {

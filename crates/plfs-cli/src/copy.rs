@@ -20,6 +20,9 @@ const STEP: usize = 8 << 20;
 const CLONE_MIN: u64 = 1 << 20;
 /// Holes shorter than a block of most file systems cannot be kept, so they are written.
 const HOLE_MIN: u64 = 4096;
+/// More names than it takes to find one on a backend of 256.
+const TMP_TRIES: usize = 4096;
+
 pub fn cat(out: &mut Out, from: u64, length: Option<u64>, files: &[PathBuf]) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     let mut buf = vec![0; 1 << 20];
@@ -71,7 +74,11 @@ pub fn export(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
 /// The file to make: `dst`, or in the directory `dst` a file of the same name. Links are followed,
 /// so that -f replaces what they lead to.
 fn target(src: &Path, dst: &Path) -> Result<PathBuf, Fail> {
-    let dst = match (dst.is_dir(), src.file_name()) {
+    let is_dir = || {
+        let found = out::plfs()?.stat(&absolute(dst)?, Links::Follow);
+        Ok::<_, Fail>(found.is_ok_and(|found| found.stat.kind == Kind::Dir))
+    };
+    let dst = match (dst.is_dir() || is_dir()?, src.file_name()) {
         (true, Some(name)) => dst.join(name),
         (true, None) => {
             return Err(Fail::Say(format!("{} is a directory; name a file", show(src))));
@@ -100,7 +107,14 @@ fn copy(
     if !force && plfs.stat(dst, Links::Stay).is_ok() {
         return Err(exists(dst));
     }
-    let tmp = temporary(dst);
+    let mut tmp = temporary(dst);
+    // In a flat directory a rename to another backend costs each lookup from then on.
+    for _ in 0..TMP_TRIES {
+        if plfs.is_beside(&tmp, dst)? {
+            break;
+        }
+        tmp = temporary(dst);
+    }
     let made = fill(plfs, &from, &stat, src, &tmp, dst, logical)
         .and_then(|()| appear(plfs, &tmp, dst, force));
     if made.is_err() {
@@ -131,7 +145,7 @@ fn fill(
     dst: &Path,
     logical: bool,
 ) -> Result<(), Fail> {
-    let to = match logical {
+    let to = match logical || is_flat(plfs, dst)? {
         true => {
             let options = OpenOptions {
                 access: Access { read: true, write: true },
@@ -141,6 +155,8 @@ fn fill(
                 ..OpenOptions::read()
             };
             let made = match plfs.is_born_packed(tmp)? {
+                // There a file is plain until several processes write it.
+                _ if is_flat(plfs, dst)? => plfs.open(tmp, options).map(Opened::file),
                 true => {
                     let user = rustix::process::geteuid().as_raw();
                     plfs.create_packed(tmp, options, (user, rustix::process::getegid().as_raw()))
@@ -198,9 +214,28 @@ fn fill(
     }
 }
 
+/// Whether the directory of `dst` spreads its names.
+fn is_flat(plfs: &Plfs, dst: &Path) -> Result<bool, Fail> {
+    Ok(plfs.is_flat(dst.parent().unwrap_or(Path::new("/")))?)
+}
+
 /// Gives the complete file its name.
 fn appear(plfs: &Plfs, tmp: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
     let store = plfs.store();
+    if is_flat(plfs, dst)? {
+        if force {
+            plfs.rename(tmp, dst).map_err(|error| Fail::on("replace", dst, error.errno()))?;
+        } else {
+            match plfs.link(tmp, dst) {
+                Err(error) if error.errno() == Errno::EXIST => return Err(exists(dst)),
+                Err(error) => return Err(Fail::on("create", dst, error.errno())),
+                Ok(()) => plfs.unlink(tmp)?,
+            }
+        }
+        let place = plfs.placed(dst, Links::Stay)?;
+        let shadow = place.parent().unwrap_or(Path::new("/"));
+        return store.sync_dir(shadow).map_err(|errno| Fail::on("sync", shadow, errno));
+    }
     if plfs.packed_stat(tmp)?.is_some() {
         // A pack has no links; of two that do this at once one may replace the other's.
         if !force && plfs.stat(dst, Links::Stay).is_ok() {

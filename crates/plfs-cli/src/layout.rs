@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use plfs_core::store::{Errno, PosixStore, Store};
-use plfs_core::{Backends, DirectoryLayout, Layout, Plfs, Said, Workload, is_built};
+use plfs_core::store::{Errno, Kind, Links, PosixStore, Store};
+use plfs_core::{
+    Backends, DirectoryLayout, Layout, Plfs, SETTLES, Said, Workload, is_built, is_hidden, is_map,
+};
 use serde::Serialize;
 
 use crate::out::{self, Fail, JsonPath, Out, absolute, show};
@@ -31,6 +33,16 @@ pub struct Shown {
     workload: Value,
     streams: Value,
     backends: Value,
+    /// Of a flat directory: where its names are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names: Option<Vec<Names>>,
+}
+
+/// A backend that has names of a flat directory.
+#[derive(Serialize)]
+pub struct Names {
+    id: String,
+    path: JsonPath,
 }
 
 impl Shown {
@@ -42,7 +54,20 @@ impl Shown {
             let dirs = config.backends_of(&file).iter().map(|dir| show(dir));
             [show(&root)].into_iter().chain(dirs).collect::<Vec<_>>().join(" ")
         };
+        let names = match &workload {
+            Some(said) if said.value == Workload::Flat => {
+                let layout = Layout {
+                    backends: backends.as_ref().map(|said| said.value.clone()),
+                    ..Layout::default()
+                };
+                let found = plfs.backends_of_names(&full, &layout)?;
+                let of = |(id, path)| Names { id: format!("{id:04x}"), path: JsonPath::of(path) };
+                Some(found.into_iter().map(of).collect())
+            }
+            _ => None,
+        };
         Ok(Shown {
+            names,
             path: JsonPath::of(dir),
             workload: Value::new(
                 workload.map(|said| (said.value.word().into(), said.by)),
@@ -70,6 +95,9 @@ impl Shown {
             [("workload", workload), ("streams", streams), ("backends", backends)]
         {
             out.line(format_args!("{name:>14}  {value}  ({})", show(Path::new(from))))?;
+        }
+        for Names { id, path } in self.names.iter().flatten() {
+            out.line(format_args!("{:>14}  {id}  {}", "names", show(&path.0)))?;
         }
         Ok(())
     }
@@ -105,10 +133,17 @@ impl Value {
 pub fn layout(out: &mut Out, dir: &Path, wanted: &Wanted, json: bool) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     let full = absolute(dir)?;
-    if !std::fs::metadata(&full).map_err(|error| Fail::on("use", dir, error))?.is_dir() {
+    let found = plfs.stat(&full, Links::Follow);
+    if found.map_err(|error| Fail::on("use", dir, error.errno()))?.stat.kind != Kind::Dir {
         return Err(Fail::Exit(2, format!("{} is not a directory", show(dir))));
     }
     let sets = wanted.workload.is_some() || wanted.streams.is_some() || !wanted.backends.is_empty();
+    // One that cannot be read is none; to set one says so.
+    let is_flat = |plfs: &Plfs| {
+        let own = plfs.own_layout(&full).ok().flatten();
+        own.is_some_and(|own| own.workload == Some(Workload::Flat))
+    };
+    let was_flat = (sets || wanted.inherit) && is_flat(&plfs);
     if wanted.inherit {
         plfs.set_directory_layout(&full, None)?;
     }
@@ -121,7 +156,17 @@ pub fn layout(out: &mut Out, dir: &Path, wanted: &Wanted, json: bool) -> Result<
         if !wanted.backends.is_empty() {
             layout.backends = Some(backends(&plfs, &full, &wanted.backends)?);
         }
+        let becomes_flat = layout.workload == Some(Workload::Flat) && !was_flat;
+        if becomes_flat {
+            must_have_backends(&plfs, dir, &full, &layout)?;
+        }
         set(&plfs, dir, &full, &layout)?;
+        if becomes_flat {
+            nothing_has_come(&plfs, dir, &full)?;
+        }
+    }
+    if was_flat && !is_flat(&plfs) {
+        nothing_is_spread(&plfs, dir, &full)?;
     }
     let shown = Shown::new(&plfs, dir)?;
     match json {
@@ -135,7 +180,11 @@ pub fn layout(out: &mut Out, dir: &Path, wanted: &Wanted, json: bool) -> Result<
 }
 
 fn set(plfs: &Plfs, dir: &Path, full: &Path, layout: &Layout) -> Result<(), Fail> {
-    match plfs.set_directory_layout(full, Some(layout)) {
+    let set = match layout.workload {
+        Some(Workload::Flat) => plfs.make_flat(full, layout),
+        _ => plfs.set_directory_layout(full, Some(layout)),
+    };
+    match set {
         // A mount shows no layouts; what it shows has them.
         Err(error) if error.errno() == Errno::PERM => Err(Fail::Say(format!(
             "{error}; if {} is in a mount of PLFS, name the directory in its backend",
@@ -145,15 +194,58 @@ fn set(plfs: &Plfs, dir: &Path, full: &Path, layout: &Layout) -> Result<(), Fail
     }
 }
 
+/// Names are spread over several backends, and each must be there.
+fn must_have_backends(plfs: &Plfs, dir: &Path, full: &Path, layout: &Layout) -> Result<(), Fail> {
+    let backends = plfs.backends_of_names(full, layout)?;
+    match backends.len() {
+        0 | 1 => {
+            let root = plfs.directory_layout(full)?.root;
+            Err(Fail::Say(format!(
+                "{} would have all its names on one backend: add others with `plfs backend add {} \
+                 DIR`, and name at least two if you name any",
+                show(dir),
+                show(&root)
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Who has looked a moment ago makes files in the directory itself, where they are not seen.
+fn nothing_has_come(plfs: &Plfs, dir: &Path, full: &Path) -> Result<(), Fail> {
+    std::thread::sleep(SETTLES);
+    let entries = plfs.store().list(full).map_err(|errno| Fail::on("list", dir, errno))?;
+    let strange = entries.iter().find(|entry| !is_hidden(&entry.name));
+    strange.map_or(Ok(()), |entry| {
+        Err(Fail::Say(format!(
+            "{} was made in {} while that became flat, and is not seen there: move it away, and \
+             back by the C API, `plfs cp` or a mount",
+            show(Path::new(&entry.name)),
+            show(dir)
+        )))
+    })
+}
+
+/// Who has looked a moment ago spreads the names of new files, which are not seen.
+fn nothing_is_spread(plfs: &Plfs, dir: &Path, full: &Path) -> Result<(), Fail> {
+    std::thread::sleep(SETTLES);
+    let entries = plfs.store().list(full).map_err(|errno| Fail::on("list", dir, errno))?;
+    match entries.iter().any(|entry| is_map(&entry.name)) {
+        false => Ok(()),
+        true => Err(Fail::Say(format!(
+            "files were made in {} while that became an ordinary directory, and are not seen: \
+             `plfs layout --workload flat` shows them again",
+            show(dir)
+        ))),
+    }
+}
+
 fn workload(word: &str) -> Result<Workload, Fail> {
     let found = Workload::parse(word.as_bytes())
         .ok_or_else(|| Fail::Exit(2, format!("--workload {word}: there is no such workload")))?;
-    match is_built(found) {
+    match is_built(found) || found == Workload::Flat {
         true => Ok(found),
-        false => Err(Fail::Exit(
-            2,
-            format!("--workload {word}: not in this version, which has auto, shared and small"),
-        )),
+        false => Err(Fail::Exit(2, format!("--workload {word}: not in this version"))),
     }
 }
 

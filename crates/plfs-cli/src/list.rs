@@ -107,6 +107,8 @@ fn decided(plfs: &Plfs, full: &Path, one: Item) -> Item {
     if one.kind != "file" {
         return one;
     }
+    let place = plfs.placed(full, Links::Follow).unwrap_or(std::borrow::Cow::Borrowed(full));
+    let full = &*place;
     if matches!(plfs.packed_stat(full), Ok(Some(_))) {
         let hides = plfs.store().stat(full, Links::Stay).is_ok();
         if hides {

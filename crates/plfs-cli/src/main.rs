@@ -166,12 +166,14 @@ enum Command {
                             layout --backends all plfs.d/large   over all backends of the \
                             root\n  plfs layout --backends 0000,/scratch2/out plfs.d/large\n  \
                             plfs layout --inherit plfs.d/many         what the directory above \
-                            says again"
+                            says again\n  plfs layout --workload flat plfs.d/many      \
+                            names on all backends of the root"
     )]
     Layout {
-        /// What the files are used for: auto, shared, flat or small. This version has auto
-        /// (plain files until a second process opens them for writing), shared, and small (very
-        /// many small files, kept together in one container)
+        /// What the files are used for: auto (plain files until a second process opens them for
+        /// writing), shared, small (very many small files, kept together in one container), or flat
+        /// (names spread over the backends of the root, for an empty directory in which many
+        /// processes make very many files; each backend must be there)
         #[arg(long, value_name = "WORKLOAD")]
         workload: Option<String>,
         /// Data logs that the processes of a node share for a file, 1 to 256
@@ -358,6 +360,10 @@ enum Command {
     /// .plfs/lost+found of the same file system; check lists what lies there. Where an index log is
     /// missing or damaged it leaves the data in place: put the index log back, from a copy, and the
     /// file is whole.
+    ///
+    /// Of flat directories (plfs-layout) below a directory it looks at all names, and for what lies
+    /// on the backends and nothing leads to. --repair ends renames that died, and removes what is
+    /// empty; what has files stays where it is.
     #[command(after_help = "Examples:\n  plfs check plfs.d/checkpoint\n  plfs check --repair \
                             plfs.d        also removes what crashes left behind\n  plfs \
                             check --undo plfs.d          puts back what repairs moved to \
@@ -499,7 +505,7 @@ enum BackendCommand {
     ///
     /// state: active; draining, it takes nothing new; gone, it is out of use. where: there;
     /// missing, its file system may not be mounted; wrong, another backend is there. Looks at all
-    /// files of the root.
+    /// files of the root. Where names of flat directories (plfs-layout) are it says so.
     #[command(after_help = "Example:\n  plfs backend status plfs.d")]
     Status {
         /// An array with an object for each
@@ -533,6 +539,9 @@ enum BackendCommand {
     /// A file that is open for writing cannot be moved. Such files are named, and the exit status
     /// is 1: run the command again when they are closed. It goes on where it ended, also if it was
     /// interrupted or killed.
+    ///
+    /// Names of flat directories (plfs-layout) are not moved: the directories are named, and the
+    /// exit status is 1. Copy them to new ones, with `cp -r` in a mount, and remove the old ones.
     #[command(after_help = "Examples:\n  plfs backend drain plfs.d 0001\n  plfs backend drain \
                             --to 0002,0003 plfs.d 0001")]
     Drain {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use indicatif::{ProgressBar, ProgressStyle};
+use plfs_core::store::{Links, Stat};
 use plfs_core::{Config, Plfs};
 use serde::ser::SerializeMap as _;
 
@@ -100,6 +101,13 @@ impl Out {
 /// PLFS as the environment configures it.
 pub fn plfs() -> Result<Plfs, Fail> {
     Config::from_env().map(Plfs::posix).map_err(|text| Fail::Exit(2, text))
+}
+
+/// What the storage says of a name, which in a flat directory lies elsewhere.
+pub fn stored(plfs: &Plfs, full: &Path, links: Links) -> plfs_core::Result<Stat> {
+    let place = plfs.placed(full, links)?;
+    let stat = plfs.store().stat(&place, links);
+    stat.map_err(|errno| plfs_core::Error::Io { op: "stat", path: full.to_path_buf(), errno })
 }
 
 /// The absolute form of a path; links stay.

@@ -12,7 +12,7 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
     let mut failed = false;
     for path in paths {
         let full = absolute(path)?;
-        let removed = match plfs.store().stat(&full, Links::Stay) {
+        let removed = match out::stored(&plfs, &full, Links::Stay).map_err(|error| error.errno()) {
             Err(Errno::NOENT) if matches!(plfs.packed_stat(&full), Ok(Some(_))) => {
                 plfs.unlink(&full).map_err(|error| error.to_string())
             }
@@ -47,6 +47,9 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
 
 fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
     let cannot = |path: &Path, errno: Errno| format!("cannot remove {}: {errno}", show(path));
+    if plfs.is_flat(dir).map_err(|error| error.to_string())? {
+        return remove_flat(plfs, dir);
+    }
     let mut is_root = false;
     for entry in plfs.store().list(dir).map_err(|errno| cannot(dir, errno))? {
         let path = dir.join(&entry.name);
@@ -67,6 +70,25 @@ fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
     }
     plfs.remove_packed(dir).map_err(|error| error.to_string())?;
     if is_root {
+        remove_root(plfs, dir)?;
+    }
+    plfs.rmdir(dir).map_err(|error| error.to_string())
+}
+
+/// A directory whose names are spread.
+fn remove_flat(plfs: &Plfs, dir: &Path) -> Result<(), String> {
+    for entry in plfs.list(dir).map_err(|error| error.to_string())? {
+        let path = dir.join(&entry.name);
+        match out::stored(plfs, &path, Links::Stay) {
+            Ok(stat) if stat.kind == Kind::Dir => remove_dir(plfs, &path)?,
+            Ok(_) => plfs.unlink(&path).map_err(|error| error.to_string())?,
+            Err(error) if error.errno() == Errno::NOENT => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    if plfs.store().stat(&dir.join(".plfs"), Links::Stay).is_ok() {
+        // It is a root as well. Its shadows are in there, and go with the first.
+        let _ = plfs.rmdir(dir);
         remove_root(plfs, dir)?;
     }
     plfs.rmdir(dir).map_err(|error| error.to_string())

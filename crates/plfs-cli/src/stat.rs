@@ -250,7 +250,8 @@ fn look(plfs: &Plfs, path: &Path) -> Result<Answer, Error> {
     else {
         return Err(match found.stat.kind {
             Kind::File => {
-                let plain = of_plain(plfs, path, &full, &found)?;
+                let place = plfs.placed(&full, Links::Follow)?;
+                let plain = of_plain(plfs, path, &place, &found)?;
                 let not_ours = || Error::NotAContainer { path: path.to_path_buf() };
                 return plain.map(Answer::Plain).ok_or_else(not_ours);
             }

@@ -6,6 +6,7 @@
 mod attributes;
 mod contended;
 mod files;
+mod flat;
 mod names;
 mod small;
 
@@ -22,11 +23,11 @@ use std::time::Duration;
 use fuser::{BackingId, FileType};
 use plfs_core::store::{BEHIND_STANDARD, Errno, PosixStore, Store, StoreFile, Time, stat_of};
 use plfs_core::{Access, File, Plfs, may_be_logical};
-use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::fs::{Mode, OFlags, Stat};
 
 use crate::creds::{Acting, Caller, as_caller, as_caller_with_groups};
 use crate::inode::{Inode, Inodes, Name, OpenState, ROOT_ID, lock};
-use crate::store::{MountStore, Root};
+use crate::store::{MountStore, Root, root_of};
 
 pub use names::bare_attr;
 
@@ -174,6 +175,8 @@ pub struct Door {
     pub root: Arc<Root>,
     /// All backends; the first is the one above.
     roots: Arc<[Arc<Root>]>,
+    /// How many of them, from the first on, new containers are spread over.
+    given: usize,
     /// How long the kernel may believe names and attributes.
     pub ttl: Duration,
     /// The first backend is a file system of this machine.
@@ -238,14 +241,21 @@ fn may_be_name(stat: &Stat) -> bool {
 const READ_WRITE: Access = Access { read: true, write: true };
 
 impl Door {
-    /// The file system of the first of these directories. Data of new files is spread over all.
-    pub fn new(roots: Vec<Root>, mut config: plfs_core::Config, ttl: Duration) -> Result<Door> {
-        let roots: Arc<[Arc<Root>]> = roots.into_iter().map(Arc::new).collect();
+    /// The file system of the first of these directories. Data of new files is spread over all of
+    /// them; the `others` may have names of flat directories.
+    pub fn new(
+        roots: Vec<Root>,
+        others: Vec<Root>,
+        mut config: plfs_core::Config,
+        ttl: Duration,
+    ) -> Result<Door> {
+        let given = roots.len();
+        let roots: Arc<[Arc<Root>]> = roots.into_iter().chain(others).map(Arc::new).collect();
         let root = roots.first().ok_or(Errno::INVAL)?.clone();
         config.mounts = vec![root.path.clone()];
         // Its backends are those that it was given.
         config.managed.clear();
-        config.backends = roots[1..].iter().map(|root| root.path.clone()).collect();
+        config.backends = roots[1..given].iter().map(|root| root.path.clone()).collect();
         let stat = rustix::fs::fstat(root.fd())?;
         let own = rustix::io::fcntl_dupfd_cloexec(root.fd(), 0)?;
         let store: Arc<dyn Store> = Arc::new(MountStore::new(roots.clone()));
@@ -255,6 +265,7 @@ impl Door {
             inodes: Inodes::new(key_of(&stat), own),
             root,
             roots,
+            given,
             ttl,
             local,
             prepared: AtomicBool::new(false),
@@ -272,7 +283,8 @@ impl Door {
     pub fn prepare(&self) -> std::result::Result<(), (Errno, String)> {
         if !self.prepared.load(Ordering::Relaxed) {
             let _acting = Acting::as_daemon();
-            crate::store::prepare(self.plfs.config(), &self.roots)?;
+            let given = self.roots[..self.given].iter().cloned().collect();
+            crate::store::prepare(self.plfs.config(), &given)?;
             self.prepared.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -314,6 +326,14 @@ impl Door {
 
     /// Where a name in a directory is now, for the engine.
     fn path_of(&self, dir: &Inode, name: &OsStr) -> Result<PathBuf> {
+        match self.flat(dir)? {
+            Some(flat) => self.plfs.place_in(&flat, name).map_err(errno_of),
+            None => self.path_below(dir, name),
+        }
+    }
+
+    /// [`Door::path_of`] of what lies in the directory itself.
+    fn path_below(&self, dir: &Inode, name: &OsStr) -> Result<PathBuf> {
         if dir.id == ROOT_ID {
             return Ok(self.root.path.join(name));
         }
@@ -341,12 +361,14 @@ impl Door {
             return Ok(Found { fd, stat, name: self.name_of(inode)?.map(|(name, _)| name) });
         }
         for name in inode.names() {
-            let found = rustix::fs::openat(
-                dir_of(&name.parent)?,
-                &name.name,
-                OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-                Mode::empty(),
-            );
+            let found = self.at_place(&name.parent, &name.name, |place| {
+                rustix::fs::openat(
+                    place.dir,
+                    &*place.path,
+                    OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+                    Mode::empty(),
+                )
+            });
             if let Ok(fd) = found {
                 let stat = rustix::fs::fstat(&fd)?;
                 if key_of(&stat) == inode.key() {
@@ -362,8 +384,7 @@ impl Door {
     /// that it was found by does. One call, as a rule.
     fn name_of(&self, inode: &Inode) -> Result<Option<(Name, Stat)>> {
         for name in inode.names() {
-            let dir = dir_of(&name.parent)?;
-            match rustix::fs::statat(dir, &name.name, AtFlags::SYMLINK_NOFOLLOW) {
+            match self.stat_of_name(&name.parent, &name.name) {
                 Ok(stat) if key_of(&stat) == inode.key() => return Ok(Some((name, stat))),
                 _ => inode.remove_name(name.parent.id, &name.name),
             }
@@ -427,9 +448,9 @@ impl Door {
         }
         if let Some(name) = inode.believed_name(self.ttl)
             && !lock(&inode.open).is_open()
-            && let Ok(dir) = dir_of(&name.parent)
+            && let Ok(path) = self.way_of_name(&name)
         {
-            match call(&magic(dir).join(&name.name), false) {
+            match call(&path, false) {
                 Err(Errno::NOENT | Errno::STALE) => {}
                 other => return other,
             }
@@ -453,14 +474,13 @@ impl Door {
             (open.file.clone(), open.path_fd.clone())
         };
         if let Some(file) = file.filter(|file| !file.is_packed()) {
-            return way_to(&self.root, &file);
+            return self.way_to(&file);
         }
         if let Some(fd) = fd {
             return Ok(Way { path: magic(&*fd), follow: true, kept: Some(Box::new(fd)) });
         }
         let (name, _) = self.name_of(&inode)?.ok_or(Errno::STALE)?;
-        let path = magic(dir_of(&name.parent)?).join(&name.name);
-        Ok(Way { path, follow: false, kept: None })
+        Ok(Way { path: self.way_of_name(&name)?, follow: false, kept: None })
     }
 
     /// The logical file of an inode, opened if it is not.
@@ -474,6 +494,34 @@ impl Door {
             Some(file) => Ok(Some(file.clone())),
             None => Ok(self.adopt(&self.find(&inode, &open)?)?.map(Arc::new)),
         }
+    }
+
+    /// A way to the inode of an open file, which may have no name. One with a container has it
+    /// there, where the file's owner can put links: none is followed.
+    fn way_to(&self, file: &File) -> Result<Way> {
+        let plain = file.plain_file();
+        if let Some(path) = plain.as_ref().and_then(|plain| plain.fd()).map(magic) {
+            return Ok(Way { path, follow: true, kept: Some(Box::new(plain)) });
+        }
+        let path = file.container().ok_or(Errno::STALE)?.inode_path();
+        let open = |root: &OwnedFd, inside: &Path| {
+            PosixStore::new().open_beneath(root.as_fd(), inside, OFlags::PATH)
+        };
+        let fd = match root_of(&self.roots, &path) {
+            Some(root) => {
+                open(root.fd(), path.strip_prefix(&root.path).map_err(|_| Errno::STALE)?)?
+            }
+            // Of a flat directory's file on a backend that the mount has not been given.
+            None => {
+                let own = |dir: &&Path| dir.file_name().is_some_and(|name| name == ".plfs");
+                let root = path.ancestors().find(own).and_then(Path::parent);
+                let root = root.ok_or(Errno::STALE)?;
+                let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let fd = rustix::fs::open(root, how, Mode::empty())?;
+                open(&fd, path.strip_prefix(root).map_err(|_| Errno::STALE)?)?
+            }
+        };
+        Ok(Way { path: magic(&fd), follow: true, kept: Some(Box::new(fd)) })
     }
 
     /// Ends: everything is committed and closed.
@@ -500,17 +548,4 @@ pub(crate) struct Way {
     /// What the link of /proc leads to, as long as it is open.
     #[allow(dead_code)]
     kept: Option<Box<dyn Any>>,
-}
-
-/// A way to the inode of an open file, which may have no name. One with a container has it there,
-/// where the file's owner can put links: none is followed.
-fn way_to(root: &Root, file: &File) -> Result<Way> {
-    let plain = file.plain_file();
-    if let Some(path) = plain.as_ref().and_then(|plain| plain.fd()).map(magic) {
-        return Ok(Way { path, follow: true, kept: Some(Box::new(plain)) });
-    }
-    let path = file.container().ok_or(Errno::STALE)?.inode_path();
-    let inside = path.strip_prefix(&root.path).map_err(|_| Errno::STALE)?;
-    let fd = PosixStore::new().open_beneath(root.fd().as_fd(), inside, OFlags::PATH)?;
-    Ok(Way { path: magic(&fd), follow: true, kept: Some(Box::new(fd)) })
 }

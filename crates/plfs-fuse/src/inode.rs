@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use fuser::{BackingId, FileType};
-use plfs_core::File;
+use plfs_core::{File, FlatDir};
 
 /// Number of the root, fixed by the protocol.
 pub const ROOT_ID: u64 = 1;
@@ -23,6 +23,9 @@ const SHARDS: usize = 64;
 /// Numbers from here on are ours, for files whose own number another file has: other file systems
 /// below the backend, and numbers that the backend gave again.
 const FIRST_OWN_ID: u64 = 1 << 63;
+/// Numbers from here on are of files in flat directories that lie on other file systems than the
+/// root: made of both numbers, so that a file has the same one when it is looked up again.
+const FIRST_FLAT_ID: u64 = 1 << 61;
 /// In the first half of a key: it is of a file of a pack, and no device.
 const OF_PACK: u64 = 1 << 63;
 /// Names remembered of one file.
@@ -95,6 +98,10 @@ pub struct Inode {
     pub kind: FileType,
     /// A directory's descriptor.
     pub dir: Option<OwnedFd>,
+    /// Of a directory in a flat one, which is flat as well.
+    pub flat: Option<FlatDir>,
+    /// Whether another one is flat, and until when that is believed.
+    pub flatness: Mutex<Option<(Instant, Option<FlatDir>)>>,
     /// Permission bits as last seen.
     pub mode: AtomicU32,
     /// What lasts while it is open.
@@ -210,13 +217,27 @@ pub fn is_listed(list: &[u8], name: &OsStr) -> bool {
     list.split(|byte| *byte == 0).any(|listed| listed == name.as_bytes())
 }
 
+/// The number that a file of this key has towards programs, seen through a flat directory on the
+/// file system `root_dev`.
+pub fn number_in_flat(root_dev: u64, (dev, ino): (u64, u64)) -> u64 {
+    if dev == root_dev && ino > ROOT_ID && ino < FIRST_FLAT_ID {
+        return ino;
+    }
+    let mixed = [dev, ino].into_iter().flat_map(u64::to_le_bytes);
+    let hash = mixed.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    FIRST_FLAT_ID | hash & (FIRST_FLAT_ID - 1)
+}
+
 /// Inodes by `dev` and `ino`.
 type ByKey = HashMap<(u64, u64), Arc<Inode>>;
 
 /// All inodes that the kernel knows.
 #[derive(Debug)]
 pub struct Inodes {
-    root_dev: u64,
+    /// The file system of the root.
+    pub root_dev: u64,
     ids: Vec<RwLock<HashMap<u64, Arc<Inode>>>>,
     keys: Vec<Mutex<ByKey>>,
     next: AtomicU64,
@@ -240,6 +261,8 @@ impl Inodes {
             packless: Mutex::default(),
             kind: FileType::Directory,
             dir: Some(root),
+            flat: None,
+            flatness: Mutex::default(),
             mode: AtomicU32::new(0),
             open: Mutex::default(),
             lookups: AtomicU64::new(1),
@@ -282,14 +305,25 @@ impl Inodes {
         dir: impl FnOnce() -> Result<Option<OwnedFd>, E>,
     ) -> Result<Arc<Inode>, E> {
         let is_own = key.0 == self.root_dev && key.1 > ROOT_ID && key.1 < FIRST_OWN_ID;
-        self.look_up_as(key, kind, is_own.then_some(key.1), dir)
+        self.look_up_as(key, kind, is_own.then_some(key.1), None, dir)
+    }
+
+    /// The inode of a file in a flat directory, looked up once more; `flat` for a directory.
+    pub fn look_up_in_flat<E>(
+        &self,
+        key: (u64, u64),
+        kind: FileType,
+        flat: Option<FlatDir>,
+        dir: impl FnOnce() -> Result<Option<OwnedFd>, E>,
+    ) -> Result<Arc<Inode>, E> {
+        self.look_up_as(key, kind, Some(number_in_flat(self.root_dev, key)), flat, dir)
     }
 
     /// The inode of a file of a pack, looked up once more; `number` is its own, unless another file
     /// has that.
     pub fn look_up_in_pack(&self, key: (u64, u64), number: u64) -> Arc<Inode> {
         let none = || Ok::<_, std::convert::Infallible>(None);
-        match self.look_up_as(key, FileType::RegularFile, Some(number), none) {
+        match self.look_up_as(key, FileType::RegularFile, Some(number), None, none) {
             Ok(inode) => inode,
             Err(never) => match never {},
         }
@@ -300,6 +334,7 @@ impl Inodes {
         key: (u64, u64),
         kind: FileType,
         number: Option<u64>,
+        flat: Option<FlatDir>,
         dir: impl FnOnce() -> Result<Option<OwnedFd>, E>,
     ) -> Result<Arc<Inode>, E> {
         let mut keys = lock(self.of_key(key));
@@ -319,6 +354,8 @@ impl Inodes {
             packless: Mutex::default(),
             kind,
             dir,
+            flat,
+            flatness: Mutex::default(),
             mode: AtomicU32::new(0),
             open: Mutex::default(),
             lookups: AtomicU64::new(1),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use log::LevelFilter;
-use plfs_core::store::Errno;
+use plfs_core::store::{Errno, PosixStore, Store};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{Pid, PidfdFlags, Resource};
@@ -208,7 +208,8 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
         .map(|backend| Ok(Root::new(backend.clone(), open_root(backend)?)))
         .collect::<Result<Vec<_>, String>>()?;
     let backend = backends[0].clone();
-    let door = Door::new(roots, config, Duration::from_millis(options.fixed.ttl_ms))
+    let others = others(&backends, &mountpoint, &config);
+    let door = Door::new(roots, others, config, Duration::from_millis(options.fixed.ttl_ms))
         .map_err(|errno| format!("cannot use {}: {errno}", backend.display()))?;
     if !options.kernel.contains(&MountOption::RO) {
         door.prepare().map_err(|(_, text)| text)?;
@@ -352,6 +353,25 @@ fn backends_of<'a>(
         ));
     }
     Ok(backends)
+}
+
+/// The other backends of the first one's table: names of flat directories may be there.
+fn others(given: &[PathBuf], mountpoint: &Path, config: &plfs_core::Config) -> Vec<Root> {
+    let store: Arc<dyn Store> = Arc::new(PosixStore::new());
+    // It has none yet, or not for us.
+    let dirs = plfs_core::backend_dirs(&store, config, &given[0]).unwrap_or_default();
+    let real = dirs.iter().filter_map(|dir| Some((dir, std::fs::canonicalize(dir).ok()?)));
+    let is_other = |(_, real): &(&PathBuf, PathBuf)| {
+        !given.contains(real) && (real == mountpoint || !real.starts_with(mountpoint))
+    };
+    let open = |(dir, _): (&PathBuf, PathBuf)| match open_root(dir) {
+        Ok(fd) => Some(Root::new(dir.clone(), fd)),
+        Err(text) => {
+            log::warn!("{text}");
+            None
+        }
+    };
+    real.filter(is_other).filter_map(open).collect()
 }
 
 /// What the daemon needs: no mask of its own, no groups, as many descriptors as it may have.

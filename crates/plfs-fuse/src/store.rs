@@ -105,6 +105,17 @@ pub fn prepare(
     })
 }
 
+/// The backend that a path is in: the innermost, because one may lie in another.
+pub fn root_of<'a>(roots: &'a [Arc<Root>], path: &Path) -> Option<&'a Root> {
+    let above = roots.iter().filter(|root| path.starts_with(&root.path));
+    above.max_by_key(|root| root.path.as_os_str().len()).map(|root| &**root)
+}
+
+/// The way to a path from the backend's descriptor.
+pub fn reach(roots: &[Arc<Root>], path: &Path) -> PathBuf {
+    root_of(roots, path).map_or_else(|| path.to_path_buf(), |root| root.reach(path))
+}
+
 /// See the module.
 #[derive(Clone)]
 pub struct MountStore {
@@ -129,14 +140,12 @@ impl MountStore {
         MountStore { inner: PosixStore::new(), roots, owner: None }
     }
 
-    /// The backend that a path is in: the innermost, because one may lie in another.
     fn root_of(&self, path: &Path) -> Option<&Root> {
-        let above = self.roots.iter().filter(|root| path.starts_with(&root.path));
-        above.max_by_key(|root| root.path.as_os_str().len()).map(|root| &**root)
+        root_of(&self.roots, path)
     }
 
     fn reach(&self, path: &Path) -> PathBuf {
-        self.root_of(path).map_or_else(|| path.to_path_buf(), |root| root.reach(path))
+        reach(&self.roots, path)
     }
 
     fn owner(&self) -> Option<(u32, u32)> {

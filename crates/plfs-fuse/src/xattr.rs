@@ -157,6 +157,10 @@ pub fn set(
     if is_ours(name) {
         return Err(Errno::PERM);
     }
+    if name.as_bytes().starts_with(b"system.posix_acl_") && door.is_flat(id)? {
+        // Its shadows, in which the files are made, have none.
+        return Err(Errno::OPNOTSUPP);
+    }
     let flags = XattrFlags::from_bits_retain(flags as u32);
     let way = door.way(id)?;
     as_caller(caller, || {

@@ -51,6 +51,8 @@ pub struct BackendStatus {
     /// What lies there of no file of the root: of another root, or of files that were removed
     /// while it was not there.
     pub foreign: Held,
+    /// Directories there that have names of flat directories, or are to have one.
+    pub shadows: u64,
 }
 
 /// What lies on a backend.
@@ -406,9 +408,26 @@ pub fn backends(
             presence = Presence::Not(error);
         }
         let space = is_there.then(|| store.space(&path).ok()).flatten();
-        rows.push(BackendStatus { id, path, state, presence, space, held, foreign });
+        let spread = path.join(name::ROOT_DIR).join(spread::DIR);
+        let shadows = list(store.as_ref(), &spread).map_or(0, |all| all.len() as u64);
+        rows.push(BackendStatus { id, path, state, presence, space, held, foreign, shadows });
     }
     Ok(rows)
+}
+
+/// Where the backends in the table of the root are that are there; the root itself is none.
+pub fn backend_dirs(store: &Arc<dyn Store>, config: &Config, root: &Path) -> Result<Vec<PathBuf>> {
+    let root = Root::new(store, config, root)?;
+    let table = root.table();
+    let mut dirs = Vec::new();
+    for id in table.all()? {
+        let Ok((backend, _)) = table.read_entry(id) else { continue };
+        let path = crate::container::path_of(&backend);
+        if backend.state != State::Gone && table.must_be(id, &backend, &path).is_ok() {
+            dirs.push(path);
+        }
+    }
+    Ok(dirs)
 }
 
 /// Makes the directory `dir` a backend of the root that takes new data, and gives its id. One that
@@ -656,7 +675,8 @@ pub fn remove_backend(
             "remove the backend",
             &path,
             "flat directories (`plfs layout`) have names in its .plfs/spread, which a drain does \
-                 not move: copy the directories, and remove the old ones",
+             not move (`plfs backend drain` says which they are): copy them (`cp -r` in a mount) \
+             to new directories, and remove them",
         )),
     };
     must_have_no_names()?;

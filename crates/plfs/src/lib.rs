@@ -66,8 +66,8 @@ pub use container::{
 };
 pub use error::{Error, Result};
 pub use federation::{
-    BackendStatus, Drained, Held, Left, Presence, Progress, SETTLES, backends, drain, join_backend,
-    move_backend, remove_backend,
+    BackendStatus, Drained, Held, Left, Presence, Progress, SETTLES, backend_dirs, backends, drain,
+    join_backend, move_backend, remove_backend,
 };
 pub use file::{Access, Extent, File};
 pub use lifecycle::{
@@ -80,7 +80,7 @@ pub use log::CommitHorizon;
 pub use packs::OpenPack;
 pub use plfs::{
     FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Place, Plfs, Repacked, Small, Writers,
-    may_be_logical,
+    link_text_of, may_be_logical,
 };
 pub use plfs_format::attribute::Decision;
 pub use plfs_format::backend::State as BackendState;
@@ -88,8 +88,7 @@ pub use plfs_format::layout::{Backends, Layout, Workload};
 pub use plfs_format::name::LAYOUT as LAYOUT_NAME;
 pub use plfs_format::pack::NAME as PACK_NAME;
 pub use plfs_index as index;
-
-pub use spread::is_in_shadow;
+pub use spread::{FlatDir, FlatReport, is_in_shadow, link_text as flat_text};
 
 /// Length of every name's file on the storage: what a stat without PLFS shows.
 pub const SUPERBLOCK_BYTES: usize = plfs_format::superblock::FILE_BYTES;

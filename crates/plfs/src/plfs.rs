@@ -9,7 +9,7 @@ mod spread;
 
 pub use repack::Repacked;
 pub use small::Small;
-pub use spread::Place;
+pub use spread::{Place, link_text_of};
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -154,8 +154,9 @@ struct KnownName {
 /// of that many files is listed without reading one twice.
 const KNOWN_MAX: usize = 32_768;
 
-/// What is said of a workload that no directory can be given.
-const NOT_BUILT: &str = "this workload is not in this version, which has auto, shared and small";
+/// What is said of the workload flat, which is no matter of new files alone.
+const NOT_BUILT: &str = "an empty directory is made flat, by `plfs layout --workload flat` or \
+                         plfs_make_flat()";
 
 /// Whether a file with this stat can have a container: it has the length of a superblock, or a
 /// second name, which may be in one.

@@ -9,6 +9,8 @@
 //! Names of shadows and slots are random and never made twice: what is gone is gone for ever. So
 //! nobody who comes late can make something reachable again that others have given up.
 
+mod check;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -25,6 +27,9 @@ use crate::store::machine::{boot_time_ns, fill_random};
 use crate::store::{self, Entry, Errno, Kind, Links, Open, Stat, Store};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, lock};
+
+pub use check::FlatReport;
+pub(crate) use check::Walked;
 
 /// How long a directory is believed to be where it was, and to be flat or not: as a layout.
 const BELIEVED_NS: u64 = 500_000_000;
@@ -139,6 +144,42 @@ pub(crate) struct Dir {
     bases: Vec<Base>,
 }
 
+/// A flat directory that somebody has open and knows by its inode. Its path may be one in a shadow,
+/// which says nothing of the tree that it is in.
+#[derive(Clone, Debug)]
+pub struct FlatDir {
+    home: PathBuf,
+    tree: Arc<Tree>,
+}
+
+#[derive(Debug)]
+struct Tree {
+    root: PathBuf,
+    dev: u64,
+    backends: Backends,
+}
+
+impl FlatDir {
+    /// A directory in this one, or this one itself, that is at `home` on the storage now.
+    pub fn at(&self, home: PathBuf) -> FlatDir {
+        FlatDir { home, tree: self.tree.clone() }
+    }
+
+    pub(crate) fn of(dir: &Dir) -> FlatDir {
+        let Dir { home, root, dev, backends, .. } = dir;
+        let tree = Tree { root: root.clone(), dev: *dev, backends: backends.clone() };
+        FlatDir { home: home.clone(), tree: Arc::new(tree) }
+    }
+
+    pub(crate) fn at_home(&self) -> &Path {
+        &self.home
+    }
+
+    pub(crate) fn join(&self, name: &OsStr) -> PathBuf {
+        self.home.join(name)
+    }
+}
+
 /// Where a name is, or would be.
 #[derive(Clone, Debug)]
 struct Spot {
@@ -160,6 +201,21 @@ impl Dir {
     /// Whether names lie in `path`.
     pub(crate) fn has_shadow(&self, path: &Path) -> bool {
         self.shadows().any(|(_, shadow)| shadow == path)
+    }
+
+    pub(crate) fn is_beside(&self, one: &OsStr, two: &OsStr) -> bool {
+        self.map.index_of(one.as_bytes()) == self.map.index_of(two.as_bytes())
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The backends of its map; `None`: it has none.
+    pub(crate) fn backends_of_names(&self) -> Option<Vec<(u16, PathBuf)>> {
+        let root = |base: &Base| base.path.ancestors().nth(2).map(Path::to_path_buf);
+        let of = |base: &Base| (base.backend, root(base).unwrap_or_default());
+        self.number.map(|_| self.bases.iter().map(of).collect())
     }
 
     fn is_same(&self, other: &Dir) -> bool {
@@ -211,7 +267,7 @@ pub(crate) enum How {
 }
 
 /// What a symbolic link with the text `target` says on the storage.
-pub(crate) fn link_text(target: &Path) -> PathBuf {
+pub fn link_text(target: &Path) -> PathBuf {
     OsString::from_vec(Target::Text(target.as_os_str().as_bytes().to_vec()).encode()).into()
 }
 
@@ -247,6 +303,8 @@ pub(crate) struct Names<'a> {
     pub(crate) store: &'a dyn Store,
     pub(crate) known: &'a Known,
     pub(crate) mounts: &'a [PathBuf],
+    /// Directories that need not be looked for by their paths.
+    pub(crate) open: &'a [FlatDir],
     /// Removes what is no directory at a path on the storage, with its container.
     pub(crate) remove: &'a dyn Fn(&Path) -> Result<()>,
     /// Makes a file durable that is about to replace another one.
@@ -263,6 +321,9 @@ impl Names<'_> {
     }
 
     fn dir_behind(&self, path: &Path, links: u32) -> Result<Option<Arc<Dir>>> {
+        if let Some(open) = self.open.iter().find(|open| open.home == path) {
+            return self.dir_of(open).map(Some);
+        }
         if is_own(path) || path.as_os_str().len() > PATH_MAX {
             return Ok(None);
         }
@@ -289,6 +350,23 @@ impl Names<'_> {
             }
         }
         Ok(above)
+    }
+
+    fn dir_of(&self, open: &FlatDir) -> Result<Arc<Dir>> {
+        let now = boot_time_ns();
+        if let Some((then, Some(found))) = lock(&self.known.dirs).get(&open.home)
+            && now.saturating_sub(*then) < BELIEVED_NS
+        {
+            return Ok(found.clone());
+        }
+        let Tree { root, dev, backends } = open.tree.as_ref();
+        let dir = self.load(open.home.clone(), root, *dev, backends.clone())?;
+        let mut known = lock(&self.known.dirs);
+        known.put(open.home.clone(), (now, Some(dir.clone())));
+        if known.len() > KNOWN_MAX {
+            known.pop_lru();
+        }
+        Ok(dir)
     }
 
     /// The directory `path`, that it lies in being known.
@@ -639,6 +717,17 @@ impl Names<'_> {
         Err(Errno::BUSY).at("create", path)
     }
 
+    /// The directory, with a map.
+    pub(crate) fn dir_with_shadows(&self, path: &Path) -> Result<Option<Arc<Dir>>> {
+        match self.dir(path)? {
+            Some(dir) if dir.number.is_none() => {
+                self.renew(&dir)?;
+                self.dir(path)
+            }
+            other => Ok(other),
+        }
+    }
+
     /// Makes the shadows of a directory that are not there, and a map with them. Whoever else does
     /// it at the same time: one map counts, and all look again.
     fn renew(&self, dir: &Dir) -> Result<()> {
@@ -774,9 +863,15 @@ impl Names<'_> {
 
     /// What the directory has, in no order. `None`: it is not spread.
     pub(crate) fn list(&self, path: &Path) -> Result<Option<Vec<Entry>>> {
+        let entry = |(entry, _)| entry;
+        Ok(self.list_with_dev(path)?.map(|all| all.into_iter().map(entry).collect()))
+    }
+
+    /// [`Names::list`], each with its file system's number.
+    pub(crate) fn list_with_dev(&self, path: &Path) -> Result<Option<Vec<(Entry, u64)>>> {
         for _ in 0..TRIES {
             let Some(dir) = self.dir(path)? else { return Ok(None) };
-            let (mut names, mut missing) = (BTreeMap::<OsString, Entry>::new(), false);
+            let (mut names, mut missing) = (BTreeMap::<OsString, (Entry, u64)>::new(), false);
             for (base, shadow) in dir.shadows() {
                 let entries = match self.store.list(&shadow) {
                     Err(errno) if is_gone(errno) => {
@@ -786,16 +881,17 @@ impl Names<'_> {
                     }
                     other => other.at("list", &shadow)?,
                 };
+                let dev = self.store.stat(&shadow, Links::Stay).map_or(0, |stat| stat.dev);
                 for entry in entries {
+                    let name = entry.name.clone();
                     let is_plain = matches!(entry.kind, Some(Kind::File | Kind::Dir | Kind::Other));
                     if is_plain {
-                        names.insert(entry.name.clone(), entry);
+                        names.insert(name, (entry, dev));
                         continue;
                     }
-                    let found = self.look(&dir, dir.place(&entry.name), false)?;
-                    if let Some(Stat { kind, ino, .. }) = found.stat {
-                        let found = Entry { kind: Some(kind), ino, ..entry };
-                        names.insert(found.name.clone(), found);
+                    if let Some(stat) = self.look(&dir, dir.place(&name), false)?.stat {
+                        let found = Entry { name, kind: Some(stat.kind), ino: stat.ino };
+                        names.insert(found.name.clone(), (found, stat.dev));
                     }
                 }
             }
@@ -928,6 +1024,10 @@ impl Names<'_> {
             };
             let (above, source) = source;
             let (dir, target) = target;
+            if above.root != dir.root {
+                // The backends of each have ids of its own.
+                return refuse(Errno::XDEV, from);
+            }
             let Some(stat) = source.stat else { return refuse(Errno::NOENT, from) };
             if how == How::Link {
                 if source.is_dir() {

@@ -27,6 +27,9 @@ impl Door {
         path: impl FnOnce() -> Result<PathBuf>,
     ) -> Result<FileAttr> {
         inode.mode.store(stat.st_mode & 0o7777, Ordering::Relaxed);
+        if inode.dir.is_some() {
+            return Ok(attr_of_dir(inode, stat));
+        }
         if !may_be_name(stat) {
             return Ok(attr_of(inode.id, stat));
         }
@@ -57,7 +60,7 @@ impl Door {
         if let Some(dir) = &inode.dir {
             let stat = rustix::fs::fstat(dir)?;
             inode.mode.store(stat.st_mode & 0o7777, Ordering::Relaxed);
-            return Ok(attr_of(inode.id, &stat));
+            return Ok(attr_of_dir(&inode, &stat));
         }
         let (file, fd) = {
             let open = lock(&inode.open);
@@ -171,6 +174,11 @@ impl Door {
             }
             inode.mode.store(mode, Ordering::Relaxed);
         }
+        if inode.dir.is_some()
+            && (changes.uid.is_some() || changes.gid.is_some() || changes.mode.is_some())
+        {
+            self.shadows_follow(caller, inode)?;
+        }
         if changes.atime.is_some() || changes.mtime.is_some() {
             match &file {
                 Some(file) => set_file_times(file, changes)?,
@@ -233,6 +241,15 @@ fn system_time(sec: i64, nsec: u32) -> SystemTime {
     let whole = Duration::from_secs(sec.unsigned_abs());
     let base = if sec < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
     base.and_then(|base| base.checked_add(Duration::from_nanos(nsec.into()))).unwrap_or(UNIX_EPOCH)
+}
+
+/// Of a directory. The links of a flat one do not tell how many directories it has, and programs
+/// know that one link says nothing.
+fn attr_of_dir(inode: &Inode, stat: &Stat) -> FileAttr {
+    let attr = attr_of(inode.id, stat);
+    let is_flat = inode.flat.is_some() || matches!(&*lock(&inode.flatness), Some((_, Some(_))));
+    let nlink = if is_flat && attr.nlink > 0 { 1 } else { attr.nlink };
+    FileAttr { nlink, ..attr }
 }
 
 #[allow(clippy::unnecessary_cast)]

@@ -9,7 +9,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 use super::{
     BLOCK_BYTES, COPY_MAX_BYTES, Cache, Door, Found, Handle, Opened, Passthrough, READ_WRITE,
-    Result, dir_of, errno_of, magic, may_be_name, way_to,
+    Result, dir_of, errno_of, magic, may_be_name,
 };
 use crate::creds::{Caller, as_caller};
 use crate::inode::{Inode, OpenState, Version, lock};
@@ -207,7 +207,7 @@ impl Door {
                 if strip {
                     self.strip(inode, file);
                     if !stripped.swap(true, Ordering::Relaxed) {
-                        let _ = way_to(&self.root, file).and_then(|way| {
+                        let _ = self.way_to(file).and_then(|way| {
                             rustix::fs::removexattr(&way.path, "security.capability")
                         });
                     }
@@ -279,6 +279,9 @@ impl Door {
         match &*self.handle(fh)? {
             Handle::File { file, .. } => file.sync().map_err(errno_of),
             Handle::Dir { inode, .. } => {
+                if let Some(flat) = self.flat(inode)? {
+                    return self.sync_flat(&flat);
+                }
                 if let Some(pack) = self.pack_of(inode)? {
                     pack.sync().map_err(errno_of)?;
                 }

@@ -10,13 +10,13 @@ use std::time::UNIX_EPOCH;
 
 use fuser::{FileAttr, FileType, INodeNo};
 use plfs_core::store::{Errno, PosixFile, StoreFile};
-use plfs_core::{File, OpenOptions, Workload, Writers, is_hidden, is_layout, is_map};
+use plfs_core::{File, OpenOptions, Writers, flat_text, is_hidden, is_layout, is_map};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, RenameFlags, Stat};
 
 use super::attributes::logical_attr;
 use super::{
     Door, Entry, Handle, Listing, Opened, READ_WRITE, Result, SET_GROUP_ID, dir_of, errno_of,
-    key_of, magic, may_be_name, type_of, way_to,
+    key_of, magic, may_be_name, type_of,
 };
 use crate::acl;
 use crate::creds::{Caller, as_caller, as_caller_with_groups};
@@ -31,17 +31,14 @@ impl Door {
 
     /// [`Door::look_up_in`] without regard to contended names.
     pub(super) fn look_up_once(&self, parent: &Arc<Inode>, name: &OsStr) -> Result<FileAttr> {
+        if let Some(flat) = self.flat(parent)? {
+            return self.look_up_in_flat(parent, &flat, name);
+        }
         if let Some(attr) = self.look_up_in_pack(parent, name)? {
             return Ok(attr);
         }
         let dir = dir_of(parent)?;
-        let mut stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => {
-                self.must_not_be_flat(parent)?;
-                return Err(Errno::NOENT);
-            }
-            other => other?,
-        };
+        let mut stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let mut fd = None;
         if type_of(stat.st_mode) == FileType::Directory && self.inodes.find(key_of(&stat)).is_none()
         {
@@ -73,15 +70,6 @@ impl Door {
         attr
     }
 
-    /// EOPNOTSUPP for what is not found in a flat directory: names there lie where a mount does not
-    /// look yet.
-    fn must_not_be_flat(&self, dir: &Inode) -> Result<()> {
-        match self.plfs.workload_of(&self.dir_path(dir)?.join("file")) {
-            Ok(Workload::Flat) => Err(Errno::OPNOTSUPP),
-            _ => Ok(()),
-        }
-    }
-
     /// The kernel forgets `n` lookups.
     pub fn forget(&self, id: u64, n: u64) {
         self.inodes.forget(id, n);
@@ -91,7 +79,8 @@ impl Door {
     pub fn readlink(&self, id: u64) -> Result<Vec<u8>> {
         let inode = self.inode(id)?;
         let found = self.find(&inode, &OpenState::default())?;
-        Ok(rustix::fs::readlinkat(&*found.fd, "", Vec::new())?.into_bytes())
+        let text = rustix::fs::readlinkat(&*found.fd, "", Vec::new())?.into_bytes();
+        self.text_of(&inode, text)
     }
 
     /// Creates a file as the caller, plain or with a container, as its directory says. Gives its
@@ -104,7 +93,7 @@ impl Door {
         mode: u32,
         umask: u32,
     ) -> Result<(File, plfs_core::store::Stat)> {
-        let path = self.path_of(parent, creatable(name)?)?;
+        creatable(name)?;
         self.prepare().map_err(|(errno, text)| {
             log::error!("{text}");
             errno
@@ -117,9 +106,13 @@ impl Door {
             mode,
             writers: Writers::Unknown,
         };
+        if let Some(flat) = self.flat(parent)? {
+            return self.make_in_flat(caller, &flat, name, (mode, umask), options);
+        }
         if self.is_in_pack(parent, name)? {
             return Err(Errno::EXIST);
         }
+        let path = self.path_of(parent, name)?;
         if self.plfs.is_born_packed(&path).map_err(errno_of)? {
             let file = self.make_in_pack(caller, parent, &path, options, umask)?;
             let stat = file.stat().map_err(errno_of)?;
@@ -159,7 +152,7 @@ impl Door {
                 self.plfs.create(path, options)
             })?;
         if let Some(list) = list {
-            let set = way_to(&self.root, &file).and_then(|way| {
+            let set = self.way_to(&file).and_then(|way| {
                 rustix::fs::setxattr(&way.path, acl::ACCESS, &list, rustix::fs::XattrFlags::empty())
             });
             if let Err(errno) = set {
@@ -203,11 +196,13 @@ impl Door {
             }
             other => other?,
         };
+        let is_flat = self.flat(&parent)?.is_some();
+        let (key, kind) = ((stat.dev, stat.ino), FileType::RegularFile);
+        let none = || Ok::<_, Errno>(None);
         let inode = match file.packed_id() {
+            None if is_flat => self.inodes.look_up_in_flat(key, kind, None, none)?,
             Some((pack, id)) => self.inodes.look_up_in_pack(self.packs.key(pack, id), stat.ino),
-            None => self
-                .inodes
-                .look_up((stat.dev, stat.ino), FileType::RegularFile, || Ok::<_, Errno>(None))?,
+            None => self.inodes.look_up(key, kind, none)?,
         };
         inode.add_name(&parent, name);
         inode.mode.store(stat.mode, Ordering::Relaxed);
@@ -234,6 +229,12 @@ impl Door {
                 .0
                 .close()
                 .map_err(errno_of)?;
+        } else if let Some(flat) = self.flat(&dir)? {
+            let (given, kind) = (mode & 0o7777 & !umask, rustix::fs::FileType::from_raw_mode(kind));
+            self.make_at(caller, &flat, name, mode, |_, path| {
+                let mode = Mode::from_raw_mode(given);
+                rustix::fs::mknodat(CWD, path, kind, mode, rdev.into())
+            })?;
         } else {
             self.must_be_free(&dir, name)?;
             let (parent, mode) = (dir_of(&dir)?, Self::backend_mode(&dir, mode, umask)?);
@@ -253,8 +254,13 @@ impl Door {
         umask: u32,
     ) -> Result<FileAttr> {
         let parent = self.inode(parent)?;
-        let (dir, mode) = (dir_of(&parent)?, Self::backend_mode(&parent, mode, umask)?);
         creatable(name)?;
+        if let Some(flat) = self.flat(&parent)? {
+            let given = Mode::from_raw_mode(mode & 0o7777 & !umask);
+            self.make_at(caller, &flat, name, mode, |_, path| rustix::fs::mkdir(path, given))?;
+            return self.look_up_in(&parent, name);
+        }
+        let (dir, mode) = (dir_of(&parent)?, Self::backend_mode(&parent, mode, umask)?);
         self.must_be_free(&parent, name)?;
         as_caller(caller, || rustix::fs::mkdirat(dir, name, mode))?;
         self.look_up_in(&parent, name)
@@ -271,6 +277,11 @@ impl Door {
         let parent = self.inode(parent)?;
         let dir = dir_of(&parent)?;
         creatable(name)?;
+        if let Some(flat) = self.flat(&parent)? {
+            let text = flat_text(target);
+            self.make_at(caller, &flat, name, 0, |_, path| rustix::fs::symlink(&text, path))?;
+            return self.look_up_in(&parent, name);
+        }
         self.must_be_free(&parent, name)?;
         as_caller(caller, || rustix::fs::symlinkat(target, dir, name))?;
         self.look_up_in(&parent, name)
@@ -281,9 +292,16 @@ impl Door {
         let (inode, parent) = (self.inode(id)?, self.inode(parent)?);
         let dir = dir_of(&parent)?;
         creatable(name)?;
-        self.must_be_free(&parent, name)?;
         if inode.is_packed() {
             return Err(Errno::PERM);
+        }
+        if let Some(flat) = self.flat(&parent)? {
+            self.link_in_flat(caller, &inode, &flat, name)?;
+            return self.look_up_in(&parent, name);
+        }
+        self.must_be_free(&parent, name)?;
+        if self.is_in_flat(&inode)? {
+            return Err(Errno::XDEV);
         }
         let found = self.find(&inode, &lock(&inode.open))?;
         let from = magic(&*found.fd);
@@ -295,7 +313,11 @@ impl Door {
     pub fn unlink(&self, caller: Caller, parent: u64, name: &OsStr) -> Result<()> {
         let parent = self.inode(parent)?;
         let dir = dir_of(&parent)?;
-        if self.unlink_in_pack(&parent, visible(name)?)? {
+        visible(name)?;
+        if let Some(flat) = self.flat(&parent)? {
+            return self.unlink_in_flat(caller, &parent, &flat, name);
+        }
+        if self.unlink_in_pack(&parent, name)? {
             return Ok(());
         }
         let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -334,16 +356,22 @@ impl Door {
     pub fn rmdir(&self, caller: Caller, parent: u64, name: &OsStr) -> Result<()> {
         let parent = self.inode(parent)?;
         let dir = dir_of(&parent)?;
-        let stat = rustix::fs::statat(dir, visible(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
+        visible(name)?;
+        if let Some(flat) = self.flat(&parent)? {
+            return self.rmdir_in_flat(caller, &parent, &flat, name);
+        }
+        let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let path = self.path_of(&parent, name)?;
-        as_caller(caller, || match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
-            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+        let remove = || rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR);
+        match as_caller(caller, remove) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) if self.rmdir_flat(caller, &path)? => {}
+            Err(Errno::NOTEMPTY | Errno::EXIST) => as_caller(caller, || {
                 self.remove_pack(&path)?;
                 remove_layout(dir, name)?;
-                rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
-            }
-            other => other,
-        })?;
+                remove()
+            })?,
+            other => other?,
+        }
         self.name_is_gone(&parent, name, &stat, 0);
         Ok(())
     }
@@ -363,6 +391,17 @@ impl Door {
         visible(name)?;
         creatable(new_name)?;
         let flags = RenameFlags::from_bits_retain(flags);
+        match (self.flat(&from_dir)?, self.flat(&to_dir)?) {
+            (None, None) => {}
+            (Some(from), Some(to)) if flags.is_empty() => {
+                let (from, to) = ((&from_dir, &from, name), (&to_dir, &to, new_name));
+                return self.rename_in_flat(caller, from, to);
+            }
+            // No file system need have them, and programs do without.
+            (Some(_), Some(_)) => return Err(Errno::INVAL),
+            // As between two file systems.
+            _ => return Err(Errno::XDEV),
+        }
         if self.is_in_pack(&from_dir, name)? || self.is_in_pack(&to_dir, new_name)? {
             return self.rename_in_pack(caller, (&from_dir, name), (&to_dir, new_name), flags);
         }
@@ -386,6 +425,9 @@ impl Door {
             self.plfs.rename_with(&source, &target, || rename().map_err(io)).map_err(errno_of)?;
         } else {
             rename()?;
+        }
+        if type_of(before.st_mode) == FileType::Directory {
+            self.plfs.forget_flat();
         }
         if replaced.as_ref().map(key_of) == Some(key_of(&before)) {
             // Two names of one file: nothing happened.
@@ -435,11 +477,13 @@ impl Door {
         let mut entries = lock(entries);
         if offset == 0 {
             // Permission was checked at the open; the rights may have changed since.
-            *entries = match list(inode) {
-                Err(Errno::ACCESS) => as_caller(caller, || list(inode))?,
-                other => other?,
+            *entries = match self.list_ordinary(caller, inode)? {
+                Some(listing) => listing,
+                None => {
+                    let flat = self.flat(inode)?.ok_or(Errno::OPNOTSUPP)?;
+                    self.list_flat(inode, &flat)?
+                }
             };
-            self.list_pack(inode, &mut entries)?;
         }
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         for (at, entry) in entries.entries(from) {
@@ -448,6 +492,29 @@ impl Door {
             }
         }
         Ok(())
+    }
+
+    /// What an ordinary directory has; `None` of a flat one.
+    fn list_ordinary(&self, caller: Caller, inode: &Inode) -> Result<Option<Listing>> {
+        if self.flat(inode)?.is_some() {
+            return Ok(None);
+        }
+        let listed = match list(inode) {
+            Err(Errno::ACCESS) => as_caller(caller, || list(inode)),
+            other => other,
+        };
+        match listed {
+            Err(Errno::OPNOTSUPP) => {
+                // It has a map: it became flat a moment ago.
+                self.is_not_as_believed(inode);
+                Ok(None)
+            }
+            other => {
+                let mut listing = other?;
+                self.list_pack(inode, &mut listing)?;
+                Ok(Some(listing))
+            }
+        }
     }
 
     /// A name found by readdir, looked up; `None` if it has gone since.

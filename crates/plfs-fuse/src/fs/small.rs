@@ -52,7 +52,7 @@ fn is_missing(error: &plfs_core::Error) -> bool {
 
 impl Door {
     pub(super) fn dir_path(&self, dir: &Inode) -> Result<PathBuf> {
-        let mut path = self.path_of(dir, OsStr::new("name"))?;
+        let mut path = self.path_below(dir, OsStr::new("name"))?;
         path.pop();
         Ok(path)
     }
@@ -60,6 +60,9 @@ impl Door {
     /// The pack of a directory. Costs nothing for one that had none a moment ago.
     pub(super) fn pack_of(&self, dir: &Inode) -> Result<Option<Arc<OpenPack>>> {
         if lock(&dir.packless).is_some_and(|until| Instant::now() < until) {
+            return Ok(None);
+        }
+        if self.flat(dir)?.is_some() {
             return Ok(None);
         }
         let _acting = Acting::as_daemon();

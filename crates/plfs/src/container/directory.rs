@@ -53,6 +53,13 @@ impl DirectoryLayout {
     /// An error if files are to be made for a workload that this version does not have.
     pub(super) fn must_be_built(&self) -> Result<()> {
         match &self.workload {
+            Some(said) if said.value == Workload::Flat => Err(Error::refused(
+                Errno::OPNOTSUPP,
+                "create a file in",
+                &said.by,
+                "its names are spread over backends (`plfs layout`), and this way to make a file \
+                 does not know where they lie",
+            )),
             Some(said) if !is_built(said.value) => {
                 Err(Error::of_bytes(&said.by.join(name::LAYOUT), not_built(said.value)))
             }
@@ -92,9 +99,7 @@ fn not_built(workload: Workload) -> Bad {
         match workload {
             Workload::Auto => "the workload auto is not in this version",
             Workload::Shared => "the workload shared is not in this version",
-            Workload::Flat => {
-                "in this version only plfs.h and the Rust API make and find files of the workload flat"
-            }
+            Workload::Flat => "the workload flat is not in this version",
             Workload::Small => "the workload small is not in this version",
         },
     )
@@ -171,7 +176,9 @@ pub fn check_layout(store: &dyn Store, dir: &Path, mounts: &[PathBuf]) -> Result
     let root = find_root(store, &dir.join(name::LAYOUT), mounts);
     let mut found = DirectoryLayout::default();
     found.add(layout, dir);
-    found.must_be_built()?;
+    if found.workload.as_ref().is_none_or(|said| said.value != Workload::Flat) {
+        found.must_be_built()?;
+    }
     if let Some(said) = &found.backends {
         let dev = store.stat(&root, Links::Follow).at("stat", &root)?.dev;
         Table { store, root: &root, dev }.of_layout(&said.value)?;

@@ -10,6 +10,7 @@ use plfs_format::Uuid;
 use plfs_format::backend::State;
 use plfs_format::index_log::LogId;
 use plfs_format::name::{self, Name, SegmentRef};
+use plfs_format::spread;
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 use plfs_format::{summary, summary::Summary};
 
@@ -603,8 +604,12 @@ pub fn read_name(
 }
 
 /// The root for a new file at `path`: the innermost configured mount above it, else the nearest
-/// ancestor that has a `.plfs`, else its own directory.
+/// ancestor that has a `.plfs`, else its own directory. Of a name in a shadow its backend.
 pub fn find_root(store: &dyn Store, path: &Path, mounts: &[PathBuf]) -> PathBuf {
+    let own = Path::new(name::ROOT_DIR).join(spread::DIR);
+    if let Some(backend) = path.ancestors().find(|dir| dir.ends_with(&own)) {
+        return backend.ancestors().nth(2).unwrap_or(backend).to_path_buf();
+    }
     let inside =
         mounts.iter().filter(|mount| is_at_or_below(path, mount) && path != mount.as_path());
     if let Some(mount) = inside.max_by_key(|mount| mount.as_os_str().len()) {

@@ -313,11 +313,11 @@ impl Plfs {
             names.binary_search_by(|(packed, _)| packed.as_ref().cmp(name)).is_ok()
         };
         entries.retain(|entry| !is_packed(entry));
-        let of = pack.container().identity;
+        let of_pack = pack.container().identity;
         entries.extend(names.drain(..).map(|(name, stat)| Entry {
             name: OsStr::from_bytes(&name).to_owned(),
             kind: Some(Kind::File),
-            ino: stat.ino(of),
+            ino: stat.ino(of_pack),
         }));
         Ok(entries)
     }

@@ -5,13 +5,17 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::slice::from_ref;
 
-use plfs_format::layout::{Layout, Workload};
+use plfs_format::layout::{Backends, Layout, Workload};
+use plfs_format::spread::Target;
 
 use super::{FileStat, OpenOptions, Opened, Plfs};
+use crate::container;
 use crate::error::{At, Error, Result};
-use crate::spread::{Found, How, Names};
+use crate::spread::{Dir, FlatDir, FlatReport, Found, How, Names, Walked};
 use crate::store::{Errno, Kind, Links, Stat};
+use crate::sync::Arc;
 
 /// Symbolic links that lead to each other at most, as Linux has it (path_resolution(7)).
 const LINKS_MAX: usize = 40;
@@ -50,10 +54,19 @@ fn steps(path: &Path) -> Vec<OsString> {
 
 impl Plfs {
     fn with_names<T>(&self, call: impl FnOnce(&Names<'_>) -> Result<T>) -> Result<T> {
+        self.with_names_of(&[], call)
+    }
+
+    fn with_names_of<T>(
+        &self,
+        open: &[FlatDir],
+        call: impl FnOnce(&Names<'_>) -> Result<T>,
+    ) -> Result<T> {
         call(&Names {
             store: self.process.store.as_ref(),
             known: &self.process.spread,
             mounts: &self.process.config.mounts,
+            open,
             remove: &|path| self.unlink(path),
             make_durable: &|path| self.make_durable(path),
         })
@@ -247,11 +260,11 @@ impl Plfs {
         self.with_names(|names| names.on_all(dir, &mut sync))
     }
 
-    /// Another program is about to begin, which may rename or replace flat directories: what they
-    /// were is not believed any more.
+    /// The next look at a flat directory asks the storage: one was renamed, or another program is
+    /// about to begin, which may rename or replace them.
     pub fn forget_flat(&self) {
+        self.process.spread.forget();
         if self.knows_flat() {
-            self.process.spread.forget();
             self.process.layouts.forget();
         }
     }
@@ -288,7 +301,15 @@ impl Plfs {
     pub(super) fn must_not_be_flat(&self, dir: &Path) -> Result<()> {
         self.process.spread.forget();
         self.with_names(|names| match names.dir(dir)? {
-            Some(flat) if flat.home == dir => names.empty(&flat, dir),
+            Some(flat) if flat.home == dir => match names.empty(&flat, dir) {
+                Err(error) if error.errno() == Errno::NOTEMPTY => Err(Error::refused(
+                    Errno::NOTEMPTY,
+                    "set the layout of",
+                    dir,
+                    "it is flat and has files, which would not be found any more",
+                )),
+                other => other,
+            },
             Some(_) => Err(Error::refused(
                 Errno::INVAL,
                 "set the layout of",
@@ -504,5 +525,222 @@ impl Plfs {
             return Ok(());
         }
         self.process.store.link(from, to).at("link", from)
+    }
+
+    /// Whether two new names of one directory are to lie beside each other, so that a rename is one
+    /// call.
+    pub fn is_beside(&self, one: &Path, two: &Path) -> Result<bool> {
+        let Some((dir, name)) = one.parent().zip(one.file_name()) else { return Ok(true) };
+        let dir = self.with_names(|names| names.dir_with_shadows(dir))?;
+        let other = two.file_name().unwrap_or_default();
+        Ok(dir.is_none_or(|dir| dir.is_beside(name, other)))
+    }
+
+    /// The backends that have the names of a directory, or would get them with this layout: each is
+    /// there. The root is 0.
+    pub fn backends_of_names(&self, dir: &Path, layout: &Layout) -> Result<Vec<(u16, PathBuf)>> {
+        let flat = self.with_names(|names| names.dir(dir))?;
+        if let Some(backends) = flat.as_ref().and_then(|flat| flat.backends_of_names()) {
+            return Ok(backends);
+        }
+        let store = self.process.store.as_ref();
+        let root = match &flat {
+            Some(flat) => flat.root().to_path_buf(),
+            None => self.root_for(&dir.join(plfs_format::name::LAYOUT)),
+        };
+        let dev = store.stat(&root, Links::Follow).at("stat", &root)?.dev;
+        let table = container::Table { store, root: &root, dev };
+        let ids = table.of_layout(layout.backends.as_ref().unwrap_or(&Backends::All))?;
+        let at = |id| match id {
+            0 => Ok((0, root.clone())),
+            id => table.find_again(id).map(|path| (id, path)),
+        };
+        ids.into_iter().map(at).collect()
+    }
+
+    /// Checks the flat directories at or below `top`, and what the backends of the roots below it
+    /// have for such. With `repair`, an age in seconds, ends renames that have died, and removes
+    /// what is empty and older.
+    ///
+    /// Costs a stat of each directory and of each name in a flat one.
+    pub fn check_flat(&self, top: &Path, repair: Option<u64>) -> Result<FlatReport> {
+        self.process.spread.forget();
+        let mut walked = Walked::default();
+        if let Some(dir) = self.with_names(|names| names.dir(top))? {
+            self.with_names(|names| {
+                names.walk(top, dir, repair.is_some(), &mut walked);
+                Ok(())
+            })?;
+            return Ok(walked.found);
+        }
+        let (flat, roots) = self.flat_dirs_below(top)?;
+        self.with_names(|names| {
+            for (path, dir) in flat {
+                match dir {
+                    Ok(dir) => names.walk(&path, dir, repair.is_some(), &mut walked),
+                    Err(error) => walked.fail(&path, &error),
+                }
+            }
+            roots.iter().for_each(|root| names.unreached(root, repair, &mut walked));
+            Ok(())
+        })?;
+        Ok(walked.found)
+    }
+
+    /// The directories below the root `root` that are flat by their own layout and have names on
+    /// backend `id`, also if only such as are in them have.
+    pub fn flat_dirs_on(&self, root: &Path, id: u16) -> Result<Vec<PathBuf>> {
+        self.process.spread.forget();
+        let mut found = Vec::new();
+        for (path, dir) in self.flat_dirs_below(root)?.0 {
+            if self.with_names(|names| names.has_shadows_on(dir?, id))? {
+                found.push(path);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The directories at or below an ordinary one that are flat by their own layout, and the roots
+    /// there.
+    #[allow(clippy::type_complexity)]
+    fn flat_dirs_below(
+        &self,
+        top: &Path,
+    ) -> Result<(Vec<(PathBuf, Result<Arc<Dir>>)>, Vec<PathBuf>)> {
+        let store = &self.process.store;
+        let dev = store.stat(top, Links::Follow).at("stat", top)?.dev;
+        let (mut todo, mut roots) = (vec![top.to_path_buf()], Vec::new());
+        let mut flat = Vec::new();
+        while let Some(path) = todo.pop() {
+            match self.with_names(|names| names.dir(&path)) {
+                Ok(None) => {}
+                Ok(Some(dir)) => flat.push((path.clone(), Ok(dir))),
+                Err(error) => flat.push((path.clone(), Err(error))),
+            }
+            for entry in store.list(&path).unwrap_or_default() {
+                let below = path.join(&entry.name);
+                if !matches!(entry.kind, Some(Kind::Dir) | None) {
+                    continue;
+                }
+                match store.stat(&below, Links::Stay) {
+                    Ok(stat) if stat.kind == Kind::Dir && stat.dev == dev => {}
+                    _ => continue,
+                }
+                match entry.name == plfs_format::name::ROOT_DIR {
+                    true => roots.push(path.clone()),
+                    false => todo.push(below),
+                }
+            }
+        }
+        Ok((flat, roots))
+    }
+
+    // For doors that have directories open, which are known by their inodes: what a name is called
+    // on the storage they may use as that of any file.
+
+    /// The flat directory at `dir`, which is not in a shadow. `None`: it is an ordinary one.
+    pub fn flat_dir(&self, dir: &Path) -> Result<Option<FlatDir>> {
+        let found = self.with_names(|names| names.dir(dir))?;
+        Ok(found.map(|found| FlatDir::of(&found)))
+    }
+
+    /// The path on the storage of what has the name. ENOENT if nothing has it. It may be elsewhere
+    /// a moment later.
+    pub fn place_in(&self, dir: &FlatDir, name: &OsStr) -> Result<PathBuf> {
+        let path = dir.join(name);
+        match self.with_names_of(from_ref(dir), |names| names.find(&path, false))? {
+            Some((_, found)) if found.stat.is_some() => Ok(found.path().to_path_buf()),
+            _ => Err(Errno::NOENT).at("open", &path),
+        }
+    }
+
+    /// Makes something new by `make`, which gets a path on the storage and fails with EEXIST if
+    /// there is something.
+    pub fn make_in<T>(
+        &self,
+        dir: &FlatDir,
+        name: &OsStr,
+        make: &mut dyn FnMut(&Path) -> Result<T>,
+    ) -> Result<T> {
+        let path = dir.join(name);
+        let made = self.with_names_of(from_ref(dir), |names| names.create(&path, make))?;
+        made.map_or_else(|| Err(Errno::STALE).at("create", &path), Ok)
+    }
+
+    /// Removes a name of something that is no directory.
+    pub fn unlink_in(&self, dir: &FlatDir, name: &OsStr) -> Result<()> {
+        self.with_names_of(from_ref(dir), |names| names.unlink(&dir.join(name))).map(drop)
+    }
+
+    /// Removes a directory, if it is empty.
+    pub fn rmdir_in(&self, dir: &FlatDir, name: &OsStr) -> Result<()> {
+        self.with_names_of(from_ref(dir), |names| names.rmdir(&dir.join(name))).map(drop)
+    }
+
+    /// Renames, or replaces.
+    pub fn rename_in(&self, from: (&FlatDir, &OsStr), to: (&FlatDir, &OsStr)) -> Result<()> {
+        self.rename_in_as(from, to, How::Rename)
+    }
+
+    /// Gives what has the name `from` another one as well.
+    pub fn link_in(&self, from: (&FlatDir, &OsStr), to: (&FlatDir, &OsStr)) -> Result<()> {
+        self.rename_in_as(from, to, How::Link)
+    }
+
+    fn rename_in_as(
+        &self,
+        (from, name): (&FlatDir, &OsStr),
+        (to, new_name): (&FlatDir, &OsStr),
+        how: How,
+    ) -> Result<()> {
+        let rename = |from: &Path, to: &Path| {
+            self.rename_with(from, to, || self.process.store.rename(from, to).at("rename", from))
+        };
+        let (source, target) = (from.join(name), to.join(new_name));
+        self.with_names_of(&[from.clone(), to.clone()], |names| {
+            names.rename(&source, &target, how, &rename).map(drop)
+        })
+    }
+
+    /// What it has, in no order, each with its file system's number.
+    pub fn list_in(&self, dir: &FlatDir) -> Result<Vec<(crate::store::Entry, u64)>> {
+        let home = dir.at_home();
+        let listed = self.with_names_of(from_ref(dir), |names| names.list_with_dev(home))?;
+        Ok(listed.unwrap_or_default())
+    }
+
+    /// Gives its shadows this mode and owner.
+    pub fn like_home(&self, dir: &FlatDir, mode: u32, (uid, gid): (u32, u32)) -> Result<()> {
+        let store = &self.process.store;
+        self.on_flat(dir, |path| {
+            if path == dir.at_home() {
+                return Ok(());
+            }
+            let stat = store.stat(path, Links::Stay).at("stat", path)?;
+            if (stat.uid, stat.gid) != (uid, gid) {
+                store
+                    .chown(path, Some(uid), Some(gid), Links::Stay)
+                    .at("set the owner of", path)?;
+            }
+            store.chmod(path, mode).at("set the mode of", path)
+        })
+    }
+
+    /// Calls `change` on the directory itself and on all its shadows.
+    pub fn on_flat(
+        &self,
+        dir: &FlatDir,
+        mut change: impl FnMut(&Path) -> Result<()>,
+    ) -> Result<()> {
+        let home = dir.at_home();
+        self.with_names_of(from_ref(dir), |names| names.on_all(home, &mut change)).map(drop)
+    }
+}
+
+/// The text of a program's symbolic link in a flat directory, if that on the storage is `text`.
+pub fn link_text_of(text: &[u8]) -> Vec<u8> {
+    match Target::decode(text) {
+        Target::Text(text) => text,
+        Target::Moved(_) => text.to_vec(),
     }
 }

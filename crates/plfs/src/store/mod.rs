@@ -160,7 +160,7 @@ pub struct Entry {
     pub name: OsString,
     /// Its kind, if the store knows it without a stat.
     pub kind: Option<Kind>,
-    /// Its inode number; 0 if the store does not tell.
+    /// Its inode's number, which a mount point below hides; 0 if the store does not tell.
     pub ino: u64,
 }
 

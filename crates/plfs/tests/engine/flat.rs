@@ -12,7 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use plfs::store::{Errno, Kind, Links, Store};
-use plfs::{Backends, Config, Layout, OpenOptions, Plfs, Result, Workload, add_backend};
+use plfs::{
+    Backends, Config, Error, Finding, Layout, OpenOptions, Plfs, Result, Workload, add_backend,
+};
 use plfs_testkit::{FaultStore, MemStore, Rng, explored, rounds, seeds};
 
 const DIR: &str = "/m/d";
@@ -111,6 +113,20 @@ fn must_be_clean(memory: &MemStore) {
         let spread = Path::new(backend).join(".plfs/spread");
         let left = memory.list(&spread).unwrap();
         assert!(left.len() <= 1, "{}: {left:?}", spread.display());
+    }
+}
+
+/// After a repair a check finds nothing but what somebody may want to have, and all the rest is in
+/// use.
+fn must_be_repaired(memory: &MemStore) {
+    let check = |repair| node(memory.clone()).check_flat(Path::new("/m"), repair).unwrap();
+    check(Some(0));
+    for (report, done) in check(None).reports {
+        assert!(done.is_empty(), "{done:?}");
+        for Finding { path, what, .. } in report.findings {
+            let holds_files = memory.list(&path).is_ok_and(|entries| !entries.is_empty());
+            assert!(holds_files || what.contains("in hand"), "{}: {what}", path.display());
+        }
     }
 }
 
@@ -451,6 +467,11 @@ fn whoever_dies_in_a_call_has_done_it_or_not_begun() {
             assert!(seen == old || seen == whole, "{what}, dead at {n}: {seen:?} of {old:?}");
             assert!(!done || seen == whole, "{what}: {seen:?}");
             points += 1;
+            if n % 2 == 0 {
+                // A repair changes nothing that anybody sees, and what it leaves holds files.
+                must_be_repaired(&memory);
+                assert_eq!(tree(&node(memory.clone()), Path::new(DIR)), seen, "{what} at {n}");
+            }
             // Who comes next does it, if it was not done.
             let next = node(memory.clone());
             if seen == old {
@@ -468,6 +489,7 @@ fn whoever_dies_in_a_call_has_done_it_or_not_begun() {
                 removed.unwrap_or_else(|error| panic!("{what}, dead at {n}: {error}"));
             }
             next.rmdir(Path::new(DIR)).unwrap();
+            must_be_repaired(&memory);
             if done {
                 break;
             }
@@ -561,6 +583,86 @@ fn a_name_that_is_replaced_is_always_there() {
         node(memory.clone()).unlink(target).unwrap();
     }
     must_be_clean(&memory);
+}
+
+/// The calls of a mount, which knows directories by their inodes.
+#[test]
+fn a_directory_that_is_open_is_one_by_its_path() {
+    let memory = memory();
+    let (plfs, other) = (node(memory.clone()), node(memory.clone()));
+    let top = plfs.flat_dir(Path::new(DIR)).unwrap().unwrap();
+    assert!(plfs.flat_dir(Path::new("/m")).unwrap().is_none());
+    let name = OsStr::new;
+    let dir = |path: &Path| memory.mkdir(path, 0o755);
+    let made = |done: std::result::Result<(), Errno>| {
+        done.map_err(|errno| Error::Io { op: "make", path: PathBuf::new(), errno })
+    };
+    plfs.make_in(&top, name("sub"), &mut |path| made(dir(path))).unwrap();
+    let sub = top.at(plfs.place_in(&top, name("sub")).unwrap());
+    for i in 0..20 {
+        let file = format!("f{i}");
+        plfs.make_in(&sub, name(&file), &mut |path| made(memory.symlink(Path::new("x"), path)))
+            .unwrap();
+        let again = plfs.make_in(&sub, name(&file), &mut |path| made(dir(path)));
+        assert_eq!(errno(again), Some(Errno::EXIST));
+        plfs.link_in((&sub, name(&file)), (&top, name(&file))).unwrap();
+        plfs.rename_in((&sub, name(&file)), (&sub, name(&format!("g{i}")))).unwrap();
+        assert_eq!(other.readlink(&at("sub").join(format!("g{i}"))).unwrap(), Path::new("x"));
+        assert_eq!(other.readlink(&at(&file)).unwrap(), Path::new("x"));
+        assert_eq!(errno(plfs.place_in(&sub, name(&file))), Some(Errno::NOENT));
+    }
+    assert_eq!(names(&other, &at("sub")).len(), plfs.list_in(&sub).unwrap().len());
+    // Elsewhere it is the same one, and what has its path is another.
+    other.rename(&at("sub"), &at("moved")).unwrap();
+    other.mkdir(&at("sub"), 0o700).unwrap();
+    plfs.forget_flat();
+    let moved = top.at(plfs.place_in(&top, name("moved")).unwrap());
+    assert_eq!(plfs.list_in(&moved).unwrap().len(), 20);
+    assert_eq!(errno(plfs.rmdir_in(&top, name("moved"))), Some(Errno::NOTEMPTY));
+    plfs.like_home(&moved, 0o711, (0, 0)).unwrap();
+    let mut modes = BTreeSet::new();
+    plfs.on_flat(&moved, |path| {
+        modes.insert(memory.stat(path, Links::Stay).unwrap().mode & 0o777);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(modes.into_iter().collect::<Vec<_>>(), [0o711, 0o755]);
+    for i in 0..20 {
+        plfs.unlink_in(&moved, name(&format!("g{i}"))).unwrap();
+        plfs.unlink_in(&top, name(&format!("f{i}"))).unwrap();
+    }
+    for dir in ["moved", "sub"] {
+        plfs.rmdir_in(&top, name(dir)).unwrap();
+    }
+    assert!(names(&other, Path::new(DIR)).is_empty());
+    must_be_clean(&memory);
+}
+
+/// The ids of backends are a root's own: a file went to the backend that has the same id in the
+/// other root, where nobody looked.
+#[test]
+fn a_rename_to_a_flat_directory_of_another_root_is_refused() {
+    let memory = memory();
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    for dir in ["/other", "/other/d", "/q", "/r"] {
+        memory.mkdir(Path::new(dir), 0o755).unwrap();
+    }
+    for dir in ["/other", "/q", "/r"] {
+        make_plfs(&memory, dir);
+    }
+    for backend in ["/r", "/q"] {
+        add_backend(&store, &config(), Path::new("/other"), Path::new(backend)).unwrap();
+    }
+    let plfs = node(memory.clone());
+    plfs.make_flat(Path::new("/other/d"), &Layout::default()).unwrap();
+    for i in 0..20 {
+        let (from, to) = (at(format!("f{i}")), Path::new("/other/d").join(format!("f{i}")));
+        put(&plfs, &from, b"x").unwrap();
+        assert_eq!(errno(plfs.rename(&from, &to)), Some(Errno::XDEV));
+        assert_eq!(errno(plfs.link(&from, &to)), Some(Errno::XDEV));
+        assert_eq!(get(&plfs, &from).unwrap(), b"x");
+        assert_eq!(errno(get(&plfs, &to)), Some(Errno::NOENT));
+    }
 }
 
 /// What a node tries.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use plfs_format::Uuid;
 use plfs_format::attribute::Decision;
 use plfs_format::name::{self, Name};
+use plfs_format::spread;
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 
 use super::super::marks::lives_by_mark;
@@ -115,7 +116,11 @@ pub fn check_tree(
             let Ok(stat) = store.stat(&path, Links::Stay) else { continue };
             match stat.kind {
                 Kind::Dir if stat.dev != dev => {}
-                Kind::Dir if entry.name == name::ROOT_DIR => walk.roots.push(dir.clone()),
+                Kind::Dir if entry.name == name::ROOT_DIR => {
+                    walk.roots.push(dir.clone());
+                    // Names of flat directories.
+                    todo.push(path.join(spread::DIR));
+                }
                 Kind::Dir => todo.push(path),
                 _ if entry.name == name::LAYOUT => {
                     if let Err(error) = check_layout(&**store, &dir, mounts) {
@@ -266,7 +271,10 @@ fn check_root(
         let (ours, others): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| is_hex(&entry.name, digits));
         let is_ours = |name: &OsStr| {
-            name == name::BACKENDS || name == name::IDENTITY || name == name::LOST_AND_FOUND
+            name == name::BACKENDS
+                || name == name::IDENTITY
+                || name == name::LOST_AND_FOUND
+                || name == spread::DIR
         };
         let strange = others.iter().filter(|entry| digits != 2 || !is_ours(&entry.name));
         strange.for_each(|entry| {
