@@ -78,7 +78,7 @@ impl Store for MemStore {
             .map(|(name, &ino)| Entry {
                 name: name.clone(),
                 kind: Some(tree.node(ino).kind()),
-                ino: ino as u64,
+                ino,
             })
             .collect())
     }
