@@ -3,6 +3,7 @@
 #
 # Proves: directories whose names are spread over backends (workload flat) under plfs run
 # Takes 60 s
+# Patient: it compares what programs say, and not when
 # What tests/preload proves of files, in a flat directory; and what is special there: names on two
 # file systems, directories that lie elsewhere, several processes, deaths, programs. Each function
 # t_NAME below runs in an empty directory with the managed directory m and the flat one m/s, and
@@ -164,6 +165,27 @@ t_two_at_once() {
     [ "$(cat one two | sort | uniq -d | wc -l)" = 0 ] && [ "$(cat one two | wc -l)" = 400 ]
     [ "$(in_m ls m/s | wc -l)" = 1200 ]
     while read -r name; do [ "$(in_m cat "m/s/$name")" = one ]; done < <(head -20 one)
+}
+
+# Files that are there, on all backends, become containers when a second program writes them, and
+# who had them open sees what the other one wrote. Those on other backends than the first were once
+# opened as if they were none of PLFS's business.
+t_shared() {
+    in_m bash -ec 'for i in {0..15}; do printf ... > m/s/f$i; done'
+    in_m python3 - <<'END'
+import os, subprocess, sys
+names = [f"m/s/f{i}" for i in range(16)]
+first, reader = ([os.open(name, how) for name in names] for how in (os.O_RDWR, os.O_RDONLY))
+[os.pwrite(fd, b"a", 0) for fd in first]
+second = "import os, sys; [os.pwrite(os.open(name, os.O_RDWR), b'b', 1) for name in sys.argv[1:]]"
+subprocess.check_call([sys.executable, "-c", second, *names])
+[os.pwrite(fd, b"c", 2) for fd in first]
+[os.fsync(fd) for fd in first]
+for name in names:
+    assert open(name).read() == "abc", name
+END
+    [ "$(find m/.plfs/spread backend/.plfs/spread "$memory/.plfs/spread" -name 'f*' -links 2 | wc -l)" = 16 ]
+    [ "$(in_m cat m/s/f{0..15} | tr -d abc | wc -c)" = 0 ]
 }
 
 # kill -9 in the middle: what was closed is there, and the rest can be removed.

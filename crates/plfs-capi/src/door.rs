@@ -137,7 +137,7 @@ pub unsafe extern "C" fn plfs_door_opens_managed(dirfd: c_int, path: *const c_ch
         let path = unsafe { CStr::from_ptr(path) }.to_bytes();
         let is_managed = match path.first() {
             None => Some(false),
-            Some(b'/') => Some(is_below(b"", path)),
+            Some(b'/') => Some(is_below(b"", path) || flat::is_place(path)),
             // Of one that is not, the kernel is asked.
             Some(_) => here::with(|dir, is_managed| {
                 is_managed && !parts(path).any(|part| part == b"..") || is_below(dir, path)

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use libc::{mode_t, size_t, ssize_t};
 use plfs_core::store::{Errno, Kind, Links};
 use plfs_core::{Error, Place, Plfs};
-use rustix::fs::{AtFlags, CWD, FileType, Mode};
+use rustix::fs::{Access, CWD, FileType, Mode};
 
 use crate::door::{At, managed_dirs, managed_name, open_at};
 use crate::handle::PlfsFile;
@@ -265,9 +265,10 @@ pub extern "C" fn plfs_door_has_flat() -> c_int {
     if now_ms < NONE_UNTIL_MS.load(Ordering::Relaxed) {
         return 0;
     }
+    // A C string from the heap: any other path takes room on the caller's stack.
     let has_shadows = |dir: &Vec<u8>| {
-        let shadows = Path::new(OsStr::from_bytes(dir)).join(".plfs/spread");
-        rustix::fs::statat(CWD, &shadows, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        let shadows = CString::new([dir, &b"/.plfs/spread"[..]].concat());
+        shadows.is_ok_and(|shadows| rustix::fs::access(&shadows, Access::EXISTS).is_ok())
     };
     if managed_dirs().iter().any(has_shadows) {
         return 1;
