@@ -45,7 +45,8 @@ int main(int argc, char **argv)
 		int n = sprintf(want, "%d in round 0;", i);
 		WANT(pread(fds[i], c, n, 0) == n && !memcmp(c, want, n));
 	}
-	/* And one for what is shared with children. The thread that commits has others for a moment. */
+	/* And one for what is shared with children. The thread that commits has others for a
+	 * moment. */
 	for (int ms = 0; ms < 5000 && descriptors() > before + 3 * FILES + 1024 / 8 + 1; ms++)
 		usleep(1000);
 	WANT(descriptors() <= before + 3 * FILES + 1024 / 8 + 1);
