@@ -2,16 +2,6 @@
  * before the child has closed, too. Prints nothing but what is wrong. */
 #include "t.h"
 
-/* Containers below the directory, which is seen without the library. */
-static int containers(void)
-{
-	int n = -1;
-	FILE *out = popen("env -u LD_PRELOAD find \"$T_MANAGED\"/.plfs -name super | wc -l", "r");
-	fscanf(out, "%d", &n);
-	pclose(out);
-	return n;
-}
-
 /* The parent removes the name and closes before the child does: what keeps the data for the child
  * is what it has from its parent, which must not give that up for both. */
 int main(void)

@@ -67,16 +67,6 @@ static int opened(const char *name)
 	return fd;
 }
 
-/* Containers below the directory, which is seen without the library. */
-static int containers(void)
-{
-	int n = -1;
-	FILE *out = popen("env -u LD_PRELOAD find \"$T_MANAGED\"/.plfs -name super | wc -l", "r");
-	fscanf(out, "%d", &n);
-	pclose(out);
-	return n;
-}
-
 int main(void)
 {
 	char c[100];
