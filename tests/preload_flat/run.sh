@@ -184,7 +184,7 @@ subprocess.check_call([sys.executable, "-c", second, *names])
 for name in names:
     assert open(name).read() == "abc", name
 END
-    [ "$(find m/.plfs/spread backend/.plfs/spread "$memory/.plfs/spread" -name 'f*' -links 2 | wc -l)" = 16 ]
+    [ "$(find m/.plfs/spread backend/.plfs/spread "$memory/.plfs/spread" -type f -name 'f*' -links 2 | wc -l)" = 16 ]
     [ "$(in_m cat m/s/f{0..15} | tr -d abc | wc -c)" = 0 ]
 }
 
