@@ -58,7 +58,7 @@ run_compared() { # NAME COMMAND...
     if [ $plain -ge 124 ]; then result "$name" fail "exit $plain on a plain directory"; return; fi
     (cd "$work/plain/t" && bash -c "$dump") >> "$work/plain.out" 2>&1
     for workload in ${T_WORKLOAD:-shared auto}; do
-        [ -d "$work/mount" ] && shimmed rm -rf "$work/mount"
+        [ -d "$work/mount" ] && workload=auto shimmed rm -rf "$work/mount"
         rm -rf "$work/mount"; mkdir -p "$work/mount/t"
         if [ "$workload" = small ]; then
             # Which a directory is by its layout only.
