@@ -148,8 +148,8 @@ static inline int64_t to_errno(int64_t rc)
 /* path.c */
 /* Is `path`, by its text, a managed directory or below one? Relative paths are taken from dirfd. */
 bool path_is_managed(int dirfd, const char *path);
-/* The same for an open, which does not always ask for the working directory: PLFS_OPENS_PLAIN is a
- * yes, too. The path is there. */
+/* The same for an open, which does not always ask for the working directory: PLFS_OPENS_PLAIN and
+ * PLFS_OPENS_SHARED are a yes, too. The path is there. */
 int path_opens_managed(int dirfd, const char *path);
 /* Does the file have the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
 bool path_may_be_name(int dirfd, const char *path, int at_flags);

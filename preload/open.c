@@ -313,7 +313,7 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	int managed = tmpfile ? path_is_managed(dirfd, path) : path_opens_managed(dirfd, path);
 	fd = managed ? PLFS_NOT_PACKED : PLFS_NOT_MANAGED;
 	/* A name that a pack and the kernel have is the pack's. */
-	bool asked = managed && !tmpfile && managed != PLFS_OPENS_PLAIN;
+	bool asked = managed == 1 && !tmpfile;
 	if (asked)
 		fd = open_in_pack(dirfd, path, flags, mode, false);
 	if (fd != PLFS_NOT_MANAGED) {
@@ -333,7 +333,7 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 		}
 		int first = PLFS_NOT_OPENED, kind = flags & (O_CREAT | O_EXCL);
 		/* A plain file, so it is new as a rule: the others are opened once. */
-		if (kind == O_CREAT && !asked) {
+		if (kind == O_CREAT && managed == PLFS_OPENS_PLAIN) {
 			fd = open_through_door(dirfd, path, flags, mode, PLFS_PERHAPS_NEW);
 			if (fd >= 0)
 				errno = saved;

@@ -20,6 +20,11 @@ extern "C" {
 #define PLFS_OPENS_PLAIN 2
 
 /**
+ * What it says where they are known to be containers.
+ */
+#define PLFS_OPENS_SHARED 3
+
+/**
  * [`plfs_door_open`]: nobody has opened the path.
  */
 #define PLFS_NOT_OPENED -5001
@@ -78,9 +83,9 @@ int plfs_door_below_managed(int dirfd, const char *path);
 
 /**
  * [`plfs_door_below_managed`] for an open. Of a relative path a yes may be as old as a second, for
- * who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN says besides that packs need not be
- * asked before the kernel: this process has found none yet, and a new file beside the path would
- * be a plain one, as was found out half a second ago at most.
+ * who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN and PLFS_OPENS_SHARED say besides that
+ * packs need not be asked before the kernel: this process has found none yet, and what new files
+ * beside the path are it found out half a second ago at most.
  *
  * Requires:
  * `path` is NULL or a C string.

@@ -17,7 +17,8 @@ use plfs_core::store::{
     stat_of,
 };
 use plfs_core::{
-    File, NameFile, OpenOptions, Opened, Plfs, SUPERBLOCK_BYTES, Writers, is_layout, may_be_logical,
+    File, NameFile, OpenOptions, Opened, Plfs, SUPERBLOCK_BYTES, Workload, Writers, is_layout,
+    may_be_logical,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
@@ -123,10 +124,13 @@ pub unsafe extern "C" fn plfs_door_below_managed(dirfd: c_int, path: *const c_ch
 /// What [`plfs_door_opens_managed`] says of a path beside which new files are known to be plain.
 pub const PLFS_OPENS_PLAIN: c_int = 2;
 
+/// What it says where they are known to be containers.
+pub const PLFS_OPENS_SHARED: c_int = 3;
+
 /// [`plfs_door_below_managed`] for an open. Of a relative path a yes may be as old as a second, for
-/// who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN says besides that packs need not be
-/// asked before the kernel: this process has found none yet, and a new file beside the path would
-/// be a plain one, as was found out half a second ago at most.
+/// who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN and PLFS_OPENS_SHARED say besides that
+/// packs need not be asked before the kernel: this process has found none yet, and what new files
+/// beside the path are it found out half a second ago at most.
 ///
 /// # Safety
 /// `path` is NULL or a C string.
@@ -145,10 +149,13 @@ pub unsafe extern "C" fn plfs_door_opens_managed(dirfd: c_int, path: *const c_ch
             .filter(|is_managed| *is_managed),
         };
         if let Some(is_managed) = is_managed {
-            let opens_plain = is_managed
-                && here::known_for_plain(path) == Some(true)
-                && !plfs_if_there().is_some_and(|plfs| plfs.knows_packs());
-            return if opens_plain { PLFS_OPENS_PLAIN } else { c_int::from(is_managed) };
+            let known = here::known_workload(path).filter(|_| is_managed);
+            return match known {
+                Some(_) if plfs_if_there().is_some_and(|plfs| plfs.knows_packs()) => 1,
+                Some(Workload::Auto) => PLFS_OPENS_PLAIN,
+                Some(Workload::Shared) => PLFS_OPENS_SHARED,
+                _ => c_int::from(is_managed),
+            };
         }
     }
     let moves = here::moves();
@@ -451,12 +458,13 @@ pub(crate) unsafe fn open_at(
         let has_dot = at.absolute.as_os_str().as_bytes().windows(2).any(|two| two == b"/.");
         let is_layout = has_dot && at.absolute.file_name().is_some_and(is_layout);
         // Of a new file the door asks packs only where new files are not known to be plain.
-        let is_born_plain = is_known_for_plain(plfs()?, dirfd, path, &at.absolute)?
-            || plfs()?.packed_stat(&at.absolute)?.is_none()
-                && plfs()?.is_born_plain(&at.absolute, options)?;
-        if !is_born_plain && plfs()?.packed_stat(&at.absolute)?.is_some() {
-            return Ok(i64::from(PLFS_IS_PACKED));
-        }
+        let is_born_plain = match known_workload(plfs()?, dirfd, path, &at.absolute)? {
+            Some(workload) => workload == Workload::Auto,
+            None if plfs()?.packed_stat(&at.absolute)?.is_some() => {
+                return Ok(i64::from(PLFS_IS_PACKED));
+            }
+            None => plfs()?.is_born_plain(&at.absolute, options)?,
+        };
         if is_born_plain && !is_layout {
             match native(flags | libc::O_EXCL) {
                 Ok(fd) => return created_plain(fd, at, flags, options, out),
@@ -520,17 +528,18 @@ pub unsafe extern "C" fn plfs_door_open_shared(
     call(|| unsafe { open_for(path, flags, mode, Writers::Several, out) }) as c_int
 }
 
-/// Whether new files beside `path`, which leads to `at`, are plain, and no pack has it: as this
-/// process found out half a second ago at most, and finds out now. It says no once the process has
-/// found a pack.
-fn is_known_for_plain(plfs: &Plfs, dirfd: c_int, path: &Path, at: &Path) -> Result<bool> {
+/// What new files beside `path`, which leads to `at`, are, and that no pack has it: as this process
+/// found out half a second ago at most, and finds out now. `None` if packs have to be asked: files
+/// there go to one, or the process has found a pack.
+fn known_workload(plfs: &Plfs, dirfd: c_int, path: &Path, at: &Path) -> Result<Option<Workload>> {
     if dirfd != libc::AT_FDCWD || plfs.knows_packs() {
-        return Ok(false);
+        return Ok(None);
     }
-    here::is_for_plain(path.as_os_str().as_bytes(), || {
-        let is_packed = plfs.packed_stat(at)?.is_some();
-        Ok(!is_packed && plfs.is_born_plain(at, OpenOptions::read())?)
-    })
+    let workload = here::workload(path.as_os_str().as_bytes(), || match plfs.packed_stat(at)? {
+        Some(_) => Ok(Workload::Small),
+        None => plfs.workload_of(at),
+    })?;
+    Ok(Some(workload).filter(|workload| *workload != Workload::Small))
 }
 
 fn is_link_at(dir: BorrowedFd<'_>, path: &Path) -> bool {

@@ -16,6 +16,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use plfs_core::Workload;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Longest directory that is kept.
@@ -63,8 +64,8 @@ struct Dir {
     asked: u64,
     moves: u64,
     until_ns: u64,
-    /// Whether new files in it are born plain.
-    is_for_plain: bool,
+    /// What new files in it are.
+    workload: Workload,
     /// Until when it is believed to have no containers, as long as the process has made so many.
     barren: (u64, u64),
     len: usize,
@@ -76,7 +77,7 @@ impl Dir {
         asked: 0,
         moves: 0,
         until_ns: 0,
-        is_for_plain: false,
+        workload: Workload::Auto,
         barren: (0, 0),
         len: 0,
         text: [0; DIR_ROOM],
@@ -171,13 +172,13 @@ pub(crate) fn join(path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Whether new files beside `path` are born plain: what `ask` says, or said. Of a relative path as
-/// long as the working directory is believed to be what it was.
-pub(crate) fn is_for_plain<E>(
+/// What new files beside `path` are: what `ask` says, or said. Of a relative path as long as the
+/// working directory is believed to be what it was.
+pub(crate) fn workload<E>(
     path: &[u8],
-    ask: impl FnOnce() -> Result<bool, E>,
-) -> Result<bool, E> {
-    if let Some(known) = known_for_plain(path) {
+    ask: impl FnOnce() -> Result<Workload, E>,
+) -> Result<Workload, E> {
+    if let Some(known) = known_workload(path) {
         return Ok(known);
     }
     let moves = moves();
@@ -198,18 +199,18 @@ pub(crate) fn is_for_plain<E>(
         });
         let known = &mut here.dirs[place];
         known.text[..dir.len()].copy_from_slice(dir);
-        (known.len, known.is_for_plain) = (dir.len(), said);
+        (known.len, known.workload) = (dir.len(), said);
         (known.asked, known.moves, known.until_ns) = (here.asked, moves, until_ns);
         known.barren = (0, 0);
     });
     Ok(said)
 }
 
-/// What [`is_for_plain`] would say without asking.
-pub(crate) fn known_for_plain(path: &[u8]) -> Option<bool> {
+/// What [`workload`] would say without asking.
+pub(crate) fn known_workload(path: &[u8]) -> Option<Workload> {
     HERE.with(|here| {
         let here = here.try_borrow().ok()?;
-        here.known(path).map(|place| here.dirs[place].is_for_plain)
+        here.known(path).map(|place| here.dirs[place].workload)
     })
 }
 
@@ -217,12 +218,14 @@ pub(crate) fn known_for_plain(path: &[u8]) -> Option<bool> {
 /// process had `made` so many. No where nothing is known of the directory.
 pub(crate) fn is_barren(path: &[u8], made: u64, ask: impl FnOnce() -> bool) -> bool {
     let known = |here: &Here| {
-        here.known(path).map(|place| (here.dirs[place].barren, here.dirs[place].is_for_plain))
+        here.known(path).map(|place| (here.dirs[place].barren, here.dirs[place].workload))
     };
     match HERE.with(|here| here.try_borrow().ok().and_then(|here| known(&here))) {
-        None | Some((_, false)) => return false,
-        Some(((until_ns, then), _)) if then == made && now_ns() < until_ns => return true,
-        Some(_) => {}
+        Some(((until_ns, then), Workload::Auto)) if then == made && now_ns() < until_ns => {
+            return true;
+        }
+        Some((_, Workload::Auto)) => {}
+        _ => return false,
     }
     let is_barren = ask();
     if is_barren {

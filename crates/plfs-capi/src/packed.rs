@@ -186,7 +186,7 @@ unsafe fn learn_of_directory(path: *const c_char, at: &Path) {
     // SAFETY: the caller's promise.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     if let Ok(plfs) = plfs() {
-        let _ = here::is_for_plain(path, || plfs.is_born_plain(at, OpenOptions::read()));
+        let _ = here::workload(path, || plfs.workload_of(at));
     }
 }
 

@@ -104,7 +104,7 @@ struct Reader {
 }
 
 impl File {
-    pub(crate) fn new(logical: Arc<LogicalFile>, path: PathBuf, access: Access) -> File {
+    pub(crate) fn new(logical: Arc<LogicalFile>, path: &Path, access: Access) -> File {
         let reader =
             Reader { prefetch: Prefetch::new(logical.container.local), pieces: Vec::new() };
         File {

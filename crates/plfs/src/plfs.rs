@@ -380,7 +380,7 @@ impl Plfs {
             && (stat.nlink <= 1 || base::is_begun(file.as_ref(), stat))
             && let Some(logical) = self.promote(file.as_ref(), stat, path)?
         {
-            let handle = File::new(logical, path.to_path_buf(), access);
+            let handle = File::new(logical, path, access);
             if options.truncate {
                 handle.mark_written();
             }
@@ -536,7 +536,7 @@ impl Plfs {
             path,
         ));
         lock(&self.process.open).insert(key, &logical);
-        Ok((File::new(logical, path.to_path_buf(), options.access), creation))
+        Ok((File::new(logical, path, options.access), creation))
     }
 
     /// The root that a new file at `path` would have.
@@ -616,7 +616,7 @@ impl Plfs {
             if stays == NameFile::Closes {
                 logical.container.open_now();
             }
-            return Ok(Some(File::new(logical, path.to_path_buf(), access)));
+            return Ok(Some(File::new(logical, path, access)));
         }
         let (uid, gid) = (stat.uid, stat.gid);
         let (container, summary) = match self.remembered_at(path, stat) {
@@ -638,7 +638,7 @@ impl Plfs {
             // Inherited without a name: only who holds it keeps it.
             logical.hold()?;
         }
-        Ok(Some(File::new(logical, path.to_path_buf(), access)))
+        Ok(Some(File::new(logical, path, access)))
     }
 
     /// Container and summary of a superblock file with stat `stat`; `file` is opened only if they
