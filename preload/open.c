@@ -526,7 +526,9 @@ bool fd_is_owned(int fd)
  * its file is plain, it gets a descriptor that stays. */
 static void own_before_close(struct ofd *o, int fd)
 {
-	PLFS(plfs_door_own(o->file, fd));
+	/* Without a number left for it: it must not use what comes to be at this one. */
+	if (PLFS(plfs_door_own(o->file, fd)) < 0)
+		PLFS(plfs_door_own(o->file, -1));
 }
 
 /* A reader is forgotten when it is closed, unless that has to be told libplfs: of locks that go, or
@@ -584,11 +586,15 @@ static int install_copy(int fd, struct ofd *o)
 		return -1;
 	}
 	door_forget(fd);
-	if (o) {
-		/* The number that a plain file was opened with may go before this one. */
-		PLFS(plfs_door_own(o->file, fd));
-		fd_install(fd, o);
+	/* The number that a plain file was opened with may go before this one. */
+	int rc = o ? PLFS(plfs_door_own(o->file, fd)) : 0;
+	if (rc < 0) {
+		ofd_put(o);
+		RAW(SYS_close, fd);
+		return (int)to_errno(rc);
 	}
+	if (o)
+		fd_install(fd, o);
 	return fd;
 }
 
@@ -625,13 +631,17 @@ static int door_dup_to(int from, int to, int flags, bool three)
 	}
 	if (RAW(SYS_fcntl, from, (long)F_GETFD) < 0)
 		return -1;
-	struct ofd *o = ofd_get(from), *old = ofd_get(to);
+	struct ofd *o = ofd_get(from);
+	int rc = o ? PLFS(plfs_door_own(o->file, from)) : 0;
+	if (rc < 0) {
+		ofd_put(o);
+		return (int)to_errno(rc);
+	}
+	struct ofd *old = ofd_get(to);
 	if (old) {
 		own_before_close(old, to);
 		lock_drop(old, to);
 	}
-	if (o)
-		PLFS(plfs_door_own(o->file, from));
 	/* For other threads it is one step: the table never says of a placeholder that it is a
 	 * plain file. So a container is put there before the kernel does it, and taken out after.
 	 * What could make the kernel refuse is ruled out above. */

@@ -179,11 +179,13 @@ int plfs_door_is_plain(plfs_file *file);
 int plfs_door_pin(plfs_file *file, const char *why);
 
 /**
- * A handle on a plain file gets a descriptor of its own, a copy of `fd`: from now on the number
- * that it was opened with may go before the handle does.
+ * A handle that was opened on a plain file gets a descriptor of its own, a copy of `fd`: from now
+ * on the number that it was opened with may go before the handle does. Waits for calls that use
+ * that. A negative `fd`: it gets none, and what needs one fails with EBADF. Error: -EMFILE, and
+ * then nothing has changed.
  *
  * Requires:
- * `file` is a handle that uses `fd`, which is open.
+ * `file` is a handle that uses `fd`, which is open or negative.
  */
 int plfs_door_own(plfs_file *file, int fd);
 

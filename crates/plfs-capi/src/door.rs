@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::config::managed_dirs as managed_dirs_of_process;
@@ -722,18 +722,32 @@ pub unsafe extern "C" fn plfs_door_pin(file: *mut PlfsFile, why: *const c_char) 
     }) as c_int
 }
 
-/// A handle on a plain file gets a descriptor of its own, a copy of `fd`: from now on the number
-/// that it was opened with may go before the handle does.
+/// A handle that was opened on a plain file gets a descriptor of its own, a copy of `fd`: from now
+/// on the number that it was opened with may go before the handle does. Waits for calls that use
+/// that. A negative `fd`: it gets none, and what needs one fails with EBADF. Error: -EMFILE, and
+/// then nothing has changed.
 ///
 /// # Safety
-/// `file` is a handle that uses `fd`, which is open.
+/// `file` is a handle that uses `fd`, which is open or negative.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_own(file: *mut PlfsFile, fd: c_int) -> c_int {
     call(|| {
-        // SAFETY: the caller's promises.
-        let (handle, fd) = unsafe { (handle(file)?, borrow(fd)?) };
-        if !handle.owns.swap(true, Ordering::AcqRel) && handle.file.is_plain() {
-            drop(handle.file.replace_open(Arc::new(PosixFile::copy_of(fd)?)));
+        // SAFETY: the caller's promise.
+        let handle = unsafe { handle(file)? };
+        if !handle.file.was_plain() {
+            return Ok(0);
+        }
+        // Another thread that comes meanwhile waits until the number is used no more.
+        let mut owns = handle.owns.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*owns {
+            let own = match fd {
+                // SAFETY: the caller's promise.
+                0.. => PosixFile::copy_of(unsafe { borrow(fd)? })?,
+                // SAFETY: no limit lets a process have this number.
+                _ => unsafe { PosixFile::lent(c_int::MAX) },
+            };
+            drop(handle.file.replace_open(Arc::new(own)));
+            *owns = true;
         }
         Ok(0)
     }) as c_int

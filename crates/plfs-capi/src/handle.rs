@@ -3,7 +3,6 @@
 //! and what all exports on handles need: the handle, and checks of arguments.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use libc::{iovec, mode_t, size_t};
@@ -20,7 +19,7 @@ pub struct PlfsFile {
     pub(crate) lock_file: OnceLock<Arc<dyn StoreFile>>,
     pub(crate) process_lock_file: OnceLock<Arc<dyn StoreFile>>,
     /// A handle on a plain file has a descriptor of its own.
-    pub(crate) owns: AtomicBool,
+    pub(crate) owns: Mutex<bool>,
 }
 
 impl PlfsFile {
@@ -31,7 +30,7 @@ impl PlfsFile {
             position: Mutex::new(0),
             lock_file: OnceLock::new(),
             process_lock_file: OnceLock::new(),
-            owns: AtomicBool::new(false),
+            owns: Mutex::new(false),
         }))
     }
 }

@@ -24,7 +24,7 @@ use crate::process::Process;
 use crate::read::{Prefetch, fetch};
 use crate::store::{Errno, Links, Size, Stat, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError, lock};
+use crate::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError, lock};
 
 /// What a handle may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,8 +92,10 @@ impl PlainHandle {
         }
     }
 
-    fn file(&self) -> Arc<dyn StoreFile> {
-        self.file.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The open file, which stays that as long as the guard is there: it may be on a number of the
+    /// program's. Held by a thread once only.
+    fn file(&self) -> RwLockReadGuard<'_, Arc<dyn StoreFile>> {
+        self.file.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -195,7 +197,7 @@ impl File {
 
     /// Looks whether the file has a container by now; true if the handle goes on in it.
     fn look(&self, plain: &PlainHandle) -> Result<bool> {
-        let found = plain.shared().look(&plain.process, plain.file().as_ref(), &self.path)?;
+        let found = plain.shared().look(&plain.process, &**plain.file(), &self.path)?;
         Ok(self.goes_on(found))
     }
 
@@ -230,6 +232,12 @@ impl File {
         self.logical.get().is_none() && self.packed.is_none()
     }
 
+    /// Whether it was a plain file when it was opened, and a call under way may still take it for
+    /// one.
+    pub fn was_plain(&self) -> bool {
+        self.plain.is_some()
+    }
+
     /// Which file of which pack, by device and inode of the pack's name, it was opened as.
     pub fn packed_id(&self) -> Option<((u64, u64), FileId)> {
         let packed = self.packed.as_ref()?;
@@ -248,7 +256,8 @@ impl File {
     }
 
     /// For a handle on a plain file: it goes on with this open file of it, and gives the other one
-    /// back. For who lends it a descriptor that is about to be closed.
+    /// back. For who lends it a descriptor that is about to be closed: waits for the calls that use
+    /// that.
     pub fn replace_open(&self, file: Arc<dyn StoreFile>) -> Option<Arc<dyn StoreFile>> {
         let plain = self.plain.as_ref()?;
         if self.access.write {
@@ -260,7 +269,7 @@ impl File {
 
     /// The open file, if it is plain as far as this process knows.
     pub fn plain_file(&self) -> Option<Arc<dyn StoreFile>> {
-        self.plain.as_ref().filter(|_| self.is_plain()).map(PlainHandle::file)
+        self.plain.as_ref().filter(|_| self.is_plain()).map(|plain| plain.file().clone())
     }
 
     /// A plain file stays plain for ever, unless it has a container already; `why` is for people.
@@ -270,7 +279,7 @@ impl File {
         if plain.shared().is_pinned() {
             return Ok(true);
         }
-        let found = plain.shared().pin(&plain.process, plain.file().as_ref(), &self.path, why)?;
+        let found = plain.shared().pin(&plain.process, &**plain.file(), &self.path, why)?;
         Ok(!self.goes_on(found))
     }
 
@@ -497,8 +506,10 @@ impl File {
             return packed.write_at(&buf[..n], offset);
         }
         if let Some(plain) = self.plain()? {
-            let file = plain.file();
-            let written = plain.shared().write(offset, || file.write_at(&buf[..n], offset));
+            let written = {
+                let file = plain.file();
+                plain.shared().write(offset, || file.write_at(&buf[..n], offset))
+            };
             match written.at("write", &self.path)? {
                 Done::InPlace((n, is_due)) => {
                     if is_due {
@@ -671,8 +682,8 @@ impl File {
             return packed.set_len(size);
         }
         if let Some(plain) = self.plain()? {
-            let file = plain.file();
-            let found = plain.shared().set_len(&plain.process, file.as_ref(), &self.path, size)?;
+            let (shared, file) = (plain.shared(), plain.file());
+            let found = shared.set_len(&plain.process, &**file, &self.path, size)?;
             if !self.goes_on(found) {
                 return Ok(());
             }
@@ -697,7 +708,7 @@ impl File {
         if let Some(plain) = self.plain()? {
             let (shared, file) = (plain.shared(), plain.file());
             let room = (offset, length);
-            let found = shared.allocate(&plain.process, file.as_ref(), &self.path, room, size)?;
+            let found = shared.allocate(&plain.process, &**file, &self.path, room, size)?;
             if !self.goes_on(found) {
                 return Ok(());
             }
@@ -891,8 +902,8 @@ impl File {
         if let Some(plain) = self.plain()?
             && !self.look(plain)?
         {
-            let file = plain.file();
-            match plain.shared().punch(file.as_ref(), &self.path, offset, length)? {
+            let punched = plain.shared().punch(&**plain.file(), &self.path, offset, length)?;
+            match punched {
                 Done::InPlace(()) => return Ok(()),
                 Done::Left => self.must_go_on(plain)?,
             }

@@ -420,6 +420,8 @@ impl PlainFile {
                 Ok(found)
             });
             match done {
+                // Another thread has gone on, and may have put another descriptor in this place.
+                Err(_) if self.has_left() => {}
                 // A program keeps the gate shut, or there are no locks: nobody promotes it then.
                 Err(error) if is_shut(&error) => {
                     if let Found::Container(logical) =

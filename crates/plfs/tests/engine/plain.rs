@@ -5,16 +5,16 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use plfs::store::{Errno, Links, Open, PosixStore, Size, Store, Time};
+use plfs::store::{Errno, Links, LockKind, Open, PosixStore, Size, Store, StoreFile, Time};
 use plfs::{
     Config, Decision, File, Health, OpenOptions, Opened, Plfs, Severity, Workload, Writers,
     decision_of,
 };
-use plfs_testkit::{FaultStore, MemStore, Op};
+use plfs_testkit::{FaultStore, MemStore, Op, delegate_file};
 
 use crate::scratch::Scratch;
 
@@ -351,6 +351,126 @@ fn truncates_cut_the_file_wherever_its_bytes_are() {
     // What is longer than the base was cut with all that lies below.
     place.process().truncate(&place.path("f"), 3).unwrap();
     assert_eq!(place.read("f"), [0; 3]);
+}
+
+/// An open file that is something else from its next [`StoreFile::try_gate`] on.
+#[derive(Debug)]
+struct Replaced {
+    inner: Arc<dyn StoreFile>,
+    is_due: mpsc::Sender<()>,
+    is_done: Mutex<mpsc::Receiver<()>>,
+}
+
+impl StoreFile for Replaced {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> plfs::store::Result<usize> {
+        self.inner.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> plfs::store::Result<usize> {
+        self.inner.write_at(buf, offset)
+    }
+    fn stat(&self) -> plfs::store::Result<plfs::store::Stat> {
+        self.inner.stat()
+    }
+    fn set_len(&self, _: u64) -> plfs::store::Result<()> {
+        Err(Errno::BADF)
+    }
+    fn sync_data(&self) -> plfs::store::Result<()> {
+        self.inner.sync_data()
+    }
+    fn attribute(&self, name: &str) -> plfs::store::Result<Option<Vec<u8>>> {
+        self.inner.attribute(name)
+    }
+    fn try_gate(&self) -> plfs::store::Result<bool> {
+        self.is_due.send(()).unwrap();
+        self.is_done.lock().unwrap().recv().unwrap();
+        Err(Errno::BADF)
+    }
+    fn try_lock(&self, kind: LockKind) -> plfs::store::Result<bool> {
+        self.inner.try_lock(kind)
+    }
+    fn map(&self) -> plfs::store::Result<plfs::store::Bytes> {
+        self.inner.map()
+    }
+}
+
+/// Two threads of a program: while one cuts a file the other passes its descriptor on, finds that
+/// the file has a container by now, and puts a descriptor there that can only read. The cut failed
+/// with EBADF.
+#[test]
+fn a_cut_whose_descriptor_is_replaced_goes_on_in_the_container() {
+    let place = Place::new();
+    place.create("f", b"abcdef").close().unwrap();
+    let (plfs, path) = (place.process(), place.path("f"));
+    let inner = place.store().open(&path, Open::READ_WRITE).unwrap();
+    let (is_due, due) = mpsc::channel();
+    let (done, is_done) = mpsc::channel();
+    let stat = inner.stat().unwrap();
+    let file = Arc::new(Replaced { inner, is_due, is_done: Mutex::new(is_done) });
+    let options = OpenOptions { writers: Writers::Unknown, ..SEVERAL };
+    let cut = plain(plfs.opened_plain(file, &stat, &path, options).unwrap());
+    let passed = plain(plfs.open(&path, options).unwrap());
+    thread::scope(|scope| {
+        let cut = scope.spawn(move || {
+            cut.set_len(4).unwrap();
+            assert!(!cut.is_plain());
+            cut.close().unwrap();
+        });
+        due.recv().unwrap();
+        place.promote("f").close().unwrap();
+        assert!(!passed.pin("passed on").unwrap());
+        done.send(()).unwrap();
+        cut.join().unwrap();
+    });
+    passed.close().unwrap();
+    assert_eq!(place.read("f"), b"abcd");
+}
+
+/// An open file whose writes wait.
+#[derive(Debug)]
+struct Slow {
+    inner: Arc<dyn StoreFile>,
+    is_due: mpsc::Sender<()>,
+    goes_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl StoreFile for Slow {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> plfs::store::Result<usize> {
+        self.inner.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> plfs::store::Result<usize> {
+        self.is_due.send(()).unwrap();
+        self.goes_on.lock().unwrap().recv().unwrap();
+        self.inner.write_at(buf, offset)
+    }
+    delegate_file!(inner);
+}
+
+/// A thread writes through the number of a descriptor, and another one is about to close that, or
+/// to put another file there. It waited for nothing: the write went to whatever came to be there.
+#[test]
+fn a_descriptor_stays_as_long_as_a_write_uses_it() {
+    let place = Place::new();
+    place.create("f", b"abcdef").close().unwrap();
+    let (plfs, path) = (place.process(), place.path("f"));
+    let open = || place.store().open(&path, Open::READ_WRITE).unwrap();
+    let (is_due, due) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel();
+    let lent = Arc::new(Slow { inner: open(), is_due, goes_on: Mutex::new(goes_on) });
+    let options = OpenOptions { writers: Writers::Unknown, ..SEVERAL };
+    let stat = lent.stat().unwrap();
+    let file = plain(plfs.opened_plain(lent, &stat, &path, options).unwrap());
+    thread::scope(|scope| {
+        let write = scope.spawn(|| file.write_at(b"XY", 2).unwrap());
+        due.recv().unwrap();
+        let close = scope.spawn(|| drop(file.replace_open(open())));
+        thread::sleep(Duration::from_millis(20));
+        assert!(!close.is_finished());
+        go_on.send(()).unwrap();
+        write.join().unwrap();
+        close.join().unwrap();
+    });
+    file.close().unwrap();
+    assert_eq!(place.read("f"), b"abXYef");
 }
 
 /// S35. A process wrote in place, another one cut the file there, and a third one made a container
