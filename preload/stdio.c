@@ -130,11 +130,18 @@ static bool take_places(void **table)
 void stdio_take_over(void)
 {
 	static _Atomic bool done;
-	if (atomic_load_explicit(&done, memory_order_relaxed) || atomic_exchange(&done, true))
+	if (atomic_load_explicit(&done, memory_order_acquire))
 		return;
 	int saved = errno;
-	take_places(_IO_file_jumps);
-	take_places(_IO_wfile_jumps);
+	/* Who opens a file at the same time waits, and so does a fork: a container that libc takes
+	 * for a plain file would lose what is printed. */
+	fd_hold_numbers();
+	if (!atomic_load(&done)) {
+		take_places(_IO_file_jumps);
+		take_places(_IO_wfile_jumps);
+		atomic_store(&done, true);
+	}
+	fd_release_numbers();
 	errno = saved;
 }
 
