@@ -137,8 +137,11 @@ static void take_own_lock(struct description *d)
 	uint32_t found = 0;
 	if (atomic_compare_exchange_strong(&d->own_lock, &found, 1))
 		return;
+	int saved = errno;
 	while (atomic_exchange(&d->own_lock, 2) != 0)
 		RAW(SYS_futex, &d->own_lock, (long)FUTEX_WAIT_PRIVATE, 2L, NULL);
+	/* A read at the end of a file leaves it as it was: programs look there. */
+	errno = saved;
 }
 
 void description_wake(struct description *d)
