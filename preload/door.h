@@ -342,6 +342,8 @@ void kernel_writes(void);
 int make_placeholder(int fd);
 
 /* init.c */
+/* Adopts fd, which another program opened, if it is a name. */
+void adopt_passed(int fd);
 /* Commits all files and leaves their log sets; they stay usable. Nothing if there are none. */
 int64_t commit_all(void);
 void leave_process(void);

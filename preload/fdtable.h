@@ -140,6 +140,9 @@ unsigned ofd_descriptors(void);
 int64_t ofd_position(struct ofd *o, int fd);
 int ofd_set_position(struct ofd *o, int fd, int64_t position);
 
+/* Makes the position of o, at fd, the kernel's, for a program that gets the descriptor alone. */
+void fd_give_position(int fd, struct ofd *o);
+
 /* Another program is about to have our descriptors: lets it find their descriptions. */
 void fd_share_descriptions(void);
 /* That is over, in this process: descriptors of ours are closed by exec again. */

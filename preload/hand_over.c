@@ -68,10 +68,10 @@ void hand_over_all(enum shared shared, const char *why)
 
 /* --- Descriptors in messages --- */
 
-static void hand_over_sent(const struct msghdr *message)
+/* Calls `call` for each descriptor that goes with a message. */
+static void for_each_sent(const struct msghdr *message, void (*call)(int))
 {
-	if (door_thread.inside || !message || !message->msg_control || !message->msg_controllen ||
-		atomic_load(&fd_limit) == 0)
+	if (door_thread.inside || !message || !message->msg_control || !message->msg_controllen)
 		return;
 	int saved = errno;
 	struct msghdr *all = (struct msghdr *)message;
@@ -83,27 +83,60 @@ static void hand_over_sent(const struct msghdr *message)
 		for (size_t i = 0; i < count; i++) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-			struct ofd *o = fd_is_container(fd) ? ofd_get(fd) : NULL;
-			if (!o)
-				continue;
-			hand_over(fd, o, "sent to another program");
-			ofd_put(o);
+			call(fd);
 		}
 	}
 	errno = saved;
 }
 
+/* Who gets fd shares its position with us: by the kernel, as he does not have our memory. */
+static void send_descriptor(int fd)
+{
+	struct ofd *o = fd_is_container(fd) && !fd_is_reader(fd) ? ofd_get(fd) : NULL;
+	if (!o)
+		return;
+	hand_over(fd, o, "sent to another program");
+	DEFER_SIGNALS();
+	fd_give_position(fd, o);
+	ofd_put(o);
+}
+
 EXPORT ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 {
-	hand_over_sent(message);
+	if (atomic_load(&fd_limit) > 0)
+		for_each_sent(message, send_descriptor);
 	return REAL(sendmsg)(socket, message, flags);
 }
 
 EXPORT int sendmmsg(int socket, struct mmsghdr *messages, unsigned count, int flags)
 {
-	for (unsigned i = 0; messages && i < count; i++)
-		hand_over_sent(&messages[i].msg_hdr);
+	for (unsigned i = 0; atomic_load(&fd_limit) > 0 && messages && i < count; i++)
+		for_each_sent(&messages[i].msg_hdr, send_descriptor);
 	return REAL(sendmmsg)(socket, messages, count, flags);
+}
+
+static void receive_descriptor(int fd)
+{
+	DEFER_SIGNALS();
+	door_forget(fd);
+	adopt_passed(fd);
+}
+
+EXPORT ssize_t recvmsg(int socket, struct msghdr *message, int flags)
+{
+	ssize_t n = REAL(recvmsg)(socket, message, flags);
+	if (n >= 0)
+		for_each_sent(message, receive_descriptor);
+	return n;
+}
+
+EXPORT int recvmmsg(
+	int socket, struct mmsghdr *messages, unsigned count, int flags, struct timespec *limit)
+{
+	int n = REAL(recvmmsg)(socket, messages, count, flags, limit);
+	for (int i = 0; i < n; i++)
+		for_each_sent(&messages[i].msg_hdr, receive_descriptor);
+	return n;
 }
 
 /* --- The kernel as a writer --- */

@@ -108,11 +108,11 @@ static bool may_be_inherited(int fd, const struct stat *st)
 	       (S_ISREG(st->st_mode) && (description_is_tagged(fd) || was_plain(fd)));
 }
 
-/* Adopts fd, which the program before exec left open, if it is a name. Its description is that
- * program's. If there is none to be found its position is the kernel's; so is its access mode, if
- * that program took the file for a plain one. Of others, for which that program had no room, the
- * mode is not known any more. */
-static void adopt(int fd)
+/* The description of fd is that of the program before exec. If there is none to be found its
+ * position is the kernel's; so is its access mode, if who opened it took the file for a plain one.
+ * Of others, for which that program had no room, or which came in a message, the mode is not known
+ * any more. */
+void adopt_passed(int fd)
 {
 	struct stat st;
 	if (REAL(fstat)(fd, &st) < 0 || !may_be_inherited(fd, &st))
@@ -171,7 +171,7 @@ static void adopt_inherited(void)
 {
 	for_each_descriptor(look_at);
 	if (any_names)
-		for_each_descriptor(adopt);
+		for_each_descriptor(adopt_passed);
 	description_drop_unused();
 }
 

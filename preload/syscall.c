@@ -220,6 +220,11 @@ EXPORT long syscall(long number, ...)
 		return sendmsg((int)a, (const struct msghdr *)b, (int)c);
 	case SYS_sendmmsg:
 		return sendmmsg((int)a, (struct mmsghdr *)b, (unsigned)c, (int)d);
+	case SYS_recvmsg:
+		return recvmsg((int)a, (struct msghdr *)b, (int)c);
+	case SYS_recvmmsg:
+		return recvmmsg(
+			(int)a, (struct mmsghdr *)b, (unsigned)c, (int)d, (struct timespec *)e);
 	case SYS_chdir:
 		return chdir((const char *)a);
 	case SYS_getcwd:

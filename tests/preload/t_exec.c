@@ -215,9 +215,42 @@ static void sent(void)
 		R(strcmp(c, "message"));
 		head = CMSG_FIRSTHDR(&got);
 		R(head != NULL);
-		if (head)
-			close(*(int *)CMSG_DATA(head));
+		if (!head)
+			continue;
+		/* It is a copy: position and all. */
+		int copy = *(int *)CMSG_DATA(head);
+		char text[4] = "";
+		R(lseek(fd, 1, SEEK_SET));
+		R(read(copy, text, 3));
+		puts(text);
+		R(lseek(fd, 0, SEEK_CUR));
+		struct stat st;
+		R(fstat(copy, &st));
+		R(st.st_size);
+		R(pwrite(copy, "abc", 3, 12));
+		R(close(copy));
 	}
+	R(lseek(fd, 0, SEEK_SET));
+	/* Another process gets it. */
+	pid_t pid = fork();
+	if (pid == 0) {
+		close(fd);
+		char room[CMSG_SPACE(sizeof(int))] = "", text[4] = "";
+		struct mmsghdr got = {{.msg_iov = &into,
+			.msg_iovlen = 1,
+			.msg_control = room,
+			.msg_controllen = sizeof room}};
+		R(recvmmsg(both[1], &got, 1, 0, NULL));
+		int copy = *(int *)CMSG_DATA(CMSG_FIRSTHDR(&got.msg_hdr));
+		R(read(copy, text, 3));
+		R(strcmp(text, "012"));
+		R(pwrite(copy, "xyz", 3, 20));
+		R(close(copy));
+		fflush(stdout);
+		_exit(0);
+	}
+	R(sendmmsg(both[0], many, 1, 0));
+	R(reap(pid));
 	R(read(fd, c, 3));
 	R(write(fd, "345", 3));
 	close(fd);

@@ -56,6 +56,7 @@ int main(void)
 	R(open("a/b", O_CREAT | O_RDWR, 0600));
 	R(open("a", O_RDONLY | O_DIRECTORY));
 	R(open(".", O_RDWR));
+	R(open(".", O_RDONLY | O_CREAT, 0600));
 	R(open("nodir/x", O_CREAT | O_RDWR, 0600));
 	R(open("", O_RDONLY));
 	R(open(NULL, O_RDONLY));

@@ -6,7 +6,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use libc::{gid_t, mode_t, uid_t};
@@ -561,6 +560,9 @@ fn existing(
     let stat = opened.stat()?;
     let (regular, access, truncate) =
         (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
+    if stat.kind == Kind::Dir && flags & libc::O_CREAT != 0 {
+        return Err(Errno::ISDIR.into());
+    }
     if may_be_logical(&stat) || access.write || truncate {
         at.ask()?;
     }
