@@ -216,6 +216,9 @@ bool packed_utimens(
 	int dirfd, const char *path, const struct timespec times[2], int at_flags, int *rc);
 /* Is it a name of a pack, or does it lead to one? */
 bool path_is_packed(int dirfd, const char *path, int at_flags);
+/* The same where the kernel has found nothing (ENOENT), for who says what is wrong with a name:
+ * below a file of a pack errno is ENOTDIR then. */
+bool path_is_unknown(int dirfd, const char *path, int at_flags);
 /* Who makes a name? */
 enum maker {
 	/* The kernel. */

@@ -516,7 +516,7 @@ EXPORT int unlinkat(int dirfd, const char *path, int flags)
 			}
 			errno = failed;
 		}
-		if (rc < 0 && errno == ENOENT && path_is_packed(dirfd, path, AT_SYMLINK_NOFOLLOW))
+		if (rc < 0 && path_is_unknown(dirfd, path, AT_SYMLINK_NOFOLLOW))
 			errno = ENOTDIR;
 		if (rc == 0 || (errno != ENOTEMPTY && errno != EEXIST) || door_thread.inside)
 			return rc;

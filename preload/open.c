@@ -291,8 +291,8 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 		fd = REAL(openat)(dirfd, path, flags, mode);
 		FLAT_AFTER(-1, fd, dirfd, path, links, door_openat(AT_FDCWD, at, flags, mode));
 		/* A file of a pack has no inode that O_PATH could name. */
-		if (fd < 0 && errno == ENOENT &&
-			path_is_packed(dirfd, path, flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0))
+		if (fd < 0 &&
+			path_is_unknown(dirfd, path, flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0))
 			errno = flags & O_DIRECTORY ? ENOTDIR : EOPNOTSUPP;
 		return fd;
 	}

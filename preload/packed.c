@@ -112,10 +112,14 @@ enum maker maker_of(int dirfd, const char *path)
 	return said == PLFS_IS_FLAT || flat_is_known() ? MADE_BY_PLFS : MADE_BY_KERNEL;
 }
 
-/* Did the kernel find nothing where a pack has a name, or a link leads to one? */
-static bool is_unknown(int dirfd, const char *path, int at_flags)
+bool path_is_unknown(int dirfd, const char *path, int at_flags)
 {
-	return errno == ENOENT && path_is_packed(dirfd, path, at_flags);
+	if (errno != ENOENT)
+		return false;
+	int rc = -1, said = ON_NAME(path, plfs_door_packed_is(dirfd, path, at_flags));
+	if (is_packed(said, ENOENT, &rc) && rc < 0 && errno != ENOTDIR)
+		errno = ENOENT;
+	return rc == 0;
 }
 
 static int fail(int error)
@@ -249,7 +253,7 @@ EXPORT ssize_t readlinkat(int dirfd, const char *restrict path, char *restrict b
 	}
 	if (rc > 0)
 		return flat_link_text(buf, rc, n);
-	return rc < 0 && is_unknown(dirfd, path, AT_SYMLINK_NOFOLLOW) ? fail(EINVAL) : rc;
+	return rc < 0 && path_is_unknown(dirfd, path, AT_SYMLINK_NOFOLLOW) ? fail(EINVAL) : rc;
 }
 
 EXPORT ssize_t readlink(const char *restrict path, char *restrict buf, size_t n)
@@ -262,7 +266,7 @@ EXPORT DIR *opendir(const char *path)
 	FLAT_FIRST(NULL, AT_FDCWD, path, PLFS_PLACE_FOLLOW, opendir(at));
 	DIR *dir = REAL(opendir)(path);
 	FLAT_AFTER(NULL, dir, AT_FDCWD, path, PLFS_PLACE_FOLLOW, opendir(at));
-	if (!dir && is_unknown(AT_FDCWD, path, 0))
+	if (!dir && path_is_unknown(AT_FDCWD, path, 0))
 		errno = ENOTDIR;
 	return dir;
 }
@@ -276,15 +280,16 @@ EXPORT DIR *opendir(const char *path)
 		FLAT_FIRST(-1, AT_FDCWD, path, PLFS_PLACE_FOLLOW, name(at given)); \
 		result rc = REAL(name)(path given); \
 		FLAT_AFTER(-1, rc, AT_FDCWD, path, PLFS_PLACE_FOLLOW, name(at given)); \
-		return rc < 0 && is_unknown(AT_FDCWD, path, 0) ? (on_packed) : rc; \
+		return rc < 0 && path_is_unknown(AT_FDCWD, path, 0) ? (on_packed) : rc; \
 	} \
 	EXPORT result l##name(const char *path declared) \
 	{ \
 		FLAT_FIRST(-1, AT_FDCWD, path, 0, l##name(at given)); \
 		result rc = REAL(l##name)(path given); \
 		FLAT_AFTER(-1, rc, AT_FDCWD, path, 0, l##name(at given)); \
-		return rc < 0 && is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? (on_packed) \
-										 : rc; \
+		return rc < 0 && path_is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) \
+			       ? (on_packed) \
+			       : rc; \
 	} \
 	EXPORT result f##name(int fd declared) \
 	{ \

@@ -106,7 +106,7 @@ static int chdir_at(const char *path)
 EXPORT int chdir(const char *path)
 {
 	int rc = chdir_at(path);
-	if (rc < 0 && errno == ENOENT && path_is_packed(AT_FDCWD, path, 0))
+	if (rc < 0 && path_is_unknown(AT_FDCWD, path, 0))
 		errno = ENOTDIR;
 	plfs_door_moved();
 	return rc;

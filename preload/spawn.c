@@ -170,7 +170,7 @@ static int exec_again(const char *path, char *const argv[], char *const envp[])
 {
 	if (errno == ENOENT && path_is_flat(AT_FDCWD, path) == 1)
 		return access(path, X_OK) < 0 ? -1 : exec_program(path, argv, envp);
-	if (errno == ENOENT && path_is_packed(AT_FDCWD, path, 0))
+	if (path_is_unknown(AT_FDCWD, path, 0))
 		errno = access(path, X_OK) < 0 ? EACCES : ENOEXEC;
 	if (errno != ENOEXEC || !path_is_container(path))
 		return -1;

@@ -26,7 +26,7 @@ static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size
 		return -1;
 	}
 	long fd = RAW(SYS_openat2, dirfd, path, how, size);
-	if (fd < 0 && errno == ENOENT && path_is_packed(dirfd, path, 0)) {
+	if (fd < 0 && path_is_unknown(dirfd, path, 0)) {
 		errno = EOPNOTSUPP;
 		return -1;
 	}

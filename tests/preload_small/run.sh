@@ -147,8 +147,10 @@ for path in "s/f", "s/f/":
     refused(errno.EEXIST, os.mknod, path, stat.S_IFIFO | 0o600)
     refused(errno.EEXIST, os.symlink, "x", path)
 # Below a file there is nothing.
-for call in os.stat, os.lstat, os.mkdir, os.unlink, os.statvfs:
+for call in os.stat, os.lstat, os.mkdir, os.unlink, os.statvfs, os.rmdir, os.readlink, os.listdir, os.chdir:
     refused(errno.ENOTDIR, call, "s/f/x")
+for names in ("s/f/x", "s/y"), ("s/f", "s/f/x"), ("../try.py", "s/f/x"), ("s/f/x", "y"):
+    refused(errno.ENOTDIR, os.rename, *names)
 for flags in os.O_RDONLY, os.O_CREAT | os.O_WRONLY, os.O_CREAT | os.O_EXCL | os.O_WRONLY:
     refused(errno.ENOTDIR, os.open, "s/f/x", flags)
 refused(errno.ENOTDIR, os.chdir, "s/f")

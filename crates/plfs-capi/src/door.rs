@@ -992,6 +992,10 @@ pub unsafe extern "C" fn plfs_door_rename(
             return flat::rename((&from, old), (&to, new), flags);
         }
         let (source, target) = (plfs()?.packed_stat(&from)?, plfs()?.packed_stat(&to)?);
+        if plfs()?.knows_packs() {
+            must_not_lead_through_file(&from)?;
+            must_not_lead_through_file(&to)?;
+        }
         if source.is_some() || target.is_some() {
             return rename_packed((&from, source), (&to, target), flags);
         }
