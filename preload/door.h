@@ -170,12 +170,38 @@ int door_adopt(int fd, int flags, struct description *shared, bool is_new);
 struct ofd *door_detach(int fd);
 /* Makes the reader at fd, which the table has as `reader`, an entry like any. False: it cannot. */
 bool door_describe_reader(int fd, struct ofd *reader);
-/* Is a reader's file plain still? A look, as a handle has it: one call. */
-bool door_reader_is_plain(int fd);
+/* Is the file of a reader or a writer plain still? A look, as a handle has it: one call. */
+bool door_is_plain(int fd);
+/* Before the first entry of the table. */
+void door_begin_table(void);
+/* Is there room for what reads and writes of the open files will need, behind fd? */
+bool door_has_room(int fd);
+/* On other file systems libplfs counts who has a plain file open. */
+bool door_is_local(int fd, dev_t dev);
 /* Is it one of our own descriptors? The program did not open it and must not close it. */
 bool fd_is_owned(int fd);
 /* Removes the entry of a descriptor that libc replaced without calling a wrapper. */
 void door_forget(int fd);
+
+/* writers.c */
+/* May an open of this path, beside which new files are plain, make a writer? */
+bool writer_may_be(const char *path, int flags);
+/* Makes a new file; EEXIST if there is anything. */
+int writer_create(const char *path, int flags, mode_t mode);
+/* write, or with an offset pwrite; lseek; and what comes before close. False: fd is no writer, or
+ * it must be something else for that, and nothing is done. */
+bool writer_write(int fd, const void *buf, size_t n, const off_t *offset, ssize_t *done);
+bool writer_seek(int fd, off_t offset, int whence, off_t *at);
+bool writer_close(int fd);
+/* Makes the writer at fd an entry like any, or all there are. False: it cannot. */
+bool writer_describe(int fd, struct ofd *entry);
+void writers_describe(void);
+/* The same, for good. */
+void writers_end(void);
+/* Its number is another file's. */
+void writer_forget(struct ofd *entry);
+/* What was written, and the entries of the node's table, are the parent's. */
+void writers_after_fork_in_child(void);
 
 /* io.c: on a description; >= 0 or a negative errno. Handlers of signals wait. */
 ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n);
@@ -341,6 +367,7 @@ void hand_over_all(enum shared shared, const char *why);
 void hand_over_new(int fd, struct ofd *o);
 /* It does, from now on. */
 void kernel_writes(void);
+bool kernel_is_writer(void);
 /* Puts a descriptor that cannot write over fd. 0, or a negative errno. */
 int make_placeholder(int fd);
 

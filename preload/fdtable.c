@@ -124,6 +124,11 @@ struct ofd *ofd_get(int fd)
 				return NULL;
 			continue;
 		}
+		if (entry_is_writer(o)) {
+			if (!writer_describe(fd, o))
+				return NULL;
+			continue;
+		}
 		int refs = atomic_load(&o->refs);
 		while (refs > 0 && !atomic_compare_exchange_weak(&o->refs, &refs, refs + 1))
 			;
@@ -141,7 +146,7 @@ struct ofd *ofd_get(int fd)
 
 bool fd_is_packed(int fd)
 {
-	bool may_be = fd_is_container(fd) && !fd_is_reader(fd) && !door_thread.inside;
+	bool may_be = fd_is_container(fd) && !fd_is_marked(fd) && !door_thread.inside;
 	struct ofd *o = may_be ? ofd_get(fd) : NULL;
 	bool yes = o && o->is_packed;
 	if (o)
@@ -169,22 +174,29 @@ static void raise_limit(int fd)
 /* What was in the table, if there is a reference to be given back. */
 static struct ofd *with_reference(struct ofd *was)
 {
-	return entry_is_reader(was) ? NULL : was;
+	if (entry_is_writer(was))
+		writer_forget(was);
+	return entry_is_marked(was) ? NULL : was;
+}
+
+void fd_install_marked(int fd, struct ofd *entry)
+{
+	raise_limit(fd);
+	struct ofd *stale = with_reference(atomic_exchange(&fd_table[fd], entry));
+	if (stale)
+		ofd_put(stale);
 }
 
 void fd_install_reader(int fd)
 {
 	static _Atomic uintptr_t number = 1;
-	raise_limit(fd);
 	uintptr_t reader = atomic_fetch_add_explicit(&number, 2, memory_order_relaxed);
-	struct ofd *stale = with_reference(atomic_exchange(&fd_table[fd], (struct ofd *)reader));
-	if (stale)
-		ofd_put(stale);
+	fd_install_marked(fd, (struct ofd *)reader);
 }
 
-bool fd_replace_reader(int fd, struct ofd *reader, struct ofd *o)
+bool fd_replace(int fd, struct ofd *marked, struct ofd *o)
 {
-	bool done = atomic_compare_exchange_strong(&fd_table[fd], &reader, o);
+	bool done = atomic_compare_exchange_strong(&fd_table[fd], &marked, o);
 	if (done && o)
 		atomic_fetch_add(&fd_installs, 1);
 	return done;

@@ -57,6 +57,20 @@ static inline bool entry_is_reader(const struct ofd *o)
 	return (uintptr_t)o & 1;
 }
 
+/* An entry with this mark and no other is a **writer** (writers.c). */
+#define ENTRY_WRITER 2
+#define ENTRY_MARKS 3
+
+static inline bool entry_is_writer(const struct ofd *o)
+{
+	return ((uintptr_t)o & ENTRY_MARKS) == ENTRY_WRITER;
+}
+
+static inline bool entry_is_marked(const struct ofd *o)
+{
+	return (uintptr_t)o & ENTRY_MARKS;
+}
+
 /* Is fd a container, or a plain file that may become one? Without taking a reference. */
 static inline bool fd_is_container(int fd)
 {
@@ -72,11 +86,25 @@ static inline bool fd_is_reader(int fd)
 	       entry_is_reader(atomic_load_explicit(&fd_table[fd], memory_order_acquire));
 }
 
-/* Makes fd, which is in no entry, a reader. */
-void fd_install_reader(int fd);
+static inline bool fd_is_writer(int fd)
+{
+	return (unsigned)fd < FD_TABLE_LEN &&
+	       entry_is_writer(atomic_load_explicit(&fd_table[fd], memory_order_acquire));
+}
 
-/* Puts o, or NULL, where a reader is. False: it is none any more. */
-bool fd_replace_reader(int fd, struct ofd *reader, struct ofd *o);
+/* Is fd a reader or a writer? */
+static inline bool fd_is_marked(int fd)
+{
+	return (unsigned)fd < FD_TABLE_LEN &&
+	       entry_is_marked(atomic_load_explicit(&fd_table[fd], memory_order_acquire));
+}
+
+/* Makes fd, which is in no entry, a reader; or another entry with a mark. */
+void fd_install_reader(int fd);
+void fd_install_marked(int fd, struct ofd *entry);
+
+/* Puts o, or NULL, where an entry with a mark is. False: that is not there any more. */
+bool fd_replace(int fd, struct ofd *marked, struct ofd *o);
 
 /* Is fd a file of a pack? */
 bool fd_is_packed(int fd);

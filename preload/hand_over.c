@@ -150,9 +150,14 @@ void kernel_writes(void)
 	errno = saved;
 }
 
+bool kernel_is_writer(void)
+{
+	return atomic_load(&writes_unseen);
+}
+
 void hand_over_new(int fd, struct ofd *o)
 {
-	if (atomic_load_explicit(&writes_unseen, memory_order_relaxed))
+	if (kernel_is_writer())
 		hand_over(fd, o, "written by libaio or io_uring");
 }
 

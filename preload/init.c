@@ -39,6 +39,7 @@ int64_t commit_all(void)
 	if (door_thread.inside || atomic_load(&fd_limit) == 0)
 		return 0;
 	int saved = errno;
+	writers_describe();
 	int64_t rc = PLFS(plfs_commit_all());
 	to_errno(rc);
 	errno = saved;
@@ -49,9 +50,17 @@ void leave_process(void)
 {
 	if (door_thread.inside || atomic_load(&fd_limit) == 0)
 		return;
+	writers_describe();
 	int64_t rc = PLFS(plfs_exit());
 	tell_loss(rc);
 	to_errno(rc);
+}
+
+static void leave_at_exit(void)
+{
+	if (!door_thread.inside)
+		writers_end();
+	leave_process();
 }
 
 static void before_fork(void)
@@ -68,6 +77,7 @@ static void after_fork(void);
 static void after_fork_in_child(void)
 {
 	description_after_fork_in_child();
+	writers_after_fork_in_child();
 	after_fork();
 }
 
@@ -189,7 +199,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	debug = d && *d && strcmp(d, "0") != 0;
 	PLFS_ALWAYS((plfs_door_umask(-1), 0));
 	own_stack_start();
-	PLFS_ALWAYS((plfs_door_at_exit(leave_process), 0));
+	PLFS_ALWAYS((plfs_door_at_exit(leave_at_exit), 0));
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 	flat_start();
 	adopt_inherited();

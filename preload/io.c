@@ -268,6 +268,13 @@ static bool was_replaced(int fd)
 		} \
 	} while (0)
 
+/* The answer where a reader or a writer cannot be made an entry like others. */
+static ssize_t no_entry(void)
+{
+	errno = ENOMEM;
+	return -1;
+}
+
 /* The slow part of each call: fd was a container a moment ago. `plain` is what libc does if it no
  * longer is; it may wait, so handlers of signals do not. A position that is the kernel's cannot be
  * had any more when another thread has put another file at fd: then the call is that one's. */
@@ -278,7 +285,8 @@ static bool was_replaced(int fd)
 			defer(); \
 			if (door_thread.inside || !(o = ofd_get(fd))) { \
 				resume(); \
-				return plain; \
+				return !door_thread.inside && fd_is_marked(fd) ? no_entry() \
+									       : plain; \
 			} \
 			__auto_type rc_ = (call); \
 			ofd_put(o); \
@@ -346,14 +354,7 @@ static bool read_in_place(int fd, ssize_t done, size_t n, unsigned installs)
 		return true;
 	if ((size_t)done == n && plfs_door_uses_bases() == 0)
 		return true;
-	return installs == atomic_load(&fd_installs) && door_reader_is_plain(fd);
-}
-
-/* The answer where a reader cannot be made an entry. */
-static ssize_t no_entry(void)
-{
-	errno = ENOMEM;
-	return -1;
+	return installs == atomic_load(&fd_installs) && door_is_plain(fd);
 }
 
 EXPORT ssize_t read(int fd, void *buf, size_t n)
@@ -364,8 +365,7 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 						  : REAL(read)(fd, buf, n);
 		return read_placeholder(installs, done) ? read(fd, buf, n) : done;
 	}
-	bool is_reader = fd_is_reader(fd);
-	if (is_reader) {
+	if (fd_is_reader(fd)) {
 		size_t most = n > MOVE_MAX ? MOVE_MAX : n;
 		ssize_t done = REAL(read)(fd, buf, most);
 		if (door_thread.inside || read_in_place(fd, done, most, installs))
@@ -374,14 +374,16 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 			RAW(SYS_lseek, (long)fd, (long)-done, (long)SEEK_CUR);
 	}
 	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
-	IO_ON_CONTAINER(fd, is_reader && fd_is_reader(fd) ? no_entry() : read(fd, buf, n),
-		ofd_readv(o, fd, &iov, 1));
+	IO_ON_CONTAINER(fd, read(fd, buf, n), ofd_readv(o, fd, &iov, 1));
 }
 ALIAS(read, __read);
 
 EXPORT ssize_t write(int fd, const void *buf, size_t n)
 {
 	WRITE_IF_PLAIN(fd, REAL(write)(fd, buf, n));
+	ssize_t done;
+	if (writer_write(fd, buf, n, NULL, &done))
+		return done;
 	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
 	IO_ON_CONTAINER(fd, write(fd, buf, n), ofd_writev(o, fd, &iov, 1, 0));
 }
@@ -390,8 +392,7 @@ ALIAS(write, __write);
 EXPORT ssize_t pread(int fd, void *buf, size_t n, off_t offset)
 {
 	READ_IF_PLAIN(fd, REAL(pread)(fd, buf, n, offset));
-	bool is_reader = fd_is_reader(fd);
-	if (is_reader) {
+	if (fd_is_reader(fd)) {
 		unsigned installs = atomic_load(&fd_installs);
 		size_t most = n > MOVE_MAX ? MOVE_MAX : n;
 		ssize_t done = REAL(pread)(fd, buf, most, offset);
@@ -399,8 +400,7 @@ EXPORT ssize_t pread(int fd, void *buf, size_t n, off_t offset)
 			return done;
 	}
 	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
-	IO_ON_CONTAINER(fd, is_reader && fd_is_reader(fd) ? no_entry() : pread(fd, buf, n, offset),
-		ofd_preadv(o, &iov, 1, offset));
+	IO_ON_CONTAINER(fd, pread(fd, buf, n, offset), ofd_preadv(o, &iov, 1, offset));
 }
 ALIAS(pread, __pread64);
 ALIAS(pread, pread64);
@@ -408,6 +408,9 @@ ALIAS(pread, pread64);
 EXPORT ssize_t pwrite(int fd, const void *buf, size_t n, off_t offset)
 {
 	WRITE_IF_PLAIN(fd, REAL(pwrite)(fd, buf, n, offset));
+	ssize_t done;
+	if (writer_write(fd, buf, n, &offset, &done))
+		return done;
 	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
 	IO_ON_CONTAINER(fd, pwrite(fd, buf, n, offset), ofd_pwritev(o, fd, &iov, 1, offset, 0));
 }
@@ -511,8 +514,11 @@ EXPORT off_t lseek(int fd, off_t offset, int whence)
 	if (!fd_is_container(fd))
 		return REAL(lseek)(fd, offset, whence);
 	if (fd_is_reader(fd) && (whence == SEEK_SET || whence == SEEK_CUR || door_thread.inside ||
-					door_reader_is_plain(fd)))
+					door_is_plain(fd)))
 		return REAL(lseek)(fd, offset, whence);
+	off_t at;
+	if (!door_thread.inside && writer_seek(fd, offset, whence, &at))
+		return at;
 	ON_CONTAINER(fd, REAL(lseek)(fd, offset, whence), ofd_lseek(o, fd, offset, whence));
 }
 ALIAS(lseek, __lseek);
@@ -633,7 +639,7 @@ ALIAS(posix_fallocate, posix_fallocate64);
 /* The placeholder's pages are not the file's, so advice is not passed to the kernel. */
 static bool has_no_pages(int fd)
 {
-	bool may_be = fd_is_container(fd) && !fd_is_reader(fd) && !door_thread.inside;
+	bool may_be = fd_is_container(fd) && !fd_is_marked(fd) && !door_thread.inside;
 	struct ofd *o = may_be ? ofd_get(fd) : NULL;
 	bool none = o && !OFD_IS_PLAIN(o);
 	if (o)

@@ -220,7 +220,8 @@ EXPORT int fcntl(int fd, int command, ...)
 	struct ofd *o;
 	bool of_flags = command == F_GETFL || command == F_SETFL || command == F_GETFD ||
 			command == F_SETFD;
-	if (!fd_is_container(fd) || door_thread.inside || (of_flags && fd_is_reader(fd)))
+	if (!fd_is_container(fd) || door_thread.inside ||
+		(of_flags && (fd_is_reader(fd) || (command != F_SETFL && fd_is_writer(fd)))))
 		return REAL(fcntl)(fd, command, argument);
 	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
 		return door_dup_at_least(fd, command, (int)(intptr_t)argument);
@@ -354,7 +355,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 	}
 	struct ofd *o;
 	if (!fd_is_container(fd) || door_thread.inside ||
-		(fd_is_reader(fd) && request != FIONREAD) || !(o = ofd_get(fd)))
+		(fd_is_marked(fd) && source < 0 && request != FIONREAD) || !(o = ofd_get(fd)))
 		return REAL(ioctl)(fd, request, argument);
 	/* The position of a plain file is kept here, too. */
 	if (request != FIONREAD && OFD_IS_PLAIN(o)) {

@@ -33,7 +33,7 @@ static int not_there(void)
 EXPORT int fstat(int fd, struct stat *st)
 {
 	struct ofd *o;
-	if (!fd_is_container(fd) || fd_is_reader(fd) || door_thread.inside || !(o = ofd_get(fd)))
+	if (!fd_is_container(fd) || fd_is_marked(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return fix_stat(REAL(fstat)(fd, st), fd, NULL, AT_EMPTY_PATH, st);
 	if (OFD_IS_PLAIN(o)) {
 		ofd_put(o);

@@ -6,8 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Before the first entry of the table. */
-static void begin_table(void)
+void door_begin_table(void)
 {
 	if (atomic_load(&fd_limit) == 0) {
 		DEFER_SIGNALS();
@@ -30,12 +29,15 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
 		errno = fd < FD_TABLE_LEN ? ENOMEM : EMFILE;
 		return -1;
 	}
-	begin_table();
+	door_begin_table();
 	/* Who reads it as if it were plain, because dup2 has just put it there, is at its end. */
 	if (is_new && !OFD_IS_PLAIN(o))
 		RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
 	hand_over_new(fd, o);
 	fd_install(fd, o);
+	/* Descriptors of one file know of each other in libplfs. */
+	if ((ofd_flags(o) & O_ACCMODE) != O_RDONLY)
+		writers_describe();
 	return fd;
 }
 
@@ -51,8 +53,7 @@ static unsigned spare_descriptors(void)
 	return LOG_DESCRIPTORS + ofd_descriptors();
 }
 
-/* Is there room for what reads and writes of the open files will need, behind fd? */
-static bool has_room(int fd)
+bool door_has_room(int fd)
 {
 	return fd < FEW_DESCRIPTORS ||
 	       PLFS_ALWAYS(plfs_door_has_room(fd, spare_descriptors())) != 0;
@@ -70,7 +71,7 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	/* Without room for the descriptors that reads and writes of the open files will need, every
 	 * write would fail where the open had not. Of a file of a pack libplfs has counted before
 	 * it made or cut it. */
-	if (fd >= 0 && !fd_is_packed(fd) && !has_room(fd)) {
+	if (fd >= 0 && !fd_is_packed(fd) && !door_has_room(fd)) {
 		door_close(fd);
 		errno = EMFILE;
 		return -1;
@@ -78,16 +79,16 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	return fd;
 }
 
-/* On other file systems libplfs counts who has a plain file open. */
-static bool is_local(int fd, dev_t dev)
+bool door_is_local(int fd, dev_t dev)
 {
-	static _Atomic dev_t known;
-	if (atomic_load_explicit(&known, memory_order_relaxed) == dev)
-		return true;
-	if (PLFS(plfs_door_is_local(fd, dev)) != 1)
-		return false;
-	atomic_store_explicit(&known, dev, memory_order_relaxed);
-	return true;
+	static _Atomic dev_t known[2];
+	for (int yes = 0; yes < 2; yes++)
+		if (atomic_load_explicit(&known[yes], memory_order_relaxed) == dev)
+			return yes;
+	int yes = PLFS(plfs_door_is_local(fd, dev));
+	if (yes >= 0)
+		atomic_store_explicit(&known[yes], dev, memory_order_relaxed);
+	return yes == 1;
 }
 
 /* fd was opened for reading only, in a managed directory. True: its file is plain, and fd a reader.
@@ -97,9 +98,9 @@ static bool is_new_reader(int fd)
 	struct stat st;
 	/* Not libc's fstat, which on some versions is a stat of an empty path, and dearer. */
 	if (fd >= FD_TABLE_LEN || RAW(SYS_fstat, (long)fd, &st) < 0 || !S_ISREG(st.st_mode) ||
-		stat_may_be_name(&st) || !is_local(fd, st.st_dev) || !has_room(fd))
+		stat_may_be_name(&st) || !door_is_local(fd, st.st_dev) || !door_has_room(fd))
 		return false;
-	begin_table();
+	door_begin_table();
 	fd_install_reader(fd);
 	return true;
 }
@@ -114,13 +115,13 @@ bool door_describe_reader(int fd, struct ofd *reader)
 		!(o = ofd_new(file, flags, POSITION_IN_KERNEL)))
 		PLFS(plfs_close(file));
 	/* Another thread may have been faster, or have closed it. */
-	if (o && !fd_replace_reader(fd, reader, o))
+	if (o && !fd_replace(fd, reader, o))
 		ofd_put(o);
 	errno = saved;
 	return o;
 }
 
-bool door_reader_is_plain(int fd)
+bool door_is_plain(int fd)
 {
 	int saved = errno;
 	bool yes = RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) < 0 &&
@@ -298,7 +299,8 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	}
 	if (!path_is_there(path))
 		return -1;
-	if (path_is_hidden(dirfd, path)) {
+	/* Most names begin with something else, and that is soon seen. */
+	if (strchr(path, '.') && path_is_hidden(dirfd, path)) {
 		errno = flags & O_CREAT ? EPERM : ENOENT;
 		return -1;
 	}
@@ -332,8 +334,17 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 			return fd;
 		}
 		int first = PLFS_NOT_OPENED, kind = flags & (O_CREAT | O_EXCL);
+		bool is_made = managed == PLFS_OPENS_PLAIN && writer_may_be(path, flags);
+		if (is_made) {
+			fd = writer_create(path, flags, mode);
+			if (fd >= 0)
+				errno = saved;
+			if (fd >= 0 || errno != EEXIST || kind != O_CREAT)
+				return fd;
+			fd = PLFS_NOT_PACKED;
+		}
 		/* A plain file, so it is new as a rule: the others are opened once. */
-		if (kind == O_CREAT && managed == PLFS_OPENS_PLAIN) {
+		if (kind == O_CREAT && managed == PLFS_OPENS_PLAIN && !is_made) {
 			fd = open_through_door(dirfd, path, flags, mode, PLFS_PERHAPS_NEW);
 			if (fd >= 0)
 				errno = saved;
@@ -537,7 +548,7 @@ static bool close_reader(int fd)
 {
 	struct ofd *reader = atomic_load_explicit(&fd_table[fd], memory_order_acquire);
 	if (!locks_are_used() && plfs_door_uses_bases() == 0 && entry_is_reader(reader))
-		return fd_replace_reader(fd, reader, NULL);
+		return fd_replace(fd, reader, NULL);
 	struct ofd *o = ofd_get(fd);
 	if (o)
 		ofd_put(o);
@@ -548,7 +559,7 @@ int door_close(int fd)
 {
 	if (door_thread.inside)
 		return (int)RAW(SYS_close, (long)fd);
-	if (fd_is_reader(fd) && close_reader(fd))
+	if ((fd_is_reader(fd) && close_reader(fd)) || (fd_is_writer(fd) && writer_close(fd)))
 		return REAL(close)(fd);
 	DEFER_SIGNALS();
 	listing_forget(fd);

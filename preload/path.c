@@ -33,7 +33,11 @@ int path_opens_managed(int dirfd, const char *path)
 {
 	int saved = errno;
 	know_managed();
-	int how = PLFS_ALWAYS(plfs_door_opens_managed(dirfd, path));
+	signals_defer_io();
+	door_thread.inside++;
+	int how = plfs_door_opens_managed(dirfd, path);
+	door_thread.inside--;
+	signals_resume_io();
 	errno = saved;
 	return how;
 }

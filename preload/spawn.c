@@ -211,6 +211,7 @@ static int exec_at(int dirfd, const char *path, char *const argv[], char *const 
 static void before_fork(void)
 {
 	_IO_list_lock();
+	writers_describe();
 	description_before_fork();
 }
 

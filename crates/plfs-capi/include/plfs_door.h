@@ -41,6 +41,11 @@ extern "C" {
 #define PLFS_NOT_MANAGED -5000
 
 /**
+ * Bytes after which who writes in place looks.
+ */
+#define PLFS_LOOK_BYTES (1 << 20)
+
+/**
  * What [`plfs_door_hidden`] says of a directory's `.plfs`, and of its layout.
  */
 #define PLFS_HIDDEN_STORE 1
@@ -70,6 +75,58 @@ extern "C" {
  * Length of a superblock file: the st_size that the system gives for every PLFS file.
  */
 #define PLFS_SUPER_BYTES 4093
+
+/**
+ * A plain file that the preload library has made, and writes in place without a handle: by the
+ * rules of one (docs/decisions/0013), of which this is what has to be known.
+ */
+typedef struct {
+  /**
+   * Device and inode.
+   */
+  uint64_t dev;
+  /**
+   * The same.
+   */
+  uint64_t ino;
+  /**
+   * Not 0 there: the next call must look, as somebody has said that there is a container. NULL:
+   * the process is not in the node's table for it, and a handle is to be made.
+   */
+  const uint64_t *flag;
+  /**
+   * Which entry of the table.
+   */
+  size_t slot;
+  /**
+   * The same.
+   */
+  uint64_t key;
+  /**
+   * The same.
+   */
+  uint64_t me;
+  /**
+   * What was written since the last look: from where on.
+   */
+  uint64_t start;
+  /**
+   * How many bytes.
+   */
+  uint64_t bytes;
+  /**
+   * From when on: nanoseconds since 1970, asked for before the first of them was written.
+   */
+  uint64_t since_ns;
+  /**
+   * Not 0: something was written, be it before the last look.
+   */
+  int is_written;
+  /**
+   * Not 0: the next call must look.
+   */
+  int must_look;
+} plfs_in_place;
 
 /**
  * 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is a managed directory or
@@ -145,6 +202,33 @@ int plfs_door_open_shared(const char *path, int flags, mode_t mode, plfs_file **
  * `fd` is open, `out` a place for a pointer.
  */
 int plfs_door_read_in_place(int fd, plfs_file **out);
+
+/**
+ * Enters the process in the node's table as the writer of a plain file that it has made, of which
+ * `at` has device and inode, and nothing else yet. 0: it needs a handle, as the first one of the
+ * process. Some atomic operations, behind no gate.
+ *
+ * Requires:
+ * `at` points to a plfs_in_place.
+ */
+int plfs_door_enter(plfs_in_place *at);
+
+/**
+ * The file is closed, and there is nothing to be handed over. Takes no lock.
+ *
+ * Requires:
+ * `at` points to a plfs_in_place.
+ */
+void plfs_door_leave(const plfs_in_place *at);
+
+/**
+ * A handle on the file of `at`, which is open as `fd` with these flags: it is lent `fd`, as by
+ * plfs_door_open, and goes on from what was written. `at` is of no use any more.
+ *
+ * Requires:
+ * `fd` is open, `at` points to a plfs_in_place, `out` is a place for a pointer.
+ */
+int plfs_door_write_in_place(int fd, int flags, const plfs_in_place *at, plfs_file **out);
 
 /**
  * 1 if this machine is the only client of the file system `dev`, on which `fd` is open.

@@ -16,8 +16,8 @@ use plfs_core::store::{
     stat_of,
 };
 use plfs_core::{
-    File, NameFile, OpenOptions, Opened, Plfs, SUPERBLOCK_BYTES, Workload, Writers, is_layout,
-    may_be_logical,
+    Entry, File, LOOK_BYTES, NameFile, OpenOptions, Opened, Plfs, SUPERBLOCK_BYTES, Workload,
+    Writers, Written, is_layout, may_be_logical,
 };
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::DupFlags;
@@ -678,6 +678,107 @@ pub unsafe extern "C" fn plfs_door_read_in_place(fd: c_int, out: *mut *mut PlfsF
         let stat = lent.stat()?;
         let file = plfs()?.opened_plain(lent, &stat, &link_of(fd)?, OpenOptions::read())?.file();
         file.look_first();
+        *out = PlfsFile::new(file, false);
+        Ok(0)
+    }) as c_int
+}
+
+/// A plain file that the preload library has made, and writes in place without a handle: by the
+/// rules of one (docs/decisions/0013), of which this is what has to be known.
+#[repr(C)]
+pub struct plfs_in_place {
+    /// Device and inode.
+    pub dev: u64,
+    /// The same.
+    pub ino: u64,
+    /// Not 0 there: the next call must look, as somebody has said that there is a container. NULL:
+    /// the process is not in the node's table for it, and a handle is to be made.
+    pub flag: *const u64,
+    /// Which entry of the table.
+    pub slot: usize,
+    /// The same.
+    pub key: u64,
+    /// The same.
+    pub me: u64,
+    /// What was written since the last look: from where on.
+    pub start: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// From when on: nanoseconds since 1970, asked for before the first of them was written.
+    pub since_ns: u64,
+    /// Not 0: something was written, be it before the last look.
+    pub is_written: c_int,
+    /// Not 0: the next call must look.
+    pub must_look: c_int,
+}
+
+impl plfs_in_place {
+    fn entry(&self) -> Option<Entry> {
+        let Self { slot, key, me, .. } = *self;
+        (!self.flag.is_null()).then_some(Entry { slot, key, me })
+    }
+}
+
+/// Bytes after which who writes in place looks.
+pub const PLFS_LOOK_BYTES: u64 = 1 << 20;
+
+const _: () = assert!(PLFS_LOOK_BYTES == LOOK_BYTES);
+
+/// Enters the process in the node's table as the writer of a plain file that it has made, of which
+/// `at` has device and inode, and nothing else yet. 0: it needs a handle, as the first one of the
+/// process. Some atomic operations, behind no gate.
+///
+/// # Safety
+/// `at` points to a plfs_in_place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_enter(at: *mut plfs_in_place) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some((plfs, at)) = plfs_if_there().zip(unsafe { at.as_mut() }) else { return 0 };
+    let Some(entry) = plfs.enter_in_place((at.dev, at.ino)) else { return 0 };
+    (at.slot, at.key, at.me) = (entry.slot, entry.key, entry.me);
+    at.flag = plfs.flag_in_place(entry);
+    1
+}
+
+/// The file is closed, and there is nothing to be handed over. Takes no lock.
+///
+/// # Safety
+/// `at` points to a plfs_in_place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_leave(at: *const plfs_in_place) {
+    // SAFETY: the caller's promise.
+    let entry = unsafe { at.as_ref() }.and_then(plfs_in_place::entry);
+    if let Some((plfs, entry)) = plfs_if_there().zip(entry) {
+        plfs.leave_in_place(entry);
+    }
+}
+
+/// A handle on the file of `at`, which is open as `fd` with these flags: it is lent `fd`, as by
+/// plfs_door_open, and goes on from what was written. `at` is of no use any more.
+///
+/// # Safety
+/// `fd` is open, `at` points to a plfs_in_place, `out` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_write_in_place(
+    fd: c_int,
+    flags: c_int,
+    at: *const plfs_in_place,
+    out: *mut *mut PlfsFile,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (lent, at, out) = unsafe { (Arc::new(PosixFile::lent(fd)), at.as_ref(), out.as_mut()) };
+        let (at, out) = at.zip(out).ok_or_else(|| Failure::from(Errno::FAULT))?;
+        let written = Written {
+            entry: at.entry(),
+            start: at.start,
+            bytes: at.bytes,
+            since_ns: at.since_ns,
+            is_written: at.is_written != 0,
+            must_look: at.must_look != 0,
+        };
+        let (identity, path) = ((at.dev, at.ino), link_of(fd)?);
+        let file = plfs()?.written_in_place(lent, identity, &path, access_of(flags), &written);
         *out = PlfsFile::new(file, false);
         Ok(0)
     }) as c_int

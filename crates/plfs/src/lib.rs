@@ -78,6 +78,7 @@ pub use lifecycle::{
 };
 pub use log::CommitHorizon;
 pub use packs::OpenPack;
+pub use plain::{LOOK_BYTES, Written};
 pub use plfs::{
     FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Place, Plfs, Repacked, Small, Writers,
     link_text_of, may_be_logical,
@@ -89,6 +90,7 @@ pub use plfs_format::name::LAYOUT as LAYOUT_NAME;
 pub use plfs_format::pack::NAME as PACK_NAME;
 pub use plfs_index as index;
 pub use spread::{FlatDir, FlatReport, is_in_shadow, link_text as flat_text};
+pub use store::writers::Entry;
 
 /// Length of every name's file on the storage: what a stat without PLFS shows.
 pub const SUPERBLOCK_BYTES: usize = plfs_format::superblock::FILE_BYTES;

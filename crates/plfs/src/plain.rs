@@ -12,13 +12,13 @@
 use std::path::Path;
 
 use plfs_format::attribute::Decision;
-use plfs_index::{Folder, Stamped};
+use plfs_index::{Folder, Run, Stamped};
 
-use crate::container::{base, find_root, wall_clock};
+use crate::container::{base, find_root, wall_clock, wall_clock_at};
 use crate::error::{At, Error, Result};
 use crate::logical::LogicalFile;
 use crate::process::Process;
-use crate::store::writers::Writing;
+use crate::store::writers::{Entry, Writing};
 use crate::store::{self, Errno, Size, StoreFile};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak, lock, thread};
@@ -26,7 +26,7 @@ use crate::write::BASE;
 
 /// Bytes that are written in place without a look: 1 MiB, which takes some hundred times as long as
 /// one on all file systems that were measured.
-const LOOK_BYTES: u64 = 1 << 20;
+pub const LOOK_BYTES: u64 = 1 << 20;
 /// Runs that are noted without a look: 4,096, some 400 kB.
 const LOOK_RUNS: usize = 4096;
 
@@ -106,6 +106,24 @@ impl Noted {
     fn is_due(&self) -> bool {
         self.bytes >= LOOK_BYTES || self.folder.len() >= LOOK_RUNS
     }
+}
+
+/// What somebody has done without a handle to a plain file that he had made: entered it in the
+/// node's table, and written one piece since his last look.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Written {
+    /// `None`: there was no room, or it is another process's.
+    pub entry: Option<Entry>,
+    /// Where the piece begins.
+    pub start: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// When it was begun, before its first byte: in nanoseconds since 1970.
+    pub since_ns: u64,
+    /// Something was written, be it before the look.
+    pub is_written: bool,
+    /// The next call must look.
+    pub must_look: bool,
 }
 
 /// How the process is known to others of its node.
@@ -300,6 +318,19 @@ impl PlainFile {
         match opened.and_then(|(file, path)| Some((file.upgrade()?, path))) {
             Some((file, path)) => self.look(process, file.as_ref(), &path).map(drop),
             None => Ok(()),
+        }
+    }
+
+    /// Notes what was written without a handle. It has its place in the order, whatever was noted
+    /// meanwhile.
+    pub(crate) fn take_over(&self, written: &Written) {
+        if written.bytes > 0 {
+            let stamp = wall_clock_at(written.since_ns.into());
+            let run = Run::single(written.start, written.bytes, BASE, written.start);
+            let mut noted = lock(&self.noted);
+            noted.kept.push(Stamped::new(run, stamp));
+            noted.bytes += written.bytes;
+            noted.last_stamp = noted.last_stamp.max(stamp);
         }
     }
 

@@ -30,10 +30,10 @@ use crate::lifecycle;
 use crate::log::Durability;
 use crate::logical::LogicalFile;
 use crate::packs::OpenPack;
-use crate::plain::{Entered, PlainFile};
+use crate::plain::{Entered, PlainFile, Written};
 use crate::process::{OpenFiles, Process};
 use crate::spread as spread_names;
-use crate::store::writers::{Known, forget_process};
+use crate::store::writers::{Entry, Known, forget_process};
 use crate::store::{Errno, Kind, Links, Open, PosixStore, Stat, Store, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, Weak, lock};
@@ -399,17 +399,24 @@ impl Plfs {
     /// What handles of the process on a plain file share, which the process enters in the node's
     /// table; and who else is there, unless this process is.
     fn share_plain(&self, stat: &Stat) -> (Arc<PlainFile>, Known) {
-        let key = (stat.dev, stat.ino);
+        self.share_plain_as((stat.dev, stat.ino), None)
+    }
+
+    /// [`Plfs::share_plain`] for who may have entered the process there already.
+    fn share_plain_as(&self, key: (u64, u64), entry: Option<Entry>) -> (Arc<PlainFile>, Known) {
         let mut open = lock(&self.plain);
+        let writing =
+            self.process.writers().zip(entry).map(|(writers, entry)| writers.writing(entry));
         if let Some(shared) = open.get(&key).and_then(Weak::upgrade) {
             return (shared, Known::Closed);
         }
-        let (entered, known) = match self.process.writers() {
-            Some(writers) => {
+        let (entered, known) = match (self.process.writers(), writing) {
+            (_, Some(writing)) => (Entered::As(writing), Known::Closed),
+            (Some(writers), None) => {
                 let (writing, known) = writers.enter(key);
                 (writing.map_or(Entered::NoRoom, Entered::As), known)
             }
-            None => (Entered::Alone, Known::Nothing),
+            (None, None) => (Entered::Alone, Known::Nothing),
         };
         let shared = Arc::new(PlainFile::new(key, entered));
         open.insert(key, &shared);
@@ -490,6 +497,50 @@ impl Plfs {
         let (process, path) = (self.process.clone(), Arc::from(path));
         let identity = (stat.dev, stat.ino);
         File::in_place(process, identity, Some(shared), file, path, options.access)
+    }
+
+    /// Enters the process in the node's table as a writer of a plain file that it has made, and is
+    /// to write without a handle: it then does itself what a handle does, up to
+    /// [`Plfs::written_in_place`] or [`Plfs::leave_in_place`]. `None`: it needs one from the
+    /// beginning, as the first file of the process does. Takes no lock, and no memory.
+    pub fn enter_in_place(&self, identity: (u64, u64)) -> Option<Entry> {
+        let needs_handle = self.uses_bases() || self.process.config.sync_on_close;
+        self.process.known_writers().filter(|_| !needs_handle)?.enter_once(identity)
+    }
+
+    /// What is not 0 once the next call of who has entered must look; as long as the process lives.
+    pub fn flag_in_place(&self, entry: Entry) -> *const u64 {
+        // INVARIANT: there is a table if there is an entry.
+        self.process
+            .known_writers()
+            .map_or(std::ptr::null(), |it| it.flag_of(entry).as_ptr().cast())
+    }
+
+    /// Who has entered has looked, and closes the file.
+    pub fn leave_in_place(&self, entry: Entry) {
+        self.process.known_writers().inspect(|writers| writers.leave(entry));
+    }
+
+    /// A handle for who has entered, on what he has written; `file` stays open as long.
+    pub fn written_in_place(
+        &self,
+        file: Arc<dyn StoreFile>,
+        identity: (u64, u64),
+        path: &Path,
+        access: Access,
+        written: &Written,
+    ) -> File {
+        let (shared, _) = self.share_plain_as(identity, written.entry);
+        shared.take_over(written);
+        let (process, path) = (self.process.clone(), Arc::from(path));
+        let file = File::in_place(process, identity, Some(shared), file, path, access);
+        if written.is_written {
+            file.mark_written();
+        }
+        if written.must_look || self.uses_bases() {
+            file.look_first();
+        }
+        file
     }
 
     /// Makes a new logical file. EEXIST if there is anything at `path`.

@@ -69,6 +69,11 @@ impl Process {
         self.writers.get_or_init(join).as_ref()
     }
 
+    /// [`Process::writers`], if somebody has asked.
+    pub(crate) fn known_writers(&self) -> Option<&Arc<Writers>> {
+        self.writers.get()?.as_ref()
+    }
+
     /// [`Store::is_local`] of the file system `dev`, on which `path` is. Asked once for each.
     pub(crate) fn is_local(&self, dev: u64, path: &Path) -> bool {
         let known =

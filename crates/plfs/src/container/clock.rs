@@ -79,7 +79,7 @@ pub fn wall_clock() -> u64 {
 }
 
 /// A time, in nanoseconds since 1970, as a stamp. 0 for times before.
-pub(super) fn wall_clock_at(ns: i128) -> u64 {
+pub fn wall_clock_at(ns: i128) -> u64 {
     // Without a division of 128 bits, which would be a fortieth of a short write.
     let ns = ns.clamp(0, u64::MAX.into()) as u64;
     ((ns / 1_000_000) << 16) + ((ns % 1_000_000) << 16) / 1_000_000

@@ -17,7 +17,7 @@ pub use attributes::{chmod, chown};
 pub(crate) use backends::{
     Table, check_table, identity_of as identity_at, path_of, read as read_text,
 };
-pub use clock::{cover_all, raise_clock, read_clock, wall_clock, write_clock};
+pub use clock::{cover_all, raise_clock, read_clock, wall_clock, wall_clock_at, write_clock};
 pub(crate) use clock::{goes_by_wall_clock, touch_dir};
 #[cfg(test)]
 pub(crate) use create::create;

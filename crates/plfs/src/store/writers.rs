@@ -36,13 +36,22 @@ pub(crate) enum Known {
     Nothing,
 }
 
+/// An entry of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its first word.
+    pub slot: usize,
+    /// A number of the file.
+    pub key: u64,
+    /// The process.
+    pub me: u64,
+}
+
 /// A sign that this process writes a file. Dropping it says that the file is closed.
 #[derive(Debug)]
 pub(crate) struct Writing {
     writers: Arc<Writers>,
-    slot: usize,
-    key: u64,
-    me: u64,
+    entry: Entry,
 }
 
 impl Writers {
@@ -55,6 +64,55 @@ impl Writers {
     /// Enters this process for a file; `None` if there is no room. Then says who else is there.
     pub(crate) fn enter(self: &Arc<Self>, file: (u64, u64)) -> (Option<Writing>, Known) {
         let (key, me) = (key_of(file), me());
+        let (entry, was_closed) = self.take(key, me, is_of_the_dead);
+        // Of two that enter at once, one sees the other.
+        let known = match (self.is_open(key, |owner| owner != me), was_closed) {
+            (true, _) => Known::Open,
+            (false, true) => Known::Closed,
+            (false, false) => Known::Nothing,
+        };
+        (entry.map(|entry| self.writing(entry)), known)
+    }
+
+    /// [`Writers::enter`] for a file that this process has made. `None` also if the process has
+    /// another entry of the file: of two threads of it that enter at once, one sees the other. Some
+    /// atomic operations: `None`, too, if there is nothing but the places of the dead, or the
+    /// process does not know its number yet.
+    pub(crate) fn enter_once(&self, file: (u64, u64)) -> Option<Entry> {
+        let (key, me) = (key_of(file), Some(ME.load(Ordering::Relaxed)).filter(|me| *me != 0)?);
+        let entry = self.take(key, me, |_| false).0?;
+        let words = self.page.words();
+        let is_mine = |at: &usize| {
+            words[*at].load(Ordering::SeqCst) == key && words[at + 1].load(Ordering::SeqCst) == me
+        };
+        if self.near(key).filter(is_mine).count() > 1 {
+            self.leave(entry);
+            return None;
+        }
+        Some(entry)
+    }
+
+    /// The owner of an entry.
+    pub(crate) fn writing(self: &Arc<Self>, entry: Entry) -> Writing {
+        Writing { writers: self.clone(), entry }
+    }
+
+    /// The file of an entry is closed.
+    pub(crate) fn leave(&self, Entry { slot, key, me }: Entry) {
+        let words = self.page.words();
+        if words[slot].load(Ordering::SeqCst) == key {
+            let order = Ordering::SeqCst;
+            let _ = words[slot + 1].compare_exchange(me, CLOSED, order, order);
+        }
+    }
+
+    /// What is not 0 once somebody has said that the file of an entry has a container.
+    pub(crate) fn flag_of(&self, entry: Entry) -> &plain::atomic::AtomicU64 {
+        &self.page.words()[entry.slot + 2]
+    }
+
+    /// An entry for a file, if there is room; and whether it was one of the file's.
+    fn take(&self, key: u64, me: u64, is_of_the_dead: fn(u64) -> bool) -> (Option<Entry>, bool) {
         let words = self.page.words();
         let mut slot = self.near(key).find(|slot| {
             words[*slot].load(Ordering::SeqCst) == key
@@ -85,13 +143,7 @@ impl Writers {
                 })
             });
         }
-        // Of two that enter at once, one sees the other.
-        let known = match (self.is_open(key, |owner| owner != me), was_closed) {
-            (true, _) => Known::Open,
-            (false, true) => Known::Closed,
-            (false, false) => Known::Nothing,
-        };
-        (slot.map(|slot| Writing { writers: self.clone(), slot, key, me }), known)
+        (slot.map(|slot| Entry { slot, key, me }), was_closed)
     }
 
     /// Whether a process of the node has the file open for writing, be it this one.
@@ -126,20 +178,15 @@ impl Writers {
 impl Writing {
     /// Whether somebody has said that the file has a container. A load.
     pub(crate) fn is_flagged(&self) -> bool {
-        self.writers.page.words()[self.slot + 2].load(Ordering::SeqCst) != 0
+        self.writers.flag_of(self.entry).load(Ordering::SeqCst) != 0
     }
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        let words = self.writers.page.words();
         // In the child of a fork, the entry is the parent's.
-        if words[self.slot].load(Ordering::SeqCst) == self.key && self.me == me() {
-            let leave = |owner| {
-                let (me, order) = (self.me, Ordering::SeqCst);
-                let _ = words[self.slot + 1].compare_exchange(me, owner, order, order);
-            };
-            leave(CLOSED);
+        if self.entry.me == me() {
+            self.writers.leave(self.entry);
         }
     }
 }
@@ -188,7 +235,7 @@ mod tests {
         let (first, known) = writers.enter((1, 2));
         assert_eq!(known, Known::Nothing);
         // A process that lives, and is not this one.
-        let slot = first.as_ref().unwrap().slot;
+        let slot = first.as_ref().unwrap().entry.slot;
         let other = 1_u64 << 32 | u64::from(start_of_process(1));
         writers.page.words()[slot + 1].store(other, Ordering::SeqCst);
         let (second, known) = writers.enter((1, 2));
