@@ -88,7 +88,7 @@ pub use plfs_format::layout::{Backends, Layout, Workload};
 pub use plfs_format::name::LAYOUT as LAYOUT_NAME;
 pub use plfs_format::pack::NAME as PACK_NAME;
 pub use plfs_index as index;
-pub use spread::{FlatDir, FlatReport, is_in_shadow, link_text as flat_text};
+pub use spread::{FlatDir, FlatReport, Line as FlatLine, is_in_shadow, link_text as flat_text};
 
 /// Length of every name's file on the storage: what a stat without PLFS shows.
 pub const SUPERBLOCK_BYTES: usize = plfs_format::superblock::FILE_BYTES;

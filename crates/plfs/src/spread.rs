@@ -11,10 +11,12 @@
 
 mod check;
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use lru::LruCache;
 use plfs_format::layout::{Backends, Workload};
@@ -24,9 +26,9 @@ use plfs_format::spread::{self as format, Map, Moved, Target};
 use crate::container::{Table, find_root, is_hidden, is_map, make_shared, own_layout, read_text};
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_time_ns, fill_random};
-use crate::store::{self, Entry, Errno, Kind, Links, Open, Stat, Store};
+use crate::store::{self, Entry, Errno, Kind, Links, Open, Stat, Store, StoreFile};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Mutex, lock, thread};
 
 pub use check::FlatReport;
 pub(crate) use check::Walked;
@@ -43,6 +45,8 @@ const LINKS_MAX: u32 = 40;
 const HOPS_MAX: u32 = 100;
 /// How often something is tried again because others have changed it in between.
 const TRIES: u32 = 1000;
+/// How often somebody asks for his turn, a millisecond apart.
+const TURN_TRIES: u32 = 30_000;
 /// How often the shadow of a new name may be missing.
 const MISSING_MAX: u32 = 20;
 
@@ -78,6 +82,14 @@ impl Known {
     /// The next look asks the storage.
     pub(crate) fn forget(&self) {
         lock(&self.dirs).clear();
+    }
+
+    fn put(&self, path: &Path, now: u64, found: Option<Arc<Dir>>) {
+        let mut dirs = lock(&self.dirs);
+        dirs.put(path.to_path_buf(), (now, found));
+        if dirs.len() > KNOWN_MAX {
+            dirs.pop_lru();
+        }
     }
 
     /// Whether there has been a spread directory.
@@ -135,6 +147,9 @@ pub(crate) struct Dir {
     /// The directory itself, which has the map and no names: the one with the layout, or one in a
     /// shadow.
     pub(crate) home: PathBuf,
+    /// Device and inode of `home`.
+    id: (u64, u64),
+    above: Above,
     root: PathBuf,
     dev: u64,
     backends: Backends,
@@ -144,6 +159,17 @@ pub(crate) struct Dir {
     bases: Vec<Base>,
 }
 
+/// What a directory lay in when it was found.
+#[derive(Clone, Debug)]
+enum Above {
+    /// It has the layout.
+    Top,
+    /// A directory in another one.
+    In(Arc<Dir>),
+    /// Whoever has it open knows it by its inode.
+    Unknown,
+}
+
 /// A flat directory that somebody has open and knows by its inode. Its path may be one in a shadow,
 /// which says nothing of the tree that it is in.
 #[derive(Clone, Debug)]
@@ -151,6 +177,9 @@ pub struct FlatDir {
     home: PathBuf,
     tree: Arc<Tree>,
 }
+
+/// The outermost flat directory, and the names that lead from there to another one.
+pub type Line = (FlatDir, Vec<OsString>);
 
 #[derive(Debug)]
 struct Tree {
@@ -219,7 +248,18 @@ impl Dir {
     }
 
     fn is_same(&self, other: &Dir) -> bool {
-        self.home == other.home && self.number == other.number && self.map == other.map
+        self.home == other.home
+            && self.id == other.id
+            && self.number == other.number
+            && self.map == other.map
+    }
+
+    /// It, what it lies in, and so on, as far as that is known.
+    fn and_above(&self) -> impl Iterator<Item = &Dir> {
+        std::iter::successors(Some(self), |dir| match &dir.above {
+            Above::In(above) => Some(above.as_ref()),
+            Above::Top | Above::Unknown => None,
+        })
     }
 }
 
@@ -257,6 +297,21 @@ struct Via {
     moved: Moved,
 }
 
+/// While it lives, others wait who ask for the same. It ends with the process at the latest.
+struct Turn(Arc<dyn StoreFile>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.leave_gate();
+    }
+}
+
+/// What a path leads to, or what is to be looked for instead.
+enum Step {
+    Dir(Option<Arc<Dir>>),
+    Link(PathBuf),
+}
+
 /// What becomes of what is renamed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
@@ -284,6 +339,20 @@ pub(crate) fn is_own(path: &Path) -> bool {
     path.as_os_str().as_bytes().windows(7).any(|part| part == b"/.plfs/")
 }
 
+fn has_parent_dir(path: &Path) -> bool {
+    path.components().any(|part| part == Component::ParentDir)
+}
+
+/// Parts of a path that are to be gone, the next one last.
+fn steps(path: &Path) -> Vec<OsString> {
+    let wanted = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    });
+    wanted.collect()
+}
+
 fn new_uuid() -> Uuid {
     let mut uuid = Uuid::default();
     fill_random(&mut uuid.0);
@@ -305,6 +374,11 @@ pub(crate) struct Names<'a> {
     pub(crate) mounts: &'a [PathBuf],
     /// Directories that need not be looked for by their paths.
     pub(crate) open: &'a [FlatDir],
+    /// Where the one of these was found to which something is renamed: the outermost directory, and
+    /// the names that led from there.
+    pub(crate) line: Option<&'a Line>,
+    /// No directory is moved to another one meanwhile.
+    pub(crate) is_alone: bool,
     /// Removes what is no directory at a path on the storage, with its container.
     pub(crate) remove: &'a dyn Fn(&Path) -> Result<()>,
     /// Makes a file durable that is about to replace another one.
@@ -312,24 +386,57 @@ pub(crate) struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// The spread directory `path`; `None`: it is an ordinary one, or none.
+    /// The spread directory `path`; `None`: it is an ordinary one, or none. What it was half a
+    /// second ago at most.
     ///
     /// Costs a stat for each directory above it, and for one that is spread a listing of it and a
-    /// small read; for half a second after that nothing.
+    /// small read; for half a second after that nothing, but two calls for each symbolic link in a
+    /// spread directory that the path leads through.
     pub(crate) fn dir(&self, path: &Path) -> Result<Option<Arc<Dir>>> {
-        self.dir_behind(path, 0)
+        let mut at = Cow::Borrowed(path);
+        for _ in 0..=LINKS_MAX {
+            if let Some(open) = self.open.iter().find(|open| open.home == *at) {
+                return self.dir_of(open).map(Some);
+            }
+            if is_own(&at) || at.as_os_str().len() > PATH_MAX {
+                return Ok(None);
+            }
+            match self.dir_or_link(&at)? {
+                Step::Dir(dir) => return Ok(dir),
+                Step::Link(to) => at = Cow::Owned(to),
+            }
+        }
+        Err(Errno::LOOP).at("open", path)
     }
 
-    fn dir_behind(&self, path: &Path, links: u32) -> Result<Option<Arc<Dir>>> {
-        if let Some(open) = self.open.iter().find(|open| open.home == path) {
-            return self.dir_of(open).map(Some);
+    /// [`Names::dir`], and what it and those above it are was asked now.
+    ///
+    /// Costs a stat for each spread directory of the path.
+    fn dir_now(&self, path: &Path) -> Result<Option<Arc<Dir>>> {
+        match self.dir(path) {
+            Ok(Some(dir)) if !self.is_as_it_was(&dir) => {}
+            Err(error) if is_gone(error.errno()) && !self.above_is_as_it_was(path) => {}
+            other => return other,
         }
-        if is_own(path) || path.as_os_str().len() > PATH_MAX {
-            return Ok(None);
-        }
-        if links > LINKS_MAX {
-            return Err(Errno::LOOP).at("open", path);
-        }
+        self.known.forget();
+        self.dir(path)
+    }
+
+    fn above_is_as_it_was(&self, path: &Path) -> bool {
+        let above = path.ancestors().skip(1).find_map(|above| self.dir(above).ok());
+        above.flatten().is_none_or(|dir| self.is_as_it_was(&dir))
+    }
+
+    fn is_as_it_was(&self, dir: &Dir) -> bool {
+        dir.and_above().all(|dir| {
+            let stat = self.store.stat(&dir.home, Links::Follow);
+            stat.is_ok_and(|stat| (stat.dev, stat.ino) == dir.id)
+        })
+    }
+
+    /// A directory that is remembered. Paths that lead through links of spread directories never
+    /// are: so whoever changes a link changes nothing that is remembered.
+    fn dir_or_link(&self, path: &Path) -> Result<Step> {
         let now = boot_time_ns();
         let (mut unknown, mut above) = (Vec::new(), None);
         for dir in path.ancestors() {
@@ -342,14 +449,16 @@ impl Names<'_> {
             }
         }
         for dir in unknown.into_iter().rev() {
-            above = self.dir_in(above, dir, links)?;
-            let mut known = lock(&self.known.dirs);
-            known.put(dir.to_path_buf(), (now, above.clone()));
-            if known.len() > KNOWN_MAX {
-                known.pop_lru();
-            }
+            above = match self.dir_in(above, dir)? {
+                Step::Dir(found) => found,
+                Step::Link(to) => {
+                    let rest = path.strip_prefix(dir).unwrap_or(Path::new(""));
+                    return Ok(Step::Link(to.join(rest)));
+                }
+            };
+            self.known.put(dir, now, above.clone());
         }
-        Ok(above)
+        Ok(Step::Dir(above))
     }
 
     fn dir_of(&self, open: &FlatDir) -> Result<Arc<Dir>> {
@@ -360,30 +469,82 @@ impl Names<'_> {
             return Ok(found.clone());
         }
         let Tree { root, dev, backends } = open.tree.as_ref();
-        let dir = self.load(open.home.clone(), root, *dev, backends.clone())?;
-        let mut known = lock(&self.known.dirs);
-        known.put(open.home.clone(), (now, Some(dir.clone())));
-        if known.len() > KNOWN_MAX {
-            known.pop_lru();
-        }
+        let dir = self.load(open.home.clone(), Above::Unknown, root, *dev, backends.clone())?;
+        self.known.put(&open.home, now, Some(dir.clone()));
         Ok(dir)
     }
 
-    /// The directory `path`, that it lies in being known.
-    fn dir_in(&self, above: Option<Arc<Dir>>, path: &Path, links: u32) -> Result<Option<Arc<Dir>>> {
-        let Some(parent) = path.parent() else { return self.top(path) };
-        let Some(name) = path.file_name() else {
-            return self.dir_behind(parent.parent().unwrap_or(parent), links);
+    /// The directory `path`, that it lies in being known, or where a link there leads.
+    fn dir_in(&self, above: Option<Arc<Dir>>, path: &Path) -> Result<Step> {
+        let (Some(above), Some(parent)) = (above, path.parent()) else {
+            return self.top(path).map(Step::Dir);
         };
-        let Some(above) = above else { return self.top(path) };
+        let Some(name) = path.file_name() else {
+            // It ends in `..`.
+            return self.real(path, Links::Follow).map(Step::Link);
+        };
         let (above, found) = self.find_in(above, parent, name, false)?;
         match (&found.link, found.stat) {
-            (Some(text), _) => self.dir_behind(&parent.join(OsStr::from_bytes(text)), links + 1),
+            (Some(text), _) => Ok(Step::Link(parent.join(OsStr::from_bytes(text)))),
             (None, None) => Err(Errno::NOENT).at("open", path),
             (None, Some(stat)) if stat.kind != Kind::Dir => Err(Errno::NOTDIR).at("open", path),
             (None, Some(_)) => {
-                let backends = above.backends.clone();
-                self.load(found.spot.path, &above.root, above.dev, backends).map(Some)
+                self.load_in(&above, found.spot.path).map(|dir| Step::Dir(Some(dir)))
+            }
+        }
+    }
+
+    /// What a link in the directory `above` with the text `text` leads to. A `..` is the directory
+    /// above the one that the way before it leads to.
+    pub(crate) fn target(&self, above: &Path, text: &[u8]) -> Result<PathBuf> {
+        let target = above.join(OsStr::from_bytes(text));
+        match has_parent_dir(&target) {
+            true => self.real(&target, Links::Stay),
+            false => Ok(target),
+        }
+    }
+
+    /// `path` without links and `..`; a link at its end stays if `links` says so, or nothing.
+    pub(crate) fn real(&self, path: &Path, links: Links) -> Result<PathBuf> {
+        let (mut real, mut todo, mut followed) = (PathBuf::from("/"), steps(path), 0);
+        while let Some(step) = todo.pop() {
+            if step == ".." {
+                real.pop();
+                continue;
+            }
+            let next = real.join(&step);
+            if todo.is_empty() && links == Links::Stay {
+                return Ok(next);
+            }
+            let text = match self.readlink(&next) {
+                Ok(text) => text,
+                // No link.
+                Err(error) if error.errno() == Errno::INVAL => {
+                    real = next;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            followed += 1;
+            if followed > LINKS_MAX {
+                return Err(Errno::LOOP).at("open", path);
+            }
+            if text.is_absolute() {
+                real = PathBuf::from("/");
+            }
+            todo.extend(steps(&text));
+        }
+        Ok(real)
+    }
+
+    /// The text of a symbolic link. EINVAL for what is none.
+    pub(crate) fn readlink(&self, path: &Path) -> Result<PathBuf> {
+        match self.find(path, false)? {
+            None => self.store.readlink(path).at("read the link", path),
+            Some((_, Found { link: Some(text), .. })) => Ok(OsString::from_vec(text).into()),
+            Some((_, found)) => {
+                let errno = if found.stat.is_some() { Errno::INVAL } else { Errno::NOENT };
+                Err(errno).at("read the link", path)
             }
         }
     }
@@ -415,7 +576,7 @@ impl Names<'_> {
         let dev = self.store.stat(&root, Links::Follow).at("stat", &root)?.dev;
         let backends = layout.backends.unwrap_or(Backends::All);
         self.known.any.store(true, Ordering::Relaxed);
-        self.load(path.to_path_buf(), &root, dev, backends).map(Some)
+        self.load(path.to_path_buf(), Above::Top, &root, dev, backends).map(Some)
     }
 
     /// The highest number of a map in `home`. A listing of something that has no other names.
@@ -435,14 +596,30 @@ impl Names<'_> {
         Err(Errno::BUSY).at("read the map of", home)
     }
 
-    fn load(&self, home: PathBuf, root: &Path, dev: u64, backends: Backends) -> Result<Arc<Dir>> {
+    fn load(
+        &self,
+        home: PathBuf,
+        above: Above,
+        root: &Path,
+        dev: u64,
+        backends: Backends,
+    ) -> Result<Arc<Dir>> {
+        // Before the map: one that is put there meanwhile is not what is remembered.
+        let stat = self.store.stat(&home, Links::Follow).at("open", &home)?;
         let (number, map) = self.read_map(&home)?;
-        let mut dir =
-            Dir { home, root: root.to_path_buf(), dev, backends, number, map, bases: Vec::new() };
+        let (root, bases) = (root.to_path_buf(), Vec::new());
+        let id = (stat.dev, stat.ino);
+        let mut dir = Dir { home, id, above, root, dev, backends, number, map, bases };
         let bases: Result<_> =
             dir.map.shadows.iter().map(|(backend, _)| self.base(&dir, *backend, false)).collect();
         dir.bases = bases?;
         Ok(Arc::new(dir))
+    }
+
+    /// The directory in `above` that is at `home`.
+    fn load_in(&self, above: &Arc<Dir>, home: PathBuf) -> Result<Arc<Dir>> {
+        let Dir { root, dev, backends, .. } = above.as_ref();
+        self.load(home, Above::In(above.clone()), root, *dev, backends.clone())
     }
 
     fn table<'b>(&'b self, dir: &'b Dir) -> Table<'b> {
@@ -465,7 +642,7 @@ impl Names<'_> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(None);
         };
-        let Some(dir) = self.dir(parent)? else { return Ok(None) };
+        let Some(dir) = self.dir_now(parent)? else { return Ok(None) };
         self.find_in(dir, parent, name, settle).map(Some)
     }
 
@@ -582,7 +759,7 @@ impl Names<'_> {
                     Err(errno) => return Err(errno).at("remove", &slot),
                 }
                 if self.store.stat(&aside, Links::Stay).is_err_and(is_gone) {
-                    self.retire(&spot, &moved)?;
+                    self.retire(dir, &spot, &moved)?;
                     (spot, via) = (place.clone(), Vec::new());
                     continue;
                 }
@@ -614,7 +791,11 @@ impl Names<'_> {
             Err(errno) => return Err(errno).at("remove", aside),
         }
         // After a power cut the name must be one or the other.
-        self.store.sync_dir(slot).at("sync", slot)?;
+        match self.store.sync_dir(slot) {
+            // What was in it has gone on, and whoever did that has done this before.
+            Err(errno) if is_gone(errno) => return Ok(()),
+            other => other.at("sync", slot)?,
+        }
         let old = Spot { path: aside.join(format::ENTRY), base: base.clone() };
         let found = self.look(dir, old.clone(), true)?;
         if found.stat.is_some() && !found.is_dir() {
@@ -647,14 +828,25 @@ impl Names<'_> {
                     Err(errno) => return Err(errno).at("remove", &slot),
                 }
             }
-            self.retire(at, moved)?;
+            self.retire(dir, at, moved)?;
         }
         Ok(())
     }
 
-    /// Removes a link both of whose slots are gone. Not by its path, where something else may be
-    /// by now.
-    fn retire(&self, at: &Spot, moved: &Moved) -> Result<()> {
+    /// Removes a link both of whose slots are gone.
+    ///
+    /// Others may have done so, and something else may have the name by now: of those who do this,
+    /// or put something in the place of a link, one at a time does it. A rename that has looked at
+    /// the name before there was a link does not wait, so what is taken away is looked at.
+    fn retire(&self, dir: &Dir, at: &Spot, moved: &Moved) -> Result<()> {
+        let _turn = match at.path.parent().is_some_and(|shadow| dir.has_shadow(shadow)) {
+            true => self.turn(&at.base.path, format::LINKS_LOCK)?,
+            // In a slot nothing else comes.
+            false => None,
+        };
+        if !self.leads(at, moved) {
+            return Ok(());
+        }
         let out = at.base.at(&new_uuid());
         match self.store.rename(&at.path, &out) {
             Err(errno) if is_gone(errno) => return Ok(()),
@@ -675,7 +867,7 @@ impl Names<'_> {
     /// Makes something new at `path` by `make`, which gets its path on the storage and fails with
     /// EEXIST if there is something. `None`: its directory is not spread.
     ///
-    /// Costs nothing but `make`, if the directory is known.
+    /// Costs nothing but `make` and [`Names::dir_now`], if the directory is known.
     pub(crate) fn create<T>(
         &self,
         path: &Path,
@@ -686,7 +878,7 @@ impl Names<'_> {
         };
         let mut missing = 0;
         for _ in 0..TRIES {
-            let Some(dir) = self.dir(parent)? else { return Ok(None) };
+            let Some(dir) = self.dir_now(parent)? else { return Ok(None) };
             if dir.number.is_none() {
                 self.renew(&dir)?;
                 continue;
@@ -833,6 +1025,40 @@ impl Names<'_> {
         }
     }
 
+    /// Waits until nobody else has this turn. `None`: there are no locks there.
+    fn turn(&self, base: &Path, name: &str) -> Result<Option<Turn>> {
+        let path = base.with_file_name(name);
+        let file = match self.store.open(&path, Open::READ_WRITE.briefly()) {
+            Err(Errno::NOENT) => self.make_lock(&path)?,
+            other => other.at("open", &path)?,
+        };
+        for _ in 0..TURN_TRIES {
+            match file.try_gate() {
+                Ok(true) => return Ok(Some(Turn(file))),
+                Ok(false) => thread::sleep(Duration::from_millis(1)),
+                Err(_) => return Ok(None),
+            }
+        }
+        Err(Error::refused(Errno::BUSY, "lock", &path, "another process has it for long"))
+    }
+
+    /// A file that everybody may lock, who or whatever made it.
+    fn make_lock(&self, path: &Path) -> Result<Arc<dyn StoreFile>> {
+        let store = self.store;
+        let tmp = path.with_file_name(format!("{}{}", format::LOCK_TMP, format::hex(&new_uuid())));
+        let made = (|| {
+            drop(store.open(&tmp, Open::create_new(0o666).briefly()).at("create", &tmp)?);
+            store.chmod(&tmp, 0o666).at("set the mode of", &tmp)?;
+            match store.link(&tmp, path) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno).at("create", path),
+            }
+            store.open(path, Open::READ_WRITE.briefly()).at("open", path)
+        })();
+        let _ = store.unlink(&tmp);
+        made
+    }
+
     fn make_shared_dirs(&self, base: &Path) -> Result<()> {
         if let Some(plfs) = base.parent() {
             make_shared(self.store, plfs)?;
@@ -870,7 +1096,7 @@ impl Names<'_> {
     /// [`Names::list`], each with its file system's number.
     pub(crate) fn list_with_dev(&self, path: &Path) -> Result<Option<Vec<(Entry, u64)>>> {
         for _ in 0..TRIES {
-            let Some(dir) = self.dir(path)? else { return Ok(None) };
+            let Some(dir) = self.dir_now(path)? else { return Ok(None) };
             let (mut names, mut missing) = (BTreeMap::<OsString, (Entry, u64)>::new(), false);
             for (base, shadow) in dir.shadows() {
                 let entries = match self.store.list(&shadow) {
@@ -941,8 +1167,7 @@ impl Names<'_> {
                 Some(_) => {}
             }
             let home = found.spot.path.clone();
-            let backends = above.backends.clone();
-            let dir = match self.load(home.clone(), &above.root, above.dev, backends) {
+            let dir = match self.load_in(&above, home.clone()) {
                 Err(error) if is_gone(error.errno()) => continue,
                 other => other?,
             };
@@ -1037,8 +1262,15 @@ impl Names<'_> {
                     return refuse(Errno::EXIST, to);
                 }
             }
-            if source.is_dir() && to != from && to.starts_with(from) {
-                return refuse(Errno::INVAL, to);
+            // As the kernel has it, one directory at a time gets into another one: two of them
+            // would each get into the other.
+            if source.is_dir() && above.id != dir.id {
+                if !self.is_alone {
+                    return self.rename_alone(&dir.root, from, to, rename);
+                }
+                if self.has_in_it(&self.load_in(&above, source.spot.path.clone())?, &dir)? {
+                    return refuse(Errno::INVAL, to);
+                }
             }
             if let Some(there) = target.stat {
                 if (there.dev, there.ino) == (stat.dev, stat.ino) {
@@ -1068,7 +1300,10 @@ impl Names<'_> {
             let name = to.file_name().unwrap_or_default();
             let place = dir.place(name);
             let done = match (source.spot.base == place.base, how) {
-                (true, How::Rename) => rename(source.path(), &place.path).map(|()| true),
+                (true, How::Rename) => {
+                    let Some(_turn) = self.turn_at(&place, &target)? else { continue };
+                    rename(source.path(), &place.path).map(|()| true)
+                }
                 (true, How::Link) => {
                     self.store.link(source.path(), &place.path).at(op, from).map(|()| true)
                 }
@@ -1083,9 +1318,6 @@ impl Names<'_> {
                 }
                 Err(error) if error.errno() == Errno::EXIST && how == How::Link => continue,
                 other => drop(other?),
-            }
-            if source.is_dir() {
-                self.known.forget();
             }
             if source.spot.base == place.base && !target.via.is_empty() {
                 // The link that led to what was there is replaced.
@@ -1104,6 +1336,115 @@ impl Names<'_> {
             return Ok(true);
         }
         refuse(Errno::BUSY, from)
+    }
+
+    /// [`Names::rename`] of a directory to another one, while nobody else does such a thing.
+    fn rename_alone(
+        &self,
+        root: &Path,
+        from: &Path,
+        to: &Path,
+        rename: &dyn Fn(&Path, &Path) -> Result<()>,
+    ) -> Result<bool> {
+        let base = root.join(name::ROOT_DIR).join(format::DIR);
+        let turn = self.turn(&base, format::TREE_LOCK)?;
+        let Some(_turn) = turn.filter(|turn| turn.0.locks_are_shared()) else {
+            return Err(Error::refused(
+                Errno::XDEV,
+                "rename",
+                from,
+                "a directory is moved to another one where all nodes know of locks: see flock in \
+                 the options of the file system that the root is on; copy it",
+            ));
+        };
+        // What was believed before is of before.
+        let known = Known::default();
+        let done = Names { known: &known, is_alone: true, ..*self };
+        let done = done.rename(from, to, How::Rename, rename);
+        self.known.forget();
+        done
+    }
+
+    /// Whether `dir` is `moved`, or lies in it, while nobody moves directories.
+    fn has_in_it(&self, moved: &Arc<Dir>, dir: &Dir) -> Result<bool> {
+        let is_moved = |dir: &Dir| dir.id == moved.id;
+        let is_known =
+            |dir: &Dir| dir.and_above().last().is_some_and(|last| matches!(last.above, Above::Top));
+        if is_known(dir) || dir.and_above().any(is_moved) {
+            return Ok(dir.and_above().any(is_moved));
+        }
+        if let Some(found) = self.down_the_line()?
+            && found.id == dir.id
+            && is_known(&found)
+        {
+            return Ok(found.and_above().any(is_moved));
+        }
+        // Somebody else has renamed one of them.
+        self.any_below(moved.clone(), &mut |below| below.id == dir.id)
+    }
+
+    /// The directory to which `line` leads.
+    fn down_the_line(&self) -> Result<Option<Arc<Dir>>> {
+        let Some((top, names)) = self.line else { return Ok(None) };
+        let Tree { root, dev, backends } = top.tree.as_ref();
+        let mut at = self.load(top.home.clone(), Above::Top, root, *dev, backends.clone())?;
+        for name in names {
+            let found = match at.number {
+                Some(_) => self.look(&at, at.place(name), false)?,
+                None => return Ok(None),
+            };
+            if !found.is_dir() {
+                return Ok(None);
+            }
+            at = self.load_in(&at, found.spot.path)?;
+        }
+        Ok(Some(at))
+    }
+
+    /// Whether `test` says so of `dir` or of a directory in it. Costs a listing of all of them.
+    fn any_below(&self, dir: Arc<Dir>, test: &mut dyn FnMut(&Dir) -> bool) -> Result<bool> {
+        let (mut todo, mut seen) = (vec![dir], HashSet::new());
+        while let Some(dir) = todo.pop() {
+            // Those that lie in each other, which were made before renames looked for that, end.
+            if !seen.insert(dir.id) {
+                continue;
+            }
+            if test(&dir) {
+                return Ok(true);
+            }
+            for (base, shadow) in dir.shadows() {
+                let entries = match self.store.list(&shadow) {
+                    Err(errno) if is_gone(errno) => {
+                        self.must_be_there(&dir, base)?;
+                        continue;
+                    }
+                    other => other.at("list", &shadow)?,
+                };
+                for entry in entries {
+                    if matches!(entry.kind, Some(Kind::File | Kind::Other)) {
+                        continue;
+                    }
+                    let found = self.look(&dir, dir.place(&entry.name), false)?;
+                    if found.is_dir() {
+                        match self.load_in(&dir, found.spot.path) {
+                            Ok(below) => todo.push(below),
+                            // Removed meanwhile.
+                            Err(error) if is_gone(error.errno()) => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The turn to put something at a place where a link is, if that is there still; `None`: it is
+    /// not. Where no link is nobody waits.
+    fn turn_at(&self, place: &Spot, target: &Found) -> Result<Option<Option<Turn>>> {
+        let Some(Via { at, moved }) = target.via.first() else { return Ok(Some(None)) };
+        let turn = self.turn(&place.base.path, format::LINKS_LOCK)?;
+        Ok(self.leads(at, moved).then_some(turn))
     }
 
     /// Gives what is at `source` the name whose place, on another backend, is `place`. False:
@@ -1138,7 +1479,14 @@ impl Names<'_> {
             store.sync_dir(&to.path).at("sync", &to.path)?;
             let tmp = to.at(&new_uuid());
             store.symlink(&text, &tmp).at("create", &tmp)?;
-            store.rename(&tmp, &place.path).at("rename", &tmp)
+            let put = match self.turn_at(place, target) {
+                Ok(Some(_turn)) => store.rename(&tmp, &place.path).at("rename", &tmp),
+                Ok(None) => Err(Errno::EXIST).at("rename", &tmp),
+                Err(error) => Err(error),
+            };
+            put.inspect_err(|_| {
+                let _ = store.unlink(&tmp);
+            })
         })();
         if let Err(error) = led {
             let _ = store.unlink(&old);
@@ -1186,7 +1534,7 @@ impl Names<'_> {
         path: &Path,
         change: &mut dyn FnMut(&Path) -> Result<()>,
     ) -> Result<bool> {
-        let Some(dir) = self.dir(path)? else { return Ok(false) };
+        let Some(dir) = self.dir_now(path)? else { return Ok(false) };
         change(&dir.home)?;
         for (base, shadow) in dir.shadows() {
             match change(&shadow) {

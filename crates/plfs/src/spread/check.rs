@@ -96,17 +96,14 @@ impl Names<'_> {
                     match look() {
                         Ok(Some(Found { spot, stat: Some(stat), link: None, .. })) => {
                             match stat.kind {
-                                Kind::Dir => {
-                                    let backends = dir.backends.clone();
-                                    match self.load(spot.path, &dir.root, dir.dev, backends) {
-                                        Ok(below) => todo.push((name, below)),
-                                        Err(error) if is_gone(error.errno()) => {}
-                                        Err(error) => {
-                                            walked.is_partial = true;
-                                            report.fail(&name, &error);
-                                        }
+                                Kind::Dir => match self.load_in(&dir, spot.path) {
+                                    Ok(below) => todo.push((name, below)),
+                                    Err(error) if is_gone(error.errno()) => {}
+                                    Err(error) => {
+                                        walked.is_partial = true;
+                                        report.fail(&name, &error);
                                     }
-                                }
+                                },
                                 Kind::File if stat.nlink > 1 || stat.len == FILE_BYTES as u64 => {
                                     walked.found.files.push(spot.path)
                                 }
@@ -129,22 +126,7 @@ impl Names<'_> {
 
     /// Whether a directory, or one in it, has a shadow on backend `id`.
     pub(crate) fn has_shadows_on(&self, dir: Arc<Dir>, id: u16) -> Result<bool> {
-        let mut todo = vec![dir];
-        while let Some(dir) = todo.pop() {
-            if dir.shadows().any(|(base, _)| base.backend == id) {
-                return Ok(true);
-            }
-            for (_, shadow) in dir.shadows() {
-                for entry in self.store.list(&shadow).unwrap_or_default() {
-                    let found = self.look(&dir, dir.place(&entry.name), false)?;
-                    if found.is_dir() {
-                        let backends = dir.backends.clone();
-                        todo.push(self.load(found.spot.path, &dir.root, dir.dev, backends)?);
-                    }
-                }
-            }
-        }
-        Ok(false)
+        self.any_below(dir, &mut |dir| dir.shadows().any(|(base, _)| base.backend == id))
     }
 
     /// What is not done of the renames that led to a name. Notes their slots.
