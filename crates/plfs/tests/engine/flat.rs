@@ -859,6 +859,59 @@ fn of_two_directories_one_gets_into_the_other() {
     }
 }
 
+/// What renames have lost before they looked for that has a name again after a repair.
+#[test]
+fn directories_that_lie_in_each_other_are_found_again() {
+    let memory = memory();
+    let plfs = node(memory.clone());
+    let mut wanted = BTreeSet::new();
+    for dir in ["a", "b", "itself", "itself/sub"] {
+        plfs.mkdir(&at(dir), 0o755).unwrap();
+        put(&plfs, &at(dir).join("f"), dir.as_bytes()).unwrap();
+        wanted.insert(dir.as_bytes().to_vec());
+    }
+    let place = |name: &str| plfs.placed(&at(name), Links::Stay).unwrap().into_owned();
+    // A file whose place is on the backend of the directory, to be replaced by that.
+    let beside = |dir: &str, of: &str| {
+        (0..40).map(|i| at(dir).join(format!("x{i}"))).find_map(|name| {
+            put(&plfs, &name, b"").unwrap();
+            let found = plfs.placed(&name, Links::Stay).unwrap().into_owned();
+            plfs.unlink(&name).unwrap();
+            (backend(&plfs, &at(of)) == found.iter().take(2).collect::<PathBuf>()).then_some(found)
+        })
+    };
+    let (in_sub, in_b) = (beside("itself/sub", "itself").unwrap(), beside("b", "a").unwrap());
+    memory.rename(&place("itself"), &in_sub).unwrap();
+    // And by way of a slot: what a rename across backends makes, by hand.
+    let (b, in_a) = (place("b"), beside("a", "a").unwrap());
+    let all = b.ancestors().nth(2).unwrap();
+    let (slot, aside) = ("1".repeat(32), "2".repeat(32));
+    memory.mkdir(&all.join(&slot), 0o755).unwrap();
+    let number = BACKENDS.iter().position(|root| b.starts_with(Path::new(root).join(".plfs")));
+    let text = format!("/.plfs-spread/moved/{:04x}.{slot}.{aside}", number.unwrap());
+    memory.symlink(Path::new(&text), &in_a).unwrap();
+    memory.rename(&place("a"), &in_b).unwrap();
+    memory.rename(&b, &all.join(&slot).join("e")).unwrap();
+    assert!(names(&node(memory.clone()), Path::new(DIR)).is_empty());
+    let check = |repair| node(memory.clone()).check_flat(Path::new("/m"), repair).unwrap().reports;
+    let said = |reports: &[(plfs::Report, Vec<String>)]| -> Vec<String> {
+        let all = reports.iter().flat_map(|(report, _)| &report.findings);
+        all.map(|finding| finding.what.to_string()).collect()
+    };
+    let before = said(&check(None));
+    assert!(before.iter().all(|what| what.contains("lies in itself")), "{before:?}");
+    assert_eq!(before.len(), 2);
+    let repaired: Vec<_> = check(Some(0)).into_iter().flat_map(|(_, done)| done).collect();
+    assert_eq!(repaired.iter().filter(|what| what.contains("lost+found.")).count(), 2);
+    let plfs = node(memory.clone());
+    assert_eq!(names(&plfs, Path::new(DIR)).len(), 2);
+    let left: BTreeSet<_> = tree(&plfs, Path::new(DIR)).into_values().collect();
+    assert!(wanted.is_subset(&left), "{left:?}");
+    // Of the link to the slot.
+    check(Some(0));
+    assert!(said(&check(None)).is_empty());
+}
+
 /// Where no locks are a directory stays in its own; all else goes on.
 #[test]
 fn without_locks_directories_stay_where_they_are() {
