@@ -608,6 +608,47 @@ def t_two_mounts_race_for_names():
             os.rmdir(second)
 
 
+def t_directories_are_moved_by_one_at_a_time():
+    """Each of two directories got into the other one, by a mount and by plfs run."""
+    moves = (
+        "import os, sys, time\n"
+        "a, b, end = sys.argv[1], sys.argv[2], time.time() + 4\n"
+        "while time.time() < end:\n"
+        "    for names in (a, f'{b}/{a}'), (f'{b}/{a}', a):\n"
+        "        try:\n"
+        "            os.rename(*names)\n"
+        "        except OSError:\n"
+        "            pass\n"
+    )
+    with Mounted() as m:
+        for name in "ab":
+            os.mkdir(name)
+            write(f"{name}/f{name}", b"x")
+        by_run = [PLFS, "run", "--mount", m.below, "--", sys.executable, "-c", moves, "a", "b"]
+        other = subprocess.Popen(by_run, cwd=f"{m.below}/d")
+        subprocess.check_call([sys.executable, "-c", moves, "b", "a"], cwd=f"{m.point}/d")
+        assert other.wait(60) == 0
+        time.sleep(SETTLES_S)
+        found = sorted(name for _, _, names in os.walk(".") for name in names)
+        assert found == ["fa", "fb"], found
+        # What lies above the target is asked, and not what the mount has seen before.
+        for name in "c/d/e", "x", "g", "h":
+            os.makedirs(name)
+        os.chdir("c/d/e")
+        plfs("run", "--mount", m.below, "--", "mv", f"{m.below}/d/c/d", f"{m.below}/d/moved")
+        os.rename(f"{m.point}/d/x", "x")
+        os.chdir(f"{m.point}/d/g")
+        plfs("run", "--mount", m.below, "--", "mv", f"{m.below}/d/g", f"{m.below}/d/h/g")
+        fails(errno.EINVAL, os.rename, f"{m.point}/d/h", "h")
+        write("f", b"x")
+        time.sleep(SETTLES_S)
+        assert os.listdir(f"{m.point}/d/moved/e") == ["x"]
+        assert read(f"{m.point}/d/h/g/f") == b"x"
+        os.chdir(f"{m.point}/d")
+        run("rm -r *")
+        m.is_clean()
+
+
 if __name__ == "__main__":
     print(f"PLFS_SEED={SEED}", file=sys.stderr)
     main(globals(), sys.argv[3:])

@@ -137,6 +137,157 @@ t_renames() {
     [ -z "$(left)" ]
 }
 
+# Links on the way, in what a program and others do: as in an ordinary directory.
+# Those with several dots were followed to another directory, those that were replaced for half a
+# second to the old one, and a directory that was moved into itself by one was lost.
+t_links() {
+    cat > try.py <<'END'
+import os, subprocess, sys
+os.chdir(sys.argv[1])
+def told(call, *args):
+    try:
+        return call(*args)
+    except OSError as error:
+        return error.strerror
+def make(path):
+    with open(path, "x") as file:
+        file.write(path)
+for dir in "x/y/t", "t", "p/q/r", "u", "v1", "v2", "d":
+    os.makedirs(dir)
+    make(dir + "/f")
+os.symlink("../../t", "x/y/l")
+os.symlink("../../../u", "p/q/r/l")
+for dir in "x/y/l", "p/q/r/l":
+    make(dir + "/new")
+    os.mkdir(dir + "/made")
+    os.unlink(dir + "/f")
+    os.rename(dir + "/new", dir + "/moved")
+    print(dir, sorted(os.listdir(dir)), os.path.relpath(os.path.realpath(dir)))
+os.symlink("v1", "current")
+make("current/a")
+for other in False, True:
+    for new in "v2", "v1":
+        if other:
+            subprocess.check_call(["sh", "-c", f"ln -s {new} tmp; mv -T tmp current"])
+        else:
+            os.symlink(new, "tmp")
+            os.rename("tmp", "current")
+        make(f"current/{new}{other}")
+        os.mkdir(f"current/dir{other}")
+        os.rmdir(f"current/dir{other}")
+os.unlink("current/f")
+os.unlink("current")
+print(told(make, "current/c"))
+os.symlink("v1", "l2")
+make("l2/d")
+os.rename("l2", "l3")
+print(told(make, "l2/e"))
+os.mkdir("l2")
+make("l2/f")
+os.symlink("d", "l")
+print(told(os.rename, "d", "l/x"), told(os.rename, "d", "l/../d/x"), told(os.rename, "d", "d/x"))
+for dir in sorted(os.listdir()):
+    print(dir, sorted(os.listdir(dir)))
+END
+    mkdir plain
+    python3 try.py plain > wanted
+    in_m python3 try.py m/s > said
+    diff wanted said
+}
+
+# Of two processes that move a directory into that of the other one has done it; both got done, and
+# all in them was lost. Who is killed meanwhile keeps nobody waiting.
+t_moves() {
+    cat > try.py <<'END'
+import os, random, signal, sys, time
+os.chdir(sys.argv[1])
+for name in "ab":
+    os.mkdir(name)
+    open(f"{name}/f{name}", "w").close()
+def moves(a, b, end):
+    while time.time() < end:
+        for names in (a, f"{b}/{a}"), (f"{b}/{a}", a):
+            try:
+                os.rename(*names)
+            except OSError:
+                pass
+def child(a, b, end):
+    pid = os.fork()
+    if pid == 0:
+        moves(a, b, end)
+        os._exit(0)
+    return pid
+for pid in [child(*names, time.time() + 3) for names in ("ab", "ba")]:
+    assert os.waitpid(pid, 0)[1] == 0
+for _ in range(20):
+    pid = child("a", "b", time.time() + 60)
+    time.sleep(random.random() / 20)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    where = next(name for name in ("a", "b/a") if os.path.exists(name))
+    begin = time.time()
+    os.rename(where, "b/other")
+    os.rename("b/other", "a")
+    assert time.time() - begin < 5
+assert sorted(name for _, _, names in os.walk(".") for name in names) == ["fa", "fb"]
+END
+    in_m python3 try.py m/s
+    in_m rm -r m/s
+    [ -z "$(left)" ]
+}
+
+# A name that a process has made and nobody else removes stays, though others try to make it, too.
+t_own() {
+    cat > try.py <<'END'
+import os, random, sys, time
+os.chdir(sys.argv[1])
+def own(worker, end):
+    chance = random.Random(worker)
+    for n in range(10 ** 9):
+        if time.time() > end:
+            os._exit(0)
+        name, private, text = f"n{chance.randrange(3)}", f"p{worker}.{chance.randrange(8)}", f"{worker}:{n}"
+        def make(path):
+            with open(path, "w") as file:
+                file.write(text)
+        try:
+            if chance.randrange(2):
+                with open(name, "x") as file:
+                    file.write(text)
+            else:
+                make(private)
+                try:
+                    os.link(private, name)
+                finally:
+                    os.unlink(private)
+        except FileExistsError:
+            continue
+        assert open(name).read() == text
+        if chance.randrange(2):
+            make(private)
+            os.rename(private, name)
+            assert open(name).read() == text
+        if chance.randrange(2):
+            os.rename(name, private)
+            name = private
+        assert open(name).read() == text
+        os.unlink(name)
+pids = []
+for worker in range(3):
+    pids.append(os.fork())
+    if pids[-1] == 0:
+        try:
+            own(worker, time.time() + 4)
+        finally:
+            os._exit(1)
+assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0, 0]
+assert os.listdir() == []
+END
+    in_m python3 try.py m/s
+    in_m rmdir m/s
+    [ -z "$(left)" ]
+}
+
 # Programs that copy, pack and look.
 t_programs() {
     mkdir -p plain/x/y; seq 1000 > plain/x/numbers; ln -s numbers plain/x/link; printf '#!/bin/sh\necho "ran $0"\n' > plain/x/y/script

@@ -12,6 +12,14 @@ pub const DIR: &str = "spread";
 pub const MAP: &str = ".plfs-spread.";
 /// Start of the name of one that is being written.
 pub const MAP_TMP: &str = ".plfs-spread.tmp.";
+/// Name, beside [`DIR`] in a root, of the file whose lock those have who move a directory of a flat
+/// one to another.
+pub const TREE_LOCK: &str = "spread.tree";
+/// Name, beside [`DIR`], of the file whose lock those have who take a link to a slot away, or put
+/// something in its place.
+pub const LINKS_LOCK: &str = "spread.links";
+/// Start of the name of one that is being made.
+pub const LOCK_TMP: &str = "spread.tmp.";
 /// The one name that a slot can have.
 pub const ENTRY: &str = "e";
 

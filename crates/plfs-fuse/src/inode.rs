@@ -104,6 +104,8 @@ pub struct Inode {
     pub flatness: Mutex<Option<(Instant, Option<FlatDir>)>>,
     /// Permission bits as last seen.
     pub mode: AtomicU32,
+    /// Of a directory in a flat one: the name by which it was found last.
+    pub found_as: Mutex<Option<Name>>,
     /// What lasts while it is open.
     pub open: Mutex<OpenState>,
     /// Of a directory: until when it is believed to have no pack.
@@ -184,6 +186,10 @@ impl Inode {
     /// Stores a name that was found to lead here.
     pub fn add_name(&self, parent: &Arc<Inode>, name: &OsStr) {
         if self.dir.is_some() {
+            if self.flat.is_some() {
+                *lock(&self.found_as) =
+                    Some(Name { parent: parent.clone(), name: name.to_owned() });
+            }
             return;
         }
         let mut names = lock(&self.names);
@@ -263,6 +269,7 @@ impl Inodes {
             dir: Some(root),
             flat: None,
             flatness: Mutex::default(),
+            found_as: Mutex::default(),
             mode: AtomicU32::new(0),
             open: Mutex::default(),
             lookups: AtomicU64::new(1),
@@ -356,6 +363,7 @@ impl Inodes {
             dir,
             flat,
             flatness: Mutex::default(),
+            found_as: Mutex::default(),
             mode: AtomicU32::new(0),
             open: Mutex::default(),
             lookups: AtomicU64::new(1),
@@ -377,6 +385,8 @@ impl Inodes {
         }
         self.of_id(id).write().unwrap_or_else(PoisonError::into_inner).remove(&id);
         self.known.fetch_sub(1, Ordering::Relaxed);
+        // Two that were moved by somebody else may seem to lie in each other.
+        *lock(&inode.found_as) = None;
         if keys.get(&key).is_some_and(|known| Arc::ptr_eq(known, &inode)) {
             keys.remove(&key);
         }

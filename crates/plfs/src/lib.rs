@@ -89,7 +89,7 @@ pub use plfs_format::layout::{Backends, Layout, Workload};
 pub use plfs_format::name::LAYOUT as LAYOUT_NAME;
 pub use plfs_format::pack::NAME as PACK_NAME;
 pub use plfs_index as index;
-pub use spread::{FlatDir, FlatReport, is_in_shadow, link_text as flat_text};
+pub use spread::{FlatDir, FlatReport, Line as FlatLine, is_in_shadow, link_text as flat_text};
 pub use store::writers::Entry;
 
 /// Length of every name's file on the storage: what a stat without PLFS shows.

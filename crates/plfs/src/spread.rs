@@ -9,32 +9,35 @@
 //! Names of shadows and slots are random and never made twice: what is gone is gone for ever. So
 //! nobody who comes late can make something reachable again that others have given up.
 
+mod across;
+mod change;
 mod check;
+mod find;
+mod known;
+mod list;
+mod map;
+mod tree;
+mod turn;
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use lru::LruCache;
-use plfs_format::layout::{Backends, Workload};
-use plfs_format::name::{self, Uuid};
+use plfs_format::layout::Backends;
+use plfs_format::name::Uuid;
 use plfs_format::spread::{self as format, Map, Moved, Target};
 
-use crate::container::{Table, find_root, is_hidden, is_map, make_shared, own_layout, read_text};
-use crate::error::{At, Error, Result};
-use crate::store::machine::{boot_time_ns, fill_random};
-use crate::store::{self, Entry, Errno, Kind, Links, Open, Stat, Store};
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex, lock};
+use crate::error::Result;
+use crate::store::machine::fill_random;
+use crate::store::{Errno, Kind, Stat, Store};
+use crate::sync::Arc;
 
 pub use check::FlatReport;
 pub(crate) use check::Walked;
+pub(crate) use known::Known;
 
 /// How long a directory is believed to be where it was, and to be flat or not: as a layout.
 const BELIEVED_NS: u64 = 500_000_000;
-/// Directories that are remembered. 4,096: some MB.
-const KNOWN_MAX: usize = 4096;
 /// PATH_MAX of Linux: the kernel refuses what is longer.
 const PATH_MAX: usize = 4096;
 /// Symbolic links followed in one path (path_resolution(7)).
@@ -45,76 +48,6 @@ const HOPS_MAX: u32 = 100;
 const TRIES: u32 = 1000;
 /// How often the shadow of a new name may be missing.
 const MISSING_MAX: u32 = 20;
-
-/// Directories on the storage whose names are remembered, for who comes back with a descriptor of
-/// one, or works in it. 65,536: some 20 MB.
-const NAMED_MAX: usize = 65_536;
-
-/// What a directory was found to be, and when; `None`: an ordinary one, or none.
-type Seen = (u64, Option<Arc<Dir>>);
-
-/// The directories that a process knows.
-#[derive(Debug)]
-pub(crate) struct Known {
-    dirs: Mutex<LruCache<PathBuf, Seen>>,
-    /// Some were spread.
-    any: AtomicBool,
-    /// By the path on the storage of a directory in a spread one, or of a shadow: the path that
-    /// programs know it by, or whose shadow it is. It may be of something else by now.
-    named: Mutex<LruCache<PathBuf, PathBuf>>,
-}
-
-impl Default for Known {
-    fn default() -> Known {
-        Known {
-            dirs: Mutex::new(LruCache::unbounded()),
-            any: AtomicBool::new(false),
-            named: Mutex::new(LruCache::unbounded()),
-        }
-    }
-}
-
-impl Known {
-    /// The next look asks the storage.
-    pub(crate) fn forget(&self) {
-        lock(&self.dirs).clear();
-    }
-
-    /// Whether there has been a spread directory.
-    pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
-    }
-
-    /// What was last at `place` has the path `name`.
-    pub(crate) fn remember(&self, place: &Path, name: &Path) {
-        let mut named = lock(&self.named);
-        if named.get(place).is_some_and(|known| known == name) {
-            return;
-        }
-        named.put(place.to_path_buf(), name.to_path_buf());
-        if named.len() > NAMED_MAX {
-            named.pop_lru();
-        }
-    }
-
-    /// The path that [`Known::remember`] was told for `place`.
-    pub(crate) fn name_of(&self, place: &Path) -> Option<PathBuf> {
-        lock(&self.named).get(place).cloned()
-    }
-
-    /// The directory `from` is `to` now, with all below it.
-    pub(crate) fn renamed(&self, from: &Path, to: &Path) {
-        self.forget();
-        for (_, name) in lock(&self.named).iter_mut() {
-            if let Ok(rest) = name.strip_prefix(from) {
-                *name = match rest.as_os_str().is_empty() {
-                    true => to.to_path_buf(),
-                    false => to.join(rest),
-                };
-            }
-        }
-    }
-}
 
 /// A backend's directory of shadows and slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,6 +68,9 @@ pub(crate) struct Dir {
     /// The directory itself, which has the map and no names: the one with the layout, or one in a
     /// shadow.
     pub(crate) home: PathBuf,
+    /// Device and inode of `home`.
+    id: (u64, u64),
+    above: Above,
     root: PathBuf,
     dev: u64,
     backends: Backends,
@@ -144,6 +80,17 @@ pub(crate) struct Dir {
     bases: Vec<Base>,
 }
 
+/// What a directory lay in when it was found.
+#[derive(Clone, Debug)]
+enum Above {
+    /// It has the layout.
+    Top,
+    /// A directory in another one.
+    In(Arc<Dir>),
+    /// Whoever has it open knows it by its inode.
+    Unknown,
+}
+
 /// A flat directory that somebody has open and knows by its inode. Its path may be one in a shadow,
 /// which says nothing of the tree that it is in.
 #[derive(Clone, Debug)]
@@ -151,6 +98,9 @@ pub struct FlatDir {
     home: PathBuf,
     tree: Arc<Tree>,
 }
+
+/// The outermost flat directory, and the names that lead from there to another one.
+pub type Line = (FlatDir, Vec<OsString>);
 
 #[derive(Debug)]
 struct Tree {
@@ -219,7 +169,18 @@ impl Dir {
     }
 
     fn is_same(&self, other: &Dir) -> bool {
-        self.home == other.home && self.number == other.number && self.map == other.map
+        self.home == other.home
+            && self.id == other.id
+            && self.number == other.number
+            && self.map == other.map
+    }
+
+    /// It, what it lies in, and so on, as far as that is known.
+    fn and_above(&self) -> impl Iterator<Item = &Dir> {
+        std::iter::successors(Some(self), |dir| match &dir.above {
+            Above::In(above) => Some(above.as_ref()),
+            Above::Top | Above::Unknown => None,
+        })
     }
 }
 
@@ -257,6 +218,12 @@ struct Via {
     moved: Moved,
 }
 
+/// What a path leads to, or what is to be looked for instead.
+enum Step {
+    Dir(Option<Arc<Dir>>),
+    Link(PathBuf),
+}
+
 /// What becomes of what is renamed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
@@ -284,6 +251,20 @@ pub(crate) fn is_own(path: &Path) -> bool {
     path.as_os_str().as_bytes().windows(7).any(|part| part == b"/.plfs/")
 }
 
+fn has_parent_dir(path: &Path) -> bool {
+    path.components().any(|part| part == Component::ParentDir)
+}
+
+/// Parts of a path that are to be gone, the next one last.
+fn steps(path: &Path) -> Vec<OsString> {
+    let wanted = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    });
+    wanted.collect()
+}
+
 fn new_uuid() -> Uuid {
     let mut uuid = Uuid::default();
     fill_random(&mut uuid.0);
@@ -305,895 +286,13 @@ pub(crate) struct Names<'a> {
     pub(crate) mounts: &'a [PathBuf],
     /// Directories that need not be looked for by their paths.
     pub(crate) open: &'a [FlatDir],
+    /// Where the one of these was found to which something is renamed: the outermost directory, and
+    /// the names that led from there.
+    pub(crate) line: Option<&'a Line>,
+    /// No directory is moved to another one meanwhile.
+    pub(crate) is_alone: bool,
     /// Removes what is no directory at a path on the storage, with its container.
     pub(crate) remove: &'a dyn Fn(&Path) -> Result<()>,
     /// Makes a file durable that is about to replace another one.
     pub(crate) make_durable: &'a dyn Fn(&Path) -> Result<()>,
-}
-
-impl Names<'_> {
-    /// The spread directory `path`; `None`: it is an ordinary one, or none.
-    ///
-    /// Costs a stat for each directory above it, and for one that is spread a listing of it and a
-    /// small read; for half a second after that nothing.
-    pub(crate) fn dir(&self, path: &Path) -> Result<Option<Arc<Dir>>> {
-        self.dir_behind(path, 0)
-    }
-
-    fn dir_behind(&self, path: &Path, links: u32) -> Result<Option<Arc<Dir>>> {
-        if let Some(open) = self.open.iter().find(|open| open.home == path) {
-            return self.dir_of(open).map(Some);
-        }
-        if is_own(path) || path.as_os_str().len() > PATH_MAX {
-            return Ok(None);
-        }
-        if links > LINKS_MAX {
-            return Err(Errno::LOOP).at("open", path);
-        }
-        let now = boot_time_ns();
-        let (mut unknown, mut above) = (Vec::new(), None);
-        for dir in path.ancestors() {
-            match lock(&self.known.dirs).get(dir) {
-                Some((then, found)) if now.saturating_sub(*then) < BELIEVED_NS => {
-                    above = found.clone();
-                    break;
-                }
-                _ => unknown.push(dir),
-            }
-        }
-        for dir in unknown.into_iter().rev() {
-            above = self.dir_in(above, dir, links)?;
-            let mut known = lock(&self.known.dirs);
-            known.put(dir.to_path_buf(), (now, above.clone()));
-            if known.len() > KNOWN_MAX {
-                known.pop_lru();
-            }
-        }
-        Ok(above)
-    }
-
-    fn dir_of(&self, open: &FlatDir) -> Result<Arc<Dir>> {
-        let now = boot_time_ns();
-        if let Some((then, Some(found))) = lock(&self.known.dirs).get(&open.home)
-            && now.saturating_sub(*then) < BELIEVED_NS
-        {
-            return Ok(found.clone());
-        }
-        let Tree { root, dev, backends } = open.tree.as_ref();
-        let dir = self.load(open.home.clone(), root, *dev, backends.clone())?;
-        let mut known = lock(&self.known.dirs);
-        known.put(open.home.clone(), (now, Some(dir.clone())));
-        if known.len() > KNOWN_MAX {
-            known.pop_lru();
-        }
-        Ok(dir)
-    }
-
-    /// The directory `path`, that it lies in being known.
-    fn dir_in(&self, above: Option<Arc<Dir>>, path: &Path, links: u32) -> Result<Option<Arc<Dir>>> {
-        let Some(parent) = path.parent() else { return self.top(path) };
-        let Some(name) = path.file_name() else {
-            return self.dir_behind(parent.parent().unwrap_or(parent), links);
-        };
-        let Some(above) = above else { return self.top(path) };
-        let (above, found) = self.find_in(above, parent, name, false)?;
-        match (&found.link, found.stat) {
-            (Some(text), _) => self.dir_behind(&parent.join(OsStr::from_bytes(text)), links + 1),
-            (None, None) => Err(Errno::NOENT).at("open", path),
-            (None, Some(stat)) if stat.kind != Kind::Dir => Err(Errno::NOTDIR).at("open", path),
-            (None, Some(_)) => {
-                let backends = above.backends.clone();
-                self.load(found.spot.path, &above.root, above.dev, backends).map(Some)
-            }
-        }
-    }
-
-    /// The directory itself, if it has a layout that says flat.
-    fn top(&self, path: &Path) -> Result<Option<Arc<Dir>>> {
-        let layout = match own_layout(self.store, path) {
-            Ok(Some(layout)) if layout.workload == Some(Workload::Flat) => layout,
-            // Of one that cannot be read nobody knows where its names are.
-            Err(error) if self.last_map(path).is_ok_and(|last| last.is_some()) => {
-                return Err(error);
-            }
-            _ => return Ok(None),
-        };
-        // `plfs layout` asks for an empty directory; people may edit the file.
-        let entries = self.store.list(path).at("list", path)?;
-        if !entries.iter().any(|entry| is_map(&entry.name))
-            && !entries.iter().all(|entry| is_hidden(&entry.name))
-        {
-            return Err(Error::refused(
-                Errno::OPNOTSUPP,
-                "use",
-                path,
-                "its layout says flat, and it has files that are not spread: move them away, or \
-                 take the workload out of its .plfs-layout",
-            ));
-        }
-        let root = find_root(self.store, &path.join(name::LAYOUT), self.mounts);
-        let dev = self.store.stat(&root, Links::Follow).at("stat", &root)?.dev;
-        let backends = layout.backends.unwrap_or(Backends::All);
-        self.known.any.store(true, Ordering::Relaxed);
-        self.load(path.to_path_buf(), &root, dev, backends).map(Some)
-    }
-
-    /// The highest number of a map in `home`. A listing of something that has no other names.
-    fn last_map(&self, home: &Path) -> Result<Option<u32>> {
-        let entries = self.store.list(home).at("list", home)?;
-        Ok(entries.iter().filter_map(|entry| format::parse_map_name(entry.name.as_bytes())).max())
-    }
-
-    fn read_map(&self, home: &Path) -> Result<(Option<u32>, Map)> {
-        for _ in 0..TRIES {
-            let Some(number) = self.last_map(home)? else { return Ok((None, Map::default())) };
-            let path = home.join(format::map_name(number));
-            let Some(text) = read_text(self.store, &path)? else { continue };
-            let map = Map::decode(&text).map_err(|bad| Error::of_bytes(&path, bad))?;
-            return Ok((Some(number), map));
-        }
-        Err(Errno::BUSY).at("read the map of", home)
-    }
-
-    fn load(&self, home: PathBuf, root: &Path, dev: u64, backends: Backends) -> Result<Arc<Dir>> {
-        let (number, map) = self.read_map(&home)?;
-        let mut dir =
-            Dir { home, root: root.to_path_buf(), dev, backends, number, map, bases: Vec::new() };
-        let bases: Result<_> =
-            dir.map.shadows.iter().map(|(backend, _)| self.base(&dir, *backend, false)).collect();
-        dir.bases = bases?;
-        Ok(Arc::new(dir))
-    }
-
-    fn table<'b>(&'b self, dir: &'b Dir) -> Table<'b> {
-        Table { store: self.store, root: &dir.root, dev: dir.dev }
-    }
-
-    /// Where a backend has what is spread. `again`: whether it is there is asked.
-    fn base(&self, dir: &Dir, backend: u16, again: bool) -> Result<Base> {
-        let root = match backend {
-            0 => dir.root.clone(),
-            id if again => self.table(dir).find_again(id)?,
-            id => self.table(dir).find(id)?,
-        };
-        Ok(Base { backend, path: root.join(name::ROOT_DIR).join(format::DIR) })
-    }
-
-    /// The name `path` and its directory, if that is spread. `settle`: for who changes something:
-    /// what was begun by others and is not done is decided.
-    pub(crate) fn find(&self, path: &Path, settle: bool) -> Result<Option<(Arc<Dir>, Found)>> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Ok(None);
-        };
-        let Some(dir) = self.dir(parent)? else { return Ok(None) };
-        self.find_in(dir, parent, name, settle).map(Some)
-    }
-
-    /// [`Names::find`] in a directory that may be another by now.
-    fn find_in(
-        &self,
-        mut dir: Arc<Dir>,
-        parent: &Path,
-        name: &OsStr,
-        settle: bool,
-    ) -> Result<(Arc<Dir>, Found)> {
-        if name.len() > 255 {
-            return Err(Errno::NAMETOOLONG).at("open", &parent.join(name));
-        }
-        for _ in 0..TRIES {
-            if dir.number.is_some() {
-                let found = self.look(&dir, dir.place(name), settle)?;
-                if found.stat.is_some() || !found.via.is_empty() {
-                    return Ok((dir, found));
-                }
-                // Nothing, or a shadow that is not there.
-                let shadow = found.spot.path.parent().unwrap_or(&dir.home);
-                match self.store.stat(shadow, Links::Stay) {
-                    Ok(_) => return Ok((dir, found)),
-                    Err(errno) if is_gone(errno) => {
-                        self.base(&dir, found.spot.base.backend, true)?;
-                    }
-                    Err(errno) => return Err(errno).at("stat", shadow),
-                }
-            }
-            self.known.forget();
-            let fresh = self.dir(parent)?;
-            let fresh = fresh.map_or_else(|| Err(Errno::NOENT).at("open", parent), Ok)?;
-            if fresh.is_same(&dir) {
-                // It has no names yet, or not there: a removal has died half way.
-                let spot = match dir.number {
-                    Some(_) => dir.place(name),
-                    None => Spot {
-                        path: dir.home.join(name),
-                        base: Base { backend: 0, path: PathBuf::new() },
-                    },
-                };
-                let found = Found { spot, stat: None, link: None, via: Vec::new() };
-                return Ok((dir, found));
-            }
-            dir = fresh;
-        }
-        Err(Errno::BUSY).at("look up", &parent.join(name))
-    }
-
-    /// What is at a place, or where the links there lead.
-    fn look(&self, dir: &Dir, place: Spot, settle: bool) -> Result<Found> {
-        let (mut spot, mut via) = (place.clone(), Vec::<Via>::new());
-        // Slots that were empty when they were looked at, to be looked at again.
-        let mut empty = Vec::<PathBuf>::new();
-        for _ in 0..HOPS_MAX {
-            let stat = match self.store.stat(&spot.path, Links::Stay) {
-                Ok(stat) => stat,
-                Err(errno) if is_gone(errno) => {
-                    // It may have come there between the looks, when what was before went; or the
-                    // name has become something else.
-                    let has_come = |entry: &PathBuf| self.store.stat(entry, Links::Stay).is_ok();
-                    if empty.iter().any(has_come)
-                        || via.first().is_some_and(|via| !self.leads(&via.at, &via.moved))
-                    {
-                        (spot, via, empty) = (place.clone(), Vec::new(), Vec::new());
-                        continue;
-                    }
-                    return Ok(Found { spot, stat: None, link: None, via });
-                }
-                Err(errno) => return Err(errno).at("stat", &spot.path),
-            };
-            if stat.kind != Kind::Symlink {
-                return Ok(Found { spot, stat: Some(stat), link: None, via });
-            }
-            let text = match self.store.readlink(&spot.path) {
-                Ok(text) => text.into_os_string().into_vec(),
-                // It is something else by now.
-                Err(Errno::NOENT | Errno::INVAL) => continue,
-                Err(errno) => return Err(errno).at("read the link", &spot.path),
-            };
-            let moved = match Target::decode(&text) {
-                Target::Text(text) => {
-                    return Ok(Found { spot, stat: Some(stat), link: Some(text), via });
-                }
-                Target::Moved(moved) => moved,
-            };
-            let base = self.base(dir, moved.backend, false)?;
-            let slot = base.at(&moved.slot);
-            let entry = slot.join(format::ENTRY);
-            let is_there = match self.store.stat(&entry, Links::Stay) {
-                Ok(_) => true,
-                Err(errno) if is_gone(errno) => false,
-                Err(errno) => return Err(errno).at("stat", &entry),
-            };
-            let aside = spot.base.at(&moved.aside);
-            if is_there {
-                if settle {
-                    self.drop_aside(dir, &spot.base, &aside, &slot)?;
-                }
-                via.push(Via { at: spot, moved });
-                spot = Spot { path: entry, base };
-                continue;
-            }
-            if !settle {
-                self.must_be_there(dir, &base)?;
-                empty.push(entry);
-            } else {
-                match self.store.rmdir(&slot) {
-                    Ok(()) => {}
-                    Err(errno) if is_gone(errno) => self.must_be_there(dir, &base)?,
-                    // It has come.
-                    Err(errno) if is_full(errno) => continue,
-                    Err(errno) => return Err(errno).at("remove", &slot),
-                }
-                if self.store.stat(&aside, Links::Stay).is_err_and(is_gone) {
-                    self.retire(&spot, &moved)?;
-                    (spot, via) = (place.clone(), Vec::new());
-                    continue;
-                }
-            }
-            let base = spot.base.clone();
-            via.push(Via { at: spot, moved });
-            spot = Spot { path: aside.join(format::ENTRY), base };
-        }
-        Err(Errno::LOOP).at("look up", &place.path)
-    }
-
-    /// Whether a link leads where it did.
-    fn leads(&self, at: &Spot, moved: &Moved) -> bool {
-        let text = self.store.readlink(&at.path).map(|text| text.into_os_string().into_vec());
-        text.is_ok_and(|text| Target::decode(&text) == Target::Moved(*moved))
-    }
-
-    /// Nothing was found on a backend: an error if that is not there.
-    fn must_be_there(&self, dir: &Dir, base: &Base) -> Result<()> {
-        self.base(dir, base.backend, true).map(drop)
-    }
-
-    /// Removes what a name was before it was what is in `slot`.
-    fn drop_aside(&self, dir: &Dir, base: &Base, aside: &Path, slot: &Path) -> Result<()> {
-        match self.store.rmdir(aside) {
-            Ok(()) => return Ok(()),
-            Err(errno) if is_gone(errno) => return Ok(()),
-            Err(errno) if is_full(errno) => {}
-            Err(errno) => return Err(errno).at("remove", aside),
-        }
-        // After a power cut the name must be one or the other.
-        self.store.sync_dir(slot).at("sync", slot)?;
-        let old = Spot { path: aside.join(format::ENTRY), base: base.clone() };
-        let found = self.look(dir, old.clone(), true)?;
-        if found.stat.is_some() && !found.is_dir() {
-            self.remove_gone(found.path())?;
-        }
-        self.tidy(dir, &found.via)?;
-        match self.store.rmdir(aside) {
-            Err(errno) if !is_gone(errno) && !is_full(errno) => Err(errno).at("remove", aside),
-            _ => Ok(()),
-        }
-    }
-
-    fn remove_gone(&self, path: &Path) -> Result<()> {
-        match (self.remove)(path) {
-            Err(error) if is_gone(error.errno()) => Ok(()),
-            other => other,
-        }
-    }
-
-    /// Takes away the slots that led to what is gone, and the links to them.
-    fn tidy(&self, dir: &Dir, via: &[Via]) -> Result<()> {
-        for Via { at, moved } in via.iter().rev() {
-            let slot = self.base(dir, moved.backend, false)?.at(&moved.slot);
-            for slot in [slot, at.base.at(&moved.aside)] {
-                match self.store.rmdir(&slot) {
-                    Ok(()) => {}
-                    Err(errno) if is_gone(errno) => {}
-                    // Somebody uses it again.
-                    Err(errno) if is_full(errno) => return Ok(()),
-                    Err(errno) => return Err(errno).at("remove", &slot),
-                }
-            }
-            self.retire(at, moved)?;
-        }
-        Ok(())
-    }
-
-    /// Removes a link both of whose slots are gone. Not by its path, where something else may be
-    /// by now.
-    fn retire(&self, at: &Spot, moved: &Moved) -> Result<()> {
-        let out = at.base.at(&new_uuid());
-        match self.store.rename(&at.path, &out) {
-            Err(errno) if is_gone(errno) => return Ok(()),
-            other => other.at("rename", &at.path)?,
-        }
-        if self.leads(&Spot { path: out.clone(), base: at.base.clone() }, moved) {
-            return self.store.unlink(&out).at("remove", &out);
-        }
-        match self.store.stat(&out, Links::Stay).at("stat", &out)?.kind {
-            Kind::Dir => self.store.rename(&out, &at.path).at("rename", &out),
-            _ => {
-                self.store.link(&out, &at.path).at("put back", &out)?;
-                self.store.unlink(&out).at("remove", &out)
-            }
-        }
-    }
-
-    /// Makes something new at `path` by `make`, which gets its path on the storage and fails with
-    /// EEXIST if there is something. `None`: its directory is not spread.
-    ///
-    /// Costs nothing but `make`, if the directory is known.
-    pub(crate) fn create<T>(
-        &self,
-        path: &Path,
-        make: &mut dyn FnMut(&Path) -> Result<T>,
-    ) -> Result<Option<T>> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Ok(None);
-        };
-        let mut missing = 0;
-        for _ in 0..TRIES {
-            let Some(dir) = self.dir(parent)? else { return Ok(None) };
-            if dir.number.is_none() {
-                self.renew(&dir)?;
-                continue;
-            }
-            let place = dir.place(name);
-            match make(&place.path) {
-                Err(error) if error.errno() == Errno::EXIST => {
-                    let found = self.look(&dir, place.clone(), true)?;
-                    if found.stat.is_some() {
-                        return Err(Errno::EXIST).at("create", path);
-                    }
-                    if found.spot.path == place.path {
-                        continue;
-                    }
-                    match make(&found.spot.path) {
-                        Err(error) if error.errno() == Errno::EXIST => {}
-                        Err(error) if is_gone(error.errno()) => {}
-                        other => return other.map(Some),
-                    }
-                }
-                Err(error) if error.errno() == Errno::NOENT && missing < MISSING_MAX => {
-                    missing += 1;
-                    self.renew(&dir)?;
-                }
-                other => return other.map(Some),
-            }
-        }
-        Err(Errno::BUSY).at("create", path)
-    }
-
-    /// The directory, with a map.
-    pub(crate) fn dir_with_shadows(&self, path: &Path) -> Result<Option<Arc<Dir>>> {
-        match self.dir(path)? {
-            Some(dir) if dir.number.is_none() => {
-                self.renew(&dir)?;
-                self.dir(path)
-            }
-            other => Ok(other),
-        }
-    }
-
-    /// Makes the shadows of a directory that are not there, and a map with them. Whoever else does
-    /// it at the same time: one map counts, and all look again.
-    fn renew(&self, dir: &Dir) -> Result<()> {
-        let mut made = Vec::new();
-        let renewed = self.renew_as(dir, &mut made);
-        if !matches!(renewed, Ok(true)) {
-            for shadow in made {
-                let _ = self.store.rmdir(&shadow);
-            }
-        }
-        self.known.forget();
-        renewed.map(drop)
-    }
-
-    /// Whether `made` is in the map.
-    fn renew_as(&self, dir: &Dir, made: &mut Vec<PathBuf>) -> Result<bool> {
-        let store = self.store;
-        let (number, old) = match self.read_map(&dir.home) {
-            // It was removed.
-            Err(error) if is_gone(error.errno()) => return Ok(true),
-            other => other?,
-        };
-        let wanted = match number {
-            Some(_) => old.shadows,
-            None => {
-                let ids = self.table(dir).of_layout(&dir.backends)?;
-                ids.into_iter().map(|id| (id, new_uuid())).collect()
-            }
-        };
-        let of_home = match store.stat(&dir.home, Links::Follow) {
-            Err(errno) if is_gone(errno) => return Ok(true),
-            other => other.at("stat", &dir.home)?,
-        };
-        let mut map = Map::default();
-        for (backend, shadow) in wanted {
-            let base = self.base(dir, backend, true)?;
-            let is_there = number.is_some()
-                && match store.stat(&base.at(&shadow), Links::Stay) {
-                    Ok(_) => true,
-                    Err(errno) if is_gone(errno) => false,
-                    Err(errno) => return Err(errno).at("stat", &base.at(&shadow)),
-                };
-            map.shadows.push((backend, shadow));
-            if is_there {
-                continue;
-            }
-            let shadow = new_uuid();
-            map.shadows.pop();
-            map.shadows.push((backend, shadow));
-            let path = self.make(&base, &shadow, &of_home)?;
-            made.push(path);
-            for dir in base.path.ancestors().take(3) {
-                match store.sync_dir(dir) {
-                    // Who may not open it has not made anything in it.
-                    Ok(()) | Err(Errno::ACCESS | Errno::PERM) => {}
-                    Err(errno) => return Err(errno).at("sync", dir),
-                }
-            }
-        }
-        if made.is_empty() {
-            return Ok(true);
-        }
-        let next = number.map_or(0, |number| number.saturating_add(1));
-        if !self.put_map(dir, next, &map)? {
-            return Ok(false);
-        }
-        match self.last_map(&dir.home) {
-            Ok(Some(last)) if last == next => {}
-            // Others have gone on meanwhile.
-            _ => {
-                let _ = store.unlink(&dir.home.join(format::map_name(next)));
-                return Ok(false);
-            }
-        }
-        store.sync_dir(&dir.home).at("sync", &dir.home)?;
-        if let Some(number) = number {
-            let _ = store.unlink(&dir.home.join(format::map_name(number)));
-        }
-        Ok(true)
-    }
-
-    /// Whether there was no map with this number. Durable but for its name.
-    fn put_map(&self, dir: &Dir, number: u32, map: &Map) -> Result<bool> {
-        let store = self.store;
-        let path = dir.home.join(format::map_name(number));
-        let text = map.encode().map_err(|bad| Error::of_bytes(&path, bad))?;
-        let tmp = dir.home.join(format!("{}{}", format::MAP_TMP, format::hex(&new_uuid())));
-        let put = (|| {
-            let file = store.open(&tmp, Open::create_new(0o644)).at("create", &tmp)?;
-            store::write_full(file.as_ref(), &text, 0).at("write", &tmp)?;
-            store.chmod(&tmp, 0o644).at("set the mode of", &tmp)?;
-            file.sync_data().at("sync", &tmp)?;
-            match store.link(&tmp, &path) {
-                Ok(()) => Ok(true),
-                Err(Errno::EXIST) => Ok(false),
-                Err(errno) => Err(errno).at("create", &path),
-            }
-        })();
-        let _ = store.unlink(&tmp);
-        match put {
-            Err(error) if is_gone(error.errno()) => Ok(false),
-            other => other,
-        }
-    }
-
-    fn make_shared_dirs(&self, base: &Path) -> Result<()> {
-        if let Some(plfs) = base.parent() {
-            make_shared(self.store, plfs)?;
-        }
-        make_shared(self.store, base)
-    }
-
-    /// Makes what a root has if there are flat directories.
-    pub(crate) fn make_base(&self, root: &Path) -> Result<()> {
-        self.make_shared_dirs(&root.join(name::ROOT_DIR).join(format::DIR))
-    }
-
-    /// Makes a shadow or a slot, with the mode and the owner of a directory.
-    fn make(&self, base: &Base, uuid: &Uuid, like: &Stat) -> Result<PathBuf> {
-        let (store, path) = (self.store, base.at(uuid));
-        self.make_shared_dirs(&base.path)?;
-        store.mkdir(&path, like.mode & 0o3777).at("create", &path)?;
-        store.chmod(&path, like.mode & 0o3777).at("set the mode of", &path)?;
-        let stat = store.stat(&path, Links::Stay).at("stat", &path)?;
-        if (stat.uid, stat.gid) != (like.uid, like.gid) {
-            match store.chown(&path, Some(like.uid), Some(like.gid), Links::Stay) {
-                Err(Errno::PERM) => {}
-                other => other.at("set the owner of", &path)?,
-            }
-        }
-        Ok(path)
-    }
-
-    /// What the directory has, in no order. `None`: it is not spread.
-    pub(crate) fn list(&self, path: &Path) -> Result<Option<Vec<Entry>>> {
-        let entry = |(entry, _)| entry;
-        Ok(self.list_with_dev(path)?.map(|all| all.into_iter().map(entry).collect()))
-    }
-
-    /// [`Names::list`], each with its file system's number.
-    pub(crate) fn list_with_dev(&self, path: &Path) -> Result<Option<Vec<(Entry, u64)>>> {
-        for _ in 0..TRIES {
-            let Some(dir) = self.dir(path)? else { return Ok(None) };
-            let (mut names, mut missing) = (BTreeMap::<OsString, (Entry, u64)>::new(), false);
-            for (base, shadow) in dir.shadows() {
-                let entries = match self.store.list(&shadow) {
-                    Err(errno) if is_gone(errno) => {
-                        self.must_be_there(&dir, base)?;
-                        missing = true;
-                        continue;
-                    }
-                    other => other.at("list", &shadow)?,
-                };
-                let dev = self.store.stat(&shadow, Links::Stay).map_or(0, |stat| stat.dev);
-                for entry in entries {
-                    let name = entry.name.clone();
-                    let is_plain = matches!(entry.kind, Some(Kind::File | Kind::Dir | Kind::Other));
-                    if is_plain {
-                        names.insert(name, (entry, dev));
-                        continue;
-                    }
-                    if let Some(stat) = self.look(&dir, dir.place(&name), false)?.stat {
-                        let found = Entry { name, kind: Some(stat.kind), ino: stat.ino };
-                        names.insert(found.name.clone(), (found, stat.dev));
-                    }
-                }
-            }
-            if missing || dir.number.is_none() {
-                self.known.forget();
-                let fresh = self.dir(path)?;
-                if !fresh.is_some_and(|fresh| fresh.is_same(&dir)) {
-                    continue;
-                }
-            }
-            return Ok(Some(names.into_values().collect()));
-        }
-        Err(Errno::BUSY).at("list", path)
-    }
-
-    /// Removes a name of something that is no directory. Whether its directory is spread.
-    pub(crate) fn unlink(&self, path: &Path) -> Result<bool> {
-        for _ in 0..TRIES {
-            let Some((dir, found)) = self.find(path, true)? else { return Ok(false) };
-            match found.stat {
-                None => return Err(Errno::NOENT).at("remove", path),
-                Some(stat) if stat.kind == Kind::Dir => {
-                    return Err(Errno::ISDIR).at("remove", path);
-                }
-                Some(_) => {}
-            }
-            match (self.remove)(found.path()) {
-                // It is elsewhere by now, or gone.
-                Err(error) if error.errno() == Errno::NOENT => continue,
-                other => other?,
-            }
-            self.tidy(&dir, &found.via)?;
-            return Ok(true);
-        }
-        Err(Errno::BUSY).at("remove", path)
-    }
-
-    /// Removes a directory in a spread directory, if it is empty. Whether it was in one.
-    pub(crate) fn rmdir(&self, path: &Path) -> Result<bool> {
-        for _ in 0..TRIES {
-            let Some((above, found)) = self.find(path, true)? else { return Ok(false) };
-            match found.stat {
-                None => return Err(Errno::NOENT).at("remove the directory", path),
-                Some(stat) if stat.kind != Kind::Dir => {
-                    return Err(Errno::NOTDIR).at("remove the directory", path);
-                }
-                Some(_) => {}
-            }
-            let home = found.spot.path.clone();
-            let backends = above.backends.clone();
-            let dir = match self.load(home.clone(), &above.root, above.dev, backends) {
-                Err(error) if is_gone(error.errno()) => continue,
-                other => other?,
-            };
-            self.empty(&dir, path)?;
-            match self.store.rmdir(&home) {
-                Err(errno) if is_gone(errno) => continue,
-                other => other.at("remove the directory", path)?,
-            }
-            self.known.forget();
-            self.tidy(&above, &found.via)?;
-            return Ok(true);
-        }
-        Err(Errno::BUSY).at("remove the directory", path)
-    }
-
-    /// Takes the shadows and the map of a directory away that has no names; ENOTEMPTY if it has.
-    /// Who makes a name there afterwards makes new ones.
-    pub(crate) fn empty(&self, dir: &Dir, path: &Path) -> Result<()> {
-        let not_empty = || Err(Errno::NOTEMPTY).at("remove the directory", path);
-        for (base, shadow) in dir.shadows() {
-            let entries = match self.store.list(&shadow) {
-                Err(errno) if is_gone(errno) => {
-                    self.must_be_there(dir, base)?;
-                    continue;
-                }
-                other => other.at("list", &shadow)?,
-            };
-            for entry in entries {
-                let found = self.look(dir, dir.place(&entry.name), true)?;
-                if found.stat.is_some() {
-                    return not_empty();
-                }
-                self.tidy(dir, &found.via)?;
-            }
-        }
-        for (_, shadow) in dir.shadows() {
-            match self.store.rmdir(&shadow) {
-                Ok(()) => {}
-                Err(errno) if is_gone(errno) => {}
-                Err(errno) if is_full(errno) => return not_empty(),
-                Err(errno) => return Err(errno).at("remove", &shadow),
-            }
-        }
-        self.known.forget();
-        for entry in self.store.list(&dir.home).at("list", &dir.home)? {
-            let name = entry.name.as_bytes();
-            let is_tmp = name.starts_with(format::MAP_TMP.as_bytes());
-            // A later one has shadows.
-            let is_map = format::parse_map_name(name).is_some_and(|it| dir.number >= Some(it));
-            if is_tmp || is_map {
-                let path = dir.home.join(&entry.name);
-                match self.store.unlink(&path) {
-                    Err(errno) if is_gone(errno) => {}
-                    other => other.at("remove", &path)?,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives what is at `from` the name `to` as well, or instead. `rename` is the ordinary rename
-    /// of two paths on the storage that lie beside each other. Whether one of the two directories
-    /// is spread.
-    pub(crate) fn rename(
-        &self,
-        from: &Path,
-        to: &Path,
-        how: How,
-        rename: &dyn Fn(&Path, &Path) -> Result<()>,
-    ) -> Result<bool> {
-        let op = if how == How::Link { "link" } else { "rename" };
-        let refuse = |errno: Errno, path: &Path| Err(errno).at(op, path);
-        for _ in 0..TRIES {
-            let (source, target) = match (self.find(from, true)?, self.find(to, true)?) {
-                (None, None) => return Ok(false),
-                (Some(source), Some(target)) => (source, target),
-                // As between two file systems; most often it is so.
-                _ => return refuse(Errno::XDEV, from),
-            };
-            let (above, source) = source;
-            let (dir, target) = target;
-            if above.root != dir.root {
-                // The backends of each have ids of its own.
-                return refuse(Errno::XDEV, from);
-            }
-            let Some(stat) = source.stat else { return refuse(Errno::NOENT, from) };
-            if how == How::Link {
-                if source.is_dir() {
-                    return refuse(Errno::PERM, from);
-                }
-                if target.stat.is_some() {
-                    return refuse(Errno::EXIST, to);
-                }
-            }
-            if source.is_dir() && to != from && to.starts_with(from) {
-                return refuse(Errno::INVAL, to);
-            }
-            if let Some(there) = target.stat {
-                if (there.dev, there.ino) == (stat.dev, stat.ino) {
-                    return Ok(true);
-                }
-                match (source.is_dir(), target.is_dir()) {
-                    (true, false) => return refuse(Errno::NOTDIR, to),
-                    (false, true) => return refuse(Errno::ISDIR, to),
-                    (true, true) => {
-                        // An empty one goes first.
-                        match self.rmdir(to) {
-                            Err(error) if error.errno() == Errno::NOENT => {}
-                            other => drop(other?),
-                        }
-                        continue;
-                    }
-                    (false, false) => (self.make_durable)(source.path())?,
-                }
-            } else if !target.via.is_empty() {
-                self.tidy(&dir, &target.via)?;
-                continue;
-            }
-            if dir.number.is_none() {
-                self.renew(&dir)?;
-                continue;
-            }
-            let name = to.file_name().unwrap_or_default();
-            let place = dir.place(name);
-            let done = match (source.spot.base == place.base, how) {
-                (true, How::Rename) => rename(source.path(), &place.path).map(|()| true),
-                (true, How::Link) => {
-                    self.store.link(source.path(), &place.path).at(op, from).map(|()| true)
-                }
-                (false, how) => self.move_across(&dir, &source, &place, &target, how),
-            };
-            match done {
-                Ok(true) => {}
-                Ok(false) => continue,
-                Err(error) if error.errno() == Errno::NOENT => {
-                    self.renew(&dir)?;
-                    continue;
-                }
-                Err(error) if error.errno() == Errno::EXIST && how == How::Link => continue,
-                other => drop(other?),
-            }
-            if source.is_dir() {
-                self.known.forget();
-            }
-            if source.spot.base == place.base && !target.via.is_empty() {
-                // The link that led to what was there is replaced.
-                if target.stat.is_some() {
-                    self.remove_gone(target.path())?;
-                }
-                for Via { at, moved } in target.via.iter().rev() {
-                    let slot = self.base(&dir, moved.backend, false)?.at(&moved.slot);
-                    let _ = self.store.rmdir(&slot);
-                    let _ = self.store.rmdir(&at.base.at(&moved.aside));
-                }
-            }
-            if how == How::Rename {
-                self.tidy(&above, &source.via)?;
-            }
-            return Ok(true);
-        }
-        refuse(Errno::BUSY, from)
-    }
-
-    /// Gives what is at `source` the name whose place, on another backend, is `place`. False:
-    /// others were there, to be looked at again.
-    ///
-    /// The name is a link to a slot that is empty, and so what it was before, until one rename (or
-    /// link) puts the source into the slot. Who cannot wait for that takes the slot away.
-    fn move_across(
-        &self,
-        dir: &Dir,
-        source: &Found,
-        place: &Spot,
-        target: &Found,
-        how: How,
-    ) -> Result<bool> {
-        let store = self.store;
-        let like = store.stat(&dir.home, Links::Follow).at("stat", &dir.home)?;
-        let (from, to) = (&source.spot.base, &place.base);
-        let moved = Moved { backend: from.backend, slot: new_uuid(), aside: new_uuid() };
-        let text = PathBuf::from(OsString::from_vec(Target::Moved(moved).encode()));
-        let slot = self.make(from, &moved.slot, &like)?;
-        let aside = self.make(to, &moved.aside, &like)?;
-        let (entry, old) = (slot.join(format::ENTRY), aside.join(format::ENTRY));
-        let via = [Via { at: place.clone(), moved }];
-        let led = (|| {
-            if target.stat.is_none() {
-                return store.symlink(&text, &place.path).at("create", &place.path);
-            }
-            store.link(&place.path, &old).at("link", &place.path)?;
-            // A power cut must not keep the link below and lose what it leads to.
-            store.sync_dir(&aside).at("sync", &aside)?;
-            store.sync_dir(&to.path).at("sync", &to.path)?;
-            let tmp = to.at(&new_uuid());
-            store.symlink(&text, &tmp).at("create", &tmp)?;
-            store.rename(&tmp, &place.path).at("rename", &tmp)
-        })();
-        if let Err(error) = led {
-            let _ = store.unlink(&old);
-            let _ = (store.rmdir(&slot), store.rmdir(&aside));
-            return match error.errno() {
-                Errno::EXIST => Ok(false),
-                _ => Err(error),
-            };
-        }
-        // Before the source loses its name the new one must be there, whatever happens.
-        for dir in [Some(to.path.as_path()), Some(&from.path), place.path.parent()] {
-            let Some(dir) = dir else { continue };
-            store.sync_dir(dir).at("sync", dir)?;
-        }
-        let put = match how {
-            How::Rename => store.rename(source.path(), &entry),
-            How::Link => store.link(source.path(), &entry),
-        };
-        if let Err(errno) = put {
-            let _ = store.rmdir(&slot);
-            if target.stat.is_none() {
-                self.tidy(dir, &via)?;
-            }
-            return match is_gone(errno) {
-                // The source, or the slot.
-                true => Ok(false),
-                false => Err(errno).at("rename", source.path()),
-            };
-        }
-        for dir in [Some(slot.as_path()), source.path().parent()] {
-            let Some(dir) = dir else { continue };
-            match store.sync_dir(dir) {
-                // It was renamed again.
-                Err(errno) if !is_gone(errno) => return Err(errno).at("sync", dir),
-                _ => {}
-            }
-        }
-        self.drop_aside(dir, to, &aside, &slot)?;
-        Ok(true)
-    }
-
-    /// Calls `change` on a directory itself and on all its shadows.
-    pub(crate) fn on_all(
-        &self,
-        path: &Path,
-        change: &mut dyn FnMut(&Path) -> Result<()>,
-    ) -> Result<bool> {
-        let Some(dir) = self.dir(path)? else { return Ok(false) };
-        change(&dir.home)?;
-        for (base, shadow) in dir.shadows() {
-            match change(&shadow) {
-                Err(error) if is_gone(error.errno()) => self.must_be_there(&dir, base)?,
-                other => other?,
-            }
-        }
-        Ok(true)
-    }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{FileAttr, FileType};
 use plfs_core::store::{Errno, Kind, PosixFile, StoreFile};
-use plfs_core::{Error, File, FlatDir, OpenOptions, link_text_of};
+use plfs_core::{Error, File, FlatDir, FlatLine, OpenOptions, link_text_of};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 
 use super::{
@@ -26,6 +26,9 @@ use crate::store::reach;
 
 /// How long a directory is believed to be flat, or not: as the engine does.
 const BELIEVED: Duration = Duration::from_millis(500);
+/// Directories that may lie in each other, as far as they are followed: those of a path of 4,096
+/// bytes.
+const LINE_MAX: usize = 2048;
 /// How often a name is looked for that moves.
 const TRIES: usize = 100;
 
@@ -297,6 +300,22 @@ impl Door {
         self.on_names(caller, || self.plfs.rmdir(path)).map(|()| true)
     }
 
+    /// How a flat directory was found; `None`: not by names.
+    fn line_to(&self, dir: &Arc<Inode>) -> Result<Option<FlatLine>> {
+        let (mut at, mut names) = (dir.clone(), Vec::new());
+        while at.flat.is_some() {
+            let Some(name) = lock(&at.found_as).clone() else { return Ok(None) };
+            names.push(name.name);
+            // Those that somebody has moved meanwhile may seem to lie in each other.
+            if names.len() > LINE_MAX {
+                return Ok(None);
+            }
+            at = name.parent;
+        }
+        names.reverse();
+        Ok(self.flat(&at)?.map(|top| (top, names)))
+    }
+
     /// Renames from one flat directory to another.
     pub(super) fn rename_in_flat(
         &self,
@@ -312,7 +331,8 @@ impl Door {
                 Some((stat, self.links_of(to_dir, new_name, &stat)))
             }
         };
-        self.on_names(caller, || self.plfs.rename_in((from, name), (to, new_name)))?;
+        let line = self.line_to(to_dir)?;
+        self.on_names(caller, || self.plfs.rename_in((from, name), (to, new_name), line.as_ref()))?;
         if replaced.as_ref().map(|(stat, _)| key_of(stat)) == Some(key_of(&before)) {
             return Ok(());
         }

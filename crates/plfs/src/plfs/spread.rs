@@ -2,9 +2,8 @@
 //! path there are calls on the path where the name lies.
 
 use std::borrow::Cow;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 
 use plfs_format::layout::{Backends, Layout, Workload};
@@ -13,7 +12,7 @@ use plfs_format::spread::Target;
 use super::{FileStat, OpenOptions, Opened, Plfs};
 use crate::container;
 use crate::error::{At, Error, Result};
-use crate::spread::{Dir, FlatDir, FlatReport, Found, How, Names, Walked};
+use crate::spread::{Dir, FlatDir, FlatReport, Found, How, Line, Names, Walked};
 use crate::store::{Errno, Kind, Links, Stat};
 use crate::sync::Arc;
 
@@ -42,16 +41,6 @@ pub enum Place {
     Nothing(PathBuf),
 }
 
-/// Parts of a path that are to be gone, the next one last.
-fn steps(path: &Path) -> Vec<OsString> {
-    let wanted = path.components().rev().filter_map(|part| match part {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        _ => None,
-    });
-    wanted.collect()
-}
-
 impl Plfs {
     fn with_names<T>(&self, call: impl FnOnce(&Names<'_>) -> Result<T>) -> Result<T> {
         self.with_names_of(&[], call)
@@ -67,6 +56,8 @@ impl Plfs {
             known: &self.process.spread,
             mounts: &self.process.config.mounts,
             open,
+            line: None,
+            is_alone: false,
             remove: &|path| self.unlink(path),
             make_durable: &|path| self.make_durable(path),
         })
@@ -128,11 +119,7 @@ impl Plfs {
             let above = at.parent().unwrap_or(Path::new("/"));
             match (&found.link, found.stat) {
                 (Some(text), _) if links == Links::Follow => {
-                    let target = above.join(OsStr::from_bytes(text));
-                    at = Cow::Owned(match steps(&target).iter().any(|step| step == "..") {
-                        true => self.real(&target, Links::Stay)?,
-                        false => target,
-                    });
+                    at = Cow::Owned(self.with_names(|names| names.target(above, text))?);
                 }
                 (_, None) => return Ok(Place::Nothing(at.into_owned())),
                 (_, Some(stat)) => {
@@ -161,35 +148,7 @@ impl Plfs {
 
     /// `path` without links and `..`; a link at its end stays if `links` says so, or nothing.
     pub fn real(&self, path: &Path, links: Links) -> Result<PathBuf> {
-        let (mut real, mut todo, mut followed) = (PathBuf::from("/"), steps(path), 0);
-        while let Some(step) = todo.pop() {
-            if step == ".." {
-                real.pop();
-                continue;
-            }
-            let next = real.join(&step);
-            if todo.is_empty() && links == Links::Stay {
-                return Ok(next);
-            }
-            let text = match self.readlink(&next) {
-                Ok(text) => text,
-                // No link.
-                Err(error) if error.errno() == Errno::INVAL => {
-                    real = next;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            followed += 1;
-            if followed > LINKS_MAX {
-                return Err(Errno::LOOP).at("open", path);
-            }
-            if text.is_absolute() {
-                real = PathBuf::from("/");
-            }
-            todo.extend(steps(&text));
-        }
-        Ok(real)
+        self.with_names(|names| names.real(path, links))
     }
 
     /// The path by which programs know a directory in a flat one that is at `place` on the storage,
@@ -335,7 +294,7 @@ impl Plfs {
                 Some((_, found)) => match &found.link {
                     Some(text) if links == Links::Follow => {
                         let above = at.parent().unwrap_or(Path::new("/"));
-                        at = Cow::Owned(above.join(OsStr::from_bytes(text)));
+                        at = Cow::Owned(self.with_names(|names| names.target(above, text))?);
                     }
                     _ => return Ok(Some(Ok((at.into_owned(), found)))),
                 },
@@ -506,14 +465,7 @@ impl Plfs {
 
     /// The text of a symbolic link. EINVAL for what is none.
     pub fn readlink(&self, path: &Path) -> Result<PathBuf> {
-        match self.with_names(|names| names.find(path, false))? {
-            None => self.process.store.readlink(path).at("read the link", path),
-            Some((_, Found { link: Some(text), .. })) => Ok(OsStr::from_bytes(&text).into()),
-            Some((_, found)) => {
-                let errno = if found.stat.is_some() { Errno::INVAL } else { Errno::NOENT };
-                Err(errno).at("read the link", path)
-            }
-        }
+        self.with_names(|names| names.readlink(path))
     }
 
     /// Gives what is at `from`, a link itself, the name `to` as well. EPERM for a file of a pack.
@@ -677,20 +629,27 @@ impl Plfs {
         self.with_names_of(from_ref(dir), |names| names.rmdir(&dir.join(name))).map(drop)
     }
 
-    /// Renames, or replaces.
-    pub fn rename_in(&self, from: (&FlatDir, &OsStr), to: (&FlatDir, &OsStr)) -> Result<()> {
-        self.rename_in_as(from, to, How::Rename)
+    /// Renames, or replaces. `line` leads to the directory of `to`, if somebody knows; it may be
+    /// elsewhere by now.
+    pub fn rename_in(
+        &self,
+        from: (&FlatDir, &OsStr),
+        to: (&FlatDir, &OsStr),
+        line: Option<&Line>,
+    ) -> Result<()> {
+        self.rename_in_as(from, to, line, How::Rename)
     }
 
     /// Gives what has the name `from` another one as well.
     pub fn link_in(&self, from: (&FlatDir, &OsStr), to: (&FlatDir, &OsStr)) -> Result<()> {
-        self.rename_in_as(from, to, How::Link)
+        self.rename_in_as(from, to, None, How::Link)
     }
 
     fn rename_in_as(
         &self,
         (from, name): (&FlatDir, &OsStr),
         (to, new_name): (&FlatDir, &OsStr),
+        line: Option<&Line>,
         how: How,
     ) -> Result<()> {
         let rename = |from: &Path, to: &Path| {
@@ -698,6 +657,7 @@ impl Plfs {
         };
         let (source, target) = (from.join(name), to.join(new_name));
         self.with_names_of(&[from.clone(), to.clone()], |names| {
+            let names = Names { line, ..*names };
             names.rename(&source, &target, how, &rename).map(drop)
         })
     }

@@ -5,7 +5,7 @@
 //! that at the same moment begins anew, as the protocol has it. What has something in it stays: it
 //! may be of another root that has the same backend.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use plfs_format::spread::{self as format, Target};
 use plfs_format::superblock::FILE_BYTES;
 
 use super::{Dir, Found, Names, is_full, is_gone};
-use crate::container::is_hidden;
-use crate::error::{Error, Result};
+use crate::container::{Table, is_hidden};
+use crate::error::{At, Error, Result};
 use crate::lifecycle::{Report, Severity};
 use crate::store::{Kind, Links, Stat, Time};
 use crate::sync::Arc;
@@ -33,6 +33,8 @@ pub struct FlatReport {
 #[derive(Default)]
 pub(crate) struct Walked {
     reached: HashSet<PathBuf>,
+    /// The outermost flat directories, each with its path.
+    tops: Vec<(PathBuf, Arc<Dir>)>,
     /// Something could not be looked into, so that what was not reached may be in use.
     is_partial: bool,
     pub(crate) found: FlatReport,
@@ -52,6 +54,7 @@ impl Names<'_> {
     pub(crate) fn walk(&self, top: &Path, dir: Arc<Dir>, repairs: bool, walked: &mut Walked) {
         let mut report =
             Report { dir: top.to_path_buf(), names: vec![top.to_path_buf()], ..Report::default() };
+        walked.tops.push((top.to_path_buf(), dir.clone()));
         let (mut todo, mut done) = (vec![(top.to_path_buf(), dir)], Vec::new());
         while let Some((shown, dir)) = todo.pop() {
             for (base, shadow) in dir.shadows() {
@@ -96,17 +99,14 @@ impl Names<'_> {
                     match look() {
                         Ok(Some(Found { spot, stat: Some(stat), link: None, .. })) => {
                             match stat.kind {
-                                Kind::Dir => {
-                                    let backends = dir.backends.clone();
-                                    match self.load(spot.path, &dir.root, dir.dev, backends) {
-                                        Ok(below) => todo.push((name, below)),
-                                        Err(error) if is_gone(error.errno()) => {}
-                                        Err(error) => {
-                                            walked.is_partial = true;
-                                            report.fail(&name, &error);
-                                        }
+                                Kind::Dir => match self.load_in(&dir, spot.path) {
+                                    Ok(below) => todo.push((name, below)),
+                                    Err(error) if is_gone(error.errno()) => {}
+                                    Err(error) => {
+                                        walked.is_partial = true;
+                                        report.fail(&name, &error);
                                     }
-                                }
+                                },
                                 Kind::File if stat.nlink > 1 || stat.len == FILE_BYTES as u64 => {
                                     walked.found.files.push(spot.path)
                                 }
@@ -129,22 +129,7 @@ impl Names<'_> {
 
     /// Whether a directory, or one in it, has a shadow on backend `id`.
     pub(crate) fn has_shadows_on(&self, dir: Arc<Dir>, id: u16) -> Result<bool> {
-        let mut todo = vec![dir];
-        while let Some(dir) = todo.pop() {
-            if dir.shadows().any(|(base, _)| base.backend == id) {
-                return Ok(true);
-            }
-            for (_, shadow) in dir.shadows() {
-                for entry in self.store.list(&shadow).unwrap_or_default() {
-                    let found = self.look(&dir, dir.place(&entry.name), false)?;
-                    if found.is_dir() {
-                        let backends = dir.backends.clone();
-                        todo.push(self.load(found.spot.path, &dir.root, dir.dev, backends)?);
-                    }
-                }
-            }
-        }
-        Ok(false)
+        self.any_below(dir, &mut |dir| dir.shadows().any(|(base, _)| base.backend == id))
     }
 
     /// What is not done of the renames that led to a name. Notes their slots.
@@ -183,7 +168,8 @@ impl Names<'_> {
         let mut report = Report { dir: root.join(name_of_all()), ..Report::default() };
         let mut done = Vec::new();
         let dev = self.store.stat(root, Links::Follow).map_or(0, |stat| stat.dev);
-        let table = crate::container::Table { store: self.store, root, dev };
+        let table = Table { store: self.store, root, dev };
+        let mut unreached = Vec::new();
         for id in std::iter::once(0).chain(table.in_use()) {
             let backend = match id {
                 0 => Ok(root.to_path_buf()),
@@ -201,10 +187,39 @@ impl Names<'_> {
                 if walked.reached.contains(&path) || is_hidden(&entry.name) {
                     continue;
                 }
-                let Ok(stat) = self.store.stat(&path, Links::Stay) else { continue };
-                let is_old = min_age_s.is_some_and(|age| is_older(&stat, age));
-                self.one_unreached(&table, &path, &stat, is_old, &mut report, &mut done);
+                unreached.push(path);
             }
+        }
+        let lost = self.lost(&table, &unreached);
+        for home in lost.rings(&unreached) {
+            let repaired = match min_age_s {
+                Some(_) => self.bring_back(&home, &table, &unreached, walked),
+                None => Ok(None),
+            };
+            match repaired {
+                Ok(Some(name)) => done.push(format!(
+                    "{}: put there {}, which lay in itself",
+                    name.display(),
+                    home.display()
+                )),
+                Ok(None) => report.find(
+                    Severity::Corrupt,
+                    &home,
+                    0,
+                    "this directory lies in itself, where nobody finds it and what it has: with \
+                     --repair it gets a name in a flat directory",
+                ),
+                Err(error) => report.fail(&home, &error),
+            }
+        }
+        for path in unreached {
+            // What is in others is found with them.
+            let Ok(stat) = self.store.stat(&path, Links::Stay) else { continue };
+            if lost.above.contains_key(&path) {
+                continue;
+            }
+            let is_old = min_age_s.is_some_and(|age| is_older(&stat, age));
+            self.one_unreached(&table, &path, &stat, is_old, &mut report, &mut done);
         }
         if walked.is_partial && !report.findings.is_empty() {
             let what = "not all names could be looked at: what follows may be in use";
@@ -223,9 +238,96 @@ impl Names<'_> {
         }
     }
 
+    /// What shadows and slots that nothing leads to have in them of each other.
+    fn lost(&self, table: &Table<'_>, unreached: &[PathBuf]) -> Lost {
+        let all_of = |backend: u16| {
+            let root = match backend {
+                0 => Ok(table.root.to_path_buf()),
+                id => table.find_again(id),
+            };
+            root.map(|root| root.join(name_of_all()))
+        };
+        let mut lost = Lost::default();
+        for path in unreached {
+            for entry in self.store.list(path).unwrap_or_default() {
+                let at = path.join(&entry.name);
+                let Ok(stat) = self.store.stat(&at, Links::Stay) else { continue };
+                match stat.kind {
+                    Kind::Dir => {
+                        let Ok((_, map)) = self.read_map(&at) else { continue };
+                        for (backend, shadow) in map.shadows {
+                            if let Ok(all) = all_of(backend) {
+                                let shadow = all.join(format::hex(&shadow));
+                                lost.homes.insert(shadow.clone(), at.clone());
+                                lost.above.insert(shadow, path.clone());
+                            }
+                        }
+                    }
+                    Kind::Symlink => {
+                        let Ok(text) = self.store.readlink(&at) else { continue };
+                        let Target::Moved(moved) =
+                            Target::decode(&text.into_os_string().into_vec())
+                        else {
+                            continue;
+                        };
+                        if let Ok(all) = all_of(moved.backend) {
+                            lost.above.insert(all.join(format::hex(&moved.slot)), path.clone());
+                        }
+                        let aside = path.with_file_name(format::hex(&moved.aside));
+                        lost.above.insert(aside, path.clone());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        lost
+    }
+
+    /// Gives a directory that lies in itself a name in a flat one, which is the result; `None`:
+    /// there is none on its backend. A directory has one place only, so no root leads to it.
+    fn bring_back(
+        &self,
+        home: &Path,
+        table: &Table<'_>,
+        unreached: &[PathBuf],
+        walked: &Walked,
+    ) -> Result<Option<PathBuf>> {
+        let base = table.root.join(name_of_all());
+        let _turn = self.turn(&base, format::TREE_LOCK)?;
+        // Somebody may have moved one of them.
+        if !self.lost(table, unreached).rings(unreached).iter().any(|ring| ring == home) {
+            return Ok(None);
+        }
+        let all = home.ancestors().nth(2);
+        for (top, dir) in walked.tops.iter().filter(|(_, dir)| dir.root == table.root) {
+            let Some(dir) = self.dir_with_shadows(top)?.filter(|now| now.id == dir.id) else {
+                continue;
+            };
+            if !dir.bases.iter().any(|base| Some(base.path.as_path()) == all) {
+                continue;
+            }
+            // As many names as it takes until one has its place there.
+            for i in 0..100_000 {
+                let name = format!("lost+found.{i}");
+                let place = dir.place(OsStr::new(&name));
+                if Some(place.base.path.as_path()) == all
+                    && self.store.stat(&place.path, Links::Stay).is_err_and(is_gone)
+                {
+                    self.store.rename(home, &place.path).at("rename", home)?;
+                    for dir in [place.path.parent(), home.parent()].into_iter().flatten() {
+                        self.store.sync_dir(dir).at("sync", dir)?;
+                    }
+                    self.known.forget();
+                    return Ok(Some(top.join(name)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     fn one_unreached(
         &self,
-        table: &crate::container::Table<'_>,
+        table: &Table<'_>,
         path: &Path,
         stat: &Stat,
         may_remove: bool,
@@ -295,6 +397,38 @@ impl Names<'_> {
                  it where you want it, or remove it",
             ),
         }
+    }
+}
+
+/// Shadows and slots that nothing leads to.
+#[derive(Default)]
+struct Lost {
+    /// The one in which the directory or the link is that leads to one.
+    above: HashMap<PathBuf, PathBuf>,
+    /// The directory whose shadow one is.
+    homes: HashMap<PathBuf, PathBuf>,
+}
+
+impl Lost {
+    /// A directory of each ring: those that lie in each other, or one that lies in itself.
+    fn rings(&self, unreached: &[PathBuf]) -> Vec<PathBuf> {
+        let (mut found, mut done) = (Vec::new(), HashSet::<&PathBuf>::new());
+        for path in unreached {
+            let (mut at, mut way) = (path, Vec::new());
+            while done.insert(at) {
+                way.push(at);
+                match self.above.get(at) {
+                    Some(above) => at = above,
+                    None => break,
+                }
+            }
+            if let Some(begin) = way.iter().position(|one| *one == at)
+                && self.above.contains_key(at)
+            {
+                found.extend(way[begin..].iter().filter_map(|one| self.homes.get(*one)).min());
+            }
+        }
+        found.into_iter().cloned().collect()
     }
 }
 

@@ -275,6 +275,8 @@ fn check_root(
                 || name == name::IDENTITY
                 || name == name::LOST_AND_FOUND
                 || name == spread::DIR
+                || name == spread::TREE_LOCK
+                || name == spread::LINKS_LOCK
         };
         let strange = others.iter().filter(|entry| digits != 2 || !is_ours(&entry.name));
         strange.for_each(|entry| {
