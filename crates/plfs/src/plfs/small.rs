@@ -92,6 +92,9 @@ impl Plfs {
             return Ok(None);
         }
         super::must_be_no_layout(path)?;
+        if let Some(pack) = &pack {
+            pack.learn_names(self.process.store.as_ref(), dir);
+        }
         match self.process.store.stat(path, Links::Stay) {
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno).at("create", path),
@@ -291,6 +294,7 @@ impl Plfs {
             return Err(Errno::NAMETOOLONG).at("create", path);
         }
         let pack = self.make_pack(dir)?;
+        pack.learn_names(self.process.store.as_ref(), dir);
         match self.process.store.stat(path, Links::Stay) {
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno).at("create", path),
