@@ -34,9 +34,16 @@ void tell_loss(int64_t rc)
 			(long)((size_t)n < sizeof line ? n : (int)sizeof line - 1));
 }
 
+/* Has libplfs nothing of this process that others wait for? It may have said something of names in
+ * packs, without a descriptor. */
+static bool is_idle(void)
+{
+	return door_thread.inside || (atomic_load(&fd_limit) == 0 && !packs_are_known());
+}
+
 int64_t commit_all(void)
 {
-	if (door_thread.inside || atomic_load(&fd_limit) == 0)
+	if (is_idle())
 		return 0;
 	int saved = errno;
 	writers_describe();
@@ -48,7 +55,7 @@ int64_t commit_all(void)
 
 void leave_process(void)
 {
-	if (door_thread.inside || atomic_load(&fd_limit) == 0)
+	if (is_idle())
 		return;
 	writers_describe();
 	int64_t rc = PLFS(plfs_exit());

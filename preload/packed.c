@@ -340,6 +340,23 @@ static bool find_packed(const char *path, char at[PATH_MAX], const char **name)
 OF_FILE_SYSTEM(statfs, statfs);
 OF_FILE_SYSTEM(statvfs, statvfs);
 
+/* The placeholder lies in memory. */
+#define OF_OPEN_FILE(name, by_path, type) \
+	EXPORT int name(int fd, struct type *out) \
+	{ \
+		char at[PATH_MAX]; \
+		struct ofd *o = fd_is_packed(fd) ? ofd_get(fd) : NULL; \
+		if (!o) \
+			return REAL(name)(fd, out); \
+		int rc = PLFS(plfs_door_packed_dir(o->file, at)); \
+		ofd_put(o); \
+		return rc < 0 ? (int)to_errno(rc) : REAL(by_path)(at, out); \
+	} \
+	ALIAS(name, name##64)
+
+OF_OPEN_FILE(fstatfs, statfs, statfs);
+OF_OPEN_FILE(fstatvfs, statvfs, statvfs);
+
 /* realpath of a name of a pack: its directory's, and the name. */
 static char *packed_realpath(const char *dir, const char *name, char *resolved)
 {

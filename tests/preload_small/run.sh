@@ -372,6 +372,32 @@ t_killed() {
     [ -z "$(in_m ls m/s)" ]
 }
 
+# What is closed waits in the node's memory: another node sees it a moment later while the process
+# sleeps, and when it was killed at once, as soon as somebody of its node has looked.
+t_held() {
+    mkdir one two
+    on() { PLFS_SHARED_MEMORY=$PWD/$1 plfs run --mount m -- "${@:2}"; }
+    PLFS_SHARED_MEMORY=$PWD/one plfs run --mount m -- python3 -c '
+import time
+with open("m/s/f", "w") as file:
+    file.write("text")
+print("closed", flush=True)
+time.sleep(60)' > told & pid=$!
+    until [ -s told ]; do sleep 0.01; done
+    [ "$(on one cat m/s/f)" = text ]
+    sleep 0.5
+    [ "$(on two cat m/s/f)" = text ]
+    kill -9 $pid
+    wait $pid 2> /dev/null || true
+    on one python3 -c '
+import os, signal
+with open("m/s/g", "w") as file:
+    file.write("more")
+os.kill(os.getpid(), signal.SIGKILL)' 2> /dev/null || true
+    [ "$(on one cat m/s/g)" = more ] && [ "$(on two cat m/s/g)" = more ] && [ "$(on two ls m/s | wc -l)" = 2 ]
+    plfs check m
+}
+
 # Parent and child write by turns through one descriptor, and each sees what the other wrote.
 t_forked() { in_m "$work/forked" m/s/f; }
 

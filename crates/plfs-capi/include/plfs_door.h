@@ -498,6 +498,15 @@ int plfs_door_packed(plfs_file *file, plfs_packed *out);
 int plfs_door_packed_adopt(int fd, int flags, const plfs_packed *which, plfs_file **out);
 
 /**
+ * The directory of the pack that has the file of a handle, in `out`, which has room for PATH_MAX
+ * bytes.
+ *
+ * Requires:
+ * `file` is a handle on a file of a pack, `out` has room for PATH_MAX bytes.
+ */
+int plfs_door_packed_dir(plfs_file *file, char *out);
+
+/**
  * open(2) of the path of a descriptor (/dev/stdin, /proc/self/fd/N) that has the placeholder `fd`
  * and the handle `file`: a placeholder and a handle of their own.
  *

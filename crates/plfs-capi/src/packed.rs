@@ -6,19 +6,19 @@
 //! decision 0019 says.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libc::{DT_REG, mode_t, timespec};
 use plfs_core::pack::{FileId, PackStat};
 use plfs_core::store::{Entry, Errno, Kind, Links, Stat, stat_of, tell_umask};
-use plfs_core::{Access, OpenOptions, Plfs, Small, Writers};
+use plfs_core::{Access, OpenOptions, Plfs, Small, Writers, pack_of_stand_in};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::attributes::{put_stat, times_arg};
 use crate::dir::PlfsDir;
-use crate::door::{KEPT, PLFS_NOT_MANAGED, links_of, managed_path};
+use crate::door::{KEPT, PLFS_NOT_MANAGED, PLFS_SUPER_BYTES, links_of, managed_path};
 use crate::flat::{self, PLFS_IS_FLAT};
 use crate::handle::{PlfsFile, access_of, handle};
 use crate::path::{may_access, may_change_names, may_set_times};
@@ -260,6 +260,14 @@ pub extern "C" fn plfs_door_has_room(fd: c_int, spare: c_uint) -> c_int {
 }
 
 fn placeholder(small: &Small<'_>, flags: c_int) -> Result<OwnedFd> {
+    if let Some(file) = small.stand_in() {
+        let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+        let how = kept_flags(flags) - OFlags::NOFOLLOW;
+        // Without /proc the pack's own name does it.
+        if let Ok(fd) = rustix::fs::open(path, how, Mode::empty()) {
+            return Ok(fd);
+        }
+    }
     Ok(rustix::fs::open(small.pack_name(), kept_flags(flags), Mode::empty())?)
 }
 
@@ -312,16 +320,66 @@ pub unsafe extern "C" fn plfs_door_packed_adopt(
         let (Some(which), Some(out)) = (which, out) else { return Err(Errno::FAULT.into()) };
         let name = which.name.get(..which.length as usize);
         let name = name.ok_or_else(|| Failure::from(Errno::INVAL))?;
-        let stat = stat_of(&rustix::fs::fstat(of)?);
+        let (pack_name, identity) = match stand_in_of(of)? {
+            Some(pack_name) => (pack_name, (which.dev, which.ino)),
+            None => {
+                let stat = stat_of(&rustix::fs::fstat(of)?);
+                (link_of(fd)?, (stat.dev, stat.ino))
+            }
+        };
         let file = plfs()?.open_inherited(
-            &link_of(fd)?,
-            (stat.dev, stat.ino),
+            &pack_name,
+            identity,
             (FileId { stamp: which.stamp, set: which.set }, name),
             access_of(flags),
         )?;
         *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
         Ok(1)
     }) as c_int
+}
+
+/// The name of the pack that a placeholder in memory stands for; `None`: it is another file.
+pub(crate) fn stand_in_of(of: BorrowedFd<'_>) -> Result<Option<PathBuf>> {
+    let stat = rustix::fs::fstat(of)?;
+    if stat.st_nlink != 0 || stat.st_size != PLFS_SUPER_BYTES as i64 {
+        return Ok(None);
+    }
+    let mut bytes = [0; PLFS_SUPER_BYTES];
+    let n = rustix::io::pread(of, &mut bytes, 0)?;
+    Ok(pack_of_stand_in(&bytes[..n]))
+}
+
+/// The directory of the pack that has the file of a handle, in `out`, which has room for PATH_MAX
+/// bytes.
+///
+/// # Safety
+/// `file` is a handle on a file of a pack, `out` has room for PATH_MAX bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_dir(file: *mut PlfsFile, out: *mut c_char) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let dir = unsafe { handle(file)? }.file.packed_dir();
+        let dir = dir.ok_or_else(|| Failure::from(Errno::BADF))?;
+        // SAFETY: as above.
+        unsafe { put_path(&dir, out) }
+    }) as c_int
+}
+
+/// Puts a path where there is room for PATH_MAX bytes.
+///
+/// # Safety
+/// `out` has that room.
+unsafe fn put_path(path: &Path, out: *mut c_char) -> Result<i64> {
+    let text = path.as_os_str().as_bytes();
+    if text.len() >= libc::PATH_MAX as usize {
+        return Err(Errno::NAMETOOLONG.into());
+    }
+    // SAFETY: the caller promises room for PATH_MAX bytes, and the zero has one of them.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), text.len());
+        out.add(text.len()).write(0);
+    }
+    Ok(0)
 }
 
 /// open(2) of the path of a descriptor (/dev/stdin, /proc/self/fd/N) that has the placeholder `fd`
@@ -435,18 +493,8 @@ pub unsafe extern "C" fn plfs_door_packed_where(
     path: *const c_char,
     out: *mut c_char,
 ) -> c_int {
-    let tell = |_: &Plfs, at: &Path, _: &Stat| {
-        let text = at.as_os_str().as_bytes();
-        if text.len() >= libc::PATH_MAX as usize {
-            return Err(Errno::NAMETOOLONG.into());
-        }
-        // SAFETY: the caller promises room for PATH_MAX bytes, and the zero has one of them.
-        unsafe {
-            std::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), text.len());
-            out.add(text.len()).write(0);
-        }
-        Ok(0)
-    };
+    // SAFETY: the caller's promise.
+    let tell = |_: &Plfs, at: &Path, _: &Stat| unsafe { put_path(at, out) };
     // SAFETY: the caller's promise.
     unsafe { on_packed(dirfd, path, Links::Follow, tell) }
 }

@@ -16,10 +16,10 @@ use crate::sync::{
 
 /// Time from a write to its commit, at first. 1 s: what people take for "now" when they watch a
 /// log.
-const FIRST: Duration = pause(Duration::from_secs(1));
+pub(crate) const FIRST: Duration = pause(Duration::from_secs(1));
 /// The same for a file that is written all the time. 30 s: when Linux writes dirty pages back
 /// (vm.dirty_expire_centisecs).
-const LAST: Duration = pause(Duration::from_secs(30));
+pub(crate) const LAST: Duration = pause(Duration::from_secs(30));
 
 /// Whoever forks holds it alone, so that the thread holds no lock of a file at that moment.
 pub static FORK_GATE: plain::RwLock<()> = plain::RwLock::new(());
@@ -31,6 +31,10 @@ pub(crate) trait Autocommit: Send + Sync {
     /// Commits if anything was written since the last commit; else the next write is to be watched
     /// anew. Whether it did.
     fn autocommit(&self) -> bool;
+    /// How often it wants to be asked, if it has a pace of its own.
+    fn every(&self) -> Option<Duration> {
+        None
+    }
 }
 
 struct Watched {
@@ -84,23 +88,24 @@ static COMMITTER: OfProcess<Committer> = OfProcess::new();
 /// Commits `file` a while from now. Called for the first write after each commit of the thread.
 ///
 /// Does not wake the thread unless it would sleep too long: a program that writes thousands of
-/// small files pays for an entry in a heap each.
-pub(crate) fn watch<F: Autocommit + 'static>(file: &Arc<F>) {
+/// small files pays for an entry in a heap each. False: there is no thread.
+pub(crate) fn watch<F: Autocommit + 'static>(file: &Arc<F>) -> bool {
     let committer = COMMITTER.get(Committer::default);
     let mut state = lock(&committer.state);
     if !state.has_thread {
         // Without a thread nothing is lost that close and sync would not commit.
         if !spawn_for_ever("plfs-commit", || run(committer)) {
-            return;
+            return false;
         }
         state.has_thread = true;
     }
-    let due = Instant::now() + FIRST;
+    let wait = file.every().unwrap_or(FIRST);
+    let due = Instant::now() + wait;
     state.watched.push(ByDue(Watched {
         file: Arc::downgrade(file) as Weak<dyn Autocommit>,
         committing: file.committing().clone(),
         due,
-        wait: FIRST,
+        wait,
     }));
     let sleeps_too_long = state.wakes.is_none_or(|wakes| due < wakes);
     if sleeps_too_long {
@@ -110,6 +115,7 @@ pub(crate) fn watch<F: Autocommit + 'static>(file: &Arc<F>) {
     if sleeps_too_long {
         committer.work.notify_one();
     }
+    true
 }
 
 fn run(committer: &'static Committer) {
@@ -146,13 +152,13 @@ fn commit(watched: Watched) -> Option<Watched> {
     let _gate = FORK_GATE.read().unwrap_or_else(PoisonError::into_inner);
     let committing = lock(&watched.committing);
     let file = watched.file.upgrade()?;
-    let committed = file.autocommit();
+    let (committed, every) = (file.autocommit(), file.every());
     // In this order: who closes the file waits for us, and is the last.
     drop(file);
     drop(committing);
     if !committed {
         return None;
     }
-    let wait = (watched.wait * 2).min(LAST);
+    let wait = every.unwrap_or((watched.wait * 2).min(LAST));
     Some(Watched { due: Instant::now() + wait, wait, ..watched })
 }

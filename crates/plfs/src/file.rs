@@ -250,6 +250,11 @@ impl File {
         Some((packed.file.id(), packed.file.name()))
     }
 
+    /// The directory of the pack that it was opened in.
+    pub fn packed_dir(&self) -> Option<PathBuf> {
+        Some(self.packed.as_ref()?.pack.dir())
+    }
+
     /// Whether it was opened as a file of a pack. It may be one of its own by now.
     pub fn is_packed(&self) -> bool {
         self.packed.is_some()
@@ -625,6 +630,15 @@ impl File {
         match self.plain()? {
             Some(plain) if !self.look(plain)? => Ok(()),
             _ => self.logical().commit(Durability::Visible),
+        }
+    }
+
+    /// What a close says, for who keeps the handle: [`File::commit`], but what was written to a
+    /// file of a pack may wait in the node's memory for a moment (SEMANTICS P2).
+    pub fn commit_as_close(&self) -> Result<()> {
+        match &self.packed {
+            Some(packed) => packed.commit_as_close(self.wrote.load(Ordering::Acquire)),
+            None => self.commit(),
         }
     }
 

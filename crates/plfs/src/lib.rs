@@ -77,7 +77,7 @@ pub use lifecycle::{
     unreachable,
 };
 pub use log::CommitHorizon;
-pub use packs::OpenPack;
+pub use packs::{OpenPack, pack_of_stand_in};
 pub use plain::{LOOK_BYTES, Written};
 pub use plfs::{
     FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Place, Plfs, Repacked, Small, Writers,

@@ -6,18 +6,23 @@
 //! directories are renamed.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use lru::LruCache;
 use plfs_format::pack::NAME;
+use plfs_format::superblock::FILE_BYTES;
 
 use crate::autocommit::{self, Autocommit};
 use crate::config::Config;
 use crate::error::Result;
 use crate::pack::{Pack, PackOptions};
 use crate::store::machine::boot_time_ns;
-use crate::store::{Links, Store};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::store::shm::sealed;
+use crate::store::{HighFd, Links, Store};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 
 /// How long a directory is believed to have no pack: as long as a layout is believed.
@@ -26,9 +31,19 @@ const BELIEVED_NS: u64 = 1_000_000_000;
 /// Directories that are remembered. 4,096: some 1 MB.
 const DIRS_MAX: usize = 4096;
 
+/// Names of a directory that is [listed](OpenPack::learn_names) each second; one with more every
+/// minute. 4,096: a few calls.
+const LISTED_MAX: usize = 4096;
+const LIST_RESTS_NS: u64 = 59_000_000_000;
+
 /// Packs that stay open though nobody has a file of them open. 64: a few descriptors and a page
 /// each.
 const IDLE_MAX: usize = 64;
+
+/// How long what the node has said of a pack waits in its memory before the thread that commits
+/// carries it to the storage; twice that at most, since the thread looks as often. 50 ms: some
+/// hundred files that a process makes meanwhile share two appends (docs/decisions/0023).
+const HOLD: Duration = Duration::from_millis(50);
 
 /// A pack that the process has open.
 #[derive(Debug)]
@@ -37,9 +52,39 @@ pub struct OpenPack {
     /// Something was done to it since the last look of the thread that commits.
     has_changed: AtomicBool,
     is_watched: AtomicBool,
+    pace: Mutex<Pace>,
     committing: Arc<Mutex<()>>,
     /// Of [`OpenPack::group_of_new`], and when it was asked.
     group: Mutex<Option<(u64, Option<u32>)>>,
+    /// When [`OpenPack::learn_names`] listed the directory.
+    listed: AtomicU64,
+    /// Of [`OpenPack::stand_in`], and the directory that it names.
+    stand_in: Mutex<Option<(PathBuf, Arc<HighFd>)>>,
+}
+
+/// What a [stand-in](OpenPack::stand_in) begins with. The directory of the pack follows, and zeros.
+const STAND_IN: &[u8; 8] = b"PLFSPACK";
+
+/// The path of the pack's name that a stand-in stands for; `None`: these bytes are none.
+pub fn pack_of_stand_in(bytes: &[u8]) -> Option<PathBuf> {
+    let dir = bytes.strip_prefix(STAND_IN)?;
+    let end = dir.iter().position(|byte| *byte == 0).unwrap_or(dir.len());
+    Some(Path::new(OsStr::from_bytes(&dir[..end])).join(NAME))
+}
+
+/// How long the thread that commits has watched a pack: it commits as rarely as files, and carries
+/// in between.
+#[derive(Debug)]
+struct Pace {
+    since: Duration,
+    /// When it commits.
+    wait: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { since: Duration::ZERO, wait: autocommit::FIRST }
+    }
 }
 
 impl std::ops::Deref for OpenPack {
@@ -55,8 +100,8 @@ impl OpenPack {
     /// node's log set is left when nothing more comes.
     pub(crate) fn changes(self: &Arc<Self>) {
         self.has_changed.store(true, Ordering::Release);
-        if !self.is_watched.swap(true, Ordering::AcqRel) {
-            autocommit::watch(self);
+        if !self.is_watched.swap(true, Ordering::AcqRel) && !autocommit::watch(self) {
+            self.pack.hold_nothing();
         }
     }
 
@@ -76,6 +121,40 @@ impl OpenPack {
         }
     }
 
+    /// Somebody is about to look for an ordinary file of a new name. On storage that travels the
+    /// directory is listed first, once a second: a client of CephFS that has seen all its names
+    /// says by itself that one is not there, as long as no other client makes one (0.06 ms), and
+    /// asks the metadata server otherwise, each time.
+    pub(crate) fn learn_names(&self, store: &dyn Store, dir: &Path) {
+        let (now, last) = (boot_time_ns(), self.listed.load(Ordering::Relaxed));
+        if self.pack.container().local || (last != 0 && now.saturating_sub(last) < BELIEVED_NS) {
+            return;
+        }
+        // Who cannot list it asks for each name.
+        let names = store.list(dir).map_or(LISTED_MAX, |names| names.len());
+        let rests = if names < LISTED_MAX { 0 } else { LIST_RESTS_NS };
+        self.listed.store(boot_time_ns() + rests, Ordering::Relaxed);
+    }
+
+    /// A file in memory that stands for the pack's name where a door needs a descriptor for each
+    /// file that is open: to open that costs no call on the storage. It is as long as a name, says
+    /// where the pack was when it was made, and cannot be changed. `None`: there is none.
+    pub fn stand_in(&self) -> Option<Arc<HighFd>> {
+        let (dir, mut known) = (self.pack.dir(), lock(&self.stand_in));
+        if let Some((of, file)) = &*known
+            && *of == dir
+        {
+            return Some(file.clone());
+        }
+        let mut bytes = [0; FILE_BYTES];
+        let text = dir.as_os_str().as_bytes();
+        bytes[..STAND_IN.len()].copy_from_slice(STAND_IN);
+        bytes.get_mut(STAND_IN.len()..STAND_IN.len() + text.len())?.copy_from_slice(text);
+        let file = Arc::new(sealed("plfs-pack", &bytes).ok()?);
+        *known = Some((dir, file.clone()));
+        Some(file)
+    }
+
     /// In the child of a fork, which has no thread that commits.
     pub(crate) fn forget_writer(&self) {
         self.has_changed.store(false, Ordering::Release);
@@ -89,12 +168,25 @@ impl Autocommit for OpenPack {
         &self.committing
     }
 
+    fn every(&self) -> Option<Duration> {
+        Some(HOLD)
+    }
+
     fn autocommit(&self) -> bool {
+        // Who is told of an error is who calls next, here and below.
+        let _ = self.pack.carry(HOLD);
+        let mut pace = lock(&self.pace);
+        pace.since += HOLD;
+        if pace.since < pace.wait {
+            return true;
+        }
+        pace.since = Duration::ZERO;
         if self.has_changed.swap(false, Ordering::AcqRel) {
-            // Who is told of an error is who calls next.
+            pace.wait = (pace.wait * 2).min(autocommit::LAST);
             let _ = self.pack.commit();
             return true;
         }
+        *pace = Pace::default();
         self.is_watched.store(false, Ordering::Release);
         let _ = self.pack.rest();
         false
@@ -163,7 +255,8 @@ impl Packs {
             known.moved(dir);
             return Ok(Some(known));
         }
-        let Some(pack) = Pack::find(store, config, dir, PackOptions::default())? else {
+        let options = PackOptions { hold: Some(HOLD), ..PackOptions::default() };
+        let Some(pack) = Pack::find(store, config, dir, options)? else {
             return Ok(None);
         };
         let key = pack.container().identity;
@@ -171,8 +264,11 @@ impl Packs {
             pack,
             has_changed: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
+            pace: Mutex::default(),
             committing: Arc::default(),
             group: Mutex::default(),
+            listed: AtomicU64::new(0),
+            stand_in: Mutex::default(),
         });
         self.found.store(true, Ordering::Release);
         let mut table = lock(&self.table);

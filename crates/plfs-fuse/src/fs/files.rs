@@ -239,8 +239,10 @@ impl Door {
     pub fn flush(&self, fh: u64) -> Result<()> {
         match &*self.handle(fh)? {
             Handle::File { file, writes: true, .. } => {
-                let committed =
-                    if self.plfs.config().sync_on_close { file.sync() } else { file.commit() };
+                let committed = match self.plfs.config().sync_on_close {
+                    true => file.sync(),
+                    false => file.commit_as_close(),
+                };
                 committed.map_err(errno_of)
             }
             _ => Ok(()),

@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use super::File;
 use crate::error::{At, Result};
@@ -140,6 +141,15 @@ impl Packed {
     }
 
     pub(super) fn commit(&self, wrote: bool) -> Result<()> {
+        self.on(File::commit, |this| {
+            this.pack.commit()?;
+            // Who asks for it, and does not close, wants it seen by other nodes.
+            this.pack.carry(Duration::ZERO)?;
+            if wrote { this.must_be_here() } else { Ok(()) }
+        })
+    }
+
+    pub(super) fn commit_as_close(&self, wrote: bool) -> Result<()> {
         self.on(File::commit, |this| {
             this.pack.commit()?;
             if wrote { this.must_be_here() } else { Ok(()) }

@@ -71,6 +71,14 @@ pub(crate) fn end_the_dead(container: &Container, config: &Config, names: &[Name
     Ok(ended)
 }
 
+/// Ends the tenancy of this user's processes of this node, if all are dead.
+pub(crate) fn end_node(container: &Container, config: &Config) -> Result<bool> {
+    let Some(dir) = &config.shared_memory else { return Ok(false) };
+    let user = container.store.user();
+    let path = log::page_path_of(container, dir, user);
+    log::reclaim(container.store.as_ref(), &path, user)
+}
+
 /// [`end_the_dead`] for one log set.
 pub(super) fn end_if_dead(container: &Container, config: &Config, set: u32) -> Result<bool> {
     let Some(mark) = read_mark(container, set)? else { return Ok(false) };

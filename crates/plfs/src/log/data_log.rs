@@ -364,6 +364,24 @@ impl DataLog {
         Ok(())
     }
 
+    /// Gives what is buffered to `put`, with its place; if that does not take it (false), it stays
+    /// for a [flush](DataLog::flush).
+    pub fn put_by(
+        &mut self,
+        put: impl FnOnce(&SegmentRef, FileName, u64, &[u8]) -> Result<bool>,
+    ) -> Result<()> {
+        if self.buffer.is_empty() || self.is_stuck {
+            return Ok(());
+        }
+        let segment = &mut self.segments[self.buffer_segment as usize];
+        if put(&segment.at, segment.file_name, self.buffer_at, &self.buffer)? {
+            segment.file_name = FileName::Known;
+            self.buffer.clear();
+            self.count();
+        }
+        Ok(())
+    }
+
     /// Says what closing the data logs would say, where that can be an error.
     pub fn close(&self) -> Result<()> {
         if self.container.local {

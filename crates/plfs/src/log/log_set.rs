@@ -12,11 +12,13 @@ mod join;
 mod mark;
 mod page;
 mod place;
+mod tray;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use plfs_format::clock::{Clock, Covers};
-use plfs_format::index_log::{Append, Record, align_up, encode_block};
+use plfs_format::index_log::{ALIGN, Append, Record, align_up, encode_block};
 use plfs_format::name::{self, SegmentRef};
 use plfs_format::pack;
 use plfs_index::{REGION_ALIGN, next_region};
@@ -25,19 +27,23 @@ pub use durable::FileName;
 pub use eof::Era;
 pub use join::{CommitHorizon, Wanted, horizon};
 pub(crate) use mark::{claim, claim_in, must_be_synced, note_failed_sync, read_mark};
+pub use page::lives;
 use page::{
     CLOCK, COVERED, DATA_DURABLE, Guard, INDEX_END, NEXT_STREAM, Shared, TAILS, pack_tail,
     too_long, unpack_tail,
 };
-pub use page::{lives, log_of_node};
+pub use page::{NodeLog, node_log};
 pub(crate) use page::{names_tenancy, page_path_of, reclaim};
+pub use tray::HeldData;
+use tray::{Logs, Tray};
 
 use super::Durability;
 use crate::container::{Container, raise_clock, read_clock, touch_dir, wall_clock, write_clock};
 use crate::error::{At, Error, Result};
+use crate::store::machine::boot_time_ns;
 use crate::store::{self, CachedFile, Errno, Links, Open, StoreFile};
-use crate::sync::Arc;
 use crate::sync::plain::atomic::Ordering;
+use crate::sync::{Arc, Mutex, lock};
 
 /// This process's membership in its node's log set of one container.
 pub struct LogSet {
@@ -55,6 +61,26 @@ pub struct LogSet {
     dir: Option<Arc<dyn StoreFile>>,
     /// See [`LogSet::is_of_crowd`].
     is_of_crowd: bool,
+    /// Segments to which this process has carried the tray, the last ones first.
+    carried_to: Mutex<Vec<(SegmentRef, Arc<CachedFile>, PathBuf)>>,
+}
+
+/// Segments that are kept open for the tray: one for each process of a node that writes is enough,
+/// and a descriptor is closed where they become few.
+const CARRIED_TO_MAX: usize = 64;
+
+/// How far the node's index log goes, for who builds a block that nobody of the node gets ahead of.
+pub struct Said<'a> {
+    /// Where the next block will lie.
+    pub end: u64,
+    tray: Option<Tray<'a>>,
+}
+
+impl Said<'_> {
+    /// [`LogSet::recent`].
+    pub fn recent(&self, from: u64) -> Option<(u64, Vec<u8>)> {
+        self.tray.as_ref()?.index_from(from)
+    }
 }
 
 impl std::fmt::Debug for LogSet {
@@ -186,12 +212,17 @@ impl LogSet {
     pub fn append_pack<T>(
         &self,
         data: Durability,
-        build: impl FnOnce(u64) -> Result<(Vec<SegmentRef>, Vec<pack::Record>, T)>,
+        build: impl FnOnce(&Said<'_>) -> Result<(Vec<SegmentRef>, Vec<pack::Record>, T)>,
     ) -> Result<(T, Option<(u64, u64)>)> {
         let _short = self.short()?;
-        let index = self.index()?;
-        let offset = align_up(index.stat().at("stat the index log", &self.index_path)?.len);
-        let (segments, records, given) = build(offset)?;
+        let length = || -> Result<u64> {
+            Ok(self.index()?.stat().at("stat the index log", &self.index_path)?.len)
+        };
+        let offset = match self.tray() {
+            Some(tray) => tray.next_block(length)?,
+            None => align_up(length()?),
+        };
+        let (segments, records, given) = build(&Said { end: offset, tray: self.tray() })?;
         if records.is_empty() {
             return Ok((given, None));
         }
@@ -200,8 +231,106 @@ impl LogSet {
         let log = self.container.log_id(self.set);
         let block = pack::encode_block(log, append, &segments, &records)
             .map_err(|bad| Error::of_bytes(&self.index_path, bad))?;
-        let end = self.put_block(index.as_ref(), &block, offset)?;
+        let end = match self.tray() {
+            None => self.put_block(self.index()?.as_ref(), &block, offset)?,
+            Some(tray) => {
+                if tray.room() < block.len() + ALIGN as usize {
+                    // Without the gate: a block may become durable before its data, as a power cut
+                    // at any other moment leaves it (SEMANTICS S14).
+                    tray.carry(self)?;
+                }
+                let full = || Error::invalid(Errno::FBIG, "a block is longer than a tray");
+                tray.put_block(&block, offset).ok_or_else(full)?
+            }
+        };
         Ok((given, Some((stamp, end))))
+    }
+
+    fn tray(&self) -> Option<Tray<'_>> {
+        self.shared.tray().map(Tray)
+    }
+
+    /// Whether what is said waits in memory for who carries it to the storage.
+    pub fn has_tray(&self) -> bool {
+        self.shared.tray().is_some()
+    }
+
+    /// Takes bytes of a data log to the tray; false: it does not take so many, or there is none.
+    pub fn put_data(
+        &self,
+        at: &SegmentRef,
+        file_name: FileName,
+        physical: u64,
+        bytes: &[u8],
+    ) -> Result<bool> {
+        let most = self.shared.tray().map_or(0, |page| page.tray_bytes() / 4);
+        if bytes.len() > most {
+            return Ok(false);
+        }
+        let size = Tray::size_of(bytes.len());
+        self.make_room(size)?;
+        let _short = self.short()?;
+        let Some(tray) = self.tray() else { return Ok(false) };
+        if tray.room() < size {
+            // Others were faster.
+            tray.carry(self)?;
+        }
+        Ok(tray.put_data(at, file_name, physical, bytes).is_some())
+    }
+
+    /// Sees to it that the tray has room for so many bytes. An error if the storage does not take
+    /// what is in it, now or the last time that somebody tried.
+    pub fn make_room(&self, bytes: usize) -> Result<()> {
+        // Without the lock: who has it looks again.
+        match self.tray() {
+            Some(tray) if tray.is_refused() || tray.room() < bytes => self.carry(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives to the storage what processes of the node have said. What fails stays, and all who say
+    /// something later are told until it succeeds.
+    pub fn carry(&self) -> Result<()> {
+        match self.shared.tray() {
+            Some(_) => {
+                let _gate = self.gate()?;
+                self.carry_behind_gate()
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn carry_behind_gate(&self) -> Result<()> {
+        if !self.has_tray() {
+            return Ok(());
+        }
+        let _short = self.short()?;
+        self.tray().map_or(Ok(()), |tray| tray.carry(self))
+    }
+
+    /// How old the oldest in the tray is.
+    pub fn waits_for(&self) -> Option<Duration> {
+        let since = self.tray()?.since()?;
+        Some(Duration::from_nanos(boot_time_ns().saturating_sub(since)))
+    }
+
+    /// What the tray has of the node's index log from `from` on: where that begins, and its bytes.
+    /// `None`: there is no tray.
+    pub fn recent(&self, from: u64) -> Result<Option<(u64, Vec<u8>)>> {
+        if !self.has_tray() {
+            return Ok(None);
+        }
+        let _short = self.short()?;
+        Ok(self.tray().and_then(|tray| tray.index_from(from)))
+    }
+
+    /// What the tray has of these bytes of a data log; the storage has the rest.
+    pub fn data_of(&self, at: &SegmentRef, physical: u64, length: usize) -> Result<Vec<HeldData>> {
+        if !self.tray().is_some_and(|tray| tray.has_data()) {
+            return Ok(Vec::new());
+        }
+        let _short = self.short()?;
+        Ok(self.tray().map_or(Vec::new(), |tray| tray.data_of(at, physical, length)))
     }
 
     fn short(&self) -> Result<Guard<'_>> {
@@ -231,7 +360,13 @@ impl LogSet {
     pub fn close_index(&self) -> Result<()> {
         match self.container.local {
             true => Ok(()),
-            false => self.index.flush().at("close the index log", &self.index_path),
+            false => {
+                self.index.flush().at("close the index log", &self.index_path)?;
+                let known = lock(&self.carried_to);
+                known
+                    .iter()
+                    .try_for_each(|(_, file, path)| file.flush().at("close the data log", path))
+            }
         }
     }
 
@@ -252,9 +387,12 @@ impl LogSet {
         Ok(index)
     }
 
-    /// What was said when the index log was closed between two uses, where that can be an error.
+    /// What was said when the index log, or a segment that the tray was carried to, was closed
+    /// between two uses, where that can be an error.
     pub fn index_failure(&self) -> Result<()> {
-        self.index.failure().at("close the index log", &self.index_path)
+        self.index.failure().at("close the index log", &self.index_path)?;
+        let known = lock(&self.carried_to);
+        known.iter().try_for_each(|(_, file, path)| file.failure().at("close the data log", path))
     }
 
     /// The next stamp: at least the wall clock, larger than every stamp seen on this node
@@ -271,6 +409,28 @@ impl LogSet {
                 Err(other) => last = other,
             }
         }
+    }
+}
+
+impl Logs for LogSet {
+    fn index(&self) -> Result<(Arc<dyn StoreFile>, PathBuf)> {
+        Ok((LogSet::index(self)?, self.index_path.clone()))
+    }
+
+    fn segment(&self, at: &SegmentRef) -> Result<(Arc<dyn StoreFile>, PathBuf)> {
+        let mut known = lock(&self.carried_to);
+        let i = match known.iter().position(|(of, ..)| of == at) {
+            Some(i) => i,
+            None => {
+                let file = CachedFile::for_writing(self.container.local);
+                known.insert(0, (*at, file, self.container.segment_path(at)?));
+                known.truncate(CARRIED_TO_MAX);
+                0
+            }
+        };
+        let (_, file, path) = &known[i];
+        let open = |_| self.container.store.open(path, Open::READ_WRITE);
+        Ok((file.get_or_open(open).at("open the data log", path)?, path.clone()))
     }
 }
 

@@ -1,17 +1,18 @@
 //! What a process says of a pack: joining the node's log set, blocks, commits and syncs, leaving.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use plfs_format::name::SegmentRef;
 use plfs_format::pack::Record;
 
-use super::known::{Known, complete};
+use super::known::{Known, Node, complete};
 use super::writer::{OWNED, Writer};
 use super::{Pack, State, data_log};
 use crate::catalog;
 use crate::error::{Error, Result};
 use crate::log::{CommitHorizon, Durability, LogSet, Wanted};
 use crate::store::Errno;
+use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, lock};
 use crate::write::Identity;
 
@@ -50,6 +51,7 @@ impl Pack {
     /// In the child of a fork: the parent's place among the node's writers is not its own.
     pub fn forget_writer(&self) {
         let state = &mut *lock(&self.state);
+        self.is_guest(state);
         if let Some(writer) = state.writer.take()
             && writer.unsynced != 0
         {
@@ -72,7 +74,10 @@ impl Pack {
             // A tree is a cache: who may not write one leaves it to others.
             let _ = self.fold_locked(state);
         }
+        self.is_guest(state);
         let Some(writer) = state.writer.take() else { return done };
+        // The others may have nobody who does it soon.
+        done = done.and(writer.set.carry());
         if done.is_ok() {
             done = writer.data.close().and_then(|()| writer.set.close_index());
         }
@@ -85,6 +90,13 @@ impl Pack {
             Some(set) => done.and(set.leave().map(drop)),
             None => done,
         }
+    }
+
+    /// This process is no member of its node from now on. What it knows may be in the tray: the
+    /// next call looks for it there.
+    fn is_guest(&self, state: &mut State) {
+        state.known.node = Node::Nobody;
+        (state.rings, state.seen_of_node) = (None, None);
     }
 
     /// [`Pack::leave`] for who is done.
@@ -113,11 +125,12 @@ impl Pack {
             self.container.clone(),
             &self.config,
             seen,
-            Wanted::Any,
+            Wanted::WithTray,
             || identity.mark(),
             complete,
         )?);
         let data = data_log(&self.container, &set, self.config.buffer_bytes);
+        state.known.node = Node::Member(set.clone());
         state.writer = Some(Writer::new(set, data));
         self.look_at_node(state)
     }
@@ -163,12 +176,16 @@ impl Pack {
         };
         writer.check()?;
         let (set, boot) = (writer.set.clone(), self.boot);
+        set.make_room(writer.block_bytes())?;
         let mut refused = None;
         let mut is_building = true;
-        let said = set.append_pack(data, |end| {
+        let said = set.append_pack(data, |said| {
             let build = || {
-                if known.read.get(&set.id()).copied().unwrap_or(0) < end {
-                    known.look_at_log(set.id())?;
+                if known.read.get(&set.id()).copied().unwrap_or(0) < said.end {
+                    if !known.look_at_own(set.id(), said)? {
+                        // Nobody reads all with the lock held: the next call does.
+                        return Err(Error::invalid(Errno::AGAIN, "the pack was compacted"));
+                    }
                     writer.seal_all();
                     set.observe(known.max_stamp);
                     if *added != known.generation {
@@ -203,8 +220,45 @@ impl Pack {
             known.read.insert(set.id(), end);
             (writer.node_end, writer.unsynced) = (end, end);
             self.bell.ring();
+            let holds = !self.holds_nothing.load(Ordering::Relaxed);
+            match self.options.hold.filter(|_| holds) {
+                // What the storage does not take stays, and the next call is told.
+                Some(most) if set.waits_for().is_some_and(|time| time > most) => {
+                    let _ = self.carry_locked(state);
+                }
+                Some(_) => {}
+                None => set.carry().map_err(|error| writer.poison(error))?,
+            }
         }
         Ok(given)
+    }
+
+    /// Gives to the storage what processes of the node have said of the pack, if the oldest of it
+    /// has waited so long. Other nodes see it then when they look.
+    pub fn carry(&self, waited: Duration) -> Result<()> {
+        let state = &mut *lock(&self.state);
+        match &state.writer {
+            Some(writer) if writer.set.waits_for().is_some_and(|time| time >= waited) => {
+                self.carry_locked(state)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// From now on each call that says something gives it to the storage: nobody else does.
+    pub fn hold_nothing(&self) {
+        self.holds_nothing.store(true, Ordering::Relaxed);
+    }
+
+    /// Not for a node that was declared dead: the logs are not its own any more.
+    fn carry_locked(&self, state: &mut State) -> Result<()> {
+        let writer = self.writer(state)?;
+        writer.check()?;
+        if let Err(error) = writer.set.must_have_mark() {
+            return Err(writer.poison(error));
+        }
+        writer.owned = Instant::now();
+        writer.set.carry()
     }
 
     pub(super) fn commit_if_crowded(&self, state: &mut State) -> Result<()> {
@@ -230,10 +284,12 @@ impl Pack {
             self.hand_over(state)?;
             let durable = promise == Durability::Durable;
             if durable {
+                set.carry()?;
                 set.sync_data().map_err(|error| self.poisoned(state, error))?;
             }
-            // Held until the block is there: no sync makes it durable without its data.
-            let _gate = (!durable).then(|| set.gate()).transpose()?;
+            // Held until the block is there: no sync makes it durable without its data. From a tray
+            // both go at once.
+            let _gate = (!durable && !set.has_tray()).then(|| set.gate()).transpose()?;
             let boot = if durable { 0 } else { self.boot };
             self.say(state, promise, |_, writer| {
                 let (segments, records) = writer.records(boot);
@@ -242,6 +298,8 @@ impl Pack {
             self.writer(state)?.is_said();
         }
         if promise == Durability::Durable {
+            // What the storage does not take is not lost, so that nobody has failed for good.
+            set.carry()?;
             self.sync_locked(state, &set).map_err(|error| self.poisoned(state, error))?;
         }
         self.must_own(state, promise)?;

@@ -50,7 +50,8 @@ impl Pack {
         let (mut usage, mut after) = (PackUsage::default(), Vec::new());
         while let Some((name, _)) = state.known.next(&after)? {
             for (_, file) in state.known.lookup(&name)? {
-                let extents = file.extents(|write| self.is_sound(&mut state.sound, write))?;
+                let extents = file
+                    .extents(|write| self.is_sound(&mut state.sound, &state.known.node, write))?;
                 usage.live_bytes += extents.iter().map(|extent| extent.length).sum::<u64>();
             }
             after = name;
@@ -179,7 +180,8 @@ struct Copier<'a> {
 
 impl Copier<'_> {
     fn copy(&mut self, state: &mut State, id: FileId, file: FileState) -> Result<()> {
-        let extents = file.extents(|write| self.pack.is_sound(&mut state.sound, write))?;
+        let extents =
+            file.extents(|write| self.pack.is_sound(&mut state.sound, &state.known.node, write))?;
         let mut writes = Vec::new();
         for extent in extents {
             let mut done = 0;

@@ -7,6 +7,7 @@ use plfs_format::pack::{Attributes, FileId, Piece, Record};
 use plfs_format::{MAX_OFFSET, sum, sum_on};
 use plfs_pack::{FileState, Write};
 
+use super::known::Node;
 use super::{Pack, PackFile, PackStat, State, nothing_moves};
 use crate::error::{Error, Result};
 use crate::log::Durability;
@@ -104,7 +105,8 @@ impl Pack {
         let n = buf.len().min(usize::try_from(size - offset).unwrap_or(usize::MAX));
         let (buf, end) = (&mut buf[..n], offset + n as u64);
         let mut view = file.view();
-        let shown = view.shown(|write| self.is_sound(&mut state.sound, write))?;
+        let shown =
+            view.shown(|write| self.is_sound(&mut state.sound, &state.known.node, write))?;
         let mut at = offset;
         for extent in shown.within(offset, end) {
             let (from, to) = (extent.logical.max(at), (extent.logical + extent.length).min(end));
@@ -118,11 +120,36 @@ impl Pack {
             {
                 return Err(error.clone());
             }
-            self.segments.read(&self.container, extent.segment, physical, out)?;
+            if self.read_log(&state.known.node, extent.segment, physical, out)? < out.len() {
+                // Which says what is missing.
+                self.segments.read(&self.container, extent.segment, physical, out)?;
+            }
             at = to;
         }
         buf[(at - offset) as usize..].fill(0);
         Ok(n)
+    }
+
+    /// Bytes of a data log, from the node's tray or the storage: how many there are.
+    fn read_log(
+        &self,
+        node: &Node,
+        at: SegmentRef,
+        physical: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        // In this order: what is carried meanwhile is on the storage.
+        let held = node.data_of(&at, physical, buf.len())?;
+        let in_tray: usize = held.iter().map(|(_, bytes)| bytes.len()).sum();
+        let mut found = match in_tray == buf.len() {
+            true => 0,
+            false => self.segments.read_some(&self.container, at, physical, buf)?,
+        };
+        for (from, bytes) in held {
+            buf[from..from + bytes.len()].copy_from_slice(&bytes);
+            found = found.max(from + bytes.len());
+        }
+        Ok(found)
     }
 
     /// Where the file has data: offsets and lengths, ascending. Between them are holes.
@@ -130,7 +157,8 @@ impl Pack {
         let state = &mut *lock(&self.state);
         self.look_if_due(state)?;
         let mut view = file.view();
-        let shown = view.shown(|write| self.is_sound(&mut state.sound, write))?;
+        let shown =
+            view.shown(|write| self.is_sound(&mut state.sound, &state.known.node, write))?;
         Ok(shown.all().map(|extent| (extent.logical, extent.length)).collect())
     }
 
@@ -178,7 +206,7 @@ impl Pack {
         let (segment, physical, n) = self.place(state, part)?;
         self.hand_over(state)?;
         let set = self.writer(state)?.set.clone();
-        let _gate = set.gate()?;
+        let _gate = (!set.has_tray()).then(|| set.gate()).transpose()?;
         let crc = sum(&part[..n]);
         let mut segments = vec![segment];
         let offset = self.say(state, Durability::Visible, |_, writer| {
@@ -267,6 +295,8 @@ impl Pack {
             return Ok(());
         };
         writer.check()?;
+        let set = &writer.set;
+        writer.data.put_by(|at, name, from, bytes| set.put_data(at, name, from, bytes))?;
         match writer.data.flush(&mut nothing_moves) {
             Err(error) if writer.data.has_lost() => return Err(writer.poison(error)),
             other => other?,
@@ -291,6 +321,7 @@ impl Pack {
     pub(super) fn is_sound(
         &self,
         sound: &mut HashMap<(SegmentRef, u64, u32), bool>,
+        node: &Node,
         write: &Write,
     ) -> Result<bool> {
         let key = (write.segment, write.physical, write.length);
@@ -303,7 +334,7 @@ impl Pack {
         while done < write.length {
             let n = bytes.len().min((write.length - done) as usize);
             let at = write.physical + u64::from(done);
-            match self.segments.read_some(&self.container, write.segment, at, &mut bytes[..n]) {
+            match self.read_log(node, write.segment, at, &mut bytes[..n]) {
                 Ok(found) if found == n => {}
                 Ok(_) | Err(Error::MissingData { errno: Errno::NOENT, .. }) => {
                     sound.insert(key, false);

@@ -7,7 +7,7 @@ use plfs_format::name;
 use plfs_format::pack::tree::HEADER_BYTES;
 use plfs_pack::tree::Facts;
 
-use super::known::Known;
+use super::known::{Known, Node};
 use super::tree::Below;
 use super::{Pack, State};
 use crate::catalog;
@@ -61,6 +61,12 @@ impl Pack {
             // All was read anew; everything is as new as can be.
             false => return Ok(()),
         };
+        // A tree says of no log more than the storage has.
+        match &state.known.node {
+            Node::Member(set) => set.carry()?,
+            Node::Guest(log) if !log.is_carried() => return Ok(()),
+            _ => {}
+        }
         // What lies below data of this boot may be left out, and in the tree it is not in doubt.
         let sets: BTreeSet<u32> = state.known.names.unsynced().map(|segment| segment.set).collect();
         sets.iter().try_for_each(|set| catalog::sync_logs(&self.container, Some(*set)))?;

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use plfs_format::index_log::{At as Place, Header, LogId, block_at};
 use plfs_format::name::{self, SegmentRef};
 use plfs_format::pack::{FileId, Record, decode_block};
 use plfs_pack::{FileState, Found, Names, View, is_fold_due};
@@ -10,8 +11,8 @@ use plfs_pack::{FileState, Found, Names, View, is_fold_due};
 use super::tree::{Below, Tree};
 use crate::container::{Container, log_sets};
 use crate::error::{Error, Result};
-use crate::log::scan_whole;
-use crate::store::Links;
+use crate::log::{HeldData, LogSet, NodeLog, Said, scan_whole};
+use crate::store::{Errno, Links};
 use crate::sync::{Arc, Mutex, Weak, lock};
 
 /// How often logs that change under a reader are begun anew before it gives up. A compaction makes
@@ -36,8 +37,40 @@ pub(super) struct Known {
     /// What this machine's memory holds is not in doubt; 0: everything may be.
     pub own_boot: u64,
     open: Open,
+    /// What the node has said and no log on the storage has.
+    pub node: Node,
     /// Goes up when all was read anew: what is in no log must be added again.
     pub generation: u64,
+}
+
+/// Where a process finds what its node has said of a pack last (docs/decisions/0023).
+pub(super) enum Node {
+    /// Nowhere.
+    Nobody,
+    /// It is one of those who say it.
+    Member(Arc<LogSet>),
+    /// It is none of them.
+    Guest(NodeLog),
+}
+
+impl Node {
+    /// What has not been carried of this log from `from` on, and where that begins.
+    fn recent(&self, set: u32, from: u64) -> Result<Option<(u64, Vec<u8>)>> {
+        match self {
+            Node::Member(of) if of.id() == set => of.recent(from),
+            Node::Guest(log) if log.end().0 == set => Ok(log.recent(from)),
+            _ => Ok(None),
+        }
+    }
+
+    /// What has not been carried of these bytes of a data log.
+    pub fn data_of(&self, at: &SegmentRef, physical: u64, length: usize) -> Result<Vec<HeldData>> {
+        match self {
+            Node::Member(of) if of.id() == at.set => of.data_of(at, physical, length),
+            Node::Guest(log) if log.end().0 == at.set => Ok(log.data_of(at, physical, length)),
+            _ => Ok(Vec::new()),
+        }
+    }
 }
 
 /// The log sets of a pack changed so that what was read counts no more.
@@ -62,6 +95,7 @@ impl Known {
             clear: 0,
             own_boot,
             open: HashMap::new(),
+            node: Node::Nobody,
             generation: 0,
         }
     }
@@ -85,7 +119,7 @@ impl Known {
             }
         }
         Err(Error::refused(
-            crate::store::Errno::AGAIN,
+            Errno::AGAIN,
             "read",
             &self.container.dir,
             "its logs change faster than they can be read",
@@ -183,13 +217,27 @@ impl Known {
         }
     }
 
+    /// [`Known::look_at_log`] of the node's own log, for who builds a block. False: all is to be
+    /// read anew, and not now.
+    pub fn look_at_own(&mut self, set: u32, said: &Said<'_>) -> Result<bool> {
+        let from = self.read.get(&set).copied().unwrap_or(0);
+        Ok(self.read_log_with(set, said.recent(from))? == Looked::Whole)
+    }
+
     fn read_log(&mut self, set: u32) -> Result<Looked> {
+        let from = self.read.get(&set).copied().unwrap_or(0);
+        // Before the log: what is carried meanwhile is in both.
+        let recent = self.node.recent(set, from)?;
+        self.read_log_with(set, recent)
+    }
+
+    fn read_log_with(&mut self, set: u32, recent: Option<(u64, Vec<u8>)>) -> Result<Looked> {
         let from = self.read.get(&set).copied().unwrap_or(0);
         let container = self.container.clone();
         let (names, open) = (&mut self.names, &self.open);
         let (max_stamp, clear) = (&mut self.max_stamp, self.clear);
         let own_boot = self.own_boot;
-        let scan = scan_whole(&container, set, from, |offset, header, bytes| {
+        let mut visit = |offset, header: Header, bytes: &[u8]| {
             *max_stamp = (*max_stamp).max(header.stamp);
             if header.stamp <= clear {
                 return Ok(());
@@ -199,13 +247,24 @@ impl Known {
             names.apply(&block.segments, &block.records, own_boot);
             apply(open, &block.segments, &block.records, own_boot);
             Ok(())
-        })?;
-        match scan {
-            None if from > 0 => return Ok(Looked::Anew),
-            None => {}
-            Some(scan) => {
-                self.read.insert(set, scan.end);
+        };
+        let is_carried = recent.as_ref().is_none_or(|(begin, _)| *begin > from);
+        let mut read = None;
+        if is_carried {
+            match scan_whole(&container, set, from, &mut visit)? {
+                None if from > 0 => return Ok(Looked::Anew),
+                None => {}
+                Some(scan) => read = Some(scan.end),
             }
+        }
+        if let Some((begin, bytes)) = recent
+            && !bytes.is_empty()
+        {
+            let known = read.unwrap_or(0).max(from);
+            read = Some(visit_blocks(container.log_id(set), (begin, &bytes), known, visit)?);
+        }
+        if let Some(read) = read {
+            self.read.insert(set, read);
         }
         if self.names.clear() > self.clear {
             self.clear = self.names.clear();
@@ -242,6 +301,27 @@ impl Known {
     pub fn by_id(&mut self, id: FileId, hint: &[u8]) -> Result<FileState> {
         self.names.by_id(id, Some(hint), &mut Below(self.tree.as_mut()))
     }
+}
+
+/// Calls `visit` for the blocks of a tray, whose first byte lies at `begin` in the log, that are
+/// not known: gives where they end.
+fn visit_blocks(
+    log: LogId,
+    (begin, bytes): (u64, &[u8]),
+    known: u64,
+    mut visit: impl FnMut(u64, Header, &[u8]) -> Result<()>,
+) -> Result<u64> {
+    let mut at = begin;
+    while let Some(rest) = bytes.get((at - begin) as usize..).filter(|rest| !rest.is_empty()) {
+        let Place::Block(header) = block_at(log, at, rest) else {
+            return Err(Error::invalid(Errno::IO, "what lies in shared memory is no tray"));
+        };
+        if at >= known {
+            visit(at, header, rest)?;
+        }
+        at += header.block_bytes;
+    }
+    Ok(at.max(known))
 }
 
 /// Adds to open files what a block says of them.

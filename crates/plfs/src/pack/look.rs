@@ -6,10 +6,11 @@ use plfs_format::name::SegmentRef;
 use plfs_format::pack::Record;
 use plfs_pack::Found;
 
-use super::known::Known;
+use super::known::{Known, Node};
 use super::{Pack, State};
 use crate::error::Result;
-use crate::log::log_of_node;
+use crate::lifecycle;
+use crate::log::{NodeLog, node_log};
 use crate::sync::lock;
 
 impl Pack {
@@ -31,7 +32,14 @@ impl Pack {
         // Before: what comes while logs are read is perhaps not read.
         let rings = self.bell.rings();
         let node_end = state.writer.as_ref().map(|writer| writer.set.index_end());
-        let of_node = self.seen_of_node(state);
+        let mut of_node = self.seen_of_node(state);
+        if let Node::Guest(log) = &state.known.node
+            && log.is_left()
+        {
+            // Who cannot carry it reads it there.
+            let _ = lifecycle::end_node(&self.container, &self.config);
+            of_node = self.seen_of_node(state);
+        }
         match state.looked {
             None => state.known.load()?,
             Some(_) => state.known.look()?,
@@ -46,11 +54,14 @@ impl Pack {
         Ok(())
     }
 
-    pub(super) fn seen_of_node(&self, state: &State) -> Option<(u32, u64)> {
-        match &state.writer {
-            Some(_) => None,
-            None => log_of_node(&self.container, &self.config),
+    pub(super) fn seen_of_node(&self, state: &mut State) -> Option<(u32, u64)> {
+        if state.writer.is_some() {
+            return None;
         }
+        let log = node_log(&self.container, &self.config);
+        let end = log.as_ref().map(NodeLog::end);
+        state.known.node = log.map_or(Node::Nobody, Node::Guest);
+        end
     }
 
     /// Reads what processes of the node have appended. Costs a look at a shared word if they have

@@ -43,6 +43,7 @@ use crate::lifecycle;
 use crate::log::{DataLog, LogSet, Moved};
 use crate::read::SegmentFiles;
 use crate::store::{Errno, Kind, Stat, Store, Time};
+use crate::sync::atomic::AtomicBool;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
 /// When a process says what it did, and when it asks what others did.
@@ -53,11 +54,16 @@ pub struct PackOptions {
     /// Creations that are not exclusive, removals, truncates and attributes wait for
     /// [`Pack::commit`], or for the next record that cannot wait. Else each is said at once.
     pub batch: bool,
+    /// What is said waits so long in the node's memory, at most, before a call or
+    /// [`Pack::carry`] gives it to the storage with all that came meanwhile
+    /// (docs/decisions/0023). `None`: each call that says something does. For who calls
+    /// [`Pack::carry`] as often.
+    pub hold: Option<Duration>,
 }
 
 impl Default for PackOptions {
     fn default() -> PackOptions {
-        PackOptions { look_every: Duration::from_secs(1), batch: false }
+        PackOptions { look_every: Duration::from_secs(1), batch: false, hold: None }
     }
 }
 
@@ -185,6 +191,8 @@ pub struct Pack {
     config: Arc<Config>,
     dir: Mutex<PathBuf>,
     options: PackOptions,
+    /// See [`Pack::hold_nothing`].
+    holds_nothing: AtomicBool,
     /// What this process's data is held by until it is durable; 0: it is lost with nothing else.
     boot: u64,
     segments: SegmentFiles,
@@ -276,6 +284,7 @@ impl Pack {
             config: config.clone(),
             dir: Mutex::new(dir.to_path_buf()),
             options,
+            holds_nothing: AtomicBool::new(false),
             boot,
             segments: SegmentFiles::default(),
             bell,

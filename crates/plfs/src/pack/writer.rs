@@ -15,8 +15,12 @@ use crate::sync::{Arc, pause};
 /// same.
 pub(super) const OWNED: Duration = pause(Duration::from_secs(1));
 
-/// Records that wait at most. 4,096: a block of half a megabyte.
-const WAITING: usize = 4096;
+/// Bytes of records that wait at most, or one record more. 64 KiB: a block of some 500 files, which
+/// finds room in a tray whatever their names are.
+const WAITING_BYTES: usize = 64 << 10;
+
+/// What a record takes beside its names, and a piece.
+const RECORD_BYTES: usize = 96;
 
 /// A piece of a file that no log has yet.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +39,8 @@ pub(super) struct Writer {
     /// Records without data.
     said: Vec<Record>,
     pieces: Vec<Waiting>,
+    /// What both take in a block, at most.
+    waiting_bytes: usize,
     /// The last piece of a file, if the next may go on with it.
     last: HashMap<FileId, usize>,
     /// What [`LogSet::index_end`] was when the node's log was read last.
@@ -53,6 +59,7 @@ impl Writer {
             is_buffered: false,
             said: Vec::new(),
             pieces: Vec::new(),
+            waiting_bytes: 0,
             last: HashMap::new(),
             node_end: 0,
             unsynced: 0,
@@ -81,6 +88,12 @@ impl Writer {
 
     /// Takes a record without data, to be said with the next commit.
     pub fn say(&mut self, record: Record) {
+        self.waiting_bytes += RECORD_BYTES
+            + match &record {
+                Record::File { name, former, .. } => name.len() + former.len(),
+                Record::Gone { ids } => ids.len() * size_of::<FileId>(),
+                _ => 0,
+            };
         self.said.push(record);
     }
 
@@ -122,6 +135,7 @@ impl Writer {
         let piece = Piece { logical, physical, stamp: self.place().stamp, length, crc };
         self.last.insert(id, self.pieces.len());
         self.pieces.push(Waiting { id, segment, piece });
+        self.waiting_bytes += RECORD_BYTES;
         piece
     }
 
@@ -140,7 +154,12 @@ impl Writer {
 
     /// Whether so much waits that it should be said.
     pub fn is_crowded(&self) -> bool {
-        self.said.len() + self.pieces.len() >= WAITING
+        self.waiting_bytes >= WAITING_BYTES
+    }
+
+    /// Bytes that a block with all that waits, and some records more, does not exceed.
+    pub fn block_bytes(&self) -> usize {
+        self.waiting_bytes + WAITING_BYTES / 8
     }
 
     /// All that waits, as records of a block, and what segments mean in it. Data that is not
@@ -175,10 +194,12 @@ impl Writer {
     /// A log has all records without data.
     pub fn is_said_without_data(&mut self) {
         self.said.clear();
+        self.waiting_bytes = self.pieces.len() * RECORD_BYTES;
     }
 
     /// A log has all that waited.
     pub fn is_said(&mut self) {
+        self.waiting_bytes = 0;
         self.said.clear();
         self.pieces.clear();
         self.last.clear();

@@ -7,6 +7,7 @@
 
 use std::ffi::OsStr;
 use std::iter;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,7 @@ use crate::log::Durability;
 use crate::pack::{FileId, Pack, PackOpen, PackOptions, PackStat};
 use crate::packs::OpenPack;
 use crate::store::machine::{group, random_u64, umask};
-use crate::store::{Entry, Errno, Kind, Links, Open, Stat, Store};
+use crate::store::{Entry, Errno, HighFd, Kind, Links, Open, Stat, Store};
 use crate::sync::Arc;
 
 /// Bytes that are copied at once when a file moves out. 1 MiB, which is about all.
@@ -47,10 +48,24 @@ pub struct Small<'a> {
     stat: Option<PackStat>,
 }
 
+struct StandIn(Arc<HighFd>);
+
+impl AsFd for StandIn {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Small<'_> {
     /// What it is; `None`: it is new.
     pub fn stat(&self) -> Option<PackStat> {
         self.stat
+    }
+
+    /// A file in memory that stands for the pack's name, to be opened again by its descriptor:
+    /// that costs the storage nothing. `None`: there is none.
+    pub fn stand_in(&self) -> Option<impl AsFd> {
+        self.pack.stand_in().map(StandIn)
     }
 
     /// The name of the pack, whose inode stands for all its files.
@@ -77,6 +92,9 @@ impl Plfs {
             return Ok(None);
         }
         super::must_be_no_layout(path)?;
+        if let Some(pack) = &pack {
+            pack.learn_names(self.process.store.as_ref(), dir);
+        }
         match self.process.store.stat(path, Links::Stay) {
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno).at("create", path),
@@ -276,6 +294,7 @@ impl Plfs {
             return Err(Errno::NAMETOOLONG).at("create", path);
         }
         let pack = self.make_pack(dir)?;
+        pack.learn_names(self.process.store.as_ref(), dir);
         match self.process.store.stat(path, Links::Stay) {
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno).at("create", path),

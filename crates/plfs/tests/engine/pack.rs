@@ -46,9 +46,13 @@ pub fn memory() -> MemStore {
 }
 
 /// Looks at all logs at each call.
-pub const AT_ONCE: PackOptions = PackOptions { look_every: Duration::ZERO, batch: false };
+pub const AT_ONCE: PackOptions =
+    PackOptions { look_every: Duration::ZERO, batch: false, hold: None };
 /// Looks when it is told to.
-const NEVER: PackOptions = PackOptions { look_every: Duration::from_secs(3600), batch: false };
+const NEVER: PackOptions =
+    PackOptions { look_every: Duration::from_secs(3600), batch: false, hold: None };
+/// Nothing goes to the storage by itself.
+pub const LONG: Duration = Duration::from_secs(3600);
 pub const CREATE: PackOpen =
     PackOpen { create: true, exclusive: false, truncate: false, mode: 0o640, uid: 7, gid: 8 };
 pub const OPEN: PackOpen = PackOpen { create: false, ..CREATE };
@@ -413,7 +417,8 @@ fn live(memory: &MemStore, node: &Node, seed: u64, kill: u64, death: Death) -> (
     let mut rng = Rng::new(seed);
     let mut possible = Possible::default();
     fault.kill_at(kill);
-    let options = PackOptions { batch: rng.one_in(2), ..AT_ONCE };
+    let (batch, hold) = (rng.one_in(2), rng.one_in(2).then_some(LONG));
+    let options = PackOptions { batch, hold, ..AT_ONCE };
     let opened: plfs::Result<Vec<Pack>> =
         (0..2).map(|_| Pack::open(&store, &node.config(), Path::new("/m"), options)).collect();
     let Ok(packs) = opened else { return (possible, fault.calls()) };
@@ -421,6 +426,10 @@ fn live(memory: &MemStore, node: &Node, seed: u64, kill: u64, death: Death) -> (
         if act(&packs, &mut rng, &mut possible, death).is_err() {
             break;
         }
+    }
+    // Killed before they leave: what they have said is in the node's memory, perhaps.
+    if kill < u64::MAX && rng.one_in(2) {
+        fault.kill_at(1);
     }
     for pack in packs {
         let _ = pack.close();
@@ -589,7 +598,8 @@ fn a_call_that_fails_is_told_or_does_no_harm() {
             let store: Arc<dyn Store> = Arc::new(fault.clone());
             let (mut rng, mut possible) = (Rng::new(seed), Possible::default());
             fault.fail_at(at, rng.pick(&[Errno::IO, Errno::NOSPC]));
-            let options = PackOptions { batch: rng.one_in(2), ..AT_ONCE };
+            let (batch, hold) = (rng.one_in(2), rng.one_in(2).then_some(LONG));
+            let options = PackOptions { batch, hold, ..AT_ONCE };
             let opened: plfs::Result<Vec<Pack>> = (0..2)
                 .map(|_| Pack::open(&store, &node.config(), Path::new("/m"), options))
                 .collect();
@@ -614,20 +624,21 @@ fn a_call_that_fails_is_told_or_does_no_harm() {
 /// What 1,000 files of 1 KiB cost: the table of docs/decisions/0019.
 #[test]
 fn a_thousand_files_cost_few_calls() {
-    for (how, batch, every, most) in [
-        ("exclusive", false, 1, [1_000, 2_000, 2_000]),
-        ("commit each", true, 1, [1_000, 1_000, 1_000]),
-        ("batches of 64", true, 64, [20, 17, 17]),
+    for (how, batch, every, hold, most) in [
+        ("exclusive", false, 1, None, [1_000, 2_000, 0]),
+        ("commit each", true, 1, None, [1_000, 1_000, 0]),
+        ("batches of 64", true, 64, None, [20, 17, 0]),
+        ("exclusive, held", false, 1, Some(LONG), [3, 2, 0]),
     ] {
         let (memory, node) = (memory().shared(), Node::new());
         let fault = FaultStore::new(Arc::new(memory.clone()));
         let store: Arc<dyn Store> = Arc::new(fault.clone());
-        let options = PackOptions { batch, ..NEVER };
+        let options = PackOptions { batch, hold, ..NEVER };
         let pack = Pack::open(&store, &node.config(), Path::new("/m"), options).unwrap();
         put(&pack, b"first", b"joins").unwrap();
         pack.commit().unwrap();
         fault.reset();
-        let create = if how == "exclusive" { EXCLUSIVE } else { CREATE };
+        let create = if how.starts_with("exclusive") { EXCLUSIVE } else { CREATE };
         for n in 0..1_000 {
             let file = pack.open_file(format!("rank.{n:010}").as_bytes(), create).unwrap();
             pack.write_at(&file, &[7; 1024], 0).unwrap();
@@ -636,6 +647,7 @@ fn a_thousand_files_cost_few_calls() {
             }
         }
         pack.commit().unwrap();
+        pack.carry(Duration::ZERO).unwrap();
         let log = fault.log();
         let count = |op: Op, end: &str| {
             let is = |path: &Path| path.to_string_lossy().ends_with(end);
@@ -793,4 +805,140 @@ fn damaged_packs_are_refused_or_read_from_their_logs() {
         }
         file.write_at(&byte, at).unwrap();
     }
+}
+
+/// The processes of a node say things to each other that the storage does not have yet: names and
+/// bytes, to those that write as to those that only look. Other nodes see it when it is carried.
+#[test]
+fn what_is_held_is_seen_in_the_node_at_once_and_elsewhere_when_it_is_carried() {
+    let (memory, here, there) = (memory(), Node::new(), Node::new());
+    let held = PackOptions { hold: Some(LONG), ..AT_ONCE };
+    let [one, two, looks] = [(); 3].map(|()| here.open(&memory, held));
+    let far = there.open(&memory, AT_ONCE);
+    put(&two, b"b", b"joins").unwrap();
+    for n in 0..50 {
+        let (name, text) = (format!("f{n}").into_bytes(), format!("text of {n}").into_bytes());
+        put(&one, &name, &text).unwrap();
+        assert_eq!(errno(two.open_file(&name, EXCLUSIVE)), Errno::EXIST);
+        one.commit().unwrap();
+        for pack in [&one, &two, &looks] {
+            assert_eq!(content(pack, &name).unwrap(), text);
+        }
+        assert_eq!(errno(far.stat(&name)), Errno::NOENT);
+    }
+    two.unlink(b"f7").unwrap();
+    one.rename(b"f8", b"f9").unwrap();
+    let all = names(&one);
+    assert_eq!(all.len(), 49);
+    assert!(names(&looks) == all && names(&two) == all);
+    // Who is not the one that said it carries it, too.
+    two.carry(Duration::ZERO).unwrap();
+    assert_eq!(names(&far), all);
+    assert_eq!(content(&far, b"f9").unwrap(), b"text of 8");
+    for pack in [&one, &two, &looks] {
+        assert_eq!(content(pack, b"f9").unwrap(), b"text of 8");
+    }
+    // What is older than it may be goes with the next call.
+    let hasty = here.open(&memory, PackOptions { hold: Some(Duration::ZERO), ..AT_ONCE });
+    put(&one, b"old", b"1").unwrap();
+    one.commit().unwrap();
+    put(&hasty, b"new", b"2").unwrap();
+    assert_eq!(content(&far, b"old").unwrap(), b"1");
+    // Who leaves leaves nothing behind that others would have to think of.
+    put(&one, b"last", b"3").unwrap();
+    one.close().unwrap();
+    assert_eq!(content(&far, b"last").unwrap(), b"3");
+}
+
+/// All processes of a node are killed when they have said something and nobody has carried it: who
+/// of the node looks next, or comes to write, finds all of it, and so do other nodes then.
+#[test]
+fn what_was_held_outlives_all_processes_of_its_node() {
+    for writes in [false, true] {
+        let (memory, node) = (memory(), Node::new());
+        let held = PackOptions { hold: Some(LONG), ..AT_ONCE };
+        let fault = FaultStore::new(Arc::new(memory.clone()));
+        let store: Arc<dyn Store> = Arc::new(fault.clone());
+        let open = || Pack::open(&store, &node.config(), Path::new("/m"), held).unwrap();
+        let (one, two) = (open(), open());
+        for pack in [&one, &two] {
+            put(pack, b"first", b"x").unwrap();
+            pack.commit().unwrap();
+        }
+        one.sync().unwrap();
+        for n in 0..200 {
+            put(if n % 2 == 0 { &one } else { &two }, format!("f{n}").as_bytes(), &[7; 900])
+                .unwrap();
+            one.commit().unwrap();
+            two.commit().unwrap();
+        }
+        fault.kill_at(1);
+        drop((one, two));
+        let far = Node::new().open(&memory, AT_ONCE);
+        assert_eq!(names(&far), [b"first"]);
+        let heir = node.open(&memory, held);
+        if writes {
+            put(&heir, b"f0", b"!").unwrap();
+            heir.sync().unwrap();
+        } else {
+            assert_eq!(names(&heir).len(), 201);
+        }
+        assert_eq!(names(&far).len(), 201);
+        for n in 1..200 {
+            assert_eq!(content(&far, format!("f{n}").as_bytes()).unwrap(), [7; 900]);
+        }
+    }
+}
+
+/// A store that is full, or fails, when the tray is carried: what was said stays, is seen in the
+/// node, and goes there when it can; until then who says more is told, and who syncs.
+#[test]
+fn what_the_store_does_not_take_stays_and_is_told() {
+    for wanted in [Errno::NOSPC, Errno::IO, Errno::DQUOT] {
+        let (memory, here, there) = (memory(), Node::new(), Node::new());
+        let held = PackOptions { hold: Some(LONG), ..AT_ONCE };
+        let fault = FaultStore::new(Arc::new(memory.clone()));
+        let store: Arc<dyn Store> = Arc::new(fault.clone());
+        let open = || Pack::open(&store, &here.config(), Path::new("/m"), held).unwrap();
+        let [one, two] = [(); 2].map(|()| open());
+        let far = there.open(&memory, AT_ONCE);
+        put(&two, b"b", b"").unwrap();
+        put(&one, b"a", b"1").unwrap();
+        one.commit().unwrap();
+        one.sync().unwrap();
+        put(&one, b"c", b"2").unwrap();
+        one.commit().unwrap();
+        fault.fail_matching("/", Op::WriteAt, wanted);
+        // Said before it was known that the store takes nothing.
+        assert_eq!(errno(two.carry(Duration::ZERO)), wanted);
+        for pack in [&one, &two] {
+            assert_eq!(content(pack, b"c").unwrap(), b"2");
+            assert_eq!(errno(put(pack, b"d", b"3")), wanted);
+            assert_eq!(errno(pack.stat(b"d")), Errno::NOENT);
+            assert_eq!(errno(pack.sync()), wanted);
+        }
+        assert_eq!(errno(far.stat(b"c")), Errno::NOENT);
+        fault.reset();
+        // Nothing was lost that a call had taken, so nobody has failed for good.
+        put(&one, b"d", b"4").unwrap();
+        one.sync().unwrap();
+        assert_eq!(names(&far), [b"a", b"b", b"c", b"d"]);
+        assert_eq!(content(&far, b"c").unwrap(), b"2");
+    }
+}
+
+/// A page that a version without trays has made has none, and those who come say all at once.
+#[test]
+fn a_page_of_an_old_version_has_no_tray() {
+    let (memory, node) = (memory(), Node::new());
+    let held = PackOptions { hold: Some(LONG), ..AT_ONCE };
+    let one = node.open(&memory, held);
+    let page = node.0.join(format!("plfs-{}-{}", memory.user(), one.container().key()));
+    std::fs::write(&page, []).unwrap();
+    std::fs::set_permissions(&page, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let far = Node::new().open(&memory, AT_ONCE);
+    put(&one, b"a", b"1").unwrap();
+    one.commit().unwrap();
+    assert_eq!(std::fs::metadata(&page).unwrap().len(), 8192);
+    assert_eq!(content(&far, b"a").unwrap(), b"1");
 }

@@ -1,12 +1,13 @@
 //! Packs: processes of several nodes on one directory of small files, beside a map in memory.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use plfs::pack::{Attributes, Pack, PackFile, PackOpen, When};
+use plfs::pack::{Attributes, Pack, PackFile, PackOpen, PackOptions, When};
 use plfs::store::Errno;
 use plfs_testkit::{MemStore, Rng, explored, rounds, seeds};
 
-use crate::pack::{AT_ONCE, CREATE, Node, OPEN, content, errno, memory, names};
+use crate::pack::{AT_ONCE, CREATE, LONG, Node, OPEN, content, errno, memory, names};
 
 /// What the map in memory has of a file.
 #[derive(Clone, Debug, Default)]
@@ -46,14 +47,18 @@ struct World {
     files: Vec<Plain>,
     names: BTreeMap<Vec<u8>, usize>,
     is_ahead: bool,
+    /// What is said waits in the memory of its node, until a process of another one is next.
+    holds: bool,
 }
 
 impl World {
     fn new(rng: &mut Rng) -> World {
         let memory = if rng.one_in(2) { memory().shared() } else { memory() };
         let nodes: Vec<Node> = (0..2).map(|_| Node::new()).collect();
+        let holds = rng.one_in(2);
+        let options = PackOptions { hold: holds.then_some(LONG), ..AT_ONCE };
         let process = |node: usize| Process {
-            pack: nodes[node].open(&memory, AT_ONCE),
+            pack: nodes[node].open(&memory, options),
             node,
             handles: Vec::new(),
         };
@@ -65,6 +70,7 @@ impl World {
             files: Vec::new(),
             names: BTreeMap::new(),
             is_ahead: false,
+            holds,
         }
     }
 
@@ -81,6 +87,7 @@ impl World {
         let Some((who, _)) = self.files[file].pending else { return };
         if who != but {
             self.commit(who, false);
+            self.processes[who].pack.carry(Duration::ZERO).unwrap();
         }
     }
 
@@ -94,6 +101,12 @@ impl World {
         }
     }
 
+    /// What processes of other nodes hold goes to the storage.
+    fn carry(&self, but: usize) {
+        let others = self.processes.iter().filter(|process| process.node != but);
+        others.for_each(|process| process.pack.carry(Duration::ZERO).unwrap());
+    }
+
     fn handle(&mut self, who: usize, rng: &mut Rng) -> Option<usize> {
         let n = self.processes[who].handles.len() as u64;
         (n > 0).then(|| rng.below(n) as usize)
@@ -101,6 +114,7 @@ impl World {
 
     fn step(&mut self, rng: &mut Rng) {
         let who = rng.below(3) as usize;
+        self.carry(self.processes[who].node);
         let name = World::name(rng);
         let there = self.names.get(&name).copied();
         match rng.below(40) {
@@ -236,7 +250,8 @@ impl World {
             35 => {
                 self.commit(who, false);
                 let node = self.processes[who].node;
-                let pack = self.nodes[node].open(&self.memory, AT_ONCE);
+                let options = PackOptions { hold: self.holds.then_some(LONG), ..AT_ONCE };
+                let pack = self.nodes[node].open(&self.memory, options);
                 let old = std::mem::replace(
                     &mut self.processes[who],
                     Process { pack, node, handles: Vec::new() },
@@ -292,6 +307,7 @@ impl World {
             self.commit(who, false);
         }
         for who in 0..self.processes.len() {
+            self.carry(self.processes[who].node);
             self.compare(who);
         }
     }

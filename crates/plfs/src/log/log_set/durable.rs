@@ -7,10 +7,12 @@ use super::LogSet;
 use super::mark::{must_be_synced, note_failed_sync};
 use super::page::{
     DATA_DURABLE, Guard, INDEX_END, INDEX_NAMED, INDEX_SYNCED, SYNC_FAILED, SYNCED, TAILS,
-    UNSYNCED, unpack_tail,
+    TRAY_FROM, UNSYNCED, unpack_tail,
 };
 use crate::error::{At, Error, Result};
+use crate::store::shm::WORDS;
 use crate::store::{self, Errno, Open};
+use crate::sync::Word;
 use crate::sync::plain::atomic::Ordering;
 
 /// What a sync has to do about the name of a segment's file.
@@ -67,6 +69,14 @@ impl Unsynced {
     }
 }
 
+/// [`LogSet::mark_unsynced`] in the words of a page.
+pub(super) fn mark_unsynced(words: &[Word; WORDS], stream: u16, segment: u32, file_name: FileName) {
+    let set = |now| Some(Unsynced(now).with(segment, file_name).0);
+    let Some(word) = words.get(UNSYNCED + stream as usize) else { return };
+    // The closure never says None, so this never fails.
+    let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, set);
+}
+
 /// Holds back whoever makes the index log durable, until an append of what is not durable itself is
 /// over: see [`LogSet::gate`].
 pub struct Gate<'a>(#[allow(dead_code, reason = "held for its drop")] Guard<'a>);
@@ -75,13 +85,7 @@ impl LogSet {
     /// Says that this process has given bytes to a segment of a stream, which are not durable. Call
     /// it when the store has them, and before a block points to them.
     pub fn mark_unsynced(&self, stream: u16, segment: u32, file_name: FileName) {
-        let set = |now| Some(Unsynced(now).with(segment, file_name).0);
-        // The closure never says None, so this never fails.
-        let _ = self.shared.words()[UNSYNCED + stream as usize].fetch_update(
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-            set,
-        );
+        mark_unsynced(self.shared.words(), stream, segment, file_name);
     }
 
     /// Makes durable what any process of the node has given to the set's data logs, as far as it
@@ -98,7 +102,12 @@ impl LogSet {
                 "an earlier sync failed for a process of this node",
             ));
         }
-        let end = words[INDEX_END].load(Ordering::SeqCst);
+        // What points to data that is in the tray is there as well.
+        let end = match self.tray() {
+            Some(_) => words[TRAY_FROM].load(Ordering::SeqCst),
+            None => u64::MAX,
+        };
+        let end = words[INDEX_END].load(Ordering::SeqCst).min(end);
         for stream in 0..self.container.superblock.streams {
             let word = &words[UNSYNCED + stream as usize];
             let seen = Unsynced(word.load(Ordering::SeqCst));
@@ -177,8 +186,12 @@ impl LogSet {
         {
             return Ok(());
         }
-        // With the gate held, all that comes now has durable data already.
-        let upto = words[INDEX_END].load(Ordering::SeqCst);
+        self.carry_behind_gate()?;
+        // With the gate held, all that comes now has durable data already, or is in the tray.
+        let upto = match self.tray() {
+            Some(_) => words[TRAY_FROM].load(Ordering::SeqCst),
+            None => words[INDEX_END].load(Ordering::SeqCst),
+        };
         self.sync_data()?;
         let index = self.index()?;
         self.told(index.sync_data()).at("sync the index log", &self.index_path)?;

@@ -14,7 +14,8 @@ use super::mark::{claim, is_closed, read_mark, remove_mark};
 use super::page::{
     APPENDED, CLOCK, COVERED, CUT, CUTS, CUTS_DONE, DATA_DURABLE, DIR, EOF_WORDS, EOFS, FOUNDING,
     INDEX_END, INDEX_NAMED, INDEX_SYNCED, NONCE, PLACES, READY, SET, SYNC_FAILED, SYNCED, Shared,
-    TAILS, UNSYNCED, WRITTEN, pack_tail, put_dir, share, too_long,
+    TAILS, TRAY_DATA, TRAY_FROM, TRAY_REFUSED, TRAY_SINCE, UNSYNCED, WRITTEN, pack_tail, put_dir,
+    share, too_long,
 };
 use super::place::PlaceOf;
 use super::{LogSet, open_to_readers};
@@ -26,7 +27,7 @@ use crate::store::machine::random_u64;
 use crate::store::shm::WORDS;
 use crate::store::{CachedFile, Errno, Links, Open};
 use crate::sync::plain::atomic::Ordering;
-use crate::sync::{Arc, Word};
+use crate::sync::{Arc, Mutex, Word};
 
 /// An index log longer than this is not taken over: whoever does reads it. 1 MiB: some 5,000 short
 /// sessions.
@@ -60,6 +61,8 @@ pub struct CommitHorizon {
 pub enum Wanted {
     /// It will.
     Any,
+    /// It will, and what the node commits may wait in a tray: that of a pack.
+    WithTray,
     /// Only a new one will, unless the node has one already.
     New,
 }
@@ -84,7 +87,8 @@ impl LogSet {
         complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
     ) -> Result<LogSet> {
         container.must_be_coherent(config)?;
-        let mut shared = share(&container, config)?;
+        let with_tray = wanted == Wanted::WithTray;
+        let mut shared = share(&container, config, with_tray)?;
         // Opened before anything is created in it: looking it up afterwards could wait for what we
         // created.
         let open = || container.store.open(&container.dir, Open::READ);
@@ -106,7 +110,7 @@ impl LogSet {
                         let _guard = page.lock().at("lock the shared page of", &container.dir)?;
                         page.remove();
                     }
-                    shared = share(&container, config)?;
+                    shared = share(&container, config, with_tray)?;
                 }
             }
         };
@@ -123,6 +127,7 @@ impl LogSet {
             nonce,
             dir,
             is_of_crowd,
+            carried_to: Mutex::default(),
         })
     }
 
@@ -204,6 +209,7 @@ impl LogSet {
             for word in [SYNC_FAILED, INDEX_NAMED, INDEX_END, INDEX_SYNCED, DATA_DURABLE]
                 .into_iter()
                 .chain([CUT, CUTS_DONE, APPENDED, WRITTEN])
+                .chain([TRAY_FROM, TRAY_DATA, TRAY_SINCE, TRAY_REFUSED])
                 .chain(EOFS..EOFS + EOF_WORDS)
                 .chain(UNSYNCED..DIR)
             {
@@ -240,6 +246,13 @@ impl LogSet {
             if !page.try_be_last() {
                 page.leave();
                 return Ok(false);
+            }
+            // What the storage does not take stays where the next process of the node finds it.
+            if let Some(tray) = self.tray()
+                && let Err(error) = tray.carry(&self)
+            {
+                page.leave();
+                return Err(error);
             }
             // In this order: who dies in between leaves a page whose nonce no mark has, not a mark
             // whose owner nobody knows.
@@ -327,7 +340,7 @@ fn found(
 ) -> Result<Found> {
     // A file with so many log sets gets no better by a look at all of them for each that comes.
     let (names, is_whole) = match wanted {
-        Wanted::Any => container.list_some(TAKEOVER_NAMES_MAX)?,
+        Wanted::Any | Wanted::WithTray => container.list_some(TAKEOVER_NAMES_MAX)?,
         Wanted::New => (Vec::new(), true),
     };
     let is_of_crowd = names.len() > CROWD_NAMES;

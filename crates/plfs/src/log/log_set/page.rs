@@ -6,16 +6,17 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use plfs_format::mark::Mark;
-use plfs_format::name;
+use plfs_format::name::{self, SegmentRef};
 use plfs_format::superblock::STREAMS_MAX;
 use plfs_index::REGION_ALIGN;
 
 use super::LogSet;
+use super::tray::{HeldData, LogsBelow, Tray};
 use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
-use crate::store::{self, Errno, Keep, Place, Store};
+use crate::store::{self, Errno, Keep, Links, Place, Store};
 use crate::sync::plain::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard, Word, lock};
 
@@ -54,6 +55,15 @@ pub(super) const APPENDED: usize = 15;
 pub(super) const CUT_SINCE: usize = 16;
 /// What [`INDEX_END`] was then: its block lies behind that, if it has one.
 pub(super) const CUT_FROM: usize = 17;
+/// Where what the tray has of the index log begins: up to here the storage has it. What is behind,
+/// up to [`INDEX_END`], is in the tray (see [`tray`](super::tray)).
+pub(super) const TRAY_FROM: usize = 18;
+/// Bytes of data in the tray.
+pub(super) const TRAY_DATA: usize = 19;
+/// When the oldest of what is in the tray came there, as the machine's clock says.
+pub(super) const TRAY_SINCE: usize = 20;
+/// Not 0: the storage did not take what is in the tray.
+pub(super) const TRAY_REFUSED: usize = 21;
 /// Where the file ends; after each truncate that counts it is the next of so many words. What
 /// somebody says who has not noticed the truncate is said to a word that counts no more. The
 /// highest bit changes each time that a word comes to count again: who was away so long sees it.
@@ -118,6 +128,14 @@ pub(super) enum Guard<'a> {
 }
 
 impl Shared {
+    /// The page, if it has a tray.
+    pub(super) fn tray(&self) -> Option<&SharedPage> {
+        match self {
+            Shared::Page(page) if page.tray_bytes() > 0 => Some(page),
+            _ => None,
+        }
+    }
+
     pub(super) fn words(&self) -> &[Word; WORDS] {
         match self {
             Shared::Page(page) => page.words(),
@@ -156,11 +174,13 @@ impl Shared {
     }
 }
 
-pub(super) fn share(container: &Container, config: &Config) -> Result<Shared> {
+/// The page of the node, which gets a tray `with_tray` if it is new.
+pub(super) fn share(container: &Container, config: &Config, with_tray: bool) -> Result<Shared> {
     if let Some(dir) = &config.shared_memory {
         let path = page_path(container, dir);
         let _acting = container.store.act();
-        match SharedPage::join(&path, container.store.user()) {
+        let join = if with_tray { SharedPage::join_with_tray } else { SharedPage::join };
+        match join(&path, container.store.user()) {
             // Without shared memory a process has a set of its own: slower to read, never wrong. So
             // too if it is full, or something else is in the way.
             Err(
@@ -223,16 +243,19 @@ impl LogSet {
     }
 }
 
-/// Whether the processes that shared the page of user `uid` at `path` are all dead; then their mark
-/// in the container goes, if it has the nonce of the page and is that user's, and the page.
+/// Whether the processes that shared the page of user `uid` at `path` are all dead; then what they
+/// left in a tray is given to the storage, their mark in the container goes, if it has the nonce of
+/// the page and is that user's, and the page.
 ///
 /// The store has the container; nobody needs to have it open. False also if there is no page, or if
-/// the container is not where it was: then a page is removed, and a mark stays.
+/// the container is not where it was: then a page is removed, and a mark stays; but not a page with
+/// something in its tray, which waits for who has the container open.
 pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> {
-    let heir = |page: &SharedPage| -> Result<()> {
+    let heir = |page: &SharedPage| -> Result<bool> {
         let words = page.words();
         let (state, nonce) =
             (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
+        let tray = (page.tray_bytes() > 0).then_some(Tray(page)).filter(|tray| !tray.is_empty());
         if state & (READY | FOUNDING) != 0
             && let Some(dir) = dir_of(words)
             && let Some(root) = root_of_container(&dir)
@@ -241,14 +264,22 @@ pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> 
                 .inside(vec![Place { root: root.to_path_buf(), dir: dir.clone() }], Keep::Nothing);
             let store = view.as_deref().unwrap_or(store);
             let mark = dir.join(name::open_mark(state as u32));
-            let text = store.readlink(&mark).ok();
+            let text = store.readlink(&mark);
+            if tray.is_some() && text == Err(Errno::NOENT) && store.stat(&dir, Links::Stay).is_err()
+            {
+                return Ok(false);
+            }
             if text
+                .ok()
                 .as_ref()
                 .and_then(|text| text.to_str())
                 .and_then(Mark::parse)
                 // Anybody can read the nonce of another user, and write it into a page of his own.
                 .is_some_and(|mark| mark.nonce == nonce && mark.uid == uid)
             {
+                if let Some(tray) = tray {
+                    tray.carry(&LogsBelow { store, dir: &dir, set: state as u32 })?;
+                }
                 let ended = match words[SYNC_FAILED].load(Ordering::SeqCst) {
                     0 => store.unlink(&mark),
                     _ => store.rename(&mark, &dir.join(name::unsynced_mark(state as u32))),
@@ -258,12 +289,14 @@ pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> 
                     Err(errno) => return Err(errno).at("remove", &mark),
                 }
             }
+        } else if tray.is_some() {
+            return Ok(false);
         }
         page.remove();
-        Ok(())
+        Ok(true)
     };
     match SharedPage::inherit(path, uid, heir) {
-        Ok(Some(done)) => done.map(|()| true),
+        Ok(Some(done)) => done,
         // Something that is not the user's page: nobody shares it, and nobody inherits it.
         Ok(None) | Err(Errno::PERM) => Ok(false),
         Err(errno) => Err(errno).at("look at the shared page", path),
@@ -301,14 +334,56 @@ pub(crate) fn names_tenancy(path: &Path, uid: u32, nonce: u64) -> Result<bool> {
     }
 }
 
-/// The log set that the processes of this node write, and where the last block ends that one of
-/// them has appended: for who is not one of them. A few calls on shared memory.
-pub fn log_of_node(container: &Container, config: &Config) -> Option<(u32, u64)> {
+/// What the processes of this node say of a container, for who is not one of them.
+pub struct NodeLog(SharedPage);
+
+/// [`NodeLog`], if there are such processes, or the page of such that are dead. A few calls on
+/// shared memory.
+pub fn node_log(container: &Container, config: &Config) -> Option<NodeLog> {
     let path = page_path(container, config.shared_memory.as_deref()?);
     let _acting = container.store.act();
     let page = SharedPage::peek(&path, container.store.user()).ok()??;
-    let state = page.words()[SET].load(Ordering::SeqCst);
-    (state & READY != 0).then(|| (state as u32, page.words()[INDEX_END].load(Ordering::SeqCst)))
+    let is_ready = page.words()[SET].load(Ordering::SeqCst) & READY != 0;
+    is_ready.then_some(NodeLog(page))
+}
+
+impl NodeLog {
+    /// The log set, and where the last block ends that one of them has appended.
+    pub fn end(&self) -> (u32, u64) {
+        let words = self.0.words();
+        (words[SET].load(Ordering::SeqCst) as u32, words[INDEX_END].load(Ordering::SeqCst))
+    }
+
+    fn tray<T>(&self, look: impl FnOnce(Tray<'_>) -> T) -> Option<T> {
+        if self.0.tray_bytes() == 0 {
+            return None;
+        }
+        let _short = self.0.lock().ok()?;
+        Some(look(Tray(&self.0)))
+    }
+
+    /// Whether nothing is in the tray.
+    pub fn is_carried(&self) -> bool {
+        self.tray(|tray| tray.is_empty()) != Some(false)
+    }
+
+    /// Whether something is in the tray and nobody lives who could carry it.
+    pub fn is_left(&self) -> bool {
+        self.tray(|tray| !tray.is_empty()) == Some(true) && !self.0.has_members()
+    }
+
+    /// As [`LogSet::recent`].
+    pub fn recent(&self, from: u64) -> Option<(u64, Vec<u8>)> {
+        self.tray(|tray| tray.index_from(from))?
+    }
+
+    /// As [`LogSet::data_of`].
+    pub fn data_of(&self, at: &SegmentRef, physical: u64, length: usize) -> Vec<HeldData> {
+        match self.0.tray_bytes() > 0 && Tray(&self.0).has_data() {
+            true => self.tray(|tray| tray.data_of(at, physical, length)).unwrap_or_default(),
+            false => Vec::new(),
+        }
+    }
 }
 
 /// Where the processes of this node and user meet for a container.
