@@ -18,11 +18,12 @@ use plfs_format::superblock::FILE_BYTES;
 use crate::autocommit::{self, Autocommit};
 use crate::config::Config;
 use crate::error::Result;
+use crate::lifecycle::remove_if_nameless;
 use crate::pack::{Pack, PackOptions};
 use crate::store::machine::boot_time_ns;
 use crate::store::shm::sealed;
 use crate::store::{HighFd, Links, Store};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 
 /// How long a directory is believed to have no pack: as long as a layout is believed.
@@ -60,6 +61,10 @@ pub struct OpenPack {
     listed: AtomicU64,
     /// Of [`OpenPack::stand_in`], and the directory that it names.
     stand_in: Mutex<Option<(PathBuf, Arc<HighFd>)>>,
+    /// Handles of this process on files of it.
+    handles: AtomicUsize,
+    /// Its directory was removed, and who closes the last file takes it away.
+    is_gone: AtomicBool,
 }
 
 /// What a [stand-in](OpenPack::stand_in) begins with. The directory of the pack follows, and zeros.
@@ -153,6 +158,32 @@ impl OpenPack {
         let file = Arc::new(sealed("plfs-pack", &bytes).ok()?);
         *known = Some((dir, file.clone()));
         Some(file)
+    }
+
+    /// There is a handle on a file of it, until [`OpenPack::close_handle`].
+    pub(crate) fn open_handle(&self) {
+        self.handles.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn close_handle(&self) {
+        if self.handles.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_gone.load(Ordering::SeqCst) {
+            // Nobody is there to be told: what stays is garbage that a check finds.
+            let _ = self.pack.leave().and_then(|()| self.take_away());
+        }
+    }
+
+    /// The directory was removed. Who has a file open keeps the bytes until it is closed.
+    pub(crate) fn went(&self) -> Result<()> {
+        self.is_gone.store(true, Ordering::SeqCst);
+        match self.handles.load(Ordering::SeqCst) {
+            0 => self.take_away(),
+            _ => Ok(()),
+        }
+    }
+
+    fn take_away(&self) -> Result<()> {
+        let shared_memory = self.pack.config().shared_memory.as_deref();
+        remove_if_nameless(self.pack.container(), shared_memory).map(drop)
     }
 
     /// In the child of a fork, which has no thread that commits.
@@ -269,6 +300,8 @@ impl Packs {
             group: Mutex::default(),
             listed: AtomicU64::new(0),
             stand_in: Mutex::default(),
+            handles: AtomicUsize::new(0),
+            is_gone: AtomicBool::new(false),
         });
         self.found.store(true, Ordering::Release);
         let mut table = lock(&self.table);
@@ -306,9 +339,12 @@ impl Packs {
         table.packs.values().chain(&table.replaced).cloned().collect()
     }
 
-    /// Gives up the pack with this name, whose directory is about to go.
+    /// Gives up the pack with this name, whose directory is about to go. Who has files of it open
+    /// goes on with them.
     pub(crate) fn give_up(&self, key: (u64, u64)) {
-        lock(&self.table).packs.remove(&key);
+        let mut table = lock(&self.table);
+        let given_up = table.packs.remove(&key);
+        table.replaced.extend(given_up);
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) struct Packed {
 
 impl Packed {
     pub(crate) fn new(pack: Arc<OpenPack>, file: PackFile) -> Packed {
+        pack.open_handle();
         Packed { pack, file, own: RwLock::new(None) }
     }
 
@@ -215,5 +216,11 @@ impl Packed {
             }
             None => Ok(()),
         }
+    }
+}
+
+impl Drop for Packed {
+    fn drop(&mut self) {
+        self.pack.close_handle();
     }
 }

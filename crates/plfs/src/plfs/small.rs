@@ -466,8 +466,7 @@ impl Plfs {
         self.process.packs.give_up(pack.container().identity);
         self.process.packs.forget_dirs();
         store.unlink(&aside).at("remove", &aside)?;
-        let shared_memory = self.process.config.shared_memory.as_deref();
-        crate::lifecycle::remove_if_nameless(pack.container(), shared_memory).map(drop)
+        pack.went()
     }
 
     /// What processes that were killed left beside a pack: a pack that was about to be removed gets

@@ -302,6 +302,42 @@ fn a_pack_follows_its_directory() {
     assert_eq!(errno(plfs.stat(&path, Links::Stay)), Errno::NOENT);
 }
 
+/// A temporary directory is removed with a file in it that is open: that could not be read or
+/// written any more (ENOENT). Its last close takes the pack away.
+#[test]
+fn an_open_file_outlives_its_directory() {
+    let world = World::new();
+    let plfs = world.plfs();
+    let store: Arc<dyn Store> = Arc::new(world.memory.clone());
+    let containers =
+        || plfs::check_tree(&store, Path::new("/m"), &[PathBuf::from("/m")], |_| {}).unwrap().len();
+    for is_removed_first in [true, false] {
+        let file = create(&plfs, "f").unwrap();
+        file.write_at(b"one", 0).unwrap();
+        if is_removed_first {
+            plfs.unlink(&at("f")).unwrap();
+            plfs.rmdir(Path::new(DIR)).unwrap();
+        } else {
+            plfs.remove_packed(Path::new(DIR)).unwrap();
+        }
+        assert_eq!(errno(plfs.stat(&at("f"), Links::Stay)), Errno::NOENT);
+        file.write_at(b"two", 3).unwrap();
+        file.set_len(5).unwrap();
+        file.sync().unwrap();
+        let mut bytes = [0; 9];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 5);
+        assert_eq!(&bytes[..5], b"onetw");
+        assert_eq!(containers(), 1);
+        file.close().unwrap();
+        assert_eq!(containers(), 0);
+        if is_removed_first {
+            world.memory.mkdir(Path::new(DIR), 0o755).unwrap();
+            let layout = Layout { workload: Some(Workload::Small), ..Layout::default() };
+            plfs.set_directory_layout(Path::new(DIR), Some(&layout)).unwrap();
+        }
+    }
+}
+
 /// Of the name of a pack, which has all files of its directory, nobody is told who removes or
 /// renames files: it went, and the files with it.
 #[test]
