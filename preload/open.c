@@ -201,12 +201,20 @@ static int open_through_door(int dirfd, const char *path, int flags, mode_t mode
 {
 	DEFER_SIGNALS();
 	plfs_file *file = NULL;
-	int fd = PLFS(plfs_door_open(dirfd, path, flags, mode, first, &file));
-	if (fd == PLFS_PERHAPS_NEW)
-		return fd;
-	plfs_packed_how how = {flags, mode, 0, spare_descriptors()};
-	for (; how.follow < 2 && (fd == PLFS_IS_PACKED || fd == PLFS_NOT_PACKED); how.follow++)
-		fd = PLFS(plfs_door_packed_open(dirfd, path, &how, &file));
+	int fd = PLFS_IS_PACKED;
+	/* Others may make and remove what is beside the pack. */
+	for (int tries = 0; tries < 100 && fd == PLFS_IS_PACKED; tries++) {
+		fd = PLFS(plfs_door_open(dirfd, path, flags, mode, first, &file));
+		if (fd == PLFS_PERHAPS_NEW)
+			return fd;
+		first = PLFS_NOT_OPENED;
+		plfs_packed_how how = {flags, mode, 0, spare_descriptors()};
+		for (; how.follow < 2 && (fd == PLFS_IS_PACKED || fd == PLFS_NOT_PACKED);
+			how.follow++)
+			fd = PLFS(plfs_door_packed_open(dirfd, path, &how, &file));
+		fd = fd == PLFS_NOT_PACKED ? PLFS_IS_PACKED : fd;
+	}
+	fd = fd == PLFS_IS_PACKED ? (flags & O_EXCL ? -EEXIST : -ENOENT) : fd;
 	return opened_by_door(fd, file, flags);
 }
 

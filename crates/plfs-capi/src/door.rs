@@ -462,7 +462,13 @@ pub(crate) unsafe fn open_at(
             None if plfs()?.packed_stat(&at.absolute)?.is_some() => {
                 return Ok(i64::from(PLFS_IS_PACKED));
             }
-            None => plfs()?.is_born_plain(&at.absolute, options)?,
+            None => match plfs()?.workload_of(&at.absolute)? {
+                // An ordinary file that was there a moment ago is gone.
+                Workload::Small if create && !is_link_at(dir, path) => {
+                    return Ok(i64::from(PLFS_IS_PACKED));
+                }
+                workload => workload == Workload::Auto,
+            },
         };
         if is_born_plain && !is_layout {
             match native(flags | libc::O_EXCL) {
