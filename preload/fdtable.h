@@ -168,7 +168,8 @@ unsigned ofd_descriptors(void);
 int64_t ofd_position(struct ofd *o, int fd);
 int ofd_set_position(struct ofd *o, int fd, int64_t position);
 
-/* Makes the position of o, at fd, the kernel's, for a program that gets the descriptor alone. */
+/* Makes the position of o, at fd, the kernel's, for who has the descriptor alone. Its description
+ * is locked. */
 void fd_give_position(int fd, struct ofd *o);
 
 /* Another program is about to have our descriptors: lets it find their descriptions. */

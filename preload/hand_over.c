@@ -97,7 +97,9 @@ static void send_descriptor(int fd)
 		return;
 	hand_over(fd, o, "sent to another program");
 	DEFER_SIGNALS();
+	description_lock(o->shared);
 	fd_give_position(fd, o);
+	description_unlock(o->shared);
 	ofd_put(o);
 }
 

@@ -563,6 +563,25 @@ static bool close_reader(int fd)
 	return false;
 }
 
+/* door_detach for a close. A thread that writes to a plain file meanwhile writes where the position
+ * is, or not at all: whoever finds no entry is the kernel's, and so is the position then. */
+static struct ofd *detach_at_position(int fd)
+{
+	struct ofd *o = fd_is_container(fd) ? ofd_get(fd) : NULL;
+	bool is_written = o && (ofd_flags(o) & O_ACCMODE) != O_RDONLY && OFD_IS_PLAIN(o);
+	if (!is_written) {
+		if (o)
+			ofd_put(o);
+		return door_detach(fd);
+	}
+	description_lock(o->shared);
+	fd_give_position(fd, o);
+	struct ofd *detached = door_detach(fd);
+	description_unlock(o->shared);
+	ofd_put(o);
+	return detached;
+}
+
 int door_close(int fd)
 {
 	if (door_thread.inside)
@@ -571,7 +590,7 @@ int door_close(int fd)
 		return REAL(close)(fd);
 	DEFER_SIGNALS();
 	listing_forget(fd);
-	struct ofd *o = door_detach(fd);
+	struct ofd *o = detach_at_position(fd);
 	if (!o) {
 		if (fd_is_owned(fd)) {
 			errno = EBADF;

@@ -192,7 +192,9 @@ static bool write_piece(
 		at->start = (uint64_t)from;
 	}
 	at->is_written = true;
-	*done = RAW(SYS_pwrite64, (long)fd, buf, n, from);
+	/* The kernel's position is the file's, for a thread that writes beside a close. */
+	*done = offset ? RAW(SYS_pwrite64, (long)fd, buf, n, from)
+		       : RAW(SYS_write, (long)fd, buf, n);
 	if (*done <= 0)
 		return true;
 	at->bytes += (uint64_t)*done;
@@ -229,13 +231,16 @@ bool writer_seek(int fd, off_t offset, int whence, off_t *at)
 		return false;
 	signals_defer_io();
 	struct writer *w = lock_at(fd, entry);
-	if (w) {
+	bool is_done = w && (whence == SEEK_CUR ||
+				    RAW(SYS_lseek, (long)fd, offset, (long)SEEK_SET) == offset);
+	if (is_done) {
 		w->position = whence == SEEK_SET ? offset : w->position;
 		*at = w->position;
-		unlock(w);
 	}
+	if (w)
+		unlock(w);
 	signals_resume_io();
-	return w;
+	return is_done;
 }
 
 bool writer_close(int fd)

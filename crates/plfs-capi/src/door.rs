@@ -463,10 +463,12 @@ pub(crate) unsafe fn open_at(
                 return Ok(i64::from(PLFS_IS_PACKED));
             }
             None => match plfs()?.workload_of(&at.absolute)? {
-                // An ordinary file that was there a moment ago is gone.
-                Workload::Small if create && !is_link_at(dir, path) => {
-                    return Ok(i64::from(PLFS_IS_PACKED));
-                }
+                // An ordinary file or a link that was there a moment ago is gone, or is there.
+                Workload::Small if create => match is_link_at(dir, path) {
+                    false => return Ok(i64::from(PLFS_IS_PACKED)),
+                    true if exclusive => return Err(Errno::EXIST.into()),
+                    true => false,
+                },
                 workload => workload == Workload::Auto,
             },
         };
@@ -510,6 +512,13 @@ pub(crate) unsafe fn open_at(
                 }
                 if is_link {
                     return Err(Errno::LOOP.into());
+                }
+            }
+            // Nobody makes a container in a small directory. There was a link a moment ago.
+            Err(error) if error.errno() == Errno::OPNOTSUPP && !is_link_at(dir, path) => {
+                match plfs()?.workload_of(at)? {
+                    Workload::Small => return Ok(i64::from(PLFS_IS_PACKED)),
+                    _ => return Err(error.into()),
                 }
             }
             Err(error) => return Err(error.into()),

@@ -218,8 +218,11 @@ impl Autocommit for OpenPack {
             return true;
         }
         *pace = Pace::default();
+        // What the storage did not take is tried again.
+        if self.pack.rest().is_err() && !self.pack.has_failed() {
+            return true;
+        }
         self.is_watched.store(false, Ordering::Release);
-        let _ = self.pack.rest();
         false
     }
 }

@@ -41,10 +41,13 @@ impl Pack {
     }
 
     /// [`Pack::leave`] for who has nothing to say and waits for nobody. One that has failed stays,
-    /// so that the next call is told.
+    /// so that the next call is told; and who has said what the storage does not take.
     pub fn rest(&self) -> Result<()> {
         let state = &mut *lock(&self.state);
-        state.writer.as_ref().map_or(Ok(()), Writer::check)?;
+        let Some(writer) = &state.writer else { return Ok(()) };
+        writer.check()?;
+        self.commit_locked(state, Durability::Visible)?;
+        self.writer(state)?.set.carry()?;
         self.leave_locked(state)
     }
 
@@ -70,6 +73,10 @@ impl Pack {
         }
         let promise = Durability::on_close(&self.config);
         let mut done = self.commit_locked(state, promise);
+        // What could not be said is here still: who says it later, or is told, has to be here, too.
+        if done.is_err() && state.writer.as_ref().is_some_and(|writer| writer.check().is_ok()) {
+            return done;
+        }
         if done.is_ok() && state.known.is_fold_due() {
             // A tree is a cache: who may not write one leaves it to others.
             let _ = self.fold_locked(state);
