@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <sys/sendfile.h>
 #include <sys/time.h>
 #include <time.h>
@@ -354,6 +355,50 @@ static void another_program_takes_the_position(void)
 	close(writer);
 }
 
+static _Atomic int closing = -1;
+static _Atomic long written;
+
+static void *write_beside(void *unused)
+{
+	int fd;
+	while ((fd = closing) == -1)
+		;
+	while (fd >= 0 && write(fd, "BBBB", 4) == 4)
+		written += 4;
+	return NULL;
+}
+
+/* A write beside the close of its descriptor went to the beginning of the file. */
+static void writes_beside_closes(bool is_read)
+{
+	int bad = 0;
+	for (int round = 0; round < 400; round++) {
+		char text[16], first[16];
+		memset(text, 'A', sizeof text);
+		closing = -1;
+		written = 0;
+		int fd = open("beside", O_RDWR | O_CREAT | O_TRUNC, 0644);
+		if (is_read)
+			pread(fd, first, 1, 0);
+		pthread_t thread;
+		pthread_create(&thread, NULL, write_beside, NULL);
+		bad += write(fd, text, sizeof text) != sizeof text;
+		closing = fd;
+		while (written == 0 && round % 2)
+			;
+		close(fd);
+		pthread_join(thread, NULL);
+		struct stat st;
+		bad += stat("beside", &st) < 0 || st.st_size != (long)sizeof text + written;
+		fd = open("beside", O_RDONLY);
+		bad += read(fd, first, sizeof first) != sizeof first ||
+		       memcmp(first, text, sizeof text) != 0;
+		close(fd);
+		unlink("beside");
+	}
+	R(bad);
+}
+
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
@@ -367,6 +412,8 @@ int main(int argc, char **argv)
 	a_handler_writes_while_programs_start();
 	processes_share_at_once();
 	freopen_beside_programs();
+	writes_beside_closes(false);
+	writes_beside_closes(true);
 	two_start_programs();
 	opens_beside_programs();
 	dup2_beside_writes();

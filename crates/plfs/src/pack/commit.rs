@@ -73,9 +73,14 @@ impl Pack {
         }
         let promise = Durability::on_close(&self.config);
         let mut done = self.commit_locked(state, promise);
-        // What could not be said is here still: who says it later, or is told, has to be here, too.
-        if done.is_err() && state.writer.as_ref().is_some_and(|writer| writer.check().is_ok()) {
-            return done;
+        if let Some(writer) = &state.writer
+            && writer.check().is_ok()
+        {
+            // The others may have nobody who does it soon.
+            done = done.and_then(|()| writer.set.carry());
+            // What could not be said or carried is here still: who does it later, or is told, has
+            // to be here, too. Of a process that ends the next one takes it over.
+            done.clone()?;
         }
         if done.is_ok() && state.known.is_fold_due() {
             // A tree is a cache: who may not write one leaves it to others.
@@ -83,8 +88,6 @@ impl Pack {
         }
         self.is_guest(state);
         let Some(writer) = state.writer.take() else { return done };
-        // The others may have nobody who does it soon.
-        done = done.and(writer.set.carry());
         if done.is_ok() {
             done = writer.data.close().and_then(|()| writer.set.close_index());
         }

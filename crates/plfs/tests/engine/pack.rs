@@ -927,6 +927,35 @@ fn what_the_store_does_not_take_stays_and_is_told() {
     }
 }
 
+/// A pack rests when nobody has called for a second. One that could not commit what it had left all
+/// the same: what was written was gone, and its sync said that all is well.
+#[test]
+fn who_could_not_commit_does_not_rest() {
+    for bytes in [20_000, 300_000] {
+        let (memory, here, there) = (memory(), Node::new(), Node::new());
+        let held = PackOptions { hold: Some(LONG), ..AT_ONCE };
+        let fault = FaultStore::new(Arc::new(memory.clone()));
+        let store: Arc<dyn Store> = Arc::new(fault.clone());
+        let pack = Pack::open(&store, &here.config(), Path::new("/m"), held).unwrap();
+        put(&pack, b"a", b"there").unwrap();
+        pack.sync().unwrap();
+        let file = pack.open_file(b"a", OPEN).unwrap();
+        let text = vec![b'x'; bytes];
+        fault.fail_matching("/", Op::WriteAt, Errno::NOSPC);
+        if pack.write_at(&file, &text, 5).is_err() {
+            continue;
+        }
+        assert_eq!(errno(pack.rest()), Errno::NOSPC);
+        assert_eq!(errno(pack.leave()), Errno::NOSPC);
+        assert_eq!(errno(pack.sync()), Errno::NOSPC);
+        fault.reset();
+        pack.sync().unwrap();
+        pack.rest().unwrap();
+        let far = there.open(&memory, AT_ONCE);
+        assert_eq!(content(&far, b"a").unwrap()[5..], text);
+    }
+}
+
 /// A page that a version without trays has made has none, and those who come say all at once.
 #[test]
 fn a_page_of_an_old_version_has_no_tray() {
