@@ -287,9 +287,8 @@ void flat_found(void);
 bool flat_may_be(void);
 /* The process begins. */
 void flat_start(void);
-/* fsync of a descriptor, done, of the directories where names lie if it is one of a flat directory.
- */
-int flat_sync(int fd);
+/* After fsync of a descriptor: what the kernel does not know of it, if it is a directory. */
+int sync_directory(int fd);
 /* Looks for the name. True: it is at place->at. Else errno says why, and if it is in no flat
  * directory is what it was. */
 bool place_next(struct place *place, int dirfd, const char *path, int how);

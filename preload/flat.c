@@ -36,11 +36,11 @@ bool flat_may_be(void)
 	return may;
 }
 
-int flat_sync(int fd)
+int sync_directory(int fd)
 {
 	struct stat st;
-	if (!flat_may_be() || REAL(fstat)(fd, &st) < 0 || !S_ISDIR(st.st_mode) ||
-		path_is_flat(fd, ".") <= 0)
+	if ((!flat_may_be() && !packs_are_known()) || REAL(fstat)(fd, &st) < 0 ||
+		!S_ISDIR(st.st_mode) || (!packs_are_known() && path_is_flat(fd, ".") <= 0))
 		return 0;
 	return (int)to_errno(PLFS(plfs_door_flat_sync(fd)));
 }

@@ -527,14 +527,14 @@ ALIAS(lseek, lseek64);
 EXPORT int fsync(int fd)
 {
 	if (!fd_is_container(fd))
-		return REAL(fsync)(fd) < 0 ? -1 : flat_sync(fd);
+		return REAL(fsync)(fd) < 0 ? -1 : sync_directory(fd);
 	CANCEL_ON_CONTAINER(fd, REAL(fsync)(fd), PLFS(plfs_sync(o->file)));
 }
 
 EXPORT int fdatasync(int fd)
 {
 	if (!fd_is_container(fd))
-		return REAL(fdatasync)(fd) < 0 ? -1 : flat_sync(fd);
+		return REAL(fdatasync)(fd) < 0 ? -1 : sync_directory(fd);
 	CANCEL_ON_CONTAINER(fd, REAL(fdatasync)(fd), PLFS(plfs_sync(o->file)));
 }
 

@@ -398,6 +398,23 @@ os.kill(os.getpid(), signal.SIGKILL)' 2> /dev/null || true
     plfs check m
 }
 
+# A rename is durable once its directory is synced, as atomic writers do: though the memory of the
+# node goes.
+t_directory_is_synced() {
+    mkdir one
+    PLFS_SHARED_MEMORY=$PWD/one plfs run --mount m -- python3 -c '
+import os, signal
+with open("m/s/new", "w") as file:
+    file.write("text")
+    file.flush()
+    os.fsync(file.fileno())
+os.rename("m/s/new", "m/s/f")
+os.fsync(os.open("m/s", os.O_RDONLY))
+os.kill(os.getpid(), signal.SIGKILL)' 2> /dev/null || true
+    rm -r one
+    [ "$(in_m ls m/s)" = f ] && [ "$(in_m cat m/s/f)" = text ]
+}
+
 # Parent and child write by turns through one descriptor, and each sees what the other wrote.
 t_forked() { in_m "$work/forked" m/s/f; }
 

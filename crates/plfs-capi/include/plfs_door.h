@@ -707,7 +707,8 @@ int plfs_door_flat_link(int olddirfd, const char *old, int newdirfd, const char 
 int plfs_door_flat_rmdir(int dirfd, const char *path);
 
 /**
- * fsync(2) of the directories in which the names of a flat directory lie.
+ * fsync(2) of what the kernel does not know of a directory: those in which the names of a flat one
+ * lie, and what this process has said to the pack.
  */
 int plfs_door_flat_sync(int fd);
 

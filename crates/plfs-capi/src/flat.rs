@@ -485,11 +485,17 @@ pub unsafe extern "C" fn plfs_door_flat_rmdir(dirfd: c_int, path: *const c_char)
     unsafe { on_name(dirfd, path, settled_or_dir, remove) as c_int }
 }
 
-/// fsync(2) of the directories in which the names of a flat directory lie.
+/// fsync(2) of what the kernel does not know of a directory: those in which the names of a flat one
+/// lie, and what this process has said to the pack.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_door_flat_sync(fd: c_int) -> c_int {
     call(|| {
-        plfs()?.sync_flat(&named(link_of(fd)?)?)?;
+        let dir = named(link_of(fd)?)?;
+        if !plfs()?.sync_flat(&dir)?
+            && let Some(pack) = plfs()?.pack(&dir)?
+        {
+            pack.sync()?;
+        }
         Ok(0)
     }) as c_int
 }
