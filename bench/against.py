@@ -6,7 +6,7 @@
 
 Runs the benchmark with --build OLD and --build NEW in turn, so that a slow minute hits both. Each
 rate through PLFS is taken by the file a rank (nn-direct) of its own run; the table has the medians
-of these ratios, and of new by old within each round. Microseconds
+of these ratios, and of new by old within each round. Microseconds and nanoseconds
 are taken as they are. Exits with 1 if one is more than --worse (0.05) worse and the rounds agree on
 it: three of four do."""
 
@@ -31,7 +31,7 @@ def ratios(medians):
     result = {}
     for (variant, metric), number in found.items():
         if "plfs" in variant or "mount" in variant:
-            is_rate = not metric.endswith("_us")
+            is_rate = not metric.endswith(("_us", "_ns"))
             base = found.get(("nn-direct", metric), 1) if is_rate else 1
             result[f"{variant} {metric}"] = (number / base, is_rate)
     return result
