@@ -70,6 +70,28 @@ static void leave_at_exit(void)
 	leave_process();
 }
 
+/* Who becomes another user may not open afterwards what is open as the one before. So what was
+ * written is given to the storage, and its log sets are left, before. */
+#define CHANGES_USER(name, declared, given) \
+	EXPORT int name declared \
+	{ \
+		int saved = errno; \
+		leave_process(); \
+		errno = saved; \
+		return REAL(name) given; \
+	}
+
+CHANGES_USER(setuid, (uid_t uid), (uid))
+CHANGES_USER(setgid, (gid_t gid), (gid))
+CHANGES_USER(seteuid, (uid_t uid), (uid))
+CHANGES_USER(setegid, (gid_t gid), (gid))
+CHANGES_USER(setreuid, (uid_t real, uid_t effective), (real, effective))
+CHANGES_USER(setregid, (gid_t real, gid_t effective), (real, effective))
+CHANGES_USER(setresuid, (uid_t real, uid_t effective, uid_t kept), (real, effective, kept))
+CHANGES_USER(setresgid, (gid_t real, gid_t effective, gid_t kept), (real, effective, kept))
+CHANGES_USER(setgroups, (size_t n, const gid_t *groups), (n, groups))
+CHANGES_USER(initgroups, (const char *user, gid_t group), (user, group))
+
 static void before_fork(void)
 {
 	fd_count_fork();

@@ -415,6 +415,21 @@ os.kill(os.getpid(), signal.SIGKILL)' 2> /dev/null || true
     [ "$(in_m ls m/s)" = f ] && [ "$(in_m cat m/s/f)" = text ]
 }
 
+# A daemon that gives root up: what it has closed before, and closes then, is there for all nodes.
+t_changed_user() {
+    [ "$(id -u)" = 0 ] || { echo "needs root" > "$work/skip"; exit 77; }
+    chmod 755 "$work" . && chmod 777 m m/s && mkdir -m 777 one
+    HOME=/ PLFS_SHARED_MEMORY=$PWD/one plfs run --mount m -- python3 -c '
+import os
+with open("m/s/before", "w") as file:
+    file.write("text")
+os.setgid(65534), os.setuid(65534)
+with open("m/s/after", "w") as file:
+    file.write("more")'
+    rm -r one
+    [ "$(in_m cat m/s/before m/s/after)" = textmore ]
+}
+
 # Parent and child write by turns through one descriptor, and each sees what the other wrote.
 t_forked() { in_m "$work/forked" m/s/f; }
 

@@ -250,7 +250,7 @@ impl LogSet {
 /// The store has the container; nobody needs to have it open. False also if there is no page, or if
 /// the container is not where it was: then a page is removed, and a mark stays; but not a page with
 /// something in its tray whose root is not there either, which was moved perhaps: that waits for
-/// who has the container open, for a day.
+/// who has the container open.
 pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> {
     let heir = |page: &SharedPage| -> Result<bool> {
         let words = page.words();
@@ -271,7 +271,6 @@ pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> 
                 && text == Err(Errno::NOENT)
                 && !is_there(&dir)
                 && !is_there(&root.join(name::ROOT_DIR))
-                && !is_old(path)
             {
                 return Ok(false);
             }
@@ -307,12 +306,6 @@ pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> 
         Ok(None) | Err(Errno::PERM) => Ok(false),
         Err(errno) => Err(errno).at("look at the shared page", path),
     }
-}
-
-/// Whether a page was made more than a day ago.
-fn is_old(page: &Path) -> bool {
-    let made = std::fs::metadata(page).and_then(|page| page.modified()).ok();
-    made.and_then(|made| made.elapsed().ok()).is_some_and(|age| age.as_secs() > 86_400)
 }
 
 /// The root of a container's directory; `None` for a directory that is not where containers are,
